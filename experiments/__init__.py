@@ -1,0 +1,1 @@
+"""One script a table or figure, and what the scripts share."""
