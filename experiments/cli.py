@@ -1,11 +1,14 @@
 """What every script does the same way: clear errors, exit statuses, signals, shared options."""
 
 import argparse
+import math
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
+
+from mlp_gpu.files import FileFault
 
 
 class Problem(Exception):
@@ -15,9 +18,10 @@ class Problem(Exception):
 class Interrupted(BaseException):
     """SIGINT or SIGTERM arrived. Not an Exception, so that nothing swallows it on the way out."""
 
-    def __init__(self, signum: int):
-        super().__init__(signal.Signals(signum).name)
+    def __init__(self, signum: int, consequence: str = ""):
         self.signum = signum
+        self.name = signal.Signals(signum).name
+        super().__init__(f"stopped by {self.name}" + (consequence and f": {consequence}"))
 
 
 class Signals:
@@ -63,11 +67,11 @@ def run(main: Callable[[], None]) -> None:
     try:
         main()
         sys.stdout.flush()
-    except Problem as problem:
+    except (Problem, FileFault) as problem:
         print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
     except Interrupted as interrupted:
-        print(f"stopped by {interrupted}", file=sys.stderr)
+        print(interrupted, file=sys.stderr)
         sys.exit(128 + interrupted.signum)
 
 
@@ -80,6 +84,11 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         help="images: MNIST; scikit-learn's 1,797 load_digits, which need no network; or auto: "
         "MNIST where it is or can be had, else load_digits (default: %(default)s)",
     )
+    add_data_dir_argument(parser)
+
+
+def add_data_dir_argument(parser: argparse.ArgumentParser) -> None:
+    """The option for where MNIST is."""
     parser.add_argument(
         "--data-dir",
         type=Path,
@@ -87,3 +96,40 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder with the four MNIST files, plain or gzip-ed IDX (default: $MNIST_DIR, "
         "./data/mnist, the cache folder; else a download)",
     )
+
+
+def integer(low: int, high: int | None = None) -> Callable[[str], int]:
+    """An argparse type: an integer from low to high, both included."""
+
+    def parse(text: str) -> int:
+        value = int(text) if text.strip().isdecimal() else None
+        if value is None or value < low or (high is not None and value > high):
+            limits = f"from {low} to {high}" if high is not None else f"of at least {low}"
+            raise argparse.ArgumentTypeError(f"expected an integer {limits}, got {text!r}")
+        return value
+
+    return parse
+
+
+def integers(low: int, high: int) -> Callable[[str], list[int]]:
+    """An argparse type: different integers from low to high, separated by commas."""
+    parse_one = integer(low, high)
+
+    def parse(text: str) -> list[int]:
+        values = [parse_one(part) for part in text.split(",")]
+        if len(set(values)) < len(values):
+            raise argparse.ArgumentTypeError(f"expected different integers, got {text!r}")
+        return values
+
+    return parse
+
+
+def positive(text: str) -> float:
+    """An argparse type: a finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return value

@@ -1,0 +1,64 @@
+# Every command a user types. `make help` lists them.
+#
+# make TARGET                        in .venv, which is made first where it is missing
+# make TARGET PYTHON=python3 VENV=   on an interpreter that has the packages; installs nothing
+# make TARGET ARGS="--nets 1"        options for the script behind the target
+
+PYTHON = python3
+VENV = .venv
+ARGS =
+
+ifeq ($(strip $(VENV)),)
+RUN = $(PYTHON)
+READY =
+else
+RUN = $(VENV)/bin/python
+READY = $(VENV)/.ready
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup table1 figure1 deformations bench test lint record readme clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
+	@echo 'Options for the script behind a target: make table1 ARGS="--nets 1 --epochs 10"'
+	@echo 'On an interpreter that has the packages: make table1 PYTHON=python3 VENV='
+
+setup: $(READY)  ## make .venv with the exact versions of requirements.lock
+
+# The marker is written last, so that an install that broke off is done again.
+$(VENV)/.ready: pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: $(PYTHON) is too old: expected Python 3.11 or newer; name one with PYTHON=" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[test]'
+	@touch $@
+
+table1: $(READY)  ## train the five nets of Table 1, print it beside the paper's
+	$(RUN) -m experiments.table1 $(ARGS)
+
+figure1: $(READY)  ## draw the digits that the best run there is gets wrong
+	$(RUN) -m experiments.figure1 $(ARGS)
+
+deformations: $(READY)  ## draw digits, displacement fields and deformed digits
+	$(RUN) -m experiments.deformations $(ARGS)
+
+bench: $(READY)  ## time the engine against a copy, NumPy and PyTorch on this machine
+	$(RUN) -m experiments.bench $(ARGS)
+
+test: $(READY)  ## run the tests
+	$(RUN) -m pytest $(ARGS)
+
+lint: $(READY)  ## check style and format
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+record: $(READY)  ## copy what finished runs measured into results/: ARGS="runs/table1/net1-seed0.h5"
+	$(RUN) -m experiments.record $(ARGS)
+
+readme: $(READY)  ## write the README's tables anew from results/
+	$(RUN) -m experiments.readme $(ARGS)
+
+clean:  ## remove .venv and caches; runs and data stay
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,85 @@
+"""The elastic displacement field: a random field, smoothed by a Gaussian, times alpha.
+
+2012 section 4, Figure 2 and Listing 1.1; the method is that of Simard et al. 2003. A batch of 100
+images is a grid of 10x10 images of 29x29 pixels, so one field of 290x290 cells serves a batch. Its
+random values are zero-padded to 310x310, "avoiding margin effects" of the 21x21 kernel.
+"""
+
+import math
+
+import numba
+import numpy as np
+
+from deform_gpu.philox import PURPOSE_FIELD, philox4x32, uniform
+
+GRID = 10  # a batch is GRID x GRID images
+SIDE = 29  # pixels an image is wide and high
+KERNEL = 21  # cells the Gaussian kernel is wide and high
+INNER = GRID * SIDE  # 290 cells
+FIELD = INNER + KERNEL - 1  # 310 cells
+MARGIN = KERNEL // 2
+HALF = INNER // 2
+
+
+@numba.njit(nogil=True)
+def fill_field(field, k0, k1, epoch, batch):
+    """Write the random field of a batch, uniform in [-1, 1), one value a cell and axis.
+
+    Guess: the papers say only "random".
+
+    field: (2, 310, 310) float32, axis 0 for y and x; the inner 290x290 cells are written, the
+    margin of 10 is left alone (and is to be zero). k0, k1, epoch, batch: uint32.
+    """
+    # One Philox call gives the y and the x of cell (row, column) and of the cell 145 rows below.
+    purpose = np.uint32(PURPOSE_FIELD)
+    cells = slice(MARGIN, MARGIN + INNER)
+    for row in range(HALF):
+        above, below = MARGIN + row, MARGIN + HALF + row
+        above_y, above_x = field[0, above, cells], field[1, above, cells]
+        below_y, below_x = field[0, below, cells], field[1, below, cells]
+        for column in range(INNER):
+            index = np.uint32(row * INNER + column)
+            w0, w1, w2, w3 = philox4x32(index, batch, epoch, purpose, k0, k1)
+            above_y[column] = uniform(w0)
+            above_x[column] = uniform(w1)
+            below_y[column] = uniform(w2)
+            below_x[column] = uniform(w3)
+
+
+def gaussian_weights(sigma: float) -> np.ndarray:
+    """The Gaussian in one dimension, (21,) float32; the 21x21 kernel is its outer product.
+
+    Guess: sampled at the cell centres, normalised to sum 1. sigma: cells, that is pixels.
+    """
+    # Plain floats: they go to infinity for a tiny sigma without a warning, and exp(-inf) is 0.
+    steps = [(i - MARGIN) / sigma for i in range(KERNEL)]
+    weights = np.array([math.exp(-0.5 * step * step) for step in steps])
+    return (weights / weights.sum()).astype(np.float32)
+
+
+@numba.njit(nogil=True, fastmath={"contract"})
+def convolve_field(out, field, weights, alpha):
+    """Listing 1.1 on a CPU: out = alpha * (field convolved with the outer product of weights).
+
+    The kernel is separable, so 21 + 21 terms a cell do the work of 21x21.
+
+    out: (height, width) float32, modified. field: (height + k - 1, width + k - 1) float32.
+    weights: (k,) float32. alpha: float32, pixels.
+    """
+    taps = len(weights)
+    height, width = out.shape
+    sums = np.empty(field.shape[1], np.float32)
+    for row in range(height):
+        sums[:] = 0
+        for i in range(taps):
+            weight = weights[i]
+            cells = field[row + i]
+            for column in range(len(cells)):
+                sums[column] += weight * cells[column]
+        result = out[row]
+        result[:] = 0
+        for j in range(taps):
+            weight = alpha * weights[j]
+            shifted = sums[j : j + width]
+            for column in range(width):
+                result[column] += weight * shifted[column]

@@ -1,0 +1,81 @@
+"""The parameters of the deformations, named as in the papers, and the papers' presets."""
+
+import math
+from dataclasses import dataclass
+
+DIGITS = 10  # classes, and so entries of beta
+
+# Guess: sigma, alpha and gamma of the 2010 paper's Table 1. The papers give only ranges (2010
+# section 4: sigma 5.0-6.0, alpha 36.0-38.0, gamma 15-20); these are the middles.
+TABLE1_SIGMA, TABLE1_ALPHA, TABLE1_GAMMA = 5.5, 37.0, 17.5
+
+
+@dataclass(frozen=True)
+class Deformation:
+    """How strongly images are deformed (2010 section 4, 2012 sections 4 and 5).
+
+    sigma: standard deviation of the Gaussian that smooths the random field, pixels of the 29x29
+        image, above 0.
+    alpha: elastic scaling, pixels of the 29x29 image, from 0.
+    beta: for each of the ten digits, the largest angle of rotation or shear, degrees, in (-90, 90).
+    gamma_x, gamma_y: largest horizontal and vertical change of size, percent, in [0, 100).
+    shear_probability: how often the angle is a shear and not a rotation, in [0, 1].
+    background: the value of pixels outside the image.
+
+    `dataclasses.asdict` gives a dictionary that JSON can hold; `Deformation(**dictionary)` takes it
+    back. Raises ValueError where a value is outside its range, NaN included.
+    """
+
+    sigma: float
+    alpha: float
+    beta: tuple[float, ...]
+    gamma_x: float
+    gamma_y: float
+    # Guess: the papers say "either rotation or horizontal shearing" and no more.
+    shear_probability: float = 0.5
+    # Guess: the papers do not say what is outside the image; this is the value of MNIST's 0.
+    background: float = -1.0
+
+    def __post_init__(self):
+        # Written so that NaN fails: a comparison with NaN is false.
+        _require(0 < self.sigma < math.inf, "sigma", self.sigma, "a number of pixels above 0")
+        _require(0 <= self.alpha < math.inf, "alpha", self.alpha, "a number of pixels from 0")
+        object.__setattr__(self, "beta", tuple(self.beta))  # JSON makes lists of tuples
+        _require(
+            len(self.beta) == DIGITS and all(-90 < angle < 90 for angle in self.beta),
+            "beta",
+            self.beta,
+            f"{DIGITS} angles, one a digit, each above -90 and below 90 degrees",
+        )
+        for name in ("gamma_x", "gamma_y"):
+            gamma = getattr(self, name)
+            _require(0 <= gamma < 100, name, gamma, "a percentage from 0 to below 100")
+        probability = self.shear_probability
+        _require(0 <= probability <= 1, "shear_probability", probability, "a number from 0 to 1")
+        _require(math.isfinite(self.background), "background", self.background, "a finite number")
+
+
+def _require(valid: bool, name: str, value, expected: str) -> None:
+    if not valid:
+        raise ValueError(f"{name} is {value}; expected {expected}")
+
+
+# 2010 section 4 (2012 section 4): 15 degrees, but 7.5 for 1 and 7, which are alike.
+TABLE1 = Deformation(
+    sigma=TABLE1_SIGMA,
+    alpha=TABLE1_ALPHA,
+    beta=tuple(7.5 if digit in (1, 7) else 15.0 for digit in range(DIGITS)),
+    gamma_x=TABLE1_GAMMA,
+    gamma_y=TABLE1_GAMMA,
+)
+
+# 2012 section 5, all experiments with deformed images: "scaling of maximum 12.5% and a maximum
+# rotation of +-12.5 degrees".
+COMMITTEE = Deformation(
+    sigma=6.0,
+    alpha=36.0,
+    beta=(12.5,) * DIGITS,
+    gamma_x=12.5,
+    gamma_y=12.5,
+    shear_probability=0.0,  # Guess: section 5 names no shear.
+)

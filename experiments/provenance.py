@@ -1,0 +1,77 @@
+"""Where a number comes from: commit, versions, machine, time."""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
+
+
+def now() -> str:
+    """The time in UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def device() -> str:
+    """The processor's name and how many cores this process may use."""
+    name = platform.processor() or platform.machine()
+    try:
+        found = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
+        name = found[1] if found else name
+    except OSError:
+        pass  # not Linux
+    return f"{name}, {cores()} cores"
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def device_folder() -> Path:
+    """Folder for this machine's records: results/<device>."""
+    return REPOSITORY / "results" / re.sub(r"[^a-z0-9]+", "-", device().lower()).strip("-")
+
+
+def versions() -> dict[str, str]:
+    """Python's and the packages' versions; a package that is not installed says so."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def commit() -> dict[str, str | bool]:
+    """The commit of this source tree and whether files differ from it; 'unknown' without git."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", REPOSITORY, *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": "unknown", "dirty": True}
+
+
+def collect() -> dict:
+    """Everything about this process that a number should carry with it."""
+    return {
+        **commit(),
+        "argv": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "versions": versions(),
+        "driver": None,  # of a GPU
+        "platform": platform.platform(),
+        "device": device(),
+        "start": now(),
+    }

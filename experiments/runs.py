@@ -1,0 +1,237 @@
+"""One training run on disk: start it or go on with it, save it after each epoch, end it cleanly."""
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from deform_gpu import Deformation, deform
+from experiments import provenance, store
+from experiments.cli import Interrupted, Problem, signals
+from experiments.data import Dataset
+from experiments.progress import Progress
+from mlp_gpu import files, network, training
+from mlp_gpu.engines import Engine
+from mlp_gpu.network import Network
+from mlp_gpu.training import Schedule
+
+
+def make_config(
+    dataset: Dataset,
+    sizes: tuple[int, ...],
+    schedule: Schedule,
+    seed: int,
+    deformation: Deformation | None,
+    engine: Engine,
+) -> dict:
+    """Everything that defines a run, as JSON would give it back; deformation None means none."""
+    config = {
+        "data": {
+            "name": dataset.name,
+            "sha256": dataset.sha256,
+            "n_train": len(dataset.train_labels),
+            "n_test": len(dataset.test_labels),
+        },
+        "sizes": sizes,
+        **asdict(schedule),
+        "seed": seed,
+        "deformation": asdict(deformation) if deformation else None,
+        "engine": engine.name,
+    }
+    return json.loads(json.dumps(config))
+
+
+def deformer(config: dict, dataset: Dataset) -> Callable[[int], np.ndarray]:
+    """The function from an epoch to the images, float32 (n, 29, 29), that it trains on."""
+    if config["deformation"] is None:
+        return lambda epoch: dataset.train_images
+    deformation = Deformation(**config["deformation"])
+    buffer = np.empty_like(dataset.train_images)
+    return lambda epoch: deform(
+        dataset.train_images,
+        dataset.train_labels,
+        deformation,
+        seed=config["seed"],
+        epoch=epoch,
+        out=buffer,
+    )
+
+
+def schedule_of(config: dict) -> Schedule:
+    """The learning-rate schedule that a configuration describes."""
+    return Schedule(config["epochs"], config["eta"], config["decay"], config["eta_min"])
+
+
+def epochs_done(path: Path, config: dict) -> int:
+    """Epochs that the run file at `path` has; 0 if there is none.
+
+    Raises Problem if it holds another run than `config`, files.FileFault if it is damaged.
+    """
+    if not path.exists():
+        return 0
+    run = store.read_run(path)
+    store.check_config(path, run.config, config)
+    return run.epochs
+
+
+def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
+    """About how long an epoch of the run will take, from a fraction of a second of its work."""
+    n_train, n_test = config["data"]["n_train"], config["data"]["n_test"]
+    engine.set_network(Network.initial(tuple(config["sizes"]), config["seed"]))
+    images, labels = dataset.train_images, dataset.train_labels
+
+    def seconds(work: Callable[[], object], least: float) -> float:
+        """Mean time of a call, of as many as take `least` seconds, after one to warm up."""
+        work()
+        started, calls = time.perf_counter(), 0
+        while time.perf_counter() - started < least:
+            work()
+            calls += 1
+        return (time.perf_counter() - started) / calls
+
+    order = np.arange(min(20, len(images)))
+    sample = images[:200]
+    train = seconds(lambda: engine.train(images, labels, order, 0.0), 0.3) / len(order)
+    predict = seconds(lambda: engine.predict(sample), 0.1) / len(sample)
+    some = Dataset(dataset.name, sample, labels[:200], sample, labels[:200], "", "")
+    deform_images = deformer(config, some)
+    deforming = seconds(lambda: deform_images(1), 0.1) / len(sample)
+    return n_train * (train + predict + deforming) + n_test * predict
+
+
+@contextmanager
+def lock(path: Path):
+    """Hold the run alone, as long as the process lives. Raises Problem if another one has it."""
+    lock_path = path.with_suffix(".lock")
+    files.make_folder(path.parent)
+    held = FileLock(lock_path, timeout=0)
+    try:
+        held.acquire()
+    except Timeout:
+        raise Problem(
+            f"another process is training {path} (it holds {lock_path}); wait for it or choose "
+            "another folder with --out"
+        ) from None
+    except OSError as error:
+        raise Problem(
+            f"cannot write in {path.parent}: {error.strerror}; choose another folder with --out"
+        ) from error
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def resume(
+    path: Path, config: dict, labels: np.ndarray, engine: Engine, test_images: np.ndarray
+) -> tuple[store.Run, Network, Network]:
+    """The run as the last process left it, or a new one; the latest and the chosen network.
+
+    Raises Problem if the files hold another run or do not belong together, files.FileFault if
+    one is damaged.
+    """
+    weights = store.weights_path(path)
+    fresh = Network.initial(tuple(config["sizes"]), config["seed"])
+    if not path.exists() and not weights.exists():
+        return store.Run.new(config, labels), fresh, fresh
+    if not path.exists():
+        raise Problem(f"{weights} is there and {path} is not; put it back or move both away")
+    run = store.read_run(path)
+    store.check_config(path, run.config, config)
+    if not weights.exists():
+        if run.epochs == 1:  # stopped between the first two files: begin again
+            return store.Run.new(config, labels), fresh, fresh
+        if run.finished:
+            return run, fresh, fresh
+        raise Problem(f"{path} is there and {weights} is not; put it back or move both away")
+    networks, attributes = network.load(weights)
+    store.check_config(weights, json.loads(attributes["config"]), config)
+    behind = run.epochs - attributes["epoch"]
+    if behind not in (0, 1):
+        raise Problem(
+            f"{weights} is of epoch {attributes['epoch']} and {path} of epoch {run.epochs}: they do "
+            "not belong together; put the right ones back or move both away"
+        )
+    if behind:  # stopped between the two files: the last epoch is done again
+        for values in run.metrics.values():
+            values.pop()
+        engine.set_network(networks["chosen"])
+        _, run.outputs = training.count_errors(engine, test_images, labels, lambda n: None)
+    if run.provenance[-1]["end"] is None:
+        run.provenance[-1]["why"] = "killed"
+    return run, networks["latest"], networks["chosen"]
+
+
+def train_run(path: Path, label: str, config: dict, dataset: Dataset, engine: Engine) -> store.Run:
+    """Train the run that `config` defines to its end, from wherever its files are.
+
+    The run file and the weights file are replaced after each epoch. A finished run is only read.
+
+    Raises Problem or files.FileFault, and training.Diverged, each with one sentence; the files
+    then hold the last good epoch.
+    """
+    test_set = dataset.test_images, dataset.test_labels
+    with lock(path):
+        run, latest, chosen = resume(path, config, dataset.test_labels, engine, test_set[0])
+        if run.finished:
+            return run
+        engine.set_network(latest)
+        run.provenance.append({**provenance.collect(), "end": None, "why": "running"})
+        data = config["data"]
+        progress = Progress(label, config["epochs"], run.epochs, data["n_train"], data["n_test"])
+        epochs = training.train(
+            engine,
+            (dataset.train_images, dataset.train_labels),
+            test_set,
+            schedule_of(config),
+            config["seed"],
+            deformer(config, dataset),
+            first_epoch=run.epochs + 1,
+            tick=progress.tick,
+        )
+        try:
+            with progress:
+                for row in epochs:
+                    with signals.held():
+                        for name, values in run.metrics.items():
+                            values.append(getattr(row, name))
+                        latest = engine.get_network()
+                        if run.chosen == row.epoch:
+                            run.outputs, chosen = row.outputs, latest
+                        _save(path, run, latest, chosen)
+                    progress.epoch(row)
+        except training.Diverged as reason:
+            kept = _end_early(path, run, str(reason))
+            raise Problem(
+                f"{label} cannot go on: {reason}; {kept}; try a lower --eta with another --out"
+            ) from reason
+        except Interrupted as reason:
+            kept = _end_early(path, run, reason.name)
+            raise Interrupted(
+                reason.signum, f"{kept}; the same command goes on from there"
+            ) from None
+    return run
+
+
+def _save(path: Path, run: store.Run, latest: Network, chosen: Network) -> None:
+    if run.finished:
+        run.provenance[-1].update(end=provenance.now(), why="finished")
+    store.write_run(path, run)
+    attributes = {"config": json.dumps(run.config), "epoch": run.epochs}
+    network.save(store.weights_path(path), {"latest": latest, "chosen": chosen}, attributes)
+
+
+def _end_early(path: Path, run: store.Run, why: str) -> str:
+    """Write down why the process stops; returns what of its work is kept."""
+    if not run.epochs:
+        return "no epoch was finished, so nothing is saved"
+    if not run.finished:
+        with signals.held():
+            run.provenance[-1].update(end=provenance.now(), why=why)
+            store.write_run(path, run)
+    return f"{run.epochs} of {run.config['epochs']} epochs are safe in {path}"

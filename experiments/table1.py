@@ -1,0 +1,223 @@
+"""Table 1 of the 2010 paper: five deep MLPs, trained on-line on digits deformed every epoch.
+
+Trains each net with each seed, from wherever its run file is, then prints our figures beside the
+paper's and writes them as table1.md and table1.csv. Ctrl-C stops it; the same command goes on.
+"""
+
+import argparse
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from deform_gpu import TABLE1
+from experiments import cli, data, provenance, tables
+from experiments.progress import duration
+from experiments.runs import epochs_done, estimate_seconds, make_config, train_run
+from experiments.store import Run
+from mlp_gpu.engines import ENGINES, Engine, make_engine
+from mlp_gpu.files import replace as replace_file
+from mlp_gpu.network import NETS
+from mlp_gpu.training import Schedule
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one net is trained: a schedule, and how many of the training images, None for all."""
+
+    schedule: Schedule
+    n_images: int | None = None
+
+
+PAPER = dict.fromkeys(NETS, Plan(Schedule()))
+
+# Minutes instead of days: how far each net gets in its share of the time, on two cores.
+QUICK = {
+    "MNIST": {
+        1: Plan(Schedule(epochs=5, decay=0.7)),
+        2: Plan(Schedule(epochs=2, decay=0.5)),
+        3: Plan(Schedule(epochs=1)),
+        4: Plan(Schedule(epochs=1), n_images=36_000),
+        5: Plan(Schedule(epochs=1)),
+    },
+    "load_digits": {
+        1: Plan(Schedule(epochs=40, decay=0.95)),
+        2: Plan(Schedule(epochs=20, decay=0.9)),
+        3: Plan(Schedule(epochs=10, decay=0.8)),
+        4: Plan(Schedule(epochs=8, decay=0.8)),
+        5: Plan(Schedule(epochs=10, decay=0.8)),
+    },
+}
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line, with ranges checked."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.table1",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--nets",
+        type=cli.integers(1, 5),
+        default=[1, 2, 3, 4, 5],
+        metavar="N,N",
+        help="nets of Table 1 to train (default: 1,2,3,4,5)",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=cli.integers(0, 2**64 - 1),
+        default=[0],
+        metavar="N,N",
+        help="seeds; each net is trained once with each (default: 0)",
+    )
+    parser.add_argument(
+        "--profile",
+        choices=("quick", "paper"),
+        default="quick",
+        help="quick: some minutes a net on a CPU; paper: its schedule to the letter, "
+        "2,300 epochs of all images (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--epochs",
+        type=cli.integer(1),
+        metavar="N",
+        help="passes over the training images (default: the profile's)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=cli.integer(1),
+        metavar="N",
+        help="training images used, the first N (default: the profile's)",
+    )
+    parser.add_argument(
+        "--eta",
+        type=cli.positive,
+        metavar="X",
+        help="learning rate of the first epoch (default: 0.001)",
+    )
+    parser.add_argument(
+        "--eta-decay",
+        type=cli.positive,
+        metavar="X",
+        help="factor to the learning rate after each epoch, until it is 1e-6 "
+        "(default: the profile's; the paper's is 0.997)",
+    )
+    parser.add_argument(
+        "--no-distortion",
+        action="store_true",
+        help="train on the images as they are (last column of Table 3, 2012)",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("auto", *ENGINES),
+        default="auto",
+        help="what computes; auto: the fastest here (default: %(default)s)",
+    )
+    cli.add_data_arguments(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/table1"),
+        metavar="DIR",
+        help="folder for run files and tables (default: %(default)s)",
+    )
+    return parser.parse_args(argv)
+
+
+def make_plan(arguments: argparse.Namespace, data_name: str, net: int) -> Plan:
+    """The profile's plan for a net, with what the command line says otherwise."""
+    plan = (PAPER if arguments.profile == "paper" else QUICK[data_name])[net]
+    schedule = replace(
+        plan.schedule,
+        epochs=arguments.epochs or plan.schedule.epochs,
+        eta=arguments.eta or plan.schedule.eta,
+        decay=arguments.eta_decay or plan.schedule.decay,
+    )
+    return Plan(schedule, arguments.limit or plan.n_images)
+
+
+def run_path(folder: Path, net: int, seed: int, data_name: str, distortion: bool) -> Path:
+    """The run file of a net and seed."""
+    parts = [f"net{net}", f"seed{seed}"]
+    parts += [] if distortion else ["no-distortion"]
+    parts += [] if data_name == "MNIST" else [data_name]
+    return folder / ("-".join(parts) + ".h5")
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_arguments(argv)
+    dataset = data.load(arguments.data, arguments.data_dir)
+    engine = make_engine(arguments.engine)
+    print(
+        f"{dataset.name}: {len(dataset.train_labels):,} training and "
+        f"{len(dataset.test_labels):,} test images, from {dataset.source}\n"
+        f"engine {engine.name}: {provenance.device()}",
+        file=sys.stderr,
+    )
+
+    jobs = []
+    for net in arguments.nets:
+        for seed in arguments.seeds:
+            plan = make_plan(arguments, dataset.name, net)
+            images = data.limit(dataset, plan.n_images)
+            deformation = None if arguments.no_distortion else TABLE1
+            config = make_config(images, NETS[net], plan.schedule, seed, deformation, engine)
+            path = run_path(arguments.out, net, seed, dataset.name, not arguments.no_distortion)
+            jobs.append((path, f"net {net}, seed {seed}", config, images))
+
+    print_estimate(jobs, engine)
+    runs = [train_run(*job, engine) for job in jobs]
+
+    text = report(runs)
+    print(text)
+    replace_file(arguments.out / "table1.md", text.encode())
+    rows = [tables.table1_row(run) for run in runs]
+    replace_file(arguments.out / "table1.csv", tables.csv_text(rows).encode())
+    print(f"written to {arguments.out}: table1.md, table1.csv", file=sys.stderr)
+
+
+def print_estimate(jobs: list, engine: Engine) -> None:
+    """Say how long what is still to be done will take, on stderr."""
+    total = 0.0
+    for path, label, config, images in jobs:
+        done = epochs_done(path, config)
+        if done == config["epochs"]:
+            print(f"{label}: finished, in {path}", file=sys.stderr)
+            continue
+        seconds = estimate_seconds(engine, config, images) * (config["epochs"] - done)
+        total += seconds
+        print(
+            f"{label}: {config['epochs']} epochs of {config['data']['n_train']:,} images"
+            + (f", {done} done" if done else "")
+            + f", about {duration(seconds)}",
+            file=sys.stderr,
+        )
+    print(f"about {duration(total)} in all", file=sys.stderr, flush=True)
+
+
+def report(runs: list[Run]) -> str:
+    """The table with what one must know to read it, as Markdown."""
+    name = runs[0].config["data"]["name"]
+    distortion = runs[0].config["deformation"] is not None
+    if name == "MNIST":
+        title = "# Table 1 on MNIST, the paper beside ours"
+        note = "The paper trained for 2,300 epochs of 60,000 images; what we did is in the table."
+    else:
+        title = f"# The nets of Table 1 on {name}, which is NOT MNIST"
+        note = "These figures must not be compared with the paper's."
+    if not distortion:
+        note += " Trained without distortion; the paper's figures are those of Table 3 (2012)."
+    lines = [title, "", note, "", tables.table1_markdown(runs), ""]
+    lines += tables.table1_means(runs)
+    lines += [
+        "TEfBV: test error at the epoch with the lowest validation error, which is on the "
+        "undeformed training images.",
+        "BTE: lowest test error of any epoch. Interval: 95 %, Clopper-Pearson, of TEfBV.",
+        "",
+        *(f"- {tables.provenance_line(run)}" for run in runs),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,151 @@
+"""Table 1 of the 2010 paper, our runs beside it, and how such tables are written."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.stats import binomtest
+
+from experiments.progress import duration
+from experiments.store import Run
+from mlp_gpu.network import NETS, count_weights
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """A row of Table 1 (2010), with the last column of Table 3 (2012). Errors in percent."""
+
+    tefbv: float
+    bte: float
+    hours: float  # on a GTX 280
+    weights: float  # millions, cut off after two digits
+    undistorted: float
+
+
+PAPER = {
+    1: PaperRow(0.49, 0.44, 23.4, 1.34, 1.78),
+    2: PaperRow(0.46, 0.40, 44.2, 3.26, 1.85),
+    3: PaperRow(0.41, 0.39, 66.7, 6.69, 1.73),
+    4: PaperRow(0.35, 0.32, 114.5, 12.11, 1.71),
+    5: PaperRow(0.44, 0.43, 107.7, 8.86, 1.81),
+}
+
+
+def interval(errors: int, n: int) -> tuple[float, float]:
+    """95 % Clopper-Pearson interval, in percent, of an error rate seen as errors of n."""
+    bounds = binomtest(errors, n).proportion_ci(0.95, method="exact")
+    return 100 * bounds.low, 100 * bounds.high
+
+
+def net_number(run: Run) -> int:
+    """The number in Table 1 of a run's net."""
+    return {sizes: net for net, sizes in NETS.items()}[tuple(run.config["sizes"])]
+
+
+def table1_row(run: Run) -> dict:
+    """A finished or unfinished run as a tidy row, its provenance included. Errors in percent."""
+    config, last = run.config, run.provenance[-1]
+    n_test = config["data"]["n_test"]
+    low, high = interval(run.chosen_errors, n_test)
+    return {
+        "net": net_number(run),
+        "layers": "-".join(map(str, config["sizes"])),
+        "weights": count_weights(config["sizes"]),
+        "data": config["data"]["name"],
+        "distortion": config["deformation"] is not None,
+        "seed": config["seed"],
+        "epochs": run.epochs,
+        "images_an_epoch": config["data"]["n_train"],
+        "eta": config["eta"],
+        "eta_decay": config["decay"],
+        "n_test": n_test,
+        "tefbv_errors": run.chosen_errors,
+        "tefbv": 100 * run.chosen_errors / n_test,
+        "tefbv_low": low,
+        "tefbv_high": high,
+        "chosen_epoch": run.chosen,
+        "bte_errors": run.best_errors,
+        "bte": 100 * run.best_errors / n_test,
+        "seconds": run.seconds,
+        "engine": config["engine"],
+        "device": last["device"],
+        "versions": " ".join(f"{name}={version}" for name, version in last["versions"].items()),
+        "end": last["end"],
+        "commit": last["commit"] + ("-dirty" if last["dirty"] else ""),
+    }
+
+
+def table1_markdown(runs: Sequence[Run]) -> str:
+    """Our runs, all on the same data, as a Markdown table; on MNIST beside the paper's figures."""
+    lines = []
+    for row in map(table1_row, runs):
+        paper = PAPER[row["net"]]
+        line = {
+            "net": str(row["net"]),
+            "layers": row["layers"],
+            "weights": f"{row['weights']:,}",
+        }
+        if row["data"] == "MNIST":
+            line |= {
+                "paper TEfBV %": f"{paper.tefbv if row['distortion'] else paper.undistorted:.2f}",
+                "paper BTE %": f"{paper.bte:.2f}" if row["distortion"] else "-",
+                "paper hours": f"{paper.hours}" if row["distortion"] else "-",
+            }
+        line |= {
+            "TEfBV %": f"{row['tefbv']:.2f}",
+            "95 % interval": f"{row['tefbv_low']:.2f}-{row['tefbv_high']:.2f}",
+            "wrong": f"{row['tefbv_errors']} of {row['n_test']:,}",
+            "BTE %": f"{row['bte']:.2f}",
+            "wrong at best": str(row["bte_errors"]),
+            "time": duration(row["seconds"]),
+            "epochs x images": f"{row['epochs']} x {row['images_an_epoch']:,}",
+            "eta, decay": f"{row['eta']:g}, {row['eta_decay']:g}",
+            "seed": str(row["seed"]),
+        }
+        lines.append(line)
+    return markdown(lines)
+
+
+def table1_means(runs: Sequence[Run]) -> list[str]:
+    """A sentence for each net that was trained with several seeds."""
+    sentences = []
+    rows = [table1_row(run) for run in runs]
+    for net in dict.fromkeys(row["net"] for row in rows):
+        errors = [row["tefbv"] for row in rows if row["net"] == net]
+        if len(errors) > 1:
+            sentences.append(
+                f"Net {net}, {len(errors)} seeds: TEfBV {sum(errors) / len(errors):.2f} % on "
+                f"average, from {min(errors):.2f} to {max(errors):.2f} %."
+            )
+    return sentences
+
+
+def provenance_line(run: Run) -> str:
+    """Where and when a run was trained, in one line."""
+    row = table1_row(run)
+    return (
+        f"net {row['net']}, seed {row['seed']}: {row['device']}, engine {row['engine']}; "
+        f"{row['versions'].replace('=', ' ')}; {row['end']}; commit {row['commit'][:12]}"
+        + (" with changes" if row["commit"].endswith("-dirty") else "")
+    )
+
+
+def markdown(lines: Sequence[dict[str, str]]) -> str:
+    """Dicts with the same keys as a Markdown table that is also aligned to the eye."""
+    table = [list(lines[0]), *(list(line.values()) for line in lines)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    table.insert(1, ["-" * width for width in widths])
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in table
+    )
+
+
+def csv_text(rows: Sequence[dict]) -> str:
+    """Dicts with the same keys as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,1 @@
+"""On-line back-propagation for plain multi-layer perceptrons."""

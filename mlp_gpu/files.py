@@ -1,0 +1,49 @@
+"""Files that are replaced in one step, so that a reader or a crash never meets half of one."""
+
+import contextlib
+import os
+from pathlib import Path
+
+
+class FileFault(Exception):
+    """A file that cannot be written or read, or must not be trusted; one sentence says why."""
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, where missing. Raises FileFault if the system refuses."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileFault(
+            f"cannot make the folder {path}: {error.strerror}; choose another one"
+        ) from error
+
+
+def replace(path: Path, content: bytes | memoryview) -> None:
+    """Put `content` in the place of `path`, atomically and durably; its folder must exist.
+
+    Raises FileFault if the system refuses (disk full, read-only, ...); the old file then stays.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        if os.name == "posix":  # the new name itself must survive a power cut
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+    except OSError as error:
+        raise FileFault(
+            f"cannot write {path}: {error.strerror}; the file that was there before is unchanged: "
+            "make room or choose another folder, then start the same command again"
+        ) from error

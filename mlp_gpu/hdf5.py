@@ -1,0 +1,69 @@
+"""HDF5 files that are whole or not there, and that tell when they are damaged.
+
+HDF5 itself notices little of what can happen to a file: it reads damaged bytes as data, and some
+make the library hang or crash. So a file is made in memory, gets a seal, the SHA-256 of its
+bytes, in the user block that HDF5 leaves alone, and replaces the old one in one atomic step. A
+reader checks the seal before HDF5 sees a byte. To any other program it is a plain HDF5 file.
+"""
+
+import contextlib
+import hashlib
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import h5py
+
+from mlp_gpu.files import FileFault, replace
+
+USER_BLOCK = 512  # bytes, the smallest that HDF5 offers
+SEAL = b"deepbig, SHA-256 of the bytes from 512 on: "
+
+
+def write(path: Path, fill: Callable[[h5py.File], None]) -> None:
+    """Replace `path` by a new sealed file, atomically and durably; its folder must exist.
+
+    `fill` gets the empty file and puts the content in. Whatever goes wrong, the old file stays.
+
+    Raises FileFault if the system refuses (disk full, read-only, ...).
+    """
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w", userblock_size=USER_BLOCK) as file:
+        fill(file)
+    with buffer.getbuffer() as content:
+        seal = SEAL + hashlib.sha256(content[USER_BLOCK:]).hexdigest().encode() + b"\n"
+        content[: len(seal)] = seal
+        replace(path, content)
+
+
+@contextlib.contextmanager
+def opened(path: Path, schema: str, version: int) -> Iterator[h5py.File]:
+    """Open a sealed file for reading, from a copy in memory, so that no writer is disturbed.
+
+    Raises FileFault if it cannot be read, its seal does not fit, or it holds something else than
+    `schema` in `version` (root attributes `schema` and `schema_version`).
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FileFault(f"cannot read {path}: {error.strerror}") from error
+    if not content.startswith(SEAL):
+        raise FileFault(
+            f"{path} is damaged or none of this project's files: expected it to begin with "
+            f"'deepbig, SHA-256', found {content[:16]!r}; put a good copy in its place or move it away"
+        )
+    expected = content[len(SEAL) : len(SEAL) + 64].decode("ascii", "replace")
+    found = hashlib.sha256(memoryview(content)[USER_BLOCK:]).hexdigest()
+    if found != expected:
+        raise FileFault(
+            f"{path} is damaged: expected SHA-256 {expected}, found {found}; put a good copy in its "
+            "place or move it away to start anew"
+        )
+    with h5py.File(io.BytesIO(content), "r") as file:
+        holds = (file.attrs.get("schema"), file.attrs.get("schema_version"))
+        if holds != (schema, version):
+            raise FileFault(
+                f"{path} holds {holds[0]} version {holds[1]}, expected {schema} version {version}; "
+                "name another file, or read it with the version of deepbig that wrote it"
+            )
+        yield file

@@ -1,0 +1,15 @@
+"""Random numbers as a function of (seed, purpose, epoch): no generator state to save.
+
+Only for what the host draws, the initial weights and the order of the images; deformations draw
+theirs on the engine, in `deform_gpu.philox`.
+"""
+
+import numpy as np
+
+WEIGHTS = 1
+ORDER = 2
+
+
+def generator(seed: int, purpose: int, epoch: int = 0) -> np.random.Generator:
+    """A numpy generator keyed by a seed in [0, 2**64), one of the purposes above and an epoch."""
+    return np.random.Generator(np.random.Philox(key=[seed, purpose], counter=[0, 0, 0, epoch]))

@@ -1,0 +1,138 @@
+"""Training by epochs: deform all images, one on-line step for each, evaluate, choose.
+
+Nothing here reads or writes files: `train` hands out one `Epoch` after another.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlp_gpu import random
+from mlp_gpu.engines import Engine
+
+CHUNK = 250  # images a call of Engine.train: how often progress and signals get their turn
+EVALUATE_CHUNK = 5000  # the same for Engine.predict
+
+
+class Diverged(ArithmeticError):
+    """The loss or the outputs are not finite any more; one sentence says where."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate: eta, times decay after each epoch, down to eta_min.
+
+    The defaults are the paper's (2010, section 3; the decay: 2012, section 6.1). They reach
+    eta_min in 2,300 epochs.
+    """
+
+    epochs: int = 2300
+    eta: float = 1e-3
+    decay: float = 0.997
+    eta_min: float = 1e-6
+
+    def eta_of(self, epoch: int) -> float:
+        """Learning rate of an epoch; the first epoch is 1."""
+        return max(self.eta * self.decay ** (epoch - 1), self.eta_min)
+
+
+@dataclass(frozen=True, eq=False)
+class Epoch:
+    """What one epoch came to. Errors are counts of wrong digits, times are in seconds."""
+
+    epoch: int
+    eta: float
+    train_loss: float  # mean cross-entropy over the deformed images, in nats
+    validation_errors: int
+    test_errors: int
+    deform_seconds: float
+    train_seconds: float
+    evaluate_seconds: float
+    outputs: np.ndarray  # class probabilities of the test images, float32 (n_test, 10)
+
+
+def chosen_epoch(validation_errors: Sequence[int]) -> int:
+    """The epoch, from 1, with the fewest validation errors (2010, section 5).
+
+    Guess: of equal ones the earliest; the papers do not say.
+    """
+    return int(np.argmin(validation_errors)) + 1
+
+
+def image_order(n: int, seed: int, epoch: int) -> np.ndarray:
+    """The order in which an epoch takes its n images, int64 (n,).
+
+    Guess: a fresh permutation each epoch; the papers do not say.
+    """
+    return random.generator(seed, random.ORDER, epoch).permutation(n)
+
+
+def count_errors(
+    engine: Engine, images: np.ndarray, labels: np.ndarray, tick: Callable[[int], None]
+) -> tuple[int, np.ndarray]:
+    """Wrong digits among images, float32 (n, 29, 29), and the outputs, float32 (n, 10).
+
+    Raises Diverged if an output is not finite.
+    """
+    parts = []
+    for start in range(0, len(images), EVALUATE_CHUNK):
+        parts.append(engine.predict(images[start : start + EVALUATE_CHUNK]))
+        tick(0)
+    outputs = np.concatenate(parts)
+    if not np.isfinite(outputs).all():
+        raise Diverged("the outputs of the net are not finite numbers any more")
+    return int(np.count_nonzero(outputs.argmax(axis=1) != labels)), outputs
+
+
+def train(
+    engine: Engine,
+    training_set: tuple[np.ndarray, np.ndarray],
+    test_set: tuple[np.ndarray, np.ndarray],
+    schedule: Schedule,
+    seed: int,
+    deform: Callable[[int], np.ndarray],
+    first_epoch: int = 1,
+    tick: Callable[[int], None] = lambda n_images: None,
+) -> Iterator[Epoch]:
+    """Train the engine's network, yielding after each epoch from first_epoch to the last.
+
+    training_set, test_set: images float32 (n, 29, 29), undeformed, and labels uint8 (n,).
+    deform: gives the images that an epoch trains on, float32 (n, 29, 29).
+    tick: called several times a second with the number of images trained since the last call.
+    The undeformed training set is the validation set (2010, section 2).
+
+    Raises Diverged when the loss stops being a finite number.
+    """
+    for epoch in range(first_epoch, schedule.epochs + 1):
+        eta = schedule.eta_of(epoch)
+        started = time.perf_counter()
+        images, labels = deform(epoch), training_set[1]
+        tick(0)
+        deformed = time.perf_counter()
+        order = image_order(len(images), seed, epoch)
+        loss = 0.0
+        for start in range(0, len(order), CHUNK):
+            chunk = order[start : start + CHUNK]
+            loss += engine.train(images, labels, chunk, eta) * len(chunk)
+            if not np.isfinite(loss):
+                raise Diverged(
+                    f"the loss is not a finite number any more, in epoch {epoch} within "
+                    f"{start + len(chunk)} of {len(order)} images, at a learning rate of {eta:.3g}"
+                )
+            tick(len(chunk))
+        trained = time.perf_counter()
+        validation_errors, _ = count_errors(engine, *training_set, tick)
+        test_errors, outputs = count_errors(engine, *test_set, tick)
+        yield Epoch(
+            epoch=epoch,
+            eta=eta,
+            train_loss=loss / len(order),
+            validation_errors=validation_errors,
+            test_errors=test_errors,
+            deform_seconds=deformed - started,
+            train_seconds=trained - deformed,
+            evaluate_seconds=time.perf_counter() - trained,
+            outputs=outputs,
+        )
