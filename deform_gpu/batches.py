@@ -47,16 +47,14 @@ def deform(
         raise ValueError(f"out has shape {out.shape}; expected that of images, {images.shape}")
     if not out.flags.writeable or np.may_share_memory(out, images):
         raise ValueError("out is read-only or overlaps images; expected memory of its own")
-    if len(labels) != len(images):
-        raise ValueError(
-            f"there are {len(labels)} labels for {len(images)} images; expected one each"
-        )
     if threads is None:
         threads = numba.config.NUMBA_NUM_THREADS
     if not threads >= 1:
         raise ValueError(f"threads is {threads}; expected at least 1")
 
     matrices = make_matrices(labels, deformation, seed, epoch)
+    if len(matrices) != len(images):
+        raise ValueError(f"{len(matrices)} labels for {len(images)} images; expected one each")
     background = np.float32(deformation.background)
     batches = -(-len(images) // BATCH)
 

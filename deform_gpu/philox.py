@@ -39,6 +39,7 @@ def uniform_formula(word):
     return np.float32(np.int32(word >> np.uint32(8))) * np.float32(2.0**-23) - np.float32(1)
 
 
+# inline="always": only then do the loops that call them become vector instructions.
 philox4x32 = numba.njit(philox4x32_formula, inline="always")
 uniform = numba.njit(uniform_formula, inline="always")
 

@@ -11,6 +11,7 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,21 +29,30 @@ ETA = 1e-3
 SECONDS = 0.2  # least time of a repeat
 
 
-def measure(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds a call of each work, `repeats` of them, all works taking turns in each repeat."""
+@dataclass(frozen=True)
+class Work:
+    """Something to time: images that a call trains or deforms, and bytes that it must move."""
+
+    call: Callable[[], object]
+    n_images: int | None = None
+    n_bytes: int | None = None
+
+
+def measure(works: dict[str, Work], repeats: int) -> dict[str, np.ndarray]:
+    """Seconds a call, float64 (repeats,), of each work; in each repeat all take turns."""
     calls = {}
     for name, work in works.items():
-        work()  # compile, touch memory
+        work.call()  # compile, touch memory
         started = time.perf_counter()
-        work()
+        work.call()
         calls[name] = max(1, round(SECONDS / (time.perf_counter() - started)))
-    seconds = {name: [] for name in works}
-    for _ in range(repeats):
+    seconds = {name: np.empty(repeats) for name in works}
+    for repeat in range(repeats):
         for name, work in works.items():
             started = time.perf_counter()
             for _ in range(calls[name]):
-                work()
-            seconds[name].append((time.perf_counter() - started) / calls[name])
+                work.call()
+            seconds[name][repeat] = (time.perf_counter() - started) / calls[name]
     return seconds
 
 
@@ -115,14 +125,15 @@ def torch_work(network: Network, images: np.ndarray, labels: np.ndarray) -> Call
 
 
 def bench_net(net: int, repeats: int, peers: bool) -> list[dict]:
-    """Rows for one net of Table 1: the engine, the copy, and the peers if asked for."""
+    """Rows for one net of Table 1: the engine, a copy, and the peers if asked for."""
     network = Network.initial(NETS[net], seed=0)
     rng = np.random.default_rng(0)
-    n = max(1, round(5e7 / network.n_weights))  # images a call: some 10 ms
+    n = max(2, round(5e7 / network.n_weights))  # images a call
     images = rng.uniform(-1, 1, (n, network.sizes[0])).astype(np.float32)
     labels = rng.integers(0, 10, n).astype(np.uint8)
     engine = CpuEngine()
     engine.set_network(network)
+    order = np.arange(n)
     source = [W.ravel().copy() for W in network.weights]
     target = [W.ravel().copy() for W in network.weights]
 
@@ -131,31 +142,121 @@ def bench_net(net: int, repeats: int, peers: bool) -> list[dict]:
             scale(to, what, np.float32(0.5))
 
     works = {
-        "engine cpu": lambda: engine.train(images, labels, np.arange(n), ETA),
-        "scaled copy": copy,
+        "engine cpu": Work(
+            lambda: engine.train(images, labels, order, ETA), n, engine_bytes(network) * n
+        ),
+        "scaled copy": Work(copy, None, 2 * sum(W.nbytes for W in source)),
     }
     if peers:
-        works["NumPy loop"] = numpy_work(network, images, labels)
+        works["NumPy loop"] = Work(numpy_work(network, images, labels), n)
         if importlib.util.find_spec("torch"):
-            works["PyTorch eager"] = torch_work(network, images, labels)
+            works["PyTorch eager"] = Work(torch_work(network, images, labels), n)
         else:
             print(
-                "PyTorch is not installed, so it is not measured: pip install torch",
+                "PyTorch is not installed, so it is not measured; 'pip install torch' brings it",
                 file=sys.stderr,
             )
+    return rows(f"net {net}, one image a step", works, repeats, compare="scaled copy")
 
-    moved = {name: engine_bytes(network) * n for name in works}
-    moved["scaled copy"] = sum(W.nbytes for W in source) * 2
-    rows = []
+
+def bench_deformation(repeats: int) -> list[dict]:
+    """Rows for the deformation of 6,000 images, in one thread and in as many as there are cores."""
+    rng = np.random.default_rng(0)
+    n = 6000
+    images = rng.uniform(-1, 1, (n, 29, 29)).astype(np.float32)
+    labels = rng.integers(0, 10, n).astype(np.uint8)
+    out = np.empty_like(images)
+    works = {
+        f"deform, {threads} threads": Work(
+            lambda threads=threads: deform(images, labels, TABLE1, out=out, threads=threads), n
+        )
+        for threads in sorted({1, provenance.cores()})
+    }
+    return rows("deformation", works, repeats)
+
+
+def rows(
+    title: str, works: dict[str, Work], repeats: int, compare: str | None = None
+) -> list[dict]:
+    """Tidy rows of one group. Ratios are medians over repeats in which all works took turns."""
     seconds = measure(works, repeats)
-    for name, times in seconds.items():
-        is_copy = name == "scaled copy"
-        per_image = [1 if is_copy else n][0]
-        ratios = {
-            "time_over_engine": np.median(np.divide(times, seconds["engine cpu"])) / per_image * n,
-            "rate_over_copy": np.median(np.divide(seconds["scaled copy"], times))
-            * moved[name]
-            / moved["scaled copy"],
-        }
-        rows.append(make_row(f"net {net}", name, times, per_image, moved[name], ratios))
-    return rows
+    first = next(iter(works))
+    found = []
+    for name, work in works.items():
+        low, middle, high = np.percentile(seconds[name], [20, 50, 80])
+        row = {"group": title, "name": name, "images": work.n_images, "repeats": repeats}
+        row |= {"seconds_p20": low, "seconds": middle, "seconds_p80": high}
+        row["us_an_image"] = row["images_a_second"] = row["times_first"] = None
+        if work.n_images:
+            row["us_an_image"] = 1e6 * middle / work.n_images
+            row["images_a_second"] = work.n_images / middle
+            row["times_first"] = np.median(seconds[name] / seconds[first])
+        row["gb_a_second"] = row["of_copy"] = None
+        if work.n_bytes:
+            row["gb_a_second"] = work.n_bytes / middle / 1e9
+            row["of_copy"] = (
+                np.median(seconds[compare] / seconds[name]) * work.n_bytes / works[compare].n_bytes
+            )
+        found.append(row)
+    return found
+
+
+def table(found: list[dict]) -> str:
+    """The rows as a Markdown table for people."""
+
+    def number(value: float | None, form: str) -> str:
+        return "" if value is None or value == "" else form.format(float(value))
+
+    return tables.markdown(
+        [
+            {
+                "": row["group"],
+                "what": row["name"],
+                "us an image": number(row["us_an_image"], "{:.4g}"),
+                "images/s": number(row["images_a_second"], "{:,.0f}"),
+                "time, times the first": number(row["times_first"], "{:.2f}"),
+                "GB/s": number(row["gb_a_second"], "{:.1f}"),
+                "of the copy's": number(row["of_copy"], "{:.2f}"),
+            }
+            for row in found
+        ]
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--repeats",
+        type=cli.integer(7),
+        default=9,
+        metavar="N",
+        help="repeats that the medians are of, at least 7 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=provenance.device_folder(provenance.device()),
+        metavar="DIR",
+        help="folder for bench.csv (default: results/<this device>)",
+    )
+    arguments = parser.parse_args(argv)
+    found = []
+    for net in (1, 4):
+        print(f"measuring net {net} ...", file=sys.stderr, flush=True)
+        found += bench_net(net, arguments.repeats, peers=net == 1)
+    print("measuring the deformation ...", file=sys.stderr, flush=True)
+    found += bench_deformation(arguments.repeats)
+    print(table(found))
+    source = provenance.columns(provenance.collect())
+    files.make_folder(arguments.out)
+    path = arguments.out / "bench.csv"
+    files.replace(path, tables.csv_text([row | source for row in found]).encode())
+    print(f"written to {path}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    cli.run(main)

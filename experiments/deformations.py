@@ -8,14 +8,15 @@ from matplotlib.figure import Figure
 
 from deform_gpu import TABLE1, Deformation, deform
 from deform_gpu.batches import make_displacement, make_matrices
+from deform_gpu.field import SIDE
 from experiments import cli, data
+from experiments.plots import save_figure
 
-SIDE = 29
 FIELDS = 4  # drawn for each digit, one an epoch
 STEP = 2  # pixels from one arrow to the next
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.deformations",
         description="Draw two digits, four displacement fields for each, and the deformed digits, "
@@ -24,10 +25,10 @@ def main() -> None:
     cli.add_data_arguments(parser)
     parser.add_argument(
         "--seed",
-        type=int,
+        type=cli.integer(0, 2**64 - 1),
         default=0,
         metavar="N",
-        help="of the random deformations, 0 to 2**64 - 1 (default: %(default)s)",
+        help="of the random deformations (default: %(default)s)",
     )
     parser.add_argument(
         "--out",
@@ -36,18 +37,12 @@ def main() -> None:
         metavar="FILE",
         help="the image to write, in the format its name ends in (default: %(default)s)",
     )
-    args = parser.parse_args()
-    if not 0 <= args.seed < 2**64:
-        raise cli.Problem(f"--seed is {args.seed}; expected 0 to 2**64 - 1")
+    args = parser.parse_args(argv)
 
     dataset = data.load(args.data, args.data_dir)
     figure = draw(dataset.train_images, dataset.train_labels, TABLE1, args.seed, dataset.name)
-    try:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(args.out, dpi=200)
-    except (OSError, ValueError) as error:  # ValueError: an ending that matplotlib does not know
-        raise cli.Problem(f"cannot write {args.out}: {error}") from error
-    print(f"wrote {args.out}")
+    save_figure(figure, args.out)
+    print(f"written to {args.out}")
 
 
 def draw(

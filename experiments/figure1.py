@@ -5,6 +5,7 @@ how many there are and how often the second guess is right.
 """
 
 import argparse
+import math
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ from experiments import cli, data
 from experiments.cli import Problem
 from experiments.plots import save_figure
 from experiments.store import Run, read_run
+
+HEAD = 0.6  # inches above the digits, for the title
+ABOVE = {"ha": "right", "va": "top", "fontsize": 9}
 
 CHOICES = {"MNIST": "mnist", "load_digits": "digits"}
 
@@ -50,32 +54,35 @@ def guesses(run: Run) -> np.ndarray:
 
 def draw(run: Run, images: np.ndarray) -> Figure:
     """The wrong digits of a run among its test images, float32 (n_test, 29, 29)."""
-    wrong = misclassified(run)
-    columns = max(7, int(np.ceil(np.sqrt(1.4 * len(wrong)))))  # the paper's 35 stand in 5 x 7
-    rows = max(1, -(-len(wrong) // columns))
-    figure = Figure(figsize=(0.75 * columns, 1.0 * rows + 0.6))
-    figure.subplots_adjust(
-        left=0.01, right=0.99, bottom=0.05 / (rows + 0.6), top=1 - 0.5 / (rows + 0.6), hspace=0.4
-    )
-    figure.suptitle(title(run), fontsize=9, y=1 - 0.12 / (rows + 0.6), va="top")
-    for place, image in enumerate(wrong, start=1):
-        axes = figure.add_subplot(rows, columns, place)
+    wrong, two_guesses = misclassified(run), guesses(run)
+    columns = max(7, math.ceil(math.sqrt(1.4 * len(wrong))))  # the paper's 35 stand in 5 x 7
+    rows = max(1, math.ceil(len(wrong) / columns))
+    width, height = 0.75 * columns, 1.0 * rows + HEAD
+    figure = Figure(figsize=(width, height))
+    figure.text(0.1 / width, 1 - 0.1 / height, title(run), fontsize=9, va="top")
+    for place, image in enumerate(wrong):
+        row, column = divmod(place, columns)
+        left, top = 0.75 * column + 0.06, HEAD + 1.0 * row
+        axes = figure.add_axes(
+            (left / width, 1 - (top + 0.63) / height, 0.63 / width, 0.63 / height)
+        )
         axes.imshow(images[image], cmap="gray_r", vmin=-1, vmax=1)
         axes.set(xticks=[], yticks=[])
-        axes.text(0.97, 0.97, run.labels[image], transform=axes.transAxes, ha="right", va="top")
-        first, second = guesses(run)[image]
-        axes.text(0.03, -0.04, first, transform=axes.transAxes, ha="left", va="top")
-        axes.text(0.97, -0.04, second, transform=axes.transAxes, ha="right", va="top")
+        label = axes.text(0.97, 0.97, run.labels[image], transform=axes.transAxes, **ABOVE)
+        label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.8})
+        for guess, x in zip(two_guesses[image], (0.03, 0.97), strict=True):
+            align = "left" if x < 0.5 else "right"
+            axes.text(x, -0.05, guess, transform=axes.transAxes, ha=align, va="top", fontsize=9)
     return figure
 
 
 def title(run: Run) -> str:
-    """How many digits are wrong and how often the second guess is right, in one line."""
+    """How many digits are wrong and how often the second guess is right, in two lines."""
     wrong = misclassified(run)
     second = np.count_nonzero(guesses(run)[wrong, 1] == run.labels[wrong])
     name = run.config["data"]["name"]
     return (
-        f"{'-'.join(map(str, run.config['sizes']))} on {name}, seed {run.config['seed']}: "
+        f"{'-'.join(map(str, run.config['sizes']))} on {name}, seed {run.config['seed']}:\n"
         f"{len(wrong)} of {len(run.labels):,} wrong; second guess right for {second}"
     )
 

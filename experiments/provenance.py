@@ -34,9 +34,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def device_folder() -> Path:
-    """Folder for this machine's records: results/<device>."""
-    return REPOSITORY / "results" / re.sub(r"[^a-z0-9]+", "-", device().lower()).strip("-")
+def device_folder(name: str) -> Path:
+    """Folder for the records of a device, as `device` names it: results/<device>."""
+    return REPOSITORY / "results" / re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def versions() -> dict[str, str]:
@@ -74,4 +74,14 @@ def collect() -> dict:
         "platform": platform.platform(),
         "device": device(),
         "start": now(),
+    }
+
+
+def columns(found: dict) -> dict[str, str]:
+    """What `collect` found, as columns of a table: device, versions, time, commit."""
+    return {
+        "device": found["device"],
+        "versions": " ".join(f"{name}={version}" for name, version in found["versions"].items()),
+        "date": found.get("end") or found["start"],
+        "commit": found["commit"] + ("-dirty" if found["dirty"] else ""),
     }

@@ -154,14 +154,15 @@ def resume(
     behind = run.epochs - attributes["epoch"]
     if behind not in (0, 1):
         raise Problem(
-            f"{weights} is of epoch {attributes['epoch']} and {path} of epoch {run.epochs}: they do "
-            "not belong together; put the right ones back or move both away"
+            f"{weights} is of epoch {attributes['epoch']} and {path} of epoch {run.epochs}: they "
+            "do not belong together; put the right ones back or move both away"
         )
     if behind:  # stopped between the two files: the last epoch is done again
         for values in run.metrics.values():
             values.pop()
         engine.set_network(networks["chosen"])
         _, run.outputs = training.count_errors(engine, test_images, labels, lambda n: None)
+        run.provenance[-1]["end"] = None
     if run.provenance[-1]["end"] is None:
         run.provenance[-1]["why"] = "killed"
     return run, networks["latest"], networks["chosen"]

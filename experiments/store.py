@@ -7,6 +7,7 @@ between the two the run file is one epoch ahead, and that epoch is done again, t
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -131,12 +132,7 @@ def read_run(path: Path) -> Run:
 
 def check_config(path: Path, found: dict, expected: dict) -> None:
     """Raise Problem with the differences if the file's configuration is not the one asked for."""
-    found, expected = _flat(found), _flat(expected)
-    differences = [
-        f"{name} is {found.get(name, 'absent')} there and {expected.get(name, 'absent')} here"
-        for name in sorted(found.keys() | expected.keys())
-        if found.get(name) != expected.get(name)
-    ]
+    differences = list(_differences(found, expected))
     if differences:
         raise Problem(
             f"{path} holds another run than the one asked for: {'; '.join(differences)}; choose "
@@ -144,11 +140,10 @@ def check_config(path: Path, found: dict, expected: dict) -> None:
         )
 
 
-def _flat(config: dict, prefix: str = "") -> dict:
-    flat = {}
-    for name, value in config.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat
+def _differences(found: dict, expected: dict, prefix: str = "") -> Iterator[str]:
+    for name in sorted(found.keys() | expected.keys()):
+        there, here = found.get(name, "absent"), expected.get(name, "absent")
+        if isinstance(there, dict) and isinstance(here, dict):
+            yield from _differences(there, here, f"{prefix}{name}.")
+        elif there != here:
+            yield f"{prefix}{name} is {there} there and {here} here"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from scipy.stats import binomtest
 
+from experiments import provenance
 from experiments.progress import duration
 from experiments.store import Run
 from mlp_gpu.network import NETS, count_weights
@@ -45,7 +46,7 @@ def net_number(run: Run) -> int:
 
 def table1_row(run: Run) -> dict:
     """A finished or unfinished run as a tidy row, its provenance included. Errors in percent."""
-    config, last = run.config, run.provenance[-1]
+    config = run.config
     n_test = config["data"]["n_test"]
     low, high = interval(run.chosen_errors, n_test)
     return {
@@ -69,10 +70,7 @@ def table1_row(run: Run) -> dict:
         "bte": 100 * run.best_errors / n_test,
         "seconds": run.seconds,
         "engine": config["engine"],
-        "device": last["device"],
-        "versions": " ".join(f"{name}={version}" for name, version in last["versions"].items()),
-        "end": last["end"],
-        "commit": last["commit"] + ("-dirty" if last["dirty"] else ""),
+        **provenance.columns(run.provenance[-1]),
     }
 
 
@@ -126,7 +124,7 @@ def provenance_line(run: Run) -> str:
     row = table1_row(run)
     return (
         f"net {row['net']}, seed {row['seed']}: {row['device']}, engine {row['engine']}; "
-        f"{row['versions'].replace('=', ' ')}; {row['end']}; commit {row['commit'][:12]}"
+        f"{row['versions'].replace('=', ' ')}; {row['date']}; commit {row['commit'][:12]}"
         + (" with changes" if row["commit"].endswith("-dirty") else "")
     )
 

@@ -50,14 +50,15 @@ def opened(path: Path, schema: str, version: int) -> Iterator[h5py.File]:
     if not content.startswith(SEAL):
         raise FileFault(
             f"{path} is damaged or none of this project's files: expected it to begin with "
-            f"'deepbig, SHA-256', found {content[:16]!r}; put a good copy in its place or move it away"
+            f"'deepbig, SHA-256', found {content[:16]!r}; put a good copy in its place or move it "
+            "away"
         )
     expected = content[len(SEAL) : len(SEAL) + 64].decode("ascii", "replace")
     found = hashlib.sha256(memoryview(content)[USER_BLOCK:]).hexdigest()
     if found != expected:
         raise FileFault(
-            f"{path} is damaged: expected SHA-256 {expected}, found {found}; put a good copy in its "
-            "place or move it away to start anew"
+            f"{path} is damaged: expected SHA-256 {expected}, found {found}; put a good copy in "
+            "its place or move it away to start anew"
         )
     with h5py.File(io.BytesIO(content), "r") as file:
         holds = (file.attrs.get("schema"), file.attrs.get("schema_version"))

@@ -12,4 +12,5 @@ ORDER = 2
 
 def generator(seed: int, purpose: int, epoch: int = 0) -> np.random.Generator:
     """A numpy generator keyed by a seed in [0, 2**64), one of the purposes above and an epoch."""
-    return np.random.Generator(np.random.Philox(key=[seed, purpose], counter=[0, 0, 0, epoch]))
+    key = np.array([seed, purpose], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, epoch]))

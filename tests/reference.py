@@ -3,6 +3,8 @@
 Weights are unpadded here: a list of float64 (n_in + 1, n_out), row 0 the bias.
 """
 
+from itertools import pairwise
+
 import numpy as np
 
 A, B = 1.7159, 0.6666
@@ -15,7 +17,7 @@ def random_weights(sizes, rng):
         (rng.uniform(-2, 2, (n_in + 1, n_out)) / np.sqrt(n_in + n_out))
         .astype(np.float32)
         .astype(np.float64)
-        for n_in, n_out in zip(sizes[:-1], sizes[1:], strict=True)
+        for n_in, n_out in pairwise(sizes)
     ]
 
 

@@ -373,6 +373,7 @@ def test_angles_and_scales_are_distributed_as_the_paper_says():
         ({"images": np.zeros((3, 29, 58), np.float32)[:, :, ::2]}, "images has shape"),
         ({"labels": np.zeros(2, int)}, "2 labels for 3 images"),
         ({"labels": np.zeros((3, 1), int)}, "labels are"),
+        ({"labels": 3}, "labels are"),
         ({"labels": np.zeros(3)}, "labels are float64"),
         ({"labels": np.array([0, 10, 0])}, "from 0 to 10"),
         ({"labels": np.array([0, -1, 0])}, "from -1 to 0"),

@@ -1,0 +1,69 @@
+"""Keep what finished runs measured: a small JSON file each, in results/<device>/.
+
+A record has the run's configuration, its provenance and its metrics of every epoch. Only finished
+runs of a committed source tree count; `python -m experiments.readme` makes tables of them.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+
+from experiments import cli, provenance
+from experiments.cli import Problem
+from experiments.store import Run, read_run
+from mlp_gpu import files
+
+
+def record_path(path: Path, run: Run) -> Path:
+    """Where the record of a run file goes, named after the file and its folder."""
+    folder = provenance.device_folder(run.provenance[-1]["device"])
+    return folder / f"{path.absolute().parent.name}-{path.stem}.json"
+
+
+def write_record(path: Path) -> Path:
+    """Write the record of the run file at `path`; returns where.
+
+    Raises Problem if the run does not count, files.FileFault if a file cannot be read or written.
+    """
+    run = read_run(path)
+    if not run.finished:
+        raise Problem(
+            f"{path} has {run.epochs} of {run.config['epochs']} epochs: only a finished run "
+            "counts; the command that began it goes on with it"
+        )
+    if any(session["dirty"] for session in run.provenance):
+        raise Problem(
+            f"{path} was trained by a source tree with uncommitted changes, so its numbers cannot "
+            "be traced; commit, then train again in another folder"
+        )
+    record = {"config": run.config, "provenance": run.provenance, "metrics": run.metrics}
+    target = record_path(path, run)
+    files.make_folder(target.parent)
+    files.replace(target, (json.dumps(record, indent=1) + "\n").encode())
+    return target
+
+
+def read_records() -> list[Run]:
+    """All records below results/, as runs without predictions, in the order of their names."""
+    nothing = np.empty((0, 0), np.float32), np.empty(0, np.uint8)
+    return [
+        Run(**json.loads(path.read_text()), outputs=nothing[0], labels=nothing[1])
+        for path in sorted((provenance.REPOSITORY / "results").glob("*/*.json"))
+    ]
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.record",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.h5", help="run files")
+    for path in parser.parse_args(argv).runs:
+        print(write_record(path))
+
+
+if __name__ == "__main__":
+    cli.run(main)

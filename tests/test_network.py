@@ -1,0 +1,85 @@
+"""Networks as data: Table 1's weight counts, initial weights, padding, files."""
+
+import numpy as np
+import pytest
+
+from mlp_gpu import network
+from mlp_gpu.files import FileFault
+from mlp_gpu.network import NETS, Network, count_weights, pad32
+
+
+@pytest.mark.parametrize(
+    ("net", "weights", "printed"),
+    [
+        (1, 1_347_510, 1.34),
+        (2, 3_269_510, 3.26),
+        (3, 6_692_010, 6.69),
+        (4, 12_115_010, 12.11),
+        (5, 8_860_010, 8.86),
+    ],
+)
+def test_weight_counts_are_the_papers(net, weights, printed):
+    assert count_weights(NETS[net]) == weights
+    assert weights // 10_000 / 100 == printed  # cut off, not rounded
+
+
+@pytest.mark.parametrize(("n", "padded"), [(1, 32), (31, 32), (32, 32), (33, 64), (842, 864)])
+def test_pad32(n, padded):
+    assert pad32(n) == padded
+
+
+def test_initial_weights():
+    sizes = (97, 501, 33, 10)
+    net = Network.initial(sizes, seed=3)
+    assert net.n_weights == 98 * 501 + 502 * 33 + 34 * 10
+    for W, (n_in, n_out) in zip(net.weights, [(97, 501), (501, 33), (33, 10)], strict=True):
+        assert W.shape == (pad32(n_in + 1), pad32(n_out))
+        used = W[: n_in + 1, :n_out]
+        assert (abs(used) <= np.float32(0.05)).all()
+        # Uniform in [-0.05, 0.05]: within five standard deviations of the mean and variance.
+        n, variance = used.size, 0.1**2 / 12
+        assert abs(used.mean()) < 5 * np.sqrt(variance / n)
+        assert abs(used.var() / variance - 1) < 5 * np.sqrt(0.8 / n)
+        assert (W[n_in + 1 :] == 0).all()
+        assert (W[:, n_out:] == 0).all()
+
+
+def test_initial_weights_depend_on_the_seed_alone():
+    first, second, other = (Network.initial((31, 33, 7), seed) for seed in (5, 5, 6))
+    assert all((a == b).all() for a, b in zip(first.weights, second.weights, strict=True))
+    assert not (first.weights[0] == other.weights[0]).all()
+    assert Network.initial((31, 7), 2**64 - 1).n_weights == 32 * 7
+
+
+@pytest.mark.parametrize("sizes", [(3,), (3, 0, 2), ()])
+def test_impossible_sizes(sizes):
+    with pytest.raises(ValueError, match="two or more positive sizes"):
+        Network(sizes, ())
+
+
+def test_weights_must_fit_the_sizes():
+    W = np.zeros((32, 32), np.float32)
+    with pytest.raises(ValueError, match="must have the shapes"):
+        Network((40, 3), (W,))
+    with pytest.raises(ValueError, match="float32"):
+        Network((3, 3), (W.astype(np.float64),))
+
+
+def test_file_round_trip(tmp_path):
+    nets = {"latest": Network.initial((31, 33, 7), 0), "chosen": Network.initial((31, 33, 7), 1)}
+    path = tmp_path / "x.weights.h5"
+    network.save(path, nets, {"config": "{}", "epoch": 3})
+    loaded, attributes = network.load(path)
+    assert attributes["epoch"] == 3
+    assert attributes["config"] == "{}"
+    assert loaded.keys() == nets.keys()
+    for name, net in nets.items():
+        assert loaded[name].sizes == net.sizes
+        for a, b in zip(loaded[name].weights, net.weights, strict=True):
+            assert a.dtype == np.float32
+            assert (a == b).all()
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileFault, match=r"cannot read .*x\.h5: No such file"):
+        network.load(tmp_path / "x.h5")

@@ -1,0 +1,85 @@
+"""The project's own promises: the same dependencies everywhere, a README made of records."""
+
+import ast
+import re
+import subprocess
+import tomllib
+
+import pytest
+
+from experiments import readme
+from experiments.provenance import REPOSITORY
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+
+
+def normal(requirement):
+    """A requirement without spaces and quotes: name, extras, range, marker."""
+    return re.sub(r"[\s\"']", "", requirement)
+
+
+def test_environment_has_the_dependencies_of_pyproject():
+    expected = {normal(r) for r in PROJECT["dependencies"]}
+    expected |= {normal(r) for r in PROJECT["optional-dependencies"]["test"]}
+    expected.add("python" + PROJECT["requires-python"])
+    lines = re.findall(r"^ +- (.+)$", (REPOSITORY / "environment.yml").read_text(), re.MULTILINE)
+    found = {normal(line) for line in lines} - {"conda-forge", "pip", "pip:"}
+    assert found == {r.replace(" ", "") for r in expected}
+
+
+def test_lock_pins_every_dependency():
+    lines = (REPOSITORY / "requirements.lock").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[^ ]+", pin) for pin in pins)
+    locked = {pin.partition("==")[0].lower().replace("_", "-") for pin in pins}
+    wanted = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]
+    assert {re.match(r"[A-Za-z0-9-]+", r)[0] for r in wanted} <= locked
+
+
+def test_readme_tables_are_what_results_say():
+    text = readme.README.read_text()
+    assert readme.render(text) == text, "run 'make readme'"
+
+
+def test_readme_lacks_no_marker():
+    with pytest.raises(readme.Problem, match="lacks the line"):
+        readme.render("no markers here")
+
+
+def test_help_lists_every_target():
+    makefile = (REPOSITORY / "Makefile").read_text()
+    targets = re.search(r"\.PHONY: (.+)", makefile)[1].split()
+    said = subprocess.run(
+        ["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
+    for target in targets:
+        assert re.search(rf"^  make {target} +\w.+$", said, re.MULTILINE), target
+
+
+def test_targets_run_on_an_interpreter_without_installing():
+    for target in ("table1", "figure1", "deformations", "bench", "test", "lint"):
+        said = subprocess.run(
+            ["make", "-n", target, "PYTHON=some-python", "VENV="],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert said.startswith("some-python -m ")
+        assert "pip" not in said
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("package", ["mlp_gpu", "deform_gpu"])
+def test_packages_import_neither_experiments_nor_cuda(package):
+    for path in (REPOSITORY / package).rglob("*.py"):
+        for name in imports(path):
+            assert not name.startswith("experiments"), path
+            assert path.name == "gpu.py" or "cuda" not in name, path

@@ -1,0 +1,386 @@
+"""Runs that survive: kill -9, signals, full disks, damage, second processes, other requests."""
+
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from deform_gpu import TABLE1
+from experiments import cli, data, runs, store
+from experiments.cli import Problem
+from mlp_gpu import hdf5, network
+from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.files import FileFault
+from mlp_gpu.training import Schedule
+
+SIZES = (841, 70, 33, 10)
+DATASET = data.limit(data.load("digits"), 300)
+CONFIG = runs.make_config(DATASET, SIZES, Schedule(6, 0.01, 0.9), 5, TABLE1, CpuEngine())
+TIMES = {"deform_seconds", "train_seconds", "evaluate_seconds"}
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's fork")
+
+
+def train(path, config=CONFIG):
+    return runs.train_run(path, "the run", config, DATASET, CpuEngine())
+
+
+def bits(path):
+    """All that two runs of one configuration must have in common."""
+    run = store.read_run(path)
+    networks, attributes = network.load(store.weights_path(path))
+    return (
+        run.config,
+        {name: values for name, values in run.metrics.items() if name not in TIMES},
+        run.outputs.tobytes(),
+        run.labels.tobytes(),
+        attributes["epoch"],
+        {name: [W.tobytes() for W in net.weights] for name, net in networks.items()},
+    )
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run.h5"
+    train(path)
+    return path
+
+
+def child(path, action=lambda: None, config=CONFIG):
+    """A forked process that trains as a script would; everything is compiled already.
+
+    What it says goes to the file run.stderr beside the run file.
+    """
+
+    def work():
+        sys.stderr = path.with_suffix(".stderr").open("w")
+        action()
+        cli.run(lambda: train(path, config))
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    return process
+
+
+def epochs_on_disk(path):
+    return store.read_run(path).epochs if path.exists() else 0
+
+
+def wait_for_epoch(path, epoch):
+    while epochs_on_disk(path) < epoch:
+        time.sleep(0.002)
+
+
+def test_run_file_has_what_the_design_says(uninterrupted):
+    with h5py.File(uninterrupted, "r") as file:  # as any other program reads it
+        assert file.attrs["schema"] == "deepbig run"
+        assert file.attrs["schema_version"] == 1
+        assert json.loads(file.attrs["config"]) == CONFIG
+        (session,) = json.loads(file.attrs["provenance"])
+        assert session["why"] == "finished"
+        assert session["start"] <= session["end"]
+        assert session["device"]
+        assert session["versions"]["numba"]
+        assert len(session["commit"]) in (7, 40)  # 'unknown' outside of git
+        for name, (dtype, units, long_name) in store.METRICS.items():
+            dataset = file["metrics"][name]
+            assert (dataset.shape, dataset.dtype) == ((6,), np.dtype(dtype))
+            assert (dataset.attrs["units"], dataset.attrs["long_name"]) == (units, long_name)
+        errors = file["metrics/validation_errors"][()]
+        chosen = int(np.argmin(errors)) + 1
+        assert file["predictions"].attrs["epoch"] == chosen
+        outputs, labels = file["predictions/outputs"][()], file["predictions/labels"][()]
+        assert outputs.shape == (360, 10)
+        assert (outputs.argmax(1) != labels).sum() == file["metrics/test_errors"][chosen - 1]
+        assert (labels == DATASET.test_labels).all()
+    # The chosen weights are those that made the outputs.
+    engine = CpuEngine()
+    networks, _ = network.load(store.weights_path(uninterrupted))
+    engine.set_network(networks["chosen"])
+    assert engine.predict(DATASET.test_images).tobytes() == outputs.tobytes()
+
+
+def test_training_learns(uninterrupted):
+    run = store.read_run(uninterrupted)
+    assert run.metrics["train_loss"][-1] < 0.7 * run.metrics["train_loss"][0]
+    assert run.chosen_errors < 0.4 * 360
+
+
+def test_finished_run_is_not_trained_again(uninterrupted):
+    before = uninterrupted.read_bytes()
+    assert train(uninterrupted).finished
+    assert uninterrupted.read_bytes() == before
+
+
+def test_same_seed_same_bits_and_other_seed_others(uninterrupted, tmp_path):
+    train(tmp_path / "same.h5")
+    assert bits(tmp_path / "same.h5") == bits(uninterrupted)
+    train(tmp_path / "other.h5", CONFIG | {"seed": 6})
+    assert bits(tmp_path / "other.h5")[1:] != bits(uninterrupted)[1:]
+
+
+@linux
+def test_killed_at_random_moments_ends_with_the_same_bits(uninterrupted, tmp_path):
+    """At least 20 kills, in training, evaluation and saving, over as many runs as that takes."""
+    generator = random.Random(0)
+    started = time.perf_counter()
+    train(tmp_path / "timed.h5")
+    whole = time.perf_counter() - started
+    kills = 0
+    while kills < 24:
+        path = tmp_path / f"run{kills}.h5"
+        while True:
+            before = epochs_on_disk(path)
+            process = child(path)
+            process.join(generator.uniform(0, 0.6 * whole))
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+                kills += 1
+            else:
+                assert process.exitcode == 0
+            assert epochs_on_disk(path) >= before  # nothing saved is lost
+            if epochs_on_disk(path) == 6:
+                break
+        train(path)  # the last kill may have come between the two files
+        assert bits(path) == bits(uninterrupted)
+        whys = [session["why"] for session in store.read_run(path).provenance]
+        assert whys[-1] == "finished"
+        assert set(whys[:-1]) <= {"killed"}
+
+
+@pytest.mark.parametrize("epoch", range(1, 7))
+def test_killed_between_the_two_files(uninterrupted, tmp_path, epoch, monkeypatch):
+    """The one moment that a random kill hits too seldom."""
+    path = tmp_path / "run.h5"
+
+    class Killed(BaseException):
+        pass
+
+    save = network.save
+
+    def save_until(path, networks, attributes):
+        if attributes["epoch"] == epoch:
+            raise Killed
+        save(path, networks, attributes)
+
+    monkeypatch.setattr(network, "save", save_until)
+    with pytest.raises(Killed):
+        train(path)
+    monkeypatch.undo()
+    assert epochs_on_disk(path) == epoch
+    train(path)
+    assert bits(path) == bits(uninterrupted)
+
+
+@linux
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_save_and_the_same_command_goes_on(uninterrupted, tmp_path, signum, status):
+    path = tmp_path / "run.h5"
+    process = child(path)
+    wait_for_epoch(path, 2)
+    os.kill(process.pid, signum)
+    process.join()
+    assert process.exitcode == status
+    run = store.read_run(path)
+    assert 2 <= run.epochs < 6
+    assert run.provenance[-1]["why"] == signal.Signals(signum).name
+    assert run.provenance[-1]["end"]
+    train(path)
+    assert bits(path) == bits(uninterrupted)
+
+
+def test_signals_wait_while_files_are_written(tmp_path, monkeypatch):
+    path = tmp_path / "run.h5"
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    cli.signals.install()
+    write = hdf5.replace
+
+    def interrupted_write(target, content):
+        monkeypatch.undo()
+        os.kill(os.getpid(), signal.SIGINT)
+        write(target, content)
+
+    monkeypatch.setattr(hdf5, "replace", interrupted_write)
+    try:
+        with pytest.raises(cli.Interrupted, match=r"1 of 6 epochs are safe in .*run\.h5"):
+            train(path)
+    finally:
+        signal.signal(signal.SIGINT, handlers[0])
+        signal.signal(signal.SIGTERM, handlers[1])
+    assert epochs_on_disk(path) == 1
+    assert network.load(store.weights_path(path))[1]["epoch"] == 1
+
+
+@linux
+def test_second_process_is_refused(tmp_path):
+    path = tmp_path / "run.h5"
+    with FileLock(path.with_suffix(".lock")):
+        process = child(path)
+        process.join()
+    assert process.exitcode == 2
+    assert "another process is training" in path.with_suffix(".stderr").read_text()
+    assert not path.exists()
+    train(path)
+
+
+@pytest.mark.parametrize("which", ["run", "weights"])
+def test_damaged_file_is_refused_and_left_alone(uninterrupted, tmp_path, which):
+    path = tmp_path / "run.h5"
+    path.write_bytes(uninterrupted.read_bytes())
+    weights = store.weights_path(path)
+    weights.write_bytes(store.weights_path(uninterrupted).read_bytes())
+    damaged = path if which == "run" else weights
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    with pytest.raises(FileFault, match=f"{damaged.name} is damaged: expected SHA-256"):
+        train(path)
+    assert damaged.read_bytes() == content
+
+
+@pytest.mark.parametrize("which", ["run", "weights"])
+def test_missing_half_is_refused(tmp_path, which):
+    path = tmp_path / "run.h5"
+    train_some(path, 2)
+    gone = path if which == "run" else store.weights_path(path)
+    gone.unlink()
+    with pytest.raises(Problem, match=f"{gone} is not; put it back"):
+        train(path)
+
+
+def test_halves_of_different_runs_are_refused(tmp_path):
+    train_some(tmp_path / "a.h5", 3)
+    train_some(tmp_path / "b.h5", 1)
+    store.weights_path(tmp_path / "b.h5").replace(store.weights_path(tmp_path / "a.h5"))
+    with pytest.raises(Problem, match="do not belong together"):
+        train(tmp_path / "a.h5")
+
+
+def train_some(path, epochs):
+    """Leave a run behind that was stopped after so many epochs."""
+
+    class Stopped(BaseException):
+        pass
+
+    def epoch(self, row):
+        if row.epoch == epochs:
+            raise Stopped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs.Progress, "epoch", epoch)
+        with pytest.raises(Stopped):
+            train(path)
+
+
+def test_other_configuration_is_refused_with_the_difference(uninterrupted):
+    before = uninterrupted.read_bytes()
+    other = CONFIG | {"eta": 0.02, "deformation": CONFIG["deformation"] | {"sigma": 4.0}}
+    with pytest.raises(
+        Problem,
+        match=r"deformation.sigma is 5.5 there and 4.0 here; eta is 0.01 there and 0.02 here; "
+        r"choose another folder",
+    ):
+        train(uninterrupted, other)
+    without = CONFIG | {"deformation": None}
+    with pytest.raises(Problem, match=r"deformation is \{.*\} there and None here; choose"):
+        train(uninterrupted, without)
+    assert uninterrupted.read_bytes() == before
+
+
+def test_diverging_run_stops_and_keeps_the_last_good_epoch(tmp_path, monkeypatch):
+    path = tmp_path / "run.h5"
+    real = runs.deformer
+
+    def broken_in_epoch_3(config, dataset):
+        deform = real(config, dataset)
+
+        def broken(epoch):
+            images = deform(epoch)
+            if epoch == 3:
+                images[7] = np.nan
+            return images
+
+        return broken
+
+    monkeypatch.setattr(runs, "deformer", broken_in_epoch_3)
+    with pytest.raises(
+        Problem, match=r"the run cannot go on: the loss .* epoch 3 .*; 2 of 6 epochs are safe in"
+    ):
+        train(path)
+    run = store.read_run(path)
+    assert run.epochs == 2
+    assert "not a finite number" in run.provenance[-1]["why"]
+
+
+@linux
+def test_full_disk_keeps_the_last_good_files(uninterrupted, tmp_path):
+    path = tmp_path / "run.h5"
+    train_some(path, 2)
+    kept = path.read_bytes(), store.weights_path(path).read_bytes()
+
+    def no_room():  # a file may not grow beyond this: the same failing write as a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
+
+    process = child(path, no_room)
+    process.join()
+    assert process.exitcode == 2
+    said = path.with_suffix(".stderr").read_text()
+    assert f"cannot write {path}: File too large" in said
+    assert "Traceback" not in said
+    assert (path.read_bytes(), store.weights_path(path).read_bytes()) == kept
+    assert not list(tmp_path.glob("*.tmp"))
+    train(path)
+    assert bits(path) == bits(uninterrupted)
+
+
+READ_ONLY = """
+import pathlib, sys
+from mlp_gpu import files
+from experiments import runs
+with runs.lock(pathlib.Path(sys.argv[1]) / "sub" / "run.h5"):
+    pass
+"""
+
+
+@linux
+def test_read_only_folder(tmp_path):
+    tmp_path.chmod(0o555)
+    command = [sys.executable, "-c", READ_ONLY, str(tmp_path)]
+    if os.geteuid() == 0:  # root may write anywhere, unless it gives that up
+        command = ["setpriv", "--bounding-set", "-dac_override", *command]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("root without setpriv cannot try a read-only folder")
+    finally:
+        tmp_path.chmod(0o755)
+    assert "cannot make the folder" in result.stderr
+    assert "Permission denied" in result.stderr
+
+
+def test_estimate_is_of_the_right_size():
+    engine = CpuEngine()
+    short = runs.estimate_seconds(engine, CONFIG, DATASET)
+    config = CONFIG | {"data": CONFIG["data"] | {"n_train": 30_000, "n_test": 36_000}}
+    long = runs.estimate_seconds(engine, config, DATASET)
+    assert 0 < short < long
+
+
+def test_config_is_what_json_gives_back():
+    assert json.loads(json.dumps(CONFIG)) == CONFIG
+    other = runs.make_config(replace(DATASET, name="x"), SIZES, Schedule(), 5, None, CpuEngine())
+    assert other["deformation"] is None
+    assert other["data"]["name"] == "x"
+    assert runs.schedule_of(other) == Schedule()

@@ -1,0 +1,371 @@
+"""`python -m experiments.table1` and what it prints, `figure1`, `deformations`, `record`."""
+
+import csv
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from experiments import cli, data, deformations, figure1, progress, record, store, table1, tables
+from experiments.cli import Problem
+from experiments.provenance import REPOSITORY
+from mlp_gpu.network import NETS
+
+TINY = ["--data", "digits", "--nets", "1", "--epochs", "2", "--limit", "60"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """What a tiny run leaves behind."""
+    folder = tmp_path_factory.mktemp("table1")
+    table1.main([*TINY, "--seeds", "0,7", "--out", str(folder)])
+    return folder
+
+
+def script(*arguments, module="experiments.table1"):
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        check=False,
+    )
+
+
+def make_run(net=1, name="MNIST", wrong=(35, 33), validation=(60, 70), deformation=True, epochs=2):
+    """A run that was never trained, with the error counts given."""
+    config = {
+        "data": {"name": name, "sha256": "", "n_train": 60_000, "n_test": 10_000},
+        "sizes": list(NETS[net]),
+        "epochs": epochs,
+        "eta": 1e-3,
+        "decay": 0.997,
+        "eta_min": 1e-6,
+        "seed": 3,
+        "deformation": {} if deformation else None,
+        "engine": "cpu",
+    }
+    metrics = {name: [1.0] * epochs for name in store.METRICS}
+    metrics |= {"validation_errors": list(validation), "test_errors": list(wrong)}
+    session = {
+        "commit": "0123456789abcdef",
+        "dirty": False,
+        "device": "Some GPU",
+        "versions": {"python": "3.11"},
+        "start": "2026-01-01",
+        "end": "2026-01-02",
+    }
+    return store.Run(config, [session], metrics, np.empty((0, 0)), np.empty(0, np.uint8))
+
+
+def test_folder_has_runs_and_tables(folder):
+    names = {path.name for path in folder.iterdir() if path.suffix != ".lock"}
+    assert names == {
+        "table1.md",
+        "table1.csv",
+        "net1-seed0-load_digits.h5",
+        "net1-seed0-load_digits.weights.h5",
+        "net1-seed7-load_digits.h5",
+        "net1-seed7-load_digits.weights.h5",
+    }
+
+
+def test_digits_never_stand_beside_the_papers_figures(folder):
+    text = (folder / "table1.md").read_text()
+    assert "load_digits, which is NOT MNIST" in text
+    assert "must not be compared" in text
+    assert "| paper" not in text
+    assert "0.49" not in text
+    assert "Net 1, 2 seeds: TEfBV" in text
+
+
+def test_csv_agrees_with_the_run_files(folder):
+    with (folder / "table1.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["seed"] for row in rows] == ["0", "7"]
+    for row in rows:
+        run = store.read_run(folder / f"net1-seed{row['seed']}-load_digits.h5")
+        chosen = int(np.argmin(run.metrics["validation_errors"]))
+        assert int(row["tefbv_errors"]) == run.metrics["test_errors"][chosen]
+        assert int(row["bte_errors"]) == min(run.metrics["test_errors"])
+        assert float(row["tefbv"]) == pytest.approx(int(row["tefbv_errors"]) / 3.60)
+        assert row["weights"] == "1347510"
+        assert row["distortion"] == "True"
+        assert run.config["deformation"]["sigma"] == 5.5
+
+
+def test_finished_runs_are_not_trained_again(folder, capsys):
+    before = (folder / "net1-seed0-load_digits.h5").read_bytes()
+    table1.main([*TINY, "--seeds", "0,7", "--out", str(folder)])
+    printed = capsys.readouterr()
+    assert "seed 0: finished, in" in printed.err
+    assert "epoch 1/2" not in printed.err
+    assert printed.out == (folder / "table1.md").read_text() + "\n"
+    assert (folder / "net1-seed0-load_digits.h5").read_bytes() == before
+
+
+def test_other_options_are_refused_before_anything_is_trained(folder, tmp_path):
+    result = script(*TINY, "--eta", "0.5", "--seeds", "9,0", "--out", str(folder))
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith("error: ")
+    assert "eta is 0.001 there and 0.5 here" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (folder / "net1-seed9-load_digits.h5").exists()
+
+
+def test_no_distortion_is_a_run_of_its_own(tmp_path, capsys):
+    table1.main([*TINY, "--no-distortion", "--out", str(tmp_path)])
+    run = store.read_run(tmp_path / "net1-seed0-no-distortion-load_digits.h5")
+    assert run.config["deformation"] is None
+    assert "Trained without distortion" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_not_a_traceback(tmp_path, signum):
+    options = "--data digits --nets 1 --epochs 1000 --limit 100 --out".split()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments.table1", *options, str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    )
+    path = tmp_path / "net1-seed0-load_digits.h5"
+    while not path.exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signum)
+    _, said = process.communicate()
+    assert process.returncode == 128 + signum
+    assert re.search(r"stopped by SIG(INT|TERM): \d+ of 1000 epochs are safe in ", said)
+    assert "the same command goes on" in said
+    assert "about " in said  # the estimate came first
+    assert re.search(r"epoch 1/1000, eta .*, validation .* %, test .* %, .* images/s, left ", said)
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--nets", "6"], "argument --nets: expected an integer from 1 to 5, got '6'"),
+        (["--nets", "1,1"], "argument --nets: expected different integers, got '1,1'"),
+        (["--nets", ""], "argument --nets: expected an integer"),
+        (["--seeds", "-1"], "argument --seeds: expected"),
+        (["--seeds", str(2**64)], "argument --seeds: expected an integer from 0 to"),
+        (["--epochs", "0"], "argument --epochs: expected an integer of at least 1, got '0'"),
+        (["--epochs", "1.5"], "argument --epochs: expected an integer"),
+        (["--eta", "nan"], "argument --eta: expected a number above 0, got 'nan'"),
+        (["--eta", "inf"], "argument --eta: expected a number above 0"),
+        (["--eta-decay", "0"], "argument --eta-decay: expected a number above 0"),
+        (["--limit", "x"], "argument --limit: expected an integer of at least 1"),
+        (["--engine", "tpu"], "argument --engine: invalid choice"),
+    ],
+)
+def test_bad_options(arguments, complaint, capsys):
+    # '=' so that argparse does not take -1 for an option.
+    with pytest.raises(SystemExit) as end:
+        table1.parse_arguments(["=".join(arguments)])
+    assert end.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_limit_beyond_the_data(tmp_path):
+    with pytest.raises(Problem, match="limit is 1438, expected 1 to 1437"):
+        table1.main(["--data", "digits", "--limit", "1438", "--out", str(tmp_path)])
+
+
+def test_out_that_is_a_file(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(Exception, match=r"cannot make the folder .*file") as problem:
+        table1.main([*TINY, "--out", str(tmp_path / "file")])
+    assert isinstance(problem.value, cli.FileFault)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_paper_profile_is_the_papers_schedule():
+    arguments = table1.parse_arguments(["--profile", "paper"])
+    for net in NETS:
+        plan = table1.make_plan(arguments, "MNIST", net)
+        assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (2300, 1e-3, 0.997)
+        assert plan.n_images is None
+
+
+def test_options_go_before_the_profile():
+    arguments = table1.parse_arguments(
+        ["--epochs", "3", "--eta", "0.01", "--eta-decay", "0.5", "--limit", "77"]
+    )
+    plan = table1.make_plan(arguments, "MNIST", 4)
+    assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (3, 0.01, 0.5)
+    assert plan.n_images == 77
+
+
+def test_help_names_units_and_defaults(capsys):
+    with pytest.raises(SystemExit):
+        table1.parse_arguments(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for part in ("(default: 1,2,3,4,5)", "(default: 0.001)", "(default: runs/table1)", "first N"):
+        assert part in text
+
+
+@pytest.mark.parametrize(("errors", "n"), [(35, 10_000), (0, 360), (360, 360), (7, 360)])
+def test_interval_is_clopper_pearsons(errors, n):
+    low, high = tables.interval(errors, n)
+    assert low == pytest.approx(100 * (beta.ppf(0.025, errors, n - errors + 1) if errors else 0))
+    top = 1 if errors == n else beta.ppf(0.975, errors + 1, n - errors)
+    assert high == pytest.approx(100 * top)
+
+
+def test_interval_of_the_papers_best_net():
+    low, high = tables.interval(35, 10_000)
+    assert (round(low, 2), round(high, 2)) == (0.24, 0.49)
+
+
+def test_mnist_table_stands_beside_the_papers():
+    text = table1.report([make_run(net=4), make_run(net=1, wrong=(90, 80), validation=(5, 5))])
+    header, _, net4, net1 = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [dict(zip(columns(header), columns(line), strict=True)) for line in (net4, net1)]
+    assert cells[0]["paper TEfBV %"] == "0.35"
+    assert cells[0]["paper BTE %"] == "0.32"
+    assert cells[0]["paper hours"] == "114.5"
+    assert cells[0]["TEfBV %"] == "0.35"
+    assert cells[0]["wrong"] == "35 of 10,000"
+    assert cells[0]["95 % interval"] == "0.24-0.49"
+    assert cells[0]["BTE %"] == "0.33"
+    assert cells[0]["weights"] == "12,115,010"
+    assert cells[0]["seed"] == "3"
+    assert cells[1]["TEfBV %"] == "0.90"  # of equal validation errors the earliest
+    assert "commit 0123456789ab" in text
+    assert "Some GPU" in text
+
+
+def test_without_distortion_the_papers_other_column():
+    text = table1.report([make_run(net=2, deformation=False)])
+    header, _, line = [line for line in text.splitlines() if line.startswith("|")]
+    cells = dict(zip(columns(header), columns(line), strict=True))
+    assert cells["paper TEfBV %"] == "1.85"
+    assert cells["paper BTE %"] == cells["paper hours"] == "-"
+
+
+def columns(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_figure1(folder, capsys):
+    path = folder / "net1-seed0-load_digits.h5"
+    figure1.main([str(path)])
+    run = store.read_run(path)
+    wrong = [i for i in range(360) if run.outputs[i].argmax() != run.labels[i]]
+    second = sum(np.argsort(run.outputs[i])[-2] == run.labels[i] for i in wrong)
+    said = capsys.readouterr().out
+    assert f"{len(wrong)} of 360 wrong; second guess right for {second}" in said
+    assert path.with_suffix(".figure1.png").read_bytes().startswith(b"\x89PNG")
+
+    figure = figure1.draw(run, data.load("digits").test_images)
+    assert len(figure.axes) == len(wrong)
+    for axes, i in zip(figure.axes, wrong, strict=True):
+        order = np.argsort(run.outputs[i])
+        texts = [text.get_text() for text in axes.texts]
+        assert texts == [str(run.labels[i]), str(order[-1]), str(order[-2])]
+    # Nothing sticks out of the picture.
+    figure.canvas.draw()
+    width, height = figure.canvas.get_width_height()
+    for text in [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]:
+        box = text.get_window_extent()
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert box.x1 <= width
+        assert box.y1 <= height
+
+
+def test_figure1_of_a_perfect_run(folder):
+    run = store.read_run(folder / "net1-seed0-load_digits.h5")
+    run.outputs = np.eye(10, dtype=np.float32)[run.labels]
+    assert figure1.title(run).endswith("0 of 360 wrong; second guess right for 0")
+    assert not figure1.draw(run, np.zeros((360, 29, 29))).axes
+
+
+def test_figure1_takes_the_best_run(folder, tmp_path):
+    def put(name, wrong, data_name):
+        run = store.read_run(folder / "net1-seed0-load_digits.h5")
+        run.config["data"]["name"] = data_name
+        run.metrics["test_errors"] = [wrong, wrong]
+        store.write_run(tmp_path / name, run)
+
+    put("a.h5", 5, "load_digits")
+    put("b.h5", 3, "load_digits")
+    assert figure1.find_best(tmp_path).name == "b.h5"
+    put("c.h5", 50, "MNIST")
+    put("d.h5", 40, "MNIST")
+    assert figure1.find_best(tmp_path).name == "d.h5"
+
+
+def test_figure1_without_a_run(tmp_path):
+    with pytest.raises(Problem, match="there is no run in"):
+        figure1.find_best(tmp_path)
+
+
+def test_figure1_of_other_data(folder, tmp_path):
+    run = store.read_run(folder / "net1-seed0-load_digits.h5")
+    run.config["data"]["sha256"] = "0" * 64
+    store.write_run(tmp_path / "x.h5", run)
+    with pytest.raises(Problem, match="trained on other data"):
+        figure1.main([str(tmp_path / "x.h5")])
+
+
+def test_figure_of_an_unknown_kind(folder, tmp_path):
+    path = folder / "net1-seed0-load_digits.h5"
+    with pytest.raises(Problem, match=r"expected a name that ends in .*\.png"):
+        figure1.main([str(path), "--out", str(tmp_path / "x.xyz")])
+    assert not list(tmp_path.iterdir())
+
+
+def test_scripts_end_with_status_2_and_one_sentence(tmp_path):
+    result = script(str(tmp_path / "no.h5"), module="experiments.figure1")
+    assert result.returncode == 2
+    assert result.stderr == f"error: cannot read {tmp_path}/no.h5: No such file or directory\n"
+
+
+def test_deformations_are_drawn(tmp_path):
+    out = tmp_path / "new" / "deformations.png"
+    deformations.main(["--data", "digits", "--out", str(out)])
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_records(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
+    path = tmp_path / "long" / "net1-seed0.h5"
+    path.parent.mkdir()
+    run = store.read_run(folder / "net1-seed0-load_digits.h5")
+
+    unfinished = replace(run, config=run.config | {"epochs": 9})
+    store.write_run(path, unfinished)
+    with pytest.raises(Problem, match="2 of 9 epochs: only a finished run counts"):
+        record.write_record(path)
+
+    run.provenance[-1]["dirty"] = True
+    store.write_run(path, run)
+    with pytest.raises(Problem, match="uncommitted changes"):
+        record.write_record(path)
+
+    run.provenance[-1] |= {"dirty": False, "device": "Some CPU, 2 cores"}
+    store.write_run(path, run)
+    target = record.write_record(path)
+    assert target == tmp_path / "results" / "some-cpu-2-cores" / "long-net1-seed0.json"
+    assert json.loads(target.read_text())["metrics"] == run.metrics
+    (again,) = record.read_records()
+    assert tables.table1_row(again) == tables.table1_row(run)
+
+
+def test_progress_counts_from_where_a_resume_began(capsys):
+    row = progress.Epoch(5, 1e-3, 0.5, 60, 7, 0.1, 2.0, 0.1, np.empty((0, 10)))
+    with progress.Progress("net", epochs=6, done=4, n_train=600, n_test=100) as bar:
+        bar.tick(600)
+        bar.epoch(row)
+    said = capsys.readouterr().err
+    assert "net: epoch 5/6, eta 1.00e-03, loss 0.5000" in said
+    assert "validation 10.00 %, test 7.00 %, 300 images/s, left 0:00:0" in said
