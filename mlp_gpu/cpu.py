@@ -72,16 +72,26 @@ def update(W, h, delta, eta):
 def backward(delta_in, W, delta, h):
     """delta_in = (W delta) y'(h), without the bias row. Modifies delta_in.
 
-    delta_in (n_in,), W (pad32(n_in + 1), pad32(n_out)), delta (n_out,), h (n_in + 1 or more,):
-    float32. h[i + 1] is the state of the neuron that delta_in[i] belongs to.
+    delta_in (n_in,), W (pad32(n_in + 1), pad32(n_out)), delta (n_out,), h as `update_forward` has
+    it: float32. h[i + 1] is the state of the neuron that delta_in[i] belongs to.
     """
     n_out = delta.shape[0]
-    for i in range(delta_in.shape[0]):
-        w = W[i + 1, :n_out]
-        total = np.float32(0)
+    totals = np.empty_like(h)
+    for i in range(0, h.shape[0], 4):
+        w0, w1, w2, w3 = W[i, :n_out], W[i + 1, :n_out], W[i + 2, :n_out], W[i + 3, :n_out]
+        t0 = t1 = t2 = t3 = np.float32(0)
         for j in range(n_out):
-            total += w[j] * delta[j]
-        delta_in[i] = total * scaled_tanh_derivative(h[i + 1])
+            d = delta[j]
+            t0 += w0[j] * d
+            t1 += w1[j] * d
+            t2 += w2[j] * d
+            t3 += w3[j] * d
+        totals[i] = t0
+        totals[i + 1] = t1
+        totals[i + 2] = t2
+        totals[i + 3] = t3
+    for i in range(delta_in.shape[0]):
+        delta_in[i] = totals[i + 1] * scaled_tanh_derivative(h[i + 1])
 
 
 @njit(nogil=True)

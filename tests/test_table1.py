@@ -129,7 +129,7 @@ def test_no_distortion_is_a_run_of_its_own(tmp_path, capsys):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_is_not_a_traceback(tmp_path, signum):
-    options = "--data digits --nets 1 --epochs 1000 --limit 100 --out".split()
+    options = ["--data", "digits", "--nets", "1", "--epochs", "1000", "--limit", "100", "--out"]
     process = subprocess.Popen(
         [sys.executable, "-m", "experiments.table1", *options, str(tmp_path)],
         stderr=subprocess.PIPE,
