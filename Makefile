@@ -7,10 +7,11 @@
 PYTHON = python3
 VENV = .venv
 ARGS =
+PACKAGES = filelock h5py matplotlib numba numpy scipy tqdm
 
 ifeq ($(strip $(VENV)),)
 RUN = $(PYTHON)
-READY =
+READY = check-packages
 else
 RUN = $(VENV)/bin/python
 READY = $(VENV)/.ready
@@ -62,3 +63,12 @@ readme: $(READY)  ## write the README's tables anew from results/
 clean:  ## remove .venv and caches; runs and data stay
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# For VENV=: one sentence instead of a traceback where something is missing.
+.PHONY: check-packages
+check-packages:
+	@$(PYTHON) -c 'import sys; from importlib.util import find_spec; \
+	lacks = [name for name in "$(PACKAGES)".split() if not find_spec(name)]; \
+	lacks += ["Python 3.11"] * (sys.version_info < (3, 11)); \
+	lacks and sys.exit("error: $(PYTHON) lacks " + ", ".join(lacks) + ": name another interpreter \
+	with PYTHON=, or leave out VENV= to have it installed")'

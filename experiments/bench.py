@@ -20,7 +20,7 @@ from numba import njit
 
 from deform_gpu import TABLE1, deform
 from experiments import cli, provenance, tables
-from mlp_gpu import files
+from mlp_gpu import files, training
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import NETS, Network
@@ -128,7 +128,7 @@ def bench_net(net: int, repeats: int, peers: bool) -> list[dict]:
     """Rows for one net of Table 1: the engine, a copy, and the peers if asked for."""
     network = Network.initial(NETS[net], seed=0)
     rng = np.random.default_rng(0)
-    n = max(2, round(5e7 / network.n_weights))  # images a call
+    n = training.CHUNK  # images a call, as in training
     images = rng.uniform(-1, 1, (n, network.sizes[0])).astype(np.float32)
     labels = rng.integers(0, 10, n).astype(np.uint8)
     engine = CpuEngine()
@@ -244,6 +244,7 @@ def main(argv: list[str] | None = None) -> None:
         help="folder for bench.csv (default: results/<this device>)",
     )
     arguments = parser.parse_args(argv)
+    files.make_folder(arguments.out)
     found = []
     for net in (1, 4):
         print(f"measuring net {net} ...", file=sys.stderr, flush=True)
@@ -252,7 +253,6 @@ def main(argv: list[str] | None = None) -> None:
     found += bench_deformation(arguments.repeats)
     print(table(found))
     source = provenance.columns(provenance.collect())
-    files.make_folder(arguments.out)
     path = arguments.out / "bench.csv"
     files.replace(path, tables.csv_text([row | source for row in found]).encode())
     print(f"written to {path}", file=sys.stderr)

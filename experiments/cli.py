@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -70,6 +71,8 @@ def run(main: Callable[[], None]) -> None:
     except (Problem, FileFault) as problem:
         print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # whoever read our output has gone; files are written before
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Interrupted as interrupted:
         print(interrupted, file=sys.stderr)
         sys.exit(128 + interrupted.signum)
@@ -124,12 +127,18 @@ def integers(low: int, high: int) -> Callable[[str], list[int]]:
     return parse
 
 
-def positive(text: str) -> float:
-    """An argparse type: a finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
-    return value
+def number(low: float, high: float) -> Callable[[str], float]:
+    """An argparse type: a number from low to high, both included."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:  # false for NaN too
+            raise argparse.ArgumentTypeError(
+                f"expected a number from {low:g} to {high:g}, got {text!r}"
+            )
+        return value
+
+    return parse

@@ -7,9 +7,11 @@ import gzip
 import hashlib
 import math
 import os
+import shutil
 import struct
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from deform_gpu.field import SIDE
 from experiments.cli import Problem
 
-SIDE = 29
+STALE = 3600  # seconds after which half a download belongs to no running process
 MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist",
     "https://storage.googleapis.com/cvdf-datasets/mnist",
@@ -297,6 +300,9 @@ def _download(folder, mirrors) -> None:
     reasons = []
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        for left in folder.parent.glob("download-*"):  # by a killed process
+            if time.time() - left.stat().st_mtime > STALE:
+                shutil.rmtree(left)
         for mirror in mirrors:
             with tempfile.TemporaryDirectory(prefix="download-", dir=folder.parent) as temporary:
                 new = Path(temporary) / folder.name

@@ -9,15 +9,18 @@ import math
 from pathlib import Path
 
 import numpy as np
+from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from experiments import cli, data
 from experiments.cli import Problem
 from experiments.plots import save_figure
 from experiments.store import Run, read_run
 
+CELL = 46, 35  # pixels from one digit to the next, down and across: room for the guesses below
+PIXELS = 46  # of a digit, an inch
 HEAD = 0.6  # inches above the digits, for the title
-ABOVE = {"ha": "right", "va": "top", "fontsize": 9}
 
 CHOICES = {"MNIST": "mnist", "load_digits": "digits"}
 
@@ -54,25 +57,32 @@ def guesses(run: Run) -> np.ndarray:
 
 def draw(run: Run, images: np.ndarray) -> Figure:
     """The wrong digits of a run among its test images, float32 (n_test, 29, 29)."""
-    wrong, two_guesses = misclassified(run), guesses(run)
+    wrong = misclassified(run)
     columns = max(7, math.ceil(math.sqrt(1.4 * len(wrong))))  # the paper's 35 stand in 5 x 7
     rows = max(1, math.ceil(len(wrong) / columns))
-    width, height = 0.75 * columns, 1.0 * rows + HEAD
+
+    # One picture of all digits: axes of their own for hundreds of them would take a minute.
+    mosaic = np.full((rows * CELL[0], columns * CELL[1]), -1, np.float32)
+    width, height = mosaic.shape[1] / PIXELS, mosaic.shape[0] / PIXELS + HEAD  # inches
     figure = Figure(figsize=(width, height))
     figure.text(0.1 / width, 1 - 0.1 / height, title(run), fontsize=9, va="top")
-    for place, image in enumerate(wrong):
+    axes = figure.add_axes((0, 0, 1, 1 - HEAD / height))
+    side, frames = images.shape[1], []
+    for place, (image, two) in enumerate(zip(wrong, guesses(run)[wrong], strict=True)):
         row, column = divmod(place, columns)
-        left, top = 0.75 * column + 0.06, HEAD + 1.0 * row
-        axes = figure.add_axes(
-            (left / width, 1 - (top + 0.63) / height, 0.63 / width, 0.63 / height)
-        )
-        axes.imshow(images[image], cmap="gray_r", vmin=-1, vmax=1)
-        axes.set(xticks=[], yticks=[])
-        label = axes.text(0.97, 0.97, run.labels[image], transform=axes.transAxes, **ABOVE)
+        top, left = row * CELL[0] + 1, column * CELL[1] + 3
+        bottom, right = top + side, left + side
+        mosaic[top:bottom, left:right] = images[image]
+        frames.append(Rectangle((left - 0.5, top - 0.5), side, side))
+        label = axes.text(right - 1.5, top + 0.5, run.labels[image], ha="right", va="top")
         label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.8})
-        for guess, x in zip(two_guesses[image], (0.03, 0.97), strict=True):
-            align = "left" if x < 0.5 else "right"
-            axes.text(x, -0.05, guess, transform=axes.transAxes, ha=align, va="top", fontsize=9)
+        axes.text(left, bottom + 1, two[0], ha="left", va="top")
+        axes.text(right - 1, bottom + 1, two[1], ha="right", va="top")
+    for text in axes.texts:
+        text.set_fontsize(9)
+    axes.imshow(mosaic, cmap="gray_r", vmin=-1, vmax=1)
+    axes.add_collection(PatchCollection(frames, facecolor="none", edgecolor="black", linewidth=0.8))
+    axes.set_axis_off()
     return figure
 
 

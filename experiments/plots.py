@@ -9,6 +9,7 @@ from experiments.cli import Problem
 from mlp_gpu import files
 
 DPI = 200
+ENDINGS = (".png", ".pdf", ".svg")
 
 
 def save_figure(figure: Figure, path: Path) -> None:
@@ -16,11 +17,9 @@ def save_figure(figure: Figure, path: Path) -> None:
 
     Raises Problem or files.FileFault if that cannot be done; what was there before then stays.
     """
-    known = figure.canvas.get_supported_filetypes()
-    ending = path.suffix.lstrip(".").lower()
-    if ending not in known:
-        raise Problem(f"cannot draw {path}: expected a name that ends in .{', .'.join(known)}")
+    if path.suffix not in ENDINGS:
+        raise Problem(f"cannot draw {path}: expected a name that ends in {', '.join(ENDINGS)}")
     image = io.BytesIO()
-    figure.savefig(image, format=ending, dpi=DPI)
+    figure.savefig(image, format=path.suffix[1:], dpi=DPI)
     files.make_folder(path.parent)
     files.replace(path, image.getvalue())

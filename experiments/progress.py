@@ -10,7 +10,7 @@ from mlp_gpu.training import Epoch
 
 
 def duration(seconds: float) -> str:
-    """Seconds as h:mm:ss."""
+    """Seconds as h:mm:ss, from a day on with the days before that."""
     return str(timedelta(seconds=round(seconds)))
 
 

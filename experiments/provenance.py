@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+SOURCES = ("mlp_gpu", "deform_gpu", "experiments", "pyproject.toml", "requirements.lock")
 PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
 
 
@@ -51,7 +52,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> dict[str, str | bool]:
-    """The commit of this source tree and whether files differ from it; 'unknown' without git."""
+    """The commit of this source tree and whether sources differ from it; 'unknown' without git."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(
@@ -59,9 +60,12 @@ def commit() -> dict[str, str | bool]:
         ).stdout.strip()
 
     try:
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+        if Path(git("rev-parse", "--show-toplevel")).resolve() == REPOSITORY:
+            changes = git("status", "--porcelain", "--", *SOURCES)
+            return {"commit": git("rev-parse", "HEAD"), "dirty": bool(changes)}
     except (OSError, subprocess.CalledProcessError):
-        return {"commit": "unknown", "dirty": True}
+        pass  # no git, or not a clone
+    return {"commit": "unknown", "dirty": True}
 
 
 def collect() -> dict:
@@ -75,6 +79,16 @@ def collect() -> dict:
         "device": device(),
         "start": now(),
     }
+
+
+def peak_memory() -> int | None:
+    """The most memory, in bytes, that this process has had resident; None where unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak  # bytes there, KiB on Linux
 
 
 def columns(found: dict) -> dict[str, str]:

@@ -79,7 +79,7 @@ def render(text: str) -> str:
 
 
 def main(path: Path = README) -> None:
-    files.replace(path, render(path.read_text()).encode())
+    files.replace(path, render(path.read_text(encoding="utf-8")).encode())
     print(f"written: {path.name}")
 
 

@@ -40,6 +40,11 @@ def write_record(path: Path) -> Path:
         )
     record = {"config": run.config, "provenance": run.provenance, "metrics": run.metrics}
     target = record_path(path, run)
+    if target.exists() and json.loads(target.read_text())["config"] != run.config:
+        raise Problem(
+            f"{target} is the record of a run with another configuration; rename the folder of "
+            f"{path}, which the record is named after, or move that file away"
+        )
     files.make_folder(target.parent)
     files.replace(target, (json.dumps(record, indent=1) + "\n").encode())
     return target

@@ -68,7 +68,7 @@ def schedule_of(config: dict) -> Schedule:
 
 
 def epochs_done(path: Path, config: dict) -> int:
-    """Epochs that the run file at `path` has; 0 if there is none.
+    """Epochs that are wholly saved in the run file at `path` and its weights file.
 
     Raises Problem if it holds another run than `config`, files.FileFault if it is damaged.
     """
@@ -76,7 +76,11 @@ def epochs_done(path: Path, config: dict) -> int:
         return 0
     run = store.read_run(path)
     store.check_config(path, run.config, config)
-    return run.epochs
+    weights = store.weights_path(path)
+    if weights.exists():
+        return network.load(weights)[1]["epoch"]
+    # Without weights only a finished run is good for something; of one epoch it is half saved.
+    return run.epochs if run.finished and run.epochs > 1 else 0
 
 
 def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
@@ -121,6 +125,13 @@ def lock(path: Path):
         raise Problem(
             f"cannot write in {path.parent}: {error.strerror}; choose another folder with --out"
         ) from error
+    except NotImplementedError:
+        raise Problem(
+            f"files in {path.parent} cannot be locked; choose a folder of another file system "
+            "with --out"
+        ) from None
+    for left in path.parent.glob(f"{path.stem}.*.tmp"):  # half written by a killed process
+        left.unlink()
     try:
         yield
     finally:
@@ -146,8 +157,6 @@ def resume(
     if not weights.exists():
         if run.epochs == 1:  # stopped between the first two files: begin again
             return store.Run.new(config, labels), fresh, fresh
-        if run.finished:
-            return run, fresh, fresh
         raise Problem(f"{path} is there and {weights} is not; put it back or move both away")
     networks, attributes = network.load(weights)
     store.check_config(weights, json.loads(attributes["config"]), config)
@@ -173,17 +182,19 @@ def train_run(path: Path, label: str, config: dict, dataset: Dataset, engine: En
 
     The run file and the weights file are replaced after each epoch. A finished run is only read.
 
-    Raises Problem or files.FileFault, and training.Diverged, each with one sentence; the files
+    Raises Problem or files.FileFault with one sentence, and cli.Interrupted on a signal; the files
     then hold the last good epoch.
     """
     test_set = dataset.test_images, dataset.test_labels
+    if epochs_done(path, config) == config["epochs"]:
+        return store.read_run(path)
     with lock(path):
         run, latest, chosen = resume(path, config, dataset.test_labels, engine, test_set[0])
-        if run.finished:
-            return run
         engine.set_network(latest)
-        run.provenance.append({**provenance.collect(), "end": None, "why": "running"})
         data = config["data"]
+        session = {"engine": config["engine"], "data_sha256": data["sha256"]}
+        session |= {"end": None, "why": "running"}
+        run.provenance.append(provenance.collect() | session)
         progress = Progress(label, config["epochs"], run.epochs, data["n_train"], data["n_test"])
         epochs = training.train(
             engine,
@@ -221,10 +232,16 @@ def train_run(path: Path, label: str, config: dict, dataset: Dataset, engine: En
 
 def _save(path: Path, run: store.Run, latest: Network, chosen: Network) -> None:
     if run.finished:
-        run.provenance[-1].update(end=provenance.now(), why="finished")
+        _end(run, "finished")
     store.write_run(path, run)
     attributes = {"config": json.dumps(run.config), "epoch": run.epochs}
     network.save(store.weights_path(path), {"latest": latest, "chosen": chosen}, attributes)
+
+
+def _end(run: store.Run, why: str) -> None:
+    run.provenance[-1].update(
+        end=provenance.now(), why=why, peak_memory_bytes=provenance.peak_memory()
+    )
 
 
 def _end_early(path: Path, run: store.Run, why: str) -> str:
@@ -233,6 +250,6 @@ def _end_early(path: Path, run: store.Run, why: str) -> str:
         return "no epoch was finished, so nothing is saved"
     if not run.finished:
         with signals.held():
-            run.provenance[-1].update(end=provenance.now(), why=why)
+            _end(run, why)
             store.write_run(path, run)
     return f"{run.epochs} of {run.config['epochs']} epochs are safe in {path}"

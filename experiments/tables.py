@@ -122,10 +122,15 @@ def table1_means(runs: Sequence[Run]) -> list[str]:
 def provenance_line(run: Run) -> str:
     """Where and when a run was trained, in one line."""
     row = table1_row(run)
+    peak = run.provenance[-1].get("peak_memory_bytes")
+    commits = dict.fromkeys(
+        session["commit"][:12] + (" with changes" if session["dirty"] else "")
+        for session in run.provenance
+    )
     return (
-        f"net {row['net']}, seed {row['seed']}: {row['device']}, engine {row['engine']}; "
-        f"{row['versions'].replace('=', ' ')}; {row['date']}; commit {row['commit'][:12]}"
-        + (" with changes" if row["commit"].endswith("-dirty") else "")
+        f"net {row['net']}, seed {row['seed']}: {row['device']}, engine {row['engine']}"
+        + (f", {peak / 1e6:,.0f} MB at most" if peak else "")
+        + f"; {row['versions'].replace('=', ' ')}; {row['date']}; commit {', '.join(commits)}"
     )
 
 

@@ -29,8 +29,8 @@ scaled_tanh_derivative = njit(activation.scaled_tanh_derivative)
 def update_forward(a, W, h, h_last, delta_last, eta):
     """W -= eta h_last delta_last^T, then a = W^T h, in one pass over W. Modifies a and W.
 
-    a (n_out,), W (pad32(n_in + 1), pad32(n_out)), h and h_last (pad32(n_in + 1),), zero in their
-    padding, delta_last (n_out,): float32. Rows go in fours to load and store a once for four.
+    a and delta_last (n_out,), W (pad32(n_in + 1), pad32(n_out)), h and h_last (n_in + 1,), rounded
+    up to fours with zeros: float32. Rows go in fours, to load and store a once for four.
     """
     n_out = a.shape[0]
     a[:] = 0
@@ -176,10 +176,14 @@ class CpuEngine:
 
     def train(self, images, labels, order, eta: float) -> float:
         images = self._flat(images)
-        if len(labels) != len(images) or labels.max() >= self._sizes[-1]:
-            raise ValueError(f"expected {len(images)} labels below {self._sizes[-1]}")
-        if len(order) == 0 or order.min() < 0 or order.max() >= len(images):
-            raise ValueError(f"expected indices of {len(images)} images")
+        # The compiled loops check no index.
+        n = len(images)
+        if labels.dtype != np.uint8 or labels.shape != (n,) or labels.max() >= self._sizes[-1]:
+            raise ValueError(f"expected labels uint8 ({n},) below {self._sizes[-1]}")
+        if order.dtype.kind not in "iu" or order.ndim != 1 or len(order) == 0:
+            raise ValueError("expected order to be integers (m,), m of at least 1")
+        if order.min() < 0 or order.max() >= n:
+            raise ValueError(f"expected order to hold indices of {n} images")
         loss = train_images(
             self._weights,
             self._states,

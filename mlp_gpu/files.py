@@ -24,7 +24,7 @@ def replace(path: Path, content: bytes | memoryview) -> None:
 
     Raises FileFault if the system refuses (disk full, read-only, ...); the old file then stays.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         try:
             with open(temporary, "wb") as file:
@@ -36,14 +36,15 @@ def replace(path: Path, content: bytes | memoryview) -> None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
-        if os.name == "posix":  # the new name itself must survive a power cut
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
     except OSError as error:
         raise FileFault(
             f"cannot write {path}: {error.strerror}; the file that was there before is unchanged: "
             "make room or choose another folder, then start the same command again"
         ) from error
+    # The new name itself must survive a power cut. Not every system can do that for a folder.
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

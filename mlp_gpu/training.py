@@ -74,6 +74,7 @@ def count_errors(
 ) -> tuple[int, np.ndarray]:
     """Wrong digits among images, float32 (n, 29, 29), and the outputs, float32 (n, 10).
 
+    labels: uint8 (n,). tick: called with 0 between the parts.
     Raises Diverged if an output is not finite.
     """
     parts = []
@@ -100,7 +101,8 @@ def train(
 
     training_set, test_set: images float32 (n, 29, 29), undeformed, and labels uint8 (n,).
     deform: gives the images that an epoch trains on, float32 (n, 29, 29).
-    tick: called several times a second with the number of images trained since the last call.
+    tick: called with the number of images trained since its last call, after each chunk of them and
+        between the parts of an evaluation.
     The undeformed training set is the validation set (2010, section 2).
 
     Raises Diverged when the loss stops being a finite number.

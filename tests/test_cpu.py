@@ -110,12 +110,20 @@ def test_network_is_copied_in_and_out():
     assert not all((W == V).all() for W, V in zip(engine.get_network().weights, kept, strict=True))
 
 
-@pytest.mark.parametrize("bad", ["label", "index", "negative", "empty", "pixels", "float64"])
+@pytest.mark.parametrize(
+    "bad", ["label", "int64", "labels", "index", "negative", "empty", "floats", "pixels", "float64"]
+)
 def test_bad_input_is_refused(bad):
     engine, _, images, labels = make((13, 7))
     order = np.arange(12)
     if bad == "label":
         labels[3] = 7
+    elif bad == "int64":
+        labels = labels.astype(np.int64) - 1
+    elif bad == "labels":
+        labels = labels[:-1]
+    elif bad == "floats":
+        order = order.astype(float)
     elif bad == "index":
         order[2] = 12
     elif bad == "negative":

@@ -1,5 +1,8 @@
 """Sealed files: whole or not there, and no damage goes unseen."""
 
+import os
+import stat
+
 import h5py
 import numpy as np
 import pytest
@@ -97,7 +100,7 @@ def test_other_schema_is_refused(path, schema, version):
 
 def test_failure_while_filling_leaves_the_old_file(path, content):
     def broken(file):
-        fill(file)
+        fill_otherwise(file)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -106,15 +109,42 @@ def test_failure_while_filling_leaves_the_old_file(path, content):
     assert [p.name for p in path.parent.iterdir()] == ["file.h5"]
 
 
-def test_failure_while_writing_leaves_the_old_file(path, content, monkeypatch):
-    def full(descriptor):
+def fill_otherwise(file):
+    fill(file)
+    file["data"][0, 0] = 99
+
+
+@pytest.mark.parametrize("call", ["os.fsync", "os.replace"])
+def test_failure_while_writing_leaves_the_old_file(path, content, monkeypatch, call):
+    def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.fsync", full)
+    monkeypatch.setattr(call, full)
     with pytest.raises(FileFault, match=r"cannot write .*file\.h5: No space left"):
-        hdf5.write(path, fill)
+        hdf5.write(path, fill_otherwise)
     assert path.read_bytes() == content
     assert [p.name for p in path.parent.iterdir()] == ["file.h5"]
+
+
+def test_file_is_on_disk_before_its_name_and_then_the_folder(path, monkeypatch):
+    calls, fsync, replace = [], os.fsync, os.replace
+
+    def note_fsync(descriptor):
+        calls.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        if calls[-1] == "folder":
+            raise OSError(22, "Invalid argument")  # as some file systems do; no harm
+        fsync(descriptor)
+
+    def note_replace(source, target):
+        calls.append("replace")
+        replace(source, target)
+
+    monkeypatch.setattr("os.fsync", note_fsync)
+    monkeypatch.setattr("os.replace", note_replace)
+    hdf5.write(path, fill_otherwise)
+    assert calls == ["file", "replace", "folder"]
+    with hdf5.opened(path, "test", 1) as file:
+        assert file["data"][0, 0] == 99
 
 
 def test_missing_folder(tmp_path):

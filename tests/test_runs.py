@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from deform_gpu import TABLE1
+from deform_gpu import TABLE1, deform
 from experiments import cli, data, runs, store
 from experiments.cli import Problem
 from mlp_gpu import hdf5, network
@@ -75,11 +74,6 @@ def child(path, action=lambda: None, config=CONFIG):
 
 def epochs_on_disk(path):
     return store.read_run(path).epochs if path.exists() else 0
-
-
-def wait_for_epoch(path, epoch):
-    while epochs_on_disk(path) < epoch:
-        time.sleep(0.002)
 
 
 def test_run_file_has_what_the_design_says(uninterrupted):
@@ -188,13 +182,16 @@ def test_killed_between_the_two_files(uninterrupted, tmp_path, epoch, monkeypatc
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_save_and_the_same_command_goes_on(uninterrupted, tmp_path, signum, status):
     path = tmp_path / "run.h5"
-    process = child(path)
-    wait_for_epoch(path, 2)
-    os.kill(process.pid, signum)
+
+    def epoch(self, row):
+        if row.epoch == 2:
+            os.kill(os.getpid(), signum)
+
+    process = child(path, lambda: setattr(runs.Progress, "epoch", epoch))
     process.join()
     assert process.exitcode == status
     run = store.read_run(path)
-    assert 2 <= run.epochs < 6
+    assert run.epochs == 2
     assert run.provenance[-1]["why"] == signal.Signals(signum).name
     assert run.provenance[-1]["end"]
     train(path)
@@ -254,7 +251,7 @@ def test_damaged_file_is_refused_and_left_alone(uninterrupted, tmp_path, which):
 def test_missing_half_is_refused(tmp_path, which):
     path = tmp_path / "run.h5"
     train_some(path, 2)
-    gone = path if which == "run" else store.weights_path(path)
+    gone = {"run": path, "weights": store.weights_path(path)}[which]
     gone.unlink()
     with pytest.raises(Problem, match=f"{gone} is not; put it back"):
         train(path)
@@ -325,39 +322,45 @@ def test_diverging_run_stops_and_keeps_the_last_good_epoch(tmp_path, monkeypatch
 
 
 @linux
-def test_full_disk_keeps_the_last_good_files(uninterrupted, tmp_path):
+@pytest.mark.parametrize("room", [10_000, 100_000])  # not for the run file; for it alone
+def test_full_disk_keeps_the_last_good_files(uninterrupted, tmp_path, room):
     path = tmp_path / "run.h5"
     train_some(path, 2)
     kept = path.read_bytes(), store.weights_path(path).read_bytes()
 
     def no_room():  # a file may not grow beyond this: the same failing write as a full disk
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
+        import resource  # not on Windows
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
 
     process = child(path, no_room)
     process.join()
     assert process.exitcode == 2
     said = path.with_suffix(".stderr").read_text()
-    assert f"cannot write {path}: File too large" in said
+    full = path if room < len(kept[0]) else store.weights_path(path)
+    assert f"cannot write {full}: File too large" in said
     assert "Traceback" not in said
-    assert (path.read_bytes(), store.weights_path(path).read_bytes()) == kept
+    assert store.weights_path(path).read_bytes() == kept[1]
+    assert (path.read_bytes() == kept[0]) == (full == path)
     assert not list(tmp_path.glob("*.tmp"))
     train(path)
     assert bits(path) == bits(uninterrupted)
 
 
-READ_ONLY = """
+TAKE_LOCK = """
 import pathlib, sys
-from mlp_gpu import files
-from experiments import runs
-with runs.lock(pathlib.Path(sys.argv[1]) / "sub" / "run.h5"):
-    pass
+from experiments import cli, runs
+cli.run(lambda: runs.lock(pathlib.Path(sys.argv[1])).__enter__())
 """
 
 
 @linux
-def test_read_only_folder(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "complaint"), [("run.h5", "cannot write in"), ("sub/run.h5", "cannot make the folder")]
+)
+def test_read_only_folder(tmp_path, name, complaint):
     tmp_path.chmod(0o555)
-    command = [sys.executable, "-c", READ_ONLY, str(tmp_path)]
+    command = [sys.executable, "-c", TAKE_LOCK, str(tmp_path / name)]
     if os.geteuid() == 0:  # root may write anywhere, unless it gives that up
         command = ["setpriv", "--bounding-set", "-dac_override", *command]
     try:
@@ -366,8 +369,10 @@ def test_read_only_folder(tmp_path):
         pytest.skip("root without setpriv cannot try a read-only folder")
     finally:
         tmp_path.chmod(0o755)
-    assert "cannot make the folder" in result.stderr
-    assert "Permission denied" in result.stderr
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {complaint} {tmp_path}")
+    assert "Permission denied" in line
 
 
 def test_estimate_is_of_the_right_size():
@@ -375,7 +380,36 @@ def test_estimate_is_of_the_right_size():
     short = runs.estimate_seconds(engine, CONFIG, DATASET)
     config = CONFIG | {"data": CONFIG["data"] | {"n_train": 30_000, "n_test": 36_000}}
     long = runs.estimate_seconds(engine, config, DATASET)
-    assert 0 < short < long
+    assert 10 * short < long  # 100 times the work, and a margin that no noise fills
+
+
+def test_every_epoch_is_deformed_anew_with_the_runs_seed():
+    for seed in (5, 6):
+        deformed = runs.deformer(CONFIG | {"seed": seed}, DATASET)
+        for epoch in (1, 2):
+            expected = deform(
+                DATASET.train_images, DATASET.train_labels, TABLE1, seed=seed, epoch=epoch
+            )
+            assert (deformed(epoch) == expected).all()
+    assert runs.deformer(CONFIG | {"deformation": None}, DATASET)(1) is DATASET.train_images
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    left = tmp_path / "run.weights.h5.12345.tmp"
+    other = tmp_path / "run2.h5.12345.tmp"
+    left.touch()
+    other.touch()
+    with runs.lock(tmp_path / "run.h5"):
+        assert not left.exists()
+        assert other.exists()
+
+
+def test_finished_run_needs_no_weights(uninterrupted, tmp_path):
+    path = tmp_path / "run.h5"
+    path.write_bytes(uninterrupted.read_bytes())
+    assert runs.epochs_done(path, CONFIG) == 6
+    assert train(path).finished
+    assert path.read_bytes() == uninterrupted.read_bytes()
 
 
 def test_config_is_what_json_gives_back():

@@ -137,7 +137,7 @@ def test_a_signal_is_not_a_traceback(tmp_path, signum):
         cwd=REPOSITORY,
     )
     path = tmp_path / "net1-seed0-load_digits.h5"
-    while not path.exists() and process.poll() is None:
+    while process.poll() is None and not (path.exists() and store.read_run(path).epochs > 1):
         time.sleep(0.05)
     process.send_signal(signum)
     _, said = process.communicate()
@@ -157,11 +157,11 @@ def test_a_signal_is_not_a_traceback(tmp_path, signum):
         (["--nets", ""], "argument --nets: expected an integer"),
         (["--seeds", "-1"], "argument --seeds: expected"),
         (["--seeds", str(2**64)], "argument --seeds: expected an integer from 0 to"),
-        (["--epochs", "0"], "argument --epochs: expected an integer of at least 1, got '0'"),
+        (["--epochs", "0"], "argument --epochs: expected an integer from 1 to 1000000, got '0'"),
         (["--epochs", "1.5"], "argument --epochs: expected an integer"),
-        (["--eta", "nan"], "argument --eta: expected a number above 0, got 'nan'"),
-        (["--eta", "inf"], "argument --eta: expected a number above 0"),
-        (["--eta-decay", "0"], "argument --eta-decay: expected a number above 0"),
+        (["--eta", "nan"], "argument --eta: expected a number from 1e-06 to 10, got 'nan'"),
+        (["--eta", "1e-7"], "argument --eta: expected a number from 1e-06"),
+        (["--eta-decay", "1.1"], "argument --eta-decay: expected a number from"),
         (["--limit", "x"], "argument --limit: expected an integer of at least 1"),
         (["--engine", "tpu"], "argument --engine: invalid choice"),
     ],
@@ -195,6 +195,21 @@ def test_paper_profile_is_the_papers_schedule():
         assert plan.n_images is None
 
 
+def test_epochs_begin_with_the_papers_plan():
+    plan = table1.make_plan(table1.parse_arguments(["--epochs", "9"]), "MNIST", 4)
+    assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (9, 1e-3, 0.997)
+    assert plan.n_images is None
+
+
+@pytest.mark.parametrize("name", table1.QUICK)
+def test_quick_plans_every_net(name):
+    arguments = table1.parse_arguments([])
+    for net in NETS:
+        plan = table1.make_plan(arguments, name, net)
+        assert plan == table1.QUICK[name][net]
+        assert plan.schedule.eta_of(plan.schedule.epochs) > 1e-6
+
+
 def test_options_go_before_the_profile():
     arguments = table1.parse_arguments(
         ["--epochs", "3", "--eta", "0.01", "--eta-decay", "0.5", "--limit", "77"]
@@ -208,7 +223,7 @@ def test_help_names_units_and_defaults(capsys):
     with pytest.raises(SystemExit):
         table1.parse_arguments(["--help"])
     text = " ".join(capsys.readouterr().out.split())
-    for part in ("(default: 1,2,3,4,5)", "(default: 0.001)", "(default: runs/table1)", "first N"):
+    for part in ("(default: 1,2,3,4,5)", "paper's is 0.001)", "(default: runs/table1)", "first N"):
         assert part in text
 
 
@@ -265,16 +280,26 @@ def test_figure1(folder, capsys):
     assert f"{len(wrong)} of 360 wrong; second guess right for {second}" in said
     assert path.with_suffix(".figure1.png").read_bytes().startswith(b"\x89PNG")
 
-    figure = figure1.draw(run, data.load("digits").test_images)
-    assert len(figure.axes) == len(wrong)
-    for axes, i in zip(figure.axes, wrong, strict=True):
+    images = data.load("digits").test_images
+    figure = figure1.draw(run, images)
+    (axes,) = figure.axes
+    (mosaic,) = axes.images
+    assert len(axes.texts) == 3 * len(wrong)
+    for k, i in enumerate(wrong):
+        label, first, second = axes.texts[3 * k : 3 * k + 3]
         order = np.argsort(run.outputs[i])
-        texts = [text.get_text() for text in axes.texts]
-        assert texts == [str(run.labels[i]), str(order[-1]), str(order[-2])]
+        expected = [str(run.labels[i]), str(order[-1]), str(order[-2])]
+        assert [text.get_text() for text in (label, first, second)] == expected
+        # The digit stands between its label, above its right side, and its guesses below.
+        left, bottom = (round(value) for value in first.get_position())
+        shown = mosaic.get_array()[bottom - 30 : bottom - 1, left : left + 29]
+        assert (shown == images[i]).all()
+        assert abs(label.get_position()[0] - (left + 27)) < 2
+        assert abs(label.get_position()[1] - (bottom - 30)) < 2
     # Nothing sticks out of the picture.
     figure.canvas.draw()
     width, height = figure.canvas.get_width_height()
-    for text in [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]:
+    for text in [*figure.texts, *axes.texts]:
         box = text.get_window_extent()
         assert box.x0 >= 0
         assert box.y0 >= 0
@@ -286,7 +311,7 @@ def test_figure1_of_a_perfect_run(folder):
     run = store.read_run(folder / "net1-seed0-load_digits.h5")
     run.outputs = np.eye(10, dtype=np.float32)[run.labels]
     assert figure1.title(run).endswith("0 of 360 wrong; second guess right for 0")
-    assert not figure1.draw(run, np.zeros((360, 29, 29))).axes
+    assert not figure1.draw(run, np.zeros((360, 29, 29))).axes[0].texts
 
 
 def test_figure1_takes_the_best_run(folder, tmp_path):
@@ -319,7 +344,7 @@ def test_figure1_of_other_data(folder, tmp_path):
 
 def test_figure_of_an_unknown_kind(folder, tmp_path):
     path = folder / "net1-seed0-load_digits.h5"
-    with pytest.raises(Problem, match=r"expected a name that ends in .*\.png"):
+    with pytest.raises(Problem, match=r"expected a name that ends in \.png, \.pdf, \.svg"):
         figure1.main([str(path), "--out", str(tmp_path / "x.xyz")])
     assert not list(tmp_path.iterdir())
 
