@@ -74,14 +74,17 @@ def scale(target, source, factor):
         target[i] = factor * source[i]
 
 
-def numpy_work(network: Network, images: np.ndarray, labels: np.ndarray) -> Callable[[], None]:
-    """The same on-line steps as a person would write them in NumPy, float32."""
+def numpy_work(network: Network, images: np.ndarray, labels: np.ndarray) -> Callable[[], list]:
+    """The same on-line steps as a person would write them in NumPy, float32.
+
+    The function returned trains once on all images, and returns its weights, (n_in + 1, n_out).
+    """
     weights = [
         W[: n_in + 1, :n_out].copy()
         for W, (n_in, n_out) in zip(network.weights, pairwise(network.sizes), strict=True)
     ]
 
-    def work() -> None:
+    def work() -> list[np.ndarray]:
         for image, label in zip(images, labels, strict=True):
             states = [np.concatenate(([np.float32(1)], image))]
             for W in weights[:-1]:
@@ -96,12 +99,16 @@ def numpy_work(network: Network, images: np.ndarray, labels: np.ndarray) -> Call
                 deltas.insert(0, (W[1:] @ deltas[0]) * SLOPE * (A - h[1:]) * (A + h[1:]))
             for W, h, delta in zip(weights, states, deltas, strict=True):
                 W -= np.outer(np.float32(ETA) * h, delta)
+        return weights
 
     return work
 
 
-def torch_work(network: Network, images: np.ndarray, labels: np.ndarray) -> Callable[[], None]:
-    """The same net in PyTorch eager: forward, autograd, SGD, one image a step."""
+def torch_work(network: Network, images: np.ndarray, labels: np.ndarray) -> Callable[[], list]:
+    """The same steps in PyTorch eager: forward, autograd, SGD, one image a step.
+
+    The function returned is as that of `numpy_work`.
+    """
     import torch
 
     class ScaledTanh(torch.nn.Module):
@@ -109,17 +116,23 @@ def torch_work(network: Network, images: np.ndarray, labels: np.ndarray) -> Call
             return float(A) * torch.tanh(float(B) * a)
 
     layers = []
-    for n_in, n_out in pairwise(network.sizes):
-        layers += [torch.nn.Linear(n_in, n_out), ScaledTanh()]
+    for W, (n_in, n_out) in zip(network.weights, pairwise(network.sizes), strict=True):
+        layer = torch.nn.Linear(n_in, n_out)
+        with torch.no_grad():
+            layer.bias.copy_(torch.from_numpy(W[0, :n_out]))
+            layer.weight.copy_(torch.from_numpy(W[1 : n_in + 1, :n_out].T))
+        layers += [layer, ScaledTanh()]
     model = torch.nn.Sequential(*layers[:-1])
     optimizer = torch.optim.SGD(model.parameters(), lr=ETA)
     x, y = torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64))
 
-    def work() -> None:
+    def work() -> list[np.ndarray]:
         for i in range(len(x)):
             optimizer.zero_grad(set_to_none=True)
             torch.nn.functional.cross_entropy(model(x[i : i + 1]), y[i : i + 1]).backward()
             optimizer.step()
+        with torch.no_grad():
+            return [torch.vstack((layer.bias, layer.weight.T)).numpy() for layer in layers[::2]]
 
     return work
 
