@@ -29,10 +29,10 @@ def test_pad32(n, padded):
 
 
 def test_initial_weights():
-    sizes = (97, 501, 33, 10)
+    sizes = (97, 501, 32, 10)  # with the bias, 32 inputs need 33 rows
     net = Network.initial(sizes, seed=3)
-    assert net.n_weights == 98 * 501 + 502 * 33 + 34 * 10
-    for W, (n_in, n_out) in zip(net.weights, [(97, 501), (501, 33), (33, 10)], strict=True):
+    assert net.n_weights == 98 * 501 + 502 * 32 + 33 * 10
+    for W, (n_in, n_out) in zip(net.weights, [(97, 501), (501, 32), (32, 10)], strict=True):
         assert W.shape == (pad32(n_in + 1), pad32(n_out))
         used = W[: n_in + 1, :n_out]
         assert (abs(used) <= np.float32(0.05)).all()
