@@ -195,8 +195,8 @@ def print_estimate(jobs: list, engine: Engine) -> None:
         seconds = estimate_seconds(engine, config, images) * (config["epochs"] - done)
         total += seconds
         print(
-            f"{label}: {config['epochs']} epochs of {config['data']['n_train']:,} images"
-            + (f", {done} done" if done else "")
+            f"{label}: epochs x images {config['epochs']} x {config['data']['n_train']:,}"
+            + (f", {done} epochs done" if done else "")
             + f", about {duration(seconds)}",
             file=sys.stderr,
         )
