@@ -293,9 +293,14 @@ def test_halves_of_different_runs_are_refused(tmp_path):
     store.weights_path(tmp_path / "b.h5").replace(store.weights_path(tmp_path / "a.h5"))
     with pytest.raises(Problem, match="do not belong together"):
         train(tmp_path / "a.h5")
+    # As far, but with another seed.
+    train_some(tmp_path / "c.h5", 3, CONFIG | {"seed": 6})
+    store.weights_path(tmp_path / "c.h5").replace(store.weights_path(tmp_path / "a.h5"))
+    with pytest.raises(Problem, match=r"a\.weights\.h5 holds another run .* seed is 6 there"):
+        train(tmp_path / "a.h5")
 
 
-def train_some(path, epochs):
+def train_some(path, epochs, config=CONFIG):
     """Leave a run behind that was stopped after so many epochs."""
 
     class Stopped(BaseException):
@@ -308,7 +313,7 @@ def train_some(path, epochs):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs.Progress, "epoch", epoch)
         with pytest.raises(Stopped):
-            train(path)
+            train(path, config)
 
 
 def test_other_configuration_is_refused_with_the_difference(uninterrupted):
