@@ -386,11 +386,13 @@ def test_records(folder, tmp_path, monkeypatch):
     assert tables.table1_row(again) == tables.table1_row(run)
 
 
-def test_progress_counts_from_where_a_resume_began(capsys):
+def test_progress_counts_from_where_a_resume_began(capsys, monkeypatch):
+    clock = iter([0.0, 100.0])
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
     row = progress.Epoch(5, 1e-3, 0.5, 60, 7, 0.1, 2.0, 0.1, np.empty((0, 10)))
     with progress.Progress("net", epochs=6, done=4, n_train=600, n_test=100) as bar:
         bar.tick(600)
         bar.epoch(row)
     said = capsys.readouterr().err
     assert "net: epoch 5/6, eta 1.00e-03, loss 0.5000" in said
-    assert "validation 10.00 %, test 7.00 %, 300 images/s, left 0:00:0" in said
+    assert "validation 10.00 %, test 7.00 %, 300 images/s, left 0:01:40" in said
