@@ -265,7 +265,8 @@ def main(argv: list[str] | None = None) -> None:
     print("measuring the deformation ...", file=sys.stderr, flush=True)
     found += bench_deformation(arguments.repeats)
     print(table(found))
-    source = provenance.columns(provenance.collect())
+    versions = provenance.versions((*provenance.PACKAGES, "torch"))
+    source = provenance.columns(provenance.collect() | {"versions": versions})
     path = arguments.out / "bench.csv"
     files.replace(path, tables.csv_text([row | source for row in found]).encode())
     print(f"written to {path}", file=sys.stderr)
