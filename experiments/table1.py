@@ -38,7 +38,7 @@ QUICK = {
         2: Plan(Schedule(epochs=2, eta=2e-3, decay=0.3), n_images=30_000),
         3: Plan(Schedule(epochs=2, eta=2e-3, decay=0.3), n_images=18_000),
         4: Plan(Schedule(epochs=2, eta=2e-3, decay=0.3), n_images=12_000),
-        5: Plan(Schedule(epochs=2, eta=2e-3, decay=0.3), n_images=18_000),
+        5: Plan(Schedule(epochs=3, eta=1.5e-3, decay=0.45), n_images=15_000),
     },
     "load_digits": {
         1: Plan(Schedule(epochs=30, eta=2e-3, decay=0.92)),
