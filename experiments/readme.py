@@ -41,7 +41,9 @@ def table1(runs: list[Run], data: str) -> str:
     lines = [tables.table1_markdown(runs), ""]
     if data == "MNIST" and not any(run.epochs == Schedule().epochs for run in runs):
         lines += ["The paper's own schedule, 2,300 epochs: not measured yet.", ""]
-    return "\n".join(lines + [f"- {tables.provenance_line(run)}" for run in runs])
+    lines += ["<details><summary>Where each row comes from</summary>", ""]
+    lines += [f"- {tables.provenance_line(run)}" for run in runs]
+    return "\n".join([*lines, "", "</details>"])
 
 
 def benchmarks() -> str:

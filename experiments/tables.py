@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from scipy.stats import binomtest
 
@@ -44,6 +45,12 @@ def net_number(run: Run) -> int:
     return {sizes: net for net, sizes in NETS.items()}[tuple(run.config["sizes"])]
 
 
+def layers(sizes: Sequence[int]) -> str:
+    """Neurons of each layer but the input, as Table 1 writes them: '9 x 1000, 10'."""
+    groups = ((size, len(list(group))) for size, group in groupby(sizes[1:]))
+    return ", ".join(f"{n} x {size}" if n > 1 else f"{size}" for size, n in groups)
+
+
 def table1_row(run: Run) -> dict:
     """A finished or unfinished run as a tidy row, its provenance included. Errors in percent."""
     config = run.config
@@ -77,11 +84,12 @@ def table1_row(run: Run) -> dict:
 def table1_markdown(runs: Sequence[Run]) -> str:
     """Our runs, all on the same data, as a Markdown table; on MNIST beside the paper's figures."""
     lines = []
-    for row in map(table1_row, runs):
+    for run in runs:
+        row = table1_row(run)
         paper = PAPER[row["net"]]
         line = {
-            "net": str(row["net"]),
-            "layers": row["layers"],
+            "net": str(row["net"]) + ("" if row["distortion"] else ", no distortion"),
+            "layers": layers(run.config["sizes"]),
             "weights": f"{row['weights']:,}",
         }
         if row["data"] == "MNIST":

@@ -258,10 +258,18 @@ def test_mnist_table_stands_beside_the_papers():
     assert "Some GPU" in text
 
 
+@pytest.mark.parametrize(
+    ("net", "text"), [(1, "1000, 500, 10"), (3, "2000, 1500, 1000, 500, 10"), (5, "9 x 1000, 10")]
+)
+def test_layers_are_written_as_in_the_paper(net, text):
+    assert tables.layers(NETS[net]) == text
+
+
 def test_without_distortion_the_papers_other_column():
     text = table1.report([make_run(net=2, deformation=False)])
     header, _, line = [line for line in text.splitlines() if line.startswith("|")]
     cells = dict(zip(columns(header), columns(line), strict=True))
+    assert cells["net"] == "2, no distortion"
     assert cells["paper TEfBV %"] == "1.85"
     assert cells["paper BTE %"] == cells["paper hours"] == "-"
 
