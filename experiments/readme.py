@@ -32,7 +32,7 @@ def table1(runs: list[Run], data: str) -> str:
         key=lambda run: (
             tables.net_number(run),
             run.config["deformation"] is None,
-            run.epochs * run.config["data"]["n_train"],
+            -run.epochs * run.config["data"]["n_train"],
             run.config["seed"],
         )
     )
