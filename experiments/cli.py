@@ -1,6 +1,7 @@
 """What every script does the same way: clear errors, exit statuses, signals, shared options."""
 
 import argparse
+import errno
 import math
 import os
 import signal
@@ -71,8 +72,14 @@ def run(main: Callable[[], None]) -> None:
     except (Problem, FileFault) as problem:
         print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:  # whoever read our output has gone; files are written before
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC) or error.filename is not None:
+            raise  # not what print() meets
+        # Nobody takes our output any more. The files are there already: they come first.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.ENOSPC:
+            print(f"error: cannot print the result: {error.strerror}", file=sys.stderr)
+            sys.exit(2)
     except Interrupted as interrupted:
         print(interrupted, file=sys.stderr)
         sys.exit(128 + interrupted.signum)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import signal
 import subprocess
@@ -118,6 +119,30 @@ def test_other_options_are_refused_before_anything_is_trained(folder, tmp_path):
     assert "eta is 0.001 there and 0.5 here" in result.stderr
     assert "Traceback" not in result.stderr
     assert not (folder / "net1-seed9-load_digits.h5").exists()
+
+
+def test_output_that_nobody_takes_costs_nothing(folder):
+    command = [sys.executable, "-m", "experiments.table1", *TINY, "--out", str(folder)]
+    (folder / "table1.md").unlink()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert "Traceback" not in process.stderr.read()
+    assert process.wait() == 0
+    assert (folder / "table1.md").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_output_on_a_full_disk(folder):
+    command = [sys.executable, "-m", "experiments.table1", *TINY, "--out", str(folder)]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == (
+        "error: cannot print the result: No space left on device"
+    )
+    assert "Traceback" not in result.stderr
 
 
 def test_no_distortion_is_a_run_of_its_own(tmp_path, capsys):
