@@ -10,7 +10,9 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
+from mlp_gpu import cuda, engines
 from mlp_gpu.files import FileFault
+from mlp_gpu.gpu import GpuFault
 
 
 class Problem(Exception):
@@ -69,7 +71,7 @@ def run(main: Callable[[], None]) -> None:
     try:
         main()
         sys.stdout.flush()
-    except (Problem, FileFault) as problem:
+    except (Problem, FileFault, GpuFault) as problem:
         print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
@@ -83,6 +85,29 @@ def run(main: Callable[[], None]) -> None:
     except Interrupted as interrupted:
         print(interrupted, file=sys.stderr)
         sys.exit(128 + interrupted.signum)
+
+
+def tell(sentence: str) -> None:
+    """Say something that is not a result: on stderr, at once."""
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say what computes, the same in every script that trains."""
+    parser.add_argument(
+        "--engine",
+        choices=("auto", *engines.NAMES),
+        default="auto",
+        help="what computes; auto: the GPU where there is one, else the CPU (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--schedule",
+        choices=cuda.SCHEDULES,
+        default="graph",
+        help="how the GPU's kernels are launched: as CUDA graphs of several images, or one after "
+        "another as in the papers, which is slower; the results are the same (default: "
+        "%(default)s)",
+    )
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,9 +10,12 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from mlp_gpu import gpu
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCES = ("mlp_gpu", "deform_gpu", "experiments", "pyproject.toml", "requirements.lock")
 PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
+GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")
 
 
 def now() -> str:
@@ -20,8 +23,10 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def device() -> str:
-    """The processor's name and how many cores this process may use."""
+def device(engine: str = "cpu") -> str:
+    """What an engine computes on: the GPU's name, or the processor's and how many cores we have."""
+    if engine == "cuda":
+        return gpu.name()
     name = platform.processor() or platform.machine()
     try:
         found = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
@@ -69,15 +74,16 @@ def commit() -> dict[str, str | bool]:
     return {"commit": "unknown", "dirty": True}
 
 
-def collect() -> dict:
-    """Everything about this process that a number should carry with it."""
+def collect(engine: str = "cpu") -> dict:
+    """Everything about this process and its engine that a number should carry with it."""
+    on_gpu = engine == "cuda"
     return {
         **commit(),
         "argv": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "versions": versions(),
-        "driver": None,  # of a GPU
+        "versions": versions(GPU_PACKAGES if on_gpu else PACKAGES),
+        "driver": gpu.driver_version() if on_gpu else None,
         "platform": platform.platform(),
-        "device": device(),
+        "device": device(engine),
         "start": now(),
     }
 
@@ -93,9 +99,10 @@ def peak_memory() -> int | None:
 
 
 def columns(found: dict) -> dict[str, str]:
-    """What `collect` found, as columns of a table: device, versions, time, commit."""
+    """What `collect` found, as columns of a table: device, driver, versions, time, commit."""
     return {
         "device": found["device"],
+        "driver": found.get("driver") or "",
         "versions": " ".join(f"{name}={version}" for name, version in found["versions"].items()),
         "date": found.get("end") or found["start"],
         "commit": found["commit"] + ("-dirty" if found["dirty"] else ""),

@@ -15,6 +15,8 @@ from experiments.cli import Problem
 from experiments.store import Run, read_run
 from mlp_gpu import files
 
+GPU_CHECK = "gpu-check.json"  # a record of another kind in the same folder
+
 
 def record_path(path: Path, run: Run) -> Path:
     """Where the record of a run file goes, named after the file and its folder."""
@@ -53,9 +55,11 @@ def write_record(path: Path) -> Path:
 def read_records() -> list[Run]:
     """All records below results/, as runs without predictions, in the order of their names."""
     nothing = np.empty((0, 0), np.float32), np.empty(0, np.uint8)
+    paths = sorted((provenance.REPOSITORY / "results").glob("*/*.json"))
     return [
         Run(**json.loads(path.read_text()), outputs=nothing[0], labels=nothing[1])
-        for path in sorted((provenance.REPOSITORY / "results").glob("*/*.json"))
+        for path in paths
+        if path.name != GPU_CHECK
     ]
 
 

@@ -89,22 +89,34 @@ def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
     engine.set_network(Network.initial(tuple(config["sizes"]), config["seed"]))
     images, labels = dataset.train_images, dataset.train_labels
 
-    def seconds(work: Callable[[], object], least: float) -> float:
-        """Mean time of a call, of as many as take `least` seconds, after one to warm up."""
-        work()
-        started, calls = time.perf_counter(), 0
-        while time.perf_counter() - started < least:
-            work()
-            calls += 1
-        return (time.perf_counter() - started) / calls
+    def seconds(work: Callable[[int], object], n: int, least: float) -> float:
+        """Time an image of work on n images, or on so many more that a call takes `least`."""
+        work(n)  # to warm up
+        while True:
+            started = time.perf_counter()
+            work(n)
+            taken = time.perf_counter() - started
+            if taken >= least:
+                return taken / n
+            n *= 4
 
-    order = np.arange(min(20, len(images)))
-    sample = images[:200]
-    train = seconds(lambda: engine.train(images, labels, order, 0.0), 0.3) / len(order)
-    predict = seconds(lambda: engine.predict(sample), 0.1) / len(sample)
-    some = Dataset(dataset.name, sample, labels[:200], sample, labels[:200], "", "")
+    few = slice(min(200, len(images)))
+    some = Dataset(dataset.name, images[few], labels[few], images[few], labels[few], "", "")
     deform_images = deformer(config, some)
-    deforming = seconds(lambda: deform_images(1), 0.1) / len(sample)
+
+    def train_some(n: int) -> None:
+        engine.train(images[few], labels[few], np.arange(n) % len(images[few]), 0.0)
+
+    def predict_some(n: int) -> None:
+        engine.predict(np.resize(images[few], (n, *images.shape[1:])))
+
+    def deform_some(n: int) -> None:
+        for _ in range(n // len(images[few])):
+            deform_images(1)
+
+    train = seconds(train_some, 20, 0.3)
+    predict = seconds(predict_some, 200, 0.03)
+    deforming = seconds(deform_some, len(images[few]), 0.1)
     return n_train * (train + predict + deforming) + n_test * predict
 
 
@@ -192,9 +204,10 @@ def train_run(path: Path, label: str, config: dict, dataset: Dataset, engine: En
         run, latest, chosen = resume(path, config, dataset.test_labels, engine, test_set[0])
         engine.set_network(latest)
         data = config["data"]
-        session = {"engine": config["engine"], "data_sha256": data["sha256"]}
+        session = {"engine": config["engine"], "schedule": engine.schedule}
+        session |= {"data_sha256": data["sha256"]}
         session |= {"end": None, "why": "running"}
-        run.provenance.append(provenance.collect() | session)
+        run.provenance.append(provenance.collect(engine.name) | session)
         progress = Progress(label, config["epochs"], run.epochs, data["n_train"], data["n_test"])
         epochs = training.train(
             engine,

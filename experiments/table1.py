@@ -14,8 +14,8 @@ from experiments import cli, data, provenance, tables
 from experiments.progress import duration
 from experiments.runs import epochs_done, estimate_seconds, make_config, train_run
 from experiments.store import Run
-from mlp_gpu import files
-from mlp_gpu.engines import ENGINES, Engine, make_engine
+from mlp_gpu import cuda, files
+from mlp_gpu.engines import Engine, make_engine
 from mlp_gpu.network import NETS
 from mlp_gpu.training import Schedule
 
@@ -74,9 +74,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--profile",
         choices=("quick", "paper"),
-        default="quick",
         help="quick: some minutes a net on a CPU; paper: its schedule to the letter, "
-        "2,300 epochs of all images (default: %(default)s)",
+        "2,300 epochs of all images (default: paper on a GPU, else quick)",
     )
     parser.add_argument(
         "--epochs",
@@ -110,12 +109,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         action="store_true",
         help="train on the images as they are (last column of Table 3, 2012)",
     )
-    parser.add_argument(
-        "--engine",
-        choices=("auto", *ENGINES),
-        default="auto",
-        help="what computes; auto: the fastest here (default: %(default)s)",
-    )
+    cli.add_engine_arguments(parser)
     cli.add_data_arguments(parser)
     parser.add_argument(
         "--out",
@@ -127,12 +121,13 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def make_plan(arguments: argparse.Namespace, data_name: str, net: int) -> Plan:
+def make_plan(arguments: argparse.Namespace, data_name: str, engine: str, net: int) -> Plan:
     """The profile's plan for a net, with what the command line says otherwise.
 
     Quick's learning rates and images fit its few epochs, so --epochs begins with the paper's plan.
     """
-    paper = arguments.profile == "paper" or arguments.epochs is not None
+    profile = arguments.profile or ("paper" if engine == "cuda" else "quick")
+    paper = profile == "paper" or arguments.epochs is not None
     plan = (PAPER if paper else QUICK[data_name])[net]
     schedule = replace(
         plan.schedule,
@@ -155,18 +150,19 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
     files.make_folder(arguments.out)
     dataset = data.load(arguments.data, arguments.data_dir)
-    engine = make_engine(arguments.engine)
-    print(
+    n_bytes = max(cuda.device_bytes(NETS[net], len(dataset.train_labels)) for net in arguments.nets)
+    engine = make_engine(arguments.engine, arguments.schedule, n_bytes, cli.tell)
+    cli.tell(
         f"{dataset.name}: {len(dataset.train_labels):,} training and "
-        f"{len(dataset.test_labels):,} test images, from {dataset.source}\n"
-        f"engine {engine.name}: {provenance.device()}",
-        file=sys.stderr,
+        f"{len(dataset.test_labels):,} test images, from {dataset.source}"
     )
+    schedule = f", schedule {engine.schedule}" if engine.schedule else ""
+    cli.tell(f"engine {engine.name}{schedule}: {provenance.device(engine.name)}")
 
     jobs = []
     for net in arguments.nets:
         for seed in arguments.seeds:
-            plan = make_plan(arguments, dataset.name, net)
+            plan = make_plan(arguments, dataset.name, engine.name, net)
             images = data.limit(dataset, plan.n_images)
             deformation = None if arguments.no_distortion else TABLE1
             config = make_config(images, NETS[net], plan.schedule, seed, deformation, engine)
@@ -200,7 +196,7 @@ def print_estimate(jobs: list, engine: Engine) -> None:
             + f", about {duration(seconds)}",
             file=sys.stderr,
         )
-    print(f"about {duration(total)} in all", file=sys.stderr, flush=True)
+    cli.tell(f"about {duration(total)} in all")
 
 
 def report(runs: list[Run]) -> str:

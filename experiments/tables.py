@@ -76,7 +76,7 @@ def table1_row(run: Run) -> dict:
         "bte_errors": run.best_errors,
         "bte": 100 * run.best_errors / n_test,
         "seconds": run.seconds,
-        "engine": config["engine"],
+        "engine": " ".join(filter(None, (config["engine"], run.provenance[-1].get("schedule")))),
         **provenance.columns(run.provenance[-1]),
     }
 

@@ -9,16 +9,19 @@ Evaluation needs no update between images, so it is a matrix product for many im
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numba import njit
 
 from mlp_gpu import activation
+from mlp_gpu.checks import check_training, flat_images
 from mlp_gpu.network import Network
 
 # Lets sums be vectorised and multiply-adds be fused. NaN and infinity keep their meaning.
 FASTMATH = {"reassoc", "contract", "nsz"}
 
+CHUNK = 250  # images between two calls of tick: a second or two of the largest net
 PREDICT_IMAGES = 1000  # images a matrix product, so that states take little memory
 
 scaled_tanh = njit(activation.scaled_tanh)
@@ -156,6 +159,7 @@ class CpuEngine:
     """On-line training and batched prediction on the CPU. See `mlp_gpu.engines` for the methods."""
 
     name = "cpu"
+    schedule = None
 
     def set_network(self, network: Network) -> None:
         self._sizes = network.sizes
@@ -174,31 +178,29 @@ class CpuEngine:
     def get_network(self) -> Network:
         return Network(self._sizes, tuple(W.copy() for W in self._weights))
 
-    def train(self, images, labels, order, eta: float) -> float:
-        images = self._flat(images)
-        # The compiled loops check no index.
-        n = len(images)
-        if labels.dtype != np.uint8 or labels.shape != (n,) or labels.max() >= self._sizes[-1]:
-            raise ValueError(f"expected labels uint8 ({n},) below {self._sizes[-1]}")
-        if order.dtype.kind not in "iu" or order.ndim != 1 or len(order) == 0:
-            raise ValueError("expected order to be integers (m,), m of at least 1")
-        if order.min() < 0 or order.max() >= n:
-            raise ValueError(f"expected order to hold indices of {n} images")
-        loss = train_images(
-            self._weights,
-            self._states,
-            self._last_states,
-            self._activations,
-            self._deltas,
-            images,
-            labels,
-            order,
-            np.float32(eta),
-        )
-        return loss / len(order)
+    def train(self, images, labels, order, eta: float, tick: Callable = lambda n, loss: None):
+        images = flat_images(images, self._sizes[0])
+        check_training(labels, order, len(images), self._sizes[-1])
+        total = 0.0
+        for start in range(0, len(order), CHUNK):
+            chunk = order[start : start + CHUNK]
+            loss = train_images(
+                self._weights,
+                self._states,
+                self._last_states,
+                self._activations,
+                self._deltas,
+                images,
+                labels,
+                chunk,
+                np.float32(eta),
+            )
+            total += loss
+            tick(len(chunk), loss / len(chunk))
+        return total / len(order)
 
     def predict(self, images) -> np.ndarray:
-        images = self._flat(images)
+        images = flat_images(images, self._sizes[0])
         outputs = np.empty((len(images), self._sizes[-1]), np.float32)
         for start in range(0, len(images), PREDICT_IMAGES):
             h = images[start : start + PREDICT_IMAGES]
@@ -213,12 +215,3 @@ class CpuEngine:
             h /= h.sum(axis=1, keepdims=True)
             outputs[start : start + PREDICT_IMAGES] = h
         return outputs
-
-    def _flat(self, images: np.ndarray) -> np.ndarray:
-        flat = images.reshape(len(images), -1)
-        if flat.shape[1] != self._sizes[0] or flat.dtype != np.float32:
-            raise ValueError(
-                f"expected float32 images of {self._sizes[0]} pixels, "
-                f"got {flat.dtype} of {flat.shape[1]}"
-            )
-        return flat

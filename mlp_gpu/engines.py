@@ -4,18 +4,24 @@ An engine holds the weights where it computes. All agree with `tests/reference.p
 and which one ran is part of every run's configuration.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
+from mlp_gpu import gpu
 from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.network import Network
+
+NAMES = ("cpu", "cuda")
 
 
 class Engine(Protocol):
     """Trains and evaluates one net. Images are float32 (n, 29, 29) or (n, n_inputs), C order."""
 
     name: str
+    schedule: str | None  # how a GPU's work is launched; None on a CPU
 
     def set_network(self, network: Network) -> None:
         """Take a copy of the network; call this first."""
@@ -23,10 +29,19 @@ class Engine(Protocol):
     def get_network(self) -> Network:
         """Give back a copy of the network as it is now."""
 
-    def train(self, images: np.ndarray, labels: np.ndarray, order: np.ndarray, eta: float) -> float:
+    def train(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        order: np.ndarray,
+        eta: float,
+        tick: Callable[[int, float], None] = lambda n_images, loss: None,
+    ) -> float:
         """On-line steps on images[order], one update an image; returns their mean loss.
 
-        labels: uint8 (n,). order: int64 (m,), m >= 1. eta: learning rate. Modifies the weights.
+        labels: uint8 (n,). order: int64 (m,), m >= 1. eta: learning rate. tick: called now and then
+        with the number of images trained since its last call and their mean loss; what it raises
+        ends the training. Modifies the weights.
         Raises ValueError for shapes, types, labels or indices that do not fit.
         """
 
@@ -34,9 +49,24 @@ class Engine(Protocol):
         """Class probabilities, float32 (n, n_classes), in batches and without any update."""
 
 
-ENGINES = {"cpu": CpuEngine}
+def make_engine(
+    name: str,
+    schedule: str = "graph",
+    n_bytes: int = 0,
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> Engine:
+    """The engine of that name, one of NAMES; `auto`: the GPU's where one is usable, else the CPU's.
 
-
-def make_engine(name: str) -> Engine:
-    """The engine of that name; `auto` is the fastest one that this machine can run."""
-    return ENGINES["cpu" if name == "auto" else name]()
+    schedule: one of cuda.SCHEDULES. n_bytes: memory that the GPU must have free. tell: called with
+    a sentence that says why `auto` does not take the GPU.
+    Raises gpu.GpuFault if `cuda` cannot be had.
+    """
+    if name == "cpu":
+        return CpuEngine()
+    reason = gpu.missing(n_bytes)
+    if reason is None:
+        return CudaEngine(schedule)
+    if name == "cuda":
+        raise gpu.GpuFault(f"{reason}, or take --engine cpu")
+    tell(f"no GPU is used: {reason}")
+    return CpuEngine()

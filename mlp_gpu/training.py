@@ -12,8 +12,7 @@ import numpy as np
 from mlp_gpu import random
 from mlp_gpu.engines import Engine
 
-CHUNK = 250  # images a call of Engine.train: how often progress and signals get their turn
-EVALUATE_CHUNK = 5000  # the same for Engine.predict
+EVALUATE_CHUNK = 5000  # images a call of Engine.predict: how often signals get their turn
 
 
 class Diverged(ArithmeticError):
@@ -87,6 +86,28 @@ def count_errors(
     return int(np.count_nonzero(outputs.argmax(axis=1) != labels)), outputs
 
 
+def _watch(
+    epoch: int, eta: float, n: int, tick: Callable[[int], None]
+) -> Callable[[int, float], None]:
+    """A tick for Engine.train: passes on the images trained, raises Diverged at a loss not finite.
+
+    n: images of the epoch.
+    """
+    done = 0
+
+    def watch(n_images: int, loss: float) -> None:
+        nonlocal done
+        done += n_images
+        if not np.isfinite(loss):
+            raise Diverged(
+                f"the loss is not a finite number any more, in epoch {epoch} within {done} of {n} "
+                f"images, at a learning rate of {eta:.3g}"
+            )
+        tick(n_images)
+
+    return watch
+
+
 def train(
     engine: Engine,
     training_set: tuple[np.ndarray, np.ndarray],
@@ -114,23 +135,14 @@ def train(
         tick(0)
         deformed = time.perf_counter()
         order = image_order(len(images), seed, epoch)
-        loss = 0.0
-        for start in range(0, len(order), CHUNK):
-            chunk = order[start : start + CHUNK]
-            loss += engine.train(images, labels, chunk, eta) * len(chunk)
-            if not np.isfinite(loss):
-                raise Diverged(
-                    f"the loss is not a finite number any more, in epoch {epoch} within "
-                    f"{start + len(chunk)} of {len(order)} images, at a learning rate of {eta:.3g}"
-                )
-            tick(len(chunk))
+        loss = engine.train(images, labels, order, eta, _watch(epoch, eta, len(order), tick))
         trained = time.perf_counter()
         validation_errors, _ = count_errors(engine, *training_set, tick)
         test_errors, outputs = count_errors(engine, *test_set, tick)
         yield Epoch(
             epoch=epoch,
             eta=eta,
-            train_loss=loss / len(order),
+            train_loss=loss,
             validation_errors=validation_errors,
             test_errors=test_errors,
             deform_seconds=deformed - started,

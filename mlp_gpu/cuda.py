@@ -1,0 +1,173 @@
+"""The GPU engine: the papers' kernels, one image and one weight update at a time.
+
+For each image: pick it, propagate forward layer by layer, compute the output deltas, propagate them
+back with the old weights, then update all weights. There are two schedules of these launches, and
+both give the same bits:
+
+- launch: one launch after another, as in the papers; the host cannot launch as fast as a modern GPU
+  computes.
+- graph: the launches of several images are captured in a CUDA graph, which is replayed. Which image
+  comes next is in device memory, so each replay trains other images.
+
+Evaluation takes thousands of images at once through one layer after another.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mlp_gpu import gpu
+from mlp_gpu.checks import check_training, flat_images
+from mlp_gpu.gpu import Launch
+from mlp_gpu.kernels import backward, forward
+from mlp_gpu.kernels.backward import propagate_back
+from mlp_gpu.kernels.evaluate import evaluate
+from mlp_gpu.kernels.forward import propagate_forward
+from mlp_gpu.kernels.output import output_deltas
+from mlp_gpu.kernels.pick import pick
+from mlp_gpu.kernels.update import update
+from mlp_gpu.network import Network, padded_shapes
+
+SCHEDULES = ("graph", "launch")
+
+IMAGES_A_GRAPH = 20  # enough that starting a graph costs little beside running it
+CHUNK = 1000  # images between two calls of tick
+PREDICT_IMAGES = 4096  # images a batch of evaluation
+
+
+def _shapes(sizes: tuple[int, ...]) -> dict[str, list[tuple[int, ...]]]:
+    """Shapes of the float32 arrays that a net needs on the GPU, a list for each kind."""
+    W = padded_shapes(sizes)
+    return {
+        "weights": W,
+        "states": [(n_in,) for n_in in sizes[:-1]],
+        "deltas": [(n_out,) for n_out in sizes[1:]],
+        "forward_partials": [
+            forward.partial_shape(shape, n_in) for shape, n_in in zip(W, sizes, strict=False)
+        ],
+        "backward_partials": [backward.partial_shape(shape) for shape in W],
+        "batch": [(PREDICT_IMAGES, n) for n in sizes],
+    }
+
+
+def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
+    """Memory on the GPU, in bytes, that training and evaluating a net needs."""
+    n_floats = sum(int(np.prod(s)) for shapes in _shapes(sizes).values() for s in shapes)
+    return 4 * n_floats + n_images * (4 * sizes[0] + 1 + 8 + 4)  # pixels, label, order, loss
+
+
+class CudaEngine:
+    """On-line training and batched prediction on the GPU. See `mlp_gpu.engines` for the methods.
+
+    schedule: one of SCHEDULES. All methods raise gpu.GpuFault if the GPU has too little memory.
+    """
+
+    name = "cuda"
+
+    def __init__(self, schedule: str = "graph"):
+        if schedule not in SCHEDULES:
+            raise ValueError(f"expected a schedule of {SCHEDULES}, got {schedule!r}")
+        self.schedule = schedule
+        self._stream = gpu.new_stream()
+        self._epoch = {}  # images, labels, order and losses of `train`
+
+    def set_network(self, network: Network) -> None:
+        self._sizes = network.sizes
+        arrays = {
+            kind: [gpu.device_array(shape, np.float32) for shape in shapes]
+            for kind, shapes in _shapes(network.sizes).items()
+        }
+        self._weights, self._batch = arrays["weights"], arrays["batch"]
+        self._states, self._deltas = arrays["states"], arrays["deltas"]
+        self._forward_partials = arrays["forward_partials"]
+        self._backward_partials = arrays["backward_partials"]
+        self._step = gpu.device_array((1,), np.int64)
+        for W, host in zip(self._weights, network.weights, strict=True):
+            W.copy_to_device(host, stream=self._stream)
+        gpu.synchronize(self._stream)
+
+    def get_network(self) -> Network:
+        weights = tuple(W.copy_to_host(stream=self._stream) for W in self._weights)
+        gpu.synchronize(self._stream)
+        return Network(self._sizes, weights)
+
+    def train(self, images, labels, order, eta: float, tick: Callable = lambda n, loss: None):
+        images = flat_images(images, self._sizes[0])
+        check_training(labels, order, len(images), self._sizes[-1])
+        self._put("images", images)
+        self._put("labels", labels)
+        self._put("order", order.astype(np.int64))
+        self._put("losses", np.zeros(len(order), np.float32))
+        self._step.copy_to_device(np.zeros(1, np.int64), stream=self._stream)
+
+        launches = self.launches(eta)
+        graph = None
+        if self.schedule == "graph" and len(order) >= IMAGES_A_GRAPH:
+            graph = gpu.capture(lambda stream: play(launches * IMAGES_A_GRAPH, stream))
+        total = 0.0
+        for start in range(0, len(order), CHUNK):
+            n = min(CHUNK, len(order) - start)
+            n_graphs = n // IMAGES_A_GRAPH if graph else 0
+            for _ in range(n_graphs):
+                graph.launch(self._stream)
+            play(launches * (n - n_graphs * IMAGES_A_GRAPH), self._stream)
+            losses = self._epoch["losses"][start : start + n].copy_to_host(stream=self._stream)
+            gpu.synchronize(self._stream)
+            loss = losses.sum(dtype=np.float64)
+            total += loss
+            tick(n, loss / n)
+        return total / len(order)
+
+    def launches(self, eta: float) -> list[Launch]:
+        """What trains one image, in order; after `train` has put images on the GPU."""
+        epoch, W, h, delta = self._epoch, self._weights, self._states, self._deltas
+        last = len(W) - 1
+        found = pick(h[0], epoch["images"], epoch["order"], self._step)
+        for layer in range(last):
+            found += propagate_forward(
+                h[layer + 1], self._forward_partials[layer], W[layer], h[layer]
+            )
+        found += output_deltas(
+            delta[last],
+            epoch["losses"],
+            self._step,
+            self._forward_partials[last],
+            W[last],
+            h[last],
+            epoch["labels"],
+            epoch["order"],
+        )
+        for layer in range(last, 0, -1):
+            found += propagate_back(
+                delta[layer - 1], self._backward_partials[layer], W[layer], delta[layer], h[layer]
+            )
+        for layer in range(last + 1):
+            found += update(W[layer], h[layer], delta[layer], eta)
+        return found
+
+    def predict(self, images) -> np.ndarray:
+        images = flat_images(images, self._sizes[0])
+        outputs = np.empty((len(images), self._sizes[-1]), np.float32)
+        for start in range(0, len(images), PREDICT_IMAGES):
+            part = images[start : start + PREDICT_IMAGES]
+            states = [array[: len(part)] for array in self._batch]
+            states[0].copy_to_device(part, stream=self._stream)
+            play(evaluate(states, self._weights), self._stream)
+            found = states[-1].copy_to_host(stream=self._stream)
+            gpu.synchronize(self._stream)
+            outputs[start : start + PREDICT_IMAGES] = found
+        return outputs
+
+    def _put(self, name: str, host: np.ndarray) -> None:
+        """Copy an array to the GPU, over the one of the epoch before if it fits."""
+        array = self._epoch.get(name)
+        if array is None or array.shape != host.shape:
+            self._epoch.pop(name, None)
+            array = self._epoch[name] = gpu.device_array(host.shape, host.dtype)
+        array.copy_to_device(host, stream=self._stream)
+
+
+def play(launches: list[Launch], stream) -> None:
+    """Launch one after another."""
+    for launch in launches:
+        launch(stream)

@@ -1,0 +1,147 @@
+"""The GPU as everything else sees it, and the one module that imports numba's `cuda`.
+
+With NUMBA_ENABLE_CUDASIM=1 in the environment numba simulates a GPU in plain Python, one thread
+after another: that is for tests of kernels on small shapes.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+
+import numpy as np
+from numba import cuda
+from numba.core import config
+
+SIMULATED = bool(config.ENABLE_CUDASIM)
+WARP = 32  # threads that run in step
+
+OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+
+# A layer of ten neurons fills no GPU, as the paper says too: numba need not warn at each launch.
+config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+
+
+class GpuFault(Exception):
+    """The GPU cannot be used: one sentence that says what is missing and what to do."""
+
+
+def missing(n_bytes: int = 0) -> str | None:
+    """Why no GPU with n_bytes of free memory can be used, in a sentence; None if one can."""
+    if SIMULATED:
+        return None
+    if getattr(cuda, "implementation", None) != "NVIDIA":
+        return "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]'"
+    driver = cuda.cudadrv.driver
+    try:
+        known = driver.get_version()
+        needed = int(metadata.version("cuda-bindings").split(".")[0])
+        if known[0] < needed:
+            return (
+                f"the NVIDIA driver is too old: it knows CUDA {known[0]}.{known[1]} and the "
+                f"installed packages need CUDA {needed}; update the driver"
+            )
+        free = cuda.current_context().get_memory_info().free
+    except (cuda.CudaSupportError, driver.CudaAPIError, RuntimeError) as error:
+        return _explain(" ".join(str(error).split()))
+    return _too_little(n_bytes, free) if free < n_bytes else None
+
+
+def _explain(message: str) -> str:
+    """What an error of the driver's start means, as a sentence."""
+    if "driver library cannot be found" in message:
+        return "there is no NVIDIA driver on this machine; install one"
+    if "NO_DEVICE" in message:
+        return (
+            "the NVIDIA driver finds no GPU (CUDA_ERROR_NO_DEVICE); see what nvidia-smi and "
+            "CUDA_VISIBLE_DEVICES say"
+        )
+    return f"the NVIDIA driver does not start: {message}; see what nvidia-smi says"
+
+
+def _too_little(n_bytes: int, free: int) -> str:
+    return (
+        f"the GPU has too little free memory: {n_bytes / 1e6:,.0f} MB are needed and "
+        f"{free / 1e6:,.0f} MB are free; end what else runs on it"
+    )
+
+
+def name() -> str:
+    """The name of the GPU, as its maker writes it."""
+    if SIMULATED:
+        return "simulated GPU"
+    found = cuda.get_current_device().name
+    return found.decode() if isinstance(found, bytes) else found
+
+
+def driver_version() -> str:
+    """The version of the driver and of the CUDA that it knows."""
+    cuda_version = "CUDA {}.{}".format(*cuda.cudadrv.driver.get_version())
+    if not shutil.which("nvidia-smi"):
+        return cuda_version
+    said = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.split()
+    return ", ".join([*said[:1], cuda_version])
+
+
+def device_array(shape: tuple[int, ...], dtype: type):
+    """New memory on the GPU, its content undefined. Raises GpuFault if there is too little."""
+    if SIMULATED:
+        return cuda.device_array(shape, dtype)
+    try:
+        return cuda.device_array(shape, dtype)
+    except cuda.cudadrv.driver.CudaAPIError as error:
+        if error.code != OUT_OF_MEMORY:
+            raise
+        needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        free = cuda.current_context().get_memory_info().free
+        raise GpuFault(_too_little(needed, free)) from None
+
+
+def new_stream():
+    """A stream: what is launched on it runs in order."""
+    if SIMULATED:
+        return cuda.stream()
+    from cuda.core import Device
+
+    cuda.current_context()
+    device = Device()
+    device.set_current()
+    return device.create_stream()
+
+
+def synchronize(stream) -> None:
+    """Wait until everything launched on the stream is done."""
+    if not SIMULATED:
+        stream.sync()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its grid (blocks in x and y), threads a block, and arguments."""
+
+    kernel: object
+    grid: tuple[int, int]
+    threads: int
+    arguments: tuple
+
+    def __call__(self, stream) -> None:
+        self.kernel[self.grid, self.threads, stream](*self.arguments)
+
+
+def capture(work: Callable[[object], None]):
+    """A CUDA graph of what `work` launches on the stream that it is given; nothing runs yet.
+
+    graph.launch(stream) runs it, with the same arguments each time.
+    """
+    from cuda.core import Device
+
+    builder = Device().create_graph_builder()
+    builder.begin_building()
+    work(builder)
+    return builder.end_building().complete()

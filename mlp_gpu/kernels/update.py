@@ -1,0 +1,66 @@
+"""Weight update (2010, Listing 4).
+
+    W -= eta (1, h) delta^T
+
+W (pad32(n_in + 1), pad32(n_out)), row 0 the bias; h (n_in,); delta (n_out,): float32, C order. The
+listing calls h states.
+
+A block takes 16 rows and 256 columns. The first 16 threads bring the states of these rows into
+shared memory; then each thread updates the 16 weights of its column in an unrolled loop.
+Consecutive threads read and write consecutive weights.
+
+Departures from the listing:
+- Its condition for the bias multiplies instead of choosing, so that thread 0 of the first block row
+  still reads states[-1]; one NaN there would be in all biases. Here that thread reads nothing.
+- Its `cond2` and `size` are computed and not used, so the last block row multiplies states that do
+  not exist into the padding rows, which the next forward propagation adds up. Here their states
+  are zero, and the padding stays zero.
+- It reads the delta before it asks whether the column is a neuron; here only neurons do.
+- It writes each weight before it reads the next, and so waits 16 times for memory; here all 16 are
+  read first.
+- It calls its 16 rows pitch_y, hiding the pitch_y of 32 that the other listings have.
+"""
+
+import numpy as np
+
+from mlp_gpu.gpu import Launch, cuda
+
+THREADS = 256  # threads a block, each a column
+ROWS = 16  # weights a thread
+
+
+@cuda.jit
+def update_weights(W, h, delta, eta, n_in, n_out):
+    thread = cuda.threadIdx.x
+    neuron = np.uint32(cuda.blockIdx.x * THREADS + thread)
+    first = cuda.blockIdx.y * ROWS
+    states = cuda.shared.array(ROWS, np.float32)
+    if thread < ROWS:
+        row = first + thread
+        if row == 0:
+            states[thread] = 1  # the bias neuron
+        elif row <= n_in:
+            states[thread] = h[np.uint32(row - 1)]
+        else:
+            states[thread] = 0
+    cuda.syncthreads()
+    if neuron < n_out:
+        step = eta * delta[neuron]
+        w = cuda.local.array(ROWS, np.float32)  # registers
+        for i in range(ROWS):
+            w[i] = W[np.uint32(first + i), neuron]
+        for i in range(ROWS):
+            W[np.uint32(first + i), neuron] = w[i] - step * states[i]
+
+
+SIGNATURES = {
+    update_weights: "void(float32[:, ::1], float32[::1], float32[::1], float32, int32, int32)",
+}
+
+
+def update(W, h, delta, eta: float) -> list[Launch]:
+    """One step of gradient descent on a layer. Modifies W."""
+    n_in, n_out = h.shape[0], delta.shape[0]
+    grid = -(-n_out // THREADS), -(-(n_in + 1) // ROWS)
+    arguments = (W, h, delta, np.float32(eta), np.int32(n_in), np.int32(n_out))
+    return [Launch(update_weights, grid, THREADS, arguments)]
