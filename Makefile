@@ -7,6 +7,7 @@
 PYTHON = python3
 VENV = .venv
 ARGS =
+SIMULATED = tests/test_kernels.py tests/test_cuda.py
 PACKAGES = filelock h5py matplotlib numba numpy scipy tqdm
 
 ifeq ($(strip $(VENV)),)
@@ -18,7 +19,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 figure1 deformations bench test lint record readme clean
+.PHONY: help setup table1 figure1 deformations kernels bench gpu-check test lint record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -44,11 +45,20 @@ figure1: $(READY)  ## draw the digits that the best run there is gets wrong
 deformations: $(READY)  ## draw digits, displacement fields and deformed digits
 	$(RUN) -m experiments.deformations $(ARGS)
 
-bench: $(READY)  ## time the engine against a copy, NumPy and PyTorch on this machine
+kernels: $(READY)  ## compile every kernel, print registers, shared memory, spills; needs no GPU
+	$(RUN) -m experiments.kernels $(ARGS)
+
+bench: $(READY)  ## time kernels, engines, PyTorch and more on this machine
 	$(RUN) -m experiments.bench $(ARGS)
 
+gpu-check: $(READY)  ## prove everything on this machine's GPU, then time it
+	$(RUN) -m experiments.gpu_check $(ARGS)
+
+# Tests of kernels run on the GPU, if there is one, and then in numba's simulator, which needs none.
+# ARGS chooses among the former alone.
 test: $(READY)  ## run the tests
 	$(RUN) -m pytest $(ARGS)
+	$(if $(strip $(ARGS)),,NUMBA_ENABLE_CUDASIM=1 $(RUN) -m pytest $(SIMULATED))
 
 lint: $(READY)  ## check style and format
 	$(RUN) -m ruff check .

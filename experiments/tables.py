@@ -136,7 +136,9 @@ def provenance_line(run: Run) -> str:
         for session in run.provenance
     )
     return (
-        f"net {row['net']}, seed {row['seed']}: {row['device']}, engine {row['engine']}"
+        f"net {row['net']}, seed {row['seed']}: {row['device']}"
+        + (f", driver {row['driver']}" if row["driver"] else "")
+        + f", engine {row['engine']}"
         + (f", {peak / 1e6:,.0f} MB at most" if peak else "")
         + f"; {row['versions'].replace('=', ' ')}; {row['date']}; commit {', '.join(commits)}"
     )

@@ -53,7 +53,8 @@ def _shapes(sizes: tuple[int, ...]) -> dict[str, list[tuple[int, ...]]]:
 def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
     """Memory on the GPU, in bytes, that training and evaluating a net needs."""
     n_floats = sum(int(np.prod(s)) for shapes in _shapes(sizes).values() for s in shapes)
-    return 4 * n_floats + n_images * (4 * sizes[0] + 1 + 8 + 4)  # pixels, label, order, loss
+    n_bytes = 4 * n_floats + 8  # the step
+    return n_bytes + n_images * (4 * sizes[0] + 1 + 8 + 4)  # pixels, label, order, loss
 
 
 class CudaEngine:

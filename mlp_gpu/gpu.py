@@ -43,6 +43,13 @@ def missing(n_bytes: int = 0) -> str | None:
                 f"installed packages need CUDA {needed}; update the driver"
             )
         free = cuda.current_context().get_memory_info().free
+        found = cuda.get_current_device().compute_capability
+        lowest = cuda.cudadrv.nvrtc.get_lowest_supported_cc()
+        if found < lowest:
+            return (
+                "the GPU is too old: its compute capability is {}.{} and the installed packages "
+                "need {}.{}".format(*found, *lowest)
+            )
     except (cuda.CudaSupportError, driver.CudaAPIError, RuntimeError) as error:
         return _explain(" ".join(str(error).split()))
     return _too_little(n_bytes, free) if free < n_bytes else None

@@ -1,37 +1,18 @@
 """The CPU engine against the float64 reference, on odd sizes."""
 
+import nets
 import numpy as np
 import pytest
 import reference
+from nets import unpadded
 
-from mlp_gpu.cpu import CpuEngine
-from mlp_gpu.network import Network, padded_shapes
+from mlp_gpu.cpu import CHUNK, CpuEngine
 
 SIZES = [(13, 7), (31, 33, 10), (97, 1, 5), (50, 37, 64, 33, 10), (33, 501, 97, 10)]
 
 
-def make(sizes, seed=0, n=12):
-    """An engine with random weights, the same as unpadded float64, and images to train on."""
-    rng = np.random.default_rng(seed)
-    weights = reference.random_weights(sizes, rng)
-    padded = []
-    for W, shape in zip(weights, padded_shapes(sizes), strict=True):
-        padded.append(np.zeros(shape, np.float32))
-        padded[-1][: W.shape[0], : W.shape[1]] = W
-    engine = CpuEngine()
-    engine.set_network(Network(sizes, tuple(padded)))
-    images = rng.uniform(-1, 1, (n, sizes[0])).astype(np.float32)
-    labels = rng.integers(0, sizes[-1], n).astype(np.uint8)
-    return engine, weights, images, labels
-
-
-def unpadded(network):
-    return [
-        W[: n_in + 1, :n_out]
-        for W, n_in, n_out in zip(
-            network.weights, network.sizes[:-1], network.sizes[1:], strict=True
-        )
-    ]
+def make(sizes, n=12):
+    return nets.make(CpuEngine(), sizes, n=n)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -40,39 +21,34 @@ def test_ten_steps_match_the_reference(sizes):
     order = np.array([3, 1, 4, 1, 5, 9, 2, 6, 11, 0])
     eta = float(np.float32(0.05))  # large, so that each step shows
     loss = engine.train(images, labels, order, eta)
-    expected, expected_loss = reference.train(weights, images, labels, order, eta)
-    bounds, loss_bound = reference.train_bounds(weights, images, labels, order, eta)
-    assert abs(loss - expected_loss) <= 4 * loss_bound
-    for found, before, W, bound in zip(
-        unpadded(engine.get_network()), weights, expected, bounds, strict=True
-    ):
-        assert (abs(found - W) <= 4 * bound).all()  # four standard deviations
-        # The bound would notice a missing step: all steps moved the weights by far more.
-        assert np.linalg.norm(bound) < 0.01 * np.linalg.norm(W - before)
+    nets.assert_trained(engine.get_network(), loss, weights, images, labels, order, eta)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_padding_stays_zero(sizes):
     engine, _, images, labels = make(sizes)
     engine.train(images, labels, np.arange(12), 0.05)
-    for W, n_in, n_out in zip(engine.get_network().weights, sizes[:-1], sizes[1:], strict=True):
-        assert (W[n_in + 1 :] == 0).all()
-        assert (W[:, n_out:] == 0).all()
+    nets.assert_padding_is_zero(engine.get_network())
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_prediction_matches_the_reference(sizes):
     engine, weights, images, _ = make(sizes, n=1003)  # more than a batch
-    outputs = engine.predict(images)
-    assert outputs.dtype == np.float32
-    expected = np.array([reference.forward(weights, x)[1] for x in images.astype(np.float64)])
-    # Errors of the activations, added up from layer to layer; see reference.train_bounds.
-    error = 0.0
-    for W in weights:
-        column = abs(W).sum(axis=0).max()
-        error = column * (reference.A * reference.B * error + 4 * reference.EPS * reference.A)
-        error += np.sqrt(len(W)) * reference.EPS * column * reference.A
-    assert (abs(outputs - expected) <= 2 * error + 20 * reference.EPS).all()
+    nets.assert_predicts(engine.predict(images), weights, images)
+
+
+def test_tick_hears_of_every_image():
+    engine, _, images, labels = make((13, 7))
+    order, heard = np.arange(2 * CHUNK + 7) % 12, []
+    loss = engine.train(images, labels, order, 0.05, lambda *told: heard.append(told))
+    assert [n for n, _ in heard] == [CHUNK, CHUNK, 7]
+    assert sum(n * part for n, part in heard) / len(order) == pytest.approx(loss, rel=1e-12)
+    other, *_ = make((13, 7))
+    parts = [
+        other.train(images, labels, part, 0.05)
+        for part in (order[:CHUNK], order[CHUNK : 2 * CHUNK], order[2 * CHUNK :])
+    ]
+    assert parts == [part for _, part in heard]
 
 
 def test_training_goes_on_where_it_stopped():

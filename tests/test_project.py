@@ -57,7 +57,16 @@ def test_help_lists_every_target():
 
 
 def test_targets_run_on_an_interpreter_without_installing():
-    for target in ("table1", "figure1", "deformations", "bench", "test", "lint"):
+    for target in (
+        "table1",
+        "figure1",
+        "deformations",
+        "kernels",
+        "bench",
+        "gpu-check",
+        "test",
+        "lint",
+    ):
         said = subprocess.run(
             ["make", "--no-print-directory", "-n", target, "PYTHON=some-python", "VENV="],
             cwd=REPOSITORY,
@@ -78,8 +87,22 @@ def imports(path):
 
 
 @pytest.mark.parametrize("package", ["mlp_gpu", "deform_gpu"])
-def test_packages_import_neither_experiments_nor_cuda(package):
+def test_packages_do_not_import_experiments(package):
     for path in (REPOSITORY / package).rglob("*.py"):
+        assert not [name for name in imports(path) if name.startswith("experiments")], path
+
+
+def test_one_module_imports_numbas_cuda():
+    found = {
+        path.relative_to(REPOSITORY).as_posix()
+        for package in ("mlp_gpu", "deform_gpu", "experiments")
+        for path in (REPOSITORY / package).rglob("*.py")
+        if any(re.match(r"numba(_cuda|\.cuda)", name) for name in imports(path))
+    }
+    assert found == {"mlp_gpu/gpu.py"}
+
+
+def test_kernels_import_no_engine():
+    for path in (REPOSITORY / "mlp_gpu" / "kernels").glob("*.py"):
         for name in imports(path):
-            assert not name.startswith("experiments"), path
-            assert path.name == "gpu.py" or "cuda" not in name, path
+            assert not re.match(r"mlp_gpu\.(engines|cpu|cuda|training)\b", name), path

@@ -66,6 +66,18 @@ def make_run(net=1, name="MNIST", wrong=(35, 33), validation=(60, 70), deformati
     return store.Run(config, [session], metrics, np.empty((0, 0)), np.empty(0, np.uint8))
 
 
+def test_a_run_on_a_gpu_names_driver_and_schedule():
+    run = make_run()
+    run.config["engine"] = "cuda"
+    run.provenance[0] |= {"driver": "580.1, CUDA 13.0", "schedule": "graph"}
+    row = tables.table1_row(run)
+    assert (row["engine"], row["driver"]) == ("cuda graph", "580.1, CUDA 13.0")
+    assert "Some GPU, driver 580.1, CUDA 13.0, engine cuda graph; python" in (
+        tables.provenance_line(run)
+    )
+    assert "Some GPU, engine cpu; python" in tables.provenance_line(make_run())
+
+
 def test_folder_has_runs_and_tables(folder):
     names = {path.name for path in folder.iterdir() if path.suffix != ".lock"}
     assert names == {

@@ -1,0 +1,165 @@
+"""The GPU engine against the float64 reference, in the simulator or on a GPU."""
+
+import nets
+import numpy as np
+import pytest
+from gpu_arrays import needs_gpu
+
+from mlp_gpu import cuda, gpu
+from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.cuda import CudaEngine
+from mlp_gpu.gpu import GpuFault
+from mlp_gpu.network import NETS, Network
+
+pytestmark = needs_gpu
+
+ORDER = np.array([3, 1, 4, 1, 5, 9, 2, 6, 11, 0])
+ETA = float(np.float32(0.05))  # large, so that each step shows
+
+# The simulator takes seconds an image.
+SIZES = [(33, 21, 17, 10)]
+SIZES += [] if gpu.SIMULATED else [(13, 7), (31, 33, 10), (50, 37, 64, 33, 10), (33, 501, 97, 10)]
+
+
+class Replay:
+    """What the simulator has instead of a CUDA graph."""
+
+    def __init__(self, work):
+        self.launch = work
+
+
+@pytest.fixture(autouse=True)
+def graphs(monkeypatch):
+    monkeypatch.setattr(cuda, "IMAGES_A_GRAPH", 3)
+    if gpu.SIMULATED:
+        monkeypatch.setattr(gpu, "capture", Replay)
+
+
+def make(sizes, schedule="graph", n=12):
+    return nets.make(CudaEngine(schedule), sizes, n=n)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_ten_steps_match_the_reference(sizes):
+    engine, weights, images, labels = make(sizes, "launch")
+    loss = engine.train(images, labels, ORDER, ETA)
+    network = engine.get_network()
+    nets.assert_trained(network, loss, weights, images, labels, ORDER, ETA)
+    nets.assert_padding_is_zero(network)
+    nets.assert_predicts(engine.predict(images[:3]), nets.unpadded(network), images[:3])
+
+
+@pytest.mark.parametrize("sizes", [(13, 7, 5)] if gpu.SIMULATED else SIZES, ids=str)
+def test_schedules_give_the_same_bits(sizes, monkeypatch):
+    monkeypatch.setattr(cuda, "CHUNK", 4)  # one graph and one image, twice, then two images
+    graphs, trained = [], []
+    capture = gpu.capture
+    monkeypatch.setattr(gpu, "capture", lambda work: graphs.append(capture(work)) or graphs[-1])
+    for schedule in cuda.SCHEDULES:
+        engine, weights, images, labels = make(sizes, schedule)
+        heard = []
+        loss = engine.train(images, labels, ORDER, ETA, lambda *told, to=heard: to.append(told))
+        assert [n for n, _ in heard] == [4, 4, 2]
+        assert sum(n * part for n, part in heard) / 10 == pytest.approx(loss, rel=1e-12)
+        network = engine.get_network()
+        trained.append((loss, heard, [W.tobytes() for W in network.weights]))
+        nets.assert_trained(network, loss, weights, images, labels, ORDER, ETA)
+    assert trained[0] == trained[1]
+    assert len(graphs) == 1
+
+
+def test_training_goes_on_where_it_stopped():
+    whole, _, images, labels = make((13, 7))
+    parts, *_ = make((13, 7))
+    whole.train(images, labels, ORDER, ETA)
+    parts.train(images, labels, ORDER[:4], ETA)
+    again = CudaEngine()
+    again.set_network(parts.get_network())
+    again.train(images, labels, ORDER[4:], ETA)
+    for W, V in zip(whole.get_network().weights, again.get_network().weights, strict=True):
+        assert (W.view(np.uint32) == V.view(np.uint32)).all()
+
+
+def test_each_call_of_train_has_its_own_images_and_eta():
+    engine, weights, images, labels = make((13, 7))
+    engine.train(images[:5], labels[:5], np.arange(5), 0.0)
+    loss = engine.train(images, labels, ORDER[:6], ETA)
+    nets.assert_trained(engine.get_network(), loss, weights, images, labels, ORDER[:6], ETA)
+
+
+def test_prediction_in_batches(monkeypatch):
+    monkeypatch.setattr(cuda, "PREDICT_IMAGES", 3)
+    engine, weights, images, _ = make((13, 7), n=7)
+    nets.assert_predicts(engine.predict(images.reshape(7, 13, 1)), weights, images)
+
+
+@pytest.mark.skipif(gpu.SIMULATED, reason="too much for the simulator")
+def test_gpu_and_cpu_agree_on_net_1():
+    rng = np.random.default_rng(0)
+    images = rng.uniform(-1, 1, (500, 841)).astype(np.float32)
+    labels = rng.integers(0, 10, 500).astype(np.uint8)
+    network, outputs, weights = Network.initial(NETS[1], 0), [], []
+    for engine in (CpuEngine(), CudaEngine()):
+        engine.set_network(network)
+        engine.train(images, labels, np.arange(500), 1e-3)
+        outputs.append(engine.predict(images))
+        weights.append(engine.get_network().weights)
+    assert abs(outputs[0] - outputs[1]).max() < 1e-4
+    for W, V, before in zip(*weights, network.weights, strict=True):
+        assert np.linalg.norm(W - V) < 1e-3 * np.linalg.norm(W - before)
+
+
+def test_memory_is_what_device_bytes_says(monkeypatch):
+    taken = []
+    allocate = gpu.device_array
+
+    def count(shape, dtype):
+        taken.append(int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        return allocate(shape, dtype)
+
+    monkeypatch.setattr(gpu, "device_array", count)
+    monkeypatch.setattr(cuda, "PREDICT_IMAGES", 5)
+    engine, _, images, labels = make((13, 7, 5), n=2)
+    for _ in range(2):  # the second epoch takes no more
+        engine.train(images, labels, np.arange(2), 0.0)
+    engine.predict(images)
+    assert sum(taken) == cuda.device_bytes((13, 7, 5), 2)
+
+
+def test_loss_that_is_no_number_is_seen():
+    engine, _, images, labels = make((13, 9, 7), n=3)
+    images[2, 2] = np.nan
+    assert np.isnan(engine.train(images, labels, np.arange(3), 0.1))
+
+
+def test_what_tick_raises_ends_the_training(monkeypatch):
+    monkeypatch.setattr(cuda, "CHUNK", 1)
+    engine, _, images, labels = make((13, 7))
+
+    def tick(n_images, loss):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.train(images, labels, ORDER, ETA, tick)
+
+
+def test_bad_input_is_refused():
+    engine, _, images, labels = make((13, 7))
+    for bad in (
+        (images[:, 1:], labels, ORDER),
+        (images.astype(np.float64), labels, ORDER),
+        (images, labels + np.uint8(7), ORDER),
+        (images, labels[1:], ORDER),
+        (images, labels, ORDER + 2),
+        (images, labels, ORDER[:0]),
+    ):
+        with pytest.raises(ValueError, match="expected"):
+            engine.train(*bad, 0.1)
+    with pytest.raises(ValueError, match="expected a schedule"):
+        CudaEngine("fast")
+
+
+@pytest.mark.skipif(gpu.SIMULATED, reason="the simulator has all memory there is")
+def test_too_little_memory_is_told():
+    with pytest.raises(GpuFault, match=r"too little free memory: .* MB are needed"):
+        gpu.device_array((2**44,), np.float32)

@@ -1,0 +1,148 @@
+"""What is said where no GPU can be used, and which engine is taken then."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from experiments import table1
+from mlp_gpu import engines, gpu
+from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.cuda import device_bytes
+from mlp_gpu.gpu import GpuFault
+from mlp_gpu.network import NETS
+
+pytestmark = pytest.mark.skipif(gpu.SIMULATED, reason="the simulator needs no driver")
+
+NO_DRIVER = "Error at driver init: \n\nCUDA driver library cannot be found.\nEnsure that ...\n:"
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A function that makes the machine look as if its driver and GPU were so."""
+
+    def make(version=(13, 0), free=80e9, cc=(9, 0), init=None, context=None, packages="12.9.1"):
+        def get_version():
+            if init:
+                raise gpu.cuda.CudaSupportError(init)
+            return version
+
+        def current_context():
+            if context:
+                raise gpu.cuda.cudadrv.driver.CudaAPIError(1, context)
+            return SimpleNamespace(get_memory_info=lambda: SimpleNamespace(free=free))
+
+        monkeypatch.setattr(gpu.cuda.cudadrv.driver, "get_version", get_version)
+        monkeypatch.setattr(gpu.cuda, "current_context", current_context)
+        monkeypatch.setattr(
+            gpu.cuda, "get_current_device", lambda: SimpleNamespace(compute_capability=cc)
+        )
+        monkeypatch.setattr(gpu.cuda.cudadrv.nvrtc, "get_lowest_supported_cc", lambda: (7, 5))
+        monkeypatch.setattr(gpu.metadata, "version", lambda name: packages)
+
+    return make
+
+
+def test_nothing_is_missing_on_a_good_machine(machine):
+    machine(version=(12, 2), free=5_000_000, cc=(7, 5))
+    assert gpu.missing() is None
+    assert gpu.missing(5_000_000) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ({"init": NO_DRIVER}, "there is no NVIDIA driver on this machine; install one"),
+        (
+            {"init": "Call to cuInit results in CUDA_ERROR_NO_DEVICE (100)"},
+            "the NVIDIA driver finds no GPU (CUDA_ERROR_NO_DEVICE); see what nvidia-smi and "
+            "CUDA_VISIBLE_DEVICES say",
+        ),
+        (
+            {"version": (11, 8)},
+            "the NVIDIA driver is too old: it knows CUDA 11.8 and the installed packages need "
+            "CUDA 12; update the driver",
+        ),
+        (
+            {"version": (12, 9), "packages": "13.0.3"},
+            "the NVIDIA driver is too old: it knows CUDA 12.9 and the installed packages need "
+            "CUDA 13; update the driver",
+        ),
+        (
+            {"cc": (6, 1)},
+            "the GPU is too old: its compute capability is 6.1 and the installed packages need 7.5",
+        ),
+        (
+            {"free": 1_250_000_000},
+            "the GPU has too little free memory: 2,000 MB are needed and 1,250 MB are free; end "
+            "what else runs on it",
+        ),
+        (
+            {"context": "Call to cuDevicePrimaryCtxRetain\nresults in CUDA_ERROR_UNKNOWN"},
+            "the NVIDIA driver does not start: [1] Call to cuDevicePrimaryCtxRetain results in "
+            "CUDA_ERROR_UNKNOWN; see what nvidia-smi says",
+        ),
+    ],
+    ids=["driver", "device", "old", "older than CUDA 13", "capability", "memory", "other"],
+)
+def test_what_is_missing_is_told(machine, state, sentence):
+    machine(**state)
+    assert gpu.missing(2_000_000_000) == sentence
+    told = []
+    assert isinstance(
+        engines.make_engine("auto", n_bytes=2_000_000_000, tell=told.append), CpuEngine
+    )
+    assert told == [f"no GPU is used: {sentence}"]
+    with pytest.raises(GpuFault) as fault:
+        engines.make_engine("cuda", n_bytes=2_000_000_000)
+    assert str(fault.value) == f"{sentence}, or take --engine cpu"
+
+
+def test_numba_cuda_is_missing(machine, monkeypatch):
+    machine()
+    monkeypatch.delattr(gpu.cuda, "implementation")
+    assert gpu.missing() == (
+        "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]'"
+    )
+
+
+def test_a_usable_gpu_is_taken(machine, monkeypatch):
+    machine()
+    made = []
+    monkeypatch.setattr(engines, "CudaEngine", lambda schedule: made.append(schedule) or made)
+    assert engines.make_engine("auto") is made
+    assert engines.make_engine("cuda", "launch") is made
+    assert made == ["graph", "launch"]
+    assert isinstance(engines.make_engine("cpu"), CpuEngine)
+
+
+def test_memory_of_net_4():
+    # 12,115,010 weights and 60,000 images of 841 pixels, with a sixth more for all the rest.
+    least = 4 * (12_115_010 + 60_000 * 841)
+    assert least < device_bytes(NETS[4], 60_000) < 1.8 * least
+
+
+def test_table1_asks_for_the_memory_of_its_largest_net(machine, capsys, tmp_path):
+    machine(free=100_000_000)
+    argv = ["--data", "digits", "--engine", "cuda", "--out", str(tmp_path), "--nets"]
+    needed = device_bytes(NETS[4], 1437) / 1e6
+    with pytest.raises(GpuFault, match=f"memory: {needed:.0f} MB are needed and 100 MB are free"):
+        table1.main([*argv, "1,4,2"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_table1_trains_on_the_cpu_and_says_so(machine, capsys, tmp_path):
+    machine(init=NO_DRIVER)
+    table1.main(["--data", "digits", "--nets", "1", "--epochs", "1", "--out", str(tmp_path)])
+    told = capsys.readouterr().err
+    assert "no GPU is used: there is no NVIDIA driver on this machine; install one\n" in told
+    assert "\nengine cpu: " in told
+
+
+def test_paper_is_the_profile_on_a_gpu():
+    arguments = table1.parse_arguments([])
+    assert table1.make_plan(arguments, "MNIST", "cuda", 4) == table1.PAPER[4]
+    assert table1.make_plan(arguments, "MNIST", "cpu", 4) == table1.QUICK["MNIST"][4]
+    quick = table1.parse_arguments(["--profile", "quick"])
+    assert table1.make_plan(quick, "MNIST", "cuda", 4) == table1.QUICK["MNIST"][4]
+    paper = table1.parse_arguments(["--profile", "paper"])
+    assert table1.make_plan(paper, "MNIST", "cpu", 4) == table1.PAPER[4]

@@ -1,0 +1,254 @@
+"""Every kernel against float64, on odd and non-square sizes, in the simulator or on a GPU.
+
+A sum of n products may be off by sqrt(n) eps sum|terms|, times four for four standard deviations.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from gpu_arrays import Arrays, needs_gpu, uniform
+from numba.core import sigutils
+from reference import EPS, A, B
+
+from mlp_gpu import gpu
+from mlp_gpu.kernels import SIGNATURES, backward, evaluate, forward, output, pick, update
+from mlp_gpu.network import pad32
+
+pytestmark = needs_gpu
+
+# The simulator takes a millisecond a thread, so it gets only the small ones.
+SMALL = [(1, 1), (31, 33), (33, 31), (97, 10), (15, 257)]
+LARGE = [] if gpu.SIMULATED else [(501, 97), (841, 2500), (2500, 2000), (1000, 10)]
+LAYERS = [pytest.param(*sizes, id="small-{}-{}".format(*sizes)) for sizes in SMALL]
+LAYERS += [pytest.param(*sizes, id="large-{}-{}".format(*sizes)) for sizes in LARGE]
+
+REPEATS = 2 if gpu.SIMULATED else 250
+
+
+@pytest.fixture
+def arrays():
+    return Arrays()
+
+
+def layer(n_in, n_out, seed=0):
+    """Weights (n_in + 1, n_out) and states (n_in,) of a layer, both float32."""
+    rng = np.random.default_rng([seed, n_in, n_out])
+    return uniform(rng, n_in + 1, n_out), uniform(rng, n_in), rng
+
+
+def off(n, terms):
+    """What a sum of n products, whose absolute values add up to terms, may be off by."""
+    return 4 * np.sqrt(n) * EPS * terms
+
+
+@pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
+def test_forward_partial(arrays, n_in, n_out):
+    W, h, _ = layer(n_in, n_out)
+    partial = arrays.nans(*forward.partial_shape((pad32(n_in + 1), pad32(n_out)), n_in))
+    arrays.run(forward.forward_sums(partial, arrays.padded(W), arrays.put(h), n_out))
+    found = arrays.get(partial)
+    terms = np.concatenate(([1], h))[:, None] * W.astype(np.float64)
+    for block in range(found.shape[0]):
+        rows = terms[32 * block : 32 * (block + 1)]
+        assert (
+            abs(found[block, :n_out] - rows.sum(axis=0)) <= off(32, abs(rows).sum(axis=0))
+        ).all()
+    assert found.shape == (-(-(n_in + 1) // 32), pad32(n_out))
+    assert np.isnan(found[:, n_out:]).all()  # columns that are no neurons
+
+
+@pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
+def test_propagate_forward(arrays, n_in, n_out):
+    W, h, _ = layer(n_in, n_out)
+    partial = arrays.nans(*forward.partial_shape((pad32(n_in + 1), pad32(n_out)), n_in))
+    y = arrays.nans(n_out)
+    arrays.run(forward.propagate_forward(y, partial, arrays.padded(W), arrays.put(h)))
+    terms = np.concatenate(([1], h))[:, None] * W.astype(np.float64)
+    bound = A * B * off(n_in + 1, abs(terms).sum(axis=0)) + 4 * EPS * A
+    assert (abs(arrays.get(y) - A * np.tanh(B * terms.sum(axis=0))) <= bound).all()
+
+
+@pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
+def test_delta_partial(arrays, n_in, n_out):
+    W, _, rng = layer(n_in, n_out)
+    delta = uniform(rng, n_out)
+    partial = arrays.nans(*backward.partial_shape((pad32(n_in + 1), pad32(n_out))))
+    stage_1, _ = backward.propagate_back(
+        arrays.nans(n_in), partial, arrays.padded(W), arrays.put(delta), arrays.nans(n_in)
+    )
+    arrays.run([stage_1])
+    found = arrays.get(partial)
+    assert found.shape == (pad32(n_out) // 32, pad32(n_in + 1))
+    terms = W.astype(np.float64) * delta
+    for block in range(found.shape[0]):
+        columns = terms[:, 32 * block : 32 * (block + 1)]
+        bound = off(32, abs(columns).sum(axis=1))
+        assert (abs(found[block, : n_in + 1] - columns.sum(axis=1)) <= bound).all()
+    assert (found[:, n_in + 1 :] == 0).all()  # padding
+
+
+@pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
+def test_propagate_back(arrays, n_in, n_out):
+    W, _, rng = layer(n_in, n_out)
+    delta, y = uniform(rng, n_out), uniform(rng, n_in)
+    partial = arrays.nans(*backward.partial_shape((pad32(n_in + 1), pad32(n_out))))
+    delta_in = arrays.nans(n_in)
+    arrays.run(
+        backward.propagate_back(
+            delta_in, partial, arrays.padded(W), arrays.put(delta), arrays.put(y)
+        )
+    )
+    terms = W[1:].astype(np.float64) * delta
+    slope = (B / A) * (A - y) * (A + y)
+    expected = terms.sum(axis=1) * slope
+    bound = off(n_out, abs(terms).sum(axis=1)) * slope + 4 * EPS * abs(expected)
+    assert (abs(arrays.get(delta_in) - expected) <= bound).all()
+
+
+@pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
+def test_update(arrays, n_in, n_out):
+    W, h, rng = layer(n_in, n_out)
+    delta, eta = uniform(rng, n_out), float(np.float32(0.1))
+    there = arrays.padded(W)
+    arrays.run(update.update(there, arrays.put(h), arrays.put(delta), eta))
+    found = arrays.get(there)
+    step = eta * np.outer(np.concatenate(([1], h)).astype(np.float64), delta)
+    assert (abs(found[: n_in + 1, :n_out] - (W - step)) <= EPS * (abs(W) + 2 * abs(step))).all()
+    assert (found[n_in + 1 :] == 0).all()  # padding
+    assert (found[:, n_out:] == 0).all()
+
+
+@pytest.mark.parametrize("n_in", [pytest.param(n, id=f"small-{n}") for n in (1, 33, 257)])
+def test_pick(arrays, n_in):
+    rng = np.random.default_rng(n_in)
+    images, order = uniform(rng, 5, n_in), np.array([4, 0, 3, 3, 1, 2])
+    for step in (0, 2, 5):
+        h = arrays.nans(n_in)
+        arrays.run(
+            pick.pick(h, arrays.put(images), arrays.put(order), arrays.put(np.array([step])))
+        )
+        assert (arrays.get(h) == images[order[step]]).all()
+
+
+@pytest.mark.parametrize(
+    ("n_in", "n_out"), [pytest.param(*s, id="small-{}-{}".format(*s)) for s in [(33, 10), (5, 71)]]
+)
+@pytest.mark.parametrize("scale", [1, 30], ids=["mild", "steep"])  # steep: exp(a) would overflow
+def test_output(arrays, n_in, n_out, scale):
+    W, h, rng = layer(n_in, n_out)
+    W *= scale
+    labels = rng.integers(0, n_out, 4).astype(np.uint8)
+    labels[2] = n_out - 1
+    order, step = np.array([1, 2, 0]), arrays.put(np.array([1]))
+    partial = arrays.nans(*forward.partial_shape((pad32(n_in + 1), pad32(n_out)), n_in))
+    delta, losses = arrays.nans(n_out), arrays.nans(3)
+    arrays.run(
+        output.output_deltas(
+            delta,
+            losses,
+            step,
+            partial,
+            arrays.padded(W),
+            arrays.put(h),
+            arrays.put(labels),
+            arrays.put(order),
+        )
+    )
+    terms = np.concatenate(([1], h))[:, None] * W.astype(np.float64)
+    a = terms.sum(axis=0)
+    p = np.exp(a - a.max()) / np.exp(a - a.max()).sum()
+    e_a = off(n_in + 1, abs(terms).sum(axis=0))
+    bound = p * (e_a + p @ e_a + (n_out + 4 + abs(a - a.max())) * EPS) + EPS
+    assert (abs(arrays.get(delta) - (p - np.eye(n_out)[n_out - 1])) <= bound).all()
+    found = arrays.get(losses)
+    bound = e_a[-1] + p @ e_a + 4 * EPS * (n_out + abs(a - a.max()).max())
+    assert abs(found[1] + np.log(p[-1])) <= bound
+    assert np.isnan(found[[0, 2]]).all()
+    assert arrays.get(step) == 2
+
+
+@pytest.mark.parametrize(
+    ("n", "sizes"),
+    [
+        pytest.param(3, (17, 5), id="small-one-layer"),
+        pytest.param(66, (33, 67, 10), id="small-two-layers"),
+    ],
+)
+def test_evaluate(arrays, n, sizes):
+    rng = np.random.default_rng(n)
+    images = uniform(rng, n, sizes[0])
+    weights = [uniform(rng, a + 1, b) / np.float32(np.sqrt(a)) for a, b in pairwise(sizes)]
+    states = [arrays.put(images)] + [arrays.nans(n, size) for size in sizes[1:]]
+    arrays.run(evaluate.evaluate(states, [arrays.padded(W) for W in weights]))
+    h, e_h = images.astype(np.float64), np.zeros(images.shape)
+    for number, W in enumerate(weights):
+        one = np.ones((n, 1))
+        terms = abs(np.hstack((one, h))) @ abs(W)
+        a = np.hstack((one, h)) @ W.astype(np.float64)
+        e_a = np.sqrt(e_h**2 @ W[1:] ** 2 + off(len(W), terms) ** 2)
+        if number + 1 < len(weights):
+            h, e_h = A * np.tanh(B * a), A * B * e_a + 4 * EPS * A
+            assert (abs(arrays.get(states[number + 1]) - h) <= e_h).all()
+    p = np.exp(a - a.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    bound = p * (e_a + (p * e_a).sum(axis=1, keepdims=True) + (sizes[-1] + 8) * EPS)
+    assert (abs(arrays.get(states[-1]) - p) <= bound).all()
+
+
+def every_kernel(arrays, n_in, n_out):
+    """Each kernel on a layer of that size: its launch, and the arrays that it modifies."""
+    W, h, rng = layer(n_in, n_out)
+    W, h = arrays.padded(W), arrays.put(h)
+    images, labels = arrays.put(uniform(rng, 3, n_in)), arrays.put(np.zeros(3, np.uint8))
+    order, step = arrays.put(np.array([2, 0, 1])), arrays.put(np.array([1]))
+    sums, back_sums = forward.partial_shape(W.shape, n_in), backward.partial_shape(W.shape)
+    partial, back = arrays.nans(*sums), arrays.nans(*back_sums)
+    delta, delta_in = arrays.put(uniform(rng, n_out)), arrays.nans(n_in)
+    picked, y, out, losses = (arrays.nans(n) for n in (n_in, n_out, n_out, 3))
+    batch = [arrays.put(uniform(rng, 70, n_in)), arrays.nans(70, n_out)]
+    stage_1, stage_2 = forward.propagate_forward(y, partial, W, h)
+    back_1, back_2 = backward.propagate_back(delta_in, back, W, delta, h)
+    _, last = output.output_deltas(out, losses, step, partial, W, h, labels, order)
+    product, softmax = evaluate.evaluate(batch, [W])
+    return [
+        (pick.pick(picked, images, order, step)[0], [picked]),
+        (stage_1, [partial]),
+        (stage_2, [y]),
+        (last, [out, losses, step]),
+        (back_1, [back]),
+        (back_2, [delta_in]),
+        (update.update(W, h, delta, 0.1)[0], [W]),
+        (product, batch[1:]),
+        (softmax, batch[1:]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("n_in", "n_out"),
+    [(33, 31)] if gpu.SIMULATED else [(841, 2500), (2500, 2000), (500, 10)],
+)
+def test_repeats_are_bit_equal(arrays, n_in, n_out):
+    for launch, modified in every_kernel(arrays, n_in, n_out):
+        before = [arrays.get(array) for array in modified]
+        first = None
+        for _ in range(REPEATS):
+            for array, content in zip(modified, before, strict=True):
+                array.copy_to_device(content, stream=arrays.stream)
+            arrays.run([launch])
+            found = [arrays.get(array).view(np.uint8) for array in modified]
+            first = first or found
+            assert all((a == b).all() for a, b in zip(found, first, strict=True)), launch.kernel
+
+
+@pytest.mark.skipif(gpu.SIMULATED, reason="the simulator has no types")
+def test_kernels_are_launched_with_their_signatures(arrays):
+    for launch, _ in every_kernel(arrays, 33, 31):
+        arrays.run([launch])
+    for kernel, text in SIGNATURES.items():
+        expected, _ = sigutils.normalize_signature(text)
+        assert set(kernel.overloads) == {expected}, kernel
+
+
+def test_every_kernel_is_tested(arrays):
+    assert {launch.kernel for launch, _ in every_kernel(arrays, 33, 31)} == set(SIGNATURES)
