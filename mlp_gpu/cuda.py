@@ -32,7 +32,7 @@ SCHEDULES = ("graph", "launch")
 
 IMAGES_A_GRAPH = 20  # enough that starting a graph costs little beside running it
 CHUNK = 1000  # images between two calls of tick
-PREDICT_IMAGES = 4096  # images a batch of evaluation
+PREDICT_IMAGES = 5000  # images a batch of evaluation
 
 
 def _shapes(sizes: tuple[int, ...]) -> dict[str, list[tuple[int, ...]]]:
@@ -163,7 +163,6 @@ class CudaEngine:
         """Copy an array to the GPU, over the one of the epoch before if it fits."""
         array = self._epoch.get(name)
         if array is None or array.shape != host.shape:
-            self._epoch.pop(name, None)
             array = self._epoch[name] = gpu.device_array(host.shape, host.dtype)
         array.copy_to_device(host, stream=self._stream)
 

@@ -18,7 +18,7 @@ from mlp_gpu.network import pad32
 pytestmark = needs_gpu
 
 # The simulator takes a millisecond a thread, so it gets only the small ones.
-SMALL = [(1, 1), (31, 33), (33, 31), (97, 10), (15, 257)]
+SMALL = [(1, 1), (31, 33), (32, 5), (33, 31), (97, 10), (15, 257)]
 LARGE = [] if gpu.SIMULATED else [(501, 97), (841, 2500), (2500, 2000), (1000, 10)]
 LAYERS = [pytest.param(*sizes, id="small-{}-{}".format(*sizes)) for sizes in SMALL]
 LAYERS += [pytest.param(*sizes, id="large-{}-{}".format(*sizes)) for sizes in LARGE]

@@ -17,6 +17,8 @@ derivative of the activation.
 Departures from the listing:
 - Its stage 2 writes the deltas of padding rows too, past the end of outdelta, and reads past the
   end of instates for them; here a row that is no neuron does nothing.
+- Its ncon has to count the bias, which it does not say: where n_in is a multiple of 32, the last
+  row is in a block of its own. Here that follows from the shape of W.
 - Its comment calls the barrier needless for a block of one warp. Since compute capability 7.0 the
   threads of a warp need not be in step, so the barrier stays.
 """
