@@ -1,59 +1,84 @@
-"""Time the CPU engine and the deformations against what else this machine can do.
+"""Time the engines, their kernels and their peers on this machine, in one run.
 
-For nets 1 and 4: microseconds an image, and the bytes the engine moves a second against a scaled
-copy of arrays of the same size. For net 1: against a plain NumPy loop and PyTorch eager, one image
-a step. Everything is timed in one run, in turn, and the median of several repeats counts; prints
-the table and writes it to results/<device>/bench.csv.
+For nets 1 to 5, one image a step: microseconds an image and weight updates a second of each engine,
+of a plain NumPy loop, and of PyTorch and JAX where they are installed; the bytes that an engine
+must move a second, on the CPU beside a scaled copy of arrays of the same size. On a GPU also each
+kernel of each layer beside a copy, and the evaluation of a batch; without one, what the kernels
+take once compiled. Last the deformation.
+
+Every figure is the median of several repeats in which what stands beside each other took turns.
+Prints tables, and writes bench.csv and bench.png to results/<device>.
 """
 
 import argparse
-import importlib.util
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from numba import njit
 
 from deform_gpu import TABLE1, deform
-from experiments import cli, provenance, tables
-from mlp_gpu import files, training
-from mlp_gpu.activation import SLOPE, A, B
+from experiments import bench_gpu, bench_report, cli, kernels, peers, provenance, tables
+from experiments.plots import save_figure
+from mlp_gpu import files, gpu
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import NETS, Network
+from mlp_gpu.training import Schedule
 
-ETA = 1e-3
+ETA = Schedule().eta
 SECONDS = 0.2  # least time of a repeat
+
+# Images a call: some, so that what a call does once does not count; few, so that it ends.
+ENGINE_IMAGES = 100
+CPU_PEER_IMAGES = 20
+GPU_PEER_IMAGES = 500
+DEFORM_IMAGES = 6000
 
 
 @dataclass(frozen=True)
 class Work:
-    """Something to time: images that a call trains or deforms, and bytes that it must move."""
+    """Something to time on the host's clock.
+
+    n_images: that a call trains or deforms; None if it does not. n_bytes: that it must move for
+    an image, or else in a call.
+    """
 
     call: Callable[[], object]
     n_images: int | None = None
     n_bytes: int | None = None
 
 
-def measure(works: dict[str, Work], repeats: int) -> dict[str, np.ndarray]:
-    """Seconds a call, float64 (repeats,), of each work; in each repeat all take turns."""
+def time_works(works: dict[str, Work], repeats: int) -> dict[str, np.ndarray]:
+    """Microseconds an image, or else a call, of each work, float64 (repeats,); all take turns."""
     calls = {}
     for name, work in works.items():
         work.call()  # compile, touch memory
         started = time.perf_counter()
         work.call()
         calls[name] = max(1, round(SECONDS / (time.perf_counter() - started)))
-    seconds = {name: np.empty(repeats) for name in works}
+    us = {name: np.empty(repeats) for name in works}
     for repeat in range(repeats):
         for name, work in works.items():
             started = time.perf_counter()
             for _ in range(calls[name]):
                 work.call()
-            seconds[name][repeat] = (time.perf_counter() - started) / calls[name]
-    return seconds
+            seconds = (time.perf_counter() - started) / calls[name]
+            us[name][repeat] = 1e6 * seconds / (work.n_images or 1)
+    return us
+
+
+def measure(group: str, works: dict[str, Work], repeats: int, copy: str = "") -> list[dict]:
+    """Measurements of works, as `bench_report.row` takes them. copy: which is a copy, if one is."""
+    us = time_works(works, repeats)
+    found = []
+    for name, work in works.items():
+        one = {"group": group, "name": name, "us": us[name], "images": work.n_images and 1}
+        if work.n_bytes:
+            one |= {"bytes": work.n_bytes, "copy_us": us[copy], "copy_bytes": works[copy].n_bytes}
+        found.append(one)
+    return found
 
 
 def engine_bytes(network: Network) -> int:
@@ -74,79 +99,19 @@ def scale(target, source, factor):
         target[i] = factor * source[i]
 
 
-def numpy_work(network: Network, images: np.ndarray, labels: np.ndarray) -> Callable[[], list]:
-    """The same on-line steps as a person would write them in NumPy, float32.
-
-    The function returned trains once on all images, and returns its weights, (n_in + 1, n_out).
-    """
-    weights = [
-        W[: n_in + 1, :n_out].copy()
-        for W, (n_in, n_out) in zip(network.weights, pairwise(network.sizes), strict=True)
-    ]
-
-    def work() -> list[np.ndarray]:
-        for image, label in zip(images, labels, strict=True):
-            states = [np.concatenate(([np.float32(1)], image))]
-            for W in weights[:-1]:
-                y = A * np.tanh(B * (states[-1] @ W))
-                states.append(np.concatenate(([np.float32(1)], y)))
-            a = states[-1] @ weights[-1]
-            delta = np.exp(a - a.max())
-            delta /= delta.sum()
-            delta[label] -= 1
-            deltas = [delta]
-            for W, h in zip(weights[:0:-1], states[:0:-1], strict=True):
-                deltas.insert(0, (W[1:] @ deltas[0]) * SLOPE * (A - h[1:]) * (A + h[1:]))
-            for W, h, delta in zip(weights, states, deltas, strict=True):
-                W -= np.outer(np.float32(ETA) * h, delta)
-        return weights
-
-    return work
-
-
-def torch_work(network: Network, images: np.ndarray, labels: np.ndarray) -> Callable[[], list]:
-    """The same steps in PyTorch eager: forward, autograd, SGD, one image a step.
-
-    The function returned is as that of `numpy_work`.
-    """
-    import torch
-
-    class ScaledTanh(torch.nn.Module):
-        def forward(self, a):
-            return float(A) * torch.tanh(float(B) * a)
-
-    layers = []
-    for W, (n_in, n_out) in zip(network.weights, pairwise(network.sizes), strict=True):
-        layer = torch.nn.Linear(n_in, n_out)
-        with torch.no_grad():
-            layer.bias.copy_(torch.from_numpy(W[0, :n_out]))
-            layer.weight.copy_(torch.from_numpy(W[1 : n_in + 1, :n_out].T))
-        layers += [layer, ScaledTanh()]
-    model = torch.nn.Sequential(*layers[:-1])
-    optimizer = torch.optim.SGD(model.parameters(), lr=ETA)
-    x, y = torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64))
-
-    def work() -> list[np.ndarray]:
-        for i in range(len(x)):
-            optimizer.zero_grad(set_to_none=True)
-            torch.nn.functional.cross_entropy(model(x[i : i + 1]), y[i : i + 1]).backward()
-            optimizer.step()
-        with torch.no_grad():
-            return [torch.vstack((layer.bias, layer.weight.T)).numpy() for layer in layers[::2]]
-
-    return work
-
-
-def bench_net(net: int, repeats: int, peers: bool) -> list[dict]:
-    """Rows for one net of Table 1: the engine, a copy, and the peers if asked for."""
-    network = Network.initial(NETS[net], seed=0)
+def examples(n: int, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random images, float32 (n, n_inputs), and labels, uint8 (n,)."""
     rng = np.random.default_rng(0)
-    n = training.CHUNK  # images a call, as in training
-    images = rng.uniform(-1, 1, (n, network.sizes[0])).astype(np.float32)
-    labels = rng.integers(0, 10, n).astype(np.uint8)
+    images = rng.uniform(-1, 1, (n, n_inputs)).astype(np.float32)
+    return images, rng.integers(0, 10, n).astype(np.uint8)
+
+
+def engine_works(network: Network) -> dict[str, Work]:
+    """The CPU engine, and a copy of its weights."""
+    images, labels = examples(ENGINE_IMAGES, network.sizes[0])
+    order = np.arange(ENGINE_IMAGES)
     engine = CpuEngine()
     engine.set_network(network)
-    order = np.arange(n)
     source = [W.ravel().copy() for W in network.weights]
     target = [W.ravel().copy() for W in network.weights]
 
@@ -154,86 +119,82 @@ def bench_net(net: int, repeats: int, peers: bool) -> list[dict]:
         for to, what in zip(target, source, strict=True):
             scale(to, what, np.float32(0.5))
 
-    works = {
+    return {
         "engine cpu": Work(
-            lambda: engine.train(images, labels, order, ETA), n, engine_bytes(network) * n
+            lambda: engine.train(images, labels, order, ETA), ENGINE_IMAGES, engine_bytes(network)
         ),
         "scaled copy": Work(copy, None, 2 * sum(W.nbytes for W in source)),
     }
-    if peers:
-        works["NumPy loop"] = Work(numpy_work(network, images, labels), n)
-        if importlib.util.find_spec("torch"):
-            works["PyTorch eager"] = Work(torch_work(network, images, labels), n)
+
+
+def peer_works(makers: dict[str, Callable], network: Network, n: int) -> dict[str, Work]:
+    """Those peers that train the net on n images without a fault."""
+    images, labels = examples(n, network.sizes[0])
+    works = {}
+    for name, make in makers.items():
+        try:
+            peer = make(network, images, labels, ETA)
+            peer.train()
+        except Exception as error:  # must not cost the figures of everything else
+            cli.tell(f"{name} fails, so it is not measured: {type(error).__name__}: {error}")
         else:
-            print(
-                "PyTorch is not installed, so it is not measured; 'pip install torch' brings it",
-                file=sys.stderr,
-            )
-    return rows(f"net {net}, one image a step", works, repeats, compare="scaled copy")
+            works[name] = Work(peer.train, n)
+    return works
 
 
-def bench_deformation(repeats: int) -> list[dict]:
-    """Rows for the deformation of 6,000 images, in one thread and in as many as there are cores."""
-    rng = np.random.default_rng(0)
-    n = 6000
-    images = rng.uniform(-1, 1, (n, 29, 29)).astype(np.float32)
-    labels = rng.integers(0, 10, n).astype(np.uint8)
-    out = np.empty_like(images)
-    works = {
-        f"deform, {threads} threads": Work(
-            lambda threads=threads: deform(images, labels, TABLE1, out=out, threads=threads), n
-        )
-        for threads in sorted({1, provenance.cores()})
-    }
-    return rows("deformation", works, repeats)
-
-
-def rows(
-    title: str, works: dict[str, Work], repeats: int, compare: str | None = None
-) -> list[dict]:
-    """Tidy rows of one group. Ratios are medians over repeats in which all works took turns."""
-    seconds = measure(works, repeats)
-    first = next(iter(works))
+def measure_net(net: int, repeats: int, timer: bench_gpu.Timer | None) -> list[dict]:
+    """Measurements of one net of Table 1. timer: None without a GPU."""
+    network = Network.initial(NETS[net], seed=0)
     found = []
-    for name, work in works.items():
-        low, middle, high = np.percentile(seconds[name], [20, 50, 80])
-        row = {"group": title, "name": name, "images": work.n_images, "repeats": repeats}
-        row |= {"seconds_p20": low, "seconds": middle, "seconds_p80": high}
-        row["us_an_image"] = row["images_a_second"] = row["times_first"] = None
-        if work.n_images:
-            row["us_an_image"] = 1e6 * middle / work.n_images
-            row["images_a_second"] = work.n_images / middle
-            row["times_first"] = np.median(seconds[name] / seconds[first])
-        row["gb_a_second"] = row["of_copy"] = None
-        if work.n_bytes:
-            row["gb_a_second"] = work.n_bytes / middle / 1e9
-            row["of_copy"] = (
-                np.median(seconds[compare] / seconds[name]) * work.n_bytes / works[compare].n_bytes
-            )
-        found.append(row)
+    if timer:
+        found += on(gpu.name(), bench_gpu.measure_net(network, timer, repeats))
+    works = engine_works(network) | peer_works(peers.on_cpu(), network, CPU_PEER_IMAGES)
+    found += on(provenance.device("cpu"), measure("net", works, repeats, copy="scaled copy"))
+    if timer:
+        works = peer_works(peers.on_gpu(), network, GPU_PEER_IMAGES)
+        found += on(gpu.name(), measure("net", works, repeats))
+    (cpu_us,) = (one["us"] for one in found if one["name"] == "engine cpu")
+    for one in found:
+        one |= {"net": net, "weights": network.n_weights}
+        if one["group"] == "net" and one["images"]:
+            one["cpu_us"] = cpu_us
     return found
 
 
-def table(found: list[dict]) -> str:
-    """The rows as a Markdown table for people."""
+def measure_deformation(repeats: int) -> list[dict]:
+    """Measurements of the deformation, in one thread and in as many as there are cores."""
+    images, labels = examples(DEFORM_IMAGES, 29 * 29)
+    images = images.reshape(-1, 29, 29)
+    out = np.empty_like(images)
+    works = {
+        f"deform, {threads} thread{'s' * (threads > 1)}": Work(
+            lambda threads=threads: deform(images, labels, TABLE1, out=out, threads=threads),
+            DEFORM_IMAGES,
+        )
+        for threads in sorted({1, provenance.cores()})
+    }
+    return on(provenance.device("cpu"), measure("deformation", works, repeats))
 
-    def number(value: float | None, form: str) -> str:
-        return "" if value is None or value == "" else form.format(float(value))
 
-    return tables.markdown(
-        [
-            {
-                "": row["group"],
-                "what": row["name"],
-                "us an image": number(row["us_an_image"], "{:.4g}"),
-                "images/s": number(row["images_a_second"], "{:,.0f}"),
-                "time, times the first": number(row["times_first"], "{:.2f}"),
-                "GB/s": number(row["gb_a_second"], "{:.1f}"),
-                "of the copy's": number(row["of_copy"], "{:.2f}"),
-            }
-            for row in found
-        ]
-    )
+def on(device: str, found: list[dict]) -> list[dict]:
+    """The measurements with what they ran on."""
+    return [one | {"ran_on": device} for one in found]
+
+
+def measure_all(repeats: int, timer: bench_gpu.Timer | None) -> list[dict]:
+    """All measurements. Tells how far it is."""
+    parts = len(NETS) + 1
+    found = []
+    for part, net in enumerate(NETS, start=1):
+        cli.tell(f"measuring net {net} ... (part {part} of {parts})")
+        found += measure_net(net, repeats, timer)
+    cli.tell(f"measuring the deformation ... (part {parts} of {parts})")
+    return found + measure_deformation(repeats)
+
+
+def compiled_kernels() -> str:
+    """What the kernels take of a GPU once compiled, or why they cannot be compiled here."""
+    return kernels.missing_toolkit() or kernels.table(kernels.compile_all())
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -244,7 +205,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument(
         "--repeats",
-        type=cli.integer(7),
+        type=cli.integer(7, bench_gpu.MOST_REPEATS),
         default=9,
         metavar="N",
         help="repeats that the medians are of, at least 7 (default: %(default)s)",
@@ -252,24 +213,29 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=provenance.device_folder(provenance.device()),
         metavar="DIR",
-        help="folder for bench.csv (default: results/<this device>)",
+        help="folder for bench.csv and bench.png (default: results/<this device>)",
     )
     arguments = parser.parse_args(argv)
-    files.make_folder(arguments.out)
-    found = []
-    for net in (1, 4):
-        print(f"measuring net {net} ...", file=sys.stderr, flush=True)
-        found += bench_net(net, arguments.repeats, peers=net == 1)
-    print("measuring the deformation ...", file=sys.stderr, flush=True)
-    found += bench_deformation(arguments.repeats)
-    print(table(found))
-    versions = provenance.versions((*provenance.PACKAGES, "torch"))
-    source = provenance.columns(provenance.collect() | {"versions": versions})
-    path = arguments.out / "bench.csv"
-    files.replace(path, tables.csv_text([row | source for row in found]).encode())
-    print(f"written to {path}", file=sys.stderr)
+    reason = gpu.missing(bench_gpu.NEEDED_BYTES)
+    if gpu.SIMULATED:
+        reason = "numba only simulates one, and its times mean nothing"
+    if reason:
+        cli.tell(f"no GPU is measured: {reason}")
+    for sentence in peers.missing(gpu=reason is None):
+        cli.tell(sentence)
+    source = provenance.collect("cpu" if reason else "cuda")
+    source["versions"] |= provenance.versions(("torch", "jax"))
+    folder = arguments.out or provenance.device_folder(source["device"])
+    files.make_folder(folder)
+
+    measured = measure_all(arguments.repeats, None if reason else bench_gpu.Timer())
+    rows = [bench_report.row(one) | provenance.columns(source) for one in measured]
+    files.replace(folder / "bench.csv", tables.csv_text(rows).encode())
+    save_figure(bench_report.draw(rows), folder / "bench.png")
+    print(bench_report.net_table(rows))
+    print("\n" + (compiled_kernels() if reason else bench_report.kernel_tables(rows, NETS)))
+    cli.tell(f"written to {folder}: bench.csv, bench.png")
 
 
 if __name__ == "__main__":

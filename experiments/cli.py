@@ -65,7 +65,8 @@ signals = Signals()
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main` and leave the process with its exit status.
 
-    0: done. 2: bad input or a failed write, told in one sentence. 130 and 143: SIGINT and SIGTERM.
+    0: done. 1: a check failed. 2: bad input, no GPU or a failed write, told in one sentence.
+    130 and 143: SIGINT and SIGTERM.
     """
     signals.install()
     try:

@@ -3,7 +3,7 @@
 import csv
 from pathlib import Path
 
-from experiments import bench, cli, tables
+from experiments import bench_report, cli, tables
 from experiments.cli import Problem
 from experiments.provenance import REPOSITORY
 from experiments.record import read_records
@@ -46,17 +46,47 @@ def table1(runs: list[Run], data: str) -> str:
     return "\n".join([*lines, "", "</details>"])
 
 
-def benchmarks() -> str:
-    """The benchmark of every device there is a record of."""
-    parts = []
+def read_benchmarks() -> list[list[dict]]:
+    """The rows of every device's bench.csv, all text."""
+    found = []
     for path in sorted((REPOSITORY / "results").glob("*/bench.csv")):
         with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        parts.append(
-            f"{rows[0]['device']}; {rows[0]['versions'].replace('=', ' ')}; {rows[0]['date']}; "
-            f"commit {rows[0]['commit'][:12]}; medians of {rows[0]['repeats']} repeats:\n\n"
-            + bench.table(rows)
-        )
+            found.append(list(csv.DictReader(file)))
+    return found
+
+
+def on_gpu(rows: list[dict]) -> bool:
+    """Whether a benchmark measured a GPU."""
+    return any(row["group"] == "kernel" for row in rows)
+
+
+def bench_source(rows: list[dict]) -> str:
+    """Where a benchmark comes from, in a line."""
+    first = rows[0]
+    driver = f"driver {first['driver']}; " if first["driver"] else ""
+    return (
+        f"{first['device']}; {driver}{first['versions'].replace('=', ' ')}; {first['date']}; "
+        f"commit {first['commit'][:12]}; medians of {first['repeats']} repeats:\n\n"
+    )
+
+
+def benchmarks(benches: list[list[dict]]) -> str:
+    """Whole nets, peers and the deformation, on every device there is a record of."""
+    if not benches:
+        return NOT_MEASURED
+    parts = [bench_source(rows) + bench_report.net_table(rows) for rows in benches]
+    if not any(on_gpu(rows) for rows in benches):
+        parts.append("On a GPU: not measured yet.")
+    return "\n\n".join(parts)
+
+
+def kernels(benches: list[list[dict]]) -> str:
+    """The kernels of the smallest and the largest net, on every GPU there is a record of."""
+    parts = [
+        bench_source(rows) + bench_report.kernel_tables(rows, nets=(1, 4))
+        for rows in benches
+        if on_gpu(rows)
+    ]
     return "\n\n".join(parts) or NOT_MEASURED
 
 
@@ -66,10 +96,12 @@ def render(text: str) -> str:
     Raises Problem if a marker is missing.
     """
     runs = read_records()
+    benches = read_benchmarks()
     parts = {
         "table1": table1(runs, "MNIST"),
         "digits": table1(runs, "load_digits"),
-        "bench": benchmarks(),
+        "bench": benchmarks(benches),
+        "kernels": kernels(benches),
     }
     for name, part in parts.items():
         before, found, rest = text.partition(begin(name))

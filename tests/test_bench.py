@@ -1,18 +1,154 @@
 """The benchmark's peers train the same net, and its figures are what their names say."""
 
+import csv
+import re
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from test_table1 import columns, make_run
 
-from experiments import bench, readme, tables
+from experiments import bench, bench_gpu, bench_report, peers, readme, tables
 from experiments.bench import Work
+from experiments.cli import Problem
+from mlp_gpu import gpu
 from mlp_gpu.cpu import CpuEngine
-from mlp_gpu.network import NETS, Network
+from mlp_gpu.network import NETS, Network, count_weights
 
 SIZES = (33, 21, 17, 10)
+ETA = 0.05
+
+
+def cells(text, line):
+    """The cells of a line of a Markdown table, by their headers; line 0 is the first below them."""
+    lines = text.splitlines()
+    return dict(zip(columns(lines[0]), columns(lines[2 + line]), strict=True))
+
+
+# --- peers
+
+
+def same_net(make):
+    """Whether a peer's weights after ten steps are the CPU engine's."""
+    rng = np.random.default_rng(0)
+    images = rng.uniform(-1, 1, (10, 33)).astype(np.float32)
+    labels = rng.integers(0, 10, 10).astype(np.uint8)
+    network = Network.initial(SIZES, 0)
+    engine = CpuEngine()
+    engine.set_network(network)
+    engine.train(images, labels, np.arange(10), ETA)
+    peer = make(network, images, labels, ETA)
+    peer.train()
+    trained = engine.get_network().weights
+    for W, V, before in zip(peer.weights(), trained, network.weights, strict=True):
+        V, before = V[: W.shape[0], : W.shape[1]], before[: W.shape[0], : W.shape[1]]
+        assert abs(W - V).max() < 1e-4 * abs(V - before).max()
+
+
+def test_numpy_trains_the_same_net():
+    same_net(peers.numpy_loop)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_torch_trains_the_same_net(device):
+    torch = pytest.importorskip("torch", reason="PyTorch, an optional peer, is not installed")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("PyTorch sees no GPU")
+    same_net(partial(peers.torch_eager, device=device))
+
+
+def test_torch_graph_trains_the_same_net():
+    torch = pytest.importorskip("torch", reason="PyTorch, an optional peer, is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch sees no GPU")
+    same_net(peers.torch_graph)
+
+
+def test_torch_graph_trains_the_same_net_without_a_gpu(monkeypatch):
+    """With a graph that is not captured but replayed step by step on the CPU."""
+    torch = pytest.importorskip("torch", reason="PyTorch, an optional peer, is not installed")
+    nets = []
+
+    class Net(peers.TorchNet):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            nets.append(self)
+
+    @contextmanager
+    def graph(_graph):
+        yield
+
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    fakes = {
+        "Stream": lambda: stream,
+        "current_stream": lambda: stream,
+        "stream": nullcontext,
+        "CUDAGraph": lambda: SimpleNamespace(replay=lambda: nets[0].step()),
+        "graph": graph,
+    }
+    monkeypatch.setattr(peers, "TorchNet", Net)
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    same_net(partial(peers.torch_graph, device="cpu"))
+
+
+def test_jax_trains_the_same_net():
+    pytest.importorskip("jax", reason="JAX, an optional peer, is not installed")
+    same_net(peers.jax_scan)
+
+
+def test_peers_train_on():
+    """Each call of `train` goes on from the last, so that a repeat is not another piece of work."""
+    images, labels = bench.examples(5, 33)
+    for make in peers.on_cpu().values():
+        peer = make(Network.initial(SIZES, 0), images, labels, ETA)
+        peer.train()
+        once = [W.copy() for W in peer.weights()]
+        peer.train()
+        assert all(abs(W - V).max() > 0 for W, V in zip(peer.weights(), once, strict=True))
+
+
+def test_peers_that_are_missing_are_named_with_how_to_get_them(monkeypatch):
+    monkeypatch.setattr(peers, "installed", lambda package: False)
+    assert list(peers.on_cpu()) == ["NumPy loop, CPU"]
+    assert not peers.on_gpu()
+    torch, jax = peers.missing(gpu=True)
+    assert "PyTorch" in torch
+    assert "pip install torch" in torch
+    assert "pip install jax" in jax
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_peers_are_where_they_compute(backend, monkeypatch):
+    monkeypatch.setattr(peers, "installed", lambda package: True)
+    monkeypatch.setattr(peers, "_torch_sees_a_gpu", lambda: backend == "gpu")
+    jax = SimpleNamespace(default_backend=lambda: backend)
+    monkeypatch.setattr(peers, "import_jax", lambda: jax)
+    on_cpu, on_gpu = peers.on_cpu(), peers.on_gpu()
+    assert {"NumPy loop, CPU", "PyTorch eager, CPU"} <= set(on_cpu)
+    assert ("JAX scan, CPU" in on_cpu) == (backend == "cpu")
+    gpu_peers = {"PyTorch eager, GPU", "PyTorch graph, GPU", "JAX scan, GPU"}
+    assert set(on_gpu) == (gpu_peers if backend == "gpu" else set())
+    assert len(peers.missing(gpu=True)) == (0 if backend == "gpu" else 2)
+    assert not peers.missing(gpu=False)
+    assert {*on_cpu, *on_gpu} < set(bench_report.STYLES)
+
+
+def test_a_peer_that_fails_is_told_and_left_out(capsys):
+    def fail(*_arguments):
+        raise RuntimeError("no such thing")
+
+    makers = {"bad": fail, "NumPy loop, CPU": peers.numpy_loop}
+    assert list(bench.peer_works(makers, Network.initial(SIZES, 0), 2)) == ["NumPy loop, CPU"]
+    assert (
+        "bad fails, so it is not measured: RuntimeError: no such thing" in capsys.readouterr().err
+    )
+
+
+# --- arithmetic
 
 
 def test_engine_bytes():
@@ -20,62 +156,478 @@ def test_engine_bytes():
     assert bench.engine_bytes(Network.initial(NETS[1], 0)) == 4 * (3 * 1_347_510 - 842_000)
 
 
-@pytest.mark.parametrize("peer", ["numpy_work", "torch_work"])
-def test_peers_train_the_same_net(peer, monkeypatch):
-    if peer == "torch_work":
-        pytest.importorskip("torch", reason="PyTorch, an optional peer, is not installed")
-    monkeypatch.setattr(bench, "ETA", 0.05)
-    rng = np.random.default_rng(0)
-    images = rng.uniform(-1, 1, (10, 33)).astype(np.float32)
-    labels = rng.integers(0, 10, 10).astype(np.uint8)
-    network = Network.initial(SIZES, 0)
-    engine = CpuEngine()
-    engine.set_network(network)
-    engine.train(images, labels, np.arange(10), 0.05)
-    trained = engine.get_network().weights
-    for W, V, before in zip(
-        getattr(bench, peer)(network, images, labels)(), trained, network.weights, strict=True
-    ):
-        V, before = V[: W.shape[0], : W.shape[1]], before[: W.shape[0], : W.shape[1]]
-        assert abs(W - V).max() < 1e-4 * abs(V - before).max()
-
-
-def test_rows_are_medians_and_ratios(monkeypatch):
-    seconds = {
-        "first": np.array([1.0, 2, 3, 4, 5, 6, 7]),
-        "twice": np.array([2.0, 4, 6, 8, 10, 12, 14]),
-        "copy": np.array([0.5, 1, 1.5, 2, 2.5, 3, 3.5]),
+def test_kernel_bytes():
+    # Layer 1 of net 1: 842 x 1000 weights, 27 blocks of 32 inputs, 32 of 32 neurons.
+    assert bench_gpu.kernel_bytes(841, 1000) == {
+        "pick_image": 4 * 2 * 841,
+        "forward_partial": 4 * (842_000 + 841 + 27 * 1000),
+        "forward_reduce": 4 * (27 * 1000 + 1000),
+        "output_delta": 4 * (27 * 1000 + 1000),
+        "delta_partial": 4 * (842_000 + 1000 + 32 * 841),
+        "delta_reduce": 4 * (32 * 841 + 2 * 841),
+        "update_weights": 4 * (2 * 842_000 + 841 + 1000),
     }
-    monkeypatch.setattr(bench, "measure", lambda works, repeats: seconds)
+    # An output layer: the bias makes 32 inputs take two blocks, the ten neurons take one.
+    small = bench_gpu.kernel_bytes(32, 10)
+    assert small["output_delta"] == 4 * (2 * 10 + 10)
+    assert small["delta_partial"] == 4 * (330 + 10 + 32)
+
+
+def test_row_of_a_kernel():
+    found = bench_report.row(
+        {
+            "group": "kernel",
+            "name": "some_kernel",
+            "state": "warm",
+            "us": np.array([1.0, 2, 3, 4, 5, 6, 7]),
+            "bytes": 8000,
+            "copy_us": np.array([0.5, 0.5, 0.5, 1, 1, 1, 1]),
+            "copy_bytes": 2000,
+            "paper_gb_a_second": 115,
+        }
+    )
+    assert list(found) == list(bench_report.COLUMNS)
+    assert (found["us_p20"], found["us"], found["us_p80"]) == pytest.approx((2.2, 4, 5.8))
+    assert found["repeats"] == 7
+    assert found["gb_a_second"] == pytest.approx(2)  # 8,000 bytes in 4 us
+    assert found["copy_gb_a_second"] == pytest.approx(2)  # 2,000 bytes in 1 us
+    # Median of 1/2, 1/4, 1/6, 1/4, 1/5, 1/6, 1/7: 1/5 of the time, for 4 times the bytes.
+    assert found["percent_of_copy"] == pytest.approx(100 * 4 / 5)
+    assert found["paper_gb_a_second"] == 115
+    for name in ("images_a_second", "updates_a_second", "times_cpu", "tflop_a_second", "net"):
+        assert found[name] is None
+
+
+def test_row_of_a_net():
+    one = {"group": "net", "name": "engine", "us": np.full(7, 20.0), "images": 1, "weights": 3000}
+    found = bench_report.row(one | {"cpu_us": np.array([70, 80, 90.0])})
+    assert found["images_a_second"] == pytest.approx(50_000)
+    assert found["updates_a_second"] == pytest.approx(1.5e8)
+    assert found["times_cpu"] == pytest.approx(4)
+    assert found["gb_a_second"] is found["percent_of_copy"] is None
+    assert bench_report.row(one)["updates_a_second"] is None
+
+
+def test_row_of_an_evaluation():
+    one = {"group": "evaluation", "us": np.full(7, 250.0), "images": 4096, "flops": 5e9}
+    found = bench_report.row(one)
+    assert found["images_a_second"] == pytest.approx(4096 * 4000)
+    assert found["tflop_a_second"] == pytest.approx(20)
+
+
+# --- measuring
+
+
+def test_works_take_turns(monkeypatch):
+    monkeypatch.setattr(bench, "SECONDS", 0)
+    now, calls = [0.0], []
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: now[0])
+
+    def work(name, seconds):
+        calls.append(name)
+        now[0] += seconds
+
     works = {
-        "first": Work(None, n_images=10, n_bytes=8e9),
-        "twice": Work(None, n_images=10),
-        "copy": Work(None, n_bytes=1e9),
+        "a": Work(lambda: work("a", 2), n_images=10),
+        "b": Work(lambda: work("b", 3), n_bytes=600),
     }
-    first, twice, copy = bench.rows("a net", works, 7, compare="copy")
-    spread = [first[name] for name in ("seconds_p20", "seconds", "seconds_p80")]
-    assert spread == pytest.approx([2.2, 4, 5.8])
-    assert first["us_an_image"] == pytest.approx(400_000)
-    assert first["images_a_second"] == pytest.approx(2.5)
-    assert first["gb_a_second"] == pytest.approx(2)
-    assert first["of_copy"] == pytest.approx(0.5 * 8)
-    assert (first["times_first"], twice["times_first"]) == (1, 2)
-    assert twice["gb_a_second"] is twice["of_copy"] is None
-    assert copy["us_an_image"] is copy["times_first"] is None
-    assert copy["of_copy"] == 1
-    lines = bench.table([first, twice, copy]).splitlines()
-    cells = dict(zip(columns(lines[0]), columns(lines[2]), strict=True))
-    assert cells["what"] == "first"
-    assert cells["us an image"] == "4e+05"
-    assert cells["of the copy's"] == "4.00"
+    us = bench.time_works(works, 7)
+    assert us["a"] == pytest.approx(np.full(7, 0.2e6))  # an image
+    assert us["b"] == pytest.approx(np.full(7, 3e6))  # a call
+    assert "".join(calls) == "aabb" + 7 * "ab"
+    a, b = bench.measure("group", works | {"a": replace(works["a"], n_bytes=30)}, 7, copy="b")
+    assert (a["images"], b["images"]) == (1, None)
+    assert bench_report.row(a)["percent_of_copy"] == pytest.approx(100 * (30 / 600) * (3 / 0.2))
+    assert bench_report.row(b)["percent_of_copy"] == pytest.approx(100)
 
 
-def test_measure_takes_turns():
+def test_works_are_repeated_for_some_time(monkeypatch):
+    monkeypatch.setattr(bench, "SECONDS", 0.002)
     calls = []
-    works = {name: Work(lambda name=name: calls.append(name)) for name in "ab"}
-    seconds = bench.measure(works, 7)
-    assert all(times.shape == (7,) and (times > 0).all() for times in seconds.values())
-    assert sum(a != b for a, b in pairwise(calls)) >= 13
+    bench.time_works({"a": Work(lambda: calls.append(1))}, 7)
+    assert len(calls) > 2 + 7
+
+
+class FakeCuda:
+    """What the timer uses of numba's cuda. Events are 3 ms apart; lates: whether the host was."""
+
+    def __init__(self, lates=()):
+        self.log, self.lates = [], list(lates)
+        self.cudadrv = SimpleNamespace(driver=self)
+
+    def get_current_device(self):
+        return SimpleNamespace(L2_CACHE_SIZE=500)
+
+    def device_memset(self, buffer, value, n_bytes, stream):
+        assert (buffer.nbytes, n_bytes, stream) == (1000, 1000, "stream")
+        self.log.append("memset")
+
+    def event(self):
+        return SimpleNamespace(
+            record=lambda stream: self.log.append("event"),
+            synchronize=lambda: self.log.append("wait"),
+            query=lambda: self.lates.pop(0) if self.lates else False,
+            elapsed_time=lambda end: 3.0,
+        )
+
+
+def fake_timer(monkeypatch, lates=()):
+    fake = FakeCuda(lates)
+    monkeypatch.setattr(gpu, "cuda", fake)
+    monkeypatch.setattr(gpu, "new_stream", lambda: "stream")
+    monkeypatch.setattr(gpu, "device_array", lambda shape, dtype: np.empty(shape, dtype))
+    monkeypatch.setattr(bench_gpu, "MEMSET_BYTES", 100)  # less than twice the L2
+    return fake, bench_gpu.Timer()
+
+
+@pytest.mark.parametrize("state", bench_gpu.STATES)
+def test_timer_hides_the_host_and_sets_the_cache(state, monkeypatch):
+    fake, timer = fake_timer(monkeypatch)
+    assert timer(lambda stream: fake.log.append(f"work on {stream}"), state) == 3000
+    work = "work on stream"
+    again = [work] if state == "warm" else []
+    assert fake.log == [work, "memset", *again, "event", work, "event", "wait"]
+
+
+def test_timer_waits_longer_for_a_slow_host(monkeypatch):
+    fake, timer = fake_timer(monkeypatch, lates=[True, True, False])
+    assert timer(lambda stream: None, "cold") == 3000
+    assert fake.log.count("memset") == 1 + 4 + 16
+
+
+def test_timer_gives_up_on_a_host_that_is_always_late(monkeypatch):
+    _, timer = fake_timer(monkeypatch, lates=[True] * 4)
+    with pytest.raises(Problem, match="CUDA_LAUNCH_BLOCKING"):
+        timer(lambda stream: None, "warm")
+
+
+def test_timer_wakes_the_gpu(monkeypatch):
+    fake, timer = fake_timer(monkeypatch)
+    monkeypatch.setattr(gpu, "synchronize", lambda stream: fake.log.append(f"wait for {stream}"))
+    monkeypatch.setattr(bench_gpu, "WAKE_SECONDS", 0.01)
+    timer.wake()
+    assert fake.log[:4] == 2 * ["memset", "wait for stream"]
+
+
+def test_kernels_and_copies_take_turns():
+    said = []
+
+    def timer(work, state):
+        said.append((work, state))
+        return len(said)
+
+    us = bench_gpu.take_turns(timer, ["kernel", "copy"], 2)
+    assert said[:4] == [(w, s) for s in ("warm", "cold") for w in ("kernel", "copy")]
+    assert us["warm"].tolist() == [[1, 5], [2, 6]]
+    assert us["cold"].tolist() == [[3, 7], [4, 8]]
+
+
+def test_copies_move_the_bytes_they_are_told(monkeypatch):
+    moved = []
+
+    def device_to_device(target, source, n_bytes, stream):
+        moved.append((len(target), len(source), n_bytes, stream, target is source))
+
+    def device_array(shape, dtype):
+        return DeviceArray(shape, dtype)
+
+    class DeviceArray(np.ndarray):
+        def copy_to_device(self, host, stream):
+            self[:] = host
+
+    driver = SimpleNamespace(device_to_device=device_to_device)
+    monkeypatch.setattr(gpu, "cuda", SimpleNamespace(cudadrv=SimpleNamespace(driver=driver)))
+    monkeypatch.setattr(gpu, "device_array", device_array)
+    monkeypatch.setattr(gpu, "synchronize", lambda stream: None)
+    bench_gpu.copies(1000, "one stream")(600)("another")
+    assert moved == [(500, 500, 300, "another", False)]
+
+
+def test_a_schedule_is_timed_between_ticks(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(bench_gpu.time, "perf_counter", lambda: now[0])
+
+    class Engine:
+        def __init__(self, schedule):
+            assert schedule == "graph"
+
+        def set_network(self, network):
+            now[0] += 100
+
+        def train(self, images, labels, order, eta, tick):
+            assert images.shape == (1000, 33)
+            assert len(order) == 8 * 1000
+            now[0] += 50  # the upload
+            for chunk in range(8):
+                now[0] += 1 + chunk
+                tick(1000, 0.5)
+
+    monkeypatch.setattr(bench_gpu.engine, "CudaEngine", Engine)
+    one = bench_gpu.measure_schedule(Network.initial(SIZES, 0), "graph", 77, 7)
+    assert one["us"] == pytest.approx([2e3, 3e3, 4e3, 5e3, 6e3, 7e3, 8e3])
+    assert (one["name"], one["bytes"], one["images"]) == ("engine cuda graph", 77, 1)
+
+
+class LaunchOnce:
+    """A timer for the simulator, which has no time: it only launches."""
+
+    def __init__(self):
+        self.stream = gpu.new_stream()
+
+    def wake(self):
+        pass
+
+    def __call__(self, work, state):
+        work(self.stream)
+        return 1.0
+
+
+@pytest.mark.skipif(
+    gpu.missing() is not None, reason=f"needs a GPU or NUMBA_ENABLE_CUDASIM=1: {gpu.missing()}"
+)
+def test_everything_on_the_gpu_is_measured(monkeypatch):
+    monkeypatch.setattr(bench_gpu.engine, "CHUNK", 1)
+    monkeypatch.setattr(bench_gpu.engine, "PREDICT_IMAGES", 3)
+    if gpu.SIMULATED:  # which has no graphs
+        monkeypatch.setattr(bench_gpu.engine, "SCHEDULES", ("launch",))
+    timer = LaunchOnce() if gpu.SIMULATED else bench_gpu.Timer()
+    network = Network.initial((37, 21, 33, 10), 0)
+    kernels = list(bench_gpu.kernels_of(network, timer.stream))
+    assert [(kernel.name, kernel.layer) for kernel in kernels] == [
+        ("pick_image", 1),
+        ("forward_partial", 1),
+        ("forward_reduce", 1),
+        ("update_weights", 1),
+        ("forward_partial", 2),
+        ("forward_reduce", 2),
+        ("delta_partial", 2),
+        ("delta_reduce", 2),
+        ("update_weights", 2),
+        ("forward_partial", 3),
+        ("output_delta", 3),
+        ("delta_partial", 3),
+        ("delta_reduce", 3),
+        ("update_weights", 3),
+    ]
+    found = bench_gpu.measure_net(network, timer, 1)
+    assert all((one["us"] > 0).all() for one in found)
+    by_group = {}
+    for one in found:
+        by_group.setdefault(one["group"], []).append(one)
+    assert len(by_group["kernel"]) == 2 * (1 + len(kernels))
+    assert len(by_group["evaluation"]) == 2
+    assert by_group["evaluation"][0]["flops"] == 2 * 3 * count_weights(network.sizes)
+    assert by_group["net"][0]["bytes"] == sum(kernel.n_bytes for kernel in kernels)
+
+
+# --- the whole
+
+
+def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
+    """On a tiny net, without a GPU."""
+    monkeypatch.setattr(bench, "NETS", {1: SIZES})
+    monkeypatch.setattr(bench, "SECONDS", 0)
+    monkeypatch.setattr(bench, "DEFORM_IMAGES", 100)
+    monkeypatch.setattr(gpu, "SIMULATED", False)
+    monkeypatch.setattr(gpu, "missing", lambda n_bytes: "there is none")
+    monkeypatch.setattr(bench.kernels, "missing_toolkit", lambda: "there is no compiler")
+    bench.main(["--repeats", "7", "--out", str(tmp_path / "out")])
+    said = capsys.readouterr()
+    with (tmp_path / "out" / "bench.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"bench.csv", "bench.png"}
+    assert list(rows[0])[: len(bench_report.COLUMNS)] == list(bench_report.COLUMNS)
+    assert {"device", "versions", "date", "commit"} < set(rows[0])
+    assert {"engine cpu", "scaled copy", *peers.on_cpu()} < {one["name"] for one in rows}
+    assert {one["ran_on"] for one in rows} == {rows[0]["device"]}
+    assert {one["repeats"] for one in rows} == {"7"}
+    engine = rows[0]
+    assert engine["name"] == "engine cpu"
+    assert float(engine["times_cpu"]) == 1
+    assert int(engine["weights"]) == count_weights(SIZES)
+    # 1,268 weights, 714 of them in layer 1; the copy reads and writes 4,096 with their padding.
+    assert int(engine["bytes"]) == 4 * (3 * 1268 - 714)
+    copy = rows[1]
+    assert (copy["name"], copy["images"]) == ("scaled copy", "")
+    assert int(copy["bytes"]) == 2 * 4 * 4096
+    assert float(copy["percent_of_copy"]) == pytest.approx(100)
+    assert engine["copy_gb_a_second"] == copy["gb_a_second"]
+    assert "no GPU is measured: there is none" in said.err
+    assert "measuring net 1 ... (part 1 of 2)" in said.err
+    assert "| engine cpu" in said.out
+    assert said.out.endswith("there is no compiler\n")
+
+
+def test_simulated_gpu_is_not_measured(tmp_path, monkeypatch, capsys):
+    class Stop(Exception):
+        pass
+
+    def stop(repeats, timer):
+        assert timer is None
+        raise Stop
+
+    monkeypatch.setattr(gpu, "SIMULATED", True)
+    monkeypatch.setattr(gpu, "missing", lambda n_bytes: None)
+    monkeypatch.setattr(bench, "measure_all", stop)
+    with pytest.raises(Stop):
+        bench.main(["--out", str(tmp_path)])
+    assert "only simulates" in capsys.readouterr().err
+
+
+def test_too_few_repeats_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["--repeats", "6"])
+    assert "expected an integer from 7 to 1000, got '6'" in capsys.readouterr().err
+
+
+def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
+    """With made-up times of the GPU."""
+    monkeypatch.setattr(bench, "NETS", {4: SIZES})
+    monkeypatch.setattr(bench, "SECONDS", 0)
+    monkeypatch.setattr(bench, "DEFORM_IMAGES", 100)
+    monkeypatch.setattr(gpu, "SIMULATED", False)
+    monkeypatch.setattr(gpu, "missing", lambda n_bytes: None)
+    monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
+    monkeypatch.setattr(gpu, "driver_version", lambda: "1.2")
+    measured = [one | {"ran_on": ""} for one in gpu_measurements()]
+    monkeypatch.setattr(bench_gpu, "Timer", lambda: "a timer")
+    monkeypatch.setattr(bench_gpu, "measure_net", lambda network, timer, repeats: measured)
+    monkeypatch.setattr(peers, "on_cpu", dict)
+    monkeypatch.setattr(peers, "on_gpu", lambda: {"PyTorch eager, GPU": peers.numpy_loop})
+    bench.main(["--repeats", "7", "--out", str(tmp_path)])
+    with (tmp_path / "bench.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["device"], row["driver"]) for row in rows} == {("Some GPU", "1.2")}
+    on = {row["name"]: row["ran_on"] for row in rows}
+    assert (
+        on["engine cuda graph"] == on["forward_partial"] == on["PyTorch eager, GPU"] == "Some GPU"
+    )
+    assert on["empty kernel"] == "Some GPU"
+    assert on["engine cpu"] == on["deform, 1 thread"] == bench.provenance.device("cpu")
+    times = {row["name"]: row for row in rows if row["times_cpu"]}
+    assert set(times) == {"engine cuda graph", "engine cpu", "PyTorch eager, GPU"}
+    ours, cpu = times["engine cuda graph"], times["engine cpu"]
+    assert float(ours["times_cpu"]) == pytest.approx(float(cpu["us"]) / float(ours["us"]))
+    said = capsys.readouterr()
+    assert "no GPU is measured" not in said.err
+    assert "| forward_partial |" in said.out
+    assert "TFLOP/s" in said.out
+
+
+def net_measurement(name, us, **more):
+    one = {"group": "net", "net": 1, "weights": 1_347_510, "name": name, "us": np.full(7, us)}
+    return one | {"images": 1, "cpu_us": np.full(7, 300.0), "ran_on": "a chip"} | more
+
+
+def gpu_measurements():
+    """Rows as a GPU would give them, made up."""
+    kernel = {"group": "kernel", "n_in": 841, "n_out": 1000, "layer": 1, "bytes": 3_400_000}
+    kernel |= {"name": "forward_partial", "copy_bytes": 3_400_000, "paper_gb_a_second": 115}
+    evaluation = {"group": "evaluation", "name": "forward_batch", "images": 4096, "flops": 1e10}
+    found = [
+        {"group": "kernel", "net": 1, "name": "empty kernel", "state": state, "us": np.full(7, us)}
+        for state, us in (("warm", 2.5), ("cold", 2.75))
+    ]
+    for net in (1, 2, 4):
+        for state, us in (("warm", 2.0), ("cold", 4.0)):
+            both = {"net": net, "state": state, "us": np.full(7, us)}
+            found += [kernel | both | {"copy_us": np.full(7, 1.0)}, evaluation | both]
+    return [net_measurement("engine cuda graph", 20.0), *found]
+
+
+SOURCE = {
+    "device": "Some GPU",
+    "driver": "1.2",
+    "versions": "a=1",
+    "date": "today",
+    "commit": "c" * 40,
+}
+
+
+def written(measurements, source, path):
+    """bench.csv at `path`, of measurements."""
+    path.parent.mkdir(parents=True)
+    path.write_text(tables.csv_text([bench_report.row(one) | source for one in measurements]))
+
+
+def test_net_table_has_the_papers_figures_above_ours():
+    measurements = [
+        net_measurement("engine cpu", 300.0, bytes=3_000_000),
+        {"group": "net", "net": 1, "name": "scaled copy", "us": np.full(7, 5.0), "ran_on": "it"},
+        {"group": "deformation", "name": "deform", "us": np.full(7, 10.0), "images": 1},
+    ]
+    measurements[2]["ran_on"] = "it"
+    text = bench_report.net_table([bench_report.row(one) for one in measurements])
+    assert cells(text, 0)["1e9 updates/s"] == "5"
+    assert cells(text, 0)["times CPU"] == "40"
+    assert cells(text, 1)["what"] == "2012, GTX 480, at most"
+    assert cells(text, 1)["1e9 updates/s"] == "7.5"
+    assert cells(text, 1)["times CPU"] == "50"
+    assert cells(text, 2) == {
+        "net": "1",
+        "what": "engine cpu",
+        "us an image (p20-p80)": "300.0 (300.0-300.0)",
+        "images/s": "3,333",
+        "1e9 updates/s": "4.49",
+        "times CPU": "1.00",
+        "GB/s": "10.0",
+        "% of copy": "",
+        "on": "a chip",
+    }
+    assert cells(text, 3)["us an image (p20-p80)"] == ""
+    assert (cells(text, 4)["net"], cells(text, 4)["images/s"]) == ("-", "100,000")
+
+
+def test_kernel_tables_have_both_states_in_a_line():
+    found = [bench_report.row(one) for one in gpu_measurements()]
+    kernels, evaluation = bench_report.kernel_tables(found, nets=(1, 4)).split("\n\n")
+    assert len(kernels.splitlines()) == 2 + 3
+    floor = cells(kernels, 0)
+    assert (floor["kernel"], floor["layer"], floor["MB"]) == ("empty kernel", "", "")
+    assert floor["cold: us (p20-p80)"] == "2.75 (2.75-2.75)"
+    assert cells(kernels, 2) == {
+        "net": "4",
+        "layer": "1: 841 x 1000",
+        "kernel": "forward_partial",
+        "MB": "3.400",
+        "paper GB/s": "115",
+        "warm: us (p20-p80)": "2.00 (2.00-2.00)",
+        "warm: GB/s": "1,700",
+        "warm: copy GB/s": "3,400",
+        "warm: % of copy": "50",
+        "cold: us (p20-p80)": "4.00 (4.00-4.00)",
+        "cold: GB/s": "850",
+        "cold: copy GB/s": "3,400",
+        "cold: % of copy": "25",
+    }
+    assert len(evaluation.splitlines()) == 2 + 6
+    assert cells(evaluation, 0)["TFLOP/s"] == "5000.00"
+    assert cells(evaluation, 0)["images/s"] == "2,048,000,000"
+
+
+def test_plot_has_a_line_for_everything_and_the_paper():
+    found = []
+    for net, sizes in NETS.items():
+        for i, name in enumerate(bench_report.STYLES, start=1):
+            one = net_measurement(name, 100.0 * i, net=net, weights=count_weights(sizes))
+            found.append(bench_report.row(one) | {"device": "Some GPU"})
+        copy = {"group": "net", "net": net, "name": "scaled copy", "us": np.ones(7)}
+        found.append(bench_report.row(copy) | {"device": "Some GPU"})
+    (axes,) = bench_report.draw(found).axes
+    lines = {line.get_label(): line.get_xydata() for line in axes.lines}
+    paper = lines.pop("paper, 2012, GTX 480:\n7.5e9 updates/s")
+    assert set(lines) == set(bench_report.STYLES)
+    assert lines["engine cpu"][:, 0] == pytest.approx(
+        [1.34751, 3.26951, 6.69201, 8.86001, 12.11501]
+    )
+    assert paper[-1] == pytest.approx([12.11501, 1e6 * 12_115_010 / 7.5e9])
+    markers = {(line.get_marker(), line.get_markerfacecolor()) for line in axes.lines}
+    assert len(markers) == len(axes.lines)
+    assert "microseconds" in axes.get_ylabel()
+    assert "millions" in axes.get_xlabel()
+
+
+# --- the README
 
 
 def test_readme_table_of_records():
@@ -95,16 +647,42 @@ def test_readme_table_of_records():
 
 def test_readme_shows_the_benchmarks_of_every_device(tmp_path, monkeypatch):
     monkeypatch.setattr(readme, "REPOSITORY", tmp_path)
-    assert readme.benchmarks() == readme.NOT_MEASURED
-    works = {"thing": Work(lambda: None, n_images=1)}
-    source = {"device": "Some CPU", "versions": "a=1", "date": "today", "commit": "c" * 40}
-    rows = [row | source for row in bench.rows("group", works, 7)]
-    path = tmp_path / "results" / "some-cpu" / "bench.csv"
-    path.parent.mkdir(parents=True)
-    path.write_text(tables.csv_text(rows))
-    text = readme.benchmarks()
-    assert text.startswith("Some CPU; a 1; today; commit cccccccccccc; medians of 7 repeats:")
-    assert "| thing |" in text
+    assert readme.benchmarks(readme.read_benchmarks()) == readme.NOT_MEASURED
+    assert readme.kernels(readme.read_benchmarks()) == readme.NOT_MEASURED
+
+    on_cpu = SOURCE | {"device": "Some CPU", "driver": ""}
+    written([net_measurement("engine cpu", 300.0)], on_cpu, tmp_path / "results/cpu/bench.csv")
+    text = readme.benchmarks(readme.read_benchmarks())
+    assert text.startswith("Some CPU; a 1; today; commit cccccccccccc; medians of 7 repeats:\n\n|")
+    assert "| engine cpu " in text
+    assert text.endswith("\n\nOn a GPU: not measured yet.")
+    assert readme.kernels(readme.read_benchmarks()) == readme.NOT_MEASURED
+
+    written(gpu_measurements(), SOURCE, tmp_path / "results/gpu/bench.csv")
+    text = readme.benchmarks(readme.read_benchmarks())
+    assert "Some CPU" in text
+    assert "Some GPU; driver 1.2; a 1; today" in text
+    assert "not measured" not in text
+    assert "forward_partial" not in text
+    text = readme.kernels(readme.read_benchmarks())
+    assert text.startswith("Some GPU; driver 1.2; a 1; today; commit cccccccccccc; medians")
+    assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
+    assert "Some CPU" not in text
+
+
+@pytest.mark.parametrize("name", ["bench", "kernels"])
+def test_readme_needs_the_markers_of_the_benchmark(name, monkeypatch):
+    monkeypatch.setattr(readme, "read_records", list)
+    monkeypatch.setattr(readme, "read_benchmarks", list)
+    parts = {
+        part: f"{readme.begin(part)}\n{readme.end(part)}\n"
+        for part in ("table1", "digits", "bench", "kernels")
+    }
+    text = readme.render("".join(parts.values()))
+    assert text.count(readme.NOT_MEASURED) == 4
+    parts.pop(name)
+    with pytest.raises(Problem, match=f"lacks the line .*{name}"):
+        readme.render("".join(parts.values()))
 
 
 def test_several_sessions_show_all_their_commits():

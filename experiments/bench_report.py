@@ -1,0 +1,189 @@
+"""What the measurements of `make bench` come to: rows of bench.csv, tables and a plot of them.
+
+Nothing here measures. The tables take rows as `row` makes them, or as they are in bench.csv, where
+all is text.
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments import tables
+
+# Columns of bench.csv, before those of the provenance. us: microseconds of what the group names:
+# `net` and `deformation` an image, `kernel` a launch, `evaluation` a batch; of a copy itself, one.
+COLUMNS = (
+    "group",
+    "net",
+    "weights",  # of the net
+    "name",
+    "layer",  # from 1, with its n_in inputs and n_out neurons
+    "n_in",
+    "n_out",
+    "state",  # of the GPU's L2 cache before the launch: warm or cold
+    "ran_on",
+    "repeats",
+    "us_p20",  # 20th percentile of the repeats
+    "us",  # median
+    "us_p80",
+    "images",  # in that time
+    "images_a_second",
+    "updates_a_second",  # of weights
+    "times_cpu",  # how many times as fast as the CPU engine
+    "bytes",  # that must be moved in that time
+    "gb_a_second",
+    "copy_gb_a_second",  # of the copy beside it
+    "percent_of_copy",
+    "tflop_a_second",
+    "paper_gb_a_second",
+)
+
+# Of training: weight updates a second, and times the speed of the paper's CPU, both at most.
+PAPER = {"2010, GTX 280": (5e9, 40), "2012, GTX 480": (7.5e9, 50)}
+
+# Line and marker of each engine and peer: ours solid, the others' dotted; what runs on a GPU has a
+# filled marker. The colours are Okabe and Ito's, which colour-blind people can tell apart.
+STYLES = {
+    "engine cuda graph": ("black", "-", "o", True),
+    "engine cuda launch": ("#0072B2", "-", "s", True),
+    "engine cpu": ("#D55E00", "-", "^", False),
+    "NumPy loop, CPU": ("#CC79A7", ":", "v", False),
+    "PyTorch eager, CPU": ("#009E73", ":", "D", False),
+    "PyTorch eager, GPU": ("#009E73", ":", "D", True),
+    "PyTorch graph, GPU": ("#E69F00", ":", "P", True),
+    "JAX scan, CPU": ("#56B4E9", ":", "X", False),
+    "JAX scan, GPU": ("#56B4E9", ":", "X", True),
+}
+
+
+def row(one: dict) -> dict:
+    """A measurement as a row of bench.csv.
+
+    one: some of COLUMNS, but `us` for every repeat, float64 (repeats,), and whatever else there is
+    of: copy_us, as `us`, of a copy in turn with it, and copy_bytes, that the copy moved; flops;
+    cpu_us, the CPU engine's `us`.
+    """
+    us = np.median(one["us"])
+    found = {name: one.get(name) for name in COLUMNS}
+    found["repeats"] = len(one["us"])
+    found["us_p20"], found["us"], found["us_p80"] = np.percentile(one["us"], [20, 50, 80])
+    if one.get("images"):
+        found["images_a_second"] = 1e6 * one["images"] / us
+    if "cpu_us" in one:
+        found["updates_a_second"] = one["weights"] * found["images_a_second"]
+        found["times_cpu"] = np.median(one["cpu_us"]) / us
+    if one.get("bytes"):
+        found["gb_a_second"] = one["bytes"] / us / 1e3
+    if "copy_us" in one:
+        found["copy_gb_a_second"] = one["copy_bytes"] / np.median(one["copy_us"]) / 1e3
+        share = one["bytes"] / one["copy_bytes"]
+        found["percent_of_copy"] = 100 * share * np.median(one["copy_us"] / one["us"])
+    if "flops" in one:
+        found["tflop_a_second"] = one["flops"] / us / 1e6
+    return found
+
+
+def number(value: float | str | None, form: str, unit: float = 1) -> str:
+    """A value of a row for people, in units; nothing where there is none."""
+    return "" if value is None or value == "" else form.format(float(value) / unit)
+
+
+def time_and_spread(one: dict) -> str:
+    """Median and percentiles of a row, in microseconds: '12.3 (12.1-12.6)'."""
+    median, low, high = (float(one[name]) for name in ("us", "us_p20", "us_p80"))
+    form = "{:,.0f}" if median >= 1000 else "{:.1f}" if median >= 100 else "{:.2f}"
+    return f"{form.format(median)} ({form.format(low)}-{form.format(high)})"
+
+
+def net_table(rows: Collection[dict]) -> str:
+    """Engines, peers and the deformation as a Markdown table, the papers' figures above them."""
+    lines = [
+        {
+            "net": "paper",
+            "what": f"{year}, at most",
+            "1e9 updates/s": f"{updates / 1e9:g}",
+            "times CPU": f"{times}",
+        }
+        for year, (updates, times) in PAPER.items()
+    ]
+    for one in rows:
+        if one["group"] in ("net", "deformation"):
+            lines.append(
+                {
+                    "net": str(one["net"] or "-"),
+                    "what": one["name"],
+                    "us an image (p20-p80)": time_and_spread(one) if one["images"] else "",
+                    "images/s": number(one["images_a_second"], "{:,.0f}"),
+                    "1e9 updates/s": number(one["updates_a_second"], "{:.3g}", 1e9),
+                    "times CPU": number(one["times_cpu"], "{:.2f}"),
+                    "GB/s": number(one["gb_a_second"], "{:,.1f}"),
+                    "% of copy": number(one["percent_of_copy"], "{:.0f}"),
+                    "on": one["ran_on"],
+                }
+            )
+    return tables.markdown([dict.fromkeys(lines[-1], "") | line for line in lines])
+
+
+def kernel_tables(rows: Collection[dict], nets: Collection[int]) -> str:
+    """Kernels of some nets, and the evaluation of all, as Markdown tables."""
+    lines, evaluations = {}, []
+    for one in rows:
+        state = one["state"]
+        if one["group"] == "evaluation":
+            evaluations.append(
+                {
+                    "net": str(one["net"]),
+                    "L2": state,
+                    "us a batch (p20-p80)": time_and_spread(one),
+                    "images": number(one["images"], "{:,.0f}"),
+                    "images/s": number(one["images_a_second"], "{:,.0f}"),
+                    "TFLOP/s": number(one["tflop_a_second"], "{:.2f}"),
+                }
+            )
+        elif one["group"] == "kernel" and int(one["net"]) in nets:
+            # One line for both states.
+            line = lines.setdefault((one["net"], one["layer"], one["name"]), {})
+            line |= {
+                "net": str(one["net"]),
+                "layer": f"{one['layer']}: {one['n_in']} x {one['n_out']}" if one["layer"] else "",
+                "kernel": one["name"],
+                "MB": number(one["bytes"], "{:.3f}", 1e6),
+                "paper GB/s": number(one["paper_gb_a_second"], "{:.0f}"),
+                f"{state}: us (p20-p80)": time_and_spread(one),
+                f"{state}: GB/s": number(one["gb_a_second"], "{:,.0f}"),
+                f"{state}: copy GB/s": number(one["copy_gb_a_second"], "{:,.0f}"),
+                f"{state}: % of copy": number(one["percent_of_copy"], "{:.0f}"),
+            }
+    return tables.markdown(list(lines.values())) + "\n\n" + tables.markdown(evaluations)
+
+
+def draw(rows: Collection[dict]) -> Figure:
+    """Microseconds an image against the weights of the net, a line an engine and peer."""
+    points, nets = {}, {}
+    for one in rows:
+        if one["updates_a_second"]:
+            points.setdefault(one["name"], []).append((one["weights"] / 1e6, one["us"]))
+            nets[one["weights"] / 1e6] = one["net"]
+    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    slowest_first = sorted(points, key=lambda name: -max(points[name])[1])
+    for name in slowest_first:
+        weights, us = zip(*sorted(points[name]), strict=True)
+        colour, line, marker, filled = STYLES[name]
+        fill = colour if filled else "none"
+        axes.plot(weights, us, line, color=colour, marker=marker, mfc=fill, ms=7, label=name)
+    at = np.array(sorted(nets))
+    year, (updates, _) = list(PAPER.items())[-1]
+    label = f"paper, {year}:\n{updates / 1e9:g}e9 updates/s"
+    axes.plot(at, 1e12 * at / updates, "--", color="0.45", label=label)
+    axes.set_xticks(at, [f"{weights:.3g}\nnet {nets[weights]}" for weights in at])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("weights of the net, in millions")
+    axes.set_ylabel("time an image, in microseconds")
+    axes.set_title(f"One image and one weight update at a time; {rows[0]['device']}", fontsize=10)
+    axes.grid(axis="y", color="0.85")
+    figure.legend(loc="outside right center", frameon=False)
+    return figure

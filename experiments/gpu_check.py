@@ -1,0 +1,298 @@
+"""Check a GPU, from the first test of a kernel to the last benchmark.
+
+In order: the tests of kernels and engine on the GPU, with 250 repeats of each kernel; NVIDIA's
+compute-sanitizer on the small ones, where it is installed; the same net trained on the CPU and on
+the GPU; the benchmarks. A check that fails does not stop the next one. Writes gpu-check.json and
+bench.csv to results/<this GPU> and prints a table. The exit status is 1 if a check failed.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+from xml.etree import ElementTree
+
+import numpy as np
+
+from deform_gpu import TABLE1, deform
+from experiments import cli, data, peers, provenance, tables
+from experiments.record import GPU_CHECK
+from mlp_gpu import files, gpu, training
+from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.cuda import CudaEngine
+from mlp_gpu.engines import Engine
+from mlp_gpu.network import NETS, Network
+
+TESTS = ("tests/test_kernels.py", "tests/test_cuda.py", "tests/test_compiled.py")
+REPEATS = "repeats_are_bit_equal"  # in the names of the tests that repeat kernels
+SMALL = ("-k", "small", "tests/test_kernels.py")
+TOOLKITS = Path("/usr/local")
+SANITIZER_SECONDS = 120  # that each tool may take
+# How a tool ends its report. A line "... errors were not printed" counts some of them again.
+SUMMARY = re.compile(r"=+ (?:ERROR|RACECHECK) SUMMARY: (\d+) (error|hazard)s?(?: displayed .+)?$")
+TAIL = 4000  # characters of a report to keep
+
+N_IMAGES, EPOCHS, ETA, SEED = 5000, 3, 1e-3, 0
+# Sums in another order have other bits, and training drives them apart. How far it may was fixed
+# beforehand: between the GPU and the CPU engine, this many times as far as between a NumPy loop and
+# the CPU engine, and this part of the test images in the number of wrong digits.
+TIMES_NUMPY = 3
+WRONG_PART = 0.002
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a check came to: a few words for people, and details for the record."""
+
+    passed: bool
+    text: str
+    details: dict = field(default_factory=dict)
+
+
+def run(command: Sequence[str], log: IO | None = None, seconds: float | None = None) -> int | None:
+    """The exit status of a command, run in the repository; None if it took more than `seconds`.
+
+    log: the file for all that it prints; without one it prints where we do.
+    """
+    where = {"cwd": provenance.REPOSITORY, "stdin": subprocess.DEVNULL}
+    child = subprocess.Popen(command, stdout=log, stderr=log, process_group=0, **where)
+    try:
+        return child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if child.poll() is None:  # compute-sanitizer has a child of its own: end that too
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def run_tests(options: Sequence[str], under: Sequence[str] = (), **how) -> tuple[int | None, dict]:
+    """Run pytest, under another program or none: its exit status, and what its report says."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [*under, sys.executable, "-m", "pytest", "-q", *options, f"--junitxml={report}"]
+        return run(command, **how), read_report(report)
+
+
+def read_report(path: Path) -> dict[str, list[str]]:
+    """Names of tests by what became of them, from pytest's JUnit XML; none if there is no file."""
+    found = {"passed": [], "failed": [], "skipped": []}
+    if path.exists():
+        for case in ElementTree.parse(path).iter("testcase"):
+            tags = {child.tag for child in case}
+            failed = tags & {"failure", "error"}
+            outcome = "failed" if failed else "skipped" if "skipped" in tags else "passed"
+            found[outcome].append(f"{case.get('classname')}::{case.get('name')}")
+    return found
+
+
+def check_tests() -> Result:
+    """The tests of kernels and engine."""
+    status, found = run_tests(TESTS)
+    repeats = sum(REPEATS in name for name in found["passed"])
+    text = ", ".join(f"{len(names)} {outcome}" for outcome, names in found.items())
+    text += f"; {repeats} of bit-equal repeats"
+    if status != 0:
+        text += f"; pytest ended with status {status}"
+    return Result(status == 0 and repeats > 0, text, found | {"bit_equal_repeats": repeats})
+
+
+def check_sanitizer(tool: str) -> Result:
+    """The small tests of kernels under a tool of compute-sanitizer, memcheck or racecheck."""
+    there = sorted(TOOLKITS.glob("cuda*/bin/compute-sanitizer"))
+    sanitizer = shutil.which("compute-sanitizer") or (str(there[0]) if there else None)
+    if sanitizer is None:
+        return Result(True, "not installed")
+    under = [sanitizer, "--tool", tool, "--error-exitcode", "99"]
+    # CUDA's Python packages try what a driver may not have: those errors are no kernel's fault.
+    under += ["--report-api-errors", "no"]
+    with tempfile.TemporaryFile() as log:
+        status, found = run_tests(SMALL, under, log=log, seconds=SANITIZER_SECONDS)
+        log.seek(0)
+        said = log.read().decode(errors="replace")
+    return judge_sanitizer(status, said, len(found["passed"]))
+
+
+def judge_sanitizer(status: int | None, said: str, n_tests: int) -> Result:
+    """What a tool found, from its exit status (None: too slow), output, and tests that passed."""
+    counts = [count for line in said.splitlines() if (count := SUMMARY.search(line.rstrip()))]
+    errors = sum(int(count[1]) for count in counts)
+    if "Device not supported" in said:  # the summary calls this an error too
+        return Result(True, "does not support this device", {"output": said[-TAIL:]})
+    if status is None:
+        text = f"timed out after {SANITIZER_SECONDS} s"
+    elif errors:
+        text = f"{errors} {counts[0][2]}{'s' if errors > 1 else ''}"
+    elif not counts:
+        text = f"no summary, status {status}"
+    elif status != 0 or n_tests == 0:
+        text = f"no errors, but {n_tests} tests passed, status {status}"
+    else:
+        return Result(True, f"clean, {n_tests} tests")
+    return Result(False, text, {"output": said[-TAIL:]})
+
+
+Epochs = dict[int, np.ndarray]  # epoch, from 1, and its images, float32 (n, 29, 29)
+Trained = tuple[Network, list[training.Epoch]]  # a net after its epochs, and what each came to
+
+
+def train(engine: Engine, network: Network, dataset: data.Dataset, epochs: Epochs) -> Trained:
+    """Train a copy of the network on the images of these epochs."""
+    cli.tell(f"  training on {engine.name}, schedule {engine.schedule}")
+    engine.set_network(network)
+    training_set = dataset.train_images, dataset.train_labels
+    test_set = dataset.test_images, dataset.test_labels
+    schedule = training.Schedule(epochs=len(epochs), eta=ETA, decay=1.0)
+    rows = list(training.train(engine, training_set, test_set, schedule, SEED, epochs.get))
+    return engine.get_network(), rows
+
+
+def train_numpy(network: Network, labels: np.ndarray, epochs: Epochs) -> list[np.ndarray]:
+    """Weights, (n_in + 1, n_out), after the same steps in plain NumPy."""
+    cli.tell("  training by a NumPy loop")
+    orders = {epoch: training.image_order(len(labels), SEED, epoch) for epoch in epochs}
+    images = np.concatenate([epochs[epoch][order] for epoch, order in orders.items()])
+    labels = np.concatenate([labels[order] for order in orders.values()])
+    peer = peers.numpy_loop(network, images.reshape(len(images), -1), labels, ETA)
+    peer.train()
+    return peer.weights()
+
+
+def distance(some: list[np.ndarray], others: list[np.ndarray]) -> float:
+    """The Euclidean distance of the weights of all layers."""
+    pairs = zip(some, others, strict=True)
+    return float(np.linalg.norm([np.linalg.norm(W.astype(np.float64) - V) for W, V in pairs]))
+
+
+def bits(trained: Trained) -> list:
+    """Weights, padding included, outputs and losses; equal lists are so to the last bit."""
+    network, rows = trained
+    arrays = [*network.weights, *(row.outputs for row in rows)]
+    return [array.tobytes() for array in arrays] + [row.train_loss for row in rows]
+
+
+def compare(dataset: data.Dataset, sizes: tuple[int, ...], graph: Engine, launch: Engine) -> dict:
+    """Train a net on the same images in four ways, and measure how far apart they end.
+
+    graph, launch: the GPU engine with these schedules. The weights' distances from those of the CPU
+    engine are parts of how far that one moved them.
+    """
+    network, labels = Network.initial(sizes, SEED), dataset.train_labels
+    clean = dataset.train_images
+    epochs = {n: deform(clean, labels, TABLE1, SEED, n) for n in range(1, EPOCHS + 1)}
+    on_cpu = train(CpuEngine(), network, dataset, epochs)
+    on_gpu = train(graph, network, dataset, epochs)
+    launched = train(launch, network, dataset, epochs)
+    reference = peers.matrices(on_cpu[0])
+    moved = distance(reference, peers.matrices(network))
+    return {
+        "data": dataset.name,
+        "n_train": len(labels),
+        "n_test": len(dataset.test_labels),
+        "schedules_bit_equal": bits(on_gpu) == bits(launched),
+        "gpu_distance": distance(peers.matrices(on_gpu[0]), reference) / moved,
+        "numpy_distance": distance(train_numpy(network, labels, epochs), reference) / moved,
+        "output_difference": float(abs(on_gpu[1][-1].outputs - on_cpu[1][-1].outputs).max()),
+        "gpu_errors": [row.test_errors for row in on_gpu[1]],
+        "cpu_errors": [row.test_errors for row in on_cpu[1]],
+    }
+
+
+def judge_engines(found: dict) -> Result:
+    """Whether what `compare` measured is as it should be."""
+    wrong, expected = found["gpu_errors"][-1], found["cpu_errors"][-1]
+    passed = (
+        found["schedules_bit_equal"]
+        and found["gpu_distance"] <= TIMES_NUMPY * found["numpy_distance"]
+        and abs(wrong - expected) <= WRONG_PART * found["n_test"]
+    )
+    text = f"{found['data']}: weights {found['gpu_distance']:.2g} apart, NumPy's "
+    text += f"{found['numpy_distance']:.2g}; {wrong} and {expected} of {found['n_test']:,} wrong; "
+    text += f"schedules {'' if found['schedules_bit_equal'] else 'NOT '}bit-equal"
+    return Result(passed, text, found)
+
+
+def check_engines(dataset: data.Dataset) -> Result:
+    """Net 1, trained on the CPU and on the GPU."""
+    some = data.limit(dataset, min(N_IMAGES, len(dataset.train_labels)))
+    return judge_engines(compare(some, NETS[1], CudaEngine("graph"), CudaEngine("launch")))
+
+
+def check_bench(folder: Path) -> Result:
+    """The benchmarks, which write bench.csv; of the CPU alone, if they find the GPU not usable."""
+    status = run([sys.executable, "-m", "experiments.bench", "--out", str(folder.absolute())])
+    if status == 0 and gpu.name() not in (folder / "bench.csv").read_text():
+        return Result(False, "bench.csv has nothing of this GPU")
+    return Result(status == 0, "bench.csv" if status == 0 else f"ended with status {status}")
+
+
+def line(row: dict) -> dict[str, str]:
+    """A check of the record as a line of the table for people."""
+    result = row["result"] if row["passed"] else f"FAILED: {row['result']}"
+    short = textwrap.shorten(result, 110)
+    return {"check": row["check"], "result": short, "seconds": f"{row['seconds']:.0f}"}
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.gpu_check",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    cli.add_data_arguments(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: results/<this GPU>")
+    arguments = parser.parse_args(argv)
+    if gpu.SIMULATED:
+        raise cli.Problem("a simulated GPU cannot be checked; unset NUMBA_ENABLE_CUDASIM")
+    if reason := gpu.missing():
+        raise cli.Problem(f"there is no GPU to check: {reason}")
+    folder = arguments.out or provenance.device_folder(gpu.name())
+    files.make_folder(folder)
+    dataset = data.load(arguments.data, arguments.data_dir)
+    source = provenance.collect("cuda")
+    checks = {
+        "GPU": lambda: Result(True, f"{source['device']}, driver {source['driver']}"),
+        "tests on the GPU": check_tests,
+        "memcheck": lambda: check_sanitizer("memcheck"),
+        "racecheck": lambda: check_sanitizer("racecheck"),
+        "net 1, CPU and GPU": lambda: check_engines(dataset),
+        "benchmarks": lambda: check_bench(folder),
+    }
+    rows = []
+    for name, check in checks.items():
+        cli.tell(f"{name} ...")
+        started = time.perf_counter()
+        try:
+            result = check()
+        except Exception as error:
+            details = {"traceback": traceback.format_exc()}
+            result = Result(False, f"{type(error).__name__}: {error}", details)
+        row = {"check": name, "passed": result.passed, "result": result.text}
+        row |= {"seconds": time.perf_counter() - started, "details": result.details}
+        rows.append(row)
+        failed = [row["check"] for row in rows if not row["passed"]]
+        record = {"passed": len(rows) == len(checks) and not failed, "checks": rows}
+        record["provenance"] = source | {"end": provenance.now()}
+        # After each check, so that what stops the next one loses nothing.
+        files.replace(folder / GPU_CHECK, (json.dumps(record, indent=1) + "\n").encode())
+
+    print(tables.markdown([line(row) for row in rows]), flush=True)
+    cli.tell(f"written to {folder / GPU_CHECK}")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,248 @@
+"""What else can train the same nets, one image a step: NumPy, PyTorch and JAX, for `make bench`.
+
+Each as somebody at home in it would write these steps. PyTorch and JAX are measured where they are
+installed, and imported only then.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from mlp_gpu.activation import SLOPE, A, B
+from mlp_gpu.network import Network
+
+WARM_UP_STEPS = 3  # before PyTorch may capture a graph, as its documentation has it
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A net that trains: once on all images, and what its weights, (n_in + 1, n_out), are now."""
+
+    train: Callable[[], None]
+    weights: Callable[[], list[np.ndarray]]
+
+
+def matrices(network: Network) -> list[np.ndarray]:
+    """Copies of the weights without their padding, (n_in + 1, n_out), row 0 the bias."""
+    return [
+        W[: n_in + 1, :n_out].copy()
+        for W, (n_in, n_out) in zip(network.weights, pairwise(network.sizes), strict=True)
+    ]
+
+
+def numpy_loop(network: Network, images: np.ndarray, labels: np.ndarray, eta: float) -> Peer:
+    """The steps as a person would write them in NumPy, float32. Arguments of all peers:
+
+    network: where to begin. images: float32 (n, n_in). labels: uint8 (n,). eta: learning rate.
+    """
+    weights = matrices(network)
+
+    def train() -> None:
+        for image, label in zip(images, labels, strict=True):
+            states = [np.concatenate(([np.float32(1)], image))]
+            for W in weights[:-1]:
+                y = A * np.tanh(B * (states[-1] @ W))
+                states.append(np.concatenate(([np.float32(1)], y)))
+            a = states[-1] @ weights[-1]
+            delta = np.exp(a - a.max())
+            delta /= delta.sum()
+            delta[label] -= 1
+            deltas = [delta]
+            for W, h in zip(weights[:0:-1], states[:0:-1], strict=True):
+                deltas.insert(0, (W[1:] @ deltas[0]) * SLOPE * (A - h[1:]) * (A + h[1:]))
+            for W, h, delta in zip(weights, states, deltas, strict=True):
+                W -= np.outer(np.float32(eta) * h, delta)
+
+    return Peer(train, lambda: weights)
+
+
+class TorchNet:
+    """The net in PyTorch: forward, autograd, SGD. device: 'cpu' or 'cuda'."""
+
+    def __init__(self, network, images, labels, eta: float, device: str):
+        import torch
+
+        class ScaledTanh(torch.nn.Module):
+            def forward(self, a):
+                return float(A) * torch.tanh(float(B) * a)
+
+        modules = []
+        for W in matrices(network):
+            layer = torch.nn.Linear(W.shape[0] - 1, W.shape[1])
+            with torch.no_grad():
+                layer.bias.copy_(torch.from_numpy(W[0]))
+                layer.weight.copy_(torch.from_numpy(W[1:].T))
+            modules += [layer, ScaledTanh()]
+        self.torch = torch
+        self.on_gpu = device == "cuda"
+        self.layers = modules[::2]
+        self.model = torch.nn.Sequential(*modules[:-1]).to(device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=eta)
+        self.images = torch.from_numpy(images).to(device)
+        self.labels = torch.from_numpy(labels.astype(np.int64)).to(device)
+        self.next = torch.zeros(1, dtype=torch.int64, device=device)  # the image of the next step
+
+    def learn(self, image, label) -> None:
+        """One step on an image, (1, n_in), and its label, (1,)."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.torch.nn.functional.cross_entropy(self.model(image), label).backward()
+        self.optimizer.step()
+
+    def eager(self) -> None:
+        """Train once on all images, launch by launch."""
+        for i in range(len(self.images)):
+            self.learn(self.images[i : i + 1], self.labels[i : i + 1])
+        self.wait()
+
+    def step(self) -> None:
+        """One step on an image that is picked where the net is, so that a graph can repeat it."""
+        self.learn(self.images.index_select(0, self.next), self.labels.index_select(0, self.next))
+        self.next.add_(1).remainder_(len(self.images))
+
+    def capture(self):
+        """A CUDA graph of `step`. The net is afterwards as it was before."""
+        torch = self.torch
+        before = [parameter.detach().clone() for parameter in self.model.parameters()]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP_STEPS):
+                self.step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step()
+        with torch.no_grad():
+            for parameter, value in zip(self.model.parameters(), before, strict=True):
+                parameter.copy_(value)
+        self.next.zero_()
+        return graph
+
+    def wait(self) -> None:
+        """Until all steps are done."""
+        if self.on_gpu:
+            self.torch.cuda.synchronize()
+
+    def weights(self) -> list[np.ndarray]:
+        with self.torch.no_grad():
+            return [
+                self.torch.vstack((layer.bias, layer.weight.T)).cpu().numpy()
+                for layer in self.layers
+            ]
+
+
+def torch_eager(network, images, labels, eta: float, device: str = "cpu") -> Peer:
+    """PyTorch, one launch after another."""
+    net = TorchNet(network, images, labels, eta, device)
+    return Peer(net.eager, net.weights)
+
+
+def torch_graph(network, images, labels, eta: float, device: str = "cuda") -> Peer:
+    """PyTorch under a CUDA graph: a replay an image."""
+    net = TorchNet(network, images, labels, eta, device)
+    graph = net.capture()
+
+    def train() -> None:
+        for _ in range(len(images)):
+            graph.replay()
+        net.wait()
+
+    return Peer(train, net.weights)
+
+
+def import_jax():
+    """JAX, told not to take three quarters of the GPU's memory for itself."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    import jax
+
+    return jax
+
+
+def jax_scan(network, images, labels, eta: float) -> Peer:
+    """JAX: a compiled `lax.scan` over the images, on whatever device JAX has."""
+    jax = import_jax()
+    jnp = jax.numpy
+
+    def layer(h, b, W):
+        # Without "highest" a GPU may multiply with fewer digits than float32 has.
+        return b + jnp.matmul(h, W, precision="highest")
+
+    def loss(weights, image, label):
+        h = image
+        for b, W in weights[:-1]:
+            h = A * jnp.tanh(B * layer(h, b, W))
+        a = layer(h, *weights[-1])
+        return jax.nn.logsumexp(a) - a[label]
+
+    def step(weights, example):
+        gradients = jax.grad(loss)(weights, *example)
+        return jax.tree.map(lambda W, g: W - np.float32(eta) * g, weights, gradients), None
+
+    @partial(jax.jit, donate_argnums=0)
+    def scan(weights, images, labels):
+        return jax.lax.scan(step, weights, (images, labels))[0]
+
+    weights = [(jnp.array(W[0]), jnp.array(W[1:])) for W in matrices(network)]
+    images, labels = jnp.array(images), jnp.array(labels)
+
+    def train() -> None:
+        nonlocal weights
+        weights = jax.block_until_ready(scan(weights, images, labels))
+
+    return Peer(train, lambda: [np.vstack((b, W)) for b, W in weights])
+
+
+def installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def on_cpu() -> dict[str, Callable[..., Peer]]:
+    """What makes each peer that trains on the CPU, by its name."""
+    makers = {"NumPy loop, CPU": numpy_loop}
+    if installed("torch"):
+        makers["PyTorch eager, CPU"] = torch_eager
+    if installed("jax") and import_jax().default_backend() == "cpu":
+        makers["JAX scan, CPU"] = jax_scan
+    return makers
+
+
+def on_gpu() -> dict[str, Callable[..., Peer]]:
+    """What makes each peer that trains on the GPU, by its name."""
+    makers = {}
+    if installed("torch") and _torch_sees_a_gpu():
+        makers["PyTorch eager, GPU"] = partial(torch_eager, device="cuda")
+        makers["PyTorch graph, GPU"] = torch_graph
+    if installed("jax") and import_jax().default_backend() != "cpu":
+        makers["JAX scan, GPU"] = jax_scan
+    return makers
+
+
+def missing(gpu: bool) -> list[str]:
+    """A sentence for each peer that cannot be measured. gpu: whether there is one to measure on."""
+    sentences = [
+        f"{name} is not installed, so it is not measured; 'pip install {package}' brings it"
+        for name, package in (("PyTorch", "torch"), ("JAX", "jax"))
+        if not installed(package)
+    ]
+    if gpu and installed("torch") and not _torch_sees_a_gpu():
+        sentences.append(
+            "the installed PyTorch sees no GPU, so it is measured on the CPU alone; "
+            "https://pytorch.org/get-started says how to install one that does"
+        )
+    if gpu and installed("jax") and import_jax().default_backend() == "cpu":
+        sentences.append(
+            "the installed JAX sees no GPU, so it is measured on the CPU; 'pip install "
+            '"jax[cuda12]"\' brings what it needs'
+        )
+    return sentences
+
+
+def _torch_sees_a_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
