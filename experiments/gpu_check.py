@@ -252,7 +252,12 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     cli.add_data_arguments(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: results/<this GPU>")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for gpu-check.json and bench.csv (default: results/<this GPU>)",
+    )
     arguments = parser.parse_args(argv)
     if gpu.SIMULATED:
         raise cli.Problem("a simulated GPU cannot be checked; unset NUMBA_ENABLE_CUDASIM")
