@@ -55,7 +55,7 @@ gpu-check: $(READY)  ## prove everything on this machine's GPU, then time it
 	$(RUN) -m experiments.gpu_check $(ARGS)
 
 # Tests of kernels run on the GPU, if there is one, and then in numba's simulator, which needs none.
-# ARGS chooses among the former alone.
+# With ARGS there is only the first run.
 test: $(READY)  ## run the tests
 	$(RUN) -m pytest $(ARGS)
 	$(if $(strip $(ARGS)),,NUMBA_ENABLE_CUDASIM=1 $(RUN) -m pytest $(SIMULATED))

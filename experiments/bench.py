@@ -218,8 +218,6 @@ def main(argv: list[str] | None = None) -> None:
     )
     arguments = parser.parse_args(argv)
     reason = gpu.missing(bench_gpu.NEEDED_BYTES)
-    if gpu.SIMULATED:
-        reason = "numba only simulates one, and its times mean nothing"
     if reason:
         cli.tell(f"no GPU is measured: {reason}")
     for sentence in peers.missing(gpu=reason is None):

@@ -39,7 +39,7 @@ COLUMNS = (
     "paper_gb_a_second",
 )
 
-# Of training: weight updates a second, and times the speed of the paper's CPU, both at most.
+# Of training: weight updates a second, at most, and times the speed of the paper's CPU.
 PAPER = {"2010, GTX 280": (5e9, 40), "2012, GTX 480": (7.5e9, 50)}
 
 # Line and marker of each engine and peer: ours solid, the others' dotted; what runs on a GPU has a
@@ -101,8 +101,8 @@ def net_table(rows: Collection[dict]) -> str:
     lines = [
         {
             "net": "paper",
-            "what": f"{year}, at most",
-            "1e9 updates/s": f"{updates / 1e9:g}",
+            "what": year,
+            "1e9 updates/s": f"up to {updates / 1e9:g}",
             "times CPU": f"{times}",
         }
         for year, (updates, times) in PAPER.items()

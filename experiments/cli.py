@@ -104,10 +104,8 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule",
         choices=cuda.SCHEDULES,
-        default="graph",
         help="how the GPU's kernels are launched: as CUDA graphs of several images, or one after "
-        "another as in the papers, which is slower; the results are the same (default: "
-        "%(default)s)",
+        "another as in the papers, which is slower; the results are the same (default: graph)",
     )
 
 

@@ -35,7 +35,7 @@ from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.engines import Engine
 from mlp_gpu.network import NETS, Network
 
-TESTS = ("tests/test_kernels.py", "tests/test_cuda.py", "tests/test_compiled.py")
+TESTS = tuple(f"tests/test_{name}.py" for name in ("kernels", "cuda", "compiled", "bench"))
 REPEATS = "repeats_are_bit_equal"  # in the names of the tests that repeat kernels
 SMALL = ("-k", "small", "tests/test_kernels.py")
 TOOLKITS = Path("/usr/local")
@@ -195,14 +195,14 @@ def compare(dataset: data.Dataset, sizes: tuple[int, ...], graph: Engine, launch
     on_cpu = train(CpuEngine(), network, dataset, epochs)
     on_gpu = train(graph, network, dataset, epochs)
     launched = train(launch, network, dataset, epochs)
-    reference = peers.matrices(on_cpu[0])
-    moved = distance(reference, peers.matrices(network))
+    reference = on_cpu[0].unpadded()
+    moved = distance(reference, network.unpadded())
     return {
         "data": dataset.name,
         "n_train": len(labels),
         "n_test": len(dataset.test_labels),
         "schedules_bit_equal": bits(on_gpu) == bits(launched),
-        "gpu_distance": distance(peers.matrices(on_gpu[0]), reference) / moved,
+        "gpu_distance": distance(on_gpu[0].unpadded(), reference) / moved,
         "numpy_distance": distance(train_numpy(network, labels, epochs), reference) / moved,
         "output_difference": float(abs(on_gpu[1][-1].outputs - on_cpu[1][-1].outputs).max()),
         "gpu_errors": [row.test_errors for row in on_gpu[1]],
@@ -259,8 +259,6 @@ def main(argv: list[str] | None = None) -> None:
         help="folder for gpu-check.json and bench.csv (default: results/<this GPU>)",
     )
     arguments = parser.parse_args(argv)
-    if gpu.SIMULATED:
-        raise cli.Problem("a simulated GPU cannot be checked; unset NUMBA_ENABLE_CUDASIM")
     if reason := gpu.missing():
         raise cli.Problem(f"there is no GPU to check: {reason}")
     folder = arguments.out or provenance.device_folder(gpu.name())

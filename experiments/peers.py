@@ -4,12 +4,11 @@ Each as somebody at home in it would write these steps. PyTorch and JAX are meas
 installed, and imported only then.
 """
 
-import importlib.util
+import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 
@@ -29,10 +28,7 @@ class Peer:
 
 def matrices(network: Network) -> list[np.ndarray]:
     """Copies of the weights without their padding, (n_in + 1, n_out), row 0 the bias."""
-    return [
-        W[: n_in + 1, :n_out].copy()
-        for W, (n_in, n_out) in zip(network.weights, pairwise(network.sizes), strict=True)
-    ]
+    return [W.copy() for W in network.unpadded()]
 
 
 def numpy_loop(network: Network, images: np.ndarray, labels: np.ndarray, eta: float) -> Peer:
@@ -197,16 +193,24 @@ def jax_scan(network, images, labels, eta: float) -> Peer:
     return Peer(train, lambda: [np.vstack((b, W)) for b, W in weights])
 
 
-def installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
+def fault(package: str) -> str | None:
+    """Why a package cannot be used, in a line; None if it can."""
+    try:
+        if package == "jax":
+            import_jax().default_backend()
+        else:
+            importlib.import_module(package)
+    except Exception as error:  # half an installation has errors of its own
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return None
 
 
 def on_cpu() -> dict[str, Callable[..., Peer]]:
     """What makes each peer that trains on the CPU, by its name."""
     makers = {"NumPy loop, CPU": numpy_loop}
-    if installed("torch"):
+    if not fault("torch"):
         makers["PyTorch eager, CPU"] = torch_eager
-    if installed("jax") and import_jax().default_backend() == "cpu":
+    if not fault("jax") and import_jax().default_backend() == "cpu":
         makers["JAX scan, CPU"] = jax_scan
     return makers
 
@@ -214,10 +218,10 @@ def on_cpu() -> dict[str, Callable[..., Peer]]:
 def on_gpu() -> dict[str, Callable[..., Peer]]:
     """What makes each peer that trains on the GPU, by its name."""
     makers = {}
-    if installed("torch") and _torch_sees_a_gpu():
+    if not fault("torch") and _torch_sees_a_gpu():
         makers["PyTorch eager, GPU"] = partial(torch_eager, device="cuda")
         makers["PyTorch graph, GPU"] = torch_graph
-    if installed("jax") and import_jax().default_backend() != "cpu":
+    if not fault("jax") and import_jax().default_backend() != "cpu":
         makers["JAX scan, GPU"] = jax_scan
     return makers
 
@@ -225,16 +229,16 @@ def on_gpu() -> dict[str, Callable[..., Peer]]:
 def missing(gpu: bool) -> list[str]:
     """A sentence for each peer that cannot be measured. gpu: whether there is one to measure on."""
     sentences = [
-        f"{name} is not installed, so it is not measured; 'pip install {package}' brings it"
+        f"{name} is not measured ({reason}); 'pip install {package}' brings it"
         for name, package in (("PyTorch", "torch"), ("JAX", "jax"))
-        if not installed(package)
+        if (reason := fault(package))
     ]
-    if gpu and installed("torch") and not _torch_sees_a_gpu():
+    if gpu and not fault("torch") and not _torch_sees_a_gpu():
         sentences.append(
             "the installed PyTorch sees no GPU, so it is measured on the CPU alone; "
             "https://pytorch.org/get-started says how to install one that does"
         )
-    if gpu and installed("jax") and import_jax().default_backend() == "cpu":
+    if gpu and not fault("jax") and import_jax().default_backend() == "cpu":
         sentences.append(
             "the installed JAX sees no GPU, so it is measured on the CPU; 'pip install "
             '"jax[cuda12]"\' brings what it needs'

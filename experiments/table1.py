@@ -151,7 +151,9 @@ def main(argv: list[str] | None = None) -> None:
     files.make_folder(arguments.out)
     dataset = data.load(arguments.data, arguments.data_dir)
     n_bytes = max(cuda.device_bytes(NETS[net], len(dataset.train_labels)) for net in arguments.nets)
-    engine = make_engine(arguments.engine, arguments.schedule, n_bytes, cli.tell)
+    engine = make_engine(arguments.engine, arguments.schedule or "graph", n_bytes, cli.tell)
+    if arguments.schedule and not engine.schedule:
+        cli.tell("--schedule is for a GPU and changes nothing here")
     cli.tell(
         f"{dataset.name}: {len(dataset.train_labels):,} training and "
         f"{len(dataset.test_labels):,} test images, from {dataset.source}"

@@ -4,8 +4,8 @@ For each image: pick it, propagate forward layer by layer, compute the output de
 back with the old weights, then update all weights. There are two schedules of these launches, and
 both give the same bits:
 
-- launch: one launch after another, as in the papers; the host cannot launch as fast as a modern GPU
-  computes.
+- launch: one launch after another, as in the papers. On a modern GPU the host is expected to be the
+  slower of the two.
 - graph: the launches of several images are captured in a CUDA graph, which is replayed. Which image
   comes next is in device memory, so each replay trains other images.
 
@@ -30,7 +30,7 @@ from mlp_gpu.network import Network, padded_shapes
 
 SCHEDULES = ("graph", "launch")
 
-IMAGES_A_GRAPH = 20  # enough that starting a graph costs little beside running it
+IMAGES_A_GRAPH = 20  # so that starting a graph should cost little beside running it
 CHUNK = 1000  # images between two calls of tick
 PREDICT_IMAGES = 5000  # images a batch of evaluation
 
@@ -70,25 +70,23 @@ class CudaEngine:
             raise ValueError(f"expected a schedule of {SCHEDULES}, got {schedule!r}")
         self.schedule = schedule
         self._stream = gpu.new_stream()
+        self._step = gpu.device_array((1,), np.int64)
+        self._net = {}  # arrays of `_shapes`
         self._epoch = {}  # images, labels, order and losses of `train`
 
     def set_network(self, network: Network) -> None:
         self._sizes = network.sizes
-        arrays = {
+        self._net = {}  # frees the old arrays before there are new ones
+        self._net = {
             kind: [gpu.device_array(shape, np.float32) for shape in shapes]
             for kind, shapes in _shapes(network.sizes).items()
         }
-        self._weights, self._batch = arrays["weights"], arrays["batch"]
-        self._states, self._deltas = arrays["states"], arrays["deltas"]
-        self._forward_partials = arrays["forward_partials"]
-        self._backward_partials = arrays["backward_partials"]
-        self._step = gpu.device_array((1,), np.int64)
-        for W, host in zip(self._weights, network.weights, strict=True):
+        for W, host in zip(self._net["weights"], network.weights, strict=True):
             W.copy_to_device(host, stream=self._stream)
         gpu.synchronize(self._stream)
 
     def get_network(self) -> Network:
-        weights = tuple(W.copy_to_host(stream=self._stream) for W in self._weights)
+        weights = tuple(W.copy_to_host(stream=self._stream) for W in self._net["weights"])
         gpu.synchronize(self._stream)
         return Network(self._sizes, weights)
 
@@ -100,6 +98,7 @@ class CudaEngine:
         self._put("order", order.astype(np.int64))
         self._put("losses", np.zeros(len(order), np.float32))
         self._step.copy_to_device(np.zeros(1, np.int64), stream=self._stream)
+        gpu.synchronize(self._stream)  # only then may what was copied go
 
         launches = self.launches(eta)
         graph = None
@@ -121,18 +120,18 @@ class CudaEngine:
 
     def launches(self, eta: float) -> list[Launch]:
         """What trains one image, in order; after `train` has put images on the GPU."""
-        epoch, W, h, delta = self._epoch, self._weights, self._states, self._deltas
+        epoch, net = self._epoch, self._net
+        W, h, delta = net["weights"], net["states"], net["deltas"]
+        sums, back_sums = net["forward_partials"], net["backward_partials"]
         last = len(W) - 1
         found = pick(h[0], epoch["images"], epoch["order"], self._step)
         for layer in range(last):
-            found += propagate_forward(
-                h[layer + 1], self._forward_partials[layer], W[layer], h[layer]
-            )
+            found += propagate_forward(h[layer + 1], sums[layer], W[layer], h[layer])
         found += output_deltas(
             delta[last],
             epoch["losses"],
             self._step,
-            self._forward_partials[last],
+            sums[last],
             W[last],
             h[last],
             epoch["labels"],
@@ -140,7 +139,7 @@ class CudaEngine:
         )
         for layer in range(last, 0, -1):
             found += propagate_back(
-                delta[layer - 1], self._backward_partials[layer], W[layer], delta[layer], h[layer]
+                delta[layer - 1], back_sums[layer], W[layer], delta[layer], h[layer]
             )
         for layer in range(last + 1):
             found += update(W[layer], h[layer], delta[layer], eta)
@@ -151,9 +150,9 @@ class CudaEngine:
         outputs = np.empty((len(images), self._sizes[-1]), np.float32)
         for start in range(0, len(images), PREDICT_IMAGES):
             part = images[start : start + PREDICT_IMAGES]
-            states = [array[: len(part)] for array in self._batch]
+            states = [array[: len(part)] for array in self._net["batch"]]
             states[0].copy_to_device(part, stream=self._stream)
-            play(evaluate(states, self._weights), self._stream)
+            play(evaluate(states, self._net["weights"]), self._stream)
             found = states[-1].copy_to_host(stream=self._stream)
             gpu.synchronize(self._stream)
             outputs[start : start + PREDICT_IMAGES] = found

@@ -67,6 +67,6 @@ def make_engine(
     if reason is None:
         return CudaEngine(schedule)
     if name == "cuda":
-        raise gpu.GpuFault(f"{reason}, or take --engine cpu")
+        raise gpu.GpuFault(f"{reason}; or take --engine cpu")
     tell(f"no GPU is used: {reason}")
     return CpuEngine()

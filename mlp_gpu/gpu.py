@@ -15,7 +15,7 @@ from numba import cuda
 from numba.core import config
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
-WARP = 32  # threads that run in step
+WARP = 32  # threads that are scheduled together
 
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
@@ -30,7 +30,7 @@ class GpuFault(Exception):
 def missing(n_bytes: int = 0) -> str | None:
     """Why no GPU with n_bytes of free memory can be used, in a sentence; None if one can."""
     if SIMULATED:
-        return None
+        return "numba only simulates a GPU, because NUMBA_ENABLE_CUDASIM is set; unset it"
     if getattr(cuda, "implementation", None) != "NVIDIA":
         return "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]'"
     driver = cuda.cudadrv.driver
@@ -50,7 +50,7 @@ def missing(n_bytes: int = 0) -> str | None:
                 "the GPU is too old: its compute capability is {}.{} and the installed packages "
                 "need {}.{}".format(*found, *lowest)
             )
-    except (cuda.CudaSupportError, driver.CudaAPIError, RuntimeError) as error:
+    except Exception as error:  # of numba, cuda.core or cuda.bindings, whoever meets it first
         return _explain(" ".join(str(error).split()))
     return _too_little(n_bytes, free) if free < n_bytes else None
 
@@ -64,7 +64,9 @@ def _explain(message: str) -> str:
             "the NVIDIA driver finds no GPU (CUDA_ERROR_NO_DEVICE); see what nvidia-smi and "
             "CUDA_VISIBLE_DEVICES say"
         )
-    return f"the NVIDIA driver does not start: {message}; see what nvidia-smi says"
+    if "OUT_OF_MEMORY" in message:
+        return "the GPU has no memory free; end what else runs on it"
+    return f"no GPU can be used: {message}; see what nvidia-smi says"
 
 
 def _too_little(n_bytes: int, free: int) -> str:
@@ -83,17 +85,16 @@ def name() -> str:
 
 
 def driver_version() -> str:
-    """The version of the driver and of the CUDA that it knows."""
+    """The version of the driver, where nvidia-smi tells it, and of the CUDA that it knows."""
     cuda_version = "CUDA {}.{}".format(*cuda.cudadrv.driver.get_version())
     if not shutil.which("nvidia-smi"):
         return cuda_version
-    said = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.split()
-    return ", ".join([*said[:1], cuda_version])
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    except subprocess.TimeoutExpired:
+        return cuda_version
+    return ", ".join([*said.stdout.split()[:1], cuda_version])
 
 
 def device_array(shape: tuple[int, ...], dtype: type):

@@ -75,6 +75,13 @@ class Network:
             weights.append(W)
         return cls(sizes, tuple(weights))
 
+    def unpadded(self) -> list[np.ndarray]:
+        """Views of the weight matrices without their padding, (n_in + 1, n_out)."""
+        return [
+            W[: n_in + 1, :n_out]
+            for W, (n_in, n_out) in zip(self.weights, pairwise(self.sizes), strict=True)
+        ]
+
     @property
     def n_weights(self) -> int:
         """Weights, biases included and padding not."""

@@ -7,7 +7,7 @@ from mlp_gpu import gpu
 from mlp_gpu.network import pad32
 
 needs_gpu = pytest.mark.skipif(
-    gpu.missing() is not None,
+    gpu.missing() is not None and not gpu.SIMULATED,
     reason=f"{gpu.missing()}; NUMBA_ENABLE_CUDASIM=1 runs this in the simulator",
 )
 GUARD = 32  # NaNs on either side of an array
@@ -21,18 +21,19 @@ class Arrays:
         self._guarded = []
 
     def put(self, array):
-        """A copy of a host array, with NaN around it if it is of floats and has one dimension."""
+        """A copy of a host array, with NaN before and after it if it is of floats."""
         array = np.ascontiguousarray(array)
-        whole, part = array, slice(None)
-        if array.ndim == 1 and array.dtype == np.float32:
-            whole = np.full(len(array) + 2 * GUARD, np.nan, np.float32)
-            part = slice(GUARD, GUARD + len(array))
-            whole[part] = array
+        whole, part = array.ravel(), slice(None)
+        if array.dtype == np.float32:
+            whole = np.full(array.size + 2 * GUARD, np.nan, np.float32)
+            part = slice(GUARD, GUARD + array.size)
+            whole[part] = array.ravel()
         there = gpu.device_array(whole.shape, whole.dtype)
         there.copy_to_device(whole, stream=self.stream)
-        if whole is not array:
-            self._guarded.append(there)
-        return there[part]
+        gpu.synchronize(self.stream)  # only then may the host's array go
+        if array.dtype == np.float32:
+            self._guarded.append((there, array.size))
+        return there[part].reshape(*array.shape)
 
     def nans(self, *shape):
         """An array that nobody has written yet."""
@@ -49,10 +50,9 @@ class Arrays:
         for launch in launches:
             launch(self.stream)
         gpu.synchronize(self.stream)
-        for array in self._guarded:
-            found = self.get(array)
-            assert np.isnan(found[:GUARD]).all()
-            assert np.isnan(found[-GUARD:]).all()
+        for array, size in self._guarded:
+            assert np.isnan(self.get(array[:GUARD])).all()
+            assert np.isnan(self.get(array[GUARD + size :])).all()
 
     def get(self, array):
         found = array.copy_to_host(stream=self.stream)

@@ -20,16 +20,6 @@ def make(engine, sizes, seed=0, n=12):
     return engine, weights, images, labels
 
 
-def unpadded(network):
-    """The weights of a network without their padding."""
-    return [
-        W[: n_in + 1, :n_out]
-        for W, n_in, n_out in zip(
-            network.weights, network.sizes[:-1], network.sizes[1:], strict=True
-        )
-    ]
-
-
 def assert_padding_is_zero(network):
     for W, n_in, n_out in zip(network.weights, network.sizes[:-1], network.sizes[1:], strict=True):
         assert (W[n_in + 1 :] == 0).all()
@@ -41,7 +31,7 @@ def assert_trained(network, loss, weights, images, labels, order, eta):
     expected, expected_loss = reference.train(weights, images, labels, order, eta)
     bounds, loss_bound = reference.train_bounds(weights, images, labels, order, eta)
     assert abs(loss - expected_loss) <= 4 * loss_bound  # four standard deviations
-    for found, before, W, bound in zip(unpadded(network), weights, expected, bounds, strict=True):
+    for found, before, W, bound in zip(network.unpadded(), weights, expected, bounds, strict=True):
         assert (abs(found - W) <= 4 * bound).all()
         # The bound would notice a missing step: all steps moved the weights by far more.
         assert np.linalg.norm(bound) < 0.01 * np.linalg.norm(W - before)

@@ -4,7 +4,6 @@ import nets
 import numpy as np
 import pytest
 import reference
-from nets import unpadded
 
 from mlp_gpu.cpu import CHUNK, CpuEngine
 
@@ -61,7 +60,7 @@ def test_training_goes_on_where_it_stopped():
         parts.train(images, labels, order[start : {0: 5, 5: 6, 6: 12}[start]], 0.05)
     bounds, _ = reference.train_bounds(weights, images, labels, order, 0.05)
     for W, V, bound in zip(
-        unpadded(whole.get_network()), unpadded(parts.get_network()), bounds, strict=True
+        whole.get_network().unpadded(), parts.get_network().unpadded(), bounds, strict=True
     ):
         assert (abs(W - V) <= 4 * bound).all()
 

@@ -1,5 +1,7 @@
 """The GPU engine against the float64 reference, in the simulator or on a GPU."""
 
+import weakref
+
 import nets
 import numpy as np
 import pytest
@@ -46,7 +48,7 @@ def test_ten_steps_match_the_reference(sizes):
     network = engine.get_network()
     nets.assert_trained(network, loss, weights, images, labels, ORDER, ETA)
     nets.assert_padding_is_zero(network)
-    nets.assert_predicts(engine.predict(images[:3]), nets.unpadded(network), images[:3])
+    nets.assert_predicts(engine.predict(images[:3]), network.unpadded(), images[:3])
 
 
 @pytest.mark.parametrize("sizes", [(13, 7, 5)] if gpu.SIMULATED else SIZES, ids=str)
@@ -124,6 +126,23 @@ def test_memory_is_what_device_bytes_says(monkeypatch):
         engine.train(images, labels, np.arange(2), 0.0)
     engine.predict(images)
     assert sum(taken) == cuda.device_bytes((13, 7, 5), 2)
+
+
+def test_a_new_network_comes_after_the_old_one_is_freed(monkeypatch):
+    arrays, alive = [], []
+    allocate = gpu.device_array
+
+    def watch(shape, dtype):
+        alive.append(sum(array() is not None for array in arrays))
+        array = allocate(shape, dtype)
+        arrays.append(weakref.ref(array))
+        return array
+
+    monkeypatch.setattr(gpu, "device_array", watch)
+    engine, *_ = make((13, 7))
+    before = len(alive)
+    engine.set_network(engine.get_network())
+    assert alive[before] == 1  # the step, which stays
 
 
 def test_loss_that_is_no_number_is_seen():

@@ -13,6 +13,11 @@ from mlp_gpu.network import NETS
 
 pytestmark = pytest.mark.skipif(gpu.SIMULATED, reason="the simulator needs no driver")
 
+
+class CUDAError(Exception):
+    """Like that of cuda.core, which is no error of numba's."""
+
+
 NO_DRIVER = "Error at driver init: \n\nCUDA driver library cannot be found.\nEnsure that ...\n:"
 
 
@@ -28,7 +33,7 @@ def machine(monkeypatch):
 
         def current_context():
             if context:
-                raise gpu.cuda.cudadrv.driver.CudaAPIError(1, context)
+                raise CUDAError(context)
             return SimpleNamespace(get_memory_info=lambda: SimpleNamespace(free=free))
 
         monkeypatch.setattr(gpu.cuda.cudadrv.driver, "get_version", get_version)
@@ -78,11 +83,15 @@ def test_nothing_is_missing_on_a_good_machine(machine):
         ),
         (
             {"context": "Call to cuDevicePrimaryCtxRetain\nresults in CUDA_ERROR_UNKNOWN"},
-            "the NVIDIA driver does not start: [1] Call to cuDevicePrimaryCtxRetain results in "
-            "CUDA_ERROR_UNKNOWN; see what nvidia-smi says",
+            "no GPU can be used: Call to cuDevicePrimaryCtxRetain results in CUDA_ERROR_UNKNOWN; "
+            "see what nvidia-smi says",
+        ),
+        (
+            {"context": "CUDA_ERROR_OUT_OF_MEMORY: The API call failed ..."},
+            "the GPU has no memory free; end what else runs on it",
         ),
     ],
-    ids=["driver", "device", "old", "older than CUDA 13", "capability", "memory", "other"],
+    ids=["driver", "device", "old", "older than CUDA 13", "capability", "memory", "other", "full"],
 )
 def test_what_is_missing_is_told(machine, state, sentence):
     machine(**state)
@@ -94,7 +103,7 @@ def test_what_is_missing_is_told(machine, state, sentence):
     assert told == [f"no GPU is used: {sentence}"]
     with pytest.raises(GpuFault) as fault:
         engines.make_engine("cuda", n_bytes=2_000_000_000)
-    assert str(fault.value) == f"{sentence}, or take --engine cpu"
+    assert str(fault.value) == f"{sentence}; or take --engine cpu"
 
 
 def test_numba_cuda_is_missing(machine, monkeypatch):
@@ -116,7 +125,7 @@ def test_a_usable_gpu_is_taken(machine, monkeypatch):
 
 
 def test_memory_of_net_4():
-    # 12,115,010 weights and 60,000 images of 841 pixels, with a sixth more for all the rest.
+    # 12,115,010 weights and 60,000 images of 841 pixels, with two thirds more for all the rest.
     least = 4 * (12_115_010 + 60_000 * 841)
     assert least < device_bytes(NETS[4], 60_000) < 1.8 * least
 

@@ -53,7 +53,10 @@ NOT_STARTED = """========= COMPUTE-SANITIZER
     ("variables", "sentence"),
     [
         ({"CUDA_VISIBLE_DEVICES": "-1"}, "error: there is no GPU to check: "),
-        ({"NUMBA_ENABLE_CUDASIM": "1"}, "error: a simulated GPU cannot be checked; "),
+        (
+            {"NUMBA_ENABLE_CUDASIM": "1"},
+            "error: there is no GPU to check: numba only simulates a GPU, ",
+        ),
     ],
 )
 def test_without_a_gpu_one_sentence_and_status_2(variables, sentence, tmp_path):

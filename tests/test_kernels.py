@@ -173,6 +173,7 @@ def test_output(arrays, n_in, n_out, scale):
     [
         pytest.param(3, (17, 5), id="small-one-layer"),
         pytest.param(66, (33, 67, 10), id="small-two-layers"),
+        *([] if gpu.SIMULATED else [pytest.param(300, (841, 501, 97, 10), id="large")]),
     ],
 )
 def test_evaluate(arrays, n, sizes):

@@ -229,13 +229,13 @@ def test_out_that_is_a_file(tmp_path):
 def test_paper_profile_is_the_papers_schedule():
     arguments = table1.parse_arguments(["--profile", "paper"])
     for net in NETS:
-        plan = table1.make_plan(arguments, "MNIST", net)
+        plan = table1.make_plan(arguments, "MNIST", "cpu", net)
         assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (2300, 1e-3, 0.997)
         assert plan.n_images is None
 
 
 def test_epochs_begin_with_the_papers_plan():
-    plan = table1.make_plan(table1.parse_arguments(["--epochs", "9"]), "MNIST", 4)
+    plan = table1.make_plan(table1.parse_arguments(["--epochs", "9"]), "MNIST", "cpu", 4)
     assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (9, 1e-3, 0.997)
     assert plan.n_images is None
 
@@ -244,7 +244,7 @@ def test_epochs_begin_with_the_papers_plan():
 def test_quick_plans_every_net(name):
     arguments = table1.parse_arguments([])
     for net in NETS:
-        plan = table1.make_plan(arguments, name, net)
+        plan = table1.make_plan(arguments, name, "cpu", net)
         assert plan == table1.QUICK[name][net]
         assert plan.schedule.eta_of(plan.schedule.epochs) > 1e-6
 
@@ -253,7 +253,7 @@ def test_options_go_before_the_profile():
     arguments = table1.parse_arguments(
         ["--epochs", "3", "--eta", "0.01", "--eta-decay", "0.5", "--limit", "77"]
     )
-    plan = table1.make_plan(arguments, "MNIST", 4)
+    plan = table1.make_plan(arguments, "MNIST", "cpu", 4)
     assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (3, 0.01, 0.5)
     assert plan.n_images == 77
 

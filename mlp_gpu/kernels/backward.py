@@ -15,8 +15,9 @@ Stage 2, `delta_reduce`: a thread adds up the partial sums of one row of W and m
 derivative of the activation.
 
 Departures from the listing:
-- Its stage 2 writes the deltas of padding rows too, past the end of outdelta, and reads past the
-  end of instates for them; here a row that is no neuron does nothing.
+- Its stage 2 writes the deltas of padding rows too, past the n_in deltas that there are, and reads
+  past the n_in states for them; here a row that is no neuron does nothing.
+- Stage 2 reads 16 partial sums at a time (see `partial.py`).
 - Its ncon has to count the bias, which it does not say: where n_in is a multiple of 32, the last
   row is in a block of its own. Here that follows from the shape of W.
 - Its comment calls the barrier needless for a block of one warp. Since compute capability 7.0 the

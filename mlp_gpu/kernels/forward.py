@@ -15,6 +15,7 @@ applies the activation.
 Departures from the listing:
 - The loop over inputs always has 32 steps, so that it is unrolled; in the listing the last block
   row has fewer. Rows past n_in are padding, zero in W, and their inputs are zero as well.
+- Stage 2 reads 16 partial sums at a time (see `partial.py`).
 - Its comment speaks of 128 threads where there are 256.
 - Three branches choose each input instead of the listing's two nests of conditions with empty
   `else`s; what they choose is the same.

@@ -6,7 +6,7 @@ images (n, n_in) and h (n_in,) are float32, order int64 (m,) and step int64 (1,)
 images of the epoch and which `output_delta` moves on. So an epoch needs nothing from the host, and
 a CUDA graph, whose arguments are fixed, trains another image each time it is replayed.
 
-A thread copies one pixel. Not in the papers, whose host passed a pointer to the image.
+A thread copies one pixel. Not in the papers.
 """
 
 import numpy as np

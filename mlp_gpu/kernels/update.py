@@ -12,9 +12,10 @@ Consecutive threads read and write consecutive weights.
 Departures from the listing:
 - Its condition for the bias multiplies instead of choosing, so that thread 0 of the first block row
   still reads states[-1]; one NaN there would be in all biases. Here that thread reads nothing.
-- Its `cond2` and `size` are computed and not used, so the last block row multiplies states that do
-  not exist into the padding rows, which the next forward propagation adds up. Here their states
-  are zero, and the padding stays zero.
+- Its `cond2` and `size` are computed and not used, so where ncon is not a multiple of 16 the last
+  block row reads past the end of states and writes what that gives into the padding rows, from
+  where it reaches the partial sums of Listing 3. Here the states of these rows are zero, and the
+  padding stays zero.
 - It reads the delta before it asks whether the column is a neuron; here only neurons do.
 - It writes each weight before it reads the next, and so waits 16 times for memory; here all 16 are
   read first.
