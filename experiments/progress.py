@@ -1,12 +1,17 @@
 """Progress of a training: a bar on a terminal, a line an epoch anywhere else. Both on stderr."""
 
 import sys
+import threading
 import time
 from datetime import timedelta
 
 from tqdm import tqdm
 
 from mlp_gpu.training import Epoch
+
+# tqdm's own lock is shared with forked processes: one that is killed while it has it would leave
+# all others waiting for ever.
+tqdm.set_lock(threading.RLock())
 
 
 def duration(seconds: float) -> str:

@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 from filelock import FileLock
+from tqdm import tqdm
 
 from deform_gpu import TABLE1, deform
 from experiments import cli, data, runs, store
@@ -125,6 +126,27 @@ def test_same_seed_same_bits_and_other_seed_others(uninterrupted, tmp_path):
     assert bits(tmp_path / "same.h5") == bits(uninterrupted)
     train(tmp_path / "other.h5", CONFIG | {"seed": 6})
     assert bits(tmp_path / "other.h5")[1:] != bits(uninterrupted)[1:]
+
+
+@linux
+def test_a_child_that_was_killed_with_the_bars_lock_stops_nobody(tmp_path):
+    def hold():
+        tqdm.get_lock().acquire()
+        (tmp_path / "held").touch()
+        time.sleep(600)
+
+    tqdm.get_lock()  # as any bar does before the fork
+    holder = multiprocessing.get_context("fork").Process(target=hold)
+    holder.start()
+    while not (tmp_path / "held").exists():
+        time.sleep(0.01)
+    holder.kill()
+    holder.join()
+    process = child(tmp_path / "run.h5")
+    process.join(60)
+    status = process.exitcode
+    process.kill()
+    assert status == 0
 
 
 @linux
