@@ -1,6 +1,6 @@
 """Images in, deformed images out (Cireşan et al. 2010 and 2012, section 4)."""
 
-from deform_gpu.batches import deform
+from deform_gpu.images import deform
 from deform_gpu.parameters import COMMITTEE, TABLE1, Deformation
 
 __all__ = ["COMMITTEE", "TABLE1", "Deformation", "deform"]

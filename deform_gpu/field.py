@@ -1,8 +1,9 @@
 """The elastic displacement field: a random field, smoothed by a Gaussian, times alpha.
 
 2012 section 4, Figure 2 and Listing 1.1; the method is that of Simard et al. 2003. A batch of 100
-images is a grid of 10x10 images of 29x29 pixels, so one field of 290x290 cells serves a batch. Its
-random values are zero-padded to 310x310, "avoiding margin effects" of the 21x21 kernel.
+images is a grid of 10x10 images, so one field serves a batch: of 290x290 cells, where images have
+the papers' 29x29 pixels. Its random values are zero-padded to 310x310, "avoiding margin effects" of
+the 21x21 kernel. Below, `inner` is 10 times the side of an image.
 """
 
 import math
@@ -13,12 +14,9 @@ import numpy as np
 from deform_gpu.philox import PURPOSE_FIELD, philox4x32, uniform
 
 GRID = 10  # a batch is GRID x GRID images
-SIDE = 29  # pixels an image is wide and high
+SIDE = 29  # pixels that the papers' images are wide and high
 KERNEL = 21  # cells the Gaussian kernel is wide and high
-INNER = GRID * SIDE  # 290 cells
-FIELD = INNER + KERNEL - 1  # 310 cells
 MARGIN = KERNEL // 2
-HALF = INNER // 2
 
 
 @numba.njit(nogil=True)
@@ -27,18 +25,20 @@ def fill_field(field, k0, k1, epoch, batch):
 
     Guess: the papers say only "random".
 
-    field: (2, 310, 310) float32, axis 0 for y and x; the inner 290x290 cells are written, the
-    margin of 10 is left alone (and is to be zero). k0, k1, epoch, batch: uint32.
+    field: (2, inner + 20, inner + 20) float32, axis 0 for y and x; the inner cells are written, the
+    margin of 10 is left alone (and is to be zero). More columns than that are left alone too. k0,
+    k1, epoch, batch: uint32.
     """
-    # One Philox call gives the y and the x of cell (row, column) and of the cell 145 rows below.
+    # One Philox call gives the y and the x of a cell in an even row and of the cell below it.
     purpose = np.uint32(PURPOSE_FIELD)
-    cells = slice(MARGIN, MARGIN + INNER)
-    for row in range(HALF):
-        above, below = MARGIN + row, MARGIN + HALF + row
+    inner = field.shape[1] - 2 * MARGIN
+    cells = slice(MARGIN, MARGIN + inner)
+    for pair in range(inner // 2):
+        above, below = MARGIN + 2 * pair, MARGIN + 2 * pair + 1
         above_y, above_x = field[0, above, cells], field[1, above, cells]
         below_y, below_x = field[0, below, cells], field[1, below, cells]
-        for column in range(INNER):
-            index = np.uint32(row * INNER + column)
+        for column in range(inner):
+            index = np.uint32(pair * inner + column)
             w0, w1, w2, w3 = philox4x32(index, batch, epoch, purpose, k0, k1)
             above_y[column] = uniform(w0)
             above_x[column] = uniform(w1)

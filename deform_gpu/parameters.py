@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 DIGITS = 10  # classes, and so entries of beta
 
 # Guess: sigma, alpha and gamma of the 2010 paper's Table 1. The papers give only ranges (2010
@@ -53,6 +55,29 @@ class Deformation:
         probability = self.shear_probability
         _require(0 <= probability <= 1, "shear_probability", probability, "a number from 0 to 1")
         _require(math.isfinite(self.background), "background", self.background, "a finite number")
+
+    def beta_of(self, labels: np.ndarray | None, n: int) -> np.ndarray:
+        """The largest angle of each of n images, float32 (n,), degrees.
+
+        labels: (n,) integers in 0..9. None, if all beta are equal. Raises ValueError otherwise.
+        """
+        if labels is None:
+            if len(set(self.beta)) > 1:
+                raise ValueError(
+                    "labels are missing; expected one for each image, because beta differs from "
+                    "digit to digit, or a deformation with one beta"
+                )
+            return np.full(n, self.beta[0], np.float32)
+        labels = np.asarray(labels)
+        if labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise ValueError(f"labels are {labels.dtype} {labels.shape}; expected integers, (n,)")
+        if len(labels) != n:
+            raise ValueError(f"{len(labels)} labels for {n} images; expected one each")
+        if n and not (labels.min() >= 0 and labels.max() < DIGITS):
+            raise ValueError(
+                f"labels run from {labels.min()} to {labels.max()}; expected 0 to {DIGITS - 1}"
+            )
+        return np.array(self.beta, np.float32)[labels]
 
 
 def _require(valid: bool, name: str, value, expected: str) -> None:

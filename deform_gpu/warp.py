@@ -4,8 +4,12 @@ Guess: a target pixel takes the value found at
 
     source = centre + M^-1 (target - centre) + displacement(target)
 
-where M scales first and then rotates or shears, about the centre pixel (14, 14). Positions are
-(y, x) in pixels, y pointing down.
+where M scales first and then rotates or shears, about the centre of the image, which is pixel
+(14, 14) of 29x29. Positions are (y, x) in pixels, y pointing down. What is computed is
+
+    source - target = (M^-1 - 1) (target - centre) + displacement(target)
+
+because small numbers have small rounding errors: so CPU and GPU agree.
 """
 
 import math
@@ -13,10 +17,9 @@ import math
 import numba
 import numpy as np
 
-from deform_gpu.field import GRID, SIDE
+from deform_gpu.field import GRID
 from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, uniform
 
-CENTRE = SIDE // 2
 RADIANS = math.pi / 180
 
 
@@ -41,21 +44,42 @@ def inverse_affine_formula(u0, u1, u2, u3, beta, gamma_x, gamma_y, shear_probabi
     return yy / scale_y, yx / scale_y, xy / scale_x, xx / scale_x
 
 
-def bilinear_formula(image, y, x, background):
-    """The value of image (29, 29) at (y, x), float32; each neighbour outside it is background."""
+def offset_formula(yy, yx, xy, xx, dy, dx, shift_y, shift_x):
+    """Source minus target of a pixel, (down, right), float32.
+
+    yy, yx, xy, xx: M^-1. dy, dx: target minus centre. shift_y, shift_x: displacement. All float32.
+    """
+    one = np.float32(1)
+    return (yy - one) * dy + yx * dx + shift_y, xy * dy + (xx - one) * dx + shift_x
+
+
+def bilinear_formula(image, row, column, down, right, background):
+    """The value of image at (row + down, column + right); a neighbour outside it is background.
+
+    image: (side, side) float32. row, column: integers, a pixel of it. down, right: float32.
+    """
+    side = image.shape[0]
     # False for NaN too, and it keeps the conversion to integers in range.
-    edge = np.float32(SIDE)
-    if not (y > np.float32(-1) and y < edge and x > np.float32(-1) and x < edge):
+    if not (abs(down) <= np.float32(side) and abs(right) <= np.float32(side)):
         return background
-    # The floor, above -1; math.floor would call the C library.
-    top = np.int32(y) if y >= 0 else np.int32(-1)
-    left = np.int32(x) if x >= 0 else np.int32(-1)
-    v00 = image[top, left] if top >= 0 and left >= 0 else background
-    v01 = image[top, left + 1] if top >= 0 and left < SIDE - 1 else background
-    v10 = image[top + 1, left] if top < SIDE - 1 and left >= 0 else background
-    v11 = image[top + 1, left + 1] if top < SIDE - 1 and left < SIDE - 1 else background
-    fy = y - np.float32(top)
-    fx = x - np.float32(left)
+    # The floor; math.floor would call the C library.
+    below = np.int32(down) - np.int32(down < np.float32(np.int32(down)))
+    beside = np.int32(right) - np.int32(right < np.float32(np.int32(right)))
+    top, left = row + below, column + beside
+    bottom, end = top + 1, left + 1
+    if top >= 0 and left >= 0 and bottom < side and end < side:  # nearly always, and faster
+        v00, v01 = image[np.uint32(top), np.uint32(left)], image[np.uint32(top), np.uint32(end)]
+        v10 = image[np.uint32(bottom), np.uint32(left)]
+        v11 = image[np.uint32(bottom), np.uint32(end)]
+    else:
+        has_top, has_bottom = 0 <= top < side, 0 <= bottom < side
+        has_left, has_end = 0 <= left < side, 0 <= end < side
+        v00 = image[top, left] if has_top and has_left else background
+        v01 = image[top, end] if has_top and has_end else background
+        v10 = image[bottom, left] if has_bottom and has_left else background
+        v11 = image[bottom, end] if has_bottom and has_end else background
+    fy = down - np.float32(below)
+    fx = right - np.float32(beside)
     # In this form a fraction of 0 gives back v00 bit for bit.
     upper = v00 + fx * (v01 - v00)
     lower = v10 + fx * (v11 - v10)
@@ -64,20 +88,21 @@ def bilinear_formula(image, y, x, background):
 
 # error_model="numpy": a division by zero gives infinity, as it does on a GPU.
 inverse_affine = numba.njit(inverse_affine_formula, error_model="numpy", inline="always")
+offset = numba.njit(offset_formula, inline="always")
 bilinear = numba.njit(bilinear_formula, inline="always")
 
 
 @numba.njit(nogil=True)
-def draw_matrices(matrices, beta, gamma_x, gamma_y, shear_probability, k0, k1, epoch):
-    """Draw M^-1 of images 0, 1, ..., n - 1 in an epoch.
+def draw_matrices(matrices, beta, gamma_x, gamma_y, shear_probability, k0, k1, epoch, first):
+    """Draw M^-1 of images first, first + 1, ..., first + n - 1 in an epoch.
 
     matrices: (n, 2, 2) float32, modified; rows and columns are (y, x). beta: (n,) float32, the
     largest angle of each image, degrees. gamma_x, gamma_y: float32, percent.
-    shear_probability: float32. k0, k1, epoch: uint32.
+    shear_probability: float32. k0, k1, epoch: uint32. first: integer.
     """
     zero, purpose = np.uint32(0), np.uint32(PURPOSE_AFFINE)
     for i in range(len(matrices)):
-        w0, w1, w2, w3 = philox4x32(zero, np.uint32(i), epoch, purpose, k0, k1)
+        w0, w1, w2, w3 = philox4x32(zero, np.uint32(first + i), epoch, purpose, k0, k1)
         u0, u1, u2, u3 = uniform(w0), uniform(w1), uniform(w2), uniform(w3)
         yy, yx, xy, xx = inverse_affine(
             u0, u1, u2, u3, beta[i], gamma_x, gamma_y, shear_probability
@@ -89,23 +114,25 @@ def draw_matrices(matrices, beta, gamma_x, gamma_y, shear_probability, k0, k1, e
 
 
 @numba.njit(nogil=True)
-def warp_batch(out, images, matrices, displacement, background):
-    """Deform the images of one batch; image i lies in row i // 10, column i % 10 of the grid.
+def warp_batch(out, images, matrices, displacement, place, background):
+    """Deform images of one batch, which lie at places place, place + 1, ... of its grid.
 
-    out: (n, 29, 29) float32, n <= 100, modified. images: (n, 29, 29) float32. matrices: (n, 2, 2)
-    float32, M^-1. displacement: (2, 290, 290) float32, y and x, pixels. background: float32.
+    Place p is row p // 10 and column p % 10. out: (n, side, side) float32, place + n <= 100,
+    modified. images: (n, side, side) float32. matrices: (n, 2, 2) float32, M^-1. displacement:
+    (2, 10 side, 10 side) float32, y and x, pixels. background: float32.
     """
+    side = images.shape[1]
+    centre = np.float32(side - 1) / np.float32(2)
     for i in range(len(images)):
         image, result = images[i], out[i]
         yy, yx = matrices[i, 0, 0], matrices[i, 0, 1]
         xy, xx = matrices[i, 1, 0], matrices[i, 1, 1]
-        first_row, first_column = i // GRID * SIDE, i % GRID * SIDE
-        for row in range(SIDE):
-            shift_y = displacement[0, first_row + row, first_column : first_column + SIDE]
-            shift_x = displacement[1, first_row + row, first_column : first_column + SIDE]
-            dy = np.float32(row - CENTRE)
-            for column in range(SIDE):
-                dx = np.float32(column - CENTRE)
-                y = np.float32(CENTRE) + yy * dy + yx * dx + shift_y[column]
-                x = np.float32(CENTRE) + xy * dy + xx * dx + shift_x[column]
-                result[row, column] = bilinear(image, y, x, background)
+        first_row, first_column = (place + i) // GRID * side, (place + i) % GRID * side
+        for row in range(side):
+            shift_y = displacement[0, first_row + row, first_column : first_column + side]
+            shift_x = displacement[1, first_row + row, first_column : first_column + side]
+            dy = np.float32(row) - centre
+            for column in range(side):
+                dx = np.float32(column) - centre
+                down, right = offset(yy, yx, xy, xx, dy, dx, shift_y[column], shift_x[column])
+                result[row, column] = bilinear(image, row, column, down, right, background)

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
-from deform_gpu import TABLE1, deform
+from deform_gpu import TABLE1
+from deform_gpu.batches import deform_set
 from experiments import bench_gpu, bench_report, cli, kernels, peers, provenance, tables
 from experiments.plots import save_figure
 from mlp_gpu import files, gpu
@@ -168,7 +169,9 @@ def measure_deformation(repeats: int) -> list[dict]:
     out = np.empty_like(images)
     works = {
         f"deform, {threads} thread{'s' * (threads > 1)}": Work(
-            lambda threads=threads: deform(images, labels, TABLE1, out=out, threads=threads),
+            lambda threads=threads: deform_set(
+                out, images, labels, TABLE1, seed=0, epoch=0, threads=threads
+            ),
             DEFORM_IMAGES,
         )
         for threads in sorted({1, provenance.cores()})

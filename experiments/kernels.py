@@ -3,8 +3,9 @@
 Down to machine code, with CUDA's compilers alone: no GPU and no driver are needed. For each kernel
 and compute capability (7.5 Turing, 8.0 Ampere, 9.0 Hopper, 10.0 Blackwell) the table has the
 registers a thread, the shared memory a block, and the bytes of stack and of spilled registers a
-thread, which should be 0: both are in slow memory. Below it are the bank conflicts of
-delta_partial. Results go to stdout, progress to stderr.
+thread, which should be 0: both are in slow memory. (draw_matrices has a stack for sines of huge
+angles, which it never meets.) Below it are the bank conflicts of delta_partial. Results go to
+stdout, progress to stderr.
 """
 
 import argparse
@@ -13,10 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from deform_gpu import kernels as deform_kernels
 from experiments import cli, tables
+from mlp_gpu import kernels as mlp_kernels
 from mlp_gpu.gpu import SIMULATED, WARP, cuda
-from mlp_gpu.kernels import SIGNATURES, backward
+from mlp_gpu.kernels import backward
 
+SIGNATURES = {**mlp_kernels.SIGNATURES, **deform_kernels.SIGNATURES}
 CCS = ((7, 5), (8, 0), (9, 0), (10, 0))  # compute capabilities
 BANKS = 32  # of shared memory: consecutive words are in consecutive banks
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
-from deform_gpu import Deformation, deform
+from deform_gpu import Deformation
+from deform_gpu.batches import deform_set
+from deform_gpu.cuda import Ahead
 from experiments import provenance, store
 from experiments.cli import Interrupted, Problem, signals
 from experiments.data import Dataset
@@ -28,8 +30,13 @@ def make_config(
     seed: int,
     deformation: Deformation | None,
     engine: Engine,
+    cpu_deformation: bool = False,
 ) -> dict:
-    """Everything that defines a run, as JSON would give it back; deformation None means none."""
+    """Everything that defines a run, as JSON would give it back; deformation None means none.
+
+    Images are deformed where the engine is, unless on the CPU all the same: cpu_deformation.
+    """
+    deformed_on = "cpu" if cpu_deformation else engine.name
     config = {
         "data": {
             "name": dataset.name,
@@ -41,25 +48,30 @@ def make_config(
         **asdict(schedule),
         "seed": seed,
         "deformation": asdict(deformation) if deformation else None,
+        "deformed_on": deformed_on if deformation else None,
         "engine": engine.name,
     }
     return json.loads(json.dumps(config))
 
 
-def deformer(config: dict, dataset: Dataset) -> Callable[[int], np.ndarray]:
-    """The function from an epoch to the images, float32 (n, 29, 29), that it trains on."""
+def deformer(config: dict, dataset: Dataset) -> Callable[[int], object]:
+    """The function from an epoch to the images that it trains on.
+
+    They are float32 (n, 29, 29) on the host or (n, 841) on the GPU, and stay until the next call.
+    """
     if config["deformation"] is None:
         return lambda epoch: dataset.train_images
     deformation = Deformation(**config["deformation"])
-    buffer = np.empty_like(dataset.train_images)
-    return lambda epoch: deform(
-        dataset.train_images,
-        dataset.train_labels,
-        deformation,
-        seed=config["seed"],
-        epoch=epoch,
-        out=buffer,
-    )
+    images, labels, seed = dataset.train_images, dataset.train_labels, config["seed"]
+    if config["deformed_on"] == "cuda":
+        return Ahead(images, labels, deformation, seed, config["epochs"])
+    buffer = np.empty_like(images)
+
+    def deform(epoch: int) -> np.ndarray:
+        deform_set(buffer, images, labels, deformation, seed, epoch)
+        return buffer
+
+    return deform
 
 
 def schedule_of(config: dict) -> Schedule:
@@ -116,7 +128,9 @@ def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
 
     train = seconds(train_some, 20, 0.3)
     predict = seconds(predict_some, 200, 0.03)
-    deforming = seconds(deform_some, len(images[few]), 0.1)
+    # What a GPU deforms, it does beside the training.
+    ahead = config["deformed_on"] == "cuda"
+    deforming = 0.0 if ahead else seconds(deform_some, len(images[few]), 0.1)
     return n_train * (train + predict + deforming) + n_test * predict
 
 

@@ -27,7 +27,7 @@ METRICS = {
     "train_loss": ("float64", "nat", "mean cross-entropy over the deformed training images"),
     "validation_errors": ("int64", "images", "wrong among the undeformed training images"),
     "test_errors": ("int64", "images", "wrong among the test images"),
-    "deform_seconds": ("float64", "s", "time to deform the training images"),
+    "deform_seconds": ("float64", "s", "time that training waited for its deformed images"),
     "train_seconds": ("float64", "s", "time for the on-line steps"),
     "evaluate_seconds": ("float64", "s", "time for validation and test"),
 }

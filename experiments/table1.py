@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deform_gpu import TABLE1
+from deform_gpu import cuda as deform_cuda
 from experiments import cli, data, provenance, tables
 from experiments.progress import duration
 from experiments.runs import epochs_done, estimate_seconds, make_config, train_run
@@ -109,6 +110,12 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         action="store_true",
         help="train on the images as they are (last column of Table 3, 2012)",
     )
+    parser.add_argument(
+        "--cpu-deformation",
+        action="store_true",
+        help="deform on the CPU, before each epoch, where the GPU would do it beside the training; "
+        "the images differ by rounding",
+    )
     cli.add_engine_arguments(parser)
     cli.add_data_arguments(parser)
     parser.add_argument(
@@ -146,11 +153,20 @@ def run_path(folder: Path, net: int, seed: int, data_name: str, distortion: bool
     return folder / ("-".join(parts) + ".h5")
 
 
+def needed_bytes(arguments: argparse.Namespace, dataset: data.Dataset) -> int:
+    """Memory that a GPU must have for the largest of the nets, in bytes."""
+    n, side = dataset.train_images.shape[:2]
+    needed = max(cuda.device_bytes(NETS[net], n) for net in arguments.nets)
+    if not (arguments.no_distortion or arguments.cpu_deformation):
+        needed += deform_cuda.device_bytes(n, side)
+    return needed
+
+
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
     files.make_folder(arguments.out)
     dataset = data.load(arguments.data, arguments.data_dir)
-    n_bytes = max(cuda.device_bytes(NETS[net], len(dataset.train_labels)) for net in arguments.nets)
+    n_bytes = needed_bytes(arguments, dataset)
     engine = make_engine(arguments.engine, arguments.schedule or "graph", n_bytes, cli.tell)
     if arguments.schedule and not engine.schedule:
         cli.tell("--schedule is for a GPU and changes nothing here")
@@ -167,7 +183,15 @@ def main(argv: list[str] | None = None) -> None:
             plan = make_plan(arguments, dataset.name, engine.name, net)
             images = data.limit(dataset, plan.n_images)
             deformation = None if arguments.no_distortion else TABLE1
-            config = make_config(images, NETS[net], plan.schedule, seed, deformation, engine)
+            config = make_config(
+                images,
+                NETS[net],
+                plan.schedule,
+                seed,
+                deformation,
+                engine,
+                arguments.cpu_deformation,
+            )
             path = run_path(arguments.out, net, seed, dataset.name, not arguments.no_distortion)
             jobs.append((path, f"net {net}, seed {seed}", config, images))
 

@@ -4,8 +4,13 @@ import numpy as np
 
 
 def flat_images(images: np.ndarray, n_in: int) -> np.ndarray:
-    """Images as rows, float32 (n, n_in), C order. Raises ValueError if they are something else."""
-    flat = np.ascontiguousarray(images).reshape(len(images), -1)
+    """Images as rows, float32 (n, n_in), C order, on the host or, where they are there, on the GPU.
+
+    Raises ValueError if they are something else.
+    """
+    if isinstance(images, np.ndarray):
+        images = np.ascontiguousarray(images)
+    flat = images.reshape(images.shape[0], -1)
     if flat.shape[1] != n_in or flat.dtype != np.float32:
         raise ValueError(
             f"expected float32 images of {n_in} pixels, got {flat.dtype} of {flat.shape[1]}"

@@ -51,7 +51,10 @@ def _shapes(sizes: tuple[int, ...]) -> dict[str, list[tuple[int, ...]]]:
 
 
 def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
-    """Memory on the GPU, in bytes, that training and evaluating a net needs."""
+    """Memory on the GPU, in bytes, that training and evaluating a net needs.
+
+    n_images: of an epoch, on the host; those that are on the GPU already take no more.
+    """
     n_floats = sum(int(np.prod(s)) for shapes in _shapes(sizes).values() for s in shapes)
     n_bytes = 4 * n_floats + 8  # the step
     return n_bytes + n_images * (4 * sizes[0] + 1 + 8 + 4)  # pixels, label, order, loss
@@ -72,7 +75,8 @@ class CudaEngine:
         self._stream = gpu.new_stream()
         self._step = gpu.device_array((1,), np.int64)
         self._net = {}  # arrays of `_shapes`
-        self._epoch = {}  # images, labels, order and losses of `train`
+        self._epoch = {}  # own arrays for images, labels, order and losses of `train`
+        self._images = None  # of the epoch: our own array, or one that `train` was given
 
     def set_network(self, network: Network) -> None:
         self._sizes = network.sizes
@@ -92,8 +96,8 @@ class CudaEngine:
 
     def train(self, images, labels, order, eta: float, tick: Callable = lambda n, loss: None):
         images = flat_images(images, self._sizes[0])
-        check_training(labels, order, len(images), self._sizes[-1])
-        self._put("images", images)
+        check_training(labels, order, images.shape[0], self._sizes[-1])
+        self._images = images if gpu.on_gpu(images) else self._put("images", images)
         self._put("labels", labels)
         self._put("order", order.astype(np.int64))
         self._put("losses", np.zeros(len(order), np.float32))
@@ -124,7 +128,7 @@ class CudaEngine:
         W, h, delta = net["weights"], net["states"], net["deltas"]
         sums, back_sums = net["forward_partials"], net["backward_partials"]
         last = len(W) - 1
-        found = pick(h[0], epoch["images"], epoch["order"], self._step)
+        found = pick(h[0], self._images, epoch["order"], self._step)
         for layer in range(last):
             found += propagate_forward(h[layer + 1], sums[layer], W[layer], h[layer])
         found += output_deltas(
@@ -158,12 +162,13 @@ class CudaEngine:
             outputs[start : start + PREDICT_IMAGES] = found
         return outputs
 
-    def _put(self, name: str, host: np.ndarray) -> None:
-        """Copy an array to the GPU, over the one of the epoch before if it fits."""
+    def _put(self, name: str, host: np.ndarray):
+        """A copy of an array on the GPU, over the one of the epoch before if it fits."""
         array = self._epoch.get(name)
         if array is None or array.shape != host.shape:
             array = self._epoch[name] = gpu.device_array(host.shape, host.dtype)
         array.copy_to_device(host, stream=self._stream)
+        return array
 
 
 def play(launches: list[Launch], stream) -> None:

@@ -39,9 +39,10 @@ class Engine(Protocol):
     ) -> float:
         """On-line steps on images[order], one update an image; returns their mean loss.
 
-        labels: uint8 (n,). order: int64 (m,), m >= 1. eta: learning rate. tick: called now and then
-        with the number of images trained since its last call and their mean loss; what it raises
-        ends the training. Modifies the weights.
+        images: on the host, or for the GPU engine also on the GPU, from where it takes them as they
+        are. labels: uint8 (n,). order: int64 (m,), m >= 1. eta: learning rate. tick: called now and
+        then with the number of images trained since its last call and their mean loss; what it
+        raises ends the training. Modifies the weights.
         Raises ValueError for shapes, types, labels or indices that do not fit.
         """
 

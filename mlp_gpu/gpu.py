@@ -111,6 +111,11 @@ def device_array(shape: tuple[int, ...], dtype: type):
         raise GpuFault(_too_little(needed, free)) from None
 
 
+def on_gpu(array) -> bool:
+    """Whether an array is on the GPU, and not on the host."""
+    return hasattr(array, "copy_to_host")
+
+
 def new_stream():
     """A stream: what is launched on it runs in order."""
     if SIMULATED:
@@ -131,11 +136,11 @@ def synchronize(stream) -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel with its grid (blocks in x and y), threads a block, and arguments."""
+    """A kernel with its grid (blocks in x, y, z), threads a block (in x, y), and arguments."""
 
     kernel: object
-    grid: tuple[int, int]
-    threads: int
+    grid: tuple[int, ...]
+    threads: int | tuple[int, int]
     arguments: tuple
 
     def __call__(self, stream) -> None:

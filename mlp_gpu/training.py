@@ -46,7 +46,7 @@ class Epoch:
     train_loss: float  # mean cross-entropy over the deformed images, in nats
     validation_errors: int
     test_errors: int
-    deform_seconds: float
+    deform_seconds: float  # that training waited for its images
     train_seconds: float
     evaluate_seconds: float
     outputs: np.ndarray  # class probabilities of the test images, float32 (n_test, 10)
@@ -114,14 +114,14 @@ def train(
     test_set: tuple[np.ndarray, np.ndarray],
     schedule: Schedule,
     seed: int,
-    deform: Callable[[int], np.ndarray],
+    deform: Callable[[int], object],
     first_epoch: int = 1,
     tick: Callable[[int], None] = lambda n_images: None,
 ) -> Iterator[Epoch]:
     """Train the engine's network, yielding after each epoch from first_epoch to the last.
 
     training_set, test_set: images float32 (n, 29, 29), undeformed, and labels uint8 (n,).
-    deform: gives the images that an epoch trains on, float32 (n, 29, 29).
+    deform: gives the images that an epoch trains on, as Engine.train takes them.
     tick: called with the number of images trained since its last call, after each chunk of them and
         between the parts of an evaluation.
     The undeformed training set is the validation set (2010, section 2).
@@ -134,7 +134,7 @@ def train(
         images, labels = deform(epoch), training_set[1]
         tick(0)
         deformed = time.perf_counter()
-        order = image_order(len(images), seed, epoch)
+        order = image_order(len(labels), seed, epoch)
         loss = engine.train(images, labels, order, eta, _watch(epoch, eta, len(order), tick))
         trained = time.perf_counter()
         validation_errors, _ = count_errors(engine, *training_set, tick)

@@ -3,8 +3,7 @@
 import numpy as np
 from scipy import ndimage, signal
 
-SIDE, CENTRE, GRID, KERNEL, MARGIN = 29, 14, 10, 21, 10
-INNER = GRID * SIDE
+GRID, KERNEL, MARGIN = 10, 21, 10
 WORD = 2**32 - 1
 
 
@@ -32,11 +31,13 @@ def key_of(seed):
     return seed % 2**32, seed // 2**32
 
 
-def random_field(seed, epoch, batch):
-    """(2, 310, 310): y and x of every cell, zero in the margin."""
-    index = np.arange(INNER * INNER // 2).reshape(INNER // 2, INNER)
+def random_field(seed, epoch, batch, side=29):
+    """(2, 310, 310) where side is 29: y and x of every cell, zero in the margin."""
+    inner = GRID * side
+    index = np.arange(inner * inner // 2).reshape(inner // 2, inner)
     words = uniform(np.broadcast_arrays(*philox((index, batch, epoch, 0), key_of(seed))))
-    field = np.array([np.vstack((words[0], words[2])), np.vstack((words[1], words[3]))])
+    field = np.empty((2, inner, inner))
+    field[:, ::2], field[:, 1::2] = words[:2], words[2:]
     return np.pad(field, ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN)))
 
 
@@ -47,13 +48,13 @@ def gaussian_kernel(sigma):
     return kernel / kernel.sum()
 
 
-def displacement(seed, epoch, batch, sigma, alpha):
-    """(2, 290, 290), pixels."""
+def displacement(seed, epoch, batch, sigma, alpha, side=29):
+    """(2, 290, 290) where side is 29, pixels."""
     kernel = gaussian_kernel(sigma)
     return np.array(
         [
             alpha * signal.convolve2d(axis, kernel, mode="valid")
-            for axis in random_field(seed, epoch, batch)
+            for axis in random_field(seed, epoch, batch, side)
         ]
     )
 
@@ -75,29 +76,35 @@ def affine_numbers(seed, epoch, image):
 
 
 def warp(image, matrix, shift, background):
-    """One image (29, 29); matrix is M; shift (2, 29, 29)."""
-    target = np.indices((SIDE, SIDE)).reshape(2, -1) - CENTRE
-    source = CENTRE + np.linalg.solve(matrix, target).reshape(2, SIDE, SIDE) + shift
+    """One image (side, side); matrix is M; shift (2, side, side)."""
+    side = len(image)
+    centre = (side - 1) / 2
+    target = np.indices((side, side)).reshape(2, -1) - centre
+    source = centre + np.linalg.solve(matrix, target).reshape(2, side, side) + shift
     # "grid-constant" and not "constant", which does not interpolate beyond the edge.
     return ndimage.map_coordinates(
         image.astype(np.float64), source, order=1, mode="grid-constant", cval=background
     )
 
 
-def deform(images, labels, deformation, seed, epoch):
+def deform(images, labels, deformation, seed, epoch, first=0):
     """As deform_gpu.deform, in float64."""
     out = np.empty(images.shape)
-    for i, image in enumerate(images):
-        if i % 100 == 0:
-            field = displacement(seed, epoch, i // 100, deformation.sigma, deformation.alpha)
-        row, column = divmod(i % 100, GRID)
-        shift = field[:, row * SIDE : (row + 1) * SIDE, column * SIDE : (column + 1) * SIDE]
+    side = images.shape[1]
+    fields = {}
+    for i, image in enumerate(images, start=first):
+        batch, place = divmod(i, 100)
+        if batch not in fields:
+            strengths = deformation.sigma, deformation.alpha
+            fields[batch] = displacement(seed, epoch, batch, *strengths, side)
+        row, column = np.array(divmod(place, GRID)) * side
+        shift = fields[batch][:, row : row + side, column : column + side]
         matrix = affine(
             affine_numbers(seed, epoch, i),
-            deformation.beta[labels[i]],
+            deformation.beta[labels[i - first]],
             deformation.gamma_x,
             deformation.gamma_y,
             deformation.shear_probability,
         )
-        out[i] = warp(image, matrix, shift, deformation.background)
+        out[i - first] = warp(image, matrix, shift, deformation.background)
     return out

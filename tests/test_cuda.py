@@ -89,6 +89,29 @@ def test_each_call_of_train_has_its_own_images_and_eta():
     nets.assert_trained(engine.get_network(), loss, weights, images, labels, ORDER[:6], ETA)
 
 
+def test_images_on_the_gpu_are_taken_as_they_are(monkeypatch):
+    whole, _, images, labels = make((13, 7))
+    loss = whole.train(images, labels, ORDER, ETA)
+    engine, *_ = make((13, 7))
+    there = gpu.device_array(images.shape, np.float32)
+    there.copy_to_device(images)
+    taken = []
+    allocate = gpu.device_array
+    monkeypatch.setattr(
+        gpu, "device_array", lambda shape, dtype: taken.append(shape) or allocate(shape, dtype)
+    )
+    assert engine.train(there, labels, ORDER, ETA) == loss
+    assert images.shape not in taken
+    for W, V in zip(whole.get_network().weights, engine.get_network().weights, strict=True):
+        assert (W.view(np.uint32) == V.view(np.uint32)).all()
+    # Images of the host that come next are not copied over them.
+    engine.train(images[::-1], labels, ORDER, ETA)
+    assert there.copy_to_host().tobytes() == images.tobytes()
+    for bad in (there.reshape(13, 12), there[:11]):
+        with pytest.raises(ValueError, match="expected"):
+            engine.train(bad, labels, ORDER, ETA)
+
+
 def test_prediction_in_batches(monkeypatch):
     monkeypatch.setattr(cuda, "PREDICT_IMAGES", 3)
     engine, weights, images, _ = make((13, 7), n=7)

@@ -7,27 +7,30 @@ import math
 import numpy as np
 import pytest
 import reference_deform as reference
+from deform_cases import (
+    EPS,
+    EXTREMES,
+    IDENTITY,
+    MIXED,
+    SEED,
+    deform_tolerance,
+    displacement_tolerance,
+    inverse_affine_tolerance,
+    make_images,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import signal, stats
+from scipy import signal
 
 from deform_gpu import COMMITTEE, TABLE1, Deformation, deform
-from deform_gpu.batches import make_displacement, make_matrices
-from deform_gpu.field import FIELD, INNER, convolve_field, fill_field, gaussian_weights
+from deform_gpu.batches import deform_set, make_displacement, make_matrices
+from deform_gpu.field import convolve_field, fill_field, gaussian_weights
 from deform_gpu.philox import philox4x32, philox4x32_formula, uniform, uniform_formula
 from deform_gpu.warp import bilinear, inverse_affine, inverse_affine_formula
+from mlp_gpu import gpu
 
-EPS = np.finfo(np.float32).eps
+INNER, FIELD = 290, 310
 TINY = np.finfo(np.float32).smallest_subnormal
-SEED = 2**40 * 77 + 5  # both halves of the key in use
-IDENTITY = Deformation(sigma=5.5, alpha=0, beta=(0,) * 10, gamma_x=0, gamma_y=0)
-BETAS = (15, 7.5, 45, 30, 1, 60, 20, 5, 10, 40)  # every digit another one
-
-
-def make_images(n):
-    """Noise in [-1, 1], in which no error of position hides, and labels."""
-    rng = np.random.default_rng(n)
-    return rng.uniform(-1, 1, (n, 29, 29)).astype(np.float32), rng.integers(0, 10, n)
 
 
 # philox.py ----------------------------------------------------------------------------------------
@@ -90,25 +93,11 @@ def test_random_field_equals_the_reference_and_leaves_the_margin_alone():
 
 @pytest.mark.parametrize(("row", "column"), [(0, 0), (144, 289), (145, 0), (289, 289), (200, 31)])
 def test_cell_of_the_random_field_is_computable_alone(row, column):
-    counter = (row % 145 * 290 + column, 4, 3, 0)
+    counter = (row // 2 * 290 + column, 4, 3, 0)
     words = philox4x32(*map(np.uint32, counter + reference.key_of(SEED)))
-    first = 2 * (row // 145)
+    first = 2 * (row % 2)
     expected = [uniform(np.uint32(word)) for word in words[first : first + 2]]
     assert (make_random_field()[:, 10 + row, 10 + column] == expected).all()
-
-
-def test_random_field_is_uniform():
-    values = make_random_field()[:, 10:300, 10:300].astype(np.float64)
-    n = values.size
-    assert values.min() >= -1
-    assert values.max() < 1
-    assert abs(values.mean()) < 5 * math.sqrt(1 / 3 / n)
-    assert abs(values.var() - 1 / 3) < 5 * math.sqrt((1 / 5 - 1 / 9) / n)
-    assert stats.kstest(values.ravel(), stats.uniform(-1, 2).cdf).pvalue > 1e-3
-    # No cell resembles its neighbours, its other axis or the cell that shares its Philox call.
-    y, x = values
-    for a, b in [(y, x), (y[1:], y[:-1]), (x[:, 1:], x[:, :-1]), (y[:145], y[145:])]:
-        assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 5 / math.sqrt(a.size)
 
 
 @pytest.mark.parametrize("sigma", [1e-200, 0.1, 5.5, 6.0, 1e4])
@@ -139,14 +128,6 @@ def test_convolution_equals_the_reference(shape, taps):
     assert (abs(out - expected) <= (taps + 2) * EPS * terms).all()
 
 
-def displacement_tolerance(epoch, batch, sigma, alpha):
-    """As in the convolution's test: sqrt(n) * EPS * sum|terms|, and each weight rounded."""
-    kernel = alpha * reference.gaussian_kernel(sigma)
-    field = reference.random_field(SEED, epoch, batch)
-    terms = np.array([signal.convolve2d(abs(axis), kernel, mode="valid") for axis in field])
-    return (21 + 4) * EPS * terms
-
-
 @pytest.mark.parametrize(("sigma", "alpha"), [(5.5, 37), (0.2, 3), (100, 500), (6, 0)])
 def test_displacement_equals_the_reference(sigma, alpha):
     deformation = dataclasses.replace(TABLE1, sigma=sigma, alpha=alpha)
@@ -156,20 +137,6 @@ def test_displacement_equals_the_reference(sigma, alpha):
 
 
 # warp.py ------------------------------------------------------------------------------------------
-
-
-def inverse_affine_tolerance(u, beta, gamma_x, gamma_y, shear_probability):
-    """Bound of the rounding errors of M^-1, entry by entry.
-
-    The angle carries three roundings, so at most 2 EPS of itself, which a tangent amplifies by
-    1 + tan^2; sine, cosine and tangent add an EPS; a scale is off by 2 EPS; then a division.
-    """
-    angle = np.deg2rad(abs(u[1] * beta))
-    scale = np.array([1 + u[3] * gamma_y / 100, 1 + u[2] * gamma_x / 100])[:, None]
-    inverse = np.linalg.inv(reference.affine(u, beta, gamma_x, gamma_y, shear_probability))
-    turn = abs(inverse) * scale
-    turn_error = EPS * (2 * angle * (1 + np.tan(angle) ** 2) + turn)
-    return (turn_error + turn * 2 * EPS / scale) / scale + EPS * abs(inverse)
 
 
 @pytest.mark.parametrize("function", [inverse_affine, inverse_affine_formula])
@@ -212,16 +179,23 @@ def test_affine_moves_points_as_the_paper_says(u, shear_probability, source, tar
 def test_bilinear_equals_the_reference():
     rng = np.random.default_rng(29)
     image = make_images(1)[0][0]
-    special = [-1, -1 + 1e-7, -0.5, -1e-7, -0.0, 0, 1e-7, 13.25, 27.5, 28, 28.5, 29 - 2e-6, 29, 40]
-    y, x = map(np.ravel, np.meshgrid(special, special))
-    y = np.concatenate((y, rng.uniform(-2, 31, 5000))).astype(np.float32)
-    x = np.concatenate((x, rng.uniform(-2, 31, 5000))).astype(np.float32)
+    row, column = map(np.ravel, np.indices((29, 29)))
+    special = np.float32([-40, -29, -5, -1, -1 + 1e-7, -0.5, -1e-7, -0.0, 0, 1e-7, 13.25, 28, 29])
+    n = 20 * 841
+    row, column = np.tile(row, 20), np.tile(column, 20)
+    offsets = rng.uniform(-31, 31, (2, n)).astype(np.float32)
+    some = rng.random((2, n)) < 0.3
+    offsets[some] = rng.choice(special, some.sum())
     background = np.float32(-0.7)
     actual = np.array(
-        [bilinear(image, *position, background) for position in zip(y, x, strict=True)]
+        [bilinear(image, *where, background) for where in zip(row, column, *offsets, strict=True)]
     )
     expected = reference.ndimage.map_coordinates(
-        image.astype(float), (y, x), order=1, mode="grid-constant", cval=float(background)
+        image.astype(float),
+        (row + offsets[0].astype(float), column + offsets[1].astype(float)),
+        order=1,
+        mode="grid-constant",
+        cval=float(background),
     )
     # Three interpolations, each of two roundings of numbers up to 2, and one of the fraction.
     assert (abs(actual - expected) <= 10 * EPS).all()
@@ -230,56 +204,11 @@ def test_bilinear_equals_the_reference():
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30, -1e30])
 def test_bilinear_far_away_is_background(bad):
     image, background = make_images(1)[0][0], np.float32(-0.7)
-    assert bilinear(image, np.float32(bad), np.float32(3), background) == background
-    assert bilinear(image, np.float32(3), np.float32(bad), background) == background
+    assert bilinear(image, 3, 4, np.float32(bad), np.float32(3), background) == background
+    assert bilinear(image, 3, 4, np.float32(3), np.float32(bad), background) == background
 
 
 # deform -------------------------------------------------------------------------------------------
-
-MIXED = Deformation(5.5, 37, BETAS, 17.5, 30)
-EXTREMES = {
-    "Table 1": TABLE1,
-    "committee": COMMITTEE,
-    "each digit its beta": MIXED,
-    "sigma small": dataclasses.replace(MIXED, sigma=0.2, alpha=2),
-    "sigma large": dataclasses.replace(MIXED, sigma=50, alpha=300),
-    "affine only": dataclasses.replace(MIXED, alpha=0),
-    "elastic only": dataclasses.replace(MIXED, beta=(0,) * 10, gamma_x=0, gamma_y=0),
-    "shears only": dataclasses.replace(MIXED, beta=(45,) * 10, shear_probability=1),
-    "rotations only": dataclasses.replace(MIXED, beta=(45,) * 10, shear_probability=0),
-    "gamma_x only": dataclasses.replace(IDENTITY, gamma_x=50),
-    "gamma_y only": dataclasses.replace(IDENTITY, gamma_y=50),
-    "background": dataclasses.replace(MIXED, gamma_x=50, gamma_y=50, background=0.25),
-}
-
-
-def deform_tolerance(labels, deformation, epoch):
-    """Error of the source position, times how steep an image can be, for every pixel."""
-    n = len(labels)
-    tolerance = np.empty((n, 29, 29))
-    target = np.indices((29, 29)) - 14
-    for i in range(n):
-        if i % 100 == 0:
-            arguments = (epoch, i // 100, deformation.sigma, deformation.alpha)
-            field = abs(reference.displacement(SEED, *arguments))
-            field_error = displacement_tolerance(*arguments)
-        row, column = divmod(i % 100, 10)
-        own = (slice(None), slice(29 * row, 29 * row + 29), slice(29 * column, 29 * column + 29))
-        parameters = (
-            reference.affine_numbers(SEED, epoch, i),
-            deformation.beta[labels[i]],
-            deformation.gamma_x,
-            deformation.gamma_y,
-            deformation.shear_probability,
-        )
-        inverse = np.linalg.inv(reference.affine(*parameters))
-        matrix_error = np.tensordot(inverse_affine_tolerance(*parameters), abs(target), 1)
-        # Two products and three sums of these terms.
-        rounding = 3 * EPS * (14 + np.tensordot(abs(inverse), abs(target), 1) + field[own])
-        # Neighbouring pixels in [-1, 1] differ by 2 at most. The rest as in the bilinear test.
-        position_error = (field_error[own] + matrix_error + rounding).sum(axis=0)
-        tolerance[i] = 2 * position_error + 10 * EPS
-    return tolerance
 
 
 @pytest.mark.parametrize("name", EXTREMES)
@@ -287,15 +216,28 @@ def test_deform_equals_the_reference(name):
     deformation = EXTREMES[name]
     images, labels = make_images(113)  # a whole batch and a part of one
     out = np.full_like(images, np.nan)
-    assert deform(images, labels, deformation, SEED, 3, out) is out
+    deform_set(out, images, labels, deformation, SEED, 3)
     expected = reference.deform(images, labels, deformation, SEED, 3)
     assert (abs(out - expected) <= deform_tolerance(labels, deformation, 3)).all()
     assert not np.isclose(out, images, atol=0.1).all()
 
 
+@pytest.mark.parametrize(
+    ("side", "n", "first"), [(1, 120, 0), (8, 33, 190), (28, 9, 3), (64, 5, 0)]
+)
+def test_images_of_other_sizes_equal_the_reference(side, n, first):
+    images, labels = make_images(n, side)
+    out = deform(images, labels, MIXED, SEED, 3, first)
+    expected = reference.deform(images, labels, MIXED, SEED, 3, first)
+    assert (abs(out - expected) <= deform_tolerance(labels, MIXED, 3, first, side)).all()
+
+
 def test_deforming_by_nothing_gives_the_image_back_bit_for_bit():
-    images, labels = make_images(113)
-    assert deform(images, labels, IDENTITY, SEED).tobytes() == images.tobytes()
+    for side in (29, 12):
+        images, labels = make_images(113, side)
+        assert deform(images, labels, IDENTITY, SEED).tobytes() == images.tobytes()
+        pixels = np.arange(256, dtype=np.uint8).repeat(9).reshape(256, 3, 3)
+        assert deform(pixels, None, IDENTITY, SEED).tobytes() == pixels.tobytes()
 
 
 def test_results_depend_on_neither_number_nor_threads_nor_time():
@@ -303,8 +245,28 @@ def test_results_depend_on_neither_number_nor_threads_nor_time():
     expected = deform(images, labels, MIXED, SEED, 3, threads=1)
     for n, threads in [(313, 2), (313, 3), (313, 9), (313, None), (1, 2), (99, 1), (201, 2)]:
         out = np.full((n, 29, 29), np.nan, np.float32)
-        deform(images[:n], labels[:n].astype(np.uint8), MIXED, SEED, 3, out, threads)
+        deform_set(out, images[:n], labels[:n].astype(np.uint8), MIXED, SEED, 3, threads=threads)
         assert out.tobytes() == expected[:n].tobytes()
+
+
+@pytest.mark.parametrize("places", [(0, 1), (57, 58), (99, 101), (95, 205), (212, 213), (312, 313)])
+def test_an_image_can_be_made_alone(places):
+    images, labels = make_images(313)
+    expected = deform(images, labels, MIXED, SEED, 3)
+    some = slice(*places)
+    found = deform(images[some], labels[some], MIXED, SEED, 3, first=places[0])
+    assert found.tobytes() == expected[some].tobytes()
+    matrices = make_matrices(labels, MIXED, SEED, 3)
+    found = make_matrices(labels[some], MIXED, SEED, 3, first=places[0])
+    assert found.tobytes() == matrices[some].tobytes()
+
+
+def test_the_last_place_of_a_set():
+    images, labels = make_images(1)
+    first = 2**32 - 1
+    out = deform(images, labels, MIXED, SEED, 3, first)
+    expected = reference.deform(images, labels, MIXED, SEED, 3, first)
+    assert (abs(out - expected) <= deform_tolerance(labels, MIXED, 3, first)).all()
 
 
 def test_images_are_not_modified_and_may_be_read_only():
@@ -316,6 +278,35 @@ def test_images_are_not_modified_and_may_be_read_only():
 def test_no_images():
     images, labels = make_images(0)
     assert deform(images, labels).shape == (0, 29, 29)
+
+
+def test_uint8_images_are_those_of_the_papers():
+    pixels = np.random.default_rng(5).integers(0, 256, (7, 12, 12), np.uint8)
+    found = deform(pixels, None, COMMITTEE, SEED, 3)
+    as_floats = deform(pixels / np.float32(127.5) - np.float32(1), None, COMMITTEE, SEED, 3)
+    assert found.dtype == np.uint8
+    assert (abs(found - (as_floats.astype(float) + 1) * 127.5) <= 0.5 + 1e-4).all()
+    white = dataclasses.replace(COMMITTEE, background=1.5, gamma_x=90)  # too bright for uint8
+    assert deform(pixels, None, white, SEED, 3).max() == 255
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, ">f4"])
+def test_floats_of_any_kind_and_layout_come_back_as_float32(dtype):
+    images, labels = make_images(6)
+    images = images.astype(np.float16).astype(dtype)
+    expected = deform(images.astype(np.float32), labels)
+    for some in (images, np.asfortranarray(images)):
+        found = deform(some, labels)
+        assert found.dtype == np.float32
+        assert found.tobytes() == expected.tobytes()
+
+
+def test_without_labels_all_are_turned_alike():
+    images, labels = make_images(6)
+    expected = deform(images, labels, COMMITTEE)
+    assert deform(images, None, COMMITTEE).tobytes() == expected.tobytes()
+    with pytest.raises(ValueError, match="labels are missing; expected one for each image"):
+        deform(images)
 
 
 def test_every_image_epoch_and_seed_is_deformed_its_own_way():
@@ -330,59 +321,27 @@ def test_every_image_epoch_and_seed_is_deformed_its_own_way():
     assert len(np.unique(results, axis=0)) == len(results)
 
 
-def test_angles_and_scales_are_distributed_as_the_paper_says():
-    n = 60_000
-    labels = np.arange(n) % 10
-    deformation = dataclasses.replace(MIXED, shear_probability=0.25)
-    matrices = np.linalg.inv(make_matrices(labels, deformation, SEED, 7).astype(float))
-    shear = matrices[:, 0, 1] == 0
-    assert abs(shear.mean() - 0.25) < 5 * math.sqrt(0.25 * 0.75 / n)
-
-    turn = matrices[~shear]
-    scale = np.empty((n, 2))
-    scale[shear] = matrices[shear][:, [0, 1], [0, 1]]
-    scale[~shear] = np.hypot(turn[:, 0], turn[:, 1])
-    angle = np.empty(n)
-    angle[shear] = np.arctan2(matrices[shear, 1, 0], matrices[shear, 0, 0])
-    angle[~shear] = np.arctan2(turn[:, 0, 1], turn[:, 1, 1])
-    # Cosines of small angles: EPS in one is sqrt(EPS) in the other, hence arctan2 above.
-    drawn = np.array(
-        [
-            np.rad2deg(angle) / np.array(BETAS)[labels],
-            (scale[:, 0] - 1) / (deformation.gamma_y / 100),
-            (scale[:, 1] - 1) / (deformation.gamma_x / 100),
-        ]
-    )
-    for numbers in drawn:
-        for some in (numbers[shear], numbers[~shear]):
-            assert stats.kstest(some, stats.uniform(-1, 2).cdf).pvalue > 1e-3
-    for digit in range(10):
-        largest = abs(drawn[0, labels == digit]).max()  # of 6,000 numbers
-        assert 0.99 < largest < 1 + 1e-3
-    correlations = np.corrcoef(np.vstack((drawn, shear)))
-    assert (abs(correlations - np.eye(4)) < 5 / math.sqrt(n)).all()
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"images": np.zeros((3, 29, 29))}, "images is float64"),
-        ({"images": [[0.0]]}, "images is list"),
-        ({"images": np.zeros((3, 28, 28), np.float32)}, "images has shape"),
-        ({"images": np.zeros((3, 841), np.float32)}, "images has shape"),
-        ({"images": np.zeros((3, 29, 58), np.float32)[:, :, ::2]}, "images has shape"),
+        ({"images": [[0.0]]}, "images is list; expected a NumPy array of uint8 or floats"),
+        ({"images": np.zeros((3, 29, 29), int)}, "images is int64; expected a NumPy array of"),
+        ({"images": np.zeros((3, 29, 28), np.float32)}, r"images has shape \(3, 29, 28\)"),
+        ({"images": np.zeros((3, 841), np.uint8)}, "images has shape"),
+        ({"images": np.zeros((3, 0, 0))}, "images has shape"),
         ({"labels": np.zeros(2, int)}, "2 labels for 3 images"),
         ({"labels": np.zeros((3, 1), int)}, "labels are"),
         ({"labels": 3}, "labels are"),
         ({"labels": np.zeros(3)}, "labels are float64"),
         ({"labels": np.array([0, 10, 0])}, "from 0 to 10"),
         ({"labels": np.array([0, -1, 0])}, "from -1 to 0"),
-        ({"out": np.zeros((3, 29, 29))}, "out is float64"),
-        ({"out": np.zeros((4, 29, 29), np.float32)}, "out has shape"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**64}, "seed is"),
         ({"epoch": -1}, "epoch is -1"),
         ({"epoch": 2**32}, "epoch is"),
+        ({"first": -1}, "first is -1"),
+        ({"first": 2**32 - 2}, "first is 4294967294; expected .* to 4294967293, for 3 images"),
+        ({"device": "gpu"}, r"device is 'gpu'; expected one of \('cpu', 'cuda'\)"),
         ({"threads": 0}, "threads is 0"),
     ],
 )
@@ -392,16 +351,26 @@ def test_bad_input_is_refused(change, message):
         deform(**(good | change))
 
 
-def test_out_must_be_memory_of_its_own():
-    images = np.zeros((6, 29, 29), np.float32)
-    labels = np.zeros(3, int)
-    for out in (images[:3], images[2:5]):
-        with pytest.raises(ValueError, match="overlaps"):
-            deform(images[:3], labels, out=out)
-    out = np.zeros((3, 29, 29), np.float32)
-    out.flags.writeable = False
-    with pytest.raises(ValueError, match="read-only"):
-        deform(images[:3], labels, out=out)
+def test_a_missing_gpu_is_told(monkeypatch):
+    monkeypatch.setattr(gpu, "missing", lambda: "the dog ate it")
+    with pytest.raises(gpu.GpuFault, match="the dog ate it"):
+        deform(*make_images(1), device="cuda")
+
+
+def test_out_must_be_memory_of_its_own_and_as_expected():
+    images, labels = np.zeros((6, 29, 29), np.float32), np.zeros(3, int)
+    read_only = np.zeros((3, 29, 29), np.float32)
+    read_only.flags.writeable = False
+    for out, message in (
+        (images[:3], "overlaps"),
+        (images[2:5], "overlaps"),
+        (read_only, "read-only"),
+        (np.zeros((3, 29, 29)), "out is float64"),
+        (np.zeros((4, 29, 29), np.float32), "out has shape"),
+        (np.zeros((3, 29, 58), np.float32)[:, :, ::2], "out has shape"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            deform_set(out, images[:3], labels, TABLE1, 0, 0)
 
 
 # parameters.py ------------------------------------------------------------------------------------

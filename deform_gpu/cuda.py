@@ -1,0 +1,104 @@
+"""Deform a set of images on the GPU, and an epoch ahead of the training."""
+
+import numpy as np
+
+from deform_gpu.checks import check_epoch, check_images, check_place
+from deform_gpu.field import gaussian_weights
+from deform_gpu.kernels import matrices, tiles
+from deform_gpu.parameters import Deformation
+from deform_gpu.philox import split_seed
+from mlp_gpu import gpu
+from mlp_gpu.gpu import Launch
+
+
+class GpuSet:
+    """A set of images on the GPU, and how to deform it.
+
+    images: (n, side, side) float32 on the host, C order, n >= 1. labels, deformation, seed, first:
+    as for `deform_gpu.deform`. stream: what it is copied and deformed on.
+
+    Raises ValueError for any other input, gpu.GpuFault if the GPU has too little memory.
+    """
+
+    def __init__(self, images, labels, deformation: Deformation, seed: int, first: int, stream):
+        check_images("images", images)
+        check_place(first, len(images))
+        beta = deformation.beta_of(labels, len(images))
+        self.shape = images.shape
+        self._deformation, self._key, self._first = deformation, split_seed(seed), first
+        self._stream = stream
+        self._images, self._beta = self._put(images), self._put(beta)
+        self._weights = self._put(gaussian_weights(deformation.sigma))
+        self._matrices = gpu.device_array((len(images), 2, 2), np.float32)
+        gpu.synchronize(stream)  # only then may what was copied go
+
+    def _put(self, host: np.ndarray):
+        array = gpu.device_array(host.shape, np.float32)
+        array.copy_to_device(host, stream=self._stream)
+        return array
+
+    def launches(self, out, epoch: int) -> list[Launch]:
+        """What deforms the set for an epoch, in order, into out: (n, side, side) float32."""
+        key, shape = (*self._key, check_epoch(epoch)), self._deformation
+        return [
+            *matrices.draw(self._matrices, self._beta, shape, key, self._first),
+            *tiles.deform(
+                out, self._images, self._matrices, self._weights, shape, key, self._first
+            ),
+        ]
+
+
+def deform_set(images, labels, deformation: Deformation, seed: int, epoch: int, first: int = 0):
+    """Deformed copies of images, from the host and back: (n, side, side) float32.
+
+    As `deform_gpu.deform`, whose arguments these are; images are float32, C order.
+    """
+    if len(images) == 0:
+        return np.empty_like(images)
+    stream = gpu.new_stream()
+    there = GpuSet(images, labels, deformation, seed, first, stream)
+    out = gpu.device_array(images.shape, np.float32)
+    for launch in there.launches(out, epoch):
+        launch(stream)
+    found = out.copy_to_host(stream=stream)
+    gpu.synchronize(stream)
+    return found
+
+
+class Ahead:
+    """The images of one epoch after another, on the GPU, each deformed while the last one trains.
+
+    There are two buffers and a stream of its own. A call with an epoch waits until that epoch's
+    images are ready, starts to deform the next epoch into the other buffer, and returns the images,
+    float32 (n, side * side) on the GPU. They stay as they are until the next call; by then training
+    on them must be done.
+
+    images, labels, deformation, seed: as for `deform_gpu.deform`. last_epoch: the last one that
+    will be asked for. Raises what GpuSet does.
+    """
+
+    def __init__(self, images, labels, deformation: Deformation, seed: int, last_epoch: int):
+        self._stream = gpu.new_stream()
+        self._set = GpuSet(images, labels, deformation, seed, 0, self._stream)
+        self._buffers = [gpu.device_array(images.shape, np.float32) for _ in range(2)]
+        self._last_epoch = last_epoch
+        self._under_way = None  # the epoch that is being deformed, or is
+
+    def __call__(self, epoch: int):
+        if self._under_way != epoch:
+            self._start(epoch)
+        gpu.synchronize(self._stream)
+        if epoch < self._last_epoch:
+            self._start(epoch + 1)
+        n = len(self._buffers[0])
+        return self._buffers[epoch % 2].reshape(n, -1)
+
+    def _start(self, epoch: int) -> None:
+        for launch in self._set.launches(self._buffers[epoch % 2], epoch):
+            launch(self._stream)
+        self._under_way = epoch
+
+
+def device_bytes(n: int, side: int) -> int:
+    """Memory on the GPU, in bytes, that `Ahead` needs for n images."""
+    return 4 * (3 * n * side**2 + n + 4 * n + 21)

@@ -1,0 +1,49 @@
+"""The affine deformation of each image, drawn on the GPU (2012, section 4).
+
+    matrices[i] = M^-1 of the image at place first + i (see `deform_gpu.warp`)
+
+matrices (n, 2, 2) and beta (n,) are float32. A thread draws the matrix of an image. Not in the
+papers, which did this on the host.
+"""
+
+import numpy as np
+
+from deform_gpu import philox, warp
+from deform_gpu.parameters import Deformation
+from mlp_gpu.gpu import Launch, cuda
+
+THREADS = 128
+
+philox4x32 = cuda.jit(device=True, inline="always")(philox.philox4x32_formula)
+uniform = cuda.jit(device=True, inline="always")(philox.uniform_formula)
+inverse_affine = cuda.jit(device=True, inline="always")(warp.inverse_affine_formula)
+
+
+@cuda.jit
+def draw_matrices(matrices, beta, gamma_x, gamma_y, shear_probability, k0, k1, epoch, first):
+    i = np.uint32(cuda.grid(1))
+    if i < matrices.shape[0]:
+        purpose = np.uint32(philox.PURPOSE_AFFINE)
+        w0, w1, w2, w3 = philox4x32(np.uint32(0), np.uint32(first + i), epoch, purpose, k0, k1)
+        u0, u1, u2, u3 = uniform(w0), uniform(w1), uniform(w2), uniform(w3)
+        yy, yx, xy, xx = inverse_affine(
+            u0, u1, u2, u3, beta[i], gamma_x, gamma_y, shear_probability
+        )
+        matrices[i, 0, 0] = yy
+        matrices[i, 0, 1] = yx
+        matrices[i, 1, 0] = xy
+        matrices[i, 1, 1] = xx
+
+
+SIGNATURES = {
+    draw_matrices: "void(float32[:, :, ::1], float32[::1], float32, float32, float32, "
+    "uint32, uint32, uint32, uint32)",
+}
+
+
+def draw(matrices, beta, deformation: Deformation, key, first: int) -> list[Launch]:
+    """Draw all matrices. key: (k0, k1, epoch), uint32. Modifies matrices."""
+    strengths = deformation.gamma_x, deformation.gamma_y, deformation.shear_probability
+    arguments = (matrices, beta, *map(np.float32, strengths), *key, np.uint32(first))
+    blocks = -(-matrices.shape[0] // THREADS)
+    return [Launch(draw_matrices, (blocks, 1), THREADS, arguments)]

@@ -1,0 +1,133 @@
+"""The same as `tiles.py` with a kernel for each stage, and the field in memory between them.
+
+    field         the random field of a batch, zero in its margin    (b, 2, inner + 20, inner + 20)
+    sums          the field convolved with the Gaussian by columns   (b, 2, inner, inner + 20)
+    displacement  the sums convolved with it by rows, times alpha    (b, 2, inner, inner)
+    out           images, read where displacement and matrices say   (n, side, side)
+
+for b batches, inner = 10 side, y and x on axis 1; weights (21,), matrices (n, 2, 2). All float32, C
+order. A thread makes a pair of cells of the field, one cell of the sums or the displacement, one
+pixel of the images.
+
+This is how a stage alone can be seen and tested, and what `make bench` measures `tiles.py` against.
+"""
+
+import numpy as np
+
+from deform_gpu.field import GRID, KERNEL, MARGIN
+from deform_gpu.kernels.cells import draw_cells
+from deform_gpu.kernels.tiles import bilinear, offset
+from mlp_gpu.gpu import Launch, cuda
+
+THREADS = 32, 8  # columns and rows a block
+
+
+@cuda.jit
+def fill_field(field, k0, k1, epoch, first_batch):
+    column, pair = cuda.grid(2)
+    b, padded = cuda.blockIdx.z, field.shape[2]
+    if column < padded and 2 * pair < padded:
+        y0, x0, y1, x1 = draw_cells(
+            pair - MARGIN // 2,
+            column - MARGIN,
+            padded - 2 * MARGIN,
+            np.uint32(first_batch + b),
+            epoch,
+            k0,
+            k1,
+        )
+        field[b, 0, np.uint32(2 * pair), np.uint32(column)] = y0
+        field[b, 1, np.uint32(2 * pair), np.uint32(column)] = x0
+        field[b, 0, np.uint32(2 * pair + 1), np.uint32(column)] = y1
+        field[b, 1, np.uint32(2 * pair + 1), np.uint32(column)] = x1
+
+
+@cuda.jit
+def convolve_columns(sums, field, weights):
+    column, row = cuda.grid(2)
+    b = cuda.blockIdx.z
+    if column < sums.shape[3] and row < sums.shape[2]:
+        for axis in range(2):
+            total = np.float32(0)
+            for i in range(KERNEL):
+                total += weights[i] * field[b, axis, np.uint32(row + i), np.uint32(column)]
+            sums[b, axis, np.uint32(row), np.uint32(column)] = total
+
+
+@cuda.jit
+def convolve_rows(displacement, sums, weights, alpha):
+    column, row = cuda.grid(2)
+    b = cuda.blockIdx.z
+    if column < displacement.shape[3] and row < displacement.shape[2]:
+        for axis in range(2):
+            total = np.float32(0)
+            for i in range(KERNEL):
+                total += alpha * weights[i] * sums[b, axis, np.uint32(row), np.uint32(column + i)]
+            displacement[b, axis, np.uint32(row), np.uint32(column)] = total
+
+
+@cuda.jit
+def warp_images(out, images, matrices, displacement, background, first):
+    x, y = cuda.grid(2)
+    image, side = cuda.blockIdx.z, images.shape[1]
+    if x < side and y < side:
+        place = first % (GRID * GRID) + image  # counted from the first batch
+        b, place = place // (GRID * GRID), place % (GRID * GRID)
+        row, column = np.uint32(place // GRID * side + y), np.uint32(place % GRID * side + x)
+        centre = np.float32(side - 1) / np.float32(2)
+        down, right = offset(
+            matrices[image, 0, 0],
+            matrices[image, 0, 1],
+            matrices[image, 1, 0],
+            matrices[image, 1, 1],
+            np.float32(y) - centre,
+            np.float32(x) - centre,
+            displacement[b, 0, row, column],
+            displacement[b, 1, row, column],
+        )
+        value = bilinear(images[image], y, x, down, right, background)
+        out[image, np.uint32(y), np.uint32(x)] = value
+
+
+SIGNATURES = {
+    fill_field: "void(float32[:, :, :, ::1], uint32, uint32, uint32, int64)",
+    convolve_columns: "void(float32[:, :, :, ::1], float32[:, :, :, ::1], float32[::1])",
+    convolve_rows: "void(float32[:, :, :, ::1], float32[:, :, :, ::1], float32[::1], float32)",
+    warp_images: "void(float32[:, :, ::1], float32[:, :, ::1], float32[:, :, ::1], "
+    "float32[:, :, :, ::1], float32, int64)",
+}
+
+
+def scratch_shapes(b: int, side: int) -> list[tuple[int, ...]]:
+    """Shapes of field, sums and displacement of b batches."""
+    inner = GRID * side
+    padded = inner + KERNEL - 1
+    return [(b, 2, padded, padded), (b, 2, inner, padded), (b, 2, inner, inner)]
+
+
+def deform(out, images, matrices, scratch, weights, deformation, key, first: int) -> list[Launch]:
+    """Deform images at places first, ... of a set. key: (k0, k1, epoch), uint32.
+
+    scratch: field, sums and displacement of all batches that the images are of. At most 65,535
+    images, and as many batches. Modifies out and scratch.
+    """
+    field, sums, displacement = scratch
+    b, n, side = field.shape[0], images.shape[0], images.shape[1]
+    inner, padded = displacement.shape[3], field.shape[3]
+
+    def grid(columns: int, rows: int, depth: int) -> tuple[int, int, int]:
+        return -(-columns // THREADS[0]), -(-rows // THREADS[1]), depth
+
+    alpha, background = np.float32(deformation.alpha), np.float32(deformation.background)
+    first_batch = np.int64(first // (GRID * GRID))
+    return [
+        Launch(fill_field, grid(padded, padded // 2, b), THREADS, (field, *key, first_batch)),
+        Launch(convolve_columns, grid(padded, inner, b), THREADS, (sums, field, weights)),
+        Launch(convolve_rows, grid(inner, inner, b), THREADS, (displacement, sums, weights, alpha)),
+        Launch(
+            warp_images,
+            grid(side, side, n),
+            THREADS,
+            (out, images, matrices, displacement, background, np.int64(first)),
+        ),
+    ]

@@ -1,0 +1,130 @@
+"""Field, convolution and interpolation in one kernel: images in, deformed images out.
+
+For each pixel of the image at place p of a set (see `deform_gpu.warp` and `deform_gpu.field`):
+
+    shift  = alpha * Gaussian * random field of batch p // 100, at the pixel's cell of the grid
+    source = pixel + (M^-1 - 1) (pixel - centre) + shift
+    out    = image at source, bilinear
+
+images and out (n, side, side), matrices (n, 2, 2) and weights (21,): float32, C order.
+
+A block makes a tile of 29 x 29 pixels of an image; that is a whole image, where it is as large as
+the papers'. It draws the 49 columns and 50 rows of the random field that the tile needs, and what
+neighbouring tiles need too is drawn again: that takes less time than storing the field and reading
+it. Then it convolves down the columns, and along the rows where it needs the shift of a pixel. All
+but images and matrices stays in shared memory and registers; nothing is stored between epochs.
+
+Not in the papers, which convolved on the GPU (`listing1.py`) and did all else on the host. They
+name the GPU's texture hardware for the interpolation; it would round positions to 1/256 of a pixel,
+and numba knows no textures.
+"""
+
+import numpy as np
+
+from deform_gpu import warp
+from deform_gpu.field import GRID, KERNEL, MARGIN
+from deform_gpu.kernels.cells import draw_cells
+from mlp_gpu.gpu import WARP, Launch, cuda
+
+THREADS = 256
+TILE = 29  # pixels a tile is wide and high
+REGION = TILE + KERNEL - 1  # columns of the field
+STRIP = 6  # rows that a thread convolves at a time, down a column
+STRIPS = 5
+ROWS = STRIPS * STRIP  # that a tile convolves, one more than it needs
+STRIP_CELLS = STRIP + KERNEL - 1  # cells of the field that a strip needs
+PAIRS = 26  # of rows of the field: enough for ROWS, be the first the first of its pair or not
+FIELD_ROWS = 2 * PAIRS
+
+offset = cuda.jit(device=True, inline="always")(warp.offset_formula)
+bilinear = cuda.jit(device=True, inline="always")(warp.bilinear_formula)
+
+
+@cuda.jit
+def deform_tiles(
+    out, images, matrices, weights, alpha, background, k0, k1, epoch, first, tiles_a_side
+):
+    thread, image, tile = cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockIdx.y
+    side = images.shape[1]
+    inner = GRID * side
+    batch, place = (first + image) // (GRID * GRID), (first + image) % (GRID * GRID)
+    top, left = tile // tiles_a_side * TILE, tile % tiles_a_side * TILE
+    first_row, first_column = place // GRID * side + top, place % GRID * side + left
+
+    field = cuda.shared.array((2, FIELD_ROWS, REGION), np.float32)
+    sums = cuda.shared.array((2, ROWS, REGION), np.float32)
+
+    # Row first_row - MARGIN of the field may be the second of its pair.
+    first_pair, odd = (first_row - MARGIN) >> 1, first_row & 1
+    for i in range(thread, PAIRS * REGION, THREADS):
+        pair, column = i // REGION, i % REGION
+        y0, x0, y1, x1 = draw_cells(
+            first_pair + pair,
+            first_column - MARGIN + column,
+            inner,
+            np.uint32(batch),
+            epoch,
+            k0,
+            k1,
+        )
+        field[0, np.uint32(2 * pair), np.uint32(column)] = y0
+        field[1, np.uint32(2 * pair), np.uint32(column)] = x0
+        field[0, np.uint32(2 * pair + 1), np.uint32(column)] = y1
+        field[1, np.uint32(2 * pair + 1), np.uint32(column)] = x1
+    cuda.syncthreads()
+
+    w = cuda.local.array(KERNEL, np.float32)  # registers, as `cells`
+    for i in range(KERNEL):
+        w[i] = weights[i]
+    for i in range(thread, 2 * STRIPS * REGION, THREADS):
+        axis, strip = np.uint32(i // REGION % 2), i // (2 * REGION)
+        column = np.uint32(i % REGION)
+        cells = cuda.local.array(STRIP_CELLS, np.float32)
+        for k in range(STRIP_CELLS):
+            cells[k] = field[axis, np.uint32(odd + strip * STRIP + k), column]
+        for row in range(STRIP):
+            total = np.float32(0)
+            for k in range(KERNEL):
+                total += w[k] * cells[row + k]
+            sums[axis, np.uint32(strip * STRIP + row), column] = total
+    cuda.syncthreads()
+
+    for i in range(KERNEL):
+        w[i] = alpha * weights[i]
+    centre = np.float32(side - 1) / np.float32(2)
+    column = thread % WARP
+    x = left + column
+    if column < TILE and x < side:
+        for row in range(thread // WARP, min(TILE, side - top), THREADS // WARP):
+            y = top + row
+            shift_y, shift_x = np.float32(0), np.float32(0)
+            for i in range(KERNEL):
+                shift_y += w[i] * sums[0, np.uint32(row), np.uint32(column + i)]
+                shift_x += w[i] * sums[1, np.uint32(row), np.uint32(column + i)]
+            down, right = offset(
+                matrices[image, 0, 0],
+                matrices[image, 0, 1],
+                matrices[image, 1, 0],
+                matrices[image, 1, 1],
+                np.float32(y) - centre,
+                np.float32(x) - centre,
+                shift_y,
+                shift_x,
+            )
+            value = bilinear(images[image], y, x, down, right, background)
+            out[image, np.uint32(y), np.uint32(x)] = value
+
+
+SIGNATURES = {
+    deform_tiles: "void(float32[:, :, ::1], float32[:, :, ::1], float32[:, :, ::1], float32[::1], "
+    "float32, float32, uint32, uint32, uint32, int64, int32)",
+}
+
+
+def deform(out, images, matrices, weights, deformation, key, first: int) -> list[Launch]:
+    """Deform images at places first, ... of a set. key: (k0, k1, epoch), uint32. Modifies out."""
+    tiles_a_side = -(-images.shape[1] // TILE)
+    alpha, background = np.float32(deformation.alpha), np.float32(deformation.background)
+    arguments = (out, images, matrices, weights, alpha, background, *key)
+    arguments += np.int64(first), np.int32(tiles_a_side)
+    return [Launch(deform_tiles, (images.shape[0], tiles_a_side**2), THREADS, arguments)]

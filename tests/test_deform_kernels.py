@@ -1,0 +1,302 @@
+"""Every kernel of the deformation against float64, in the simulator or on a GPU."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import reference_deform as reference
+from deform_cases import (
+    EPS,
+    EXTREMES,
+    IDENTITY,
+    MIXED,
+    SEED,
+    deform_tolerance,
+    displacement_tolerance,
+    inverse_affine_tolerance,
+    make_images,
+)
+from gpu_arrays import Arrays, needs_gpu, uniform
+from numba.core import sigutils
+from scipy import signal
+
+from deform_gpu import TABLE1, cuda, deform
+from deform_gpu.cuda import Ahead, GpuSet
+from deform_gpu.field import gaussian_weights
+from deform_gpu.kernels import SIGNATURES, listing1, matrices, stages, tiles
+from experiments import data, runs
+from mlp_gpu import gpu, training
+
+pytestmark = needs_gpu
+
+REPEATS = 2 if gpu.SIMULATED else 250
+KEY = (*map(np.uint32, reference.key_of(SEED)), np.uint32(3))  # epoch 3
+
+# The simulator takes a millisecond a thread, so it gets only the small ones: side, images, first.
+# Images of 31 pixels are made of four tiles; places 98 to 100 are in two batches.
+SMALL = [(2, 3, 98), (29, 2, 99), (31, 1, 257)]
+LARGE = [] if gpu.SIMULATED else [(29, 350, 57), (64, 120, 90), (1, 101, 0), (100, 3, 12345)]
+SETS = [pytest.param(*sizes, id="small-{}-{}-{}".format(*sizes)) for sizes in SMALL]
+SETS += [pytest.param(*sizes, id="large-{}-{}-{}".format(*sizes)) for sizes in LARGE]
+
+
+@pytest.fixture
+def arrays():
+    return Arrays()
+
+
+def tile_launches(arrays, out, images, labels, deformation, first=0):
+    """What `tiles` needs on the GPU, and its launches: matrices first, then the images."""
+    beta = arrays.put(deformation.beta_of(labels, len(images)))
+    found, weights = arrays.nans(len(images), 2, 2), arrays.put(gaussian_weights(deformation.sigma))
+    return [
+        *matrices.draw(found, beta, deformation, KEY, first),
+        *tiles.deform(out, arrays.put(images), found, weights, deformation, KEY, first),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("height", "width"),
+    [pytest.param(20, 3, id="small")]
+    + ([] if gpu.SIMULATED else [pytest.param(290, 290, id="large")]),
+)
+def test_listing1(arrays, height, width):
+    rng = np.random.default_rng(height)
+    field = np.full((height + 20, -(-(width + 20) // 32) * 32), np.nan, np.float32)
+    field[:, : width + 20] = uniform(rng, height + 20, width + 20)
+    kernel = np.full((21, 32), np.nan, np.float32)
+    kernel[:, :21] = uniform(rng, 21, 21)
+    out = arrays.nans(height, -(-width // 32) * 32)
+    arrays.run(listing1.convolve(out, arrays.put(field), arrays.put(kernel), 36.7, width))
+    found, alpha = arrays.get(out), float(np.float32(36.7))
+    cells, weights = field[:, : width + 20].astype(float), alpha * kernel[:, :21].astype(float)
+    expected = signal.correlate2d(cells, weights, mode="valid")
+    terms = signal.correlate2d(abs(cells), abs(weights), mode="valid")
+    assert (abs(found[:, :width] - expected) <= 4 * 21 * EPS * terms).all()
+    assert np.isnan(found[:, width:]).all()
+
+
+@pytest.mark.parametrize("shear_probability", [0, 0.5, 1])
+@pytest.mark.parametrize("first", [98, 2**32 - 9])
+def test_matrices_small(arrays, shear_probability, first):
+    deformation = dataclasses.replace(MIXED, shear_probability=shear_probability)
+    n = 9 if gpu.SIMULATED else 3000
+    first = min(first, 2**32 - n)
+    labels = np.arange(n) % 10
+    found = arrays.nans(n, 2, 2)
+    beta = arrays.put(deformation.beta_of(labels, n))
+    arrays.run(matrices.draw(found, beta, deformation, KEY, first))
+    found = arrays.get(found)
+    for i in range(n):
+        u = reference.affine_numbers(SEED, 3, first + i)
+        parameters = (deformation.beta[labels[i]], deformation.gamma_x, deformation.gamma_y)
+        expected = np.linalg.inv(reference.affine(u, *parameters, shear_probability))
+        bound = inverse_affine_tolerance(u, *parameters, shear_probability)
+        assert (abs(found[i] - expected) <= bound).all()
+
+
+@pytest.mark.parametrize(("side", "n", "first"), [SETS[0], *SETS[len(SMALL) :]])
+def test_stages(arrays, side, n, first):  # of whole batches, which are large where images are
+    images, labels = make_images(n, side)
+    batches = range(first // 100, (first + n - 1) // 100 + 1)
+    shapes = stages.scratch_shapes(len(batches), side)
+    scratch = [arrays.nans(*shape) for shape in shapes]
+    beta, found = arrays.put(MIXED.beta_of(labels, n)), arrays.nans(n, 2, 2)
+    weights, out = arrays.put(gaussian_weights(MIXED.sigma)), arrays.nans(n, side, side)
+    arrays.run(matrices.draw(found, beta, MIXED, KEY, first))
+    arrays.run(stages.deform(out, arrays.put(images), found, scratch, weights, MIXED, KEY, first))
+    field, _, displacement = map(arrays.get, scratch)
+    for i, batch in enumerate(batches):
+        assert (field[i] == reference.random_field(SEED, 3, batch, side)).all()
+        parameters = (3, batch, MIXED.sigma, MIXED.alpha)
+        expected = reference.displacement(SEED, *parameters, side)
+        bound = displacement_tolerance(*parameters, side)
+        assert (abs(displacement[i] - expected) <= bound).all()
+    expected = reference.deform(images, labels, MIXED, SEED, 3, first)
+    bound = deform_tolerance(labels, MIXED, 3, first, side)
+    assert (abs(arrays.get(out) - expected) <= bound).all()
+
+
+@pytest.mark.parametrize(("side", "n", "first"), SETS)
+def test_tiles(arrays, side, n, first):
+    images, labels = make_images(n, side)
+    out = arrays.nans(n, side, side)
+    arrays.run(tile_launches(arrays, out, images, labels, MIXED, first))
+    expected = reference.deform(images, labels, MIXED, SEED, 3, first)
+    bound = deform_tolerance(labels, MIXED, 3, first, side)
+    assert (abs(arrays.get(out) - expected) <= bound).all()
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_tiles_at_extremes(arrays, name):
+    deformation, n = EXTREMES[name], 1 if gpu.SIMULATED else 113
+    images, labels = make_images(n)
+    out = arrays.nans(n, 29, 29)
+    arrays.run(tile_launches(arrays, out, images, labels, deformation))
+    found = arrays.get(out)
+    expected = reference.deform(images, labels, deformation, SEED, 3)
+    assert (abs(found - expected) <= deform_tolerance(labels, deformation, 3)).all()
+    assert not np.isclose(found, images, atol=0.1).all()
+
+
+@pytest.mark.parametrize("side", [7] if gpu.SIMULATED else [7, 29, 100])
+def test_deforming_by_nothing_gives_the_image_back_bit_for_bit(arrays, side):
+    images, labels = make_images(3, side)
+    out = arrays.nans(3, side, side)
+    arrays.run(tile_launches(arrays, out, images, labels, IDENTITY))
+    assert arrays.get(out).tobytes() == images.tobytes()
+
+
+@pytest.fixture
+def usable(monkeypatch):
+    """The simulator counts as a GPU."""
+    if gpu.SIMULATED:
+        monkeypatch.setattr(gpu, "missing", lambda n_bytes=0: None)
+
+
+def test_gpu_and_cpu_agree(usable):
+    n = 2 if gpu.SIMULATED else 5000
+    images, labels = make_images(n)
+    on_cpu = deform(images, labels, seed=SEED, epoch=3, first=98)
+    on_gpu = deform(images, labels, seed=SEED, epoch=3, first=98, device="cuda")
+    assert abs(on_cpu - on_gpu).max() < 1e-5
+    pixels = ((images + 1) * 127.5).astype(np.uint8)
+    found = deform(pixels, labels, seed=SEED, epoch=3, first=98, device="cuda")
+    assert found.dtype == np.uint8
+    difference = found - deform(pixels, labels, seed=SEED, epoch=3, first=98).astype(int)
+    assert (difference == 0).mean() > 0.99
+    assert abs(difference).max() <= 1
+
+
+def test_an_image_can_be_made_alone(usable):
+    n = 3 if gpu.SIMULATED else 313
+    images, labels = make_images(n)
+    whole = deform(images, labels, MIXED, SEED, 3, first=98, device="cuda")
+    for i in {0, n // 2, n - 1}:
+        some = slice(i, i + 1)
+        alone = deform(images[some], labels[some], MIXED, SEED, 3, first=98 + i, device="cuda")
+        assert alone.tobytes() == whole[some].tobytes()
+
+
+def test_no_images_and_bad_ones(usable):
+    images, labels = make_images(1)
+    assert deform(images[:0], labels[:0], device="cuda").shape == (0, 29, 29)
+    for change, message in (
+        ({"images": images[:, 1:]}, "images has shape"),
+        ({"labels": [10]}, "labels run from 10 to 10"),
+        ({"labels": None}, "labels are missing"),
+        ({"seed": -1}, "seed is -1"),
+        ({"epoch": 2**32}, "epoch is"),
+        ({"first": -1}, "first is -1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            deform(**({"images": images, "labels": labels, "device": "cuda"} | change))
+
+
+def test_epochs_come_one_ahead(monkeypatch):
+    images, labels = make_images(2, 5)
+    expected = {
+        epoch: cuda.deform_set(images, labels, MIXED, SEED, epoch).reshape(2, 25)
+        for epoch in (3, 4, 5, 7)
+    }
+    ahead = Ahead(images, labels, MIXED, SEED, last_epoch=7)
+    started = []
+    launches = GpuSet.launches
+    monkeypatch.setattr(
+        GpuSet, "launches", lambda *args: started.append(args[2]) or launches(*args)
+    )
+    for epoch, begun in ((3, [3, 4]), (4, [5]), (5, [6]), (7, [7])):  # the last is out of turn
+        started.clear()
+        found = ahead(epoch)
+        gpu.synchronize(ahead._stream)  # what it does ahead must not touch what it gave
+        assert started == begun
+        assert found.copy_to_host().tobytes() == expected[epoch].tobytes()
+
+
+def test_runs_that_are_deformed_on_gpu_and_cpu_agree():
+    images, labels = make_images(2)
+    dataset = data.Dataset("two", images, labels, images, labels, "", "")
+    schedule = training.Schedule(3)
+    seen = {}
+    for name in ("cpu", "cuda"):
+        engine = SimpleNamespace(name="cuda")
+        config = runs.make_config(dataset, (841, 10), schedule, 5, TABLE1, engine, name == "cpu")
+        assert config["deformed_on"] == name
+        deformer = runs.deformer(config, dataset)
+        seen[name] = []
+        for epoch in range(2, 4):
+            found = deformer(epoch)
+            on_host = found.copy_to_host() if gpu.on_gpu(found) else found
+            seen[name].append(on_host.reshape(2, 841).copy())
+    assert abs(np.subtract(*seen.values())).max() < 1e-5
+    assert abs(np.subtract(*seen["cpu"])).max() > 0.1
+
+
+def test_memory_is_what_device_bytes_says(monkeypatch):
+    taken = []
+    allocate = gpu.device_array
+
+    def count(shape, dtype):
+        taken.append(int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        return allocate(shape, dtype)
+
+    monkeypatch.setattr(gpu, "device_array", count)
+    images, labels = make_images(3, 5)
+    ahead = Ahead(images, labels, MIXED, SEED, last_epoch=2)
+    ahead(1)
+    ahead(2)
+    assert sum(taken) == cuda.device_bytes(3, 5)
+
+
+def every_kernel(arrays, side, n):
+    """Each kernel on n images: its launch, and the arrays that it modifies."""
+    images, labels = make_images(n, side)
+    inner = 10 * side
+    scratch = [arrays.nans(*shape) for shape in stages.scratch_shapes(1, side)]
+    field, sums, displacement = scratch
+    out, tiled, found = arrays.nans(n, side, side), arrays.nans(n, side, side), arrays.nans(n, 2, 2)
+    beta, weights = arrays.put(MIXED.beta_of(labels, n)), arrays.put(gaussian_weights(5.5))
+    rng = np.random.default_rng(0)
+    images = arrays.put(images)
+    strided = arrays.put(uniform(rng, inner + 20, -(-(inner + 20) // 32) * 32))
+    kernel, convolved = arrays.put(uniform(rng, 21, 32)), arrays.nans(inner, -(-inner // 32) * 32)
+    (draw,) = matrices.draw(found, beta, MIXED, KEY, 5)
+    (tile,) = tiles.deform(tiled, images, found, weights, MIXED, KEY, 5)
+    fill, columns, rows, warp = stages.deform(out, images, found, scratch, weights, MIXED, KEY, 5)
+    width = 2 if gpu.SIMULATED else inner
+    (listing,) = listing1.convolve(convolved, strided, kernel, 36.7, width)
+    return [
+        (draw, [found]),
+        (tile, [tiled]),
+        (fill, [field]),
+        (columns, [sums]),
+        (rows, [displacement]),
+        (warp, [out]),
+        (listing, [convolved]),
+    ]
+
+
+@pytest.mark.parametrize(("side", "n"), [(1, 2)] if gpu.SIMULATED else [(29, 95), (64, 7)])
+def test_repeats_are_bit_equal(arrays, side, n):
+    for launch, modified in every_kernel(arrays, side, n):
+        arrays.run([launch])
+        first = [arrays.get(array).tobytes() for array in modified]
+        for _ in range(REPEATS):
+            for array in modified:
+                array.copy_to_device(np.full(array.shape, np.nan, np.float32), arrays.stream)
+            arrays.run([launch])
+            assert [arrays.get(array).tobytes() for array in modified] == first, launch.kernel
+
+
+@pytest.mark.skipif(gpu.SIMULATED, reason="the simulator has no types")
+def test_kernels_are_launched_with_their_signatures(arrays):
+    for launch, _ in every_kernel(arrays, 5, 3):
+        arrays.run([launch])
+    for kernel, text in SIGNATURES.items():
+        expected, _ = sigutils.normalize_signature(text)
+        assert set(kernel.overloads) == {expected}, kernel
+
+
+def test_every_kernel_is_tested(arrays):
+    assert {launch.kernel for launch, _ in every_kernel(arrays, 1, 1)} == set(SIGNATURES)
