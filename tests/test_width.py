@@ -1,0 +1,353 @@
+"""deform_gpu/width.py: what the committee's paper asks, and a plain float64 reference."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from deform_gpu.width import _normalize, normalize_width
+from experiments import data
+
+EPS64 = np.finfo(np.float64).eps
+WIDTHS = (10, 12, 14, 16, 18, 20)  # the paper's
+many = settings(deadline=None, max_examples=150)
+
+
+def scale(pixels):
+    """float32 in [-1, 1] from 0..255, as experiments/data.py does it; multiples of 2**-24."""
+    return pixels.astype(np.float32) / np.float32(127.5) - np.float32(1)
+
+
+@st.composite
+def cases(draw):
+    """Images as the pipeline makes them, some without ink; a width; which images to keep."""
+    side = draw(st.sampled_from([1, 2, 5, 28, 29, 64]))
+    size = 28 if side == 29 else side  # 29 goes through to_29, with its fainter pixels
+    n = draw(st.integers(1, 3))
+    pixels = draw(arrays(np.uint8, (n, size, size), fill=st.just(0)))
+    column = st.integers(0, size - 1)
+    for image in pixels:
+        first, last = sorted((draw(column), draw(column)))
+        faint = draw(st.sampled_from([0, 1]))
+        image[draw(column), [first, last]] |= faint
+        image[:, :first] = 0
+        image[:, last + 1 :] = 0
+    images = scale(data.to_29(pixels) if side == 29 else pixels)
+    return images, draw(st.integers(1, side)), draw(arrays(bool, n))
+
+
+def one(*ink, side=29):
+    """A case's images: one of `side` columns, with pixels (row, column, value 0..255)."""
+    pixels = np.zeros((1, side, side), np.uint8)
+    for row, column, value in ink:
+        pixels[0, row, column] = value
+    return scale(pixels)
+
+
+KEEP, CHANGE = np.array([True]), np.array([False])
+EXAMPLES = {
+    "single faint pixel": (one((3, 28, 1)), 20, CHANGE),
+    "single column": (one((3, 0, 200), (17, 0, 9)), 10, CHANGE),
+    "all columns, faint edges": (one((0, 0, 1), (28, 28, 1)), 1, CHANGE),
+    "from all columns to all": (one((0, 0, 1), (9, 9, 99), (28, 28, 1)), 29, CHANGE),
+    "all columns, kept": (one((0, 0, 1), (28, 28, 1)), 10, KEEP),
+    "no ink": (one(), 10, CHANGE),
+    "5 columns": (one((1, 0, 7), (2, 4, 255), side=5), 4, CHANGE),
+}
+
+
+def property_of_cases(test):
+    for case in EXAMPLES.values():
+        test = example(case)(test)
+    return many(given(cases())(test))
+
+
+def ink_columns(image, background=-1):
+    return np.flatnonzero((image != background).any(axis=0))
+
+
+def changed(case):
+    """(image, its normalised copy, width) of every image that has ink and is not kept."""
+    images, width, keep = case
+    out = normalize_width(images, width, keep)
+    pairs = zip(images, out, keep, strict=True)
+    return [(i, o, width) for i, o, kept in pairs if not kept and len(ink_columns(i))]
+
+
+def rounding_of(out):
+    """The error of float32 values, which came from float64 ones in [-1, 1] off by one rounding."""
+    return np.spacing(abs(out)).astype(np.float64) / 2 + EPS64
+
+
+@property_of_cases
+def test_box_is_as_wide_as_asked_centred_and_alone(case):
+    for image, out, width in changed(case):
+        side = len(image)
+        columns = ink_columns(out)
+        first, last = columns[0], columns[-1]
+        assert last - first + 1 == width
+        assert abs((first + last) / 2 - (side - 1) / 2) <= 0.5
+        outside = np.delete(out, np.s_[first : last + 1], axis=1)
+        assert (outside == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("side", "width", "first"),
+    [
+        *zip([29] * 6, WIDTHS, [10, 9, 8, 7, 6, 5], strict=True),
+        *[(29, 1, 14), (29, 15, 7), (29, 28, 1), (29, 29, 0), (28, 10, 9), (5, 4, 1), (1, 1, 0)],
+    ],
+)
+def test_where_the_box_begins(side, width, first):
+    out = normalize_width(one((0, 0, 255), side=side), width, CHANGE)
+    assert (ink_columns(out[0]) == first + np.arange(width)).all()
+
+
+@property_of_cases
+def test_kept_images_and_those_without_ink_are_untouched(case):
+    images, width, keep = case
+    out = normalize_width(images, width, keep)
+    assert out.dtype == np.float32
+    assert out.shape == images.shape
+    assert out.flags.c_contiguous
+    untouched = keep | (images == -1).all(axis=(1, 2))
+    assert out[untouched].tobytes() == images[untouched].tobytes()
+    assert normalize_width(images, width, np.ones_like(keep)).tobytes() == images.tobytes()
+
+
+@property_of_cases
+def test_twice_is_once(case):
+    images, width, keep = case
+    once = normalize_width(images, width, keep)
+    assert normalize_width(once, width, keep).tobytes() == once.tobytes()
+
+
+@property_of_cases
+def test_each_row_keeps_its_ink_up_to_the_stretch(case):
+    for image, out, width in changed(case):
+        columns = ink_columns(image)
+        w = columns[-1] - columns[0] + 1
+        # Exact: multiples of 2**-24 below 2**14.
+        expected = (image.astype(np.float64) + 1).sum(axis=1) * width
+        values = out.astype(np.float64) + 1
+        # The rounding of each value; then of +1 and the sum, len(image) numbers up to 2.
+        tolerance = w * (rounding_of(out).sum(axis=1) + len(image) * EPS64 * values.sum(axis=1))
+        assert (abs(values.sum(axis=1) * w - expected) <= tolerance).all()
+
+
+@property_of_cases
+def test_values_stay_in_the_range_of_their_row(case):
+    for image, out, _ in changed(case):
+        columns = ink_columns(image)
+        box = image[:, columns[0] : columns[-1] + 1]
+        own = out[:, ink_columns(out)[0] : ink_columns(out)[-1] + 1]
+        assert (own.min(axis=1) >= box.min(axis=1)).all()
+        assert (own.max(axis=1) <= box.max(axis=1)).all()
+
+
+def reference(image, width):
+    """The same by another way: differences of the cumulative sum at the new columns' edges."""
+    side = len(image)
+    columns = ink_columns(image)
+    box = image[:, columns[0] : columns[-1] + 1].astype(np.float64)
+    w = box.shape[1]
+    edges = np.linspace(0, w, width + 1)
+    out = np.full((side, side), -1.0)
+    left = math.ceil((side - width) / 2)
+    for row in range(side):
+        sums = np.concatenate(([0], np.cumsum(box[row])))
+        means = np.diff(np.interp(edges, np.arange(w + 1), sums)) * width / w
+        out[row, left : left + width] = means
+    return out
+
+
+def assert_equals_reference(out, image, width):
+    # The reference: the sums are exact; an edge is off by w * EPS64, an interpolated sum, up to w,
+    # by 2 * w * EPS64 then, a difference by 5 * w * EPS64, a mean, width / w times that.
+    tolerance = rounding_of(out) + 6 * width * EPS64
+    assert (abs(out - reference(image, width)) <= tolerance).all()
+
+
+@property_of_cases
+def test_result_equals_the_reference(case):
+    for image, out, width in changed(case):
+        assert_equals_reference(out, image, width)
+
+
+def test_three_columns_on_two_and_two_on_three():
+    a, b, c = np.float32([-0.25, 0.5, 0.75])
+    images = np.full((1, 5, 5), -1, np.float32)
+    images[0, 1, 1:4] = a, b, c
+    images[0, 4, 1] = a
+    expected = np.full((1, 5, 5), -1, np.float32)
+    expected[0, 1, 2:4] = (2 * a + b) / 3, (b + 2 * c) / 3
+    expected[0, 4, 2] = (2 * a - 1) / 3
+    assert abs(normalize_width(images, 2, CHANGE) - expected).max() <= 2**-23
+    images[0, 1, 3] = -1
+    expected[0, 1, 1:4] = a, (a + b) / 2, b
+    expected[0, 4, 1:4] = a, (a - 1) / 2, -1
+    assert (normalize_width(images, 3, CHANGE) == expected).all()
+
+
+@property_of_cases
+def test_images_that_have_the_width_are_only_moved(case):
+    for image, _, _ in changed(case):
+        columns = ink_columns(image)
+        width = columns[-1] - columns[0] + 1
+        out = normalize_width(image[None], width, CHANGE)[0]
+        shift = ink_columns(out)[0] - columns[0]
+        assert out.tobytes() == np.roll(image, shift, axis=1).tobytes()
+
+
+@property_of_cases
+def test_rows_are_never_mixed(case):
+    images, width, keep = case
+    order = np.random.default_rng(0).permutation(images.shape[1])
+    moved = np.ascontiguousarray(images[:, order])
+    expected = normalize_width(images, width, keep)[:, order]
+    assert (normalize_width(moved, width, keep) == expected).all()
+
+
+@property_of_cases
+def test_background_may_have_any_value(case):
+    images, width, keep = case
+    expected = normalize_width(images, width, keep)
+    assert (normalize_width(-images, width, keep, 1) == -expected).all()
+    with_defaults = normalize_width(images, width, keep, background=np.float32(-1))
+    assert with_defaults.tobytes() == expected.tobytes()
+
+
+def test_background_is_rounded_as_the_images_are():
+    images = np.full((1, 29, 29), 0.1, np.float32)
+    images[0, 14, 3:23] = 0.7
+    out = normalize_width(images, 7, CHANGE, 0.1)
+    expected = np.full((29, 29), 0.1, np.float32)
+    expected[14, 11:18] = 0.7
+    assert (out[0] == expected).all()
+
+
+@pytest.mark.parametrize("width", range(1, 30))
+def test_constant_rows_stay_exactly_constant(width):
+    values = np.linspace(-1, 1, 29, dtype=np.float32)
+    for first in range(29):
+        images = np.full((1, 29, 29), -1, np.float32)
+        images[0, :, first:] = values[:, None]
+        out = normalize_width(images, width, CHANGE)[0]
+        left = (29 - width + 1) // 2
+        assert (out[:, left : left + width] == values[:, None]).all()
+
+
+def test_negative_zeros_are_copied_bit_for_bit():
+    images = np.full((1, 5, 5), -1, np.float32)
+    images[0, 2, 1:4] = -0.0
+    assert normalize_width(images, 3, CHANGE).tobytes() == images.tobytes()
+
+
+@pytest.mark.parametrize("width", range(1, 30))
+def test_faintest_edge_that_float32_holds_is_kept(width):
+    # -1 + k * 2**-24 are the float32 next to -1. A narrower box has width / 29 of the edge's ink.
+    vanishes = 29 // (2 * width)
+    for k in (vanishes, vanishes + 1):
+        images = one((3, 28, 255))
+        images[0, 9, 0] = -1 + k * 2.0**-24
+        out = normalize_width(images, width, CHANGE)[0]
+        assert (out[9] != -1).any() == (k > vanishes)
+
+
+def test_images_are_not_modified_nor_shared_and_may_be_read_only():
+    images = np.concatenate([one((3, 2, 9), (3, 25, 200)), one((1, 1, 1)), one()])
+    before = images.copy()
+    images.flags.writeable = False
+    for keep in ([False] * 3, [True] * 3, [False, True, False]):
+        out = normalize_width(images, 10, keep)
+        assert not np.may_share_memory(out, images)
+        assert out.flags.writeable
+        out[:] = 7
+    assert images.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("width", range(1, 6))
+def test_no_index_is_out_of_range(width):
+    # As plain Python the loop raises IndexError where compiled it would read its neighbours.
+    images = scale(np.arange(225, 250, dtype=np.uint8).reshape(1, 5, 5))
+    out = images.copy()
+    _normalize.py_func(out, images, width, CHANGE, np.float32(-1))
+    assert out.tobytes() == normalize_width(images, width, CHANGE).tobytes()
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int64, np.uint64])
+def test_width_may_be_any_kind_of_integer(kind):
+    images = one((0, 0, 255), (5, 28, 9))
+    expected = normalize_width(images, 20, CHANGE)
+    assert normalize_width(images, kind(20), CHANGE).tobytes() == expected.tobytes()
+
+
+def test_no_images():
+    out = normalize_width(np.empty((0, 29, 29), np.float32), 10, np.empty(0, bool))
+    assert out.shape == (0, 29, 29)
+    assert out.dtype == np.float32
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.load("digits")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_real_digits(digits, width):
+    images = np.concatenate((digits.train_images, digits.test_images))
+    ones = np.concatenate((digits.train_labels, digits.test_labels)) == 1
+    out = normalize_width(images, width, ones)
+    assert out[ones].tobytes() == images[ones].tobytes()
+    assert normalize_width(out, width, ones).tobytes() == out.tobytes()
+
+    others, results = images[~ones], out[~ones]
+    ink = (results != -1).any(axis=1)
+    first, last = ink.argmax(axis=1), 28 - ink[:, ::-1].argmax(axis=1)
+    assert (last - first + 1 == width).all()
+    assert (abs(first + last - 28) <= 1).all()
+    assert results.min() == -1
+    assert results.max() <= 1
+    for image, result in zip(others[::20], results[::20], strict=True):
+        assert_equals_reference(result, image, width)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": np.zeros((3, 29, 29))}, "images is float64; expected a NumPy array of float32"),
+        ({"images": [[[0.0]]]}, "images is list"),
+        ({"images": np.zeros((3, 29, 28), np.float32)}, "images has shape"),
+        ({"images": np.zeros((3, 841), np.float32)}, "images has shape"),
+        ({"images": np.zeros((29, 29), np.float32)}, "images has shape"),
+        ({"images": np.zeros((3, 29, 29, 1), np.float32)}, "images has shape"),
+        ({"images": np.zeros((3, 0, 0), np.float32)}, "images has shape"),
+        ({"images": np.zeros((3, 29, 58), np.float32)[:, :, ::2]}, "images has .* in C order"),
+        ({"images": np.zeros((3, 29, 29), np.float32).T}, "images has shape"),
+        ({"width": 0}, "width is 0; expected an integer from 1 to 29 pixels"),
+        ({"width": -1}, "width is -1"),
+        ({"width": 30}, "width is 30"),
+        ({"width": 10.0}, "width is 10.0; expected an integer"),
+        ({"width": "10"}, "width is 10; expected an integer"),
+        ({"width": None}, "width is None"),
+        ({"width": np.array([10])}, "width is "),
+        ({"keep": np.zeros(2, bool)}, r"keep is bool \(2,\); expected bool \(3,\), one an image"),
+        ({"keep": np.zeros(4, bool)}, r"keep is bool \(4,\)"),
+        ({"keep": np.zeros((3, 1), bool)}, r"keep is bool \(3, 1\)"),
+        ({"keep": np.zeros(3, np.uint8)}, "keep is uint8"),
+        ({"keep": True}, r"keep is bool \(\)"),
+        ({"background": math.nan}, "background is nan; expected a finite number"),
+        ({"background": -math.inf}, "background is -inf"),
+        ({"background": 1e39}, "background is 1e[+]39"),
+        ({"background": -1e39}, "background is -1e[+]39"),
+        ({"background": None}, "background is None"),
+        ({"background": "-1"}, "background is -1; expected"),
+    ],
+)
+def test_bad_input_is_refused(change, message):
+    good = {"images": np.zeros((3, 29, 29), np.float32), "width": 10, "keep": np.zeros(3, bool)}
+    with pytest.raises(ValueError, match=message):
+        normalize_width(**(good | change))
