@@ -1,4 +1,4 @@
-"""`python -m experiments.table1` and what it prints, `figure1`, `deformations`, `record`."""
+"""`python -m experiments.table1` and what it prints, `figure1`, `record`."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from experiments import cli, data, deformations, figure1, progress, record, store, table1, tables
+from experiments import cli, data, figure1, progress, record, store, table1, tables
 from experiments.cli import Problem
 from experiments.provenance import REPOSITORY
 from mlp_gpu.network import NETS
@@ -401,12 +401,6 @@ def test_scripts_end_with_status_2_and_one_sentence(tmp_path):
     result = script(str(tmp_path / "no.h5"), module="experiments.figure1")
     assert result.returncode == 2
     assert result.stderr == f"error: cannot read {tmp_path}/no.h5: No such file or directory\n"
-
-
-def test_deformations_are_drawn(tmp_path):
-    out = tmp_path / "new" / "deformations.png"
-    deformations.main(["--data", "digits", "--out", str(out)])
-    assert out.read_bytes().startswith(b"\x89PNG")
 
 
 def test_records(folder, tmp_path, monkeypatch):

@@ -1,0 +1,370 @@
+"""`python -m experiments.deformations`: the four pictures, and the numbers that they show."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+import reference_deform
+from matplotlib import image as pictures
+from matplotlib.colors import to_hex
+from matplotlib.contour import ContourSet
+from matplotlib.quiver import Quiver
+from scipy import ndimage
+
+from deform_gpu import TABLE1, Deformation, deform
+from experiments import data, deformations
+from experiments.cli import Problem
+from experiments.deformations import BLUE, STEP, STRIPS, VERMILION
+from experiments.provenance import REPOSITORY
+
+NAMES = {"field.png", "strips.png", "hundred.png", "widths.png"}
+DRAW = (
+    deformations.draw_field,
+    deformations.draw_strips,
+    deformations.draw_hundred,
+    deformations.draw_widths,
+)
+SEED = 11
+CENTRE = 14
+# A rotation of up to 30 degrees, and sizes that differ from axis to axis; nothing elastic.
+AFFINE = Deformation(
+    sigma=5.5, alpha=0, beta=(30,) * 10, gamma_x=40, gamma_y=20, shear_probability=0
+)
+# As a user may choose it: no value is Table 1's, and one is 0.
+CHOSEN = Deformation(sigma=6, alpha=100, beta=(20,) * 10, gamma_x=0, gamma_y=30)
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return data.load("digits")
+
+
+@pytest.fixture(scope="module")
+def digit(dataset):
+    return deformations.find_digit(dataset, 4, 0)
+
+
+@pytest.fixture(scope="module")
+def strips(digit):
+    return deformations.draw_strips(digit, CHOSEN, SEED)
+
+
+def shown(axes):
+    (picture,) = axes.images
+    return picture.get_array()
+
+
+def test_four_pictures(tmp_path, capsys):
+    out = tmp_path / "new" / "folder"
+    deformations.main(["--data", "digits", "--out", str(out)])
+    assert {path.name for path in out.iterdir()} == NAMES
+    assert capsys.readouterr().out == "".join(
+        f"written to {out / name}\n"
+        for name in ("field.png", "strips.png", "hundred.png", "widths.png")
+    )
+    for name in NAMES:
+        height, width, _ = pictures.imread(out / name).shape
+        assert width > 1200, name
+        assert height > 500, name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--digit", "10"], "argument --digit: expected an integer from 0 to 9, got '10'"),
+        (["--digit", "x"], "argument --digit: expected an integer from 0 to 9, got 'x'"),
+        (["--index=-1"], "argument --index: expected an integer of at least 0, got '-1'"),
+        (["--sigma=-1"], "argument --sigma: expected a number from 0 to 1000, got '-1'"),
+        (["--alpha", "nan"], "argument --alpha: expected a number from 0 to 1000, got 'nan'"),
+        (["--alpha", "inf"], "argument --alpha: expected a number from 0 to 1000, got 'inf'"),
+        (["--beta", "91"], "argument --beta: expected a number from 0 to 90, got '91'"),
+        (["--gamma-x", "101"], "argument --gamma-x: expected a number from 0 to 100, got '101'"),
+        (["--seed", str(2**64)], "argument --seed: expected an integer from 0 to"),
+    ],
+)
+def test_bad_options(arguments, complaint, capsys):
+    with pytest.raises(SystemExit) as end:
+        deformations.main(arguments)
+    assert end.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--sigma", "0"], r"sigma is 0\.0; expected a number of pixels above 0"),
+        (["--beta", "90"], r"beta is .*; expected .* each above -90 and below 90 degrees"),
+        (["--gamma-x", "100"], r"gamma_x is 100\.0; expected a percentage from 0 to below 100"),
+        (["--gamma-y", "100"], r"gamma_y is 100\.0; expected a percentage from 0 to below 100"),
+        (["--index", "145"], "--index is 145; expected 0 to 144, because load_digits has 145 tra"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_sentence(arguments, complaint, tmp_path):
+    out = tmp_path / "new"
+    with pytest.raises(Problem, match=complaint) as problem:
+        deformations.main(["--data", "digits", *arguments, "--out", str(out)])
+    assert "\n" not in str(problem.value)
+    assert not out.exists()
+
+
+def test_exit_status(tmp_path):
+    command = [sys.executable, "-m", "experiments.deformations", "--data", "digits"]
+    result = subprocess.run(
+        [*command, "--gamma-y", "100", "--out", str(tmp_path / "new")],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr == ("error: gamma_y is 100.0; expected a percentage from 0 to below 100\n")
+    assert not (tmp_path / "new").exists()
+
+
+def test_help_has_units_and_defaults(capsys):
+    with pytest.raises(SystemExit):
+        deformations.parse_arguments(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for part in (
+        "--sigma PIXELS standard deviation",
+        "pixels of the 29x29 image (default: 5.5)",
+        "pixels of the 29x29 image (default: 37.0)",
+        "degrees (default: the digit's in Table 1, 7.5 or 15)",
+        "percent, horizontal (default: 17.5)",
+        "percent, vertical (default: 17.5)",
+        "(default: runs/deformations)",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("label", [1, 4])
+def test_beta_is_that_of_the_digit(label, tmp_path, monkeypatch):
+    seen = []
+
+    def draw(digit, deformation, seed):
+        seen.append((digit.label, deformation.beta[label], seed))
+
+    for name in ("draw_field", "draw_strips", "draw_hundred", "draw_widths"):
+        monkeypatch.setattr(deformations, name, draw)
+    monkeypatch.setattr(deformations, "save_figure", lambda figure, path: None)
+    deformations.main(["--data", "digits", "--digit", str(label), "--seed", "9"])
+    assert seen == [(label, 7.5 if label == 1 else 15, 9)] * 4
+    seen.clear()
+    deformations.main(["--data", "digits", "--digit", str(label), "--beta", "3"])
+    assert seen == [(label, 3, 0)] * 4
+
+
+def test_a_digit_is_found_by_its_number(dataset):
+    places = [i for i, label in enumerate(dataset.train_labels) if label == 7]
+    for index in (0, 1, len(places) - 1):
+        digit = deformations.find_digit(dataset, 7, index)
+        assert digit.label == 7
+        assert (digit.image == dataset.train_images[places[index]]).all()
+        assert digit.name == f"load_digits, training image {places[index]}, a 7"
+    with pytest.raises(Problem, match="expected 0 to"):
+        deformations.find_digit(dataset, 7, len(places))
+
+
+def test_images_are_read_at_the_source_positions(digit):
+    source, target = deformations.source_positions(digit, TABLE1, SEED, 3)
+    assert (target == np.indices((29, 29))).all()
+    expected = ndimage.map_coordinates(
+        digit.image.astype(float), source, order=1, mode="grid-constant", cval=-1
+    )
+    assert deformations.deform_one(digit, TABLE1, SEED, 3) == pytest.approx(expected, abs=1e-4)
+
+
+def inverse_affine(epoch, deformation):
+    """M^-1 of image 0 in float64, (y, x)."""
+    matrix = reference_deform.affine(
+        reference_deform.affine_numbers(SEED, epoch, 0),
+        deformation.beta[0],
+        deformation.gamma_x,
+        deformation.gamma_y,
+        deformation.shear_probability,
+    )
+    return np.linalg.inv(matrix)
+
+
+def test_field_shows_the_affine_map(digit):
+    figure = deformations.draw_field(digit, AFFINE, SEED)
+    original, *others = figure.axes
+    assert (shown(original) == digit.image).all()
+    for epoch in range(deformations.FIELDS):
+        arrows, lines, result = others[3 * epoch : 3 * epoch + 3]
+        inverse = inverse_affine(epoch, AFFINE)
+
+        # Arrows end on pixels, a step apart, and begin where these are read.
+        (quiver,) = (item for item in arrows.collections if isinstance(item, Quiver))
+        assert (quiver.angles, quiver.scale_units, quiver.scale) == ("xy", "xy", 1)
+        tails = quiver.XY
+        heads = tails + np.stack((quiver.U, quiver.V), 1)
+        steps = np.arange(STEP // 2, 29, STEP)
+        places = np.stack(np.meshgrid(steps, steps), -1).reshape(-1, 2)
+        assert heads == pytest.approx(places, abs=1e-4)
+        assert tails - CENTRE == pytest.approx((heads - CENTRE) @ inverse[::-1, ::-1].T, abs=1e-4)
+
+        # A line of the grid, moved back to the original, is straight and at a whole step.
+        rows, columns = (item for item in lines.collections if isinstance(item, ContourSet))
+        for axis, contours in ((0, rows), (1, columns)):
+            assert (np.diff(contours.levels) == STEP).all()
+            assert CENTRE in contours.levels
+            for level, path in zip(contours.levels, contours.get_paths(), strict=True):
+                points = path.vertices[:, ::-1] - CENTRE
+                assert len(points) > 1
+                back = CENTRE + points @ inverse.T
+                assert back[:, axis] == pytest.approx(level, abs=1e-4)
+
+        # To the scale of the image, and drawn like it.
+        for axes in (arrows, lines):
+            assert axes.get_xlim() == result.get_xlim()
+            assert axes.get_ylim() == result.get_ylim()
+            assert axes.get_aspect() == result.get_aspect()
+        assert (shown(result) == deformations.deform_one(digit, AFFINE, SEED, epoch)).all()
+
+
+def test_field_of_no_deformation_and_of_far_too_much(digit, recwarn):
+    none = Deformation(sigma=1, alpha=0, beta=(0,) * 10, gamma_x=0, gamma_y=0)
+    figure = deformations.draw_field(digit, none, SEED)
+    for axes in figure.axes[3::3]:
+        assert (shown(axes) == digit.image).all()
+    for alpha, sigma in ((1000, 1e-300), (1000, 1000)):
+        much = Deformation(sigma, alpha, (89.9,) * 10, 99.9, 99.9, shear_probability=1)
+        deformations.draw_field(digit, much, SEED).draw_without_rendering()
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("kind", STRIPS)
+@pytest.mark.parametrize("deformation", [TABLE1, CHOSEN])
+def test_a_strip_goes_from_none_to_strong(kind, deformation, digit):
+    epoch, values, steps = deformations.strip(kind, 4, deformation, SEED)
+    assert len(values) == len(steps) >= 8
+    assert values[0] == 0
+    assert values[1:] == sorted(values[1:], reverse=kind == "sigma")
+    assert deformations.value_of(kind, 4, TABLE1) in values
+    assert deformations.value_of(kind, 4, deformation) in values
+
+    # Nothing is on but what the row is about, and that is what is written under the image.
+    for value, step in list(zip(values, steps, strict=True))[1:]:
+        assert deformations.value_of(kind, 4, step) == value
+        assert step.sigma == (value if kind == "sigma" else deformation.sigma)
+        alpha = {"alpha": value, "sigma": deformation.alpha}.get(kind, 0)
+        assert step.alpha == alpha
+        assert step.beta == ((value if kind in ("rotation", "shear") else 0),) * 10
+        assert step.gamma_x == (value if kind == "gamma_x" else 0)
+        assert step.gamma_y == (value if kind == "gamma_y" else 0)
+        assert step.shear_probability == (kind == "shear")
+
+    images = [deformations.deform_one(digit, step, SEED, epoch) for step in steps]
+    assert (images[0] == digit.image).all()
+
+    def strength(step):
+        source, target = deformations.source_positions(digit, step, SEED, epoch)
+        return np.sqrt(np.square(source - target).mean())
+
+    assert (np.diff([strength(step) for step in steps]) > 0).all()
+    if kind not in ("sigma", "alpha"):
+        far = [np.square(image - digit.image).sum() for image in images]
+        assert (np.diff(far) > 0).all()
+
+
+@pytest.mark.parametrize("kind", ["rotation", "shear", "gamma_x", "gamma_y"])
+def test_a_strip_takes_the_first_epoch_with_a_strong_number(kind):
+    _, number, _ = STRIPS[kind]
+    for seed in (0, SEED, 2**64 - 1):
+        epoch, _, _ = deformations.strip(kind, 4, TABLE1, seed)
+        numbers = [reference_deform.affine_numbers(seed, e, 0)[number] for e in range(epoch + 1)]
+        assert [abs(u) > 0.8 for u in numbers] == [False] * epoch + [True]
+        assert deformations.drawn(number, seed, epoch) == numbers[-1]
+
+
+def test_strips_are_labelled_and_marked(strips, digit):
+    rows = {}
+    for axes in strips.axes:
+        rows.setdefault(axes.get_subplotspec().rowspan.start, []).append(axes)
+    for kind, row in zip(STRIPS, rows.values(), strict=True):
+        epoch, values, steps = deformations.strip(kind, 4, CHOSEN, SEED)
+        text, number, _ = STRIPS[kind]
+        assert row[0].get_ylabel().startswith(text)
+        if number is not None:
+            factor = deformations.drawn(number, SEED, epoch)
+            assert row[0].get_ylabel().endswith(f"factor {factor:.2f}")
+        assert [axes.get_xlabel() for axes in row] == ["none", *(f"{v:g}" for v in values[1:])]
+        for axes, value, step in zip(row, values, steps, strict=True):
+            assert (shown(axes) == deformations.deform_one(digit, step, SEED, epoch)).all()
+            colour = to_hex(axes.spines["left"].get_edgecolor()).upper()
+            if value == deformations.value_of(kind, 4, TABLE1):
+                assert colour == BLUE
+            elif value == deformations.value_of(kind, 4, CHOSEN):
+                assert colour == VERMILION
+            else:
+                assert colour == "#000000"
+
+
+def test_hundred_are_one_batch(digit):
+    figure = deformations.draw_hundred(digit, TABLE1, SEED)
+    mosaic = shown(figure.axes[0])
+    assert mosaic.shape == (290, 290)
+    cells = [mosaic[29 * r :, 29 * c :][:29, :29] for r in range(10) for c in range(10)]
+    assert len({np.ascontiguousarray(cell).tobytes() for cell in cells}) == 100
+    batch = deform(np.stack([digit.image] * 100), np.full(100, 4), TABLE1, SEED, 0)
+    assert (np.stack(cells) == batch).all()
+
+
+@pytest.mark.parametrize("label", [1, 4, 8])
+def test_widths_are_as_labelled(label, dataset):
+    digit = deformations.find_digit(dataset, label, 0)
+    figure = deformations.draw_widths(digit, TABLE1, SEED)
+    top, bottom = figure.axes[:7], figure.axes[7:]
+    titles = [axes.get_title() for axes in top]
+    assert titles == ["original", "WN10", "WN12", "WN14", "WN16", "WN18", "WN20"]
+    assert (shown(top[0]) == digit.image).all()
+    assert ("not normalised" in figure._supxlabel.get_text()) == (label == 1)
+    for title, above, below in zip(titles, top, bottom, strict=True):
+        image = np.asarray(shown(above))
+        columns, rows = (np.flatnonzero((image > -1).any(axis)) for axis in (0, 1))
+        width = columns[-1] - columns[0] + 1
+        assert above.get_xlabel() == str(width)
+        (box,) = above.patches
+        assert box.get_xy() == (columns[0] - 0.5, rows[0] - 0.5)
+        assert (box.get_width(), box.get_height()) == (width, rows[-1] - rows[0] + 1)
+        if label == 1 or title == "original":
+            assert (image == digit.image).all()
+        else:
+            assert width == int(title[2:])
+        expected = deform(image[None], np.array([label]), TABLE1, SEED, 0)[0]
+        assert (shown(below) == expected).all()
+
+
+@pytest.mark.parametrize("draw", DRAW)
+def test_captions_have_parameters_and_units(draw, digit):
+    said = draw(digit, CHOSEN, SEED)._suptitle.get_text()
+    assert said == (
+        "load_digits, training image 9, a 4, seed 11\n"
+        "σ = 6 pixels, α = 100 pixels, β = 20°, γx = 0 %, γy = 30 %"
+    )
+
+
+@pytest.mark.parametrize("draw", DRAW)
+def test_nothing_stands_across_anything_else(draw, digit):
+    one = replace(digit, label=1, name="load_digits, training image 59999, a 1")
+    long = Deformation(5.123, 36.789, (12.345,) * 10, 12.345, 12.345)
+    figure = draw(one, long, 2**64 - 1)
+    figure.draw_without_rendering()
+    texts = [figure._suptitle, figure._supxlabel]
+    for axes in figure.axes:
+        texts += [axes.title, axes.xaxis.label, axes.yaxis.label]
+    boxes = [text.get_window_extent() for text in texts if text.get_text()]
+    frames = [axes.get_window_extent() for axes in figure.axes]
+    width, height = figure.canvas.get_width_height()
+    for box in boxes:
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert box.x1 <= width
+        assert box.y1 <= height
+    for a, b in combinations([*boxes, *frames], 2):
+        assert not a.overlaps(b)
