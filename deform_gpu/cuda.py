@@ -74,13 +74,15 @@ class Ahead:
     on them must be done.
 
     images, labels, deformation, seed: as for `deform_gpu.deform`. last_epoch: the last one that
-    will be asked for. Raises what GpuSet does.
+    will be asked for. events: CUDA's, when the last deformation that was started began and ended.
+    Raises what GpuSet does.
     """
 
     def __init__(self, images, labels, deformation: Deformation, seed: int, last_epoch: int):
         self._stream = gpu.new_stream()
         self._set = GpuSet(images, labels, deformation, seed, 0, self._stream)
         self._buffers = [gpu.device_array(images.shape, np.float32) for _ in range(2)]
+        self.events = gpu.cuda.event(), gpu.cuda.event()
         self._last_epoch = last_epoch
         self._under_way = None  # the epoch that is being deformed, or is
 
@@ -90,12 +92,14 @@ class Ahead:
         gpu.synchronize(self._stream)
         if epoch < self._last_epoch:
             self._start(epoch + 1)
-        n = len(self._buffers[0])
-        return self._buffers[epoch % 2].reshape(n, -1)
+        return self._buffers[epoch % 2].reshape(self._set.shape[0], -1)
 
     def _start(self, epoch: int) -> None:
+        begin, end = self.events
+        begin.record(self._stream)
         for launch in self._set.launches(self._buffers[epoch % 2], epoch):
             launch(self._stream)
+        end.record(self._stream)
         self._under_way = epoch
 
 

@@ -1,9 +1,11 @@
 """Check a GPU, from the first test of a kernel to the last benchmark.
 
 In order: the tests of kernels and engine on the GPU, with 250 repeats of each kernel; NVIDIA's
-compute-sanitizer on the small ones, where it is installed; the same net trained on the CPU and on
-the GPU; the benchmarks. A check that fails does not stop the next one. Writes gpu-check.json and
-bench.csv to results/<this GPU> and prints a table. The exit status is 1 if a check failed.
+compute-sanitizer on the small ones, where it is installed; the same images deformed on the CPU and
+on the GPU; the same net trained on the CPU and on the GPU; a net trained on images that the GPU
+deforms meanwhile; the benchmarks. A check that fails does not stop the next one. Writes
+gpu-check.json and bench.csv to results/<this GPU> and prints a table. The exit status is 1 if a
+check failed.
 """
 
 import argparse
@@ -26,7 +28,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from deform_gpu import TABLE1, deform
+from deform_gpu import COMMITTEE, TABLE1, deform
+from deform_gpu.cuda import Ahead
 from experiments import cli, data, peers, provenance, tables
 from experiments.record import GPU_CHECK
 from mlp_gpu import files, gpu, training
@@ -35,9 +38,11 @@ from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.engines import Engine
 from mlp_gpu.network import NETS, Network
 
-TESTS = tuple(f"tests/test_{name}.py" for name in ("kernels", "cuda", "compiled", "bench"))
+TESTS = tuple(
+    f"tests/test_{name}.py" for name in ("kernels", "deform_kernels", "cuda", "compiled", "bench")
+)
 REPEATS = "repeats_are_bit_equal"  # in the names of the tests that repeat kernels
-SMALL = ("-k", "small", "tests/test_kernels.py")
+SMALL = ("-k", "small", "tests/test_kernels.py", "tests/test_deform_kernels.py")
 TOOLKITS = Path("/usr/local")
 SANITIZER_SECONDS = 120  # that each tool may take
 # How a tool ends its report. A line "... errors were not printed" counts some of them again.
@@ -50,6 +55,10 @@ N_IMAGES, EPOCHS, ETA, SEED = 5000, 3, 1e-3, 0
 # the CPU engine, and this part of the test images in the number of wrong digits.
 TIMES_NUMPY = 3
 WRONG_PART = 0.002
+# Deformed images in [-1, 1] differ by rounding, and by no more than this.
+PIXEL_DIFFERENCE = 1e-5
+# The part of an epoch of training that may be spent waiting for the next epoch's images.
+WAIT_PART = 0.01
 
 
 @dataclass(frozen=True)
@@ -230,6 +239,113 @@ def check_engines(dataset: data.Dataset) -> Result:
     return judge_engines(compare(some, NETS[1], CudaEngine("graph"), CudaEngine("launch")))
 
 
+def check_deformation(dataset: data.Dataset) -> Result:
+    """All images, deformed on the CPU and twice on the GPU."""
+    images, labels = dataset.train_images, dataset.train_labels
+    differences, equal = [], True
+    for deformation in (TABLE1, COMMITTEE):
+        on_cpu = deform(images, labels, deformation, SEED, epoch=1)
+        on_gpu = deform(images, labels, deformation, SEED, epoch=1, device="cuda")
+        again = deform(images, labels, deformation, SEED, epoch=1, device="cuda")
+        differences.append(float(abs(on_cpu - on_gpu).max()))
+        equal = equal and on_gpu.tobytes() == again.tobytes()
+    return judge_deformation(len(images), max(differences), equal)
+
+
+def judge_deformation(n: int, difference: float, equal: bool) -> Result:
+    """Whether n images deformed on CPU and GPU are alike enough, and the GPU's repeats equal."""
+    text = (
+        f"{n:,} images: {difference:.2g} apart at most; repeats {'' if equal else 'NOT '}bit-equal"
+    )
+    passed = difference <= PIXEL_DIFFERENCE and equal
+    return Result(passed, text, {"difference": difference, "repeats_bit_equal": equal})
+
+
+def train_ahead(dataset: data.Dataset, network: Network, engine: Engine, ahead) -> dict:
+    """Train a copy of the network on images that the GPU deforms meanwhile.
+
+    Returns the weights, the epochs, and a timeline of each epoch but the last: the milliseconds,
+    from the beginning of its training, at which that ended and the deformation of the next epoch
+    began and ended. engine: the GPU's. ahead: deforms for EPOCHS epochs.
+    """
+    cli.tell("  training on images that are deformed meanwhile")
+    origin, begun, ended = (gpu.cuda.event() for _ in range(3))
+    origin.record(engine.stream)
+    timelines = []
+    real_train = engine.train
+
+    def timed_train(*arguments):
+        begun.record(engine.stream)
+        loss = real_train(*arguments)
+        ended.record(engine.stream)
+        events = {"trained": ended}
+        events["deformation_begun"], events["deformation_ended"] = ahead.events
+        for event in events.values():
+            event.synchronize()
+        start = origin.elapsed_time(begun)
+        timelines.append({name: origin.elapsed_time(at) - start for name, at in events.items()})
+        return loss
+
+    engine.train = timed_train
+    engine.set_network(network)
+    training_set = dataset.train_images, dataset.train_labels
+    test_set = dataset.test_images, dataset.test_labels
+    schedule = training.Schedule(epochs=EPOCHS, eta=ETA, decay=1.0)
+    rows = list(training.train(engine, training_set, test_set, schedule, SEED, ahead))
+    weights = engine.get_network().unpadded()
+    return {"weights": weights, "rows": rows, "timelines": timelines[:-1]}
+
+
+def compare_ahead(
+    dataset: data.Dataset, sizes: tuple[int, ...], engine: Engine, other: Engine, ahead
+) -> dict:
+    """Train a net on images that the GPU deforms meanwhile, and on the CPU's, and compare.
+
+    engine, other: two of the GPU. ahead: deforms for EPOCHS epochs, with the same parameters.
+    """
+    network, labels = Network.initial(sizes, SEED), dataset.train_labels
+    found = train_ahead(dataset, network, engine, ahead)
+    clean = dataset.train_images
+    epochs = {n: deform(clean, labels, TABLE1, SEED, n) for n in range(1, EPOCHS + 1)}
+    before, rows = train(other, network, dataset, epochs)
+    moved = distance(before.unpadded(), network.unpadded())
+    return {
+        "timelines_ms": found["timelines"],
+        "waited_seconds": [row.deform_seconds for row in found["rows"]],
+        "train_seconds": [row.train_seconds for row in found["rows"]],
+        "distance": distance(found["weights"], before.unpadded()) / moved,
+        "errors": [row.test_errors for row in found["rows"]],
+        "errors_deformed_on_cpu": [row.test_errors for row in rows],
+        "n_test": len(dataset.test_labels),
+    }
+
+
+def judge_ahead(found: dict) -> Result:
+    """Whether what `compare_ahead` measured is as it should be."""
+    hidden = all(one["deformation_ended"] < one["trained"] for one in found["timelines_ms"])
+    waited = max(found["waited_seconds"][1:])  # for the first epoch it must
+    wrong, expected = found["errors"][-1], found["errors_deformed_on_cpu"][-1]
+    passed = (
+        hidden
+        and waited <= WAIT_PART * min(found["train_seconds"])
+        and abs(wrong - expected) <= WRONG_PART * found["n_test"]
+    )
+    last = found["timelines_ms"][-1]
+    text = (
+        f"deformed from {last['deformation_begun']:.2f} to {last['deformation_ended']:.2f} ms of "
+    )
+    text += f"{last['trained']:.0f} ms of training, which waited {1e3 * waited:.2f} ms; {wrong}, "
+    text += f"deformed on the CPU {expected}, of {found['n_test']:,} wrong"
+    return Result(passed, text, found)
+
+
+def check_ahead(dataset: data.Dataset) -> Result:
+    """Net 1, trained on images that the GPU deforms meanwhile."""
+    images, labels = dataset.train_images, dataset.train_labels
+    ahead = Ahead(images, labels, TABLE1, SEED, last_epoch=EPOCHS)
+    return judge_ahead(compare_ahead(dataset, NETS[1], CudaEngine(), CudaEngine(), ahead))
+
+
 def check_bench(folder: Path) -> Result:
     """The benchmarks, which write bench.csv; of the CPU alone, if they find the GPU not usable."""
     status = run([sys.executable, "-m", "experiments.bench", "--out", str(folder.absolute())])
@@ -270,7 +386,9 @@ def main(argv: list[str] | None = None) -> None:
         "tests on the GPU": check_tests,
         "memcheck": lambda: check_sanitizer("memcheck"),
         "racecheck": lambda: check_sanitizer("racecheck"),
+        "deformation, CPU and GPU": lambda: check_deformation(dataset),
         "net 1, CPU and GPU": lambda: check_engines(dataset),
+        "net 1, deformed meanwhile": lambda: check_ahead(dataset),
         "benchmarks": lambda: check_bench(folder),
     }
     rows = []

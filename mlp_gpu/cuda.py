@@ -63,7 +63,8 @@ def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
 class CudaEngine:
     """On-line training and batched prediction on the GPU. See `mlp_gpu.engines` for the methods.
 
-    schedule: one of SCHEDULES. All methods raise gpu.GpuFault if the GPU has too little memory.
+    schedule: one of SCHEDULES. stream: what all is launched on. All methods raise gpu.GpuFault if
+    the GPU has too little memory.
     """
 
     name = "cuda"
@@ -72,7 +73,7 @@ class CudaEngine:
         if schedule not in SCHEDULES:
             raise ValueError(f"expected a schedule of {SCHEDULES}, got {schedule!r}")
         self.schedule = schedule
-        self._stream = gpu.new_stream()
+        self.stream = gpu.new_stream()
         self._step = gpu.device_array((1,), np.int64)
         self._net = {}  # arrays of `_shapes`
         self._epoch = {}  # own arrays for images, labels, order and losses of `train`
@@ -86,12 +87,12 @@ class CudaEngine:
             for kind, shapes in _shapes(network.sizes).items()
         }
         for W, host in zip(self._net["weights"], network.weights, strict=True):
-            W.copy_to_device(host, stream=self._stream)
-        gpu.synchronize(self._stream)
+            W.copy_to_device(host, stream=self.stream)
+        gpu.synchronize(self.stream)
 
     def get_network(self) -> Network:
-        weights = tuple(W.copy_to_host(stream=self._stream) for W in self._net["weights"])
-        gpu.synchronize(self._stream)
+        weights = tuple(W.copy_to_host(stream=self.stream) for W in self._net["weights"])
+        gpu.synchronize(self.stream)
         return Network(self._sizes, weights)
 
     def train(self, images, labels, order, eta: float, tick: Callable = lambda n, loss: None):
@@ -101,8 +102,8 @@ class CudaEngine:
         self._put("labels", labels)
         self._put("order", order.astype(np.int64))
         self._put("losses", np.zeros(len(order), np.float32))
-        self._step.copy_to_device(np.zeros(1, np.int64), stream=self._stream)
-        gpu.synchronize(self._stream)  # only then may what was copied go
+        self._step.copy_to_device(np.zeros(1, np.int64), stream=self.stream)
+        gpu.synchronize(self.stream)  # only then may what was copied go
 
         launches = self.launches(eta)
         graph = None
@@ -113,10 +114,10 @@ class CudaEngine:
             n = min(CHUNK, len(order) - start)
             n_graphs = n // IMAGES_A_GRAPH if graph else 0
             for _ in range(n_graphs):
-                graph.launch(self._stream)
-            play(launches * (n - n_graphs * IMAGES_A_GRAPH), self._stream)
-            losses = self._epoch["losses"][start : start + n].copy_to_host(stream=self._stream)
-            gpu.synchronize(self._stream)
+                graph.launch(self.stream)
+            play(launches * (n - n_graphs * IMAGES_A_GRAPH), self.stream)
+            losses = self._epoch["losses"][start : start + n].copy_to_host(stream=self.stream)
+            gpu.synchronize(self.stream)
             loss = losses.sum(dtype=np.float64)
             total += loss
             tick(n, loss / n)
@@ -155,10 +156,10 @@ class CudaEngine:
         for start in range(0, len(images), PREDICT_IMAGES):
             part = images[start : start + PREDICT_IMAGES]
             states = [array[: len(part)] for array in self._net["batch"]]
-            states[0].copy_to_device(part, stream=self._stream)
-            play(evaluate(states, self._net["weights"]), self._stream)
-            found = states[-1].copy_to_host(stream=self._stream)
-            gpu.synchronize(self._stream)
+            states[0].copy_to_device(part, stream=self.stream)
+            play(evaluate(states, self._net["weights"]), self.stream)
+            found = states[-1].copy_to_host(stream=self.stream)
+            gpu.synchronize(self.stream)
             outputs[start : start + PREDICT_IMAGES] = found
         return outputs
 
@@ -167,7 +168,7 @@ class CudaEngine:
         array = self._epoch.get(name)
         if array is None or array.shape != host.shape:
             array = self._epoch[name] = gpu.device_array(host.shape, host.dtype)
-        array.copy_to_device(host, stream=self._stream)
+        array.copy_to_device(host, stream=self.stream)
         return array
 
 

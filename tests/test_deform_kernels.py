@@ -25,6 +25,7 @@ from deform_gpu import TABLE1, cuda, deform
 from deform_gpu.cuda import Ahead, GpuSet
 from deform_gpu.field import gaussian_weights
 from deform_gpu.kernels import SIGNATURES, listing1, matrices, stages, tiles
+from deform_gpu.paper import PaperSet
 from experiments import data, runs
 from mlp_gpu import gpu, training
 
@@ -247,6 +248,15 @@ def test_memory_is_what_device_bytes_says(monkeypatch):
     ahead(1)
     ahead(2)
     assert sum(taken) == cuda.device_bytes(3, 5)
+
+
+@pytest.mark.parametrize(("side", "n"), [(1, 3)] if gpu.SIMULATED else [(1, 120), (29, 230)])
+def test_the_papers_way_agrees(side, n):
+    images, labels = make_images(n, side)
+    out = np.full_like(images, np.nan)
+    PaperSet(images, labels, MIXED, SEED).deform(out, 3)
+    expected = deform(images, labels, MIXED, SEED, 3)
+    assert (abs(out - expected) <= deform_tolerance(labels, MIXED, 3, side=side)).all()
 
 
 def every_kernel(arrays, side, n):

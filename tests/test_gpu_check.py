@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deform_gpu import COMMITTEE, TABLE1, deform
 from experiments import bench, cli, data, gpu_check, peers
 from experiments.gpu_check import Result
 from experiments.provenance import REPOSITORY
@@ -480,7 +481,8 @@ def test_the_benchmarks_write_to_the_same_folder(monkeypatch, tmp_path, capsys):
     assert "--out DIR" in capsys.readouterr().out
 
 
-NAMES = ["GPU", "tests on the GPU", "memcheck", "racecheck", "net 1, CPU and GPU", "benchmarks"]
+NAMES = ["GPU", "tests on the GPU", "memcheck", "racecheck", "deformation, CPU and GPU"]
+NAMES += ["net 1, CPU and GPU", "net 1, deformed meanwhile", "benchmarks"]
 
 
 @pytest.fixture
@@ -501,7 +503,9 @@ def fakes(monkeypatch):
     monkeypatch.setattr(gpu, "driver_version", lambda: "580.1, CUDA 13.0")
     fake("check_tests", "9 passed")
     fake("check_sanitizer", "clean")
+    fake("check_deformation", "equal")
     fake("check_engines", "alike")
+    fake("check_ahead", "hidden")
     fake("check_bench", "bench.csv")
     return called
 
@@ -524,7 +528,9 @@ def test_record_and_table(fakes, tmp_path, capsys):
         "9 passed",
         "clean",
         "clean",
+        "equal",
         "alike",
+        "hidden",
         "bench.csv",
     ]
     assert all(row["passed"] is True and 0 <= row["seconds"] < 60 for row in found["checks"])
@@ -538,12 +544,14 @@ def test_record_and_table(fakes, tmp_path, capsys):
         "check_tests",
         "check_sanitizer",
         "check_sanitizer",
+        "check_deformation",
         "check_engines",
+        "check_ahead",
         "check_bench",
     ]
     assert [call[1] for call in fakes[1:3]] == ["memcheck", "racecheck"]
-    assert fakes[3][1].name == "load_digits"
-    assert fakes[4][1] == tmp_path / "new" / "folder"
+    assert [fakes[i][1].name for i in (3, 4, 5)] == ["load_digits"] * 3
+    assert fakes[6][1] == tmp_path / "new" / "folder"
 
     said = capsys.readouterr()
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said.out.splitlines()]
@@ -551,7 +559,7 @@ def test_record_and_table(fakes, tmp_path, capsys):
     assert [line[0] for line in lines[2:]] == NAMES
     assert lines[3] == ["tests on the GPU", "9 passed", "0"]
     assert "FAILED" not in said.out
-    assert [f"{name} ..." in said.err for name in NAMES] == [True] * 6
+    assert [f"{name} ..." in said.err for name in NAMES] == [True] * 8
 
 
 def test_the_folder_is_named_after_the_gpu(fakes, tmp_path, monkeypatch):
@@ -568,7 +576,7 @@ def test_a_failed_check_gives_status_1(fakes, tmp_path, monkeypatch, capsys):
     assert left.value.code == "failed: racecheck, benchmarks"  # which Python prints, for status 1
     assert read(tmp_path)["passed"] is False
     table = capsys.readouterr().out.splitlines()
-    assert [("FAILED: " in line) for line in table] == [False] * 5 + [True, False, True]
+    assert [("FAILED: " in line) for line in table] == [False] * 5 + [True] + [False] * 3 + [True]
     assert "| FAILED: so so" in table[5]
 
 
@@ -580,13 +588,13 @@ def test_a_check_that_breaks_off_does_not_stop_the_next(fakes, tmp_path, monkeyp
     with pytest.raises(SystemExit, match="failed: net 1, CPU and GPU"):
         run_main(tmp_path)
     assert fakes[-1][0] == "check_bench"
-    row = read(tmp_path)["checks"][4]
+    row = read(tmp_path)["checks"][5]
     assert row["passed"] is False
     assert row["result"].startswith("ValueError: no\n good")
     assert "in break_off" in row["details"]["traceback"]
     table = capsys.readouterr().out.splitlines()
-    assert len(table) == 8
-    assert "| FAILED: ValueError: no good no" in table[6]
+    assert len(table) == 10
+    assert "| FAILED: ValueError: no good no" in table[7]
     assert max(map(len, table)) < 160
 
 
@@ -599,7 +607,7 @@ def test_a_signal_keeps_what_is_measured(fakes, tmp_path, monkeypatch):
         run_main(tmp_path)
     found = read(tmp_path)
     assert found["passed"] is False
-    assert [row["check"] for row in found["checks"]] == NAMES[:4]
+    assert [row["check"] for row in found["checks"]] == NAMES[:5]
 
 
 def test_bad_input_is_told_before_any_check(fakes, tmp_path):
@@ -617,3 +625,113 @@ def test_train_numpy_makes_the_steps_of_the_engine(digits):
     before = peers.matrices(network)
     assert gpu_check.distance(weights, after) < 1e-4 * gpu_check.distance(before, after)
     assert [row.eta for row in rows] == [1e-3, 1e-3]
+
+
+@pytest.mark.parametrize(("difference", "passed"), [(0, True), (1e-5, True), (1.1e-5, False)])
+def test_deformed_images_may_differ_by_rounding(digits, monkeypatch, difference, passed):
+    asked = []
+
+    def fake(images, labels, deformation, seed, epoch, device="cpu"):
+        asked.append((len(images), seed, epoch, device))
+        found = np.zeros(images.shape)
+        if device == "cuda" and deformation is COMMITTEE:
+            found[299, 28, 28] = -difference
+        return found
+
+    monkeypatch.setattr(gpu_check, "deform", fake)
+    result = gpu_check.check_deformation(digits)
+    assert result.passed == passed
+    assert result.details == {"difference": difference, "repeats_bit_equal": True}
+    assert set(asked) == {(300, 0, 1, "cpu"), (300, 0, 1, "cuda")}
+
+
+def test_deformation_must_repeat_itself():
+    assert gpu_check.judge_deformation(3, 0.0, True).passed
+    result = gpu_check.judge_deformation(3, 0.0, False)
+    assert not result.passed
+    assert result.text == "3 images: 0 apart at most; repeats NOT bit-equal"
+    assert not gpu_check.judge_deformation(3, float("nan"), True).passed
+
+
+class Event:
+    """CUDA's, by a clock that each record moves on by a millisecond."""
+
+    clock = 0
+
+    def record(self, stream):
+        Event.clock += 1
+        self.at = Event.clock
+
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+    def synchronize(self):
+        pass
+
+
+class Before:
+    """Deforms an epoch before it is asked for, on the CPU."""
+
+    def __init__(self, dataset, deformation=TABLE1):
+        self.events, self.asked = (Event(), Event()), []
+        self.set = dataset.train_images, dataset.train_labels, deformation, 0
+
+    def __call__(self, epoch):
+        self.asked.append(epoch)
+        for event in self.events:
+            event.record(None)
+        return deform(*self.set, epoch)
+
+
+class Streaming(CpuEngine):
+    stream = None
+
+
+def test_training_on_images_deformed_meanwhile_is_compared(digits, monkeypatch):
+    monkeypatch.setattr(gpu.cuda, "event", Event)
+    before = Before(digits)
+    found = gpu_check.compare_ahead(digits, SIZES, Streaming(), CpuEngine(), before)
+    assert before.asked == [1, 2, 3]
+    assert found["distance"] == 0
+    assert found["errors"] == found["errors_deformed_on_cpu"]
+    assert len(found["errors"]) == 3
+    timeline = {"deformation_begun": -2, "deformation_ended": -1, "trained": 1}
+    assert found["timelines_ms"] == [timeline] * 2
+    assert all(0 < seconds < 60 for seconds in found["waited_seconds"] + found["train_seconds"])
+    json.dumps(found)
+    before = Before(digits, COMMITTEE)
+    found = gpu_check.compare_ahead(digits, SIZES, Streaming(), CpuEngine(), before)
+    assert found["distance"] > 0.01
+
+
+AHEAD = {
+    "timelines_ms": [
+        {"deformation_begun": -0.1, "deformation_ended": 2.0, "trained": 600.0},
+        {"deformation_begun": 0.1, "deformation_ended": 2.5, "trained": 610.0},
+    ],
+    "waited_seconds": [0.9, 0.0001, 0.006],
+    "train_seconds": [0.6, 0.61, 0.62],
+    "errors": [500, 320],
+    "errors_deformed_on_cpu": [600, 300],
+    "n_test": 10_000,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "passed"),
+    [
+        ({}, True),
+        ({"waited_seconds": [0.0, 0.0061, 0.0]}, False),
+        ({"errors": [600, 321]}, False),
+        ({"errors": [600, 279]}, False),
+        ({"timelines_ms": [AHEAD["timelines_ms"][0] | {"deformation_ended": 600.1}] * 2}, False),
+    ],
+)
+def test_a_deformation_that_training_waits_for_fails(change, passed):
+    result = gpu_check.judge_ahead(AHEAD | change)
+    assert result.passed == passed
+    if not change:
+        assert result.text == (
+            "deformed from 0.10 to 2.50 ms of 610 ms of training, which waited 6.00 ms; 320, "
+            "deformed on the CPU 300, of 10,000 wrong"
+        )

@@ -1,0 +1,74 @@
+"""Deform a set of images as the papers did: convolution on the GPU, all else on the host.
+
+2010, appendix, and 2012, section 4: batch after batch, the host draws the random field, the GPU
+convolves it by Listing 1, and the host maps and interpolates. Kept to be measured; what is used is
+`deform_gpu.cuda`.
+"""
+
+import numpy as np
+
+from deform_gpu.batches import BATCH, make_matrices
+from deform_gpu.checks import check_epoch
+from deform_gpu.field import GRID, KERNEL, MARGIN, fill_field, gaussian_weights
+from deform_gpu.kernels.listing1 import convolve
+from deform_gpu.parameters import Deformation
+from deform_gpu.philox import split_seed
+from deform_gpu.warp import warp_batch
+from mlp_gpu import gpu
+from mlp_gpu.network import pad32
+
+
+class PaperSet:
+    """Images on the host, and what the GPU needs to convolve a batch's field for them.
+
+    images: (n, side, side) float32, C order. labels: (n,) integers in 0..9. deformation, seed: as
+    for `deform_gpu.deform`.
+
+    Raises ValueError for labels or a seed that do not fit, gpu.GpuFault if the GPU has too little
+    memory.
+    """
+
+    def __init__(self, images, labels, deformation: Deformation, seed: int):
+        self._images, self._labels = images, labels
+        self._deformation, self._seed = deformation, seed
+        inner = GRID * images.shape[1]
+        padded = inner + 2 * MARGIN
+        self._stream = gpu.new_stream()
+        self._field = np.zeros((2, padded, pad32(padded)), np.float32)
+        self._displacement = np.empty((2, inner, pad32(inner)), np.float32)
+        weights = gaussian_weights(deformation.sigma)
+        kernel = np.zeros((KERNEL, pad32(KERNEL)), np.float32)
+        kernel[:, :KERNEL] = np.outer(weights, weights)
+        self._kernel_there = self._like(kernel)
+        self._kernel_there.copy_to_device(kernel, stream=self._stream)
+        self._field_there = self._like(self._field[0])
+        self._displacement_there = self._like(self._displacement[0])
+        gpu.synchronize(self._stream)
+
+    def _like(self, host: np.ndarray):
+        return gpu.device_array(host.shape, np.float32)
+
+    def deform(self, out: np.ndarray, epoch: int) -> None:
+        """Deform the set for an epoch. out: float32, the shape of images, C order; modified."""
+        matrices = make_matrices(self._labels, self._deformation, self._seed, epoch)
+        key = (*split_seed(self._seed), check_epoch(epoch))
+        background = np.float32(self._deformation.background)
+        for batch in range(-(-len(out) // BATCH)):
+            fill_field(self._field, *key, np.uint32(batch))
+            for axis in range(2):
+                self._convolve(axis)
+            own = slice(batch * BATCH, (batch + 1) * BATCH)
+            inner = self._displacement.shape[1]
+            shift = self._displacement[:, :, :inner]
+            warp_batch(out[own], self._images[own], matrices[own], shift, 0, background)
+
+    def _convolve(self, axis: int) -> None:
+        """The displacement of an axis, there and back."""
+        stream, width = self._stream, self._displacement.shape[1]
+        self._field_there.copy_to_device(self._field[axis], stream=stream)
+        there = self._displacement_there
+        alpha = self._deformation.alpha
+        for launch in convolve(there, self._field_there, self._kernel_there, alpha, width):
+            launch(stream)
+        there.copy_to_host(self._displacement[axis], stream=stream)
+        gpu.synchronize(stream)
