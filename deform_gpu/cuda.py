@@ -15,7 +15,8 @@ class GpuSet:
     """A set of images on the GPU, and how to deform it.
 
     images: (n, side, side) float32 on the host, C order, n >= 1. labels, deformation, seed, first:
-    as for `deform_gpu.deform`. stream: what it is copied and deformed on.
+    as for `deform_gpu.deform`. stream: what it is copied and deformed on. On the GPU are then
+    `images`, `weights` of the Gaussian, and `matrices`, which are drawn anew for each epoch.
 
     Raises ValueError for any other input, gpu.GpuFault if the GPU has too little memory.
     """
@@ -27,9 +28,9 @@ class GpuSet:
         self.shape = images.shape
         self._deformation, self._key, self._first = deformation, split_seed(seed), first
         self._stream = stream
-        self._images, self._beta = self._put(images), self._put(beta)
-        self._weights = self._put(gaussian_weights(deformation.sigma))
-        self._matrices = gpu.device_array((len(images), 2, 2), np.float32)
+        self.images, self._beta = self._put(images), self._put(beta)
+        self.weights = self._put(gaussian_weights(deformation.sigma))
+        self.matrices = gpu.device_array((len(images), 2, 2), np.float32)
         gpu.synchronize(stream)  # only then may what was copied go
 
     def _put(self, host: np.ndarray):
@@ -41,10 +42,8 @@ class GpuSet:
         """What deforms the set for an epoch, in order, into out: (n, side, side) float32."""
         key, shape = (*self._key, check_epoch(epoch)), self._deformation
         return [
-            *matrices.draw(self._matrices, self._beta, shape, key, self._first),
-            *tiles.deform(
-                out, self._images, self._matrices, self._weights, shape, key, self._first
-            ),
+            *matrices.draw(self.matrices, self._beta, shape, key, self._first),
+            *tiles.deform(out, self.images, self.matrices, self.weights, shape, key, self._first),
         ]
 
 

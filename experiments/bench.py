@@ -4,7 +4,8 @@ For nets 1 to 5, one image a step: microseconds an image and weight updates a se
 of a plain NumPy loop, and of PyTorch and JAX where they are installed; the bytes that an engine
 must move a second, on the CPU beside a scaled copy of arrays of the same size. On a GPU also each
 kernel of each layer beside a copy, and the evaluation of a batch; without one, what the kernels
-take once compiled. Last the deformation.
+take once compiled. Last the deformation, of the same images by ours and by its peers: SciPy, and
+albumentations and kornia where they are installed.
 
 Every figure is the median of several repeats in which what stands beside each other took turns.
 Prints tables, and writes bench.csv and bench.png to results/<device>.
@@ -21,7 +22,18 @@ from numba import njit
 
 from deform_gpu import TABLE1
 from deform_gpu.batches import deform_set
-from experiments import bench_gpu, bench_report, cli, kernels, peers, provenance, tables
+from deform_gpu.paper import PaperSet
+from experiments import (
+    bench_deform,
+    bench_gpu,
+    bench_report,
+    cli,
+    deform_peers,
+    kernels,
+    peers,
+    provenance,
+    tables,
+)
 from experiments.plots import save_figure
 from mlp_gpu import files, gpu
 from mlp_gpu.cpu import CpuEngine
@@ -29,6 +41,7 @@ from mlp_gpu.network import NETS, Network
 from mlp_gpu.training import Schedule
 
 ETA = Schedule().eta
+PEERS = ("torch", "jax", "albumentations", "kornia")  # packages whose versions count
 SECONDS = 0.2  # least time of a repeat
 
 # Images a call: some, so that what a call does once does not count; few, so that it ends.
@@ -36,6 +49,7 @@ ENGINE_IMAGES = 100
 CPU_PEER_IMAGES = 20
 GPU_PEER_IMAGES = 500
 DEFORM_IMAGES = 6000
+DEFORM_PEER_IMAGES = 600
 
 
 @dataclass(frozen=True)
@@ -162,21 +176,58 @@ def measure_net(net: int, repeats: int, timer: bench_gpu.Timer | None) -> list[d
     return found
 
 
-def measure_deformation(repeats: int) -> list[dict]:
-    """Measurements of the deformation, in one thread and in as many as there are cores."""
-    images, labels = examples(DEFORM_IMAGES, 29 * 29)
-    images = images.reshape(-1, 29, 29)
+def deform_works(images: np.ndarray, labels: np.ndarray) -> dict[str, Work]:
+    """The deformation on the CPU, in one thread and in as many as there are cores."""
     out = np.empty_like(images)
-    works = {
-        f"deform, {threads} thread{'s' * (threads > 1)}": Work(
+    return {
+        f"CPU, {threads} thread{'s' * (threads > 1)}": Work(
             lambda threads=threads: deform_set(
-                out, images, labels, TABLE1, seed=0, epoch=0, threads=threads
+                out, images, labels, TABLE1, seed=0, epoch=1, threads=threads
             ),
-            DEFORM_IMAGES,
+            len(images),
         )
         for threads in sorted({1, provenance.cores()})
     }
-    return on(provenance.device("cpu"), measure("deformation", works, repeats))
+
+
+def deform_peer_works(
+    makers: dict[str, Callable], images: np.ndarray, labels: np.ndarray
+) -> dict[str, Work]:
+    """Those peers that deform the images without a fault."""
+    works = {}
+    for name, make in makers.items():
+        try:
+            peer = make(images, labels, TABLE1)
+            peer()
+        except Exception as error:  # must not cost the figures of everything else
+            cli.tell(f"{name} fails, so it is not measured: {type(error).__name__}: {error}")
+        else:
+            works[name] = Work(peer, len(images))
+    return works
+
+
+def paper_work(images: np.ndarray, labels: np.ndarray) -> dict[str, Work]:
+    """The papers' way: Listing 1 on the GPU, all else on the host."""
+    there, out = PaperSet(images, labels, TABLE1, seed=0), np.empty_like(images)
+    return {
+        "Listing 1 on the GPU, the rest on the CPU": Work(lambda: there.deform(out, 1), len(out))
+    }
+
+
+def measure_deformation(repeats: int, timer: bench_gpu.Timer | None) -> list[dict]:
+    """Measurements of the deformation, ours and its peers'. timer: None without a GPU."""
+    images, labels = examples(bench_deform.IMAGES if timer else DEFORM_IMAGES, 29 * 29)
+    images = images.reshape(-1, 29, 29)
+    some, few = slice(DEFORM_IMAGES), slice(DEFORM_PEER_IMAGES)
+    works = deform_works(images[some], labels[some])
+    works |= deform_peer_works(deform_peers.on_cpu(), images[few], labels[few])
+    found = on(provenance.device("cpu"), measure("deformation", works, repeats))
+    if timer:
+        found += on(gpu.name(), bench_deform.measure(images, labels, timer, repeats))
+        works = paper_work(images[some], labels[some])
+        works |= deform_peer_works(deform_peers.on_gpu(), images[some], labels[some])
+        found += on(gpu.name(), measure("deformation", works, repeats))
+    return found
 
 
 def on(device: str, found: list[dict]) -> list[dict]:
@@ -192,7 +243,7 @@ def measure_all(repeats: int, timer: bench_gpu.Timer | None) -> list[dict]:
         cli.tell(f"measuring net {net} ... (part {part} of {parts})")
         found += measure_net(net, repeats, timer)
     cli.tell(f"measuring the deformation ... (part {parts} of {parts})")
-    return found + measure_deformation(repeats)
+    return found + measure_deformation(repeats, timer)
 
 
 def compiled_kernels() -> str:
@@ -223,10 +274,11 @@ def main(argv: list[str] | None = None) -> None:
     reason = gpu.missing(bench_gpu.NEEDED_BYTES)
     if reason:
         cli.tell(f"no GPU is measured: {reason}")
-    for sentence in peers.missing(gpu=reason is None):
-        cli.tell(sentence)
+    for module in (peers, deform_peers):
+        for sentence in module.missing(gpu=reason is None):
+            cli.tell(sentence)
     source = provenance.collect("cpu" if reason else "cuda")
-    source["versions"] |= provenance.versions(("torch", "jax"))
+    source["versions"] |= provenance.versions(PEERS)
     folder = arguments.out or provenance.device_folder(source["device"])
     files.make_folder(folder)
 
@@ -235,6 +287,7 @@ def main(argv: list[str] | None = None) -> None:
     files.replace(folder / "bench.csv", tables.csv_text(rows).encode())
     save_figure(bench_report.draw(rows), folder / "bench.png")
     print(bench_report.net_table(rows))
+    print("\n" + bench_report.deform_table(rows))
     print("\n" + (compiled_kernels() if reason else bench_report.kernel_tables(rows, NETS)))
     cli.tell(f"written to {folder}: bench.csv, bench.png")
 

@@ -42,6 +42,17 @@ COLUMNS = (
 # Of training: weight updates a second, at most, and times the speed of the paper's CPU.
 PAPER = {"2010, GTX 280": (5e9, 40), "2012, GTX 480": (7.5e9, 50)}
 
+# Seconds to deform 60,000 images: on the paper's CPU, and with its GPU for the convolution.
+PAPER_DEFORM = {
+    "2010, on a CPU": 93,
+    "2010, convolution on a GPU": 9,
+    "2012, on a CPU": 83,
+    "2012, convolution on a GPU": 6.5,
+    "2010, the field by Listing 1": 3,
+    "2012, the field by Listing 1": 1.5,
+}
+EPOCH_IMAGES = 60_000
+
 # Line and marker of each engine and peer: ours solid, the others' dotted; what runs on a GPU has a
 # filled marker. The colours are Okabe and Ito's, which colour-blind people can tell apart.
 STYLES = {
@@ -97,7 +108,7 @@ def time_and_spread(one: dict) -> str:
 
 
 def net_table(rows: Collection[dict]) -> str:
-    """Engines, peers and the deformation as a Markdown table, the papers' figures above them."""
+    """Engines and their peers as a Markdown table, the papers' figures above them."""
     lines = [
         {
             "net": "paper",
@@ -108,10 +119,10 @@ def net_table(rows: Collection[dict]) -> str:
         for year, (updates, times) in PAPER.items()
     ]
     for one in rows:
-        if one["group"] in ("net", "deformation"):
+        if one["group"] == "net":
             lines.append(
                 {
-                    "net": str(one["net"] or "-"),
+                    "net": str(one["net"]),
                     "what": one["name"],
                     "us an image (p20-p80)": time_and_spread(one) if one["images"] else "",
                     "images/s": number(one["images_a_second"], "{:,.0f}"),
@@ -123,6 +134,42 @@ def net_table(rows: Collection[dict]) -> str:
                 }
             )
     return tables.markdown([dict.fromkeys(lines[-1], "") | line for line in lines])
+
+
+def epoch_time(us: float) -> str:
+    """How long 60,000 images take, at so many microseconds an image: '1.23 s', '4.56 ms'."""
+    seconds = float(us) * EPOCH_IMAGES / 1e6
+    return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1e3 * seconds:.3g} ms"
+
+
+def deform_table(rows: Collection[dict]) -> str:
+    """The deformation and its peers as a Markdown table, the papers' figures above them."""
+    found = [one for one in rows if one["group"] == "deformation"]
+    lines = [
+        {
+            "what": what,
+            "60,000 images (p20-p80)": f"{seconds:g} s",
+            "images/s": f"{EPOCH_IMAGES / seconds:,.0f}",
+            "on": "the paper",
+        }
+        for what, seconds in PAPER_DEFORM.items()
+    ]
+    recipe = next((float(one["us"]) for one in found if one["name"] == "scipy recipe"), None)
+    for one in found:
+        median, low, high = (epoch_time(one[name]) for name in ("us", "us_p20", "us_p80"))
+        times = recipe and recipe / float(one["us"])
+        lines.append(
+            {
+                "what": one["name"],
+                "60,000 images (p20-p80)": f"{median} ({low}-{high})",
+                "images/s": number(one["images_a_second"], "{:,.0f}"),
+                "times the scipy recipe": number(times, "{:,.1f}"),
+                "on": one["ran_on"],
+            }
+        )
+    blank = dict.fromkeys(("what", "60,000 images (p20-p80)", "images/s"), "")
+    blank |= {"times the scipy recipe": "", "on": ""}
+    return tables.markdown([blank | line for line in lines])
 
 
 def kernel_tables(rows: Collection[dict], nets: Collection[int]) -> str:

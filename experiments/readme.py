@@ -1,6 +1,7 @@
 """Write the README's tables anew from results/, between their markers."""
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 
 from experiments import bench_report, cli, tables
@@ -70,11 +71,13 @@ def bench_source(rows: list[dict]) -> str:
     )
 
 
-def benchmarks(benches: list[list[dict]]) -> str:
-    """Whole nets, peers and the deformation, on every device there is a record of."""
+def benchmarks(
+    benches: list[list[dict]], table: Callable[[list[dict]], str] = bench_report.net_table
+) -> str:
+    """A table, of whole nets and their peers, for every device there is a record of."""
     if not benches:
         return NOT_MEASURED
-    parts = [bench_source(rows) + bench_report.net_table(rows) for rows in benches]
+    parts = [bench_source(rows) + table(rows) for rows in benches]
     if not any(on_gpu(rows) for rows in benches):
         parts.append("On a GPU: not measured yet.")
     return "\n\n".join(parts)
@@ -102,6 +105,7 @@ def render(text: str) -> str:
         "digits": table1(runs, "load_digits"),
         "bench": benchmarks(benches),
         "kernels": kernels(benches),
+        "deformation": benchmarks(benches, bench_report.deform_table),
     }
     for name, part in parts.items():
         before, found, rest = text.partition(begin(name))

@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 from test_table1 import columns, make_run
 
-from experiments import bench, bench_gpu, bench_report, peers, readme, tables
+from deform_gpu import deform
+from experiments import (
+    bench,
+    bench_deform,
+    bench_gpu,
+    bench_report,
+    deform_peers,
+    peers,
+    readme,
+    tables,
+)
 from experiments.bench import Work
 from experiments.cli import Problem
 from mlp_gpu import gpu
@@ -421,6 +431,47 @@ def test_everything_on_the_gpu_is_measured(monkeypatch):
     assert by_group["net"][0]["bytes"] == sum(kernel.n_bytes for kernel in kernels)
 
 
+def test_the_deformation_on_the_gpu_is_measured(monkeypatch):
+    if gpu.missing() is not None and not gpu.SIMULATED:
+        pytest.skip(f"needs a GPU or NUMBA_ENABLE_CUDASIM=1: {gpu.missing()}")
+    timer = LaunchOnce() if gpu.SIMULATED else bench_gpu.Timer()
+    n, side = (3, 1) if gpu.SIMULATED else (950, 29)
+    monkeypatch.setattr(bench_deform, "PART", 100)
+    rng = np.random.default_rng(0)
+    images = rng.uniform(-1, 1, (n, side, side)).astype(np.float32)
+    labels = rng.integers(0, 10, n).astype(np.uint8)
+    expected = deform(images, labels, epoch=bench_deform.EPOCH)
+    out = gpu.device_array(images.shape, np.float32)
+    for work in bench_deform.whole_works(out, images, labels, timer.stream).values():
+        out.copy_to_device(np.full(images.shape, np.nan, np.float32), stream=timer.stream)
+        work(timer.stream)
+        gpu.synchronize(timer.stream)
+        assert (abs(out.copy_to_host() - expected) < 1e-5).all()
+    found = bench_deform.measure(images, labels, timer, 2)
+    assert [one["name"] for one in found] == [
+        "GPU, a kernel a tile",
+        "GPU, a kernel a stage",
+        "GPU, the field by Listing 1",
+        "GPU, the field separably",
+    ]
+    assert all(one["us"].shape == (2,) and (one["us"] > 0).all() for one in found)
+    if gpu.SIMULATED:  # whose timer says 1 us for everything
+        assert [one["us"][0] for one in found] == [1 / 3, 1 / 3, 1 / 100, 1 / 100]
+
+
+def test_a_peer_of_the_deformation_that_fails_is_told_and_left_out(capsys):
+    def broken(images, labels, deformation):
+        raise RuntimeError("no such kernel")
+
+    images = np.zeros((3, 29, 29), np.float32)
+    makers = {"broken": broken, "fine": lambda *some: lambda: None}
+    works = bench.deform_peer_works(makers, images, np.zeros(3, np.uint8))
+    assert {name: work.n_images for name, work in works.items()} == {"fine": 3}
+    assert "broken fails, so it is not measured: RuntimeError: no such kernel" in (
+        capsys.readouterr().err
+    )
+
+
 # --- the whole
 
 
@@ -429,6 +480,7 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench, "NETS", {1: SIZES})
     monkeypatch.setattr(bench, "SECONDS", 0)
     monkeypatch.setattr(bench, "DEFORM_IMAGES", 100)
+    monkeypatch.setattr(bench, "DEFORM_PEER_IMAGES", 10)
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: "there is none")
     monkeypatch.setattr(bench.kernels, "missing_toolkit", lambda: "there is no compiler")
@@ -439,7 +491,9 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"bench.csv", "bench.png"}
     assert list(rows[0])[: len(bench_report.COLUMNS)] == list(bench_report.COLUMNS)
     assert {"device", "versions", "date", "commit"} < set(rows[0])
-    assert {"engine cpu", "scaled copy", *peers.on_cpu()} < {one["name"] for one in rows}
+    names = {one["name"] for one in rows}
+    assert {"engine cpu", "scaled copy", *peers.on_cpu(), *deform_peers.on_cpu()} < names
+    assert "CPU, 1 thread" in names
     assert {one["ran_on"] for one in rows} == {rows[0]["device"]}
     assert {one["repeats"] for one in rows} == {"7"}
     engine = rows[0]
@@ -456,6 +510,7 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     assert "no GPU is measured: there is none" in said.err
     assert "measuring net 1 ... (part 1 of 2)" in said.err
     assert "| engine cpu" in said.out
+    assert "| CPU, 1 thread" in said.out
     assert said.out.endswith("there is no compiler\n")
 
 
@@ -503,11 +558,22 @@ def test_too_few_repeats_are_refused(capsys):
     assert "expected an integer from 7 to 1000, got '6'" in capsys.readouterr().err
 
 
+class NoPaper:
+    """Stands in for Listing 1 where there is no GPU."""
+
+    def __init__(self, images, labels, deformation, seed):
+        assert (images.shape, labels.shape) == ((100, 29, 29), (100,))
+
+    def deform(self, out, epoch):
+        assert out.shape == (100, 29, 29)
+
+
 def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     """With made-up times of the GPU."""
     monkeypatch.setattr(bench, "NETS", {4: SIZES})
     monkeypatch.setattr(bench, "SECONDS", 0)
     monkeypatch.setattr(bench, "DEFORM_IMAGES", 100)
+    monkeypatch.setattr(bench, "DEFORM_PEER_IMAGES", 10)
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: None)
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
@@ -515,6 +581,13 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     measured = [one | {"ran_on": ""} for one in gpu_measurements()]
     monkeypatch.setattr(bench_gpu, "Timer", lambda: "a timer")
     monkeypatch.setattr(bench_gpu, "measure_net", lambda network, timer, repeats: measured)
+    on_gpu = {"group": "deformation", "name": "GPU, a kernel a tile", "images": 1}
+    on_gpu |= {"us": np.full(7, 0.05)}
+    monkeypatch.setattr(bench.bench_deform, "IMAGES", 120)
+    monkeypatch.setattr(bench.bench_deform, "measure", lambda *arguments: [on_gpu])
+    monkeypatch.setattr(bench, "PaperSet", NoPaper)
+    monkeypatch.setattr(deform_peers, "on_cpu", dict)
+    monkeypatch.setattr(deform_peers, "on_gpu", lambda: {"kornia, GPU": deform_peers.scipy_recipe})
     monkeypatch.setattr(peers, "on_cpu", dict)
     monkeypatch.setattr(peers, "on_gpu", lambda: {"PyTorch eager, GPU": peers.numpy_loop})
     bench.main(["--repeats", "7", "--out", str(tmp_path)])
@@ -525,8 +598,10 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     assert (
         on["engine cuda graph"] == on["forward_partial"] == on["PyTorch eager, GPU"] == "Some GPU"
     )
-    assert on["empty kernel"] == "Some GPU"
-    assert on["engine cpu"] == on["deform, 1 thread"] == bench.provenance.device("cpu")
+    for name in ("empty kernel", "GPU, a kernel a tile", "kornia, GPU"):
+        assert on[name] == "Some GPU"
+    assert on["Listing 1 on the GPU, the rest on the CPU"] == "Some GPU"
+    assert on["engine cpu"] == on["CPU, 1 thread"] == bench.provenance.device("cpu")
     times = {row["name"]: row for row in rows if row["times_cpu"]}
     assert set(times) == {"engine cuda graph", "engine cpu", "PyTorch eager, GPU"}
     ours, cpu = times["engine cuda graph"], times["engine cpu"]
@@ -535,6 +610,7 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     assert "no GPU is measured" not in said.err
     assert "| forward_partial |" in said.out
     assert "TFLOP/s" in said.out
+    assert "| GPU, a kernel a tile " in said.out
 
 
 def net_measurement(name, us, **more):
@@ -579,7 +655,6 @@ def test_net_table_has_the_papers_figures_above_ours():
         {"group": "net", "net": 1, "name": "scaled copy", "us": np.full(7, 5.0), "ran_on": "it"},
         {"group": "deformation", "name": "deform", "us": np.full(7, 10.0), "images": 1},
     ]
-    measurements[2]["ran_on"] = "it"
     text = bench_report.net_table([bench_report.row(one) for one in measurements])
     assert cells(text, 0)["1e9 updates/s"] == "up to 5"
     assert cells(text, 0)["times CPU"] == "40"
@@ -598,7 +673,36 @@ def test_net_table_has_the_papers_figures_above_ours():
         "on": "a chip",
     }
     assert cells(text, 3)["us an image (p20-p80)"] == ""
-    assert (cells(text, 4)["net"], cells(text, 4)["images/s"]) == ("-", "100,000")
+    assert len(text.splitlines()) == 2 + 4
+
+
+def test_deform_table_has_the_papers_figures_above_ours():
+    measurements = [
+        {"group": "deformation", "name": name, "us": us * np.ones(7), "images": 1, "ran_on": "it"}
+        for name, us in (("CPU, 1 thread", 20.0), ("scipy recipe", 400.0), ("GPU", 0.05))
+    ]
+    measurements.append(net_measurement("engine cpu", 300.0))
+    text = bench_report.deform_table([bench_report.row(one) for one in measurements])
+    assert len(text.splitlines()) == 2 + 6 + 3
+    assert cells(text, 1) == {
+        "what": "2010, convolution on a GPU",
+        "60,000 images (p20-p80)": "9 s",
+        "images/s": "6,667",
+        "times the scipy recipe": "",
+        "on": "the paper",
+    }
+    assert cells(text, 6) == {
+        "what": "CPU, 1 thread",
+        "60,000 images (p20-p80)": "1.2 s (1.2 s-1.2 s)",
+        "images/s": "50,000",
+        "times the scipy recipe": "20.0",
+        "on": "it",
+    }
+    assert cells(text, 7)["times the scipy recipe"] == "1.0"
+    assert cells(text, 8)["60,000 images (p20-p80)"] == "3 ms (3 ms-3 ms)"
+    assert cells(text, 8)["images/s"] == "20,000,000"
+    without = bench_report.deform_table([bench_report.row(measurements[2])])
+    assert cells(without, 6)["times the scipy recipe"] == ""
 
 
 def test_kernel_tables_have_both_states_in_a_line():
@@ -693,16 +797,16 @@ def test_readme_shows_the_benchmarks_of_every_device(tmp_path, monkeypatch):
     assert "Some CPU" not in text
 
 
-@pytest.mark.parametrize("name", ["bench", "kernels"])
+@pytest.mark.parametrize("name", ["bench", "kernels", "deformation"])
 def test_readme_needs_the_markers_of_the_benchmark(name, monkeypatch):
     monkeypatch.setattr(readme, "read_records", list)
     monkeypatch.setattr(readme, "read_benchmarks", list)
     parts = {
         part: f"{readme.begin(part)}\n{readme.end(part)}\n"
-        for part in ("table1", "digits", "bench", "kernels")
+        for part in ("table1", "digits", "bench", "kernels", "deformation")
     }
     text = readme.render("".join(parts.values()))
-    assert text.count(readme.NOT_MEASURED) == 4
+    assert text.count(readme.NOT_MEASURED) == 5
     parts.pop(name)
     with pytest.raises(Problem, match=f"lacks the line .*{name}"):
         readme.render("".join(parts.values()))

@@ -279,7 +279,8 @@ def test_threads_a_block_are_those_of_the_launches():
         *evaluate.evaluate(batch, [W, V]),
         *matrices.draw(np.zeros((3, 2, 2)), z, TABLE1, (0, 0, 0), 0),
         *tiles.deform(images, images, step, step, TABLE1, (0, 0, 0), 0),
-        *stages.deform(images, images, step, scratch, step, TABLE1, (0, 0, 0), 0),
+        *stages.displace(scratch, step, TABLE1, (0, 0, 0), 0),
+        *stages.warp(images, images, step, scratch[2], TABLE1, 0),
         *listing1.convolve(W, W, W, 37.0, 64),
     ]
     assert {launch.kernel.py_func.__name__: launch.threads for launch in launches} == THREADS

@@ -106,7 +106,8 @@ def test_stages(arrays, side, n, first):  # of whole batches, which are large wh
     beta, found = arrays.put(MIXED.beta_of(labels, n)), arrays.nans(n, 2, 2)
     weights, out = arrays.put(gaussian_weights(MIXED.sigma)), arrays.nans(n, side, side)
     arrays.run(matrices.draw(found, beta, MIXED, KEY, first))
-    arrays.run(stages.deform(out, arrays.put(images), found, scratch, weights, MIXED, KEY, first))
+    arrays.run(stages.displace(scratch, weights, MIXED, KEY, first // 100))
+    arrays.run(stages.warp(out, arrays.put(images), found, scratch[2], MIXED, first))
     field, _, displacement = map(arrays.get, scratch)
     for i, batch in enumerate(batches):
         assert (field[i] == reference.random_field(SEED, 3, batch, side)).all()
@@ -273,7 +274,8 @@ def every_kernel(arrays, side, n):
     kernel, convolved = arrays.put(uniform(rng, 21, 32)), arrays.nans(inner, -(-inner // 32) * 32)
     (draw,) = matrices.draw(found, beta, MIXED, KEY, 5)
     (tile,) = tiles.deform(tiled, images, found, weights, MIXED, KEY, 5)
-    fill, columns, rows, warp = stages.deform(out, images, found, scratch, weights, MIXED, KEY, 5)
+    fill, columns, rows = stages.displace(scratch, weights, MIXED, KEY, 0)
+    (warp,) = stages.warp(out, images, found, displacement, MIXED, 5)
     width = 2 if gpu.SIMULATED else inner
     (listing,) = listing1.convolve(convolved, strided, kernel, 36.7, width)
     return [

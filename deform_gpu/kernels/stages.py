@@ -105,29 +105,35 @@ def scratch_shapes(b: int, side: int) -> list[tuple[int, ...]]:
     return [(b, 2, padded, padded), (b, 2, inner, padded), (b, 2, inner, inner)]
 
 
-def deform(out, images, matrices, scratch, weights, deformation, key, first: int) -> list[Launch]:
-    """Deform images at places first, ... of a set. key: (k0, k1, epoch), uint32.
+def _grid(columns: int, rows: int, depth: int) -> tuple[int, int, int]:
+    return -(-columns // THREADS[0]), -(-rows // THREADS[1]), depth
 
-    scratch: field, sums and displacement of all batches that the images are of. At most 65,535
-    images, and as many batches. Modifies out and scratch.
+
+def displace(scratch, weights, deformation, key, first_batch: int) -> list[Launch]:
+    """Field, sums and displacement of batches first_batch, ..., at most 65,535. Modifies scratch.
+
+    scratch: three arrays of `scratch_shapes`. key: (k0, k1, epoch), uint32.
     """
     field, sums, displacement = scratch
-    b, n, side = field.shape[0], images.shape[0], images.shape[1]
-    inner, padded = displacement.shape[3], field.shape[3]
-
-    def grid(columns: int, rows: int, depth: int) -> tuple[int, int, int]:
-        return -(-columns // THREADS[0]), -(-rows // THREADS[1]), depth
-
-    alpha, background = np.float32(deformation.alpha), np.float32(deformation.background)
-    first_batch = np.int64(first // (GRID * GRID))
+    b, inner, padded = field.shape[0], displacement.shape[3], field.shape[3]
+    alpha = np.float32(deformation.alpha)
+    steps = (
+        (fill_field, padded, padded // 2, (field, *key, np.int64(first_batch))),
+        (convolve_columns, padded, inner, (sums, field, weights)),
+        (convolve_rows, inner, inner, (displacement, sums, weights, alpha)),
+    )
     return [
-        Launch(fill_field, grid(padded, padded // 2, b), THREADS, (field, *key, first_batch)),
-        Launch(convolve_columns, grid(padded, inner, b), THREADS, (sums, field, weights)),
-        Launch(convolve_rows, grid(inner, inner, b), THREADS, (displacement, sums, weights, alpha)),
-        Launch(
-            warp_images,
-            grid(side, side, n),
-            THREADS,
-            (out, images, matrices, displacement, background, np.int64(first)),
-        ),
+        Launch(kernel, _grid(columns, rows, b), THREADS, arguments)
+        for kernel, columns, rows, arguments in steps
     ]
+
+
+def warp(out, images, matrices, displacement, deformation, first: int) -> list[Launch]:
+    """Deform images at places first, ... of a set, at most 65,535. Modifies out.
+
+    displacement: of all batches that they are of.
+    """
+    n, side = images.shape[:2]
+    background = np.float32(deformation.background)
+    arguments = (out, images, matrices, displacement, background, np.int64(first))
+    return [Launch(warp_images, _grid(side, side, n), THREADS, arguments)]
