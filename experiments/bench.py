@@ -177,7 +177,7 @@ def measure_net(net: int, repeats: int, timer: bench_gpu.Timer | None) -> list[d
 
 
 def deform_works(images: np.ndarray, labels: np.ndarray) -> dict[str, Work]:
-    """The deformation on the CPU, in one thread and in as many as there are cores."""
+    """The deformation on the CPU, in one thread, in two, and in as many as there are cores."""
     out = np.empty_like(images)
     return {
         f"CPU, {threads} thread{'s' * (threads > 1)}": Work(
@@ -186,7 +186,7 @@ def deform_works(images: np.ndarray, labels: np.ndarray) -> dict[str, Work]:
             ),
             len(images),
         )
-        for threads in sorted({1, provenance.cores()})
+        for threads in sorted({1, 2, provenance.cores()})
     }
 
 

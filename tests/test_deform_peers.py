@@ -168,8 +168,8 @@ def test_scaling_comes_before_shear(name):
 def uniform_in(values, low, high):
     """Asserts it of 200 values: the range, that its ends occur, mean and standard deviation."""
     width = high - low
-    assert low - SLACK * width < values.min() < low + 0.04 * width
-    assert high - 0.04 * width < values.max() < high + SLACK * width
+    assert low - 0.02 * width < values.min() < low + 0.04 * width
+    assert high - 0.04 * width < values.max() < high + 0.02 * width
     # Four standard deviations of each.
     assert values.mean() == pytest.approx((low + high) / 2, abs=0.08 * width)
     assert values.std() == pytest.approx(width / 12**0.5, rel=0.13)
