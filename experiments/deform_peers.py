@@ -168,7 +168,7 @@ def on_cpu() -> dict[str, Callable]:
 
 def on_gpu() -> dict[str, Callable]:
     """What makes each peer that deforms on the GPU, by its name."""
-    if peers.fault("kornia") or not _torch_sees_a_gpu():
+    if peers.fault("kornia") or not peers.torch_sees_a_gpu():
         return {}
     return {"kornia, GPU": partial(kornia_batch, device="cuda")}
 
@@ -180,15 +180,9 @@ def missing(gpu: bool) -> list[str]:
         for package in ("albumentations", "kornia")
         if (reason := peers.fault(package))
     ]
-    if gpu and not peers.fault("kornia") and not _torch_sees_a_gpu():
+    if gpu and not peers.fault("kornia") and not peers.torch_sees_a_gpu():
         sentences.append(
             "the installed PyTorch sees no GPU, so kornia is measured on the CPU alone; "
             "https://pytorch.org/get-started says how to install one that does"
         )
     return sentences
-
-
-def _torch_sees_a_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()

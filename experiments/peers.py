@@ -218,7 +218,7 @@ def on_cpu() -> dict[str, Callable[..., Peer]]:
 def on_gpu() -> dict[str, Callable[..., Peer]]:
     """What makes each peer that trains on the GPU, by its name."""
     makers = {}
-    if not fault("torch") and _torch_sees_a_gpu():
+    if not fault("torch") and torch_sees_a_gpu():
         makers["PyTorch eager, GPU"] = partial(torch_eager, device="cuda")
         makers["PyTorch graph, GPU"] = torch_graph
     if not fault("jax") and import_jax().default_backend() != "cpu":
@@ -233,7 +233,7 @@ def missing(gpu: bool) -> list[str]:
         for name, package in (("PyTorch", "torch"), ("JAX", "jax"))
         if (reason := fault(package))
     ]
-    if gpu and not fault("torch") and not _torch_sees_a_gpu():
+    if gpu and not fault("torch") and not torch_sees_a_gpu():
         sentences.append(
             "the installed PyTorch sees no GPU, so it is measured on the CPU alone; "
             "https://pytorch.org/get-started says how to install one that does"
@@ -246,7 +246,8 @@ def missing(gpu: bool) -> list[str]:
     return sentences
 
 
-def _torch_sees_a_gpu() -> bool:
+def torch_sees_a_gpu() -> bool:
+    """Whether the installed PyTorch can use a GPU."""
     import torch
 
     return torch.cuda.is_available()

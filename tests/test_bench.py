@@ -134,7 +134,7 @@ def test_peers_that_are_missing_are_named_with_how_to_get_them(monkeypatch):
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 def test_peers_are_where_they_compute(backend, monkeypatch):
     monkeypatch.setattr(peers, "fault", lambda package: None)
-    monkeypatch.setattr(peers, "_torch_sees_a_gpu", lambda: backend == "gpu")
+    monkeypatch.setattr(peers, "torch_sees_a_gpu", lambda: backend == "gpu")
     jax = SimpleNamespace(default_backend=lambda: backend)
     monkeypatch.setattr(peers, "import_jax", lambda: jax)
     on_cpu, on_gpu = peers.on_cpu(), peers.on_gpu()

@@ -241,7 +241,7 @@ def test_alpha_of_kornia_is_in_pixels(monkeypatch):
 
 def test_kornia_does_the_same_on_a_gpu():
     skip_without("kornia")
-    if not deform_peers._torch_sees_a_gpu():
+    if not deform_peers.peers.torch_sees_a_gpu():
         pytest.skip("PyTorch sees no GPU")
     test_deforming_by_nothing_gives_the_images_back("kornia, GPU")
     test_every_digit_has_its_own_angle("kornia, GPU")
@@ -266,7 +266,7 @@ def test_peers_that_are_missing_are_named_with_how_to_get_them(monkeypatch):
 @pytest.mark.parametrize("sees", [False, True])
 def test_peers_are_where_they_compute(sees, monkeypatch):
     monkeypatch.setattr(peers, "fault", lambda package: None)
-    monkeypatch.setattr(deform_peers, "_torch_sees_a_gpu", lambda: sees)
+    monkeypatch.setattr(deform_peers.peers, "torch_sees_a_gpu", lambda: sees)
     assert list(deform_peers.on_cpu()) == ["scipy recipe", "albumentations, CPU", "kornia, CPU"]
     assert list(deform_peers.on_gpu()) == (["kornia, GPU"] if sees else [])
     assert not deform_peers.missing(gpu=False)
