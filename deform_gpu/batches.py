@@ -5,13 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numba
 import numpy as np
 
-from deform_gpu.checks import check_epoch, check_images, check_place
+from deform_gpu.checks import check_epoch, check_images, check_integer, check_place
 from deform_gpu.field import GRID, KERNEL, SIDE, convolve_field, fill_field, gaussian_weights
 from deform_gpu.parameters import Deformation
 from deform_gpu.philox import split_seed
 from deform_gpu.warp import draw_matrices, warp_batch
 
 BATCH = GRID * GRID  # images that share a displacement field
+MOST_THREADS = 1024
 
 
 def deform_set(
@@ -27,7 +28,8 @@ def deform_set(
     """Deform images on the CPU, into out: affine and elastic together (2012 section 4).
 
     out, images: (n, side, side) float32, C order, apart from each other; out is modified. The rest
-    is as in `deform_gpu.deform`. Raises ValueError for any other input.
+    is as in `deform_gpu.deform`. A thread needs 1,600 * side**2 bytes for the field of a whole
+    batch, and less for a part of one. Raises ValueError for any other input.
     """
     check_images("images", images)
     check_images("out", out)
@@ -37,23 +39,26 @@ def deform_set(
         raise ValueError("out is read-only or overlaps images; expected memory of its own")
     if threads is None:
         threads = numba.config.NUMBA_NUM_THREADS
-    if not threads >= 1:
-        raise ValueError(f"threads is {threads}; expected at least 1")
+    threads = check_integer("threads", threads, 1, MOST_THREADS)
     n, side = images.shape[:2]
-    check_place(first, n)
+    first = check_place(first, n)
     beta = deformation.beta_of(labels, n)
     matrices = _draw_matrices(beta, deformation, seed, epoch, first)
     background = np.float32(deformation.background)
     batches = range(first // BATCH, -(-(first + n) // BATCH))
 
     def work(worker):
-        field, displacement = _make_scratch(side)
+        scratch = None
         for batch in batches[worker::threads]:
             begin, end = max(first, batch * BATCH), min(first + n, (batch + 1) * BATCH)
             place = begin - batch * BATCH
-            rows = place // GRID, -(-(end - batch * BATCH) // GRID)  # of the grid, that are needed
-            _fill_displacement(displacement, field, deformation, seed, epoch, batch, rows)
+            # Rows of the grid that these images are in: no others are needed.
+            top, bottom = place // GRID, -(-(end - batch * BATCH) // GRID)
+            if scratch is None or scratch[1].shape[1] != (bottom - top) * side:
+                scratch = _make_scratch(side, bottom - top)
+            displacement = _fill_displacement(scratch, deformation, seed, epoch, batch, top)
             own = slice(begin - first, end - first)
+            place -= top * GRID
             warp_batch(out[own], images[own], matrices[own], displacement, place, background)
 
     with ThreadPoolExecutor(threads) as executor:
@@ -68,9 +73,7 @@ def make_displacement(
     (2, 10 side, 10 side) float32, y and x, pixels; image i of the batch has rows side * (i // 10),
     ... and columns side * (i % 10), .... Raises ValueError for a seed or epoch out of range.
     """
-    field, displacement = _make_scratch(side)
-    _fill_displacement(displacement, field, deformation, seed, epoch, batch, (0, GRID))
-    return displacement
+    return _fill_displacement(_make_scratch(side, GRID), deformation, seed, epoch, batch, top=0)
 
 
 def make_matrices(
@@ -82,7 +85,7 @@ def make_matrices(
     ValueError for other labels, or for a seed, epoch or place out of range.
     """
     beta = deformation.beta_of(labels, np.size(labels))
-    check_place(first, len(beta))
+    first = check_place(first, len(beta))
     return _draw_matrices(beta, deformation, seed, epoch, first)
 
 
@@ -94,19 +97,19 @@ def _draw_matrices(beta, deformation, seed, epoch, first):
     return matrices
 
 
-def _make_scratch(side):
-    inner = GRID * side
-    # Zeros: the margin of the random field, which nothing writes.
-    field = np.zeros((2, inner + KERNEL - 1, inner + KERNEL - 1), np.float32)
-    return field, np.empty((2, inner, inner), np.float32)
+def _make_scratch(side, rows):
+    """Field and displacement of so many rows of the grid."""
+    margins, inner = KERNEL - 1, GRID * side
+    field = np.empty((2, rows * side + margins, inner + margins), np.float32)
+    return field, np.empty((2, rows * side, inner), np.float32)
 
 
-def _fill_displacement(displacement, field, deformation, seed, epoch, batch, rows):
-    """Displacement of the images in rows rows[0] to rows[1] - 1 of the grid; the rest stays."""
-    fill_field(field, *split_seed(seed), check_epoch(epoch), np.uint32(batch))
+def _fill_displacement(scratch, deformation, seed, epoch, batch, top):
+    """Displacement of the images in rows top, top + 1, ... of the grid; modifies scratch."""
+    field, displacement = scratch
+    side = displacement.shape[2] // GRID
+    fill_field(field, top * side, *split_seed(seed), check_epoch(epoch), np.uint32(batch))
     weights, alpha = gaussian_weights(deformation.sigma), np.float32(deformation.alpha)
-    side = displacement.shape[1] // GRID
-    top, bottom = rows[0] * side, rows[1] * side
     for axis in range(2):
-        cells = field[axis, top : bottom + KERNEL - 1]
-        convolve_field(displacement[axis, top:bottom], cells, weights, alpha)
+        convolve_field(displacement[axis], field[axis], weights, alpha)
+    return displacement

@@ -1,5 +1,7 @@
 """Checks of what is deformed: compiled loops and kernels check no index."""
 
+import operator
+
 import numpy as np
 
 
@@ -16,16 +18,22 @@ def check_images(name: str, images: np.ndarray) -> None:
         )
 
 
+def check_integer(name: str, value: int, low: int, high: int) -> int:
+    """The value as Python's int. Raises ValueError unless it is an integer from low to high."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or not low <= number <= high:
+        raise ValueError(f"{name} is {value}; expected an integer from {low} to {high}")
+    return number
+
+
 def check_epoch(epoch: int) -> np.uint32:
-    """The epoch as kernels want it. Raises ValueError outside 0..2**32 - 1."""
-    if not 0 <= epoch < 2**32:
-        raise ValueError(f"epoch is {epoch}; expected an integer from 0 to 2**32 - 1")
-    return np.uint32(epoch)
+    """The epoch as kernels want it. Raises ValueError unless it is an integer below 2**32."""
+    return np.uint32(check_integer("epoch", epoch, 0, 2**32 - 1))
 
 
-def check_place(first: int, n: int) -> None:
-    """Raise ValueError unless n images from place `first` on have places in a set."""
-    if not 0 <= first <= 2**32 - n:
-        raise ValueError(
-            f"first is {first}; expected an integer from 0 to {2**32 - n}, for {n} images"
-        )
+def check_place(first: int, n: int) -> int:
+    """Where n images begin in a set. Raises ValueError unless all have places below 2**32."""
+    return check_integer("first", first, 0, 2**32 - n)

@@ -23,7 +23,7 @@ class GpuSet:
 
     def __init__(self, images, labels, deformation: Deformation, seed: int, first: int, stream):
         check_images("images", images)
-        check_place(first, len(images))
+        first = check_place(first, len(images))
         beta = deformation.beta_of(labels, len(images))
         self.shape = images.shape
         self._deformation, self._key, self._first = deformation, split_seed(seed), first
@@ -50,10 +50,8 @@ class GpuSet:
 def deform_set(images, labels, deformation: Deformation, seed: int, epoch: int, first: int = 0):
     """Deformed copies of images, from the host and back: (n, side, side) float32.
 
-    As `deform_gpu.deform`, whose arguments these are; images are float32, C order.
+    As `deform_gpu.deform`, whose arguments these are; images are float32, C order, n >= 1.
     """
-    if len(images) == 0:
-        return np.empty_like(images)
     stream = gpu.new_stream()
     there = GpuSet(images, labels, deformation, seed, first, stream)
     out = gpu.device_array(images.shape, np.float32)

@@ -20,23 +20,33 @@ MARGIN = KERNEL // 2
 
 
 @numba.njit(nogil=True)
-def fill_field(field, k0, k1, epoch, batch):
-    """Write the random field of a batch, uniform in [-1, 1), one value a cell and axis.
+def fill_field(field, top, k0, k1, epoch, batch):
+    """Draw the random field of a batch, or some rows of it: uniform in [-1, 1), zero in the margin.
 
     Guess: the papers say only "random".
 
-    field: (2, inner + 20, inner + 20) float32, axis 0 for y and x; the inner cells are written, the
-    margin of 10 is left alone (and is to be zero). More columns than that are left alone too. k0,
-    k1, epoch, batch: uint32.
+    field: (2, height, inner + 20) float32, axis 0 for y and x, modified. Its rows are top - 10,
+    top - 9, ... of the inner x inner cells. k0, k1, epoch, batch: uint32.
     """
     # One Philox call gives the y and the x of a cell in an even row and of the cell below it.
     purpose = np.uint32(PURPOSE_FIELD)
-    inner = field.shape[1] - 2 * MARGIN
+    height, inner = field.shape[1], field.shape[2] - 2 * MARGIN
+    field[:, :, :MARGIN] = 0
+    field[:, :, MARGIN + inner :] = 0
+    before, after = max(0, MARGIN - top), max(0, top + height - MARGIN - inner)
+    field[:, :before] = 0
+    field[:, height - after :] = 0
     cells = slice(MARGIN, MARGIN + inner)
+    unused = np.empty(inner, np.float32)
     for pair in range(inner // 2):
-        above, below = MARGIN + 2 * pair, MARGIN + 2 * pair + 1
-        above_y, above_x = field[0, above, cells], field[1, above, cells]
-        below_y, below_x = field[0, below, cells], field[1, below, cells]
+        above = 2 * pair - top + MARGIN
+        below = above + 1
+        if below < 0 or above >= height:
+            continue
+        above_y = field[0, above, cells] if above >= 0 else unused
+        above_x = field[1, above, cells] if above >= 0 else unused
+        below_y = field[0, below, cells] if below < height else unused
+        below_x = field[1, below, cells] if below < height else unused
         for column in range(inner):
             index = np.uint32(pair * inner + column)
             w0, w1, w2, w3 = philox4x32(index, batch, epoch, purpose, k0, k1)
@@ -49,7 +59,8 @@ def fill_field(field, k0, k1, epoch, batch):
 def gaussian_weights(sigma: float) -> np.ndarray:
     """The Gaussian in one dimension, (21,) float32; the 21x21 kernel is its outer product.
 
-    Guess: sampled at the cell centres, normalised to sum 1. sigma: cells, that is pixels.
+    Guess: sampled at the cell centres, normalised to sum 1. sigma: cells, that is pixels. What is
+    more than 10 cells from the centre is cut off, so a sigma above some 6 changes little.
     """
     # Plain floats: they go to infinity for a tiny sigma without a warning, and exp(-inf) is 0.
     steps = [(i - MARGIN) / sigma for i in range(KERNEL)]

@@ -54,7 +54,7 @@ class PaperSet:
         key = (*split_seed(self._seed), check_epoch(epoch))
         background = np.float32(self._deformation.background)
         for batch in range(-(-len(out) // BATCH)):
-            fill_field(self._field, *key, np.uint32(batch))
+            fill_field(self._field[:, :, : self._field.shape[1]], 0, *key, np.uint32(batch))
             for axis in range(2):
                 self._convolve(axis)
             own = slice(batch * BATCH, (batch + 1) * BATCH)

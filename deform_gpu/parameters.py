@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+LARGEST = float(np.finfo(np.float32).max)
 DIGITS = 10  # classes, and so entries of beta
 
 # Guess: sigma, alpha and gamma of the 2010 paper's Table 1. The papers give only ranges (2010
@@ -16,9 +17,9 @@ TABLE1_SIGMA, TABLE1_ALPHA, TABLE1_GAMMA = 5.5, 37.0, 17.5
 class Deformation:
     """How strongly images are deformed (2010 section 4, 2012 sections 4 and 5).
 
-    sigma: standard deviation of the Gaussian that smooths the random field, pixels of the 29x29
-        image, above 0.
-    alpha: elastic scaling, pixels of the 29x29 image, from 0.
+    sigma: standard deviation of the Gaussian that smooths the random field, pixels, above 0. The
+        papers' kernel has 21x21 pixels, so it is cut off at 10: above some 6 little changes.
+    alpha: elastic scaling, pixels, from 0.
     beta: for each of the ten digits, the largest angle of rotation or shear, degrees, in (-90, 90).
     gamma_x, gamma_y: largest horizontal and vertical change of size, percent, in [0, 100).
     shear_probability: how often the angle is a shear and not a rotation, in [0, 1].
@@ -41,7 +42,7 @@ class Deformation:
     def __post_init__(self):
         # Written so that NaN fails: a comparison with NaN is false.
         _require(0 < self.sigma < math.inf, "sigma", self.sigma, "a number of pixels above 0")
-        _require(0 <= self.alpha < math.inf, "alpha", self.alpha, "a number of pixels from 0")
+        _require(0 <= self.alpha <= LARGEST, "alpha", self.alpha, "a number of pixels from 0")
         object.__setattr__(self, "beta", tuple(self.beta))  # JSON makes lists of tuples
         _require(
             len(self.beta) == DIGITS and all(-90 < angle < 90 for angle in self.beta),
@@ -54,7 +55,8 @@ class Deformation:
             _require(0 <= gamma < 100, name, gamma, "a percentage from 0 to below 100")
         probability = self.shear_probability
         _require(0 <= probability <= 1, "shear_probability", probability, "a number from 0 to 1")
-        _require(math.isfinite(self.background), "background", self.background, "a finite number")
+        valid = abs(self.background) <= LARGEST
+        _require(valid, "background", self.background, "a finite number, float32")
 
     def beta_of(self, labels: np.ndarray | None, n: int) -> np.ndarray:
         """The largest angle of each of n images, float32 (n,), degrees.
@@ -68,7 +70,7 @@ class Deformation:
                     "digit to digit, or a deformation with one beta"
                 )
             return np.full(n, self.beta[0], np.float32)
-        labels = np.asarray(labels)
+        labels = np.asarray(labels, None if np.size(labels) else int)
         if labels.ndim != 1 or labels.dtype.kind not in "iu":
             raise ValueError(f"labels are {labels.dtype} {labels.shape}; expected integers, (n,)")
         if len(labels) != n:

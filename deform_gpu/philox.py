@@ -15,6 +15,8 @@ every random number of a deformation is a function of what it is for:
 import numba
 import numpy as np
 
+from deform_gpu.checks import check_integer
+
 PURPOSE_FIELD = 0
 PURPOSE_AFFINE = 1
 
@@ -45,7 +47,6 @@ uniform = numba.njit(uniform_formula, inline="always")
 
 
 def split_seed(seed: int) -> tuple[np.uint32, np.uint32]:
-    """The key (k0, k1) of a 64-bit seed. Raises ValueError outside 0..2**64 - 1."""
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"seed is {seed}; expected an integer from 0 to 2**64 - 1")
+    """The key (k0, k1) of a 64-bit seed. Raises ValueError unless it is an integer below 2**64."""
+    seed = check_integer("seed", seed, 0, 2**64 - 1)
     return np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32)

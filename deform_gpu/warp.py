@@ -117,9 +117,9 @@ def draw_matrices(matrices, beta, gamma_x, gamma_y, shear_probability, k0, k1, e
 def warp_batch(out, images, matrices, displacement, place, background):
     """Deform images of one batch, which lie at places place, place + 1, ... of its grid.
 
-    Place p is row p // 10 and column p % 10. out: (n, side, side) float32, place + n <= 100,
-    modified. images: (n, side, side) float32. matrices: (n, 2, 2) float32, M^-1. displacement:
-    (2, 10 side, 10 side) float32, y and x, pixels. background: float32.
+    Place p is row p // 10 and column p % 10. out: (n, side, side) float32, modified. images: (n,
+    side, side) float32. matrices: (n, 2, 2) float32, M^-1. displacement: (2, height, 10 side)
+    float32, y and x, pixels, of the grid or its upper rows. background: float32.
     """
     side = images.shape[1]
     centre = np.float32(side - 1) / np.float32(2)

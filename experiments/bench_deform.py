@@ -65,8 +65,8 @@ def field_works(n_batches: int, side: int, stream) -> dict[str, Work]:
         out, put_on_gpu(field, stream), put_on_gpu(kernel, stream), TABLE1.alpha, inner
     )
     return {
-        "GPU, the field by Listing 1": lambda stream: play(listing * 2 * n_batches, stream),
-        "GPU, the field separably": lambda stream: play(separable, stream),
+        "GPU, convolution by Listing 1": lambda stream: play(listing * 2 * n_batches, stream),
+        "GPU, convolution separable": lambda stream: play(separable, stream),
     }
 
 

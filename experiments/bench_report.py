@@ -48,8 +48,8 @@ PAPER_DEFORM = {
     "2010, convolution on a GPU": 9,
     "2012, on a CPU": 83,
     "2012, convolution on a GPU": 6.5,
-    "2010, the field by Listing 1": 3,
-    "2012, the field by Listing 1": 1.5,
+    "2010, the displacement field alone": 3,
+    "2012, the displacement field alone": 1.5,
 }
 EPOCH_IMAGES = 60_000
 

@@ -114,7 +114,6 @@ def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
 
     few = slice(min(200, len(images)))
     some = Dataset(dataset.name, images[few], labels[few], images[few], labels[few], "", "")
-    deform_images = deformer(config, some)
 
     def train_some(n: int) -> None:
         engine.train(images[few], labels[few], np.arange(n) % len(images[few]), 0.0)
@@ -122,16 +121,20 @@ def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
     def predict_some(n: int) -> None:
         engine.predict(np.resize(images[few], (n, *images.shape[1:])))
 
-    def deform_some(n: int) -> None:
-        for _ in range(n // len(images[few])):
-            deform_images(1)
+    def deforming() -> float:
+        if config["deformed_on"] == "cuda":  # it does so beside the training
+            return 0.0
+        deform_images = deformer(config, some)
+
+        def deform_some(n: int) -> None:
+            for _ in range(n // len(images[few])):
+                deform_images(1)
+
+        return seconds(deform_some, len(images[few]), 0.1)
 
     train = seconds(train_some, 20, 0.3)
     predict = seconds(predict_some, 200, 0.03)
-    # What a GPU deforms, it does beside the training.
-    ahead = config["deformed_on"] == "cuda"
-    deforming = 0.0 if ahead else seconds(deform_some, len(images[few]), 0.1)
-    return n_train * (train + predict + deforming) + n_test * predict
+    return n_train * (train + predict + deforming()) + n_test * predict
 
 
 @contextmanager

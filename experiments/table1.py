@@ -154,7 +154,7 @@ def run_path(folder: Path, net: int, seed: int, data_name: str, distortion: bool
 
 
 def needed_bytes(arguments: argparse.Namespace, dataset: data.Dataset) -> int:
-    """Memory that a GPU must have for the largest of the nets, in bytes."""
+    """Memory that a GPU must have for the largest of the nets, in bytes, at most."""
     n, side = dataset.train_images.shape[:2]
     needed = max(cuda.device_bytes(NETS[net], n) for net in arguments.nets)
     if not (arguments.no_distortion or arguments.cpu_deformation):

@@ -81,7 +81,7 @@ class CudaEngine:
 
     def set_network(self, network: Network) -> None:
         self._sizes = network.sizes
-        self._net = {}  # frees the old arrays before there are new ones
+        self._net, self._images = {}, None  # frees the old arrays before there are new ones
         self._net = {
             kind: [gpu.device_array(shape, np.float32) for shape in shapes]
             for kind, shapes in _shapes(network.sizes).items()

@@ -451,8 +451,8 @@ def test_the_deformation_on_the_gpu_is_measured(monkeypatch):
     assert [one["name"] for one in found] == [
         "GPU, a kernel a tile",
         "GPU, a kernel a stage",
-        "GPU, the field by Listing 1",
-        "GPU, the field separably",
+        "GPU, convolution by Listing 1",
+        "GPU, convolution separable",
     ]
     assert all(one["us"].shape == (2,) and (one["us"] > 0).all() for one in found)
     if gpu.SIMULATED:  # whose timer says 1 us for everything

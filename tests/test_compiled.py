@@ -38,7 +38,7 @@ THREADS = {
     "update_weights": 256,
     "forward_batch": 256,
     "softmax_rows": 128,
-    "convolve_listing1": (21, 10),
+    "convolve_field": (21, 10),
     "draw_matrices": 128,
     "deform_tiles": 256,
     "fill_field": (32, 8),
@@ -304,7 +304,7 @@ def test_shared_memory_is_what_the_shapes_say(compiled):
         "delta_partial": (33 * 32 + 32) * 4,
         "update_weights": 16 * 4,
         "forward_batch": 2 * 64 * 16 * 4,
-        "convolve_listing1": (21 * 21 + 30 * 21 + 10 * 21) * 4,
+        "convolve_field": (21 * 21 + 30 * 21 + 10 * 21) * 4,
         "deform_tiles": 2 * (52 + 30) * 49 * 4,
     }
     for one in compiled.values():
@@ -352,7 +352,7 @@ def test_barriers_are_kept(compiled):
         "update_weights": shared,
         "forward_batch": [*shared, "bar.sync"],  # before the next pieces are written
         "output_delta": ["bar.sync"],
-        "convolve_listing1": [*shared, *shared],
+        "convolve_field": [*shared, *shared],
     }
     for one in versions(compiled, *expected):
         found = re.findall(r"\b(?:st\.shared|bar\.sync|ld\.shared)\b", one.ptx)
@@ -366,7 +366,7 @@ def test_barriers_are_kept(compiled):
 @needs_toolkit
 def test_convolutions_are_unrolled(compiled):
     expected = {
-        "convolve_listing1": 21,  # a strip; the strips are then added up
+        "convolve_field": 21,  # a strip; the strips are then added up
         "convolve_columns": 21,  # y and x in turn, or both
         "convolve_rows": 21,
         "deform_tiles": (6 + 2) * 21,  # 6 rows of one axis; then y and x of a pixel

@@ -687,44 +687,72 @@ class Streaming(CpuEngine):
     stream = None
 
 
-def test_training_on_images_deformed_meanwhile_is_compared(digits, monkeypatch):
+@pytest.fixture
+def on_cpu(monkeypatch):
+    """The CPU stands in for the GPU; returns what is deformed beforehand, and where."""
+    asked = []
+
+    def fake(images, labels, deformation, seed, epoch, device):
+        asked.append((epoch, device))
+        return deform(images, labels, deformation, seed, epoch)
+
     monkeypatch.setattr(gpu.cuda, "event", Event)
-    before = Before(digits)
-    found = gpu_check.compare_ahead(digits, SIZES, Streaming(), CpuEngine(), before)
-    assert before.asked == [1, 2, 3]
-    assert found["distance"] == 0
-    assert found["errors"] == found["errors_deformed_on_cpu"]
+    monkeypatch.setattr(gpu_check, "deform", fake)
+    return asked
+
+
+def test_training_on_images_deformed_meanwhile_is_compared(digits, on_cpu):
+    ahead = Before(digits)
+    found = gpu_check.compare_ahead(digits, SIZES, Streaming(), CpuEngine(), ahead)
+    assert ahead.asked == [1, 2, 3]
+    assert on_cpu == [(n, device) for device in ("cuda", "cpu") for n in (1, 2, 3)]
+    assert found["bit_equal"] is True
+    assert found["cpu_distance"] == 0
+    assert found["errors"] == found["cpu_errors"]
     assert len(found["errors"]) == 3
     timeline = {"deformation_begun": -2, "deformation_ended": -1, "trained": 1}
     assert found["timelines_ms"] == [timeline] * 2
     assert all(0 < seconds < 60 for seconds in found["waited_seconds"] + found["train_seconds"])
     json.dumps(found)
-    before = Before(digits, COMMITTEE)
-    found = gpu_check.compare_ahead(digits, SIZES, Streaming(), CpuEngine(), before)
-    assert found["distance"] > 0.01
+
+
+@pytest.mark.parametrize("stale", [1, 2, 3])
+def test_one_epoch_of_other_images_is_seen(digits, on_cpu, stale):
+    class Stale(Before):
+        def __call__(self, epoch):
+            return super().__call__(9 if epoch == stale else epoch)
+
+    found = gpu_check.compare_ahead(digits, SIZES, Streaming(), CpuEngine(), Stale(digits))
+    assert found["bit_equal"] is False
+    assert found["cpu_distance"] > 0
 
 
 AHEAD = {
     "timelines_ms": [
         {"deformation_begun": -0.1, "deformation_ended": 2.0, "trained": 600.0},
-        {"deformation_begun": 0.1, "deformation_ended": 2.5, "trained": 610.0},
+        {"deformation_begun": 0.5, "deformation_ended": 2.5, "trained": 610.0},
     ],
-    "waited_seconds": [0.9, 0.0001, 0.006],
+    "waited_seconds": [0.9, 0.0001, 0.0009],
     "train_seconds": [0.6, 0.61, 0.62],
+    "bit_equal": True,
     "errors": [500, 320],
-    "errors_deformed_on_cpu": [600, 300],
+    "cpu_errors": [600, 300],
     "n_test": 10_000,
 }
+SLOW = {"deformation_begun": 0.0, "deformation_ended": 500.0, "trained": 600.0}
 
 
 @pytest.mark.parametrize(
     ("change", "passed"),
     [
         ({}, True),
-        ({"waited_seconds": [0.0, 0.0061, 0.0]}, False),
+        ({"waited_seconds": [0.0, 0.0, 0.0011]}, False),  # more than half of 2 ms
+        ({"timelines_ms": [SLOW] * 2, "waited_seconds": [0.0, 0.0, 0.006]}, True),
+        ({"timelines_ms": [SLOW] * 2, "waited_seconds": [0.0, 0.0061, 0.0]}, False),
+        ({"bit_equal": False}, False),
         ({"errors": [600, 321]}, False),
         ({"errors": [600, 279]}, False),
-        ({"timelines_ms": [AHEAD["timelines_ms"][0] | {"deformation_ended": 600.1}] * 2}, False),
+        ({"timelines_ms": [SLOW | {"deformation_ended": 600.1}] * 2}, False),
     ],
 )
 def test_a_deformation_that_training_waits_for_fails(change, passed):
@@ -732,6 +760,6 @@ def test_a_deformation_that_training_waits_for_fails(change, passed):
     assert result.passed == passed
     if not change:
         assert result.text == (
-            "deformed from 0.10 to 2.50 ms of 610 ms of training, which waited 6.00 ms; 320, "
-            "deformed on the CPU 300, of 10,000 wrong"
+            "deformed from 0.50 to 2.50 ms of 610 ms of training, which waited 0.90 ms; bit-equal "
+            "to deforming before; 320 wrong, deformed on the CPU 300"
         )

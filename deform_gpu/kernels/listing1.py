@@ -24,7 +24,7 @@ REGION = ROWS + KERNEL - 1  # rows of the field a block
 
 
 @cuda.jit
-def convolve_listing1(out, field, kernel, alpha):
+def convolve_field(out, field, kernel, alpha):
     x, y = cuda.threadIdx.x, cuda.threadIdx.y
     column, first = cuda.blockIdx.x, ROWS * cuda.blockIdx.y
     K = cuda.shared.array((KERNEL, KERNEL), np.float32)
@@ -47,7 +47,7 @@ def convolve_listing1(out, field, kernel, alpha):
 
 
 SIGNATURES = {
-    convolve_listing1: "void(float32[:, ::1], float32[:, ::1], float32[:, ::1], float32)",
+    convolve_field: "void(float32[:, ::1], float32[:, ::1], float32[:, ::1], float32)",
 }
 
 
@@ -55,4 +55,4 @@ def convolve(out, field, kernel, alpha: float, width: int) -> list[Launch]:
     """Convolve one axis of the field of a batch. Modifies the first `width` columns of out."""
     grid = width, out.shape[0] // ROWS
     arguments = (out, field, kernel, np.float32(alpha))
-    return [Launch(convolve_listing1, grid, (KERNEL, ROWS), arguments)]
+    return [Launch(convolve_field, grid, (KERNEL, ROWS), arguments)]

@@ -44,7 +44,8 @@ bilinear = cuda.jit(device=True, inline="always")(warp.bilinear_formula)
 def deform_tiles(
     out, images, matrices, weights, alpha, background, k0, k1, epoch, first, tiles_a_side
 ):
-    thread, image, tile = cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockIdx.y
+    thread, tiles = cuda.threadIdx.x, tiles_a_side * tiles_a_side
+    image, tile = cuda.blockIdx.x // tiles, cuda.blockIdx.x % tiles
     side = images.shape[1]
     inner = GRID * side
     batch, place = (first + image) // (GRID * GRID), (first + image) % (GRID * GRID)
@@ -127,4 +128,4 @@ def deform(out, images, matrices, weights, deformation, key, first: int) -> list
     alpha, background = np.float32(deformation.alpha), np.float32(deformation.background)
     arguments = (out, images, matrices, weights, alpha, background, *key)
     arguments += np.int64(first), np.int32(tiles_a_side)
-    return [Launch(deform_tiles, (images.shape[0], tiles_a_side**2), THREADS, arguments)]
+    return [Launch(deform_tiles, (images.shape[0] * tiles_a_side**2, 1), THREADS, arguments)]
