@@ -16,7 +16,7 @@ import numpy as np
 
 from deform_gpu.field import GRID, KERNEL, MARGIN
 from deform_gpu.kernels.cells import draw_cells
-from deform_gpu.kernels.tiles import bilinear, offset
+from deform_gpu.kernels.tiles import deform_pixel
 from mlp_gpu.gpu import Launch, cuda
 
 THREADS = 32, 8  # columns and rows a block
@@ -74,18 +74,8 @@ def warp_images(out, images, matrices, displacement, background, first):
         place = first % (GRID * GRID) + image  # counted from the first batch
         b, place = place // (GRID * GRID), place % (GRID * GRID)
         row, column = np.uint32(place // GRID * side + y), np.uint32(place % GRID * side + x)
-        centre = np.float32(side - 1) / np.float32(2)
-        down, right = offset(
-            matrices[image, 0, 0],
-            matrices[image, 0, 1],
-            matrices[image, 1, 0],
-            matrices[image, 1, 1],
-            np.float32(y) - centre,
-            np.float32(x) - centre,
-            displacement[b, 0, row, column],
-            displacement[b, 1, row, column],
-        )
-        value = bilinear(images[image], y, x, down, right, background)
+        shift_y, shift_x = displacement[b, 0, row, column], displacement[b, 1, row, column]
+        value = deform_pixel(images, image, matrices, y, x, shift_y, shift_x, background)
         out[image, np.uint32(y), np.uint32(x)] = value
 
 

@@ -40,16 +40,23 @@ offset = cuda.jit(device=True, inline="always")(warp.offset_formula)
 bilinear = cuda.jit(device=True, inline="always")(warp.bilinear_formula)
 
 
+@cuda.jit(device=True, inline="always")
+def deform_pixel(images, i, matrices, y, x, shift_y, shift_x, background):
+    """Image i deformed, at a pixel. shift_y, shift_x: displacement."""
+    centre = np.float32(images.shape[1] - 1) / np.float32(2)
+    dy, dx = np.float32(y) - centre, np.float32(x) - centre
+    yy, yx, xy, xx = matrices[i, 0, 0], matrices[i, 0, 1], matrices[i, 1, 0], matrices[i, 1, 1]
+    down, right = offset(yy, yx, xy, xx, dy, dx, shift_y, shift_x)
+    return bilinear(images[i], y, x, down, right, background)
+
+
 @cuda.jit
-def deform_tiles(
-    out, images, matrices, weights, alpha, background, k0, k1, epoch, first, tiles_a_side
-):
-    thread, tiles = cuda.threadIdx.x, tiles_a_side * tiles_a_side
-    image, tile = cuda.blockIdx.x // tiles, cuda.blockIdx.x % tiles
+def deform_tiles(out, images, matrices, weights, alpha, background, k0, k1, epoch, first):
+    thread, image = cuda.threadIdx.x, cuda.blockIdx.x
+    top, left = TILE * cuda.blockIdx.y, TILE * cuda.blockIdx.z
     side = images.shape[1]
     inner = GRID * side
     batch, place = (first + image) // (GRID * GRID), (first + image) % (GRID * GRID)
-    top, left = tile // tiles_a_side * TILE, tile % tiles_a_side * TILE
     first_row, first_column = place // GRID * side + top, place % GRID * side + left
 
     field = cuda.shared.array((2, FIELD_ROWS, REGION), np.float32)
@@ -92,7 +99,6 @@ def deform_tiles(
 
     for i in range(KERNEL):
         w[i] = alpha * weights[i]
-    centre = np.float32(side - 1) / np.float32(2)
     column = thread % WARP
     x = left + column
     if column < TILE and x < side:
@@ -102,30 +108,20 @@ def deform_tiles(
             for i in range(KERNEL):
                 shift_y += w[i] * sums[0, np.uint32(row), np.uint32(column + i)]
                 shift_x += w[i] * sums[1, np.uint32(row), np.uint32(column + i)]
-            down, right = offset(
-                matrices[image, 0, 0],
-                matrices[image, 0, 1],
-                matrices[image, 1, 0],
-                matrices[image, 1, 1],
-                np.float32(y) - centre,
-                np.float32(x) - centre,
-                shift_y,
-                shift_x,
-            )
-            value = bilinear(images[image], y, x, down, right, background)
+            value = deform_pixel(images, image, matrices, y, x, shift_y, shift_x, background)
             out[image, np.uint32(y), np.uint32(x)] = value
 
 
 SIGNATURES = {
     deform_tiles: "void(float32[:, :, ::1], float32[:, :, ::1], float32[:, :, ::1], float32[::1], "
-    "float32, float32, uint32, uint32, uint32, int64, int32)",
+    "float32, float32, uint32, uint32, uint32, int64)",
 }
 
 
 def deform(out, images, matrices, weights, deformation, key, first: int) -> list[Launch]:
     """Deform images at places first, ... of a set. key: (k0, k1, epoch), uint32. Modifies out."""
-    tiles_a_side = -(-images.shape[1] // TILE)
+    n, side = images.shape[:2]
+    tiles_a_side = -(-side // TILE)
     alpha, background = np.float32(deformation.alpha), np.float32(deformation.background)
-    arguments = (out, images, matrices, weights, alpha, background, *key)
-    arguments += np.int64(first), np.int32(tiles_a_side)
-    return [Launch(deform_tiles, (images.shape[0] * tiles_a_side**2, 1), THREADS, arguments)]
+    arguments = (out, images, matrices, weights, alpha, background, *key, np.int64(first))
+    return [Launch(deform_tiles, (n, tiles_a_side, tiles_a_side), THREADS, arguments)]
