@@ -44,7 +44,7 @@ table1: $(READY)  ## train the five nets of Table 1, print it beside the paper's
 figure1: $(READY)  ## draw the digits that the best run there is gets wrong
 	$(RUN) -m experiments.figure1 $(ARGS)
 
-deformations: $(READY)  ## draw digits, displacement fields and deformed digits
+deformations: $(READY)  ## draw what the deformation does to a digit: fields, strips, 100 copies, widths
 	$(RUN) -m experiments.deformations $(ARGS)
 
 kernels: $(READY)  ## compile every kernel, print registers, shared memory, spills; needs no GPU

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import signal
 
-from deform_gpu import COMMITTEE, TABLE1, Deformation, deform
+from deform_gpu import COMMITTEE, TABLE1, Deformation, batches, deform
 from deform_gpu.batches import deform_set, make_displacement, make_matrices
 from deform_gpu.field import convolve_field, fill_field, gaussian_weights
 from deform_gpu.philox import philox4x32, philox4x32_formula, uniform, uniform_formula
@@ -266,6 +266,38 @@ def test_an_image_can_be_made_alone(places):
     assert found.tobytes() == matrices[some].tobytes()
 
 
+@pytest.mark.parametrize(
+    ("places", "expected"),  # batch, first row of the grid, number of rows
+    [
+        ((157, 161), [(1, 5, 2)]),
+        ((0, 57), [(0, 0, 6)]),
+        ((212, 313), [(2, 1, 9), (3, 0, 2)]),
+    ],
+)
+def test_no_more_of_a_field_is_made_than_needed(monkeypatch, places, expected):
+    made = []
+    fill = batches._fill_displacement
+
+    def watch(scratch, deformation, seed, epoch, batch, top):
+        made.append((batch, top, scratch[1].shape[1]))
+        return fill(scratch, deformation, seed, epoch, batch, top)
+
+    monkeypatch.setattr(batches, "_fill_displacement", watch)
+    images, labels = make_images(313, 1)
+    some = slice(*places)
+    deform(images[some], labels[some], TABLE1, SEED, 3, places[0], threads=1)
+    assert made == expected
+
+
+def test_what_fails_in_a_thread_is_told(monkeypatch):
+    def fail(*_):
+        raise MemoryError("full")
+
+    monkeypatch.setattr(batches, "fill_field", fail)
+    with pytest.raises(MemoryError, match="full"):
+        deform(*make_images(1))
+
+
 def test_the_last_place_of_a_set():
     images, labels = make_images(1)
     first = 2**32 - 1
@@ -301,6 +333,13 @@ def test_uint8_images_are_those_of_the_papers():
     assert (abs(found - (as_floats.astype(float) + 1) * 127.5) <= 0.5 + 1e-4).all()
     white = dataclasses.replace(COMMITTEE, background=1.5, gamma_x=90)  # too bright for uint8
     assert deform(pixels, None, white, SEED, 3).max() == 255
+
+
+@pytest.mark.parametrize(("background", "pixel"), [(-1.5, 0), (0.5, 191), (1.5, 255)])
+def test_background_of_uint8_images(background, pixel):
+    far = dataclasses.replace(COMMITTEE, alpha=1e6, background=background)  # all is from outside
+    found = deform(np.full((3, 5, 5), 77, np.uint8), None, far, SEED)
+    assert (found == pixel).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, ">f4"])
@@ -342,7 +381,10 @@ def test_every_image_epoch_and_seed_is_deformed_its_own_way():
         ({"images": np.zeros((3, 29, 28), np.float32)}, r"images has shape \(3, 29, 28\)"),
         ({"images": np.zeros((3, 841), np.uint8)}, "images has shape"),
         ({"images": np.zeros((3, 0, 0))}, "images has shape"),
+        ({"images": np.zeros((3, 29, 29), np.uint16)}, "images is uint16"),
         ({"labels": np.zeros(2, int)}, "2 labels for 3 images"),
+        ({"labels": np.zeros(4, int)}, "4 labels for 3 images"),
+        ({"labels": np.zeros(3, bool)}, "labels are bool"),
         ({"labels": np.zeros((3, 1), int)}, "labels are"),
         ({"labels": 3}, "labels are"),
         ({"labels": np.zeros(3)}, "labels are float64"),
@@ -360,6 +402,7 @@ def test_every_image_epoch_and_seed_is_deformed_its_own_way():
         ({"first": -1}, "first is -1"),
         ({"first": 2**32 - 2}, "first is 4294967294; expected an integer from 0 to 4294967293"),
         ({"device": "gpu"}, r"device is 'gpu'; expected one of \('cpu', 'cuda'\)"),
+        ({"device": "gpu:0"}, "device is 'gpu:0'"),
         ({"threads": 0}, "threads is 0"),
     ],
 )
@@ -367,6 +410,25 @@ def test_bad_input_is_refused(change, message):
     good = {"images": np.zeros((3, 29, 29), np.float32), "labels": np.zeros(3, int)}
     with pytest.raises(ValueError, match=message):
         deform(**(good | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": -1}, "seed is"),
+        ({"seed": 2**64}, "seed is"),
+        ({"epoch": -1}, "epoch is"),
+        ({"epoch": 2**32}, "epoch is"),
+    ],
+)
+def test_bad_input_of_the_parts_is_refused(change, message):
+    good = {"deformation": TABLE1, "seed": 0, "epoch": 0}
+    with pytest.raises(ValueError, match=message):
+        make_displacement(**(good | change), batch=0)
+    with pytest.raises(ValueError, match=message):
+        make_matrices(np.zeros(3, int), **(good | change))
+    with pytest.raises(ValueError, match="first is"):
+        make_matrices(np.zeros(3, int), **good, first=2**32 - 2)
 
 
 def test_a_missing_gpu_is_told(monkeypatch):

@@ -21,7 +21,7 @@ from gpu_arrays import Arrays, needs_gpu, uniform
 from numba.core import sigutils
 from scipy import signal
 
-from deform_gpu import TABLE1, cuda, deform
+from deform_gpu import TABLE1, cuda, deform, paper
 from deform_gpu.cuda import Ahead, GpuSet
 from deform_gpu.field import gaussian_weights
 from deform_gpu.kernels import SIGNATURES, listing1, matrices, stages, tiles
@@ -35,8 +35,8 @@ REPEATS = 2 if gpu.SIMULATED else 250
 KEY = (*map(np.uint32, reference.key_of(SEED)), np.uint32(3))  # epoch 3
 
 # The simulator takes a millisecond a thread, so it gets only the small ones: side, images, first.
-# Images of 31 pixels are made of four tiles; places 98 to 100 are in two batches.
-SMALL = [(2, 3, 98), (29, 2, 99), (31, 1, 257)]
+# Images of 31 pixels are made of four tiles; places 298 to 300 are in two batches.
+SMALL = [(2, 3, 298), (29, 2, 99), (31, 1, 257)]
 LARGE = [] if gpu.SIMULATED else [(29, 350, 57), (64, 120, 90), (1, 101, 0), (100, 3, 12345)]
 SETS = [pytest.param(*sizes, id="small-{}-{}-{}".format(*sizes)) for sizes in SMALL]
 SETS += [pytest.param(*sizes, id="large-{}-{}-{}".format(*sizes)) for sizes in LARGE]
@@ -82,7 +82,7 @@ def test_listing1(arrays, height, width):
 @pytest.mark.parametrize("first", [98, 2**32 - 9])
 def test_matrices_small(arrays, shear_probability, first):
     deformation = dataclasses.replace(MIXED, shear_probability=shear_probability)
-    n = 9 if gpu.SIMULATED else 3000
+    n = 2 * matrices.THREADS + 1 if gpu.SIMULATED else 3000
     first = min(first, 2**32 - n)
     labels = np.arange(n) % 10
     found = arrays.nans(n, 2, 2)
@@ -237,6 +237,52 @@ def test_runs_that_are_deformed_on_gpu_and_cpu_agree():
     assert abs(np.subtract(*seen["cpu"])).max() > 0.1
 
 
+def test_an_epoch_is_waited_for_and_only_then_the_next_begun(monkeypatch):
+    images, labels = make_images(2, 1)
+    ahead = Ahead(images, labels, MIXED, SEED, last_epoch=5)
+    seen, synchronize = [], gpu.synchronize
+
+    class Event:
+        def __init__(self, name):
+            self.name = name
+
+        def record(self, stream):
+            assert stream is ahead._stream
+            seen.append(self.name)
+
+    monkeypatch.setattr(
+        GpuSet, "launches", lambda self, out, epoch: [lambda stream: seen.append(epoch)]
+    )
+    monkeypatch.setattr(gpu, "synchronize", lambda s: seen.append("wait") or synchronize(s))
+    ahead.events = Event("begin"), Event("end")
+    ahead(4)
+    assert seen == ["begin", 4, "end", "wait", "begin", 5, "end"]
+    ahead(5)
+    assert seen[7:] == ["wait"]
+
+
+def test_what_is_copied_is_waited_for(monkeypatch):
+    images, labels = make_images(2, 1)
+    stream, waited, synchronize = gpu.new_stream(), [], gpu.synchronize
+    monkeypatch.setattr(gpu, "synchronize", lambda s: waited.append(s) or synchronize(s))
+    GpuSet(images, labels, MIXED, SEED, 0, stream)  # before the host's arrays go
+    assert waited == [stream]
+    cuda.deform_set(images, labels, MIXED, SEED, 3)  # that of GpuSet, and before it returns
+    assert len(waited) == 3
+    there = PaperSet(images, labels, MIXED, SEED)
+    assert len(waited) == 4
+    monkeypatch.setattr(paper, "convolve", lambda *_: [])
+    there.deform(np.empty_like(images), 3)
+    assert len(waited) == 6  # for each axis
+
+
+def test_gpu_and_cpu_agree_on_labels(usable):
+    images, labels = make_images(2, 8)[0], np.array([5, 4])  # 60 degrees and 1
+    on_cpu = deform(images, labels, MIXED, SEED, 3, first=98)
+    on_gpu = deform(images, labels, MIXED, SEED, 3, first=98, device="cuda")
+    assert abs(on_cpu - on_gpu).max() < 1e-5
+
+
 def test_memory_is_what_device_bytes_says(monkeypatch):
     taken = []
     allocate = gpu.device_array
@@ -260,6 +306,25 @@ def test_the_papers_way_agrees(side, n):
     PaperSet(images, labels, MIXED, SEED).deform(out, 3)
     expected = deform(images, labels, MIXED, SEED, 3)
     assert (abs(out - expected) <= deform_tolerance(labels, MIXED, 3, side=side)).all()
+
+
+def test_the_papers_way_takes_batch_after_batch(monkeypatch):
+    def convolve(out, field, kernel, alpha, width):  # quicker than the simulator
+        def launch(stream):
+            cells, weights = field.copy_to_host(), kernel.copy_to_host()[:, :21]
+            found = out.copy_to_host()
+            found[:, :width] = alpha * signal.correlate2d(cells, weights, mode="valid")[:, :width]
+            out.copy_to_device(found)
+
+        return [launch]
+
+    monkeypatch.setattr(paper, "convolve", convolve)
+    deformation = dataclasses.replace(MIXED, background=0.25)
+    images, labels = make_images(230, 2)
+    out = np.full_like(images, np.nan)
+    PaperSet(images, labels, deformation, SEED).deform(out, 3)
+    expected = deform(images, labels, deformation, SEED, 3)
+    assert (abs(out - expected) <= deform_tolerance(labels, deformation, 3, side=2)).all()
 
 
 def every_kernel(arrays, side, n):
