@@ -3,8 +3,10 @@
 import ast
 import re
 import subprocess
+import textwrap
 import tomllib
 
+import numpy as np
 import pytest
 
 from experiments import readme
@@ -106,3 +108,22 @@ def test_kernels_import_no_engine():
     for path in (REPOSITORY / "mlp_gpu" / "kernels").glob("*.py"):
         for name in imports(path):
             assert not re.match(r"mlp_gpu\.(engines|cpu|cuda|training)\b", name), path
+
+
+def test_the_readmes_example_of_the_library_runs():
+    text = readme.README.read_text(encoding="utf-8")
+    block = re.search(r"\n\n((?:    .*\n)*    from deform_gpu import .*\n\n?(?:    .*\n)+)", text)[
+        1
+    ]
+    assert 'device="cuda"' in block
+    code = textwrap.dedent(block).replace('device="cuda"', 'device="cpu"')
+    rng = np.random.default_rng(0)
+    names = {
+        "images": rng.uniform(-1, 1, (50, 29, 29)).astype(np.float32),
+        "labels": rng.integers(0, 10, 50),
+        "icons": rng.random((3, 16, 16)),
+    }
+    exec(code, names)
+    assert (names["one"][0] == names["more"][42]).all()
+    assert names["bent"].shape == (3, 16, 16)
+    assert names["narrow"].shape == (50, 29, 29)
