@@ -12,7 +12,6 @@ from deform_gpu.philox import split_seed
 from deform_gpu.warp import draw_matrices, warp_batch
 
 BATCH = GRID * GRID  # images that share a displacement field
-MOST_THREADS = 1024
 
 
 def deform_set(
@@ -39,7 +38,7 @@ def deform_set(
         raise ValueError("out is read-only or overlaps images; expected memory of its own")
     if threads is None:
         threads = numba.config.NUMBA_NUM_THREADS
-    threads = check_integer("threads", threads, 1, MOST_THREADS)
+    threads = check_integer("threads", threads, 1, 2**16)
     n, side = images.shape[:2]
     first = check_place(first, n)
     beta = deformation.beta_of(labels, n)

@@ -8,7 +8,7 @@ from deform_gpu.kernels import matrices, tiles
 from deform_gpu.parameters import Deformation
 from deform_gpu.philox import split_seed
 from mlp_gpu import gpu
-from mlp_gpu.gpu import Launch
+from mlp_gpu.gpu import Launch, play
 
 
 class GpuSet:
@@ -55,8 +55,7 @@ def deform_set(images, labels, deformation: Deformation, seed: int, epoch: int, 
     stream = gpu.new_stream()
     there = GpuSet(images, labels, deformation, seed, first, stream)
     out = gpu.device_array(images.shape, np.float32)
-    for launch in there.launches(out, epoch):
-        launch(stream)
+    play(there.launches(out, epoch), stream)
     found = out.copy_to_host(stream=stream)
     gpu.synchronize(stream)
     return found
@@ -81,10 +80,10 @@ class Ahead:
         self._buffers = [gpu.device_array(images.shape, np.float32) for _ in range(2)]
         self.events = gpu.cuda.event(), gpu.cuda.event()
         self._last_epoch = last_epoch
-        self._under_way = None  # the epoch that is being deformed, or is
+        self._started = None  # the last epoch whose deformation was started
 
     def __call__(self, epoch: int):
-        if self._under_way != epoch:
+        if self._started != epoch:
             self._start(epoch)
         gpu.synchronize(self._stream)
         if epoch < self._last_epoch:
@@ -94,10 +93,9 @@ class Ahead:
     def _start(self, epoch: int) -> None:
         begin, end = self.events
         begin.record(self._stream)
-        for launch in self._set.launches(self._buffers[epoch % 2], epoch):
-            launch(self._stream)
+        play(self._set.launches(self._buffers[epoch % 2], epoch), self._stream)
         end.record(self._stream)
-        self._under_way = epoch
+        self._started = epoch
 
 
 def device_bytes(n: int, side: int) -> int:

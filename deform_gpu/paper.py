@@ -68,7 +68,6 @@ class PaperSet:
         self._field_there.copy_to_device(self._field[axis], stream=stream)
         there = self._displacement_there
         alpha = self._deformation.alpha
-        for launch in convolve(there, self._field_there, self._kernel_there, alpha, width):
-            launch(stream)
+        gpu.play(convolve(there, self._field_there, self._kernel_there, alpha, width), stream)
         there.copy_to_host(self._displacement[axis], stream=stream)
         gpu.synchronize(stream)

@@ -15,6 +15,7 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -142,19 +143,30 @@ def engine_works(network: Network) -> dict[str, Work]:
     }
 
 
-def peer_works(makers: dict[str, Callable], network: Network, n: int) -> dict[str, Work]:
-    """Those peers that train the net on n images without a fault."""
-    images, labels = examples(n, network.sizes[0])
+def without_fault(makers: dict[str, Callable[[], Callable]], n: int) -> dict[str, Work]:
+    """Those works on n images, each made by its maker, that can be made and done."""
     works = {}
     for name, make in makers.items():
         try:
-            peer = make(network, images, labels, ETA)
-            peer.train()
+            work = make()
+            work()
         except Exception as error:  # must not cost the figures of everything else
             cli.tell(f"{name} fails, so it is not measured: {type(error).__name__}: {error}")
         else:
-            works[name] = Work(peer.train, n)
+            works[name] = Work(work, n)
     return works
+
+
+def peer_works(makers: dict[str, Callable], network: Network, n: int) -> dict[str, Work]:
+    """Those peers that train the net on n images without a fault."""
+    images, labels = examples(n, network.sizes[0])
+    return without_fault(
+        {
+            name: lambda make=make: make(network, images, labels, ETA).train
+            for name, make in makers.items()
+        },
+        n,
+    )
 
 
 def measure_net(net: int, repeats: int, timer: bench_gpu.Timer | None) -> list[dict]:
@@ -194,16 +206,9 @@ def deform_peer_works(
     makers: dict[str, Callable], images: np.ndarray, labels: np.ndarray
 ) -> dict[str, Work]:
     """Those peers that deform the images without a fault."""
-    works = {}
-    for name, make in makers.items():
-        try:
-            peer = make(images, labels, TABLE1)
-            peer()
-        except Exception as error:  # must not cost the figures of everything else
-            cli.tell(f"{name} fails, so it is not measured: {type(error).__name__}: {error}")
-        else:
-            works[name] = Work(peer, len(images))
-    return works
+    return without_fault(
+        {name: partial(make, images, labels, TABLE1) for name, make in makers.items()}, len(images)
+    )
 
 
 def paper_work(images: np.ndarray, labels: np.ndarray) -> dict[str, Work]:

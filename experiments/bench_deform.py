@@ -14,7 +14,7 @@ from deform_gpu.kernels import listing1, stages
 from deform_gpu.philox import split_seed
 from experiments.bench_gpu import Timer, Work, put_on_gpu
 from mlp_gpu import gpu
-from mlp_gpu.cuda import play
+from mlp_gpu.gpu import play
 from mlp_gpu.network import pad32
 
 IMAGES = 60_000  # of an epoch

@@ -250,7 +250,7 @@ def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[dic
     states = [put_on_gpu(images, timer.stream)]
     states += [gpu.device_array((n, size), np.float32) for size in network.sizes[1:]]
     launches = evaluate(states, [put_on_gpu(W, timer.stream) for W in network.weights])
-    us = take_turns(timer, [lambda stream: engine.play(launches, stream)], repeats)
+    us = take_turns(timer, [lambda stream: gpu.play(launches, stream)], repeats)
     return [
         {
             "group": "evaluation",

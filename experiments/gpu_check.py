@@ -20,7 +20,7 @@ import tempfile
 import textwrap
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -158,14 +158,20 @@ Epochs = dict[int, np.ndarray]  # epoch, from 1, and its images, float32 (n, 29,
 Trained = tuple[Network, list[training.Epoch]]  # a net after its epochs, and what each came to
 
 
-def train(engine: Engine, network: Network, dataset: data.Dataset, epochs: Epochs) -> Trained:
-    """Train a copy of the network on the images of these epochs."""
+def train(
+    engine: Engine,
+    network: Network,
+    dataset: data.Dataset,
+    images: Callable[[int], object],
+    epochs: int = EPOCHS,
+) -> Trained:
+    """Train a copy of the network on the images that each epoch gets."""
     cli.tell(f"  training on {engine.name}, schedule {engine.schedule}")
     engine.set_network(network)
     training_set = dataset.train_images, dataset.train_labels
     test_set = dataset.test_images, dataset.test_labels
-    schedule = training.Schedule(epochs=len(epochs), eta=ETA, decay=1.0)
-    rows = list(training.train(engine, training_set, test_set, schedule, SEED, epochs.get))
+    schedule = training.Schedule(epochs=epochs, eta=ETA, decay=1.0)
+    rows = list(training.train(engine, training_set, test_set, schedule, SEED, images))
     return engine.get_network(), rows
 
 
@@ -202,9 +208,9 @@ def compare(dataset: data.Dataset, sizes: tuple[int, ...], graph: Engine, launch
     network, labels = Network.initial(sizes, SEED), dataset.train_labels
     clean = dataset.train_images
     epochs = {n: deform(clean, labels, TABLE1, SEED, n) for n in range(1, EPOCHS + 1)}
-    on_cpu = train(CpuEngine(), network, dataset, epochs)
-    on_gpu = train(graph, network, dataset, epochs)
-    launched = train(launch, network, dataset, epochs)
+    on_cpu = train(CpuEngine(), network, dataset, epochs.get)
+    on_gpu = train(graph, network, dataset, epochs.get)
+    launched = train(launch, network, dataset, epochs.get)
     reference = on_cpu[0].unpadded()
     moved = distance(reference, network.unpadded())
     return {
@@ -262,14 +268,15 @@ def judge_deformation(n: int, difference: float, equal: bool) -> Result:
     return Result(passed, text, {"difference": difference, "repeats_bit_equal": equal})
 
 
-def train_ahead(dataset: data.Dataset, network: Network, engine: Engine, ahead) -> tuple:
+def train_ahead(
+    dataset: data.Dataset, network: Network, engine: Engine, ahead
+) -> tuple[Trained, list[dict]]:
     """Train a copy of the network on images that the GPU deforms meanwhile.
 
     Returns what `train` does, and a timeline of each epoch but the last: the milliseconds, from
     the beginning of its training, at which that ended and the deformation of the next epoch began
     and ended. engine: the GPU's. ahead: deforms for EPOCHS epochs.
     """
-    cli.tell("  training on images that are deformed meanwhile")
     origin, begun, ended = (gpu.cuda.event() for _ in range(3))
     origin.record(engine.stream)
     timelines = []
@@ -288,12 +295,7 @@ def train_ahead(dataset: data.Dataset, network: Network, engine: Engine, ahead) 
         return loss
 
     engine.train = timed_train
-    engine.set_network(network)
-    training_set = dataset.train_images, dataset.train_labels
-    test_set = dataset.test_images, dataset.test_labels
-    schedule = training.Schedule(epochs=EPOCHS, eta=ETA, decay=1.0)
-    rows = list(training.train(engine, training_set, test_set, schedule, SEED, ahead))
-    return (engine.get_network(), rows), timelines[:-1]
+    return train(engine, network, dataset, ahead), timelines[:-1]
 
 
 def compare_ahead(
@@ -312,7 +314,7 @@ def compare_ahead(
             n: deform(dataset.train_images, labels, TABLE1, SEED, n, device=device)
             for n in range(1, EPOCHS + 1)
         }
-        before[device] = train(other, network, dataset, epochs)
+        before[device] = train(other, network, dataset, epochs.get)
     on_cpu, rows_on_cpu = before["cpu"]
     moved = distance(on_cpu.unpadded(), network.unpadded())
     return {

@@ -18,7 +18,7 @@ import numpy as np
 
 from mlp_gpu import gpu
 from mlp_gpu.checks import check_training, flat_images
-from mlp_gpu.gpu import Launch
+from mlp_gpu.gpu import Launch, play
 from mlp_gpu.kernels import backward, forward
 from mlp_gpu.kernels.backward import propagate_back
 from mlp_gpu.kernels.evaluate import evaluate
@@ -170,9 +170,3 @@ class CudaEngine:
             array = self._epoch[name] = gpu.device_array(host.shape, host.dtype)
         array.copy_to_device(host, stream=self.stream)
         return array
-
-
-def play(launches: list[Launch], stream) -> None:
-    """Launch one after another."""
-    for launch in launches:
-        launch(stream)

@@ -147,6 +147,12 @@ class Launch:
         self.kernel[self.grid, self.threads, stream](*self.arguments)
 
 
+def play(launches: list[Launch], stream) -> None:
+    """Launch one after another."""
+    for launch in launches:
+        launch(stream)
+
+
 def capture(work: Callable[[object], None]):
     """A CUDA graph of what `work` launches on the stream that it is given; nothing runs yet.
 

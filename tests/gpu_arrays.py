@@ -63,3 +63,16 @@ class Arrays:
 def uniform(rng, *shape):
     """Random float32 numbers in [-1, 1]."""
     return rng.uniform(-1, 1, shape).astype(np.float32)
+
+
+def count_bytes(monkeypatch):
+    """A list that gets the size in bytes of every array that is made on the GPU from now on."""
+    taken = []
+    allocate = gpu.device_array
+
+    def count(shape, dtype):
+        taken.append(int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        return allocate(shape, dtype)
+
+    monkeypatch.setattr(gpu, "device_array", count)
+    return taken

@@ -5,7 +5,7 @@ import weakref
 import nets
 import numpy as np
 import pytest
-from gpu_arrays import needs_gpu
+from gpu_arrays import count_bytes, needs_gpu
 
 from mlp_gpu import cuda, gpu
 from mlp_gpu.cpu import CpuEngine
@@ -135,14 +135,7 @@ def test_gpu_and_cpu_agree_on_net_1():
 
 
 def test_memory_is_what_device_bytes_says(monkeypatch):
-    taken = []
-    allocate = gpu.device_array
-
-    def count(shape, dtype):
-        taken.append(int(np.prod(shape)) * np.dtype(dtype).itemsize)
-        return allocate(shape, dtype)
-
-    monkeypatch.setattr(gpu, "device_array", count)
+    taken = count_bytes(monkeypatch)
     monkeypatch.setattr(cuda, "PREDICT_IMAGES", 5)
     engine, _, images, labels = make((13, 7, 5), n=2)
     for _ in range(2):  # the second epoch takes no more

@@ -17,7 +17,7 @@ from deform_cases import (
     inverse_affine_tolerance,
     make_images,
 )
-from gpu_arrays import Arrays, needs_gpu, uniform
+from gpu_arrays import Arrays, count_bytes, needs_gpu, uniform
 from numba.core import sigutils
 from scipy import signal
 
@@ -284,14 +284,7 @@ def test_gpu_and_cpu_agree_on_labels(usable):
 
 
 def test_memory_is_what_device_bytes_says(monkeypatch):
-    taken = []
-    allocate = gpu.device_array
-
-    def count(shape, dtype):
-        taken.append(int(np.prod(shape)) * np.dtype(dtype).itemsize)
-        return allocate(shape, dtype)
-
-    monkeypatch.setattr(gpu, "device_array", count)
+    taken = count_bytes(monkeypatch)
     images, labels = make_images(3, 5)
     ahead = Ahead(images, labels, MIXED, SEED, last_epoch=2)
     ahead(1)

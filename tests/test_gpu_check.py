@@ -619,7 +619,7 @@ def test_bad_input_is_told_before_any_check(fakes, tmp_path):
 def test_train_numpy_makes_the_steps_of_the_engine(digits):
     network = Network.initial(SIZES, 0)
     epochs = {1: digits.train_images, 2: digits.train_images[:, ::-1].copy()}
-    trained, rows = gpu_check.train(CpuEngine(), network, digits, epochs)
+    trained, rows = gpu_check.train(CpuEngine(), network, digits, epochs.get, 2)
     weights = gpu_check.train_numpy(network, digits.train_labels, epochs)
     after = peers.matrices(trained)
     before = peers.matrices(network)
