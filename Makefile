@@ -10,7 +10,7 @@ ARGS =
 SIMULATED = tests/test_kernels.py tests/test_deform_kernels.py tests/test_cuda.py \
 	tests/test_bench.py::test_everything_on_the_gpu_is_measured \
 	tests/test_bench.py::test_the_deformation_on_the_gpu_is_measured
-PACKAGES = filelock h5py matplotlib numba numpy scipy tqdm
+PACKAGES = filelock h5py matplotlib numba numpy scipy threadpoolctl tqdm
 
 ifeq ($(strip $(VENV)),)
 RUN = $(PYTHON)
@@ -21,7 +21,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 figure1 deformations kernels bench gpu-check test lint record readme clean
+.PHONY: help setup table1 table3 committee figure1 deformations kernels bench gpu-check test lint record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -40,6 +40,12 @@ $(VENV)/.ready: pyproject.toml requirements.lock
 
 table1: $(READY)  ## train the five nets of Table 1, print it beside the paper's
 	$(RUN) -m experiments.table1 $(ARGS)
+
+table3: $(READY)  ## the same nets without distortion: the last column of Table 3
+	$(RUN) -m experiments.table1 --no-distortion --out runs/table3 $(ARGS)
+
+committee: $(READY)  ## train the committees of 2012, print them beside the paper's
+	$(RUN) -m experiments.committee $(ARGS)
 
 figure1: $(READY)  ## draw the digits that the best run there is gets wrong
 	$(RUN) -m experiments.figure1 $(ARGS)

@@ -2,6 +2,6 @@
 
 from deform_gpu.images import deform
 from deform_gpu.parameters import COMMITTEE, TABLE1, Deformation
-from deform_gpu.width import normalize_width
+from deform_gpu.width import is_narrow, normalize_width
 
-__all__ = ["COMMITTEE", "TABLE1", "Deformation", "deform", "normalize_width"]
+__all__ = ["COMMITTEE", "TABLE1", "Deformation", "deform", "is_narrow", "normalize_width"]

@@ -15,7 +15,8 @@ Guess: the papers do not name the interpolation; this is area averaging.
 Guess: nor do they say where the box goes. It is centred horizontally and keeps its rows.
 
 Training and testing need the same rule for what is kept. At testing the label of a digit must not
-be used, and the papers do not say how a one is known there: the caller chooses.
+be used, and the papers do not say how a one is known there. The caller of `normalize_width`
+chooses; `is_narrow` is the rule that our committees use for both.
 """
 
 from numbers import Integral, Real
@@ -26,6 +27,10 @@ import numpy as np
 from deform_gpu.checks import check_images
 
 LARGEST = float(np.finfo(np.float32).max)
+
+# Guess: the papers keep the ones as they are and do not say how one is known before it is read.
+# Here a digit is taken for a one if its box is at most half as wide as high.
+NARROW = 0.5
 
 
 def normalize_width(
@@ -60,6 +65,27 @@ def normalize_width(
     out = images.copy()
     _normalize(out, images, int(width), keep, np.float32(background))
     return out
+
+
+def is_narrow(images: np.ndarray, background: float = -1.0) -> np.ndarray:
+    """Whether an image looks like a one: its bounding box at most NARROW times as wide as high.
+
+    images: (n, side, side) float32, C order. background: the value of pixels without ink.
+
+    Returns (n,) bool, False for images without ink. Raises ValueError for other images.
+    """
+    check_images("images", images)
+    return _is_narrow(images, np.float32(background))
+
+
+@numba.njit(nogil=True)
+def _is_narrow(images, background):
+    narrow = np.empty(len(images), np.bool_)
+    for n, image in enumerate(images):
+        _, width = _find_box(image, background)
+        _, height = _find_box(image.T, background)
+        narrow[n] = 0 < width <= NARROW * height
+    return narrow
 
 
 @numba.njit(nogil=True)

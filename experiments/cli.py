@@ -25,6 +25,7 @@ class Interrupted(BaseException):
     def __init__(self, signum: int, consequence: str = ""):
         self.signum = signum
         self.name = signal.Signals(signum).name
+        self.consequence = consequence
         super().__init__(f"stopped by {self.name}" + (consequence and f": {consequence}"))
 
 
@@ -62,15 +63,15 @@ class Signals:
 signals = Signals()
 
 
-def run(main: Callable[[], None]) -> None:
-    """Run a script's `main` and leave the process with its exit status.
+def run(main: Callable[[], int | None]) -> None:
+    """Run a script's `main` and leave the process with its exit status, which main returns.
 
-    0: done. 1: a check failed. 2: bad input, no GPU or a failed write, told in one sentence.
-    130 and 143: SIGINT and SIGTERM.
+    0 or None: done. 1: a check or a training failed, and the others went on. 2: bad input, no GPU
+    or a failed write, told in one sentence. 130 and 143: SIGINT and SIGTERM.
     """
     signals.install()
     try:
-        main()
+        status = main()
         sys.stdout.flush()
     except (Problem, FileFault, GpuFault) as problem:
         print(f"error: {problem}", file=sys.stderr)
@@ -86,6 +87,8 @@ def run(main: Callable[[], None]) -> None:
     except Interrupted as interrupted:
         print(interrupted, file=sys.stderr)
         sys.exit(128 + interrupted.signum)
+    else:
+        sys.exit(status)
 
 
 def tell(sentence: str) -> None:
@@ -106,6 +109,25 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         choices=cuda.SCHEDULES,
         help="how the GPU's kernels are launched: as CUDA graphs of several images, or one after "
         "another as in the papers, which is slower; the results are the same (default: graph)",
+    )
+
+
+def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say how many trainings run at once, and where."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--workers",
+        type=integer(1, 4096),
+        metavar="N",
+        help="trainings that run at once on this machine, in processes of some 1 GB each (default: "
+        "one a GPU, or without a GPU one a core)",
+    )
+    where.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="a Dask cluster's scheduler, tcp://host:port, whose workers train; each needs "
+        "deepbig, the data and one thread; if they share the folder --out, a run goes on where a "
+        "worker that died left it",
     )
 
 

@@ -20,8 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from deform_gpu import is_narrow, normalize_width
 from deform_gpu.field import SIDE
 from experiments.cli import Problem
+from mlp_gpu import random
+
+CHOICES = {"MNIST": "mnist", "load_digits": "digits"}  # a data set's name: what `load` calls it
 
 STALE = 3600  # seconds after which half a download belongs to no running process
 MIRRORS = (
@@ -82,6 +86,8 @@ class Dataset:
     test_labels: np.ndarray
     sha256: str  # identifies the whole of the data, before any limit
     source: str  # the folder, or "scikit-learn x.y"
+    # Images and labels to choose the epoch by; None: the training images (2010 section 2).
+    validation: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def load(
@@ -130,6 +136,44 @@ def limit(dataset: Dataset, n: int | None) -> Dataset:
         )
     return replace(
         dataset, train_images=dataset.train_images[:n], train_labels=dataset.train_labels[:n]
+    )
+
+
+def split(dataset: Dataset, n: int, seed: int) -> Dataset:
+    """The data with n of the training images, drawn at random, kept apart for validation.
+
+    The others keep their order. Raises Problem if none would be left.
+    """
+    n_train = len(dataset.train_labels)
+    if not 1 <= n < n_train:
+        raise Problem(
+            f"{n} images are to be kept apart for validation, expected 1 to {n_train - 1}, for "
+            f"there are {n_train} training images of {dataset.name}"
+        )
+    order = random.generator(seed, random.SPLIT).permutation(n_train)
+    apart, train = order[:n], np.sort(order[n:])
+    return replace(
+        dataset,
+        train_images=dataset.train_images[train],
+        train_labels=dataset.train_labels[train],
+        validation=(dataset.train_images[apart], dataset.train_labels[apart]),
+    )
+
+
+def normalize(dataset: Dataset, width: int) -> Dataset:
+    """The data with bounding boxes `width` of the 29 columns wide, those of ones excepted.
+
+    Training and test images go by the same rule, deform_gpu.is_narrow, which knows no label.
+    """
+
+    def narrow(images: np.ndarray) -> np.ndarray:
+        return normalize_width(images, width, keep=is_narrow(images))
+
+    return replace(
+        dataset,
+        train_images=narrow(dataset.train_images),
+        test_images=narrow(dataset.test_images),
+        validation=dataset.validation and (narrow(dataset.validation[0]), dataset.validation[1]),
     )
 
 

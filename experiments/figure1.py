@@ -13,16 +13,15 @@ from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from experiments import cli, data
+from experiments import cli, data, jobs
 from experiments.cli import Problem
 from experiments.plots import save_figure
 from experiments.store import Run, read_run
+from experiments.voting import count_second_guesses, find_wrong, guesses
 
 CELL = 46, 35  # pixels from one digit to the next, down and across: room for the guesses below
 PIXELS = 46  # of a digit, an inch
 HEAD = 0.6  # inches above the digits, for the title
-
-CHOICES = {"MNIST": "mnist", "load_digits": "digits"}
 
 
 def find_best(folder: Path) -> Path:
@@ -45,19 +44,13 @@ def find_best(folder: Path) -> Path:
     return min(runs, key=rank)
 
 
-def misclassified(run: Run) -> np.ndarray:
-    """Indices of the test images that the chosen epoch's net gets wrong, in their order."""
-    return np.flatnonzero(run.outputs.argmax(axis=1) != run.labels)
+def draw(outputs: np.ndarray, labels: np.ndarray, images: np.ndarray, title: str) -> Figure:
+    """The digits that a net or a committee gets wrong.
 
-
-def guesses(run: Run) -> np.ndarray:
-    """The two most likely classes of every test image, the likelier first, int64 (n_test, 2)."""
-    return np.argsort(-run.outputs, axis=1, kind="stable")[:, :2]
-
-
-def draw(run: Run, images: np.ndarray) -> Figure:
-    """The wrong digits of a run among its test images, float32 (n_test, 29, 29)."""
-    wrong = misclassified(run)
+    outputs: class probabilities (n_test, 10). labels: (n_test,). images: float32 (n_test, 29, 29).
+    title: its first line; the second says how many are wrong.
+    """
+    wrong = np.flatnonzero(find_wrong(outputs, labels))
     columns = max(7, math.ceil(math.sqrt(1.4 * len(wrong))))  # the paper's 35 stand in 5 x 7
     rows = max(1, math.ceil(len(wrong) / columns))
 
@@ -65,16 +58,17 @@ def draw(run: Run, images: np.ndarray) -> Figure:
     mosaic = np.full((rows * CELL[0], columns * CELL[1]), -1, np.float32)
     width, height = mosaic.shape[1] / PIXELS, mosaic.shape[0] / PIXELS + HEAD  # inches
     figure = Figure(figsize=(width, height))
-    figure.text(0.1 / width, 1 - 0.1 / height, title(run), fontsize=9, va="top")
+    heading = f"{title}:\n{count(outputs, labels)}"
+    figure.text(0.1 / width, 1 - 0.1 / height, heading, fontsize=9, va="top")
     axes = figure.add_axes((0, 0, 1, 1 - HEAD / height))
     side, frames = images.shape[1], []
-    for place, (image, two) in enumerate(zip(wrong, guesses(run)[wrong], strict=True)):
+    for place, (image, two) in enumerate(zip(wrong, guesses(outputs)[wrong], strict=True)):
         row, column = divmod(place, columns)
         top, left = row * CELL[0] + 1, column * CELL[1] + 3
         bottom, right = top + side, left + side
         mosaic[top:bottom, left:right] = images[image]
         frames.append(Rectangle((left - 0.5, top - 0.5), side, side))
-        label = axes.text(right - 1.5, top + 0.5, run.labels[image], ha="right", va="top")
+        label = axes.text(right - 1.5, top + 0.5, labels[image], ha="right", va="top")
         label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.8})
         axes.text(left, bottom + 1, two[0], ha="left", va="top")
         axes.text(right - 1, bottom + 1, two[1], ha="right", va="top")
@@ -86,15 +80,34 @@ def draw(run: Run, images: np.ndarray) -> Figure:
     return figure
 
 
+def count(outputs: np.ndarray, labels: np.ndarray) -> str:
+    """How many digits are wrong and how often the second guess is right."""
+    wrong = np.count_nonzero(find_wrong(outputs, labels))
+    second = count_second_guesses(outputs, labels)
+    return f"{wrong} of {len(labels):,} wrong; second guess right for {second}"
+
+
 def title(run: Run) -> str:
-    """How many digits are wrong and how often the second guess is right, in two lines."""
-    wrong = misclassified(run)
-    second = np.count_nonzero(guesses(run)[wrong, 1] == run.labels[wrong])
-    name = run.config["data"]["name"]
+    """What a run is."""
+    config = run.config
     return (
-        f"{'-'.join(map(str, run.config['sizes']))} on {name}, seed {run.config['seed']}:\n"
-        f"{len(wrong)} of {len(run.labels):,} wrong; second guess right for {second}"
+        f"{'-'.join(map(str, config['sizes']))} on {config['data']['name']}, seed {config['seed']}"
     )
+
+
+def load_test_images(run: Run, data_dir: Path | None) -> np.ndarray:
+    """The images that a run was tested on, float32 (n_test, 29, 29), not normalised.
+
+    data_dir: as data.load takes it. Raises Problem if they are not the same.
+    """
+    expected = run.config["data"]
+    dataset = jobs.load(data.CHOICES[expected["name"]], data_dir)
+    if dataset.sha256 != expected["sha256"]:
+        raise Problem(
+            f"the run was trained on other data than {dataset.source} holds: expected SHA-256 "
+            f"{expected['sha256']}, found {dataset.sha256}"
+        )
+    return dataset.test_images
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -120,16 +133,10 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     path = arguments.run or find_best(Path("runs"))
     run = read_run(path)
-    expected = run.config["data"]
-    dataset = data.load(CHOICES[expected["name"]], arguments.data_dir)
-    if dataset.sha256 != expected["sha256"]:
-        raise Problem(
-            f"{path} was trained on other data than {dataset.source} holds: expected SHA-256 "
-            f"{expected['sha256']}, found {dataset.sha256}"
-        )
+    images = load_test_images(run, arguments.data_dir)
     out = arguments.out or path.with_suffix(".figure1.png")
-    save_figure(draw(run, dataset.test_images), out)
-    print(f"{title(run)}\nwritten to {out}")
+    save_figure(draw(run.outputs, run.labels, images, title(run)), out)
+    print(f"{title(run)}:\n{count(run.outputs, run.labels)}\nwritten to {out}")
 
 
 if __name__ == "__main__":

@@ -171,7 +171,9 @@ def train(
     training_set = dataset.train_images, dataset.train_labels
     test_set = dataset.test_images, dataset.test_labels
     schedule = training.Schedule(epochs=epochs, eta=ETA, decay=1.0)
-    rows = list(training.train(engine, training_set, test_set, schedule, SEED, images))
+    rows = list(
+        training.train(engine, training_set, training_set, test_set, schedule, SEED, images)
+    )
     return engine.get_network(), rows
 
 

@@ -4,79 +4,35 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from deform_gpu import Deformation
-from deform_gpu.batches import deform_set
-from deform_gpu.cuda import Ahead
 from experiments import provenance, store
 from experiments.cli import Interrupted, Problem, signals
+from experiments.configs import count_validation, deformer, schedule_of
 from experiments.data import Dataset
-from experiments.progress import Progress
 from mlp_gpu import files, network, training
 from mlp_gpu.engines import Engine
 from mlp_gpu.network import Network
-from mlp_gpu.training import Schedule
 
 
-def make_config(
-    dataset: Dataset,
-    sizes: tuple[int, ...],
-    schedule: Schedule,
-    seed: int,
-    deformation: Deformation | None,
-    engine: Engine,
-    cpu_deformation: bool = False,
-) -> dict:
-    """Everything that defines a run, as JSON would give it back; deformation None means none.
+class Watch:
+    """Is told how a training gets on, and does nothing with it."""
 
-    Images are deformed where the engine is, unless on the CPU all the same: cpu_deformation.
-    """
-    deformed_on = "cpu" if cpu_deformation else engine.name
-    config = {
-        "data": {
-            "name": dataset.name,
-            "sha256": dataset.sha256,
-            "n_train": len(dataset.train_labels),
-            "n_test": len(dataset.test_labels),
-        },
-        "sizes": sizes,
-        **asdict(schedule),
-        "seed": seed,
-        "deformation": asdict(deformation) if deformation else None,
-        "deformed_on": deformed_on if deformation else None,
-        "engine": engine.name,
-    }
-    return json.loads(json.dumps(config))
+    def start(self, done: int) -> None:
+        """It begins, with so many epochs done by an earlier process."""
+
+    def tick(self, n_images: int) -> None:
+        """n_images more have been trained. What this raises ends the training."""
+
+    def epoch(self, row: training.Epoch) -> None:
+        """An epoch is done and saved."""
 
 
-def deformer(config: dict, dataset: Dataset) -> Callable[[int], object]:
-    """The function from an epoch to the images that it trains on.
-
-    They are float32 (n, 29, 29) on the host or (n, 841) on the GPU, and stay until the next call.
-    """
-    if config["deformation"] is None:
-        return lambda epoch: dataset.train_images
-    deformation = Deformation(**config["deformation"])
-    images, labels, seed = dataset.train_images, dataset.train_labels, config["seed"]
-    if config["deformed_on"] == "cuda":
-        return Ahead(images, labels, deformation, seed, config["epochs"])
-    buffer = np.empty_like(images)
-
-    def deform(epoch: int) -> np.ndarray:
-        deform_set(buffer, images, labels, deformation, seed, epoch)
-        return buffer
-
-    return deform
-
-
-def schedule_of(config: dict) -> Schedule:
-    """The learning-rate schedule that a configuration describes."""
-    return Schedule(config["epochs"], config["eta"], config["decay"], config["eta_min"])
+NOBODY = Watch()
 
 
 def epochs_done(path: Path, config: dict) -> int:
@@ -95,9 +51,20 @@ def epochs_done(path: Path, config: dict) -> int:
     return run.epochs if run.finished and run.epochs > 1 else 0
 
 
+def warm_up(engine: Engine, config: dict, dataset: Dataset) -> None:
+    """Have compiled what the run needs, so that its first epoch takes no longer than others."""
+    engine.set_network(Network.initial(tuple(config["sizes"]), config["seed"]))
+    one = dataset.train_images[:1], dataset.train_labels[:1]
+    engine.train(*one, np.zeros(1, int), 0.0)
+    engine.predict(one[0])
+    if config["deformed_on"] == "cpu":
+        deformer(config, replace(dataset, train_images=one[0], train_labels=one[1]))(1)
+
+
 def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
     """About how long an epoch of the run will take, from a fraction of a second of its work."""
     n_train, n_test = config["data"]["n_train"], config["data"]["n_test"]
+    n_predict = count_validation(config) + n_test
     engine.set_network(Network.initial(tuple(config["sizes"]), config["seed"]))
     images, labels = dataset.train_images, dataset.train_labels
 
@@ -134,7 +101,7 @@ def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
 
     train = seconds(train_some, 20, 0.3)
     predict = seconds(predict_some, 200, 0.03)
-    return n_train * (train + predict + deforming()) + n_test * predict
+    return n_train * (train + deforming()) + n_predict * predict
 
 
 @contextmanager
@@ -206,9 +173,17 @@ def resume(
     return run, networks["latest"], networks["chosen"]
 
 
-def train_run(path: Path, label: str, config: dict, dataset: Dataset, engine: Engine) -> store.Run:
+def train_run(
+    path: Path,
+    label: str,
+    config: dict,
+    dataset: Dataset,
+    engine: Engine,
+    watch: Watch = NOBODY,
+) -> store.Run:
     """Train the run that `config` defines to its end, from wherever its files are.
 
+    dataset: as `prepare` gives it.
     The run file and the weights file are replaced after each epoch. A finished run is only read.
 
     Raises Problem or files.FileFault with one sentence, and cli.Interrupted on a signal; the files
@@ -220,33 +195,33 @@ def train_run(path: Path, label: str, config: dict, dataset: Dataset, engine: En
     with lock(path):
         run, latest, chosen = resume(path, config, dataset.test_labels, engine, test_set[0])
         engine.set_network(latest)
-        data = config["data"]
         session = {"engine": config["engine"], "schedule": engine.schedule}
-        session |= {"data_sha256": data["sha256"]}
+        session |= {"data_sha256": config["data"]["sha256"]}
         session |= {"end": None, "why": "running"}
         run.provenance.append(provenance.collect(engine.name) | session)
-        progress = Progress(label, config["epochs"], run.epochs, data["n_train"], data["n_test"])
+        training_set = dataset.train_images, dataset.train_labels
         epochs = training.train(
             engine,
-            (dataset.train_images, dataset.train_labels),
+            training_set,
+            dataset.validation or training_set,
             test_set,
             schedule_of(config),
             config["seed"],
             deformer(config, dataset),
             first_epoch=run.epochs + 1,
-            tick=progress.tick,
+            tick=watch.tick,
         )
         try:
-            with progress:
-                for row in epochs:
-                    with signals.held():
-                        for name, values in run.metrics.items():
-                            values.append(getattr(row, name))
-                        latest = engine.get_network()
-                        if run.chosen == row.epoch:
-                            run.outputs, chosen = row.outputs, latest
-                        _save(path, run, latest, chosen)
-                    progress.epoch(row)
+            watch.start(run.epochs)
+            for row in epochs:
+                with signals.held():
+                    for name, values in run.metrics.items():
+                        values.append(getattr(row, name))
+                    latest = engine.get_network()
+                    if run.chosen == row.epoch:
+                        run.outputs, chosen = row.outputs, latest
+                    _save(path, run, latest, chosen)
+                watch.epoch(row)
         except training.Diverged as reason:
             kept = _end_early(path, run, str(reason))
             raise Problem(

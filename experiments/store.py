@@ -25,7 +25,7 @@ METRICS = {
     "epoch": ("int64", "1", "epoch, from 1"),
     "eta": ("float64", "1", "learning rate of the epoch"),
     "train_loss": ("float64", "nat", "mean cross-entropy over the deformed training images"),
-    "validation_errors": ("int64", "images", "wrong among the undeformed training images"),
+    "validation_errors": ("int64", "images", "wrong among the undeformed validation images"),
     "test_errors": ("int64", "images", "wrong among the test images"),
     "deform_seconds": ("float64", "s", "time that training waited for its deformed images"),
     "train_seconds": ("float64", "s", "time for the on-line steps"),
@@ -142,7 +142,7 @@ def check_config(path: Path, found: dict, expected: dict) -> None:
 
 def _differences(found: dict, expected: dict, prefix: str = "") -> Iterator[str]:
     for name in sorted(found.keys() | expected.keys()):
-        there, here = found.get(name, "absent"), expected.get(name, "absent")
+        there, here = found.get(name), expected.get(name)  # what is absent is as good as None
         if isinstance(there, dict) and isinstance(here, dict):
             yield from _differences(there, here, f"{prefix}{name}.")
         elif there != here:

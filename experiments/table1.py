@@ -5,31 +5,18 @@ paper's and writes them as table1.md and table1.csv. Ctrl-C stops it; the same c
 """
 
 import argparse
-import sys
-from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 from deform_gpu import TABLE1
 from deform_gpu import cuda as deform_cuda
-from experiments import cli, data, provenance, tables
-from experiments.progress import duration
-from experiments.runs import epochs_done, estimate_seconds, make_config, train_run
+from experiments import cli, data, jobs, plans, tables
+from experiments.configs import make_config
+from experiments.plans import Plan
 from experiments.store import Run
 from mlp_gpu import cuda, files
-from mlp_gpu.engines import Engine, make_engine
 from mlp_gpu.network import NETS
 from mlp_gpu.training import Schedule
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How one net is trained: a schedule, and how many of the training images, None for all."""
-
-    schedule: Schedule
-    n_images: int | None = None
-
-
-PAPER = dict.fromkeys(NETS, Plan(Schedule()))
 
 # Minutes instead of days, on two cores. Few epochs need a learning rate that begins higher and
 # falls faster: one epoch at a constant rate ends with more errors than two with half the images.
@@ -72,43 +59,12 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="N,N",
         help="seeds; each net is trained once with each (default: 0)",
     )
-    parser.add_argument(
-        "--profile",
-        choices=("quick", "paper"),
-        help="quick: some minutes a net on a CPU; paper: its schedule to the letter, "
-        "2,300 epochs of all images (default: paper on a GPU, else quick)",
-    )
-    parser.add_argument(
-        "--epochs",
-        type=cli.integer(1, 1_000_000),
-        metavar="N",
-        help="passes over the training images (default: the profile's); with it, all else is the "
-        "paper's if not given",
-    )
-    parser.add_argument(
-        "--limit",
-        type=cli.integer(1),
-        metavar="N",
-        help="training images used, the first N (default: the profile's)",
-    )
-    parser.add_argument(
-        "--eta",
-        type=cli.number(1e-6, 10),
-        metavar="X",
-        help="learning rate of the first epoch, from 1e-6 to 10 (default: the profile's; the "
-        "paper's is 0.001)",
-    )
-    parser.add_argument(
-        "--eta-decay",
-        type=cli.number(1e-6, 1),
-        metavar="X",
-        help="factor to the learning rate after each epoch, up to 1, until it is 1e-6 "
-        "(default: the profile's; the paper's is 0.997)",
-    )
+    plans.add_arguments(parser, "some minutes a net on a CPU")
     parser.add_argument(
         "--no-distortion",
         action="store_true",
-        help="train on the images as they are (last column of Table 3, 2012)",
+        help="train on the images as they are: last column of Table 3 (2012), written as table3.md "
+        "and table3.csv",
     )
     parser.add_argument(
         "--cpu-deformation",
@@ -117,6 +73,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "the images differ by rounding",
     )
     cli.add_engine_arguments(parser)
+    cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser)
     parser.add_argument(
         "--out",
@@ -126,23 +83,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="folder for run files and tables (default: %(default)s)",
     )
     return parser.parse_args(argv)
-
-
-def make_plan(arguments: argparse.Namespace, data_name: str, engine: str, net: int) -> Plan:
-    """The profile's plan for a net, with what the command line says otherwise.
-
-    Quick's learning rates and images fit its few epochs, so --epochs begins with the paper's plan.
-    """
-    profile = arguments.profile or ("paper" if engine == "cuda" else "quick")
-    paper = profile == "paper" or arguments.epochs is not None
-    plan = (PAPER if paper else QUICK[data_name])[net]
-    schedule = replace(
-        plan.schedule,
-        epochs=arguments.epochs or plan.schedule.epochs,
-        eta=arguments.eta or plan.schedule.eta,
-        decay=arguments.eta_decay or plan.schedule.decay,
-    )
-    return Plan(schedule, arguments.limit or plan.n_images)
 
 
 def run_path(folder: Path, net: int, seed: int, data_name: str, distortion: bool) -> Path:
@@ -162,29 +102,20 @@ def needed_bytes(arguments: argparse.Namespace, dataset: data.Dataset) -> int:
     return needed
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
-    files.make_folder(arguments.out)
-    dataset = data.load(arguments.data, arguments.data_dir)
-    n_bytes = needed_bytes(arguments, dataset)
-    engine = make_engine(arguments.engine, arguments.schedule or "graph", n_bytes, cli.tell)
-    if arguments.schedule and not engine.schedule:
-        cli.tell("--schedule is for a GPU and changes nothing here")
-    cli.tell(
-        f"{dataset.name}: {len(dataset.train_labels):,} training and "
-        f"{len(dataset.test_labels):,} test images, from {dataset.source}"
-    )
-    schedule = f", schedule {engine.schedule}" if engine.schedule else ""
-    cli.tell(f"engine {engine.name}{schedule}: {provenance.device(engine.name)}")
+    combinations = list(product(arguments.nets, arguments.seeds))
+    deformation = None if arguments.no_distortion else TABLE1
 
-    jobs = []
-    for net in arguments.nets:
-        for seed in arguments.seeds:
-            plan = make_plan(arguments, dataset.name, engine.name, net)
-            images = data.limit(dataset, plan.n_images)
-            deformation = None if arguments.no_distortion else TABLE1
+    def needed(dataset: data.Dataset) -> int:
+        return needed_bytes(arguments, dataset)
+
+    with jobs.session(arguments, len(combinations), needed) as (dataset, pool, engine):
+        queue = []
+        for net, seed in combinations:
+            plan = plans.choose(arguments, engine, QUICK[dataset.name][net])
             config = make_config(
-                images,
+                data.limit(dataset, plan.n_images),
                 NETS[net],
                 plan.schedule,
                 seed,
@@ -193,36 +124,19 @@ def main(argv: list[str] | None = None) -> None:
                 arguments.cpu_deformation,
             )
             path = run_path(arguments.out, net, seed, dataset.name, not arguments.no_distortion)
-            jobs.append((path, f"net {net}, seed {seed}", config, images))
+            queue.append(jobs.make_job(arguments, path, f"net {net}, seed {seed}", config))
+        found, failures = jobs.train_all(queue, pool)
 
-    print_estimate(jobs, engine)
-    runs = [train_run(*job, engine) for job in jobs]
-
-    text = report(runs)
-    files.replace(arguments.out / "table1.md", text.encode())
-    rows = [tables.table1_row(run) for run in runs]
-    files.replace(arguments.out / "table1.csv", tables.csv_text(rows).encode())
-    print(text)
-    print(f"written to {arguments.out}: table1.md, table1.csv", file=sys.stderr)
-
-
-def print_estimate(jobs: list, engine: Engine) -> None:
-    """Say how long what is still to be done will take, on stderr."""
-    total = 0.0
-    for path, label, config, images in jobs:
-        done = epochs_done(path, config)
-        if done == config["epochs"]:
-            print(f"{label}: finished, in {path}", file=sys.stderr)
-            continue
-        seconds = estimate_seconds(engine, config, images) * (config["epochs"] - done)
-        total += seconds
-        print(
-            f"{label}: epochs x images {config['epochs']} x {config['data']['n_train']:,}"
-            + (f", {done} epochs done" if done else "")
-            + f", about {duration(seconds)}",
-            file=sys.stderr,
-        )
-    cli.tell(f"about {duration(total)} in all")
+    runs = [run for run in found if run is not None]
+    if runs:
+        name = "table3" if arguments.no_distortion else "table1"
+        text = report(runs)
+        files.replace(arguments.out / f"{name}.md", text.encode())
+        rows = [tables.table1_row(run) for run in runs]
+        files.replace(arguments.out / f"{name}.csv", tables.csv_text(rows).encode())
+        print(text)
+        cli.tell(f"written to {arguments.out}: {name}.md, {name}.csv")
+    return 1 if failures else 0
 
 
 def report(runs: list[Run]) -> str:
@@ -233,7 +147,7 @@ def report(runs: list[Run]) -> str:
         title = "# Table 1 on MNIST, the paper beside ours"
         note = "The paper trained for 2,300 epochs of 60,000 images; what we did is in the table."
         if not distortion:
-            note += " Its figures without distortion are those of Table 3 (2012)."
+            title = "# Table 3 on MNIST, column 'no distortion', the paper beside ours"
     else:
         title = f"# The nets of Table 1 on {name}, which is NOT MNIST"
         note = "These figures must not be compared with the paper's."

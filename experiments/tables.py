@@ -45,6 +45,11 @@ def net_number(run: Run) -> int:
     return {sizes: net for net, sizes in NETS.items()}[tuple(run.config["sizes"])]
 
 
+def engine_name(run: Run) -> str:
+    """What computed a run, and how a GPU's work was launched: 'cpu', 'cuda graph'."""
+    return " ".join(filter(None, (run.config["engine"], run.provenance[-1].get("schedule"))))
+
+
 def layers(sizes: Sequence[int]) -> str:
     """Neurons of each layer but the input, as Table 1 writes them: '9 x 1000, 10'."""
     groups = ((size, len(list(group))) for size, group in groupby(sizes[1:]))
@@ -76,7 +81,7 @@ def table1_row(run: Run) -> dict:
         "bte_errors": run.best_errors,
         "bte": 100 * run.best_errors / n_test,
         "seconds": run.seconds,
-        "engine": " ".join(filter(None, (config["engine"], run.provenance[-1].get("schedule")))),
+        "engine": engine_name(run),
         **provenance.columns(run.provenance[-1]),
     }
 

@@ -10,9 +10,12 @@ Evaluation needs no update between images, so it is a matrix product for many im
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+import numba
 import numpy as np
 from numba import njit
+from threadpoolctl import threadpool_limits
 
 from mlp_gpu import activation
 from mlp_gpu.checks import check_training, flat_images
@@ -22,7 +25,7 @@ from mlp_gpu.network import Network
 FASTMATH = {"reassoc", "contract", "nsz"}
 
 CHUNK = 250  # images between two calls of tick: a second or two of the largest net
-PREDICT_IMAGES = 1000  # images a matrix product, so that states take little memory
+PREDICT_IMAGES = 500  # images a matrix product, so that states take little memory
 
 scaled_tanh = njit(activation.scaled_tanh)
 scaled_tanh_derivative = njit(activation.scaled_tanh_derivative)
@@ -202,16 +205,25 @@ class CpuEngine:
     def predict(self, images) -> np.ndarray:
         images = flat_images(images, self._sizes[0])
         outputs = np.empty((len(images), self._sizes[-1]), np.float32)
-        for start in range(0, len(images), PREDICT_IMAGES):
-            h = images[start : start + PREDICT_IMAGES]
-            for layer, W in enumerate(self._weights):
-                n_in, n_out = self._sizes[layer : layer + 2]
-                if layer > 0:
-                    activate(h)
-                h = h @ W[1 : n_in + 1, :n_out]
-                h += W[0, :n_out]
-            h -= h.max(axis=1, keepdims=True)
-            np.exp(h, out=h)
-            h /= h.sum(axis=1, keepdims=True)
-            outputs[start : start + PREDICT_IMAGES] = h
+        starts = range(0, len(images), PREDICT_IMAGES)
+        # Threads of our own: what a BLAS with several threads rounds depends on how many it has.
+        with (
+            threadpool_limits(1, user_api="blas"),
+            ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS) as executor,
+        ):
+            parts = executor.map(lambda n: self._predict(images[n : n + PREDICT_IMAGES]), starts)
+            for start, part in zip(starts, parts, strict=True):
+                outputs[start : start + len(part)] = part
         return outputs
+
+    def _predict(self, h: np.ndarray) -> np.ndarray:
+        for layer, W in enumerate(self._weights):
+            n_in, n_out = self._sizes[layer : layer + 2]
+            if layer > 0:
+                activate(h)
+            h = h @ W[1 : n_in + 1, :n_out]
+            h += W[0, :n_out]
+        h -= h.max(axis=1, keepdims=True)
+        np.exp(h, out=h)
+        h /= h.sum(axis=1, keepdims=True)
+        return h

@@ -50,24 +50,27 @@ class Engine(Protocol):
         """Class probabilities, float32 (n, n_classes), in batches and without any update."""
 
 
-def make_engine(
-    name: str,
-    schedule: str = "graph",
-    n_bytes: int = 0,
-    tell: Callable[[str], None] = lambda sentence: None,
-) -> Engine:
-    """The engine of that name, one of NAMES; `auto`: the GPU's where one is usable, else the CPU's.
+def choose_engine(
+    choice: str, missing: Callable[[], str | None], tell: Callable[[str], None]
+) -> str:
+    """The name of the engine to take, one of NAMES.
 
-    schedule: one of cuda.SCHEDULES. n_bytes: memory that the GPU must have free. tell: called with
-    a sentence that says why `auto` does not take the GPU.
+    choice: one of NAMES, or `auto`: the GPU's where one is usable, else the CPU's. missing: says
+    why the GPU cannot be used, or None, as gpu.missing does. tell: called with a sentence that says
+    why `auto` does not take the GPU.
     Raises gpu.GpuFault if `cuda` cannot be had.
     """
-    if name == "cpu":
-        return CpuEngine()
-    reason = gpu.missing(n_bytes)
+    if choice == "cpu":
+        return "cpu"
+    reason = missing()
     if reason is None:
-        return CudaEngine(schedule)
-    if name == "cuda":
+        return "cuda"
+    if choice == "cuda":
         raise gpu.GpuFault(f"{reason}; or take --engine cpu")
     tell(f"no GPU is used: {reason}")
-    return CpuEngine()
+    return "cpu"
+
+
+def make_engine(name: str, schedule: str = "graph") -> Engine:
+    """The engine of that name, one of NAMES. schedule: one of cuda.SCHEDULES, for the GPU's."""
+    return CudaEngine(schedule) if name == "cuda" else CpuEngine()

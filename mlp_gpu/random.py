@@ -1,13 +1,14 @@
 """Random numbers as a function of (seed, purpose, epoch): no generator state to save.
 
-Only for what the host draws, the initial weights and the order of the images; deformations draw
-theirs on the engine, in `deform_gpu.philox`.
+Only for what the host draws, the initial weights, the order of the images and a validation set;
+deformations draw theirs on the engine, in `deform_gpu.philox`.
 """
 
 import numpy as np
 
 WEIGHTS = 1
 ORDER = 2
+SPLIT = 3
 
 
 def generator(seed: int, purpose: int, epoch: int = 0) -> np.random.Generator:

@@ -111,6 +111,7 @@ def _watch(
 def train(
     engine: Engine,
     training_set: tuple[np.ndarray, np.ndarray],
+    validation_set: tuple[np.ndarray, np.ndarray],
     test_set: tuple[np.ndarray, np.ndarray],
     schedule: Schedule,
     seed: int,
@@ -120,12 +121,11 @@ def train(
 ) -> Iterator[Epoch]:
     """Train the engine's network, yielding after each epoch from first_epoch to the last.
 
-    training_set, test_set: images float32 (n, 29, 29), undeformed, and labels uint8 (n,).
+    training_set, validation_set, test_set: images float32 (n, 29, 29), undeformed, and labels
+        uint8 (n,). In the papers the training set is the validation set (2010, section 2).
     deform: gives the images that an epoch trains on, as Engine.train takes them.
     tick: called with the number of images trained since its last call, after each chunk of them and
         between the parts of an evaluation.
-    The undeformed training set is the validation set (2010, section 2).
-
     Raises Diverged when the loss stops being a finite number.
     """
     for epoch in range(first_epoch, schedule.epochs + 1):
@@ -137,7 +137,7 @@ def train(
         order = image_order(len(labels), seed, epoch)
         loss = engine.train(images, labels, order, eta, _watch(epoch, eta, len(order), tick))
         trained = time.perf_counter()
-        validation_errors, _ = count_errors(engine, *training_set, tick)
+        validation_errors, _ = count_errors(engine, *validation_set, tick)
         test_errors, outputs = count_errors(engine, *test_set, tick)
         yield Epoch(
             epoch=epoch,

@@ -1,0 +1,229 @@
+"""The tables of a committee: its members beside it, what they share, the paper beside ours."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from experiments import provenance, tables, voting
+from experiments.progress import duration
+from experiments.store import Run
+
+COMMITTEE = "committee"
+
+
+@dataclass(frozen=True)
+class Committee:
+    """Runs that were tested on the same digits, and what they decide together.
+
+    name: of its files. title: for people. members: the name of each run. paper: the errors of the
+    members and of the committee in the paper, percent; None where the paper has none. note: what
+    one must know to read the table.
+    """
+
+    name: str
+    title: str
+    members: tuple[str, ...]
+    runs: tuple[Run, ...]
+    paper: tuple[float, ...] | None = None
+    note: str = ""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The truth, uint8 (n_test,)."""
+        return self.runs[0].labels
+
+    @cached_property
+    def outputs(self) -> np.ndarray:
+        """The mean of the members' outputs, float64 (n_test, 10)."""
+        return voting.average([run.outputs for run in self.runs])
+
+    @cached_property
+    def wrong(self) -> list[np.ndarray]:
+        """What each member gets wrong, and last the committee, bool (n_test,)."""
+        everybody = [*(run.outputs for run in self.runs), self.outputs]
+        return [voting.find_wrong(outputs, self.labels) for outputs in everybody]
+
+    @property
+    def best(self) -> int:
+        """The index of the member with the fewest test errors, of equal ones the first."""
+        return int(np.argmin([wrong.sum() for wrong in self.wrong[:-1]]))
+
+    @property
+    def mean_percent(self) -> float:
+        """The average of the members' errors, percent."""
+        return 100 * float(np.mean(self.wrong[:-1]))
+
+    def compare(self) -> voting.Comparison:
+        """The committee, a, against its best member, b."""
+        return voting.compare(self.wrong[-1], self.wrong[self.best])
+
+
+def tidy_rows(committee: Committee) -> list[dict]:
+    """A row for each member, and one for the committee, its provenance included.
+
+    Errors in percent. shared_k: errors that the row has in common with member k.
+    """
+    shared = voting.count_shared(committee.wrong)
+    comparison = committee.compare()
+    outputs = [*(run.outputs for run in committee.runs), committee.outputs]
+    rows = []
+    for k, name in enumerate((*committee.members, COMMITTEE)):
+        errors, n_test = int(shared[k, k]), len(committee.labels)
+        low, high = tables.interval(errors, n_test)
+        is_member = k < len(committee.runs)
+        rows.append(
+            {
+                "experiment": committee.name,
+                "net": k + 1 if is_member else "",
+                "member": name,
+                "errors": errors,
+                "n_test": n_test,
+                "percent": 100 * errors / n_test,
+                "low": low,
+                "high": high,
+                "paper": committee.paper[k] if committee.paper else "",
+                "second_guesses": voting.count_second_guesses(outputs[k], committee.labels),
+                "mean_percent": "" if is_member else committee.mean_percent,
+                "best_member": "" if is_member else committee.members[committee.best],
+                "only_committee": "" if is_member else comparison.only_a,
+                "only_best": "" if is_member else comparison.only_b,
+                "mcnemar_p": "" if is_member else comparison.p,
+                **{f"shared_{i + 1}": int(n) for i, n in enumerate(shared[k, :-1])},
+                **(_of_run(committee.runs[k]) if is_member else _of_all(committee.runs)),
+            }
+        )
+    return rows
+
+
+def _of_run(run: Run) -> dict:
+    config = run.config
+    return {
+        "data": config["data"]["name"],
+        "layers": "-".join(map(str, config["sizes"])),
+        "seed": config["seed"],
+        "epochs": run.epochs,
+        "finished": run.finished,
+        "images_an_epoch": config["data"]["n_train"],
+        "eta": config["eta"],
+        "eta_decay": config["decay"],
+        "chosen_epoch": run.chosen,
+        "seconds": run.seconds,
+        "engine": tables.engine_name(run),
+        **provenance.columns(run.provenance[-1]),
+    }
+
+
+def _of_all(runs: Sequence[Run]) -> dict:
+    """What the rows of all members have in common; the time is their sum."""
+    rows = [_of_run(run) for run in runs]
+    common = {name: " and ".join(dict.fromkeys(str(row[name]) for row in rows)) for name in rows[0]}
+    common |= {
+        "seed": "",
+        "chosen_epoch": "",
+        "finished": all(row["finished"] for row in rows),
+        "seconds": sum(row["seconds"] for row in rows),
+        "date": max(row["date"] for row in rows),
+    }
+    return common
+
+
+def markdown(committee: Committee) -> str:
+    """Everything about a committee, as Markdown."""
+    rows = tidy_rows(committee)
+    lines = [f"# {committee.title}", "", committee.note, "", _members_table(rows), ""]
+    last = rows[-1]
+    lines += [
+        f"The committee gets {last['errors']} of {last['n_test']:,} wrong, "
+        f"{last['percent']:.2f} %; its average member {last['mean_percent']:.2f} %.",
+        f"Second guess of the committee: right for {last['second_guesses']} of these "
+        f"{last['errors']}.",
+        f"Against its best member, {last['best_member']} (best on these test digits, which favours "
+        f"it): {last['only_committee']} digits wrong for the committee alone, "
+        f"{last['only_best']} for the member alone; p = {last['mcnemar_p']:.2g} (McNemar, exact, "
+        "two-sided).",
+        f"Wrong for every member: {int(np.all(committee.wrong[:-1], axis=0).sum())} digits.",
+        "",
+        "Errors in common, each member's own on the diagonal:",
+        "",
+        _shared_table(rows),
+        "",
+        *dict.fromkeys(f"- {source_line(row)}" for row in rows[:-1]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _members_table(rows: Sequence[Mapping]) -> str:
+    lines = []
+    for row in rows:
+        is_member = row["member"] != COMMITTEE
+        line = {"net": str(row["net"]), "": row["member"] if is_member else "**committee**"}
+        if row["paper"] != "":
+            line["paper %"] = f"{row['paper']:.2f}"
+        line |= {
+            "error %": f"{row['percent']:.2f}",
+            "95 % interval": f"{row['low']:.2f}-{row['high']:.2f}",
+            "wrong": f"{row['errors']} of {row['n_test']:,}",
+            "second guess right": str(row["second_guesses"]),
+            "epochs x images": f"{row['epochs']} x {row['images_an_epoch']:,}" if is_member else "",
+            "eta, decay": f"{row['eta']:g}, {row['eta_decay']:g}" if is_member else "",
+            "seed": str(row["seed"]),
+            "time": duration(row["seconds"]),
+        }
+        lines.append(line)
+    return tables.markdown(lines)
+
+
+def _shared_table(rows: Sequence[Mapping]) -> str:
+    names = [row["member"] for row in rows[:-1]]
+    return tables.markdown(
+        [
+            {"": row["member"]}
+            | {name: str(row[f"shared_{k + 1}"]) for k, name in enumerate(names)}
+            for row in rows
+        ]
+    )
+
+
+def source_line(row: Mapping) -> str:
+    """Where and when a member was trained, in one line; a row as it is or as CSV gives it back."""
+    return (
+        f"{row['device']}"
+        + (f", driver {row['driver']}" if row["driver"] else "")
+        + f", engine {row['engine']}; {row['versions'].replace('=', ' ')}; "
+        f"{row['date'][:10]}; commit {row['commit'][:12]}"
+        + (" with changes" if row["commit"].endswith("-dirty") else "")
+    )
+
+
+def summary_table(rows: Sequence[Mapping]) -> str:
+    """The rows of several committees of equal size side by side, the paper's figures first.
+
+    Rows as `tidy_rows` gives them or as CSV gives them back.
+    """
+    by_name: dict[str, list[Mapping]] = {}
+    for row in rows:
+        by_name.setdefault(row["experiment"], []).append(row)
+    lines = []
+    for k in range(max(map(len, by_name.values()))):
+        line = {}
+        for name, own in by_name.items():
+            row = own[k]
+            is_member = row["member"] != COMMITTEE
+            line.setdefault("net", f"{row['net']}" if is_member else "**committee**")
+            short = name.replace("experiment", "")
+            if row["paper"] != "":
+                line[f"paper {short}"] = f"{float(row['paper']):.2f}"
+            ours = f"{float(row['percent']):.2f}"
+            line[f"ours {short}"] = (f"{row['member']} " if is_member else "") + ours
+        lines.append(line)
+    means = {"net": "average member"}
+    for name, own in by_name.items():
+        short = name.replace("experiment", "")
+        if own[0]["paper"] != "":
+            papers = [float(row["paper"]) for row in own[:-1]]
+            means[f"paper {short}"] = f"{sum(papers) / len(papers):.2f}"
+        means[f"ours {short}"] = f"{float(own[-1]['mean_percent']):.2f}"
+    lines.insert(-1, means)
+    return tables.markdown(lines)
