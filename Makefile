@@ -21,7 +21,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 committee figure1 deformations kernels bench gpu-check test lint record readme clean
+.PHONY: help setup table1 table3 committee figure1 deformations kernels bench scaling gpu-check test lint record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ kernels: $(READY)  ## compile every kernel, print registers, shared memory, spil
 
 bench: $(READY)  ## time kernels, engines, PyTorch and more on this machine
 	$(RUN) -m experiments.bench $(ARGS)
+
+scaling: $(READY)  ## time several workers against one, training several nets
+	$(RUN) -m experiments.scaling $(ARGS)
 
 gpu-check: $(READY)  ## prove everything on this machine's GPU, then time it
 	$(RUN) -m experiments.gpu_check $(ARGS)

@@ -28,6 +28,10 @@ from deform_gpu.checks import check_images
 
 LARGEST = float(np.finfo(np.float32).max)
 
+# WN10, WN12, ..., WN20 (2012 section 5). Guess: in pixels of the 29x29 images that nets see; the
+# paper does not say whether it normalises before or after it scales to them.
+WIDTHS = (10, 12, 14, 16, 18, 20)
+
 # Guess: the papers keep the ones as they are and do not say how one is known before it is read.
 # Here a digit is taken for a one if its box is at most half as wide as high.
 NARROW = 0.5
@@ -60,10 +64,9 @@ def normalize_width(
         raise ValueError(
             f"keep is {keep.dtype} {keep.shape}; expected bool ({len(images)},), one an image"
         )
-    if not (isinstance(background, Real) and abs(background) <= LARGEST):  # False for NaN too
-        raise ValueError(f"background is {background}; expected a finite number, float32")
+    background = _check_background(background)
     out = images.copy()
-    _normalize(out, images, int(width), keep, np.float32(background))
+    _normalize(out, images, int(width), keep, background)
     return out
 
 
@@ -72,10 +75,16 @@ def is_narrow(images: np.ndarray, background: float = -1.0) -> np.ndarray:
 
     images: (n, side, side) float32, C order. background: the value of pixels without ink.
 
-    Returns (n,) bool, False for images without ink. Raises ValueError for other images.
+    Returns (n,) bool, False for images without ink. Raises ValueError for any other input.
     """
     check_images("images", images)
-    return _is_narrow(images, np.float32(background))
+    return _is_narrow(images, _check_background(background))
+
+
+def _check_background(background: float) -> np.float32:
+    if not (isinstance(background, Real) and abs(background) <= LARGEST):  # False for NaN too
+        raise ValueError(f"background is {background}; expected a finite number, float32")
+    return np.float32(background)
 
 
 @numba.njit(nogil=True)

@@ -28,7 +28,7 @@ from mlp_gpu.training import Schedule
 
 # The nets of experiments 1 to 6: all six within half an hour on two cores, or some minutes.
 QUICK = {
-    "MNIST": Plan(Schedule(epochs=8, eta=5e-3, decay=0.65)),
+    "MNIST": Plan(Schedule(epochs=10, eta=5e-3, decay=0.7)),
     "load_digits": Plan(Schedule(epochs=60, eta=5e-3, decay=0.94)),
 }
 
@@ -95,6 +95,7 @@ def make_jobs(
     quick = QUICK_TABLE1[dataset.name][4] if experiment is TABLE4 else QUICK[dataset.name]
     plan = plans.choose(arguments, engine, quick)
     images = data.limit(dataset, plan.n_images)
+    n_apart = max(1, len(images.train_labels) // RESAMPLED)  # 0 would mean that none is kept apart
     made = []
     for seed, member in enumerate(experiment.members, arguments.seed):
         config = make_config(
@@ -105,7 +106,7 @@ def make_jobs(
             member.deformation,
             engine,
             width=member.width,
-            n_validation=len(images.train_labels) // RESAMPLED if member.resample else None,
+            n_validation=n_apart if member.resample else None,
         )
         name = committees.run_name(experiment, member, seed, dataset.name)
         made.append(jobs.make_job(arguments, arguments.out / f"{name}.h5", name, config))
@@ -199,14 +200,17 @@ def form_committee(paths: Sequence[Path]) -> Committee:
                 f"{_test_set(run)} there and {_test_set(first)} here; a committee needs runs on "
                 "the same"
             )
-    unfinished = [path.stem for path, run in zip(paths, runs, strict=True) if not run.finished]
+    names = [path.stem for path in paths]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in paths]
+    unfinished = [name for name, run in zip(names, runs, strict=True) if not run.finished]
     note = "Each net as it was at the epoch with its lowest validation error."
     if unfinished:
         note += f"\nNot trained to the end: {', '.join(unfinished)}."
     return Committee(
         name="committee",
         title=f"A committee of {len(runs)} nets on {first.config['data']['name']}",
-        members=tuple(path.stem for path in paths),
+        members=tuple(names),
         runs=tuple(runs),
         note=note,
     )
@@ -235,6 +239,20 @@ def write(committee: Committee, folder: Path, test_images: np.ndarray) -> str:
     return text
 
 
+def report_all(formed: Sequence[Committee]) -> str:
+    """Several committees side by side, as Markdown."""
+    rows = [row for committee in formed for row in committee_report.tidy_rows(committee)]
+    paper = rows[0]["paper"] != ""
+    parts = [
+        f"# All of them, errors in percent{', the paper / ours' if paper else ''}",
+        committee_report.summary_table(rows),
+        committee_report.committee_table(rows),
+    ]
+    if len(formed) == len(EXPERIMENTS):
+        parts.append(committee_report.order_table(rows))
+    return "\n\n".join(parts) + "\n"
+
+
 def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
     failures: list[str] = []
@@ -247,8 +265,7 @@ def main(argv: list[str] | None = None) -> int:
         images = figure1.load_test_images(committee.runs[0], arguments.data_dir)
         print(write(committee, arguments.out, images))
     if len(formed) > 1:
-        rows = [row for committee in formed for row in committee_report.tidy_rows(committee)]
-        text = "# All of them, errors in percent\n\n" + committee_report.summary_table(rows) + "\n"
+        text = report_all(formed)
         files.replace(arguments.out / "committees.md", text.encode())
         print(text)
     if formed:

@@ -157,7 +157,7 @@ def markdown(committee: Committee) -> str:
 def _members_table(rows: Sequence[Mapping]) -> str:
     lines = []
     for row in rows:
-        is_member = row["member"] != COMMITTEE
+        is_member = row["net"] != ""
         line = {"net": str(row["net"]), "": row["member"] if is_member else "**committee**"}
         if row["paper"] != "":
             line["paper %"] = f"{row['paper']:.2f}"
@@ -197,33 +197,102 @@ def source_line(row: Mapping) -> str:
     )
 
 
+def by_committee(rows: Sequence[Mapping]) -> dict[str, list[Mapping]]:
+    """The rows of each committee, under its name without the data's: 'experiment1', 'table4'."""
+    groups: dict[str, list[Mapping]] = {}
+    for row in rows:
+        groups.setdefault(row["experiment"].partition("-")[0], []).append(row)
+    return groups
+
+
 def summary_table(rows: Sequence[Mapping]) -> str:
-    """The rows of several committees of equal size side by side, the paper's figures first.
+    """Several committees of equal size side by side: paper / ours, percent.
 
     Rows as `tidy_rows` gives them or as CSV gives them back.
     """
-    by_name: dict[str, list[Mapping]] = {}
-    for row in rows:
-        by_name.setdefault(row["experiment"], []).append(row)
+    groups = by_committee(rows)
     lines = []
-    for k in range(max(map(len, by_name.values()))):
-        line = {}
-        for name, own in by_name.items():
+    for k in range(len(rows) // len(groups)):
+        first = next(iter(groups.values()))[k]
+        is_member = first["net"] != ""
+        line = {"net": str(first["net"]) if is_member else "**committee**"}
+        for name, own in groups.items():
             row = own[k]
-            is_member = row["member"] != COMMITTEE
-            line.setdefault("net", f"{row['net']}" if is_member else "**committee**")
-            short = name.replace("experiment", "")
-            if row["paper"] != "":
-                line[f"paper {short}"] = f"{float(row['paper']):.2f}"
-            ours = f"{float(row['percent']):.2f}"
-            line[f"ours {short}"] = (f"{row['member']} " if is_member else "") + ours
+            cell = _beside(row["paper"], float(row["percent"]))
+            line[_short(name)] = f"{row['member']}: {cell}" if is_member else f"**{cell}**"
         lines.append(line)
     means = {"net": "average member"}
-    for name, own in by_name.items():
-        short = name.replace("experiment", "")
-        if own[0]["paper"] != "":
-            papers = [float(row["paper"]) for row in own[:-1]]
-            means[f"paper {short}"] = f"{sum(papers) / len(papers):.2f}"
-        means[f"ours {short}"] = f"{float(own[-1]['mean_percent']):.2f}"
+    for name, own in groups.items():
+        papers = [float(row["paper"]) for row in own[:-1] if row["paper"] != ""]
+        paper = sum(papers) / len(papers) if papers else ""
+        means[_short(name)] = _beside(paper, float(own[-1]["mean_percent"]))
     lines.insert(-1, means)
     return tables.markdown(lines)
+
+
+def _short(name: str) -> str:
+    return name.replace("experiment", "exp. ").replace("table", "Table ")
+
+
+def _beside(paper: float | str, ours: float) -> str:
+    return f"{ours:.2f}" if paper == "" else f"{float(paper):.2f} / {ours:.2f}"
+
+
+def committee_table(rows: Sequence[Mapping]) -> str:
+    """What each committee came to, a line each. Rows as for `summary_table`."""
+    lines = []
+    for name, own in by_committee(rows).items():
+        row = own[-1]
+        best = next(member for member in own if member["member"] == row["best_member"])
+        lines.append(
+            {
+                "committee": _short(name),
+                "error %": f"{float(row['percent']):.2f}",
+                "95 % interval": f"{float(row['low']):.2f}-{float(row['high']):.2f}",
+                "wrong": f"{row['errors']} of {int(row['n_test']):,}",
+                "second guess right": str(row["second_guesses"]),
+                "average member %": f"{float(row['mean_percent']):.2f}",
+                "best member %": f"{float(best['percent']):.2f}, {row['best_member']}",
+                "only committee / only best wrong": f"{row['only_committee']} / {row['only_best']}",
+                "p": f"{float(row['mcnemar_p']):.2g}",
+                "epochs x images": f"{row['epochs']} x {row['images_an_epoch']}",
+                "time": duration(float(row["seconds"])),
+            }
+        )
+    return tables.markdown(lines)
+
+
+ORDER = (
+    ("deformation beats none", "experiment3", "experiment1"),
+    ("widths beat seeds, undeformed", "experiment2", "experiment1"),
+    ("widths beat seeds, deformed", "experiment6", "experiment3"),
+)
+
+
+def order_table(rows: Sequence[Mapping]) -> str:
+    """Whether the paper's order of the six committees shows. Rows as for `summary_table`.
+
+    Needs experiments 1, 2, 3 and 6.
+    """
+    groups = by_committee(rows)
+    lines = []
+    for claim, better, worse in ORDER:
+        a, b = groups[better][-1], groups[worse][-1]
+        line = {"claim": claim, "committees": f"{better[-1]} against {worse[-1]}"}
+        if a["paper"] != "":
+            line["paper %"] = f"{float(a['paper']):.2f} against {float(b['paper']):.2f}"
+        line["ours %"] = f"{float(a['percent']):.2f} against {float(b['percent']):.2f}"
+        line["shows"] = "yes" if float(a["percent"]) < float(b["percent"]) else "no"
+        lines.append(line)
+    beaten = [
+        name[-1]
+        for name, own in groups.items()
+        if float(own[-1]["percent"]) < float(own[-1]["mean_percent"])
+    ]
+    line = dict.fromkeys(lines[0], "") | {
+        "claim": "the committee beats its average member",
+        "committees": f"{len(groups)} of them",
+        "ours %": f"in {len(beaten)} of {len(groups)}",
+        "shows": "yes" if len(beaten) == len(groups) else "no",
+    }
+    return tables.markdown([*lines, line])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from deform_gpu import COMMITTEE, TABLE1, Deformation
+from deform_gpu.width import WIDTHS
 from mlp_gpu.network import NETS
 
 
@@ -38,11 +39,15 @@ class Experiment:
 # validation, after section 2's "50,000 images for training and 10,000 for validation".
 RESAMPLED = 6
 
-# Guess: pixels of the 29x29 images that the nets see; the paper does not say whether it normalises
-# before or after scaling to them.
-WIDTHS = (10, 12, 14, 16, 18, 20)
-
-STRENGTHS = ((4.5, 36), (4.5, 42), (6.0, 30), (6.0, 36), (6.0, 42), (7.5, 30), (7.5, 36))
+STRENGTHS = (
+    (4.5, 36.0),
+    (4.5, 42.0),
+    (6.0, 30.0),
+    (6.0, 36.0),
+    (6.0, 42.0),
+    (7.5, 30.0),
+    (7.5, 36.0),
+)
 
 
 def _seeds(errors: Sequence[float], **what) -> tuple[Member, ...]:
@@ -59,7 +64,9 @@ def _widths(errors: Sequence[float], **what) -> tuple[Member, ...]:
 
 def _strengths(errors: Sequence[float]) -> tuple[Member, ...]:
     return tuple(
-        Member(f"{sigma}/{alpha}", error, deformation=replace(COMMITTEE, sigma=sigma, alpha=alpha))
+        Member(
+            f"{sigma}/{alpha:.0f}", error, deformation=replace(COMMITTEE, sigma=sigma, alpha=alpha)
+        )
         for (sigma, alpha), error in zip(STRENGTHS, errors, strict=True)
     )
 

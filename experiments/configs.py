@@ -70,12 +70,12 @@ def prepare(dataset: Dataset, config: dict) -> Dataset:
             f"expected data of SHA-256 {wanted['sha256']}, found {dataset.sha256} in "
             f"{dataset.source}"
         )
-    apart = wanted["n_validation"]
+    apart, width = wanted.get("n_validation"), wanted.get("width")
     dataset = data.limit(dataset, wanted["n_train"] + (apart or 0))
     if apart:
         dataset = data.split(dataset, apart, config["seed"])
-    if wanted["width"]:
-        dataset = data.normalize(dataset, wanted["width"])
+    if width:
+        dataset = data.normalize(dataset, width)
     return dataset
 
 

@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from deform_gpu import TABLE1, Deformation, deform
 from deform_gpu.batches import make_displacement, make_matrices
 from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, split_seed, uniform
-from deform_gpu.width import normalize_width
+from deform_gpu.width import WIDTHS, is_narrow, normalize_width
 from experiments import cli, data
 from experiments.cli import Problem
 from experiments.plots import save_figure
@@ -25,7 +25,6 @@ from experiments.plots import save_figure
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#999999"  # the first two are Okabe and Ito's
 FIELDS = 4  # epochs drawn in field.png
 STEP = 2  # pixels from one arrow, or one line of a grid, to the next
-WIDTHS = 10, 12, 14, 16, 18, 20  # pixels (2012 section 5)
 STRONG = 0.8  # beyond this a number drawn from [-1, 1) shows well what its parameter does
 
 # The strips: symbol and unit, the number drawn for it (u0 to u3 of deform_gpu.warp), and the values
@@ -281,17 +280,19 @@ def draw_widths(digit: Digit, deformation: Deformation, seed: int) -> Figure:
 
     All are deformed with the same random numbers, those of image 0 in epoch 0.
     """
-    one, background = digit.label == 1, deformation.background
+    background = deformation.background
+    narrow = is_narrow(digit.image[None], background)
     copies = {"original": digit.image}
     for width in WIDTHS:
-        normalized = normalize_width(digit.image[None], width, np.array([one]), background)
+        normalized = normalize_width(digit.image[None], width, narrow, background)
         copies[f"WN{width}"] = normalized[0]
     figure = Figure(figsize=(7.6, 3.3), layout="constrained")
     text = (
         "Top: the digit and its width-normalised copies, with bounding box and its width, pixels.\n"
         "Bottom: each of them deformed, with the same random numbers; epoch 0."
     )
-    text += "\nOnes are not normalised: all copies are the original." if one else ""
+    if narrow[0]:
+        text += "\nAt most half as wide as high, it is taken for a one and not normalised."
     _caption(figure, digit, deformation, seed, text)
     axes = figure.subplots(2, len(copies))
     for above, below, (title, image) in zip(*axes, copies.items(), strict=True):

@@ -15,6 +15,7 @@ class Plan:
     n_images: int | None = None
 
 
+# Guess for section 5 of 2012: its nets learn as those of Table 1 do; it does not say.
 PAPER = Plan(Schedule())
 
 

@@ -4,10 +4,10 @@ import csv
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments import bench_report, cli, tables
+from experiments import bench_report, cli, committee_report, scaling, tables
 from experiments.cli import Problem
 from experiments.provenance import REPOSITORY
-from experiments.record import read_records
+from experiments.record import read_committees, read_records
 from experiments.store import Run
 from mlp_gpu import files
 from mlp_gpu.training import Schedule
@@ -45,6 +45,63 @@ def table1(runs: list[Run], data: str) -> str:
     lines += ["<details><summary>Where each row comes from</summary>", ""]
     lines += [f"- {tables.provenance_line(run)}" for run in runs]
     return "\n".join([*lines, "", "</details>"])
+
+
+def committees(found: list[list[dict]], data: str) -> str:
+    """Our committees on the data of that name, device by device, and where they come from."""
+    parts = []
+    found = [rows for rows in found if rows[-1]["data"] == data]
+    for device in dict.fromkeys(rows[-1]["device"] for rows in found):
+        own = [row for rows in found if rows[-1]["device"] == device for row in rows]
+        sections = [[row for row in own if row["experiment"].startswith("experiment")]]
+        sections += [[row for row in own if row["experiment"].startswith("table4")]]
+        for rows in filter(None, sections):
+            parts += [committee_report.summary_table(rows), committee_report.committee_table(rows)]
+            if {"1", "2", "3", "6"} <= {row["experiment"][len("experiment")] for row in rows}:
+                parts.append(committee_report.order_table(rows))
+            members = [row for row in rows if row["net"]]
+            parts += dict.fromkeys(f"- {committee_report.source_line(row)}" for row in members)
+    return "\n\n".join(parts) or NOT_MEASURED
+
+
+def scalings(found: list[list[dict]]) -> str:
+    """1 worker against several, device by device, and clusters on paper."""
+    parts, on_gpu_too = [], False
+    for path in sorted((REPOSITORY / "results").glob("*/scaling.csv")):
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        parts += [bench_source(rows).strip(), scaling.table(rows)]
+        parts += reckonings(rows, found)
+        on_gpu_too |= rows[-1]["engine"] == "cuda"
+    if parts and not on_gpu_too:
+        parts.append("A cluster of GPUs: the cost of a run on a GPU is not measured yet.")
+    return "\n\n".join(parts) or NOT_MEASURED
+
+
+def reckonings(rows: list[dict], found: list[list[dict]]) -> list[str]:
+    """What clusters of such workers would take for the six experiments, by our records."""
+    device = rows[-1]["device"]
+    # The same run may be in several committees.
+    seconds = {
+        (row["date"], row["seconds"]): float(row["seconds"])
+        for own in found
+        for row in own
+        if row["net"] and (row["data"], row["device"]) == ("MNIST", device)
+        if row["experiment"].startswith("experiment")
+    }
+    if not seconds:
+        return ["Clusters: the cost of a run is not measured yet."]
+    mean = sum(seconds.values()) / len(seconds)
+    start, n_bytes = float(rows[-1]["start_seconds"]), float(rows[-1]["bytes_an_epoch"])
+    return [
+        f"On paper, the {len(seconds)} runs of experiments 1 to 6 as recorded above, {mean:.0f} s "
+        f"each on average while {rows[-1]['workers']} ran at once, on G workers like these: "
+        f"{start:.0f} s to start, then ceil({len(seconds)} / G) runs one after another. Workers "
+        "share nothing but the scheduler, which gets two messages of some 100 bytes a second from "
+        f"each, and the run folder, into which a run of these nets writes {n_bytes / 1e6:.1f} MB "
+        "an epoch:",
+        scaling.reckon(mean, start, len(seconds)),
+    ]
 
 
 def read_benchmarks() -> list[list[dict]]:
@@ -100,12 +157,16 @@ def render(text: str) -> str:
     """
     runs = read_records()
     benches = read_benchmarks()
+    found = read_committees()
     parts = {
         "table1": table1(runs, "MNIST"),
         "digits": table1(runs, "load_digits"),
         "bench": benchmarks(benches),
         "kernels": kernels(benches),
         "deformation": benchmarks(benches, bench_report.deform_table),
+        "committee": committees(found, "MNIST"),
+        "committee-digits": committees(found, "load_digits"),
+        "scaling": scalings(found),
     }
     for name, part in parts.items():
         before, found, rest = text.partition(begin(name))

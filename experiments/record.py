@@ -1,10 +1,13 @@
-"""Keep what finished runs measured: a small JSON file each, in results/<device>/.
+"""Keep what finished runs measured: a small file each, in results/<device>/.
 
-A record has the run's configuration, its provenance and its metrics of every epoch. Only finished
-runs of a committed source tree count; `python -m experiments.readme` makes tables of them.
+The record of a run, a JSON file, has its configuration, its provenance and its metrics of every
+epoch; that of a committee is its table, a CSV file, as it is. Only finished runs of a committed
+source tree count; `python -m experiments.readme` makes tables of them.
 """
 
 import argparse
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -52,6 +55,46 @@ def write_record(path: Path) -> Path:
     return target
 
 
+def write_committee(path: Path) -> Path:
+    """Keep the table of a committee at `path`; returns where.
+
+    Raises Problem if it does not count, files.FileFault if a file cannot be read or written.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise files.FileFault(f"cannot read {path}: {why}") from None
+    rows = list(csv.DictReader(io.StringIO(text)))
+    if not rows or not {"experiment", "member", "finished", "commit", "device"} <= rows[0].keys():
+        raise Problem(f"{path} is not a committee's table, as experiments.committee writes it")
+    for row in rows:
+        if row["finished"] != "True":
+            raise Problem(
+                f"{path}: {row['member']} is not trained to its end, so it does not count"
+            )
+        if "-dirty" in row["commit"]:
+            raise Problem(
+                f"{path}: {row['member']} was trained by a source tree with uncommitted changes, "
+                "so its numbers cannot be traced; commit, then train again in another folder"
+            )
+    target = provenance.device_folder(rows[-1]["device"]) / path.name
+    files.make_folder(target.parent)
+    files.replace(target, text.encode())
+    return target
+
+
+def read_committees() -> list[list[dict]]:
+    """The rows of all committees below results/, all text, in the order of their names."""
+    found = []
+    for path in sorted((provenance.REPOSITORY / "results").glob("*/*.csv")):
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        if "member" in rows[0]:
+            found.append(rows)
+    return found
+
+
 def read_records() -> list[Run]:
     """All records below results/, as runs without predictions, in the order of their names."""
     nothing = np.empty((0, 0), np.float32), np.empty(0, np.uint8)
@@ -69,9 +112,15 @@ def main(argv: list[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.h5", help="run files")
-    for path in parser.parse_args(argv).runs:
-        print(write_record(path))
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="run files, RUN.h5, and tables of committees, such as experiment6.csv",
+    )
+    for path in parser.parse_args(argv).files:
+        print(write_committee(path) if path.suffix == ".csv" else write_record(path))
 
 
 if __name__ == "__main__":

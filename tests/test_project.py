@@ -67,6 +67,7 @@ def test_targets_run_on_an_interpreter_without_installing():
         "deformations",
         "kernels",
         "bench",
+        "scaling",
         "gpu-check",
         "test",
         "lint",

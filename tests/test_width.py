@@ -1,4 +1,4 @@
-"""deform_gpu/width.py: what the committee's paper asks, and a plain float64 reference."""
+"""deform_gpu/width.py: what the committee's paper asks, plain float64 and integer references."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from deform_gpu.width import _normalize, normalize_width
+from deform_gpu.width import _is_narrow, _normalize, is_narrow, normalize_width
 from experiments import data
 
 EPS64 = np.finfo(np.float64).eps
@@ -351,3 +351,98 @@ def test_bad_input_is_refused(change, message):
     good = {"images": np.zeros((3, 29, 29), np.float32), "width": 10, "keep": np.zeros(3, bool)}
     with pytest.raises(ValueError, match=message):
         normalize_width(**(good | change))
+
+
+# Which digits look like a one
+
+
+def bar(width, height, side=29, at=(0, 0), background=-1.0):
+    """An image whose bounding box has this size: ink in two of its corners only."""
+    images = np.full((1, side, side), background, np.float32)
+    row, column = at
+    images[0, row, column] = images[0, row + height - 1, column + width - 1] = 0.25
+    return images
+
+
+@pytest.mark.parametrize("at", [(0, 0), (9, 3), (9, 18)])
+@pytest.mark.parametrize("height", [1, 2, 3, 4, 19, 20])
+def test_narrow_is_at_most_half_as_wide_as_high(height, at):
+    for width in range(1, 12):
+        expected = 2 * width <= height
+        assert is_narrow(bar(width, height, at=at)).tolist() == [expected]
+
+
+def test_ten_columns_of_twenty_rows_are_narrow_and_eleven_are_not():
+    assert is_narrow(bar(10, 20)).tolist() == [True]
+    assert is_narrow(bar(11, 20)).tolist() == [False]
+    assert is_narrow(bar(10, 19)).tolist() == [False]
+
+
+def test_a_narrow_digit_that_lies_is_not_narrow():
+    standing = bar(4, 12, at=(2, 20))
+    lying = np.ascontiguousarray(standing.transpose(0, 2, 1))
+    assert is_narrow(standing).tolist() == [True]
+    assert is_narrow(lying).tolist() == [False]
+
+
+def is_narrow_reference(image, background):
+    rows, columns = np.nonzero(image != background)
+    return len(rows) > 0 and 2 * (np.ptp(columns) + 1) <= np.ptp(rows) + 1
+
+
+@property_of_cases
+def test_narrow_is_what_the_reference_says(case):
+    images, _, _ = case
+    before = images.copy()
+    found = is_narrow(images)
+    assert found.dtype == np.bool_
+    assert found.tolist() == [is_narrow_reference(image, -1) for image in images]
+    # Of each image alone, whatever its background; and the images are left as they are.
+    assert found.tolist() == [is_narrow(image[None])[0] for image in images]
+    assert is_narrow(-images, 1).tolist() == found.tolist()
+    assert images.tobytes() == before.tobytes()
+
+
+def test_no_ink_is_not_narrow():
+    images = np.concatenate([one(), bar(1, 29), one()])
+    assert is_narrow(images).tolist() == [False, True, False]
+    assert is_narrow(np.empty((0, 29, 29), np.float32)).shape == (0,)
+
+
+def test_background_of_narrow_digits_may_have_any_value_and_is_rounded():
+    images = bar(3, 20, background=0.1)  # as float32, which is not the float64 0.1
+    assert is_narrow(images, 0.1).tolist() == [True]
+    assert is_narrow(images).tolist() == [False]  # then all of it is ink
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 5), (5, 5)])
+def test_no_index_is_out_of_range_for_narrow_digits(size):
+    images = bar(*size, side=5)
+    assert _is_narrow.py_func(images, np.float32(-1)).tolist() == is_narrow(images).tolist()
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_narrow_among_real_digits(digits, part):
+    images = getattr(digits, f"{part}_images")
+    expected = [is_narrow_reference(image, -1) for image in images]
+    assert is_narrow(images).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": np.zeros((3, 29, 29))}, "images is float64; expected a NumPy array of float32"),
+        ({"images": [[[0.0]]]}, "images is list"),
+        ({"images": np.zeros((3, 29, 28), np.float32)}, "images has shape"),
+        ({"images": np.zeros((29, 29), np.float32)}, "images has shape"),
+        ({"images": np.zeros((3, 29, 58), np.float32)[:, :, ::2]}, "images has .* in C order"),
+        ({"background": math.nan}, "background is nan; expected a finite number"),
+        ({"background": 1e39}, "background is 1e[+]39"),
+        ({"background": None}, "background is None"),
+        ({"background": "-1"}, "background is -1; expected"),
+    ],
+)
+def test_bad_input_of_narrow_digits_is_refused(change, message):
+    good = {"images": np.zeros((3, 29, 29), np.float32), "background": -1.0}
+    with pytest.raises(ValueError, match=message):
+        is_narrow(**(good | change))

@@ -1,0 +1,189 @@
+"""How much faster several workers train several nets than one worker does, on this machine.
+
+Trains the same few nets with one worker and with more, in turn, several times; and measures what a
+run costs that workers share: the start of a worker and the bytes that go into the run folder.
+Prints a table and writes scaling.csv to results/<device>.
+"""
+
+import argparse
+import math
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from deform_gpu import COMMITTEE
+from experiments import cli, data, jobs, pools, provenance, store, tables
+from experiments.cli import Problem
+from experiments.configs import make_config
+from experiments.progress import duration
+from mlp_gpu import files, gpu
+from mlp_gpu.engines import choose_engine
+from mlp_gpu.training import Schedule
+
+SIZES = (841, 800, 10)  # the committee's nets
+EPOCHS, IMAGES = 2, 10_000
+RUNS_A_WORKER = 2
+CLUSTERS = (1, 2, 7, 13, 39)  # numbers of workers to reckon with, up to one a run
+
+
+def make_jobs(
+    folder: Path, n: int, dataset: data.Dataset, engine: str, arguments: argparse.Namespace
+) -> list[jobs.Job]:
+    """n equal trainings with different seeds."""
+    images = data.limit(dataset, min(IMAGES, len(dataset.train_labels)))
+    return [
+        jobs.Job(
+            folder / f"{seed}.h5",
+            f"run {seed}",
+            make_config(images, SIZES, Schedule(EPOCHS), seed, COMMITTEE, engine),
+            arguments.data_dir,
+            arguments.schedule or jobs.SCHEDULE,
+        )
+        for seed in range(n)
+    ]
+
+
+def measure_once(workers: int, gpus: int, trainings: Sequence[jobs.Job]) -> dict[str, float]:
+    """Seconds that the workers take to start and for all trainings; bytes a run writes an epoch.
+
+    Raises Problem if one fails.
+    """
+    with closing(pools.Local(workers, gpus)) as pool:
+        began = time.perf_counter()
+        ready = [pool.submit(jobs.estimate, trainings[0]) for _ in range(workers)]
+        for future in pool.as_completed(ready):
+            future.result()
+        started = time.perf_counter()
+        futures = [pool.submit(jobs.work, training) for training in trainings]
+        for future in pool.as_completed(futures):
+            if reason := future.result().failure:
+                raise Problem(f"a training failed: {reason}")
+        ended = time.perf_counter()
+    path = trainings[0].path
+    n_bytes = sum(p.stat().st_size for p in (path, store.weights_path(path)))
+    return {"start": started - began, "train": ended - started, "bytes": n_bytes}
+
+
+def measure(
+    counts: Sequence[int], dataset: data.Dataset, engine: str, arguments: argparse.Namespace
+) -> list[dict]:
+    """A row for each number of workers: medians, and the speedup within the same repeat."""
+    gpus = gpu.count() if engine == "cuda" else 0
+    n_runs = RUNS_A_WORKER * max(counts)
+    found: dict[int, list[dict[str, float]]] = {count: [] for count in counts}
+    repeats = arguments.repeats
+    for repeat in range(1, repeats + 1):
+        cli.tell(f"repeat {repeat} of {repeats} ...")
+        for count in counts:
+            with tempfile.TemporaryDirectory() as folder:
+                trainings = make_jobs(Path(folder), n_runs, dataset, engine, arguments)
+                found[count].append(measure_once(count, gpus, trainings))
+    rows = []
+    for count, own in found.items():
+        seconds = [one["train"] for one in own]
+        alone = [one["train"] for one in found[counts[0]]]
+        rows.append(
+            {
+                "workers": count,
+                "runs": n_runs,
+                "data": dataset.name,
+                "layers": "-".join(map(str, SIZES)),
+                "epochs": EPOCHS,
+                "images_an_epoch": trainings[0].config["data"]["n_train"],
+                "engine": engine,
+                "repeats": repeats,
+                "seconds_p20": np.percentile(seconds, 20),
+                "seconds": np.median(seconds),
+                "seconds_p80": np.percentile(seconds, 80),
+                "speedup": np.median(np.divide(alone, seconds)),
+                "start_seconds": np.median([one["start"] for one in own]),
+                "bytes_an_epoch": own[0]["bytes"],
+            }
+        )
+    return rows
+
+
+def table(rows: Sequence[Mapping]) -> str:
+    """The measurements as Markdown; rows as they are or as CSV gives them back."""
+    return tables.markdown(
+        [
+            {
+                "workers": str(row["workers"]),
+                "trainings": str(row["runs"]),
+                "seconds (20-80 %)": f"{float(row['seconds']):.1f} "
+                f"({float(row['seconds_p20']):.1f}-{float(row['seconds_p80']):.1f})",
+                "times as fast as one": f"{float(row['speedup']):.2f}",
+                "start of the workers, s": f"{float(row['start_seconds']):.1f}",
+            }
+            for row in rows
+        ]
+    )
+
+
+def reckon(run_seconds: float, start_seconds: float, n_runs: int) -> str:
+    """How long n_runs equal runs take on clusters of several sizes, on paper, as Markdown."""
+    lines = []
+    for workers in CLUSTERS:
+        rounds = math.ceil(n_runs / workers)
+        seconds = start_seconds + rounds * run_seconds
+        alone = start_seconds + n_runs * run_seconds
+        lines.append(
+            {
+                "workers": str(workers),
+                "runs one after another": str(rounds),
+                "time": duration(seconds),
+                "times as fast as one": f"{alone / seconds:.1f}",
+            }
+        )
+    return tables.markdown(lines)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.scaling",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--repeats",
+        type=cli.integer(3, 1000),
+        default=7,
+        metavar="N",
+        help="repeats that the medians are of, at least 3 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=cli.integers(1, 4096),
+        metavar="N,N",
+        help="numbers of workers to compare, the first one the measure of the others (default: 1 "
+        "and all GPUs, or all cores)",
+    )
+    cli.add_engine_arguments(parser)
+    cli.add_data_arguments(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for scaling.csv (default: results/<this device>)",
+    )
+    arguments = parser.parse_args(argv)
+    dataset = jobs.load(arguments.data, arguments.data_dir)
+    engine = choose_engine(arguments.engine, gpu.missing, cli.tell)
+    most = gpu.count() if engine == "cuda" else provenance.cores()
+    counts = arguments.workers or sorted({1, most})
+    source = provenance.collect(engine)
+    folder = arguments.out or provenance.device_folder(source["device"])
+    files.make_folder(folder)
+    rows = measure(counts, dataset, engine, arguments)
+    rows = [row | provenance.columns(source) for row in rows]
+    files.replace(folder / "scaling.csv", tables.csv_text(rows).encode())
+    print(table(rows))
+    cli.tell(f"written to {folder}: scaling.csv")
+
+
+if __name__ == "__main__":
+    cli.run(main)
