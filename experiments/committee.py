@@ -248,7 +248,7 @@ def report_all(formed: Sequence[Committee]) -> str:
         committee_report.summary_table(rows),
         committee_report.committee_table(rows),
     ]
-    if len(formed) == len(EXPERIMENTS):
+    if committee_report.has_order(rows):
         parts.append(committee_report.order_table(rows))
     return "\n\n".join(parts) + "\n"
 

@@ -57,7 +57,7 @@ def committees(found: list[list[dict]], data: str) -> str:
         sections += [[row for row in own if row["experiment"].startswith("table4")]]
         for rows in filter(None, sections):
             parts += [committee_report.summary_table(rows), committee_report.committee_table(rows)]
-            if {"1", "2", "3", "6"} <= {row["experiment"][len("experiment")] for row in rows}:
+            if committee_report.has_order(rows):
                 parts.append(committee_report.order_table(rows))
             members = [row for row in rows if row["net"]]
             parts += dict.fromkeys(f"- {committee_report.source_line(row)}" for row in members)
