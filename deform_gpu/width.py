@@ -33,8 +33,10 @@ LARGEST = float(np.finfo(np.float32).max)
 WIDTHS = (10, 12, 14, 16, 18, 20)
 
 # Guess: the papers keep the ones as they are and do not say how one is known before it is read.
-# Here a digit is taken for a one if its box is at most half as wide as high.
-NARROW = 0.5
+# Here a digit is taken for a one if its ink is spread, within each row and so whatever the slant,
+# by no more than this share of its height. Chosen on MNIST's training digits, where that holds for
+# 94 % of the ones and for 1 % of the others.
+NARROW = 0.08
 
 
 def normalize_width(
@@ -71,11 +73,14 @@ def normalize_width(
 
 
 def is_narrow(images: np.ndarray, background: float = -1.0) -> np.ndarray:
-    """Whether an image looks like a one: its bounding box at most NARROW times as wide as high.
+    """Whether an image looks like a one: a single stroke, upright or not. Knows no label.
 
     images: (n, side, side) float32, C order. background: the value of pixels without ink.
 
-    Returns (n,) bool, False for images without ink. Raises ValueError for any other input.
+    The measure is the standard deviation of columns about the mean column of their row, over all
+    rows, each pixel weighted by its ink, |value - background|: at most NARROW times the height of
+    the bounding box. Returns (n,) bool, False for images without ink. Raises ValueError for any
+    other input.
     """
     check_images("images", images)
     return _is_narrow(images, _check_background(background))
@@ -91,9 +96,17 @@ def _check_background(background: float) -> np.float32:
 def _is_narrow(images, background):
     narrow = np.empty(len(images), np.bool_)
     for n, image in enumerate(images):
-        _, width = _find_box(image, background)
         _, height = _find_box(image.T, background)
-        narrow[n] = 0 < width <= NARROW * height
+        total = moment = 0.0
+        for row in image:
+            ink = np.abs(row.astype(np.float64) - background)
+            row_total = ink.sum()
+            if row_total > 0:
+                columns = np.arange(len(row))
+                mean = (ink * columns).sum() / row_total
+                total += row_total
+                moment += (ink * (columns - mean) ** 2).sum()
+        narrow[n] = height > 0 and moment <= total * (NARROW * height) ** 2
     return narrow
 
 

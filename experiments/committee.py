@@ -14,6 +14,7 @@ import numpy as np
 
 from deform_gpu import cuda as deform_cuda
 from deform_gpu import is_narrow
+from deform_gpu.width import NARROW
 from experiments import cli, committee_report, committees, data, figure1, jobs, plans, tables
 from experiments.cli import Problem
 from experiments.committee_report import Committee
@@ -171,7 +172,8 @@ def _note(experiment: Experiment, dataset: data.Dataset) -> str:
     if any(member.width for member in experiment.members):
         narrow, ones = is_narrow(dataset.test_images), dataset.test_labels == 1
         note += (
-            "\nNot normalised, because their boxes are at most half as wide as high: "
+            "\nNot normalised, because their ink is spread within rows by at most "
+            f"{NARROW:g} of their height: "
             f"{np.count_nonzero(narrow & ones):,} of the {np.count_nonzero(ones):,} ones and "
             f"{np.count_nonzero(narrow & ~ones):,} of the {np.count_nonzero(~ones):,} others among "
             "the test digits."

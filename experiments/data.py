@@ -161,9 +161,9 @@ def split(dataset: Dataset, n: int, seed: int) -> Dataset:
 
 
 def normalize(dataset: Dataset, width: int) -> Dataset:
-    """The data with bounding boxes `width` of the 29 columns wide, those of ones excepted.
+    """The data with bounding boxes `width` of the 29 columns wide, but for what looks like a one.
 
-    Training and test images go by the same rule, deform_gpu.is_narrow, which knows no label.
+    Training and test images go by the same rule for that, deform_gpu.is_narrow: it knows no label.
     """
 
     def narrow(images: np.ndarray) -> np.ndarray:

@@ -292,7 +292,7 @@ def draw_widths(digit: Digit, deformation: Deformation, seed: int) -> Figure:
         "Bottom: each of them deformed, with the same random numbers; epoch 0."
     )
     if narrow[0]:
-        text += "\nAt most half as wide as high, it is taken for a one and not normalised."
+        text += "\nSo narrow in its rows, it is taken for a one and not normalised."
     _caption(figure, digit, deformation, seed, text)
     axes = figure.subplots(2, len(copies))
     for above, below, (title, image) in zip(*axes, copies.items(), strict=True):
