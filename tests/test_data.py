@@ -304,8 +304,8 @@ def widths(images):
 def mixed():
     """Narrow digits and others in all three parts."""
     labels = np.array([1, 7, 1, 0], np.uint8)
-    train = boxes((4, 20), (10, 20), (11, 20), (20, 20))
-    test = boxes((20, 9), (5, 20), (13, 20), (9, 18))
+    train = boxes((4, 20), (5, 20), (6, 20), (20, 20))
+    test = boxes((20, 9), (5, 20), (13, 20), (4, 18))
     apart = boxes((1, 2), (2, 2), (20, 20), (3, 20))
     return data.Dataset("MNIST", train, labels, test, labels, "", "", (apart, labels))
 
@@ -328,7 +328,7 @@ def test_normalize_has_one_rule_for_all_parts(mixed, width):
     assert found.train_labels is mixed.train_labels
     assert found.test_labels is mixed.test_labels
     assert found.validation[1] is mixed.validation[1]
-    assert widths(mixed.train_images) == [4, 10, 11, 20]  # what was given stays
+    assert widths(mixed.train_images) == [4, 5, 6, 20]  # what was given stays
 
 
 def test_normalize_uses_no_label(mixed):

@@ -320,7 +320,7 @@ def test_widths_are_as_labelled(label, narrow, dataset):
     digit = deformations.find_digit(dataset, label, 0)
     if narrow:
         image = np.full_like(digit.image, -1)
-        image[2:22, 5:15] = 0.5
+        image[2:22, 5:9] = 0.5
         digit = replace(digit, image=image)
     figure = deformations.draw_widths(digit, TABLE1, SEED)
     top, bottom = figure.axes[:7], figure.axes[7:]
