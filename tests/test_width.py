@@ -381,7 +381,7 @@ def test_what_is_narrow_depends_on_the_height():
 
 def test_ink_counts_by_its_strength_and_not_by_its_sign():
     faint = stroke(5)
-    faint[0, 10, 2:28] += np.float32(0.02)  # a speck of dirt as wide as the image
+    faint[0, 10, 2:28] += np.float32(0.01)  # a speck of dirt as wide as the image
     assert is_narrow(faint).tolist() == [True]
     faint[0, 10, 2:28] += np.float32(0.5)
     assert is_narrow(faint).tolist() == [False]
