@@ -33,6 +33,10 @@ QUICK = {
     "load_digits": Plan(Schedule(epochs=60, eta=5e-3, decay=0.94)),
 }
 
+# Options that say how nets are trained.
+TRAINING = ("seed", "profile", "epochs", "limit", "eta", "eta_decay", "engine", "schedule")
+TRAINING += ("workers", "scheduler", "data")
+
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line, with ranges checked."""
@@ -78,7 +82,13 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="DIR",
         help="folder for run files, tables and pictures (default: %(default)s)",
     )
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    if arguments.runs:
+        given = [name for name in TRAINING if vars(arguments)[name] != parser.get_default(name)]
+        if given:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            parser.error(f"{options}: not allowed with run files, which are trained already")
+    return arguments
 
 
 def chosen_experiments(arguments: argparse.Namespace) -> dict[str, Experiment]:
@@ -246,7 +256,8 @@ def report_all(formed: Sequence[Committee]) -> str:
     rows = [row for committee in formed for row in committee_report.tidy_rows(committee)]
     paper = rows[0]["paper"] != ""
     parts = [
-        f"# All of them, errors in percent{', the paper / ours' if paper else ''}",
+        f"# {len(formed)} committees on {rows[0]['data']}, errors in percent"
+        + (", the paper / ours" if paper else " (NOT MNIST: not to be compared with the paper's)"),
         committee_report.summary_table(rows),
         committee_report.committee_table(rows),
     ]
@@ -268,7 +279,8 @@ def main(argv: list[str] | None = None) -> int:
         print(write(committee, arguments.out, images))
     if len(formed) > 1:
         text = report_all(formed)
-        files.replace(arguments.out / "committees.md", text.encode())
+        suffix = formed[0].name.partition("-")[1:]
+        files.replace(arguments.out / f"committees{''.join(suffix)}.md", text.encode())
         print(text)
     if formed:
         names = ", ".join(committee.name for committee in formed)

@@ -11,6 +11,7 @@ from experiments.progress import duration
 from experiments.store import Run
 
 COMMITTEE = "committee"
+AND = " and "  # between several values in a cell
 
 
 @dataclass(frozen=True)
@@ -112,13 +113,19 @@ def _of_run(run: Run) -> dict:
         "seconds": run.seconds,
         "engine": tables.engine_name(run),
         **provenance.columns(run.provenance[-1]),
+        "commit": AND.join(
+            dict.fromkeys(provenance.columns(session)["commit"] for session in run.provenance)
+        ),
     }
 
 
 def _of_all(runs: Sequence[Run]) -> dict:
     """What the rows of all members have in common; the time is their sum."""
     rows = [_of_run(run) for run in runs]
-    common = {name: " and ".join(dict.fromkeys(str(row[name]) for row in rows)) for name in rows[0]}
+    common = {
+        name: AND.join(dict.fromkeys(AND.join(str(row[name]) for row in rows).split(AND)))
+        for name in rows[0]
+    }
     common |= {
         "seed": "",
         "chosen_epoch": "",
@@ -192,8 +199,11 @@ def source_line(row: Mapping) -> str:
         f"{row['device']}"
         + (f", driver {row['driver']}" if row["driver"] else "")
         + f", engine {row['engine']}; {row['versions'].replace('=', ' ')}; "
-        f"{row['date'][:10]}; commit {row['commit'][:12]}"
-        + (" with changes" if row["commit"].endswith("-dirty") else "")
+        f"{row['date'][:10]}; commit "
+        + ", ".join(
+            commit[:12] + (" with changes" if commit.endswith("-dirty") else "")
+            for commit in row["commit"].split(AND)
+        )
     )
 
 

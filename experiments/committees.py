@@ -71,6 +71,8 @@ def _strengths(errors: Sequence[float]) -> tuple[Member, ...]:
     )
 
 
+# Guess for experiments 1 and 2: undeformed nets too are chosen by their errors on all training
+# images, which here are the ones that they learned.
 EXPERIMENTS = {
     1: Experiment(
         "undeformed, seven initialisations",

@@ -32,9 +32,14 @@ def make_config(
     engine: one of engines.NAMES. Images are deformed where the engine is, unless on the CPU all
     the same: cpu_deformation. width: of the bounding boxes, pixels; None: as they are.
     n_validation: training images that are kept apart to choose the epoch by; None: the epoch is
-    chosen by all training images.
+    chosen by all training images. Raises Problem if none would be left to train on.
     """
     deformed_on = "cpu" if cpu_deformation else engine
+    if len(dataset.train_labels) <= (n_validation or 0):
+        raise Problem(
+            f"of {len(dataset.train_labels)} training images none are left to train on, with "
+            f"{n_validation} kept apart for validation; take more with --limit"
+        )
     config = {
         "data": {
             "name": dataset.name,

@@ -89,10 +89,11 @@ def count(outputs: np.ndarray, labels: np.ndarray) -> str:
 
 def title(run: Run) -> str:
     """What a run is."""
-    config = run.config
-    return (
-        f"{'-'.join(map(str, config['sizes']))} on {config['data']['name']}, seed {config['seed']}"
-    )
+    config, width = run.config, run.config["data"].get("width")
+    parts = [f"{'-'.join(map(str, config['sizes']))} on {config['data']['name']}"]
+    parts += [f"WN{width}"] if width else []
+    parts += [] if config["deformation"] else ["undeformed"]
+    return ", ".join([*parts, f"seed {config['seed']}"])
 
 
 def load_test_images(run: Run, data_dir: Path | None) -> np.ndarray:

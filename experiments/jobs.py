@@ -2,20 +2,22 @@
 
 While a worker trains it sends messages, dictionaries that JSON can hold:
 
+    {"run": label, "event": "begin"}
     {"run": label, "event": "start", "done": epochs done by earlier processes}
     {"run": label, "event": "tick", "images": trained since the last message}
     {"run": label, "event": "epoch", "epoch": ..., and what METRICS name}
     {"run": label, "event": "end"}
 
 A worker that dies loses at most the epoch it was in: its job is given out again and goes on from
-the run file. The lock beside that file keeps two workers from training one run.
+the run file, if that is in a folder that both workers see. The lock beside it keeps two workers
+from training one run.
 """
 
 import argparse
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +34,7 @@ from mlp_gpu.gpu import GpuFault
 
 SCHEDULE = "graph"  # if none is asked for
 TICK = 0.5  # seconds between two messages of a training
-DEATHS = 3  # of workers in a row, without an epoch done by any: then something is wrong
+DEATHS = 3  # of workers in a row, without an epoch done by any: then suspects are tried alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,11 +109,13 @@ def work(channel: Channel, job: Job) -> Outcome:
     if signum := channel.stopped():
         raise Interrupted(signum)
     reporter = Reporter(job, channel)
+    reporter.send("begin")
     try:
         dataset = configs.prepare(load_for(job), job.config)
         engine = make_engine(job.config["engine"], job.schedule)
         runs.warm_up(engine, job.config, dataset)
-        run = runs.train_run(job.path, job.label, job.config, dataset, engine, reporter)
+        patience = channel.patience
+        run = runs.train_run(job.path, job.config, dataset, engine, reporter, patience)
         return Outcome(run)
     except (Problem, FileFault, GpuFault) as problem:
         return Outcome(failure=str(problem))
@@ -198,8 +202,8 @@ def train_all(jobs: Sequence[Job], pool: Pool) -> tuple[list[Run | None], list[s
         outcomes = _work_all(left, pool, view)
     outcomes |= {job: Outcome(store.read_run(job.path)) for job in jobs if job not in outcomes}
     failures = [f"{job.label}: {o.failure}" for job, o in outcomes.items() if o.failure]
-    for failure in failures:
-        tell(f"failed: {failure}")
+    if failures:
+        tell(f"{len(failures)} of {len(jobs)} runs failed, see above")
     return [outcomes[job].run for job in jobs], failures
 
 
@@ -209,10 +213,10 @@ def _estimate(jobs: Sequence[Job], pool: Pool) -> dict[tuple, float]:
     futures = {pool.submit(estimate, job): key for key, job in one_of.items()}
     try:
         return {futures[future]: future.result() for future in pool.as_completed(futures)}
-    except BrokenExecutor:
+    except pool.died:
         raise Problem(
             "a worker process died while it tried out a training; if memory is short, take fewer "
-            "with --workers"
+            "workers"
         ) from None
 
 
@@ -223,7 +227,7 @@ def _announce(
     groups: dict[tuple, list[Job]] = {}
     for job in jobs:
         groups.setdefault((done[job], job.config["epochs"], kind(job)), []).append(job)
-    total = 0.0
+    total = longest = 0.0
     for (epochs_done, epochs, own_kind), group in groups.items():
         first = group[0]
         name = first.label + (f" and {len(group) - 1} like it" if len(group) > 1 else "")
@@ -232,6 +236,7 @@ def _announce(
             continue
         left = seconds[own_kind] * (epochs - epochs_done)
         total += left * len(group)
+        longest = max(longest, left)
         tell(
             f"{name}: epochs x images {epochs} x {first.config['data']['n_train']:,}"
             + (f", {epochs_done} epochs done" if epochs_done else "")
@@ -239,45 +244,63 @@ def _announce(
             + (" each" if len(group) > 1 else "")
         )
     workers = f", on {pool.workers} workers" if pool.workers > 1 else ""
-    tell(f"about {duration(total / pool.workers)} in all{workers}")
+    tell(f"about {duration(max(longest, total / pool.workers))} in all{workers}")
 
 
 def _work_all(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, Outcome]:
     """Have all jobs done; those whose workers died again. Raises Interrupted on a signal."""
     outcomes: dict[Job, Outcome] = {}
-    futures = {}
+    futures: dict[Future, Job] = {}
+    begun: set[str] = set()  # labels of the jobs that workers have now
     deaths = 0
 
     def take(message: dict) -> None:
         nonlocal deaths
-        if message["event"] == "epoch":
+        if message["event"] == "begin":
+            begun.add(message["run"])
+        elif message["event"] == "epoch":
             deaths = 0
+        elif message["event"] == "end":
+            begun.discard(message["run"])
         view.take(message)
+
+    def end(job: Job, outcome: Outcome) -> None:
+        outcomes[job] = outcome
+        if outcome.run:
+            _bring_home(job, outcome.run)
+        if outcome.failure:
+            view.say(f"failed: {job.label}: {outcome.failure}")
 
     pool.take = take
     left = list(jobs)
     try:
         while left:
-            futures = {}
-            for job in left:
+            suspects = [job for job in left if job.label in begun] or left
+            alone = deaths >= DEATHS
+            given = suspects[:1] if alone else left
+            begun.clear()
+            for job in given:
                 futures[pool.submit(work, job)] = job
             for future in pool.as_completed(futures):
+                job = futures.pop(future)  # a cluster has results done again that somebody holds
                 try:
-                    outcomes[futures[future]] = future.result()
-                except BrokenExecutor:
+                    end(job, future.result())
+                except pool.died:
                     pass  # it is left
                 except Exception as error:  # a fault of ours: the others go on all the same
                     traceback.print_exception(error)
-                    failure = f"{type(error).__name__}: {error}"
-                    outcomes[futures[future]] = Outcome(failure=failure)
+                    end(job, Outcome(failure=f"{type(error).__name__}: {error}"))
             left = [job for job in left if job not in outcomes]
-            if left:
+            if any(job not in outcomes for job in given):
                 deaths += 1
-                if deaths == DEATHS:
-                    reason = f"worker processes died {DEATHS} times and no epoch was done between"
-                    return outcomes | {job: Outcome(failure=reason) for job in left}
-                tell(f"a worker process died; what it did goes on in a new one, {len(left)} runs")
-                pool.restart()
+                if alone:
+                    reason = "the worker process that trained it died, again and again"
+                    end(given[0], Outcome(failure=reason))
+                    left.remove(given[0])
+                    deaths = 0
+                if left:
+                    view.say(f"a worker process died; new ones go on with {len(left)} runs")
+                    pool.restart()
     except Interrupted as reason:
         if reason.consequence:  # it came while this process itself was training
             raise
@@ -287,3 +310,13 @@ def _work_all(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, Outcome]
             "all finished epochs of all runs are safe; the same command goes on from there",
         ) from None
     return outcomes
+
+
+def _bring_home(job: Job, run: Run) -> None:
+    """Write a finished run, if it was trained where job.path is another folder than here."""
+    if runs.epochs_done(job.path, job.config) == run.epochs:
+        return
+    files.make_folder(job.path.parent)
+    if job.path.exists():  # it was begun here
+        store.weights_path(job.path).unlink(missing_ok=True)
+    store.write_run(job.path, run)

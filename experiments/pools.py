@@ -5,8 +5,10 @@ a job is done, and all jobs can be told to stop. A job is a function that takes 
 """
 
 import argparse
+import asyncio
 import ctypes
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -14,13 +16,13 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import closing, contextmanager
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Protocol
 
 from experiments import provenance
-from experiments.cli import Interrupted, Problem, tell
+from experiments.cli import Interrupted, Problem, signals, tell
 from mlp_gpu import gpu
 from mlp_gpu.engines import choose_engine
 
@@ -32,7 +34,12 @@ THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_
 
 
 class Channel(Protocol):
-    """What a job has of its pool."""
+    """What a job has of its pool.
+
+    patience: seconds to wait for the lock of a run, where its last worker may take as long to stop.
+    """
+
+    patience: float
 
     def send(self, message: dict) -> None:
         """Send what JSON can hold."""
@@ -46,6 +53,7 @@ class Pool(Protocol):
 
     workers: int
     take: Callable[[dict], None]
+    died: type[Exception]  # what a future raises whose worker died
 
     def submit(self, function: Callable, *arguments) -> Future:
         """Have function(channel, *arguments) done by a worker."""
@@ -54,7 +62,7 @@ class Pool(Protocol):
         """Hand out each of the futures once it is done; takes messages meanwhile."""
 
     def restart(self) -> None:
-        """Replace the workers, when a future raised BrokenExecutor: one of them died."""
+        """Replace the workers, when one of them died."""
 
     def stop(self, signum: int, waiting: Iterable[Future]) -> None:
         """Give up the futures: wait until jobs that have begun have saved what they did."""
@@ -67,6 +75,8 @@ class Here:
     """This process: a job is done when it is submitted."""
 
     workers = 1
+    died = BrokenExecutor
+    patience = 0
 
     def __init__(self):
         self.take = lambda message: None
@@ -86,7 +96,7 @@ class Here:
         return future
 
     def as_completed(self, waiting: Iterable[Future]) -> Iterator[Future]:
-        yield from waiting
+        yield from list(waiting)
 
     def restart(self) -> None:
         pass
@@ -104,6 +114,8 @@ class Local:
     gpus: how many GPUs they take in turn.
     """
 
+    died = BrokenExecutor
+
     def __init__(self, workers: int, gpus: int = 0):
         self.workers, self._gpus = workers, gpus
         self.take = lambda message: None
@@ -116,6 +128,7 @@ class Local:
         self._start()
 
     def _start(self) -> None:
+        self._processes = set()
         numbers = None
         if self._gpus:
             numbers = self._context.SimpleQueue()
@@ -130,21 +143,31 @@ class Local:
 
     def submit(self, function: Callable, *arguments) -> Future:
         threads = max(1, provenance.cores() // self.workers)
-        with _environment(dict.fromkeys(THREADS, str(threads))):  # processes start here
-            return self._executor.submit(_in_process, function, *arguments)
+        others = set(multiprocessing.active_children())
+        try:
+            with signals.held(), _starting(dict.fromkeys(THREADS, str(threads))):
+                return self._executor.submit(_in_process, function, *arguments)
+        except BrokenExecutor as error:  # a worker died before
+            future = Future()
+            future.set_exception(error)
+            return future
+        finally:
+            self._processes |= set(multiprocessing.active_children()) - others
 
     def as_completed(self, waiting: Iterable[Future]) -> Iterator[Future]:
         waiting = set(waiting)
         while waiting:
-            self._take(TURN)
-            done, waiting = futures.wait(waiting, timeout=0)
-            self._take(0)
+            self._reader.poll(TURN)
+            if not all(process.is_alive() for process in self._processes):
+                self.submit(_nothing)  # the executor may not know yet of one that it started last
+            messages = []
+            with signals.held():  # half a message read, or a lock kept, would be the end
+                done, waiting = futures.wait(waiting, timeout=0)
+                while self._reader.poll():
+                    messages.append(self._reader.recv_bytes())
+            for message in messages:
+                self.take(json.loads(message))
             yield from done
-
-    def _take(self, seconds: float) -> None:
-        while self._reader.poll(seconds):
-            self.take(json.loads(self._reader.recv_bytes()))
-            seconds = 0
 
     def restart(self) -> None:
         self._executor.shutdown()
@@ -164,6 +187,8 @@ class Local:
 class _Pipe:
     """A worker process' end of its pool."""
 
+    patience = 0
+
     def __init__(self, writer: Connection, stop):
         self._writer, self._stop = writer, stop
 
@@ -181,7 +206,7 @@ def _begin(writer: Connection, stop, numbers) -> None:
     """The first thing a worker process does."""
     global _channel
     _channel = _Pipe(writer, stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for all; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if numbers is not None:
         gpu.select(numbers.get())
@@ -193,6 +218,10 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
+def _nothing(_channel: Channel) -> None:
+    """A job that changes nothing."""
+
+
 def _in_process(function: Callable, *arguments):
     try:
         return function(_channel, *arguments)
@@ -201,12 +230,17 @@ def _in_process(function: Callable, *arguments):
 
 
 @contextmanager
-def _environment(variables: dict[str, str]):
+def _starting(variables: dict[str, str]):
+    """Inside, new processes have these variables, and wait with SIGINT until they can take it."""
     before = dict(os.environ)
     os.environ.update(variables)
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.environ.clear()
         os.environ.update(before)
 
@@ -226,21 +260,25 @@ class Cluster:
                 "--scheduler needs Dask, which is not installed; install it with "
                 "pip install -e '.[distributed]', here and where the workers are"
             ) from None
-        self.take = lambda message: None
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # we say it ourselves
+        self.take, self.died = lambda message: None, distributed.KilledWorker
         try:
+            asyncio.run(_knock(address))
             self._client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError) as error:  # TypeError: TLS is not configured
             raise Problem(
                 f"--scheduler {address}: expected the address of a Dask scheduler, "
                 f"tcp://host:port, found none that answers within {PATIENCE} s "
-                f"({type(error).__name__}); start one with 'dask scheduler' and workers with 'dask "
-                "worker ADDRESS --nthreads 1'"
+                f"({str(error) or type(error).__name__}); start one with 'dask scheduler' and "
+                "workers with 'dask worker ADDRESS --nthreads 1'"
             ) from None
-        self.workers = sum(self._client.nthreads().values())
-        if not self.workers:
+        threads = self._client.nthreads().values()
+        self.workers = len(threads)
+        if set(threads) != {1}:
             self._client.close()
+            found = "workers of several threads" if threads else "no workers"
             raise Problem(
-                f"--scheduler {address} has no workers; start some with 'dask worker {address} "
+                f"--scheduler {address} has {found}; start some with 'dask worker {address} "
                 "--nthreads 1'"
             )
         self._check_sources()
@@ -280,14 +318,10 @@ class Cluster:
     def as_completed(self, waiting: Iterable[Future]) -> Iterator[Future]:
         waiting = set(waiting)
         while waiting:
-            done, waiting = futures.wait(waiting, TURN, futures.FIRST_COMPLETED)
-            try:
+            with signals.held():  # a lock kept would be the end
+                done, waiting = futures.wait(waiting, TURN, futures.FIRST_COMPLETED)
+            with _asking():
                 messages = self._messages.get(batch=True) if self._messages.qsize() else ()
-            except OSError as error:
-                raise Problem(
-                    f"the scheduler is lost ({error}); all finished epochs are safe: the same "
-                    "command goes on from there"
-                ) from None
             for message in messages:
                 self.take(json.loads(message))
             yield from done
@@ -296,23 +330,55 @@ class Cluster:
         pass  # the scheduler does
 
     def stop(self, signum: int, waiting: Iterable[Future]) -> None:
-        self._stop.set(signum)
+        with _asking():
+            self._stop.set(signum)
         for _ in self.as_completed(waiting):
             pass
 
     def close(self) -> None:
-        self._stop.set(signal.SIGTERM)  # if anything still runs, an error ended the command
-        self._executor.shutdown()
+        if self._client.status == "running":  # and the scheduler is not lost
+            with suppress(OSError):
+                self._stop.set(signal.SIGTERM)  # if anything still runs, an error ended the command
+                self._executor.shutdown()
         self._client.close()
+
+
+async def _knock(address: str) -> None:
+    """Raise OSError, ValueError or TypeError unless a scheduler answers.
+
+    A Client would wait for ever for somebody who says nothing, and long for one of no such address.
+    """
+    from distributed import Security, rpc
+
+    security = Security().get_connection_args("client")
+    async with rpc(address, timeout=PATIENCE, connection_args=security) as server:
+        identity = await asyncio.wait_for(server.identity(), PATIENCE)
+    if identity["type"] != "Scheduler":
+        raise ValueError(f"this is a {identity['type'].lower()}'s")
+
+
+@contextmanager
+def _asking():
+    """Inside, a scheduler that is lost is a Problem."""
+    try:
+        yield
+    except (OSError, KeyError) as error:  # KeyError: another one has taken its place
+        raise Problem(
+            f"the scheduler is lost ({type(error).__name__}); all finished epochs are safe: the "
+            "same command goes on from there"
+        ) from None
 
 
 class _Dask:
     """A Dask worker's end of the pool of that name."""
 
+    patience = 60
+
     def __init__(self, name: str):
         import distributed
 
-        client = distributed.get_client()
+        worker, client = distributed.get_worker(), distributed.get_client()
+        self._tasks, self._key = worker.state.tasks, worker.get_current_task()
         self._messages = distributed.Queue(name, client=client)
         self._stop = distributed.Variable(name, client=client)
 
@@ -320,6 +386,11 @@ class _Dask:
         self._messages.put(json.dumps(message))
 
     def stopped(self) -> int:
+        task = self._tasks.get(self._key)
+        if (
+            task is None or task.state == "cancelled"
+        ):  # the client is gone, or another worker has it
+            return signal.SIGTERM
         return self._stop.get()
 
 

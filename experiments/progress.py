@@ -91,6 +91,13 @@ class View:
         if self._bar is not None:
             self._bar.close()
 
+    def say(self, sentence: str) -> None:
+        """Show a sentence that is not about progress."""
+        if self._on_terminal:
+            tqdm.write(sentence, file=sys.stderr)
+        else:
+            print(sentence, file=sys.stderr, flush=True)
+
     def _count(self) -> str:
         return f"{self._n_finished} of {self._n_runs} runs"
 
@@ -108,6 +115,8 @@ class View:
                 self._end(track)
 
     def _start(self, track: Track, done: int) -> None:
+        if not track.started:  # only the worker knows what was done, if its folder is another one
+            self._before += track.seconds * (done - track.done)
         track.first = track.done = done
         track.images, track.started = 0, time.perf_counter()
         if self._on_terminal:
@@ -146,12 +155,10 @@ class View:
             f"{track.n_train / row['train_seconds']:.0f} images/s, left {duration(left)}"
         )
         self._n_finished += track.done == track.epochs
-        if self._n_runs > 1:
+        if self._n_runs > 1 and not self._on_terminal:
             line += f"; {self._count()} done, all left {duration(self._all_left())}"
-        if not self._on_terminal:
-            print(line, file=sys.stderr, flush=True)
-        elif self._n_runs > 1 and track.done == track.epochs:
-            tqdm.write(line, file=sys.stderr)
+        if not self._on_terminal or (self._n_runs > 1 and track.done == track.epochs):
+            self.say(line)
         self._show_all()
 
     def _end(self, track: Track) -> None:

@@ -1,13 +1,12 @@
 """Write the README's tables anew from results/, between their markers."""
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments import bench_report, cli, committee_report, scaling, tables
+from experiments import bench_report, cli, committee_report, jobs, scaling, tables
 from experiments.cli import Problem
 from experiments.provenance import REPOSITORY
-from experiments.record import read_committees, read_records
+from experiments.record import read_committees, read_csv, read_records
 from experiments.store import Run
 from mlp_gpu import files
 from mlp_gpu.training import Schedule
@@ -68,8 +67,7 @@ def scalings(found: list[list[dict]]) -> str:
     """1 worker against several, device by device, and clusters on paper."""
     parts, on_gpu_too = [], False
     for path in sorted((REPOSITORY / "results").glob("*/scaling.csv")):
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = read_csv(path)
         parts += [bench_source(rows).strip(), scaling.table(rows)]
         parts += reckonings(rows, found)
         on_gpu_too |= rows[-1]["engine"] == "cuda"
@@ -95,22 +93,18 @@ def reckonings(rows: list[dict], found: list[list[dict]]) -> list[str]:
     start, n_bytes = float(rows[-1]["start_seconds"]), float(rows[-1]["bytes_an_epoch"])
     return [
         f"On paper, the {len(seconds)} runs of experiments 1 to 6 as recorded above, {mean:.0f} s "
-        f"each on average while {rows[-1]['workers']} ran at once, on G workers like these: "
-        f"{start:.0f} s to start, then ceil({len(seconds)} / G) runs one after another. Workers "
-        "share nothing but the scheduler, which gets two messages of some 100 bytes a second from "
-        f"each, and the run folder, into which a run of these nets writes {n_bytes / 1e6:.1f} MB "
-        "an epoch:",
+        f"each on average, on G workers like these: {start:.0f} s to start, then "
+        f"ceil({len(seconds)} / G) runs one after another. Workers share nothing but the "
+        f"scheduler, which each tells and asks something every {jobs.TICK} s, in some 100 bytes, "
+        f"and the run folder, into which a run of these nets writes {n_bytes / 1e6:.1f} MB an "
+        "epoch:",
         scaling.reckon(mean, start, len(seconds)),
     ]
 
 
 def read_benchmarks() -> list[list[dict]]:
     """The rows of every device's bench.csv, all text."""
-    found = []
-    for path in sorted((REPOSITORY / "results").glob("*/bench.csv")):
-        with path.open(newline="") as file:
-            found.append(list(csv.DictReader(file)))
-    return found
+    return [read_csv(path) for path in sorted((REPOSITORY / "results").glob("*/bench.csv"))]
 
 
 def on_gpu(rows: list[dict]) -> bool:

@@ -9,6 +9,7 @@ import argparse
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,12 @@ from experiments import cli, provenance
 from experiments.cli import Problem
 from experiments.store import Run, read_run
 from mlp_gpu import files
+from mlp_gpu.network import NETS
+
+# Names of committees that have a place in the README, and what of a member must not change under
+# the same name.
+COMMITTEES = r"(experiment[1-6]|table4)(-load_digits)?"
+SETTINGS = "member", "seed", "epochs", "images_an_epoch", "eta", "eta_decay"
 
 GPU_CHECK = "gpu-check.json"  # a record of another kind in the same folder
 
@@ -43,6 +50,16 @@ def write_record(path: Path) -> Path:
             f"{path} was trained by a source tree with uncommitted changes, so its numbers cannot "
             "be traced; commit, then train again in another folder"
         )
+    data = run.config["data"]
+    if (
+        tuple(run.config["sizes"]) not in NETS.values()
+        or data.get("width")
+        or data.get("n_validation")
+    ):
+        raise Problem(
+            f"{path} is no net of Table 1, as experiments.table1 trains them; of a committee "
+            "record the table, which is a .csv file"
+        )
     record = {"config": run.config, "provenance": run.provenance, "metrics": run.metrics}
     target = record_path(path, run)
     if target.exists() and json.loads(target.read_text())["config"] != run.config:
@@ -66,8 +83,11 @@ def write_committee(path: Path) -> Path:
         why = getattr(error, "strerror", None) or "it is not text"
         raise files.FileFault(f"cannot read {path}: {why}") from None
     rows = list(csv.DictReader(io.StringIO(text)))
-    if not rows or not {"experiment", "member", "finished", "commit", "device"} <= rows[0].keys():
+    if not rows or not {"experiment", "finished", "commit", "device", *SETTINGS} <= rows[0].keys():
         raise Problem(f"{path} is not a committee's table, as experiments.committee writes it")
+    name = rows[0]["experiment"]
+    if not re.fullmatch(COMMITTEES, name):
+        raise Problem(f"{path} is of a committee called {name}, which the README has no table for")
     for row in rows:
         if row["finished"] != "True":
             raise Problem(
@@ -78,21 +98,32 @@ def write_committee(path: Path) -> Path:
                 f"{path}: {row['member']} was trained by a source tree with uncommitted changes, "
                 "so its numbers cannot be traced; commit, then train again in another folder"
             )
-    target = provenance.device_folder(rows[-1]["device"]) / path.name
+    target = provenance.device_folder(rows[-1]["device"]) / f"{name}.csv"
+    if target.exists() and settings(read_csv(target)) != settings(rows):
+        raise Problem(
+            f"{target} is the record of a committee with other seeds or another schedule; move "
+            "that file away"
+        )
     files.make_folder(target.parent)
     files.replace(target, text.encode())
     return target
 
 
+def settings(rows: list[dict]) -> list[tuple]:
+    """What must be the same in two records of one committee."""
+    return [tuple(row[name] for name in SETTINGS) for row in rows]
+
+
+def read_csv(path: Path) -> list[dict]:
+    """The rows of a CSV file, all text."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 def read_committees() -> list[list[dict]]:
     """The rows of all committees below results/, all text, in the order of their names."""
-    found = []
-    for path in sorted((provenance.REPOSITORY / "results").glob("*/*.csv")):
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        if "member" in rows[0]:
-            found.append(rows)
-    return found
+    paths = sorted((provenance.REPOSITORY / "results").glob("*/*.csv"))
+    return [read_csv(path) for path in paths if re.fullmatch(COMMITTEES, path.stem)]
 
 
 def read_records() -> list[Run]:

@@ -32,9 +32,6 @@ class Watch:
         """An epoch is done and saved."""
 
 
-NOBODY = Watch()
-
-
 def epochs_done(path: Path, config: dict) -> int:
     """Epochs that are wholly saved in the run file at `path` and its weights file.
 
@@ -105,11 +102,14 @@ def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
 
 
 @contextmanager
-def lock(path: Path):
-    """Hold the run alone, as long as the process lives. Raises Problem if another one has it."""
+def lock(path: Path, patience: float = 0):
+    """Hold the run alone, as long as the process lives.
+
+    patience: seconds to wait. Raises Problem if another process has it still.
+    """
     lock_path = path.with_suffix(".lock")
     files.make_folder(path.parent)
-    held = FileLock(lock_path, timeout=0)
+    held = FileLock(lock_path, timeout=patience)
     try:
         held.acquire()
     except Timeout:
@@ -175,15 +175,15 @@ def resume(
 
 def train_run(
     path: Path,
-    label: str,
     config: dict,
     dataset: Dataset,
     engine: Engine,
-    watch: Watch = NOBODY,
+    watch: Watch,
+    patience: float = 0,
 ) -> store.Run:
     """Train the run that `config` defines to its end, from wherever its files are.
 
-    dataset: as `prepare` gives it.
+    dataset: as `prepare` gives it. patience: seconds to wait for another process to let go of it.
     The run file and the weights file are replaced after each epoch. A finished run is only read.
 
     Raises Problem or files.FileFault with one sentence, and cli.Interrupted on a signal; the files
@@ -192,7 +192,7 @@ def train_run(
     test_set = dataset.test_images, dataset.test_labels
     if epochs_done(path, config) == config["epochs"]:
         return store.read_run(path)
-    with lock(path):
+    with lock(path, patience):
         run, latest, chosen = resume(path, config, dataset.test_labels, engine, test_set[0])
         engine.set_network(latest)
         session = {"engine": config["engine"], "schedule": engine.schedule}
@@ -225,7 +225,7 @@ def train_run(
         except training.Diverged as reason:
             kept = _end_early(path, run, str(reason))
             raise Problem(
-                f"{label} cannot go on: {reason}; {kept}; try a lower --eta with another --out"
+                f"it cannot go on: {reason}; {kept}; try a lower --eta with another --out"
             ) from reason
         except Interrupted as reason:
             kept = _end_early(path, run, reason.name)

@@ -159,8 +159,7 @@ def main(argv: list[str] | None = None) -> None:
         "--workers",
         type=cli.integers(1, 4096),
         metavar="N,N",
-        help="numbers of workers to compare, the first one the measure of the others (default: 1 "
-        "and all GPUs, or all cores)",
+        help="numbers of workers to compare with one (default: all GPUs, or all cores)",
     )
     cli.add_engine_arguments(parser)
     cli.add_data_arguments(parser)
@@ -174,7 +173,7 @@ def main(argv: list[str] | None = None) -> None:
     dataset = jobs.load(arguments.data, arguments.data_dir)
     engine = choose_engine(arguments.engine, gpu.missing, cli.tell)
     most = gpu.count() if engine == "cuda" else provenance.cores()
-    counts = arguments.workers or sorted({1, most})
+    counts = sorted({1, *(arguments.workers or [most])})
     source = provenance.collect(engine)
     folder = arguments.out or provenance.device_folder(source["device"])
     files.make_folder(folder)

@@ -78,13 +78,12 @@ def _too_little(n_bytes: int, free: int) -> str:
 
 def count() -> int:
     """How many GPUs there are, and the driver finds; at least one must be usable."""
-    return 1 if SIMULATED else len(cuda.gpus)
+    return len(cuda.gpus)
 
 
 def select(number: int) -> None:
     """Make this process' main thread compute on the GPU of that number, from 0."""
-    if not SIMULATED:
-        cuda.select_device(number)
+    cuda.select_device(number)
 
 
 def name() -> str:

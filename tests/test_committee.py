@@ -491,7 +491,10 @@ def test_rows_have_the_provenance_of_their_runs():
     assert [row["finished"] for row in rows] == [True, True, False, False]
     assert [row["seconds"] for row in rows] == pytest.approx([100, 200, 300, 600])
     assert [row["date"][:10] for row in rows][1:] == ["2026-02-03", "2026-01-02", "2026-02-03"]
-    assert [row["commit"] for row in rows][:2] == ["0123456789abcdef", "0123456789abcdef-dirty"]
+    assert [row["commit"] for row in rows][:2] == [
+        "0123456789abcdef",
+        "0123456789abcdef and 0123456789abcdef-dirty",
+    ]
     assert {row["layers"] for row in rows} == {"841-800-10"}
     assert {row["data"] for row in rows} == {"MNIST"}
     assert [row["images_an_epoch"] for row in rows] == [66, 66, 66, "66"]
@@ -501,8 +504,8 @@ def test_rows_have_the_provenance_of_their_runs():
     versions = "python 3.11 numpy 2.4"
     assert lines[0] == f"Some CPU, engine cpu; {versions}; 2026-01-02; commit 0123456789ab"
     assert lines[1] == (
-        f"Some GPU, driver 580.1, engine cuda graph; {versions}; 2026-02-03; commit 0123456789ab "
-        "with changes"
+        f"Some GPU, driver 580.1, engine cuda graph; {versions}; 2026-02-03; commit 0123456789ab, "
+        "0123456789ab with changes"
     )
     # Once for all that have it in common.
     text = committee_report.markdown(odd)
@@ -656,7 +659,7 @@ def test_mnist_stands_beside_the_papers_figures(made_up, tmp_path, capsys):
 def test_all_committees_stand_side_by_side(made_up, tmp_path):
     committee.main([*HERE, "--out", str(tmp_path)])
     text = (tmp_path / "committees.md").read_text()
-    assert text.startswith("# All of them, errors in percent, the paper / ours\n\n|")
+    assert text.startswith("# 6 committees on MNIST, errors in percent, the paper / ours\n\n|")
     summary, lines, order = tables_of(text)
     assert [line["net"] for line in summary] == [*"1234567", "average member", "**committee**"]
     rows = {n: read_csv(tmp_path / f"experiment{n}.csv") for n in range(1, 7)}
@@ -811,7 +814,7 @@ def run_files(folder, number):
 
 def test_folder_has_runs_tables_and_pictures(folder):
     names = {path.name for path in folder.iterdir() if path.suffix != ".lock"}
-    expected = {"committees.md"}
+    expected = {"committees-load_digits.md"}
     for name in {*UNDEFORMED, *NORMALIZED}:
         expected |= {f"{name}.h5", f"{name}.weights.h5"}
     for number in (1, 2):
@@ -868,8 +871,10 @@ def test_digits_never_stand_beside_the_papers_figures(folder):
         assert "paper %" not in text
         rows = read_csv(folder / f"experiment{number}-load_digits.csv")
         assert {row["paper"] for row in rows} == {""}
-    text = (folder / "committees.md").read_text()
-    assert text.startswith("# All of them, errors in percent\n\n|")
+    text = (folder / "committees-load_digits.md").read_text()
+    assert text.startswith(
+        "# 2 committees on load_digits, errors in percent (NOT MNIST: not to be "
+    )
     summary, lines = tables_of(text)
     assert list(summary[0]) == ["net", "exp. 1", "exp. 2"]
     assert "/" not in "".join("".join(line.values()) for line in summary)
@@ -1091,6 +1096,8 @@ def test_a_missing_run_file_is_status_2_and_one_sentence(tmp_path):
         (["--experiment", "1", "a.h5", "b.h5"], "not allowed with argument"),
         (["a.h5", "b.h5", "--table4"], "not allowed with argument"),
         (["--table4", "a.h5", "b.h5"], "not allowed with argument"),
+        (["a.h5", "b.h5", "--seed", "3"], "--seed: not allowed with run files"),
+        (["a.h5", "--eta-decay=0.9", "--workers=2"], "--eta-decay, --workers: not allowed with"),
         (["--workers", "2", "--scheduler", "tcp://here:1"], "not allowed with argument"),
     ],
 )

@@ -1,5 +1,10 @@
 """The CPU engine against the float64 reference, on odd sizes."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import nets
 import numpy as np
 import pytest
@@ -73,6 +78,35 @@ def test_same_input_gives_the_same_bits():
         weights = [W.tobytes() for W in engine.get_network().weights]
         results.append((loss, weights, engine.predict(images).tobytes()))
     assert results[0] == results[1] == results[2]
+
+
+PREDICT = """
+import hashlib
+import nets
+from mlp_gpu.cpu import PREDICT_IMAGES, CpuEngine
+engine, _, images, _ = nets.make(CpuEngine(), (97, 300, 10), n=2 * PREDICT_IMAGES + 203)
+print(hashlib.sha256(engine.predict(images).tobytes()).hexdigest())
+"""
+
+
+def test_outputs_do_not_depend_on_how_many_threads_there_are():
+    """The workers that share a machine have fewer than a process that has it alone."""
+
+    def predict(n_numba, n_blas):
+        environment = {"NUMBA_NUM_THREADS": n_numba, "OPENBLAS_NUM_THREADS": n_blas}
+        environment |= {"OMP_NUM_THREADS": n_blas, "MKL_NUM_THREADS": n_blas}
+        return subprocess.Popen(
+            [sys.executable, "-c", PREDICT],
+            env=os.environ | environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            cwd=Path(__file__).parent,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    processes = [predict("1", "1"), predict("2", "2")]
+    one, two = [process.communicate()[0] for process in processes]
+    assert len(one.strip()) == 64
+    assert one == two
 
 
 def test_network_is_copied_in_and_out():

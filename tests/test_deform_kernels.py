@@ -1,7 +1,6 @@
 """Every kernel of the deformation against float64, in the simulator or on a GPU."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from deform_gpu.cuda import Ahead, GpuSet
 from deform_gpu.field import gaussian_weights
 from deform_gpu.kernels import SIGNATURES, listing1, matrices, stages, tiles
 from deform_gpu.paper import PaperSet
-from experiments import data, runs
+from experiments import configs, data
 from mlp_gpu import gpu, training
 
 pytestmark = needs_gpu
@@ -224,10 +223,11 @@ def test_runs_that_are_deformed_on_gpu_and_cpu_agree():
     schedule = training.Schedule(3)
     seen = {}
     for name in ("cpu", "cuda"):
-        engine = SimpleNamespace(name="cuda")
-        config = runs.make_config(dataset, (841, 10), schedule, 5, TABLE1, engine, name == "cpu")
+        config = configs.make_config(
+            dataset, (841, 10), schedule, 5, TABLE1, "cuda", cpu_deformation=name == "cpu"
+        )
         assert config["deformed_on"] == name
-        deformer = runs.deformer(config, dataset)
+        deformer = configs.deformer(config, dataset)
         seen[name] = []
         for epoch in range(2, 4):
             found = deformer(epoch)

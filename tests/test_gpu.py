@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import table1
+from experiments import plans, table1
 from mlp_gpu import engines, gpu
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import device_bytes
@@ -45,6 +45,11 @@ def machine(monkeypatch):
         monkeypatch.setattr(gpu.metadata, "version", lambda name: packages)
 
     return make
+
+
+def choose(choice, n_bytes=0, tell=pytest.fail):
+    """The engine's name, where nothing should be told unless the test takes it."""
+    return engines.choose_engine(choice, lambda: gpu.missing(n_bytes), tell)
 
 
 def test_nothing_is_missing_on_a_good_machine(machine):
@@ -97,13 +102,12 @@ def test_what_is_missing_is_told(machine, state, sentence):
     machine(**state)
     assert gpu.missing(2_000_000_000) == sentence
     told = []
-    assert isinstance(
-        engines.make_engine("auto", n_bytes=2_000_000_000, tell=told.append), CpuEngine
-    )
+    assert choose("auto", 2_000_000_000, told.append) == "cpu"
     assert told == [f"no GPU is used: {sentence}"]
     with pytest.raises(GpuFault) as fault:
-        engines.make_engine("cuda", n_bytes=2_000_000_000)
+        choose("cuda", 2_000_000_000)
     assert str(fault.value) == f"{sentence}; or take --engine cpu"
+    assert choose("cpu", 2_000_000_000) == "cpu"
 
 
 def test_numba_cuda_is_missing(machine, monkeypatch):
@@ -118,7 +122,9 @@ def test_a_usable_gpu_is_taken(machine, monkeypatch):
     machine()
     made = []
     monkeypatch.setattr(engines, "CudaEngine", lambda schedule: made.append(schedule) or made)
-    assert engines.make_engine("auto") is made
+    assert choose("auto") == choose("cuda") == "cuda"
+    assert choose("cpu") == "cpu"
+    assert engines.make_engine("cuda") is made
     assert engines.make_engine("cuda", "launch") is made
     assert made == ["graph", "launch"]
     assert isinstance(engines.make_engine("cpu"), CpuEngine)
@@ -156,9 +162,10 @@ def test_table1_trains_on_the_cpu_and_says_so(machine, capsys, tmp_path):
 
 def test_paper_is_the_profile_on_a_gpu():
     arguments = table1.parse_arguments([])
-    assert table1.make_plan(arguments, "MNIST", "cuda", 4) == table1.PAPER[4]
-    assert table1.make_plan(arguments, "MNIST", "cpu", 4) == table1.QUICK["MNIST"][4]
+    quick_plan = table1.QUICK["MNIST"][4]
+    assert plans.choose(arguments, "cuda", quick_plan) == plans.PAPER
+    assert plans.choose(arguments, "cpu", quick_plan) == quick_plan
     quick = table1.parse_arguments(["--profile", "quick"])
-    assert table1.make_plan(quick, "MNIST", "cuda", 4) == table1.QUICK["MNIST"][4]
+    assert plans.choose(quick, "cuda", quick_plan) == quick_plan
     paper = table1.parse_arguments(["--profile", "paper"])
-    assert table1.make_plan(paper, "MNIST", "cpu", 4) == table1.PAPER[4]
+    assert plans.choose(paper, "cpu", quick_plan) == plans.PAPER

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 
@@ -14,11 +15,12 @@ import h5py
 import numpy as np
 import pytest
 from filelock import FileLock
-from tqdm import tqdm
+from run_bits import bits, epochs_on_disk
 
 from deform_gpu import TABLE1, deform
-from experiments import cli, data, runs, store
+from experiments import cli, data, progress, runs, store
 from experiments.cli import Problem
+from experiments.configs import deformer, make_config, schedule_of
 from mlp_gpu import hdf5, network
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.files import FileFault
@@ -27,28 +29,26 @@ from mlp_gpu.training import Schedule
 SIZES = (841, 70, 33, 10)
 DATASET = data.limit(data.load("digits"), 300)
 # So high a learning rate that the best epoch is neither the first nor the last.
-CONFIG = runs.make_config(DATASET, SIZES, Schedule(6, 0.05, 0.9), 2, TABLE1, CpuEngine())
-TIMES = {"deform_seconds", "train_seconds", "evaluate_seconds"}
+CONFIG = make_config(DATASET, SIZES, Schedule(6, 0.05, 0.9), 2, TABLE1, "cpu")
+
+NOBODY = runs.Watch()
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's fork")
 
 
-def train(path, config=CONFIG):
-    return runs.train_run(path, "the run", config, DATASET, CpuEngine())
+def train(path, config=CONFIG, watch=NOBODY):
+    return runs.train_run(path, config, DATASET, CpuEngine(), watch)
 
 
-def bits(path):
-    """All that two runs of one configuration must have in common."""
-    run = store.read_run(path)
-    networks, attributes = network.load(store.weights_path(path))
-    return (
-        run.config,
-        {name: values for name, values in run.metrics.items() if name not in TIMES},
-        run.outputs.tobytes(),
-        run.labels.tobytes(),
-        attributes["epoch"],
-        {name: [W.tobytes() for W in net.weights] for name, net in networks.items()},
-    )
+class AtEpoch(runs.Watch):
+    """Calls `action` once that epoch is saved."""
+
+    def __init__(self, number, action):
+        self._number, self._action = number, action
+
+    def epoch(self, row):
+        if row.epoch == self._number:
+            self._action()
 
 
 @pytest.fixture(scope="module")
@@ -58,24 +58,23 @@ def uninterrupted(tmp_path_factory):
     return path
 
 
-def child(path, action=lambda: None, config=CONFIG):
+def child(path, action=lambda: None, config=CONFIG, watch=NOBODY):
     """A forked process that trains as a script would; everything is compiled already.
 
     What it says goes to the file run.stderr beside the run file.
     """
 
+    def main():
+        action()
+        train(path, config, watch)
+
     def work():
         sys.stderr = path.with_suffix(".stderr").open("w")
-        action()
-        cli.run(lambda: train(path, config))
+        cli.run(main)
 
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
     return process
-
-
-def epochs_on_disk(path):
-    return store.read_run(path).epochs if path.exists() else 0
 
 
 def test_run_file_has_what_the_design_says(uninterrupted):
@@ -131,11 +130,11 @@ def test_same_seed_same_bits_and_other_seed_others(uninterrupted, tmp_path):
 @linux
 def test_a_child_that_was_killed_with_the_bars_lock_stops_nobody(tmp_path):
     def hold():
-        tqdm.get_lock().acquire()
+        progress.tqdm.get_lock().acquire()
         (tmp_path / "held").touch()
         time.sleep(600)
 
-    tqdm.get_lock()  # as any bar does before the fork
+    progress.tqdm.get_lock()  # as any bar does before the fork
     holder = multiprocessing.get_context("fork").Process(target=hold)
     holder.start()
     while not (tmp_path / "held").exists():
@@ -216,13 +215,12 @@ def test_stopped_before_the_epoch_between_the_two_files_is_done_again(
     train_some(path, epoch)
     store.weights_path(path).write_bytes(weights)
 
-    def stop(self, n_images):
-        raise cli.Interrupted(signal.SIGTERM)
+    class Stop(runs.Watch):
+        def tick(self, n_images):
+            raise cli.Interrupted(signal.SIGTERM)
 
-    monkeypatch.setattr(runs.Progress, "tick", stop)
     with pytest.raises(cli.Interrupted, match=f"{epoch - 1} of 6 epochs are safe"):
-        train(path)
-    monkeypatch.undo()
+        train(path, watch=Stop())
     run = store.read_run(path)
     assert run.epochs == epoch - 1
     assert (run.outputs.argmax(1) != run.labels).sum() == run.chosen_errors
@@ -235,11 +233,7 @@ def test_stopped_before_the_epoch_between_the_two_files_is_done_again(
 def test_signals_save_and_the_same_command_goes_on(uninterrupted, tmp_path, signum, status):
     path = tmp_path / "run.h5"
 
-    def epoch(self, row):
-        if row.epoch == 2:
-            os.kill(os.getpid(), signum)
-
-    process = child(path, lambda: setattr(runs.Progress, "epoch", epoch))
+    process = child(path, watch=AtEpoch(2, lambda: os.kill(os.getpid(), signum)))
     process.join()
     assert process.exitcode == status
     run = store.read_run(path)
@@ -328,14 +322,11 @@ def train_some(path, epochs, config=CONFIG):
     class Stopped(BaseException):
         pass
 
-    def epoch(self, row):
-        if row.epoch == epochs:
-            raise Stopped
+    def stop():
+        raise Stopped
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs.Progress, "epoch", epoch)
-        with pytest.raises(Stopped):
-            train(path, config)
+    with pytest.raises(Stopped):
+        train(path, config, AtEpoch(epochs, stop))
 
 
 def test_other_configuration_is_refused_with_the_difference(uninterrupted):
@@ -370,7 +361,7 @@ def test_diverging_run_stops_and_keeps_the_last_good_epoch(tmp_path, monkeypatch
 
     monkeypatch.setattr(runs, "deformer", broken_in_epoch_3)
     with pytest.raises(
-        Problem, match=r"the run cannot go on: the loss .* epoch 3 .*; 2 of 6 epochs are safe in"
+        Problem, match=r"it cannot go on: the loss .* epoch 3 .*; 2 of 6 epochs are safe in"
     ):
         train(path)
     run = store.read_run(path)
@@ -442,13 +433,24 @@ def test_estimate_is_of_the_right_size():
 
 def test_every_epoch_is_deformed_anew_with_the_runs_seed():
     for seed in (2, 6):
-        deformed = runs.deformer(CONFIG | {"seed": seed}, DATASET)
+        deformed = deformer(CONFIG | {"seed": seed}, DATASET)
         for epoch in (1, 2):
             expected = deform(
                 DATASET.train_images, DATASET.train_labels, TABLE1, seed=seed, epoch=epoch
             )
             assert (deformed(epoch) == expected).all()
-    assert runs.deformer(CONFIG | {"deformation": None}, DATASET)(1) is DATASET.train_images
+    assert deformer(CONFIG | {"deformation": None}, DATASET)(1) is DATASET.train_images
+
+
+def test_a_run_that_is_let_go_soon_is_waited_for(tmp_path):
+    path = tmp_path / "run.h5"
+    held = FileLock(path.with_suffix(".lock"))
+    held.acquire()
+    with pytest.raises(Problem, match="another process is training"), runs.lock(path, 0.1):
+        pass
+    threading.Timer(0.3, held.release, kwargs={"force": True}).start()
+    with runs.lock(path, patience=60):
+        assert not held.is_locked
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
@@ -471,7 +473,7 @@ def test_finished_run_needs_no_weights(uninterrupted, tmp_path):
 
 def test_config_is_what_json_gives_back():
     assert json.loads(json.dumps(CONFIG)) == CONFIG
-    other = runs.make_config(replace(DATASET, name="x"), SIZES, Schedule(), 5, None, CpuEngine())
+    other = make_config(replace(DATASET, name="x"), SIZES, Schedule(), 5, None, "cpu")
     assert other["deformation"] is None
     assert other["data"]["name"] == "x"
-    assert runs.schedule_of(other) == Schedule()
+    assert schedule_of(other) == Schedule()

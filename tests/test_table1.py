@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from experiments import cli, data, figure1, progress, record, store, table1, tables
+from experiments import cli, data, figure1, plans, record, store, table1, tables
 from experiments.cli import Problem
 from experiments.provenance import REPOSITORY
 from mlp_gpu.network import NETS
@@ -118,7 +118,7 @@ def test_finished_runs_are_not_trained_again(folder, capsys):
     before = (folder / "net1-seed0-load_digits.h5").read_bytes()
     table1.main([*TINY, "--seeds", "0,7", "--out", str(folder)])
     printed = capsys.readouterr()
-    assert "seed 0: finished, in" in printed.err
+    assert f"net 1, seed 0 and 1 like it: finished, in {folder}\n" in printed.err
     assert "epoch 1/2" not in printed.err
     assert printed.out == (folder / "table1.md").read_text() + "\n"
     assert (folder / "net1-seed0-load_digits.h5").read_bytes() == before
@@ -157,12 +157,17 @@ def test_output_on_a_full_disk(folder):
     assert "Traceback" not in result.stderr
 
 
-def test_no_distortion_is_a_run_of_its_own(tmp_path, capsys):
-    table1.main([*TINY, "--no-distortion", "--out", str(tmp_path)])
+def test_no_distortion_is_a_run_and_a_table_of_its_own(tmp_path, capsys):
+    assert table1.main([*TINY, "--no-distortion", "--out", str(tmp_path)]) == 0
+    names = {path.name for path in tmp_path.iterdir() if path.suffix in (".md", ".csv")}
+    assert names == {"table3.md", "table3.csv"}
+    (row,) = csv.DictReader((tmp_path / "table3.csv").read_text().splitlines())
+    assert row["distortion"] == "False"
     run = store.read_run(tmp_path / "net1-seed0-no-distortion-load_digits.h5")
     assert run.config["deformation"] is None
     printed = capsys.readouterr().out
     assert "Trained without distortion" in printed
+    assert printed == (tmp_path / "table3.md").read_text() + "\n"
     assert "Table 3" not in printed  # the paper has no figures for these digits
 
 
@@ -229,13 +234,14 @@ def test_out_that_is_a_file(tmp_path):
 def test_paper_profile_is_the_papers_schedule():
     arguments = table1.parse_arguments(["--profile", "paper"])
     for net in NETS:
-        plan = table1.make_plan(arguments, "MNIST", "cpu", net)
+        plan = plans.choose(arguments, "cpu", table1.QUICK["MNIST"][net])
         assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (2300, 1e-3, 0.997)
         assert plan.n_images is None
 
 
 def test_epochs_begin_with_the_papers_plan():
-    plan = table1.make_plan(table1.parse_arguments(["--epochs", "9"]), "MNIST", "cpu", 4)
+    arguments = table1.parse_arguments(["--epochs", "9"])
+    plan = plans.choose(arguments, "cpu", table1.QUICK["MNIST"][4])
     assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (9, 1e-3, 0.997)
     assert plan.n_images is None
 
@@ -244,8 +250,8 @@ def test_epochs_begin_with_the_papers_plan():
 def test_quick_plans_every_net(name):
     arguments = table1.parse_arguments([])
     for net in NETS:
-        plan = table1.make_plan(arguments, name, "cpu", net)
-        assert plan == table1.QUICK[name][net]
+        plan = table1.QUICK[name][net]
+        assert plans.choose(arguments, "cpu", plan) == plan
         assert plan.schedule.eta_of(plan.schedule.epochs) > 1e-6
 
 
@@ -253,7 +259,7 @@ def test_options_go_before_the_profile():
     arguments = table1.parse_arguments(
         ["--epochs", "3", "--eta", "0.01", "--eta-decay", "0.5", "--limit", "77"]
     )
-    plan = table1.make_plan(arguments, "MNIST", "cpu", 4)
+    plan = plans.choose(arguments, "cpu", table1.QUICK["MNIST"][4])
     assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (3, 0.01, 0.5)
     assert plan.n_images == 77
 
@@ -306,7 +312,8 @@ def test_layers_are_written_as_in_the_paper(net, text):
 
 def test_without_distortion_the_papers_other_column():
     text = table1.report([make_run(net=2, deformation=False)])
-    assert "Table 3 (2012)" in text
+    assert text.startswith("# Table 3 on MNIST, column 'no distortion', the paper beside ours\n")
+    assert "Trained without distortion" in text
     header, _, line = [line for line in text.splitlines() if line.startswith("|")]
     cells = dict(zip(columns(header), columns(line), strict=True))
     assert cells["net"] == "2, no distortion"
@@ -324,12 +331,14 @@ def test_figure1(folder, capsys):
     run = store.read_run(path)
     wrong = [i for i in range(360) if run.outputs[i].argmax() != run.labels[i]]
     second = sum(np.argsort(run.outputs[i])[-2] == run.labels[i] for i in wrong)
-    said = capsys.readouterr().out
-    assert f"{len(wrong)} of 360 wrong; second guess right for {second}" in said
+    counted = f"{len(wrong)} of 360 wrong; second guess right for {second}"
+    assert counted in capsys.readouterr().out
     assert path.with_suffix(".figure1.png").read_bytes().startswith(b"\x89PNG")
 
     images = data.load("digits").test_images
-    figure = figure1.draw(run, images)
+    figure = figure1.draw(run.outputs, run.labels, images, "the run")
+    assert figure.texts[0].get_text() == f"the run:\n{counted}"
+    assert figure1.title(run) == "841-1000-500-10 on load_digits, seed 0"
     (axes,) = figure.axes
     (mosaic,) = axes.images
     assert len(axes.texts) == 3 * len(wrong)
@@ -357,9 +366,9 @@ def test_figure1(folder, capsys):
 
 def test_figure1_of_a_perfect_run(folder):
     run = store.read_run(folder / "net1-seed0-load_digits.h5")
-    run.outputs = np.eye(10, dtype=np.float32)[run.labels]
-    assert figure1.title(run).endswith("0 of 360 wrong; second guess right for 0")
-    assert not figure1.draw(run, np.zeros((360, 29, 29))).axes[0].texts
+    outputs = np.eye(10, dtype=np.float32)[run.labels]
+    assert figure1.count(outputs, run.labels) == "0 of 360 wrong; second guess right for 0"
+    assert not figure1.draw(outputs, run.labels, np.zeros((360, 29, 29)), "x").axes[0].texts
 
 
 def test_figure1_takes_the_best_run(folder, tmp_path):
@@ -426,15 +435,3 @@ def test_records(folder, tmp_path, monkeypatch):
     assert json.loads(target.read_text())["metrics"] == run.metrics
     (again,) = record.read_records()
     assert tables.table1_row(again) == tables.table1_row(run)
-
-
-def test_progress_counts_from_where_a_resume_began(capsys, monkeypatch):
-    clock = iter([0.0, 100.0])
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
-    row = progress.Epoch(5, 1e-3, 0.5, 60, 7, 0.1, 2.0, 0.1, np.empty((0, 10)))
-    with progress.Progress("net", epochs=6, done=4, n_train=600, n_test=100) as bar:
-        bar.tick(600)
-        bar.epoch(row)
-    said = capsys.readouterr().err
-    assert "net: epoch 5/6, eta 1.00e-03, loss 0.5000" in said
-    assert "validation 10.00 %, test 7.00 %, 300 images/s, left 0:01:40" in said
