@@ -7,6 +7,7 @@ a job is done, and all jobs can be told to stop. A job is a function that takes 
 import argparse
 import asyncio
 import ctypes
+import functools
 import json
 import logging
 import multiprocessing
@@ -72,7 +73,7 @@ class Pool(Protocol):
 
 
 class Here:
-    """This process: a job is done when it is submitted."""
+    """This process: a job is done when its turn to be handed out comes."""
 
     workers = 1
     died = BrokenExecutor
@@ -80,6 +81,7 @@ class Here:
 
     def __init__(self):
         self.take = lambda message: None
+        self._waiting: dict[Future, Callable] = {}
 
     def send(self, message: dict) -> None:
         self.take(message)
@@ -89,14 +91,16 @@ class Here:
 
     def submit(self, function: Callable, *arguments) -> Future:
         future = Future()
-        try:
-            future.set_result(function(self, *arguments))
-        except Exception as error:
-            future.set_exception(error)
+        self._waiting[future] = functools.partial(function, self, *arguments)
         return future
 
     def as_completed(self, waiting: Iterable[Future]) -> Iterator[Future]:
-        yield from list(waiting)
+        for future in list(waiting):
+            try:
+                future.set_result(self._waiting.pop(future)())
+            except Exception as error:
+                future.set_exception(error)
+            yield future
 
     def restart(self) -> None:
         pass
