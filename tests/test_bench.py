@@ -797,16 +797,19 @@ def test_readme_shows_the_benchmarks_of_every_device(tmp_path, monkeypatch):
     assert "Some CPU" not in text
 
 
-@pytest.mark.parametrize("name", ["bench", "kernels", "deformation"])
+PARTS = ("table1", "digits", "bench", "kernels", "deformation")
+PARTS += ("committee", "committee-digits", "scaling")
+
+
+@pytest.mark.parametrize("name", PARTS)
 def test_readme_needs_the_markers_of_the_benchmark(name, monkeypatch):
     monkeypatch.setattr(readme, "read_records", list)
     monkeypatch.setattr(readme, "read_benchmarks", list)
-    parts = {
-        part: f"{readme.begin(part)}\n{readme.end(part)}\n"
-        for part in ("table1", "digits", "bench", "kernels", "deformation")
-    }
+    monkeypatch.setattr(readme, "read_committees", list)
+    monkeypatch.setattr(readme, "scalings", lambda found: readme.NOT_MEASURED)
+    parts = {part: f"{readme.begin(part)}\n{readme.end(part)}\n" for part in PARTS}
     text = readme.render("".join(parts.values()))
-    assert text.count(readme.NOT_MEASURED) == 5
+    assert text.count(readme.NOT_MEASURED) == len(PARTS)
     parts.pop(name)
     with pytest.raises(Problem, match=f"lacks the line .*{name}"):
         readme.render("".join(parts.values()))

@@ -250,14 +250,16 @@ def test_stopping_lets_begun_jobs_save_and_begins_no_others(kind, request, tmp_p
 
 def test_closing_stops_what_an_error_left_running(tmp_path):
     with closing(Local(2)) as pool:
-        jobs = [pool.submit(wait_for_stop, tmp_path / str(k)) for k in range(5)]
+        jobs = [pool.submit(wait_for_stop, tmp_path / str(k)) for k in range(2)]
+        others = [pool.submit(double, 0) for _ in range(10)]
         began = []
         pool.take = began.append
-        waiting = pool.as_completed([*jobs, pool.submit(double, 0)])
+        waiting = pool.as_completed([*jobs, *others])
         thread = threading.Thread(target=lambda: next(waiting), daemon=True)
         thread.start()
         wait_until(lambda: len(began) == 2)
     assert [path.read_text() for path in tmp_path.iterdir()] == 2 * [str(int(signal.SIGTERM))]
+    assert others[-1].cancelled()
     thread.join()
 
 
@@ -394,6 +396,7 @@ def test_as_many_processes_as_cores_as_jobs_or_as_asked_for(
 )
 def test_a_process_a_gpu_if_not_asked_for_more(arguments, n_jobs, workers, monkeypatch):
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: f"{n_bytes} bytes" if n_bytes > 7 else None)
+    monkeypatch.setattr(provenance, "cores", lambda: 7)
     monkeypatch.setattr(gpu, "count", lambda: 2)
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
     with pools.opened(parse(*arguments), n_jobs, 7) as (pool, engine, device):
@@ -506,7 +509,7 @@ def test_dask_is_not_installed(monkeypatch):
 
 @linux
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_a_scheduler_that_dies_is_one_sentence(signum, tmp_path, monkeypatch, capfd):
+def test_a_scheduler_that_dies_is_one_sentence(signum, tmp_path, monkeypatch, capfd, caplog):
     distributed = pytest.importorskip("distributed", exc_type=ImportError)
     monkeypatch.setattr(pools, "PATIENCE", 2)
     file, log = tmp_path / "scheduler.json", (tmp_path / "log").open("w")
@@ -545,6 +548,7 @@ def test_a_scheduler_that_dies_is_one_sentence(signum, tmp_path, monkeypatch, ca
             work(address)
         assert str(problem.value).startswith("the scheduler is lost (")
         assert capfd.readouterr().err == ""
+        assert "distributed.client" not in [record.name for record in caplog.records]
         worker.wait(60)  # it does not train for nobody
     finally:
         for process in (scheduler, worker):
