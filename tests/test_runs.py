@@ -444,7 +444,7 @@ def test_every_epoch_is_deformed_anew_with_the_runs_seed():
 
 def test_a_run_that_is_let_go_soon_is_waited_for(tmp_path):
     path = tmp_path / "run.h5"
-    held = FileLock(path.with_suffix(".lock"))
+    held = FileLock(path.with_suffix(".lock"), thread_local=False)
     held.acquire()
     with pytest.raises(Problem, match="another process is training"), runs.lock(path, 0.1):
         pass
