@@ -342,7 +342,11 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
     assert len(workers) == 2
     assert all(is_alive(pid) for pid in workers)
     parent.kill()
-    wait_until(lambda: not any(is_alive(pid) for pid in workers))
+    try:
+        wait_until(lambda: not any(is_alive(pid) for pid in workers))
+    finally:
+        for pid in filter(is_alive, workers):
+            os.kill(pid, signal.SIGKILL)
     parent.communicate()
 
 
