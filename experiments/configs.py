@@ -104,6 +104,15 @@ def deformer(config: dict, dataset: Dataset) -> Callable[[int], object]:
     return deform
 
 
+def title(config: dict) -> str:
+    """What a run is, for people."""
+    width = config["data"].get("width")
+    parts = [f"{'-'.join(map(str, config['sizes']))} on {config['data']['name']}"]
+    parts += [f"WN{width}"] if width else []
+    parts += [] if config["deformation"] else ["undeformed"]
+    return ", ".join([*parts, f"seed {config['seed']}"])
+
+
 def schedule_of(config: dict) -> Schedule:
     """The learning-rate schedule that a configuration describes."""
     return Schedule(config["epochs"], config["eta"], config["decay"], config["eta_min"])

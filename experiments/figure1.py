@@ -15,8 +15,9 @@ from matplotlib.patches import Rectangle
 
 from experiments import cli, data, jobs
 from experiments.cli import Problem
+from experiments.configs import title
 from experiments.plots import save_figure
-from experiments.store import Run, read_run
+from experiments.store import Run, read_run, run_files
 from experiments.voting import count_second_guesses, find_wrong, guesses
 
 CELL = 46, 35  # pixels from one digit to the next, down and across: room for the guesses below
@@ -29,11 +30,7 @@ def find_best(folder: Path) -> Path:
 
     Raises Problem if there is none.
     """
-    runs = {
-        path: read_run(path)
-        for path in sorted(folder.rglob("*.h5"))
-        if not path.name.endswith(".weights.h5")
-    }
+    runs = {path: read_run(path) for path in run_files(folder)}
     if not runs:
         raise Problem(f"there is no run in {folder}: train one with 'make table1', or name a file")
 
@@ -87,15 +84,6 @@ def count(outputs: np.ndarray, labels: np.ndarray) -> str:
     return f"{wrong} of {len(labels):,} wrong; second guess right for {second}"
 
 
-def title(run: Run) -> str:
-    """What a run is."""
-    config, width = run.config, run.config["data"].get("width")
-    parts = [f"{'-'.join(map(str, config['sizes']))} on {config['data']['name']}"]
-    parts += [f"WN{width}"] if width else []
-    parts += [] if config["deformation"] else ["undeformed"]
-    return ", ".join([*parts, f"seed {config['seed']}"])
-
-
 def load_test_images(run: Run, data_dir: Path | None) -> np.ndarray:
     """The images that a run was tested on, float32 (n_test, 29, 29), not normalised.
 
@@ -136,8 +124,8 @@ def main(argv: list[str] | None = None) -> None:
     run = read_run(path)
     images = load_test_images(run, arguments.data_dir)
     out = arguments.out or path.with_suffix(".figure1.png")
-    save_figure(draw(run.outputs, run.labels, images, title(run)), out)
-    print(f"{title(run)}:\n{count(run.outputs, run.labels)}\nwritten to {out}")
+    save_figure(draw(run.outputs, run.labels, images, title(run.config)), out)
+    print(f"{title(run.config)}:\n{count(run.outputs, run.labels)}\nwritten to {out}")
 
 
 if __name__ == "__main__":

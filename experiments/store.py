@@ -19,6 +19,7 @@ from mlp_gpu import hdf5
 from mlp_gpu.training import Epoch, chosen_epoch
 
 SCHEMA, SCHEMA_VERSION = "deepbig run", 1
+WEIGHTS = ".weights.h5"  # the ending of a weights file
 
 # name: (dtype, units, long name); the names are fields of Epoch
 METRICS = {
@@ -92,7 +93,12 @@ class Run:
 
 def weights_path(path: Path) -> Path:
     """The weights file that belongs to a run file."""
-    return path.with_suffix(".weights.h5")
+    return path.with_suffix(WEIGHTS)
+
+
+def run_files(folder: Path) -> list[Path]:
+    """All run files below a folder, sorted; whether they can be read shows only at the reading."""
+    return sorted(path for path in folder.rglob("*.h5") if not path.name.endswith(WEIGHTS))
 
 
 def write_run(path: Path, run: Run) -> None:

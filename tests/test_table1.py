@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from experiments import cli, data, figure1, plans, record, store, table1, tables
+from experiments import cli, configs, data, figure1, plans, record, store, table1, tables
 from experiments.cli import Problem
 from experiments.provenance import REPOSITORY
 from mlp_gpu.network import NETS
@@ -338,7 +338,7 @@ def test_figure1(folder, capsys):
     images = data.load("digits").test_images
     figure = figure1.draw(run.outputs, run.labels, images, "the run")
     assert figure.texts[0].get_text() == f"the run:\n{counted}"
-    assert figure1.title(run) == "841-1000-500-10 on load_digits, seed 0"
+    assert configs.title(run.config) == "841-1000-500-10 on load_digits, seed 0"
     (axes,) = figure.axes
     (mosaic,) = axes.images
     assert len(axes.texts) == 3 * len(wrong)

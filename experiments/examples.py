@@ -1,0 +1,51 @@
+"""Runs to look at in notebooks: those that are there, or small ones made in under a minute."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from experiments import store
+from experiments.cli import Problem
+from experiments.store import Run
+from mlp_gpu.files import FileFault
+
+# Seven small nets on scikit-learn's embedded digits: enough for every notebook.
+EXAMPLE = ("--experiment", "6", "--data", "digits", "--engine", "cpu", "--epochs", "10")
+
+
+def load_runs(folder: Path | None = None) -> dict[str, Run]:
+    """The runs below a folder by their names, all on the same data: on MNIST if any are.
+
+    folder: None for $RUNS_DIR or runs/. A name is the path in that folder, without .h5. Prints what
+    was found. Where no run is, small ones are made in DIR/example, from load_digits. Files that
+    cannot be read are named and left out. Raises Problem if the small ones cannot be made.
+    """
+    folder = folder or Path(os.environ.get("RUNS_DIR", "runs"))
+    if not store.run_files(folder):
+        _make(folder / "example")
+    runs = {}
+    for path in store.run_files(folder):
+        try:
+            runs[str(path.relative_to(folder).with_suffix(""))] = store.read_run(path)
+        except FileFault as fault:
+            print(f"left out: {fault}")
+    names = {run.config["data"]["name"] for run in runs.values()}
+    if not names:
+        raise Problem(f"no run below {folder} can be read; move them away, or train others")
+    name = "MNIST" if "MNIST" in names else min(names)
+    chosen = {key: run for key, run in runs.items() if run.config["data"]["name"] == name}
+    print(f"{len(chosen)} runs on {name} below {folder}", end="")
+    print(f", {len(runs) - len(chosen)} on other data left out" if len(chosen) < len(runs) else "")
+    return chosen
+
+
+def _make(folder: Path) -> None:
+    command = [sys.executable, "-m", "experiments.committee", *EXAMPLE, "--out", str(folder)]
+    print(
+        f"There are no runs below {folder.parent}. Some small ones are being made in {folder}, on "
+        "scikit-learn's load_digits, which are NOT MNIST."
+    )
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise Problem(f"cannot make runs to look at: {done.stderr.strip().splitlines()[-1]}")
