@@ -12,13 +12,16 @@ box, and each row keeps its ink, up to the stretch: sum(out - background) * w is
 sum(in - background) * width.
 
 Guess: the papers do not name the interpolation; this is area averaging.
-Guess: nor do they say where the box goes. It is centred horizontally and keeps its rows.
+Guess: nor do they say where the box goes. It keeps its rows, and goes to where the centre of mass
+of its ink is nearest to the middle column, which is where MNIST's digits have it. Centred itself,
+as a box, it gave nets that were worse than those of the original digits.
 
 Training and testing need the same rule for what is kept. At testing the label of a digit must not
 be used, and the papers do not say how a one is known there. The caller of `normalize_width`
 chooses; `is_narrow` is the rule that our committees use for both.
 """
 
+import math
 from numbers import Integral, Real
 
 import numba
@@ -42,7 +45,7 @@ NARROW = 0.08
 def normalize_width(
     images: np.ndarray, width: int, keep: np.ndarray, background: float = -1.0
 ) -> np.ndarray:
-    """Copies of images whose bounding boxes are `width` columns wide and centred horizontally.
+    """Copies of images whose bounding boxes are `width` columns wide, placed by centre of mass.
 
     images: (n, side, side) float32, C order, any side. width: 1..side, pixels of these images.
     keep: (n,) bool, True for images that stay as they are, in the paper the ones. background: the
@@ -114,16 +117,14 @@ def _is_narrow(images, background):
 def _normalize(out, images, width, keep, background):
     """As normalize_width; out is a copy of images and modified. background: float32."""
     side = images.shape[1]
-    # Rounded up: MNIST's boxes have their mean centre at 14.4 of 29 columns, right of column 14.
-    left = (side - width + 1) // 2
+    box = np.empty((side, width), np.float32)
     for n in range(len(images)):
         first, w = _find_box(images[n], background)
         if keep[n] or w == 0:
             continue
-        out[n] = background
+        mass = moment = 0.0
         for row in range(side):
             source = images[n, row, first : first + w]
-            target = out[n, row, left : left + width]
             for j in range(width):
                 start, stop = j * w, (j + 1) * w  # in units of 1 / width of a source column
                 # In float64, where sums of equal pixels are exact. From -0.0, so that -0.0 stays.
@@ -131,7 +132,17 @@ def _normalize(out, images, width, keep, background):
                 for i in range(start // width, (stop - 1) // width + 1):
                     overlap = min((i + 1) * width, stop) - max(i * width, start)
                     total += overlap * np.float64(source[i])
-                target[j] = total / w
+                box[row, j] = total / w
+                ink = abs(np.float64(box[row, j]) - background)
+                mass += ink
+                moment += ink * j
+        # Without mass, where float32 could hold no ink, any place will do.
+        centre = moment / mass if mass > 0 else 0.0
+        # Half a pixel is rounded up, however the sums are rounded: symmetric digits often have it.
+        left = math.floor((side - 1) / 2 - centre + 0.5 + 1e-6)
+        left = max(0, min(left, side - width))
+        out[n] = background
+        out[n, :, left : left + width] = box
 
 
 @numba.njit(nogil=True)

@@ -83,13 +83,16 @@ def rounding_of(out):
 
 
 @property_of_cases
-def test_box_is_as_wide_as_asked_centred_and_alone(case):
+def test_box_is_as_wide_as_asked_and_alone_with_its_centre_of_mass_in_the_middle(case):
     for image, out, width in changed(case):
         side = len(image)
         columns = ink_columns(out)
         first, last = columns[0], columns[-1]
         assert last - first + 1 == width
-        assert abs((first + last) / 2 - (side - 1) / 2) <= 0.5
+        centre = np.average(np.arange(side), weights=(out.astype(np.float64) + 1).sum(axis=0))
+        off = centre - (side - 1) / 2
+        assert off > -0.5 - 2e-6 or last == side - 1  # unless the image ends there
+        assert off < 0.5 + 2e-6 or first == 0
         outside = np.delete(out, np.s_[first : last + 1], axis=1)
         assert (outside == -1).all()
 
@@ -101,9 +104,35 @@ def test_box_is_as_wide_as_asked_centred_and_alone(case):
         *[(29, 1, 14), (29, 15, 7), (29, 28, 1), (29, 29, 0), (28, 10, 9), (5, 4, 1), (1, 1, 0)],
     ],
 )
-def test_where_the_box_begins(side, width, first):
+def test_where_the_box_of_a_symmetric_digit_begins(side, width, first):
     out = normalize_width(one((0, 0, 255), side=side), width, CHANGE)
     assert (ink_columns(out[0]) == first + np.arange(width)).all()
+
+
+@pytest.mark.parametrize(
+    ("row", "first"),
+    # The first column is the middle one, 14, less the centre of mass within the box, rounded.
+    [
+        ((200, 200, 200, 200), 13),  # 1.5: half a pixel is rounded up
+        ((200, 199, 200, 201), 12),
+        ((200, 200, 200, 199), 13),
+        ((255, 0, 0, 0, 0, 0, 1), 14),  # 0.02
+        ((1, 0, 0, 0, 0, 0, 255), 8),  # 5.98
+        ((10, 20, 30, 0, 60), 11),  # 2.67
+    ],
+)
+def test_the_centre_of_mass_comes_to_the_middle(row, first):
+    digit = one(*((7, 3 + column, value) for column, value in enumerate(row)))
+    out = normalize_width(digit, len(row), CHANGE)[0]
+    assert ink_columns(out)[[0, -1]].tolist() == [first, first + len(row) - 1]
+
+
+def test_a_box_whose_heavy_side_is_far_out_stays_in_the_image():
+    digit = one((5, 0, 255), (6, 0, 255), (7, 28, 3))
+    for case in (digit, np.ascontiguousarray(digit[:, :, ::-1])):
+        out = normalize_width(case, 27, CHANGE)[0]
+        ends = ink_columns(out)[[0, -1]].tolist()
+        assert ends == ([2, 28] if case is digit else [0, 26])
 
 
 @property_of_cases
@@ -156,11 +185,11 @@ def reference(image, width):
     w = box.shape[1]
     edges = np.linspace(0, w, width + 1)
     out = np.full((side, side), -1.0)
-    left = math.ceil((side - width) / 2)
-    for row in range(side):
-        sums = np.concatenate(([0], np.cumsum(box[row])))
-        means = np.diff(np.interp(edges, np.arange(w + 1), sums)) * width / w
-        out[row, left : left + width] = means
+    sums = np.insert(np.cumsum(box, axis=1), 0, 0, axis=1)
+    means = np.array([np.diff(np.interp(edges, np.arange(w + 1), row)) * width / w for row in sums])
+    centre = np.average(np.arange(width), weights=(means + 1).sum(axis=0))
+    left = np.clip(math.floor((side - 1) / 2 - centre + 0.5 + 1e-6), 0, side - width)
+    out[:, left : left + width] = means
     return out
 
 
@@ -183,8 +212,9 @@ def test_three_columns_on_two_and_two_on_three():
     images[0, 1, 1:4] = a, b, c
     images[0, 4, 1] = a
     expected = np.full((1, 5, 5), -1, np.float32)
-    expected[0, 1, 2:4] = (2 * a + b) / 3, (b + 2 * c) / 3
-    expected[0, 4, 2] = (2 * a - 1) / 3
+    # Columns with ink 1.5 and 5/3, so the centre of mass 0.53 columns from the first: that to 1.
+    expected[0, 1, 1:3] = (2 * a + b) / 3, (b + 2 * c) / 3
+    expected[0, 4, 1] = (2 * a - 1) / 3
     assert abs(normalize_width(images, 2, CHANGE) - expected).max() <= 2**-23
     images[0, 1, 3] = -1
     expected[0, 1, 1:4] = a, (a + b) / 2, b
@@ -308,7 +338,9 @@ def test_real_digits(digits, width):
     ink = (results != -1).any(axis=1)
     first, last = ink.argmax(axis=1), 28 - ink[:, ::-1].argmax(axis=1)
     assert (last - first + 1 == width).all()
-    assert (abs(first + last - 28) <= 1).all()
+    columns = (results.astype(np.float64) + 1).sum(axis=1)
+    centres = (columns * np.arange(29)).sum(axis=1) / columns.sum(axis=1)
+    assert (abs(centres - 14) <= 0.5 + 2e-6).all()
     assert results.min() == -1
     assert results.max() <= 1
     for image, result in zip(others[::20], results[::20], strict=True):
