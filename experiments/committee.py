@@ -7,7 +7,7 @@ stops it; the same command goes on.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from experiments.table1 import QUICK as QUICK_TABLE1
 from mlp_gpu import cuda, files
 from mlp_gpu.training import Schedule
 
-# The nets of experiments 1 to 6: all six within half an hour on two cores, or some minutes.
+# The nets of experiments 1 to 6: all six within 40 minutes on two cores, or within 8.
 QUICK = {
     "MNIST": Plan(Schedule(epochs=8, eta=5e-3, decay=0.65)),
     "load_digits": Plan(Schedule(epochs=60, eta=5e-3, decay=0.94)),
@@ -71,7 +71,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="N",
         help="seed of the first net of each experiment; the k-th has k - 1 more (default: 0)",
     )
-    plans.add_arguments(parser, "all six within half an hour on two cores")
+    plans.add_arguments(parser, "all six within 40 minutes on two cores")
     cli.add_engine_arguments(parser)
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser)
@@ -152,25 +152,46 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], li
             failures.append(f"{name}: no committee, for {missing} of its nets failed")
             cli.tell(failures[-1])
             continue
-        on_mnist = dataset.name == "MNIST"
-        suffix = "" if on_mnist else f"-{dataset.name}"
-        formed.append(
-            Committee(
-                name=name + suffix,
-                title=f"{_heading(name)}: {experiment.title}, on {dataset.name}",
-                members=tuple(member.name for member in experiment.members),
-                runs=tuple(members),
-                paper=(*(m.paper for m in experiment.members), experiment.paper)
-                if on_mnist
-                else None,
-                note=_note(experiment, dataset),
-            )
-        )
+        formed.append(of_experiment(name, experiment, members, _note(experiment, dataset)))
     return formed, failures
 
 
-def _heading(name: str) -> str:
-    return "Table 4 of 2012" if name == "table4" else f"Experiment {name[-1]} of 2012"
+def of_experiment(
+    name: str, experiment: Experiment, runs: Sequence[Run], note: str = ""
+) -> Committee:
+    """The committee of an experiment's members; name: experiment1 to experiment6, or table4."""
+    data_name = runs[0].config["data"]["name"]
+    on_mnist = data_name == "MNIST"
+    heading = "Table 4 of 2012" if experiment is TABLE4 else f"Experiment {name[-1]} of 2012"
+    return Committee(
+        name=name if on_mnist else f"{name}-{data_name}",
+        title=f"{heading}: {experiment.title}, on {data_name}",
+        members=tuple(member.name for member in experiment.members),
+        runs=tuple(runs),
+        paper=(*(m.paper for m in experiment.members), experiment.paper) if on_mnist else None,
+        note=note,
+    )
+
+
+def find_committees(runs: Mapping[str, Run]) -> list[Committee]:
+    """The committees of 2012 whose members are all among these runs, as this script names them.
+
+    runs: all on the same data, by the paths of their files, without .h5. The members of a
+    committee are in one folder, and their seeds follow on each other from 0.
+    """
+    named = {f"experiment{number}": experiment for number, experiment in EXPERIMENTS.items()}
+    named["table4"] = TABLE4
+    found = []
+    for folder in sorted({Path(name).parent for name in runs}):
+        for name, experiment in named.items():
+            data_name = next(iter(runs.values())).config["data"]["name"]
+            paths = [
+                str(folder / committees.run_name(experiment, member, seed, data_name))
+                for seed, member in enumerate(experiment.members)
+            ]
+            if all(path in runs for path in paths):
+                found.append(of_experiment(name, experiment, [runs[path] for path in paths]))
+    return found
 
 
 def _note(experiment: Experiment, dataset: data.Dataset) -> str:
@@ -247,7 +268,7 @@ def write(committee: Committee, folder: Path, test_images: np.ndarray) -> str:
     for ending, (name, outputs) in who.items():
         title = f"{name}. {committee.title}"
         picture = figure1.draw(outputs, committee.labels, test_images, title)
-        save_figure(picture, folder / f"{committee.name}.{ending}.png")
+        save_figure(picture, folder / f"{committee.name}.{ending}")
     return text
 
 
@@ -284,7 +305,10 @@ def main(argv: list[str] | None = None) -> int:
         print(text)
     if formed:
         names = ", ".join(committee.name for committee in formed)
-        cli.tell(f"written to {arguments.out}: {names}, each .md, .csv, .best.png, .committee.png")
+        cli.tell(
+            f"written to {arguments.out}: {names}, each .md, .csv, and the pictures .best and "
+            ".committee, .png and .pdf"
+        )
     return 1 if failures else 0
 
 
