@@ -1,0 +1,152 @@
+"""Give a run to other programs: as CSV files, or as curves in TensorBoard.
+
+--csv writes RUN.metrics.csv, a row an epoch, and RUN.outputs.csv, a row a test digit, with the
+class probabilities p0 to p9 at the chosen epoch. --tensorboard writes a folder of curves over the
+epochs, RUN.tensorboard; with --out, DIR/RUN, so that 'tensorboard --logdir DIR' shows several runs.
+What an earlier export wrote is replaced.
+"""
+
+import argparse
+import io
+import json
+from collections import Counter
+from datetime import datetime
+from itertools import accumulate
+from pathlib import Path
+
+from experiments import cli, store, tables
+from experiments.cli import Problem
+from experiments.configs import count_validation
+from experiments.store import Run
+from mlp_gpu import files
+
+# Always this name, so that a second export replaces the first; TensorBoard wants 'tfevents' in it.
+EVENTS = "events.out.tfevents.deepbig"
+PARTS = "deform_seconds", "train_seconds", "evaluate_seconds"  # of an epoch
+
+# TensorBoard's name of a curve: (column of the metrics, description)
+CURVES = {
+    "loss/train": ("train_loss", "mean cross-entropy over the deformed training images, nat"),
+    "error/validation": ("validation_percent", "wrong among the validation images, %"),
+    "error/test": ("test_percent", "wrong among the test images, %"),
+    "learning_rate": ("eta", "learning rate of the epoch"),
+    "seconds/deform": ("deform_seconds", "time that training waited for its deformed images, s"),
+    "seconds/train": ("train_seconds", "time for the on-line steps, s"),
+    "seconds/evaluate": ("evaluate_seconds", "time for validation and test, s"),
+}
+
+
+def metrics_rows(run: Run) -> list[dict]:
+    """The metrics of every epoch, and its two errors in percent."""
+    rows = []
+    for values in zip(*(run.metrics[name] for name in store.METRICS), strict=True):
+        row = dict(zip(store.METRICS, values, strict=True))
+        row["validation_percent"] = 100 * row["validation_errors"] / count_validation(run.config)
+        row["test_percent"] = 100 * row["test_errors"] / run.config["data"]["n_test"]
+        rows.append(row)
+    return rows
+
+
+def outputs_rows(run: Run) -> list[dict]:
+    """Every test digit, from 0: its label, the most likely class, all class probabilities."""
+    guesses = run.outputs.argmax(axis=1).tolist()
+    digits = zip(run.labels.tolist(), guesses, run.outputs.tolist(), strict=True)
+    return [
+        {"index": index, "label": label, "guess": guess}
+        | {f"p{digit}": value for digit, value in enumerate(outputs)}
+        for index, (label, guess, outputs) in enumerate(digits)
+    ]
+
+
+def write_csv(stem: Path, run: Run) -> list[Path]:
+    """Write the two CSV files; returns where. Raises files.FileFault if that fails.
+
+    stem: their path up to the endings; its folder is made. Numbers read back to the same bits.
+    """
+    files.make_folder(stem.parent)
+    written = []
+    for ending, rows in (("metrics", metrics_rows(run)), ("outputs", outputs_rows(run))):
+        path = stem.with_name(f"{stem.name}.{ending}.csv")
+        files.replace(path, tables.csv_text(rows).encode())
+        written.append(path)
+    return written
+
+
+def write_tensorboard(folder: Path, run: Run) -> Path:
+    """Write the curves as TensorBoard's event file in `folder`, which is made; returns the file.
+
+    The wall time of an epoch is the start of the run and the time of its epochs so far, as if
+    nothing had interrupted it. Raises Problem if the package is not installed, files.FileFault if
+    the file cannot be written.
+    """
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
+        from tensorboard.plugins.text.summary_v2 import text_pb
+        from tensorboard.summary.writer.record_writer import RecordWriter
+    except ImportError as error:
+        raise Problem(
+            "the package tensorboard is not installed: pip install -e '.[tensorboard]'"
+        ) from error
+    start = datetime.fromisoformat(run.provenance[0]["start"]).timestamp()
+    config = f"```json\n{json.dumps(run.config, indent=1)}\n```"  # Markdown
+    events = [
+        Event(wall_time=start, file_version="brain.Event:2"),
+        Event(wall_time=start, summary=text_pb("config", config)),
+    ]
+    rows = metrics_rows(run)
+    ends = accumulate(sum(row[part] for part in PARTS) for row in rows)
+    for row, seconds in zip(rows, ends, strict=True):
+        event = Event(wall_time=start + seconds, step=row["epoch"])
+        for tag, (column, description) in CURVES.items():
+            metadata = SummaryMetadata(summary_description=description)
+            event.summary.value.add(tag=tag, simple_value=row[column], metadata=metadata)
+        events.append(event)
+    # In memory first, not by TensorBoard's own writer: so the file is whole or not there.
+    content = io.BytesIO()
+    writer = RecordWriter(content)
+    for event in events:
+        writer.write(event.SerializeToString())
+    files.make_folder(folder)
+    files.replace(folder / EVENTS, content.getvalue())
+    return folder / EVENTS
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.export",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.h5", help="run files")
+    form = parser.add_mutually_exclusive_group(required=True)
+    form.add_argument("--csv", action="store_true", help="write two CSV files a run")
+    form.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="write a folder a run for TensorBoard; needs the package tensorboard, which "
+        "pip install -e '.[tensorboard]' installs",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder to write in (default: that of the run file)"
+    )
+    arguments = parser.parse_args(argv)
+    stems = [(arguments.out or path.parent) / path.stem for path in arguments.runs]
+    stem, n = Counter(stems).most_common(1)[0]
+    if n > 1:
+        raise Problem(
+            f"{n} runs would be written to {stem}: export them one by one, with another --out"
+        )
+    runs = [store.read_run(path) for path in arguments.runs]  # before anything is written
+    for stem, run in zip(stems, runs, strict=True):
+        if arguments.csv:
+            written = write_csv(stem, run)
+        else:
+            folder = stem if arguments.out else stem.with_name(f"{stem.name}.tensorboard")
+            written = [write_tensorboard(folder, run)]
+        for path in written:
+            print(path)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,184 @@
+"""`python -m experiments.export`: runs as CSV files and as TensorBoard's curves, read back."""
+
+import csv
+import json
+import sys
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from experiments import export, store
+from experiments.cli import Problem
+from mlp_gpu.files import FileFault
+
+START = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+
+def write_run(path, epochs=3, n_validation=None):
+    """A run file with random numbers in it; returns the run."""
+    generator = np.random.default_rng(epochs)
+    config = {
+        "data": {"name": "MNIST", "n_train": 700, "n_validation": n_validation, "n_test": 70},
+        "sizes": [841, 33, 10],
+        "epochs": 7,  # so it is unfinished
+        "deformation": None,
+    }
+    sessions = [
+        {"start": START.isoformat(timespec="seconds"), "end": None, "why": "killed"},
+        {"start": "2026-03-05T00:00:00+00:00", "end": None, "why": "running"},
+    ]
+    metrics = {name: generator.random(epochs).tolist() for name in store.METRICS}
+    metrics["epoch"] = list(range(1, epochs + 1))
+    for name in ("validation_errors", "test_errors"):
+        metrics[name] = generator.integers(1, 70, epochs).tolist()
+    outputs = generator.random((70, 10), np.float32)
+    labels = generator.integers(0, 10, 70, np.uint8)
+    run = store.Run(config, sessions, metrics, outputs, labels)
+    store.write_run(path, run)
+    return run
+
+
+def read_csv(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_events(folder):
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return events
+
+
+@pytest.mark.parametrize(("n_validation", "n"), [(None, 700), (90, 90)])
+def test_csv_reads_back_to_the_bit(tmp_path, capsys, n_validation, n):
+    run = write_run(tmp_path / "net.h5", n_validation=n_validation)
+    export.main([str(tmp_path / "net.h5"), "--csv"])
+    paths = [tmp_path / "net.metrics.csv", tmp_path / "net.outputs.csv"]
+    assert capsys.readouterr().out == "".join(f"{path}\n" for path in paths)
+
+    rows = read_csv(paths[0])
+    assert list(rows[0]) == [*store.METRICS, "validation_percent", "test_percent"]
+    for name, (dtype, _, _) in store.METRICS.items():
+        kind = int if dtype == "int64" else float
+        assert [kind(row[name]) for row in rows] == run.metrics[name]
+    for row in rows:
+        assert float(row["validation_percent"]) == 100 * int(row["validation_errors"]) / n
+        assert float(row["test_percent"]) == 100 * int(row["test_errors"]) / 70
+
+    rows = read_csv(paths[1])
+    assert list(rows[0]) == ["index", "label", "guess", *(f"p{digit}" for digit in range(10))]
+    assert [int(row["index"]) for row in rows] == list(range(70))
+    assert [int(row["label"]) for row in rows] == run.labels.tolist()
+    assert [int(row["guess"]) for row in rows] == run.outputs.argmax(axis=1).tolist()
+    values = [[float(row[f"p{digit}"]) for digit in range(10)] for row in rows]
+    assert np.array(values, np.float64).tolist() == run.outputs.tolist()
+
+
+def test_tensorboard_reads_back(tmp_path, capsys):
+    run = write_run(tmp_path / "net.h5")
+    export.main([str(tmp_path / "net.h5"), "--tensorboard"])
+    folder = tmp_path / "net.tensorboard"
+    (path,) = folder.iterdir()
+    assert capsys.readouterr().out == f"{path}\n"
+
+    events = read_events(folder)
+    metrics = run.metrics
+    expected = {
+        "loss/train": metrics["train_loss"],
+        "error/validation": [100 * errors / 700 for errors in metrics["validation_errors"]],
+        "error/test": [100 * errors / 70 for errors in metrics["test_errors"]],
+        "learning_rate": metrics["eta"],
+        "seconds/deform": metrics["deform_seconds"],
+        "seconds/train": metrics["train_seconds"],
+        "seconds/evaluate": metrics["evaluate_seconds"],
+    }
+    assert set(events.Tags()["scalars"]) == set(expected)
+    times, now = [], START.timestamp()
+    for epoch in range(3):
+        now += sum(metrics[f"{part}_seconds"][epoch] for part in ("deform", "train", "evaluate"))
+        times.append(pytest.approx(now, abs=1e-6))
+    for tag, values in expected.items():
+        found = events.Scalars(tag)
+        assert [scalar.step for scalar in found] == [1, 2, 3]
+        assert [scalar.wall_time for scalar in found] == times
+        assert [np.float32(scalar.value) for scalar in found] == [np.float32(x) for x in values]
+    assert events.SummaryMetadata("error/test").summary_description.endswith(", %")
+    assert events.FirstEventTimestamp() == START.timestamp()
+
+    assert events.Tags()["tensors"] == ["config"]
+    assert events.SummaryMetadata("config").plugin_data.plugin_name == "text"
+    (config,) = events.Tensors("config")
+    (text,) = config.tensor_proto.string_val
+    fence, *lines, end = text.decode().splitlines()
+    assert (fence, end) == ("```json", "```")
+    assert json.loads("\n".join(lines)) == run.config
+
+
+def test_exporting_again_replaces_what_was_there(tmp_path):
+    path, out = tmp_path / "net.h5", tmp_path / "out"
+    for epochs in (3, 5):
+        write_run(path, epochs)
+        export.main([str(path), "--csv", "--out", str(out)])
+        export.main([str(path), "--tensorboard", "--out", str(out)])
+        assert len(read_csv(out / "net.metrics.csv")) == epochs
+        steps = [scalar.step for scalar in read_events(out / "net").Scalars("loss/train")]
+        assert steps == list(range(1, epochs + 1))
+    found = {str(path.relative_to(out)) for path in out.rglob("*")}
+    assert found == {"net", f"net/{export.EVENTS}", "net.metrics.csv", "net.outputs.csv"}
+
+
+def test_several_runs_have_a_folder_each(tmp_path):
+    runs = {name: write_run(tmp_path / f"{name}.h5", n) for name, n in (("a", 2), ("b.c", 4))}
+    paths = [str(tmp_path / f"{name}.h5") for name in runs]
+    export.main([*paths, "--tensorboard", "--out", str(tmp_path / "out")])
+    for name, run in runs.items():
+        losses = [x.value for x in read_events(tmp_path / "out" / name).Scalars("loss/train")]
+        assert losses == [np.float32(loss) for loss in run.metrics["train_loss"]]
+    export.main([*paths, "--csv"])
+    assert [len(read_csv(tmp_path / f"{name}.metrics.csv")) for name in runs] == [2, 4]
+
+
+@pytest.mark.parametrize("form", ["--csv", "--tensorboard"])
+def test_two_runs_of_one_name_are_refused_before_anything_is_written(tmp_path, form):
+    paths = [tmp_path / name / "net.h5" for name in "abc"]
+    for path in paths:
+        path.parent.mkdir()
+        write_run(path)
+    out = tmp_path / "out"
+    write_run(tmp_path / "other.h5")
+    files = [tmp_path / "other.h5", *paths]
+    with pytest.raises(Problem, match=f"3 runs would be written to {out}/net: export them one by"):
+        export.main([*map(str, files), form, "--out", str(out)])
+    assert not out.exists()
+    export.main([*map(str, files), form])
+    assert len(list(tmp_path.rglob("*.csv" if form == "--csv" else export.EVENTS))) >= 4
+
+
+@pytest.mark.parametrize("form", ["--csv", "--tensorboard"])
+def test_nothing_is_written_if_a_run_cannot_be_read(tmp_path, form):
+    write_run(tmp_path / "good.h5")
+    (tmp_path / "bad.h5").write_bytes((tmp_path / "good.h5").read_bytes()[:-1])
+    before = set(tmp_path.iterdir())
+    for name, complaint in (("bad.h5", "bad.h5 is damaged"), ("no.h5", "cannot read .*no.h5")):
+        with pytest.raises(FileFault, match=complaint):
+            export.main([str(tmp_path / "good.h5"), str(tmp_path / name), form])
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_without_tensorboard_one_sentence(tmp_path, monkeypatch):
+    write_run(tmp_path / "net.h5")
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)  # import fails
+    with pytest.raises(Problem, match=r"pip install -e '\.\[tensorboard\]'"):
+        export.main([str(tmp_path / "net.h5"), "--tensorboard", "--out", str(tmp_path / "out")])
+    assert [path.name for path in tmp_path.iterdir()] == ["net.h5"]
+    export.main([str(tmp_path / "net.h5"), "--csv"])
+
+
+@pytest.mark.parametrize("arguments", [["net.h5"], ["net.h5", "--csv", "--tensorboard"], ["--csv"]])
+def test_one_form_and_a_file_are_needed(arguments, capsys):
+    with pytest.raises(SystemExit) as end:
+        export.main(arguments)
+    assert end.value.code == 2
+    assert "usage: python -m experiments.export" in capsys.readouterr().err
