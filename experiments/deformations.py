@@ -1,9 +1,9 @@
-"""Draw what the deformations do to a digit, in four pictures (2012 Figures 1 and 3).
+"""Draw what the deformations do to a digit, in four pictures, PNG and PDF (2012 Figures 1 and 3).
 
-field.png    displacement fields, as arrows and as warped grids, and the digits they make
-strips.png   each parameter alone, from weak to strong
-hundred.png  the digit deformed 100 times: one batch
-widths.png   the digit normalised to widths of 10 to 20 pixels, and then deformed
+field    displacement fields, as arrows and as warped grids, and the digits they make
+strips   each parameter alone, from weak to strong
+hundred  the digit deformed 100 times: one batch
+widths   the digit normalised to widths of 10 to 20 pixels, and then deformed
 """
 
 import argparse
@@ -20,9 +20,8 @@ from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, split_seed, uniform
 from deform_gpu.width import WIDTHS, is_narrow, normalize_width
 from experiments import cli, data
 from experiments.cli import Problem
-from experiments.plots import save_figure
+from experiments.plots import BLUE, GREY, VERMILION, save_figure
 
-BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#999999"  # the first two are Okabe and Ito's
 FIELDS = 4  # epochs drawn in field.png
 STEP = 2  # pixels from one arrow, or one line of a grid, to the next
 STRONG = 0.8  # beyond this a number drawn from [-1, 1) shows well what its parameter does
@@ -64,9 +63,8 @@ def main(argv: list[str] | None = None) -> None:
     # All are drawn before the first is written.
     figures = {name: draw(digit, deformation, args.seed) for name, draw in drawings.items()}
     for name, figure in figures.items():
-        path = args.out / f"{name}.png"
-        save_figure(figure, path)
-        print(f"written to {path}")
+        for path in save_figure(figure, args.out / name):
+            print(f"written to {path}")
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:

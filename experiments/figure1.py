@@ -6,23 +6,21 @@ how many there are and how often the second guess is right.
 
 import argparse
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
-from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-from experiments import cli, data, jobs
+from experiments import cli, jobs
 from experiments.cli import Problem
 from experiments.configs import title
-from experiments.plots import save_figure
+from experiments.plots import draw_mosaic, save_figure
 from experiments.store import Run, read_run, run_files
 from experiments.voting import count_second_guesses, find_wrong, guesses
 
-CELL = 46, 35  # pixels from one digit to the next, down and across: room for the guesses below
-PIXELS = 46  # of a digit, an inch
-HEAD = 0.6  # inches above the digits, for the title
+Name = TypeVar("Name")
 
 
 def find_best(folder: Path) -> Path:
@@ -33,9 +31,14 @@ def find_best(folder: Path) -> Path:
     runs = {path: read_run(path) for path in run_files(folder)}
     if not runs:
         raise Problem(f"there is no run in {folder}: train one with 'make table1', or name a file")
+    return best_of(runs)
 
-    def rank(path: Path) -> tuple[bool, float]:
-        run = runs[path]
+
+def best_of(runs: Mapping[Name, Run]) -> Name:
+    """Which of the runs has the lowest TEfBV, of equal ones the first; MNIST before other data."""
+
+    def rank(name: Name) -> tuple[bool, float]:
+        run = runs[name]
         return run.config["data"]["name"] != "MNIST", run.chosen_errors / len(run.labels)
 
     return min(runs, key=rank)
@@ -49,32 +52,8 @@ def draw(outputs: np.ndarray, labels: np.ndarray, images: np.ndarray, title: str
     """
     wrong = np.flatnonzero(find_wrong(outputs, labels))
     columns = max(7, math.ceil(math.sqrt(1.4 * len(wrong))))  # the paper's 35 stand in 5 x 7
-    rows = max(1, math.ceil(len(wrong) / columns))
-
-    # One picture of all digits: axes of their own for hundreds of them would take a minute.
-    mosaic = np.full((rows * CELL[0], columns * CELL[1]), -1, np.float32)
-    width, height = mosaic.shape[1] / PIXELS, mosaic.shape[0] / PIXELS + HEAD  # inches
-    figure = Figure(figsize=(width, height))
     heading = f"{title}:\n{count(outputs, labels)}"
-    figure.text(0.1 / width, 1 - 0.1 / height, heading, fontsize=9, va="top")
-    axes = figure.add_axes((0, 0, 1, 1 - HEAD / height))
-    side, frames = images.shape[1], []
-    for place, (image, two) in enumerate(zip(wrong, guesses(outputs)[wrong], strict=True)):
-        row, column = divmod(place, columns)
-        top, left = row * CELL[0] + 1, column * CELL[1] + 3
-        bottom, right = top + side, left + side
-        mosaic[top:bottom, left:right] = images[image]
-        frames.append(Rectangle((left - 0.5, top - 0.5), side, side))
-        label = axes.text(right - 1.5, top + 0.5, labels[image], ha="right", va="top")
-        label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.8})
-        axes.text(left, bottom + 1, two[0], ha="left", va="top")
-        axes.text(right - 1, bottom + 1, two[1], ha="right", va="top")
-    for text in axes.texts:
-        text.set_fontsize(9)
-    axes.imshow(mosaic, cmap="gray_r", vmin=-1, vmax=1)
-    axes.add_collection(PatchCollection(frames, facecolor="none", edgecolor="black", linewidth=0.8))
-    axes.set_axis_off()
-    return figure
+    return draw_mosaic(images[wrong], labels[wrong], guesses(outputs)[wrong], heading, columns)
 
 
 def count(outputs: np.ndarray, labels: np.ndarray) -> str:
@@ -85,18 +64,8 @@ def count(outputs: np.ndarray, labels: np.ndarray) -> str:
 
 
 def load_test_images(run: Run, data_dir: Path | None) -> np.ndarray:
-    """The images that a run was tested on, float32 (n_test, 29, 29), not normalised.
-
-    data_dir: as data.load takes it. Raises Problem if they are not the same.
-    """
-    expected = run.config["data"]
-    dataset = jobs.load(data.CHOICES[expected["name"]], data_dir)
-    if dataset.sha256 != expected["sha256"]:
-        raise Problem(
-            f"the run was trained on other data than {dataset.source} holds: expected SHA-256 "
-            f"{expected['sha256']}, found {dataset.sha256}"
-        )
-    return dataset.test_images
+    """The images that a run was tested on, float32 (n_test, 29, 29), as jobs.load_known does."""
+    return jobs.load_known(run.config, data_dir).test_images
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -116,16 +85,17 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        metavar="FILE",
-        help="picture to write, .png or .pdf (default: RUN.figure1.png beside the run file)",
+        metavar="NAME",
+        help="pictures to write, NAME.png and NAME.pdf (default: RUN.figure1 beside the run file)",
     )
     arguments = parser.parse_args(argv)
     path = arguments.run or find_best(Path("runs"))
     run = read_run(path)
     images = load_test_images(run, arguments.data_dir)
-    out = arguments.out or path.with_suffix(".figure1.png")
-    save_figure(draw(run.outputs, run.labels, images, title(run.config)), out)
-    print(f"{title(run.config)}:\n{count(run.outputs, run.labels)}\nwritten to {out}")
+    out = arguments.out or path.with_suffix(".figure1")
+    written = save_figure(draw(run.outputs, run.labels, images, title(run.config)), out)
+    print(f"{title(run.config)}:\n{count(run.outputs, run.labels)}")
+    print(f"written to {' and '.join(map(str, written))}")
 
 
 if __name__ == "__main__":

@@ -72,6 +72,21 @@ def load(choice: str, data_dir: Path | None) -> data.Dataset:
     return _loaded[choice, data_dir]
 
 
+def load_known(config: dict, data_dir: Path | None) -> data.Dataset:
+    """All images of the data that a run was trained on, not normalised.
+
+    config: the run's. data_dir: as data.load takes it. Raises Problem if what is found is other.
+    """
+    expected = config["data"]
+    dataset = load(data.CHOICES[expected["name"]], data_dir)
+    if dataset.sha256 != expected["sha256"]:
+        raise Problem(
+            f"the run was trained on other data than {dataset.source} holds: expected SHA-256 "
+            f"{expected['sha256']}, found {dataset.sha256}"
+        )
+    return dataset
+
+
 def load_for(job: Job) -> data.Dataset:
     """The data that a job asks for, as it is loaded on this machine."""
     return load(data.CHOICES[job.config["data"]["name"]], job.data_dir)

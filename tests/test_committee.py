@@ -28,6 +28,14 @@ from mlp_gpu.training import Schedule
 
 HERE = ["--engine", "cpu", "--workers", "1"]
 TINY = ["--data", "digits", *HERE, "--epochs", "2", "--limit", "120"]
+ENDS = (
+    "md",
+    "csv",
+    "best.png",
+    "best.pdf",
+    "committee.png",
+    "committee.pdf",
+)  # of a committee's files
 
 # Tables 1 and 2 of 2012: the seven nets of each experiment, then its committee, percent.
 ERRORS = {
@@ -211,6 +219,39 @@ def test_the_command_line_chooses_the_experiments():
         ("experiment2", EXPERIMENTS[2]),
     ]
     assert chosen("--table4") == {"table4": TABLE4}
+
+
+def test_committees_are_found_among_runs():
+    dataset = numbered(name="MNIST")
+
+    def runs_of(*experiments, dataset=dataset, folder="some"):
+        return {
+            f"{folder}/{job.label}": store.Run.new(job.config, dataset.test_labels)
+            for experiment in experiments
+            for job in make_jobs(experiment, "--profile", "paper", dataset=dataset)
+        }
+
+    def found(runs):
+        return [one.name for one in committee.find_committees(runs)]
+
+    runs = runs_of(EXPERIMENTS[6])
+    assert found(runs) == ["experiment6"]
+    one = committee.find_committees(runs)[0]
+    assert one.runs == tuple(runs.values())
+    assert one.members[0] == "WN10"
+    assert one.paper == (0.64, 0.78, 0.70, 0.60, 0.59, 0.70, 0.71, 0.43)
+    last = runs.popitem()  # the original, which is experiment 3's too
+    assert found(runs) == []
+    assert found({**runs, **runs_of(EXPERIMENTS[3]), **runs_of(TABLE4)}) == [
+        "experiment3",
+        "experiment6",
+        "table4",
+    ]
+    assert found({**runs, last[0].replace("some", "other"): last[1]}) == []
+    digits = committee.find_committees(runs_of(EXPERIMENTS[2], dataset=numbered(), folder="x/y"))
+    assert [one.name for one in digits] == ["experiment2-load_digits"]
+    assert digits[0].paper is None
+    assert found({}) == []
 
 
 @pytest.mark.parametrize("name", data.CHOICES)
@@ -634,7 +675,7 @@ def test_mnist_stands_beside_the_papers_figures(made_up, tmp_path, capsys):
         "committees.md",
         *(f"{name}.{end}" for name in names for end in ("md", "csv")),
     }
-    pictures = {f"{name}.{which}.png" for name in names for which in ("best", "committee")}
+    pictures = {f"{name}.{which}" for name in names for which in ("best", "committee")}
     assert set(made_up.pictures) == pictures
     for number, name in enumerate(names, 1):
         rows = read_csv(tmp_path / f"{name}.csv")
@@ -750,7 +791,7 @@ def test_pictures_are_of_the_best_member_and_of_the_committee(made_up, tmp_path)
         ("best", best, f"Best net, {best['member']}"),
         ("committee", rows[-1], "Committee"),
     ):
-        figure = made_up.pictures[f"experiment6.{which}.png"]
+        figure = made_up.pictures[f"experiment6.{which}"]
         (text,) = figure.texts
         title, count = text.get_text().split("\n")
         assert title == f"{who}. Experiment 6 of 2012: deformed, seven widths, on MNIST:"
@@ -818,8 +859,7 @@ def test_folder_has_runs_tables_and_pictures(folder):
     for name in {*UNDEFORMED, *NORMALIZED}:
         expected |= {f"{name}.h5", f"{name}.weights.h5"}
     for number in (1, 2):
-        ends = ("md", "csv", "best.png", "committee.png")
-        expected |= {f"experiment{number}-load_digits.{end}" for end in ends}
+        expected |= {f"experiment{number}-load_digits.{end}" for end in ENDS}
     assert names == expected
     for path in folder.glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")
@@ -931,9 +971,8 @@ def test_a_member_that_another_process_trains_is_named(folder, tmp_path, capsys)
     assert f"failed: {NORMALIZED[2]}: another process is training {busy}" in said.err
     assert "experiment2: no committee, for 1 of its nets failed\n" in said.err
     assert said.out.startswith("# Experiment 1 of 2012")
-    written = {path.name for path in tmp_path.iterdir() if path.suffix in (".md", ".csv", ".png")}
-    ends = ("md", "csv", "best.png", "committee.png")
-    assert written == {f"experiment1-load_digits.{end}" for end in ends}
+    written = {path.name for path in tmp_path.iterdir() if path.suffix not in (".h5", ".lock")}
+    assert written == {f"experiment1-load_digits.{end}" for end in ENDS}
 
 
 def test_a_resampled_net_is_validated_on_its_own_set(digits, tmp_path, capsys):
@@ -959,7 +998,7 @@ def test_a_resampled_net_is_validated_on_its_own_set(digits, tmp_path, capsys):
 def test_run_files_form_the_same_committee(folder, tmp_path, capsys):
     paths = [str(path) for path in run_files(folder, 2)]
     assert committee.main([*paths, "--out", str(tmp_path)]) == 0
-    names = {f"committee.{end}" for end in ("md", "csv", "best.png", "committee.png")}
+    names = {f"committee.{end}" for end in ENDS}
     assert {path.name for path in tmp_path.iterdir()} == names
     rows = read_csv(tmp_path / "committee.csv")
     expected = read_csv(folder / "experiment2-load_digits.csv")

@@ -20,7 +20,7 @@ from experiments.cli import Problem
 from experiments.deformations import BLUE, STEP, STRIPS, VERMILION
 from experiments.provenance import REPOSITORY
 
-NAMES = {"field.png", "strips.png", "hundred.png", "widths.png"}
+NAMES = "field", "strips", "hundred", "widths"
 DRAW = (
     deformations.draw_field,
     deformations.draw_strips,
@@ -60,13 +60,11 @@ def shown(axes):
 def test_four_pictures(tmp_path, capsys):
     out = tmp_path / "new" / "folder"
     deformations.main(["--data", "digits", "--out", str(out)])
-    assert {path.name for path in out.iterdir()} == NAMES
-    assert capsys.readouterr().out == "".join(
-        f"written to {out / name}\n"
-        for name in ("field.png", "strips.png", "hundred.png", "widths.png")
-    )
+    written = [out / f"{name}.{form}" for name in NAMES for form in ("png", "pdf")]
+    assert set(out.iterdir()) == set(written)
+    assert capsys.readouterr().out == "".join(f"written to {path}\n" for path in written)
     for name in NAMES:
-        height, width, _ = pictures.imread(out / name).shape
+        height, width, _ = pictures.imread(out / f"{name}.png").shape
         assert width > 1200, name
         assert height > 500, name
 
@@ -150,7 +148,7 @@ def test_beta_is_that_of_the_digit(label, tmp_path, monkeypatch):
 
     for name in ("draw_field", "draw_strips", "draw_hundred", "draw_widths"):
         monkeypatch.setattr(deformations, name, draw)
-    monkeypatch.setattr(deformations, "save_figure", lambda figure, path: None)
+    monkeypatch.setattr(deformations, "save_figure", lambda figure, path: [])
     deformations.main(["--data", "digits", "--digit", str(label), "--seed", "9"])
     assert seen == [(label, 7.5 if label == 1 else 15, 9)] * 4
     seen.clear()

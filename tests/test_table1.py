@@ -332,8 +332,12 @@ def test_figure1(folder, capsys):
     wrong = [i for i in range(360) if run.outputs[i].argmax() != run.labels[i]]
     second = sum(np.argsort(run.outputs[i])[-2] == run.labels[i] for i in wrong)
     counted = f"{len(wrong)} of 360 wrong; second guess right for {second}"
-    assert counted in capsys.readouterr().out
-    assert path.with_suffix(".figure1.png").read_bytes().startswith(b"\x89PNG")
+    said = capsys.readouterr().out
+    assert counted in said
+    for form, begin in (("png", b"\x89PNG"), ("pdf", b"%PDF-")):
+        picture = path.with_suffix(f".figure1.{form}")
+        assert picture.read_bytes().startswith(begin)
+        assert str(picture) in said
 
     images = data.load("digits").test_images
     figure = figure1.draw(run.outputs, run.labels, images, "the run")
@@ -399,11 +403,14 @@ def test_figure1_of_other_data(folder, tmp_path):
         figure1.main([str(tmp_path / "x.h5")])
 
 
-def test_figure_of_an_unknown_kind(folder, tmp_path):
+def test_figures_have_the_name_asked_for_and_the_same_bytes_each_time(folder, tmp_path):
     path = folder / "net1-seed0-load_digits.h5"
-    with pytest.raises(Problem, match=r"expected a name that ends in \.png, \.pdf, \.svg"):
-        figure1.main([str(path), "--out", str(tmp_path / "x.xyz")])
-    assert not list(tmp_path.iterdir())
+    for out in ("new/v1.0", "again"):
+        figure1.main([str(path), "--out", str(tmp_path / out)])
+    for form in ("png", "pdf"):
+        bytes_of = (tmp_path / f"new/v1.0.{form}").read_bytes()
+        assert bytes_of == (tmp_path / f"again.{form}").read_bytes()
+    assert len(list(tmp_path.rglob("*.*"))) == 4
 
 
 def test_scripts_end_with_status_2_and_one_sentence(tmp_path):
