@@ -8,7 +8,7 @@ take once compiled. Last the deformation, of the same images by ours and by its 
 albumentations and kornia where they are installed.
 
 Every figure is the median of several repeats in which what stands beside each other took turns.
-Prints tables, and writes bench.csv and bench.png to results/<device>.
+Prints tables, and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from deform_gpu.paper import PaperSet
 from experiments import (
     bench_deform,
     bench_gpu,
+    bench_plots,
     bench_report,
     cli,
     deform_peers,
@@ -273,7 +274,7 @@ def main(argv: list[str] | None = None) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="folder for bench.csv and bench.png (default: results/<this device>)",
+        help="folder for bench.csv and the pictures (default: results/<this device>)",
     )
     arguments = parser.parse_args(argv)
     reason = gpu.missing(bench_gpu.NEEDED_BYTES)
@@ -290,11 +291,11 @@ def main(argv: list[str] | None = None) -> None:
     measured = measure_all(arguments.repeats, None if reason else bench_gpu.Timer())
     rows = [bench_report.row(one) | provenance.columns(source) for one in measured]
     files.replace(folder / "bench.csv", tables.csv_text(rows).encode())
-    save_figure(bench_report.draw(rows), folder / "bench.png")
+    save_figure(bench_plots.draw_times(rows), folder / "bench")
     print(bench_report.net_table(rows))
     print("\n" + bench_report.deform_table(rows))
     print("\n" + (compiled_kernels() if reason else bench_report.kernel_tables(rows, NETS)))
-    cli.tell(f"written to {folder}: bench.csv, bench.png")
+    cli.tell(f"written to {folder}: bench.csv, bench.png, bench.pdf")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ all is text.
 from collections.abc import Collection
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import tables
 
@@ -52,20 +51,6 @@ PAPER_DEFORM = {
     "2012, the displacement field alone": 1.5,
 }
 EPOCH_IMAGES = 60_000
-
-# Line and marker of each engine and peer: ours solid, the others' dotted; what runs on a GPU has a
-# filled marker. The colours are Okabe and Ito's, which colour-blind people can tell apart.
-STYLES = {
-    "engine cuda graph": ("black", "-", "o", True),
-    "engine cuda launch": ("#0072B2", "-", "s", True),
-    "engine cpu": ("#D55E00", "-", "^", False),
-    "NumPy loop, CPU": ("#CC79A7", ":", "v", False),
-    "PyTorch eager, CPU": ("#009E73", ":", "D", False),
-    "PyTorch eager, GPU": ("#009E73", ":", "D", True),
-    "PyTorch graph, GPU": ("#E69F00", ":", "P", True),
-    "JAX scan, CPU": ("#56B4E9", ":", "X", False),
-    "JAX scan, GPU": ("#56B4E9", ":", "X", True),
-}
 
 
 def row(one: dict) -> dict:
@@ -203,34 +188,3 @@ def kernel_tables(rows: Collection[dict], nets: Collection[int]) -> str:
                 f"{state}: % of copy": number(one["percent_of_copy"], "{:.0f}"),
             }
     return tables.markdown(list(lines.values())) + "\n\n" + tables.markdown(evaluations)
-
-
-def draw(rows: Collection[dict]) -> Figure:
-    """Microseconds an image against the weights of the net, a line an engine and peer."""
-    points, nets = {}, {}
-    for one in rows:
-        if one["updates_a_second"]:
-            points.setdefault(one["name"], []).append((one["weights"] / 1e6, one["us"]))
-            nets[one["weights"] / 1e6] = one["net"]
-    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    slowest_first = sorted(points, key=lambda name: -max(points[name])[1])
-    for name in slowest_first:
-        weights, us = zip(*sorted(points[name]), strict=True)
-        colour, line, marker, filled = STYLES[name]
-        fill = colour if filled else "none"
-        axes.plot(weights, us, line, color=colour, marker=marker, mfc=fill, ms=7, label=name)
-    at = np.array(sorted(nets))
-    year, (updates, _) = list(PAPER.items())[-1]
-    label = f"paper, {year}:\n{updates / 1e9:g}e9 updates/s"
-    axes.plot(at, 1e12 * at / updates, "--", color="0.45", label=label)
-    axes.set_xticks(at, [f"{weights:.3g}\nnet {nets[weights]}" for weights in at])
-    axes.set_xticks([], minor=True)
-    axes.set_xlabel("weights of the net, in millions")
-    axes.set_ylabel("time an image, in microseconds")
-    axes.set_title(f"One image and one weight update at a time; {rows[0]['device']}", fontsize=10)
-    axes.grid(axis="y", color="0.85")
-    figure.legend(loc="outside right center", frameon=False)
-    return figure

@@ -6,7 +6,7 @@ from pathlib import Path
 from experiments import bench_report, cli, committee_report, jobs, scaling, tables
 from experiments.cli import Problem
 from experiments.provenance import REPOSITORY
-from experiments.record import read_committees, read_csv, read_records
+from experiments.record import read_benchmarks, read_committees, read_csv, read_records
 from experiments.store import Run
 from mlp_gpu import files
 from mlp_gpu.training import Schedule
@@ -28,14 +28,7 @@ def end(name: str) -> str:
 def table1(runs: list[Run], data: str) -> str:
     """Our records on the data of that name, with where they come from."""
     runs = [run for run in runs if run.config["data"]["name"] == data]
-    runs.sort(
-        key=lambda run: (
-            tables.net_number(run),
-            run.config["deformation"] is None,
-            -run.epochs * run.config["data"]["n_train"],
-            run.config["seed"],
-        )
-    )
+    runs.sort(key=tables.table1_order)
     if not runs:
         return NOT_MEASURED
     lines = [tables.table1_markdown(runs), ""]
@@ -100,11 +93,6 @@ def reckonings(rows: list[dict], found: list[list[dict]]) -> list[str]:
         "epoch:",
         scaling.reckon(mean, start, len(seconds)),
     ]
-
-
-def read_benchmarks() -> list[list[dict]]:
-    """The rows of every device's bench.csv, all text."""
-    return [read_csv(path) for path in sorted((REPOSITORY / "results").glob("*/bench.csv"))]
 
 
 def on_gpu(rows: list[dict]) -> bool:

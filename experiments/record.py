@@ -126,15 +126,22 @@ def read_committees() -> list[list[dict]]:
     return [read_csv(path) for path in paths if re.fullmatch(COMMITTEES, path.stem)]
 
 
+def read_benchmarks() -> list[list[dict]]:
+    """The rows of all devices' bench.csv below results/, all text, in the order of their names."""
+    paths = sorted((provenance.REPOSITORY / "results").glob("*/bench.csv"))
+    return [read_csv(path) for path in paths]
+
+
 def read_records() -> list[Run]:
     """All records below results/, as runs without predictions, in the order of their names."""
-    nothing = np.empty((0, 0), np.float32), np.empty(0, np.uint8)
     paths = sorted((provenance.REPOSITORY / "results").glob("*/*.json"))
-    return [
-        Run(**json.loads(path.read_text()), outputs=nothing[0], labels=nothing[1])
-        for path in paths
-        if path.name != GPU_CHECK
-    ]
+    return [read_record(path) for path in paths if path.name != GPU_CHECK]
+
+
+def read_record(path: Path) -> Run:
+    """The record of a run, as a run without predictions."""
+    nothing = {"outputs": np.empty((0, 0), np.float32), "labels": np.empty(0, np.uint8)}
+    return Run(**json.loads(path.read_text(encoding="utf-8")), **nothing)
 
 
 def main(argv: list[str] | None = None) -> None:

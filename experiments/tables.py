@@ -45,6 +45,12 @@ def net_number(run: Run) -> int:
     return {sizes: net for net, sizes in NETS.items()}[tuple(run.config["sizes"])]
 
 
+def table1_order(run: Run) -> tuple:
+    """What to sort the rows of Table 1 by: the net, then the deformed and longest first."""
+    work = run.epochs * run.config["data"]["n_train"]
+    return net_number(run), run.config["deformation"] is None, -work, run.config["seed"]
+
+
 def engine_name(run: Run) -> str:
     """What computed a run, and how a GPU's work was launched: 'cpu', 'cuda graph'."""
     return " ".join(filter(None, (run.config["engine"], run.provenance[-1].get("schedule"))))

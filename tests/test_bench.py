@@ -16,9 +16,11 @@ from experiments import (
     bench,
     bench_deform,
     bench_gpu,
+    bench_plots,
     bench_report,
     deform_peers,
     peers,
+    provenance,
     readme,
     tables,
 )
@@ -144,7 +146,7 @@ def test_peers_are_where_they_compute(backend, monkeypatch):
     assert set(on_gpu) == (gpu_peers if backend == "gpu" else set())
     assert len(peers.missing(gpu=True)) == (0 if backend == "gpu" else 2)
     assert not peers.missing(gpu=False)
-    assert {*on_cpu, *on_gpu} < set(bench_report.STYLES)
+    assert {*on_cpu, *on_gpu} < set(bench_plots.STYLES)
 
 
 def test_a_peer_that_fails_is_told_and_left_out(capsys):
@@ -488,7 +490,9 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr()
     with (tmp_path / "out" / "bench.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"bench.csv", "bench.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        *("bench.csv", "bench.png", "bench.pdf")
+    }
     assert list(rows[0])[: len(bench_report.COLUMNS)] == list(bench_report.COLUMNS)
     assert {"device", "versions", "date", "commit"} < set(rows[0])
     names = {one["name"] for one in rows}
@@ -735,15 +739,15 @@ def test_kernel_tables_have_both_states_in_a_line():
 def test_plot_has_a_line_for_everything_and_the_paper():
     found = []
     for net, sizes in NETS.items():
-        for i, name in enumerate(bench_report.STYLES, start=1):
+        for i, name in enumerate(bench_plots.STYLES, start=1):
             one = net_measurement(name, 100.0 * i, net=net, weights=count_weights(sizes))
             found.append(bench_report.row(one) | {"device": "Some GPU"})
         copy = {"group": "net", "net": net, "name": "scaled copy", "us": np.ones(7)}
         found.append(bench_report.row(copy) | {"device": "Some GPU"})
-    (axes,) = bench_report.draw(found).axes
+    (axes,) = bench_plots.draw_times(found).axes
     lines = {line.get_label(): line.get_xydata() for line in axes.lines}
     paper = lines.pop("paper, 2012, GTX 480:\n7.5e9 updates/s")
-    assert set(lines) == set(bench_report.STYLES)
+    assert set(lines) == set(bench_plots.STYLES)
     assert lines["engine cpu"][:, 0] == pytest.approx(
         [1.34751, 3.26951, 6.69201, 8.86001, 12.11501]
     )
@@ -773,7 +777,7 @@ def test_readme_table_of_records():
 
 
 def test_readme_shows_the_benchmarks_of_every_device(tmp_path, monkeypatch):
-    monkeypatch.setattr(readme, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
     assert readme.benchmarks(readme.read_benchmarks()) == readme.NOT_MEASURED
     assert readme.kernels(readme.read_benchmarks()) == readme.NOT_MEASURED
 

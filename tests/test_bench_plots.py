@@ -1,0 +1,178 @@
+"""The bars and the roofline say what the rows of bench.csv say."""
+
+import numpy as np
+import pytest
+
+from experiments import bench_plots, bench_report, provenance, tables
+from mlp_gpu.network import NETS, count_weights
+
+CPU, GPU = "a chip, 2 cores", "a GPU"
+
+
+def row(name, us, percent, **more):
+    """A row as bench.csv has it, all text, whose copy took so many percent of its time."""
+    one = {"net": 1, "name": name, "us": np.full(7, us), "bytes": 1000, "ran_on": GPU} | more
+    if percent:
+        one |= {"copy_us": np.full(7, us * percent / 100), "copy_bytes": one["bytes"]}
+    if "weights" in one:
+        one |= {"cpu_us": one["us"]}
+    made = bench_report.row(one) | {"device": GPU}
+    return {key: "" if value is None else str(value) for key, value in made.items()}
+
+
+def engine(name, net, us, percent, **more):
+    more = {"weights": count_weights(NETS[net]), "images": 1, "net": net, "ran_on": CPU} | more
+    return row(name, us, percent, group="net", **more)
+
+
+def kernel(name, us, percent, **more):
+    return row(name, us, percent, **{"group": "kernel", "n_in": 31, "n_out": 50} | more)
+
+
+def on_cpu():
+    return [
+        engine("engine cpu", 1, 200.0, 90, bytes=12_000_000),
+        row("scaled copy", 100.0, 100, group="net", ran_on=CPU),
+        engine("NumPy loop, CPU", 1, 900.0, None, bytes=None),
+        engine("engine cpu", 2, 800.0, 150, bytes=32_000_000),
+    ]
+
+
+def on_gpu():
+    """Two layers of a kernel as different as can be, in both states, and what has no copy."""
+    return [
+        *on_cpu(),
+        engine("engine cuda graph", 2, 20.0, None, bytes=64_000_000, ran_on=GPU),
+        kernel("empty kernel", 2.0, None, bytes=None, state="warm"),
+        kernel("forward_partial", 10.0, 80, state="cold"),
+        kernel("forward_partial", 30.0, 40, state="cold", n_in=99, n_out=7, bytes=3000),
+        kernel("forward_partial", 5.0, 60, state="warm"),
+        kernel("forward_reduce", 4.0, 20, state="cold"),
+        row("forward_batch", 40.0, None, group="evaluation", images=5000, bytes=None, flops=1e9),
+    ]
+
+
+def panels(rows):
+    *bars, roofline = bench_plots.draw_roofline(rows).axes
+    return bars, roofline
+
+
+def test_layers_are_added_up():
+    found = {(one.net, one.name, one.state): one for one in bench_plots.works(on_gpu())}
+    assert set(found) == {
+        (1, "engine cpu", ""),
+        (2, "engine cpu", ""),
+        (2, "engine cuda graph", ""),
+        (1, "forward_partial", "cold"),
+        (1, "forward_partial", "warm"),
+        (1, "forward_reduce", "cold"),
+    }
+    both = found[1, "forward_partial", "cold"]
+    assert (both.us, both.n_bytes) == (40, 4000)
+    assert both.copy_us == pytest.approx(8 + 12)
+    assert both.flops == 2 * (32 * 50 + 100 * 7)
+    assert both.ran_on == GPU
+    assert found[1, "forward_reduce", "cold"].flops == 0
+    assert np.isnan(found[2, "engine cuda graph", ""].copy_us)
+    # Net 1, 1,347,510 weights: forward, back but for layer 1's 842,000, and the update.
+    assert found[1, "engine cpu", ""].flops == 2 * (3 * 1_347_510 - 842_000)
+
+
+def test_bars_are_percent_of_the_copy():
+    (first, second), _ = panels(on_gpu())
+    titles = [label.get_text() for label in first.get_yticklabels()]
+    assert titles == [
+        "engine cpu",
+        "forward_partial, cold",
+        "forward_partial, warm",
+        "forward_reduce, cold",
+    ]
+    bars = {titles[round(bar.get_y() + bar.get_height() / 2)]: bar for bar in first.patches}
+    lengths = {title: bar.get_width() for title, bar in bars.items()}
+    assert lengths == pytest.approx(dict(zip(titles, (90, 50, 60, 20), strict=True)))
+    assert [bar.get_width() for bar in second.patches] == pytest.approx([150])
+    assert [text.get_text() for text in first.texts] == [" 90", " 50", " 60", " 20"]
+    assert bars["forward_partial, warm"].get_hatch()
+    assert not bars["forward_partial, cold"].get_hatch()
+    for axes, net in ((first, 1), (second, 2)):
+        (ceiling,) = axes.lines
+        assert list(ceiling.get_xdata()) == [100, 100]
+        assert axes.get_xlim()[0] == 0
+        assert axes.get_xlim()[1] > 150
+        assert axes.get_title() == f"net {net}"
+
+
+def test_roofline_has_flops_and_the_ceiling_of_each_device():
+    _, axes = panels(on_gpu())
+    points, ceilings = {}, {}
+    for one in axes.collections:
+        if one.get_label().startswith("ceiling"):
+            ceilings[one.get_label()] = one.get_paths()[0].vertices
+        else:
+            points[one.get_label()] = np.asarray(one.get_offsets())
+    assert set(points) == {
+        "engine cpu",
+        "engine cuda graph",
+        "forward_partial, cold",
+        "forward_partial, warm",
+    }
+    flops = 2 * (32 * 50 + 100 * 7)
+    assert points["forward_partial, cold"] == pytest.approx(
+        np.array([[flops / 4000, flops / 40 / 1e3]])
+    )
+    flops = 2 * (3 * 1_347_510 - 842_000)
+    assert points["engine cpu"][0] == pytest.approx([flops / 12e6, flops / 200 / 1e3])
+    assert len(points["engine cpu"]) == 2
+    on_the_cpu, on_the_gpu = ceilings
+    # 12 MB in 180 us, 32 MB in 1200 us.
+    assert on_the_cpu == f"ceiling: copies, 27 to 67 GB/s\n({CPU})"
+    assert on_the_gpu == f"ceiling: copies, 0 to 0 GB/s\n({GPU})"
+    corners = {(x, round(y, 3)) for x, y in ceilings[on_the_cpu]}
+    assert {(0.1, 2.667), (0.1, 6.667), (10, 266.667), (10, 666.667)} <= corners
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+
+
+def notes(rows):
+    figure = bench_plots.draw_roofline(rows)
+    return " ".join(part.get_supxlabel() for part in figure.subfigs)
+
+
+def test_says_what_is_not_measured():
+    assert "Kernels: not measured yet on a GPU." in notes(on_cpu())
+    assert "not measured" not in notes(on_gpu())
+    for rows in (on_cpu(), on_gpu()):
+        assert "More than 100 %" in notes(rows)
+
+
+def test_nothing_to_draw():
+    with pytest.raises(ValueError, match="beside a copy, found none"):
+        bench_plots.draw_roofline(on_cpu()[1:3])
+
+
+@pytest.mark.parametrize("rows", [on_cpu(), on_gpu()], ids=["cpu", "gpu"])
+def test_nothing_leaves_the_figure(rows):
+    figure = bench_plots.draw_roofline(rows)
+    figure.draw_without_rendering()
+    assert figure.get_figwidth() <= 7
+    space = figure.get_tightbbox()
+    assert min(space.x0, space.y0) >= 0
+    assert space.x1 <= figure.get_figwidth()
+    assert space.y1 <= figure.get_figheight()
+
+
+def test_time_against_weights_takes_text_too():
+    (axes,) = bench_plots.draw_times(on_cpu()).axes
+    (line,) = [one for one in axes.lines if one.get_label() == "engine cpu"]
+    assert line.get_xydata() == pytest.approx(np.array([[1.34751, 200], [3.26951, 800]]))
+
+
+def test_the_newest_benchmark_comes_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
+    assert bench_plots.read_newest() == {}
+    for device, date in (("an old chip", "2026-01-02"), ("new", "2026-03-01"), ("a", "2025-12-31")):
+        (tmp_path / "results" / device).mkdir(parents=True)
+        rows = [one | {"device": device, "date": date} for one in on_cpu()]
+        (tmp_path / "results" / device / "bench.csv").write_text(tables.csv_text(rows))
+    found = bench_plots.read_newest()
+    assert list(found) == ["new", "an old chip", "a"]
+    assert [one["name"] for one in found["a"]] == [one["name"] for one in on_cpu()]
