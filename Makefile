@@ -10,7 +10,7 @@ ARGS =
 SIMULATED = tests/test_kernels.py tests/test_deform_kernels.py tests/test_cuda.py \
 	tests/test_bench.py::test_everything_on_the_gpu_is_measured \
 	tests/test_bench.py::test_the_deformation_on_the_gpu_is_measured
-PACKAGES = filelock h5py matplotlib numba numpy scipy threadpoolctl tqdm
+PACKAGES = filelock h5py matplotlib numba numpy PIL scipy threadpoolctl tqdm
 
 ifeq ($(strip $(VENV)),)
 RUN = $(PYTHON)
@@ -21,7 +21,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 committee figure1 deformations kernels bench scaling gpu-check test lint record readme clean
+.PHONY: help setup table1 table3 committee figure1 deformations notebooks report pictures kernels bench scaling gpu-check test lint record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -52,6 +52,15 @@ figure1: $(READY)  ## draw the digits that the best run there is gets wrong
 
 deformations: $(READY)  ## draw what the deformation does to a digit: fields, strips, 100 copies, widths
 	$(RUN) -m experiments.deformations $(ARGS)
+
+notebooks: $(READY)  ## execute the notebooks, as pages in runs/notebooks
+	$(RUN) -m experiments.notebooks $(ARGS)
+
+report: $(READY)  ## one page of all runs and records there are, runs/report.html
+	$(RUN) -m experiments.report $(ARGS)
+
+pictures: $(READY)  ## save the figures of the runs there are as PNG and PDF
+	$(RUN) -m experiments.pictures $(ARGS)
 
 kernels: $(READY)  ## compile every kernel, print registers, shared memory, spills; needs no GPU
 	$(RUN) -m experiments.kernels $(ARGS)

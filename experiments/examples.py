@@ -3,15 +3,18 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from experiments import store
+from experiments import jobs, store
 from experiments.cli import Problem
+from experiments.data import Dataset
 from experiments.store import Run
 from mlp_gpu.files import FileFault
 
 # Seven small nets on scikit-learn's embedded digits: enough for every notebook.
-EXAMPLE = ("--experiment", "6", "--data", "digits", "--engine", "cpu", "--epochs", "10")
+EXAMPLE = ("--experiment", "6", "--data", "digits", "--engine", "cpu", "--workers", "1")
+EXAMPLE += ("--epochs", "6", "--eta", "5e-3", "--eta-decay", "0.7")
 
 
 def load_runs(folder: Path | None = None) -> dict[str, Run]:
@@ -38,6 +41,11 @@ def load_runs(folder: Path | None = None) -> dict[str, Run]:
     print(f"{len(chosen)} runs on {name} below {folder}", end="")
     print(f", {len(runs) - len(chosen)} on other data left out" if len(chosen) < len(runs) else "")
     return chosen
+
+
+def load_data(runs: Mapping[str, Run]) -> Dataset:
+    """The images that the runs of `load_runs` were trained and tested on, not normalised."""
+    return jobs.load_known(next(iter(runs.values())).config, None)
 
 
 def _make(folder: Path) -> None:

@@ -1,0 +1,111 @@
+"""Execute the notebooks and write each as a page, NAME.html, that a browser opens without network.
+
+They read the runs below runs/; where none is, the first makes small ones. A notebook that fails is
+named with its cell and reason, the others go on, and the exit status is 1.
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+from experiments import cli
+from experiments.cli import Problem
+from experiments.progress import duration
+from experiments.provenance import REPOSITORY
+from mlp_gpu import files
+
+FOLDER = REPOSITORY / "notebooks"
+TIMEOUT = 600  # seconds a cell
+STYLE = ".highlight pre { overflow-x: auto; }"  # long lines of code scroll; nbconvert cuts them off
+
+
+def names() -> list[str]:
+    """The notebooks there are."""
+    return sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+
+
+def execute(name: str) -> str:
+    """A notebook, executed in its own folder, as an HTML page.
+
+    Raises Problem if a cell fails, or if the packages for it are missing.
+    """
+    try:
+        import ipykernel  # noqa: F401, it runs the cells
+        import nbclient
+        import nbconvert
+        import nbformat
+    except ImportError as error:
+        raise Problem(
+            f"notebooks are executed by {error.name}, which is not installed: "
+            "pip install -e '.[notebooks]'"
+        ) from None
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    client = nbclient.NotebookClient(
+        notebook,
+        timeout=TIMEOUT,
+        kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],  # each kernel would warn of TCP, on this machine
+        resources={"metadata": {"path": str(FOLDER)}},
+    )
+    path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
+    try:
+        client.execute(env=os.environ | {"PYTHONPATH": path})
+    except nbclient.exceptions.CellExecutionError as error:
+        cell = len([c for c in notebook.cells if c.get("execution_count")])
+        raise Problem(f"{name}: code cell {cell}: {error.ename}: {error.evalue}") from None
+    except (RuntimeError, TimeoutError) as error:  # the kernel died, or does not answer
+        raise Problem(f"{name}: {str(error).splitlines()[0]}") from None
+    # Nothing from elsewhere: the page opens without a network.
+    exporter = nbconvert.HTMLExporter(embed_images=True, mathjax_url="", require_js_url="")
+    page, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": name}})
+    return page.replace("</head>", f"<style>{STYLE}</style></head>", 1)
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.notebooks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"which ones: {', '.join(names())} (default: all)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/notebooks"),
+        metavar="DIR",
+        help="folder for the pages (default: %(default)s)",
+    )
+    arguments = parser.parse_args(argv)
+    unknown = set(arguments.names) - set(names())
+    if unknown:
+        parser.error(f"no notebook {', '.join(sorted(unknown))}; there are {', '.join(names())}")
+    return arguments
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parse_arguments(argv)
+    chosen = arguments.names or names()
+    files.make_folder(arguments.out)
+    failed = 0
+    for place, name in enumerate(chosen, 1):
+        cli.tell(f"{place} of {len(chosen)}: {name} ...")
+        started = time.perf_counter()
+        path = arguments.out / f"{name}.html"
+        try:
+            files.replace(path, execute(name).encode())
+        except Problem as problem:
+            failed += 1
+            cli.tell(f"error: {problem}")
+        else:
+            print(f"written to {path} after {duration(time.perf_counter() - started)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,91 @@
+"""Save the figures of the runs there are, each as NAME.png and NAME.pdf.
+
+They are those of the notebooks: learning curves, confusions, the hardest digits, committees. Where
+there are no runs, small ones are made.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments import cli, committee, examples, figure1, jobs, plots
+from experiments.cli import Problem
+from experiments.configs import title
+from experiments.store import Run
+
+
+def pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Callable[[], Figure]]:
+    """What can be drawn of the runs, by name.
+
+    runs: all on the same data. images: float32 (n_test, 29, 29), what they were tested on.
+    """
+    best = runs[figure1.best_of(runs)]
+    found = {
+        "misclassified": partial(
+            figure1.draw, best.outputs, best.labels, images, title(best.config)
+        ),
+        "confusion": partial(plots.draw_confusion, best.outputs, best.labels, title(best.config)),
+        "second_guesses": partial(plots.draw_ranks, runs),
+        "hardest": partial(plots.draw_hardest, runs, images),
+        "learning_curves": partial(plots.draw_learning_curves, runs),
+        "learning_curves_hours": partial(plots.draw_learning_curves, runs, against="hours"),
+        "learning_rates": partial(plots.draw_learning_rates, runs),
+        "parameters": partial(plots.draw_parameters, runs),
+    }
+    for one in committee.find_committees(runs):
+        found |= {
+            f"{one.name}_misclassified": partial(
+                figure1.draw, one.outputs, one.labels, images, one.title
+            ),
+            f"{one.name}_members": partial(plots.draw_members, one),
+            f"{one.name}_shared": partial(plots.draw_shared, one),
+        }
+    return found
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.pictures",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="figures to save, such as learning_curves or experiment6_members (default: all)",
+    )
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        default=Path("runs"),
+        metavar="DIR",
+        help="folder with run files, of MNIST if there are any (default: %(default)s)",
+    )
+    cli.add_data_dir_argument(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/pictures"),
+        metavar="DIR",
+        help="folder for the pictures (default: %(default)s)",
+    )
+    arguments = parser.parse_args(argv)
+    runs = examples.load_runs(arguments.runs)
+    config = next(iter(runs.values())).config
+    images = jobs.load_known(config, arguments.data_dir).test_images
+    found = pictures(runs, images)
+    unknown = [name for name in arguments.names if name not in found]
+    if unknown:
+        raise Problem(f"no picture {', '.join(unknown)}; these runs give {', '.join(found)}")
+    for name in arguments.names or found:
+        for path in plots.save_figure(found[name](), arguments.out / name):
+            print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    cli.run(main)

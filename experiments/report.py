@@ -1,0 +1,418 @@
+"""Everything there is to see on one page: all runs, and all records in results/.
+
+Writes one HTML file that holds its pictures and asks nothing of the network. Each number leads to
+where it comes from. Files that cannot be read are named, on the page and on stderr.
+"""
+
+import argparse
+import csv
+import io
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from experiments import (
+    bench_plots,
+    bench_report,
+    cli,
+    committee,
+    committee_report,
+    configs,
+    data,
+    figure1,
+    plots,
+    provenance,
+    readme,
+    record,
+    scaling,
+    store,
+    tables,
+)
+from experiments.cli import Problem
+from experiments.committee_report import Committee
+from experiments.page import Html, Page, html, parse
+from experiments.progress import duration
+from experiments.store import Run
+from mlp_gpu import files
+from mlp_gpu.files import FileFault
+from mlp_gpu.network import NETS
+from mlp_gpu.training import Schedule
+
+TABLE1 = (
+    "TEfBV is the test error at the epoch with the lowest validation error, BTE the lowest test "
+    "error of any epoch; the interval is that of TEfBV, 95 %, Clopper-Pearson."
+)
+COMMITTEES = (
+    "What each committee came to. The best member has the fewest errors on these same digits, "
+    "which favours it; p is McNemar's exact test, two-sided, of the committee against it."
+)
+INTRODUCTION = (
+    "Plain multi-layer perceptrons, trained by on-line back-propagation on deformed digits, after "
+    "Cireşan, Meier, Gambardella and Schmidhuber (2010, 2012). Runs are the files of trainings "
+    "that were found; records are what is kept of finished ones in results/. A number in brackets "
+    "leads to where the numbers beside it come from."
+)
+NOT_MNIST = (
+    "These are the 1,797 small digits of scikit-learn's load_digits. Their figures have nothing to "
+    "do with the paper's and must not be compared with them, nor with those on MNIST."
+)
+# What damaged records raise.
+DAMAGES = OSError, ValueError, TypeError, LookupError, StopIteration, csv.Error
+OPTION = {"MNIST": "", "load_digits": ' ARGS="--data digits"'}  # of make, to train on it
+
+
+@dataclass
+class Found:
+    """What there is to report.
+
+    runs: by the paths of their files below the folder, without .h5. The others by their paths:
+    records of runs, which have no outputs; rows of committees, benchmarks and scaling, all text.
+    faults: a sentence for each file that cannot be read.
+    """
+
+    runs: dict[str, Run] = field(default_factory=dict)
+    records: dict[str, Run] = field(default_factory=dict)
+    committees: dict[str, list[dict]] = field(default_factory=dict)
+    benches: dict[str, list[dict]] = field(default_factory=dict)
+    scalings: dict[str, list[dict]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+
+def collect(folder: Path) -> Found:
+    """Read all runs below the folder, and all records."""
+    found = Found()
+
+    def read(into: dict, path: Path, name: Path, reader: Callable, *uses: Callable) -> None:
+        try:
+            content = reader(path)
+            for use in uses:
+                use(content)  # fails if something is missing
+        except FileFault as fault:
+            found.faults.append(str(fault))
+        except DAMAGES as error:
+            found.faults.append(f"{path} is damaged: {error!r}")
+        else:
+            into[name.as_posix()] = content
+
+    for path in store.run_files(folder):
+        read(found.runs, path, path.relative_to(folder).with_suffix(""), store.read_run)
+    base, source = provenance.REPOSITORY, readme.bench_source
+    for path in sorted((base / "results").glob("*/*")):
+        name = path.relative_to(base)
+        if path.suffix == ".json" and path.name != record.GPU_CHECK:
+            read(found.records, path, name, record.read_record, tables.table1_row)
+        elif path.suffix == ".csv" and re.fullmatch(record.COMMITTEES, path.stem):
+            uses = committee_report.committee_table, committee_report.summary_table
+            read(found.committees, path, name, read_rows, *uses)
+        elif path.name == "bench.csv":
+            uses = bench_report.net_table, bench_report.deform_table
+            read(found.benches, path, name, read_rows, source, *uses)
+        elif path.name == "scaling.csv":
+            read(found.scalings, path, name, read_rows, source, scaling.table)
+    return found
+
+
+def read_rows(path: Path) -> list[dict]:
+    """The rows of a CSV file, all text. Raises FileFault if it was cut off within a row."""
+    rows = record.read_csv(path)
+    if any(None in (*row, *row.values()) for row in rows):
+        raise FileFault(f"{path} is damaged: a row has other cells than the first line names")
+    return rows
+
+
+def is_table1(run: Run) -> bool:
+    """Whether a run trained a net of Table 1, as experiments.table1 does."""
+    found = run.config["data"]
+    shape = tuple(run.config["sizes"])
+    return shape in NETS.values() and not (found.get("width") or found.get("n_validation"))
+
+
+def state(run: Run) -> str:
+    """Nothing for a finished run; else how far it came, and why not further."""
+    if run.finished:
+        return ""
+    last = run.provenance[-1]
+    why = f"stopped: {last['why']}" if last["end"] else "still training, or killed"
+    return f", {run.epochs} of {run.config['epochs']} epochs, {why}"
+
+
+def source(name: str, run: Run) -> str:
+    """Where and when a run was trained, in a line that begins with its name."""
+    if is_table1(run):
+        return f"{name}: {tables.provenance_line(run)}"
+    commits = (provenance.columns(session)["commit"] for session in run.provenance)
+    row = {
+        **provenance.columns(run.provenance[-1]),
+        "engine": tables.engine_name(run),
+        "commit": committee_report.AND.join(dict.fromkeys(commits)),
+    }
+    return f"{name}: {configs.title(run.config)}; {committee_report.source_line(row)}"
+
+
+def add_table1(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
+    """Table 1 on the data of that name, from records and runs."""
+    page.heading(3, "Table 1, the paper beside ours" if name == "MNIST" else "Table 1's nets")
+    records = {key: run for key, run in found.records.items() if run.config["data"]["name"] == name}
+    kinds = dict.fromkeys(records, "record")
+    everything = dict(records)
+    for key, run in runs.items():
+        same = [k for k, r in records.items() if (r.config, r.metrics) == (run.config, run.metrics)]
+        if same:
+            kinds[same[0]] = f"record, and run {key}"
+        elif is_table1(run):
+            everything[key], kinds[key] = run, f"run {key}{state(run)}"
+    if not everything:
+        return page.say(f"No run yet: `make table1{OPTION[name]}`.")
+
+    keys = sorted(everything, key=lambda key: tables.table1_order(everything[key]))
+    rows = parse(tables.table1_markdown([everything[key] for key in keys]))
+    rows = [
+        {"source": page.cite(source(key, everything[key])), **row, "from": kinds[key]}
+        for key, row in zip(keys, rows, strict=True)
+    ]
+    page.table(TABLE1, rows)
+    if name == "MNIST" and all(run.epochs < Schedule().epochs for run in everything.values()):
+        page.say(f"The paper's own schedule, {Schedule().epochs:,} epochs: not measured yet.")
+
+
+def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
+    """The committees of 2012 on the data of that name, from records and runs, and pictures."""
+    page.heading(3, "The committees of 2012")
+    recorded = [rows for rows in found.committees.values() if rows[-1]["data"] == name]
+    formed = [(one, _rows(one), _folder(one, runs)) for one in committee.find_committees(runs)]
+    if not (recorded or formed):
+        page.say(f"No committee yet: `make committee{OPTION[name]}`.")
+    groups: dict[str, list] = {}  # what stands side by side: what the rows are from, and the rows
+    for rows in recorded:
+        origin = ", and ".join(["record", *(where for _, own, where in formed if own == rows)])
+        groups.setdefault(f"records of {rows[-1]['device']}", []).append((origin, rows))
+    for _, rows, where in formed:
+        if rows not in recorded:
+            unfinished = "" if rows[-1]["finished"] == "True" else ", not trained to the end"
+            groups.setdefault(where, []).append((where + unfinished, rows))
+    for where, group in groups.items():
+        for kind in "experiment", "table4":
+            same = [
+                (origin, rows) for origin, rows in group if rows[0]["experiment"].startswith(kind)
+            ]
+            if same:
+                _add_side_by_side(page, where, same, name)
+    for one, _, where in formed:
+        errors = f"committee {100 * one.wrong[-1].mean():.2f} %, members {one.mean_percent:.2f} %"
+        alt = f"Test errors of {one.title}: {errors} on average, with 95 % intervals."
+        page.figure(plots.draw_members(one), f"{one.title}; {where}.", alt)
+
+
+def _rows(one: Committee) -> list[dict]:
+    """A committee's table as it would be read back."""
+    return list(csv.DictReader(io.StringIO(tables.csv_text(committee_report.tidy_rows(one)))))
+
+
+def _folder(one: Committee, runs: Mapping[str, Run]) -> str:
+    first = next(key for key, run in runs.items() if run is one.runs[0])
+    return f"runs in {Path(first).parent.as_posix()}"
+
+
+def _add_side_by_side(page: Page, where: str, own: list[tuple], name: str) -> None:
+    """Committees of equal size, each with what its rows are from."""
+    rows = [row for _, one in own for row in one]
+    lines = [_committee_source(where, one) for _, one in own]
+    percent = "errors in percent" + (", the paper / ours" if name == "MNIST" else "")
+    summary = parse(committee_report.summary_table(rows))
+    summary.append(dict(zip(summary[0], ["source", *map(page.cite, lines)], strict=True)))
+    page.table(f"Each net and its committee, {where}: {percent}.", summary)
+    results = [
+        {"source": page.cite(line), **row, "from": origin}
+        for (origin, _), line, row in zip(
+            own, lines, parse(committee_report.committee_table(rows)), strict=True
+        )
+    ]
+    page.table(COMMITTEES, results)
+    if committee_report.has_order(rows):
+        order = parse(committee_report.order_table(rows))
+        page.table("What the paper shows, and whether the committees above show it.", order)
+
+
+def _committee_source(where: str, rows: list[dict]) -> str:
+    members = rows[:-1]
+    seeds = ", ".join(row["seed"] for row in members)
+    lines = dict.fromkeys(committee_report.source_line(row) for row in members)
+    return f"{where}: {rows[0]['experiment']}, seeds {seeds}: {'; '.join(lines)}"
+
+
+def add_pictures(page: Page, runs: Mapping[str, Run], name: str) -> None:
+    """Learning curves of all runs on the data of that name, and the errors of the best one."""
+    page.heading(3, "Learning curves")
+    if not runs:
+        page.say(f"No run yet: `make table1{OPTION[name]}`.")
+    else:
+        for against, x in ("epochs", "epochs"), ("hours", "the time that they took"):
+            alt = f"Training loss, validation and test error of {len(runs)} runs against {x}."
+            caption = f"{len(runs)} runs on {name}, against {x}."
+            page.figure(plots.draw_learning_curves(runs, against), caption, alt)
+
+    page.heading(3, "Misclassified digits")
+    if not runs:
+        return page.say("No run yet.")
+    best = figure1.best_of(runs)
+    run, title = runs[best], configs.title(runs[best].config)
+    who = html(f"{title}, the run with the lowest TEfBV: {best}.")
+    counted = figure1.count(run.outputs, run.labels)
+    images = find_test_images(run)
+    if images is None:
+        page.say(
+            f"The digits are not drawn, for {name} as the run has it is not on this machine. Set "
+            "MNIST_DIR to a folder with its four files, or let `make table1` download them."
+        )
+    else:
+        alt = f"The misclassified digits, labels at the top right, two guesses below: {counted}."
+        caption = Html(f"{who} {page.cite(source(best, run))}")
+        page.figure(figure1.draw(run.outputs, run.labels, images, title), caption, alt)
+    caption = Html(f"{who} Labels in rows, guesses in columns. {page.cite(source(best, run))}")
+    alt = f"Which digits are taken for which: {counted}."
+    page.figure(plots.draw_confusion(run.outputs, run.labels, title), caption, alt)
+
+
+def find_test_images(run: Run) -> np.ndarray | None:
+    """The images that a run was tested on, (n_test, 29, 29), if they are on this machine."""
+    wanted = run.config["data"]
+    try:
+        dataset = data.load(data.CHOICES[wanted["name"]], mirrors=())
+    except Problem:
+        return None
+    return dataset.test_images if dataset.sha256 == wanted["sha256"] else None
+
+
+def add_other_runs(page: Page, runs: Mapping[str, Run]) -> None:
+    """The runs that no Table 1 has: members of committees, and nets of other shapes."""
+    rows = []
+    for key, run in runs.items():
+        if not is_table1(run):
+            n = len(run.labels)
+            low, high = tables.interval(run.chosen_errors, n)
+            rows.append(
+                {
+                    "source": page.cite(source(key, run)),
+                    "run": key,
+                    "net": configs.title(run.config),
+                    "TEfBV %": f"{100 * run.chosen_errors / n:.2f}",
+                    "95 % interval": f"{low:.2f}-{high:.2f}",
+                    "wrong": f"{run.chosen_errors} of {n:,}",
+                    "BTE %": f"{100 * run.best_errors / n:.2f}",
+                    "epochs": f"{run.epochs}{state(run)}",
+                    "time": duration(run.seconds),
+                }
+            )
+    if rows:
+        page.heading(3, "The other runs")
+        page.table("Members of committees, and nets of other shapes.", rows)
+
+
+def add_benchmarks(page: Page, found: Found) -> None:
+    """Engines, deformation, kernels and workers, as they were timed on each device."""
+    page.heading(2, "Benchmarks")
+
+    def add(title: str, benches: Collection[list[dict]], table, then=lambda rows: None) -> None:
+        page.heading(3, title)
+        if not benches:
+            page.say(readme.NOT_MEASURED)
+        for rows in benches:
+            where = readme.bench_source(rows).strip().rstrip(":")
+            for part in table(rows).split("\n\n"):
+                caption = Html(f"{html(rows[0]['device'])}. Source {page.cite(where)}")
+                page.table(caption, parse(part))
+            then(rows)
+
+    benches = list(found.benches.values())
+    on_gpu = [rows for rows in benches if readme.on_gpu(rows)]
+    add("Engines and their peers", benches, bench_report.net_table, lambda r: _add_bench(page, r))
+    add("The deformation", benches, bench_report.deform_table)
+    add("The kernels", on_gpu, lambda rows: bench_report.kernel_tables(rows, nets=(1, 4)))
+    committees = list(found.committees.values())
+
+    def reckon(rows: list[dict]) -> None:
+        sentence, *table = readme.reckonings(rows, committees)
+        page.say(sentence)
+        for part in table:
+            page.table("Clusters on paper.", parse(part))
+
+    add("Several workers", list(found.scalings.values()), scaling.table, reckon)
+
+
+def _add_bench(page: Page, rows: list[dict]) -> None:
+    if any(row["updates_a_second"] for row in rows):
+        alt = "Time for an image against the weights of the net, a line an engine."
+        page.figure(bench_plots.draw_times(rows), f"On {rows[0]['device']}.", alt)
+
+
+def build(found: Found) -> str:
+    """The page of all that was found."""
+    page = Page()
+    counts = []
+    for name in data.CHOICES:
+        runs = {key: run for key, run in found.runs.items() if run.config["data"]["name"] == name}
+        n = sum(run.config["data"]["name"] == name for run in found.records.values())
+        n += sum(rows[-1]["data"] == name for rows in found.committees.values())
+        counts.append(f"{len(runs)} runs and {n} records on {name}")
+        if name == "MNIST":
+            page.heading(2, name)
+        else:
+            page.heading(2, f"{name}, which is NOT MNIST")
+            page.add(f'<p class="warning">{NOT_MNIST}</p>')
+        add_table1(page, found, runs, name)
+        add_committees(page, found, runs, name)
+        add_pictures(page, runs, name)
+        add_other_runs(page, runs)
+    add_benchmarks(page, found)
+
+    tree = provenance.commit()
+    changes = " with changes" if tree["dirty"] else ""
+    timings = len(found.benches) + len(found.scalings)
+    head = [
+        f"<p>{INTRODUCTION}</p>",
+        f"<p>There are {', '.join(counts)}, and {timings} records of timings. Written "
+        f"{provenance.now()} by commit {tree['commit'][:12]}{changes}.</p>",
+    ]
+    if found.faults:
+        items = "".join(f"<li>{html(fault)}</li>" for fault in found.faults)
+        head.append(
+            f'<div class="warning">Left out, for they cannot be read:<ul>{items}</ul></div>'
+        )
+    return page.render("Deep, big, simple nets: what was trained and measured", head)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        default=Path("runs"),
+        metavar="DIR",
+        help="folder with run files, also in folders below it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/report.html"),
+        metavar="FILE",
+        help="the page to write (default: %(default)s)",
+    )
+    arguments = parser.parse_args(argv)
+    found = collect(arguments.runs)
+    for fault in found.faults:
+        cli.tell(f"left out: {fault}")
+    content = build(found).encode()
+    files.make_folder(arguments.out.parent)
+    files.replace(arguments.out, content)
+    print(f"written to {arguments.out}")
+
+
+if __name__ == "__main__":
+    cli.run(main)

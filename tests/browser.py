@@ -1,0 +1,200 @@
+"""HTML files as a headless Chromium shows and prints them, without a network.
+
+A test file imports the fixture `browser` and gives it to `check_page` and `print_page`.
+"""
+
+import re
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+NAMES = "chromium", "chromium-browser", "google-chrome"
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PHONE = 600  # pixels; pages narrower than this are shown as on a phone
+TIMEOUT = 300_000  # milliseconds: a busy machine is no fault of the page
+A4 = 1009  # pixels across a landscape page of A4 between margins of 15 mm
+
+# What the page has, and what is wrong with it.
+LOOK = r"""
+async () => {
+  await document.fonts.ready;
+  const name = (e) => `<${e.tagName.toLowerCase()}> ${(e.textContent || e.alt || "").trim()
+    .replace(/\s+/g, " ").slice(0, 60)}`;
+  const problems = [];
+  const outermost = [...document.querySelectorAll("svg")].filter((e) => !e.ownerSVGElement);
+  const figures = [...document.images, ...outermost];
+  for (const figure of figures) {
+    const box = figure.getBoundingClientRect();
+    if (!(box.width > 0 && box.height > 0)) problems.push(`nothing to see: ${name(figure)}`);
+    if (figure.tagName === "IMG" && !(figure.complete && figure.naturalWidth > 0))
+      problems.push(`not loaded: ${name(figure)}`);
+  }
+
+  const overflow = (e) => getComputedStyle(e).overflowX;
+  const scrolls = (e) =>
+    e !== document.body && e !== document.documentElement && /auto|scroll/.test(overflow(e));
+  const isInline = (e) => getComputedStyle(e).display.startsWith("inline") &&
+    getComputedStyle(e).display !== "inline-block";
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let text = walker.nextNode(); text; text = walker.nextNode()) {
+    let box = text.parentElement;
+    if (!text.data.trim() || box.closest("svg, script, style, noscript") || !box.checkVisibility())
+      continue;
+    let inside = false;
+    for (let e = box; e; e = e.parentElement) inside ||= scrolls(e);
+    while (isInline(box)) box = box.parentElement;
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    const { left, right } = box.getBoundingClientRect();
+    for (const rect of inside ? [] : range.getClientRects())
+      if (rect.left < left - 1 || rect.right > right + 1) {
+        problems.push(`text leaves its box: ${name(box)}`);
+        break;
+      }
+    const hides = (e) => /hidden|clip/.test(overflow(e)) &&
+      (e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1);
+    if (hides(box)) problems.push(`text is cut off: ${name(box)}`);
+  }
+
+  const links = [...document.querySelectorAll("a[href^='#']")];
+  for (const link of links) {
+    const target = decodeURIComponent(link.getAttribute("href").slice(1));
+    if (target && !document.getElementById(target)) problems.push(`leads nowhere: #${target}`);
+  }
+  return {
+    problems,
+    width: document.documentElement.scrollWidth,
+    figures: figures.length,
+    tables: document.querySelectorAll("table").length,
+    links: links.length,
+    ids: [...document.querySelectorAll("[id]")].map((e) => e.id),
+    headings: [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")].map(
+      (e) => [Number(e.tagName[1]), e.textContent.trim()]),
+    text: document.body.innerText,
+  };
+}
+"""
+
+
+class Chromium:
+    """A headless Chromium, in a thread of its own.
+
+    Playwright leaves an event loop running in its thread, where asyncio.run then fails.
+    """
+
+    def __init__(self, executable: str):
+        self._thread = ThreadPoolExecutor(1)
+        self._thread.submit(self._start, executable).result()
+
+    def _start(self, executable: str) -> None:
+        from playwright.sync_api import sync_playwright
+
+        self._playwright = sync_playwright().start()
+        self._browser = self._playwright.chromium.launch(
+            executable_path=executable, args=list(ARGUMENTS), timeout=TIMEOUT
+        )
+
+    def close(self) -> None:
+        self._thread.submit(self._browser.close).result()
+        self._thread.submit(self._playwright.stop).result()
+        self._thread.shutdown()
+
+    def visit(self, path: Path, width: int, media: str, work: Callable):
+        """What `work` returns, given the page at `path` as it is shown, and what went wrong.
+
+        width: of the window, pixels. media: screen or print. What goes wrong is a list, to which
+        requests that leave the file, requests that fail, and errors of scripts are added.
+        """
+
+        def show():
+            context = self._browser.new_context(
+                viewport={"width": width, "height": 900},
+                is_mobile=width < PHONE,
+                offline=True,
+            )
+            context.set_default_timeout(TIMEOUT)
+            page, problems = context.new_page(), []
+            page.on("request", lambda request: problems.extend(_leaving(request.url)))
+            page.on("requestfailed", lambda request: problems.append(f"failed: {request.url:.80}"))
+            page.on("pageerror", lambda error: problems.append(f"script: {error}"))
+            page.on(
+                "console",
+                lambda said: said.type == "error" and problems.append(f"console: {said.text}"),
+            )
+            page.emulate_media(media=media)
+            page.goto(path.absolute().as_uri(), wait_until="load")
+            try:
+                return work(page, problems)
+            finally:
+                context.close()
+
+        return self._thread.submit(show).result()
+
+
+def _leaving(url: str) -> list[str]:
+    own = ("file:", "data:", "blob:", "about:")
+    return [] if url.startswith(own) else [f"asks the network for {url:.80}"]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium; where there is none the test is skipped, and says so."""
+    executable = next(filter(None, map(shutil.which, NAMES)), None)
+    if executable is None:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
+    pytest.importorskip("playwright.sync_api", reason="no browser: playwright is not installed")
+    chromium = Chromium(executable)
+    yield chromium
+    chromium.close()
+
+
+def check_page(
+    browser: Chromium,
+    path: Path,
+    width: int,
+    screenshot: Path | None = None,
+    media: str = "screen",
+) -> dict:
+    """Assert that a page is whole at this width, in pixels; returns what it has.
+
+    Whole: it asks nothing of the network, no script fails, every picture has loaded and is seen,
+    links within the page lead somewhere, nothing is wider than the window, and no text leaves or is
+    cut off by its box, except in boxes that scroll. It has: the numbers of `figures`, `tables` and
+    `links`; `ids`; `headings`, with their levels; `text`. screenshot: .png of the whole page.
+    """
+
+    def look(page, problems: list[str]) -> dict:
+        facts = page.evaluate(LOOK)
+        if screenshot:
+            page.screenshot(path=screenshot, full_page=True)
+        facts["problems"] = problems + facts["problems"]
+        return facts
+
+    facts = browser.visit(path, width, media, look)
+    problems, wide = facts.pop("problems"), facts.pop("width")
+    problems += [f"{wide} pixels wide"] if wide > width else []
+    assert not problems, f"{path.name}, {width} pixels: {'; '.join(problems)}"
+    return facts
+
+
+def print_page(browser: Chromium, path: Path, target: Path) -> int:
+    """Print a page to a PDF file, as its style sheet has it; returns the number of sheets."""
+
+    def to_pdf(page, problems: list[str]) -> list[str]:
+        page.pdf(path=target, prefer_css_page_size=True)
+        return problems
+
+    problems = browser.visit(path, A4, "print", to_pdf)
+    assert not problems, f"{path.name}, printed: {'; '.join(problems)}"
+    return len(re.findall(rb"/Type\s*/Page\b", target.read_bytes()))

@@ -1,0 +1,144 @@
+"""The notebooks, as `make notebooks` executes them, and the runs that they read."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+from browser import browser, check_page  # noqa: F401, a fixture
+
+from experiments import examples, notebooks, store
+from experiments.cli import Problem
+
+FIGURES = {  # on the embedded digits, with the small runs that are made where there are none
+    "committee": 3,
+    "deformations": 4,
+    "kernels": 11,
+    "misclassified_digits": 6,
+    "training": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """All notebooks, executed where no runs are; the folders of the pages and of the runs."""
+    folder = tmp_path_factory.mktemp("notebooks")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RUNS_DIR", str(folder / "runs"))
+        assert notebooks.main(["--out", str(folder / "pages")]) == 0
+    return folder / "pages", folder / "runs"
+
+
+def read(name):
+    return json.loads((notebooks.FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
+
+
+def test_every_notebook_is_tested():
+    assert notebooks.names() == sorted(FIGURES)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_committed_without_outputs_and_in_short_cells(name):
+    cells = read(name)["cells"]
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            assert cell["execution_count"] is None
+            assert len(cell["source"]) <= 10
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_opens_with_what_it_shows_and_the_command_for_its_runs(name):
+    first = read(name)["cells"][0]
+    assert first["cell_type"] == "markdown"
+    text = "".join(first["source"])
+    assert text.startswith("# ")
+    assert re.search(r"`make [a-z]", text)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_defines_no_functions_of_its_own(name):
+    for cell in read(name)["cells"]:
+        if cell["cell_type"] == "code":
+            assert not re.search(r"^\s*(def|class)\b", "".join(cell["source"]), re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", [600, 1280])
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_on_the_page_and_nothing_overflows(name, width, pages, browser, tmp_path):  # noqa: F811
+    facts = check_page(
+        browser, pages[0] / f"{name}.html", width, screenshot=tmp_path / f"{name}.png"
+    )
+    assert facts["figures"] == FIGURES[name]
+
+
+def test_small_runs_are_made_once_and_said_to_be_no_mnist(pages):
+    written, runs = pages
+    assert len(store.run_files(runs)) == 7
+    said = [name for name in FIGURES if "NOT MNIST" in (written / f"{name}.html").read_text()]
+    assert said[0] == "committee"  # the first notebook that needs runs
+
+
+def test_a_notebook_that_fails_is_named_and_the_others_go_on(monkeypatch, tmp_path, capsys):
+    for name, source in {"bad": "x = 1\nx.y", "good": "1 + 1"}.items():
+        code = {"cell_type": "code", "source": source, "metadata": {}, "id": "a"}
+        first = {**code, "source": "0", "id": "b"}
+        cells = [{**cell, "outputs": [], "execution_count": None} for cell in (first, code)]
+        text = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+        (tmp_path / f"{name}.ipynb").write_text(text)
+    monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
+    assert notebooks.main(["--out", str(tmp_path / "pages")]) == 1
+    said = capsys.readouterr()
+    assert "error: bad: code cell 2: AttributeError: 'int' object has no attribute 'y'" in said.err
+    assert [path.name for path in (tmp_path / "pages").iterdir()] == ["good.html"]
+    assert "good.html" in said.out
+
+
+def test_unknown_notebooks_are_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        notebooks.main(["training", "nonsense"])
+    assert ended.value.code == 2
+    assert "no notebook nonsense; there are committee, deformations" in capsys.readouterr().err
+
+
+def test_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nbclient", None)
+    with pytest.raises(Problem, match=r"nbclient, which is not installed: pip install -e '\.\[no"):
+        notebooks.execute("training")
+
+
+def run_on(name):
+    """A run of one epoch that was never trained."""
+    metrics = {metric: [1] for metric in store.METRICS}
+    config = {"data": {"name": name, "n_test": 2}, "epochs": 1}
+    outputs, labels = np.full((2, 10), 0.1, np.float32), np.array([3, 1], np.uint8)
+    return store.Run(config, [], metrics, outputs, labels)
+
+
+def test_runs_on_mnist_come_before_others_and_what_cannot_be_read_is_named(tmp_path, capsys):
+    (tmp_path / "some").mkdir()
+    store.write_run(tmp_path / "a.h5", run_on("load_digits"))
+    assert list(examples.load_runs(tmp_path)) == ["a"]
+    store.write_run(tmp_path / "some" / "b.h5", run_on("MNIST"))
+    (tmp_path / "c.h5").write_bytes(b"no run")
+    capsys.readouterr()
+    found = examples.load_runs(tmp_path)
+    assert list(found) == ["some/b"]
+    assert found["some/b"].config["data"]["name"] == "MNIST"
+    said = capsys.readouterr().out
+    assert re.search(r"left out: .*c\.h5", said)
+    assert "1 runs on MNIST" in said
+    assert "1 on other data left out" in said
+
+
+def test_no_run_that_can_be_read(tmp_path):
+    (tmp_path / "a.h5").write_bytes(b"no run")
+    with pytest.raises(Problem, match=r"no run below .* can be read"):
+        examples.load_runs(tmp_path)
+
+
+def test_why_small_runs_cannot_be_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(examples, "EXAMPLE", ("--experiment", "9"))
+    with pytest.raises(Problem, match=r"cannot make runs to look at: .*from 1 to 6"):
+        examples.load_runs(tmp_path)
