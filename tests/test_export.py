@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from experiments import export, store
 from experiments.cli import Problem
@@ -45,8 +44,15 @@ def read_csv(path):
         return list(csv.DictReader(file))
 
 
-def read_events(folder):
-    events = EventAccumulator(str(folder))
+@pytest.fixture
+def tensorboard():
+    """TensorBoard's own reader; where it is not installed the test is skipped, and says so."""
+    name = "tensorboard.backend.event_processing.event_accumulator"
+    return pytest.importorskip(name, reason="tensorboard is not installed")
+
+
+def read_events(tensorboard, folder):
+    events = tensorboard.EventAccumulator(str(folder))
     events.Reload()
     return events
 
@@ -76,14 +82,14 @@ def test_csv_reads_back_to_the_bit(tmp_path, capsys, n_validation, n):
     assert np.array(values, np.float64).tolist() == run.outputs.tolist()
 
 
-def test_tensorboard_reads_back(tmp_path, capsys):
+def test_tensorboard_reads_back(tensorboard, tmp_path, capsys):
     run = write_run(tmp_path / "net.h5")
     export.main([str(tmp_path / "net.h5"), "--tensorboard"])
     folder = tmp_path / "net.tensorboard"
     (path,) = folder.iterdir()
     assert capsys.readouterr().out == f"{path}\n"
 
-    events = read_events(folder)
+    events = read_events(tensorboard, folder)
     metrics = run.metrics
     expected = {
         "loss/train": metrics["train_loss"],
@@ -116,32 +122,35 @@ def test_tensorboard_reads_back(tmp_path, capsys):
     assert json.loads("\n".join(lines)) == run.config
 
 
-def test_exporting_again_replaces_what_was_there(tmp_path):
+def test_exporting_again_replaces_what_was_there(tensorboard, tmp_path):
     path, out = tmp_path / "net.h5", tmp_path / "out"
     for epochs in (3, 5):
         write_run(path, epochs)
         export.main([str(path), "--csv", "--out", str(out)])
         export.main([str(path), "--tensorboard", "--out", str(out)])
         assert len(read_csv(out / "net.metrics.csv")) == epochs
-        steps = [scalar.step for scalar in read_events(out / "net").Scalars("loss/train")]
+        steps = [
+            scalar.step for scalar in read_events(tensorboard, out / "net").Scalars("loss/train")
+        ]
         assert steps == list(range(1, epochs + 1))
     found = {str(path.relative_to(out)) for path in out.rglob("*")}
     assert found == {"net", f"net/{export.EVENTS}", "net.metrics.csv", "net.outputs.csv"}
 
 
-def test_several_runs_have_a_folder_each(tmp_path):
+def test_several_runs_have_a_folder_each(tensorboard, tmp_path):
     runs = {name: write_run(tmp_path / f"{name}.h5", n) for name, n in (("a", 2), ("b.c", 4))}
     paths = [str(tmp_path / f"{name}.h5") for name in runs]
     export.main([*paths, "--tensorboard", "--out", str(tmp_path / "out")])
     for name, run in runs.items():
-        losses = [x.value for x in read_events(tmp_path / "out" / name).Scalars("loss/train")]
+        losses = read_events(tensorboard, tmp_path / "out" / name)
+        losses = [x.value for x in losses.Scalars("loss/train")]
         assert losses == [np.float32(loss) for loss in run.metrics["train_loss"]]
     export.main([*paths, "--csv"])
     assert [len(read_csv(tmp_path / f"{name}.metrics.csv")) for name in runs] == [2, 4]
 
 
 @pytest.mark.parametrize("form", ["--csv", "--tensorboard"])
-def test_two_runs_of_one_name_are_refused_before_anything_is_written(tmp_path, form):
+def test_two_runs_of_one_name_are_refused_before_anything_is_written(tensorboard, tmp_path, form):
     paths = [tmp_path / name / "net.h5" for name in "abc"]
     for path in paths:
         path.parent.mkdir()

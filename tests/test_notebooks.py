@@ -21,7 +21,14 @@ FIGURES = {  # on the embedded digits, with the small runs that are made where t
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
+def jupyter():
+    """What executes notebooks; where it is not installed the test is skipped, and says so."""
+    for package in ("ipykernel", "nbclient", "nbconvert"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+
+
+@pytest.fixture(scope="module")
+def pages(jupyter, tmp_path_factory):
     """All notebooks, executed where no runs are; the folders of the pages and of the runs."""
     folder = tmp_path_factory.mktemp("notebooks")
     with pytest.MonkeyPatch.context() as patch:
@@ -80,7 +87,9 @@ def test_small_runs_are_made_once_and_said_to_be_no_mnist(pages):
     assert said[0] == "committee"  # the first notebook that needs runs
 
 
-def test_a_notebook_that_fails_is_named_and_the_others_go_on(monkeypatch, tmp_path, capsys):
+def test_a_notebook_that_fails_is_named_and_the_others_go_on(
+    jupyter, monkeypatch, tmp_path, capsys
+):
     for name, source in {"bad": "x = 1\nx.y", "good": "1 + 1"}.items():
         code = {"cell_type": "code", "source": source, "metadata": {}, "id": "a"}
         first = {**code, "source": "0", "id": "b"}
@@ -102,7 +111,7 @@ def test_unknown_notebooks_are_refused(capsys):
     assert "no notebook nonsense; there are committee, deformations" in capsys.readouterr().err
 
 
-def test_says_what_to_install(monkeypatch):
+def test_says_what_to_install(jupyter, monkeypatch):
     monkeypatch.setitem(sys.modules, "nbclient", None)
     with pytest.raises(Problem, match=r"nbclient, which is not installed: pip install -e '\.\[no"):
         notebooks.execute("training")
