@@ -171,8 +171,8 @@ def describe_all(looks: dict[str, Look], now: float) -> list[list[str]]:
 def table(rows: list[list[str]], width: int, height: int | None = None) -> list[str]:
     """The lines of the table, none wider than `width` columns, and at most `height` if given.
 
-    Where there is no room, names lose their beginning, then states their end. Where lines are
-    missing, the last one says how many runs are not shown.
+    Where there is no room, names lose their folder, then their middle, and states their end. Where
+    lines are missing, the last one says how many runs are not shown.
     """
     training = sum(row[-1] == "training" for row in rows)
     lines = [
@@ -192,7 +192,9 @@ def _align(cells: list[list[str]], width: int) -> list[str]:
     lines = []
     for name, *values, state in cells:
         if len(name) > names:
-            name = "~" + name[len(name) - names + 1 :]
+            name = name.rpartition("/")[2]
+        if len(name) > names:
+            name = f"{name[: names // 2]}~{name[len(name) - (names - 1) // 2 :]}"
         aligned = [value.rjust(wide) for value, wide in zip(values, numbers, strict=True)]
         lines.append(" ".join([name.ljust(names), *aligned, state]))
     return lines

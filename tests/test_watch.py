@@ -172,14 +172,14 @@ def test_a_narrow_table_cuts_names_then_states():
     assert watch.table(ROWS, 69) == [
         "1 of 3 runs training; errors in %, rate in images/s",
         "run          epoch valid test TEfBV  rate       left state",
-        "~net1-seed0 4/2300  0.75 4.50  3.50 12345 1d 0:10:00 training",
+        "net1-seed0  4/2300  0.75 4.50  3.50 12345 1d 0:10:00 training",
         "b/net2       10/10 10.00 9.00  3.00   600          - stopped: the lo~",
         "b/net3           -     -    -     -     -          - damaged, or no ~",
     ]
     assert watch.table(ROWS, 60) == [
         "1 of 3 runs training; errors in %, rate in images/s",
         "run       epoch valid test TEfBV  rate       left state",
-        "~1-seed0 4/2300  0.75 4.50  3.50 12345 1d 0:10:00 training",
+        "net1~ed0 4/2300  0.75 4.50  3.50 12345 1d 0:10:00 training",
         "b/net2    10/10 10.00 9.00  3.00   600          - stopped: ~",
         "b/net3        -     -    -     -     -          - damaged, ~",
     ]
