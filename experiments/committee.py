@@ -163,9 +163,10 @@ def of_experiment(
     data_name = runs[0].config["data"]["name"]
     on_mnist = data_name == "MNIST"
     heading = "Table 4 of 2012" if experiment is TABLE4 else f"Experiment {name[-1]} of 2012"
+    unfinished = "" if all(run.finished for run in runs) else ", not trained to the end"
     return Committee(
         name=name if on_mnist else f"{name}-{data_name}",
-        title=f"{heading}: {experiment.title}, on {data_name}",
+        title=f"{heading}: {experiment.title}, on {data_name}{unfinished}",
         members=tuple(member.name for member in experiment.members),
         runs=tuple(runs),
         paper=(*(m.paper for m in experiment.members), experiment.paper) if on_mnist else None,

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from deform_gpu import Deformation
+from deform_gpu import COMMITTEE, TABLE1, Deformation
 from deform_gpu.batches import deform_set
 from deform_gpu.cuda import Ahead
 from experiments import data
@@ -109,7 +109,12 @@ def title(config: dict) -> str:
     width = config["data"].get("width")
     parts = [f"{'-'.join(map(str, config['sizes']))} on {config['data']['name']}"]
     parts += [f"WN{width}"] if width else []
-    parts += [] if config["deformation"] else ["undeformed"]
+    deformation, n_apart = config["deformation"], config["data"].get("n_validation")
+    if not deformation:
+        parts += ["undeformed"]
+    elif Deformation(**deformation) not in (TABLE1, COMMITTEE):
+        parts += [f"sigma {deformation['sigma']:g}, alpha {deformation['alpha']:g}"]
+    parts += [f"{n_apart:,} images kept apart"] if n_apart else []
     return ", ".join([*parts, f"seed {config['seed']}"])
 
 

@@ -15,18 +15,24 @@ from mlp_gpu.files import FileFault
 # Seven small nets on scikit-learn's embedded digits: enough for every notebook.
 EXAMPLE = ("--experiment", "6", "--data", "digits", "--engine", "cpu", "--workers", "1")
 EXAMPLE += ("--epochs", "6", "--eta", "5e-3", "--eta-decay", "0.7")
+EXAMPLES = 7  # how many they are
 
 
 def load_runs(folder: Path | None = None) -> dict[str, Run]:
     """The runs below a folder by their names, all on the same data: on MNIST if any are.
 
-    folder: None for $RUNS_DIR or runs/. A name is the path in that folder, without .h5. Prints what
-    was found. Where no run is, small ones are made in DIR/example, from load_digits. Files that
-    cannot be read are named and left out. Raises Problem if the small ones cannot be made.
+    folder: None for $RUNS_DIR or runs/, which may be missing. A name is the path in that folder,
+    without .h5. Prints what was found. Where no run is, small ones are made in DIR/example, from
+    load_digits. Files that cannot be read are named and left out. Raises Problem if the folder
+    that is named is not there, or if there is nothing to read and small ones cannot be made.
     """
+    if folder is not None and not folder.is_dir():
+        raise Problem(f"there is no folder {folder}: name one that has run files")
     folder = folder or Path(os.environ.get("RUNS_DIR", "runs"))
-    if not store.run_files(folder):
-        _make(folder / "example")
+    own = folder / "example"
+    paths = store.run_files(folder)
+    if all(own in path.parents for path in paths) and not _is_made(paths):
+        _make(own)
     runs = {}
     for path in store.run_files(folder):
         try:
@@ -38,14 +44,23 @@ def load_runs(folder: Path | None = None) -> dict[str, Run]:
         raise Problem(f"no run below {folder} can be read; move them away, or train others")
     name = "MNIST" if "MNIST" in names else min(names)
     chosen = {key: run for key, run in runs.items() if run.config["data"]["name"] == name}
-    print(f"{len(chosen)} runs on {name} below {folder}", end="")
-    print(f", {len(runs) - len(chosen)} on other data left out" if len(chosen) < len(runs) else "")
+    left_out = len(runs) - len(chosen)
+    others = f"; on other data, left out: {left_out}" if left_out else ""
+    print(f"runs on {name} below {folder}: {len(chosen)}{others}")
     return chosen
 
 
 def load_data(runs: Mapping[str, Run]) -> Dataset:
     """The images that the runs of `load_runs` were trained and tested on, not normalised."""
     return jobs.load_known(next(iter(runs.values())).config, None)
+
+
+def _is_made(paths: list[Path]) -> bool:
+    """Whether all small runs are there, trained to their ends."""
+    try:
+        return len(paths) == EXAMPLES and all(store.read_run(path).finished for path in paths)
+    except FileFault:
+        return False
 
 
 def _make(folder: Path) -> None:

@@ -1,16 +1,18 @@
 """Execute the notebooks and write each as a page, NAME.html, that a browser opens without network.
 
-They read the runs below runs/; where none is, the first makes small ones. A notebook that fails is
-named with its cell and reason, the others go on, and the exit status is 1.
+They read the runs below $RUNS_DIR, or else runs/; where none is, the first makes small ones. A
+notebook that fails is named with its cell and reason, the others go on, and the exit status is 1.
 """
 
 import argparse
 import os
+import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from experiments import cli
-from experiments.cli import Problem
+from experiments.cli import Interrupted, Problem
 from experiments.progress import duration
 from experiments.provenance import REPOSITORY
 from mlp_gpu import files
@@ -50,7 +52,17 @@ def execute(name: str) -> str:
     )
     path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
     try:
-        client.execute(env=os.environ | {"PYTHONPATH": path})
+        # In the main thread nbclient would take Ctrl-C for itself, and fail at it.
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(client.execute, env=os.environ | {"PYTHONPATH": path})
+            try:
+                running.result()
+            except Interrupted:
+                while not running.done():  # with the programs that cells have started
+                    if client.km is not None and client.km.has_kernel:
+                        os.killpg(client.km.provisioner.pgid, signal.SIGKILL)
+                    time.sleep(0.1)
+                raise
     except nbclient.exceptions.CellExecutionError as error:
         cell = len([c for c in notebook.cells if c.get("execution_count")])
         raise Problem(f"{name}: code cell {cell}: {error.ename}: {error.evalue}") from None

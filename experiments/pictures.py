@@ -62,9 +62,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--runs",
         type=Path,
-        default=Path("runs"),
         metavar="DIR",
-        help="folder with run files, of MNIST if there are any (default: %(default)s)",
+        help="folder with run files, of MNIST if there are any (default: $RUNS_DIR, or else runs)",
     )
     cli.add_data_dir_argument(parser)
     parser.add_argument(

@@ -221,6 +221,22 @@ def test_the_command_line_chooses_the_experiments():
     assert chosen("--table4") == {"table4": TABLE4}
 
 
+def test_titles_tell_members_apart():
+    dataset = numbered(60_000, "MNIST")
+    for experiment in (*EXPERIMENTS.values(), TABLE4):
+        made = make_jobs(experiment, "--profile", "paper", dataset=dataset)
+        assert len({configs.title(job.config) for job in made}) == 7
+
+    def title(number, k):
+        job = make_jobs(EXPERIMENTS[number], "--profile", "paper", dataset=dataset)[k]
+        return configs.title(job.config)
+
+    assert title(2, 0) == "841-800-10 on MNIST, WN10, undeformed, seed 0"
+    assert title(3, 2) == "841-800-10 on MNIST, seed 2"
+    assert title(4, 2) == "841-800-10 on MNIST, 10,000 images kept apart, seed 2"
+    assert title(5, 1) == "841-800-10 on MNIST, sigma 4.5, alpha 42, seed 1"
+
+
 def test_committees_are_found_among_runs():
     dataset = numbered(name="MNIST")
 
@@ -240,6 +256,10 @@ def test_committees_are_found_among_runs():
     assert one.runs == tuple(runs.values())
     assert one.members[0] == "WN10"
     assert one.paper == (0.64, 0.78, 0.70, 0.60, 0.59, 0.70, 0.71, 0.43)
+    assert one.title.endswith("seven widths, on MNIST, not trained to the end")
+    for run in runs.values():
+        run.metrics["epoch"] = list(range(run.config["epochs"]))
+    assert committee.find_committees(runs)[0].title.endswith("seven widths, on MNIST")
     last = runs.popitem()  # the original, which is experiment 3's too
     assert found(runs) == []
     assert found({**runs, **runs_of(EXPERIMENTS[3]), **runs_of(TABLE4)}) == [

@@ -1,8 +1,12 @@
 """The notebooks, as `make notebooks` executes them, and the runs that they read."""
 
 import json
+import os
 import re
+import signal
+import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +14,7 @@ from browser import browser, check_page  # noqa: F401, a fixture
 
 from experiments import examples, notebooks, store
 from experiments.cli import Problem
+from experiments.provenance import REPOSITORY
 
 FIGURES = {  # on the embedded digits, with the small runs that are made where there are none
     "committee": 3,
@@ -104,6 +109,24 @@ def test_a_notebook_that_fails_is_named_and_the_others_go_on(
     assert "good.html" in said.out
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_ctrl_c_ends_it_and_what_it_has_started(jupyter, tmp_path):
+    command = [sys.executable, "-m", "experiments.notebooks", "training", "--out", str(tmp_path)]
+    environment = os.environ | {"RUNS_DIR": str(tmp_path / "runs")}
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not (tmp_path / "runs" / "example").exists():  # made by a child of the kernel
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert said.splitlines()[1:] == ["stopped by SIGINT"]
+    left = subprocess.run(["pgrep", "-f", str(tmp_path / "runs")], capture_output=True, text=True)
+    assert left.stdout == ""
+
+
 def test_unknown_notebooks_are_refused(capsys):
     with pytest.raises(SystemExit) as ended:
         notebooks.main(["training", "nonsense"])
@@ -137,14 +160,49 @@ def test_runs_on_mnist_come_before_others_and_what_cannot_be_read_is_named(tmp_p
     assert found["some/b"].config["data"]["name"] == "MNIST"
     said = capsys.readouterr().out
     assert re.search(r"left out: .*c\.h5", said)
-    assert "1 runs on MNIST" in said
-    assert "1 on other data left out" in said
+    assert "runs on MNIST below" in said
+    assert said.endswith(": 1; on other data, left out: 1\n")
 
 
 def test_no_run_that_can_be_read(tmp_path):
     (tmp_path / "a.h5").write_bytes(b"no run")
     with pytest.raises(Problem, match=r"no run below .* can be read"):
         examples.load_runs(tmp_path)
+
+
+def test_a_folder_that_is_named_must_be_there(tmp_path):
+    with pytest.raises(Problem, match=r"there is no folder .*runz: name one that has run files"):
+        examples.load_runs(tmp_path / "runz")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 2])
+def test_small_runs_that_were_not_finished_are_made_whole(tmp_path, monkeypatch, epochs):
+    made = []
+
+    def make(folder):
+        made.append(folder)
+        for name in "abcdefg":
+            write(folder / f"{name}.h5", 2)
+
+    def write(path, epochs):
+        path.parent.mkdir(exist_ok=True)
+        run = run_on("load_digits")
+        run.config["epochs"] = 2
+        run.metrics |= {"epoch": list(range(1, epochs + 1)), "validation_errors": [1] * epochs}
+        store.write_run(path, run)
+
+    monkeypatch.setattr(examples, "_make", make)
+    for name in "abcdefg":
+        if name != "g" or epochs:
+            write(tmp_path / "example" / f"{name}.h5", epochs if name == "g" else 2)
+    assert list(examples.load_runs(tmp_path)) == [f"example/{name}" for name in "abcdefg"]
+    assert made == ([] if epochs == 2 else [tmp_path / "example"])
+    # Where there are others they stay as they are.
+    (tmp_path / "example" / "a.h5").unlink()
+    write(tmp_path / "other.h5", 1)
+    assert len(examples.load_runs(tmp_path)) == 7
+    assert len(made) == (0 if epochs == 2 else 1)
 
 
 def test_why_small_runs_cannot_be_made(tmp_path, monkeypatch):
