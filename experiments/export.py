@@ -22,7 +22,6 @@ from mlp_gpu import files
 
 # Always this name, so that a second export replaces the first; TensorBoard wants 'tfevents' in it.
 EVENTS = "events.out.tfevents.deepbig"
-PARTS = "deform_seconds", "train_seconds", "evaluate_seconds"  # of an epoch
 
 # TensorBoard's name of a curve: (column of the metrics, description)
 CURVES = {
@@ -94,9 +93,7 @@ def write_tensorboard(folder: Path, run: Run) -> Path:
         Event(wall_time=start, file_version="brain.Event:2"),
         Event(wall_time=start, summary=text_pb("config", config)),
     ]
-    rows = metrics_rows(run)
-    ends = accumulate(sum(row[part] for part in PARTS) for row in rows)
-    for row, seconds in zip(rows, ends, strict=True):
+    for row, seconds in zip(metrics_rows(run), accumulate(run.epoch_seconds), strict=True):
         event = Event(wall_time=start + seconds, step=row["epoch"])
         for tag, (column, description) in CURVES.items():
             metadata = SummaryMetadata(summary_description=description)

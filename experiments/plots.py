@@ -71,6 +71,12 @@ PARAMETERS = {  # symbol and unit
     "gamma_y": ("γy", "%"),
 }
 
+KINDS = {  # of runs by their images: colour and marker
+    "deformed": (BLUE, "o"),
+    "undeformed": (VERMILION, "s"),
+    "width-normalised": (BLACK, "^"),
+}
+
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
     """Write a figure as PATH.png and as PATH.pdf, in a folder that is made; returns the two.
@@ -117,7 +123,7 @@ def draw_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Fi
     validation.set_ylabel("validation error, %")
     test.set(xlabel=label, ylabel="test error, %")
     if against == "epochs":
-        test.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _tick_epochs(test)
     for axes in panels:
         _make_logarithmic(axes)
     heading = f"Learning curves of {_count(len(runs), 'run')}"
@@ -141,7 +147,7 @@ def draw_learning_rates(runs: Mapping[str, Run]) -> Figure:
         style["label"] += f" and {len(others)} more" if others else ""
         axes.plot(runs[name].metrics["epoch"], eta, **style)
     axes.set(xlabel="epoch", ylabel="learning rate η")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _tick_epochs(axes)
     _make_logarithmic(axes)
     _finish(figure, f"Learning rates of {_count(len(runs), 'run')}", axes)
     return figure
@@ -211,8 +217,9 @@ def draw_ranks(runs: Mapping[str, Run]) -> Figure:
 
 
 def draw_hardest(runs: Mapping[str, Run], images: np.ndarray, n: int = 35) -> Figure:
-    """The n digits that most runs get wrong; of equal ones those whose label is less likely first.
+    """The n digits that the most runs get wrong, however few those are; the hardest first.
 
+    Of those that equally many get wrong, the one whose label is less likely is harder.
     Below each: the most frequent wrong guess, and how many of the runs get it wrong. Digits that
     all get right are left out. Raises ValueError if the runs' labels differ.
     """
@@ -228,7 +235,7 @@ def draw_hardest(runs: Mapping[str, Run], images: np.ndarray, n: int = 35) -> Fi
         wrong = guesses[:, index][guesses[:, index] != labels[index]]
         guess = np.bincount(wrong).argmax()  # of equally frequent ones the smallest
         below.append((str(guess), f"{n_wrong[index]}/{len(runs)}"))
-    heading = f"The {len(hardest)} digits that most of {_count(len(runs), 'run')} get wrong;\n"
+    heading = f"The {_count(len(hardest), 'hardest digit')} for {_count(len(runs), 'run')};\n"
     heading += "below: the most frequent wrong guess, and how many runs are wrong"
     return draw_mosaic(images[hardest], labels[hardest], below, heading)
 
@@ -302,12 +309,15 @@ def draw_outputs(runs: Mapping[str, Run], index: int, images: np.ndarray) -> Fig
 def draw_parameters(runs: Mapping[str, Run]) -> Figure:
     """TEfBV against each parameter of the deformation that differs between the deformed runs.
 
-    With 95 % intervals. Undeformed runs stand at "none". If nothing differs, against sigma alone.
+    With 95 % intervals. Undeformed runs stand at "none". Width-normalised runs, deformed or not,
+    are marked. If no parameter differs, all stand at the one sigma.
     """
     _require(runs)
     values = {name: [_parameter(run, name) for run in runs.values()] for name in PARAMETERS}
     found = {name: sorted(set(values[name]) - {None}) for name in PARAMETERS}
-    shown = [name for name in PARAMETERS if len(found[name]) > 1] or ["sigma"]
+    differing = [name for name in PARAMETERS if len(found[name]) > 1]
+    shown = differing or ["sigma"]
+    kinds = np.array([_kind(run) for run in runs.values()])
     errors = np.array([_error_bar(run.chosen_errors, len(run.labels)) for run in runs.values()])
     columns = min(3, len(shown))
     rows = math.ceil(len(shown) / columns)
@@ -316,7 +326,7 @@ def draw_parameters(runs: Mapping[str, Run]) -> Figure:
     for place, name in enumerate(shown):
         share = panels[0] if panels else None
         axes = figure.add_subplot(rows, columns, place + 1, sharey=share)
-        _draw_parameter(axes, values[name], found[name], errors)
+        _draw_parameter(axes, values[name], found[name], kinds, errors)
         axes.set_xlabel(", ".join(PARAMETERS[name]))
         axes.tick_params(labelleft=place % columns == 0)
         axes.set_ylabel("" if place % columns else "TEfBV, %")
@@ -324,37 +334,51 @@ def draw_parameters(runs: Mapping[str, Run]) -> Figure:
     same = [
         f"{PARAMETERS[name][0]} {found[name][0]:g} {PARAMETERS[name][1]}"
         for name in PARAMETERS
-        if name not in shown and found[name]
+        if len(found[name]) == 1
     ]
-    heading = f"Test error of {_count(len(runs), 'run')}, which may differ in other ways too;\n"
-    heading += "those of the same value stand side by side"
-    heading += f";\nthe same where deformed: {', '.join(same)}" if same else ""
+    heading = f"Test error of {_count(len(runs), 'run')}"
+    heading += ", which may differ in other ways too;\n" if len(runs) > 1 else ";\n"
+    if differing:
+        heading += "those of the same value stand side by side"
+        heading += f";\nthe same where deformed: {', '.join(same)}" if same else ""
+    elif same:
+        heading += f"where deformed, all have the same values:\n{', '.join(same)}"
+    else:
+        heading += "none is deformed"
     _finish(figure, heading, panels[0])
     return figure
 
 
-def _draw_parameter(axes: Axes, values: Sequence, found: Sequence[float], errors: np.ndarray):
-    """A panel: each run's value, None where undeformed; the sorted numbers among them; its bars."""
+def _draw_parameter(
+    axes: Axes,
+    values: Sequence[float | None],
+    found: Sequence[float],
+    kinds: np.ndarray,
+    errors: np.ndarray,
+) -> None:
+    """A panel: each run's value, None where undeformed, its kind and its bar.
+
+    found: the numbers among the values, each once, sorted.
+    """
     gap, width = min(np.diff(found), default=1), found[-1] - found[0] if found else 0
-    none = found[0] - max(gap, 0.2 * width) if found else 0
-    undeformed = np.array([value is None for value in values])
+    apart = max(gap, 0.2 * width)
+    none = found[0] - apart if found else 0
     x = np.array([none if value is None else value for value in values], float)
-    for value in np.unique(x):  # runs of the same value stand side by side, the best first
+    # Fixed, so that the fan of a single value does not fill the axis as if it were many values.
+    axes.set_xlim(x.min() - apart, x.max() + apart)
+    for value in np.unique(x):  # runs of the same value stand side by side, by kind, the best first
         own = np.flatnonzero(x == value)
-        own = own[np.argsort(errors[own, 0], kind="stable")]
+        own = own[np.lexsort((errors[own, 0], kinds[own]))]
         x[own] += 0.4 * gap * ((np.arange(len(own)) + 0.5) / len(own) - 0.5)
-    for which, label, colour, marker in (
-        (~undeformed, "deformed, 95 % interval", BLUE, "o"),
-        (undeformed, "undeformed, 95 % interval", VERMILION, "s"),
-    ):
-        if which.any():
+    for kind, (colour, marker) in KINDS.items():
+        if (which := kinds == kind).any():
             percent, *spread = errors[which].T
             style = {"fmt": marker, "color": colour, "ms": 4, "mfc": "white", "lw": 0.8}
-            axes.errorbar(x[which], percent, yerr=spread, label=label, **style)
+            axes.errorbar(x[which], percent, yerr=spread, label=f"{kind}, 95 % interval", **style)
     crowded = gap < width / 8  # too near each other for a tick at each value
     ticks = MaxNLocator(4).tick_values(found[0], found[-1]) if crowded else found
     ticks = {tick: f"{tick:g}" for tick in ticks if found[0] <= tick <= found[-1]}
-    ticks |= {none: "none"} if undeformed.any() else {}
+    ticks |= {none: "none"} if None in values else {}
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.grid(axis="y", color="0.9")
 
@@ -433,11 +457,7 @@ def _abscissas(runs: Mapping[str, Run], against: str) -> tuple[dict[str, np.ndar
         return {name: np.array(run.metrics["epoch"]) for name, run in runs.items()}, "epoch"
     if against != "hours":
         raise ValueError(f"expected 'epochs' or 'hours' to draw against, got {against!r}")
-    parts = "deform_seconds", "train_seconds", "evaluate_seconds"
-    times = {
-        name: np.sum([run.metrics[part] for part in parts], axis=0).cumsum()
-        for name, run in runs.items()
-    }
+    times = {name: np.cumsum(run.epoch_seconds) for name, run in runs.items()}
     longest = max(run.seconds for run in runs.values())
     unit, seconds = next((u, s) for u, s in UNITS if longest >= 2 * s or s == 1)
     return {name: time / seconds for name, time in times.items()}, f"time trained, {unit}"
@@ -463,6 +483,11 @@ def _percent(errors: Sequence[int], n: int) -> np.ndarray:
     return 100 * np.maximum(errors, 0.5) / n
 
 
+def _tick_epochs(axes: Axes) -> None:
+    """Ticks at whole epochs only, also where there is but one to draw."""
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
 def _make_logarithmic(axes: Axes) -> None:
     """A logarithmic y axis with plain numbers at its ticks."""
     axes.set_yscale("log")
@@ -486,6 +511,13 @@ def _parameter(run: Run, name: str) -> float | None:
     if deformation is None:
         return None
     return max(deformation[name]) if name == "beta" else deformation[name]
+
+
+def _kind(run: Run) -> str:
+    """Which of KINDS it is. What width-normalisation does would hide what a parameter does."""
+    if run.config["data"].get("width"):
+        return "width-normalised"
+    return "deformed" if run.config["deformation"] else "undeformed"
 
 
 def _error_bar(errors: int, n: int) -> tuple[float, float, float]:

@@ -32,6 +32,7 @@ METRICS = {
     "train_seconds": ("float64", "s", "time for the on-line steps"),
     "evaluate_seconds": ("float64", "s", "time for validation and test"),
 }
+TIMES = "deform_seconds", "train_seconds", "evaluate_seconds"  # the parts of an epoch
 assert set(METRICS) == {field.name for field in fields(Epoch)} - {"outputs"}
 
 
@@ -83,12 +84,14 @@ class Run:
         return min(self.metrics["test_errors"])
 
     @property
+    def epoch_seconds(self) -> list[float]:
+        """Time that each epoch took: to wait for its images, to train, and to evaluate."""
+        return [sum(epoch) for epoch in zip(*(self.metrics[part] for part in TIMES), strict=True)]
+
+    @property
     def seconds(self) -> float:
-        """Time that the epochs took."""
-        return sum(
-            sum(self.metrics[name])
-            for name in ("deform_seconds", "train_seconds", "evaluate_seconds")
-        )
+        """Time that all epochs took."""
+        return sum(sum(self.metrics[part]) for part in TIMES)  # in the order of our records
 
 
 def weights_path(path: Path) -> Path:

@@ -104,15 +104,14 @@ def _read(path: Path, before: Look | None) -> Look:
     return Look(stamp, found.st_mtime, run)
 
 
-def epoch_seconds(run: Run, written: float) -> float:
+def mean_epoch(run: Run, written: float) -> float:
     """The mean time, in seconds, of the epochs that the latest process of a run has done.
 
     written: when the run file was, seconds since 1970. The process has done as many epochs as fit
     between its start and then.
     """
     room = written - datetime.fromisoformat(run.provenance[-1]["start"]).timestamp()
-    parts = (run.metrics[f"{name}_seconds"] for name in ("deform", "train", "evaluate"))
-    epochs = np.sum([*parts], axis=0)[::-1]  # the last one first
+    epochs = np.array(run.epoch_seconds[::-1])  # the last one first
     n = max(1, np.count_nonzero(np.cumsum(epochs) <= room))
     return float(epochs[:n].mean())
 
@@ -126,7 +125,7 @@ def describe(name: str, look: Look, now: float) -> list[str]:
         return [name, *["-"] * 6, look.fault]
     config, metrics, last = run.config, run.metrics, run.provenance[-1]
     n_test = config["data"]["n_test"]
-    mean, age = epoch_seconds(run, look.written), max(now - look.written, 0.0)
+    mean, age = mean_epoch(run, look.written), max(now - look.written, 0.0)
     left = "-"
     if run.finished:
         state = "finished"
@@ -175,8 +174,9 @@ def table(rows: list[list[str]], width: int, height: int | None = None) -> list[
     lines are missing, the last one says how many runs are not shown.
     """
     training = sum(row[-1] == "training" for row in rows)
+    of = f"{len(rows)} run" + ("" if len(rows) == 1 else "s")
     lines = [
-        f"{training} of {len(rows)} runs training; errors in %, rate in images/s",
+        f"{training} of {of} training; errors in %, rate in images/s",
         *_align([HEAD, *rows], width),
     ]
     if height is not None and len(lines) > height:

@@ -26,7 +26,9 @@ LABELS = np.random.default_rng(0).integers(0, 10, N_TEST).astype(np.uint8)
 IMAGES = np.random.default_rng(1).uniform(-1, 1, (N_TEST, 29, 29)).astype(np.float32)
 
 
-def make_run(seed, epochs=7, right=0.8, seconds=1.0, deformation=DEFORMATION, n_validation=None):
+def make_run(
+    seed, epochs=7, right=0.8, seconds=1.0, deformation=DEFORMATION, n_validation=None, width=None
+):
     """A run of random figures, its probabilities those of a net that is often right."""
     rng = np.random.default_rng(seed)
     outputs = rng.random((N_TEST, 10))
@@ -45,7 +47,12 @@ def make_run(seed, epochs=7, right=0.8, seconds=1.0, deformation=DEFORMATION, n_
     }
     metrics["test_errors"][int(np.argmin(metrics["validation_errors"]))] = wrong
     config = {
-        "data": {"name": "MNIST", "n_train": N_TRAIN, "n_validation": n_validation},
+        "data": {
+            "name": "MNIST",
+            "n_train": N_TRAIN,
+            "n_validation": n_validation,
+            "width": width,
+        },
         "deformation": deformation,
     }
     return Run(config, [], metrics, outputs.astype(np.float32), LABELS)
@@ -209,6 +216,13 @@ def test_logarithmic_axes_have_plain_numbers():
     assert tick_labels(loss.yaxis) == ["1", "10", "100"]
 
 
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+@pytest.mark.parametrize("plot", [plots.draw_learning_curves, plots.draw_learning_rates])
+def test_only_whole_epochs_have_ticks(plot, epochs):
+    axes = draw(plot(make_runs(2, epochs=epochs))).axes[-1]
+    assert tick_labels(axes.xaxis) == [str(epoch + 1) for epoch in range(epochs)]
+
+
 def test_equal_learning_rates_are_one_line():
     runs = make_runs(4)
     runs["net 2"].metrics["eta"] = [0.1, 0.03, 0.02, 0.01, 0.005, 0.004, 0.001]
@@ -326,9 +340,14 @@ def test_hardest():
     corner, guess, count = axes.texts[:3]
     assert corner.get_position()[0] > 25 > guess.get_position()[0]
     assert corner.get_position()[1] < 5 < 29 < guess.get_position()[1] == count.get_position()[1]
-    assert figure.texts[0].get_text().startswith("The 4 digits that most of 3 runs get wrong")
+    assert figure.texts[0].get_text() == (
+        "The 4 hardest digits for 3 runs;\n"
+        "below: the most frequent wrong guess, and how many runs are wrong"
+    )
     two = plots.draw_hardest(runs, IMAGES, 2).axes[0]
     assert [text.get_text() for text in two.texts] == texts[:6]
+    one = plots.draw_hardest({"net 0": runs["net 0"]}, IMAGES, 1)
+    assert one.texts[0].get_text().startswith("The 1 hardest digit for 1 run;")
 
 
 def test_mosaic_goes_on_in_the_next_row():
@@ -428,15 +447,73 @@ def test_parameters():
     assert x[0] + x[2] == 25
 
 
-def test_parameters_that_do_not_differ():
-    figure = plots.draw_parameters(make_runs(2))
+@pytest.mark.parametrize("n", [1, 2, 40])
+@pytest.mark.parametrize(
+    ("deformation", "tick", "said"),
+    [
+        (
+            DEFORMATION,
+            "6",
+            "where deformed, all have the same values:\n"
+            "σ 6 pixels, α 36 pixels, largest β 12.5 degrees, γx 15 %, γy 13 %",
+        ),
+        (None, "none", "none is deformed"),
+    ],
+)
+def test_runs_of_one_value_stand_close_together(n, deformation, tick, said):
+    figure = draw(plots.draw_parameters(make_runs(n, deformation=deformation)))
     (sigma,) = figure.axes
+    others = ", which may differ in other ways too" if n > 1 else ""
+    runs = f"{n} run{'s' if n > 1 else ''}"
+    assert figure.get_suptitle() == f"Test error of {runs}{others};\n{said}"
     assert sigma.get_xlabel() == "σ, pixels"
-    assert tick_labels(sigma.xaxis) == ["6"]
-    assert "largest β 12.5 degrees, γx 15 %" in figure.get_suptitle()
-    figure = plots.draw_parameters(make_runs(2, deformation=None))
-    assert tick_labels(figure.axes[0].xaxis) == ["none"]
-    assert "the same where" not in figure.get_suptitle()
+    assert tick_labels(sigma.xaxis) == [tick]
+    ((x, *_),) = bars_of(sigma).values()
+    assert len(set(x)) == n
+    (place,) = sigma.get_xticks()
+    low, high = sigma.get_xlim()
+    assert (low + high) / 2 == place
+    assert abs(x - place).max() <= 0.1 * (high - low)
+
+
+def test_one_deformation_and_undeformed_runs():
+    figure = plots.draw_parameters(make_runs(3) | {"x": make_run(3, deformation=None)})
+    (sigma,) = figure.axes
+    assert tick_labels(sigma.xaxis) == ["6", "none"]
+    assert "where deformed, all have the same values:\nσ 6 pixels, α" in figure.get_suptitle()
+
+
+def test_width_normalised_runs_are_told_apart():
+    runs = {
+        "a": make_run(0, right=0.2),
+        "b": make_run(1, right=0.2, width=10),
+        "c": with_value(2, sigma=8.0),
+        "d": make_run(3, deformation=None),
+        "e": make_run(4, right=0.9, deformation=None, width=20),
+        "f": make_run(5),
+        "g": make_run(6, right=0.9, width=10),
+    }
+    figure = plots.draw_parameters(runs)
+    (sigma,) = figure.axes
+    found = bars_of(sigma)
+    drawn = sorted(
+        (x, kind, y) for kind, (xs, ys, *_) in found.items() for x, y in zip(xs, ys, strict=True)
+    )
+    errors = {name: 100 * run.chosen_errors / N_TEST for name, run in runs.items()}
+    assert errors["e"] < errors["d"]
+    assert errors["g"] < errors["f"] < errors["a"] <= errors["b"]
+    assert [(kind, y) for _, kind, y in drawn] == [
+        ("undeformed", errors["d"]),
+        ("width-normalised", errors["e"]),
+        ("deformed", errors["f"]),  # by kind, then the best first
+        ("deformed", errors["a"]),
+        ("width-normalised", errors["g"]),
+        ("width-normalised", errors["b"]),
+        ("deformed", errors["c"]),
+    ]
+    assert len({bars.lines[0].get_marker() for bars in sigma.containers}) == 3
+    assert len({bars.lines[0].get_color() for bars in sigma.containers}) == 3
+    assert legend_texts(figure) == [f"{kind}, 95 % interval" for kind in found]
 
 
 def test_parameters_of_many_values():
@@ -519,7 +596,15 @@ RUN_FIGURES = {
     "hardest": lambda runs: plots.draw_hardest(runs, IMAGES),
     "outputs": lambda runs: plots.draw_outputs(runs, 3, IMAGES),
     "parameters": plots.draw_parameters,
+    "one deformation": lambda runs: plots.draw_parameters(with_one_deformation(runs)),
 }
+
+
+def with_one_deformation(runs):
+    for run in runs.values():
+        if run.config["deformation"]:
+            run.config["deformation"] = DEFORMATION
+    return runs
 
 
 def draw_all(runs, which):
@@ -572,7 +657,9 @@ def test_everything_can_be_read(which, n):
         values = {"sigma": 4 + k % 3, "alpha": 36 + k, "gamma_x": 15 + k % 5, "gamma_y": 3 * k}
         deformation = DEFORMATION | values | {"beta": [7.5 + k % 2] * 10} if k % 4 else None
         name = f"committee/original-sigma4.5-alpha36-{'long-' * (k % 7)}seed{k}"
-        runs[name] = make_run(k, epochs=1 + 9 * k, seconds=20, deformation=deformation)
+        width = 10 if k % 5 == 3 else None
+        what = {"epochs": 1 + 9 * k, "deformation": deformation, "width": width}
+        runs[name] = make_run(k, seconds=20, **what)
         runs[name].metrics["eta"][0] /= 1 + k % 11
     figure = draw(draw_all(runs, which))
     assert figure.get_figwidth() <= 7

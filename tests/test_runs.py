@@ -106,6 +106,17 @@ def test_run_file_has_what_the_design_says(uninterrupted):
     assert engine.predict(DATASET.test_images).tobytes() == outputs.tobytes()
 
 
+def test_an_epoch_takes_the_time_of_its_three_parts():
+    run = store.Run.new(CONFIG, DATASET.test_labels)
+    assert (run.epoch_seconds, run.seconds) == ([], 0)
+    run.metrics |= {
+        "deform_seconds": [1.0, 2.0],
+        "train_seconds": [10.0, 20.0],
+        "evaluate_seconds": [100.0, 400.0],
+    }
+    assert (run.epoch_seconds, run.seconds) == ([111, 422], 533)
+
+
 def test_training_learns(uninterrupted):
     run = store.read_run(uninterrupted)
     assert run.metrics["train_loss"][-1] < 0.7 * run.metrics["train_loss"][0]

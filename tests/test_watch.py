@@ -109,7 +109,7 @@ def test_what_is_left_counts_the_epochs_of_the_latest_process(started, mean):
     run = make_run(started=WRITTEN + started)
     for name in ("deform_seconds", "train_seconds", "evaluate_seconds"):
         run.metrics[name][:2] = [5 * seconds for seconds in run.metrics[name][:2]]
-    assert watch.epoch_seconds(run, WRITTEN) == pytest.approx(mean)
+    assert watch.mean_epoch(run, WRITTEN) == pytest.approx(mean)
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_without_a_terminal_it_prints_once_and_cuts_nothing(tmp_path, capsys, mo
     write(tmp_path / f"{name}.h5", make_run(why="SIGINT"))
     watch.main([str(tmp_path)])
     head, _, row = capsys.readouterr().out.splitlines()
-    assert head == "0 of 1 runs training; errors in %, rate in images/s"
+    assert head == "0 of 1 run training; errors in %, rate in images/s"
     assert row.split() == [name, "4/10", "0.75", "4.50", "3.50", "600", "-", "stopped:", "SIGINT"]
     monkeypatch.setenv("COLUMNS", "60")
     watch.main([str(tmp_path)])
@@ -506,6 +506,6 @@ def test_a_signal_waits_until_the_table_is_whole(tmp_path, monkeypatch, capsys):
         signal.signal(signal.SIGINT, handlers[0])
         signal.signal(signal.SIGTERM, handlers[1])
     head, _, row, end = capsys.readouterr().out.splitlines()
-    assert head.startswith("\x1b[H\x1b[K1 of 1 runs")  # the file is newer than NOW
+    assert head.startswith("\x1b[H\x1b[K1 of 1 run training")  # the file is newer than NOW
     assert row.startswith("\x1b[Knet")
     assert end == "\x1b[J"
