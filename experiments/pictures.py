@@ -1,7 +1,8 @@
-"""Save the figures of the runs there are, each as NAME.png and NAME.pdf.
+"""Save the figures of the notebooks, each as NAME.png and NAME.pdf.
 
-They are those of the notebooks: learning curves, confusions, the hardest digits, committees. Where
-there are no runs, small ones are made.
+They are of the runs there are: learning curves, confusions, the hardest digits, committees; of the
+newest benchmark; and of how kernels map threads to data. Where there are no runs, small ones are
+made. The figures of deformations are saved by 'make deformations'.
 """
 
 import argparse
@@ -12,14 +13,15 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments import cli, committee, examples, figure1, jobs, plots
+from experiments import bench_plots, cli, committee, examples, figure1, jobs, plots
 from experiments.cli import Problem
 from experiments.configs import title
 from experiments.store import Run
+from experiments.thread_maps import DRAWINGS
 
 
 def pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Callable[[], Figure]]:
-    """What can be drawn of the runs, by name.
+    """What can be drawn, by name: of the runs, and what needs none.
 
     runs: all on the same data. images: float32 (n_test, 29, 29), what they were tested on.
     """
@@ -44,7 +46,18 @@ def pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Callable[
             f"{one.name}_members": partial(plots.draw_members, one),
             f"{one.name}_shared": partial(plots.draw_shared, one),
         }
-    return found
+    return found | benchmark_pictures() | DRAWINGS
+
+
+def benchmark_pictures() -> dict[str, Callable[[], Figure]]:
+    """What can be drawn of the newest benchmark in results/, by name; nothing if there is none."""
+    rows = next(iter(bench_plots.read_newest().values()), None)
+    if rows is None:
+        return {}
+    return {
+        "times": partial(bench_plots.draw_times, rows),
+        "roofline": partial(bench_plots.draw_roofline, rows),
+    }
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -4,36 +4,48 @@ Grids, blocks and padding are those of the launches that the kernels' own functi
 cells a thread takes is said here once more; the tests compare it with what the kernels touch.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import MaxNLocator
 
-from deform_gpu.field import GRID, KERNEL, MARGIN, SIDE
-from deform_gpu.kernels import listing1, tiles
+from deform_gpu.field import SIDE
+from experiments import thread_maps_deform
 from experiments.kernels import BANKS, words_a_bank
-from experiments.plots import BLUE, GREY, ORANGE, SMALL, TEXT, TITLE, VERMILION, WIDTH
+from experiments.plots import SMALL, TEXT
+from experiments.thread_drawing import (
+    BLOCK,
+    IDLE,
+    OTHER,
+    OWN,
+    PADDING,
+    SHARED,
+    STEP,
+    STEP_AND_IDLE,
+    THIN,
+    Mosaic,
+    Panel,
+    add_legend,
+    draw_arrow,
+    draw_blocks,
+    draw_box,
+    draw_cells,
+    draw_lines,
+    draw_mosaic,
+    new_figure,
+    say,
+    set_bare,
+    set_scaled,
+)
 from mlp_gpu.gpu import WARP, Launch
-from mlp_gpu.kernels import backward, evaluate, forward, update
-from mlp_gpu.network import pad32
+from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
+from mlp_gpu.network import N_CLASSES, pad32
 
 N_IN, N_OUT = 70, 300  # of the layer that is drawn: W has rows and columns of padding
 N_IMAGES = 150  # of the batch that is drawn
-
-# What a thread takes, what is in shared memory, what a warp takes at a step, blocks, and what
-# nobody uses.
-OWN = {"facecolor": BLUE, "edgecolor": "0.2", "linewidth": 0.4}
-SHARED = {"facecolor": ORANGE, "edgecolor": "0.2", "linewidth": 0.4}
-STEP = {"facecolor": "none", "edgecolor": "black", "linewidth": 1.6, "zorder": 4}
-BLOCK = {"facecolor": "none", "edgecolor": VERMILION, "linewidth": 2.2, "zorder": 3}
-OTHER = {"facecolor": "none", "edgecolor": "0.4", "linewidth": 0.6}
-PADDING = {"facecolor": "none", "edgecolor": GREY, "linewidth": 0, "hatch": "/////"}
-IDLE = {"facecolor": "0.88", "edgecolor": "none"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +85,11 @@ class Words:
 
 WORDS = {
     "forward_partial": Words(
-        "forward, stage 1 (2010, Listing 2)", (0, 1), 100, shared="inputs", result="partial sum"
+        "forward, stage 1 (2010, Listing 2)",
+        (0, 1),
+        100,
+        shared="inputs",
+        result="a partial sum a thread",
     ),
     "forward_reduce": Words(
         "forward, stage 2 (2010, Listing 2)",
@@ -81,7 +97,15 @@ WORDS = {
         4,
         row="row: block\nof inputs",
         column="column of the partial sums: neuron",
-        result="state y",
+        result="a state y a thread",
+    ),
+    "output_delta": Words(
+        "forward, stage 2 of the output layer",
+        (0, 0),
+        4,
+        row="row: block\nof inputs",
+        column="column of the partial sums: class",
+        result="a sum a thread; then\neach reads all: softmax",
     ),
     "delta_partial": Words("deltas, stage 1 (2010, Listing 3)", (3, 1), 4),
     "delta_reduce": Words(
@@ -90,7 +114,7 @@ WORDS = {
         4,
         row="row: block\nof neurons",
         column="column of the partial sums: input (column 0: bias)",
-        result="delta",
+        result="a delta a thread",
     ),
     "update_weights": Words(
         "the weight update (2010, Listing 4)", (0, 2), 100, shared="states", does="read, then write"
@@ -99,7 +123,7 @@ WORDS = {
 
 
 def make_walk(name: str, n_in: int = N_IN, n_out: int = N_OUT) -> Walk:
-    """The walk of a kernel of WORDS on a hidden layer."""
+    """The walk of a kernel of WORDS on a hidden layer, or on the output layer after it."""
     W = np.zeros((pad32(n_in + 1), pad32(n_out)), np.float32)
     h, y = np.zeros(n_in, np.float32), np.zeros(n_out, np.float32)
     sums = np.zeros(forward.partial_shape(W.shape, n_in), np.float32)
@@ -107,10 +131,16 @@ def make_walk(name: str, n_in: int = N_IN, n_out: int = N_OUT) -> Walk:
     launches = forward.propagate_forward(y, sums, W, h)
     launches += backward.propagate_back(h, back, W, y, h)
     launches += update.update(W, h, y, 0.0)
+    V = np.zeros((pad32(n_out + 1), pad32(N_CLASSES)), np.float32)
+    delta, losses = np.zeros(N_CLASSES, np.float32), np.zeros(1, np.float32)
+    last = np.zeros(forward.partial_shape(V.shape, n_out), np.float32)
+    step, order, labels = np.zeros(1, int), np.zeros(1, int), np.zeros(1, np.uint8)
+    launches += output.output_deltas(delta, losses, step, last, V, y, labels, order)[1:]
     weights, neurons = (n_in + 1, n_out), range(n_out)
     walks = {
         "forward_partial": (W.shape, weights, forward.INPUTS, neurons),
         "forward_reduce": (sums.shape, (len(sums), n_out), len(sums), neurons),
+        "output_delta": (last.shape, (len(last), N_CLASSES), len(last), range(N_CLASSES)),
         "delta_partial": (W.shape, weights, backward.PATCH, range(W.shape[1])),
         # The bias, column 0, has no delta.
         "delta_reduce": (back.shape, (len(back), n_in + 1), len(back), range(1, n_in + 1)),
@@ -123,7 +153,8 @@ def make_walk(name: str, n_in: int = N_IN, n_out: int = N_OUT) -> Walk:
 def draw_walk(name: str) -> Figure:
     """A kernel of WORDS on a small layer: above the grid of blocks, below a warp of one of them."""
     walk, words = make_walk(name), WORDS[name]
-    figure = _figure(f"{name}: {words.title}", 4 if name.endswith("_reduce") else 5.2)
+    shared = name == "delta_partial" or words.shared
+    figure = new_figure(f"{name}: {words.title}", 5.2 if shared else 4)
     grid, warp = figure.subplots(2, 1)
     _draw_grid(grid, walk, words)
     styles = {"a block": BLOCK, "a thread's cells": OWN, "a warp's at one step": STEP}
@@ -132,9 +163,9 @@ def draw_walk(name: str) -> Figure:
     else:
         _draw_warp(warp, walk, words)
         styles |= {"idle threads": IDLE}
-    if name == "delta_partial" or words.shared:
+    if shared:
         styles |= {"in shared memory": SHARED}
-    _legend(figure, styles | {f"padding to {WARP}": PADDING})
+    add_legend(figure, styles | {f"padding to {WARP}": PADDING})
     return figure
 
 
@@ -143,25 +174,17 @@ def _draw_grid(axes: Axes, walk: Walk, words: Words) -> None:
     (rows, columns), (used_rows, used_columns) = walk.shape, walk.used
     threads, (across, down) = walk.launch.threads, walk.launch.grid
     for start, stop in ((0, walk.working.start), (walk.working.stop, across * threads)):
-        _box(axes, start, 0, stop - start, down * walk.rows, IDLE)
-    _box(axes, used_columns, 0, columns - used_columns, rows, PADDING)
-    _box(axes, 0, used_rows, used_columns, rows - used_rows, PADDING)
-    _draw_blocks(axes, (across, down), (threads, walk.rows), words.block)
-    _box(axes, 0, 0, columns, rows, OTHER | {"edgecolor": "black", "linewidth": 1})
+        draw_box(axes, start, 0, stop - start, down * walk.rows, IDLE)
+    draw_box(axes, used_columns, 0, columns - used_columns, rows, PADDING)
+    draw_box(axes, 0, used_rows, used_columns, rows - used_rows, PADDING)
+    draw_blocks(axes, (across, down), (threads, walk.rows), words.block)
+    draw_box(axes, 0, 0, columns, rows, OTHER | {"edgecolor": "black", "linewidth": 1})
     path = walk.cells(words.block, words.thread)
-    thick = OWN | {"edgecolor": BLUE, "linewidth": 1.5}  # a cell is less than a point wide
-    _draw_cells(axes, path, thick, f"thread {words.thread}")
+    draw_cells(axes, path, THIN, f"thread {words.thread}")
     title = f"{rows} x {columns} numbers, {used_rows} x {used_columns} of them in use; "
     title += f"grid of {across} x {down} blocks of {threads} threads"
     right, bottom = max(columns, across * threads), max(rows, down * walk.rows)
-    _scaled(axes, right, bottom, words.column, words.row, title)
-
-
-def _draw_blocks(axes: Axes, grid: tuple, size: tuple, chosen: tuple) -> None:
-    """The outlines of a grid of blocks. size: how wide and high they are."""
-    for x, y in np.ndindex(grid):
-        style = BLOCK if (x, y) == chosen else OTHER
-        _box(axes, x * size[0], y * size[1], *size, style, f"block {x}, {y}")
+    set_scaled(axes, right, bottom, words.column, words.row, title)
 
 
 def _draw_warp(axes: Axes, walk: Walk, words: Words) -> None:
@@ -169,26 +192,27 @@ def _draw_warp(axes: Axes, walk: Walk, words: Words) -> None:
     first, rows = words.thread // WARP * WARP, walk.rows
     own, column = words.thread - first, words.block[0] * walk.launch.threads + first
     idle = [i for i in range(WARP) if column + i not in walk.working]
-    _draw_lines(axes, 0, WARP, rows)
-    _draw_cells(axes, [(row, i) for row in range(rows) for i in idle], IDLE, "idle")
-    _draw_cells(axes, [(row, own) for row in range(rows)], OWN, "own")
-    _arrow(axes, (own + 0.5, 0), (own + 0.5, rows), "white")
+    busy = [i for i in range(WARP) if i not in idle]
+    draw_lines(axes, 0, WARP, rows)
+    draw_cells(axes, [(row, i) for row in range(rows) for i in idle], IDLE, "idle")
+    draw_cells(axes, [(row, own) for row in range(rows)], OWN, "own")
+    draw_arrow(axes, (own + 0.5, 0), (own + 0.5, rows), "white")
     step = rows // 3
-    _box(axes, 0, step, WARP, 1, STEP, "step")
-    side = f"at each step {WARP} threads\n{words.does} {WARP} numbers\nside by side: coalesced"
-    _say(axes, WARP + 1, step + 0.5, side, ha="left")
+    draw_box(axes, busy[0], step, len(busy), 1, STEP, "step")
+    side = f"at each step {len(busy)} threads\n{words.does} {len(busy)} numbers\n"
+    say(axes, WARP + 1, step + 0.5, side + "side by side: coalesced", ha="left")
     if words.shared:
-        _draw_cells(axes, [(row, -3) for row in range(rows)], SHARED, "shared")
+        draw_cells(axes, [(row, -3) for row in range(rows)], SHARED, "shared")
         text = f"{rows} {words.shared},\nbrought by\n{rows} threads"
-        _say(axes, -4, rows / 2, text, ha="right")
+        say(axes, -4, rows / 2, text, ha="right")
     if words.result:
         top, height = 1.1 * rows, rows / 12
         for i in range(WARP):
             style = IDLE if i in idle else OWN if i == own else OTHER
-            _box(axes, i, top, 1, height, style)
-        _say(axes, WARP + 1, top + height / 2, f"a {words.result} a thread", ha="left")
+            draw_box(axes, i, top, 1, height, style)
+        say(axes, WARP + 1, top + height / 2, words.result, ha="left")
     title = f"threads {first} to {first + WARP - 1} of block {words.block[0]}, {words.block[1]}"
-    _bare(axes, (-11, WARP + 13), (0, 1.25 * rows if words.result else rows), title)
+    set_bare(axes, (-11, WARP + 13), (0, 1.25 * rows if words.result else rows), title)
 
 
 def _draw_patch(axes: Axes, words: Words) -> None:
@@ -197,24 +221,24 @@ def _draw_patch(axes: Axes, words: Words) -> None:
     right, step = side + 20, side // 3  # right: where the patch is drawn again
     brought, added = patch_cells(thread)
     for left, cells, label in ((0, brought, "brought"), (right, added, "added")):
-        _draw_lines(axes, left, side, side)
-        _draw_cells(axes, [(row, left + column) for row, column in cells], OWN, label)
-    _box(axes, 0, step, side, 1, STEP)
-    _box(axes, right + step, 0, 1, side, STEP)
-    _arrow(axes, (thread + 0.5, 0), (thread + 0.5, side), "white")
-    _arrow(axes, (right, thread + 0.5), (right + side, thread + 0.5), "white")
-    _arrow(axes, (side + 1, side / 2), (right - 1, side / 2), "black")
-    _say(axes, (side + right) / 2, side / 2 - 1, "to shared\nmemory", va="bottom")
+        draw_lines(axes, left, side, side)
+        draw_cells(axes, [(row, left + column) for row, column in cells], OWN, label)
+    draw_box(axes, 0, step, side, 1, STEP)
+    draw_box(axes, right + step, 0, 1, side, STEP)
+    draw_arrow(axes, (thread + 0.5, 0), (thread + 0.5, side), "white")
+    draw_arrow(axes, (right, thread + 0.5), (right + side, thread + 0.5), "white")
+    draw_arrow(axes, (side + 1, side / 2), (right - 1, side / 2), "black")
+    say(axes, (side + right) / 2, side / 2 - 1, "to shared\nmemory", va="bottom")
     apart = f"its rows are\n{backward.STRIDE} words apart"
-    _say(axes, (side + right) / 2, side / 2 + 1, apart, va="top")
-    _draw_cells(axes, [(-3, right + j) for j in range(side)], SHARED, "shared")
-    _say(axes, right - 1, -2.5, "deltas", ha="right")
+    say(axes, (side + right) / 2, side / 2 + 1, apart, va="top")
+    draw_cells(axes, [(-3, right + j) for j in range(side)], SHARED, "shared")
+    say(axes, right - 1, -2.5, "deltas", ha="right")
     for i in range(side):
-        _box(axes, right + side + 3, i, 1.5, 1, OWN if i == thread else OTHER)
-    _say(axes, right + side + 5.5, side / 2, "a partial\nsum a\nthread", ha="left")
-    _say(axes, side / 2, -0.5, f"each of {side} threads reads a column:\ncoalesced", va="bottom")
-    _say(axes, right + side / 2, -3.5, "then it adds up a row, times deltas", va="bottom")
-    _bare(axes, (-2, right + side + 14), (-9, side))
+        draw_box(axes, right + side + 3, i, 1.5, 1, OWN if i == thread else OTHER)
+    say(axes, right + side + 5.5, side / 2, "a partial\nsum a\nthread", ha="left")
+    say(axes, side / 2, -0.5, f"each of {side} threads reads a column:\ncoalesced", va="bottom")
+    say(axes, right + side / 2, -3.5, "then it adds up a row, times deltas", va="bottom")
+    set_bare(axes, (-2, right + side + 14), (-9, side))
 
 
 def patch_cells(thread: int) -> tuple[np.ndarray, np.ndarray]:
@@ -227,68 +251,25 @@ def draw_banks() -> Figure:
     """Why the patch of delta_partial has rows of 33 words in shared memory: its banks."""
     side, column = backward.PATCH, 5
     title = f"delta_partial: {side} threads read column {column} of the patch from shared memory"
-    figure = _figure(title, 6)
+    figure = new_figure(title, 6)
     panels = figure.subplots(1, 2)
     for axes, stride in zip(panels, (side, backward.STRIDE), strict=True):
         banks = (np.arange(side)[:, None] * stride + np.arange(stride)) % BANKS
         edges = (0, stride, side, 0)
         image = axes.imshow(banks, "cividis", aspect="auto", vmin=0, vmax=BANKS - 1, extent=edges)
-        _box(axes, side, 0, stride - side, side, PADDING)
-        _box(axes, column, 0, 1, side, BLOCK)
+        draw_box(axes, side, 0, stride - side, side, PADDING)
+        draw_box(axes, column, 0, 1, side, BLOCK)
         for row, bank in enumerate(banks[:, column]):
             axes.text(stride + 0.5, row + 0.5, f"{bank}", va="center", fontsize=SMALL)
         most = words_a_bank(np.arange(side) * stride + column)
         title = f"rows {stride} words apart: a bank has {most} of the {side} words,\n"
         title += f"so reading takes {most} turns" if most > 1 else "so all are read at once"
-        _scaled(axes, stride, side, "word of the row", "row: thread (right: bank it reads)", title)
+        set_scaled(
+            axes, stride, side, "word of the row", "row: thread (right: bank it reads)", title
+        )
     bar = figure.colorbar(image, ax=panels, location="bottom", aspect=50, ticks=range(0, BANKS, 4))
     bar.set_label("bank of shared memory that has the word", fontsize=TEXT)
     bar.ax.tick_params(labelsize=TEXT)
-    return figure
-
-
-def strip_cells(thread: tuple[int, int]) -> np.ndarray:
-    """The (row, column) of convolve_field's region that thread (x, y) adds up, int64 (21, 2)."""
-    x, y = thread
-    return np.column_stack((y + np.arange(KERNEL), np.full(KERNEL, x)))
-
-
-def draw_convolution() -> Figure:
-    """Listing 1: a block makes ten cells of a column, a thread a vertical strip of 21 products."""
-    inner = GRID * SIDE
-    padded = inner + KERNEL - 1
-    stride, rows, region = pad32(padded), listing1.ROWS, listing1.REGION
-    field, out = np.zeros((padded, stride)), np.zeros((inner, pad32(inner)))
-    (launch,) = listing1.convolve(out, field, np.zeros((KERNEL, pad32(KERNEL))), 1.0, inner)
-    (across, down), (left, y_block), (x, y) = launch.grid, (120, 12), (6, 3)
-    top = rows * y_block
-    figure = _figure("convolve_field: the elastic field (2010, Listing 1)", 4.4)
-    whole, cells, sums = figure.subplots(1, 3, width_ratios=(2.2, 1.4, 1.6))
-
-    _box(whole, padded, 0, stride - padded, padded, PADDING)
-    _box(whole, 0, 0, padded, padded, IDLE)
-    _box(whole, MARGIN, MARGIN, inner, inner, OTHER | {"facecolor": "white"})
-    _box(whole, left, top, KERNEL, region, BLOCK, "read")
-    _box(whole, left + MARGIN, top + MARGIN, 1, rows, STEP, "made")
-    title = f"{padded} x {padded} cells of a field,\n{inner} x {inner} without its zero margin;\n"
-    title += f"grid of {across} x {down} blocks"
-    _scaled(whole, stride, padded, "column of the field", "row of the field", title)
-    whole.set_aspect("equal")
-
-    for axes, height in ((cells, region), (sums, rows)):
-        _draw_cells(axes, np.argwhere(np.ones((height, KERNEL))), SHARED, "shared")
-    _draw_cells(cells, strip_cells((x, y)), OWN, "own")
-    title = f"{region} x {KERNEL} cells in shared\nmemory: thread {x}, {y}\n"
-    _bare(cells, (-1, KERNEL + 1), (0, region), title + f"adds up {KERNEL} products")
-    _draw_cells(sums, [(y, x)], OWN, "own")
-    _box(sums, 0, y, KERNEL, 1, STEP)
-    for i in range(rows):
-        _box(sums, KERNEL + 2, i, 1, 1, STEP if i == y else OTHER)
-    title = f"{rows} x {KERNEL} sums there: the\nfirst thread of a row adds\n"
-    _bare(sums, (-1, KERNEL + 4), (0, region), title + f"up {KERNEL}, for a cell")
-    styles = {"what a block reads": BLOCK, "what is made": STEP, "in shared memory": SHARED}
-    styles |= {"a thread's": OWN, "margin of zeros": IDLE, f"padding to {WARP}": PADDING}
-    _legend(figure, styles)
     return figure
 
 
@@ -305,140 +286,72 @@ def draw_batch() -> Figure:
     launch = evaluate.evaluate([H, Y], [np.zeros((pad32(N_IN + 1), pad32(N_OUT)))])[0]
     (across, down), tile, thread = launch.grid, evaluate.TILE, 37
     right, bottom = across * tile, down * tile
-    figure = _figure("forward_batch: many images at once, for evaluation", 4.6)
+    figure = new_figure("forward_batch: many images at once, for evaluation", 4.6)
     whole, part = figure.subplots(1, 2, width_ratios=(1, 1.25))
-    _box(whole, N_OUT, 0, right - N_OUT, bottom, IDLE)
-    _box(whole, 0, N_IMAGES, N_OUT, bottom - N_IMAGES, IDLE)
-    _draw_blocks(whole, (across, down), (tile, tile), (1, 1))
+    draw_box(whole, N_OUT, 0, right - N_OUT, bottom, IDLE)
+    draw_box(whole, 0, N_IMAGES, N_OUT, bottom - N_IMAGES, IDLE)
+    draw_blocks(whole, (across, down), (tile, tile), (1, 1))
     title = f"{N_IMAGES} x {N_OUT} states; grid of {across} x {down}\nblocks of "
-    _scaled(whole, right, bottom, "neuron", "image", title + f"{launch.threads} threads")
+    set_scaled(whole, right, bottom, "neuron", "image", title + f"{launch.threads} threads")
     whole.set_aspect("equal")
 
     depth, own = evaluate.DEPTH, batch_cells(thread)
     before = -3 - depth  # where what is in shared memory begins
-    _box(part, 0, 0, tile, tile, OTHER)
-    _box(part, before, 0, depth, tile, SHARED)
-    _box(part, 0, before, tile, depth, SHARED)
+    draw_box(part, 0, 0, tile, tile, OTHER)
+    draw_box(part, before, 0, depth, tile, SHARED)
+    draw_box(part, 0, before, tile, depth, SHARED)
     for row, column in own:
-        _box(part, before, row, depth, 1, OWN)
-        _box(part, column, before, 1, depth, OWN)
-    _draw_cells(part, own, OWN, "own")
-    _say(part, before, tile + 1, f"{depth} inputs of\n{tile} images", ha="left", va="top")
-    _say(part, tile + 1, before + depth / 2, f"{depth} x {tile}\nweights", ha="left")
+        draw_box(part, before, row, depth, 1, OWN)
+        draw_box(part, column, before, 1, depth, OWN)
+    draw_cells(part, own, OWN, "own")
+    say(part, before, tile + 1, f"{depth} inputs of\n{tile} images", ha="left", va="top")
+    say(part, tile + 1, before + depth / 2, f"{depth} x {tile}\nweights", ha="left")
     title = f"tile of {tile} x {tile} states: thread {thread} adds up {evaluate.EACH} x "
     title += f"{evaluate.EACH}\nof them in registers, {depth} inputs at a time"
-    _bare(part, (before - 1, tile + 14), (before - 1, tile + 9), title)
+    set_bare(part, (before - 1, tile + 14), (before - 1, tile + 9), title)
     part.set_aspect("equal")
     styles = {"a block": BLOCK, "a thread's": OWN, "in shared memory": SHARED}
-    _legend(figure, styles | {"no image or no neuron": IDLE})
+    add_legend(figure, styles | {"no image or no neuron": IDLE})
     return figure
 
 
-def tile_cells(thread: int) -> dict[str, np.ndarray]:
-    """What a thread of deform_tiles makes: (row, column), int64 (n, 2), of each of three stages.
-
-    drawn: cells of the random field. convolved: of the sums down its columns, of the y axis.
-    warped: pixels of the tile.
-    """
-    pairs = np.arange(thread, tiles.PAIRS * tiles.REGION, tiles.THREADS)
-    row, column = 2 * (pairs // tiles.REGION), pairs % tiles.REGION
-    drawn = np.vstack((np.column_stack((row, column)), np.column_stack((row + 1, column))))
-    strips = np.arange(thread, 2 * tiles.STRIPS * tiles.REGION, tiles.THREADS)
-    strips = strips[strips // tiles.REGION % 2 == 0]
-    top = tiles.STRIP * (strips // (2 * tiles.REGION))
-    convolved = [
-        (row + i, column)
-        for row, column in zip(top, strips % tiles.REGION, strict=True)
-        for i in range(tiles.STRIP)
-    ]
-    rows = np.arange(thread // WARP, tiles.TILE, tiles.THREADS // WARP)
-    rows = rows if thread % WARP < tiles.TILE else rows[:0]
-    warped = np.column_stack((rows, np.full_like(rows, thread % WARP)))
-    return {"drawn": drawn, "convolved": np.array(convolved).reshape(-1, 2), "warped": warped}
+PANELS = {
+    "pick_image": Panel("one", (1, 0), (110, 0), "", "pixel of the image"),
+    "softmax_rows": Panel("a row", (1, 0), (10, 0), "row: image", "column: class"),
+}
 
 
-def draw_tiles() -> Figure:
-    """deform_tiles: a block draws its part of the field, convolves it, and moves the pixels."""
-    thread, pixels, columns = 70, tiles.TILE, tiles.REGION
-    cells = tile_cells(thread)
-    panels = {
-        "drawn": ((tiles.FIELD_ROWS, columns), "1. draw the field,\ntwo rows at a time"),
-        "convolved": (
-            (tiles.ROWS, columns),
-            f"2. convolve down a column:\n{tiles.STRIP} sums from {tiles.STRIP_CELLS} cells",
-        ),
-        "warped": (
-            (pixels, pixels),
-            f"3. for a pixel convolve along\n{KERNEL} sums, then interpolate",
-        ),
+def make_mosaics(n_images: int = N_IMAGES, n_in: int = SIDE * SIDE) -> dict[str, Mosaic]:
+    """The kernels of PANELS: an image of n_in pixels, and the outputs for n_images images."""
+    h, images = np.zeros(n_in, np.float32), np.zeros((1, n_in), np.float32)
+    order, step = np.zeros(1, int), np.zeros(1, int)
+    Y = np.zeros((n_images, N_CLASSES), np.float32)
+    (picking,) = pick.pick(h, images, order, step)
+    (softmax,) = evaluate.evaluate([Y], [])
+    return {
+        "pick_image": Mosaic(picking, images.shape),
+        "softmax_rows": Mosaic(softmax, Y.shape, each=(1, N_CLASSES), down=True),
     }
-    title = f"deform_tiles: {tiles.THREADS} threads deform a tile of {pixels} x {pixels} pixels"
-    figure = _figure(title, 3.6)
-    for axes, (name, (shape, title)) in zip(
-        figure.subplots(1, 3, sharex=True, sharey=True), panels.items(), strict=True
-    ):
-        height, width = shape
-        _box(axes, 0, 0, width, height, OTHER if name == "warped" else SHARED)
-        _draw_cells(axes, cells[name], OWN, name)
-        title += f"\n({height} x {width})"
-        _scaled(axes, columns, tiles.FIELD_ROWS, "column", "row", title)
-        axes.set_aspect("equal")
-    _legend(figure, {"in shared memory": SHARED, f"what thread {thread} makes": OWN})
+
+
+def draw_ends() -> Figure:
+    """What is before the first layer and after the last: an image is picked; softmax of a batch."""
+    figure = new_figure("Before the first layer in training, after the last in evaluation", 4.4)
+    panels = figure.subplots(2, 1, height_ratios=(1, 4))
+    for axes, (name, mosaic) in zip(panels, make_mosaics().items(), strict=True):
+        draw_mosaic(axes, name, mosaic, PANELS[name])
+    panels[0].set_yticks([])
+    add_legend(figure, {"a block": BLOCK, "what a thread makes": OWN, **STEP_AND_IDLE})
     return figure
 
 
-def _figure(title: str, height: float) -> Figure:
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    figure.suptitle(title, fontsize=TITLE)
-    return figure
-
-
-def _box(axes: Axes, left, top, width, height, style: dict, label: str = "") -> None:
-    axes.add_patch(Rectangle((left, top), width, height, label=label, **style))
-
-
-def _draw_cells(axes: Axes, cells: Collection, style: dict, label: str) -> None:
-    """Cells (row, column), each a square."""
-    squares = [Rectangle((column, row), 1, 1) for row, column in cells]
-    axes.add_collection(PatchCollection(squares, **style, label=label))
-
-
-def _draw_lines(axes: Axes, left: int, columns: int, rows: int) -> None:
-    """The thin lines between cells, from row 0 on."""
-    lines = [[(x, 0), (x, rows)] for x in range(left, left + columns + 1)]
-    lines += [[(left, y), (left + columns, y)] for y in range(rows + 1)]
-    axes.add_collection(LineCollection(lines, colors="0.75", linewidths=0.5, zorder=0))
-
-
-def _arrow(axes: Axes, start: tuple, end: tuple, color: str) -> None:
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": color, "lw": 1.5})
-
-
-def _say(axes: Axes, x: float, y: float, text: str, ha: str = "center", va: str = "center") -> None:
-    axes.text(x, y, text, ha=ha, va=va, fontsize=TEXT)
-
-
-def _scaled(axes: Axes, right: int, bottom: int, across: str, down: str, title: str) -> None:
-    """Axes that count columns to the right and rows down, from 0."""
-    x, y = 0.01 * right, 0.02 * bottom
-    axes.set(xlim=(-x, right + x), ylim=(bottom + y, -y))
-    axes.set_xlabel(across, fontsize=TEXT)
-    axes.set_ylabel(down, fontsize=TEXT)
-    axes.set_title(title, fontsize=TEXT)
-    axes.tick_params(labelsize=TEXT)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(6, integer=True))
-
-
-def _bare(axes: Axes, across: tuple, down: tuple, title: str = "") -> None:
-    """Axes of a drawing that has no scale: its first and last x, its first and last y."""
-    axes.set(xlim=across, ylim=(down[1] + 0.5, down[0] - 0.5))
-    axes.set_title(title, fontsize=TEXT)
-    axes.set_axis_off()
-
-
-def _legend(figure: Figure, styles: dict[str, dict]) -> None:
-    """What each style of the figure means, below it."""
-    handles = [Patch(**style, label=label) for label, style in styles.items()]
-    place = {"loc": "outside lower center", "ncols": 3, "frameon": False}
-    figure.legend(handles=handles, fontsize=TEXT, **place)
+# Each picture by its name.
+DRAWINGS: dict[str, Callable[[], Figure]] = {
+    **{f"threads_{name}": partial(draw_walk, name) for name in WORDS},
+    "threads_banks": draw_banks,
+    "threads_convolve_field": thread_maps_deform.draw_convolution,
+    "threads_forward_batch": draw_batch,
+    "threads_deform_tiles": thread_maps_deform.draw_tiles,
+    "threads_ends": draw_ends,
+    "threads_stages": thread_maps_deform.draw_stages,
+}

@@ -19,7 +19,7 @@ from experiments.provenance import REPOSITORY
 FIGURES = {  # on the embedded digits, with the small runs that are made where there are none
     "committee": 3,
     "deformations": 4,
-    "kernels": 11,
+    "kernels": 14,
     "misclassified_digits": 6,
     "training": 3,
 }

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from deform_gpu import COMMITTEE
-from experiments import committee, data, pictures, plots, store
+from experiments import bench_plots, committee, data, pictures, plots, store
 from experiments.cli import Problem
 from experiments.committees import EXPERIMENTS, run_name
 from experiments.configs import make_config
+from experiments.thread_maps import DRAWINGS
 from mlp_gpu.training import Schedule
 
 OF_RUNS = ("misclassified", "confusion", "second_guesses", "hardest", "learning_curves")
@@ -35,6 +36,7 @@ def test_every_figure_is_saved_as_png_and_pdf(folder, tmp_path, capsys):
     pictures.main(["--runs", str(folder), "--out", str(tmp_path)])
     names = [*OF_RUNS]
     names += [f"experiment3-load_digits_{what}" for what in ("misclassified", "members", "shared")]
+    names += ["times", "roofline", *DRAWINGS]
     written = {tmp_path / f"{name}.{form}" for name in names for form in ("png", "pdf")}
     assert set(tmp_path.iterdir()) == written
     said = capsys.readouterr().out
@@ -77,4 +79,8 @@ def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch):
     assert one.title == committee.find_committees(runs)[0].title
     # Without one of its members there is no committee.
     runs.popitem()
-    assert list(pictures.pictures(runs, images)) == list(OF_RUNS)
+    expected = [*OF_RUNS, "times", "roofline", *DRAWINGS]
+    assert list(pictures.pictures(runs, images)) == expected
+    # Nor a benchmark without records.
+    monkeypatch.setattr(bench_plots, "read_benchmarks", list)
+    assert list(pictures.pictures(runs, images)) == [*OF_RUNS, *DRAWINGS]

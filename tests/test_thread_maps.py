@@ -6,6 +6,7 @@ Run as a script, with NUMBA_ENABLE_CUDASIM=1, this file writes who touched what:
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ import pytest
 
 from deform_gpu import TABLE1
 from deform_gpu.kernels import listing1, tiles
-from experiments import thread_maps
+from experiments import kernels, thread_maps, thread_maps_deform
 from experiments.kernels import BANKS
 from experiments.provenance import REPOSITORY
 from mlp_gpu.gpu import Launch
@@ -26,14 +27,7 @@ from mlp_gpu.network import pad32
 N_IN, N_OUT = 40, 270  # smaller than what is drawn: the simulator takes its time
 CONVOLVED = 20, 2  # rows and columns of the result of Listing 1
 BATCH = 66, 5, 10  # images, inputs and neurons
-
-FIGURES = {name: lambda name=name: thread_maps.draw_walk(name) for name in thread_maps.WORDS}
-FIGURES |= {
-    "banks": thread_maps.draw_banks,
-    "convolution": thread_maps.draw_convolution,
-    "batch": thread_maps.draw_batch,
-    "tiles": thread_maps.draw_tiles,
-}
+MOSAICS = thread_maps.make_mosaics(130, 300) | thread_maps_deform.make_mosaics(130, 2, 10)
 
 
 # --- who touches what
@@ -116,6 +110,10 @@ def launches():
     return {
         "forward_partial": (first, ("", "W", "", "", "")),
         "forward_reduce": (second, ("", "partial")),
+        "output_delta": (
+            thread_maps.make_walk("output_delta", N_IN, N_OUT).launch,
+            ("", "", "", "partial", "", ""),
+        ),
         "delta_partial": (third, ("", "W", "", "")),
         "delta_reduce": (fourth, ("", "partial", "")),
         "update_weights": (last, ("W", "", "", "", "", "")),
@@ -125,6 +123,13 @@ def launches():
         ),
         "forward_batch": (product, ("Y", "", "", "", "", "")),
         "deform_tiles": (deform, ("out", *[""] * 9)),
+        **{
+            name: (
+                mosaic.launch,
+                ("out", "in" * any(mosaic.reads), *[""] * 7)[: len(mosaic.launch.arguments)],
+            )
+            for name, mosaic in MOSAICS.items()
+        },
     }
 
 
@@ -149,11 +154,10 @@ def cells_of(array):
 @pytest.mark.parametrize("name", thread_maps.WORDS)
 def test_walks_are_those_of_the_kernels(name, touched):
     walk = thread_maps.make_walk(name, N_IN, N_OUT)
-    array = "partial" if name.endswith("_reduce") else "W"
     found = {
         (block, thread): cells
         for (own, what, block, thread), cells in touched[name].items()
-        if (own, what) == (array, "read")
+        if own in ("W", "partial") and what == "read"
     }
     threads = range(walk.launch.threads)
     walks = {
@@ -203,7 +207,7 @@ def test_strips_are_those_of_the_kernel(touched):
     for thread in np.ndindex(listing1.KERNEL, listing1.ROWS):
         # K is the first shared array, the region R the second.
         assert found["shared 1", "read", (1, 1), thread] == cells_of(
-            thread_maps.strip_cells(thread)
+            thread_maps_deform.strip_cells(thread)
         )
     for column, block in np.ndindex(CONVOLVED[1], CONVOLVED[0] // listing1.ROWS):
         for y in range(listing1.ROWS):  # the first thread of each row makes a cell
@@ -226,12 +230,58 @@ def test_batch_cells_are_those_of_the_kernel(touched):
 def test_tile_cells_are_those_of_the_kernel(touched):
     found = touched["deform_tiles"]
     for thread in range(tiles.THREADS):
-        own = thread_maps.tile_cells(thread)
+        own = thread_maps_deform.tile_cells(thread)
         who = (0, 0), (thread, 0)
         for array, name in (("shared 0", "drawn"), ("shared 1", "convolved"), ("out", "warped")):
             cells = found.get((array, "write", *who), [])
             cells = [cell[1:] for cell in cells if cell[0] == 0]  # the y axis; the one image
             assert sorted(cells) == sorted(cells_of(own[name])), name
+
+
+def in_matrix(name, indices):
+    """Indices into the array of a mosaic as (row, column), each once."""
+    if name == "pick_image":
+        indices = [(0, i) for (i,) in indices]
+    if name == "draw_matrices":
+        indices = [(i, 2 * row + column) for i, row, column in indices]
+    if indices and len(indices[0]) == 4:  # batch, y or x, row, column
+        ys, xs = ([index[2:] for index in indices if index[1] == axis] for axis in (0, 1))
+        assert ys == xs
+        indices = ys
+    return [index[-2:] for index in dict.fromkeys(indices)]
+
+
+@pytest.mark.parametrize("name", MOSAICS)
+def test_mosaics_are_those_of_the_kernels(name, touched):
+    mosaic, found, made = MOSAICS[name], touched[name], Counter()
+    for block in np.ndindex(mosaic.launch.grid[:2]):
+        for thread in np.ndindex(mosaic.threads):
+            own = cells_of(mosaic.cells(block, thread))
+            assert in_matrix(name, found.get(("out", "write", block, thread), [])) == own
+            read = in_matrix(name, found.get(("in", "read", block, thread), []))
+            assert read == cells_of(mosaic.read(block, thread))
+            made.update(own)
+    assert made == Counter(np.ndindex(mosaic.shape))
+
+
+@pytest.mark.parametrize("name", MOSAICS)
+def test_warps_of_mosaics_write_what_is_said(name, touched):
+    """In the order of the threads' numbers, x first."""
+    mosaic, block = MOSAICS[name], (0, 0)
+    across, down = mosaic.threads
+    threads = [(x, y) for y in range(down) for x in range(across)]
+    for warp in np.array_split(threads, len(threads) // 32):
+        written = [
+            cell
+            for thread in warp.tolist()
+            for cell in in_matrix(
+                name, touched[name].get(("out", "write", block, tuple(thread)), [])
+            )[:1]
+        ]
+        step = mosaic.step(block, warp[5])
+        assert written == cells_of(step)
+        words = np.ravel_multi_index(step.T, mosaic.shape)
+        assert (np.diff(words) == (mosaic.shape[1] if mosaic.down else 1)).all()
 
 
 # --- the figures
@@ -285,10 +335,11 @@ def test_walks_are_drawn(name):
         first = words.block[0] * walk.launch.threads + words.thread // 32 * 32
         assert [first + column for _, column in drawn(warp, "own")] == [c for _, c in path]
         assert len(drawn(warp, "own")) == len(path)
-        idle = {first + column for _, column in drawn(warp, "idle")}
+        idle_columns = {column for _, column in drawn(warp, "idle")}
+        idle = {first + column for column in idle_columns}
         assert idle == set(range(first, first + 32)) - set(walk.working)
         (step,) = boxes(warp, "step").values()
-        assert step[2:] == (32, 1)
+        assert step == (min(set(range(32)) - idle_columns), step[1], 32 - len(idle), 1)
 
 
 def test_banks_are_drawn():
@@ -309,14 +360,14 @@ def test_banks_are_drawn():
 
 
 def test_convolution_is_drawn():
-    whole, cells, sums = thread_maps.draw_convolution().axes
+    whole, cells, sums = thread_maps_deform.draw_convolution().axes
     assert "grid of 290 x 29 blocks" in whole.get_title()
     assert "310 x 310 cells" in whole.get_title()
     left, top, width, height = boxes(whole, "read")[""]
     assert (width, height) == (21, 30)
     assert top % 10 == 0
     assert boxes(whole, "made")[""] == (left + 10, top + 10, 1, 10)
-    assert drawn(cells, "own") == cells_of(thread_maps.strip_cells((6, 3)))
+    assert drawn(cells, "own") == cells_of(thread_maps_deform.strip_cells((6, 3)))
     assert len(drawn(cells, "shared")) == 30 * 21
     assert drawn(sums, "own") == [(3, 6)]
     assert len(drawn(sums, "shared")) == 10 * 21
@@ -331,16 +382,63 @@ def test_batch_is_drawn():
 
 
 def test_tiles_are_drawn():
-    panels = thread_maps.draw_tiles().axes
-    own = thread_maps.tile_cells(70)
+    panels = thread_maps_deform.draw_tiles().axes
+    own = thread_maps_deform.tile_cells(70)
     for axes, name, shape in zip(panels, own, ("52 x 49", "30 x 49", "29 x 29"), strict=True):
         assert drawn(axes, name) == cells_of(own[name])
         assert shape in axes.get_title()
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize(
+    ("module", "draw"),
+    [(thread_maps, thread_maps.draw_ends), (thread_maps_deform, thread_maps_deform.draw_stages)],
+)
+def test_mosaics_are_drawn(module, draw):
+    panels, mosaics = {}, module.make_mosaics()
+    for axes in draw().axes:
+        panels[axes.get_title().split("\n")[0]] = axes
+    assert set(panels) == set(mosaics) == set(module.PANELS)
+    for name, axes in panels.items():
+        mosaic, words = mosaics[name], module.PANELS[name]
+        own = mosaic.cells(words.block, words.thread)
+        assert drawn(axes, "own") == cells_of(own)
+        assert len(own) == np.prod(mosaic.each)
+        around = drawn(axes, "read")
+        assert len(around) == np.prod(mosaic.reads)
+        if around:
+            assert (np.mean(around, axis=0) == own).all()
+            assert (np.ptp(around, axis=0) + 1 == mosaic.reads).all()
+        found = boxes(axes, "block ")
+        assert len(found) == np.prod(mosaic.launch.grid)
+        (outlined,) = [patch for patch in axes.patches if patch.get_linewidth() > 2]
+        left, top, width, height = outlined.get_bbox().bounds
+        every = [mosaic.cells(words.block, thread) for thread in np.ndindex(mosaic.threads)]
+        every = np.vstack(every)
+        assert tuple(every.min(axis=0)) == (top, left)
+        assert (every.max(axis=0) < (top + height, left + width)).all()
+        assert width * height == np.prod(mosaic.threads) * np.prod(mosaic.each)
+        step = mosaic.step(words.block, words.thread)
+        left, top, width, height = boxes(axes, "step")[""]
+        assert ((step[0] == (top, left)) & (step[-1] == (top + height - 1, left + width - 1))).all()
+        assert width * height == len(step)
+        assert "{} x {} numbers".format(*mosaic.shape) in axes.get_title()
+        assert "grid of {} x {} blocks".format(*mosaic.launch.grid) in axes.get_title()
+        assert ("coalesced" in axes.get_title()) != mosaic.down
+
+
+def test_every_kernel_is_drawn():
+    """And named in the titles of a picture."""
+    titles = []
+    for draw in thread_maps.DRAWINGS.values():
+        figure = draw()
+        titles += [figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)]
+    named = set(re.findall("[a-z]+_[a-z]+", " ".join(titles)))
+    assert named == {kernel.py_func.__name__ for kernel in kernels.SIGNATURES}
+
+
+@pytest.mark.parametrize("name", thread_maps.DRAWINGS)
 def test_nothing_leaves_a_figure_or_stands_across_other_text(name):
-    figure = FIGURES[name]()
+    figure = thread_maps.DRAWINGS[name]()
     figure.draw_without_rendering()
     assert figure.get_figwidth() <= 7
     texts = [figure._suptitle]
