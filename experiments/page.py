@@ -3,7 +3,7 @@
 import base64
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 
 from matplotlib.figure import Figure
@@ -12,8 +12,9 @@ from PIL import Image
 from experiments import plots
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 72rem;
+body { font: 16px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 100rem;
   margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
+p, figcaption, .warning, .sources { max-width: 72rem; }
 h1, h2, h3 { line-height: 1.2; margin: 2rem 0 0.5rem; }
 h2 { border-bottom: 2px solid #111; padding-bottom: 0.25rem; }
 a { color: #0050a0; }
@@ -24,8 +25,9 @@ table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tab
 caption { text-align: left; padding-bottom: 0.25rem; }
 caption span { display: inline-block; position: sticky; left: 0;
   max-width: min(70rem, calc(100vw - 2rem)); }
-th, td { text-align: left; vertical-align: top; padding: 0.2rem 0.5rem; white-space: nowrap;
+th, td { text-align: left; vertical-align: top; padding: 0.2rem 0.35rem; white-space: nowrap;
   border-bottom: 1px solid #bbb; }
+.long { white-space: normal; min-width: 8rem; }
 th { border-bottom: 2px solid #111; vertical-align: bottom; white-space: normal; }
 nav ul { list-style: none; padding: 0; }
 .l3 { margin-left: 1.5rem; }
@@ -40,6 +42,7 @@ figcaption, .sources { font-size: 0.85rem; }
   .scroll { overflow: visible; }
   table { font-size: 7.5pt; }
   th, td { white-space: normal; padding: 0.1rem 0.25rem; }
+  .long { min-width: 0; }
   thead { display: table-header-group; }
   tr, figure, li { break-inside: avoid; }
   h1, h2, h3, caption, thead { break-after: avoid; }
@@ -48,6 +51,7 @@ figcaption, .sources { font-size: 0.85rem; }
   img { max-height: 150mm; width: auto; }
 }
 """
+LONG = 24  # letters; cells with more may be broken into lines
 
 
 class Html(str):
@@ -68,6 +72,13 @@ def parse(markdown: str) -> list[dict[str, str]]:
         [cell.strip() for cell in line[2:-2].split(" | ")] for line in markdown.splitlines()
     )
     return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def _cell(text: str) -> str:
+    """A cell of a table; a long one may be broken into lines, but not links to sources."""
+    is_long = len(text) > LONG and not isinstance(text, Html)
+    kind = ' class="long"' if is_long else ""
+    return f"<td{kind}>{html(text)}</td>"
 
 
 class Page:
@@ -92,26 +103,38 @@ class Page:
         """Add a paragraph."""
         self.add(f"<p>{html(sentence)}</p>")
 
-    def cite(self, line: str) -> Html:
-        """A link to where something comes from; from there a link leads back to the first one."""
-        is_new = line not in self._sources
-        number = self._sources.setdefault(line, len(self._sources) + 1)
-        own = f' id="cited-{number}"' if is_new else ""
-        return Html(f'<a href="#source-{number}"{own}>[{number}]</a>')
+    def cite(self, *lines: str) -> Html:
+        """Links to where something comes from; from there a link leads back to the first one."""
+        links = []
+        for line in lines:
+            is_new = line not in self._sources
+            number = self._sources.setdefault(line, len(self._sources) + 1)
+            own = f' id="cited-{number}"' if is_new else ""
+            links.append(f'<a href="#source-{number}"{own}>[{number}]</a>')
+        return Html(" ".join(links))
 
-    def table(self, caption: str, rows: Sequence[Mapping[str, str]]) -> None:
-        """Add a table of rows with the same keys, in a box of its own that scrolls."""
+    def table(
+        self, caption: str, rows: Sequence[Mapping[str, str]], sources: Collection[str] = ()
+    ) -> None:
+        """Add a table of rows with the same keys, in a box of its own that scrolls.
+
+        sources: where all of it comes from, if the rows do not say so themselves.
+        """
         head = "".join(f'<th scope="col">{html(name)}</th>' for name in rows[0])
         self.add(
-            f'<div class="scroll" tabindex="0"><table><caption><span>{html(caption)}</span>'
-            f"</caption><thead><tr>{head}</tr></thead><tbody>"
+            '<div class="scroll" tabindex="0"><table>'
+            f"<caption><span>{self._cited(caption, sources)}</span></caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>"
         )
         for row in rows:
-            self.add(f"<tr>{''.join(f'<td>{html(cell)}</td>' for cell in row.values())}</tr>")
+            self.add(f"<tr>{''.join(map(_cell, row.values()))}</tr>")
         self.add("</tbody></table></div>")
 
-    def figure(self, figure: Figure, caption: str, alt: str) -> None:
-        """Add a picture: as PNG, for SVG grows with every epoch, and in few colours."""
+    def figure(self, figure: Figure, caption: str, alt: str, sources: Collection[str]) -> None:
+        """Add a picture: as PNG, for SVG grows with every epoch, and in few colours.
+
+        sources: where what it shows comes from.
+        """
         drawn, picture = io.BytesIO(), io.BytesIO()
         figure.savefig(drawn, format="png", dpi=plots.DPI)
         reduced = Image.open(drawn).convert("RGB").quantize(128, dither=Image.Dither.NONE)
@@ -120,9 +143,12 @@ class Page:
         width, height = (round(96 * inches) for inches in figure.get_size_inches())
         self.add(
             f'<figure><img width="{width}" height="{height}" alt="{escape(alt)}" '
-            f'src="data:image/png;base64,{encoded}"><figcaption>{html(caption)}</figcaption>'
-            "</figure>"
+            f'src="data:image/png;base64,{encoded}"><figcaption>{self._cited(caption, sources)}'
+            "</figcaption></figure>"
         )
+
+    def _cited(self, caption: str, sources: Collection[str]) -> str:
+        return " ".join(filter(None, (html(caption), self.cite(*sources))))
 
     def render(self, title: str, head: Sequence[str]) -> str:
         """The whole page; head: HTML above the table of contents."""

@@ -33,7 +33,7 @@ from experiments import (
 )
 from experiments.cli import Problem
 from experiments.committee_report import Committee
-from experiments.page import Html, Page, html, parse
+from experiments.page import Page, html, parse
 from experiments.progress import duration
 from experiments.store import Run
 from mlp_gpu import files
@@ -45,6 +45,7 @@ TABLE1 = (
     "TEfBV is the test error at the epoch with the lowest validation error, BTE the lowest test "
     "error of any epoch; the interval is that of TEfBV, 95 %, Clopper-Pearson."
 )
+WORK = "epochs x images"
 COMMITTEES = (
     "What each committee came to. The best member has the fewest errors on these same digits, "
     "which favours it; p is McNemar's exact test, two-sided, of the committee against it."
@@ -53,7 +54,7 @@ INTRODUCTION = (
     "Plain multi-layer perceptrons, trained by on-line back-propagation on deformed digits, after "
     "Cireşan, Meier, Gambardella and Schmidhuber (2010, 2012). Runs are the files of trainings "
     "that were found; records are what is kept of finished ones in results/. A number in brackets "
-    "leads to where the numbers beside it come from."
+    "leads to where the numbers or the picture beside it come from."
 )
 NOT_MNIST = (
     "These are the 1,797 small digits of scikit-learn's load_digits. Their figures have nothing to "
@@ -61,6 +62,8 @@ NOT_MNIST = (
 )
 # What damaged records raise.
 DAMAGES = OSError, ValueError, TypeError, LookupError, StopIteration, csv.Error
+RUNS = Path("runs")
+UNFINISHED = ", not trained to the end"
 OPTION = {"MNIST": "", "load_digits": ' ARGS="--data digits"'}  # of make, to train on it
 
 
@@ -68,11 +71,12 @@ OPTION = {"MNIST": "", "load_digits": ' ARGS="--data digits"'}  # of make, to tr
 class Found:
     """What there is to report.
 
-    runs: by the paths of their files below the folder, without .h5. The others by their paths:
-    records of runs, which have no outputs; rows of committees, benchmarks and scaling, all text.
-    faults: a sentence for each file that cannot be read.
+    folder: where runs were looked for. runs: by the paths of their files below it, without .h5. The
+    others by their paths: records of runs, which have no outputs; rows of committees, benchmarks
+    and scaling, all text. faults: a sentence for each file that cannot be read.
     """
 
+    folder: Path
     runs: dict[str, Run] = field(default_factory=dict)
     records: dict[str, Run] = field(default_factory=dict)
     committees: dict[str, list[dict]] = field(default_factory=dict)
@@ -83,7 +87,7 @@ class Found:
 
 def collect(folder: Path) -> Found:
     """Read all runs below the folder, and all records."""
-    found = Found()
+    found = Found(folder)
 
     def read(into: dict, path: Path, name: Path, reader: Callable, *uses: Callable) -> None:
         try:
@@ -108,7 +112,7 @@ def collect(folder: Path) -> Found:
             uses = committee_report.committee_table, committee_report.summary_table
             read(found.committees, path, name, read_rows, *uses)
         elif path.name == "bench.csv":
-            uses = bench_report.net_table, bench_report.deform_table
+            uses = bench_report.net_table, bench_report.deform_table, bench_plots.works
             read(found.benches, path, name, read_rows, source, *uses)
         elif path.name == "scaling.csv":
             read(found.scalings, path, name, read_rows, source, scaling.table)
@@ -170,7 +174,7 @@ def add_table1(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> 
     keys = sorted(everything, key=lambda key: tables.table1_order(everything[key]))
     rows = parse(tables.table1_markdown([everything[key] for key in keys]))
     rows = [
-        {"source": page.cite(source(key, everything[key])), **row, "from": kinds[key]}
+        {"source": page.cite(source(key, everything[key])), **_move_work(row), "from": kinds[key]}
         for key, row in zip(keys, rows, strict=True)
     ]
     page.table(TABLE1, rows)
@@ -178,20 +182,29 @@ def add_table1(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> 
         page.say(f"The paper's own schedule, {Schedule().epochs:,} epochs: not measured yet.")
 
 
+def _move_work(row: Mapping[str, str]) -> dict[str, str]:
+    """A row of Table 1 with what was done just before what came of it, in one view with it."""
+    names = [name for name in row if name != WORK]
+    names.insert(names.index("TEfBV %"), WORK)
+    return {name: row[name] for name in names}
+
+
 def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
     """The committees of 2012 on the data of that name, from records and runs, and pictures."""
     page.heading(3, "The committees of 2012")
     recorded = [rows for rows in found.committees.values() if rows[-1]["data"] == name]
-    formed = [(one, _rows(one), _folder(one, runs)) for one in committee.find_committees(runs)]
+    formed = []
+    for one in committee.find_committees(runs):
+        finished = all(run.finished for run in one.runs)
+        formed.append((one, _rows(one), _where(one, found), "" if finished else UNFINISHED))
     if not (recorded or formed):
         page.say(f"No committee yet: `make committee{OPTION[name]}`.")
     groups: dict[str, list] = {}  # what stands side by side: what the rows are from, and the rows
     for rows in recorded:
-        origin = ", and ".join(["record", *(where for _, own, where in formed if own == rows)])
+        origin = ", and ".join(["record", *(where for _, own, where, _ in formed if own == rows)])
         groups.setdefault(f"records of {rows[-1]['device']}", []).append((origin, rows))
-    for _, rows, where in formed:
+    for _, rows, where, unfinished in formed:
         if rows not in recorded:
-            unfinished = "" if rows[-1]["finished"] == "True" else ", not trained to the end"
             groups.setdefault(where, []).append((where + unfinished, rows))
     for where, group in groups.items():
         for kind in "experiment", "table4":
@@ -200,10 +213,11 @@ def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str)
             ]
             if same:
                 _add_side_by_side(page, where, same, name)
-    for one, _, where in formed:
+    for one, rows, where, unfinished in formed:
         errors = f"committee {100 * one.wrong[-1].mean():.2f} %, members {one.mean_percent:.2f} %"
         alt = f"Test errors of {one.title}: {errors} on average, with 95 % intervals."
-        page.figure(plots.draw_members(one), f"{one.title}; {where}.", alt)
+        caption = f"{one.title}; {where}{unfinished}."
+        page.figure(plots.draw_members(one), caption, alt, [_committee_source(where, rows)])
 
 
 def _rows(one: Committee) -> list[dict]:
@@ -211,9 +225,11 @@ def _rows(one: Committee) -> list[dict]:
     return list(csv.DictReader(io.StringIO(tables.csv_text(committee_report.tidy_rows(one)))))
 
 
-def _folder(one: Committee, runs: Mapping[str, Run]) -> str:
-    first = next(key for key, run in runs.items() if run is one.runs[0])
-    return f"runs in {Path(first).parent.as_posix()}"
+def _where(one: Committee, found: Found) -> str:
+    first = next(key for key, run in found.runs.items() if run is one.runs[0])
+    folder = Path(first).parent
+    # "." would say nothing.
+    return f"runs in {folder.as_posix() if folder.name else found.folder.resolve().name}"
 
 
 def _add_side_by_side(page: Page, where: str, own: list[tuple], name: str) -> None:
@@ -233,7 +249,8 @@ def _add_side_by_side(page: Page, where: str, own: list[tuple], name: str) -> No
     page.table(COMMITTEES, results)
     if committee_report.has_order(rows):
         order = parse(committee_report.order_table(rows))
-        page.table("What the paper shows, and whether the committees above show it.", order)
+        claims = "What the paper shows, and whether the committees above show it."
+        page.table(claims, order, lines)
 
 
 def _committee_source(where: str, rows: list[dict]) -> str:
@@ -250,16 +267,19 @@ def add_pictures(page: Page, runs: Mapping[str, Run], name: str) -> None:
         page.say(f"No run yet: `make table1{OPTION[name]}`.")
     else:
         for against, x in ("epochs", "epochs"), ("hours", "the time that they took"):
-            alt = f"Training loss, validation and test error of {len(runs)} runs against {x}."
-            caption = f"{len(runs)} runs on {name}, against {x}."
-            page.figure(plots.draw_learning_curves(runs, against), caption, alt)
+            n_runs = plural(len(runs), "run")
+            alt = f"Training loss, validation and test error of {n_runs} against {x}."
+            caption = f"{n_runs} on {name}, against {x}."
+            sources = [source(key, run) for key, run in runs.items()]
+            page.figure(plots.draw_learning_curves(runs, against), caption, alt, sources)
 
     page.heading(3, "Misclassified digits")
     if not runs:
         return page.say("No run yet.")
     best = figure1.best_of(runs)
     run, title = runs[best], configs.title(runs[best].config)
-    who = html(f"{title}, the run with the lowest TEfBV: {best}.")
+    who = f"{title}, the run with the lowest TEfBV: {best}."
+    sources = [source(best, run)]
     counted = figure1.count(run.outputs, run.labels)
     images = find_test_images(run)
     if images is None:
@@ -269,11 +289,10 @@ def add_pictures(page: Page, runs: Mapping[str, Run], name: str) -> None:
         )
     else:
         alt = f"The misclassified digits, labels at the top right, two guesses below: {counted}."
-        caption = Html(f"{who} {page.cite(source(best, run))}")
-        page.figure(figure1.draw(run.outputs, run.labels, images, title), caption, alt)
-    caption = Html(f"{who} Labels in rows, guesses in columns. {page.cite(source(best, run))}")
+        page.figure(figure1.draw(run.outputs, run.labels, images, title), who, alt, sources)
+    caption = f"{who} Labels in rows, guesses in columns."
     alt = f"Which digits are taken for which: {counted}."
-    page.figure(plots.draw_confusion(run.outputs, run.labels, title), caption, alt)
+    page.figure(plots.draw_confusion(run.outputs, run.labels, title), caption, alt, sources)
 
 
 def find_test_images(run: Run) -> np.ndarray | None:
@@ -320,10 +339,8 @@ def add_benchmarks(page: Page, found: Found) -> None:
         if not benches:
             page.say(readme.NOT_MEASURED)
         for rows in benches:
-            where = readme.bench_source(rows).strip().rstrip(":")
             for part in table(rows).split("\n\n"):
-                caption = Html(f"{html(rows[0]['device'])}. Source {page.cite(where)}")
-                page.table(caption, parse(part))
+                page.table(f"{rows[0]['device']}.", parse(part), [_bench_source(rows)])
             then(rows)
 
     benches = list(found.benches.values())
@@ -336,16 +353,38 @@ def add_benchmarks(page: Page, found: Found) -> None:
     def reckon(rows: list[dict]) -> None:
         sentence, *table = readme.reckonings(rows, committees)
         page.say(sentence)
+        sources = [_bench_source(rows)]
+        for own in committees:
+            ran = {(row["data"], row["device"]) for row in own[:-1]}
+            is_reckoned = own[0]["experiment"].startswith("experiment")
+            if is_reckoned and ("MNIST", rows[-1]["device"]) in ran:
+                sources.append(_committee_source(f"records of {own[-1]['device']}", own))
         for part in table:
-            page.table("Clusters on paper.", parse(part))
+            page.table("Clusters on paper.", parse(part), sources)
 
     add("Several workers", list(found.scalings.values()), scaling.table, reckon)
 
 
+def _bench_source(rows: list[dict]) -> str:
+    return readme.bench_source(rows).strip().rstrip(":")
+
+
 def _add_bench(page: Page, rows: list[dict]) -> None:
+    where, sources = f"on {rows[0]['device']}", [_bench_source(rows)]
     if any(row["updates_a_second"] for row in rows):
         alt = "Time for an image against the weights of the net, a line an engine."
-        page.figure(bench_plots.draw_times(rows), f"On {rows[0]['device']}.", alt)
+        page.figure(bench_plots.draw_times(rows), f"Time for an image, {where}.", alt, sources)
+    try:
+        figure = bench_plots.draw_roofline(rows)
+    except ValueError:
+        return  # no copy was measured beside
+    alt = "Engines and kernels against copies of as many bytes, as bars and as a roofline."
+    page.figure(figure, f"Against the ceiling that copies set, {where}.", alt, sources)
+
+
+def plural(n: int, noun: str) -> str:
+    """So many of them: '1 run', '2 runs'."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def build(found: Found) -> str:
@@ -356,7 +395,7 @@ def build(found: Found) -> str:
         runs = {key: run for key, run in found.runs.items() if run.config["data"]["name"] == name}
         n = sum(run.config["data"]["name"] == name for run in found.records.values())
         n += sum(rows[-1]["data"] == name for rows in found.committees.values())
-        counts.append(f"{len(runs)} runs and {n} records on {name}")
+        counts.append(f"{plural(len(runs), 'run')} and {plural(n, 'record')} on {name}")
         if name == "MNIST":
             page.heading(2, name)
         else:
@@ -373,7 +412,7 @@ def build(found: Found) -> str:
     timings = len(found.benches) + len(found.scalings)
     head = [
         f"<p>{INTRODUCTION}</p>",
-        f"<p>There are {', '.join(counts)}, and {timings} records of timings. Written "
+        f"<p>Found: {', '.join(counts)}, and {plural(timings, 'record')} of timings. Written "
         f"{provenance.now()} by commit {tree['commit'][:12]}{changes}.</p>",
     ]
     if found.faults:
@@ -393,7 +432,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--runs",
         type=Path,
-        default=Path("runs"),
+        default=RUNS,
         metavar="DIR",
         help="folder with run files, also in folders below it (default: %(default)s)",
     )
@@ -405,6 +444,10 @@ def main(argv: list[str] | None = None) -> None:
         help="the page to write (default: %(default)s)",
     )
     arguments = parser.parse_args(argv)
+    if arguments.runs != RUNS and not arguments.runs.is_dir():
+        raise Problem(
+            f"there is no folder {arguments.runs}: name one with run files in or below it"
+        )
     found = collect(arguments.runs)
     for fault in found.faults:
         cli.tell(f"left out: {fault}")

@@ -7,19 +7,23 @@ import io
 import json
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from browser import A4, browser, check_page, print_page
+from matplotlib.figure import Figure
 from PIL import Image
 
+from deform_gpu import TABLE1
 from experiments import committees, data, page, provenance, readme, report, store, voting
 from experiments.committees import EXPERIMENTS
 from experiments.provenance import REPOSITORY
 from mlp_gpu.network import NETS
 
+SCALING = "results/amd-epyc-2-cores/scaling.csv"
 HOSTILE = '<b>&"x'
 SESSION = {
     "commit": "0123456789abcdef",
@@ -54,7 +58,7 @@ def make_run(name="MNIST", sizes=NETS[1], epochs=3, done=None, seed=0, n_wrong=9
         "decay": 0.9,
         "eta_min": 1e-6,
         "seed": seed,
-        "deformation": {"sigma": 6.0},
+        "deformation": asdict(TABLE1),
         "engine": "cpu",
     }
     config["data"] |= what
@@ -147,8 +151,24 @@ def tables_in(text):
 
 def source_of(text, row):
     """The line that a row's source leads to."""
-    number = re.fullmatch(r"\[(\d+)\]", row["source"])[1]
-    return plain(re.search(f'<li id="source-{number}">(.*?)</li>', text)[1])
+    (line,) = sources_of(text, row["source"])
+    return line
+
+
+def sources_of(text, cited):
+    """The lines that [1] [2] ... in a cell or a caption lead to."""
+    numbers = re.findall(r"\[(\d+)\]", plain(cited))
+    return [plain(re.search(f'<li id="source-{n}">(.*?)</li>', text)[1]) for n in numbers]
+
+
+def captions(text):
+    """Those of tables and of pictures, as HTML."""
+    return re.findall(r"<(?:fig)?caption>(.*?)</(?:fig)?caption>", text)
+
+
+def caption(text, beginning):
+    (found,) = [one for one in captions(text) if plain(one).startswith(beginning)]
+    return found
 
 
 # What is on the page
@@ -288,8 +308,76 @@ def test_the_head_counts_what_there_is(text):
     timings = sum(path.name in ("bench.csv", "scaling.csv") for path in records)
     mnist = len(kept) - digits - sum(path.name == "gpu-check.json" for path in kept)
     assert f"3 runs and {mnist} records on MNIST, 7 runs and {digits} records on load_dig" in head
-    assert f"and {timings} records of timings" in head
+    assert f"and {timings} records of timings." in head
     assert "Written 2026-02-03T04:05:06+00:00 by commit fedcba987654." in head
+
+
+def test_one_of_a_kind_is_no_plural(results, tmp_path):
+    store.write_run(tmp_path / "net1-seed0.h5", make_run())
+    text = report.build(report.collect(tmp_path))
+    counts = (
+        "Found: 1 run and 0 records on MNIST, 0 runs and 0 records on load_digits, and 0 records"
+    )
+    assert f"{counts} of timings." in text
+    assert 'validation and test error of 1 run against epochs."' in text
+    assert plain(caption(text, "1 run on MNIST, against epochs.")).endswith(". [1]")
+
+
+def test_every_table_and_every_picture_leads_to_a_source(text):
+    for one in re.findall("<table>.*?</table>|<figure>.*?</figure>", text, re.DOTALL):
+        assert "#source-" in one, plain(one)[:80]
+
+
+def test_curves_and_members_lead_to_the_sources_of_all_their_runs(text, folder):
+    found = report.collect(folder).runs
+    for name in "MNIST", "load_digits":
+        own = {key: run for key, run in found.items() if run.config["data"]["name"] == name}
+        for against in "epochs", "the time that they took":
+            cited = caption(text, f"{len(own)} runs on {name}, against {against}.")
+            lines = [line.removesuffix(" back") for line in sources_of(text, cited)]
+            assert lines == [report.source(key, run) for key, run in own.items()]
+    (line,) = sources_of(text, caption(text, "Experiment 6 of 2012: "))
+    assert line.startswith("runs in committee: experiment6-load_digits, seeds 0, 1, 2, 3, 4, 5, 6")
+
+
+def test_what_is_derived_leads_to_the_committees_it_is_derived_from(text):
+    part = sections(text)["MNIST", "The committees of 2012"]
+    summary = next(t for t in tables_in(part) if list(t[0])[:2] == ["net", "exp. 1"])
+    lines = [sources_of(text, cell)[0] for cell in list(summary[-1].values())[1:]]
+    assert len(lines) == 6
+    assert sources_of(text, caption(part, "What the paper shows, and whether")) == lines
+    part = sections(text)["Benchmarks", "Several workers"]
+    timings, *others = sources_of(text, caption(part, "Clusters on paper."))
+    row = report.read_rows(REPOSITORY / SCALING)[-1]
+    assert row["commit"][:12] in timings
+    assert row["date"] in timings
+    assert others == lines
+
+
+def test_clusters_are_reckoned_with_experiments_on_mnist_on_such_workers(monkeypatch):
+    def rows(name, data, device):
+        member = {"experiment": name, "net": "1", "data": data, "device": device}
+        return [member, member | {"net": "", "device": "several"}]
+
+    found = report.Found(REPOSITORY)
+    timed = report.read_rows(REPOSITORY / SCALING)
+    found.scalings["timed"] = timed
+    device = timed[-1]["device"]
+    found.committees = {
+        "own": rows("experiment1", "MNIST", device),
+        "table": rows("table4", "MNIST", device),
+        "digits": rows("experiment1-load_digits", "load_digits", device),
+        "elsewhere": rows("experiment2", "MNIST", "another"),
+    }
+    monkeypatch.setattr(readme, "reckonings", lambda *_: ["So.", "| a |\n| - |\n| 1 |"])
+    monkeypatch.setattr(
+        report, "_committee_source", lambda where, own: f"{where}: {own[0]['experiment']}"
+    )
+    page_ = report.Page()
+    report.add_benchmarks(page_, found)
+    text = page_.render("", [])
+    _, *others = sources_of(text, caption(text, "Clusters on paper."))
+    assert others == ["records of several: experiment1 back"]
 
 
 def test_benchmarks_lead_to_their_source(text):
@@ -303,6 +391,38 @@ def test_benchmarks_lead_to_their_source(text):
     line = plain(re.search(f'<li id="source-{number}">(.*?)</li>', text)[1])
     assert own["commit"][:12] in line
     assert own["date"] in line
+    assert sources_of(text, caption(part, f"Time for an image, on {own['device']}.")) == [line]
+    assert sources_of(
+        text, caption(part, f"Against the ceiling that copies set, on {own['device']}.")
+    ) == [line]
+
+
+def test_the_ceiling_is_drawn_where_copies_were_timed(monkeypatch):
+    (rows,) = readme.read_benchmarks()[:1]
+    seen = []
+    monkeypatch.setattr(
+        report.bench_plots, "draw_roofline", lambda one: seen.append(one) or Figure()
+    )
+    page_ = report.Page()
+    report.add_benchmarks(page_, report.Found(REPOSITORY, benches={"own": rows}))
+    assert seen == [rows]
+    assert "bars and as a roofline" in page_.render("", [])
+    monkeypatch.undo()
+    without = [row | {"percent_of_copy": ""} for row in rows]
+    page_ = report.Page()
+    report.add_benchmarks(page_, report.Found(REPOSITORY, benches={"own": without}))
+    text = page_.render("", [])
+    assert "a line an engine" in text
+    assert "bars and as a roofline" not in text
+
+
+def test_a_benchmark_whose_bytes_are_none_is_named(results, tmp_path):
+    rows = report.read_rows(REPOSITORY / "results" / "amd-epyc-2-cores" / "bench.csv")
+    rows = [row | {"bytes": row["bytes"] and "many"} for row in rows]
+    (results / "bench.csv").write_text(report.tables.csv_text(rows))
+    found = report.collect(tmp_path)
+    assert not found.benches
+    assert re.search("bench.csv is damaged: .*'many'", *found.faults)
 
 
 # Pictures
@@ -321,7 +441,7 @@ def pictures(text):
 
 def test_pictures_show_something_and_say_what(text):
     found = dict(pictures(text))
-    assert len(found) == text.count("<img") == 2 + 1 + 1 + 2 + 2 + 1
+    assert len(found) == text.count("<img") == 2 + 1 + 1 + 2 + 2 + 2
     for alt, pixels in found.items():
         assert alt
         assert len(np.unique(pixels)) > 5
@@ -383,9 +503,19 @@ def results(tmp_path, monkeypatch):
     return folder
 
 
-def test_nothing_there(results, tmp_path, capsys):
+def test_a_folder_that_is_named_must_be_there(results, tmp_path):
     path = tmp_path / "report.html"
-    report.main(["--runs", str(tmp_path / "none"), "--out", str(path)])
+    (tmp_path / "file").write_text("")
+    for name in "none", "file":
+        with pytest.raises(report.Problem, match=f"there is no folder .*{name}: name one with"):
+            report.main(["--runs", str(tmp_path / name), "--out", str(path)])
+    assert not path.exists()
+
+
+def test_nothing_there(results, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "report.html"
+    report.main(["--out", str(path)])
     assert capsys.readouterr().out == f"written to {path}\n"
     apart = {key: plain(part) for key, part in sections(path.read_text()).items()}
     assert apart["MNIST", "Table 1, the paper beside ours"] == "No run yet: make table1."
@@ -440,16 +570,21 @@ def test_a_recorded_committee_stands_there_once(results, tmp_path):
     assert origins == ["record, and runs in one, and runs in two"]
 
 
-def test_an_unfinished_committee_is_marked(results, tmp_path):
+def test_an_unfinished_committee_is_marked(results, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     write_committee(tmp_path)
     path = next(path for path in store.run_files(tmp_path) if "WN14" in path.name)
     run = make_run("load_digits", (841, 800, 10), epochs=9, done=3, seed=2, width=14)
     store.write_run(path, run)
-    found = report.collect(tmp_path)
+    found = report.collect(Path())
     page_ = report.Page()
     report.add_committees(page_, found, found.runs, "load_digits")
-    (row,) = [row for t in tables_in(page_.render("", [])) for row in t if "from" in row]
-    assert row["from"] == "runs in ., not trained to the end"
+    text = page_.render("", [])
+    (row,) = [row for table in tables_in(text) for row in table if "from" in row]
+    # The folder itself has a name, too.
+    assert row["from"] == f"runs in {tmp_path.name}, not trained to the end"
+    own = plain(caption(text, "Experiment 6 of 2012: "))
+    assert f"; runs in {tmp_path.name}, not trained to the end. [" in own
 
 
 def test_damaged_files_are_named_and_the_rest_goes_on(results, tmp_path, capsys):
@@ -493,6 +628,14 @@ def test_markdown_of_cells_becomes_html():
     assert page.parse(table) == [{"a": "1, 2", "b": ""}, {"a": "", "b": "**3**"}]
 
 
+def test_only_long_text_may_be_broken_into_lines():
+    page_ = page.Page()
+    cells = "x" * 24, "y" * 25, page.Html("<b>z</b>" * 9)
+    page_.table("", [dict(zip("abc", cells, strict=True))])
+    kinds = re.findall("<td(.*?)>(?:<b>)?(.)", page_.render("", []))
+    assert kinds == [("", "x"), (' class="long"', "y"), ("", "z")]
+
+
 # In a browser
 
 
@@ -500,7 +643,7 @@ def test_markdown_of_cells_becomes_html():
 def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width):
     shot = tmp_path / "page.png"
     facts = check_page(browser, written, width, shot)
-    assert facts["figures"] == 9
+    assert facts["figures"] == 10
     assert facts["tables"] == written.read_text().count("<table>")
     levels = [level for level, _ in facts["headings"]]
     assert levels[0] == 1
@@ -511,9 +654,30 @@ def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width):
     assert Image.open(shot).size[0] == width
 
 
+# Of Table 1: where its box ends, how far it could be scrolled, and where its columns end.
+LOOK_AT_TABLE1 = """() => {
+  const box = document.querySelector(".scroll");
+  const right = (e) => e.getBoundingClientRect().right;
+  const heads = [...box.querySelectorAll("th")].map((e) => [e.textContent, right(e)]);
+  return [right(box), box.scrollWidth - box.clientWidth, Object.fromEntries(heads)];
+}"""
+
+
+@pytest.mark.parametrize(("width", "scrolled"), [(1280, None), (1440, 0), (1920, 0)])
+def test_what_a_row_did_is_in_view_with_what_came_of_it(browser, written, width, scrolled):
+    def look(shown, _):
+        return shown.evaluate(LOOK_AT_TABLE1)
+
+    right, hidden, columns = browser.visit(written, width, "screen", look)
+    names = list(columns)
+    assert names.index("epochs x images") == names.index("TEfBV %") - 1
+    assert columns["BTE %"] < right
+    assert scrolled is None or hidden == scrolled
+
+
 def test_the_page_is_whole_with_nothing_there(browser, results, tmp_path):
     path = tmp_path / "report.html"
-    report.main(["--runs", str(tmp_path / "none"), "--out", str(path)])
+    report.main(["--runs", str(tmp_path), "--out", str(path)])
     assert check_page(browser, path, 360)["figures"] == 0
 
 
