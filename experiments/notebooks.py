@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from experiments import cli
@@ -60,7 +61,8 @@ def execute(name: str) -> str:
             except Interrupted:
                 while not running.done():  # with the programs that cells have started
                     if client.km is not None and client.km.has_kernel:
-                        os.killpg(client.km.provisioner.pgid, signal.SIGKILL)
+                        with suppress(ProcessLookupError):  # it has just ended
+                            os.killpg(client.km.provisioner.pgid, signal.SIGKILL)
                     time.sleep(0.1)
                 raise
     except nbclient.exceptions.CellExecutionError as error:
