@@ -74,11 +74,19 @@ scaling: $(READY)  ## time several workers against one, training several nets
 gpu-check: $(READY)  ## prove everything on this machine's GPU, then time it
 	$(RUN) -m experiments.gpu_check $(ARGS)
 
-# Tests of kernels run on the GPU, if there is one, and then in numba's simulator, which needs none.
-# With ARGS there is only the first run.
+# Tests of kernels run on the GPU, if there is one, and beside that in numba's simulator, which needs
+# none and one core; its output comes last. With ARGS there is only the first run.
 test: $(READY)  ## run the tests
+ifneq ($(strip $(ARGS)),)
 	$(RUN) -m pytest $(ARGS)
-	$(if $(strip $(ARGS)),,NUMBA_ENABLE_CUDASIM=1 $(RUN) -m pytest $(SIMULATED))
+else
+	@mkdir -p build
+	@NUMBA_ENABLE_CUDASIM=1 $(RUN) -m pytest $(SIMULATED) >build/simulated.log 2>&1 & simulated=$$!; \
+	trap 'kill $$simulated 2>/dev/null' EXIT INT TERM; \
+	$(RUN) -m pytest; status=$$?; \
+	wait $$simulated || status=1; \
+	echo "in numba's simulator:"; cat build/simulated.log; exit $$status
+endif
 
 lint: $(READY)  ## check style and format
 	$(RUN) -m ruff check .
