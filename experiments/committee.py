@@ -163,7 +163,7 @@ def of_experiment(
     data_name = runs[0].config["data"]["name"]
     on_mnist = data_name == "MNIST"
     heading = "Table 4 of 2012" if experiment is TABLE4 else f"Experiment {name[-1]} of 2012"
-    unfinished = "" if all(run.finished for run in runs) else ", not trained to the end"
+    unfinished = committee_report.unfinished(runs)
     return Committee(
         name=name if on_mnist else f"{name}-{data_name}",
         title=f"{heading}: {experiment.title}, on {data_name}{unfinished}",

@@ -61,6 +61,11 @@ class Committee:
         return voting.compare(self.wrong[-1], self.wrong[self.best])
 
 
+def unfinished(runs: Sequence[Run]) -> str:
+    """Nothing if all runs are finished; else what to say of their committee."""
+    return "" if all(run.finished for run in runs) else ", not trained to the end"
+
+
 def tidy_rows(committee: Committee) -> list[dict]:
     """A row for each member, and one for the committee, its provenance included.
 

@@ -22,6 +22,7 @@ from experiments import tables, voting
 from experiments.committee_report import COMMITTEE, Committee
 from experiments.configs import count_validation
 from experiments.store import Run
+from experiments.tables import plural
 from mlp_gpu import files
 
 DPI = 200
@@ -126,7 +127,7 @@ def draw_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Fi
         _tick_epochs(test)
     for axes in panels:
         _make_logarithmic(axes)
-    heading = f"Learning curves of {_count(len(runs), 'run')}"
+    heading = f"Learning curves of {plural(len(runs), 'run')}"
     heading += f"; in colour the {BEST} with the lowest TEfBV" if len(runs) > len(STYLES) else ""
     heading += "\nno errors at all: drawn as half an error" if has_zero else ""
     _finish(figure, heading, test)
@@ -149,7 +150,7 @@ def draw_learning_rates(runs: Mapping[str, Run]) -> Figure:
     axes.set(xlabel="epoch", ylabel="learning rate η")
     _tick_epochs(axes)
     _make_logarithmic(axes)
-    _finish(figure, f"Learning rates of {_count(len(runs), 'run')}", axes)
+    _finish(figure, f"Learning rates of {plural(len(runs), 'run')}", axes)
     return figure
 
 
@@ -235,7 +236,7 @@ def draw_hardest(runs: Mapping[str, Run], images: np.ndarray, n: int = 35) -> Fi
         wrong = guesses[:, index][guesses[:, index] != labels[index]]
         guess = np.bincount(wrong).argmax()  # of equally frequent ones the smallest
         below.append((str(guess), f"{n_wrong[index]}/{len(runs)}"))
-    heading = f"The {_count(len(hardest), 'hardest digit')} for {_count(len(runs), 'run')};\n"
+    heading = f"The {plural(len(hardest), 'hardest digit')} for {plural(len(runs), 'run')};\n"
     heading += "below: the most frequent wrong guess, and how many runs are wrong"
     return draw_mosaic(images[hardest], labels[hardest], below, heading)
 
@@ -336,7 +337,7 @@ def draw_parameters(runs: Mapping[str, Run]) -> Figure:
         for name in PARAMETERS
         if len(found[name]) == 1
     ]
-    heading = f"Test error of {_count(len(runs), 'run')}"
+    heading = f"Test error of {plural(len(runs), 'run')}"
     heading += ", which may differ in other ways too;\n" if len(runs) > 1 else ";\n"
     if differing:
         heading += "those of the same value stand side by side"
@@ -524,10 +525,6 @@ def _error_bar(errors: int, n: int) -> tuple[float, float, float]:
     """An error rate in percent, and how far its 95 % interval reaches below and above it."""
     percent, (low, high) = 100 * errors / n, tables.interval(errors, n)
     return percent, percent - low, high - percent
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" + ("" if n == 1 else "s")
 
 
 def _short(name: str) -> str:

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments import cli, provenance
+from experiments import cli, provenance, tables
 from experiments.cli import Problem
 from experiments.store import Run, read_run
 from mlp_gpu import files
-from mlp_gpu.network import NETS
 
 # Names of committees that have a place in the README, and what of a member must not change under
 # the same name.
@@ -50,12 +49,7 @@ def write_record(path: Path) -> Path:
             f"{path} was trained by a source tree with uncommitted changes, so its numbers cannot "
             "be traced; commit, then train again in another folder"
         )
-    data = run.config["data"]
-    if (
-        tuple(run.config["sizes"]) not in NETS.values()
-        or data.get("width")
-        or data.get("n_validation")
-    ):
+    if not tables.is_table1(run):
         raise Problem(
             f"{path} is no net of Table 1, as experiments.table1 trains them; of a committee "
             "record the table, which is a .csv file"

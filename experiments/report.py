@@ -32,13 +32,13 @@ from experiments import (
     tables,
 )
 from experiments.cli import Problem
-from experiments.committee_report import Committee
+from experiments.committee_report import Committee, unfinished
 from experiments.page import Page, html, parse
 from experiments.progress import duration
 from experiments.store import Run
+from experiments.tables import plural
 from mlp_gpu import files
 from mlp_gpu.files import FileFault
-from mlp_gpu.network import NETS
 from mlp_gpu.training import Schedule
 
 TABLE1 = (
@@ -63,7 +63,6 @@ NOT_MNIST = (
 # What damaged records raise.
 DAMAGES = OSError, ValueError, TypeError, LookupError, StopIteration, csv.Error
 RUNS = Path("runs")
-UNFINISHED = ", not trained to the end"
 OPTION = {"MNIST": "", "load_digits": ' ARGS="--data digits"'}  # of make, to train on it
 
 
@@ -127,13 +126,6 @@ def read_rows(path: Path) -> list[dict]:
     return rows
 
 
-def is_table1(run: Run) -> bool:
-    """Whether a run trained a net of Table 1, as experiments.table1 does."""
-    found = run.config["data"]
-    shape = tuple(run.config["sizes"])
-    return shape in NETS.values() and not (found.get("width") or found.get("n_validation"))
-
-
 def state(run: Run) -> str:
     """Nothing for a finished run; else how far it came, and why not further."""
     if run.finished:
@@ -145,7 +137,7 @@ def state(run: Run) -> str:
 
 def source(name: str, run: Run) -> str:
     """Where and when a run was trained, in a line that begins with its name."""
-    if is_table1(run):
+    if tables.is_table1(run):
         return f"{name}: {tables.provenance_line(run)}"
     commits = (provenance.columns(session)["commit"] for session in run.provenance)
     row = {
@@ -166,7 +158,7 @@ def add_table1(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> 
         same = [k for k, r in records.items() if (r.config, r.metrics) == (run.config, run.metrics)]
         if same:
             kinds[same[0]] = f"record, and run {key}"
-        elif is_table1(run):
+        elif tables.is_table1(run):
             everything[key], kinds[key] = run, f"run {key}{state(run)}"
     if not everything:
         return page.say(f"No run yet: `make table1{OPTION[name]}`.")
@@ -195,17 +187,16 @@ def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str)
     recorded = [rows for rows in found.committees.values() if rows[-1]["data"] == name]
     formed = []
     for one in committee.find_committees(runs):
-        finished = all(run.finished for run in one.runs)
-        formed.append((one, _rows(one), _where(one, found), "" if finished else UNFINISHED))
+        formed.append((one, _rows(one), _where(one, found)))
     if not (recorded or formed):
         page.say(f"No committee yet: `make committee{OPTION[name]}`.")
     groups: dict[str, list] = {}  # what stands side by side: what the rows are from, and the rows
     for rows in recorded:
-        origin = ", and ".join(["record", *(where for _, own, where, _ in formed if own == rows)])
+        origin = ", and ".join(["record", *(where for _, own, where in formed if own == rows)])
         groups.setdefault(f"records of {rows[-1]['device']}", []).append((origin, rows))
-    for _, rows, where, unfinished in formed:
+    for one, rows, where in formed:
         if rows not in recorded:
-            groups.setdefault(where, []).append((where + unfinished, rows))
+            groups.setdefault(where, []).append((where + unfinished(one.runs), rows))
     for where, group in groups.items():
         for kind in "experiment", "table4":
             same = [
@@ -213,10 +204,10 @@ def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str)
             ]
             if same:
                 _add_side_by_side(page, where, same, name)
-    for one, rows, where, unfinished in formed:
+    for one, rows, where in formed:
         errors = f"committee {100 * one.wrong[-1].mean():.2f} %, members {one.mean_percent:.2f} %"
         alt = f"Test errors of {one.title}: {errors} on average, with 95 % intervals."
-        caption = f"{one.title}; {where}{unfinished}."
+        caption = f"{one.title}; {where}."
         page.figure(plots.draw_members(one), caption, alt, [_committee_source(where, rows)])
 
 
@@ -309,7 +300,7 @@ def add_other_runs(page: Page, runs: Mapping[str, Run]) -> None:
     """The runs that no Table 1 has: members of committees, and nets of other shapes."""
     rows = []
     for key, run in runs.items():
-        if not is_table1(run):
+        if not tables.is_table1(run):
             n = len(run.labels)
             low, high = tables.interval(run.chosen_errors, n)
             rows.append(
@@ -380,11 +371,6 @@ def _add_bench(page: Page, rows: list[dict]) -> None:
         return  # no copy was measured beside
     alt = "Engines and kernels against copies of as many bytes, as bars and as a roofline."
     page.figure(figure, f"Against the ceiling that copies set, {where}.", alt, sources)
-
-
-def plural(n: int, noun: str) -> str:
-    """So many of them: '1 run', '2 runs'."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def build(found: Found) -> str:

@@ -34,6 +34,11 @@ PAPER = {
 }
 
 
+def plural(n: int, noun: str) -> str:
+    """So many of them: '1 run', '2 runs'."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def interval(errors: int, n: int) -> tuple[float, float]:
     """95 % Clopper-Pearson interval, in percent, of an error rate seen as errors of n."""
     bounds = binomtest(errors, n).proportion_ci(0.95, method="exact")
@@ -43,6 +48,13 @@ def interval(errors: int, n: int) -> tuple[float, float]:
 def net_number(run: Run) -> int:
     """The number in Table 1 of a run's net."""
     return {sizes: net for net, sizes in NETS.items()}[tuple(run.config["sizes"])]
+
+
+def is_table1(run: Run) -> bool:
+    """Whether a run trained a net of Table 1, as experiments.table1 does."""
+    data = run.config["data"]
+    shape = tuple(run.config["sizes"])
+    return shape in NETS.values() and not (data.get("width") or data.get("n_validation"))
 
 
 def table1_order(run: Run) -> tuple:

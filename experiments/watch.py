@@ -27,6 +27,7 @@ from experiments.cli import Interrupted, Problem
 from experiments.configs import count_validation
 from experiments.progress import duration
 from experiments.store import Run
+from experiments.tables import plural
 from mlp_gpu.files import FileFault
 
 HEAD = ["run", "epoch", "valid", "test", "TEfBV", "rate", "left", "state"]
@@ -174,9 +175,8 @@ def table(rows: list[list[str]], width: int, height: int | None = None) -> list[
     lines are missing, the last one says how many runs are not shown.
     """
     training = sum(row[-1] == "training" for row in rows)
-    of = f"{len(rows)} run" + ("" if len(rows) == 1 else "s")
     lines = [
-        f"{training} of {of} training; errors in %, rate in images/s",
+        f"{training} of {plural(len(rows), 'run')} training; errors in %, rate in images/s",
         *_align([HEAD, *rows], width),
     ]
     if height is not None and len(lines) > height:

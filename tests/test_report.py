@@ -584,7 +584,7 @@ def test_an_unfinished_committee_is_marked(results, tmp_path, monkeypatch):
     # The folder itself has a name, too.
     assert row["from"] == f"runs in {tmp_path.name}, not trained to the end"
     own = plain(caption(text, "Experiment 6 of 2012: "))
-    assert f"; runs in {tmp_path.name}, not trained to the end. [" in own
+    assert f", not trained to the end; runs in {tmp_path.name}. [" in own
 
 
 def test_damaged_files_are_named_and_the_rest_goes_on(results, tmp_path, capsys):
