@@ -1,1 +1,1 @@
-"""One script a table or figure, and what the scripts share."""
+"""A file here is a command that the Makefile or the README names; a folder, what commands share."""

@@ -24,19 +24,15 @@ from numba import njit
 from deform_gpu import TABLE1
 from deform_gpu.batches import deform_set
 from deform_gpu.paper import PaperSet
-from experiments import (
-    bench_deform,
-    bench_gpu,
-    bench_plots,
-    bench_report,
-    cli,
-    deform_peers,
-    kernels,
-    peers,
-    provenance,
-    tables,
-)
-from experiments.plots import save_figure
+from experiments.drawing import bench_plots
+from experiments.drawing.plots import save_figure
+from experiments.running import cli, provenance
+from experiments.running.formatting import csv_text, markdown_table
+from experiments.running.messages import tell
+from experiments.timing import compiled, deform_peers, peers
+from experiments.timing import deform as deform_timing
+from experiments.timing import gpu as gpu_timing
+from experiments.timing import report as timing_report
 from mlp_gpu import files, gpu
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import NETS, Network
@@ -152,7 +148,7 @@ def without_fault(makers: dict[str, Callable[[], Callable]], n: int) -> dict[str
             work = make()
             work()
         except Exception as error:  # must not cost the figures of everything else
-            cli.tell(f"{name} fails, so it is not measured: {type(error).__name__}: {error}")
+            tell(f"{name} fails, so it is not measured: {type(error).__name__}: {error}")
         else:
             works[name] = Work(work, n)
     return works
@@ -170,12 +166,12 @@ def peer_works(makers: dict[str, Callable], network: Network, n: int) -> dict[st
     )
 
 
-def measure_net(net: int, repeats: int, timer: bench_gpu.Timer | None) -> list[dict]:
+def measure_net(net: int, repeats: int, timer: gpu_timing.Timer | None) -> list[dict]:
     """Measurements of one net of Table 1. timer: None without a GPU."""
     network = Network.initial(NETS[net], seed=0)
     found = []
     if timer:
-        found += on(gpu.name(), bench_gpu.measure_net(network, timer, repeats))
+        found += on(gpu.name(), gpu_timing.measure_net(network, timer, repeats))
     works = engine_works(network) | peer_works(peers.on_cpu(), network, CPU_PEER_IMAGES)
     found += on(provenance.device("cpu"), measure("net", works, repeats, copy="scaled copy"))
     if timer:
@@ -220,16 +216,16 @@ def paper_work(images: np.ndarray, labels: np.ndarray) -> dict[str, Work]:
     }
 
 
-def measure_deformation(repeats: int, timer: bench_gpu.Timer | None) -> list[dict]:
+def measure_deformation(repeats: int, timer: gpu_timing.Timer | None) -> list[dict]:
     """Measurements of the deformation, ours and its peers'. timer: None without a GPU."""
-    images, labels = examples(bench_deform.IMAGES if timer else DEFORM_IMAGES, 29 * 29)
+    images, labels = examples(deform_timing.IMAGES if timer else DEFORM_IMAGES, 29 * 29)
     images = images.reshape(-1, 29, 29)
     some, few = slice(DEFORM_IMAGES), slice(DEFORM_PEER_IMAGES)
     works = deform_works(images[some], labels[some])
     works |= deform_peer_works(deform_peers.on_cpu(), images[few], labels[few])
     found = on(provenance.device("cpu"), measure("deformation", works, repeats))
     if timer:
-        found += on(gpu.name(), bench_deform.measure(images, labels, timer, repeats))
+        found += on(gpu.name(), deform_timing.measure(images, labels, timer, repeats))
         works = paper_work(images[some], labels[some])
         works |= deform_peer_works(deform_peers.on_gpu(), images[some], labels[some])
         found += on(gpu.name(), measure("deformation", works, repeats))
@@ -241,20 +237,20 @@ def on(device: str, found: list[dict]) -> list[dict]:
     return [one | {"ran_on": device} for one in found]
 
 
-def measure_all(repeats: int, timer: bench_gpu.Timer | None) -> list[dict]:
+def measure_all(repeats: int, timer: gpu_timing.Timer | None) -> list[dict]:
     """All measurements. Tells how far it is."""
     parts = len(NETS) + 1
     found = []
     for part, net in enumerate(NETS, start=1):
-        cli.tell(f"measuring net {net} ... (part {part} of {parts})")
+        tell(f"measuring net {net} ... (part {part} of {parts})")
         found += measure_net(net, repeats, timer)
-    cli.tell(f"measuring the deformation ... (part {parts} of {parts})")
+    tell(f"measuring the deformation ... (part {parts} of {parts})")
     return found + measure_deformation(repeats, timer)
 
 
 def compiled_kernels() -> str:
     """What the kernels take of a GPU once compiled, or why they cannot be compiled here."""
-    return kernels.missing_toolkit() or kernels.table(kernels.compile_all())
+    return compiled.missing_toolkit() or markdown_table(compiled.table(compiled.compile_all()))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -265,7 +261,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument(
         "--repeats",
-        type=cli.integer(7, bench_gpu.MOST_REPEATS),
+        type=cli.integer(7, gpu_timing.MOST_REPEATS),
         default=9,
         metavar="N",
         help="repeats that the medians are of, at least 7 (default: %(default)s)",
@@ -277,25 +273,29 @@ def main(argv: list[str] | None = None) -> None:
         help="folder for bench.csv and the pictures (default: results/<this device>)",
     )
     arguments = parser.parse_args(argv)
-    reason = gpu.missing(bench_gpu.NEEDED_BYTES)
+    reason = gpu.missing(gpu_timing.NEEDED_BYTES)
     if reason:
-        cli.tell(f"no GPU is measured: {reason}")
+        tell(f"no GPU is measured: {reason}")
     for module in (peers, deform_peers):
         for sentence in module.missing(gpu=reason is None):
-            cli.tell(sentence)
+            tell(sentence)
     source = provenance.collect("cpu" if reason else "cuda")
     source["versions"] |= provenance.versions(PEERS)
     folder = arguments.out or provenance.device_folder(source["device"])
     files.make_folder(folder)
 
-    measured = measure_all(arguments.repeats, None if reason else bench_gpu.Timer())
-    rows = [bench_report.row(one) | provenance.columns(source) for one in measured]
-    files.replace(folder / "bench.csv", tables.csv_text(rows).encode())
+    measured = measure_all(arguments.repeats, None if reason else gpu_timing.Timer())
+    rows = [timing_report.row(one) | provenance.columns(source) for one in measured]
+    files.replace(folder / "bench.csv", csv_text(rows).encode())
     save_figure(bench_plots.draw_times(rows), folder / "bench")
-    print(bench_report.net_table(rows))
-    print("\n" + bench_report.deform_table(rows))
-    print("\n" + (compiled_kernels() if reason else bench_report.kernel_tables(rows, NETS)))
-    cli.tell(f"written to {folder}: bench.csv, bench.png, bench.pdf")
+    print(markdown_table(timing_report.net_table(rows)))
+    print("\n" + markdown_table(timing_report.deform_table(rows)))
+    if reason:
+        print("\n" + compiled_kernels())
+    else:
+        print("\n" + markdown_table(timing_report.kernel_table(rows, NETS)))
+        print("\n" + markdown_table(timing_report.evaluation_table(rows)))
+    tell(f"written to {folder}: bench.csv, bench.png, bench.pdf")
 
 
 if __name__ == "__main__":

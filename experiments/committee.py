@@ -7,7 +7,7 @@ stops it; the same command goes on.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,23 +15,17 @@ import numpy as np
 from deform_gpu import cuda as deform_cuda
 from deform_gpu import is_narrow
 from deform_gpu.width import NARROW
-from experiments import cli, committee_report, committees, data, figure1, jobs, plans, tables
-from experiments.cli import Problem
-from experiments.committee_report import Committee
-from experiments.committees import EXPERIMENTS, RESAMPLED, TABLE4, Experiment
-from experiments.configs import make_config
-from experiments.plans import Plan
-from experiments.plots import save_figure
-from experiments.store import Run, read_run
-from experiments.table1 import QUICK as QUICK_TABLE1
+from experiments.drawing.plots import draw_wrong, save_figure
+from experiments.running import cli, data, jobs, plans
+from experiments.running.configs import make_config
+from experiments.running.errors import Problem
+from experiments.running.formatting import csv_text, markdown_table
+from experiments.running.messages import tell
+from experiments.running.store import Run, read_run
+from experiments.scoring import committee_report, committees
+from experiments.scoring.committee_report import Committee
+from experiments.scoring.committees import EXPERIMENTS, RESAMPLED, TABLE4, Experiment
 from mlp_gpu import cuda, files
-from mlp_gpu.training import Schedule
-
-# The nets of experiments 1 to 6: all six within 40 minutes on two cores, or within 8.
-QUICK = {
-    "MNIST": Plan(Schedule(epochs=8, eta=5e-3, decay=0.65)),
-    "load_digits": Plan(Schedule(epochs=60, eta=5e-3, decay=0.94)),
-}
 
 # Options that say how nets are trained.
 TRAINING = ("seed", "profile", "epochs", "limit", "eta", "eta_decay", "engine", "schedule")
@@ -103,7 +97,9 @@ def make_jobs(
     arguments: argparse.Namespace, experiment: Experiment, dataset: data.Dataset, engine: str
 ) -> list[jobs.Job]:
     """The trainings of an experiment's members."""
-    quick = QUICK_TABLE1[dataset.name][4] if experiment is TABLE4 else QUICK[dataset.name]
+    quick = plans.QUICK_COMMITTEE[dataset.name]
+    if experiment is TABLE4:
+        quick = plans.QUICK_TABLE1[dataset.name][4]
     plan = plans.choose(arguments, engine, quick)
     images = data.limit(dataset, plan.n_images)
     n_apart = max(1, len(images.train_labels) // RESAMPLED)  # 0 would mean that none is kept apart
@@ -150,49 +146,12 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], li
         if any(run is None for run in members):
             missing = sum(run is None for run in members)
             failures.append(f"{name}: no committee, for {missing} of its nets failed")
-            cli.tell(failures[-1])
+            tell(failures[-1])
             continue
-        formed.append(of_experiment(name, experiment, members, _note(experiment, dataset)))
+        formed.append(
+            committees.of_experiment(name, experiment, members, _note(experiment, dataset))
+        )
     return formed, failures
-
-
-def of_experiment(
-    name: str, experiment: Experiment, runs: Sequence[Run], note: str = ""
-) -> Committee:
-    """The committee of an experiment's members; name: experiment1 to experiment6, or table4."""
-    data_name = runs[0].config["data"]["name"]
-    on_mnist = data_name == "MNIST"
-    heading = "Table 4 of 2012" if experiment is TABLE4 else f"Experiment {name[-1]} of 2012"
-    unfinished = committee_report.unfinished(runs)
-    return Committee(
-        name=name if on_mnist else f"{name}-{data_name}",
-        title=f"{heading}: {experiment.title}, on {data_name}{unfinished}",
-        members=tuple(member.name for member in experiment.members),
-        runs=tuple(runs),
-        paper=(*(m.paper for m in experiment.members), experiment.paper) if on_mnist else None,
-        note=note,
-    )
-
-
-def find_committees(runs: Mapping[str, Run]) -> list[Committee]:
-    """The committees of 2012 whose members are all among these runs, as this script names them.
-
-    runs: all on the same data, by the paths of their files, without .h5. The members of a
-    committee are in one folder, and their seeds follow on each other from 0.
-    """
-    named = {f"experiment{number}": experiment for number, experiment in EXPERIMENTS.items()}
-    named["table4"] = TABLE4
-    found = []
-    for folder in sorted({Path(name).parent for name in runs}):
-        for name, experiment in named.items():
-            data_name = next(iter(runs.values())).config["data"]["name"]
-            paths = [
-                str(folder / committees.run_name(experiment, member, seed, data_name))
-                for seed, member in enumerate(experiment.members)
-            ]
-            if all(path in runs for path in paths):
-                found.append(of_experiment(name, experiment, [runs[path] for path in paths]))
-    return found
 
 
 def _note(experiment: Experiment, dataset: data.Dataset) -> str:
@@ -257,10 +216,10 @@ def _test_set(run: Run) -> str:
 
 def write(committee: Committee, folder: Path, test_images: np.ndarray) -> str:
     """Write a committee's tables and its Figure 5; returns the tables as they are printed."""
-    text = committee_report.markdown(committee)
+    text = committee_report.committee_markdown(committee)
     files.replace(folder / f"{committee.name}.md", text.encode())
     rows = committee_report.tidy_rows(committee)
-    files.replace(folder / f"{committee.name}.csv", tables.csv_text(rows).encode())
+    files.replace(folder / f"{committee.name}.csv", csv_text(rows).encode())
     best = committee.best
     who = {
         "best": (f"Best net, {committee.members[best]}", committee.runs[best].outputs),
@@ -268,7 +227,7 @@ def write(committee: Committee, folder: Path, test_images: np.ndarray) -> str:
     }
     for ending, (name, outputs) in who.items():
         title = f"{name}. {committee.title}"
-        picture = figure1.draw(outputs, committee.labels, test_images, title)
+        picture = draw_wrong(outputs, committee.labels, test_images, title)
         save_figure(picture, folder / f"{committee.name}.{ending}")
     return text
 
@@ -280,11 +239,11 @@ def report_all(formed: Sequence[Committee]) -> str:
     parts = [
         f"# {len(formed)} committees on {rows[0]['data']}, errors in percent"
         + (", the paper / ours" if paper else " (NOT MNIST: not to be compared with the paper's)"),
-        committee_report.summary_table(rows),
-        committee_report.committee_table(rows),
+        markdown_table(committee_report.summary_table(rows)),
+        markdown_table(committee_report.committee_table(rows)),
     ]
     if committee_report.has_order(rows):
-        parts.append(committee_report.order_table(rows))
+        parts.append(markdown_table(committee_report.order_table(rows)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -297,7 +256,7 @@ def main(argv: list[str] | None = None) -> int:
     else:
         formed, failures = train_committees(arguments)
     for committee in formed:
-        images = figure1.load_test_images(committee.runs[0], arguments.data_dir)
+        images = jobs.load_known(committee.runs[0].config, arguments.data_dir).test_images
         print(write(committee, arguments.out, images))
     if len(formed) > 1:
         text = report_all(formed)
@@ -306,7 +265,7 @@ def main(argv: list[str] | None = None) -> int:
         print(text)
     if formed:
         names = ", ".join(committee.name for committee in formed)
-        cli.tell(
+        tell(
             f"written to {arguments.out}: {names}, each .md, .csv, and the pictures .best and "
             ".committee, .png and .pdf"
         )

@@ -18,9 +18,9 @@ from deform_gpu import TABLE1, Deformation, deform
 from deform_gpu.batches import make_displacement, make_matrices
 from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, split_seed, uniform
 from deform_gpu.width import WIDTHS, is_narrow, normalize_width
-from experiments import cli, data
-from experiments.cli import Problem
-from experiments.plots import BLUE, GREY, VERMILION, save_figure
+from experiments.drawing.plots import BLUE, GREY, VERMILION, save_figure
+from experiments.running import cli, data
+from experiments.running.errors import Problem
 
 FIELDS = 4  # epochs drawn in field.png
 STEP = 2  # pixels from one arrow, or one line of a grid, to the next

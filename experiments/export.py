@@ -14,10 +14,11 @@ from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
 
-from experiments import cli, store, tables
-from experiments.cli import Problem
-from experiments.configs import count_validation
-from experiments.store import Run
+from experiments.running import cli, store
+from experiments.running.configs import count_validation
+from experiments.running.errors import Problem
+from experiments.running.formatting import csv_text
+from experiments.running.store import Run
 from mlp_gpu import files
 
 # Always this name, so that a second export replaces the first; TensorBoard wants 'tfevents' in it.
@@ -66,7 +67,7 @@ def write_csv(stem: Path, run: Run) -> list[Path]:
     written = []
     for ending, rows in (("metrics", metrics_rows(run)), ("outputs", outputs_rows(run))):
         path = stem.with_name(f"{stem.name}.{ending}.csv")
-        files.replace(path, tables.csv_text(rows).encode())
+        files.replace(path, csv_text(rows).encode())
         written.append(path)
     return written
 

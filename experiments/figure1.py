@@ -5,20 +5,16 @@ how many there are and how often the second guess is right.
 """
 
 import argparse
-import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-from matplotlib.figure import Figure
-
-from experiments import cli, jobs
-from experiments.cli import Problem
-from experiments.configs import title
-from experiments.plots import draw_mosaic, save_figure
-from experiments.store import Run, read_run, run_files
-from experiments.voting import count_second_guesses, find_wrong, guesses
+from experiments.drawing.plots import draw_wrong, save_figure
+from experiments.running import cli, jobs
+from experiments.running.configs import title
+from experiments.running.errors import Problem
+from experiments.running.store import read_run, run_files
+from experiments.scoring.tables import best_of
+from experiments.scoring.voting import count_sentence
 
 Name = TypeVar("Name")
 
@@ -32,40 +28,6 @@ def find_best(folder: Path) -> Path:
     if not runs:
         raise Problem(f"there is no run in {folder}: train one with 'make table1', or name a file")
     return best_of(runs)
-
-
-def best_of(runs: Mapping[Name, Run]) -> Name:
-    """Which of the runs has the lowest TEfBV, of equal ones the first; MNIST before other data."""
-
-    def rank(name: Name) -> tuple[bool, float]:
-        run = runs[name]
-        return run.config["data"]["name"] != "MNIST", run.chosen_errors / len(run.labels)
-
-    return min(runs, key=rank)
-
-
-def draw(outputs: np.ndarray, labels: np.ndarray, images: np.ndarray, title: str) -> Figure:
-    """The digits that a net or a committee gets wrong.
-
-    outputs: class probabilities (n_test, 10). labels: (n_test,). images: float32 (n_test, 29, 29).
-    title: its first line; the second says how many are wrong.
-    """
-    wrong = np.flatnonzero(find_wrong(outputs, labels))
-    columns = max(7, math.ceil(math.sqrt(1.4 * len(wrong))))  # the paper's 35 stand in 5 x 7
-    heading = f"{title}:\n{count(outputs, labels)}"
-    return draw_mosaic(images[wrong], labels[wrong], guesses(outputs)[wrong], heading, columns)
-
-
-def count(outputs: np.ndarray, labels: np.ndarray) -> str:
-    """How many digits are wrong and how often the second guess is right."""
-    wrong = np.count_nonzero(find_wrong(outputs, labels))
-    second = count_second_guesses(outputs, labels)
-    return f"{wrong} of {len(labels):,} wrong; second guess right for {second}"
-
-
-def load_test_images(run: Run, data_dir: Path | None) -> np.ndarray:
-    """The images that a run was tested on, float32 (n_test, 29, 29), as jobs.load_known does."""
-    return jobs.load_known(run.config, data_dir).test_images
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -91,10 +53,10 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     path = arguments.run or find_best(Path("runs"))
     run = read_run(path)
-    images = load_test_images(run, arguments.data_dir)
+    images = jobs.load_known(run.config, arguments.data_dir).test_images
     out = arguments.out or path.with_suffix(".figure1")
-    written = save_figure(draw(run.outputs, run.labels, images, title(run.config)), out)
-    print(f"{title(run.config)}:\n{count(run.outputs, run.labels)}")
+    written = save_figure(draw_wrong(run.outputs, run.labels, images, title(run.config)), out)
+    print(f"{title(run.config)}:\n{count_sentence(run.outputs, run.labels)}")
     print(f"written to {' and '.join(map(str, written))}")
 
 

@@ -30,8 +30,12 @@ import numpy as np
 
 from deform_gpu import COMMITTEE, TABLE1, deform
 from deform_gpu.cuda import Ahead
-from experiments import cli, data, peers, provenance, tables
-from experiments.record import GPU_CHECK
+from experiments.running import cli, data, provenance
+from experiments.running.errors import Problem
+from experiments.running.formatting import markdown_table
+from experiments.running.messages import tell
+from experiments.scoring.records import GPU_CHECK
+from experiments.timing import peers
 from mlp_gpu import files, gpu, training
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import CudaEngine
@@ -166,7 +170,7 @@ def train(
     epochs: int = EPOCHS,
 ) -> Trained:
     """Train a copy of the network on the images that each epoch gets."""
-    cli.tell(f"  training on {engine.name}, schedule {engine.schedule}")
+    tell(f"  training on {engine.name}, schedule {engine.schedule}")
     engine.set_network(network)
     training_set = dataset.train_images, dataset.train_labels
     test_set = dataset.test_images, dataset.test_labels
@@ -179,7 +183,7 @@ def train(
 
 def train_numpy(network: Network, labels: np.ndarray, epochs: Epochs) -> list[np.ndarray]:
     """Weights, (n_in + 1, n_out), after the same steps in plain NumPy."""
-    cli.tell("  training by a NumPy loop")
+    tell("  training by a NumPy loop")
     orders = {epoch: training.image_order(len(labels), SEED, epoch) for epoch in epochs}
     images = np.concatenate([epochs[epoch][order] for epoch, order in orders.items()])
     labels = np.concatenate([labels[order] for order in orders.values()])
@@ -311,7 +315,7 @@ def compare_ahead(
     (trained, rows), timelines = train_ahead(dataset, network, engine, ahead)
     before = {}
     for device in ("cuda", "cpu"):
-        cli.tell(f"  deforming beforehand, on {device}")
+        tell(f"  deforming beforehand, on {device}")
         epochs = {
             n: deform(dataset.train_images, labels, TABLE1, SEED, n, device=device)
             for n in range(1, EPOCHS + 1)
@@ -393,7 +397,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     arguments = parser.parse_args(argv)
     if reason := gpu.missing():
-        raise cli.Problem(f"there is no GPU to check: {reason}")
+        raise Problem(f"there is no GPU to check: {reason}")
     folder = arguments.out or provenance.device_folder(gpu.name())
     files.make_folder(folder)
     dataset = data.load(arguments.data, arguments.data_dir)
@@ -410,7 +414,7 @@ def main(argv: list[str] | None = None) -> None:
     }
     rows = []
     for name, check in checks.items():
-        cli.tell(f"{name} ...")
+        tell(f"{name} ...")
         started = time.perf_counter()
         try:
             result = check()
@@ -426,8 +430,8 @@ def main(argv: list[str] | None = None) -> None:
         # After each check, so that what stops the next one loses nothing.
         files.replace(folder / GPU_CHECK, (json.dumps(record, indent=1) + "\n").encode())
 
-    print(tables.markdown([line(row) for row in rows]), flush=True)
-    cli.tell(f"written to {folder / GPU_CHECK}")
+    print(markdown_table([line(row) for row in rows]), flush=True)
+    tell(f"written to {folder / GPU_CHECK}")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

@@ -9,167 +9,11 @@ stdout, progress to stderr.
 """
 
 import argparse
-import re
-from collections import Counter
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
-from deform_gpu import kernels as deform_kernels
-from experiments import cli, tables
-from mlp_gpu import kernels as mlp_kernels
-from mlp_gpu.gpu import SIMULATED, WARP, cuda
-from mlp_gpu.kernels import backward
-
-SIGNATURES = {**mlp_kernels.SIGNATURES, **deform_kernels.SIGNATURES}
-CCS = ((7, 5), (8, 0), (9, 0), (10, 0))  # compute capabilities
-BANKS = 32  # of shared memory: consecutive words are in consecutive banks
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A kernel compiled for a compute capability: what it takes, and its PTX."""
-
-    name: str
-    cc: tuple[int, int]
-    registers: int  # a thread
-    shared_bytes: int  # a block
-    stack_bytes: int  # a thread, as the spills
-    spill_store_bytes: int
-    spill_load_bytes: int
-    ptx: str
-
-
-def missing_toolkit() -> str | None:
-    """Why kernels cannot be compiled here, in a sentence; None if they can."""
-    if SIMULATED:
-        return (
-            "numba simulates the GPU and compiles nothing, because NUMBA_ENABLE_CUDASIM is set; "
-            "unset it"
-        )
-    if getattr(cuda, "implementation", None) != "NVIDIA":
-        return (
-            "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]' brings it, "
-            "but not on macOS"
-        )
-    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
-
-    for library in ("nvvm", "nvJitLink"):
-        try:
-            load_nvidia_dynamic_lib(library)
-        except DynamicLibNotFoundError:
-            return (
-                f"CUDA's library {library} cannot be found: pip install 'numba-cuda[cu12]' "
-                "brings it"
-            )
-    return None
-
-
-def compile_kernel(kernel, signature: str, cc: tuple[int, int]) -> Compiled:
-    """Compile a kernel for a compute capability. Raises ValueError if a figure is not found."""
-    ptx, _ = cuda.compile_ptx(kernel.py_func, signature, cc=cc)
-    log = _link(ptx, cc)
-    # "used", because an earlier line of the log says "Used", and the same.
-    (registers,) = _numbers(r"\bused (\d+) registers", log)
-    stack, stores, loads = _numbers(
-        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log
-    )
-    return Compiled(
-        kernel.py_func.__name__, cc, registers, shared_bytes(ptx), stack, stores, loads, ptx
-    )
-
-
-def compile_all(ccs: Collection[tuple[int, int]] = CCS) -> list[Compiled]:
-    """Compile every kernel for every compute capability."""
-    found = []
-    for kernel, signature in SIGNATURES.items():
-        cli.tell(f"compiling {kernel.py_func.__name__} ...")
-        found += [compile_kernel(kernel, signature, cc) for cc in ccs]
-    return found
-
-
-def _link(ptx: str, cc: tuple[int, int]) -> str:
-    """Translate PTX into machine code; returns the log."""
-    from cuda.bindings import nvjitlink
-
-    source = ptx.encode()
-    options = [f"-arch=sm_{cc[0]}{cc[1]}", "-verbose"]
-    handle = nvjitlink.create(len(options), options)
-    try:
-        nvjitlink.add_data(handle, nvjitlink.InputType.PTX, source, len(source), "kernel")
-        nvjitlink.complete(handle)
-        log = bytearray(nvjitlink.get_info_log_size(handle))
-        nvjitlink.get_info_log(handle, log)
-    finally:
-        nvjitlink.destroy(handle)
-    return log.decode()
-
-
-def _numbers(pattern: str, text: str) -> list[int]:
-    """The numbers in a pattern that the text must have once. Raises ValueError if it does not."""
-    matches = list(re.finditer(pattern, text))
-    if len(matches) != 1:
-        raise ValueError(f"expected {pattern!r} once, found {len(matches)} times in:\n{text}")
-    return [int(number) for number in matches[0].groups()]
-
-
-def shared_bytes(ptx: str) -> int:
-    """Bytes of shared memory that PTX declares. Raises ValueError if a declaration is not known.
-
-    Not the log's figure, which for 9.0 has 1,024 bytes more that CUDA itself takes of each block.
-    """
-    declarations = re.findall(r"^\s*(?:\.\w+\s+)*\.shared\s.*", ptx, re.MULTILINE)
-    return sum(_numbers(r"\.b8 \w+\[(\d+)\];", line)[0] for line in declarations)
-
-
-def table(compiled: Collection[Compiled]) -> str:
-    """The compiled kernels as a Markdown table."""
-    return tables.markdown(
-        [
-            {
-                "kernel": one.name,
-                "compute capability": "{}.{}".format(*one.cc),
-                "registers a thread": str(one.registers),
-                "shared bytes a block": f"{one.shared_bytes:,}",
-                "stack bytes": str(one.stack_bytes),
-                "spill store bytes": str(one.spill_store_bytes),
-                "spill load bytes": str(one.spill_load_bytes),
-            }
-            for one in compiled
-        ]
-    )
-
-
-def words_a_bank(words: Collection[int]) -> int:
-    """The most different words that one bank must give at a step. 1: no bank conflict.
-
-    words: what the threads of a warp want at that step. A word that several want is given to all.
-    """
-    return max(Counter(word % BANKS for word in set(words)).values())
-
-
-def bank_conflicts(index: Callable[[int, int], int]) -> tuple[int, int]:
-    """The most words a bank, in any step, of a warp that turns a patch of 32 x 32 around.
-
-    index: where (row, column) is, in words. First for writing, where step i writes row i and
-    thread t column t; then for reading, where step j reads column j and thread t row t.
-    """
-    threads, steps = range(WARP), range(backward.PATCH)
-    return (
-        max(words_a_bank([index(i, t) for t in threads]) for i in steps),
-        max(words_a_bank([index(t, j) for t in threads]) for j in steps),
-    )
-
-
-def conflict_sentence() -> str:
-    """What `bank_conflicts` finds in delta_partial, and in the same patch without its padding."""
-    writing, reading = bank_conflicts(backward.patch_index)
-    tight = bank_conflicts(lambda row, column: row * backward.PATCH + column)
-    return (
-        "Bank conflicts of delta_partial: the most words that a warp wants of one bank in a step "
-        f"are {writing} when it writes the patch of weights and {reading} when it reads it, where "
-        f"1 is no conflict; with rows of {backward.PATCH} words instead of {backward.STRIDE} they "
-        f"would be {tight[0]} and {tight[1]}."
-    )
+from experiments.running import cli
+from experiments.running.errors import Problem
+from experiments.running.formatting import markdown_table
+from experiments.timing import compiled
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -178,10 +22,12 @@ def main(argv: list[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args(argv)
-    reason = missing_toolkit()
+    reason = compiled.missing_toolkit()
     if reason:
-        raise cli.Problem(reason)
-    print(f"{table(compile_all())}\n\n{conflict_sentence()}")
+        raise Problem(reason)
+    print(
+        f"{markdown_table(compiled.table(compiled.compile_all()))}\n\n{compiled.conflict_sentence()}"
+    )
 
 
 if __name__ == "__main__":

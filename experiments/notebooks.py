@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from experiments import cli
-from experiments.cli import Interrupted, Problem
-from experiments.progress import duration
-from experiments.provenance import REPOSITORY
+from experiments.running import cli
+from experiments.running.errors import Interrupted, Problem
+from experiments.running.formatting import duration
+from experiments.running.messages import tell
+from experiments.running.provenance import REPOSITORY
 from mlp_gpu import files
 
 FOLDER = REPOSITORY / "notebooks"
@@ -108,14 +109,14 @@ def main(argv: list[str] | None = None) -> int:
     files.make_folder(arguments.out)
     failed = 0
     for place, name in enumerate(chosen, 1):
-        cli.tell(f"{place} of {len(chosen)}: {name} ...")
+        tell(f"{place} of {len(chosen)}: {name} ...")
         started = time.perf_counter()
         path = arguments.out / f"{name}.html"
         try:
             files.replace(path, execute(name).encode())
         except Problem as problem:
             failed += 1
-            cli.tell(f"error: {problem}")
+            tell(f"error: {problem}")
         else:
             print(f"written to {path} after {duration(time.perf_counter() - started)}")
     return 1 if failed else 0

@@ -13,11 +13,14 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments import bench_plots, cli, committee, examples, figure1, jobs, plots
-from experiments.cli import Problem
-from experiments.configs import title
-from experiments.store import Run
-from experiments.thread_maps import DRAWINGS
+from experiments.drawing import bench_plots, plots
+from experiments.drawing.thread_maps import DRAWINGS
+from experiments.running import cli, examples, jobs
+from experiments.running.configs import title
+from experiments.running.errors import Problem
+from experiments.running.store import Run
+from experiments.scoring.committees import find_committees
+from experiments.scoring.tables import best_of
 
 
 def pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Callable[[], Figure]]:
@@ -25,10 +28,10 @@ def pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Callable[
 
     runs: all on the same data. images: float32 (n_test, 29, 29), what they were tested on.
     """
-    best = runs[figure1.best_of(runs)]
+    best = runs[best_of(runs)]
     found = {
         "misclassified": partial(
-            figure1.draw, best.outputs, best.labels, images, title(best.config)
+            plots.draw_wrong, best.outputs, best.labels, images, title(best.config)
         ),
         "confusion": partial(plots.draw_confusion, best.outputs, best.labels, title(best.config)),
         "second_guesses": partial(plots.draw_ranks, runs),
@@ -38,10 +41,10 @@ def pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Callable[
         "learning_rates": partial(plots.draw_learning_rates, runs),
         "parameters": partial(plots.draw_parameters, runs),
     }
-    for one in committee.find_committees(runs):
+    for one in find_committees(runs):
         found |= {
             f"{one.name}_misclassified": partial(
-                figure1.draw, one.outputs, one.labels, images, one.title
+                plots.draw_wrong, one.outputs, one.labels, images, one.title
             ),
             f"{one.name}_members": partial(plots.draw_members, one),
             f"{one.name}_shared": partial(plots.draw_shared, one),

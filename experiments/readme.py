@@ -3,16 +3,20 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments import bench_report, cli, committee_report, jobs, scaling, tables
-from experiments.cli import Problem
-from experiments.provenance import REPOSITORY
-from experiments.record import read_benchmarks, read_committees, read_csv, read_records
-from experiments.store import Run
+from experiments.running import cli
+from experiments.running.errors import Problem
+from experiments.running.formatting import markdown_table
+from experiments.running.provenance import REPOSITORY
+from experiments.running.store import Run
+from experiments.scoring import committee_report, tables
+from experiments.scoring.records import read_benchmarks, read_committees, read_csv, read_records
+from experiments.timing import clusters
+from experiments.timing import report as timing_report
+from experiments.timing.report import NOT_MEASURED
 from mlp_gpu import files
 from mlp_gpu.training import Schedule
 
 README = REPOSITORY / "README.md"
-NOT_MEASURED = "Not measured yet."
 
 
 def begin(name: str) -> str:
@@ -31,7 +35,7 @@ def table1(runs: list[Run], data: str) -> str:
     runs.sort(key=tables.table1_order)
     if not runs:
         return NOT_MEASURED
-    lines = [tables.table1_markdown(runs), ""]
+    lines = [markdown_table(tables.table1_table(runs)), ""]
     if data == "MNIST" and not any(run.epochs == Schedule().epochs for run in runs):
         lines += ["The paper's own schedule, 2,300 epochs: not measured yet.", ""]
     lines += ["<details><summary>Where each row comes from</summary>", ""]
@@ -48,9 +52,12 @@ def committees(found: list[list[dict]], data: str) -> str:
         sections = [[row for row in own if row["experiment"].startswith("experiment")]]
         sections += [[row for row in own if row["experiment"].startswith("table4")]]
         for rows in filter(None, sections):
-            parts += [committee_report.summary_table(rows), committee_report.committee_table(rows)]
+            parts += [
+                markdown_table(committee_report.summary_table(rows)),
+                markdown_table(committee_report.committee_table(rows)),
+            ]
             if committee_report.has_order(rows):
-                parts.append(committee_report.order_table(rows))
+                parts.append(markdown_table(committee_report.order_table(rows)))
             members = [row for row in rows if row["net"]]
             parts += dict.fromkeys(f"- {committee_report.source_line(row)}" for row in members)
     return "\n\n".join(parts) or NOT_MEASURED
@@ -61,74 +68,38 @@ def scalings(found: list[list[dict]]) -> str:
     parts, on_gpu_too = [], False
     for path in sorted((REPOSITORY / "results").glob("*/scaling.csv")):
         rows = read_csv(path)
-        parts += [bench_source(rows).strip(), scaling.table(rows)]
-        parts += reckonings(rows, found)
+        parts += [timing_report.bench_source(rows), markdown_table(clusters.scaling_table(rows))]
+        sentence, estimates = clusters.estimate_clusters(rows, found)
+        parts += [sentence, *([markdown_table(estimates)] if estimates else [])]
         on_gpu_too |= rows[-1]["engine"] == "cuda"
     if parts and not on_gpu_too:
         parts.append("A cluster of GPUs: the cost of a run on a GPU is not measured yet.")
     return "\n\n".join(parts) or NOT_MEASURED
 
 
-def reckonings(rows: list[dict], found: list[list[dict]]) -> list[str]:
-    """What clusters of such workers would take for the six experiments, by our records."""
-    device = rows[-1]["device"]
-    # The same run may be in several committees.
-    seconds = {
-        (row["date"], row["seconds"]): float(row["seconds"])
-        for own in found
-        for row in own
-        if row["net"] and (row["data"], row["device"]) == ("MNIST", device)
-        if row["experiment"].startswith("experiment")
-    }
-    if not seconds:
-        return ["Clusters: the cost of a run is not measured yet."]
-    mean = sum(seconds.values()) / len(seconds)
-    start, n_bytes = float(rows[-1]["start_seconds"]), float(rows[-1]["bytes_an_epoch"])
-    return [
-        f"On paper, the {len(seconds)} runs of experiments 1 to 6 as recorded above, {mean:.0f} s "
-        f"each on average, on G workers like these: {start:.0f} s to start, then "
-        f"ceil({len(seconds)} / G) runs one after another. Workers share nothing but the "
-        f"scheduler, which each tells and asks something every {jobs.TICK} s, in some 100 bytes, "
-        f"and the run folder, into which a run of these nets writes {n_bytes / 1e6:.1f} MB an "
-        "epoch:",
-        scaling.reckon(mean, start, len(seconds)),
-    ]
-
-
-def on_gpu(rows: list[dict]) -> bool:
-    """Whether a benchmark measured a GPU."""
-    return any(row["group"] == "kernel" for row in rows)
-
-
-def bench_source(rows: list[dict]) -> str:
-    """Where a benchmark comes from, in a line."""
-    first = rows[0]
-    driver = f"driver {first['driver']}; " if first["driver"] else ""
-    return (
-        f"{first['device']}; {driver}{first['versions'].replace('=', ' ')}; {first['date']}; "
-        f"commit {first['commit'][:12]}; medians of {first['repeats']} repeats:\n\n"
-    )
-
-
 def benchmarks(
-    benches: list[list[dict]], table: Callable[[list[dict]], str] = bench_report.net_table
+    benches: list[list[dict]], table: Callable[[list[dict]], list[dict]] = timing_report.net_table
 ) -> str:
     """A table, of whole nets and their peers, for every device there is a record of."""
     if not benches:
         return NOT_MEASURED
-    parts = [bench_source(rows) + table(rows) for rows in benches]
-    if not any(on_gpu(rows) for rows in benches):
+    parts = [
+        f"{timing_report.bench_source(rows)}\n\n{markdown_table(table(rows))}" for rows in benches
+    ]
+    if not any(timing_report.on_gpu(rows) for rows in benches):
         parts.append("On a GPU: not measured yet.")
     return "\n\n".join(parts)
 
 
 def kernels(benches: list[list[dict]]) -> str:
     """The kernels of the smallest and the largest net, on every GPU there is a record of."""
-    parts = [
-        bench_source(rows) + bench_report.kernel_tables(rows, nets=(1, 4))
-        for rows in benches
-        if on_gpu(rows)
-    ]
+    parts = []
+    for rows in filter(timing_report.on_gpu, benches):
+        parts += [
+            timing_report.bench_source(rows),
+            markdown_table(timing_report.kernel_table(rows, nets=(1, 4))),
+            markdown_table(timing_report.evaluation_table(rows)),
+        ]
     return "\n\n".join(parts) or NOT_MEASURED
 
 
@@ -145,7 +116,7 @@ def render(text: str) -> str:
         "digits": table1(runs, "load_digits"),
         "bench": benchmarks(benches),
         "kernels": kernels(benches),
-        "deformation": benchmarks(benches, bench_report.deform_table),
+        "deformation": benchmarks(benches, timing_report.deform_table),
         "committee": committees(found, "MNIST"),
         "committee-digits": committees(found, "load_digits"),
         "scaling": scalings(found),

@@ -14,29 +14,18 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments import (
-    bench_plots,
-    bench_report,
-    cli,
-    committee,
-    committee_report,
-    configs,
-    data,
-    figure1,
-    plots,
-    provenance,
-    readme,
-    record,
-    scaling,
-    store,
-    tables,
-)
-from experiments.cli import Problem
-from experiments.committee_report import Committee, unfinished
-from experiments.page import Page, html, parse
-from experiments.progress import duration
-from experiments.store import Run
-from experiments.tables import plural
+from experiments.drawing import bench_plots, plots
+from experiments.drawing.page import Page, html
+from experiments.running import cli, configs, data, provenance, store
+from experiments.running.errors import Problem
+from experiments.running.formatting import csv_text, duration, plural
+from experiments.running.messages import tell
+from experiments.running.store import Run
+from experiments.scoring import committee_report, records, tables, voting
+from experiments.scoring.committee_report import Committee, unfinished
+from experiments.scoring.committees import find_committees
+from experiments.timing import clusters
+from experiments.timing import report as timing_report
 from mlp_gpu import files
 from mlp_gpu.files import FileFault
 from mlp_gpu.training import Schedule
@@ -102,25 +91,27 @@ def collect(folder: Path) -> Found:
 
     for path in store.run_files(folder):
         read(found.runs, path, path.relative_to(folder).with_suffix(""), store.read_run)
-    base, source = provenance.REPOSITORY, readme.bench_source
+    base, source = provenance.REPOSITORY, timing_report.bench_source
     for path in sorted((base / "results").glob("*/*")):
         name = path.relative_to(base)
-        if path.suffix == ".json" and path.name != record.GPU_CHECK:
-            read(found.records, path, name, record.read_record, tables.table1_row)
-        elif path.suffix == ".csv" and re.fullmatch(record.COMMITTEES, path.stem):
+        if path.suffix == ".json" and path.name != records.GPU_CHECK:
+            read(found.records, path, name, records.read_record, tables.table1_row)
+        elif path.suffix == ".csv" and re.fullmatch(records.COMMITTEES, path.stem):
             uses = committee_report.committee_table, committee_report.summary_table
             read(found.committees, path, name, read_rows, *uses)
         elif path.name == "bench.csv":
-            uses = bench_report.net_table, bench_report.deform_table, bench_plots.works
+            uses = timing_report.net_table, timing_report.deform_table, bench_plots.works
             read(found.benches, path, name, read_rows, source, *uses)
         elif path.name == "scaling.csv":
-            read(found.scalings, path, name, read_rows, source, scaling.table)
+            read(found.scalings, path, name, read_rows, source, clusters.scaling_table)
     return found
 
 
 def read_rows(path: Path) -> list[dict]:
-    """The rows of a CSV file, all text. Raises FileFault if it was cut off within a row."""
-    rows = record.read_csv(path)
+    """The rows of a CSV file, all text. Raises FileFault if it was cut off."""
+    rows = records.read_csv(path)
+    if not rows:
+        raise FileFault(f"{path} is damaged: expected rows, found none")
     if any(None in (*row, *row.values()) for row in rows):
         raise FileFault(f"{path} is damaged: a row has other cells than the first line names")
     return rows
@@ -164,7 +155,7 @@ def add_table1(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> 
         return page.say(f"No run yet: `make table1{OPTION[name]}`.")
 
     keys = sorted(everything, key=lambda key: tables.table1_order(everything[key]))
-    rows = parse(tables.table1_markdown([everything[key] for key in keys]))
+    rows = tables.table1_table([everything[key] for key in keys])
     rows = [
         {"source": page.cite(source(key, everything[key])), **_move_work(row), "from": kinds[key]}
         for key, row in zip(keys, rows, strict=True)
@@ -186,7 +177,7 @@ def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str)
     page.heading(3, "The committees of 2012")
     recorded = [rows for rows in found.committees.values() if rows[-1]["data"] == name]
     formed = []
-    for one in committee.find_committees(runs):
+    for one in find_committees(runs):
         formed.append((one, _rows(one), _where(one, found)))
     if not (recorded or formed):
         page.say(f"No committee yet: `make committee{OPTION[name]}`.")
@@ -213,7 +204,7 @@ def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str)
 
 def _rows(one: Committee) -> list[dict]:
     """A committee's table as it would be read back."""
-    return list(csv.DictReader(io.StringIO(tables.csv_text(committee_report.tidy_rows(one)))))
+    return list(csv.DictReader(io.StringIO(csv_text(committee_report.tidy_rows(one)))))
 
 
 def _where(one: Committee, found: Found) -> str:
@@ -228,18 +219,18 @@ def _add_side_by_side(page: Page, where: str, own: list[tuple], name: str) -> No
     rows = [row for _, one in own for row in one]
     lines = [_committee_source(where, one) for _, one in own]
     percent = "errors in percent" + (", the paper / ours" if name == "MNIST" else "")
-    summary = parse(committee_report.summary_table(rows))
+    summary = committee_report.summary_table(rows)
     summary.append(dict(zip(summary[0], ["source", *map(page.cite, lines)], strict=True)))
     page.table(f"Each net and its committee, {where}: {percent}.", summary)
     results = [
         {"source": page.cite(line), **row, "from": origin}
         for (origin, _), line, row in zip(
-            own, lines, parse(committee_report.committee_table(rows)), strict=True
+            own, lines, committee_report.committee_table(rows), strict=True
         )
     ]
     page.table(COMMITTEES, results)
     if committee_report.has_order(rows):
-        order = parse(committee_report.order_table(rows))
+        order = committee_report.order_table(rows)
         claims = "What the paper shows, and whether the committees above show it."
         page.table(claims, order, lines)
 
@@ -267,11 +258,11 @@ def add_pictures(page: Page, runs: Mapping[str, Run], name: str) -> None:
     page.heading(3, "Misclassified digits")
     if not runs:
         return page.say("No run yet.")
-    best = figure1.best_of(runs)
+    best = tables.best_of(runs)
     run, title = runs[best], configs.title(runs[best].config)
     who = f"{title}, the run with the lowest TEfBV: {best}."
     sources = [source(best, run)]
-    counted = figure1.count(run.outputs, run.labels)
+    counted = voting.count_sentence(run.outputs, run.labels)
     images = find_test_images(run)
     if images is None:
         page.say(
@@ -280,7 +271,7 @@ def add_pictures(page: Page, runs: Mapping[str, Run], name: str) -> None:
         )
     else:
         alt = f"The misclassified digits, labels at the top right, two guesses below: {counted}."
-        page.figure(figure1.draw(run.outputs, run.labels, images, title), who, alt, sources)
+        page.figure(plots.draw_wrong(run.outputs, run.labels, images, title), who, alt, sources)
     caption = f"{who} Labels in rows, guesses in columns."
     alt = f"Which digits are taken for which: {counted}."
     page.figure(plots.draw_confusion(run.outputs, run.labels, title), caption, alt, sources)
@@ -325,39 +316,49 @@ def add_benchmarks(page: Page, found: Found) -> None:
     """Engines, deformation, kernels and workers, as they were timed on each device."""
     page.heading(2, "Benchmarks")
 
-    def add(title: str, benches: Collection[list[dict]], table, then=lambda rows: None) -> None:
+    def add(title: str, benches: Collection[list[dict]], *tables, then=lambda rows: None) -> None:
         page.heading(3, title)
         if not benches:
-            page.say(readme.NOT_MEASURED)
+            page.say(timing_report.NOT_MEASURED)
         for rows in benches:
-            for part in table(rows).split("\n\n"):
-                page.table(f"{rows[0]['device']}.", parse(part), [_bench_source(rows)])
+            for table in tables:
+                page.table(f"{rows[0]['device']}.", table(rows), [_bench_source(rows)])
             then(rows)
 
     benches = list(found.benches.values())
-    on_gpu = [rows for rows in benches if readme.on_gpu(rows)]
-    add("Engines and their peers", benches, bench_report.net_table, lambda r: _add_bench(page, r))
-    add("The deformation", benches, bench_report.deform_table)
-    add("The kernels", on_gpu, lambda rows: bench_report.kernel_tables(rows, nets=(1, 4)))
+    on_gpu = [rows for rows in benches if timing_report.on_gpu(rows)]
+    add(
+        "Engines and their peers",
+        benches,
+        timing_report.net_table,
+        then=lambda rows: _add_bench(page, rows),
+    )
+    add("The deformation", benches, timing_report.deform_table)
+    add(
+        "The kernels",
+        on_gpu,
+        lambda rows: timing_report.kernel_table(rows, nets=(1, 4)),
+        timing_report.evaluation_table,
+    )
     committees = list(found.committees.values())
 
-    def reckon(rows: list[dict]) -> None:
-        sentence, *table = readme.reckonings(rows, committees)
+    def add_estimate(rows: list[dict]) -> None:
+        sentence, estimates = clusters.estimate_clusters(rows, committees)
         page.say(sentence)
         sources = [_bench_source(rows)]
         for own in committees:
             ran = {(row["data"], row["device"]) for row in own[:-1]}
-            is_reckoned = own[0]["experiment"].startswith("experiment")
-            if is_reckoned and ("MNIST", rows[-1]["device"]) in ran:
+            is_estimated = own[0]["experiment"].startswith("experiment")
+            if is_estimated and ("MNIST", rows[-1]["device"]) in ran:
                 sources.append(_committee_source(f"records of {own[-1]['device']}", own))
-        for part in table:
-            page.table("Clusters on paper.", parse(part), sources)
+        if estimates:
+            page.table("Clusters on paper.", estimates, sources)
 
-    add("Several workers", list(found.scalings.values()), scaling.table, reckon)
+    add("Several workers", list(found.scalings.values()), clusters.scaling_table, then=add_estimate)
 
 
 def _bench_source(rows: list[dict]) -> str:
-    return readme.bench_source(rows).strip().rstrip(":")
+    return timing_report.bench_source(rows).rstrip(":")
 
 
 def _add_bench(page: Page, rows: list[dict]) -> None:
@@ -436,7 +437,7 @@ def main(argv: list[str] | None = None) -> None:
         )
     found = collect(arguments.runs)
     for fault in found.faults:
-        cli.tell(f"left out: {fault}")
+        tell(f"left out: {fault}")
     content = build(found).encode()
     files.make_folder(arguments.out.parent)
     files.replace(arguments.out, content)

@@ -6,20 +6,21 @@ Prints a table and writes scaling.csv to results/<device>.
 """
 
 import argparse
-import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
 from deform_gpu import COMMITTEE
-from experiments import cli, data, jobs, pools, provenance, store, tables
-from experiments.cli import Problem
-from experiments.configs import make_config
-from experiments.progress import duration
+from experiments.running import cli, data, jobs, pools, provenance, store
+from experiments.running.configs import make_config
+from experiments.running.errors import Problem
+from experiments.running.formatting import csv_text, markdown_table
+from experiments.running.messages import tell
+from experiments.timing import clusters
 from mlp_gpu import files, gpu
 from mlp_gpu.engines import choose_engine
 from mlp_gpu.training import Schedule
@@ -27,7 +28,6 @@ from mlp_gpu.training import Schedule
 SIZES = (841, 800, 10)  # the committee's nets
 EPOCHS, IMAGES = 2, 10_000
 RUNS_A_WORKER = 2
-CLUSTERS = (1, 2, 7, 13, 39)  # numbers of workers to reckon with, up to one a run
 
 
 def make_jobs(
@@ -77,7 +77,7 @@ def measure(
     found: dict[int, list[dict[str, float]]] = {count: [] for count in counts}
     repeats = arguments.repeats
     for repeat in range(1, repeats + 1):
-        cli.tell(f"repeat {repeat} of {repeats} ...")
+        tell(f"repeat {repeat} of {repeats} ...")
         for count in counts:
             with tempfile.TemporaryDirectory() as folder:
                 trainings = make_jobs(Path(folder), n_runs, dataset, engine, arguments)
@@ -105,41 +105,6 @@ def measure(
             }
         )
     return rows
-
-
-def table(rows: Sequence[Mapping]) -> str:
-    """The measurements as Markdown; rows as they are or as CSV gives them back."""
-    return tables.markdown(
-        [
-            {
-                "workers": str(row["workers"]),
-                "trainings": str(row["runs"]),
-                "seconds (20-80 %)": f"{float(row['seconds']):.1f} "
-                f"({float(row['seconds_p20']):.1f}-{float(row['seconds_p80']):.1f})",
-                "times as fast as one": f"{float(row['speedup']):.2f}",
-                "start of the workers, s": f"{float(row['start_seconds']):.1f}",
-            }
-            for row in rows
-        ]
-    )
-
-
-def reckon(run_seconds: float, start_seconds: float, n_runs: int) -> str:
-    """How long n_runs equal runs take on clusters of several sizes, on paper, as Markdown."""
-    lines = []
-    for workers in CLUSTERS:
-        rounds = math.ceil(n_runs / workers)
-        seconds = start_seconds + rounds * run_seconds
-        alone = start_seconds + n_runs * run_seconds
-        lines.append(
-            {
-                "workers": str(workers),
-                "runs one after another": str(rounds),
-                "time": duration(seconds),
-                "times as fast as one": f"{alone / seconds:.1f}",
-            }
-        )
-    return tables.markdown(lines)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -171,7 +136,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     arguments = parser.parse_args(argv)
     dataset = jobs.load(arguments.data, arguments.data_dir)
-    engine = choose_engine(arguments.engine, gpu.missing, cli.tell)
+    engine = choose_engine(arguments.engine, gpu.missing, tell)
     most = gpu.count() if engine == "cuda" else provenance.cores()
     counts = sorted({1, *(arguments.workers or [most])})
     source = provenance.collect(engine)
@@ -179,9 +144,9 @@ def main(argv: list[str] | None = None) -> None:
     files.make_folder(folder)
     rows = measure(counts, dataset, engine, arguments)
     rows = [row | provenance.columns(source) for row in rows]
-    files.replace(folder / "scaling.csv", tables.csv_text(rows).encode())
-    print(table(rows))
-    cli.tell(f"written to {folder}: scaling.csv")
+    files.replace(folder / "scaling.csv", csv_text(rows).encode())
+    print(markdown_table(clusters.scaling_table(rows)))
+    tell(f"written to {folder}: scaling.csv")
 
 
 if __name__ == "__main__":

@@ -10,32 +10,14 @@ from pathlib import Path
 
 from deform_gpu import TABLE1
 from deform_gpu import cuda as deform_cuda
-from experiments import cli, data, jobs, plans, tables
-from experiments.configs import make_config
-from experiments.plans import Plan
-from experiments.store import Run
+from experiments.running import cli, data, jobs, plans
+from experiments.running.configs import make_config
+from experiments.running.formatting import csv_text, markdown_table
+from experiments.running.messages import tell
+from experiments.running.store import Run
+from experiments.scoring import tables
 from mlp_gpu import cuda, files
 from mlp_gpu.network import NETS
-from mlp_gpu.training import Schedule
-
-# Minutes instead of days, on two cores. Few epochs need a learning rate that begins higher and
-# falls faster: one epoch at a constant rate ends with more errors than two with half the images.
-QUICK = {
-    "MNIST": {
-        1: Plan(Schedule(epochs=3, eta=2e-3, decay=0.4)),
-        2: Plan(Schedule(epochs=2, eta=2e-3, decay=0.3), n_images=30_000),
-        3: Plan(Schedule(epochs=2, eta=2e-3, decay=0.3), n_images=18_000),
-        4: Plan(Schedule(epochs=2, eta=2e-3, decay=0.3), n_images=12_000),
-        5: Plan(Schedule(epochs=3, eta=1.5e-3, decay=0.45), n_images=15_000),
-    },
-    "load_digits": {
-        1: Plan(Schedule(epochs=30, eta=2e-3, decay=0.92)),
-        2: Plan(Schedule(epochs=12, eta=2e-3, decay=0.8)),
-        3: Plan(Schedule(epochs=6, eta=2e-3, decay=0.6)),
-        4: Plan(Schedule(epochs=4, eta=2e-3, decay=0.5)),
-        5: Plan(Schedule(epochs=5, eta=2e-3, decay=0.5)),
-    },
-}
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -113,7 +95,7 @@ def main(argv: list[str] | None = None) -> int:
     with jobs.session(arguments, len(combinations), needed) as (dataset, pool, engine):
         queue = []
         for net, seed in combinations:
-            plan = plans.choose(arguments, engine, QUICK[dataset.name][net])
+            plan = plans.choose(arguments, engine, plans.QUICK_TABLE1[dataset.name][net])
             config = make_config(
                 data.limit(dataset, plan.n_images),
                 NETS[net],
@@ -133,9 +115,9 @@ def main(argv: list[str] | None = None) -> int:
         text = report(runs)
         files.replace(arguments.out / f"{name}.md", text.encode())
         rows = [tables.table1_row(run) for run in runs]
-        files.replace(arguments.out / f"{name}.csv", tables.csv_text(rows).encode())
+        files.replace(arguments.out / f"{name}.csv", csv_text(rows).encode())
         print(text)
-        cli.tell(f"written to {arguments.out}: {name}.md, {name}.csv")
+        tell(f"written to {arguments.out}: {name}.md, {name}.csv")
     return 1 if failures else 0
 
 
@@ -153,7 +135,7 @@ def report(runs: list[Run]) -> str:
         note = "These figures must not be compared with the paper's."
     if not distortion:
         note += " Trained without distortion."
-    lines = [title, "", note, "", tables.table1_markdown(runs), ""]
+    lines = [title, "", note, "", markdown_table(tables.table1_table(runs)), ""]
     lines += tables.table1_means(runs)
     lines += [
         "TEfBV: test error at the epoch with the lowest validation error, which is on the "

@@ -22,12 +22,11 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments import cli, store
-from experiments.cli import Interrupted, Problem
-from experiments.configs import count_validation
-from experiments.progress import duration
-from experiments.store import Run
-from experiments.tables import plural
+from experiments.running import cli, store
+from experiments.running.configs import count_validation
+from experiments.running.errors import Interrupted, Problem, signals
+from experiments.running.formatting import duration, plural
+from experiments.running.store import Run
 from mlp_gpu.files import FileFault
 
 HEAD = ["run", "epoch", "valid", "test", "TEfBV", "rate", "left", "state"]
@@ -247,7 +246,7 @@ def main(argv: list[str] | None = None) -> None:
         return
     try:
         while True:
-            with cli.signals.held():  # a signal waits until the table is whole
+            with signals.held():  # a signal waits until the table is whole
                 print(draw(describe_all(watcher.look(), time.time())), end="", flush=True)
             time.sleep(arguments.interval)
     except Interrupted as interrupted:

@@ -1,6 +1,6 @@
 """What two runs of one configuration must have in common, whoever trained them."""
 
-from experiments import store
+from experiments.running import store
 from mlp_gpu import network
 
 TIMES = {"deform_seconds", "train_seconds", "evaluate_seconds"}

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from experiments import bench_plots, bench_report, provenance, tables
+from experiments.drawing import bench_plots
+from experiments.running import provenance
+from experiments.running.formatting import csv_text
+from experiments.timing import report as timing_report
 from mlp_gpu.network import NETS, count_weights
 
 CPU, GPU = "a chip, 2 cores", "a GPU"
@@ -16,7 +19,7 @@ def row(name, us, percent, **more):
         one |= {"copy_us": np.full(7, us * percent / 100), "copy_bytes": one["bytes"]}
     if "weights" in one:
         one |= {"cpu_us": one["us"]}
-    made = bench_report.row(one) | {"device": GPU}
+    made = timing_report.row(one) | {"device": GPU}
     return {key: "" if value is None else str(value) for key, value in made.items()}
 
 
@@ -172,7 +175,7 @@ def test_the_newest_benchmark_comes_first(tmp_path, monkeypatch):
     for device, date in (("an old chip", "2026-01-02"), ("new", "2026-03-01"), ("a", "2025-12-31")):
         (tmp_path / "results" / device).mkdir(parents=True)
         rows = [one | {"device": device, "date": date} for one in on_cpu()]
-        (tmp_path / "results" / device / "bench.csv").write_text(tables.csv_text(rows))
+        (tmp_path / "results" / device / "bench.csv").write_text(csv_text(rows))
     found = bench_plots.read_newest()
     assert list(found) == ["new", "an old chip", "a"]
     assert [one["name"] for one in found["a"]] == [one["name"] for one in on_cpu()]

@@ -16,13 +16,16 @@ import reference
 from scipy.stats import beta
 
 from deform_gpu import TABLE1, Deformation, is_narrow, normalize_width
-from experiments import committee, committee_report, configs, data, jobs, pools, record, runs, store
-from experiments.cli import FileFault, Problem
-from experiments.committee_report import Committee
-from experiments.committees import EXPERIMENTS, TABLE4
-from experiments.plans import PAPER, Plan
-from experiments.provenance import REPOSITORY
-from experiments.table1 import QUICK as QUICK_TABLE1
+from experiments import committee
+from experiments.running import configs, data, jobs, plans, pools, runs, store
+from experiments.running.cli import FileFault
+from experiments.running.errors import Problem
+from experiments.running.formatting import csv_text
+from experiments.running.plans import PAPER, Plan
+from experiments.running.provenance import REPOSITORY
+from experiments.scoring import committee_report, committees, records
+from experiments.scoring.committee_report import Committee
+from experiments.scoring.committees import EXPERIMENTS, TABLE4
 from mlp_gpu import network
 from mlp_gpu.training import Schedule
 
@@ -197,7 +200,7 @@ def test_jobs_train_what_the_experiment_says(number):
 
 def test_jobs_of_table_4_have_net_4s_shape_and_quick_schedule():
     made = make_jobs(TABLE4)
-    quick = QUICK_TABLE1["load_digits"][4].schedule
+    quick = plans.QUICK_TABLE1["load_digits"][4].schedule
     assert len(made) == 7
     for k, job in enumerate(made):
         assert job.config["sizes"] == [841, 2500, 2000, 1500, 1000, 500, 10]
@@ -206,7 +209,7 @@ def test_jobs_of_table_4_have_net_4s_shape_and_quick_schedule():
         assert job.config["seed"] == k
         assert configs.schedule_of(job.config) == quick
     for job in make_jobs(TABLE4, dataset=numbered(12_001, "MNIST")):
-        assert job.config["data"]["n_train"] == 12_000 == QUICK_TABLE1["MNIST"][4].n_images
+        assert job.config["data"]["n_train"] == 12_000 == plans.QUICK_TABLE1["MNIST"][4].n_images
 
 
 def test_the_command_line_chooses_the_experiments():
@@ -248,18 +251,18 @@ def test_committees_are_found_among_runs():
         }
 
     def found(runs):
-        return [one.name for one in committee.find_committees(runs)]
+        return [one.name for one in committees.find_committees(runs)]
 
     runs = runs_of(EXPERIMENTS[6])
     assert found(runs) == ["experiment6"]
-    one = committee.find_committees(runs)[0]
+    one = committees.find_committees(runs)[0]
     assert one.runs == tuple(runs.values())
     assert one.members[0] == "WN10"
     assert one.paper == (0.64, 0.78, 0.70, 0.60, 0.59, 0.70, 0.71, 0.43)
     assert one.title.endswith("seven widths, on MNIST, not trained to the end")
     for run in runs.values():
         run.metrics["epoch"] = list(range(run.config["epochs"]))
-    assert committee.find_committees(runs)[0].title.endswith("seven widths, on MNIST")
+    assert committees.find_committees(runs)[0].title.endswith("seven widths, on MNIST")
     last = runs.popitem()  # the original, which is experiment 3's too
     assert found(runs) == []
     assert found({**runs, **runs_of(EXPERIMENTS[3]), **runs_of(TABLE4)}) == [
@@ -268,7 +271,7 @@ def test_committees_are_found_among_runs():
         "table4",
     ]
     assert found({**runs, last[0].replace("some", "other"): last[1]}) == []
-    digits = committee.find_committees(runs_of(EXPERIMENTS[2], dataset=numbered(), folder="x/y"))
+    digits = committees.find_committees(runs_of(EXPERIMENTS[2], dataset=numbered(), folder="x/y"))
     assert [one.name for one in digits] == ["experiment2-load_digits"]
     assert digits[0].paper is None
     assert found({}) == []
@@ -276,7 +279,7 @@ def test_committees_are_found_among_runs():
 
 @pytest.mark.parametrize("name", data.CHOICES)
 def test_every_data_set_has_a_quick_plan(name):
-    quick = committee.QUICK[name]
+    quick = plans.QUICK_COMMITTEE[name]
     assert quick.n_images is None
     for experiment in EXPERIMENTS.values():
         for job in make_jobs(experiment, dataset=numbered(name=name)):
@@ -403,7 +406,7 @@ def test_configurations_from_before_there_were_committees_are_as_good(digits):
 
 
 def test_records_are_those_of_the_same_trainings_today(digits):
-    found = [run for run in record.read_records() if run.config["data"]["name"] == "load_digits"]
+    found = [run for run in records.read_records() if run.config["data"]["name"] == "load_digits"]
     assert found
     for run in found:
         config = run.config
@@ -514,7 +517,7 @@ def test_a_committee_may_know_what_none_of_its_members_knows():
     made = [make_run(make_config(dataset), probabilities([v]), LABELS[1:2]) for v in votes]
     odd = small_committee(runs=made)
     assert [int(wrong.sum()) for wrong in odd.wrong] == [1, 1, 1, 0]
-    text = committee_report.markdown(odd)
+    text = committee_report.committee_markdown(odd)
     assert "The committee gets 0 of 1 wrong, 0.00 %; its average member 100.00 %.\n" in text
     assert "Wrong for every member: 1 digits.\n" in text
 
@@ -569,13 +572,13 @@ def test_rows_have_the_provenance_of_their_runs():
         "0123456789ab with changes"
     )
     # Once for all that have it in common.
-    text = committee_report.markdown(odd)
+    text = committee_report.committee_markdown(odd)
     assert [text.count(f"- {line}\n") for line in lines[:2]] == [1, 1]
     assert text.count("\n- ") == 2
 
 
 def test_markdown_of_a_committee_counted_by_hand():
-    text = committee_report.markdown(small_committee())
+    text = committee_report.committee_markdown(small_committee())
     assert text.startswith("# Some\n\nMind this.\n\n|")
     assert "The committee gets 3 of 6 wrong, 50.00 %; its average member 44.44 %.\n" in text
     assert "Second guess of the committee: right for 3 of these 3.\n" in text
@@ -608,24 +611,24 @@ def test_markdown_of_a_committee_counted_by_hand():
 def test_a_committee_without_the_papers_figures():
     bare = small_committee(paper=None)
     assert {row["paper"] for row in committee_report.tidy_rows(bare)} == {""}
-    assert "paper" not in committee_report.markdown(bare)
+    assert "paper" not in committee_report.committee_markdown(bare)
     two = [bare, replace(bare, name="experiment8")]
     rows = [row for one in two for row in committee_report.tidy_rows(one)]
-    assert "/" not in committee_report.summary_table(rows)
+    assert "/" not in str(committee_report.summary_table(rows))
 
 
 def through_csv(rows):
-    return list(csv.DictReader(committee_report.tables.csv_text(rows).splitlines()))
+    return list(csv.DictReader(csv_text(rows).splitlines()))
 
 
 @pytest.mark.parametrize("back", [list, through_csv])
 def test_a_member_may_have_any_name(back):
     odd = small_committee(members=("committee", "x", "y"))
-    members, shared = tables_of(committee_report.markdown(odd))
+    members, shared = tables_of(committee_report.committee_markdown(odd))
     assert [line[""] for line in members] == ["committee", "x", "y", "**committee**"]
     assert members[0]["seed"] == "0"
     assert list(shared[0]) == ["", "committee", "x", "y"]
-    lines = tables_of(committee_report.summary_table(back(committee_report.tidy_rows(odd))))[0]
+    lines = committee_report.summary_table(back(committee_report.tidy_rows(odd)))
     assert [line["net"] for line in lines] == ["1", "2", "3", "average member", "**committee**"]
 
 
@@ -755,9 +758,9 @@ def test_all_committees_stand_side_by_side(made_up, tmp_path):
         assert line["shows"] == ("yes" if ours[better] < ours[worse] else "no")
     # The same from the rows that CSV gives back.
     back = [row for found in rows.values() for row in found]
-    assert tables_of(committee_report.summary_table(back)) == [summary]
-    assert tables_of(committee_report.committee_table(back)) == [lines]
-    assert tables_of(committee_report.order_table(back)) == [order]
+    assert committee_report.summary_table(back) == summary
+    assert committee_report.committee_table(back) == lines
+    assert committee_report.order_table(back) == order
     beaten = sum(ours[n] < float(found[-1]["mean_percent"]) for n, found in rows.items())
     assert order[3]["ours %"] == f"in {beaten} of 6"
     assert order[3]["shows"] == ("yes" if beaten == 6 else "no")
@@ -774,7 +777,7 @@ def test_order_of_the_papers_committees(errors, shows):
         members = [own | {"net": str(k), "errors": str(9 + k % 2)} for k in (1, 2)]
         rows += [*members, own | {"net": "", "errors": str(wrong)}]
     assert committee_report.has_order(rows)
-    lines = tables_of(committee_report.order_table(rows))[0]
+    lines = committee_report.order_table(rows)
     assert [line["shows"] for line in lines] == shows
     assert "paper %" not in lines[0]
     assert lines[3]["ours %"] == "in 6 of 6"
@@ -782,13 +785,13 @@ def test_order_of_the_papers_committees(errors, shows):
         first, second, last = rows[3 * k : 3 * k + 3]
         first["errors"] = str(int(last["errors"]) - 1)
         second["errors"] = str(int(last["errors"]) + 1)
-    assert tables_of(committee_report.order_table(rows))[0][3]["ours %"] == "in 4 of 6"
-    assert tables_of(committee_report.order_table(rows))[0][3]["shows"] == "no"
+    assert committee_report.order_table(rows)[3]["ours %"] == "in 4 of 6"
+    assert committee_report.order_table(rows)[3]["shows"] == "no"
     assert not committee_report.has_order(rows[3:])
 
 
 def test_table_4_of_mnist(made_up, tmp_path, monkeypatch):
-    n = QUICK_TABLE1["MNIST"][4].n_images
+    n = plans.QUICK_TABLE1["MNIST"][4].n_images
     images = np.broadcast_to(np.float32(-1), (n, 29, 29))
     made_up.dataset = replace(MNIST, train_images=images, train_labels=np.zeros(n, np.uint8))
     assert committee.main([*HERE, "--table4", "--out", str(tmp_path)]) == 0
@@ -1064,7 +1067,7 @@ def test_runs_of_equal_names_are_told_apart_by_their_folders(folder, tmp_path):
         paths.append(shutil.copy(path, tmp_path / name / "run.h5"))
     found = committee.form_committee(paths)
     assert found.members == tuple(str(path) for path in paths)
-    shared = tables_of(committee_report.markdown(found))[1]
+    shared = tables_of(committee_report.committee_markdown(found))[1]
     assert list(shared[0]) == ["", *map(str, paths)]
     assert shared[0][str(paths[1])] == shared[1][str(paths[0])]
 

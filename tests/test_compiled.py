@@ -19,13 +19,14 @@ import pytest
 from deform_gpu import TABLE1
 from deform_gpu.kernels import listing1, matrices, stages, tiles
 from experiments import kernels
-from experiments.kernels import SIGNATURES
-from experiments.provenance import REPOSITORY
+from experiments.running.provenance import REPOSITORY
+from experiments.timing import compiled as compiled_kernels
+from experiments.timing.compiled import SIGNATURES
 from mlp_gpu.gpu import WARP
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
 
 needs_toolkit = pytest.mark.skipif(
-    kernels.missing_toolkit() is not None, reason=str(kernels.missing_toolkit())
+    compiled_kernels.missing_toolkit() is not None, reason=str(compiled_kernels.missing_toolkit())
 )
 
 THREADS = {
@@ -220,7 +221,7 @@ def test_no_access_to_shared_memory_meets_a_bank_conflict(name, monkeypatch):
     shared = {key: steps for key, steps in found.items() if key[0].startswith("shared")}
     assert {kind for _, kind in shared} == {"read", "write"}
     for key, steps in shared.items():
-        assert all(kernels.words_a_bank(words.tolist()) == 1 for words in steps), key
+        assert all(compiled_kernels.words_a_bank(words.tolist()) == 1 for words in steps), key
     if name == "delta_partial":  # the patch, then the deltas
         assert len(shared["shared 1", "write"]) == len(shared["shared 1", "read"]) == 32
         assert len(shared["shared 2", "write"]) == 1
@@ -228,24 +229,24 @@ def test_no_access_to_shared_memory_meets_a_bank_conflict(name, monkeypatch):
 
 
 def test_bank_conflicts():
-    assert kernels.bank_conflicts(backward.patch_index) == (1, 1)
-    assert kernels.bank_conflicts(lambda row, column: 33 * row + column) == (1, 1)
-    assert kernels.bank_conflicts(lambda row, column: 32 * row + column) == (1, 32)
-    assert kernels.bank_conflicts(lambda row, column: 34 * row + column) == (1, 2)
-    assert kernels.bank_conflicts(lambda row, column: row + 32 * column) == (32, 1)
-    assert kernels.words_a_bank([7] * 32) == 1  # one word for all
+    assert compiled_kernels.bank_conflicts(backward.patch_index) == (1, 1)
+    assert compiled_kernels.bank_conflicts(lambda row, column: 33 * row + column) == (1, 1)
+    assert compiled_kernels.bank_conflicts(lambda row, column: 32 * row + column) == (1, 32)
+    assert compiled_kernels.bank_conflicts(lambda row, column: 34 * row + column) == (1, 2)
+    assert compiled_kernels.bank_conflicts(lambda row, column: row + 32 * column) == (32, 1)
+    assert compiled_kernels.words_a_bank([7] * 32) == 1  # one word for all
 
 
 @pytest.fixture(scope="module")
 def compiled():
     """{(name, compute capability): kernel} of all kernels."""
-    return {(one.name, one.cc): one for one in kernels.compile_all()}
+    return {(one.name, one.cc): one for one in compiled_kernels.compile_all()}
 
 
 def versions(compiled, *names):
     """The kernels of these names, each for every compute capability."""
     found = [one for one in compiled.values() if one.name in names]
-    assert len(found) == len(names) * len(kernels.CCS)
+    assert len(found) == len(names) * len(compiled_kernels.CCS)
     return found
 
 
@@ -384,7 +385,7 @@ def test_second_stages_read_16_rows_together(compiled):
 
 @needs_toolkit
 def test_script_lists_everything(compiled, monkeypatch, capsys):
-    monkeypatch.setattr(kernels, "compile_all", compiled.values)
+    monkeypatch.setattr(compiled_kernels, "compile_all", compiled.values)
     kernels.main([])
     lines = capsys.readouterr().out.splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:-2]]
@@ -400,8 +401,10 @@ def test_script_lists_everything(compiled, monkeypatch, capsys):
 
 @needs_toolkit
 def test_progress_is_told_on_stderr(monkeypatch, capsys):
-    monkeypatch.setattr(kernels, "SIGNATURES", {pick.pick_image: SIGNATURES[pick.pick_image]})
-    (one,) = kernels.compile_all([(8, 0)])
+    monkeypatch.setattr(
+        compiled_kernels, "SIGNATURES", {pick.pick_image: SIGNATURES[pick.pick_image]}
+    )
+    (one,) = compiled_kernels.compile_all([(8, 0)])
     assert (one.name, one.cc) == ("pick_image", (8, 0))
     assert capsys.readouterr() == ("", "compiling pick_image ...\n")
 
@@ -416,24 +419,24 @@ info    : used 40 registers, used 1 barriers, 8 stack, 1152 bytes smem
 @needs_toolkit
 def test_figures_come_from_the_log(monkeypatch):
     kernel = pick.pick_image
-    monkeypatch.setattr(kernels, "_link", lambda ptx, cc: LOG)
-    one = kernels.compile_kernel(kernel, SIGNATURES[kernel], (9, 0))
+    monkeypatch.setattr(compiled_kernels, "_link", lambda ptx, cc: LOG)
+    one = compiled_kernels.compile_kernel(kernel, SIGNATURES[kernel], (9, 0))
     spills = one.spill_store_bytes, one.spill_load_bytes
     assert (one.registers, one.stack_bytes, *spills) == (40, 8, 16, 24)
     for lacking in ("used 40 registers", "spill stores"):
         monkeypatch.setattr(
-            kernels, "_link", lambda ptx, cc, lacking=lacking: LOG.replace(lacking, "")
+            compiled_kernels, "_link", lambda ptx, cc, lacking=lacking: LOG.replace(lacking, "")
         )
         with pytest.raises(ValueError, match="expected"):
-            kernels.compile_kernel(kernel, SIGNATURES[kernel], (9, 0))
+            compiled_kernels.compile_kernel(kernel, SIGNATURES[kernel], (9, 0))
 
 
 def test_shared_bytes():
     known = "\t.visible .shared .align 4 .b8 a[128];\n.shared .align 4 .b8 b_2[64];\n"
-    assert kernels.shared_bytes("\tst.shared.f32 \t[%rd3], %f2;\n") == 0
-    assert kernels.shared_bytes(known) == 192
+    assert compiled_kernels.shared_bytes("\tst.shared.f32 \t[%rd3], %f2;\n") == 0
+    assert compiled_kernels.shared_bytes(known) == 192
     with pytest.raises(ValueError, match="expected"):
-        kernels.shared_bytes(known + ".extern .shared .align 4 .b8 c[];\n")
+        compiled_kernels.shared_bytes(known + ".extern .shared .align 4 .b8 c[];\n")
 
 
 @needs_toolkit
@@ -454,9 +457,9 @@ def test_missing_library_is_named(library, monkeypatch):
 
 
 def test_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr(kernels, "SIMULATED", False)
-    monkeypatch.setattr(kernels, "cuda", SimpleNamespace(implementation="Built-in"))
-    assert "numba-cuda is not installed" in kernels.missing_toolkit()
+    monkeypatch.setattr(compiled_kernels, "SIMULATED", False)
+    monkeypatch.setattr(compiled_kernels, "cuda", SimpleNamespace(implementation="Built-in"))
+    assert "numba-cuda is not installed" in compiled_kernels.missing_toolkit()
 
 
 def test_simulator_is_refused_in_one_sentence():

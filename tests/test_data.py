@@ -1,4 +1,4 @@
-"""Tests of experiments/data.py. Nothing outside pytest's temporary folder is written."""
+"""Tests of experiments/running/data.py. Nothing outside pytest's temporary folder is written."""
 
 import gzip
 import hashlib
@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from scipy.ndimage import map_coordinates
 
 from deform_gpu import is_narrow
-from experiments import data
-from experiments.cli import Interrupted, Problem
+from experiments.running import data
+from experiments.running.errors import Interrupted, Problem
 from mlp_gpu.training import image_order
 
 REAL = os.environ.get("MNIST_DIR") and Path(os.environ["MNIST_DIR"]).absolute()

@@ -25,7 +25,7 @@ from deform_gpu.cuda import Ahead, GpuSet
 from deform_gpu.field import gaussian_weights
 from deform_gpu.kernels import SIGNATURES, listing1, matrices, stages, tiles
 from deform_gpu.paper import PaperSet
-from experiments import configs, data
+from experiments.running import configs, data
 from mlp_gpu import gpu, training
 
 pytestmark = needs_gpu

@@ -15,10 +15,11 @@ from matplotlib.quiver import Quiver
 from scipy import ndimage
 
 from deform_gpu import TABLE1, Deformation, deform
-from experiments import data, deformations
-from experiments.cli import Problem
+from experiments import deformations
 from experiments.deformations import BLUE, STEP, STRIPS, VERMILION
-from experiments.provenance import REPOSITORY
+from experiments.running import data
+from experiments.running.errors import Problem
+from experiments.running.provenance import REPOSITORY
 
 NAMES = "field", "strips", "hundred", "widths"
 DRAW = (

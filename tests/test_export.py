@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from experiments import export, store
-from experiments.cli import Problem
+from experiments import export
+from experiments.running import store
+from experiments.running.errors import Problem
 from mlp_gpu.files import FileFault
 
 START = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)

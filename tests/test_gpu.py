@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import plans, table1
+from experiments import table1
+from experiments.running import plans
 from mlp_gpu import engines, gpu
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import device_bytes
@@ -162,7 +163,7 @@ def test_table1_trains_on_the_cpu_and_says_so(machine, capsys, tmp_path):
 
 def test_paper_is_the_profile_on_a_gpu():
     arguments = table1.parse_arguments([])
-    quick_plan = table1.QUICK["MNIST"][4]
+    quick_plan = plans.QUICK_TABLE1["MNIST"][4]
     assert plans.choose(arguments, "cuda", quick_plan) == plans.PAPER
     assert plans.choose(arguments, "cpu", quick_plan) == quick_plan
     quick = table1.parse_arguments(["--profile", "quick"])

@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 
 from deform_gpu import COMMITTEE, TABLE1, deform
-from experiments import bench, cli, data, gpu_check, peers
+from experiments import bench, gpu_check
 from experiments.gpu_check import Result
-from experiments.provenance import REPOSITORY
+from experiments.running import data
+from experiments.running.errors import Interrupted, Problem
+from experiments.running.provenance import REPOSITORY
+from experiments.timing import peers
 from mlp_gpu import gpu, training
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import NETS, Network
@@ -105,12 +108,12 @@ def test_run_leaves_no_process_behind(why, tmp_path):
     else:
 
         def handle(signum, frame):
-            raise cli.Interrupted(signal.SIGTERM)
+            raise Interrupted(signal.SIGTERM)
 
         before = signal.signal(signal.SIGALRM, handle)
         signal.setitimer(signal.ITIMER_REAL, 0.5)
         try:
-            with pytest.raises(cli.Interrupted):
+            with pytest.raises(Interrupted):
                 gpu_check.run(command)
         finally:
             signal.signal(signal.SIGALRM, before)
@@ -600,10 +603,10 @@ def test_a_check_that_breaks_off_does_not_stop_the_next(fakes, tmp_path, monkeyp
 
 def test_a_signal_keeps_what_is_measured(fakes, tmp_path, monkeypatch):
     def interrupt(dataset):
-        raise cli.Interrupted(signal.SIGTERM)
+        raise Interrupted(signal.SIGTERM)
 
     monkeypatch.setattr(gpu_check, "check_engines", interrupt)
-    with pytest.raises(cli.Interrupted):
+    with pytest.raises(Interrupted):
         run_main(tmp_path)
     found = read(tmp_path)
     assert found["passed"] is False
@@ -611,7 +614,7 @@ def test_a_signal_keeps_what_is_measured(fakes, tmp_path, monkeypatch):
 
 
 def test_bad_input_is_told_before_any_check(fakes, tmp_path):
-    with pytest.raises(cli.Problem, match="no such folder"):
+    with pytest.raises(Problem, match="no such folder"):
         gpu_check.main(["--data-dir", str(tmp_path / "nowhere"), "--out", str(tmp_path)])
     assert fakes == []
 

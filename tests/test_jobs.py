@@ -18,13 +18,14 @@ import pytest
 from filelock import FileLock
 from run_bits import bits, epochs_on_disk, run_bits, whys
 
-from experiments import data, jobs, pools, runs, store, table1
-from experiments.cli import Interrupted, Problem
-from experiments.configs import make_config
-from experiments.jobs import Job
-from experiments.pools import Here, Local
-from experiments.progress import View
-from experiments.provenance import REPOSITORY
+from experiments import table1
+from experiments.running import data, jobs, pools, runs, store
+from experiments.running.configs import make_config
+from experiments.running.errors import Interrupted, Problem
+from experiments.running.jobs import Job
+from experiments.running.pools import Here, Local
+from experiments.running.progress import View
+from experiments.running.provenance import REPOSITORY
 from mlp_gpu import network
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.files import FileFault

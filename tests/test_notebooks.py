@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from browser import browser, check_page  # noqa: F401, a fixture
 
-from experiments import examples, notebooks, store
-from experiments.cli import Problem
-from experiments.provenance import REPOSITORY
+from experiments import notebooks
+from experiments.running import examples, store
+from experiments.running.errors import Problem
+from experiments.running.provenance import REPOSITORY
 
 FIGURES = {  # on the embedded digits, with the small runs that are made where there are none
     "committee": 3,

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 from deform_gpu import COMMITTEE
-from experiments import bench_plots, committee, data, pictures, plots, store
-from experiments.cli import Problem
-from experiments.committees import EXPERIMENTS, run_name
-from experiments.configs import make_config
-from experiments.thread_maps import DRAWINGS
+from experiments import pictures
+from experiments.drawing import bench_plots, plots
+from experiments.drawing.thread_maps import DRAWINGS
+from experiments.running import data, store
+from experiments.running.configs import make_config
+from experiments.running.errors import Problem
+from experiments.scoring import committees
+from experiments.scoring.committees import EXPERIMENTS, run_name
 from mlp_gpu.training import Schedule
 
 OF_RUNS = ("misclassified", "confusion", "second_guesses", "hardest", "learning_curves")
@@ -76,7 +79,7 @@ def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch):
     assert drawn["hardest"] == ((runs, images), {})
     assert drawn["learning_curves"] == ((runs,), {"against": "hours"})
     ((one,), _) = drawn["members"]
-    assert one.title == committee.find_committees(runs)[0].title
+    assert one.title == committees.find_committees(runs)[0].title
     # Without one of its members there is no committee.
     runs.popitem()
     expected = [*OF_RUNS, "times", "roofline", *DRAWINGS]

@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from experiments import plots, tables
-from experiments.committee_report import Committee
-from experiments.store import Run
+from experiments.drawing import plots
+from experiments.running.store import Run
+from experiments.scoring import tables
+from experiments.scoring.committee_report import Committee
 
 N_TEST, N_TRAIN = 157, 613
 DEFORMATION = {

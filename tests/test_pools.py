@@ -15,9 +15,9 @@ from contextlib import closing
 import numba
 import pytest
 
-from experiments import cli, pools, provenance
-from experiments.cli import Interrupted, Problem
-from experiments.pools import Here, Local
+from experiments.running import cli, errors, pools, provenance
+from experiments.running.errors import Interrupted, Problem
+from experiments.running.pools import Here, Local
 from mlp_gpu import gpu
 from mlp_gpu.gpu import GpuFault
 
@@ -267,7 +267,7 @@ def test_closing_stops_what_an_error_left_running(tmp_path):
 def signals():
     """As the scripts take them, for a test."""
     before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
-    cli.signals.install()
+    errors.signals.install()
     yield
     for signum, handler in before.items():
         signal.signal(signum, handler)
@@ -303,7 +303,7 @@ PARENT = """
 import json, os, signal, sys
 from pathlib import Path
 import test_pools
-from experiments.pools import Local
+from experiments.running.pools import Local
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, lambda *_: None)

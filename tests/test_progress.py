@@ -7,8 +7,9 @@ from contextlib import contextmanager
 import pytest
 from tqdm import tqdm
 
-from experiments import progress
-from experiments.progress import Track, View
+from experiments.running import progress
+from experiments.running.formatting import duration
+from experiments.running.progress import Track, View
 
 
 class Clock:
@@ -256,4 +257,4 @@ def test_a_command_with_nothing_left_to_do_shows_nothing():
     ("seconds", "text"), [(0.4, "0:00:00"), (3661, "1:01:01"), (200_000, "2 days, 7:33:20")]
 )
 def test_durations(seconds, text):
-    assert progress.duration(seconds) == text
+    assert duration(seconds) == text

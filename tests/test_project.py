@@ -1,6 +1,5 @@
 """The project's own promises: the same dependencies everywhere, a README made of records."""
 
-import ast
 import re
 import subprocess
 import textwrap
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import readme
-from experiments.provenance import REPOSITORY
+from experiments.running.provenance import REPOSITORY
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -81,36 +80,6 @@ def test_targets_run_on_an_interpreter_without_installing():
         ).stdout
         assert re.search(r"^some-python -m ", said, re.MULTILINE)
         assert not re.search("pip|venv", said)
-
-
-def imports(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-@pytest.mark.parametrize("package", ["mlp_gpu", "deform_gpu"])
-def test_packages_do_not_import_experiments(package):
-    for path in (REPOSITORY / package).rglob("*.py"):
-        assert not [name for name in imports(path) if name.startswith("experiments")], path
-
-
-def test_one_module_imports_numbas_cuda():
-    found = {
-        path.relative_to(REPOSITORY).as_posix()
-        for package in ("mlp_gpu", "deform_gpu", "experiments")
-        for path in (REPOSITORY / package).rglob("*.py")
-        if any(re.match(r"numba(_cuda|\.cuda)", name) for name in imports(path))
-    }
-    assert found == {"mlp_gpu/gpu.py"}
-
-
-def test_kernels_import_no_engine():
-    for path in (REPOSITORY / "mlp_gpu" / "kernels").glob("*.py"):
-        for name in imports(path):
-            assert not re.match(r"mlp_gpu\.(engines|cpu|cuda|training)\b", name), path
 
 
 def test_the_readmes_example_of_the_library_runs():

@@ -18,9 +18,14 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from deform_gpu import TABLE1
-from experiments import committees, data, page, provenance, readme, report, store, voting
-from experiments.committees import EXPERIMENTS
-from experiments.provenance import REPOSITORY
+from experiments import readme, report
+from experiments.drawing import page
+from experiments.running import data, provenance, store
+from experiments.running.formatting import csv_text
+from experiments.running.provenance import REPOSITORY
+from experiments.scoring import committees, voting
+from experiments.scoring.committees import EXPERIMENTS
+from experiments.timing import clusters
 from mlp_gpu.network import NETS
 
 SCALING = "results/amd-epyc-2-cores/scaling.csv"
@@ -354,7 +359,7 @@ def test_what_is_derived_leads_to_the_committees_it_is_derived_from(text):
     assert others == lines
 
 
-def test_clusters_are_reckoned_with_experiments_on_mnist_on_such_workers(monkeypatch):
+def test_clusters_are_estimated_from_experiments_on_mnist_on_such_workers(monkeypatch):
     def rows(name, data, device):
         member = {"experiment": name, "net": "1", "data": data, "device": device}
         return [member, member | {"net": "", "device": "several"}]
@@ -369,7 +374,7 @@ def test_clusters_are_reckoned_with_experiments_on_mnist_on_such_workers(monkeyp
         "digits": rows("experiment1-load_digits", "load_digits", device),
         "elsewhere": rows("experiment2", "MNIST", "another"),
     }
-    monkeypatch.setattr(readme, "reckonings", lambda *_: ["So.", "| a |\n| - |\n| 1 |"])
+    monkeypatch.setattr(clusters, "estimate_clusters", lambda *_: ("So.", [{"a": "1"}]))
     monkeypatch.setattr(
         report, "_committee_source", lambda where, own: f"{where}: {own[0]['experiment']}"
     )
@@ -419,7 +424,7 @@ def test_the_ceiling_is_drawn_where_copies_were_timed(monkeypatch):
 def test_a_benchmark_whose_bytes_are_none_is_named(results, tmp_path):
     rows = report.read_rows(REPOSITORY / "results" / "amd-epyc-2-cores" / "bench.csv")
     rows = [row | {"bytes": row["bytes"] and "many"} for row in rows]
-    (results / "bench.csv").write_text(report.tables.csv_text(rows))
+    (results / "bench.csv").write_text(csv_text(rows))
     found = report.collect(tmp_path)
     assert not found.benches
     assert re.search("bench.csv is damaged: .*'many'", *found.faults)
@@ -559,8 +564,8 @@ def test_a_recorded_committee_stands_there_once(results, tmp_path):
     write_committee(runs / "one")
     write_committee(runs / "two")
     found = report.collect(runs)
-    one = report.committee.find_committees(found.runs)[0]
-    rows = report.tables.csv_text(report.committee_report.tidy_rows(one))
+    one = report.find_committees(found.runs)[0]
+    rows = csv_text(report.committee_report.tidy_rows(one))
     (results / "experiment6-load_digits.csv").write_text(rows)
     found = report.collect(runs)
     page_ = report.Page()
@@ -624,8 +629,6 @@ def test_a_page_that_cannot_be_written_is_a_fault(results, tmp_path):
 def test_markdown_of_cells_becomes_html():
     assert page.html("**a<b**, `c&d`") == "<strong>a&lt;b</strong>, <code>c&amp;d</code>"
     assert page.html(page.Html("<a>")) == "<a>"
-    table = report.tables.markdown([{"a": "1, 2", "b": ""}, {"a": "", "b": "**3**"}])
-    assert page.parse(table) == [{"a": "1, 2", "b": ""}, {"a": "", "b": "**3**"}]
 
 
 def test_only_long_text_may_be_broken_into_lines():

@@ -18,9 +18,9 @@ from filelock import FileLock
 from run_bits import bits, epochs_on_disk
 
 from deform_gpu import TABLE1, deform
-from experiments import cli, data, progress, runs, store
-from experiments.cli import Problem
-from experiments.configs import deformer, make_config, schedule_of
+from experiments.running import cli, data, progress, runs, store
+from experiments.running.configs import deformer, make_config, schedule_of
+from experiments.running.errors import Interrupted, Problem, signals
 from mlp_gpu import hdf5, network
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.files import FileFault
@@ -228,9 +228,9 @@ def test_stopped_before_the_epoch_between_the_two_files_is_done_again(
 
     class Stop(runs.Watch):
         def tick(self, n_images):
-            raise cli.Interrupted(signal.SIGTERM)
+            raise Interrupted(signal.SIGTERM)
 
-    with pytest.raises(cli.Interrupted, match=f"{epoch - 1} of 6 epochs are safe"):
+    with pytest.raises(Interrupted, match=f"{epoch - 1} of 6 epochs are safe"):
         train(path, watch=Stop())
     run = store.read_run(path)
     assert run.epochs == epoch - 1
@@ -258,7 +258,7 @@ def test_signals_save_and_the_same_command_goes_on(uninterrupted, tmp_path, sign
 def test_signals_wait_while_files_are_written(tmp_path, monkeypatch):
     path = tmp_path / "run.h5"
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    cli.signals.install()
+    signals.install()
     write = hdf5.replace
 
     def interrupted_write(target, content):
@@ -268,7 +268,7 @@ def test_signals_wait_while_files_are_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr(hdf5, "replace", interrupted_write)
     try:
-        with pytest.raises(cli.Interrupted, match=r"1 of 6 epochs are safe in .*run\.h5"):
+        with pytest.raises(Interrupted, match=r"1 of 6 epochs are safe in .*run\.h5"):
             train(path)
     finally:
         signal.signal(signal.SIGINT, handlers[0])
@@ -325,6 +325,29 @@ def test_halves_of_different_runs_are_refused(tmp_path):
     store.weights_path(tmp_path / "c.h5").replace(store.weights_path(tmp_path / "a.h5"))
     with pytest.raises(Problem, match=r"a\.weights\.h5 holds another run .* seed is 6 there"):
         train(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize(("run_epoch", "weights_epoch"), [(3, 6), (6, 3), (2, 4)])
+def test_halves_of_one_run_at_different_epochs_are_refused(
+    uninterrupted, tmp_path, run_epoch, weights_epoch
+):
+    """Both are genuine: one half is from a copy, or from a backup."""
+    halves = {}
+    for epoch in (run_epoch, weights_epoch):
+        halves[epoch] = tmp_path / f"epoch{epoch}.h5"
+        if epoch == CONFIG["epochs"]:
+            train(halves[epoch])
+        else:
+            train_some(halves[epoch], epoch)
+    path = halves[run_epoch]
+    store.weights_path(halves[weights_epoch]).replace(store.weights_path(path))
+    refusal = f"is of epoch {weights_epoch} and .* of epoch {run_epoch}: they do not belong"
+    with pytest.raises(Problem, match=refusal):
+        runs.epochs_done(path, CONFIG)
+    before = path.read_bytes()
+    with pytest.raises(Problem, match=refusal):
+        train(path)
+    assert path.read_bytes() == before
 
 
 def train_some(path, epochs, config=CONFIG):
@@ -408,7 +431,7 @@ def test_full_disk_keeps_the_last_good_files(uninterrupted, tmp_path, room):
 
 TAKE_LOCK = """
 import pathlib, sys
-from experiments import cli, runs
+from experiments.running import cli, runs
 cli.run(lambda: runs.lock(pathlib.Path(sys.argv[1])).__enter__())
 """
 

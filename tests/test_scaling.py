@@ -5,8 +5,12 @@ import csv
 import numpy as np
 import pytest
 
-from experiments import pools, provenance, readme, record, runs, scaling, store
-from experiments.cli import Problem
+from experiments import record, scaling
+from experiments.running import pools, provenance, runs, store
+from experiments.running.errors import Problem
+from experiments.running.formatting import csv_text
+from experiments.scoring import records
+from experiments.timing import clusters
 from mlp_gpu.network import NETS
 
 
@@ -59,9 +63,8 @@ def test_a_training_that_fails_is_not_measured(tmp_path, monkeypatch):
 
 
 def test_a_cluster_on_paper_trains_in_rounds():
-    lines = scaling.reckon(100, 20, 39).splitlines()[2:]
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    assert cells == [
+    lines = clusters.cluster_table(100, 20, 39)
+    assert [list(line.values()) for line in lines] == [
         ["1", "39", "1:05:20", "1.0"],
         ["2", "20", "0:33:40", "1.9"],
         ["7", "6", "0:10:20", "6.3"],
@@ -80,21 +83,23 @@ def committee_rows(**changes):
     return [row, other], [row | {"experiment": "experiment2"}, other | {"net": ""}]
 
 
-def test_a_run_of_two_experiments_is_reckoned_once():
+def test_a_run_of_two_experiments_counts_once():
     rows = [{"device": "Some CPU, 2 cores", "start_seconds": "10", "bytes_an_epoch": "8e6"}]
     rows[0]["workers"] = "2"
-    said, table = readme.reckonings(rows, list(committee_rows()))
+    said, table = clusters.estimate_clusters(rows, list(committee_rows()))
     assert "the 2 runs of experiments 1 to 6 as recorded above, 75 s each" in said
     assert "8.0 MB an epoch" in said
-    assert table == scaling.reckon(75, 10, 2)
-    (said,) = readme.reckonings(rows, list(committee_rows(data="load_digits")))
+    assert table == clusters.cluster_table(75, 10, 2)
+    said, none = clusters.estimate_clusters(rows, list(committee_rows(data="load_digits")))
     assert "not measured yet" in said
-    (said,) = readme.reckonings(rows, list(committee_rows(device="Another")))
+    assert none == []
+    said, none = clusters.estimate_clusters(rows, list(committee_rows(device="Another")))
     assert "not measured yet" in said
+    assert none == []
 
 
 def write_csv(path, rows):
-    path.write_text(scaling.tables.csv_text(rows))
+    path.write_text(csv_text(rows))
     return path
 
 
@@ -105,7 +110,7 @@ def test_a_committee_is_recorded_as_it_is(tmp_path, monkeypatch):
     assert target == tmp_path / "results" / "some-cpu-2-cores" / "experiment1.csv"
     assert target.read_bytes() == path.read_bytes()
     (target.parent / "bench.csv").write_text("group,net\nnet,1\n")
-    assert record.read_committees() == [committee_rows()[0]]
+    assert records.read_committees() == [committee_rows()[0]]
 
     # The same again, with other results, replaces it; another committee does not.
     record.write_committee(write_csv(path, committee_rows(seconds="61")[0]))

@@ -14,9 +14,12 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from experiments import cli, configs, data, figure1, plans, record, store, table1, tables
-from experiments.cli import Problem
-from experiments.provenance import REPOSITORY
+from experiments import figure1, record, table1
+from experiments.drawing import plots
+from experiments.running import cli, configs, data, plans, store
+from experiments.running.errors import Problem
+from experiments.running.provenance import REPOSITORY
+from experiments.scoring import records, tables, voting
 from mlp_gpu.network import NETS
 
 TINY = ["--data", "digits", "--nets", "1", "--epochs", "2", "--limit", "60"]
@@ -234,23 +237,23 @@ def test_out_that_is_a_file(tmp_path):
 def test_paper_profile_is_the_papers_schedule():
     arguments = table1.parse_arguments(["--profile", "paper"])
     for net in NETS:
-        plan = plans.choose(arguments, "cpu", table1.QUICK["MNIST"][net])
+        plan = plans.choose(arguments, "cpu", plans.QUICK_TABLE1["MNIST"][net])
         assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (2300, 1e-3, 0.997)
         assert plan.n_images is None
 
 
 def test_epochs_begin_with_the_papers_plan():
     arguments = table1.parse_arguments(["--epochs", "9"])
-    plan = plans.choose(arguments, "cpu", table1.QUICK["MNIST"][4])
+    plan = plans.choose(arguments, "cpu", plans.QUICK_TABLE1["MNIST"][4])
     assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (9, 1e-3, 0.997)
     assert plan.n_images is None
 
 
-@pytest.mark.parametrize("name", table1.QUICK)
+@pytest.mark.parametrize("name", plans.QUICK_TABLE1)
 def test_quick_plans_every_net(name):
     arguments = table1.parse_arguments([])
     for net in NETS:
-        plan = table1.QUICK[name][net]
+        plan = plans.QUICK_TABLE1[name][net]
         assert plans.choose(arguments, "cpu", plan) == plan
         assert plan.schedule.eta_of(plan.schedule.epochs) > 1e-6
 
@@ -259,7 +262,7 @@ def test_options_go_before_the_profile():
     arguments = table1.parse_arguments(
         ["--epochs", "3", "--eta", "0.01", "--eta-decay", "0.5", "--limit", "77"]
     )
-    plan = plans.choose(arguments, "cpu", table1.QUICK["MNIST"][4])
+    plan = plans.choose(arguments, "cpu", plans.QUICK_TABLE1["MNIST"][4])
     assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (3, 0.01, 0.5)
     assert plan.n_images == 77
 
@@ -340,7 +343,7 @@ def test_figure1(folder, capsys):
         assert str(picture) in said
 
     images = data.load("digits").test_images
-    figure = figure1.draw(run.outputs, run.labels, images, "the run")
+    figure = plots.draw_wrong(run.outputs, run.labels, images, "the run")
     assert figure.texts[0].get_text() == f"the run:\n{counted}"
     assert configs.title(run.config) == "841-1000-500-10 on load_digits, seed 0"
     (axes,) = figure.axes
@@ -371,8 +374,8 @@ def test_figure1(folder, capsys):
 def test_figure1_of_a_perfect_run(folder):
     run = store.read_run(folder / "net1-seed0-load_digits.h5")
     outputs = np.eye(10, dtype=np.float32)[run.labels]
-    assert figure1.count(outputs, run.labels) == "0 of 360 wrong; second guess right for 0"
-    assert not figure1.draw(outputs, run.labels, np.zeros((360, 29, 29)), "x").axes[0].texts
+    assert voting.count_sentence(outputs, run.labels) == "0 of 360 wrong; second guess right for 0"
+    assert not plots.draw_wrong(outputs, run.labels, np.zeros((360, 29, 29)), "x").axes[0].texts
 
 
 def test_figure1_takes_the_best_run(folder, tmp_path):
@@ -440,5 +443,5 @@ def test_records(folder, tmp_path, monkeypatch):
     target = record.write_record(path)
     assert target == tmp_path / "results" / "some-cpu-2-cores" / "long-net1-seed0.json"
     assert json.loads(target.read_text())["metrics"] == run.metrics
-    (again,) = record.read_records()
+    (again,) = records.read_records()
     assert tables.table1_row(again) == tables.table1_row(run)

@@ -17,9 +17,10 @@ import pytest
 
 from deform_gpu import TABLE1
 from deform_gpu.kernels import listing1, tiles
-from experiments import kernels, thread_maps, thread_maps_deform
-from experiments.kernels import BANKS
-from experiments.provenance import REPOSITORY
+from experiments.drawing import thread_maps, thread_maps_deform
+from experiments.running.provenance import REPOSITORY
+from experiments.timing import compiled
+from experiments.timing.compiled import BANKS
 from mlp_gpu.gpu import Launch
 from mlp_gpu.kernels import backward, evaluate, forward, update
 from mlp_gpu.network import pad32
@@ -433,7 +434,7 @@ def test_every_kernel_is_drawn():
         figure = draw()
         titles += [figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)]
     named = set(re.findall("[a-z]+_[a-z]+", " ".join(titles)))
-    assert named == {kernel.py_func.__name__ for kernel in kernels.SIGNATURES}
+    assert named == {kernel.py_func.__name__ for kernel in compiled.SIGNATURES}
 
 
 @pytest.mark.parametrize("name", thread_maps.DRAWINGS)

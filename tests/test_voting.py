@@ -1,4 +1,4 @@
-"""experiments/voting.py: what a committee decides, against plain loops and the definitions."""
+"""scoring/voting.py: what a committee decides, against plain loops and the definitions."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from experiments import voting
+from experiments.scoring import voting
 
 many = settings(deadline=None, max_examples=150)
 bools = st.integers(0, 40).flatmap(lambda n: st.tuples(*[arrays(bool, n)] * 2))

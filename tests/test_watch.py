@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from experiments import cli, runs, store, watch
-from experiments.cli import Problem
-from experiments.provenance import REPOSITORY
-from experiments.store import Run
+from experiments import watch
+from experiments.running import runs, store
+from experiments.running.errors import Problem, signals
+from experiments.running.provenance import REPOSITORY
+from experiments.running.store import Run
 from experiments.watch import Look, Watcher
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC).timestamp()
@@ -499,7 +500,7 @@ def test_a_signal_waits_until_the_table_is_whole(tmp_path, monkeypatch, capsys):
         return describe_all(looks, now)
 
     monkeypatch.setattr(watch, "describe_all", interrupted)
-    cli.signals.install()
+    signals.install()
     try:
         watch.main([str(tmp_path)])
     finally:

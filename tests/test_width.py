@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from deform_gpu.width import _is_narrow, _normalize, is_narrow, normalize_width
-from experiments import data
+from experiments.running import data
 
 EPS64 = np.finfo(np.float64).eps
 WIDTHS = (10, 12, 14, 16, 18, 20)  # the paper's
@@ -17,7 +17,7 @@ many = settings(deadline=None, max_examples=150)
 
 
 def scale(pixels):
-    """float32 in [-1, 1] from 0..255, as experiments/data.py does it; multiples of 2**-24."""
+    """float32 in [-1, 1] from 0..255, as running/data.py does it; multiples of 2**-24."""
     return pixels.astype(np.float32) / np.float32(127.5) - np.float32(1)
 
 

@@ -1,0 +1,166 @@
+"""A page of HTML in one file: headings, tables, pictures, and where its numbers come from."""
+
+import base64
+import io
+import re
+from collections.abc import Collection, Mapping, Sequence
+from html import escape
+
+from matplotlib.figure import Figure
+from PIL import Image
+
+from experiments.drawing import plots
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 100rem;
+  margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
+p, figcaption, .warning, .sources { max-width: 72rem; }
+h1, h2, h3 { line-height: 1.2; margin: 2rem 0 0.5rem; }
+h2 { border-bottom: 2px solid #111; padding-bottom: 0.25rem; }
+a { color: #0050a0; }
+.warning { border: 3px solid #111; padding: 0.5rem 1rem; font-weight: bold; }
+.scroll { overflow-x: auto; margin: 1rem 0; }
+table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums;
+  overflow-wrap: normal; }
+caption { text-align: left; padding-bottom: 0.25rem; }
+caption span { display: inline-block; position: sticky; left: 0;
+  max-width: min(70rem, calc(100vw - 2rem)); }
+th, td { text-align: left; vertical-align: top; padding: 0.2rem 0.35rem; white-space: nowrap;
+  border-bottom: 1px solid #bbb; }
+.long { white-space: normal; min-width: 8rem; }
+th { border-bottom: 2px solid #111; vertical-align: bottom; white-space: normal; }
+nav ul { list-style: none; padding: 0; }
+.l3 { margin-left: 1.5rem; }
+figure { margin: 1.5rem 0; }
+img { display: block; max-width: 100%; height: auto; }
+figcaption, .sources { font-size: 0.85rem; }
+@media print {
+  @page { size: A4 landscape; margin: 15mm; }
+  body { font-size: 10pt; max-width: none; padding: 0; }
+  a { color: inherit; text-decoration: none; }
+  nav, .back { display: none; }
+  .scroll { overflow: visible; }
+  table { font-size: 7.5pt; }
+  th, td { white-space: normal; padding: 0.1rem 0.25rem; }
+  .long { min-width: 0; }
+  thead { display: table-header-group; }
+  tr, figure, li { break-inside: avoid; }
+  h1, h2, h3, caption, thead { break-after: avoid; }
+  .sources { columns: 2; column-gap: 3rem; font-size: 7.5pt; }
+  figure { display: inline-block; width: 48%; margin: 0.5rem 1% 0.5rem 0; vertical-align: top; }
+  img { max-height: 150mm; width: auto; }
+}
+"""
+LONG = 24  # letters; cells with more may be broken into lines
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+
+def html(text: str) -> str:
+    """Text as HTML: escaped, with Markdown's **bold** and `code`, if it is not HTML already."""
+    if isinstance(text, Html):
+        return text
+    text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text))
+    return re.sub("`(.+?)`", r"<code>\1</code>", text)
+
+
+def _cell(text: str) -> str:
+    """A cell of a table; a long one may be broken into lines, but not links to sources."""
+    is_long = len(text) > LONG and not isinstance(text, Html)
+    kind = ' class="long"' if is_long else ""
+    return f"<td{kind}>{html(text)}</td>"
+
+
+class Page:
+    """The page, piece by piece, its table of contents and its sources."""
+
+    def __init__(self):
+        self._parts: list[str] = []
+        self._contents: list[str] = []
+        self._sources: dict[str, int] = {}
+
+    def add(self, part: str) -> None:
+        """Add HTML."""
+        self._parts.append(part)
+
+    def heading(self, level: int, title: str) -> None:
+        """Begin a section."""
+        anchor = f"section-{len(self._contents) + 1}"
+        self.add(f'<h{level} id="{anchor}">{html(title)}</h{level}>')
+        self._contents.append(f'<li class="l{level}"><a href="#{anchor}">{html(title)}</a></li>')
+
+    def say(self, sentence: str) -> None:
+        """Add a paragraph."""
+        self.add(f"<p>{html(sentence)}</p>")
+
+    def cite(self, *lines: str) -> Html:
+        """Links to where something comes from; from there a link leads back to the first one."""
+        links = []
+        for line in lines:
+            is_new = line not in self._sources
+            number = self._sources.setdefault(line, len(self._sources) + 1)
+            own = f' id="cited-{number}"' if is_new else ""
+            links.append(f'<a href="#source-{number}"{own}>[{number}]</a>')
+        return Html(" ".join(links))
+
+    def table(
+        self, caption: str, rows: Sequence[Mapping[str, str]], sources: Collection[str] = ()
+    ) -> None:
+        """Add a table of rows with the same keys, in a box of its own that scrolls.
+
+        sources: where all of it comes from, if the rows do not say so themselves.
+        """
+        head = "".join(f'<th scope="col">{html(name)}</th>' for name in rows[0])
+        self.add(
+            '<div class="scroll" tabindex="0"><table>'
+            f"<caption><span>{self._cited(caption, sources)}</span></caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>"
+        )
+        for row in rows:
+            self.add(f"<tr>{''.join(map(_cell, row.values()))}</tr>")
+        self.add("</tbody></table></div>")
+
+    def figure(self, figure: Figure, caption: str, alt: str, sources: Collection[str]) -> None:
+        """Add a picture: as PNG, for SVG grows with every epoch, and in few colours.
+
+        sources: where what it shows comes from.
+        """
+        drawn, picture = io.BytesIO(), io.BytesIO()
+        figure.savefig(drawn, format="png", dpi=plots.DPI)
+        reduced = Image.open(drawn).convert("RGB").quantize(128, dither=Image.Dither.NONE)
+        reduced.save(picture, "png", optimize=True)
+        encoded = base64.b64encode(picture.getvalue()).decode()
+        width, height = (round(96 * inches) for inches in figure.get_size_inches())
+        self.add(
+            f'<figure><img width="{width}" height="{height}" alt="{escape(alt)}" '
+            f'src="data:image/png;base64,{encoded}"><figcaption>{self._cited(caption, sources)}'
+            "</figcaption></figure>"
+        )
+
+    def _cited(self, caption: str, sources: Collection[str]) -> str:
+        return " ".join(filter(None, (html(caption), self.cite(*sources))))
+
+    def render(self, title: str, head: Sequence[str]) -> str:
+        """The whole page; head: HTML above the table of contents."""
+        self.heading(2, "Where the numbers come from")
+        self.add('<ol class="sources">')
+        for line, number in self._sources.items():
+            back = f'<a class="back" href="#cited-{number}">back</a>'
+            self.add(f'<li id="source-{number}">{html(line)} {back}</li>')
+        self.add("</ol>" if self._sources else "</ol><p>No number yet.</p>")
+        return "\n".join(
+            [
+                '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+                '<meta name="viewport" content="width=device-width, initial-scale=1">',
+                f"<title>{html(title)}</title><style>{STYLE}</style></head><body>",
+                f"<header><h1>{html(title)}</h1>",
+                *head,
+                '</header><nav aria-label="Contents"><ul>',
+                *self._contents,
+                "</ul></nav><main>",
+                *self._parts,
+                "</main></body></html>\n",
+            ]
+        )

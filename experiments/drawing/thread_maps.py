@@ -1,0 +1,357 @@
+"""How each hand-written kernel maps its threads to data, drawn on a small layer.
+
+Grids, blocks and padding are those of the launches that the kernels' own functions make. Which
+cells a thread takes is said here once more; the tests compare it with what the kernels touch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from deform_gpu.field import SIDE
+from experiments.drawing import thread_maps_deform
+from experiments.drawing.plots import SMALL, TEXT
+from experiments.drawing.thread_drawing import (
+    BLOCK,
+    IDLE,
+    OTHER,
+    OWN,
+    PADDING,
+    SHARED,
+    STEP,
+    STEP_AND_IDLE,
+    THIN,
+    Mosaic,
+    Panel,
+    add_legend,
+    draw_arrow,
+    draw_blocks,
+    draw_box,
+    draw_cells,
+    draw_lines,
+    draw_mosaic,
+    new_figure,
+    say,
+    set_bare,
+    set_scaled,
+)
+from experiments.timing.compiled import BANKS, words_a_bank
+from mlp_gpu.gpu import WARP, Launch
+from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
+from mlp_gpu.network import N_CLASSES, pad32
+
+N_IN, N_OUT = 70, 300  # of the layer that is drawn: W has rows and columns of padding
+N_IMAGES = 150  # of the batch that is drawn
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A launch whose threads walk down a matrix, a column each.
+
+    shape: of the matrix. used: its rows and columns that are not padding. rows: that a block takes.
+    working: columns whose threads walk; the others do nothing.
+    """
+
+    launch: Launch
+    shape: tuple[int, int]
+    used: tuple[int, int]
+    rows: int
+    working: range
+
+    def cells(self, block: tuple[int, int], thread: int) -> np.ndarray:
+        """The (row, column) that a thread of block (x, y) reads, in that order, int64 (n, 2)."""
+        column = block[0] * self.launch.threads + thread
+        rows = block[1] * self.rows + np.arange(self.rows if column in self.working else 0)
+        return np.column_stack((rows, np.full_like(rows, column)))
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the drawing of a walk says, and the block and the thread that it shows."""
+
+    title: str
+    block: tuple[int, int]
+    thread: int
+    row: str = "row of W: input\n(row 0: bias)"
+    column: str = "column of W: neuron"
+    shared: str = ""
+    result: str = ""
+    does: str = "read"
+
+
+WORDS = {
+    "forward_partial": Words(
+        "forward, stage 1 (2010, Listing 2)",
+        (0, 1),
+        100,
+        shared="inputs",
+        result="a partial sum a thread",
+    ),
+    "forward_reduce": Words(
+        "forward, stage 2 (2010, Listing 2)",
+        (3, 0),
+        4,
+        row="row: block\nof inputs",
+        column="column of the partial sums: neuron",
+        result="a state y a thread",
+    ),
+    "output_delta": Words(
+        "forward, stage 2 of the output layer",
+        (0, 0),
+        4,
+        row="row: block\nof inputs",
+        column="column of the partial sums: class",
+        result="a sum a thread; then\neach reads all: softmax",
+    ),
+    "delta_partial": Words("deltas, stage 1 (2010, Listing 3)", (3, 1), 4),
+    "delta_reduce": Words(
+        "deltas, stage 2 (2010, Listing 3)",
+        (0, 0),
+        4,
+        row="row: block\nof neurons",
+        column="column of the partial sums: input (column 0: bias)",
+        result="a delta a thread",
+    ),
+    "update_weights": Words(
+        "the weight update (2010, Listing 4)", (0, 2), 100, shared="states", does="read, then write"
+    ),
+}
+
+
+def make_walk(name: str, n_in: int = N_IN, n_out: int = N_OUT) -> Walk:
+    """The walk of a kernel of WORDS on a hidden layer, or on the output layer after it."""
+    W = np.zeros((pad32(n_in + 1), pad32(n_out)), np.float32)
+    h, y = np.zeros(n_in, np.float32), np.zeros(n_out, np.float32)
+    sums = np.zeros(forward.partial_shape(W.shape, n_in), np.float32)
+    back = np.zeros(backward.partial_shape(W.shape), np.float32)
+    launches = forward.propagate_forward(y, sums, W, h)
+    launches += backward.propagate_back(h, back, W, y, h)
+    launches += update.update(W, h, y, 0.0)
+    V = np.zeros((pad32(n_out + 1), pad32(N_CLASSES)), np.float32)
+    delta, losses = np.zeros(N_CLASSES, np.float32), np.zeros(1, np.float32)
+    last = np.zeros(forward.partial_shape(V.shape, n_out), np.float32)
+    step, order, labels = np.zeros(1, int), np.zeros(1, int), np.zeros(1, np.uint8)
+    launches += output.output_deltas(delta, losses, step, last, V, y, labels, order)[1:]
+    weights, neurons = (n_in + 1, n_out), range(n_out)
+    walks = {
+        "forward_partial": (W.shape, weights, forward.INPUTS, neurons),
+        "forward_reduce": (sums.shape, (len(sums), n_out), len(sums), neurons),
+        "output_delta": (last.shape, (len(last), N_CLASSES), len(last), range(N_CLASSES)),
+        "delta_partial": (W.shape, weights, backward.PATCH, range(W.shape[1])),
+        # The bias, column 0, has no delta.
+        "delta_reduce": (back.shape, (len(back), n_in + 1), len(back), range(1, n_in + 1)),
+        "update_weights": (W.shape, weights, update.ROWS, neurons),
+    }
+    (launch,) = (one for one in launches if one.kernel.py_func.__name__ == name)
+    return Walk(launch, *walks[name])
+
+
+def draw_walk(name: str) -> Figure:
+    """A kernel of WORDS on a small layer: above the grid of blocks, below a warp of one of them."""
+    walk, words = make_walk(name), WORDS[name]
+    shared = name == "delta_partial" or words.shared
+    figure = new_figure(f"{name}: {words.title}", 5.2 if shared else 4)
+    grid, warp = figure.subplots(2, 1)
+    _draw_grid(grid, walk, words)
+    styles = {"a block": BLOCK, "a thread's cells": OWN, "a warp's at one step": STEP}
+    if name == "delta_partial":
+        _draw_patch(warp, words)
+    else:
+        _draw_warp(warp, walk, words)
+        styles |= {"idle threads": IDLE}
+    if shared:
+        styles |= {"in shared memory": SHARED}
+    add_legend(figure, styles | {f"padding to {WARP}": PADDING})
+    return figure
+
+
+def _draw_grid(axes: Axes, walk: Walk, words: Words) -> None:
+    """The matrix and its padding, all blocks, one of them outlined, and the path of a thread."""
+    (rows, columns), (used_rows, used_columns) = walk.shape, walk.used
+    threads, (across, down) = walk.launch.threads, walk.launch.grid
+    for start, stop in ((0, walk.working.start), (walk.working.stop, across * threads)):
+        draw_box(axes, start, 0, stop - start, down * walk.rows, IDLE)
+    draw_box(axes, used_columns, 0, columns - used_columns, rows, PADDING)
+    draw_box(axes, 0, used_rows, used_columns, rows - used_rows, PADDING)
+    draw_blocks(axes, (across, down), (threads, walk.rows), words.block)
+    draw_box(axes, 0, 0, columns, rows, OTHER | {"edgecolor": "black", "linewidth": 1})
+    path = walk.cells(words.block, words.thread)
+    draw_cells(axes, path, THIN, f"thread {words.thread}")
+    title = f"{rows} x {columns} numbers, {used_rows} x {used_columns} of them in use; "
+    title += f"grid of {across} x {down} blocks of {threads} threads"
+    right, bottom = max(columns, across * threads), max(rows, down * walk.rows)
+    set_scaled(axes, right, bottom, words.column, words.row, title)
+
+
+def _draw_warp(axes: Axes, walk: Walk, words: Words) -> None:
+    """The warp of a thread: rows of the block down, threads across."""
+    first, rows = words.thread // WARP * WARP, walk.rows
+    own, column = words.thread - first, words.block[0] * walk.launch.threads + first
+    idle = [i for i in range(WARP) if column + i not in walk.working]
+    busy = [i for i in range(WARP) if i not in idle]
+    draw_lines(axes, 0, WARP, rows)
+    draw_cells(axes, [(row, i) for row in range(rows) for i in idle], IDLE, "idle")
+    draw_cells(axes, [(row, own) for row in range(rows)], OWN, "own")
+    draw_arrow(axes, (own + 0.5, 0), (own + 0.5, rows), "white")
+    step = rows // 3
+    draw_box(axes, busy[0], step, len(busy), 1, STEP, "step")
+    side = f"at each step {len(busy)} threads\n{words.does} {len(busy)} numbers\n"
+    say(axes, WARP + 1, step + 0.5, side + "side by side: coalesced", ha="left")
+    if words.shared:
+        draw_cells(axes, [(row, -3) for row in range(rows)], SHARED, "shared")
+        text = f"{rows} {words.shared},\nbrought by\n{rows} threads"
+        say(axes, -4, rows / 2, text, ha="right")
+    if words.result:
+        top, height = 1.1 * rows, rows / 12
+        for i in range(WARP):
+            style = IDLE if i in idle else OWN if i == own else OTHER
+            draw_box(axes, i, top, 1, height, style)
+        say(axes, WARP + 1, top + height / 2, words.result, ha="left")
+    title = f"threads {first} to {first + WARP - 1} of block {words.block[0]}, {words.block[1]}"
+    set_bare(axes, (-11, WARP + 13), (0, 1.25 * rows if words.result else rows), title)
+
+
+def _draw_patch(axes: Axes, words: Words) -> None:
+    """The patch of a block: brought to shared memory by columns, added up by rows."""
+    side, thread = backward.PATCH, words.thread
+    right, step = side + 20, side // 3  # right: where the patch is drawn again
+    brought, added = patch_cells(thread)
+    for left, cells, label in ((0, brought, "brought"), (right, added, "added")):
+        draw_lines(axes, left, side, side)
+        draw_cells(axes, [(row, left + column) for row, column in cells], OWN, label)
+    draw_box(axes, 0, step, side, 1, STEP)
+    draw_box(axes, right + step, 0, 1, side, STEP)
+    draw_arrow(axes, (thread + 0.5, 0), (thread + 0.5, side), "white")
+    draw_arrow(axes, (right, thread + 0.5), (right + side, thread + 0.5), "white")
+    draw_arrow(axes, (side + 1, side / 2), (right - 1, side / 2), "black")
+    say(axes, (side + right) / 2, side / 2 - 1, "to shared\nmemory", va="bottom")
+    apart = f"its rows are\n{backward.STRIDE} words apart"
+    say(axes, (side + right) / 2, side / 2 + 1, apart, va="top")
+    draw_cells(axes, [(-3, right + j) for j in range(side)], SHARED, "shared")
+    say(axes, right - 1, -2.5, "deltas", ha="right")
+    for i in range(side):
+        draw_box(axes, right + side + 3, i, 1.5, 1, OWN if i == thread else OTHER)
+    say(axes, right + side + 5.5, side / 2, "a partial\nsum a\nthread", ha="left")
+    say(axes, side / 2, -0.5, f"each of {side} threads reads a column:\ncoalesced", va="bottom")
+    say(axes, right + side / 2, -3.5, "then it adds up a row, times deltas", va="bottom")
+    set_bare(axes, (-2, right + side + 14), (-9, side))
+
+
+def patch_cells(thread: int) -> tuple[np.ndarray, np.ndarray]:
+    """The (row, column) in the patch of delta_partial that a thread brings, and that it adds up."""
+    own, every = np.full(backward.PATCH, thread), np.arange(backward.PATCH)
+    return np.column_stack((every, own)), np.column_stack((own, every))
+
+
+def draw_banks() -> Figure:
+    """Why the patch of delta_partial has rows of 33 words in shared memory: its banks."""
+    side, column = backward.PATCH, 5
+    title = f"delta_partial: {side} threads read column {column} of the patch from shared memory"
+    figure = new_figure(title, 6)
+    panels = figure.subplots(1, 2)
+    for axes, stride in zip(panels, (side, backward.STRIDE), strict=True):
+        banks = (np.arange(side)[:, None] * stride + np.arange(stride)) % BANKS
+        edges = (0, stride, side, 0)
+        image = axes.imshow(banks, "cividis", aspect="auto", vmin=0, vmax=BANKS - 1, extent=edges)
+        draw_box(axes, side, 0, stride - side, side, PADDING)
+        draw_box(axes, column, 0, 1, side, BLOCK)
+        for row, bank in enumerate(banks[:, column]):
+            axes.text(stride + 0.5, row + 0.5, f"{bank}", va="center", fontsize=SMALL)
+        most = words_a_bank(np.arange(side) * stride + column)
+        title = f"rows {stride} words apart: a bank has {most} of the {side} words,\n"
+        title += f"so reading takes {most} turns" if most > 1 else "so all are read at once"
+        set_scaled(
+            axes, stride, side, "word of the row", "row: thread (right: bank it reads)", title
+        )
+    bar = figure.colorbar(image, ax=panels, location="bottom", aspect=50, ticks=range(0, BANKS, 4))
+    bar.set_label("bank of shared memory that has the word", fontsize=TEXT)
+    bar.ax.tick_params(labelsize=TEXT)
+    return figure
+
+
+def batch_cells(thread: int) -> np.ndarray:
+    """The (image, neuron) in the tile of forward_batch that a thread computes, int64 (16, 2)."""
+    x, y = thread % evaluate.SIDE, thread // evaluate.SIDE
+    apart = evaluate.SIDE * np.arange(evaluate.EACH)
+    return np.array([(y + r, x + c) for r in apart for c in apart])
+
+
+def draw_batch() -> Figure:
+    """forward_batch: a block makes a tile of 64 images x 64 neurons, a thread 4 x 4 of them."""
+    H, Y = np.zeros((N_IMAGES, N_IN)), np.zeros((N_IMAGES, N_OUT))
+    launch = evaluate.evaluate([H, Y], [np.zeros((pad32(N_IN + 1), pad32(N_OUT)))])[0]
+    (across, down), tile, thread = launch.grid, evaluate.TILE, 37
+    right, bottom = across * tile, down * tile
+    figure = new_figure("forward_batch: many images at once, for evaluation", 4.6)
+    whole, part = figure.subplots(1, 2, width_ratios=(1, 1.25))
+    draw_box(whole, N_OUT, 0, right - N_OUT, bottom, IDLE)
+    draw_box(whole, 0, N_IMAGES, N_OUT, bottom - N_IMAGES, IDLE)
+    draw_blocks(whole, (across, down), (tile, tile), (1, 1))
+    title = f"{N_IMAGES} x {N_OUT} states; grid of {across} x {down}\nblocks of "
+    set_scaled(whole, right, bottom, "neuron", "image", title + f"{launch.threads} threads")
+    whole.set_aspect("equal")
+
+    depth, own = evaluate.DEPTH, batch_cells(thread)
+    before = -3 - depth  # where what is in shared memory begins
+    draw_box(part, 0, 0, tile, tile, OTHER)
+    draw_box(part, before, 0, depth, tile, SHARED)
+    draw_box(part, 0, before, tile, depth, SHARED)
+    for row, column in own:
+        draw_box(part, before, row, depth, 1, OWN)
+        draw_box(part, column, before, 1, depth, OWN)
+    draw_cells(part, own, OWN, "own")
+    say(part, before, tile + 1, f"{depth} inputs of\n{tile} images", ha="left", va="top")
+    say(part, tile + 1, before + depth / 2, f"{depth} x {tile}\nweights", ha="left")
+    title = f"tile of {tile} x {tile} states: thread {thread} adds up {evaluate.EACH} x "
+    title += f"{evaluate.EACH}\nof them in registers, {depth} inputs at a time"
+    set_bare(part, (before - 1, tile + 14), (before - 1, tile + 9), title)
+    part.set_aspect("equal")
+    styles = {"a block": BLOCK, "a thread's": OWN, "in shared memory": SHARED}
+    add_legend(figure, styles | {"no image or no neuron": IDLE})
+    return figure
+
+
+PANELS = {
+    "pick_image": Panel("one", (1, 0), (110, 0), "", "pixel of the image"),
+    "softmax_rows": Panel("a row", (1, 0), (10, 0), "row: image", "column: class"),
+}
+
+
+def make_mosaics(n_images: int = N_IMAGES, n_in: int = SIDE * SIDE) -> dict[str, Mosaic]:
+    """The kernels of PANELS: an image of n_in pixels, and the outputs for n_images images."""
+    h, images = np.zeros(n_in, np.float32), np.zeros((1, n_in), np.float32)
+    order, step = np.zeros(1, int), np.zeros(1, int)
+    Y = np.zeros((n_images, N_CLASSES), np.float32)
+    (picking,) = pick.pick(h, images, order, step)
+    (softmax,) = evaluate.evaluate([Y], [])
+    return {
+        "pick_image": Mosaic(picking, images.shape),
+        "softmax_rows": Mosaic(softmax, Y.shape, each=(1, N_CLASSES), down=True),
+    }
+
+
+def draw_ends() -> Figure:
+    """What is before the first layer and after the last: an image is picked; softmax of a batch."""
+    figure = new_figure("Before the first layer in training, after the last in evaluation", 4.4)
+    panels = figure.subplots(2, 1, height_ratios=(1, 4))
+    for axes, (name, mosaic) in zip(panels, make_mosaics().items(), strict=True):
+        draw_mosaic(axes, name, mosaic, PANELS[name])
+    panels[0].set_yticks([])
+    add_legend(figure, {"a block": BLOCK, "what a thread makes": OWN, **STEP_AND_IDLE})
+    return figure
+
+
+# Each picture by its name.
+DRAWINGS: dict[str, Callable[[], Figure]] = {
+    **{f"threads_{name}": partial(draw_walk, name) for name in WORDS},
+    "threads_banks": draw_banks,
+    "threads_convolve_field": thread_maps_deform.draw_convolution,
+    "threads_forward_batch": draw_batch,
+    "threads_deform_tiles": thread_maps_deform.draw_tiles,
+    "threads_ends": draw_ends,
+    "threads_stages": thread_maps_deform.draw_stages,
+}

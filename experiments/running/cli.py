@@ -1,0 +1,138 @@
+"""What every command does the same way: exit statuses, and the options that several have."""
+
+import argparse
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from experiments.running.errors import Interrupted, Problem, signals
+from experiments.running.messages import drop_unwritable, output_error, tell
+from mlp_gpu import cuda, engines
+from mlp_gpu.files import FileFault
+from mlp_gpu.gpu import GpuFault
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Run a script's `main` and leave the process with its exit status, which main returns.
+
+    0 or None: done. 1: a check or a training failed, and the others went on. 2: bad input, no GPU
+    or a failed write, told in one sentence. 130 and 143: SIGINT and SIGTERM. A reader of our output
+    who leaves early changes nothing: files are written all the same.
+    """
+    drop_unwritable()
+    signals.install()
+    try:
+        status = main()
+    except (Problem, FileFault, GpuFault) as problem:
+        tell(f"error: {problem}")
+        sys.exit(2)
+    except Interrupted as interrupted:
+        tell(str(interrupted))
+        sys.exit(128 + interrupted.signum)
+    error = output_error()
+    if error is not None and not isinstance(error, BrokenPipeError):
+        tell(f"error: cannot print the result: {getattr(error, 'strerror', None) or error}")
+        sys.exit(2)
+    sys.exit(status)
+
+
+def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say what computes, the same in every script that trains."""
+    parser.add_argument(
+        "--engine",
+        choices=("auto", *engines.NAMES),
+        default="auto",
+        help="what computes; auto: the GPU where there is one, else the CPU (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--schedule",
+        choices=cuda.SCHEDULES,
+        help="how the GPU's kernels are launched: as CUDA graphs of several images, or one after "
+        "another as in the papers, which is slower; the results are the same (default: graph)",
+    )
+
+
+def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say how many trainings run at once, and where."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--workers",
+        type=integer(1, 4096),
+        metavar="N",
+        help="trainings that run at once on this machine, in processes of some 1 GB each (default: "
+        "one a GPU, or without a GPU one a core)",
+    )
+    where.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="a Dask cluster's scheduler, tcp://host:port, whose workers train; each needs "
+        "deepbig, the data and one thread; if they share the folder --out, a run goes on where a "
+        "worker that died left it",
+    )
+
+
+def add_data_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say which images to use, the same in every script."""
+    parser.add_argument(
+        "--data",
+        choices=("auto", "mnist", "digits"),
+        default="auto",
+        help="images: MNIST; scikit-learn's 1,797 load_digits, which need no network; or auto: "
+        "MNIST where it is or can be had, else load_digits (default: %(default)s)",
+    )
+    add_data_dir_argument(parser)
+
+
+def add_data_dir_argument(parser: argparse.ArgumentParser) -> None:
+    """The option for where MNIST is."""
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder with the four MNIST files, plain or gzip-ed IDX (default: $MNIST_DIR, "
+        "./data/mnist, the cache folder; else a download)",
+    )
+
+
+def integer(low: int, high: int | None = None) -> Callable[[str], int]:
+    """An argparse type: an integer from low to high, both included."""
+
+    def parse(text: str) -> int:
+        value = int(text) if text.strip().isdecimal() else None
+        if value is None or value < low or (high is not None and value > high):
+            limits = f"from {low} to {high}" if high is not None else f"of at least {low}"
+            raise argparse.ArgumentTypeError(f"expected an integer {limits}, got {text!r}")
+        return value
+
+    return parse
+
+
+def integers(low: int, high: int) -> Callable[[str], list[int]]:
+    """An argparse type: different integers from low to high, separated by commas."""
+    parse_one = integer(low, high)
+
+    def parse(text: str) -> list[int]:
+        values = [parse_one(part) for part in text.split(",")]
+        if len(set(values)) < len(values):
+            raise argparse.ArgumentTypeError(f"expected different integers, got {text!r}")
+        return values
+
+    return parse
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    """An argparse type: a number from low to high, both included."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:  # false for NaN too
+            raise argparse.ArgumentTypeError(
+                f"expected a number from {low:g} to {high:g}, got {text!r}"
+            )
+        return value
+
+    return parse

@@ -1,0 +1,380 @@
+"""Images and labels: MNIST, found or downloaded, else scikit-learn's small `load_digits`.
+
+What is found is never trusted: the SHA-256 of each file's decompressed content decides.
+"""
+
+import gzip
+import hashlib
+import math
+import os
+import shutil
+import struct
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from deform_gpu import is_narrow, normalize_width
+from deform_gpu.field import SIDE
+from experiments.running.errors import Problem
+from mlp_gpu import random
+
+CHOICES = {"MNIST": "mnist", "load_digits": "digits"}  # a data set's name: what `load` calls it
+
+STALE = 3600  # seconds after which half a download belongs to no running process
+MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist",
+    "https://storage.googleapis.com/cvdf-datasets/mnist",
+)
+TIMEOUT = 3, 20  # seconds to connect to an address of a mirror, and of silence later
+DIGITS_TEST = 360  # of load_digits' 1,797 images
+DIGITS_SEED = 2010
+ADVICE = "set MNIST_DIR or --data-dir to a folder with MNIST's four files"
+
+
+class IdxFile(NamedTuple):
+    """One of MNIST's files; `sha256` is that of the decompressed content, header included."""
+
+    name: str
+    magic: int
+    dims: tuple[int, ...]
+    sha256: str
+
+
+FILES = (
+    IdxFile(
+        "train-images-idx3-ubyte",
+        0x0803,
+        (60000, 28, 28),
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    ),
+    IdxFile(
+        "train-labels-idx1-ubyte",
+        0x0801,
+        (60000,),
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    ),
+    IdxFile(
+        "t10k-images-idx3-ubyte",
+        0x0803,
+        (10000, 28, 28),
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    ),
+    IdxFile(
+        "t10k-labels-idx1-ubyte",
+        0x0801,
+        (10000,),
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images float32 (n, 29, 29) in [-1, 1], C order, background -1; labels uint8 (n,), 0 to 9."""
+
+    name: str  # "MNIST" or "load_digits"
+    train_images: np.ndarray
+    train_labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+    sha256: str  # identifies the whole of the data, before any limit
+    source: str  # the folder, or "scikit-learn x.y"
+    # Images and labels to choose the epoch by; None: the training images (2010 section 2).
+    validation: tuple[np.ndarray, np.ndarray] | None = None
+
+
+def load(
+    choice: str = "auto",
+    data_dir: str | os.PathLike | None = None,
+    mirrors: Sequence[str] = MIRRORS,
+) -> Dataset:
+    """Training and test images, scaled as the paper does (2010, section 2 and appendix).
+
+    `choice` is "mnist", "digits" (`data_dir` and `mirrors` then play no part), or "auto": MNIST,
+    and where it can be neither found nor downloaded load_digits, with a notice on stderr.
+    MNIST is looked for in `data_dir`; where that is None in $MNIST_DIR, ./data/mnist and the cache
+    folder, then it is downloaded into the cache folder from the first of `mirrors` that has it.
+
+    Raises `Problem` for a folder or file that is not as it should be, whatever the choice.
+    """
+    if choice not in ("auto", "mnist", "digits"):
+        raise Problem(f"the choice of data is {choice!r}, expected auto, mnist or digits")
+    if choice == "digits":
+        return _load_digits()
+    paths = _find(data_dir)
+    if paths is None:
+        cache = _cache_folder()
+        try:
+            _download(cache, mirrors)
+        except Problem as problem:
+            if choice == "mnist":
+                raise
+            _print_notice(problem)
+            return _load_digits()
+        paths = _paths(cache)
+    return _load_mnist(paths)
+
+
+def limit(dataset: Dataset, n: int | None) -> Dataset:
+    """The data with the first n training images only; None keeps all. Copies nothing.
+
+    Raises Problem if there are not that many.
+    """
+    n_train = len(dataset.train_labels)
+    if n is None:
+        return dataset
+    if not 1 <= n <= n_train:
+        raise Problem(
+            f"the limit is {n}, expected 1 to {n_train}, the training images of {dataset.name}"
+        )
+    return replace(
+        dataset, train_images=dataset.train_images[:n], train_labels=dataset.train_labels[:n]
+    )
+
+
+def split(dataset: Dataset, n: int, seed: int) -> Dataset:
+    """The data with n of the training images, drawn at random, kept apart for validation.
+
+    The others keep their order. Raises Problem if none would be left.
+    """
+    n_train = len(dataset.train_labels)
+    if not 1 <= n < n_train:
+        raise Problem(
+            f"{n} images are to be kept apart for validation, expected 1 to {n_train - 1}, for "
+            f"there are {n_train} training images of {dataset.name}"
+        )
+    order = random.generator(seed, random.SPLIT).permutation(n_train)
+    apart, train = order[:n], np.sort(order[n:])
+    return replace(
+        dataset,
+        train_images=dataset.train_images[train],
+        train_labels=dataset.train_labels[train],
+        validation=(dataset.train_images[apart], dataset.train_labels[apart]),
+    )
+
+
+def normalize(dataset: Dataset, width: int) -> Dataset:
+    """The data with bounding boxes `width` of the 29 columns wide, but for what looks like a one.
+
+    Training and test images go by the same rule for that, deform_gpu.is_narrow: it knows no label.
+    """
+
+    def narrow(images: np.ndarray) -> np.ndarray:
+        return normalize_width(images, width, keep=is_narrow(images))
+
+    return replace(
+        dataset,
+        train_images=narrow(dataset.train_images),
+        test_images=narrow(dataset.test_images),
+        validation=dataset.validation and (narrow(dataset.validation[0]), dataset.validation[1]),
+    )
+
+
+def to_29(images: np.ndarray) -> np.ndarray:
+    """Images of any real dtype (n, k, k) as new float32 (n, 29, 29), C order, values kept.
+
+    Constant areas and the four corner pixels keep their values exactly.
+    """
+    # Guess: the paper (2010, appendix) says only "scaled ... to get a proper center". We take
+    # bilinear interpolation, corner pixels on corner pixels.
+    side = images.shape[-1]
+    low, rest = np.divmod(np.arange(SIDE) * (side - 1), SIDE - 1)
+    high = np.minimum(low + 1, side - 1)
+    weight = (rest / (SIDE - 1)).astype(np.float32)
+
+    scaled = np.empty((len(images), SIDE, SIDE), np.float32)
+    for start in range(0, len(images), 1000):  # in parts: the temporaries stay small
+        part = images[start : start + 1000].astype(np.float32)
+        # Written a + w (b - a), not (1 - w) a + w b, which would not keep constants exactly.
+        rows = part[:, low] + weight[:, None] * (part[:, high] - part[:, low])
+        scaled[start : start + 1000] = rows[:, :, low] + weight * (
+            rows[:, :, high] - rows[:, :, low]
+        )
+    return scaled
+
+
+def _dataset(name, white, train, test, sha256, source) -> Dataset:
+    """From pixels 0 to `white`, any size, and labels; `train` and `test` are such pairs."""
+    images = []
+    for pixels in (train[0], test[0]):
+        scaled = to_29(pixels)
+        scaled /= np.float32(white / 2)  # v / 127.5 - 1 for MNIST (2010, section 2)
+        scaled -= 1
+        images.append(scaled)
+    return Dataset(name, images[0], train[1], images[1], test[1], sha256, source)
+
+
+def _load_mnist(paths) -> Dataset:
+    arrays = []
+    for path, file in zip(paths, FILES, strict=True):
+        try:
+            content = _read(path, file)
+        except ValueError as fault:
+            raise Problem(f"{path} is damaged or wrong: {fault}; put a good copy there") from None
+        array = np.frombuffer(content, np.uint8, offset=4 + 4 * len(file.dims))
+        arrays.append(array.reshape(file.dims))
+    train_pixels, train_labels, test_pixels, test_labels = arrays
+    sha256 = hashlib.sha256("".join(file.sha256 for file in FILES).encode()).hexdigest()
+    # Copies of the labels, because frombuffer's arrays are read-only.
+    train, test = (train_pixels, train_labels.copy()), (test_pixels, test_labels.copy())
+    return _dataset("MNIST", 255, train, test, sha256, str(paths[0].parent))
+
+
+def _load_digits() -> Dataset:
+    try:
+        import sklearn
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+    except ImportError:
+        raise Problem(
+            f"load_digits cannot be had: scikit-learn is not installed; install it, or {ADVICE}"
+        ) from None
+    digits = load_digits()
+    pixels, labels = digits.images.astype(np.uint8), digits.target.astype(np.uint8)
+    train, test = train_test_split(
+        np.arange(len(labels)), test_size=DIGITS_TEST, random_state=DIGITS_SEED, stratify=labels
+    )
+    parts = (pixels[train], labels[train]), (pixels[test], labels[test])
+    sha256 = hashlib.sha256(b"".join(a.tobytes() for part in parts for a in part)).hexdigest()
+    return _dataset("load_digits", 16, *parts, sha256, f"scikit-learn {sklearn.__version__}")
+
+
+def _print_notice(problem) -> None:
+    frame = "!" * 80
+    print(
+        frame,
+        "NOT MNIST: what follows uses the 1,797 small digits of scikit-learn's load_digits.",
+        "Its numbers must not be compared with the paper's.",
+        f"Why, and what to do: {problem}.",
+        frame,
+        sep="\n",
+        file=sys.stderr,
+    )
+
+
+def _cache_folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "deepbig" / "mnist"
+
+
+def _find(data_dir) -> list[Path] | None:
+    """The paths of MNIST's files in the first folder that has them, in the order of FILES."""
+    if data_dir is not None:
+        paths = _paths(Path(data_dir))
+        if paths is None:
+            what = "none of MNIST's files" if os.path.isdir(data_dir) else "no such folder"
+            raise Problem(
+                f"--data-dir {data_dir}: expected {FILES[0].name} (or .gz) and its three "
+                f"companions, found {what}; name the folder that holds them"
+            )
+        return paths
+    named = os.environ.get("MNIST_DIR")
+    if named:
+        paths = _paths(Path(named))
+        if paths is not None:
+            return paths
+        print(f"note: $MNIST_DIR ({named}) holds no MNIST; looking elsewhere", file=sys.stderr)
+    return _paths(Path("data/mnist")) or _paths(_cache_folder())
+
+
+def _paths(folder) -> list[Path] | None:
+    """The paths of MNIST's files in `folder`, None where there is none at all."""
+    paths, missing = [], []
+    for file in FILES:
+        candidates = folder / file.name, folder / f"{file.name}.gz"
+        there = [path for path in candidates if os.path.exists(path)]
+        if there:
+            paths.append(there[0])
+        else:
+            missing.append(file.name)
+    if paths and missing:
+        raise Problem(
+            f"{folder} holds MNIST only in part: expected its four files, plain or .gz, found "
+            f"no {' and no '.join(missing)}; add what is missing"
+        )
+    return paths or None
+
+
+def _read(path, file) -> bytes:
+    """The content of an IDX file, header included. Raises ValueError: what is wrong with it."""
+    header = struct.pack(f">{1 + len(file.dims)}I", file.magic, *file.dims)
+    size = len(header) + math.prod(file.dims)
+    try:
+        with open(path, "rb") as raw:
+            # By content, not by name: some programs unpack a .gz and leave its name.
+            stream = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
+            content = stream.read(size + 1)  # one byte more shows excess; never all of it
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(
+            f"expected a whole file, plain or gzip, found it unreadable: {why}"
+        ) from None
+
+    digest = hashlib.sha256(content).hexdigest()
+    if digest == file.sha256:
+        return content
+    if content[:4] != header[:4]:
+        wanted, found = f"{header[:4]} (IDX) at its start", content[:4]
+    elif content[: len(header)] != header:
+        whole = len(content[: len(header)]) // 4 * 4
+        wanted = f"dimensions {file.dims}"
+        found = tuple(dim for (dim,) in struct.iter_unpack(">I", content[4:whole]))
+    elif len(content) != size:
+        wanted, found = f"{size} bytes", "more" if len(content) > size else len(content)
+    else:
+        wanted, found = f"content of SHA-256 {file.sha256}", digest
+    raise ValueError(f"expected {wanted}, found {found}")
+
+
+def _download(folder, mirrors) -> None:
+    """Make `folder`, with MNIST's four files in it, or raise Problem and leave nothing."""
+    try:
+        import pooch
+        import requests  # pooch's own dependency
+    except ImportError:
+        raise Problem(f"MNIST cannot be downloaded: pooch is not installed; {ADVICE}") from None
+    fetch = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT)
+    reasons = []
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        for left in folder.parent.glob("download-*"):  # by a killed process
+            if time.time() - left.stat().st_mtime > STALE:
+                shutil.rmtree(left)
+        for mirror in mirrors:
+            with tempfile.TemporaryDirectory(prefix="download-", dir=folder.parent) as temporary:
+                new = Path(temporary) / folder.name
+                new.mkdir()
+                try:
+                    for file in FILES:
+                        url, path = f"{mirror}/{file.name}.gz", new / f"{file.name}.gz"
+                        fetch(url, path, None)
+                        _read(path, file)
+                except requests.HTTPError as error:
+                    reasons.append(f"{url} answered {error.response.status_code}")
+                except requests.exceptions.ChunkedEncodingError:
+                    reasons.append(f"{url} broke off")
+                except requests.RequestException as error:
+                    reasons.append(f"{url} could not be reached ({type(error).__name__})")
+                except ValueError as fault:
+                    reasons.append(f"{url} sent something else ({fault})")
+                else:
+                    _put_in_place(new, folder)
+                    return
+    except OSError as error:
+        reasons.append(f"{folder} cannot be written ({error})")
+    raise Problem(f"MNIST cannot be downloaded: {' and '.join(reasons)}; {ADVICE}")
+
+
+def _put_in_place(new, folder) -> None:
+    try:
+        os.replace(new, folder)  # the whole folder at once: nobody ever sees half of it
+    except OSError:
+        if _paths(folder) is None:  # else another process was faster
+            raise

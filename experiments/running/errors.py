@@ -1,0 +1,53 @@
+"""What can end a command: bad input, told in one sentence, and signals."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Problem(Exception):
+    """One sentence for the user: what is wrong, where, what was expected, what to do."""
+
+
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM arrived. Not an Exception, so that nothing swallows it on the way out."""
+
+    def __init__(self, signum: int, consequence: str = ""):
+        self.signum = signum
+        self.name = signal.Signals(signum).name
+        self.consequence = consequence
+        super().__init__(f"stopped by {self.name}" + (consequence and f": {consequence}"))
+
+
+class Signals:
+    """SIGINT and SIGTERM as `Interrupted`, held back while files are written."""
+
+    def __init__(self) -> None:
+        self._held = False
+        self._pending = 0
+
+    def install(self) -> None:
+        """Take over both signals. Call from the main thread."""
+        signal.signal(signal.SIGINT, self._handle)
+        signal.signal(signal.SIGTERM, self._handle)
+
+    def _handle(self, signum, _frame) -> None:
+        if self._held:
+            self._pending = signum
+        else:
+            raise Interrupted(signum)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, a signal waits; it is raised at the end of the block."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        if self._pending:
+            signum, self._pending = self._pending, 0
+            raise Interrupted(signum)
+
+
+signals = Signals()

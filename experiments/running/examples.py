@@ -1,0 +1,74 @@
+"""Runs to look at in notebooks: those that are there, or small ones made in under a minute."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from experiments.running import jobs, store
+from experiments.running.data import Dataset
+from experiments.running.errors import Problem
+from experiments.running.store import Run
+from mlp_gpu.files import FileFault
+
+# Seven small nets on scikit-learn's embedded digits: enough for every notebook.
+EXAMPLE = ("--experiment", "6", "--data", "digits", "--engine", "cpu", "--workers", "1")
+EXAMPLE += ("--epochs", "6", "--eta", "5e-3", "--eta-decay", "0.7")
+EXAMPLES = 7  # how many they are
+
+
+def load_runs(folder: Path | None = None) -> dict[str, Run]:
+    """The runs below a folder by their names, all on the same data: on MNIST if any are.
+
+    folder: None for $RUNS_DIR or runs/, which may be missing. A name is the path in that folder,
+    without .h5. Prints what was found. Where no run is, small ones are made in DIR/example, from
+    load_digits. Files that cannot be read are named and left out. Raises Problem if the folder
+    that is named is not there, or if there is nothing to read and small ones cannot be made.
+    """
+    if folder is not None and not folder.is_dir():
+        raise Problem(f"there is no folder {folder}: name one that has run files")
+    folder = folder or Path(os.environ.get("RUNS_DIR", "runs"))
+    own = folder / "example"
+    paths = store.run_files(folder)
+    if all(own in path.parents for path in paths) and not _is_made(paths):
+        _make(own)
+    runs = {}
+    for path in store.run_files(folder):
+        try:
+            runs[str(path.relative_to(folder).with_suffix(""))] = store.read_run(path)
+        except FileFault as fault:
+            print(f"left out: {fault}")
+    names = {run.config["data"]["name"] for run in runs.values()}
+    if not names:
+        raise Problem(f"no run below {folder} can be read; move them away, or train others")
+    name = "MNIST" if "MNIST" in names else min(names)
+    chosen = {key: run for key, run in runs.items() if run.config["data"]["name"] == name}
+    left_out = len(runs) - len(chosen)
+    others = f"; on other data, left out: {left_out}" if left_out else ""
+    print(f"runs on {name} below {folder}: {len(chosen)}{others}")
+    return chosen
+
+
+def load_data(runs: Mapping[str, Run]) -> Dataset:
+    """The images that the runs of `load_runs` were trained and tested on, not normalised."""
+    return jobs.load_known(next(iter(runs.values())).config, None)
+
+
+def _is_made(paths: list[Path]) -> bool:
+    """Whether all small runs are there, trained to their ends."""
+    try:
+        return len(paths) == EXAMPLES and all(store.read_run(path).finished for path in paths)
+    except FileFault:
+        return False
+
+
+def _make(folder: Path) -> None:
+    command = [sys.executable, "-m", "experiments.committee", *EXAMPLE, "--out", str(folder)]
+    print(
+        f"There are no runs below {folder.parent}. Some small ones are being made in {folder}, on "
+        "scikit-learn's load_digits, which are NOT MNIST."
+    )
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise Problem(f"cannot make runs to look at: {done.stderr.strip().splitlines()[-1]}")

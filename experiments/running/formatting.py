@@ -1,0 +1,41 @@
+"""Numbers and rows as text: durations, percentages, Markdown and CSV."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+
+def duration(seconds: float) -> str:
+    """Seconds as h:mm:ss, from a day on with the days before that."""
+    return str(timedelta(seconds=round(seconds)))
+
+
+def percent(errors: int, n: int) -> str:
+    """A share of n images in percent, as the paper prints it."""
+    return f"{100 * errors / n:.2f} %"
+
+
+def plural(n: int, noun: str) -> str:
+    """A count with its noun: '1 run', '2 runs'."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows with the same keys as a Markdown table that is also aligned to the eye."""
+    table = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    table.insert(1, ["-" * width for width in widths])
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in table
+    )
+
+
+def csv_text(rows: Sequence[Mapping]) -> str:
+    """Rows with the same keys as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,98 @@
+"""How long a net is trained, and how fast it learns: profiles, and what a command line changes."""
+
+import argparse
+from dataclasses import dataclass, replace
+
+from experiments.running import cli
+from mlp_gpu.training import Schedule
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one net is trained: a schedule, and how many of the training images, None for all."""
+
+    schedule: Schedule
+    n_images: int | None = None
+
+
+# Guess for section 5 of 2012: its nets learn as those of Table 1 do; it does not say.
+PAPER = Plan(Schedule())
+
+
+# Minutes instead of days, on two cores. Few epochs need a learning rate that begins higher and
+# falls faster: one epoch at a constant rate ends with more errors than two with half the images.
+QUICK_TABLE1 = {
+    "MNIST": {
+        1: Plan(Schedule(epochs=3, eta=2e-3, decay=0.4)),
+        2: Plan(Schedule(epochs=2, eta=2e-3, decay=0.3), n_images=30_000),
+        3: Plan(Schedule(epochs=2, eta=2e-3, decay=0.3), n_images=18_000),
+        4: Plan(Schedule(epochs=2, eta=2e-3, decay=0.3), n_images=12_000),
+        5: Plan(Schedule(epochs=3, eta=1.5e-3, decay=0.45), n_images=15_000),
+    },
+    "load_digits": {
+        1: Plan(Schedule(epochs=30, eta=2e-3, decay=0.92)),
+        2: Plan(Schedule(epochs=12, eta=2e-3, decay=0.8)),
+        3: Plan(Schedule(epochs=6, eta=2e-3, decay=0.6)),
+        4: Plan(Schedule(epochs=4, eta=2e-3, decay=0.5)),
+        5: Plan(Schedule(epochs=5, eta=2e-3, decay=0.5)),
+    },
+}
+
+# The nets of experiments 1 to 6: all six within 40 minutes on two cores, or within 8.
+QUICK_COMMITTEE = {
+    "MNIST": Plan(Schedule(epochs=8, eta=5e-3, decay=0.65)),
+    "load_digits": Plan(Schedule(epochs=60, eta=5e-3, decay=0.94)),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser, quick: str) -> None:
+    """The options that choose a plan. quick: what that profile comes to, in a few words."""
+    parser.add_argument(
+        "--profile",
+        choices=("quick", "paper"),
+        help=f"quick: {quick}; paper: its schedule to the letter, 2,300 epochs of all images "
+        "(default: paper on a GPU, else quick)",
+    )
+    parser.add_argument(
+        "--epochs",
+        type=cli.integer(1, 1_000_000),
+        metavar="N",
+        help="passes over the training images (default: the profile's); with it, all else is the "
+        "paper's if not given",
+    )
+    parser.add_argument(
+        "--limit",
+        type=cli.integer(1),
+        metavar="N",
+        help="training images used, the first N (default: the profile's)",
+    )
+    parser.add_argument(
+        "--eta",
+        type=cli.number(1e-6, 10),
+        metavar="X",
+        help="learning rate of the first epoch, from 1e-6 to 10 (default: the profile's; the "
+        "paper's is 0.001)",
+    )
+    parser.add_argument(
+        "--eta-decay",
+        type=cli.number(1e-6, 1),
+        metavar="X",
+        help="factor to the learning rate after each epoch, up to 1, until it is 1e-6 "
+        "(default: the profile's; the paper's is 0.997)",
+    )
+
+
+def choose(arguments: argparse.Namespace, engine: str, quick: Plan) -> Plan:
+    """The profile's plan, with what the command line says otherwise.
+
+    Quick's learning rates and images fit its few epochs, so --epochs begins with the paper's plan.
+    """
+    profile = arguments.profile or ("paper" if engine == "cuda" else "quick")
+    plan = PAPER if profile == "paper" or arguments.epochs is not None else quick
+    schedule = replace(
+        plan.schedule,
+        epochs=arguments.epochs or plan.schedule.epochs,
+        eta=arguments.eta or plan.schedule.eta,
+        decay=arguments.eta_decay or plan.schedule.decay,
+    )
+    return Plan(schedule, arguments.limit or plan.n_images)

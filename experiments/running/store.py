@@ -1,0 +1,158 @@
+"""Run files: what a training was asked for, what came of it, and where it happened.
+
+`<run>.h5` has the configuration, the provenance, one metrics row an epoch and the outputs of the
+chosen epoch. `<run>.weights.h5` has what a resume needs: the latest weights and those of the
+chosen epoch. Both are replaced whole after each epoch, the run file first. So after a crash
+between the two the run file is one epoch ahead, and that epoch is done again, to the same bits.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from experiments.running.errors import Problem
+from mlp_gpu import hdf5
+from mlp_gpu.training import Epoch, chosen_epoch
+
+SCHEMA, SCHEMA_VERSION = "deepbig run", 1
+WEIGHTS = ".weights.h5"  # the ending of a weights file
+
+# name: (dtype, units, long name); the names are fields of Epoch
+METRICS = {
+    "epoch": ("int64", "1", "epoch, from 1"),
+    "eta": ("float64", "1", "learning rate of the epoch"),
+    "train_loss": ("float64", "nat", "mean cross-entropy over the deformed training images"),
+    "validation_errors": ("int64", "images", "wrong among the undeformed validation images"),
+    "test_errors": ("int64", "images", "wrong among the test images"),
+    "deform_seconds": ("float64", "s", "time that training waited for its deformed images"),
+    "train_seconds": ("float64", "s", "time for the on-line steps"),
+    "evaluate_seconds": ("float64", "s", "time for validation and test"),
+}
+TIMES = "deform_seconds", "train_seconds", "evaluate_seconds"  # the parts of an epoch
+assert set(METRICS) == {field.name for field in fields(Epoch)} - {"outputs"}
+
+
+@dataclass
+class Run:
+    """A run as its file holds it.
+
+    config: everything that defines the run. provenance: a dict for each process that worked on
+    it, in order. metrics: a list for each name in METRICS, one entry an epoch. outputs: class
+    probabilities of the test images at the chosen epoch, float32 (n_test, 10). labels: uint8
+    (n_test,), the truth.
+    """
+
+    config: dict
+    provenance: list[dict]
+    metrics: dict[str, list]
+    outputs: np.ndarray
+    labels: np.ndarray
+
+    @classmethod
+    def new(cls, config: dict, labels: np.ndarray) -> "Run":
+        """A run of no epochs yet."""
+        metrics = {name: [] for name in METRICS}
+        return cls(config, [], metrics, np.empty((len(labels), 0), np.float32), labels)
+
+    @property
+    def epochs(self) -> int:
+        """Epochs done."""
+        return len(self.metrics["epoch"])
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs that the configuration asks for are done."""
+        return self.epochs == self.config["epochs"]
+
+    @property
+    def chosen(self) -> int:
+        """The epoch with the fewest validation errors."""
+        return chosen_epoch(self.metrics["validation_errors"])
+
+    @property
+    def chosen_errors(self) -> int:
+        """Test errors at the chosen epoch: TEfBV as a count."""
+        return self.metrics["test_errors"][self.chosen - 1]
+
+    @property
+    def best_errors(self) -> int:
+        """The fewest test errors of any epoch: BTE as a count."""
+        return min(self.metrics["test_errors"])
+
+    @property
+    def epoch_seconds(self) -> list[float]:
+        """Time that each epoch took: to wait for its images, to train, and to evaluate."""
+        return [sum(epoch) for epoch in zip(*(self.metrics[part] for part in TIMES), strict=True)]
+
+    @property
+    def seconds(self) -> float:
+        """Time that all epochs took."""
+        return sum(sum(self.metrics[part]) for part in TIMES)  # in the order of our records
+
+
+def weights_path(path: Path) -> Path:
+    """The weights file that belongs to a run file."""
+    return path.with_suffix(WEIGHTS)
+
+
+def run_files(folder: Path) -> list[Path]:
+    """All run files below a folder, sorted; whether they can be read shows only at the reading."""
+    return sorted(path for path in folder.rglob("*.h5") if not path.name.endswith(WEIGHTS))
+
+
+def write_run(path: Path, run: Run) -> None:
+    """Replace the run file. Raises files.FileFault if that fails; the old file then stays."""
+
+    def fill(file: h5py.File) -> None:
+        file.attrs.update(
+            schema=SCHEMA,
+            schema_version=SCHEMA_VERSION,
+            config=json.dumps(run.config),
+            provenance=json.dumps(run.provenance),
+        )
+        metrics = file.create_group("metrics")
+        for name, (dtype, units, long_name) in METRICS.items():
+            values = np.asarray(run.metrics[name], dtype)
+            dataset = metrics.create_dataset(name, data=values, track_times=False)
+            dataset.attrs.update(units=units, long_name=long_name)
+        predictions = file.create_group("predictions")
+        predictions.attrs["epoch"] = run.chosen
+        predictions.create_dataset("outputs", data=run.outputs, track_times=False)
+        predictions.create_dataset("labels", data=run.labels, track_times=False)
+
+    hdf5.write(path, fill)
+
+
+def read_run(path: Path) -> Run:
+    """Read a run file. Raises files.FileFault if it is missing, damaged or something else."""
+    with hdf5.opened(path, SCHEMA, SCHEMA_VERSION) as file:
+        return Run(
+            config=json.loads(file.attrs["config"]),
+            provenance=json.loads(file.attrs["provenance"]),
+            metrics={name: file["metrics"][name][()].tolist() for name in METRICS},
+            outputs=file["predictions/outputs"][()],
+            labels=file["predictions/labels"][()],
+        )
+
+
+def check_config(path: Path, found: dict, expected: dict) -> None:
+    """Raise Problem with the differences if the file's configuration is not the one asked for."""
+    differences = list(_differences(found, expected))
+    if differences:
+        raise Problem(
+            f"{path} holds another run than the one asked for: {'; '.join(differences)}; choose "
+            "another folder with --out, or move that file away"
+        )
+
+
+def _differences(found: dict, expected: dict, prefix: str = "") -> Iterator[str]:
+    for name in sorted(found.keys() | expected.keys()):
+        there, here = found.get(name), expected.get(name)  # what is absent is as good as None
+        if isinstance(there, dict) and isinstance(here, dict):
+            yield from _differences(there, here, f"{prefix}{name}.")
+        elif there != here:
+            yield f"{prefix}{name} is {there} there and {here} here"

@@ -1,0 +1,48 @@
+"""The records in results/<device>/: what finished runs measured, read back."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+from experiments.running import provenance
+from experiments.running.store import Run
+
+# Names of committees that have a place in the README, and what of a member must not change under
+# the same name.
+COMMITTEES = r"(experiment[1-6]|table4)(-load_digits)?"
+SETTINGS = "member", "seed", "epochs", "images_an_epoch", "eta", "eta_decay"
+
+GPU_CHECK = "gpu-check.json"  # a record of another kind in the same folder
+
+
+def read_csv(path: Path) -> list[dict]:
+    """The rows of a CSV file, all text."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def read_committees() -> list[list[dict]]:
+    """The rows of all committees below results/, all text, in the order of their names."""
+    paths = sorted((provenance.REPOSITORY / "results").glob("*/*.csv"))
+    return [read_csv(path) for path in paths if re.fullmatch(COMMITTEES, path.stem)]
+
+
+def read_benchmarks() -> list[list[dict]]:
+    """The rows of all devices' bench.csv below results/, all text, in the order of their names."""
+    paths = sorted((provenance.REPOSITORY / "results").glob("*/bench.csv"))
+    return [read_csv(path) for path in paths]
+
+
+def read_records() -> list[Run]:
+    """All records below results/, as runs without predictions, in the order of their names."""
+    paths = sorted((provenance.REPOSITORY / "results").glob("*/*.json"))
+    return [read_record(path) for path in paths if path.name != GPU_CHECK]
+
+
+def read_record(path: Path) -> Run:
+    """The record of a run, as a run without predictions."""
+    nothing = {"outputs": np.empty((0, 0), np.float32), "labels": np.empty(0, np.uint8)}
+    return Run(**json.loads(path.read_text(encoding="utf-8")), **nothing)

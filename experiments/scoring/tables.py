@@ -1,0 +1,173 @@
+"""Table 1 of the 2010 paper, our runs beside it, and how such tables are written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeVar
+
+from scipy.stats import binomtest
+
+from experiments.running import provenance
+from experiments.running.formatting import duration
+from experiments.running.store import Run
+from mlp_gpu.network import NETS, count_weights
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """A row of Table 1 (2010), with the last column of Table 3 (2012). Errors in percent."""
+
+    tefbv: float
+    bte: float
+    hours: float  # on a GTX 280
+    weights: float  # millions, cut off after two digits
+    undistorted: float
+
+
+Name = TypeVar("Name")
+
+PAPER = {
+    1: PaperRow(0.49, 0.44, 23.4, 1.34, 1.78),
+    2: PaperRow(0.46, 0.40, 44.2, 3.26, 1.85),
+    3: PaperRow(0.41, 0.39, 66.7, 6.69, 1.73),
+    4: PaperRow(0.35, 0.32, 114.5, 12.11, 1.71),
+    5: PaperRow(0.44, 0.43, 107.7, 8.86, 1.81),
+}
+
+
+def interval(errors: int, n: int) -> tuple[float, float]:
+    """95 % Clopper-Pearson interval, in percent, of an error rate seen as errors of n."""
+    bounds = binomtest(errors, n).proportion_ci(0.95, method="exact")
+    return 100 * bounds.low, 100 * bounds.high
+
+
+def net_number(run: Run) -> int:
+    """The number in Table 1 of a run's net."""
+    return {sizes: net for net, sizes in NETS.items()}[tuple(run.config["sizes"])]
+
+
+def is_table1(run: Run) -> bool:
+    """Whether a run trained a net of Table 1, as experiments.table1 does."""
+    data = run.config["data"]
+    shape = tuple(run.config["sizes"])
+    return shape in NETS.values() and not (data.get("width") or data.get("n_validation"))
+
+
+def table1_order(run: Run) -> tuple:
+    """What to sort the rows of Table 1 by: the net, then the deformed and longest first."""
+    work = run.epochs * run.config["data"]["n_train"]
+    return net_number(run), run.config["deformation"] is None, -work, run.config["seed"]
+
+
+def engine_name(run: Run) -> str:
+    """What computed a run, and how a GPU's work was launched: 'cpu', 'cuda graph'."""
+    return " ".join(filter(None, (run.config["engine"], run.provenance[-1].get("schedule"))))
+
+
+def layers(sizes: Sequence[int]) -> str:
+    """Neurons of each layer but the input, as Table 1 writes them: '9 x 1000, 10'."""
+    groups = ((size, len(list(group))) for size, group in groupby(sizes[1:]))
+    return ", ".join(f"{n} x {size}" if n > 1 else f"{size}" for size, n in groups)
+
+
+def best_of(runs: Mapping[Name, Run]) -> Name:
+    """Which of the runs has the lowest TEfBV, of equal ones the first; MNIST before other data."""
+
+    def rank(name: Name) -> tuple[bool, float]:
+        run = runs[name]
+        return run.config["data"]["name"] != "MNIST", run.chosen_errors / len(run.labels)
+
+    return min(runs, key=rank)
+
+
+def table1_row(run: Run) -> dict:
+    """A finished or unfinished run as a tidy row, its provenance included. Errors in percent."""
+    config = run.config
+    n_test = config["data"]["n_test"]
+    low, high = interval(run.chosen_errors, n_test)
+    return {
+        "net": net_number(run),
+        "layers": "-".join(map(str, config["sizes"])),
+        "weights": count_weights(config["sizes"]),
+        "data": config["data"]["name"],
+        "distortion": config["deformation"] is not None,
+        "seed": config["seed"],
+        "epochs": run.epochs,
+        "images_an_epoch": config["data"]["n_train"],
+        "eta": config["eta"],
+        "eta_decay": config["decay"],
+        "n_test": n_test,
+        "tefbv_errors": run.chosen_errors,
+        "tefbv": 100 * run.chosen_errors / n_test,
+        "tefbv_low": low,
+        "tefbv_high": high,
+        "chosen_epoch": run.chosen,
+        "bte_errors": run.best_errors,
+        "bte": 100 * run.best_errors / n_test,
+        "seconds": run.seconds,
+        "engine": engine_name(run),
+        **provenance.columns(run.provenance[-1]),
+    }
+
+
+def table1_table(runs: Sequence[Run]) -> list[dict[str, str]]:
+    """Our runs, all on the same data, as lines of Table 1; on MNIST beside the paper's figures."""
+    lines = []
+    for run in runs:
+        row = table1_row(run)
+        paper = PAPER[row["net"]]
+        line = {
+            "net": str(row["net"]) + ("" if row["distortion"] else ", no distortion"),
+            "layers": layers(run.config["sizes"]),
+            "weights": f"{row['weights']:,}",
+        }
+        if row["data"] == "MNIST":
+            line |= {
+                "paper TEfBV %": f"{paper.tefbv if row['distortion'] else paper.undistorted:.2f}",
+                "paper BTE %": f"{paper.bte:.2f}" if row["distortion"] else "-",
+                "paper hours": f"{paper.hours}" if row["distortion"] else "-",
+            }
+        line |= {
+            "TEfBV %": f"{row['tefbv']:.2f}",
+            "95 % interval": f"{row['tefbv_low']:.2f}-{row['tefbv_high']:.2f}",
+            "wrong": f"{row['tefbv_errors']} of {row['n_test']:,}",
+            "BTE %": f"{row['bte']:.2f}",
+            "wrong at best": str(row["bte_errors"]),
+            "time": duration(row["seconds"]),
+            "epochs x images": f"{row['epochs']} x {row['images_an_epoch']:,}",
+            "eta, decay": f"{row['eta']:g}, {row['eta_decay']:g}",
+            "seed": str(row["seed"]),
+        }
+        lines.append(line)
+    return lines
+
+
+def table1_means(runs: Sequence[Run]) -> list[str]:
+    """A sentence for each net that was trained with several seeds."""
+    sentences = []
+    rows = [table1_row(run) for run in runs]
+    for net in dict.fromkeys(row["net"] for row in rows):
+        errors = [row["tefbv"] for row in rows if row["net"] == net]
+        if len(errors) > 1:
+            sentences.append(
+                f"Net {net}, {len(errors)} seeds: TEfBV {sum(errors) / len(errors):.2f} % on "
+                f"average, from {min(errors):.2f} to {max(errors):.2f} %."
+            )
+    return sentences
+
+
+def provenance_line(run: Run) -> str:
+    """Where and when a run was trained, in one line."""
+    row = table1_row(run)
+    peak = run.provenance[-1].get("peak_memory_bytes")
+    commits = dict.fromkeys(
+        session["commit"][:12] + (" with changes" if session["dirty"] else "")
+        for session in run.provenance
+    )
+    return (
+        f"net {row['net']}, seed {row['seed']}: {row['device']}"
+        + (f", driver {row['driver']}" if row["driver"] else "")
+        + f", engine {row['engine']}"
+        + (f", {peak / 1e6:,.0f} MB at most" if peak else "")
+        + f"; {row['versions'].replace('=', ' ')}; {row['date']}; commit {', '.join(commits)}"
+    )

@@ -1,0 +1,83 @@
+"""Imports run one way, from commands down to kernels, and each room holds what its name says."""
+
+import ast
+import re
+
+import pytest
+
+from experiments.running.provenance import REPOSITORY
+
+# What may import what: each only what stands after it, and itself.
+LAYERS = (
+    "commands",
+    "experiments.drawing",
+    "experiments.timing",
+    "experiments.scoring",
+    "experiments.running",
+    "deform_gpu",
+    "mlp_gpu",
+)
+PACKAGES = ("experiments", "deform_gpu", "mlp_gpu")
+SOURCES = sorted(path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py"))
+COMMANDS = {path.stem for path in (REPOSITORY / "experiments").glob("[!_]*.py")}
+
+
+def layer(name):
+    """The layer of a module, by its dotted name; None if it is not ours."""
+    package, *rest = name.split(".")
+    if package == "experiments":
+        return "commands" if not rest or rest[0] in COMMANDS else f"experiments.{rest[0]}"
+    return package if package in PACKAGES else None
+
+
+def imports(path):
+    """Dotted names of all that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def module(path):
+    """The dotted name of a source file."""
+    return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module)
+def test_imports_run_one_way(path):
+    own = layer(module(path))
+    assert own in LAYERS, f"{path} is in no room that we know"
+    for name in imports(path):
+        other = layer(name)
+        if other is not None:
+            assert LAYERS.index(own) <= LAYERS.index(other), f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module)
+def test_nothing_imports_a_command(path):
+    found = [name for name in imports(path) if layer(name) == "commands"]
+    assert not found, f"{path} imports {found}: move what both need into a room"
+
+
+def test_a_file_beside_the_rooms_is_a_command_that_is_named():
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"-m experiments\.(\w+)", makefile + readme))
+    assert named == COMMANDS
+
+
+def test_one_module_imports_numbas_cuda():
+    found = {
+        module(path)
+        for path in SOURCES
+        if any(re.match(r"numba(_cuda|\.cuda)", name) for name in imports(path))
+    }
+    assert found == {"mlp_gpu.gpu"}
+
+
+def test_kernels_import_no_engine():
+    for path in (REPOSITORY / "mlp_gpu" / "kernels").glob("*.py"):
+        for name in imports(path):
+            assert not re.match(r"mlp_gpu\.(engines|cpu|cuda|training)\b", name), path
