@@ -8,10 +8,10 @@ the 21x21 kernel. Below, `inner` is 10 times the side of an image.
 
 import math
 
-import numba
 import numpy as np
 
 from deform_gpu.philox import PURPOSE_FIELD, philox4x32, uniform
+from mlp_gpu.jit import njit
 
 GRID = 10  # a batch is GRID x GRID images
 SIDE = 29  # pixels that the papers' images are wide and high
@@ -19,7 +19,7 @@ KERNEL = 21  # cells the Gaussian kernel is wide and high
 MARGIN = KERNEL // 2
 
 
-@numba.njit(nogil=True)
+@njit(nogil=True)
 def fill_field(field, top, k0, k1, epoch, batch):
     """Draw the random field of a batch, or some rows of it: uniform in [-1, 1), zero in the margin.
 
@@ -68,7 +68,7 @@ def gaussian_weights(sigma: float) -> np.ndarray:
     return (weights / weights.sum()).astype(np.float32)
 
 
-@numba.njit(nogil=True, fastmath={"contract"})
+@njit(nogil=True, fastmath={"contract"})
 def convolve_field(out, field, weights, alpha):
     """Listing 1.1 on a CPU: out = alpha * (field convolved with the outer product of weights).
 

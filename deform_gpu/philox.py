@@ -12,10 +12,10 @@ every random number of a deformation is a function of what it is for:
     PURPOSE_AFFINE  0                                   image
 """
 
-import numba
 import numpy as np
 
 from deform_gpu.checks import check_integer
+from mlp_gpu.jit import njit
 
 PURPOSE_FIELD = 0
 PURPOSE_AFFINE = 1
@@ -42,8 +42,8 @@ def uniform_formula(word):
 
 
 # inline="always": only then do the loops that call them become vector instructions.
-philox4x32 = numba.njit(philox4x32_formula, inline="always")
-uniform = numba.njit(uniform_formula, inline="always")
+philox4x32 = njit(philox4x32_formula, inline="always")
+uniform = njit(uniform_formula, inline="always")
 
 
 def split_seed(seed: int) -> tuple[np.uint32, np.uint32]:

@@ -14,11 +14,11 @@ because small numbers have small rounding errors: so CPU and GPU agree.
 
 import math
 
-import numba
 import numpy as np
 
 from deform_gpu.field import GRID
 from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, uniform
+from mlp_gpu.jit import njit
 
 RADIANS = math.pi / 180
 
@@ -87,12 +87,12 @@ def bilinear_formula(image, row, column, down, right, background):
 
 
 # error_model="numpy": a division by zero gives infinity, as it does on a GPU.
-inverse_affine = numba.njit(inverse_affine_formula, error_model="numpy", inline="always")
-offset = numba.njit(offset_formula, inline="always")
-bilinear = numba.njit(bilinear_formula, inline="always")
+inverse_affine = njit(inverse_affine_formula, error_model="numpy", inline="always")
+offset = njit(offset_formula, inline="always")
+bilinear = njit(bilinear_formula, inline="always")
 
 
-@numba.njit(nogil=True)
+@njit(nogil=True)
 def draw_matrices(matrices, beta, gamma_x, gamma_y, shear_probability, k0, k1, epoch, first):
     """Draw M^-1 of images first, first + 1, ..., first + n - 1 in an epoch.
 
@@ -113,7 +113,7 @@ def draw_matrices(matrices, beta, gamma_x, gamma_y, shear_probability, k0, k1, e
         matrices[i, 1, 1] = xx
 
 
-@numba.njit(nogil=True)
+@njit(nogil=True)
 def warp_batch(out, images, matrices, displacement, place, background):
     """Deform images of one batch, which lie at places place, place + 1, ... of its grid.
 

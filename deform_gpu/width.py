@@ -24,10 +24,10 @@ chooses; `is_narrow` is the rule that our committees use for both.
 import math
 from numbers import Integral, Real
 
-import numba
 import numpy as np
 
 from deform_gpu.checks import check_images
+from mlp_gpu.jit import njit
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -95,7 +95,7 @@ def _check_background(background: float) -> np.float32:
     return np.float32(background)
 
 
-@numba.njit(nogil=True)
+@njit(nogil=True)
 def _is_narrow(images, background):
     narrow = np.empty(len(images), np.bool_)
     for n, image in enumerate(images):
@@ -113,7 +113,7 @@ def _is_narrow(images, background):
     return narrow
 
 
-@numba.njit(nogil=True)
+@njit(nogil=True)
 def _normalize(out, images, width, keep, background):
     """As normalize_width; out is a copy of images and modified. background: float32."""
     side = images.shape[1]
@@ -145,7 +145,7 @@ def _normalize(out, images, width, keep, background):
         out[n, :, left : left + width] = box
 
 
-@numba.njit(nogil=True)
+@njit(nogil=True)
 def _find_box(image, background):
     """First column and width in columns of the bounding box; 0 wide where there is no ink.
 

@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
-from numba import njit
 from threadpoolctl import threadpool_limits
 
 from mlp_gpu import activation
 from mlp_gpu.checks import check_training, flat_images
+from mlp_gpu.jit import njit
 from mlp_gpu.network import Network
 
 # Lets sums be vectorised and multiply-adds be fused. NaN and infinity keep their meaning.

@@ -1,0 +1,139 @@
+"""Compile functions for the CPU, and keep what was compiled for the next process.
+
+Compiling takes each process some seconds. Numba can keep compiled code in files, but it compiles
+anew only when the file of the function itself changes: a formula that the function takes from
+another module could be edited without any effect. So each state of our sources has a folder of its
+own, named by the SHA-256 of all packages that compile, of numba's and llvmlite's versions, and of
+numba's settings. What is loaded can only be what these sources compile to.
+
+The files are pickled code, and whoever can write them can run code as us. So they are in the user's
+cache folder, in a folder that belongs to the user and that nobody else may enter (mode 700). If it
+cannot be such a folder, nothing is kept: `NOT_KEPT` says why.
+"""
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import llvmlite
+import numba
+from filelock import FileLock, Timeout
+from numba.core.caching import FunctionCache
+
+SOURCES = Path(__file__).resolve().parent.parent
+FOLDERS_KEPT = 8  # of so many states of the sources, those that were used last
+LOCK_SECONDS = 10  # to wait for another process that saves
+PER_PROCESS = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR")  # settings that no compiled code depends on
+
+
+def cache_root() -> Path:
+    """The folder for all states of the sources, below the user's cache folder."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "deepbig" / "compiled"
+
+
+def state_of_sources() -> str:
+    """SHA-256 of everything that compiled code depends on, as hexadecimal digits."""
+    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
+    for name, value in sorted(os.environ.items()):
+        if name.startswith("NUMBA_") and name not in PER_PROCESS:
+            digest.update(f"{name}={value}\0".encode())
+    for path in sorted(SOURCES.glob("*_gpu/**/*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(SOURCES).as_posix()} {len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def why_not_private(folder: Path) -> str | None:
+    """Why compiled code in a folder must not be trusted, in a sentence; None if it may be."""
+    if not hasattr(os, "getuid"):  # Windows: profiles are private
+        return None
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{folder} is not a folder; move it away"
+    if found.st_uid != os.getuid():
+        return f"{folder} belongs to another user; name another folder with XDG_CACHE_HOME"
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        return f"{folder} is open to other users; remove it, or close it with chmod 700"
+    return None
+
+
+def open_folder() -> tuple[Path | None, str | None]:
+    """The folder for what these sources compile to; or None, and why there is none.
+
+    Makes the folder if it is missing, and then removes those that were not used for longest.
+    """
+    try:
+        root = cache_root()
+        root.parent.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, exist_ok=True)
+        if reason := why_not_private(root):
+            return None, reason
+        folder = root / state_of_sources()
+        is_new = not folder.exists()
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.utime(folder)
+        if is_new:
+            _remove_old_folders(root)
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
+        return None, f"no folder for compiled code can be made: {error}"
+    return folder, None
+
+
+def _remove_old_folders(root: Path) -> None:
+    """Keep the folders that were used last; whoever still uses another one compiles anew."""
+    folders = {}
+    for folder in root.iterdir():
+        with suppress(OSError):  # another process removes it too
+            folders[folder] = folder.stat().st_mtime
+    for folder in sorted(folders, key=folders.get, reverse=True)[FOLDERS_KEPT:]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+FOLDER, NOT_KEPT = open_folder()
+
+
+class _KeptCode(FunctionCache):
+    """The compiled code of a function, in FOLDER.
+
+    Code that cannot be loaded is compiled, and what cannot be saved is compiled again next time.
+    """
+
+    def load_overload(self, sig, target_context):
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # a damaged pickle may raise anything
+            return None
+
+    def save_overload(self, sig, data):
+        # Numba numbers the files of a function's signatures. Without the lock two processes that
+        # compile two signatures at once would give both the same number, and one the other's code.
+        lock = FileLock(Path(self.cache_path) / "lock", timeout=LOCK_SECONDS)
+        with suppress(OSError, Timeout), lock:
+            super().save_overload(sig, data)
+
+
+def njit(function: Callable | None = None, **options):
+    """numba.njit with the same options, except that compiled code is kept.
+
+    Use as a decorator, with options or without.
+    """
+    if function is None:
+        return lambda function: njit(function, **options)
+    dispatcher = numba.njit(**options)(function)
+    if FOLDER is None or numba.config.DISABLE_JIT:
+        return dispatcher
+    # Numba looks at this setting only when it makes a cache; others' functions keep their own.
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(FOLDER)
+    try:
+        dispatcher._cache = _KeptCode(function)  # as enable_caching() does
+    except (OSError, RuntimeError):  # the folder is full or gone
+        pass
+    finally:
+        numba.config.CACHE_DIR = before
+    return dispatcher
