@@ -14,10 +14,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from deform_gpu import TABLE1, Deformation, deform
-from deform_gpu.batches import make_displacement, make_matrices
-from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, split_seed, uniform
-from deform_gpu.width import WIDTHS, is_narrow, normalize_width
+import deform_gpu
+from deform_gpu.parameters import TABLE1, WIDTHS, Deformation
 from experiments.drawing.plots import BLUE, GREY, VERMILION, save_figure
 from experiments.running import cli, data
 from experiments.running.errors import Problem
@@ -113,7 +111,8 @@ def find_digit(dataset: data.Dataset, label: int, index: int) -> Digit:
 
 def deform_one(digit: Digit, deformation: Deformation, seed: int, epoch: int) -> np.ndarray:
     """A digit deformed as image 0 of an epoch, float32 (29, 29)."""
-    return deform(digit.image[None], np.array([digit.label]), deformation, seed, epoch)[0]
+    label = np.array([digit.label])
+    return deform_gpu.deform(digit.image[None], label, deformation, seed, epoch)[0]
 
 
 def source_positions(
@@ -123,6 +122,8 @@ def source_positions(
 
     Affine and elastic together (see deform_gpu.warp).
     """
+    from deform_gpu.batches import make_displacement, make_matrices  # imports numba
+
     side = len(digit.image)
     target = np.indices((side, side))
     inverse = make_matrices(np.array([digit.label]), deformation, seed, epoch)[0]
@@ -216,6 +217,8 @@ def value_of(kind: str, label: int, deformation: Deformation) -> float:
 
 def drawn(number: int, seed: int, epoch: int) -> float:
     """Of the numbers in [-1, 1) that image 0 draws in an epoch, u0 to u3, this one."""
+    from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, split_seed, uniform  # imports numba
+
     zero, purpose = np.uint32(0), np.uint32(PURPOSE_AFFINE)
     words = philox4x32(zero, zero, np.uint32(epoch), purpose, *split_seed(seed))
     return float(uniform(np.uint32(words[number])))
@@ -261,7 +264,7 @@ def draw_hundred(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     """The digit deformed 100 times: a batch of copies of it, as the papers' grid of 10x10."""
     side = len(digit.image)
     copies, labels = np.repeat(digit.image[None], 100, 0), np.full(100, digit.label)
-    batch = deform(copies, labels, deformation, seed, 0).reshape(10, 10, side, side)
+    batch = deform_gpu.deform(copies, labels, deformation, seed, 0).reshape(10, 10, side, side)
     figure = Figure(figsize=(7, 7.6), layout="constrained")
     text = "A batch of 100 copies of the digit, as the papers' grid of 10x10 images; epoch 0."
     _caption(figure, digit, deformation, seed, text)
@@ -279,10 +282,10 @@ def draw_widths(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     All are deformed with the same random numbers, those of image 0 in epoch 0.
     """
     background = deformation.background
-    narrow = is_narrow(digit.image[None], background)
+    narrow = deform_gpu.is_narrow(digit.image[None], background)
     copies = {"original": digit.image}
     for width in WIDTHS:
-        normalized = normalize_width(digit.image[None], width, narrow, background)
+        normalized = deform_gpu.normalize_width(digit.image[None], width, narrow, background)
         copies[f"WN{width}"] = normalized[0]
     figure = Figure(figsize=(7.6, 3.3), layout="constrained")
     text = (

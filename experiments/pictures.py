@@ -14,7 +14,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.drawing import bench_plots, plots
-from experiments.drawing.thread_maps import DRAWINGS
 from experiments.running import cli, examples, jobs
 from experiments.running.configs import title
 from experiments.running.errors import Problem
@@ -28,6 +27,8 @@ def pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Callable[
 
     runs: all on the same data. images: float32 (n_test, 29, 29), what they were tested on.
     """
+    from experiments.drawing.thread_maps import DRAWINGS  # imports numba
+
     best = runs[best_of(runs)]
     found = {
         "misclassified": partial(

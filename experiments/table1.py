@@ -9,14 +9,13 @@ from itertools import product
 from pathlib import Path
 
 from deform_gpu import TABLE1
-from deform_gpu import cuda as deform_cuda
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
 from experiments.running.formatting import csv_text, markdown_table
 from experiments.running.messages import tell
 from experiments.running.store import Run
 from experiments.scoring import tables
-from mlp_gpu import cuda, files
+from mlp_gpu import files
 from mlp_gpu.network import NETS
 
 
@@ -77,6 +76,9 @@ def run_path(folder: Path, net: int, seed: int, data_name: str, distortion: bool
 
 def needed_bytes(arguments: argparse.Namespace, dataset: data.Dataset) -> int:
     """Memory that a GPU must have for the largest of the nets, in bytes, at most."""
+    from deform_gpu import cuda as deform_cuda  # imports numba
+    from mlp_gpu import cuda
+
     n, side = dataset.train_images.shape[:2]
     needed = max(cuda.device_bytes(NETS[net], n) for net in arguments.nets)
     if not (arguments.no_distortion or arguments.cpu_deformation):

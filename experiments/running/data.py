@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deform_gpu import is_narrow, normalize_width
-from deform_gpu.field import SIDE
+import deform_gpu
+from deform_gpu.parameters import SIDE
 from experiments.running.errors import Problem
 from mlp_gpu import random
 
@@ -167,7 +167,7 @@ def normalize(dataset: Dataset, width: int) -> Dataset:
     """
 
     def narrow(images: np.ndarray) -> np.ndarray:
-        return normalize_width(images, width, keep=is_narrow(images))
+        return deform_gpu.normalize_width(images, width, keep=deform_gpu.is_narrow(images))
 
     return replace(
         dataset,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deform_gpu import COMMITTEE, TABLE1, Deformation
-from deform_gpu.width import WIDTHS
+from deform_gpu.parameters import WIDTHS
 from experiments.running.store import Run
 from experiments.scoring import committee_report
 from experiments.scoring.committee_report import Committee
