@@ -70,8 +70,8 @@ def estimate_clusters(
         f"On paper, the {len(seconds)} runs of experiments 1 to 6 as recorded above, {mean:.0f} s "
         f"each on average, on G workers like these: {start:.0f} s to start, then "
         f"ceil({len(seconds)} / G) runs one after another. Workers share nothing but the "
-        f"scheduler, which each tells and asks something every {jobs.TICK} s, in some 100 bytes, "
-        f"and the run folder, into which a run of these nets writes {n_bytes / 1e6:.1f} MB an "
-        "epoch:",
+        f"scheduler, which each tells and asks something every {jobs.MESSAGE_SECONDS} s, in some "
+        "100 bytes, and the run folder, into which a run of these nets writes "
+        f"{n_bytes / 1e6:.1f} MB an epoch:",
         cluster_table(mean, start, len(seconds)),
     )
