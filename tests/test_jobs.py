@@ -23,7 +23,7 @@ from experiments import table1
 from experiments.running import jobs, store
 from experiments.running.errors import Interrupted, Problem
 from experiments.running.pools import InProcess
-from mlp_gpu import network
+from mlp_gpu import jit, network
 from mlp_gpu.files import FileFault
 
 
@@ -282,6 +282,19 @@ def test_runs_are_brought_home_as_they_come(light, tmp_path):
         jobs.train_all(queue, Failing(tmp_path / "there"))
     assert store.read_run(queue[0].path).finished
     assert not queue[1].path.exists()
+
+
+@pytest.mark.parametrize("reason", [None, "the folder is open to other users; close it"])
+def test_a_session_says_if_compiled_code_is_not_kept(reason, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(jit, "NOT_KEPT", reason)
+    arguments = table1.parse_arguments([*TABLE, "--engine", "cpu", "--out", str(tmp_path)])
+    with jobs.session(arguments, 1, lambda dataset: 0):
+        pass
+    said = capsys.readouterr().err
+    if reason:
+        assert f"compiled code is not kept, so each process compiles anew: {reason}\n" in said
+    else:
+        assert "compiled code" not in said
 
 
 def test_a_run_trained_here_keeps_its_weights(table):
