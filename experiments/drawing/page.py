@@ -1,15 +1,13 @@
 """A page of HTML in one file: headings, tables, pictures, and where its numbers come from."""
 
 import base64
-import io
 import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 
 from matplotlib.figure import Figure
-from PIL import Image
 
-from experiments.drawing import plots
+from experiments.drawing import figures
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 100rem;
@@ -123,15 +121,11 @@ class Page:
         self.add("</tbody></table></div>")
 
     def figure(self, figure: Figure, caption: str, alt: str, sources: Collection[str]) -> None:
-        """Add a picture: as PNG, for SVG grows with every epoch, and in few colours.
+        """Add a picture, as PNG: SVG grows with every epoch.
 
         sources: where what it shows comes from.
         """
-        drawn, picture = io.BytesIO(), io.BytesIO()
-        figure.savefig(drawn, format="png", dpi=plots.DPI)
-        reduced = Image.open(drawn).convert("RGB").quantize(128, dither=Image.Dither.NONE)
-        reduced.save(picture, "png", optimize=True)
-        encoded = base64.b64encode(picture.getvalue()).decode()
+        encoded = base64.b64encode(figures.png(figure)).decode()
         width, height = (round(96 * inches) for inches in figure.get_size_inches())
         self.add(
             f'<figure><img width="{width}" height="{height}" alt="{escape(alt)}" '
