@@ -43,7 +43,8 @@ from mlp_gpu.engines import Engine
 from mlp_gpu.network import NETS, Network
 
 TESTS = tuple(
-    f"tests/test_{name}.py" for name in ("kernels", "deform_kernels", "cuda", "compiled", "bench")
+    f"tests/test_{name}.py"
+    for name in ("kernels", "deform_kernels", "cuda", "compiled", "bench", "peers", "timing_gpu")
 )
 REPEATS = "repeats_are_bit_equal"  # in the names of the tests that repeat kernels
 SMALL = ("-k", "small", "tests/test_kernels.py", "tests/test_deform_kernels.py")
