@@ -8,8 +8,8 @@ PYTHON = python3
 VENV = .venv
 ARGS =
 SIMULATED = tests/test_kernels.py tests/test_deform_kernels.py tests/test_cuda.py \
-	tests/test_bench.py::test_everything_on_the_gpu_is_measured \
-	tests/test_bench.py::test_the_deformation_on_the_gpu_is_measured
+	tests/test_timing_gpu.py::test_everything_on_the_gpu_is_measured \
+	tests/test_timing_gpu.py::test_the_deformation_on_the_gpu_is_measured
 PACKAGES = filelock h5py matplotlib numba numpy PIL scipy threadpoolctl tqdm
 
 ifeq ($(strip $(VENV)),)

@@ -39,7 +39,7 @@ from experiments.drawing.thread_drawing import (
     set_bare,
     set_scaled,
 )
-from experiments.timing.compiled import BANKS, words_a_bank
+from experiments.timing.compiled import BANKS, words_per_bank
 from mlp_gpu.gpu import WARP, Launch
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
 from mlp_gpu.network import N_CLASSES, pad32
@@ -261,7 +261,7 @@ def draw_banks() -> Figure:
         draw_box(axes, column, 0, 1, side, BLOCK)
         for row, bank in enumerate(banks[:, column]):
             axes.text(stride + 0.5, row + 0.5, f"{bank}", va="center", fontsize=SMALL_SIZE)
-        most = words_a_bank(np.arange(side) * stride + column)
+        most = words_per_bank(np.arange(side) * stride + column)
         title = f"rows {stride} words apart: a bank has {most} of the {side} words,\n"
         title += f"so reading takes {most} turns" if most > 1 else "so all are read at once"
         set_scaled(
