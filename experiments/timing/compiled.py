@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 from deform_gpu import kernels as deform_kernels
 from experiments.running.messages import tell
@@ -55,7 +56,7 @@ def missing_toolkit() -> str | None:
     return None
 
 
-def compile_kernel(kernel, signature: str, cc: tuple[int, int]) -> Compiled:
+def compile_kernel(kernel: Any, signature: str, cc: tuple[int, int]) -> Compiled:
     """Compile a kernel for a compute capability. Raises ValueError if a figure is not found."""
     ptx, _ = cuda.compile_ptx(kernel.py_func, signature, cc=cc)
     log = _link(ptx, cc)

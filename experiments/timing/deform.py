@@ -14,7 +14,7 @@ from deform_gpu.kernels import listing1, stages
 from deform_gpu.philox import split_seed
 from experiments.timing.gpu import Timer, Work, put_on_gpu
 from mlp_gpu import gpu
-from mlp_gpu.gpu import play
+from mlp_gpu.gpu import DeviceArray, Stream, play
 from mlp_gpu.network import pad32
 
 IMAGES = 60_000  # of an epoch
@@ -22,7 +22,9 @@ PART = 2000  # of them, whose fields are in memory together where each stage has
 SEED, EPOCH = 0, 1
 
 
-def whole_works(out, images: np.ndarray, labels: np.ndarray, stream) -> dict[str, Work]:
+def whole_works(
+    out: DeviceArray, images: np.ndarray, labels: np.ndarray, stream: Stream
+) -> dict[str, Work]:
     """Deform all images into out: by a kernel a tile, and by a kernel a stage.
 
     out: float32 (n, side, side) on the GPU. images: the same on the host. labels: uint8 (n,).
@@ -45,7 +47,7 @@ def whole_works(out, images: np.ndarray, labels: np.ndarray, stream) -> dict[str
     }
 
 
-def field_works(n_batches: int, side: int, stream) -> dict[str, Work]:
+def field_works(n_batches: int, side: int, stream: Stream) -> dict[str, Work]:
     """Convolve the fields of some batches, y and x, and no more: by Listing 1, and separably.
 
     side: of the images that the fields are for, pixels.
@@ -54,7 +56,8 @@ def field_works(n_batches: int, side: int, stream) -> dict[str, Work]:
     shapes = stages.scratch_shapes(n_batches, side)
     scratch = [put_on_gpu(rng.uniform(-1, 1, shape).astype(np.float32), stream) for shape in shapes]
     weights = gaussian_weights(TABLE1.sigma)
-    separable = stages.displace(scratch, put_on_gpu(weights, stream), TABLE1, (0, 0, 0), 0)[1:]
+    key = (np.uint32(0),) * 3  # of the first stage, which is left out
+    separable = stages.displace(scratch, put_on_gpu(weights, stream), TABLE1, key, 0)[1:]
 
     padded = inner + KERNEL - 1
     field = rng.uniform(-1, 1, (padded, pad32(padded))).astype(np.float32)

@@ -9,6 +9,7 @@ edge. albumentations and kornia are measured where they are installed, and impor
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import ndimage
@@ -16,6 +17,7 @@ from scipy import ndimage
 from deform_gpu import Deformation
 from deform_gpu.field import KERNEL, SIDE
 from experiments.timing import peers
+from experiments.timing.peers import Tensor
 
 # Before anything imports albumentations, which else asks the network for a newer version.
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
@@ -75,7 +77,7 @@ def albumentations_compose(
     """
     import albumentations
 
-    def compose(beta: float):
+    def compose(beta: float) -> Any:
         gamma_x, gamma_y = deformation.gamma_x / 100, deformation.gamma_y / 100
         affine = partial(
             albumentations.Affine,
@@ -111,7 +113,7 @@ def albumentations_compose(
 
 def kornia_batch(
     images: np.ndarray, labels: np.ndarray, deformation: Deformation, device: str = "cpu"
-) -> Callable[[], np.ndarray]:
+) -> Callable[[], np.ndarray | Tensor]:
     """kornia: RandomAffine, then RandomElasticTransform, on all images at once.
 
     Two interpolations; shear comes before scaling, and not after it. device: 'cpu', or 'cuda':
@@ -141,7 +143,7 @@ def kornia_batch(
     source = torch.from_numpy(images - np.float32(deformation.background))[:, None].to(device)
     beta = torch.tensor(deformation.beta)[torch.from_numpy(labels.astype(np.int64))]
 
-    def deform():
+    def deform() -> np.ndarray | Tensor:
         parameters = affine.forward_parameters(source.shape)
         # Drawn from [-1, 1] degrees, for every image both; it is to have one, times its own beta.
         sheared = torch.rand(len(beta)) < deformation.shear_probability

@@ -22,7 +22,7 @@ from experiments.running.errors import Problem
 from experiments.running.messages import tell
 from mlp_gpu import cuda as engine
 from mlp_gpu import gpu
-from mlp_gpu.gpu import Launch
+from mlp_gpu.gpu import DeviceArray, Launch, Stream
 from mlp_gpu.kernels import backward, forward
 from mlp_gpu.kernels.backward import propagate_back
 from mlp_gpu.kernels.evaluate import evaluate
@@ -46,14 +46,14 @@ MOST_REPEATS = 1000
 
 PAPER_GB = {"forward_partial": 115}  # GB/s, on a GTX 280 (2010, appendix)
 
-Work = Callable[[object], None]  # launches something on a stream
+Work = Callable[[Stream], None]  # launches something on a stream
 ETA = Schedule().eta
 
 
 class Timer:
     """Times work on the GPU, on `stream`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.stream = gpu.new_stream()
         n_bytes = max(MEMSET_BYTES, 2 * gpu.cuda.get_current_device().L2_CACHE_SIZE)
         self._buffer = gpu.device_array((n_bytes,), np.uint8)
@@ -132,7 +132,7 @@ def kernel_bytes(n_in: int, n_out: int) -> dict[str, int]:
     return {name: 4 * n for name, n in numbers.items()}
 
 
-def kernels_of(network: Network, stream) -> Iterator[Kernel]:
+def kernels_of(network: Network, stream: Stream) -> Iterator[Kernel]:
     """What trains one image of a net, layer by layer, on arrays of its own full of random numbers.
 
     stream: what they are copied to the GPU on.
@@ -140,10 +140,10 @@ def kernels_of(network: Network, stream) -> Iterator[Kernel]:
     rng = np.random.default_rng(0)
     n_layers = len(network.weights)
 
-    def put(host: np.ndarray):
+    def put(host: np.ndarray) -> DeviceArray:
         return put_on_gpu(host, stream)
 
-    def vector(n: int):
+    def vector(n: int) -> DeviceArray:
         return put(rng.uniform(-1, 1, n).astype(np.float32))
 
     images = put(rng.uniform(-1, 1, (IMAGES, network.sizes[0])).astype(np.float32))
@@ -169,7 +169,7 @@ def kernels_of(network: Network, stream) -> Iterator[Kernel]:
             yield Kernel(name, layer, n_in, n_out, launch, n_bytes[name])
 
 
-def put_on_gpu(host: np.ndarray, stream):
+def put_on_gpu(host: np.ndarray, stream: Stream) -> DeviceArray:
     """A copy of an array on the GPU."""
     array = gpu.device_array(host.shape, host.dtype)
     array.copy_to_device(host, stream=stream)
@@ -177,7 +177,7 @@ def put_on_gpu(host: np.ndarray, stream):
     return array
 
 
-def copies(n_bytes: int, stream) -> Callable[[int], Work]:
+def copies(n_bytes: int, stream: Stream) -> Callable[[int], Work]:
     """A function that makes a copy which moves as many bytes as it is told, n_bytes at most.
 
     Half of them are read, half written.
@@ -204,7 +204,7 @@ def take_turns(timer: Timer, works: list[Work], repeats: int) -> dict[str, np.nd
 
 
 @gpu.cuda.jit
-def empty_kernel():
+def empty_kernel() -> None:
     pass
 
 

@@ -9,11 +9,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.network import Network
+
+Tensor: TypeAlias = Any  # PyTorch's or JAX's, which need not be installed
 
 WARM_UP_STEPS = 3  # before PyTorch may capture a graph, as its documentation has it
 
@@ -60,11 +63,13 @@ def numpy_loop(network: Network, images: np.ndarray, labels: np.ndarray, eta: fl
 class TorchNet:
     """The net in PyTorch: forward, autograd, SGD. device: 'cpu' or 'cuda'."""
 
-    def __init__(self, network, images, labels, eta: float, device: str):
+    def __init__(
+        self, network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str
+    ):
         import torch
 
         class ScaledTanh(torch.nn.Module):
-            def forward(self, a):
+            def forward(self, a: Tensor) -> Tensor:
                 return float(A) * torch.tanh(float(B) * a)
 
         modules = []
@@ -83,7 +88,7 @@ class TorchNet:
         self.labels = torch.from_numpy(labels.astype(np.int64)).to(device)
         self.next = torch.zeros(1, dtype=torch.int64, device=device)  # the image of the next step
 
-    def learn(self, image, label) -> None:
+    def learn(self, image: Tensor, label: Tensor) -> None:
         """One step on an image, (1, n_in), and its label, (1,)."""
         self.optimizer.zero_grad(set_to_none=True)
         self.torch.nn.functional.cross_entropy(self.model(image), label).backward()
@@ -100,7 +105,7 @@ class TorchNet:
         self.learn(self.images.index_select(0, self.next), self.labels.index_select(0, self.next))
         self.next.add_(1).remainder_(len(self.images))
 
-    def capture(self):
+    def capture(self) -> Any:
         """A CUDA graph of `step`. The net is afterwards as it was before."""
         torch = self.torch
         before = [parameter.detach().clone() for parameter in self.model.parameters()]
@@ -132,13 +137,17 @@ class TorchNet:
             ]
 
 
-def torch_eager(network, images, labels, eta: float, device: str = "cpu") -> Peer:
+def torch_eager(
+    network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str = "cpu"
+) -> Peer:
     """PyTorch, one launch after another."""
     net = TorchNet(network, images, labels, eta, device)
     return Peer(net.eager, net.weights)
 
 
-def torch_graph(network, images, labels, eta: float, device: str = "cuda") -> Peer:
+def torch_graph(
+    network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str = "cuda"
+) -> Peer:
     """PyTorch under a CUDA graph: a replay an image."""
     net = TorchNet(network, images, labels, eta, device)
     graph = net.capture()
@@ -151,7 +160,7 @@ def torch_graph(network, images, labels, eta: float, device: str = "cuda") -> Pe
     return Peer(train, net.weights)
 
 
-def import_jax():
+def import_jax() -> Any:
     """JAX, told not to take three quarters of the GPU's memory for itself."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
@@ -159,28 +168,28 @@ def import_jax():
     return jax
 
 
-def jax_scan(network, images, labels, eta: float) -> Peer:
+def jax_scan(network: Network, images: np.ndarray, labels: np.ndarray, eta: float) -> Peer:
     """JAX: a compiled `lax.scan` over the images, on whatever device JAX has."""
     jax = import_jax()
     jnp = jax.numpy
 
-    def layer(h, b, W):
+    def layer(h: Tensor, b: Tensor, W: Tensor) -> Tensor:
         # Without "highest" a GPU may multiply with fewer digits than float32 has.
         return b + jnp.matmul(h, W, precision="highest")
 
-    def loss(weights, image, label):
+    def loss(weights: Tensor, image: Tensor, label: Tensor) -> Tensor:
         h = image
         for b, W in weights[:-1]:
             h = A * jnp.tanh(B * layer(h, b, W))
         a = layer(h, *weights[-1])
         return jax.nn.logsumexp(a) - a[label]
 
-    def step(weights, example):
+    def step(weights: Tensor, example: Tensor) -> tuple[Tensor, None]:
         gradients = jax.grad(loss)(weights, *example)
         return jax.tree.map(lambda W, g: W - np.float32(eta) * g, weights, gradients), None
 
     @partial(jax.jit, donate_argnums=0)
-    def scan(weights, images, labels):
+    def scan(weights: Tensor, images: Tensor, labels: Tensor) -> Tensor:
         return jax.lax.scan(step, weights, (images, labels))[0]
 
     weights = [(jnp.array(W[0]), jnp.array(W[1:])) for W in matrices(network)]
@@ -207,7 +216,7 @@ def fault(package: str) -> str | None:
 
 def on_cpu() -> dict[str, Callable[..., Peer]]:
     """What makes each peer that trains on the CPU, by its name."""
-    makers = {"NumPy loop, CPU": numpy_loop}
+    makers: dict[str, Callable[..., Peer]] = {"NumPy loop, CPU": numpy_loop}
     if not fault("torch"):
         makers["PyTorch eager, CPU"] = torch_eager
     if not fault("jax") and import_jax().default_backend() == "cpu":
@@ -217,7 +226,7 @@ def on_cpu() -> dict[str, Callable[..., Peer]]:
 
 def on_gpu() -> dict[str, Callable[..., Peer]]:
     """What makes each peer that trains on the GPU, by its name."""
-    makers = {}
+    makers: dict[str, Callable[..., Peer]] = {}
     if not fault("torch") and torch_sees_a_gpu():
         makers["PyTorch eager, GPU"] = partial(torch_eager, device="cuda")
         makers["PyTorch graph, GPU"] = torch_graph
