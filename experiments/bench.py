@@ -106,7 +106,7 @@ def engine_bytes(network: Network) -> int:
 
 
 @njit(nogil=True)
-def scale(target, source, factor):
+def scale(target: np.ndarray, source: np.ndarray, factor: np.float32) -> None:
     """target = factor * source, float32 (n,), in one thread. Modifies target."""
     for i in range(source.shape[0]):
         target[i] = factor * source[i]
@@ -157,13 +157,11 @@ def without_fault(makers: dict[str, Callable[[], Callable]], n: int) -> dict[str
 def peer_works(makers: dict[str, Callable], network: Network, n: int) -> dict[str, Work]:
     """Those peers that train the net on n images without a fault."""
     images, labels = examples(n, network.sizes[0])
-    return without_fault(
-        {
-            name: lambda make=make: make(network, images, labels, ETA).train
-            for name, make in makers.items()
-        },
-        n,
-    )
+
+    def maker(make: Callable) -> Callable[[], Callable]:
+        return lambda: make(network, images, labels, ETA).train
+
+    return without_fault({name: maker(make) for name, make in makers.items()}, n)
 
 
 def measure_net(net: int, repeats: int, timer: gpu_timing.Timer | None) -> list[dict]:
@@ -190,9 +188,7 @@ def deform_works(images: np.ndarray, labels: np.ndarray) -> dict[str, Work]:
     out = np.empty_like(images)
     return {
         f"CPU, {threads} thread{'s' * (threads > 1)}": Work(
-            lambda threads=threads: deform_set(
-                out, images, labels, TABLE1, seed=0, epoch=1, threads=threads
-            ),
+            partial(deform_set, out, images, labels, TABLE1, seed=0, epoch=1, threads=threads),
             len(images),
         )
         for threads in sorted({1, 2, provenance.cores()})
