@@ -9,6 +9,7 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -90,8 +91,8 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
         figure.savefig(image, format=form, dpi=DPI, metadata=metadata)
         images[path.with_name(f"{path.name}.{form}")] = image.getvalue()
     files.make_folder(path.parent)
-    for target, image in images.items():
-        files.replace(target, image)
+    for target, content in images.items():
+        files.replace(target, content)
     return list(images)
 
 
@@ -162,8 +163,8 @@ def draw_confusion(outputs: np.ndarray, labels: np.ndarray, title: str) -> Figur
     counts = np.zeros((10, 10), int)
     np.add.at(counts, (labels, outputs.argmax(axis=1)), 1)
     errors = counts - np.diag(np.diag(counts))
-    worst = np.argsort(-errors, axis=None, kind="stable")[:3]
-    worst = [(*divmod(int(cell), 10), errors.flat[cell]) for cell in worst if errors.flat[cell]]
+    cells = np.argsort(-errors, axis=None, kind="stable")[:3]
+    worst = [(*divmod(int(cell), 10), errors.flat[cell]) for cell in cells if errors.flat[cell]]
     most = ", ".join(f"{label} as {guess} ({n})" for label, guess, n in worst)
     heading = f"{title}:\n{errors.sum()} of {len(labels):,} wrong" + (most and f"; most: {most}")
 
@@ -176,11 +177,11 @@ def draw_confusion(outputs: np.ndarray, labels: np.ndarray, title: str) -> Figur
     axes.imshow(shades, cmap=SHADES, vmin=0, vmax=1)
     for (row, column), n in np.ndenumerate(table):
         if row == column < 10:
-            _write(axes, row, column, counts[row, row], color="0.45")
+            _write(axes, row, column, int(counts[row, row]), color="0.45")
         elif 10 in (row, column):
             _write(axes, row, column, n, weight="bold")
         elif n:
-            _write(axes, row, column, n, shares[row, column])
+            _write(axes, row, column, n, float(shares[row, column]))
     axes.axhline(9.5, color=BLACK, linewidth=0.8)
     axes.axvline(9.5, color=BLACK, linewidth=0.8)
     names = [*map(str, range(10)), "errors"]
@@ -203,7 +204,7 @@ def draw_ranks(runs: Mapping[str, Run]) -> Figure:
     left = np.zeros(len(runs), int)
     places = np.arange(len(runs))
     for (name, colour, hatch), n in zip(RANKS, counts.T, strict=True):
-        style = {"color": colour, "hatch": hatch, "edgecolor": BLACK, "linewidth": 0.5}
+        style: dict = {"color": colour, "hatch": hatch, "edgecolor": BLACK, "linewidth": 0.5}
         axes.barh(places, n, left=left, height=0.7, label=name, **style)
         left += n
     for place, (parts, total) in enumerate(zip(counts, left, strict=True)):
@@ -257,7 +258,7 @@ def draw_wrong(outputs: np.ndarray, labels: np.ndarray, images: np.ndarray, titl
 
 def draw_mosaic(
     images: np.ndarray,
-    labels: Sequence[int],
+    labels: np.ndarray,
     below: Iterable[Sequence],
     heading: str,
     columns: int = 7,
@@ -329,7 +330,7 @@ def draw_parameters(runs: Mapping[str, Run]) -> Figure:
     """
     _require(runs)
     values = {name: [_parameter(run, name) for run in runs.values()] for name in PARAMETERS}
-    found = {name: sorted(set(values[name]) - {None}) for name in PARAMETERS}
+    found = {name: sorted({v for v in values[name] if v is not None}) for name in PARAMETERS}
     differing = [name for name in PARAMETERS if len(found[name]) > 1]
     shown = differing or ["sigma"]
     kinds = np.array([_kind(run) for run in runs.values()])
@@ -337,7 +338,7 @@ def draw_parameters(runs: Mapping[str, Run]) -> Figure:
     columns = min(3, len(shown))
     rows = math.ceil(len(shown) / columns)
     figure = Figure(figsize=(WIDTH, 1.2 + 2.4 * rows), layout="constrained")
-    panels = []
+    panels: list[Axes] = []
     for place, name in enumerate(shown):
         share = panels[0] if panels else None
         axes = figure.add_subplot(rows, columns, place + 1, sharey=share)
@@ -388,13 +389,13 @@ def _draw_parameter(
     for kind, (colour, marker) in KINDS.items():
         if (which := kinds == kind).any():
             percent, *spread = errors[which].T
-            style = {"fmt": marker, "color": colour, "ms": 4, "mfc": "white", "lw": 0.8}
+            style: dict = {"fmt": marker, "color": colour, "ms": 4, "mfc": "white", "lw": 0.8}
             axes.errorbar(x[which], percent, yerr=spread, label=f"{kind}, 95 % interval", **style)
     crowded = gap < width / 8  # too near each other for a tick at each value
     ticks = MaxNLocator(4).tick_values(found[0], found[-1]) if crowded else found
-    ticks = {tick: f"{tick:g}" for tick in ticks if found[0] <= tick <= found[-1]}
-    ticks |= {none: "none"} if None in values else {}
-    axes.set_xticks(list(ticks), list(ticks.values()))
+    labels = {tick: f"{tick:g}" for tick in ticks if found[0] <= tick <= found[-1]}
+    labels |= {none: "none"} if None in values else {}
+    axes.set_xticks(list(labels), list(labels.values()))
     axes.grid(axis="y", color="0.9")
 
 
@@ -406,15 +407,16 @@ def draw_members(committee: Committee) -> Figure:
     places = np.arange(len(names))
     figure = Figure(figsize=(WIDTH, 1.6 + 0.2 * len(names)), layout="constrained")
     axes = figure.add_subplot()
-    for part, style, label in (
+    kinds: list[tuple[slice, dict, str]] = [
         (slice(-1), {"fmt": "o", "color": BLUE, "ms": 5}, "member"),
         (slice(-1, None), {"fmt": "D", "color": VERMILION, "ms": 7}, COMMITTEE),
-    ):
+    ]
+    for part, style, label in kinds:
         spread = below[part], above[part]
         label += ", 95 % interval"
         axes.errorbar(percent[part], places[part], xerr=spread, capsize=2, label=label, **style)
-    average = {"color": "0.4", "ls": "--", "lw": 1, "zorder": 0, "label": "average member"}
-    axes.axvline(committee.mean_percent, **average)
+    mean = committee.mean_percent
+    axes.axvline(mean, color="0.4", ls="--", lw=1, zorder=0, label="average member")
     if committee.paper:
         axes.plot(committee.paper, places, "s", ms=5, mfc="white", mec=BLACK, label="the paper")
     axes.axhline(len(names) - 1.5, color=BLACK, linewidth=0.8)
@@ -440,7 +442,7 @@ def draw_shared(committee: Committee) -> Figure:
     picture = axes.imshow(shares, cmap=SHADES, vmin=0, vmax=1, aspect="auto")
     for (row, column), n in np.ndenumerate(counts):
         if not many:
-            _write(axes, row, column, n, shares[row, column])
+            _write(axes, row, column, n, float(shares[row, column]))
     places = np.arange(len(own))
     short, everybody = [*map(str, places[1:]), "C"], (*committee.members, COMMITTEE)
     names = [f"{k}: {_short(name)}" for k, name in zip(short, everybody, strict=True)]
@@ -482,7 +484,7 @@ def _line_styles(runs: Mapping[str, Run]) -> dict[str, dict]:
     """How to plot the line of each run; of many the best by TEfBV are told apart, and come last."""
     best = sorted(runs, key=lambda name: runs[name].chosen_errors / len(runs[name].labels))
     marked, others = (list(runs), []) if len(runs) <= len(STYLES) else (best[:BEST], best[BEST:])
-    styles = {}
+    styles: dict[str, dict] = {}
     for name in others:
         label = "_other" if styles else f"the other {len(others)} runs"
         styles[name] = {"color": GREY, "lw": 0.5, "marker": ".", "ms": 2, "label": label}
@@ -546,9 +548,9 @@ def _short(name: str) -> str:
     return name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}"
 
 
-def _write(axes: Axes, row: int, column: int, n: int, shade: float = 0, **style) -> None:
+def _write(axes: Axes, row: int, column: int, n: int, shade: float = 0, **style: Any) -> None:
     """A number in a cell of SHADES, 0 to 1, in a colour that can be read on it."""
-    style = {"color": "white" if shade > 0.7 else BLACK, "fontsize": SMALL} | style
+    style = {"color": "white" if shade > 0.7 else BLACK, "fontsize": SMALL, **style}
     axes.text(column, row, str(n), ha="center", va="center", **style)
 
 
