@@ -74,7 +74,7 @@ def _cell(text: str) -> str:
 class Page:
     """The page, piece by piece, its table of contents and its sources."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._parts: list[str] = []
         self._contents: list[str] = []
         self._sources: dict[str, int] = {}
