@@ -945,7 +945,7 @@ def test_digits_never_stand_beside_the_papers_figures(folder):
 
 
 def predictions(path, images):
-    """Class probabilities of a run's chosen net, reckoned anew in float64."""
+    """Class probabilities of a run's chosen net, computed again in float64."""
     networks, _ = network.load(store.weights_path(path))
     weights = [W.astype(np.float64) for W in networks["chosen"].unpadded()]
     rows = images.reshape(len(images), -1).astype(np.float64)

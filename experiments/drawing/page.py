@@ -78,7 +78,7 @@ class Page:
     Text is escaped here; it may have Markdown's **bold** and `code`.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._parts: list[str] = []
         self._contents: list[str] = []
         self._sources: dict[str, int] = {}
