@@ -389,7 +389,7 @@ def test_script_lists_everything(compiled, monkeypatch, capsys):
     kernels.main([])
     lines = capsys.readouterr().out.splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:-2]]
-    assert cells[0][:3] == ["kernel", "compute capability", "registers a thread"]
+    assert cells[0][:3] == ["kernel", "compute capability", "registers per thread"]
     found = {(name, cc): numbers for name, cc, *numbers in cells[2:]}
     assert set(found) == {(name, f"{cc[0]}.{cc[1]}") for name, cc in compiled}
     one = compiled["delta_partial", (9, 0)]

@@ -1,4 +1,4 @@
-"""`python -m experiments.scaling`: several workers against one, and clusters on paper."""
+"""`python -m experiments.scaling`: several workers against one, and what clusters would take."""
 
 import csv
 
@@ -62,7 +62,7 @@ def test_a_training_that_fails_is_not_measured(tmp_path, monkeypatch):
         scaling.measure_once(1, 0, trainings)
 
 
-def test_a_cluster_on_paper_trains_in_rounds():
+def test_an_estimated_cluster_trains_in_rounds():
     lines = clusters.cluster_table(100, 20, 39)
     assert [list(line.values()) for line in lines] == [
         ["1", "39", "1:05:20", "1.0"],
@@ -87,8 +87,8 @@ def test_a_run_of_two_experiments_counts_once():
     rows = [{"device": "Some CPU, 2 cores", "start_seconds": "10", "bytes_an_epoch": "8e6"}]
     rows[0]["workers"] = "2"
     said, table = clusters.estimate_clusters(rows, list(committee_rows()))
-    assert "the 2 runs of experiments 1 to 6 as recorded above, 75 s each" in said
-    assert "8.0 MB an epoch" in said
+    assert "the 2 recorded runs of experiments 1 to 6, 75 s each" in said
+    assert "8.0 MB per epoch" in said
     assert table == clusters.cluster_table(75, 10, 2)
     said, none = clusters.estimate_clusters(rows, list(committee_rows(data="load_digits")))
     assert "not measured yet" in said

@@ -132,7 +132,7 @@ def table1_table(runs: Sequence[Run]) -> list[dict[str, str]]:
             "95 % interval": f"{row['tefbv_low']:.2f}-{row['tefbv_high']:.2f}",
             "wrong": f"{row['tefbv_errors']} of {row['n_test']:,}",
             "BTE %": f"{row['bte']:.2f}",
-            "wrong at best": str(row["bte_errors"]),
+            "wrong (BTE)": str(row["bte_errors"]),
             "time": duration(row["seconds"]),
             "epochs x images": f"{row['epochs']} x {row['images_an_epoch']:,}",
             "eta, decay": f"{row['eta']:g}, {row['eta_decay']:g}",

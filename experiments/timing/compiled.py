@@ -139,8 +139,8 @@ def table(compiled: Collection[Compiled]) -> list[dict[str, str]]:
         {
             "kernel": one.name,
             "compute capability": "{}.{}".format(*one.cc),
-            "registers a thread": str(one.registers),
-            "shared bytes a block": f"{one.shared_bytes:,}",
+            "registers per thread": str(one.registers),
+            "shared bytes per block": f"{one.shared_bytes:,}",
             "stack bytes": str(one.stack_bytes),
             "spill store bytes": str(one.spill_store_bytes),
             "spill load bytes": str(one.spill_load_bytes),

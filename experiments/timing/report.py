@@ -97,9 +97,9 @@ def net_table(rows: Collection[dict]) -> list[dict[str, str]]:
     lines = [
         {
             "net": "paper",
-            "what": year,
+            "engine": year,
             "1e9 updates/s": f"up to {updates / 1e9:g}",
-            "times CPU": f"{times}",
+            "speedup over CPU": f"{times}",
         }
         for year, (updates, times) in PAPER.items()
     ]
@@ -108,14 +108,14 @@ def net_table(rows: Collection[dict]) -> list[dict[str, str]]:
             lines.append(
                 {
                     "net": str(one["net"]),
-                    "what": one["name"],
-                    "us an image (p20-p80)": time_and_spread(one) if one["images"] else "",
+                    "engine": one["name"],
+                    "us per image (p20-p80)": time_and_spread(one) if one["images"] else "",
                     "images/s": number(one["images_a_second"], "{:,.0f}"),
                     "1e9 updates/s": number(one["updates_a_second"], "{:.3g}", 1e9),
-                    "times CPU": number(one["times_cpu"], "{:.2f}"),
+                    "speedup over CPU": number(one["times_cpu"], "{:.2f}"),
                     "GB/s": number(one["gb_a_second"], "{:,.1f}"),
                     "% of copy": number(one["percent_of_copy"], "{:.0f}"),
-                    "on": one["ran_on"],
+                    "device": one["ran_on"],
                 }
             )
     return [dict.fromkeys(lines[-1], "") | line for line in lines]
@@ -132,10 +132,10 @@ def deform_table(rows: Collection[dict]) -> list[dict[str, str]]:
     found = [one for one in rows if one["group"] == "deformation"]
     lines = [
         {
-            "what": what,
+            "method": what,
             "60,000 images (p20-p80)": f"{seconds:g} s",
             "images/s": f"{EPOCH_IMAGES / seconds:,.0f}",
-            "on": "the paper",
+            "device": "the paper",
         }
         for what, seconds in PAPER_DEFORM.items()
     ]
@@ -145,15 +145,15 @@ def deform_table(rows: Collection[dict]) -> list[dict[str, str]]:
         times = recipe and recipe / float(one["us"])
         lines.append(
             {
-                "what": one["name"],
+                "method": one["name"],
                 "60,000 images (p20-p80)": f"{median} ({low}-{high})",
                 "images/s": number(one["images_a_second"], "{:,.0f}"),
-                "times the scipy recipe": number(times, "{:,.1f}"),
-                "on": one["ran_on"],
+                "speedup over SciPy recipe": number(times, "{:,.1f}"),
+                "device": one["ran_on"],
             }
         )
-    blank = dict.fromkeys(("what", "60,000 images (p20-p80)", "images/s"), "")
-    blank |= {"times the scipy recipe": "", "on": ""}
+    blank = dict.fromkeys(("method", "60,000 images (p20-p80)", "images/s"), "")
+    blank |= {"speedup over SciPy recipe": "", "device": ""}
     return [blank | line for line in lines]
 
 
@@ -184,7 +184,7 @@ def evaluation_table(rows: Collection[dict]) -> list[dict[str, str]]:
         {
             "net": str(one["net"]),
             "L2": one["state"],
-            "us a batch (p20-p80)": time_and_spread(one),
+            "us per batch (p20-p80)": time_and_spread(one),
             "images": number(one["images"], "{:,.0f}"),
             "images/s": number(one["images_a_second"], "{:,.0f}"),
             "TFLOP/s": number(one["tflop_a_second"], "{:.2f}"),
