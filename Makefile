@@ -7,9 +7,6 @@
 PYTHON = python3
 VENV = .venv
 ARGS =
-SIMULATED = tests/test_kernels.py tests/test_deform_kernels.py tests/test_cuda.py \
-	tests/test_bench.py::test_everything_on_the_gpu_is_measured \
-	tests/test_bench.py::test_the_deformation_on_the_gpu_is_measured
 PACKAGES = filelock h5py matplotlib numba numpy PIL scipy threadpoolctl tqdm
 
 ifeq ($(strip $(VENV)),)
@@ -21,7 +18,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 committee figure1 deformations notebooks report pictures kernels bench scaling gpu-check test lint record readme clean
+.PHONY: help setup table1 table3 committee figure1 deformations notebooks report pictures kernels bench scaling gpu-check test test-all lint record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -74,19 +71,24 @@ scaling: $(READY)  ## time several workers against one, training several nets
 gpu-check: $(READY)  ## prove everything on this machine's GPU, then time it
 	$(RUN) -m experiments.gpu_check $(ARGS)
 
-# Tests of kernels run on the GPU, if there is one, and beside that in numba's simulator, which needs
-# none and one core; its output comes last. With ARGS there is only the first run.
-test: $(READY)  ## run the tests
+# One process a core tests, where pytest-xdist is installed. What needs a GPU is tested twice: in
+# numba's simulator, and, if there is one, on the GPU.
+PYTEST = $(RUN) -m pytest $(shell $(RUN) -c 'import xdist' 2>/dev/null && echo '--dist loadfile -n auto')
+SIMULATE = NUMBA_ENABLE_CUDASIM=1 $(PYTEST) tests/test_kernels.py tests/test_deform_kernels.py \
+	tests/test_cuda.py tests/test_bench.py::test_everything_on_the_gpu_is_measured \
+	tests/test_bench.py::test_the_deformation_on_the_gpu_is_measured
+
+test: $(READY)  ## run the quick tests, or pytest with ARGS
 ifneq ($(strip $(ARGS)),)
 	$(RUN) -m pytest $(ARGS)
 else
-	@mkdir -p build
-	@NUMBA_ENABLE_CUDASIM=1 $(RUN) -m pytest $(SIMULATED) >build/simulated.log 2>&1 & simulated=$$!; \
-	trap 'kill $$simulated 2>/dev/null' EXIT INT TERM; \
-	$(RUN) -m pytest; status=$$?; \
-	wait $$simulated || status=1; \
-	echo "in numba's simulator:"; cat build/simulated.log; exit $$status
+	$(SIMULATE); simulated=$$?; \
+	$(PYTEST) -m 'not slow' && exit $$simulated
 endif
+
+test-all: $(READY)  ## run all tests, the slow ones too
+	$(SIMULATE); simulated=$$?; \
+	$(PYTEST) && exit $$simulated
 
 lint: $(READY)  ## check style and format
 	$(RUN) -m ruff check .

@@ -15,7 +15,8 @@ import numpy as np
 from deform_gpu import cuda as deform_cuda
 from deform_gpu import is_narrow
 from deform_gpu.width import NARROW
-from experiments.drawing.plots import draw_wrong, save_figure
+from experiments.drawing.error_plots import draw_wrong
+from experiments.drawing.figures import save_figure
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem

@@ -18,7 +18,7 @@ from deform_gpu import TABLE1, Deformation, deform
 from deform_gpu.batches import make_displacement, make_matrices
 from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, split_seed, uniform
 from deform_gpu.width import WIDTHS, is_narrow, normalize_width
-from experiments.drawing.plots import BLUE, GREY, VERMILION, save_figure
+from experiments.drawing.figures import BLUE, GREY, VERMILION, save_figure
 from experiments.running import cli, data
 from experiments.running.errors import Problem
 

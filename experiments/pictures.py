@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.drawing import bench_plots, plots
+from experiments.drawing import bench_plots, error_plots, figures, run_plots
 from experiments.drawing.thread_maps import DRAWINGS
 from experiments.running import cli, examples, jobs
 from experiments.running.configs import title
@@ -32,23 +32,25 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Calla
     best = runs[best_of(runs)]
     found = {
         "misclassified": partial(
-            plots.draw_wrong, best.outputs, best.labels, images, title(best.config)
+            error_plots.draw_wrong, best.outputs, best.labels, images, title(best.config)
         ),
-        "confusion": partial(plots.draw_confusion, best.outputs, best.labels, title(best.config)),
-        "second_guesses": partial(plots.draw_ranks, runs),
-        "hardest": partial(plots.draw_hardest, runs, images),
-        "learning_curves": partial(plots.draw_learning_curves, runs),
-        "learning_curves_hours": partial(plots.draw_learning_curves, runs, against="hours"),
-        "learning_rates": partial(plots.draw_learning_rates, runs),
-        "parameters": partial(plots.draw_parameters, runs),
+        "confusion": partial(
+            error_plots.draw_confusion, best.outputs, best.labels, title(best.config)
+        ),
+        "second_guesses": partial(error_plots.draw_ranks, runs),
+        "hardest": partial(error_plots.draw_hardest, runs, images),
+        "learning_curves": partial(run_plots.draw_learning_curves, runs),
+        "learning_curves_hours": partial(run_plots.draw_learning_curves, runs, against="hours"),
+        "learning_rates": partial(run_plots.draw_learning_rates, runs),
+        "parameters": partial(run_plots.draw_parameters, runs),
     }
     for one in find_committees(runs):
         found |= {
             f"{one.name}_misclassified": partial(
-                plots.draw_wrong, one.outputs, one.labels, images, one.title
+                error_plots.draw_wrong, one.outputs, one.labels, images, one.title
             ),
-            f"{one.name}_members": partial(plots.draw_members, one),
-            f"{one.name}_shared": partial(plots.draw_shared, one),
+            f"{one.name}_members": partial(run_plots.draw_members, one),
+            f"{one.name}_shared": partial(error_plots.draw_shared, one),
         }
     return found
 
@@ -101,9 +103,9 @@ def main(argv: list[str] | None = None) -> None:
     unknown = [name for name in arguments.names if name not in found]
     if unknown:
         raise Problem(f"no picture {', '.join(unknown)}; these runs give {', '.join(found)}")
-    formats = ("png",) if arguments.png_only else plots.FORMATS
+    formats = ("png",) if arguments.png_only else figures.FORMATS
     for name in arguments.names or found:
-        for path in plots.save_figure(found[name](), arguments.out / name, formats):
+        for path in figures.save_figure(found[name](), arguments.out / name, formats):
             print(f"written to {path}")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.drawing import bench_plots, plots
+from experiments.drawing import bench_plots, error_plots, run_plots
 from experiments.drawing.page import Page, html
 from experiments.running import cli, configs, data, provenance, store
 from experiments.running.errors import Problem
@@ -199,7 +199,7 @@ def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str)
         errors = f"committee {100 * one.wrong[-1].mean():.2f} %, members {one.mean_percent:.2f} %"
         alt = f"Test errors of {one.title}: {errors} on average, with 95 % intervals."
         caption = f"{one.title}; {where}."
-        page.figure(plots.draw_members(one), caption, alt, [_committee_source(where, rows)])
+        page.figure(run_plots.draw_members(one), caption, alt, [_committee_source(where, rows)])
 
 
 def _rows(one: Committee) -> list[dict]:
@@ -253,7 +253,7 @@ def add_pictures(page: Page, runs: Mapping[str, Run], name: str) -> None:
             alt = f"Training loss, validation and test error of {n_runs} against {x}."
             caption = f"{n_runs} on {name}, against {x}."
             sources = [source(key, run) for key, run in runs.items()]
-            page.figure(plots.draw_learning_curves(runs, against), caption, alt, sources)
+            page.figure(run_plots.draw_learning_curves(runs, against), caption, alt, sources)
 
     page.heading(3, "Misclassified digits")
     if not runs:
@@ -271,10 +271,12 @@ def add_pictures(page: Page, runs: Mapping[str, Run], name: str) -> None:
         )
     else:
         alt = f"The misclassified digits, labels at the top right, two guesses below: {counted}."
-        page.figure(plots.draw_wrong(run.outputs, run.labels, images, title), who, alt, sources)
+        page.figure(
+            error_plots.draw_wrong(run.outputs, run.labels, images, title), who, alt, sources
+        )
     caption = f"{who} Labels in rows, guesses in columns."
     alt = f"Which digits are taken for which: {counted}."
-    page.figure(plots.draw_confusion(run.outputs, run.labels, title), caption, alt, sources)
+    page.figure(error_plots.draw_confusion(run.outputs, run.labels, title), caption, alt, sources)
 
 
 def find_test_images(run: Run) -> np.ndarray | None:

@@ -108,14 +108,21 @@ class _KeptCode(FunctionCache):
         try:
             return super().load_overload(sig, target_context)
         except Exception:  # a damaged pickle may raise anything
+            with suppress(OSError, Timeout), self._lock():
+                self.flush()
             return None
 
     def save_overload(self, sig, data):
-        # Numba numbers the files of a function's signatures. Without the lock two processes that
-        # compile two signatures at once would give both the same number, and one the other's code.
-        lock = FileLock(Path(self.cache_path) / "lock", timeout=LOCK_SECONDS)
-        with suppress(OSError, Timeout), lock:
+        with suppress(OSError, Timeout), self._lock():
             super().save_overload(sig, data)
+
+    def _lock(self) -> FileLock:
+        """Held by whoever writes.
+
+        Numba numbers the files of a function's signatures. Without the lock two processes that
+        compile two signatures at once would give both the same number, and one the other's code.
+        """
+        return FileLock(Path(self.cache_path) / "lock", timeout=LOCK_SECONDS)
 
 
 def njit(function: Callable | None = None, **options):

@@ -1,6 +1,14 @@
-"""What several test files share as fixtures."""
+"""What several test files share as fixtures, and what a run of the tests says at its end."""
+
+import os
 
 import pytest
+
+# Several processes test at once, on one core each. Libraries read this when they are loaded.
+for library in ("NUMBA", "OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+LEFT_OUT = pytest.StashKey[int]()
 
 
 @pytest.fixture(scope="session")
@@ -10,3 +18,24 @@ def cluster():
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
     with distributed.LocalCluster(n_workers=2, **options) as cluster:
         yield cluster
+
+
+def pytest_deselected(items):
+    config = items[0].config
+    n_slow = sum(item.get_closest_marker("slow") is not None for item in items)
+    if "not slow" in config.getoption("markexpr"):
+        config.stash[LEFT_OUT] = n_slow
+        if hasattr(config, "workeroutput"):  # a process of pytest-xdist: its parent prints
+            config.workeroutput["left_out"] = n_slow
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    if "left_out" in getattr(node, "workeroutput", {}):  # none of a process that was killed
+        node.config.stash[LEFT_OUT] = node.workeroutput["left_out"]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if LEFT_OUT in config.stash:
+        n = config.stash[LEFT_OUT]
+        terminalreporter.write_line(f"left out: {n} slow tests, which 'make test-all' runs too")

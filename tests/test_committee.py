@@ -755,7 +755,7 @@ def test_all_committees_stand_side_by_side(made_up, tmp_path):
         assert line["committees"] == f"{better} against {worse}"
         assert line["paper %"] == f"{ERRORS[better][-1]:.2f} against {ERRORS[worse][-1]:.2f}"
         assert line["ours %"] == f"{ours[better]:.2f} against {ours[worse]:.2f}"
-        assert line["holds"] == ("yes" if ours[better] < ours[worse] else "no")
+        assert line["shows"] == ("yes" if ours[better] < ours[worse] else "no")
     # The same from the rows that CSV gives back.
     back = [row for found in rows.values() for row in found]
     assert committee_report.summary_table(back) == summary
@@ -763,14 +763,14 @@ def test_all_committees_stand_side_by_side(made_up, tmp_path):
     assert committee_report.order_table(back) == order
     beaten = sum(ours[n] < float(found[-1]["mean_percent"]) for n, found in rows.items())
     assert order[3]["ours %"] == f"in {beaten} of 6"
-    assert order[3]["holds"] == ("yes" if beaten == 6 else "no")
+    assert order[3]["shows"] == ("yes" if beaten == 6 else "no")
 
 
 @pytest.mark.parametrize(
-    ("errors", "holds"),
+    ("errors", "shows"),
     [((9, 8, 8, 7, 7, 5), ["yes"] * 4), ((9, 9, 9, 1, 1, 9), ["no"] * 3 + ["yes"])],
 )
-def test_order_of_the_papers_committees(errors, holds):
+def test_order_of_the_papers_committees(errors, shows):
     rows = []
     for number, wrong in enumerate(errors, 1):
         own = {"experiment": f"experiment{number}-load_digits", "paper": "", "percent": str(wrong)}
@@ -778,7 +778,7 @@ def test_order_of_the_papers_committees(errors, holds):
         rows += [*members, own | {"net": "", "errors": str(wrong)}]
     assert committee_report.has_order(rows)
     lines = committee_report.order_table(rows)
-    assert [line["holds"] for line in lines] == holds
+    assert [line["shows"] for line in lines] == shows
     assert "paper %" not in lines[0]
     assert lines[3]["ours %"] == "in 6 of 6"
     for k in (2, 3):  # no worse is not better
@@ -786,7 +786,7 @@ def test_order_of_the_papers_committees(errors, holds):
         first["errors"] = str(int(last["errors"]) - 1)
         second["errors"] = str(int(last["errors"]) + 1)
     assert committee_report.order_table(rows)[3]["ours %"] == "in 4 of 6"
-    assert committee_report.order_table(rows)[3]["holds"] == "no"
+    assert committee_report.order_table(rows)[3]["shows"] == "no"
     assert not committee_report.has_order(rows[3:])
 
 
@@ -945,7 +945,7 @@ def test_digits_never_stand_beside_the_papers_figures(folder):
 
 
 def predictions(path, images):
-    """Class probabilities of a run's chosen net, reckoned anew in float64."""
+    """Class probabilities of a run's chosen net, computed again in float64."""
     networks, _ = network.load(store.weights_path(path))
     weights = [W.astype(np.float64) for W in networks["chosen"].unpadded()]
     rows = images.reshape(len(images), -1).astype(np.float64)

@@ -221,7 +221,7 @@ def test_no_access_to_shared_memory_meets_a_bank_conflict(name, monkeypatch):
     shared = {key: steps for key, steps in found.items() if key[0].startswith("shared")}
     assert {kind for _, kind in shared} == {"read", "write"}
     for key, steps in shared.items():
-        assert all(compiled_kernels.words_a_bank(words.tolist()) == 1 for words in steps), key
+        assert all(compiled_kernels.words_per_bank(words.tolist()) == 1 for words in steps), key
     if name == "delta_partial":  # the patch, then the deltas
         assert len(shared["shared 1", "write"]) == len(shared["shared 1", "read"]) == 32
         assert len(shared["shared 2", "write"]) == 1
@@ -234,7 +234,7 @@ def test_bank_conflicts():
     assert compiled_kernels.bank_conflicts(lambda row, column: 32 * row + column) == (1, 32)
     assert compiled_kernels.bank_conflicts(lambda row, column: 34 * row + column) == (1, 2)
     assert compiled_kernels.bank_conflicts(lambda row, column: row + 32 * column) == (32, 1)
-    assert compiled_kernels.words_a_bank([7] * 32) == 1  # one word for all
+    assert compiled_kernels.words_per_bank([7] * 32) == 1  # one word for all
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +246,7 @@ def compiled():
 def versions(compiled, *names):
     """The kernels of these names, each for every compute capability."""
     found = [one for one in compiled.values() if one.name in names]
-    assert len(found) == len(names) * len(compiled_kernels.CCS)
+    assert len(found) == len(names) * len(compiled_kernels.COMPUTE_CAPABILITIES)
     return found
 
 

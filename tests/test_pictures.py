@@ -5,7 +5,7 @@ import pytest
 
 from deform_gpu import COMMITTEE
 from experiments import pictures
-from experiments.drawing import bench_plots, plots
+from experiments.drawing import bench_plots, error_plots, run_plots
 from experiments.drawing.thread_maps import DRAWINGS
 from experiments.running import data, examples, store
 from experiments.running.configs import make_config
@@ -75,8 +75,10 @@ def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch):
 
         return draw
 
-    for name in ("confusion", "ranks", "hardest", "learning_curves", "parameters", "members"):
-        monkeypatch.setattr(plots, f"draw_{name}", keep(name))
+    for name in ("confusion", "ranks", "hardest"):
+        monkeypatch.setattr(error_plots, f"draw_{name}", keep(name))
+    for name in ("learning_curves", "parameters", "members"):
+        monkeypatch.setattr(run_plots, f"draw_{name}", keep(name))
     found = pictures.run_pictures(runs, images)
     best = runs["original-seed6-load_digits"]
     for name in ("confusion", "second_guesses", "hardest", "learning_curves_hours", "parameters"):

@@ -69,6 +69,7 @@ def test_targets_run_on_an_interpreter_without_installing():
         "scaling",
         "gpu-check",
         "test",
+        "test-all",
         "lint",
     ):
         said = subprocess.run(

@@ -475,7 +475,7 @@ def test_the_drawing_functions_get_the_runs_of_one_data_set(folder, monkeypatch)
         raise InterruptedError
 
     found = report.collect(folder)
-    monkeypatch.setattr(report.plots, "draw_learning_curves", lambda runs, x: note(x, runs))
+    monkeypatch.setattr(report.run_plots, "draw_learning_curves", lambda runs, x: note(x, runs))
     with pytest.raises(InterruptedError):
         report.build(replace(found, records={}, committees={}, benches={}))
     assert seen == [("epochs", sorted(key for key in found.runs if "load_digits" not in key))]

@@ -9,19 +9,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.drawing.plots import (
+from experiments.drawing.figures import (
     BLACK,
     BLUE,
+    FIGURE_WIDTH,
     GREEN,
     GREY,
+    LABEL_SIZE,
     ORANGE,
     PURPLE,
     SKY,
-    SMALL,
-    TEXT,
-    TITLE,
+    SMALL_SIZE,
+    TITLE_SIZE,
     VERMILION,
-    WIDTH,
 )
 from experiments.scoring.records import read_benchmarks
 from experiments.timing.report import PAPER
@@ -147,23 +147,24 @@ def draw_roofline(rows: Collection[dict]) -> Figure:
         raise ValueError("expected rows that were measured beside a copy, found none")
     titles = list(dict.fromkeys(work.title for work in beside))
     high = 1 + 0.17 * len(titles)  # inches
-    figure = Figure(figsize=(WIDTH, high + 3.8), layout="constrained")
-    figure.suptitle(f"Against the ceiling; {rows[0]['device']}", fontsize=TITLE)
+    figure = Figure(figsize=(FIGURE_WIDTH, high + 3.8), layout="constrained")
+    figure.suptitle(f"Against the ceiling; {rows[0]['device']}", fontsize=TITLE_SIZE)
     above, below = figure.subfigures(2, 1, height_ratios=(high, 3.5))
     nets = sorted({work.net for work in beside})
     panels = above.subplots(1, len(nets), sharex=True, sharey=True, squeeze=False)[0]
     for axes, net in zip(panels, nets, strict=True):
         _draw_bars(axes, [work for work in beside if work.net == net], titles)
-        axes.set_title(f"net {net}", fontsize=TEXT)
+        axes.set_title(f"net {net}", fontsize=LABEL_SIZE)
     panels[0].set_xlim(0, 1.4 * max(100, *(100 * work.copy_us / work.us for work in beside)))
     panels[0].set_ylim(len(titles) - 0.4, -0.6)
     panels[0].set_yticks(range(len(titles)), titles)
-    above.supxlabel("bytes a second, in percent of the copy measured beside it", fontsize=TEXT)
+    label = "bytes a second, in percent of the copy measured beside it"
+    above.supxlabel(label, fontsize=LABEL_SIZE)
     _draw_intensities(below.add_subplot(), [work for work in found if work.flops])
     note = "More than 100 %: weights that stay in a cache from one use to the next."
     if not any(one["group"] == "kernel" for one in rows):
         note = f"Kernels: not measured yet on a GPU. {note}"
-    below.supxlabel(note, fontsize=TEXT)
+    below.supxlabel(note, fontsize=LABEL_SIZE)
     return figure
 
 
@@ -172,10 +173,10 @@ def _draw_bars(axes: Axes, found: list[Work], titles: list[str]) -> None:
     for work in found:
         percent, place = 100 * work.copy_us / work.us, titles.index(work.title)
         axes.barh(place, percent, height=0.7, **STATES[work.state])
-        axes.text(max(percent, 100), place, f" {percent:.0f}", va="center", fontsize=SMALL)
+        axes.text(max(percent, 100), place, f" {percent:.0f}", va="center", fontsize=SMALL_SIZE)
     axes.axvline(100, color=BLACK, linestyle="--", linewidth=1)
     axes.set_xticks((0, 100))
-    axes.tick_params(labelsize=TEXT)
+    axes.tick_params(labelsize=LABEL_SIZE)
 
 
 def _draw_intensities(axes: Axes, found: list[Work]) -> None:
@@ -197,9 +198,9 @@ def _draw_intensities(axes: Axes, found: list[Work]) -> None:
         marker = MARKERS.get(name) or STYLES[name][2]
         axes.scatter(intensity, speed, 25, marker=marker, zorder=3, label=title, **style)
     axes.set(xscale="log", yscale="log", xlim=edges)
-    axes.set_xlabel("flop a byte that must be moved", fontsize=TEXT)
-    axes.set_ylabel("GFLOP/s", fontsize=TEXT)
-    axes.tick_params(labelsize=TEXT)
+    axes.set_xlabel("flop a byte that must be moved", fontsize=LABEL_SIZE)
+    axes.set_ylabel("GFLOP/s", fontsize=LABEL_SIZE)
+    axes.tick_params(labelsize=LABEL_SIZE)
     axes.grid(color="0.9")
     axes.set_axisbelow(True)
-    axes.figure.legend(loc="outside right center", frameon=False, fontsize=TEXT)
+    axes.figure.legend(loc="outside right center", frameon=False, fontsize=LABEL_SIZE)

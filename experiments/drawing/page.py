@@ -7,7 +7,7 @@ from html import escape
 
 from matplotlib.figure import Figure
 
-from experiments.drawing import plots
+from experiments.drawing import figures
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 100rem;
@@ -125,7 +125,7 @@ class Page:
 
         sources: where what it shows comes from.
         """
-        encoded = base64.b64encode(plots.png(figure)).decode()
+        encoded = base64.b64encode(figures.png(figure)).decode()
         width, height = (round(96 * inches) for inches in figure.get_size_inches())
         self.add(
             f'<figure><img width="{width}" height="{height}" alt="{escape(alt)}" '

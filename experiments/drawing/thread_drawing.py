@@ -10,7 +10,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from experiments.drawing.plots import BLUE, GREY, ORANGE, SKY, TEXT, TITLE, VERMILION, WIDTH
+from experiments.drawing.figures import (
+    BLUE,
+    FIGURE_WIDTH,
+    GREY,
+    LABEL_SIZE,
+    ORANGE,
+    SKY,
+    TITLE_SIZE,
+    VERMILION,
+)
 from mlp_gpu.gpu import WARP, Launch
 
 # What a thread takes, what it reads for that, what is in shared memory, what a warp takes at a
@@ -106,8 +115,8 @@ def draw_mosaic(axes: Axes, name: str, mosaic: Mosaic, panel: Panel) -> None:
 
 
 def new_figure(title: str, height: float) -> Figure:
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    figure.suptitle(title, fontsize=TITLE)
+    figure = Figure(figsize=(FIGURE_WIDTH, height), layout="constrained")
+    figure.suptitle(title, fontsize=TITLE_SIZE)
     return figure
 
 
@@ -133,17 +142,17 @@ def draw_arrow(axes: Axes, start: tuple, end: tuple, color: str) -> None:
 
 
 def say(axes: Axes, x: float, y: float, text: str, ha: str = "center", va: str = "center") -> None:
-    axes.text(x, y, text, ha=ha, va=va, fontsize=TEXT)
+    axes.text(x, y, text, ha=ha, va=va, fontsize=LABEL_SIZE)
 
 
 def set_scaled(axes: Axes, right: int, bottom: int, across: str, down: str, title: str) -> None:
     """Axes that count columns to the right and rows down, from 0."""
     x, y = 0.01 * right, 0.02 * bottom
     axes.set(xlim=(-x, right + x), ylim=(bottom + y, -y))
-    axes.set_xlabel(across, fontsize=TEXT)
-    axes.set_ylabel(down, fontsize=TEXT)
-    axes.set_title(title, fontsize=TEXT)
-    axes.tick_params(labelsize=TEXT)
+    axes.set_xlabel(across, fontsize=LABEL_SIZE)
+    axes.set_ylabel(down, fontsize=LABEL_SIZE)
+    axes.set_title(title, fontsize=LABEL_SIZE)
+    axes.tick_params(labelsize=LABEL_SIZE)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(6, integer=True))
 
@@ -151,7 +160,7 @@ def set_scaled(axes: Axes, right: int, bottom: int, across: str, down: str, titl
 def set_bare(axes: Axes, across: tuple, down: tuple, title: str = "") -> None:
     """Axes of a drawing that has no scale: its first and last x, its first and last y."""
     axes.set(xlim=across, ylim=(down[1] + 0.5, down[0] - 0.5))
-    axes.set_title(title, fontsize=TEXT)
+    axes.set_title(title, fontsize=LABEL_SIZE)
     axes.set_axis_off()
 
 
@@ -159,7 +168,7 @@ def add_legend(figure: Figure, styles: dict[str, dict]) -> None:
     """What each style of the figure means, below it."""
     handles = [Patch(**style, label=label) for label, style in styles.items()]
     place = {"loc": "outside lower center", "ncols": 3, "frameon": False}
-    figure.legend(handles=handles, fontsize=TEXT, **place)
+    figure.legend(handles=handles, fontsize=LABEL_SIZE, **place)
 
 
 def draw_blocks(axes: Axes, grid: tuple, size: tuple, chosen: tuple) -> None:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from deform_gpu.field import SIDE
 from experiments.drawing import thread_maps_deform
-from experiments.drawing.plots import SMALL, TEXT
+from experiments.drawing.figures import LABEL_SIZE, SMALL_SIZE
 from experiments.drawing.thread_drawing import (
     BLOCK,
     IDLE,
@@ -39,7 +39,7 @@ from experiments.drawing.thread_drawing import (
     set_bare,
     set_scaled,
 )
-from experiments.timing.compiled import BANKS, words_a_bank
+from experiments.timing.compiled import BANKS, words_per_bank
 from mlp_gpu.gpu import WARP, Launch
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
 from mlp_gpu.network import N_CLASSES, pad32
@@ -260,16 +260,16 @@ def draw_banks() -> Figure:
         draw_box(axes, side, 0, stride - side, side, PADDING)
         draw_box(axes, column, 0, 1, side, BLOCK)
         for row, bank in enumerate(banks[:, column]):
-            axes.text(stride + 0.5, row + 0.5, f"{bank}", va="center", fontsize=SMALL)
-        most = words_a_bank(np.arange(side) * stride + column)
+            axes.text(stride + 0.5, row + 0.5, f"{bank}", va="center", fontsize=SMALL_SIZE)
+        most = words_per_bank(np.arange(side) * stride + column)
         title = f"rows {stride} words apart: a bank has {most} of the {side} words,\n"
         title += f"so reading takes {most} turns" if most > 1 else "so all are read at once"
         set_scaled(
             axes, stride, side, "word of the row", "row: thread (right: bank it reads)", title
         )
     bar = figure.colorbar(image, ax=panels, location="bottom", aspect=50, ticks=range(0, BANKS, 4))
-    bar.set_label("bank of shared memory that has the word", fontsize=TEXT)
-    bar.ax.tick_params(labelsize=TEXT)
+    bar.set_label("bank of shared memory that has the word", fontsize=LABEL_SIZE)
+    bar.ax.tick_params(labelsize=LABEL_SIZE)
     return figure
 
 

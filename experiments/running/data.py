@@ -22,6 +22,7 @@ import numpy as np
 
 from deform_gpu import is_narrow, normalize_width
 from deform_gpu.field import SIDE
+from deform_gpu.resize import resize
 from experiments.running.errors import Problem
 from mlp_gpu import random
 
@@ -178,26 +179,10 @@ def normalize(dataset: Dataset, width: int) -> Dataset:
 
 
 def to_29(images: np.ndarray) -> np.ndarray:
-    """Images of any real dtype (n, k, k) as new float32 (n, 29, 29), C order, values kept.
-
-    Constant areas and the four corner pixels keep their values exactly.
-    """
+    """Images of any real dtype (n, k, k) as new float32 (n, 29, 29), C order, values kept."""
     # Guess: the paper (2010, appendix) says only "scaled ... to get a proper center". We take
     # bilinear interpolation, corner pixels on corner pixels.
-    side = images.shape[-1]
-    low, rest = np.divmod(np.arange(SIDE) * (side - 1), SIDE - 1)
-    high = np.minimum(low + 1, side - 1)
-    weight = (rest / (SIDE - 1)).astype(np.float32)
-
-    scaled = np.empty((len(images), SIDE, SIDE), np.float32)
-    for start in range(0, len(images), 1000):  # in parts: the temporaries stay small
-        part = images[start : start + 1000].astype(np.float32)
-        # Written a + w (b - a), not (1 - w) a + w b, which would not keep constants exactly.
-        rows = part[:, low] + weight[:, None] * (part[:, high] - part[:, low])
-        scaled[start : start + 1000] = rows[:, :, low] + weight * (
-            rows[:, :, high] - rows[:, :, low]
-        )
-    return scaled
+    return resize(images, SIDE)
 
 
 def _dataset(name, white, train, test, sha256, source) -> Dataset:

@@ -307,7 +307,7 @@ def order_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
         if a["paper"] != "":
             line["paper %"] = f"{float(a['paper']):.2f} against {float(b['paper']):.2f}"
         line["ours %"] = f"{float(a['percent']):.2f} against {float(b['percent']):.2f}"
-        line["holds"] = "yes" if float(a["percent"]) < float(b["percent"]) else "no"
+        line["shows"] = "yes" if float(a["percent"]) < float(b["percent"]) else "no"
         lines.append(line)
     beaten = [
         name[-1]
@@ -319,6 +319,6 @@ def order_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
         "claim": "the committee beats its average member",
         "committees": f"{len(groups)} of them",
         "ours %": f"in {len(beaten)} of {len(groups)}",
-        "holds": "yes" if len(beaten) == len(groups) else "no",
+        "shows": "yes" if len(beaten) == len(groups) else "no",
     }
     return [*lines, line]

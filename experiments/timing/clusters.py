@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from experiments.running import jobs
 from experiments.running.formatting import duration
 
-CLUSTERS = (1, 2, 7, 13, 39)  # numbers of workers; 39 is one for each run of the experiments
+CLUSTER_SIZES = (1, 2, 7, 13, 39)  # workers; the experiments have 39 different runs
 
 
 def scaling_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
     """Several workers against one, as lines of a table.
 
-    rows: as experiments.scaling measures them, or as CSV gives them back.
+    rows: of scaling.csv, as experiments.scaling makes them or as CSV gives them back.
     """
     return [
         {
@@ -30,7 +30,7 @@ def scaling_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
 def cluster_table(run_seconds: float, start_seconds: float, n_runs: int) -> list[dict[str, str]]:
     """How long n_runs equal runs would take on clusters of several sizes: lines of a table."""
     lines = []
-    for workers in CLUSTERS:
+    for workers in CLUSTER_SIZES:
         rounds = math.ceil(n_runs / workers)
         seconds = start_seconds + rounds * run_seconds
         alone = start_seconds + n_runs * run_seconds
@@ -46,18 +46,18 @@ def cluster_table(run_seconds: float, start_seconds: float, n_runs: int) -> list
 
 
 def estimate_clusters(
-    rows: Sequence[Mapping], found: Sequence[Sequence[Mapping]]
+    rows: Sequence[Mapping], committees: Sequence[Sequence[Mapping]]
 ) -> tuple[str, list[dict[str, str]]]:
     """How long clusters of such workers would take for the six experiments, from our records.
 
-    rows: as for `scaling_table`. found: the records of committees. Returns a sentence and the lines
-    of a table; no lines if no committee was trained on such a device.
+    rows: as for `scaling_table`. committees: the rows of each record. Returns a sentence and
+    the lines of a table; no lines if no committee was trained on such a device.
     """
     device = rows[-1]["device"]
     # The same run may be in several committees.
     seconds = {
         (row["date"], row["seconds"]): float(row["seconds"])
-        for own in found
+        for own in committees
         for row in own
         if row["net"] and (row["data"], row["device"]) == ("MNIST", device)
         if row["experiment"].startswith("experiment")
