@@ -183,3 +183,34 @@ def find_committees(runs: Mapping[str, Run]) -> list[Committee]:
             if all(path in runs for path in paths):
                 found.append(of_experiment(name, experiment, [runs[path] for path in paths]))
     return found
+
+
+def experiments_table(found: Sequence[Sequence[Mapping]]) -> list[dict[str, str]]:
+    """A line for each committee of the paper: our best record on MNIST beside the paper's figures.
+
+    found: the rows of each record, as CSV gives them back.
+    """
+    named = {f"experiment{number}": experiment for number, experiment in EXPERIMENTS.items()}
+    lines = []
+    for name, experiment in (named | {"table4": TABLE4}).items():
+        paper = [member.paper for member in experiment.members]
+        line = {
+            "experiment": "Table 4" if experiment is TABLE4 else name[-1],
+            "seven nets": experiment.title,
+            "paper: average net %": f"{sum(paper) / len(paper):.2f}",
+            "paper: committee %": f"{experiment.paper:.2f}",
+        }
+        own = [rows[-1] for rows in found if rows[-1]["experiment"] == name]
+        if own:
+            row = min(own, key=lambda row: float(row["percent"]))
+            line |= {
+                "average net %": f"{float(row['mean_percent']):.2f}",
+                "committee % (95 % interval)": f"{float(row['percent']):.2f} "
+                f"({float(row['low']):.2f}-{float(row['high']):.2f})",
+                "epochs x images": f"{row['epochs']} x {int(row['images_an_epoch']):,}",
+            }
+        else:
+            line |= {"average net %": "", "committee % (95 % interval)": "not measured yet"}
+            line |= {"epochs x images": ""}
+        lines.append(line)
+    return lines

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,16 +31,36 @@ def read_committees() -> list[list[dict]]:
     return [read_csv(path) for path in paths if re.fullmatch(COMMITTEES, path.stem)]
 
 
+def by_device(
+    found: Sequence[Sequence[Mapping]], data: str, kind: str = "experiment"
+) -> list[list[Mapping]]:
+    """The rows of all committees on the data of that name, a list for each device.
+
+    found: as `read_committees` gives them. kind: experiment or table4.
+    """
+    devices: dict[str, list[Mapping]] = {}
+    for rows in found:
+        last = rows[-1]
+        if last["data"] == data and last["experiment"].startswith(kind):
+            devices.setdefault(last["device"], []).extend(rows)
+    return list(devices.values())
+
+
 def read_benchmarks() -> list[list[dict]]:
     """The rows of all devices' bench.csv below results/, all text, in the order of their names."""
     paths = sorted((provenance.REPOSITORY / "results").glob("*/bench.csv"))
     return [read_csv(path) for path in paths]
 
 
-def read_records() -> list[Run]:
-    """All records below results/, as runs without predictions, in the order of their names."""
+def record_paths() -> list[Path]:
+    """The records of runs below results/, in the order of their names."""
     paths = sorted((provenance.REPOSITORY / "results").glob("*/*.json"))
-    return [read_record(path) for path in paths if path.name != GPU_CHECK]
+    return [path for path in paths if path.name != GPU_CHECK]
+
+
+def read_records() -> list[Run]:
+    """All records of runs, without predictions, in the order of their names."""
+    return [read_record(path) for path in record_paths()]
 
 
 def read_record(path: Path) -> Run:
