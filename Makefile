@@ -88,9 +88,10 @@ else
 	echo "in numba's simulator:"; cat build/simulated.log; exit $$status
 endif
 
-lint: $(READY)  ## check style and format
+lint: $(READY)  ## check style, format and types
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
 
 record: $(READY)  ## copy what finished runs measured into results/: ARGS="runs/table1/net1-seed0.h5"
 	$(RUN) -m experiments.record $(ARGS)
@@ -99,7 +100,7 @@ readme: $(READY)  ## write the README's tables anew from results/
 	$(RUN) -m experiments.readme $(ARGS)
 
 clean:  ## remove .venv and caches; runs and data stay
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # For VENV=: one sentence instead of a traceback where something is missing.

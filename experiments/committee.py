@@ -28,8 +28,10 @@ from experiments.scoring.committees import EXPERIMENTS, RESAMPLED, TABLE4, Exper
 from mlp_gpu import cuda, files
 
 # Options that say how nets are trained.
-TRAINING = ("seed", "profile", "epochs", "limit", "eta", "eta_decay", "engine", "schedule")
-TRAINING += ("workers", "scheduler", "data")
+TRAINING = (
+    *("seed", "profile", "epochs", "limit", "eta", "eta_decay", "engine", "schedule"),
+    *("workers", "scheduler", "data"),
+)
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -142,9 +144,8 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], li
 
     formed = []
     for name, experiment in experiments.items():
-        members = [trained[job.path] for job in own[name]]
-        if any(run is None for run in members):
-            missing = sum(run is None for run in members)
+        members = [run for job in own[name] if (run := trained[job.path]) is not None]
+        if missing := len(own[name]) - len(members):
             failures.append(f"{name}: no committee, for {missing} of its nets failed")
             tell(failures[-1])
             continue

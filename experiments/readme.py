@@ -122,9 +122,9 @@ def render(text: str) -> str:
         "scaling": scalings(found),
     }
     for name, part in parts.items():
-        before, found, rest = text.partition(begin(name))
+        before, found_begin, rest = text.partition(begin(name))
         _, found_end, after = rest.partition(end(name))
-        if not (found and found_end):
+        if not (found_begin and found_end):
             raise Problem(f"{README} lacks the line {begin(name)!r} or {end(name)!r} after it")
         text = f"{before}{begin(name)}\n{part}\n{end(name)}{after}"
     return text

@@ -38,7 +38,7 @@ def device(engine: str = "cpu") -> str:
 
 def cores() -> int:
     """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def device_folder(name: str) -> Path:

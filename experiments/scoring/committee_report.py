@@ -128,7 +128,7 @@ def _of_run(run: Run) -> dict:
 def _of_all(runs: Sequence[Run]) -> dict:
     """What the rows of all members have in common; the time is their sum."""
     rows = [_of_run(run) for run in runs]
-    common = {
+    common: dict = {
         name: AND.join(dict.fromkeys(AND.join(str(row[name]) for row in rows).split(AND)))
         for name in rows[0]
     }

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from deform_gpu import COMMITTEE, TABLE1, Deformation
 from deform_gpu.width import WIDTHS
@@ -54,11 +55,11 @@ STRENGTHS = (
 )
 
 
-def _seeds(errors: Sequence[float], **what) -> tuple[Member, ...]:
+def _seeds(errors: Sequence[float], **what: Any) -> tuple[Member, ...]:
     return tuple(Member(f"init {n}", error, **what) for n, error in enumerate(errors, 1))
 
 
-def _widths(errors: Sequence[float], **what) -> tuple[Member, ...]:
+def _widths(errors: Sequence[float], **what: Any) -> tuple[Member, ...]:
     normalized = [
         Member(f"WN{width}", error, width, **what)
         for width, error in zip(WIDTHS, errors[:-1], strict=True)

@@ -44,5 +44,5 @@ def read_records() -> list[Run]:
 
 def read_record(path: Path) -> Run:
     """The record of a run, as a run without predictions."""
-    nothing = {"outputs": np.empty((0, 0), np.float32), "labels": np.empty(0, np.uint8)}
-    return Run(**json.loads(path.read_text(encoding="utf-8")), **nothing)
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return Run(**record, outputs=np.empty((0, 0), np.float32), labels=np.empty(0, np.uint8))
