@@ -266,7 +266,7 @@ def test_which_sanitizer(sanitizer, tmp_path, monkeypatch):
     assert gpu_programs.check_sanitizer("memcheck") == CheckResult(True, "not installed")
     asked = []
 
-    def run_tests(options, prefix, **run_options):
+    def run_tests(options, prefix, log, seconds):
         asked.append(prefix[0])
         return 0, {"passed": []}
 
