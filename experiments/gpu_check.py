@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -80,8 +80,14 @@ def run(command: Sequence[str], log: IO | None = None, seconds: float | None = N
 
     log: the file for all that it prints; without one it prints where we do.
     """
-    where = {"cwd": provenance.REPOSITORY, "stdin": subprocess.DEVNULL}
-    child = subprocess.Popen(command, stdout=log, stderr=log, process_group=0, **where)
+    child = subprocess.Popen(
+        command,
+        cwd=provenance.REPOSITORY,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        process_group=0,
+    )
     try:
         return child.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -92,7 +98,9 @@ def run(command: Sequence[str], log: IO | None = None, seconds: float | None = N
             child.wait()
 
 
-def run_tests(options: Sequence[str], under: Sequence[str] = (), **how) -> tuple[int | None, dict]:
+def run_tests(
+    options: Sequence[str], under: Sequence[str] = (), **how: Any
+) -> tuple[int | None, dict]:
     """Run pytest, under another program or none: its exit status, and what its report says."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -102,7 +110,7 @@ def run_tests(options: Sequence[str], under: Sequence[str] = (), **how) -> tuple
 
 def read_report(path: Path) -> dict[str, list[str]]:
     """Names of tests by what became of them, from pytest's JUnit XML; none if there is no file."""
-    found = {"passed": [], "failed": [], "skipped": []}
+    found: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
     if path.exists():
         for case in ElementTree.parse(path).iter("testcase"):
             tags = {child.tag for child in case}
@@ -275,7 +283,7 @@ def judge_deformation(n: int, difference: float, equal: bool) -> Result:
 
 
 def train_ahead(
-    dataset: data.Dataset, network: Network, engine: Engine, ahead
+    dataset: data.Dataset, network: Network, engine: CudaEngine, ahead: Ahead
 ) -> tuple[Trained, list[dict]]:
     """Train a copy of the network on images that the GPU deforms meanwhile.
 
@@ -288,7 +296,7 @@ def train_ahead(
     timelines = []
     real_train = engine.train
 
-    def timed_train(*arguments):
+    def timed_train(*arguments: Any) -> float:
         begun.record(engine.stream)
         loss = real_train(*arguments)
         ended.record(engine.stream)
@@ -300,12 +308,12 @@ def train_ahead(
         timelines.append({name: origin.elapsed_time(at) - start for name, at in events.items()})
         return loss
 
-    engine.train = timed_train
+    engine.train = timed_train  # type: ignore[method-assign, assignment]
     return train(engine, network, dataset, ahead), timelines[:-1]
 
 
 def compare_ahead(
-    dataset: data.Dataset, sizes: tuple[int, ...], engine: Engine, other: Engine, ahead
+    dataset: data.Dataset, sizes: tuple[int, ...], engine: CudaEngine, other: Engine, ahead: Ahead
 ) -> dict:
     """Train a net on images that the GPU deforms meanwhile, and on images deformed beforehand.
 
@@ -412,7 +420,7 @@ def main(argv: list[str] | None = None) -> None:
         "net 1, deformed meanwhile": lambda: check_ahead(dataset),
         "benchmarks": lambda: check_bench(folder),
     }
-    rows = []
+    rows: list[dict] = []
     for name, check in checks.items():
         tell(f"{name} ...")
         started = time.perf_counter()

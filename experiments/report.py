@@ -97,6 +97,7 @@ def collect(folder: Path) -> Found:
         if path.suffix == ".json" and path.name != records.GPU_CHECK:
             read(found.records, path, name, records.read_record, tables.table1_row)
         elif path.suffix == ".csv" and re.fullmatch(records.COMMITTEES, path.stem):
+            uses: tuple[Callable, ...]
             uses = committee_report.committee_table, committee_report.summary_table
             read(found.committees, path, name, read_rows, *uses)
         elif path.name == "bench.csv":
@@ -316,7 +317,12 @@ def add_benchmarks(page: Page, found: Found) -> None:
     """Engines, deformation, kernels and workers, as they were timed on each device."""
     page.heading(2, "Benchmarks")
 
-    def add(title: str, benches: Collection[list[dict]], *tables, then=lambda rows: None) -> None:
+    def add(
+        title: str,
+        benches: Collection[list[dict]],
+        *tables: Callable,
+        then: Callable = lambda rows: None,
+    ) -> None:
         page.heading(3, title)
         if not benches:
             page.say(timing_report.NOT_MEASURED)
