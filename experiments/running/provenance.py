@@ -57,7 +57,7 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     return found
 
 
-def commit() -> dict[str, str | bool]:
+def commit() -> dict:
     """The commit of this source tree and whether sources differ from it; 'unknown' without git."""
 
     def git(*arguments: str) -> str:
