@@ -24,7 +24,7 @@ from deform_gpu import TABLE1
 from deform_gpu.batches import deform_set
 from deform_gpu.paper import PaperSet
 from experiments.drawing import bench_plots
-from experiments.drawing.plots import save_figure
+from experiments.drawing.figures import save_figure
 from experiments.running import cli, provenance
 from experiments.running.formatting import csv_text, markdown_table, plural
 from experiments.running.messages import tell
