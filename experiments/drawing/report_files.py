@@ -17,6 +17,16 @@ from mlp_gpu.files import FileFault
 # What reading a damaged record raises, or making a table of it.
 DAMAGE_ERRORS = OSError, ValueError, TypeError, LookupError, StopIteration, csv.Error
 
+# What the page makes of records; a record of which it cannot be made is damaged.
+COMMITTEE_USES = committee_report.committee_table, committee_report.summary_table
+BENCH_USES = (
+    timing_report.bench_source,
+    timing_report.net_table,
+    timing_report.deform_table,
+    bench_plots.works,
+)
+SCALING_USES = timing_report.bench_source, clusters.scaling_table
+
 
 @dataclass
 class Found:
@@ -54,19 +64,17 @@ def collect(folder: Path) -> Found:
 
     for path in store.run_files(folder):
         read(found.runs, path, path.relative_to(folder).with_suffix(""), store.read_run)
-    base, source = provenance.REPOSITORY, timing_report.bench_source
+    base = provenance.REPOSITORY
     for path in sorted((base / "results").glob("*/*")):
         name = path.relative_to(base)
         if path.suffix == ".json" and path.name != records.GPU_CHECK:
             read(found.records, path, name, records.read_record, tables.table1_row)
         elif path.suffix == ".csv" and re.fullmatch(records.COMMITTEES, path.stem):
-            uses = committee_report.committee_table, committee_report.summary_table
-            read(found.committees, path, name, read_rows, *uses)
+            read(found.committees, path, name, read_rows, *COMMITTEE_USES)
         elif path.name == "bench.csv":
-            uses = timing_report.net_table, timing_report.deform_table, bench_plots.works
-            read(found.benches, path, name, read_rows, source, *uses)
+            read(found.benches, path, name, read_rows, *BENCH_USES)
         elif path.name == "scaling.csv":
-            read(found.scalings, path, name, read_rows, source, clusters.scaling_table)
+            read(found.scalings, path, name, read_rows, *SCALING_USES)
     return found
 
 

@@ -330,6 +330,6 @@ def build(found: Found) -> str:
     introduction = [
         INTRODUCTION,
         f"Found: {', '.join(counts)}, and {plural(timings, 'record')} of timings. Written "
-        f"{provenance.now()} by commit {tree['commit'][:12]}{changes}.",
+        f"{provenance.now()} by commit {str(tree['commit'])[:12]}{changes}.",
     ]
     return page.render(TITLE, introduction, found.faults)
