@@ -519,7 +519,7 @@ def test_a_committee_may_know_what_none_of_its_members_knows():
     assert [int(wrong.sum()) for wrong in odd.wrong] == [1, 1, 1, 0]
     text = committee_report.committee_markdown(odd)
     assert "The committee gets 0 of 1 wrong, 0.00 %; its average member 100.00 %.\n" in text
-    assert "Wrong for every member: 1 digits.\n" in text
+    assert "Wrong for every member: 1 digit.\n" in text
 
 
 def test_comparison_has_the_committee_first():
@@ -582,11 +582,11 @@ def test_markdown_of_a_committee_counted_by_hand():
     assert text.startswith("# Some\n\nMind this.\n\n|")
     assert "The committee gets 3 of 6 wrong, 50.00 %; its average member 44.44 %.\n" in text
     assert "Second guess of the committee: right for 3 of these 3.\n" in text
-    assert "Against its best member, b (best on these test digits, which favours it): 1 digits" in (
+    assert "Against its best member, b (best on these test digits, which favours it): 1 digit " in (
         text
     )
-    assert " wrong for the committee alone, 0 for the member alone; p = 1 (McNemar" in text
-    assert "Wrong for every member: 1 digits.\n" in text
+    assert "wrong for the committee alone, 0 for the member alone; p = 1 (McNemar" in text
+    assert "Wrong for every member: 1 digit.\n" in text
     members, shared = tables_of(text)
     assert [line["net"] for line in members] == ["1", "2", "3", ""]
     assert [line[""] for line in members] == ["a", "b", "c", "**committee**"]
@@ -841,9 +841,9 @@ def test_a_net_that_fails_spoils_only_its_own_committees(made_up, tmp_path, caps
     said = capsys.readouterr()
     assert said.out.startswith("# Experiment 4 of 2012")
     for sentence in (
-        "experiment3: no committee, for 1 of its nets failed",
-        "experiment5: no committee, for 1 of its nets failed",
-        "experiment6: no committee, for 2 of its nets failed",
+        "experiment3: no committee, because 1 of its nets failed",
+        "experiment5: no committee, because 1 of its nets failed",
+        "experiment6: no committee, because 2 of its nets failed",
     ):
         assert f"{sentence}\n" in said.err
     assert "experiment4: no" not in said.err
@@ -992,7 +992,7 @@ def test_a_member_that_another_process_trains_is_named(folder, tmp_path, capsys)
         assert committee.main([*TINY, "--experiment", "1,2", "--out", str(tmp_path)]) == 1
     said = capsys.readouterr()
     assert f"failed: {NORMALIZED[2]}: another process is training {busy}" in said.err
-    assert "experiment2: no committee, for 1 of its nets failed\n" in said.err
+    assert "experiment2: no committee, because 1 of its nets failed\n" in said.err
     assert said.out.startswith("# Experiment 1 of 2012")
     written = {path.name for path in tmp_path.iterdir() if path.suffix not in (".h5", ".lock")}
     assert written == {f"experiment1-load_digits.{end}" for end in ENDS}
