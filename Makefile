@@ -75,8 +75,8 @@ gpu-check: $(READY)  ## prove everything on this machine's GPU, then time it
 # numba's simulator, and, if there is one, on the GPU.
 PYTEST = $(RUN) -m pytest $(shell $(RUN) -c 'import xdist' 2>/dev/null && echo '--dist loadfile -n auto')
 SIMULATE = NUMBA_ENABLE_CUDASIM=1 $(PYTEST) tests/test_kernels.py tests/test_deform_kernels.py \
-	tests/test_cuda.py tests/test_bench.py::test_everything_on_the_gpu_is_measured \
-	tests/test_bench.py::test_the_deformation_on_the_gpu_is_measured
+	tests/test_cuda.py tests/test_timing_gpu.py::test_everything_on_the_gpu_is_measured \
+	tests/test_timing_gpu.py::test_the_deformation_on_the_gpu_is_measured
 
 test: $(READY)  ## run the quick tests, or pytest with ARGS
 ifneq ($(strip $(ARGS)),)
@@ -90,9 +90,10 @@ test-all: $(READY)  ## run all tests, the slow ones too
 	$(SIMULATE); simulated=$$?; \
 	$(PYTEST) && exit $$simulated
 
-lint: $(READY)  ## check style and format
+lint: $(READY)  ## check style, format and types
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
 
 record: $(READY)  ## copy what finished runs measured into results/: ARGS="runs/table1/net1-seed0.h5"
 	$(RUN) -m experiments.record $(ARGS)
@@ -101,7 +102,7 @@ readme: $(READY)  ## write the README's tables anew from results/
 	$(RUN) -m experiments.readme $(ARGS)
 
 clean:  ## remove .venv and caches; runs and data stay
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # For VENV=: one sentence instead of a traceback where something is missing.

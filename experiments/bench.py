@@ -62,7 +62,7 @@ def engine_bytes(network: Network) -> int:
 
 
 @njit(nogil=True)
-def scale(target, source, factor):
+def scale(target: np.ndarray, source: np.ndarray, factor: np.float32) -> None:
     """target = factor * source, float32 (n,), in one thread. Modifies target."""
     for i in range(source.shape[0]):
         target[i] = factor * source[i]
@@ -97,17 +97,15 @@ def engine_workloads(network: Network) -> dict[str, Workload]:
 
 
 def peer_workloads(
-    makers: dict[str, Callable], network: Network, n_images: int
+    makers: dict[str, Callable[..., peers.Peer]], network: Network, n_images: int
 ) -> dict[str, Workload]:
     """Those peers that can train the net, on n_images images."""
     images, labels = random_examples(n_images, network.sizes[0])
-    return host.make_workloads(
-        {
-            name: lambda make=make: make(network, images, labels, ETA).train
-            for name, make in makers.items()
-        },
-        n_images,
-    )
+
+    def maker(make: Callable[..., peers.Peer]) -> Callable[[], Callable[[], None]]:
+        return lambda: make(network, images, labels, ETA).train
+
+    return host.make_workloads({name: maker(make) for name, make in makers.items()}, n_images)
 
 
 def measure_net(net: int, repeats: int, timer: gpu_timing.Timer | None) -> list[Measurement]:
@@ -140,9 +138,7 @@ def deform_workloads(images: np.ndarray, labels: np.ndarray) -> dict[str, Worklo
     out = np.empty_like(images)
     return {
         f"CPU, {plural(threads, 'thread')}": Workload(
-            lambda threads=threads: deform_set(
-                out, images, labels, TABLE1, seed=0, epoch=1, threads=threads
-            ),
+            partial(deform_set, out, images, labels, TABLE1, seed=0, epoch=1, threads=threads),
             len(images),
         )
         for threads in sorted({1, 2, provenance.cores()})

@@ -7,10 +7,12 @@ widths   the digit normalised to widths of 10 to 20 pixels, and then deformed
 """
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -29,7 +31,7 @@ STRONG = 0.8  # beyond this a number drawn from [-1, 1) shows well what its para
 # The strips: symbol and unit, the number drawn for it (u0 to u3 of deform_gpu.warp), and the values
 # after "none", from weak to strong. A small sigma smooths little: that makes a field strong.
 ANGLES, SIZES = (3.75, 7.5, 15, 22.5, 30, 45, 60), (5, 10, 17.5, 25, 35, 50, 70)
-STRIPS = {
+STRIPS: dict[str, tuple[str, int | None, tuple[float, ...]]] = {
     "sigma": ("σ, pixels", None, (12, 8, 5.5, 4, 3, 2, 1)),
     "alpha": ("α, pixels", None, (10, 20, 37, 50, 70, 100, 150)),
     "rotation": ("rotation\nβ, degrees", 1, ANGLES),
@@ -75,7 +77,13 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     cli.add_data_arguments(parser)
 
-    def add(option, kind, default, metavar, text):
+    def add(
+        option: str,
+        kind: Callable[[str], object],
+        default: float | Path | None,
+        metavar: str,
+        text: str,
+    ) -> None:
         text += "" if default is None else " (default: %(default)s)"
         parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
 
@@ -160,7 +168,7 @@ def draw_field(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     return figure
 
 
-def _draw_arrows(axes, source, target):
+def _draw_arrows(axes: Axes, source: np.ndarray, target: np.ndarray) -> None:
     at = slice(STEP // 2, None, STEP)
     y, x = source[:, at, at]
     dy, dx = (target - source)[:, at, at]
@@ -168,7 +176,7 @@ def _draw_arrows(axes, source, target):
     _frame(axes, len(target[0]))
 
 
-def _draw_grid(axes, source):
+def _draw_grid(axes: Axes, source: np.ndarray) -> None:
     # The line y = 6 of the original is put where pixels are read at y = 6. That is a contour of the
     # source positions: exact, and nothing has to be inverted.
     side = len(source[0])
@@ -176,8 +184,7 @@ def _draw_grid(axes, source):
     for positions in source:
         inside = lines[(positions.min() < lines) & (lines < positions.max())]
         if len(inside):  # else matplotlib warns
-            style = {"colors": BLUE, "linewidths": 0.7, "linestyles": "solid"}
-            axes.contour(positions, levels=inside, **style)
+            axes.contour(positions, levels=inside, colors=BLUE, linewidths=0.7, linestyles="solid")
     _frame(axes, side)
 
 
@@ -190,9 +197,8 @@ def strip(
     alpha of `deformation`, and an alpha its sigma. The epoch is the first whose number is beyond
     STRONG, or 0.
     """
-    _, number, values = STRIPS[kind]
-    values = {*values, value_of(kind, label, deformation)} - {0}
-    values = sorted(values, reverse=kind == "sigma")
+    _, number, strengths = STRIPS[kind]
+    values = sorted({*strengths, value_of(kind, label, deformation)} - {0}, reverse=kind == "sigma")
     betas = len(deformation.beta)
     none = replace(deformation, alpha=0, beta=(0,) * betas, gamma_x=0, gamma_y=0)
     alone = replace(none, shear_probability=float(kind == "shear"))
@@ -201,7 +207,8 @@ def strip(
     elif kind == "sigma":
         steps = [replace(alone, sigma=value, alpha=deformation.alpha) for value in values]
     else:
-        steps = [replace(alone, **{kind: value}) for value in values]
+        # Mypy cannot know that `kind` is not beta.
+        steps = [replace(alone, **{kind: value}) for value in values]  # type: ignore[arg-type]
     epoch = 0
     while number is not None and abs(drawn(number, seed, epoch)) <= STRONG:
         epoch += 1
@@ -307,10 +314,11 @@ def draw_widths(digit: Digit, deformation: Deformation, seed: int) -> Figure:
 def bounding_box(image: np.ndarray, background: float) -> tuple[int, int, int, int]:
     """Left column, top row, width and height of all that is not background, pixels."""
     rows, columns = np.nonzero(image != background)
-    return columns.min(), rows.min(), np.ptp(columns) + 1, np.ptp(rows) + 1
+    left, top = int(columns.min()), int(rows.min())
+    return left, top, int(columns.max()) + 1 - left, int(rows.max()) + 1 - top
 
 
-def _caption(figure, digit, deformation, seed, text):
+def _caption(figure: Figure, digit: Digit, deformation: Deformation, seed: int, text: str) -> None:
     figure.suptitle(
         f"{digit.name}, seed {seed}\n"
         f"σ = {deformation.sigma:g} pixels, α = {deformation.alpha:g} pixels, "
@@ -321,12 +329,12 @@ def _caption(figure, digit, deformation, seed, text):
     figure.supxlabel(text, fontsize=8.5)
 
 
-def _show(axes, image):
+def _show(axes: Axes, image: np.ndarray) -> None:
     axes.imshow(image, cmap="gray_r", vmin=-1, vmax=1)
     axes.set(xticks=[], yticks=[])
 
 
-def _frame(axes, side):
+def _frame(axes: Axes, side: int) -> None:
     # As wide as the images and drawn like them, y pointing down.
     axes.set(xlim=(-0.5, side - 0.5), ylim=(side - 0.5, -0.5), xticks=[], yticks=[], aspect="equal")
 

@@ -30,7 +30,7 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Calla
     runs: all on the same data. images: float32 (n_test, 29, 29), what they were tested on.
     """
     best = runs[best_of(runs)]
-    found = {
+    found: dict[str, Callable[[], Figure]] = {
         "misclassified": partial(
             error_plots.draw_wrong, best.outputs, best.labels, images, title(best.config)
         ),

@@ -76,8 +76,9 @@ class Watcher:
         for folder in self._folders:
             with contextlib.suppress(OSError):  # a folder in it was deleted just now
                 self._looks = dict.fromkeys(store.run_files(folder)) | self._looks
-        self._looks = {path: _read(path, look) for path, look in self._looks.items()}
-        return {self._name(path): look for path, look in self._looks.items()}
+        looks = {path: _read(path, look) for path, look in self._looks.items()}
+        self._looks |= looks
+        return {self._name(path): look for path, look in looks.items()}
 
     def _name(self, path: Path) -> str:
         if self._root:
@@ -162,8 +163,12 @@ def describe_all(looks: dict[str, Look], now: float) -> list[list[str]]:
         run = looks[name].run
         return run.provenance[-1]["start"] if run else ""
 
+    def is_finished(name: str) -> bool:
+        run = looks[name].run
+        return run is not None and run.finished
+
     names = sorted(sorted(looks), key=start, reverse=True)
-    names.sort(key=lambda name: bool(looks[name].run and looks[name].run.finished))
+    names.sort(key=is_finished)
     return [describe(name, looks[name], now) for name in names]
 
 

@@ -21,7 +21,10 @@ class Engine(Protocol):
     """Trains and evaluates one net. Images are float32 (n, 29, 29) or (n, n_inputs), C order."""
 
     name: str
-    schedule: str | None  # how a GPU's work is launched; None on a CPU
+
+    @property
+    def schedule(self) -> str | None:
+        """How a GPU's work is launched; None on a CPU."""
 
     def set_network(self, network: Network) -> None:
         """Take a copy of the network; call this first."""
@@ -31,7 +34,7 @@ class Engine(Protocol):
 
     def train(
         self,
-        images: np.ndarray,
+        images: np.ndarray | gpu.DeviceArray,
         labels: np.ndarray,
         order: np.ndarray,
         eta: float,

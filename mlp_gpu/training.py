@@ -11,6 +11,7 @@ import numpy as np
 
 from mlp_gpu import random
 from mlp_gpu.engines import Engine
+from mlp_gpu.gpu import DeviceArray
 
 EVALUATE_CHUNK = 5000  # images a call of Engine.predict: how often signals get their turn
 
@@ -115,7 +116,7 @@ def train(
     test_set: tuple[np.ndarray, np.ndarray],
     schedule: Schedule,
     seed: int,
-    deform: Callable[[int], object],
+    deform: Callable[[int], np.ndarray | DeviceArray],
     first_epoch: int = 1,
     tick: Callable[[int], None] = lambda n_images: None,
 ) -> Iterator[Epoch]:

@@ -1,7 +1,7 @@
 """Pictures of what `make bench` measured, of rows as in bench.csv; nothing here measures."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -45,7 +45,7 @@ STYLES = {
 MARKERS = {"forward_partial": "v", "delta_partial": "<", "update_weights": "D"}
 
 # Bars and fillings of markers by the state of the GPU's L2 cache; what has no state is an engine.
-STATES = {
+STATES: dict[str, dict] = {
     "": {"facecolor": BLUE, "edgecolor": BLUE},
     "cold": {"facecolor": VERMILION, "edgecolor": VERMILION},
     "warm": {"facecolor": "white", "edgecolor": VERMILION, "hatch": "/////"},
@@ -92,7 +92,7 @@ def flops(one: dict) -> int:
 
 def works(rows: Collection[dict]) -> list[Work]:
     """All whose bytes are known but copies themselves; layers are added up."""
-    found = {}
+    found: dict[tuple, list[tuple]] = {}
     for one in rows:
         # The copy of a net's weights has a row of its own, without images.
         if one["bytes"] and (one["group"] == "kernel" or one["images"]):
@@ -104,14 +104,15 @@ def works(rows: Collection[dict]) -> list[Work]:
     return [Work(*key, *map(sum, zip(*layers, strict=True))) for key, layers in found.items()]
 
 
-def draw_times(rows: Collection[dict]) -> Figure:
+def draw_times(rows: Sequence[dict]) -> Figure:
     """Microseconds an image against the weights of the net, a line an engine and peer."""
-    points, nets = {}, {}
+    points: dict[str, list[tuple[float, float]]] = {}
+    nets: dict[float, str] = {}
     for one in rows:
         if one["updates_a_second"]:
-            weights = float(one["weights"]) / 1e6
-            points.setdefault(one["name"], []).append((weights, float(one["us"])))
-            nets[weights] = one["net"]
+            millions = float(one["weights"]) / 1e6
+            points.setdefault(one["name"], []).append((millions, float(one["us"])))
+            nets[millions] = one["net"]
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
     axes = figure.add_subplot()
     axes.set_xscale("log")
@@ -136,7 +137,7 @@ def draw_times(rows: Collection[dict]) -> Figure:
     return figure
 
 
-def draw_roofline(rows: Collection[dict]) -> Figure:
+def draw_roofline(rows: Sequence[dict]) -> Figure:
     """Engines and kernels against the ceiling that copies set: net by net, and as a roofline.
 
     Raises ValueError if no row has a copy beside it.
@@ -149,7 +150,7 @@ def draw_roofline(rows: Collection[dict]) -> Figure:
     high = 1 + 0.17 * len(titles)  # inches
     figure = Figure(figsize=(FIGURE_WIDTH, high + 3.8), layout="constrained")
     figure.suptitle(f"Against the ceiling; {rows[0]['device']}", fontsize=TITLE_SIZE)
-    above, below = figure.subfigures(2, 1, height_ratios=(high, 3.5))
+    above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(high, 3.5))[:, 0]
     nets = sorted({work.net for work in beside})
     panels = above.subplots(1, len(nets), sharex=True, sharey=True, squeeze=False)[0]
     for axes, net in zip(panels, nets, strict=True):
@@ -181,14 +182,15 @@ def _draw_bars(axes: Axes, found: list[Work], titles: list[str]) -> None:
 
 def _draw_intensities(axes: Axes, found: list[Work]) -> None:
     """Flops a second against flops a byte, and what the copies allow."""
-    edges, copies = np.array([0.1, 10]), {}  # flop a byte; GB/s
+    edges = np.array([0.1, 10])  # flop a byte
+    copies: dict[str, list[float]] = {}  # GB/s
     for work in found:
         if math.isfinite(work.copy_us):
             copies.setdefault(work.ran_on, []).append(work.n_bytes / work.copy_us / 1e3)
-    for (ran_on, own), hatch in zip(copies.items(), cycle(("", "....."))):
-        label = f"ceiling: copies, {min(own):,.0f} to {max(own):,.0f} GB/s\n({ran_on})"
-        style = {"facecolor": "0.85", "edgecolor": GREY, "hatch": hatch, "label": label}
-        axes.fill_between(edges, min(own) * edges, max(own) * edges, **style)
+    for (ran_on, ceilings), hatch in zip(copies.items(), cycle(("", "....."))):
+        label = f"ceiling: copies, {min(ceilings):,.0f} to {max(ceilings):,.0f} GB/s\n({ran_on})"
+        style: dict = {"facecolor": "0.85", "edgecolor": GREY, "hatch": hatch, "label": label}
+        axes.fill_between(edges, min(ceilings) * edges, max(ceilings) * edges, **style)
     for title in dict.fromkeys(work.title for work in found):
         own = [work for work in found if work.title == title]
         state, name = own[0].state, own[0].name

@@ -6,6 +6,7 @@ there are none. `images` are the test images, float32 (n_test, 29, 29), -1 white
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -57,8 +58,8 @@ def draw_confusion(outputs: np.ndarray, labels: np.ndarray, title: str) -> Figur
     counts = np.zeros((10, 10), int)
     np.add.at(counts, (labels, outputs.argmax(axis=1)), 1)
     errors = counts - np.diag(np.diag(counts))
-    worst = np.argsort(-errors, axis=None, kind="stable")[:3]
-    worst = [(*divmod(int(cell), 10), errors.flat[cell]) for cell in worst if errors.flat[cell]]
+    cells = np.argsort(-errors, axis=None, kind="stable")[:3]
+    worst = [(*divmod(int(cell), 10), errors.flat[cell]) for cell in cells if errors.flat[cell]]
     most = ", ".join(f"{label} as {guess} ({n})" for label, guess, n in worst)
     heading = f"{title}:\n{errors.sum()} of {len(labels):,} wrong" + (most and f"; most: {most}")
 
@@ -71,11 +72,11 @@ def draw_confusion(outputs: np.ndarray, labels: np.ndarray, title: str) -> Figur
     axes.imshow(shades, cmap=COUNT_COLOURS, vmin=0, vmax=1)
     for (row, column), n in np.ndenumerate(table):
         if row == column < 10:
-            _write_number(axes, row, column, counts[row, row], color="0.45")
+            _write_number(axes, row, column, int(counts[row, row]), color="0.45")
         elif 10 in (row, column):
             _write_number(axes, row, column, n, weight="bold")
         elif n:
-            _write_number(axes, row, column, n, shares[row, column])
+            _write_number(axes, row, column, n, float(shares[row, column]))
     axes.axhline(9.5, color=BLACK, linewidth=0.8)
     axes.axvline(9.5, color=BLACK, linewidth=0.8)
     names = [*map(str, range(10)), "errors"]
@@ -98,7 +99,7 @@ def draw_ranks(runs: Mapping[str, Run]) -> Figure:
     left = np.zeros(len(runs), int)
     places = np.arange(len(runs))
     for (name, colour, hatch), n in zip(LABEL_RANKS, counts.T, strict=True):
-        style = {"color": colour, "hatch": hatch, "edgecolor": BLACK, "linewidth": 0.5}
+        style: dict = {"color": colour, "hatch": hatch, "edgecolor": BLACK, "linewidth": 0.5}
         axes.barh(places, n, left=left, height=0.7, label=name, **style)
         left += n
     for place, (parts, total) in enumerate(zip(counts, left, strict=True)):
@@ -152,7 +153,7 @@ def draw_wrong(outputs: np.ndarray, labels: np.ndarray, images: np.ndarray, titl
 
 def draw_digits(
     images: np.ndarray,
-    labels: Sequence[int],
+    labels: np.ndarray,
     below: Iterable[Sequence],
     heading: str,
     columns: int = 7,
@@ -232,7 +233,7 @@ def draw_shared(committee: Committee) -> Figure:
     picture = axes.imshow(shares, cmap=COUNT_COLOURS, vmin=0, vmax=1, aspect="auto")
     for (row, column), n in np.ndenumerate(counts):
         if not many:
-            _write_number(axes, row, column, n, shares[row, column])
+            _write_number(axes, row, column, n, float(shares[row, column]))
     places = np.arange(len(own))
     short, everybody = [*map(str, places[1:]), "C"], (*committee.members, COMMITTEE)
     names = [f"{k}: {shorten(name)}" for k, name in zip(short, everybody, strict=True)]
@@ -260,7 +261,9 @@ def _count_ranks(run: Run) -> list[int]:
     return [int(np.count_nonzero(which)) for which in (ranks == 1, ranks == 2, ranks > 2)]
 
 
-def _write_number(axes: Axes, row: int, column: int, n: int, shade: float = 0, **style) -> None:
+def _write_number(
+    axes: Axes, row: int, column: int, n: int, shade: float = 0, **style: Any
+) -> None:
     """A number in a cell of COUNT_COLOURS, 0 to 1, in a colour that can be read on it."""
-    style = {"color": "white" if shade > 0.7 else BLACK, "fontsize": SMALL_SIZE} | style
+    style = {"color": "white" if shade > 0.7 else BLACK, "fontsize": SMALL_SIZE, **style}
     axes.text(column, row, str(n), ha="center", va="center", **style)

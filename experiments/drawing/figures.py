@@ -55,8 +55,8 @@ def save_figure(figure: Figure, path: Path, formats: Iterable[str] = FORMATS) ->
     """
     images = {path.with_name(f"{path.name}.{form}"): FORMATS[form](figure) for form in formats}
     files.make_folder(path.parent)
-    for target, image in images.items():
-        files.replace(target, image)
+    for target, content in images.items():
+        files.replace(target, content)
     return list(images)
 
 

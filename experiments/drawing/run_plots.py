@@ -129,7 +129,7 @@ def draw_parameters(runs: Mapping[str, Run]) -> Figure:
     """
     require_runs(runs)
     values = {name: [_largest_value(run, name) for run in runs.values()] for name in PARAMETERS}
-    found = {name: sorted(set(values[name]) - {None}) for name in PARAMETERS}
+    found = {name: sorted({v for v in values[name] if v is not None}) for name in PARAMETERS}
     differing = [name for name in PARAMETERS if len(found[name]) > 1]
     shown = differing or ["sigma"]
     kinds = np.array([_kind(run) for run in runs.values()])
@@ -137,7 +137,7 @@ def draw_parameters(runs: Mapping[str, Run]) -> Figure:
     columns = min(3, len(shown))
     rows = math.ceil(len(shown) / columns)
     figure = Figure(figsize=(FIGURE_WIDTH, 1.2 + 2.4 * rows), layout="constrained")
-    panels = []
+    panels: list[Axes] = []
     for place, name in enumerate(shown):
         share = panels[0] if panels else None
         axes = figure.add_subplot(rows, columns, place + 1, sharey=share)
@@ -188,13 +188,13 @@ def _draw_parameter(
     for kind, (colour, marker) in RUN_KINDS.items():
         if (which := kinds == kind).any():
             percent, *spread = errors[which].T
-            style = {"fmt": marker, "color": colour, "ms": 4, "mfc": "white", "lw": 0.8}
+            style: dict = {"fmt": marker, "color": colour, "ms": 4, "mfc": "white", "lw": 0.8}
             axes.errorbar(x[which], percent, yerr=spread, label=f"{kind}, 95 % interval", **style)
     crowded = gap < width / 8  # too near each other for a tick at each value
     ticks = MaxNLocator(4).tick_values(found[0], found[-1]) if crowded else found
-    ticks = {tick: f"{tick:g}" for tick in ticks if found[0] <= tick <= found[-1]}
-    ticks |= {none: "none"} if None in values else {}
-    axes.set_xticks(list(ticks), list(ticks.values()))
+    labels = {tick: f"{tick:g}" for tick in ticks if found[0] <= tick <= found[-1]}
+    labels |= {none: "none"} if None in values else {}
+    axes.set_xticks(list(labels), list(labels.values()))
     axes.grid(axis="y", color="0.9")
 
 
@@ -206,15 +206,16 @@ def draw_members(committee: Committee) -> Figure:
     places = np.arange(len(names))
     figure = Figure(figsize=(FIGURE_WIDTH, 1.6 + 0.2 * len(names)), layout="constrained")
     axes = figure.add_subplot()
-    for part, style, label in (
+    kinds: list[tuple[slice, dict, str]] = [
         (slice(-1), {"fmt": "o", "color": BLUE, "ms": 5}, "member"),
         (slice(-1, None), {"fmt": "D", "color": VERMILION, "ms": 7}, COMMITTEE),
-    ):
+    ]
+    for part, style, label in kinds:
         spread = below[part], above[part]
         label += ", 95 % interval"
         axes.errorbar(percent[part], places[part], xerr=spread, capsize=2, label=label, **style)
-    average = {"color": "0.4", "ls": "--", "lw": 1, "zorder": 0, "label": "average member"}
-    axes.axvline(committee.mean_percent, **average)
+    mean = committee.mean_percent
+    axes.axvline(mean, color="0.4", ls="--", lw=1, zorder=0, label="average member")
     if committee.paper:
         axes.plot(committee.paper, places, "s", ms=5, mfc="white", mec=BLACK, label="the paper")
     axes.axhline(len(names) - 1.5, color=BLACK, linewidth=0.8)
@@ -243,7 +244,7 @@ def _line_styles(runs: Mapping[str, Run]) -> dict[str, dict]:
     marked, others = list(runs), []
     if len(runs) > len(RUN_STYLES):
         marked, others = best[:N_HIGHLIGHTED], best[N_HIGHLIGHTED:]
-    styles = {}
+    styles: dict[str, dict] = {}
     for name in others:
         label = "_other" if styles else f"the other {len(others)} runs"
         styles[name] = {"color": GREY, "lw": 0.5, "marker": ".", "ms": 2, "label": label}

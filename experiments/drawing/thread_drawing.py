@@ -31,8 +31,8 @@ STEP = {"facecolor": "none", "edgecolor": "black", "linewidth": 1.6, "zorder": 4
 BLOCK = {"facecolor": "none", "edgecolor": VERMILION, "linewidth": 2.2, "zorder": 3}
 OTHER = {"facecolor": "none", "edgecolor": "0.4", "linewidth": 0.6}
 PADDING = {"facecolor": "none", "edgecolor": GREY, "linewidth": 0, "hatch": "/////"}
-IDLE = {"facecolor": "0.88", "edgecolor": "none"}
-STEP_AND_IDLE = {"a warp's at one step": STEP, "idle threads": IDLE}
+IDLE: dict[str, object] = {"facecolor": "0.88", "edgecolor": "none"}
+STEP_AND_IDLE: dict[str, dict] = {"a warp's at one step": STEP, "idle threads": IDLE}
 THIN = OWN | {"edgecolor": BLUE, "linewidth": 1.5}  # where a cell may be less than a point wide
 
 
@@ -46,7 +46,7 @@ class Mosaic:
     """
 
     launch: Launch
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     each: tuple[int, int] = (1, 1)
     reads: tuple[int, int] = (0, 0)
     down: bool = False
@@ -90,14 +90,18 @@ class Panel:
 
 def draw_mosaic(axes: Axes, name: str, mosaic: Mosaic, panel: Panel) -> None:
     """A kernel: all its blocks, one of them outlined, and what a thread and a warp of it make."""
-    turn = slice(None, None, -1 if mosaic.down else 1)  # from x and y to across and down
+
+    def turned(pair: tuple) -> tuple:
+        """From x and y to across and down."""
+        return pair[::-1] if mosaic.down else pair
+
     grid, threads = mosaic.launch.grid[:2], mosaic.threads
-    size = threads[turn][0] * mosaic.each[1], threads[turn][1] * mosaic.each[0]
-    right, bottom = grid[turn][0] * size[0], grid[turn][1] * size[1]
+    size = turned(threads)[0] * mosaic.each[1], turned(threads)[1] * mosaic.each[0]
+    right, bottom = turned(grid)[0] * size[0], turned(grid)[1] * size[1]
     rows, columns = mosaic.shape
     draw_box(axes, 0, 0, right, bottom, IDLE)
     draw_box(axes, 0, 0, columns, rows, OTHER | {"facecolor": "white"})
-    draw_blocks(axes, grid[turn], size, panel.block[turn])
+    draw_blocks(axes, turned(grid), size, turned(panel.block))
     # The matrix that is read has a margin, so what is read lies around what is made.
     read = mosaic.read(panel.block, panel.thread) - np.array(mosaic.reads) // 2
     draw_cells(axes, read, READ, "read")
@@ -106,10 +110,10 @@ def draw_mosaic(axes: Axes, name: str, mosaic: Mosaic, panel: Panel) -> None:
     left, top = step[0, 1], step[0, 0]
     height, width = step[-1] - step[0] + 1
     draw_box(axes, left, top, width, height, STEP | {"linewidth": 1}, "step")
-    threads = " x ".join(map(str, np.atleast_1d(mosaic.launch.threads)))
+    block = " x ".join(map(str, np.atleast_1d(mosaic.launch.threads)))
     apart = f", {columns} words apart" if mosaic.down else " side by side: coalesced"
     title = f"{name}\n{rows} x {columns} numbers; a thread makes {panel.makes}\n"
-    title += f"grid of {grid[0]} x {grid[1]} blocks of {threads} threads\n"
+    title += f"grid of {grid[0]} x {grid[1]} blocks of {block} threads\n"
     title += f"{len(step)} threads write {len(step)} numbers{apart}"
     set_scaled(axes, right, bottom, panel.column, panel.row, title)
 
@@ -120,7 +124,15 @@ def new_figure(title: str, height: float) -> Figure:
     return figure
 
 
-def draw_box(axes: Axes, left, top, width, height, style: dict, label: str = "") -> None:
+def draw_box(
+    axes: Axes,
+    left: float,
+    top: float,
+    width: float,
+    height: float,
+    style: dict,
+    label: str = "",
+) -> None:
     axes.add_patch(Rectangle((left, top), width, height, label=label, **style))
 
 
@@ -167,11 +179,11 @@ def set_bare(axes: Axes, across: tuple, down: tuple, title: str = "") -> None:
 def add_legend(figure: Figure, styles: dict[str, dict]) -> None:
     """What each style of the figure means, below it."""
     handles = [Patch(**style, label=label) for label, style in styles.items()]
-    place = {"loc": "outside lower center", "ncols": 3, "frameon": False}
+    place: dict = {"loc": "outside lower center", "ncols": 3, "frameon": False}
     figure.legend(handles=handles, fontsize=LABEL_SIZE, **place)
 
 
-def draw_blocks(axes: Axes, grid: tuple, size: tuple, chosen: tuple) -> None:
+def draw_blocks(axes: Axes, grid: tuple, size: tuple[int, int], chosen: tuple) -> None:
     """The outlines of a grid of blocks. size: how wide and high they are."""
     for x, y in np.ndindex(grid):
         style = BLOCK if (x, y) == chosen else OTHER

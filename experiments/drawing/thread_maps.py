@@ -62,9 +62,15 @@ class Walk:
     rows: int
     working: range
 
+    @property
+    def threads(self) -> int:
+        """Threads a block, side by side."""
+        assert isinstance(self.launch.threads, int)
+        return self.launch.threads
+
     def cells(self, block: tuple[int, int], thread: int) -> np.ndarray:
         """The (row, column) that a thread of block (x, y) reads, in that order, int64 (n, 2)."""
-        column = block[0] * self.launch.threads + thread
+        column = block[0] * self.threads + thread
         rows = block[1] * self.rows + np.arange(self.rows if column in self.working else 0)
         return np.column_stack((rows, np.full_like(rows, column)))
 
@@ -172,7 +178,7 @@ def draw_walk(name: str) -> Figure:
 def _draw_grid(axes: Axes, walk: Walk, words: Words) -> None:
     """The matrix and its padding, all blocks, one of them outlined, and the path of a thread."""
     (rows, columns), (used_rows, used_columns) = walk.shape, walk.used
-    threads, (across, down) = walk.launch.threads, walk.launch.grid
+    threads, (across, down) = walk.threads, walk.launch.grid
     for start, stop in ((0, walk.working.start), (walk.working.stop, across * threads)):
         draw_box(axes, start, 0, stop - start, down * walk.rows, IDLE)
     draw_box(axes, used_columns, 0, columns - used_columns, rows, PADDING)
@@ -190,7 +196,7 @@ def _draw_grid(axes: Axes, walk: Walk, words: Words) -> None:
 def _draw_warp(axes: Axes, walk: Walk, words: Words) -> None:
     """The warp of a thread: rows of the block down, threads across."""
     first, rows = words.thread // WARP * WARP, walk.rows
-    own, column = words.thread - first, words.block[0] * walk.launch.threads + first
+    own, column = words.thread - first, words.block[0] * walk.threads + first
     idle = [i for i in range(WARP) if column + i not in walk.working]
     busy = [i for i in range(WARP) if i not in idle]
     draw_lines(axes, 0, WARP, rows)

@@ -176,7 +176,7 @@ def draw_stages() -> Figure:
     )
     figure = new_figure(title, 8.6)
     first, *others = PANELS
-    places = [[first, first], others[:2], others[2:]]
+    places: list = [[first, first], others[:2], others[2:]]
     panels = figure.subplot_mosaic(places, height_ratios=(1.2, 3, 3))
     for name, mosaic in make_mosaics().items():
         draw_mosaic(panels[name], name, mosaic, PANELS[name])

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -118,7 +118,7 @@ def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
 
 
 @contextmanager
-def lock(path: Path, patience: float = 0):
+def lock(path: Path, patience: float = 0) -> Iterator[None]:
     """Hold the run alone, as long as the process lives.
 
     patience: seconds to wait. Raises Problem if another process has it still.
@@ -248,7 +248,7 @@ def _save(path: Path, run: store.Run, latest: Network, chosen: Network) -> None:
     if run.finished:
         _end(run, "finished")
     store.write_run(path, run)
-    attributes = {"config": json.dumps(run.config), "epoch": run.epochs}
+    attributes: dict[str, str | int] = {"config": json.dumps(run.config), "epoch": run.epochs}
     network.save(store.weights_path(path), {"latest": latest, "chosen": chosen}, attributes)
 
 

@@ -1,4 +1,4 @@
-"""The records in results/<device>/: what finished runs measured, read back."""
+"""Read the records in results/<device>/: finished runs, committees and benchmarks."""
 
 import csv
 import json
@@ -11,12 +11,12 @@ import numpy as np
 from experiments.running import provenance
 from experiments.running.store import Run
 
-# Names of committees that have a place in the README, and what of a member must not change under
-# the same name.
+# Names of the committees that may be recorded; and the columns in which two committees of the same
+# name must agree for one to replace the other.
 COMMITTEES = r"(experiment[1-6]|table4)(-load_digits)?"
 SETTINGS = "member", "seed", "epochs", "images_an_epoch", "eta", "eta_decay"
 
-GPU_CHECK = "gpu-check.json"  # a record of another kind in the same folder
+GPU_CHECK = "gpu-check.json"  # of experiments.gpu_check; in the same folder
 
 
 def read_csv(path: Path) -> list[dict]:
@@ -65,5 +65,5 @@ def read_records() -> list[Run]:
 
 def read_record(path: Path) -> Run:
     """The record of a run, as a run without predictions."""
-    nothing = {"outputs": np.empty((0, 0), np.float32), "labels": np.empty(0, np.uint8)}
-    return Run(**json.loads(path.read_text(encoding="utf-8")), **nothing)
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return Run(**record, outputs=np.empty((0, 0), np.float32), labels=np.empty(0, np.uint8))

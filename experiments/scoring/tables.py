@@ -1,4 +1,4 @@
-"""Table 1 of the 2010 paper, our runs beside it, and how such tables are written."""
+"""Table 1 of the 2010 paper with our runs beside it, and how runs are put in rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -10,6 +10,7 @@ and imported only then.
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import ndimage
@@ -17,6 +18,7 @@ from scipy import ndimage
 from deform_gpu import Deformation
 from deform_gpu.field import KERNEL, SIDE
 from experiments.timing import peers
+from experiments.timing.peers import Tensor
 
 # Set before anything imports albumentations, which otherwise asks the network for a newer version.
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
@@ -76,7 +78,7 @@ def albumentations_compose(
     """
     import albumentations
 
-    def compose(beta: float):
+    def compose(beta: float) -> Any:
         gamma_x, gamma_y = deformation.gamma_x / 100, deformation.gamma_y / 100
         affine = partial(
             albumentations.Affine,
@@ -112,7 +114,7 @@ def albumentations_compose(
 
 def kornia_batch(
     images: np.ndarray, labels: np.ndarray, deformation: Deformation, device: str = "cpu"
-) -> Callable[[], np.ndarray]:
+) -> Callable[[], np.ndarray | Tensor]:
     """kornia: RandomAffine, then RandomElasticTransform, on all images at once.
 
     Two interpolations; shear comes before scaling, not after it. device: 'cpu' or 'cuda'. On 'cuda'
@@ -142,7 +144,7 @@ def kornia_batch(
     source = torch.from_numpy(images - np.float32(deformation.background))[:, None].to(device)
     beta = torch.tensor(deformation.beta)[torch.from_numpy(labels.astype(np.int64))]
 
-    def deform():
+    def deform() -> np.ndarray | Tensor:
         parameters = affine.forward_parameters(source.shape)
         # Drawn for every image, both in [-1, 1] degrees. An image gets one, times its own beta.
         sheared = torch.rand(len(beta)) < deformation.shear_probability
