@@ -9,10 +9,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from experiments.running import cli
+from experiments.running import cli, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration, markdown_table
-from experiments.running.provenance import REPOSITORY, device_folder
 from experiments.running.store import Run
 from experiments.scoring import committee_report, committees, tables
 from experiments.scoring import findings as scores
@@ -32,9 +31,6 @@ from experiments.timing.report import NOT_MEASURED
 from mlp_gpu import files
 from mlp_gpu.training import Schedule
 
-README = REPOSITORY / "README.md"
-ALL_ROWS = REPOSITORY / "results" / "README.md"
-
 ON_A_GPU = "On a GPU: not measured yet."
 NO_GPU = (
     "The kernels have never run on a GPU. They pass their tests in numba's simulator, and they "
@@ -52,8 +48,8 @@ def end(name: str) -> str:
     return f"<!-- end of {name} -->"
 
 
-def render(text: str, parts: Mapping[str, str], path: Path) -> str:
-    """The text of the page at `path` with its generated parts, by their names, written anew.
+def render(text: str, parts: Mapping[str, str], page: str) -> str:
+    """The text of a page with its generated parts, by their names, written anew.
 
     Raises Problem if a marker is missing.
     """
@@ -61,7 +57,7 @@ def render(text: str, parts: Mapping[str, str], path: Path) -> str:
         before, found, rest = text.partition(begin(name))
         _, found_end, after = rest.partition(end(name))
         if not (found and found_end):
-            raise Problem(f"{path} lacks the line {begin(name)!r} or {end(name)!r} after it")
+            raise Problem(f"{page} lacks the line {begin(name)!r} or {end(name)!r} after it")
         text = f"{before}{begin(name)}\n{part}\n{end(name)}{after}"
     return text
 
@@ -72,7 +68,7 @@ def render(text: str, parts: Mapping[str, str], path: Path) -> str:
 def headline(runs: Sequence[Run], found: Sequence[Sequence[Mapping]], has_gpu: bool) -> str:
     """What is reproduced, how far, and on what. has_gpu: whether anything ran on a GPU."""
     runs = [run for run in runs if run.config["data"]["name"] == "MNIST"]
-    deformed = [run for run in runs if run.config["deformation"]]
+    deformed = [run for run in runs if run.config["deformation"] is not None]
     if not deformed:
         return NOT_MEASURED
     items = {
@@ -91,8 +87,7 @@ def duration_list(
 ) -> str:
     """How long the commands took, as recorded."""
     items = speeds.command_sentences(records, found)
-    items += [speeds.startup_sentence(*startup) for startup in startups.items()]
-    items += [] if startups else [speeds.startup_sentence("any machine", [])]
+    items += [speeds.startup_sentence(*one) for one in (startups or {"": []}).items()]
     return "\n".join(f"- {item}" for item in items)
 
 
@@ -101,14 +96,15 @@ def speed(benches: Sequence[list[dict]]) -> str:
     if not benches:
         return NOT_MEASURED
     shown = next(filter(timing_report.on_gpu, benches), benches[0])
-    picture = device_folder(shown[0]["device"]) / "bench.png"
+    picture = provenance.device_folder(shown[0]["device"]) / "bench.png"
     sentences = []
     for rows in benches:
         sentences += [*speeds.bench_sentences(rows), speeds.deform_sentence(rows)]
     if not any(map(timing_report.on_gpu, benches)):
         sentences.append(ON_A_GPU)
-    return f"![Time per image against weights]({picture.relative_to(REPOSITORY)})\n\n" + " ".join(
-        filter(None, sentences)
+    return (
+        f"![Time per image against weights]({picture.relative_to(provenance.REPOSITORY)})\n\n"
+        + " ".join(filter(None, sentences))
     )
 
 
@@ -150,7 +146,7 @@ def committee_rows(found: Sequence[Sequence[Mapping]], data: str) -> str:
 def scalings(found: Sequence[Sequence[Mapping]]) -> str:
     """1 worker against several, device by device, and clusters on paper."""
     parts, on_gpu_too = [], False
-    for path in sorted((REPOSITORY / "results").glob("*/scaling.csv")):
+    for path in sorted((provenance.REPOSITORY / "results").glob("*/scaling.csv")):
         rows = read_csv(path)
         parts += [timing_report.bench_source(rows), markdown_table(clusters.scaling_table(rows))]
         sentence, estimates = clusters.estimate_clusters(rows, found)
@@ -211,9 +207,9 @@ def gpu_checks(paths: Sequence[Path]) -> str:
 # --- both pages
 
 
-def pages() -> dict[Path, dict[str, str]]:
-    """The parts of each page, by their names."""
-    results = REPOSITORY / "results"
+def pages() -> dict[str, dict[str, str]]:
+    """The parts of each page, by their names; of pages, by their paths in the repository."""
+    results = provenance.REPOSITORY / "results"
     records = {path: read_record(path) for path in record_paths()}
     runs, found, benches = list(records.values()), read_committees(), read_benchmarks()
     checks = sorted(results.glob(f"*/{GPU_CHECK}"))
@@ -224,14 +220,14 @@ def pages() -> dict[Path, dict[str, str]]:
     has_gpu = bool(checks) or any(map(timing_report.on_gpu, benches))
     has_gpu |= any(run.config["engine"] == "cuda" for run in runs)
     return {
-        README: {
+        "README.md": {
             "headline": headline(runs, found, has_gpu),
             "durations": duration_list(records, found, startups),
             "nets": markdown_table(tables.best_table(runs)),
             "experiments": markdown_table(committees.experiments_table(found)),
             "speed": speed(benches),
         },
-        ALL_ROWS: {
+        "results/README.md": {
             "table1": table1(records, "MNIST"),
             "digits": table1(records, "load_digits"),
             "committee": committee_rows(found, "MNIST"),
@@ -252,10 +248,11 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.parse_args(argv)
-    for path, parts in pages().items():
-        text = render(path.read_text(encoding="utf-8"), parts, path)
+    for page, parts in pages().items():
+        path = provenance.REPOSITORY / page
+        text = render(path.read_text(encoding="utf-8"), parts, page)
         files.replace(path, text.encode())
-        print(f"written: {path.relative_to(REPOSITORY)}")
+        print(f"written: {page}")
 
 
 if __name__ == "__main__":
