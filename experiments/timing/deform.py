@@ -19,7 +19,7 @@ from mlp_gpu.gpu import DeviceArray, Stream, play
 from mlp_gpu.network import pad32
 
 N_IMAGES = 60_000  # an epoch
-IMAGES_PER_STAGE = 2000  # deformed together where each stage has a kernel: their fields take memory
+IMAGES_PER_STAGE = 2000  # deformed together where each stage is a kernel: fields take memory
 SEED, EPOCH = 0, 1
 
 

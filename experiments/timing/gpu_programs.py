@@ -18,7 +18,16 @@ from mlp_gpu import gpu
 
 GPU_TESTS = tuple(
     f"tests/test_{name}.py"
-    for name in ("kernels", "deform_kernels", "cuda", "compiled", "bench", "peers", "timing_gpu")
+    for name in (
+        "kernels",
+        "deform_kernels",
+        "cuda",
+        "compiled",
+        "memory_access",
+        "bench",
+        "peers",
+        "timing_gpu",
+    )
 )
 REPEAT_TESTS = "repeats_are_bit_equal"  # in the names of the tests that repeat kernels
 SMALL_TESTS = ("-k", "small", "tests/test_kernels.py", "tests/test_deform_kernels.py")
