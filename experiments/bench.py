@@ -23,8 +23,6 @@ from numba import njit
 from deform_gpu import TABLE1
 from deform_gpu.batches import deform_set
 from deform_gpu.paper import PaperSet
-from experiments.drawing import bench_plots
-from experiments.drawing.figures import save_figure
 from experiments.running import cli, provenance
 from experiments.running.formatting import csv_text, markdown_table, plural
 from experiments.running.messages import tell
@@ -235,7 +233,9 @@ def main(argv: list[str] | None = None) -> None:
     measured = measure_all(arguments.repeats, None if reason else gpu_timing.Timer())
     rows = [timing_report.row(one) | provenance.columns(source) for one in measured]
     files.replace(folder / "bench.csv", csv_text(rows).encode())
-    save_figure(bench_plots.draw_times(rows), folder / "bench")
+    from experiments.drawing import bench_plots, figures  # imports matplotlib
+
+    figures.save_figure(bench_plots.draw_times(rows), folder / "bench")
     print(markdown_table(timing_report.net_table(rows)))
     print("\n" + markdown_table(timing_report.deform_table(rows)))
     if reason:

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from deform_gpu import cuda as deform_cuda
-from deform_gpu import is_narrow
-from deform_gpu.width import NARROW
 from experiments.drawing.error_plots import draw_wrong
 from experiments.drawing.figures import save_figure
 from experiments.running import cli, data, jobs, plans
@@ -31,7 +28,7 @@ from experiments.scoring.committees import (
     TABLE4,
     Experiment,
 )
-from mlp_gpu import cuda, files
+from mlp_gpu import files
 
 # They say how nets are trained, so they have no meaning for given run files.
 TRAINING_OPTIONS = (
@@ -138,6 +135,9 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], li
     n_runs = sum(len(experiment.members) for experiment in experiments.values())
 
     def needed_bytes(dataset: data.Dataset) -> int:
+        from deform_gpu import cuda as deform_cuda  # imports numba
+        from mlp_gpu import cuda
+
         n, side = dataset.train_images.shape[:2]
         largest = max(cuda.device_bytes(e.sizes, n) for e in experiments.values())
         return largest + deform_cuda.device_bytes(n, side)
@@ -172,6 +172,8 @@ def _note(experiment: Experiment, dataset: data.Dataset) -> str:
     else:
         note = f"{dataset.name} is NOT MNIST: these figures must not be compared with the paper's."
     if any(member.width for member in experiment.members):
+        from deform_gpu.width import NARROW, is_narrow  # imports numba
+
         narrow, ones = is_narrow(dataset.test_images), dataset.test_labels == 1
         note += (
             "\nNot normalised, because their ink is spread within rows by at most "

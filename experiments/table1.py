@@ -9,14 +9,13 @@ from itertools import product
 from pathlib import Path
 
 from deform_gpu import TABLE1
-from deform_gpu import cuda as deform_cuda
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
 from experiments.running.formatting import csv_text, markdown_table
 from experiments.running.messages import tell
 from experiments.running.store import Run
 from experiments.scoring import tables
-from mlp_gpu import cuda, files
+from mlp_gpu import files
 from mlp_gpu.network import NETS
 
 

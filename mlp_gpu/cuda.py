@@ -28,8 +28,6 @@ from mlp_gpu.kernels.pick import pick
 from mlp_gpu.kernels.update import update
 from mlp_gpu.network import Network, padded_shapes
 
-SCHEDULES = ("graph", "launch")
-
 IMAGES_A_GRAPH = 20  # so that starting a graph should cost little beside running it
 CHUNK = 1000  # images between two calls of tick
 PREDICT_IMAGES = 5000  # images a batch of evaluation

@@ -14,6 +14,7 @@ from compiled_cases import THREADS_PER_BLOCK, needs_toolkit
 from deform_gpu import TABLE1
 from deform_gpu.kernels import listing1, matrices, stages, tiles
 from experiments import kernels
+from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 from experiments.timing import compiled as compiled_kernels
 from experiments.timing.compiled import SIGNATURES
@@ -239,7 +240,7 @@ def test_missing_library_is_named(library, monkeypatch):
         return load(name)
 
     monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", lacking)
-    with pytest.raises(kernels.cli.Problem, match=f"library {library} cannot be found"):
+    with pytest.raises(Problem, match=f"library {library} cannot be found"):
         kernels.main([])
 
 

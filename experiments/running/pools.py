@@ -27,7 +27,6 @@ from typing import Any, Protocol
 from experiments.running import provenance
 from experiments.running.errors import Interrupted, Problem, signals
 from experiments.running.messages import tell
-from mlp_gpu import gpu
 from mlp_gpu.engines import choose_engine
 
 TURN = 0.2  # seconds between two looks for messages
@@ -216,6 +215,8 @@ def _begin(writer: Connection, stop: Any, numbers: SimpleQueue | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if numbers is not None:
+        from mlp_gpu import gpu  # imports numba
+
         gpu.select(numbers.get())
 
 
@@ -421,6 +422,8 @@ def opened(
     there is no need. n_bytes: memory that a GPU must have. Says which engine is taken, and why.
     Raises Problem or gpu.GpuFault if it cannot be had.
     """
+    from mlp_gpu import gpu  # imports numba
+
     if arguments.scheduler:
         with closing(Cluster(arguments.scheduler)) as cluster:
 

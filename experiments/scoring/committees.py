@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from deform_gpu import COMMITTEE, TABLE1, Deformation
-from deform_gpu.width import WIDTHS
+from deform_gpu.parameters import WIDTHS
 from experiments.running.store import Run
 from experiments.scoring import committee_report
 from experiments.scoring.committee_report import Committee

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
-from scipy.stats import binomtest
-
 from experiments.running import provenance
 from experiments.running.formatting import duration
 from experiments.running.store import Run
@@ -37,6 +35,8 @@ PAPER = {
 
 def interval(errors: int, n: int) -> tuple[float, float]:
     """95 % Clopper-Pearson interval, in percent, of an error rate seen as errors of n."""
+    from scipy.stats import binomtest  # takes most of a second to import
+
     bounds = binomtest(errors, n).proportion_ci(0.95, method="exact")
     return 100 * bounds.low, 100 * bounds.high
 
