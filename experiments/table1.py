@@ -76,6 +76,9 @@ def run_path(folder: Path, net: int, seed: int, data_name: str, distortion: bool
 
 def needed_bytes(arguments: argparse.Namespace, dataset: data.Dataset) -> int:
     """An upper bound of the GPU memory that the largest of the nets needs, in bytes."""
+    from deform_gpu import cuda as deform_cuda  # imports numba
+    from mlp_gpu import cuda
+
     n, side = dataset.train_images.shape[:2]
     needed = max(cuda.device_bytes(NETS[net], n) for net in arguments.nets)
     if not (arguments.no_distortion or arguments.cpu_deformation):

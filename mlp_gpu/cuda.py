@@ -18,6 +18,7 @@ import numpy as np
 
 from mlp_gpu import gpu
 from mlp_gpu.checks import check_training, flat_images
+from mlp_gpu.engines import SCHEDULES
 from mlp_gpu.gpu import DeviceArray, Launch, play
 from mlp_gpu.kernels import backward, forward
 from mlp_gpu.kernels.backward import propagate_back

@@ -8,11 +8,14 @@ files or asks for --help needs none.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from mlp_gpu.network import Network
+
+if TYPE_CHECKING:
+    from mlp_gpu.gpu import DeviceArray
 
 NAMES = ("cpu", "cuda")
 SCHEDULES = ("graph", "launch")  # of the GPU's engine, see `mlp_gpu.cuda`
@@ -35,7 +38,7 @@ class Engine(Protocol):
 
     def train(
         self,
-        images: np.ndarray | gpu.DeviceArray,
+        images: "np.ndarray | DeviceArray",
         labels: np.ndarray,
         order: np.ndarray,
         eta: float,

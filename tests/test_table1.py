@@ -20,6 +20,7 @@ from experiments.running import configs, data, plans, store
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 from experiments.scoring import records, tables, voting
+from mlp_gpu.files import FileFault
 from mlp_gpu.network import NETS
 
 TINY = ["--data", "digits", "--nets", "1", "--epochs", "2", "--limit", "60"]

@@ -76,7 +76,8 @@ def commit() -> dict:
 
 def collect(engine: str = "cpu") -> dict:
     """Everything about this process and its engine that a number should carry with it."""
-    driver, packages = None, PACKAGES
+    driver: str | None = None
+    packages: Sequence[str] = PACKAGES
     if engine == "cuda":
         from mlp_gpu import gpu  # imports numba
 
