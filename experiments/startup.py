@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -138,7 +139,7 @@ def main(argv: list[str] | None = None) -> None:
         measure(WORKER, lambda: worker_start(dataset, arguments.data_dir), arguments.repeats),
     ]
     if arguments.tests:
-        rows += [measure(command, lambda c=command: time_tests(c), 1) for command in TESTS]
+        rows += [measure(command, partial(time_tests, command), 1) for command in TESTS]
     rows = [row | provenance.columns(source) for row in rows]
     files.replace(folder / "startup.csv", csv_text(rows).encode())
     columns = ("what", "seconds", "seconds_p20", "seconds_p80", "repeats")
