@@ -1,5 +1,6 @@
 """timing/gpu_programs.py: what other programs say of a GPU, where there is none."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -160,6 +161,17 @@ def test_tests_on_the_gpu(status, repeats, passed, monkeypatch):
     )
     assert ("status" in result.text) == (status != 0)
     assert result.details == found | {"bit_equal_repeats": repeats}
+
+
+def test_all_tests_that_need_a_gpu_are_run():
+    tests = [path.relative_to(REPOSITORY) for path in REPOSITORY.glob("tests/test_*.py")]
+    need_a_gpu = {
+        path.as_posix()
+        for path in tests
+        if re.search(r"^from gpu_arrays import", (REPOSITORY / path).read_text(), re.MULTILINE)
+    }
+    assert {"tests/test_kernels.py", "tests/test_engines.py"} <= need_a_gpu
+    assert need_a_gpu <= set(gpu_programs.GPU_TESTS)
 
 
 def test_there_are_small_tests_and_repeats():

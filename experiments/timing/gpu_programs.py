@@ -21,6 +21,7 @@ GPU_TESTS = tuple(
     for name in (
         "kernels",
         "deform_kernels",
+        "engines",
         "cuda",
         "compiled",
         "memory_access",
