@@ -126,6 +126,11 @@ def bars_of(axes):
     return found
 
 
+def cells_of(array):
+    """Cells (row, column) of an array, int (n, 2), as tuples."""
+    return [tuple(int(i) for i in row) for row in array]
+
+
 def visible_texts(figure):
     """Every text that is drawn, with its place in pixels."""
     hidden = set()

@@ -22,27 +22,28 @@ from experiments.drawing.figures import (
 )
 from mlp_gpu.gpu import WARP, Launch
 
-# What a thread takes, what it reads for that, what is in shared memory, what a warp takes at a
-# step, blocks, and what nobody uses.
-OWN = {"facecolor": BLUE, "edgecolor": "0.2", "linewidth": 0.4}
+# How cells are drawn: those of one thread, those that it reads for them, those in shared memory,
+# those of a warp at one step, blocks, outlines, and what no thread uses.
+THREAD = {"facecolor": BLUE, "edgecolor": "0.2", "linewidth": 0.4}
 READ = {"facecolor": SKY, "edgecolor": "0.2", "linewidth": 0.4}
 SHARED = {"facecolor": ORANGE, "edgecolor": "0.2", "linewidth": 0.4}
-STEP = {"facecolor": "none", "edgecolor": "black", "linewidth": 1.6, "zorder": 4}
+WARP_STEP = {"facecolor": "none", "edgecolor": "black", "linewidth": 1.6, "zorder": 4}
 BLOCK = {"facecolor": "none", "edgecolor": VERMILION, "linewidth": 2.2, "zorder": 3}
-OTHER = {"facecolor": "none", "edgecolor": "0.4", "linewidth": 0.6}
+OUTLINE = {"facecolor": "none", "edgecolor": "0.4", "linewidth": 0.6}
 PADDING = {"facecolor": "none", "edgecolor": GREY, "linewidth": 0, "hatch": "/////"}
 IDLE: dict[str, object] = {"facecolor": "0.88", "edgecolor": "none"}
-STEP_AND_IDLE: dict[str, dict] = {"a warp's at one step": STEP, "idle threads": IDLE}
-THIN = OWN | {"edgecolor": BLUE, "linewidth": 1.5}  # where a cell may be less than a point wide
+WARP_AND_IDLE: dict[str, dict] = {"one warp at one step": WARP_STEP, "idle threads": IDLE}
+# Where a cell may be less than a point wide.
+THIN_THREAD = THREAD | {"edgecolor": BLUE, "linewidth": 1.5}
 
 
 @dataclass(frozen=True)
 class Mosaic:
-    """A launch whose threads each make a few cells of a matrix, side by side as the threads are.
+    """A launch whose threads each compute a few cells of a matrix, side by side as the threads are.
 
-    shape: of the matrix. each: rows and columns that a thread makes. reads: rows and columns of
+    shape: of the matrix. each: rows and columns that a thread computes. reads: rows and columns of
     another matrix that it reads for one of them, from the same place on. down: whether threads
-    with consecutive x make cells below each other.
+    with consecutive x compute cells below each other.
     """
 
     launch: Launch
@@ -53,12 +54,12 @@ class Mosaic:
 
     @property
     def threads(self) -> tuple[int, int]:
-        """Threads a block, in x and y."""
+        """Threads per block, in x and y."""
         threads = self.launch.threads
         return threads if isinstance(threads, tuple) else (threads, 1)
 
     def cells(self, block: tuple[int, int], thread: tuple[int, int]) -> np.ndarray:
-        """The (row, column) that thread (x, y) of block (x, y) makes, int64 (n, 2)."""
+        """The (row, column) that thread (x, y) of block (x, y) computes, int64 (n, 2)."""
         x, y = np.array(block) * self.threads + thread
         first = np.array((x, y) if self.down else (y, x)) * self.each
         cells = first + np.argwhere(np.ones(self.each))
@@ -70,7 +71,7 @@ class Mosaic:
         return (first + np.argwhere(np.ones(self.reads))).reshape(-1, 2)
 
     def step(self, block: tuple[int, int], thread: tuple[int, int]) -> np.ndarray:
-        """The (row, column) that a thread's warp makes at its first step, int64 (n, 2)."""
+        """The (row, column) that a thread's warp computes at its first step, int64 (n, 2)."""
         across = self.threads[0]
         first = (thread[1] * across + thread[0]) // WARP * WARP
         warp = [divmod(i, across)[::-1] for i in range(first, first + WARP)]
@@ -81,15 +82,15 @@ class Mosaic:
 class Panel:
     """What the drawing of a mosaic says, and the block and the thread that it shows."""
 
-    makes: str
+    computes: str
     block: tuple[int, int]
     thread: tuple[int, int]
-    row: str
-    column: str
+    row_label: str
+    column_label: str
 
 
 def draw_mosaic(axes: Axes, name: str, mosaic: Mosaic, panel: Panel) -> None:
-    """A kernel: all its blocks, one of them outlined, and what a thread and a warp of it make."""
+    """A kernel: all its blocks, one outlined, and what a thread and a warp of that one compute."""
 
     def turned(pair: tuple) -> tuple:
         """From x and y to across and down."""
@@ -100,22 +101,22 @@ def draw_mosaic(axes: Axes, name: str, mosaic: Mosaic, panel: Panel) -> None:
     right, bottom = turned(grid)[0] * size[0], turned(grid)[1] * size[1]
     rows, columns = mosaic.shape
     draw_box(axes, 0, 0, right, bottom, IDLE)
-    draw_box(axes, 0, 0, columns, rows, OTHER | {"facecolor": "white"})
+    draw_box(axes, 0, 0, columns, rows, OUTLINE | {"facecolor": "white"})
     draw_blocks(axes, turned(grid), size, turned(panel.block))
-    # The matrix that is read has a margin, so what is read lies around what is made.
+    # The matrix that is read has a margin, so what is read lies around what is computed.
     read = mosaic.read(panel.block, panel.thread) - np.array(mosaic.reads) // 2
     draw_cells(axes, read, READ, "read")
-    draw_cells(axes, mosaic.cells(panel.block, panel.thread), THIN, "own")
+    draw_cells(axes, mosaic.cells(panel.block, panel.thread), THIN_THREAD, "own")
     step = mosaic.step(panel.block, panel.thread)
     left, top = step[0, 1], step[0, 0]
     height, width = step[-1] - step[0] + 1
-    draw_box(axes, left, top, width, height, STEP | {"linewidth": 1}, "step")
+    draw_box(axes, left, top, width, height, WARP_STEP | {"linewidth": 1}, "step")
     block = " x ".join(map(str, np.atleast_1d(mosaic.launch.threads)))
     apart = f", {columns} words apart" if mosaic.down else " side by side: coalesced"
-    title = f"{name}\n{rows} x {columns} numbers; a thread makes {panel.makes}\n"
+    title = f"{name}\n{rows} x {columns} numbers; a thread computes {panel.computes}\n"
     title += f"grid of {grid[0]} x {grid[1]} blocks of {block} threads\n"
     title += f"{len(step)} threads write {len(step)} numbers{apart}"
-    set_scaled(axes, right, bottom, panel.column, panel.row, title)
+    set_scaled(axes, right, bottom, panel.column_label, panel.row_label, title)
 
 
 def new_figure(title: str, height: float) -> Figure:
@@ -153,7 +154,9 @@ def draw_arrow(axes: Axes, start: tuple, end: tuple, color: str) -> None:
     axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": color, "lw": 1.5})
 
 
-def say(axes: Axes, x: float, y: float, text: str, ha: str = "center", va: str = "center") -> None:
+def add_text(
+    axes: Axes, x: float, y: float, text: str, ha: str = "center", va: str = "center"
+) -> None:
     axes.text(x, y, text, ha=ha, va=va, fontsize=LABEL_SIZE)
 
 
@@ -186,5 +189,5 @@ def add_legend(figure: Figure, styles: dict[str, dict]) -> None:
 def draw_blocks(axes: Axes, grid: tuple, size: tuple[int, int], chosen: tuple) -> None:
     """The outlines of a grid of blocks. size: how wide and high they are."""
     for x, y in np.ndindex(grid):
-        style = BLOCK if (x, y) == chosen else OTHER
+        style = BLOCK if (x, y) == chosen else OUTLINE
         draw_box(axes, x * size[0], y * size[1], *size, style, f"block {x}, {y}")
