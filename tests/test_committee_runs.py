@@ -15,12 +15,12 @@ from committee_cases import HERE, WIDTHS, read_csv, tables_of
 from deform_gpu import is_narrow, normalize_width
 from experiments import committee
 from experiments.running import configs, data, jobs, pools, runs, store
-from experiments.running.cli import FileFault
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 from experiments.scoring import committee_report
 from experiments.scoring.committees import EXPERIMENTS
 from mlp_gpu import network
+from mlp_gpu.files import FileFault
 
 TINY = ["--data", "digits", *HERE, "--epochs", "2", "--limit", "120"]
 
