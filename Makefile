@@ -18,7 +18,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 committee figure1 deformations notebooks report pictures kernels bench scaling gpu-check test test-all lint record readme clean
+.PHONY: help setup table1 table3 committee figure1 deformations notebooks report pictures kernels bench scaling startup gpu-check test test-all lint record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -68,14 +68,18 @@ bench: $(READY)  ## time kernels, engines, PyTorch and more on this machine
 scaling: $(READY)  ## time several workers against one, training several nets
 	$(RUN) -m experiments.scaling $(ARGS)
 
+startup: $(READY)  ## time the start of a training and of a worker; with ARGS=--tests the tests too
+	$(RUN) -m experiments.startup $(ARGS)
+
 gpu-check: $(READY)  ## prove everything on this machine's GPU, then time it
 	$(RUN) -m experiments.gpu_check $(ARGS)
 
-# One process a core tests, where pytest-xdist is installed. What needs a GPU is tested twice: in
-# numba's simulator, and, if there is one, on the GPU.
+# One process a core tests, where pytest-xdist is installed. What needs a GPU is tested in numba's
+# simulator, and then, with all the rest, on the GPU, if there is one.
 PYTEST = $(RUN) -m pytest $(shell $(RUN) -c 'import xdist' 2>/dev/null && echo '--dist loadfile -n auto')
-SIMULATE = NUMBA_ENABLE_CUDASIM=1 $(PYTEST) tests/test_kernels.py tests/test_deform_kernels.py \
-	tests/test_cuda.py tests/test_timing_gpu.py::test_everything_on_the_gpu_is_measured \
+SIMULATE = NUMBA_ENABLE_CUDASIM=1 $(PYTEST) \
+	tests/test_kernels.py tests/test_deform_kernels.py tests/test_engines.py tests/test_cuda.py \
+	tests/test_timing_gpu.py::test_everything_on_the_gpu_is_measured \
 	tests/test_timing_gpu.py::test_the_deformation_on_the_gpu_is_measured
 
 test: $(READY)  ## run the quick tests, or pytest with ARGS

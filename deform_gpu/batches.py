@@ -6,8 +6,8 @@ import numba
 import numpy as np
 
 from deform_gpu.checks import check_epoch, check_images, check_integer, check_place
-from deform_gpu.field import GRID, KERNEL, SIDE, convolve_field, fill_field, gaussian_weights
-from deform_gpu.parameters import Deformation
+from deform_gpu.field import GRID, KERNEL, convolve_field, fill_field, gaussian_weights
+from deform_gpu.parameters import SIDE, Deformation
 from deform_gpu.philox import split_seed
 from deform_gpu.warp import draw_matrices, warp_batch
 

@@ -14,7 +14,6 @@ from deform_gpu.philox import PURPOSE_FIELD, philox4x32, uniform
 from mlp_gpu.jit import njit
 
 GRID = 10  # a batch is GRID x GRID images
-SIDE = 29  # pixels that the papers' images are wide and high
 KERNEL = 21  # cells the Gaussian kernel is wide and high
 MARGIN = KERNEL // 2
 

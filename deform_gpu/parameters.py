@@ -7,6 +7,12 @@ import numpy as np
 
 LARGEST = float(np.finfo(np.float32).max)
 DIGITS = 10  # classes, and so entries of beta
+SIDE = 29  # width and height of the papers' images, pixels
+
+# WN10, WN12, ..., WN20: widths of the normalised bounding boxes (2012 section 5). Guess: in pixels
+# of the 29x29 images that nets see. The paper does not say whether it normalises before or after
+# it scales images to that size.
+WIDTHS = (10, 12, 14, 16, 18, 20)
 
 # Guess: sigma, alpha and gamma of the 2010 paper's Table 1. The papers give only ranges (2010
 # section 4: sigma 5.0-6.0, alpha 36.0-38.0, gamma 15-20); these are the middles.

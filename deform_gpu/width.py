@@ -31,10 +31,6 @@ from mlp_gpu.jit import njit
 
 LARGEST = float(np.finfo(np.float32).max)
 
-# WN10, WN12, ..., WN20 (2012 section 5). Guess: in pixels of the 29x29 images that nets see; the
-# paper does not say whether it normalises before or after it scales to them.
-WIDTHS = (10, 12, 14, 16, 18, 20)
-
 # Guess: the papers keep the ones as they are and do not say how one is known before it is read.
 # Here a digit is taken for a one if its ink is spread, within each row and so whatever the slant,
 # by no more than this share of its height. Chosen on MNIST's training digits, where that holds for

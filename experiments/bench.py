@@ -23,8 +23,6 @@ from numba import njit
 from deform_gpu import TABLE1
 from deform_gpu.batches import deform_set
 from deform_gpu.paper import PaperSet
-from experiments.drawing import bench_plots
-from experiments.drawing.figures import save_figure
 from experiments.running import cli, provenance
 from experiments.running.formatting import csv_text, markdown_table, plural
 from experiments.running.messages import tell
@@ -62,7 +60,7 @@ def engine_bytes(network: Network) -> int:
 
 
 @njit(nogil=True)
-def scale(target, source, factor):
+def scale(target: np.ndarray, source: np.ndarray, factor: np.float32) -> None:
     """target = factor * source, float32 (n,), in one thread. Modifies target."""
     for i in range(source.shape[0]):
         target[i] = factor * source[i]
@@ -97,17 +95,15 @@ def engine_workloads(network: Network) -> dict[str, Workload]:
 
 
 def peer_workloads(
-    makers: dict[str, Callable], network: Network, n_images: int
+    makers: dict[str, Callable[..., peers.Peer]], network: Network, n_images: int
 ) -> dict[str, Workload]:
     """Those peers that can train the net, on n_images images."""
     images, labels = random_examples(n_images, network.sizes[0])
-    return host.make_workloads(
-        {
-            name: lambda make=make: make(network, images, labels, ETA).train
-            for name, make in makers.items()
-        },
-        n_images,
-    )
+
+    def maker(make: Callable[..., peers.Peer]) -> Callable[[], Callable[[], None]]:
+        return lambda: make(network, images, labels, ETA).train
+
+    return host.make_workloads({name: maker(make) for name, make in makers.items()}, n_images)
 
 
 def measure_net(net: int, repeats: int, timer: gpu_timing.Timer | None) -> list[Measurement]:
@@ -140,9 +136,7 @@ def deform_workloads(images: np.ndarray, labels: np.ndarray) -> dict[str, Worklo
     out = np.empty_like(images)
     return {
         f"CPU, {plural(threads, 'thread')}": Workload(
-            lambda threads=threads: deform_set(
-                out, images, labels, TABLE1, seed=0, epoch=1, threads=threads
-            ),
+            partial(deform_set, out, images, labels, TABLE1, seed=0, epoch=1, threads=threads),
             len(images),
         )
         for threads in sorted({1, 2, provenance.cores()})
@@ -239,7 +233,9 @@ def main(argv: list[str] | None = None) -> None:
     measured = measure_all(arguments.repeats, None if reason else gpu_timing.Timer())
     rows = [timing_report.row(one) | provenance.columns(source) for one in measured]
     files.replace(folder / "bench.csv", csv_text(rows).encode())
-    save_figure(bench_plots.draw_times(rows), folder / "bench")
+    from experiments.drawing import bench_plots, figures  # imports matplotlib
+
+    figures.save_figure(bench_plots.draw_times(rows), folder / "bench")
     print(markdown_table(timing_report.net_table(rows)))
     print("\n" + markdown_table(timing_report.deform_table(rows)))
     if reason:

@@ -1,9 +1,9 @@
 """Committees of nets (2012, sections 5 and 6.2): Tables 1, 2 and 4, and Figure 5.
 
-Trains the members, from wherever their run files are, and prints for each committee our figures
-beside the paper's; or forms a committee of runs that are there: RUN.h5 RUN.h5 .... Tables, and the
-digits that the best member and the committee get wrong, are written to the folder --out. Ctrl-C
-stops it; the same command goes on.
+Trains the members, each from where its run file ends, and prints the figures of each committee
+beside the paper's. Given run files, RUN.h5 RUN.h5 ..., it trains nothing and forms a committee of
+them. Tables, and pictures of the digits that the best member and the committee get wrong, are
+written to the folder --out. Ctrl-C stops it; the same command continues.
 """
 
 import argparse
@@ -12,9 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from deform_gpu import cuda as deform_cuda
-from deform_gpu import is_narrow
-from deform_gpu.width import NARROW
 from experiments.drawing.error_plots import draw_wrong
 from experiments.drawing.figures import save_figure
 from experiments.running import cli, data, jobs, plans
@@ -25,11 +22,16 @@ from experiments.running.messages import tell
 from experiments.running.store import Run, read_run
 from experiments.scoring import committee_report, committees
 from experiments.scoring.committee_report import Committee
-from experiments.scoring.committees import EXPERIMENTS, RESAMPLED, TABLE4, Experiment
-from mlp_gpu import cuda, files
+from experiments.scoring.committees import (
+    EXPERIMENTS,
+    IMAGES_PER_VALIDATION_IMAGE,
+    TABLE4,
+    Experiment,
+)
+from mlp_gpu import files
 
-# Options that say how nets are trained.
-TRAINING = (
+# They say how nets are trained, so they have no meaning for given run files.
+TRAINING_OPTIONS = (
     *("seed", "profile", "epochs", "limit", "eta", "eta_decay", "engine", "schedule"),
     *("workers", "scheduler", "data"),
 )
@@ -49,7 +51,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         type=Path,
         default=[],
         metavar="RUN.h5",
-        help="run files to form a committee of; nothing is trained then",
+        help="run files to form a committee of; nothing is trained",
     )
     what.add_argument(
         "--experiment",
@@ -66,7 +68,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         type=cli.integer(0, 2**63),
         default=0,
         metavar="N",
-        help="seed of the first net of each experiment; the k-th has k - 1 more (default: 0)",
+        help="seed of the first net of each experiment; the others have the seeds after it "
+        "(default: 0)",
     )
     plans.add_arguments(parser, "all six within 40 minutes on two cores")
     cli.add_engine_arguments(parser)
@@ -81,7 +84,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     arguments = parser.parse_args(argv)
     if arguments.runs:
-        given = [name for name in TRAINING if vars(arguments)[name] != parser.get_default(name)]
+        given = [
+            name for name in TRAINING_OPTIONS if vars(arguments)[name] != parser.get_default(name)
+        ]
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             parser.error(f"{options}: not allowed with run files, which are trained already")
@@ -105,7 +110,8 @@ def make_jobs(
         quick = plans.QUICK_TABLE1[dataset.name][4]
     plan = plans.choose(arguments, engine, quick)
     images = data.limit(dataset, plan.n_images)
-    n_apart = max(1, len(images.train_labels) // RESAMPLED)  # 0 would mean that none is kept apart
+    # At least 1: 0 would mean no validation set of its own.
+    n_validation = max(1, len(images.train_labels) // IMAGES_PER_VALIDATION_IMAGE)
     made = []
     for seed, member in enumerate(experiment.members, arguments.seed):
         config = make_config(
@@ -116,7 +122,7 @@ def make_jobs(
             member.deformation,
             engine,
             width=member.width,
-            n_validation=n_apart if member.resample else None,
+            n_validation=n_validation if member.resample else None,
         )
         name = committees.run_name(experiment, member, seed, dataset.name)
         made.append(jobs.make_job(arguments, arguments.out / f"{name}.h5", name, config))
@@ -124,11 +130,14 @@ def make_jobs(
 
 
 def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], list[str]]:
-    """Train what the command line asks for; the committees, and why others could not be formed."""
+    """Train what the command line names. Returns the committees, and why others are missing."""
     experiments = chosen_experiments(arguments)
     n_runs = sum(len(experiment.members) for experiment in experiments.values())
 
     def needed_bytes(dataset: data.Dataset) -> int:
+        from deform_gpu import cuda as deform_cuda  # imports numba
+        from mlp_gpu import cuda
+
         n, side = dataset.train_images.shape[:2]
         largest = max(cuda.device_bytes(e.sizes, n) for e in experiments.values())
         return largest + deform_cuda.device_bytes(n, side)
@@ -147,7 +156,7 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], li
     for name, experiment in experiments.items():
         members = [run for job in own[name] if (run := trained[job.path]) is not None]
         if missing := len(own[name]) - len(members):
-            failures.append(f"{name}: no committee, for {missing} of its nets failed")
+            failures.append(f"{name}: no committee, because {missing} of its nets failed")
             tell(failures[-1])
             continue
         formed.append(
@@ -163,6 +172,8 @@ def _note(experiment: Experiment, dataset: data.Dataset) -> str:
     else:
         note = f"{dataset.name} is NOT MNIST: these figures must not be compared with the paper's."
     if any(member.width for member in experiment.members):
+        from deform_gpu.width import NARROW, is_narrow  # imports numba
+
         narrow, ones = is_narrow(dataset.test_images), dataset.test_labels == 1
         note += (
             "\nNot normalised, because their ink is spread within rows by at most "

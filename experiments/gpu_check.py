@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
         "net 1, deformed meanwhile": lambda: gpu_comparisons.check_ahead(dataset),
         "benchmarks": lambda: gpu_programs.check_bench(folder),
     }
-    rows = []
+    rows: list[dict] = []
     for name, check in checks.items():
         tell(f"{name} ...")
         started = time.perf_counter()

@@ -18,6 +18,7 @@ import numpy as np
 
 from mlp_gpu import gpu
 from mlp_gpu.checks import check_training, flat_images
+from mlp_gpu.engines import SCHEDULES
 from mlp_gpu.gpu import DeviceArray, Launch, play
 from mlp_gpu.kernels import backward, forward
 from mlp_gpu.kernels.backward import propagate_back
@@ -27,8 +28,6 @@ from mlp_gpu.kernels.output import output_deltas
 from mlp_gpu.kernels.pick import pick
 from mlp_gpu.kernels.update import update
 from mlp_gpu.network import Network, padded_shapes
-
-SCHEDULES = ("graph", "launch")
 
 IMAGES_A_GRAPH = 20  # so that starting a graph should cost little beside running it
 CHUNK = 1000  # images between two calls of tick

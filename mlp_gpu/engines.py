@@ -1,20 +1,24 @@
 """What an engine is, and how one is chosen.
 
-An engine holds the weights where it computes. All agree with `tests/reference.py` up to rounding,
-and which one ran is part of every run's configuration.
+An engine holds the weights where it computes. All engines agree with `tests/reference.py` up to
+rounding. The engine's name is part of every run's configuration.
+
+Engines are imported where one is made: numba takes half a second to import, and whoever reads run
+files or asks for --help needs none.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from mlp_gpu import gpu
-from mlp_gpu.cpu import CpuEngine
-from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.network import Network
 
+if TYPE_CHECKING:
+    from mlp_gpu.gpu import DeviceArray
+
 NAMES = ("cpu", "cuda")
+SCHEDULES = ("graph", "launch")  # of the GPU's engine, see `mlp_gpu.cuda`
 
 
 class Engine(Protocol):
@@ -34,7 +38,7 @@ class Engine(Protocol):
 
     def train(
         self,
-        images: np.ndarray | gpu.DeviceArray,
+        images: "np.ndarray | DeviceArray",
         labels: np.ndarray,
         order: np.ndarray,
         eta: float,
@@ -69,11 +73,19 @@ def choose_engine(
     if reason is None:
         return "cuda"
     if choice == "cuda":
-        raise gpu.GpuFault(f"{reason}; or take --engine cpu")
+        from mlp_gpu.gpu import GpuFault
+
+        raise GpuFault(f"{reason}; or take --engine cpu")
     tell(f"no GPU is used: {reason}")
     return "cpu"
 
 
 def make_engine(name: str, schedule: str = "graph") -> Engine:
-    """The engine of that name, one of NAMES. schedule: one of cuda.SCHEDULES, for the GPU's."""
-    return CudaEngine(schedule) if name == "cuda" else CpuEngine()
+    """The engine of that name, one of NAMES. schedule: one of SCHEDULES, for the GPU's engine."""
+    if name == "cuda":
+        from mlp_gpu.cuda import CudaEngine
+
+        return CudaEngine(schedule)
+    from mlp_gpu.cpu import CpuEngine
+
+    return CpuEngine()

@@ -4,8 +4,10 @@ import contextlib
 import os
 from pathlib import Path
 
+from mlp_gpu.faults import Fault
 
-class FileFault(Exception):
+
+class FileFault(Fault):
     """A file that cannot be written or read, or must not be trusted; one sentence says why."""
 
 

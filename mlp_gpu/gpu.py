@@ -15,6 +15,8 @@ import numpy as np
 from numba import cuda
 from numba.core import config
 
+from mlp_gpu.faults import Fault
+
 SIMULATED = bool(config.ENABLE_CUDASIM)
 WARP = 32  # threads that are scheduled together
 
@@ -29,7 +31,7 @@ OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 
-class GpuFault(Exception):
+class GpuFault(Fault):
     """The GPU cannot be used: one sentence that says what is missing and what to do."""
 
 

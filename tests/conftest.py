@@ -1,5 +1,6 @@
 """What several test files share as fixtures, and what a run of the tests says at its end."""
 
+import importlib.util
 import os
 
 import pytest
@@ -7,6 +8,11 @@ import pytest
 # Several processes test at once, on one core each. Libraries read this when they are loaded.
 for library in ("NUMBA", "OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" and importlib.util.find_spec("greenlet"):
+    import simulator
+
+    simulator.install()
 
 LEFT_OUT = pytest.StashKey[int]()
 

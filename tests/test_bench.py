@@ -1,18 +1,13 @@
 """`python -m experiments.bench`: what it measures, writes and prints."""
 
 import csv
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from measurements import SOURCE, gpu_measurements, measurement, net_measurement, write_bench
-from test_table1 import make_run
+from measurements import gpu_measurements, measurement
 
-from experiments import bench, readme
-from experiments.running import provenance
-from experiments.running.errors import Problem
-from experiments.scoring import tables
+from experiments import bench
 from experiments.timing import deform_peers, peers
 from experiments.timing import gpu as gpu_timing
 from experiments.timing import report as timing_report
@@ -165,71 +160,3 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     assert "| forward_partial |" in said.out
     assert "TFLOP/s" in said.out
     assert "| GPU, a kernel a tile " in said.out
-
-
-# --- the README
-
-
-def test_readme_table_of_records():
-    assert readme.table1([], "MNIST") == readme.NOT_MEASURED
-    runs = [make_run(net=4), make_run(net=1, name="load_digits"), make_run(net=2)]
-    text = readme.table1(runs, "MNIST")
-    assert [line.split("|")[1].strip() for line in text.splitlines()[2:4]] == ["2", "4"]
-    assert "2,300 epochs: not measured yet" in text
-    assert text.count("commit 0123456789ab") == 2
-    whole = make_run(epochs=2300, wrong=[35] * 2300, validation=[60] * 2300)
-    assert "not measured yet" not in readme.table1([whole], "MNIST")
-    digits = readme.table1(runs, "load_digits")
-    assert "paper" not in digits
-    assert digits.count("\n|") == 2  # under the header
-    assert digits.count("commit") == 1
-
-
-def test_readme_shows_the_benchmarks_of_every_device(tmp_path, monkeypatch):
-    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
-    assert readme.benchmarks(readme.read_benchmarks()) == readme.NOT_MEASURED
-    assert readme.kernels(readme.read_benchmarks()) == readme.NOT_MEASURED
-
-    on_cpu = SOURCE | {"device": "Some CPU", "driver": ""}
-    write_bench([net_measurement("engine cpu", 300.0)], on_cpu, tmp_path / "results/cpu/bench.csv")
-    text = readme.benchmarks(readme.read_benchmarks())
-    assert text.startswith("Some CPU; a 1; today; commit cccccccccccc; medians of 7 repeats:\n\n|")
-    assert "| engine cpu " in text
-    assert text.endswith("\n\nOn a GPU: not measured yet.")
-    assert readme.kernels(readme.read_benchmarks()) == readme.NOT_MEASURED
-
-    write_bench(gpu_measurements(), SOURCE, tmp_path / "results/gpu/bench.csv")
-    text = readme.benchmarks(readme.read_benchmarks())
-    assert "Some CPU" in text
-    assert "Some GPU; driver 1.2; a 1; today" in text
-    assert "not measured" not in text
-    assert "forward_partial" not in text
-    text = readme.kernels(readme.read_benchmarks())
-    assert text.startswith("Some GPU; driver 1.2; a 1; today; commit cccccccccccc; medians")
-    assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
-    assert "Some CPU" not in text
-
-
-PARTS = ("table1", "digits", "bench", "kernels", "deformation")
-
-PARTS += ("committee", "committee-digits", "scaling")
-
-
-@pytest.mark.parametrize("name", PARTS)
-def test_readme_needs_the_markers_of_the_benchmark(name, monkeypatch):
-    monkeypatch.setattr(readme, "read_records", list)
-    monkeypatch.setattr(readme, "read_benchmarks", list)
-    monkeypatch.setattr(readme, "read_committees", list)
-    monkeypatch.setattr(readme, "scalings", lambda found: readme.NOT_MEASURED)
-    parts = {part: f"{readme.begin(part)}\n{readme.end(part)}\n" for part in PARTS}
-    text = readme.render("".join(parts.values()))
-    assert text.count(readme.NOT_MEASURED) == len(PARTS)
-    parts.pop(name)
-    with pytest.raises(Problem, match=f"lacks the line .*{name}"):
-        readme.render("".join(parts.values()))
-
-
-def test_several_sessions_show_all_their_commits():
-    run = make_run()
-    other = replace(run, provenance=[run.provenance[0] | {"commit": "f" * 40}, *run.provenance])
-    assert "commit ffffffffffff, 0123456789ab" in tables.provenance_line(other)

@@ -6,7 +6,7 @@ import pytest
 
 from experiments import table1
 from experiments.running import plans
-from mlp_gpu import engines, gpu
+from mlp_gpu import cuda, engines, gpu
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import device_bytes
 from mlp_gpu.gpu import GpuFault
@@ -122,7 +122,7 @@ def test_numba_cuda_is_missing(machine, monkeypatch):
 def test_a_usable_gpu_is_taken(machine, monkeypatch):
     machine()
     made = []
-    monkeypatch.setattr(engines, "CudaEngine", lambda schedule: made.append(schedule) or made)
+    monkeypatch.setattr(cuda, "CudaEngine", lambda schedule: made.append(schedule) or made)
     assert choose("auto") == choose("cuda") == "cuda"
     assert choose("cpu") == "cpu"
     assert engines.make_engine("cuda") is made

@@ -45,8 +45,6 @@ def test_without_a_gpu_one_sentence_and_status_2(variables, sentence, tmp_path):
 
 
 NAMES = ["GPU", "tests on the GPU", "memcheck", "racecheck", "deformation, CPU and GPU"]
-
-
 NAMES += ["net 1, CPU and GPU", "net 1, deformed meanwhile", "benchmarks"]
 
 

@@ -305,7 +305,6 @@ AHEAD = {
     "n_test": 10_000,
 }
 
-
 SLOW = {"deformation_begun": 0.0, "deformation_ended": 500.0, "trained": 600.0}
 
 

@@ -17,12 +17,10 @@ from mlp_gpu import gpu
 
 CLEAN = "========= COMPUTE-SANITIZER\n...\n3 passed in 1.2s\n========= ERROR SUMMARY: 0 errors\n"
 
-
 NO_RACE = CLEAN.replace(
     "ERROR SUMMARY: 0 errors",
     "RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)",
 )
-
 
 ERRORS = """========= COMPUTE-SANITIZER
 ========= Invalid __global__ write of size 4 bytes
@@ -33,13 +31,11 @@ ERRORS = """========= COMPUTE-SANITIZER
 ========= ERROR SUMMARY: 150 errors were not printed. Use --print-limit option to adjust the number
 """
 
-
 RACES = """========= Error: Race reported between Write access at delta_partial+0x2a0
 =========     and Read access at delta_partial+0x350 [96 hazards]
 =========
 ========= RACECHECK SUMMARY: 12 hazards displayed (8 errors, 4 warnings)
 """
-
 
 UNSUPPORTED = """========= COMPUTE-SANITIZER
 ========= Error: Device not supported. Please refer to the "Supported Devices" section of the \
@@ -47,7 +43,6 @@ sanitizer documentation
 E   CudaAPIError: [999] Call to cuMemAlloc results in CUDA_ERROR_UNKNOWN
 ========= ERROR SUMMARY: 2 errors
 """
-
 
 NOT_STARTED = """========= COMPUTE-SANITIZER
 ========= Error: Target application terminated before first instrumented API call
@@ -266,7 +261,7 @@ def test_which_sanitizer(sanitizer, tmp_path, monkeypatch):
     assert gpu_programs.check_sanitizer("memcheck") == CheckResult(True, "not installed")
     asked = []
 
-    def run_tests(options, prefix, **run_options):
+    def run_tests(options, prefix, log, seconds):
         asked.append(prefix[0])
         return 0, {"passed": []}
 

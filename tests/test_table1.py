@@ -16,10 +16,11 @@ from scipy.stats import beta
 
 from experiments import figure1, record, table1
 from experiments.drawing import error_plots
-from experiments.running import cli, configs, data, plans, store
+from experiments.running import configs, data, plans, store
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 from experiments.scoring import records, tables, voting
+from mlp_gpu.files import FileFault
 from mlp_gpu.network import NETS
 
 TINY = ["--data", "digits", "--nets", "1", "--epochs", "2", "--limit", "60"]
@@ -230,7 +231,7 @@ def test_out_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(Exception, match=r"cannot make the folder .*file") as problem:
         table1.main([*TINY, "--out", str(tmp_path / "file")])
-    assert isinstance(problem.value, cli.FileFault)
+    assert isinstance(problem.value, FileFault)
     assert (tmp_path / "file").read_text() == "mine"
 
 

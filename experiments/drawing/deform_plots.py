@@ -9,8 +9,9 @@ from matplotlib.patches import Rectangle
 
 from deform_gpu import TABLE1, Deformation, deform
 from deform_gpu.batches import make_displacement, make_matrices
+from deform_gpu.parameters import WIDTHS
 from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, split_seed, uniform
-from deform_gpu.width import WIDTHS, is_narrow, normalize_width
+from deform_gpu.width import is_narrow, normalize_width
 from experiments.drawing.figures import BLUE, GREY, VERMILION
 from experiments.running.data import Dataset
 from experiments.running.errors import Problem

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from deform_gpu.field import SIDE
+from deform_gpu.parameters import SIDE
 from experiments.drawing import thread_maps_deform
 from experiments.drawing.figures import LABEL_SIZE, SMALL_SIZE
 from experiments.drawing.thread_drawing import (

@@ -4,8 +4,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from deform_gpu import TABLE1
-from deform_gpu.field import GRID, KERNEL, MARGIN, SIDE
+from deform_gpu.field import GRID, KERNEL, MARGIN
 from deform_gpu.kernels import listing1, matrices, stages, tiles
+from deform_gpu.parameters import SIDE
 from experiments.drawing.thread_drawing import (
     BLOCK,
     IDLE,

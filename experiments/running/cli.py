@@ -6,11 +6,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.running.errors import Interrupted, Problem, signals
+from experiments.running.errors import Interrupted, signals
 from experiments.running.messages import drop_unwritable, output_error, tell
-from mlp_gpu import cuda, engines
-from mlp_gpu.files import FileFault
-from mlp_gpu.gpu import GpuFault
+from mlp_gpu import engines
+from mlp_gpu.faults import Fault
 
 
 def run(main: Callable[[], int | None]) -> None:
@@ -24,8 +23,8 @@ def run(main: Callable[[], int | None]) -> None:
     signals.install()
     try:
         status = main()
-    except (Problem, FileFault, GpuFault) as problem:
-        tell(f"error: {problem}")
+    except Fault as fault:
+        tell(f"error: {fault}")
         sys.exit(2)
     except Interrupted as interrupted:
         tell(str(interrupted))
@@ -47,7 +46,7 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--schedule",
-        choices=cuda.SCHEDULES,
+        choices=engines.SCHEDULES,
         help="how the GPU's kernels are launched: as CUDA graphs of several images, or one after "
         "another as in the papers, which is slower; the results are the same (default: graph)",
     )

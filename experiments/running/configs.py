@@ -7,8 +7,6 @@ from dataclasses import asdict
 import numpy as np
 
 from deform_gpu import COMMITTEE, TABLE1, Deformation
-from deform_gpu.batches import deform_set
-from deform_gpu.cuda import Ahead
 from experiments.running import data
 from experiments.running.data import Dataset
 from experiments.running.errors import Problem
@@ -94,7 +92,11 @@ def deformer(config: dict, dataset: Dataset) -> Callable[[int], object]:
     deformation = Deformation(**config["deformation"])
     images, labels, seed = dataset.train_images, dataset.train_labels, config["seed"]
     if config["deformed_on"] == "cuda":
+        from deform_gpu.cuda import Ahead  # imports numba
+
         return Ahead(images, labels, deformation, seed, config["epochs"])
+    from deform_gpu.batches import deform_set  # imports numba
+
     buffer = np.empty_like(images)
 
     def deform(epoch: int) -> np.ndarray:

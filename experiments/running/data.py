@@ -20,9 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deform_gpu import is_narrow, normalize_width
-from deform_gpu.field import SIDE
-from deform_gpu.resize import resize
+import deform_gpu
+from deform_gpu.parameters import SIDE
 from experiments.running.errors import Problem
 from mlp_gpu import random
 
@@ -169,7 +168,7 @@ def normalize(dataset: Dataset, width: int) -> Dataset:
     """
 
     def narrow(images: np.ndarray) -> np.ndarray:
-        return normalize_width(images, width, keep=is_narrow(images))
+        return deform_gpu.normalize_width(images, width, keep=deform_gpu.is_narrow(images))
 
     return replace(
         dataset,
@@ -183,6 +182,8 @@ def to_29(images: np.ndarray) -> np.ndarray:
     """Images of any real dtype (n, k, k) as new float32 (n, 29, 29), C order, values kept."""
     # Guess: the paper (2010, appendix) says only "scaled ... to get a proper center". We take
     # bilinear interpolation, corner pixels on corner pixels.
+    from deform_gpu.resize import resize  # imports numba
+
     return resize(images, SIDE)
 
 

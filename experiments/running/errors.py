@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from mlp_gpu.faults import Fault
 
-class Problem(Exception):
-    """One sentence for the user: what is wrong, where, what was expected, what to do."""
+
+class Problem(Fault):
+    """What is wrong with a command's input or its surroundings, in one sentence for the user."""
 
 
 class Interrupted(BaseException):

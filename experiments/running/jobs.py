@@ -32,8 +32,7 @@ from experiments.running.progress import Track, View
 from experiments.running.store import METRICS, Run
 from mlp_gpu import files, training
 from mlp_gpu.engines import make_engine
-from mlp_gpu.files import FileFault
-from mlp_gpu.gpu import GpuFault
+from mlp_gpu.faults import Fault
 
 SCHEDULE = "graph"  # if none is asked for
 TICK = 0.5  # seconds between two messages of a training
@@ -135,7 +134,7 @@ def work(channel: Channel, job: Job) -> Outcome:
         patience = channel.patience
         run = runs.train_run(job.path, job.config, dataset, engine, reporter, patience)
         return Outcome(run)
-    except (Problem, FileFault, GpuFault) as problem:
+    except Fault as problem:
         return Outcome(failure=str(problem))
     finally:
         reporter.send("end")

@@ -20,12 +20,13 @@ from concurrent import futures
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection, wait
-from typing import Protocol
+from multiprocessing.process import BaseProcess
+from multiprocessing.queues import SimpleQueue
+from typing import Any, Protocol
 
 from experiments.running import provenance
 from experiments.running.errors import Interrupted, Problem, signals
 from experiments.running.messages import tell
-from mlp_gpu import gpu
 from mlp_gpu.engines import choose_engine
 
 TURN = 0.2  # seconds between two looks for messages
@@ -57,7 +58,7 @@ class Pool(Protocol):
     take: Callable[[dict], None]
     died: type[Exception]  # what a future raises whose worker died
 
-    def submit(self, function: Callable, *arguments) -> Future:
+    def submit(self, function: Callable, *arguments: Any) -> Future:
         """Have function(channel, *arguments) done by a worker."""
 
     def as_completed(self, waiting: Iterable[Future]) -> Iterator[Future]:
@@ -77,11 +78,11 @@ class Here:
     """This process: a job is done when its turn to be handed out comes."""
 
     workers = 1
-    died = BrokenExecutor
-    patience = 0
+    died: type[Exception] = BrokenExecutor
+    patience: float = 0
 
-    def __init__(self):
-        self.take = lambda message: None
+    def __init__(self) -> None:
+        self.take: Callable[[dict], None] = lambda message: None
         self._waiting: dict[Future, Callable] = {}
 
     def send(self, message: dict) -> None:
@@ -90,8 +91,8 @@ class Here:
     def stopped(self) -> int:
         return 0
 
-    def submit(self, function: Callable, *arguments) -> Future:
-        future = Future()
+    def submit(self, function: Callable, *arguments: Any) -> Future:
+        future: Future = Future()
         self._waiting[future] = functools.partial(function, self, *arguments)
         return future
 
@@ -119,11 +120,11 @@ class Local:
     gpus: how many GPUs they take in turn.
     """
 
-    died = BrokenExecutor
+    died: type[Exception] = BrokenExecutor
 
     def __init__(self, workers: int, gpus: int = 0):
         self.workers, self._gpus = workers, gpus
-        self.take = lambda message: None
+        self.take: Callable[[dict], None] = lambda message: None
         # A new interpreter each: CUDA and threads do not survive a fork.
         self._context = multiprocessing.get_context("spawn")
         # Without a lock, which a killed worker could hold for ever: what is written into a pipe in
@@ -133,7 +134,7 @@ class Local:
         self._start()
 
     def _start(self) -> None:
-        self._processes = set()
+        self._processes: set[BaseProcess] = set()
         numbers = None
         if self._gpus:
             numbers = self._context.SimpleQueue()
@@ -146,14 +147,14 @@ class Local:
             initargs=(self._writer, self._stop, numbers),
         )
 
-    def submit(self, function: Callable, *arguments) -> Future:
+    def submit(self, function: Callable, *arguments: Any) -> Future:
         threads = max(1, provenance.cores() // self.workers)
         others = set(multiprocessing.active_children())
         try:
             with signals.held(), _starting(dict.fromkeys(THREADS, str(threads))):
                 return self._executor.submit(_in_process, function, *arguments)
         except BrokenExecutor as error:  # a worker died before
-            future = Future()
+            future: Future = Future()
             future.set_exception(error)
             return future
         finally:
@@ -192,9 +193,9 @@ class Local:
 class _Pipe:
     """A worker process' end of its pool."""
 
-    patience = 0
+    patience: float = 0
 
-    def __init__(self, writer: Connection, stop):
+    def __init__(self, writer: Connection, stop: Any):
         self._writer, self._stop = writer, stop
 
     def send(self, message: dict) -> None:
@@ -207,19 +208,23 @@ class _Pipe:
 _channel: _Pipe  # of this worker process
 
 
-def _begin(writer: Connection, stop, numbers) -> None:
+def _begin(writer: Connection, stop: Any, numbers: SimpleQueue | None) -> None:
     """The first thing a worker process does."""
     global _channel
     _channel = _Pipe(writer, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if numbers is not None:
+        from mlp_gpu import gpu  # imports numba
+
         gpu.select(numbers.get())
 
 
 def _end_with_parent() -> None:
     """Nobody waits for this process any more: what it saved last is whole."""
-    wait([multiprocessing.parent_process().sentinel])
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
     os._exit(1)
 
 
@@ -227,7 +232,7 @@ def _nothing(_channel: Channel) -> None:
     """A job that changes nothing."""
 
 
-def _in_process(function: Callable, *arguments):
+def _in_process(function: Callable, *arguments: Any) -> Any:
     try:
         return function(_channel, *arguments)
     except Interrupted:
@@ -235,7 +240,7 @@ def _in_process(function: Callable, *arguments):
 
 
 @contextmanager
-def _starting(variables: dict[str, str]):
+def _starting(variables: dict[str, str]) -> Iterator[None]:
     """Inside, new processes have these variables, and wait with SIGINT until they can take it."""
     before = dict(os.environ)
     os.environ.update(variables)
@@ -266,7 +271,8 @@ class Cluster:
                 "pip install -e '.[distributed]', here and where the workers are"
             ) from None
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # we say it ourselves
-        self.take, self.died = lambda message: None, distributed.KilledWorker
+        self.take: Callable[[dict], None] = lambda message: None
+        self.died: type[Exception] = distributed.KilledWorker
         try:
             asyncio.run(_knock(address))
             self._client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
@@ -313,11 +319,11 @@ class Cluster:
                 f"found {', '.join(sorted(others))}; install the same one everywhere"
             )
 
-    def ask(self, function: Callable, *arguments) -> list:
+    def ask(self, function: Callable, *arguments: Any) -> list:
         """What function(*arguments) returns on each worker."""
         return list(self._client.run(function, *arguments).values())
 
-    def submit(self, function: Callable, *arguments) -> Future:
+    def submit(self, function: Callable, *arguments: Any) -> Future:
         return self._executor.submit(_on_cluster, self._name, function, *arguments)
 
     def as_completed(self, waiting: Iterable[Future]) -> Iterator[Future]:
@@ -363,7 +369,7 @@ async def _knock(address: str) -> None:
 
 
 @contextmanager
-def _asking():
+def _asking() -> Iterator[None]:
     """Inside, a scheduler that is lost is a Problem."""
     try:
         yield
@@ -377,7 +383,7 @@ def _asking():
 class _Dask:
     """A Dask worker's end of the pool of that name."""
 
-    patience = 60
+    patience: float = 60
 
     def __init__(self, name: str):
         import distributed
@@ -399,7 +405,7 @@ class _Dask:
         return self._stop.get()
 
 
-def _on_cluster(name: str, function: Callable, *arguments):
+def _on_cluster(name: str, function: Callable, *arguments: Any) -> Any:
     try:
         return function(_Dask(name), *arguments)
     except Interrupted:
@@ -416,14 +422,16 @@ def opened(
     there is no need. n_bytes: memory that a GPU must have. Says which engine is taken, and why.
     Raises Problem or gpu.GpuFault if it cannot be had.
     """
+    from mlp_gpu import gpu  # imports numba
+
     if arguments.scheduler:
-        with closing(Cluster(arguments.scheduler)) as pool:
+        with closing(Cluster(arguments.scheduler)) as cluster:
 
             def missing() -> str | None:
-                return next(filter(None, pool.ask(gpu.missing, n_bytes)), None)
+                return next(filter(None, cluster.ask(gpu.missing, n_bytes)), None)
 
             engine = choose_engine(arguments.engine, missing, tell)
-            yield pool, engine, " and ".join(sorted(set(pool.ask(provenance.device, engine))))
+            yield cluster, engine, " and ".join(sorted(set(cluster.ask(provenance.device, engine))))
         return
     engine = choose_engine(arguments.engine, lambda: gpu.missing(n_bytes), tell)
     gpus = gpu.count() if engine == "cuda" else 0

@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from mlp_gpu import gpu
-
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SOURCES = ("mlp_gpu", "deform_gpu", "experiments", "pyproject.toml", "requirements.lock")
 PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
@@ -26,6 +24,8 @@ def now() -> str:
 def device(engine: str = "cpu") -> str:
     """What an engine computes on: the GPU's name, or the processor's and how many cores we have."""
     if engine == "cuda":
+        from mlp_gpu import gpu  # imports numba
+
         return gpu.name()
     name = platform.processor() or platform.machine()
     try:
@@ -57,7 +57,7 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     return found
 
 
-def commit() -> dict[str, str | bool]:
+def commit() -> dict:
     """The commit of this source tree and whether sources differ from it; 'unknown' without git."""
 
     def git(*arguments: str) -> str:
@@ -76,12 +76,17 @@ def commit() -> dict[str, str | bool]:
 
 def collect(engine: str = "cpu") -> dict:
     """Everything about this process and its engine that a number should carry with it."""
-    on_gpu = engine == "cuda"
+    driver: str | None = None
+    packages: Sequence[str] = PACKAGES
+    if engine == "cuda":
+        from mlp_gpu import gpu  # imports numba
+
+        driver, packages = gpu.driver_version(), GPU_PACKAGES
     return {
         **commit(),
         "argv": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "versions": versions(GPU_PACKAGES if on_gpu else PACKAGES),
-        "driver": gpu.driver_version() if on_gpu else None,
+        "versions": versions(packages),
+        "driver": driver,
         "platform": platform.platform(),
         "device": device(engine),
         "start": now(),

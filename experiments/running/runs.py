@@ -1,6 +1,7 @@
 """One training run on disk: start it or go on with it, save it after each epoch, end it cleanly."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,7 +83,7 @@ def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
     images, labels = dataset.train_images, dataset.train_labels
 
     def seconds(work: Callable[[int], object], n: int, least: float) -> float:
-        """Time an image of work on n images, or on so many more that a call takes `least`."""
+        """Time per image of work on n images, or on so many more that a call takes `least`."""
         work(n)  # to warm up
         while True:
             started = time.perf_counter()
@@ -90,7 +91,7 @@ def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
             taken = time.perf_counter() - started
             if taken >= least:
                 return taken / n
-            n *= 4
+            n *= max(2, math.ceil(1.2 * least / taken))
 
     few = slice(min(200, len(images)))
     some = Dataset(dataset.name, images[few], labels[few], images[few], labels[few], "", "")
@@ -110,10 +111,10 @@ def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
             for _ in range(n // len(images[few])):
                 deform_images(1)
 
-        return seconds(deform_some, len(images[few]), 0.1)
+        return seconds(deform_some, len(images[few]), 0.03)
 
-    train = seconds(train_some, 20, 0.3)
-    predict = seconds(predict_some, 200, 0.03)
+    train = seconds(train_some, 20, 0.1)
+    predict = seconds(predict_some, 50, 0.03)
     return n_train * (train + deforming()) + n_predict * predict
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binomtest
 
 
 def average(outputs: Sequence[np.ndarray]) -> np.ndarray:
@@ -52,6 +51,8 @@ class Comparison(NamedTuple):
 
 def compare(wrong_a: np.ndarray, wrong_b: np.ndarray) -> Comparison:
     """Compare what two classifiers get wrong, bool (n,) each."""
+    from scipy.stats import binomtest  # takes most of a second to import
+
     only_a = int(np.count_nonzero(wrong_a & ~wrong_b))
     only_b = int(np.count_nonzero(wrong_b & ~wrong_a))
     n = only_a + only_b

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 from deform_gpu import kernels as deform_kernels
 from experiments.running.messages import tell
@@ -58,7 +59,7 @@ def missing_toolkit() -> str | None:
     return None
 
 
-def compile_kernel(kernel, signature: str, cc: tuple[int, int]) -> CompiledKernel:
+def compile_kernel(kernel: Any, signature: str, cc: tuple[int, int]) -> CompiledKernel:
     """Compile a kernel for a compute capability.
 
     Raises ValueError if the compiler's log lacks a number.

@@ -15,15 +15,17 @@ from deform_gpu.philox import split_seed
 from experiments.timing.gpu import Enqueue, Timer, copy_to_gpu
 from experiments.timing.measurement import Measurement
 from mlp_gpu import gpu
-from mlp_gpu.gpu import play
+from mlp_gpu.gpu import DeviceArray, Stream, play
 from mlp_gpu.network import pad32
 
 N_IMAGES = 60_000  # an epoch
-IMAGES_PER_STAGE = 2000  # deformed together where each stage has a kernel: their fields take memory
+IMAGES_PER_STAGE = 2000  # deformed together where each stage is a kernel: fields take memory
 SEED, EPOCH = 0, 1
 
 
-def whole_deformations(out, images: np.ndarray, labels: np.ndarray, stream) -> dict[str, Enqueue]:
+def whole_deformations(
+    out: DeviceArray, images: np.ndarray, labels: np.ndarray, stream: Stream
+) -> dict[str, Enqueue]:
     """Deform all images into out: by one kernel for a tile, and by one kernel for each stage.
 
     out: float32 (n, side, side) on the GPU. images: the same on the host. labels: uint8 (n,).
@@ -46,7 +48,7 @@ def whole_deformations(out, images: np.ndarray, labels: np.ndarray, stream) -> d
     }
 
 
-def field_convolutions(n_batches: int, side: int, stream) -> dict[str, Enqueue]:
+def field_convolutions(n_batches: int, side: int, stream: Stream) -> dict[str, Enqueue]:
     """Only convolve the fields of some batches, y and x: by Listing 1, and separably.
 
     side: of the images that the fields are for, in pixels.
@@ -57,7 +59,8 @@ def field_convolutions(n_batches: int, side: int, stream) -> dict[str, Enqueue]:
         copy_to_gpu(rng.uniform(-1, 1, shape).astype(np.float32), stream) for shape in shapes
     ]
     weights = gaussian_weights(TABLE1.sigma)
-    separable = stages.displace(scratch, copy_to_gpu(weights, stream), TABLE1, (0, 0, 0), 0)[1:]
+    key = (np.uint32(0),) * 3  # of the first stage, which is left out
+    separable = stages.displace(scratch, copy_to_gpu(weights, stream), TABLE1, key, 0)[1:]
 
     padded = inner + KERNEL - 1
     field = rng.uniform(-1, 1, (padded, pad32(padded))).astype(np.float32)

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy import ndimage
 
 from deform_gpu import Deformation
-from deform_gpu.field import KERNEL, SIDE
+from deform_gpu.field import KERNEL
+from deform_gpu.parameters import SIDE
 from experiments.timing import peers
 from experiments.timing.peers import Tensor
 
@@ -35,6 +35,8 @@ def scipy_recipe(
     uint8 (n,), which choose beta; deformation. The function that is returned deforms all images
     anew at each call and returns them, float32 (n, 29, 29).
     """
+    from scipy import ndimage  # takes a third of a second to import
+
     rng = np.random.default_rng(0)
     target = np.indices((SIDE, SIDE)).reshape(2, -1) - CENTRE  # y and x, from the centre
     blur = partial(

@@ -22,7 +22,7 @@ from experiments.running.messages import tell
 from experiments.timing.measurement import CopyTimes, Measurement
 from mlp_gpu import cuda as engine
 from mlp_gpu import gpu
-from mlp_gpu.gpu import Launch
+from mlp_gpu.gpu import DeviceArray, Launch, Stream
 from mlp_gpu.kernels import backward, forward
 from mlp_gpu.kernels.backward import propagate_back
 from mlp_gpu.kernels.evaluate import evaluate
@@ -47,14 +47,14 @@ MAX_REPEATS = 1000
 
 PAPER_GB_PER_SECOND = {"forward_partial": 115}  # on a GTX 280 (2010, appendix)
 
-Enqueue = Callable[[object], None]  # puts work into a stream and does not wait for it
+Enqueue = Callable[[Stream], None]  # puts work into a stream and does not wait for it
 ETA = Schedule().eta
 
 
 class Timer:
     """Times work that is put into `stream`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.stream = gpu.new_stream()
         n_bytes = max(MIN_MEMSET_BYTES, 2 * gpu.cuda.get_current_device().L2_CACHE_SIZE)
         self._buffer = gpu.device_array((n_bytes,), np.uint8)
@@ -133,7 +133,7 @@ def kernel_bytes(n_in: int, n_out: int) -> dict[str, int]:
     return {name: 4 * n for name, n in n_words.items()}
 
 
-def training_kernels(network: Network, stream) -> Iterator[Kernel]:
+def training_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
     """The kernels that train a net on one image, layer by layer, with random data of their own.
 
     stream: on which the data are copied to the GPU.
@@ -141,10 +141,10 @@ def training_kernels(network: Network, stream) -> Iterator[Kernel]:
     rng = np.random.default_rng(0)
     n_layers = len(network.weights)
 
-    def put(host: np.ndarray):
+    def put(host: np.ndarray) -> DeviceArray:
         return copy_to_gpu(host, stream)
 
-    def vector(n: int):
+    def vector(n: int) -> DeviceArray:
         return put(rng.uniform(-1, 1, n).astype(np.float32))
 
     images = put(rng.uniform(-1, 1, (N_IMAGES, network.sizes[0])).astype(np.float32))
@@ -170,7 +170,7 @@ def training_kernels(network: Network, stream) -> Iterator[Kernel]:
             yield Kernel(name, layer, n_in, n_out, launch, n_bytes[name])
 
 
-def copy_to_gpu(host: np.ndarray, stream):
+def copy_to_gpu(host: np.ndarray, stream: Stream) -> DeviceArray:
     """A copy of an array on the GPU, complete on return."""
     array = gpu.device_array(host.shape, host.dtype)
     array.copy_to_device(host, stream=stream)
@@ -178,7 +178,7 @@ def copy_to_gpu(host: np.ndarray, stream):
     return array
 
 
-def make_copier(max_bytes: int, stream) -> Callable[[int], Enqueue]:
+def make_copier(max_bytes: int, stream: Stream) -> Callable[[int], Enqueue]:
     """A function of n_bytes that returns a copy on the GPU moving so many, at most max_bytes.
 
     Half of them are read, half written.
@@ -205,7 +205,7 @@ def time_in_turn(timer: Timer, works: list[Enqueue], repeats: int) -> dict[str, 
 
 
 @gpu.cuda.jit
-def empty_kernel():
+def empty_kernel() -> None:
     pass
 
 

@@ -1,6 +1,7 @@
 """Checks of the GPU that compare: with the CPU, with NumPy, and images deformed while training."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -148,22 +149,22 @@ def judge_deformation(n: int, difference: float, equal: bool) -> CheckResult:
 
 
 def train_ahead(
-    dataset: data.Dataset, network: Network, engine: Engine, ahead
-) -> tuple[Trained, list[dict]]:
+    dataset: data.Dataset, network: Network, engine: CudaEngine, ahead: Ahead
+) -> tuple[Trained, list[dict[str, float]]]:
     """Train a copy of the network on images that the GPU deforms meanwhile.
 
-    engine: of the GPU. ahead: deforms for EPOCHS epochs. Returns what `train` does, and a timeline
-    of each epoch but the last: when its training ended, and when the deformation of the next epoch
-    began and ended, in milliseconds since its training began.
+    ahead: deforms for EPOCHS epochs. Returns what `train` does, and a timeline of each epoch but
+    the last: when its training ended, and when the deformation of the next epoch began and ended,
+    in milliseconds since its training began. Modifies the engine.
     """
     origin, begun, ended = (gpu.cuda.event() for _ in range(3))
     origin.record(engine.stream)
-    timelines = []
+    timelines: list[dict[str, float]] = []
     real_train = engine.train
 
-    def timed_train(*arguments):
+    def timed_train(*arguments: Any, **options: Any) -> float:
         begun.record(engine.stream)
-        loss = real_train(*arguments)
+        loss = real_train(*arguments, **options)
         ended.record(engine.stream)
         events = {"trained": ended}
         events["deformation_begun"], events["deformation_ended"] = ahead.events
@@ -173,16 +174,20 @@ def train_ahead(
         timelines.append({name: origin.elapsed_time(at) - start for name, at in events.items()})
         return loss
 
-    engine.train = timed_train
+    engine.train = timed_train  # type: ignore[method-assign]  # of this one engine
     return train(engine, network, dataset, ahead), timelines[:-1]
 
 
 def compare_ahead(
-    dataset: data.Dataset, sizes: tuple[int, ...], engine: Engine, other_engine: Engine, ahead
+    dataset: data.Dataset,
+    sizes: tuple[int, ...],
+    engine: CudaEngine,
+    other_engine: Engine,
+    ahead: Ahead,
 ) -> dict:
     """Train a net on images that the GPU deforms meanwhile, and on images deformed beforehand.
 
-    engine, other_engine: two of the GPU. ahead: deforms for EPOCHS epochs, with TABLE1 and SEED.
+    other_engine: of the GPU too. ahead: deforms for EPOCHS epochs, with TABLE1 and SEED.
     """
     network, labels = Network.initial(sizes, SEED), dataset.train_labels
     (trained, rows), timelines = train_ahead(dataset, network, engine, ahead)

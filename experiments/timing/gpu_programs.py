@@ -18,7 +18,16 @@ from mlp_gpu import gpu
 
 GPU_TESTS = tuple(
     f"tests/test_{name}.py"
-    for name in ("kernels", "deform_kernels", "cuda", "compiled", "bench", "peers", "timing_gpu")
+    for name in (
+        "kernels",
+        "deform_kernels",
+        "cuda",
+        "compiled",
+        "memory_access",
+        "bench",
+        "peers",
+        "timing_gpu",
+    )
 )
 REPEAT_TESTS = "repeats_are_bit_equal"  # in the names of the tests that repeat kernels
 SMALL_TESTS = ("-k", "small", "tests/test_kernels.py", "tests/test_deform_kernels.py")
@@ -38,8 +47,14 @@ def run_command(
 
     log: a file for its stdout and stderr; without one it shares ours.
     """
-    where = {"cwd": provenance.REPOSITORY, "stdin": subprocess.DEVNULL}
-    child = subprocess.Popen(command, stdout=log, stderr=log, process_group=0, **where)
+    child = subprocess.Popen(
+        command,
+        cwd=provenance.REPOSITORY,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        process_group=0,
+    )
     try:
         return child.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -51,21 +66,24 @@ def run_command(
 
 
 def run_tests(
-    options: Sequence[str], prefix: Sequence[str] = (), **run_options
+    options: Sequence[str],
+    prefix: Sequence[str] = (),
+    log: IO | None = None,
+    seconds: float | None = None,
 ) -> tuple[int | None, dict[str, list[str]]]:
     """Run pytest: its exit status, and the names of the tests as `read_report` gives them.
 
-    prefix: the program that pytest runs under, with its options. run_options: of `run_command`.
+    prefix: the program that pytest runs under, with its options. log, seconds: of `run_command`.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [*prefix, sys.executable, "-m", "pytest", "-q", *options, f"--junitxml={report}"]
-        return run_command(command, **run_options), read_report(report)
+        return run_command(command, log, seconds), read_report(report)
 
 
 def read_report(path: Path) -> dict[str, list[str]]:
     """Names of tests by outcome, from pytest's JUnit XML; no names if there is no file."""
-    found = {"passed": [], "failed": [], "skipped": []}
+    found: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
     if path.exists():
         for case in ElementTree.parse(path).iter("testcase"):
             tags = {child.tag for child in case}

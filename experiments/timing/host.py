@@ -53,7 +53,9 @@ def measure(
 ) -> list[Measurement]:
     """Measurements of the workloads. copy: the name of the one that is a copy, if there is one."""
     us = time_workloads(workloads, repeats)
-    ceiling = copy and CopyTimes(us=us[copy], n_bytes=workloads[copy].n_bytes)
+    ceiling = None
+    if copy is not None and (n_bytes := workloads[copy].n_bytes):
+        ceiling = CopyTimes(us=us[copy], n_bytes=n_bytes)
     return [
         Measurement(
             group=group,

@@ -9,11 +9,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.network import Network
+
+Tensor: TypeAlias = Any  # PyTorch's or JAX's, which need not be installed
 
 WARM_UP_STEPS = 3  # before PyTorch captures a graph, as in its documentation
 
@@ -61,11 +64,13 @@ def numpy_loop(network: Network, images: np.ndarray, labels: np.ndarray, eta: fl
 class TorchNet:
     """The net in PyTorch: forward, autograd, SGD. device: 'cpu' or 'cuda'."""
 
-    def __init__(self, network, images, labels, eta: float, device: str):
+    def __init__(
+        self, network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str
+    ):
         import torch
 
         class ScaledTanh(torch.nn.Module):
-            def forward(self, a):
+            def forward(self, a: Tensor) -> Tensor:
                 return float(A) * torch.tanh(float(B) * a)
 
         modules = []
@@ -84,7 +89,7 @@ class TorchNet:
         self.labels = torch.from_numpy(labels.astype(np.int64)).to(device)
         self.next = torch.zeros(1, dtype=torch.int64, device=device)  # the image of the next step
 
-    def learn(self, image, label) -> None:
+    def learn(self, image: Tensor, label: Tensor) -> None:
         """One step on an image, (1, n_in), and its label, (1,)."""
         self.optimizer.zero_grad(set_to_none=True)
         self.torch.nn.functional.cross_entropy(self.model(image), label).backward()
@@ -101,7 +106,7 @@ class TorchNet:
         self.learn(self.images.index_select(0, self.next), self.labels.index_select(0, self.next))
         self.next.add_(1).remainder_(len(self.images))
 
-    def capture(self):
+    def capture(self) -> Any:
         """A CUDA graph of `step`. Leaves the net as it was."""
         torch = self.torch
         before = [parameter.detach().clone() for parameter in self.model.parameters()]
@@ -133,13 +138,17 @@ class TorchNet:
             ]
 
 
-def torch_eager(network, images, labels, eta: float, device: str = "cpu") -> Peer:
+def torch_eager(
+    network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str = "cpu"
+) -> Peer:
     """PyTorch, one launch after another."""
     net = TorchNet(network, images, labels, eta, device)
     return Peer(net.eager, net.weights)
 
 
-def torch_graph(network, images, labels, eta: float, device: str = "cuda") -> Peer:
+def torch_graph(
+    network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str = "cuda"
+) -> Peer:
     """PyTorch with a CUDA graph, replayed for each image."""
     net = TorchNet(network, images, labels, eta, device)
     graph = net.capture()
@@ -152,7 +161,7 @@ def torch_graph(network, images, labels, eta: float, device: str = "cuda") -> Pe
     return Peer(train, net.weights)
 
 
-def import_jax():
+def import_jax() -> Any:
     """JAX, without its preallocation of three quarters of the GPU's memory."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
@@ -160,28 +169,28 @@ def import_jax():
     return jax
 
 
-def jax_scan(network, images, labels, eta: float) -> Peer:
+def jax_scan(network: Network, images: np.ndarray, labels: np.ndarray, eta: float) -> Peer:
     """JAX: a compiled `lax.scan` over the images, on JAX's default device."""
     jax = import_jax()
     jnp = jax.numpy
 
-    def layer(h, b, W):
+    def layer(h: Tensor, b: Tensor, W: Tensor) -> Tensor:
         # Without "highest" a GPU may multiply in less than float32.
         return b + jnp.matmul(h, W, precision="highest")
 
-    def loss(weights, image, label):
+    def loss(weights: Tensor, image: Tensor, label: Tensor) -> Tensor:
         h = image
         for b, W in weights[:-1]:
             h = A * jnp.tanh(B * layer(h, b, W))
         a = layer(h, *weights[-1])
         return jax.nn.logsumexp(a) - a[label]
 
-    def step(weights, example):
+    def step(weights: Tensor, example: Tensor) -> tuple[Tensor, None]:
         gradients = jax.grad(loss)(weights, *example)
         return jax.tree.map(lambda W, g: W - np.float32(eta) * g, weights, gradients), None
 
     @partial(jax.jit, donate_argnums=0)
-    def scan(weights, images, labels):
+    def scan(weights: Tensor, images: Tensor, labels: Tensor) -> Tensor:
         return jax.lax.scan(step, weights, (images, labels))[0]
 
     weights = [(jnp.array(W[0]), jnp.array(W[1:])) for W in matrices(network)]
@@ -208,7 +217,7 @@ def import_error(package: str) -> str | None:
 
 def on_cpu() -> dict[str, Callable[..., Peer]]:
     """The peers that train on the CPU: by name, the function that makes one."""
-    makers = {"NumPy loop, CPU": numpy_loop}
+    makers: dict[str, Callable[..., Peer]] = {"NumPy loop, CPU": numpy_loop}
     if not import_error("torch"):
         makers["PyTorch eager, CPU"] = torch_eager
     if not import_error("jax") and import_jax().default_backend() == "cpu":
@@ -218,7 +227,7 @@ def on_cpu() -> dict[str, Callable[..., Peer]]:
 
 def on_gpu() -> dict[str, Callable[..., Peer]]:
     """The peers that train on the GPU: by name, the function that makes one."""
-    makers = {}
+    makers: dict[str, Callable[..., Peer]] = {}
     if not import_error("torch") and torch_sees_a_gpu():
         makers["PyTorch eager, GPU"] = partial(torch_eager, device="cuda")
         makers["PyTorch graph, GPU"] = torch_graph

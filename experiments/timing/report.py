@@ -78,17 +78,17 @@ def row(measured: Measurement) -> dict:
         "paper_gb_a_second": measured.paper_gb_per_second,
     }
     if measured.n_images:
-        found["images_a_second"] = 1e6 * measured.n_images / us
-    if measured.cpu_engine_us is not None:
-        found["updates_a_second"] = measured.n_weights * found["images_a_second"]
-        found["times_cpu"] = np.median(measured.cpu_engine_us) / us
+        images_per_second = 1e6 * measured.n_images / us
+        found["images_a_second"] = images_per_second
+        if measured.n_weights and measured.cpu_engine_us is not None:
+            found["updates_a_second"] = measured.n_weights * images_per_second
+            found["times_cpu"] = np.median(measured.cpu_engine_us) / us
     if measured.n_bytes:
         found["gb_a_second"] = measured.n_bytes / us / 1e3
-    if measured.copy:
-        copy = measured.copy
-        found["copy_gb_a_second"] = copy.n_bytes / np.median(copy.us) / 1e3
-        share = measured.n_bytes / copy.n_bytes
-        found["percent_of_copy"] = 100 * share * np.median(copy.us / measured.us)
+        if copy := measured.copy:
+            found["copy_gb_a_second"] = copy.n_bytes / np.median(copy.us) / 1e3
+            share = measured.n_bytes / copy.n_bytes
+            found["percent_of_copy"] = 100 * share * np.median(copy.us / measured.us)
     if measured.flops:
         found["tflop_a_second"] = measured.flops / us / 1e6
     return found

@@ -1,0 +1,5 @@
+"""The base of all exceptions that a user can do something about."""
+
+
+class Fault(Exception):
+    """One sentence for the user: what is wrong, where, what was expected, what to do."""

@@ -1,0 +1,42 @@
+"""What is imported only when it is needed: heavy packages, and what is not installed everywhere."""
+
+import subprocess
+import sys
+
+import pytest
+
+from experiments.running.provenance import REPOSITORY
+
+ENGINES = ("mlp_gpu.cpu", "mlp_gpu.cuda", "numba")
+SLOW = (
+    "distributed",
+    "sklearn",
+    "scipy.stats",
+    "scipy.ndimage",
+    "tensorboard",
+    "torch",
+    "nbconvert",
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "spared"),
+    [
+        ("experiments.running.store", ("argparse", *ENGINES, *SLOW, "matplotlib")),
+        ("experiments.running.jobs", (*ENGINES, *SLOW, "matplotlib")),
+        ("experiments.watch", (*ENGINES, *SLOW, "matplotlib")),
+        ("experiments.export", (*ENGINES, *SLOW, "matplotlib")),
+        ("experiments.figure1", (*ENGINES, *SLOW)),
+        ("experiments.table1", (*ENGINES, *SLOW, "matplotlib")),
+        ("experiments.committee", (*ENGINES, *SLOW)),
+        ("experiments.pictures", (*ENGINES, *SLOW)),
+        ("experiments.deformations", (*ENGINES, *SLOW)),
+        ("experiments.bench", ("matplotlib", *SLOW)),
+    ],
+)
+def test_an_import_that_is_not_needed_is_spared(module, spared):
+    """So that run files are read at once, and --help takes less than a second."""
+    code = f"import sys, {module}; print(*sys.modules, sep='\\n')"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert set(spared).isdisjoint(done.stdout.split())
