@@ -270,7 +270,7 @@ def test_benchmarks_lead_to_their_source(text):
     line = plain(re.search(f'<li id="source-{number}">(.*?)</li>', text)[1])
     assert own["commit"][:12] in line
     assert own["date"] in line
-    assert sources_of(text, caption(part, f"Time for an image, on {own['device']}.")) == [line]
+    assert sources_of(text, caption(part, f"Time per image, on {own['device']}.")) == [line]
     assert sources_of(
         text, caption(part, f"Against the ceiling that copies set, on {own['device']}.")
     ) == [line]
@@ -292,7 +292,7 @@ def test_the_ceiling_is_drawn_where_copies_were_timed(monkeypatch):
     page = Page()
     report_sections.add_benchmarks(page, Found(REPOSITORY, benches={"own": without}))
     text = page.render("", [])
-    assert "a line an engine" in text
+    assert "one line per engine" in text
     assert "bars and as a roofline" not in text
 
 

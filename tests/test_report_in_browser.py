@@ -5,11 +5,13 @@ import shutil
 from itertools import pairwise
 
 import pytest
-from browser import A4, browser, check_page, print_page
+from browser import A4_WIDTH, browser, check_page, print_page
 from PIL import Image
 from report_pages import HOSTILE, fixed, folder, results, written
 
 from experiments import report
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
@@ -28,7 +30,7 @@ def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width):
 
 
 # Of Table 1: where its box ends, how far it could be scrolled, and where its columns end.
-LOOK_AT_TABLE1 = """() => {
+INSPECT_TABLE1 = """() => {
   const box = document.querySelector(".scroll");
   const right = (e) => e.getBoundingClientRect().right;
   const heads = [...box.querySelectorAll("th")].map((e) => [e.textContent, right(e)]);
@@ -39,7 +41,7 @@ LOOK_AT_TABLE1 = """() => {
 @pytest.mark.parametrize(("width", "scrolled"), [(1280, None), (1440, 0), (1920, 0)])
 def test_what_a_row_did_is_in_view_with_what_came_of_it(browser, written, width, scrolled):
     def look(shown, _):
-        return shown.evaluate(LOOK_AT_TABLE1)
+        return shown.evaluate(INSPECT_TABLE1)
 
     right, hidden, columns = browser.visit(written, width, "screen", look)
     names = list(columns)
@@ -55,7 +57,7 @@ def test_the_page_is_whole_with_nothing_there(browser, results, tmp_path):
 
 
 def test_the_page_fits_on_paper(browser, written, tmp_path):
-    facts = check_page(browser, written, A4, media="print")
+    facts = check_page(browser, written, A4_WIDTH, media="print")
     assert "[1]" in facts["text"]
     assert "back" not in facts["text"].splitlines()[-1]
     sheets = print_page(browser, written, tmp_path / "page.pdf")
@@ -63,14 +65,16 @@ def test_the_page_fits_on_paper(browser, written, tmp_path):
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF-")
 
 
-WIDE = '<div style="width: 2000px">wide</div>'
-LONG = '<p style="width: 50px; white-space: nowrap">a text that is much longer than its box</p>'
+WIDE_BOX = '<div style="width: 2000px">wide</div>'
+OVERFLOWING = (
+    '<p style="width: 50px; white-space: nowrap">a text that is much longer than its box</p>'
+)
 
 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (WIDE, "20.. pixels wide"),
+        (WIDE_BOX, "20.. pixels wide"),
         ('<img alt="gone" src="gone.png">', "failed|not loaded"),
         ('<img alt="empty" src="data:image/png;base64,AAAA">', "not loaded"),
         ('<svg width="0" height="0"></svg>', "nothing to see"),
@@ -78,19 +82,19 @@ LONG = '<p style="width: 50px; white-space: nowrap">a text that is much longer t
         ("<script>console.error('so')</script>", "console: so"),
         ("<script>undefined.f()</script>", "script: "),
         ('<img src="https://example.org/a.png">', "asks the network for https://example.org"),
-        (LONG, "text leaves its box: <p> a text that"),
-        (LONG.replace("width", "overflow: hidden; width"), "text is cut off|leaves its box"),
+        (OVERFLOWING, "text leaves its box: <p> a text that"),
+        (OVERFLOWING.replace("width", "overflow: hidden; width"), "text is cut off|leaves its box"),
         ('<p style="height: 9px; overflow: hidden">a<br>b</p>', "text is cut off"),
     ],
 )
 def test_the_browser_notices(browser, tmp_path, body, reason):
     path = tmp_path / "page.html"
-    path.write_text(f"{HEAD}{body}")
+    path.write_text(f"{PAGE_HEAD}{body}")
     with pytest.raises(AssertionError, match=reason):
         check_page(browser, path, 360)
 
 
-HEAD = (
+PAGE_HEAD = (
     '<!DOCTYPE html><meta charset="utf-8">'
     '<meta name="viewport" content="width=device-width, initial-scale=1"><h1>A page</h1>'
 )
@@ -99,7 +103,8 @@ HEAD = (
 def test_the_browser_lets_boxes_scroll(browser, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(
-        f'{HEAD}<h2 id="a">b</h2><a href="#a">c</a><div style="overflow-x: auto">{WIDE}{LONG}</div>'
+        f'{PAGE_HEAD}<h2 id="a">b</h2><a href="#a">c</a>'
+        f'<div style="overflow-x: auto">{WIDE_BOX}{OVERFLOWING}</div>'
     )
     facts = check_page(browser, path, 360)
     assert facts["headings"] == [[1, "A page"], [2, "b"]]

@@ -1,4 +1,4 @@
-"""Pictures of what `make bench` measured, of rows as in bench.csv; nothing here measures."""
+"""Figures of what `make bench` measured, from rows as in bench.csv; nothing here measures."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -42,10 +42,10 @@ STYLES = {
 }
 
 # Kernels that multiply and add for each weight once, with their markers.
-MARKERS = {"forward_partial": "v", "delta_partial": "<", "update_weights": "D"}
+KERNEL_MARKERS = {"forward_partial": "v", "delta_partial": "<", "update_weights": "D"}
 
-# Bars and fillings of markers by the state of the GPU's L2 cache; what has no state is an engine.
-STATES: dict[str, dict] = {
+# Bars and fillings of markers by the state of the GPU's L2 cache; engines have no state.
+CACHE_STYLES: dict[str, dict] = {
     "": {"facecolor": BLUE, "edgecolor": BLUE},
     "cold": {"facecolor": VERMILION, "edgecolor": VERMILION},
     "warm": {"facecolor": "white", "edgecolor": VERMILION, "hatch": "/////"},
@@ -83,15 +83,15 @@ def read_newest() -> dict[str, list[dict]]:
 
 
 def flops(one: dict) -> int:
-    """Multiplications and additions of a row's work; 0 where they do not go by the weights."""
+    """Multiplications and additions of a row; 0 where the weights do not tell how many."""
     if one["group"] == "net":  # forward, back but for the first layer, and the update
         n_in, n_out = NETS[int(one["net"])][:2]
         return 2 * (3 * int(one["weights"]) - (n_in + 1) * n_out)
-    return 2 * (int(one["n_in"]) + 1) * int(one["n_out"]) if one["name"] in MARKERS else 0
+    return 2 * (int(one["n_in"]) + 1) * int(one["n_out"]) if one["name"] in KERNEL_MARKERS else 0
 
 
 def works(rows: Collection[dict]) -> list[Work]:
-    """All whose bytes are known but copies themselves; layers are added up."""
+    """What the rows measured, layers added up: all whose bytes are known, but for copies."""
     found: dict[tuple, list[tuple]] = {}
     for one in rows:
         # The copy of a net's weights has a row of its own, without images.
@@ -105,7 +105,7 @@ def works(rows: Collection[dict]) -> list[Work]:
 
 
 def draw_times(rows: Sequence[dict]) -> Figure:
-    """Microseconds an image against the weights of the net, a line an engine and peer."""
+    """Microseconds per image against the weights of the net, one line per engine or peer."""
     points: dict[str, list[tuple[float, float]]] = {}
     nets: dict[float, str] = {}
     for one in rows:
@@ -129,8 +129,8 @@ def draw_times(rows: Sequence[dict]) -> Figure:
     axes.plot(at, 1e12 * at / updates, "--", color="0.45", label=label)
     axes.set_xticks(at, [f"{weights:.3g}\nnet {nets[weights]}" for weights in at])
     axes.set_xticks([], minor=True)
-    axes.set_xlabel("weights of the net, in millions")
-    axes.set_ylabel("time an image, in microseconds")
+    axes.set_xlabel("weights of the net, millions")
+    axes.set_ylabel("time per image, microseconds")
     axes.set_title(f"One image and one weight update at a time; {rows[0]['device']}", fontsize=10)
     axes.grid(axis="y", color="0.85")
     figure.legend(loc="outside right center", frameon=False)
@@ -159,7 +159,7 @@ def draw_roofline(rows: Sequence[dict]) -> Figure:
     panels[0].set_xlim(0, 1.4 * max(100, *(100 * work.copy_us / work.us for work in beside)))
     panels[0].set_ylim(len(titles) - 0.4, -0.6)
     panels[0].set_yticks(range(len(titles)), titles)
-    label = "bytes a second, in percent of the copy measured beside it"
+    label = "bytes per second, in percent of the copy measured beside it"
     above.supxlabel(label, fontsize=LABEL_SIZE)
     _draw_intensities(below.add_subplot(), [work for work in found if work.flops])
     note = "More than 100 %: weights that stay in a cache from one use to the next."
@@ -170,10 +170,10 @@ def draw_roofline(rows: Sequence[dict]) -> Figure:
 
 
 def _draw_bars(axes: Axes, found: list[Work], titles: list[str]) -> None:
-    """The works of a net: a bar each, as long as its percentage, and the ceiling."""
+    """What was measured of a net: one bar each, as long as its percentage, and the ceiling."""
     for work in found:
         percent, place = 100 * work.copy_us / work.us, titles.index(work.title)
-        axes.barh(place, percent, height=0.7, **STATES[work.state])
+        axes.barh(place, percent, height=0.7, **CACHE_STYLES[work.state])
         axes.text(max(percent, 100), place, f" {percent:.0f}", va="center", fontsize=SMALL_SIZE)
     axes.axvline(100, color=BLACK, linestyle="--", linewidth=1)
     axes.set_xticks((0, 100))
@@ -181,8 +181,8 @@ def _draw_bars(axes: Axes, found: list[Work], titles: list[str]) -> None:
 
 
 def _draw_intensities(axes: Axes, found: list[Work]) -> None:
-    """Flops a second against flops a byte, and what the copies allow."""
-    edges = np.array([0.1, 10])  # flop a byte
+    """FLOP per second against FLOP per byte, and what the copies allow."""
+    edges = np.array([0.1, 10])  # FLOP per byte
     copies: dict[str, list[float]] = {}  # GB/s
     for work in found:
         if math.isfinite(work.copy_us):
@@ -196,11 +196,11 @@ def _draw_intensities(axes: Axes, found: list[Work]) -> None:
         state, name = own[0].state, own[0].name
         intensity = [work.flops / work.n_bytes for work in own]
         speed = [work.flops / work.us / 1e3 for work in own]
-        style = STATES[state] | {"hatch": None}
-        marker = MARKERS.get(name) or STYLES[name][2]
+        style = CACHE_STYLES[state] | {"hatch": None}
+        marker = KERNEL_MARKERS.get(name) or STYLES[name][2]
         axes.scatter(intensity, speed, 25, marker=marker, zorder=3, label=title, **style)
     axes.set(xscale="log", yscale="log", xlim=edges)
-    axes.set_xlabel("flop a byte that must be moved", fontsize=LABEL_SIZE)
+    axes.set_xlabel("FLOP per byte that must be moved", fontsize=LABEL_SIZE)
     axes.set_ylabel("GFLOP/s", fontsize=LABEL_SIZE)
     axes.tick_params(labelsize=LABEL_SIZE)
     axes.grid(color="0.9")

@@ -16,7 +16,7 @@ from experiments.drawing.figures import BLUE, GREY, VERMILION
 from experiments.running.data import Dataset
 from experiments.running.errors import Problem
 
-N_FIELDS = 4  # displacement fields that are drawn, one an epoch
+N_FIELDS = 4  # displacement fields that are drawn, one per epoch
 SPACING = 2  # pixels from one arrow, or one line of a grid, to the next
 STRONG_FACTOR = 0.8  # beyond this a number drawn from [-1, 1) shows well what its parameter does
 

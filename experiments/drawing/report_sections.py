@@ -294,8 +294,8 @@ def _bench_source(rows: list[dict]) -> str:
 def _add_bench_figures(page: Page, rows: list[dict]) -> None:
     where, sources = f"on {rows[0]['device']}", [_bench_source(rows)]
     if any(row["updates_a_second"] for row in rows):
-        alt = "Time for an image against the weights of the net, a line an engine."
-        page.figure(bench_plots.draw_times(rows), f"Time for an image, {where}.", alt, sources)
+        alt = "Time per image against the weights of the net, one line per engine."
+        page.figure(bench_plots.draw_times(rows), f"Time per image, {where}.", alt, sources)
     try:
         figure = bench_plots.draw_roofline(rows)
     except ValueError:

@@ -173,12 +173,9 @@ def make_mosaics(
 
 def draw_stages() -> Figure:
     """The stages of the deformation as kernels of their own: matrices, field, sums, pixels."""
-    title = (
-        "The deformation, one kernel per stage: matrices, field, sums, displacement, pixels\n(field "
-    )
-    title += (
-        f"to displacement: a batch of images of {FIELD_SIDE} x {FIELD_SIDE} pixels, y and x alike)"
-    )
+    title = "The deformation, one kernel per stage: matrices, field, sums, displacement, pixels\n"
+    title += f"(field to displacement: a batch of images of {FIELD_SIDE} x {FIELD_SIDE} pixels, "
+    title += "y and x alike)"
     figure = new_figure(title, 8.6)
     first, *others = PANELS
     places: list = [[first, first], others[:2], others[2:]]
