@@ -11,9 +11,6 @@ from experiments.scoring import committee_report, tables
 from experiments.scoring.records import by_device
 from mlp_gpu.network import NETS
 
-# Folders of runs, and the commands that their records are of.
-COMMANDS = {"table1": "`make table1`", "table3": "`make table3`"}
-
 # What startup.csv has, a row each.
 STARTUP = (
     "make test",
@@ -31,16 +28,15 @@ def command_sentences(records: Mapping[Path, Run], found: Sequence[Sequence[Mapp
     """
     sentences = []
     for folder in dict.fromkeys(path.parent for path in records):
-        for prefix, command in COMMANDS.items():
-            own = [run for path, run in records.items() if path.match(f"{folder}/{prefix}-net*")]
-            if [tables.net_number(run) for run in own] == list(NETS):
-                spans = [(run.provenance[0]["start"], run.provenance[-1]["end"]) for run in own]
-                wrong = ", ".join(str(run.chosen_errors) for run in own)
-                sentences.append(
-                    f"{command}: {_elapsed(spans)} on {own[0].provenance[-1]['device']}; nets 1 to "
-                    f"{len(own)} get {wrong} of {own[0].config['data']['n_test']:,} test digits "
-                    "wrong."
-                )
+        # The records of `make table1` are named after its folder of runs, runs/table1.
+        own = [run for path, run in records.items() if path.match(f"{folder}/table1-net*")]
+        if [tables.net_number(run) for run in own] == list(NETS):
+            spans = [(run.provenance[0]["start"], run.provenance[-1]["end"]) for run in own]
+            wrong = ", ".join(str(run.chosen_errors) for run in own)
+            sentences.append(
+                f"`make table1`: {_elapsed(spans)} on {own[0].provenance[-1]['device']}; nets 1 to "
+                f"{len(own)} get {wrong} of {own[0].config['data']['n_test']:,} test digits wrong."
+            )
     for rows in by_device(found, "MNIST"):
         if committee_report.has_order(rows):
             nets = [row for row in rows if row["net"]]
