@@ -26,6 +26,38 @@ def cluster():
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def digits():
+    """scikit-learn's digits; do not modify them."""
+    from experiments.running import data
+
+    return data.load("digits")
+
+
+@pytest.fixture
+def sandbox(tmp_path, monkeypatch):
+    """Working folder and cache in a temporary folder, no $MNIST_DIR, no proxy."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("MNIST_DIR", raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.fixture
+def mnist_cache(tmp_path):
+    """Where a download goes in the sandbox."""
+    return tmp_path / "xdg" / "deepbig" / "mnist"
+
+
+@pytest.fixture
+def small_mnist(tmp_path, monkeypatch):
+    """MNIST's files as mnist_files.make_small has them: arrays, contents, and their folder."""
+    import mnist_files
+
+    return mnist_files.make_small(tmp_path / "small", monkeypatch)
+
+
 def pytest_deselected(items):
     config = items[0].config
     n_slow = sum(item.get_closest_marker("slow") is not None for item in items)
