@@ -8,7 +8,7 @@ import pytest
 from factories import make_run
 
 from experiments import figure1
-from experiments.drawing import plots
+from experiments.drawing import error_plots
 from experiments.running import configs, store
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
@@ -39,7 +39,7 @@ def test_figure1(path, digits, capsys):
         assert str(picture) in said
 
     images = digits.test_images
-    figure = plots.draw_wrong(run.outputs, run.labels, images, "the run")
+    figure = error_plots.draw_wrong(run.outputs, run.labels, images, "the run")
     assert figure.texts[0].get_text() == f"the run:\n{counted}"
     assert configs.title(run.config) == "841-1000-500-10 on load_digits, seed 0"
     (axes,) = figure.axes
@@ -71,7 +71,7 @@ def test_figure1_of_a_perfect_run(path):
     run = store.read_run(path)
     outputs = np.eye(10, dtype=np.float32)[run.labels]
     assert voting.count_sentence(outputs, run.labels) == "0 of 360 wrong; second guess right for 0"
-    assert not plots.draw_wrong(outputs, run.labels, np.zeros((360, 29, 29)), "x").axes[0].texts
+    assert not error_plots.draw_wrong(outputs, run.labels, np.zeros((360, 29, 29)), "x").axes[0].texts
 
 
 def test_figure1_takes_the_best_run(path, tmp_path):
