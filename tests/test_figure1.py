@@ -71,7 +71,8 @@ def test_figure1_of_a_perfect_run(path):
     run = store.read_run(path)
     outputs = np.eye(10, dtype=np.float32)[run.labels]
     assert voting.count_sentence(outputs, run.labels) == "0 of 360 wrong; second guess right for 0"
-    assert not error_plots.draw_wrong(outputs, run.labels, np.zeros((360, 29, 29)), "x").axes[0].texts
+    figure = error_plots.draw_wrong(outputs, run.labels, np.zeros((360, 29, 29)), "x")
+    assert not figure.axes[0].texts
 
 
 def test_figure1_takes_the_best_run(path, tmp_path):
