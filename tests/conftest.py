@@ -14,6 +14,8 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" and importlib.util.find_spec("g
 
     simulator.install()
 
+# What starts clusters, opens browsers or executes notebooks is slow, and so is all that needs it.
+SLOW_FIXTURES = {"cluster", "browser", "jupyter"}
 LEFT_OUT = pytest.StashKey[int]()
 
 
@@ -56,6 +58,13 @@ def small_mnist(tmp_path, monkeypatch):
     import mnist_files
 
     return mnist_files.make_small(tmp_path / "small", monkeypatch)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if not SLOW_FIXTURES.isdisjoint(item.fixturenames):
+            item.add_marker("slow")
 
 
 def pytest_deselected(items):

@@ -51,6 +51,18 @@ def test_schedules_give_the_same_bits(sizes, monkeypatch):
     assert len(graphs) == 1
 
 
+def test_training_goes_on_where_it_stopped_with_the_same_bits():
+    whole, _, images, labels = make((13, 7))
+    parts, *_ = make((13, 7))
+    whole.train(images, labels, ORDER, ETA)
+    parts.train(images, labels, ORDER[:4], ETA)
+    again = CudaEngine()
+    again.set_network(parts.get_network())
+    again.train(images, labels, ORDER[4:], ETA)
+    for W, V in zip(whole.get_network().weights, again.get_network().weights, strict=True):
+        assert (W.view(np.uint32) == V.view(np.uint32)).all()
+
+
 def test_images_on_the_gpu_are_taken_as_they_are(monkeypatch):
     whole, _, images, labels = make((13, 7))
     loss = whole.train(images, labels, ORDER, ETA)
