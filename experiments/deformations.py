@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deform_gpu import TABLE1, Deformation
-from experiments.drawing import deform_plots
 from experiments.drawing.figures import save_figure
 from experiments.running import cli, data
 from experiments.running.errors import Problem
@@ -19,6 +18,9 @@ from experiments.running.errors import Problem
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_arguments(argv)
+
+    from experiments.drawing import deform_plots  # imports numba
+
     beta = TABLE1.beta[args.digit] if args.beta is None else args.beta
     betas = (beta,) * len(TABLE1.beta)
     try:

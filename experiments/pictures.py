@@ -15,7 +15,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.drawing import bench_plots, error_plots, figures, run_plots
-from experiments.drawing.thread_maps import DRAWINGS
 from experiments.running import cli, examples, jobs
 from experiments.running.configs import title
 from experiments.running.errors import Problem
@@ -94,6 +93,9 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--png-only", action="store_true", help="write no PDF")
     arguments = parser.parse_args(argv)
+
+    from experiments.drawing.thread_maps import DRAWINGS  # imports numba
+
     found = benchmark_pictures() | DRAWINGS
     if not arguments.names or set(arguments.names) - set(found):
         runs = examples.load_runs(arguments.runs)
