@@ -2,13 +2,13 @@
 
 from itertools import combinations
 
+import factories
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.container import ErrorbarContainer
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from experiments.running.store import Run
 from experiments.scoring.committee_report import Committee
 
 N_TEST, N_TRAIN = 157, 613
@@ -33,7 +33,6 @@ def make_run(
     outputs /= outputs.sum(axis=1, keepdims=True)
     wrong = int(np.count_nonzero(outputs.argmax(axis=1) != LABELS))
     metrics = {
-        "epoch": list(range(1, epochs + 1)),
         "eta": [1e-3 * 0.7**epoch for epoch in range(epochs)],
         "train_loss": rng.uniform(0.05, 2, epochs).tolist(),
         "validation_errors": rng.integers(3, 200, epochs).tolist(),
@@ -43,16 +42,10 @@ def make_run(
         "evaluate_seconds": (seconds * rng.uniform(0.1, 0.5, epochs)).tolist(),
     }
     metrics["test_errors"][int(np.argmin(metrics["validation_errors"]))] = wrong
-    config = {
-        "data": {
-            "name": "MNIST",
-            "n_train": N_TRAIN,
-            "n_validation": n_validation,
-            "width": width,
-        },
-        "deformation": deformation,
-    }
-    return Run(config, [], metrics, outputs.astype(np.float32), LABELS)
+    of_data = {"n_train": N_TRAIN, "n_validation": n_validation, "width": width, "n_test": N_TEST}
+    config = {"data": of_data, "deformation": deformation, "epochs": epochs}
+    outputs = outputs.astype(np.float32)
+    return factories.make_run(metrics=metrics, outputs=outputs, labels=LABELS, **config)
 
 
 def make_runs(n, **what):

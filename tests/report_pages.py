@@ -5,12 +5,11 @@ A test file imports the fixtures that it or another fixture names, and `fixed` a
 
 import html
 import re
-from dataclasses import asdict
 
+import factories
 import numpy as np
 import pytest
 
-from deform_gpu import TABLE1
 from experiments import report
 from experiments.running import data, provenance, store
 from experiments.scoring import committees
@@ -18,55 +17,29 @@ from experiments.scoring.committees import EXPERIMENTS
 from mlp_gpu.network import NETS
 
 HOSTILE = '<b>&"x'  # in the names of a run file and its folder
-SESSION = {
-    "commit": "0123456789abcdef",
-    "dirty": False,
-    "device": "Some <GPU> & more",
-    "versions": {"python": "3.11"},
-    "start": "2026-01-01T00:00:00+00:00",
-    "end": "2026-01-02T00:00:00+00:00",
-    "why": "finished",
-}
+SESSION = factories.SESSION | {"device": "Some <GPU> & more"}
 COMMIT = {"commit": "fedcba9876543210", "dirty": False}
 
 
-def make_run(name="MNIST", sizes=NETS[1], epochs=3, done=None, seed=0, n_wrong=9, **what):
-    """A run that was never trained; its chosen epoch is the last but one."""
-    rng = np.random.default_rng([seed, n_wrong])
+def make_run(name="MNIST", sizes=NETS[1], epochs=3, done=None, seed=0, n_wrong=9, **of_data):
+    """A run with n_wrong wrong digits, whose chosen epoch is the last but one."""
+    labels = np.arange(200, dtype=np.uint8) % 10
     if name == "load_digits":
         digits = data.load("digits")
-        labels, sha256 = digits.test_labels, digits.sha256
-    else:
-        labels, sha256 = np.arange(200, dtype=np.uint8) % 10, "0" * 64
+        labels = digits.test_labels
+        of_data["sha256"] = digits.sha256
+    of_data |= {"name": name, "n_train": 1000, "n_test": len(labels)}
     done = done or epochs
-    outputs = rng.uniform(0, 0.05, (len(labels), 10)).astype(np.float32)
-    outputs[np.arange(len(labels)), labels] = 0.5
-    wrong = rng.permutation(len(labels))[:n_wrong]
-    outputs[wrong, (labels[wrong] + 1 + seed) % 10] = 0.9
-    config = {
-        "data": {"name": name, "sha256": sha256, "n_train": 1000, "n_test": len(labels)},
-        "sizes": list(sizes),
-        "epochs": epochs,
-        "eta": 1e-3,
-        "decay": 0.9,
-        "eta_min": 1e-6,
-        "seed": seed,
-        "deformation": asdict(TABLE1),
-        "engine": "cpu",
-    }
-    config["data"] |= what
     validation = list(range(90, 90 - done, -1))
     validation[-2] = 1
     tests = list(range(n_wrong + done, n_wrong, -1))
     tests[-2], tests[-1] = n_wrong, n_wrong - 2
-    metrics = {name: [0.5 + seed] * done for name in store.METRICS}
-    metrics |= {
-        "epoch": list(range(1, done + 1)),
-        "train_loss": [2 / k for k in range(1, done + 1)],
-    }
-    metrics |= {"validation_errors": validation, "test_errors": tests}
+    metrics = {"validation_errors": validation, "test_errors": tests}
+    for part in ("deform", "train", "evaluate"):
+        metrics[f"{part}_seconds"] = [0.5 + seed] * done
     session = SESSION if done == epochs else SESSION | {"end": None, "why": "running"}
-    return store.Run(config, [session], metrics, outputs, labels)
+    config = {"data": of_data, "sizes": list(sizes), "epochs": epochs, "seed": seed}
+    return factories.make_run(done, metrics, session, labels=labels, **config)
 
 
 def write_committee(folder, number=6, name="load_digits"):

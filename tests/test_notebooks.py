@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 from browser import browser, check_page  # noqa: F401, a fixture
+from factories import make_run
 
 from experiments import notebooks
 from experiments.running import examples, store
@@ -78,7 +78,6 @@ def test_defines_no_functions_of_its_own(name):
             assert not re.search(r"^\s*(def|class)\b", "".join(cell["source"]), re.MULTILINE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", [600, 1280])
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_is_on_the_page_and_nothing_overflows(name, width, pages, browser, tmp_path):  # noqa: F811
@@ -88,7 +87,6 @@ def test_every_figure_is_on_the_page_and_nothing_overflows(name, width, pages, b
     assert facts["figures"] == FIGURES[name]
 
 
-@pytest.mark.slow
 def test_small_runs_are_made_once_and_said_to_be_no_mnist(pages):
     written, runs = pages
     assert len(store.run_files(runs)) == 7
@@ -96,7 +94,6 @@ def test_small_runs_are_made_once_and_said_to_be_no_mnist(pages):
     assert said[0] == "committee"  # the first notebook that needs runs
 
 
-@pytest.mark.slow
 def test_a_notebook_that_fails_is_named_and_the_others_go_on(
     jupyter, monkeypatch, tmp_path, capsys
 ):
@@ -114,7 +111,6 @@ def test_a_notebook_that_fails_is_named_and_the_others_go_on(
     assert "good.html" in said.out
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 def test_ctrl_c_ends_it_and_what_it_has_started(jupyter, tmp_path):
     command = [sys.executable, "-m", "experiments.notebooks", "training", "--out", str(tmp_path)]
@@ -150,10 +146,7 @@ def test_says_what_to_install(jupyter, monkeypatch):
 
 def run_on(name):
     """A run of one epoch that was never trained."""
-    metrics = {metric: [1] for metric in store.METRICS}
-    config = {"data": {"name": name, "n_test": 2}, "epochs": 1}
-    outputs, labels = np.full((2, 10), 0.1, np.float32), np.array([3, 1], np.uint8)
-    return store.Run(config, [], metrics, outputs, labels)
+    return make_run(epochs=1, data={"name": name, "n_test": 2})
 
 
 def test_runs_on_mnist_come_before_others_and_what_cannot_be_read_is_named(tmp_path, capsys):

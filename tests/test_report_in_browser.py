@@ -11,8 +11,6 @@ from report_pages import HOSTILE, fixed, folder, results, written
 
 from experiments import report
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width):
