@@ -34,10 +34,10 @@ def outcome(folder):
     "redirection",
     [
         "2>&1 | head -3",  # whoever reads both leaves early
-        "2>/dev/full",
         "2>&-",
-        ">&- 2>&-",
-        "<&- >/dev/null 2>&-",
+        pytest.param("2>/dev/full", marks=pytest.mark.slow),
+        pytest.param(">&- 2>&-", marks=pytest.mark.slow),
+        pytest.param("<&- >/dev/null 2>&-", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")

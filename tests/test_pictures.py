@@ -35,6 +35,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_figure_is_saved_as_png_and_pdf(folder, tmp_path, capsys):
     pictures.main(["--runs", str(folder), "--out", str(tmp_path)])
     names = [*OF_RUNS]

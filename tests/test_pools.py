@@ -91,7 +91,7 @@ def dask(cluster):
         yield pool
 
 
-@pytest.fixture(params=["here", "local", "dask"])
+@pytest.fixture(params=["here", "local", pytest.param("dask", marks=pytest.mark.slow)])
 def pool(request):
     return Here() if request.param == "here" else request.getfixturevalue(request.param)
 
@@ -222,7 +222,7 @@ def test_a_process_that_dies_is_told_while_another_is_busy(tmp_path):
     assert not (tmp_path / "busy").exists()
 
 
-@pytest.mark.parametrize("kind", ["local", "dask"])
+@pytest.mark.parametrize("kind", ["local", pytest.param("dask", marks=pytest.mark.slow)])
 def test_stopping_lets_begun_jobs_save_and_begins_no_others(kind, request, tmp_path):
     taken = []
 
@@ -511,6 +511,7 @@ def test_dask_is_not_installed(monkeypatch):
         pools.Cluster("tcp://127.0.0.1:8786")
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 def test_a_scheduler_that_dies_is_one_sentence(signum, tmp_path, monkeypatch, capfd, caplog):

@@ -34,6 +34,7 @@ def test_speedup_is_the_median_of_ratios_within_a_repeat(tmp_path, monkeypatch, 
     assert "| 3       | 6         | 10.0 (7.0-16.0)   | 2.00 " in printed
 
 
+@pytest.mark.slow
 def test_a_measurement_trains_every_net_to_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr(scaling, "MAX_IMAGES", 50)
     dataset = scaling.jobs.load("digits", None)

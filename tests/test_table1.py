@@ -159,7 +159,9 @@ def test_no_distortion_is_a_run_and_a_table_of_its_own(tmp_path, capsys):
     assert "Table 3" not in printed  # the paper has no figures for these digits
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_is_not_a_traceback(tmp_path, signum):
     options = ["--data", "digits", "--nets", "1", "--epochs", "1000", "--limit", "100", "--out"]
     process = subprocess.Popen(
