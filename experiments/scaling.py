@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from deform_gpu import COMMITTEE
-from experiments.running import cli, data, jobs, pools, provenance, store
+from experiments.running import cli, data, jobs, provenance, store
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text, markdown_table
 from experiments.running.messages import tell
+from experiments.running.processes import LocalProcesses
 from experiments.timing import clusters
 from mlp_gpu import files, gpu
 from mlp_gpu.engines import choose_engine
@@ -52,13 +53,13 @@ def measure_once(workers: int, gpus: int, trainings: Sequence[jobs.Job]) -> dict
 
     Raises Problem if a training fails.
     """
-    with closing(pools.Local(workers, gpus)) as pool:
+    with closing(LocalProcesses(workers, gpus)) as pool:
         began = time.perf_counter()
-        ready = [pool.submit(jobs.estimate, trainings[0]) for _ in range(workers)]
+        ready = [pool.submit(jobs.estimate_job, trainings[0]) for _ in range(workers)]
         for future in pool.as_completed(ready):
             future.result()
         started = time.perf_counter()
-        futures = [pool.submit(jobs.work, training) for training in trainings]
+        futures = [pool.submit(jobs.train_job, training) for training in trainings]
         for future in pool.as_completed(futures):
             if reason := future.result().failure:
                 raise Problem(f"a training failed: {reason}")

@@ -1,47 +1,173 @@
-"""running/messages.py: what cannot be said ends nothing."""
+"""running/messages.py: what cannot be written ends nothing."""
 
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 from run_bits import bits
+from tqdm import tqdm
 
-TRAINING = ("--nets", "1", "--data", "digits", "--limit", "60", "--epochs", "3", "--engine", "cpu")
+from experiments.running.provenance import REPOSITORY
+
+TRAINING = ("--data", "digits", "--nets", "1", "--limit", "60", "--epochs", "3", "--engine", "cpu")
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 
 
-def train(folder, redirection=""):
-    """The exit status of a small training whose output the shell redirects."""
-    command = f'"$0" -m experiments.table1 "$@" {redirection}\nexit ${{PIPESTATUS[0]}}'
-    options = (*TRAINING, "--out", str(folder))
-    return subprocess.run(["bash", "-c", command, sys.executable, *options], capture_output=True)
+def run(command, *arguments):
+    """The result of a command in a shell, in which "$0" is Python and "$@" are the arguments."""
+    return subprocess.run(
+        ["bash", "-c", f"{command}\nexit ${{PIPESTATUS[0]}}", sys.executable, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def train(folder, redirection="", *options):
+    """The result of a small training whose output the shell redirects."""
+    command = f'"$0" -m experiments.table1 "$@" {redirection}'
+    return run(command, *TRAINING, *options, "--out", folder)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
+    """The folder of two runs that were trained while somebody listened."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert train(folder).returncode == 0
+    assert train(folder, "", "--seeds", "0,1", "--workers", "1").returncode == 0
     return folder
 
 
-def outcome(folder):
-    """What a training must leave behind: bits of its run, and the table."""
-    table = (folder / "table1.md").read_text().splitlines()
-    return bits(folder / "net1-seed0-load_digits.h5"), table[0]
+def assert_same_runs(folder, expected, seeds=(0,)):
+    """See that a training left the same bits behind, and a table."""
+    for seed in seeds:
+        name = f"net1-seed{seed}-load_digits.h5"
+        assert bits(folder / name) == bits(expected / name)
+    title = (expected / "table1.md").read_text().splitlines()[0]
+    assert (folder / "table1.md").read_text().splitlines()[0] == title
 
 
 @pytest.mark.parametrize(
     "redirection",
     [
-        "2>&1 | head -3",  # whoever reads both leaves early
+        "2>&1 | head -3",  # the reader of both leaves early
+        "| true",
+        "2>/dev/full",
         "2>&-",
-        pytest.param("2>/dev/full", marks=pytest.mark.slow),
-        pytest.param(">&- 2>&-", marks=pytest.mark.slow),
-        pytest.param("<&- >/dev/null 2>&-", marks=pytest.mark.slow),
+        ">&- 2>&-",
+        "<&- >/dev/null 2>&-",
     ],
 )
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 def test_a_training_ends_the_same_whoever_listens(undisturbed, tmp_path, redirection):
-    result = train(tmp_path, redirection)
-    assert result.returncode == 0
-    assert outcome(tmp_path) == outcome(undisturbed)
+    assert train(tmp_path, redirection).returncode == 0
+    assert_same_runs(tmp_path, undisturbed)
+
+
+@pytest.mark.parametrize("redirection", ["2>&1 | head -3", "2>/dev/full", "<&- >&- 2>&-"])
+def test_a_training_by_workers_ends_the_same_whoever_listens(undisturbed, tmp_path, redirection):
+    options = ("--seeds", "0,1", "--workers", "2")
+    assert train(tmp_path, redirection, *options).returncode == 0
+    assert_same_runs(tmp_path, undisturbed, seeds=(0, 1))
+
+
+def test_a_table_for_which_stdout_has_no_room_is_written_and_is_an_error(undisturbed, tmp_path):
+    result = train(tmp_path, ">/dev/full")
+    assert result.returncode == 2
+    assert result.stderr.endswith("error: cannot print the result: No space left on device\n")
+    assert "Traceback" not in result.stderr
+    assert_same_runs(tmp_path, undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("options", "redirection", "status"),
+    [
+        ("--help", "", 0),
+        ("--help", "| true", 0),
+        ("--help", ">/dev/full", 2),
+        ("--nets 7", "2>/dev/full", 2),
+        ("--nets 1 --data-dir /nowhere --data mnist --out {}", "2>&-", 2),
+        ("--nets 1 --data-dir /nowhere --data mnist --out {}", ">&- 2>/dev/full", 2),
+    ],
+)
+def test_the_status_is_right_though_nobody_reads_why(tmp_path, options, redirection, status):
+    options = options.format(tmp_path).split()
+    assert run(f'"$0" -m experiments.table1 "$@" {redirection}', *options).returncode == status
+
+
+def test_a_training_goes_on_when_its_terminal_is_gone(undisturbed, tmp_path):
+    main, terminal = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments.table1", *TRAINING, "--out", tmp_path],
+        cwd=REPOSITORY,
+        stdin=terminal,
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+        start_new_session=True,  # so that the end of the terminal is no signal
+    )
+    os.close(terminal)
+    os.read(main, 1)
+    os.close(main)
+    try:
+        assert process.wait(300) == 0
+    finally:
+        process.kill()
+    assert_same_runs(tmp_path, undisturbed)
+
+
+def make_noise(_channel, path):
+    """Write to stderr as a worker may. Returns the file descriptor that a new file gets."""
+    print("so it is", file=sys.stderr, flush=True)
+    warnings.warn("beware", stacklevel=1)
+    for _ in tqdm(range(3), file=sys.stderr):
+        sys.stderr.flush()
+    print("a result", flush=True)
+    with path.open("w") as file:
+        return file.fileno()
+
+
+PARENT = """
+import subprocess, sys
+from experiments.running.messages import drop_unwritable
+drop_unwritable()
+child = "import os; print([os.fstat(descriptor) for descriptor in range(3)])"
+sys.exit(subprocess.run([sys.executable, "-c", child]).returncode)
+"""
+
+
+def test_a_program_that_a_command_starts_has_open_streams():
+    assert run('"$0" -c "$@" <&- >&- 2>&-', PARENT).returncode == 0
+
+
+WORKER = """
+import sys
+from pathlib import Path
+from experiments.running.messages import drop_unwritable
+from experiments.running.processes import LocalProcesses
+from test_messages import fail, make_noise
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    drop_unwritable()
+    pool = LocalProcesses(1)
+    noise, failure = pool.submit(make_noise, folder / "file"), pool.submit(fail)
+    assert set(pool.as_completed([noise, failure])) == {noise, failure}
+    (folder / "answer").write_text(f"{noise.result()} {failure.exception()}")
+    pool.close()
+"""
+
+
+def fail(_channel):
+    raise ZeroDivisionError("so it is")
+
+
+@pytest.mark.parametrize("redirection", ["", "2>/dev/full >/dev/full", "<&- >&- 2>&-"])
+def test_a_worker_drops_what_it_cannot_write(tmp_path, redirection):
+    (tmp_path / "script.py").write_text(WORKER)
+    result = run(f'"$0" "$@" {redirection}', tmp_path / "script.py", tmp_path)
+    assert result.returncode == 0, result.stderr
+    number, *failure = (tmp_path / "answer").read_text().split(" ", 1)
+    assert failure == ["so it is"]
+    assert int(number) > 2  # what is written to stderr without Python does not get into that file

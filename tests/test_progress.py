@@ -1,4 +1,4 @@
-"""What is said while trainings get on: lines of text, or bars on a terminal."""
+"""The progress of trainings: lines of text, or bars on a terminal."""
 
 import io
 import sys
@@ -41,14 +41,13 @@ def on_terminal():
         yield sys.stderr
 
 
-def track(label, epochs, seconds=10.0, done=0):
-    return Track(
-        label, epochs, n_train=600, n_validation=300, n_test=100, seconds=seconds, done=done
-    )
+def track(label, epochs, epoch_seconds=10.0, epochs_done=0):
+    n = {"n_train": 600, "n_validation": 300, "n_test": 100}
+    return Track(label, epochs, **n, epoch_seconds=epoch_seconds, epochs_done=epochs_done)
 
 
 def start(run, done=0):
-    return {"run": run, "event": "start", "done": done}
+    return {"run": run, "event": "start", "epochs_done": done}
 
 
 def tick(run, images):
@@ -80,11 +79,11 @@ def said(capsys):
 
 def test_one_run_needs_no_more_than_its_own_line(clock, capsys):
     with View([track("net", 6)]) as view:
-        view.take(start("net"))
+        view.show(start("net"))
         clock.now += 30
-        view.take(tick("net", 600))
-        view.take(epoch("net", 1))
-        view.take(end("net"))
+        view.show(tick("net", 600))
+        view.show(epoch("net", 1))
+        view.show(end("net"))
     assert said(capsys) == [
         "net: epoch 1/6, eta 1.00e-03, loss 0.5000, validation 20.00 %, test 7.00 %, "
         "300 images/s, left 0:02:30"
@@ -92,13 +91,13 @@ def test_one_run_needs_no_more_than_its_own_line(clock, capsys):
 
 
 def test_what_is_left_counts_from_where_a_resumed_run_began(clock, capsys):
-    with View([track("net", 8, done=4)], n_finished=1) as view:
+    with View([track("net", 8, epochs_done=4)], n_finished=1) as view:
         clock.now += 1  # until its worker is ready
-        view.take(start("net", done=4))
+        view.show(start("net", done=4))
         clock.now += 100
-        view.take(epoch("net", 5))
+        view.show(epoch("net", 5))
         clock.now += 50
-        view.take(epoch("net", 6))
+        view.show(epoch("net", 6))
     first, second = said(capsys)
     assert first.startswith("net: epoch 5/8, ")
     assert first.endswith(" left 0:05:00; 1 of 2 runs done, all left 0:05:03")
@@ -106,18 +105,18 @@ def test_what_is_left_counts_from_where_a_resumed_run_began(clock, capsys):
 
 
 def test_runs_side_by_side_share_what_is_left_of_all(clock, capsys):
-    with View([track("a", 2), track("b", 4, seconds=20.0)], n_finished=1) as view:
-        view.take(start("a"))
-        view.take(start("b"))
-        view.take(tick("b", 300))
+    with View([track("a", 2), track("b", 4, epoch_seconds=20.0)], n_finished=1) as view:
+        view.show(start("a"))
+        view.show(start("b"))
+        view.show(tick("b", 300))
         clock.now += 30
-        view.take(epoch("a", 1))  # 10 s of work, and half of 20 s
-        view.take(tick("b", 200))
+        view.show(epoch("a", 1))  # 10 s of work, and half of 20 s
+        view.show(tick("b", 200))
         clock.now += 20
-        view.take(epoch("b", 1))
+        view.show(epoch("b", 1))
         clock.now += 10
-        view.take(epoch("a", 2))
-        view.take(end("a"))
+        view.show(epoch("a", 2))
+        view.show(end("a"))
     a1, b1, a2 = said(capsys)
     assert a1.endswith(" left 0:00:30; 1 of 3 runs done, all left 0:02:00")  # 30 s x 80 / 20
     assert b1.endswith(" left 0:02:30; 1 of 3 runs done, all left 0:01:57")  # 50 s x 70 / 30
@@ -125,30 +124,30 @@ def test_runs_side_by_side_share_what_is_left_of_all(clock, capsys):
 
 
 def test_work_beyond_an_epoch_is_not_counted(clock, capsys):
-    """The estimate of an image's time knows nothing of a chunk that is told twice."""
+    """A training that starts again after its worker died may report some images twice."""
     with View([track("a", 2), track("b", 2)]) as view:
-        view.take(start("a"))
-        view.take(start("b"))
-        view.take(tick("b", 6000))
+        view.show(start("a"))
+        view.show(start("b"))
+        view.show(tick("b", 6000))
         clock.now += 20
-        view.take(epoch("a", 1))
+        view.show(epoch("a", 1))
     assert said(capsys)[0].endswith("all left 0:00:20")
 
 
 def test_a_run_that_starts_again_loses_only_its_epoch(clock, capsys):
     with View([track("a", 4), track("b", 4)]) as view:
-        view.take(start("a"))
-        view.take(start("b"))
+        view.show(start("a"))
+        view.show(start("b"))
         clock.now += 10
-        view.take(epoch("a", 1))
-        view.take(tick("a", 300))
-        view.take(tick("b", 540))
+        view.show(epoch("a", 1))
+        view.show(tick("a", 300))
+        view.show(tick("b", 540))
         clock.now += 10  # their worker died
-        view.take(start("b"))
-        view.take(start("a", done=1))
+        view.show(start("b"))
+        view.show(start("a", done=1))
         clock.now += 20
-        view.take(epoch("a", 2))
-        view.take(epoch("b", 1))
+        view.show(epoch("a", 2))
+        view.show(epoch("b", 1))
     _, a2, b1 = said(capsys)
     assert a2.endswith(" left 0:00:40; 0 of 2 runs done, all left 0:02:00")  # 40 s x 60 / 20
     assert b1.endswith(" left 0:01:00; 0 of 2 runs done, all left 0:01:07")  # 40 s x 50 / 30
@@ -156,52 +155,52 @@ def test_a_run_that_starts_again_loses_only_its_epoch(clock, capsys):
 
 def test_a_run_that_ends_before_its_epoch_does_has_not_done_that_work(clock, capsys):
     with View([track("a", 2), track("b", 2)]) as view:
-        view.take(start("a"))
-        view.take(start("b"))
-        view.take(tick("b", 300))
-        view.take(end("b"))
+        view.show(start("a"))
+        view.show(start("b"))
+        view.show(tick("b", 300))
+        view.show(end("b"))
         clock.now += 10
-        view.take(epoch("a", 1))
+        view.show(epoch("a", 1))
     assert said(capsys)[0].endswith("0 of 2 runs done, all left 0:00:30")
 
 
 def test_a_worker_in_another_folder_has_not_what_is_done_here(clock, capsys):
-    with View([track("a", 4, done=2), track("b", 2)]) as view:
-        view.take(start("a", done=0))
+    with View([track("a", 4, epochs_done=2), track("b", 2)]) as view:
+        view.show(start("a", done=0))
         for number in (1, 2):
             clock.now += 10
-            view.take(epoch("a", number))
+            view.show(epoch("a", number))
     a1, a2 = said(capsys)
     assert a1.endswith(" left 0:00:30; 0 of 2 runs done, all left 0:00:50")
     assert a2.endswith(" left 0:00:20; 0 of 2 runs done, all left 0:00:40")
 
 
 def test_bars_of_several_runs(clock):
-    tracks = [track("a", 2), track("b", 2, seconds=30.0, done=1)]
+    tracks = [track("a", 2), track("b", 2, epoch_seconds=30.0, epochs_done=1)]
     with on_terminal() as terminal, View(tracks, n_finished=1) as view:
         assert view._bar.total == 80
         assert view._bar.n == 30
-        view.take(start("a"))
-        view.take(start("b", done=1))
+        view.show(start("a"))
+        view.show(start("b", done=1))
         assert len(tqdm._instances) == 3
-        view.take(tick("a", 300))
+        view.show(tick("a", 300))
         assert view._bar.n == pytest.approx(35)
         assert view._tracks["a"].bar.n == 300
         clock.now += 10
-        view.take(epoch("a", 1))
+        view.show(epoch("a", 1))
         assert view._bar.n == pytest.approx(40)
         assert view._tracks["a"].bar.n == 600
-        view.take(tick("b", 150))
+        view.show(tick("b", 150))
         assert view._bar.n == pytest.approx(47.5)
-        view.take(start("b", done=1))  # its worker died
-        view.take(tick("b", 60))
+        view.show(start("b", done=1))  # its worker died
+        view.show(tick("b", 60))
         assert view._bar.n == pytest.approx(43)
         assert view._tracks["b"].bar.n == 660
         assert len(tqdm._instances) == 3
         assert terminal.getvalue().count("\na: epoch 1/2") == 0  # a bar shows it
         for run in "ab":
-            view.take(epoch(run, 2))
-            view.take(end(run))
+            view.show(epoch(run, 2))
+            view.show(end(run))
             assert view._tracks[run].bar is None
         assert view._bar.n == pytest.approx(80)
         assert view._bar.desc.startswith("3 of 3 runs")
@@ -222,12 +221,12 @@ def test_bars_of_several_runs(clock):
 def test_the_bar_of_one_run_stays(clock):
     with on_terminal() as terminal, View([track("net", 2)]) as view:
         assert view._bar is None
-        view.take(start("net"))
-        view.take(tick("net", 600))
-        view.take(epoch("net", 1))
-        view.take(tick("net", 600))
-        view.take(epoch("net", 2))
-        view.take(end("net"))
+        view.show(start("net"))
+        view.show(tick("net", 600))
+        view.show(epoch("net", 1))
+        view.show(tick("net", 600))
+        view.show(epoch("net", 2))
+        view.show(end("net"))
     assert not tqdm._instances
     text = terminal.getvalue()
     assert "net: epoch" not in text  # no lines
@@ -238,8 +237,8 @@ def test_the_bar_of_one_run_stays(clock):
 def test_bars_are_closed_when_an_error_comes_through(clock):
     def fail():
         with View([track("a", 2), track("b", 2)]) as view:
-            view.take(start("a"))
-            view.take(start("b"))
+            view.show(start("a"))
+            view.show(start("b"))
             raise ZeroDivisionError
 
     with on_terminal(), pytest.raises(ZeroDivisionError):

@@ -51,7 +51,7 @@ def test_a_measurement_trains_every_net_to_its_end(tmp_path, monkeypatch):
 
 
 def test_a_training_that_fails_is_not_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(scaling.pools, "Local", lambda workers, gpus: pools.Here())
+    monkeypatch.setattr(scaling, "LocalProcesses", lambda workers, n_gpus: pools.InProcess())
     dataset = scaling.jobs.load("digits", None)
     arguments = scaling.argparse.Namespace(data_dir=None, schedule=None)
     trainings = scaling.make_jobs(tmp_path, 2, dataset, "cpu", arguments)

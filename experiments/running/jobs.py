@@ -1,16 +1,16 @@
-"""Many independent trainings: each a job that a pool's worker takes, wherever that is.
+"""Many independent trainings: each is a job for a worker of a pool.
 
 While a worker trains it sends messages, dictionaries that JSON can hold:
 
     {"run": label, "event": "begin"}
-    {"run": label, "event": "start", "done": epochs done by earlier processes}
+    {"run": label, "event": "start", "epochs_done": by earlier processes}
     {"run": label, "event": "tick", "images": trained since the last message}
     {"run": label, "event": "epoch", "epoch": ..., and what METRICS name}
     {"run": label, "event": "end"}
 
-A worker that dies loses at most the epoch it was in: its job is given out again and goes on from
-the run file, if that is in a folder that both workers see. The lock beside it keeps two workers
-from training one run.
+A worker that dies loses at most the epoch it was in. Its job is submitted again, and another worker
+goes on from the run file, if both workers see the same folder. The lock beside the run file keeps
+two workers from training one run.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from typing import Any
 
 from experiments.running import configs, data, pools, runs, store
 from experiments.running.errors import Interrupted, Problem
-from experiments.running.formatting import duration
+from experiments.running.formatting import duration, plural
 from experiments.running.messages import tell
 from experiments.running.pools import Channel, Pool
 from experiments.running.progress import Track, View
@@ -35,16 +35,20 @@ from mlp_gpu.engines import make_engine
 from mlp_gpu.faults import Fault
 
 SCHEDULE = "graph"  # if none is asked for
-TICK = 0.5  # seconds between two messages of a training
-DEATHS = 3  # of workers in a row, without an epoch done by any: then suspects are tried alone
+MESSAGE_SECONDS = 0.5  # between two messages of a training
+
+# So many workers may die in a row without an epoch done by any. After that, each job that may have
+# killed them is tried alone.
+MAX_WORKER_DEATHS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A training: its run file, its name for people, its configuration, and how it is done.
+    """A training.
 
-    data_dir: where MNIST is looked for first, None for the usual places. schedule: how a GPU's
-    kernels are launched.
+    path: its run file. label: its name in messages, unique among the jobs of a command. config:
+    what defines the run. data_dir: where MNIST is looked for first, None for the usual places.
+    schedule: how a GPU's kernels are launched.
     """
 
     path: Path
@@ -56,7 +60,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job: a finished run, or the reason why not; neither if it was stopped."""
+    """How a job ended: with a finished run, or with a failure, a sentence that says why."""
 
     run: Run | None = None
     failure: str | None = None
@@ -77,7 +81,7 @@ def load(choice: str, data_dir: Path | None) -> data.Dataset:
 def load_known(config: dict, data_dir: Path | None) -> data.Dataset:
     """All images of the data that a run was trained on, not normalised.
 
-    config: the run's. data_dir: as data.load takes it. Raises Problem if what is found is other.
+    config: the run's. data_dir: as data.load takes it. Raises Problem if other data are found.
     """
     expected = config["data"]
     dataset = load(data.CHOICES[expected["name"]], data_dir)
@@ -94,8 +98,8 @@ def load_for(job: Job) -> data.Dataset:
     return load(data.CHOICES[job.config["data"]["name"]], job.data_dir)
 
 
-class Reporter(runs.Watch):
-    """Sends messages about a job, and ends it when the pool is to stop."""
+class Reporter(runs.Callbacks):
+    """Sends messages about a job, and ends it when the pool asks it to stop."""
 
     def __init__(self, job: Job, channel: Channel):
         self._label, self._channel = job.label, channel
@@ -104,14 +108,14 @@ class Reporter(runs.Watch):
     def send(self, event: str, **content: Any) -> None:
         self._channel.send({"run": self._label, "event": event, **content})
 
-    def start(self, done: int) -> None:
-        self.send("start", done=done)
+    def start(self, epochs_done: int) -> None:
+        self.send("start", epochs_done=epochs_done)
 
     def tick(self, n_images: int) -> None:
         self._images += n_images
-        if time.perf_counter() - self._sent < TICK:
+        if time.perf_counter() - self._sent < MESSAGE_SECONDS:
             return
-        if signum := self._channel.stopped():
+        if signum := self._channel.stop_signal():
             raise Interrupted(signum)
         self.send("tick", images=self._images)
         self._images, self._sent = 0, time.perf_counter()
@@ -121,9 +125,12 @@ class Reporter(runs.Watch):
         self.send("epoch", **{name: getattr(row, name) for name in METRICS})
 
 
-def work(channel: Channel, job: Job) -> Outcome:
-    """Do a job: what a worker runs. Raises Interrupted if this process or the pool is to stop."""
-    if signum := channel.stopped():
+def train_job(channel: Channel, job: Job) -> Outcome:
+    """Train the run of a job to its end. This runs in a worker.
+
+    Raises Interrupted on a signal to this process, and when the pool asks its jobs to stop.
+    """
+    if signum := channel.stop_signal():
         raise Interrupted(signum)
     reporter = Reporter(job, channel)
     reporter.send("begin")
@@ -131,23 +138,22 @@ def work(channel: Channel, job: Job) -> Outcome:
         dataset = configs.prepare(load_for(job), job.config)
         engine = make_engine(job.config["engine"], job.schedule)
         runs.warm_up(engine, job.config, dataset)
-        patience = channel.patience
-        run = runs.train_run(job.path, job.config, dataset, engine, reporter, patience)
-        return Outcome(run)
-    except Fault as problem:
-        return Outcome(failure=str(problem))
+        timeout = channel.lock_timeout
+        return Outcome(runs.train_run(job.path, job.config, dataset, engine, reporter, timeout))
+    except Fault as fault:
+        return Outcome(failure=str(fault))
     finally:
         reporter.send("end")
 
 
-def estimate(_channel: Channel, job: Job) -> float:
-    """About how many seconds an epoch of the job takes: what a worker runs."""
+def estimate_job(_channel: Channel, job: Job) -> float:
+    """About how many seconds an epoch of the job takes. This runs in a worker."""
     engine = make_engine(job.config["engine"], job.schedule)
-    return runs.estimate_seconds(engine, job.config, load_for(job))
+    return runs.estimate_epoch_seconds(engine, job.config, load_for(job))
 
 
-def kind(job: Job) -> tuple:
-    """What the time of a job's epoch depends on."""
+def workload(job: Job) -> tuple:
+    """What the time of an epoch depends on: equal for jobs whose epochs take equally long."""
     config = job.config
     return (
         tuple(config["sizes"]),
@@ -167,6 +173,8 @@ def session(
     trainings there are. needed_bytes: memory that a GPU must have for one of them.
     Raises Problem, files.FileFault or gpu.GpuFault if any of it cannot be had.
     """
+    from mlp_gpu import jit  # imports numba
+
     files.make_folder(arguments.out)
     dataset = load(arguments.data, arguments.data_dir)
     with pools.opened(arguments, n_jobs, needed_bytes(dataset)) as (pool, engine, devices):
@@ -179,30 +187,32 @@ def session(
         schedule = f", schedule {arguments.schedule or SCHEDULE}" if engine == "cuda" else ""
         workers = f", {pool.workers} workers" if pool.workers > 1 else ""
         tell(f"engine {engine}{schedule}: {devices}{workers}")
+        if jit.NOT_KEPT:
+            tell(f"compiled code is not kept, so each process compiles anew: {jit.NOT_KEPT}")
         yield dataset, pool, engine
 
 
 def make_job(arguments: argparse.Namespace, path: Path, label: str, config: dict) -> Job:
-    """The job of a run, in the way that the command line asks for."""
+    """The job of a run, with the folders and the schedule that the command line asks for."""
     data_dir = arguments.data_dir
-    if arguments.scheduler:  # workers stand elsewhere
+    if arguments.scheduler:  # workers have other current folders
         path, data_dir = path.absolute(), data_dir and data_dir.absolute()
     return Job(path, label, config, data_dir, arguments.schedule or SCHEDULE)
 
 
 def train_all(jobs: Sequence[Job], pool: Pool) -> tuple[list[Run | None], list[str]]:
-    """Train all jobs to their ends, from wherever their run files are.
+    """Train all jobs to their ends. Each goes on from the last epoch in its run file.
 
-    Returns their runs, in the order of the jobs, None for those that failed, and a sentence for
-    each of these. Says beforehand how long it will take.
+    Returns the runs in the order of the jobs, None for a job that failed, and a sentence for each
+    failure. Says beforehand how long the training will take.
 
     Raises Problem or files.FileFault if a run file is damaged or holds another run, before anything
-    is trained, and Interrupted on a signal; the files then hold what was done.
+    is trained. Raises Interrupted on a signal; all finished epochs are then in the run files.
     """
-    done = {job: runs.epochs_done(job.path, job.config) for job in jobs}
-    left = [job for job in jobs if done[job] < job.config["epochs"]]
-    seconds = _estimate(left, pool)
-    _announce(jobs, done, seconds, pool)
+    epochs_done = {job: runs.epochs_done(job.path, job.config) for job in jobs}
+    unfinished = [job for job in jobs if epochs_done[job] < job.config["epochs"]]
+    epoch_seconds = _estimate_all(unfinished, pool)
+    _announce(jobs, epochs_done, epoch_seconds, pool)
     tracks = [
         Track(
             label=job.label,
@@ -210,13 +220,13 @@ def train_all(jobs: Sequence[Job], pool: Pool) -> tuple[list[Run | None], list[s
             n_train=job.config["data"]["n_train"],
             n_validation=configs.count_validation(job.config),
             n_test=job.config["data"]["n_test"],
-            seconds=seconds[kind(job)],
-            done=done[job],
+            epoch_seconds=epoch_seconds[workload(job)],
+            epochs_done=epochs_done[job],
         )
-        for job in left
+        for job in unfinished
     ]
-    with View(tracks, len(jobs) - len(left)) as view:
-        outcomes = _work_all(left, pool, view)
+    with View(tracks, len(jobs) - len(unfinished)) as view:
+        outcomes = _train_unfinished(unfinished, pool, view)
     outcomes |= {job: Outcome(store.read_run(job.path)) for job in jobs if job not in outcomes}
     failures = [f"{job.label}: {o.failure}" for job, o in outcomes.items() if o.failure]
     if failures:
@@ -224,13 +234,13 @@ def train_all(jobs: Sequence[Job], pool: Pool) -> tuple[list[Run | None], list[s
     return [outcomes[job].run for job in jobs], failures
 
 
-def _estimate(jobs: Sequence[Job], pool: Pool) -> dict[tuple, float]:
-    """Seconds an epoch of each kind of job, tried out on the pool's workers."""
-    one_of = {kind(job): job for job in reversed(jobs)}
-    futures = {pool.submit(estimate, job): key for key, job in one_of.items()}
+def _estimate_all(jobs: Sequence[Job], pool: Pool) -> dict[tuple, float]:
+    """Seconds per epoch for each workload, tried out by the pool's workers."""
+    examples = {workload(job): job for job in reversed(jobs)}
+    futures = {pool.submit(estimate_job, job): key for key, job in examples.items()}
     try:
         return {futures[future]: future.result() for future in pool.as_completed(futures)}
-    except pool.died:
+    except pool.WorkerDied:
         raise Problem(
             "a worker process died while it tried out a training; if memory is short, take fewer "
             "workers"
@@ -238,40 +248,46 @@ def _estimate(jobs: Sequence[Job], pool: Pool) -> dict[tuple, float]:
 
 
 def _announce(
-    jobs: Sequence[Job], done: dict[Job, int], seconds: dict[tuple, float], pool: Pool
+    jobs: Sequence[Job],
+    epochs_done: dict[Job, int],
+    epoch_seconds: dict[tuple, float],
+    pool: Pool,
 ) -> None:
-    """Say how long what is still to be done will take, a line for each group of equal jobs."""
+    """Say how long the training will take, a line for each group of equal jobs."""
     groups: dict[tuple, list[Job]] = {}
     for job in jobs:
-        groups.setdefault((done[job], job.config["epochs"], kind(job)), []).append(job)
+        groups.setdefault((epochs_done[job], job.config["epochs"], workload(job)), []).append(job)
     total = longest = 0.0
-    for (epochs_done, epochs, own_kind), group in groups.items():
+    for (done, epochs, load), group in groups.items():
         first = group[0]
         name = first.label + (f" and {len(group) - 1} like it" if len(group) > 1 else "")
-        if epochs_done == epochs:
+        if done == epochs:
             tell(f"{name}: finished, in {first.path if len(group) == 1 else first.path.parent}")
             continue
-        left = seconds[own_kind] * (epochs - epochs_done)
-        total += left * len(group)
-        longest = max(longest, left)
+        seconds = epoch_seconds[load] * (epochs - done)
+        total += seconds * len(group)
+        longest = max(longest, seconds)
         tell(
             f"{name}: epochs x images {epochs} x {first.config['data']['n_train']:,}"
-            + (f", {epochs_done} epochs done" if epochs_done else "")
-            + f", about {duration(left)}"
+            + (f", {done} epochs done" if done else "")
+            + f", about {duration(seconds)}"
             + (" each" if len(group) > 1 else "")
         )
     workers = f", on {pool.workers} workers" if pool.workers > 1 else ""
     tell(f"about {duration(max(longest, total / pool.workers))} in all{workers}")
 
 
-def _work_all(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, Outcome]:
-    """Have all jobs done; those whose workers died again. Raises Interrupted on a signal."""
+def _train_unfinished(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, Outcome]:
+    """Have the pool train all jobs. A job whose worker died is submitted again.
+
+    Returns the outcome of each job. Raises Interrupted on a signal.
+    """
     outcomes: dict[Job, Outcome] = {}
     futures: dict[Future, Job] = {}
-    begun: set[str] = set()  # labels of the jobs that workers have now
-    deaths = 0
+    begun: set[str] = set()  # labels of the jobs that are running
+    deaths = 0  # in a row, without an epoch done
 
-    def take(message: dict) -> None:
+    def on_message(message: dict) -> None:
         nonlocal deaths
         if message["event"] == "begin":
             begun.add(message["run"])
@@ -279,47 +295,49 @@ def _work_all(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, Outcome]
             deaths = 0
         elif message["event"] == "end":
             begun.discard(message["run"])
-        view.take(message)
+        view.show(message)
 
-    def end(job: Job, outcome: Outcome) -> None:
+    def settle(job: Job, outcome: Outcome) -> None:
         outcomes[job] = outcome
         if outcome.run:
-            _bring_home(job, outcome.run)
+            _save_here(job, outcome.run)
         if outcome.failure:
-            view.say(f"failed: {job.label}: {outcome.failure}")
+            view.tell(f"failed: {job.label}: {outcome.failure}")
 
-    pool.take = take
-    left = list(jobs)
+    pool.on_message = on_message
+    unsettled = list(jobs)
     try:
-        while left:
-            suspects = [job for job in left if job.label in begun] or left
-            alone = deaths >= DEATHS
-            given = suspects[:1] if alone else left
+        while unsettled:
+            suspects = [job for job in unsettled if job.label in begun] or unsettled
+            is_alone = deaths >= MAX_WORKER_DEATHS
+            submitted = suspects[:1] if is_alone else unsettled
             begun.clear()
-            for job in given:
-                futures[pool.submit(work, job)] = job
+            for job in submitted:
+                futures[pool.submit(train_job, job)] = job
             for future in pool.as_completed(futures):
-                job = futures.pop(future)  # a cluster has results done again that somebody holds
+                # Not kept here: a cluster computes lost results again while a future exists.
+                job = futures.pop(future)
                 try:
-                    end(job, future.result())
-                except pool.died:
-                    pass  # it is left
-                except Exception as error:  # a fault of ours: the others go on all the same
+                    settle(job, future.result())
+                except pool.WorkerDied:
+                    pass  # it stays unsettled
+                except Exception as error:  # a mistake in our code: the other jobs still go on
                     traceback.print_exception(error)
-                    end(job, Outcome(failure=f"{type(error).__name__}: {error}"))
-            left = [job for job in left if job not in outcomes]
-            if any(job not in outcomes for job in given):
+                    settle(job, Outcome(failure=f"{type(error).__name__}: {error}"))
+            unsettled = [job for job in unsettled if job not in outcomes]
+            if any(job not in outcomes for job in submitted):
                 deaths += 1
-                if alone:
+                if is_alone:
                     reason = "the worker process that trained it died, again and again"
-                    end(given[0], Outcome(failure=reason))
-                    left.remove(given[0])
+                    settle(submitted[0], Outcome(failure=reason))
+                    unsettled.remove(submitted[0])
                     deaths = 0
-                if left:
-                    view.say(f"a worker process died; new ones go on with {len(left)} runs")
+                if unsettled:
+                    n = len(unsettled)
+                    view.tell(f"a worker process died; new ones go on with {plural(n, 'run')}")
                     pool.restart()
     except Interrupted as reason:
-        if reason.consequence:  # it came while this process itself was training
+        if reason.consequence:  # the signal came while this process itself was training
             raise
         pool.stop(reason.signum, futures)
         raise Interrupted(
@@ -329,11 +347,11 @@ def _work_all(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, Outcome]
     return outcomes
 
 
-def _bring_home(job: Job, run: Run) -> None:
-    """Write a finished run, if it was trained where job.path is another folder than here."""
+def _save_here(job: Job, run: Run) -> None:
+    """Write the run file of a finished run, unless its worker wrote it in this same folder."""
     if runs.epochs_done(job.path, job.config) == run.epochs:
         return
     files.make_folder(job.path.parent)
-    if job.path.exists():  # it was begun here
+    if job.path.exists():  # begun here: its weights are older than the finished run
         store.weights_path(job.path).unlink(missing_ok=True)
     store.write_run(job.path, run)

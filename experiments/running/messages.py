@@ -1,4 +1,4 @@
-"""What a command says. It never ends a training: what cannot be written is dropped."""
+"""Messages of a command. They never end a training: what cannot be written is dropped."""
 
 import os
 import sys
@@ -6,25 +6,28 @@ from typing import Any, TextIO
 
 
 class _Dropping:
-    """A text stream that drops what it cannot write: its reader is gone, or its disk is full."""
+    """A text stream that drops what it cannot write: its reader has left, or its disk is full.
+
+    error: the first exception that the stream raised.
+    """
 
     def __init__(self, stream: TextIO):
         self._stream = stream
-        self.error: Exception | None = None  # the first one
+        self.error: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write the text, or drop it. Returns its length in any case."""
+        """Write the text or drop it. Returns its length in either case."""
         try:
             self._stream.write(text)
-        except (OSError, ValueError) as error:  # ValueError: the stream is closed
+        except (OSError, ValueError) as error:  # ValueError: closed, or letters it cannot encode
             self.error = self.error or error
         return len(text)
 
     def flush(self) -> None:
-        """Flush what was written, or drop it."""
+        """Write what is buffered or drop it."""
         try:
             self._stream.flush()
         except (OSError, ValueError) as error:
@@ -32,28 +35,31 @@ class _Dropping:
 
 
 def drop_unwritable() -> None:
-    """Have this process go on when it cannot write to stdout or stderr.
+    """From now on this process drops what it cannot write to stdout or stderr.
 
-    A stream that was closed before the process began is opened on the null device: else the next
-    file that is opened would take its place, and receive what is said.
+    Where file descriptors 0 to 2 are closed, the null device is opened. Otherwise the next file
+    that is opened would get one of these numbers, and libraries would write their messages into it.
+    Child processes inherit these descriptors, but not the objects sys.stdout and sys.stderr: each
+    worker process calls this function too.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
+            os.set_inheritable(opened, True)
     for name in "stdout", "stderr":
-        stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115 - as long as we live
+        stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115 - never closed
         if not isinstance(stream, _Dropping):
             setattr(sys, name, _Dropping(stream))
 
 
 def output_error() -> Exception | None:
-    """Why results could not be printed to stdout, if `drop_unwritable` had to drop some."""
+    """Why something printed to stdout had to be dropped; None if nothing had to be."""
     sys.stdout.flush()
     return getattr(sys.stdout, "error", None)
 
 
 def tell(sentence: str) -> None:
-    """Say something that is not a result: on stderr, at once."""
+    """Print a sentence that is not a result, on stderr and at once."""
     print(sentence, file=sys.stderr, flush=True)

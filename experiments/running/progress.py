@@ -1,7 +1,7 @@
-"""How all trainings of a command are getting on: bars on a terminal, a line an epoch elsewhere.
+"""The progress of all trainings of a command: bars on a terminal, elsewhere a line per epoch.
 
-Trainings may be in other processes: what is known of them comes as messages, small dictionaries
-that JSON can hold, as `experiments.running.jobs` describes them. Everything is written to stderr.
+Trainings may run in other processes. They report by messages, small dictionaries that JSON can
+hold, which `experiments.running.jobs` describes. Everything is written to stderr.
 """
 
 import sys
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from tqdm import tqdm
 
 from experiments.running.formatting import duration, percent
+from experiments.running.messages import tell
 
-# tqdm's own lock is shared with forked processes: one that is killed while it has it would leave
-# all others waiting for ever.
+# tqdm's own lock is shared with forked processes. A process that is killed while it holds that lock
+# would leave all others waiting for ever.
 tqdm.set_lock(threading.RLock())
 
 
@@ -23,9 +24,10 @@ tqdm.set_lock(threading.RLock())
 class Track:
     """What is known of one training.
 
-    epochs, n_train, n_validation, n_test: as its configuration has them. seconds: what an epoch
-    takes, about. done: epochs that are saved; first: those of an earlier process. images: trained
-    since the last saved epoch. started: time of its start, in seconds; 0 while it waits.
+    label: its name. epochs, n_train, n_validation, n_test: as its configuration has them.
+    epoch_seconds: estimated time of an epoch. epochs_done: how many are saved. epochs_before: how
+    many of them earlier processes did. images: trained since the last saved epoch. started: by
+    time.perf_counter, seconds; 0 while it waits for a worker.
     """
 
     label: str
@@ -33,41 +35,40 @@ class Track:
     n_train: int
     n_validation: int
     n_test: int
-    seconds: float
-    done: int = 0
-    first: int = 0
+    epoch_seconds: float
+    epochs_done: int = 0
+    epochs_before: int = 0
     images: int = 0
     started: float = 0.0
     bar: tqdm | None = None
 
     @property
     def work(self) -> float:
-        """Seconds of work done so far, by the estimate."""
-        return self.seconds * (self.done + min(self.images / self.n_train, 1))
+        """Work done so far, in seconds by the estimate."""
+        return self.epoch_seconds * (self.epochs_done + min(self.images / self.n_train, 1))
 
 
 class View:
-    """One view over all trainings of a command. Use as a context manager.
+    """Shows the progress of all trainings of a command. Use as a context manager.
 
-    tracks: the trainings that are not finished, with their epochs done. n_finished: how many
-    others there are.
+    tracks: the trainings that are not finished. n_finished: how many trainings are.
     """
 
     def __init__(self, tracks: Sequence[Track], n_finished: int = 0):
         self._tracks = {track.label: track for track in tracks}
         self._n_finished = n_finished
         self._n_runs = len(tracks) + n_finished
-        self._whole = sum(track.seconds * track.epochs for track in tracks)
-        self._before = sum(track.work for track in tracks)
+        self._total_work = sum(track.epoch_seconds * track.epochs for track in tracks)
+        self._work_before = self._work()  # done by earlier processes
         self._started = time.perf_counter()
         self._on_terminal = sys.stderr.isatty()
         self._bar = None
         if self._on_terminal and len(tracks) > 1:
-            # tqdm foretells the end from the rate so far; the estimate's seconds are only weights.
+            # tqdm predicts the end from the rate so far. The estimates only weigh the trainings.
             self._bar = tqdm(
                 desc=self._count(),
-                total=self._whole,
-                initial=self._before,
+                total=self._total_work,
+                initial=self._work_before,
                 smoothing=0,
                 dynamic_ncols=True,
                 bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}",
@@ -82,22 +83,22 @@ class View:
         if self._bar is not None:
             self._bar.close()
 
-    def say(self, sentence: str) -> None:
-        """Show a sentence that is not about progress."""
+    def tell(self, sentence: str) -> None:
+        """Write a sentence above the bars, if there are any."""
         if self._on_terminal:
             tqdm.write(sentence, file=sys.stderr)
         else:
-            print(sentence, file=sys.stderr, flush=True)
+            tell(sentence)
 
     def _count(self) -> str:
         return f"{self._n_finished} of {self._n_runs} runs"
 
-    def take(self, message: dict) -> None:
-        """Show what a message of experiments.running.jobs says."""
+    def show(self, message: dict) -> None:
+        """Show the progress that a message of experiments.running.jobs reports."""
         track = self._tracks[message["run"]]
         match message["event"]:
             case "start":
-                self._start(track, message["done"])
+                self._start(track, message["epochs_done"])
             case "tick":
                 self._tick(track, message["images"])
             case "epoch":
@@ -105,20 +106,20 @@ class View:
             case "end":
                 self._end(track)
 
-    def _start(self, track: Track, done: int) -> None:
-        if not track.started:  # only the worker knows what was done, if its folder is another one
-            self._before += track.seconds * (done - track.done)
-        track.first = track.done = done
+    def _start(self, track: Track, epochs_done: int) -> None:
+        if not track.started:  # a worker with another folder finds other epochs done than we did
+            self._work_before += track.epoch_seconds * (epochs_done - track.epochs_done)
+        track.epochs_before = track.epochs_done = epochs_done
         track.images, track.started = 0, time.perf_counter()
         if self._on_terminal:
             self._close(track)
             track.bar = tqdm(
                 desc=track.label,
                 total=track.epochs * track.n_train,
-                initial=done * track.n_train,
+                initial=epochs_done * track.n_train,
                 unit=" images",
                 unit_scale=True,
-                smoothing=0,  # evaluation comes in lumps, so only the mean rate foretells the end
+                smoothing=0,  # rates differ between training and evaluation: only the mean predicts
                 dynamic_ncols=True,
                 leave=self._n_runs == 1,
             )
@@ -130,31 +131,32 @@ class View:
         self._show_all()
 
     def _epoch(self, track: Track, row: dict) -> None:
-        track.done, track.images = row["epoch"], 0
+        track.epochs_done, track.images = row["epoch"], 0
         elapsed = time.perf_counter() - track.started
-        left = elapsed / (track.done - track.first) * (track.epochs - track.done)
+        mean = elapsed / (track.epochs_done - track.epochs_before)
+        seconds_left = mean * (track.epochs - track.epochs_done)
         validation = percent(row["validation_errors"], track.n_validation)
         test = percent(row["test_errors"], track.n_test)
         if track.bar is not None:
-            track.bar.n = track.done * track.n_train
+            track.bar.n = track.epochs_done * track.n_train
             track.bar.set_postfix_str(
-                f"epoch {track.done}/{track.epochs}, validation {validation}, test {test}"
+                f"epoch {track.epochs_done}/{track.epochs}, validation {validation}, test {test}"
             )
         line = (
-            f"{track.label}: epoch {track.done}/{track.epochs}, eta {row['eta']:.2e}, "
+            f"{track.label}: epoch {track.epochs_done}/{track.epochs}, eta {row['eta']:.2e}, "
             f"loss {row['train_loss']:.4f}, validation {validation}, test {test}, "
-            f"{track.n_train / row['train_seconds']:.0f} images/s, left {duration(left)}"
+            f"{track.n_train / row['train_seconds']:.0f} images/s, left {duration(seconds_left)}"
         )
-        self._n_finished += track.done == track.epochs
+        self._n_finished += track.epochs_done == track.epochs
         if self._n_runs > 1 and not self._on_terminal:
-            line += f"; {self._count()} done, all left {duration(self._all_left())}"
-        if not self._on_terminal or (self._n_runs > 1 and track.done == track.epochs):
-            self.say(line)
+            line += f"; {self._count()} done, all left {duration(self._seconds_left())}"
+        if not self._on_terminal or (self._n_runs > 1 and track.epochs_done == track.epochs):
+            self.tell(line)
         self._show_all()
 
     def _end(self, track: Track) -> None:
         self._close(track)
-        track.images = 0  # what was trained since the last epoch is lost, if anything was
+        track.images = 0  # images trained since the last saved epoch are lost
 
     def _close(self, track: Track) -> None:
         if track.bar is not None:
@@ -164,11 +166,11 @@ class View:
     def _work(self) -> float:
         return sum(track.work for track in self._tracks.values())
 
-    def _all_left(self) -> float:
-        """Seconds until all is done, if it goes on as it went so far."""
+    def _seconds_left(self) -> float:
+        """Seconds until all trainings are finished, at the mean rate so far."""
         work = self._work()
         elapsed = time.perf_counter() - self._started
-        return elapsed * (self._whole - work) / (work - self._before)
+        return elapsed * (self._total_work - work) / (work - self._work_before)
 
     def _show_all(self) -> None:
         if self._bar is not None:

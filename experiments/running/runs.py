@@ -20,23 +20,23 @@ from mlp_gpu.engines import Engine
 from mlp_gpu.network import Network
 
 
-class Watch:
-    """Is told how a training gets on, and does nothing with it."""
+class Callbacks:
+    """Methods that a training calls as it goes on. These do nothing. An exception ends it."""
 
-    def start(self, done: int) -> None:
-        """It begins, with so many epochs done by an earlier process."""
+    def start(self, epochs_done: int) -> None:
+        """Called when the training begins. epochs_done: by earlier processes."""
 
     def tick(self, n_images: int) -> None:
-        """n_images more have been trained. What this raises ends the training."""
+        """Called now and then. n_images: trained since the last call."""
 
     def epoch(self, row: training.Epoch) -> None:
-        """An epoch is done and saved."""
+        """Called after each epoch, when it is saved."""
 
 
 def epochs_done(path: Path, config: dict) -> int:
-    """Epochs that are wholly saved in the run file at `path` and its weights file.
+    """How many epochs are saved both in the run file at `path` and in its weights file.
 
-    Raises Problem if they hold another run than `config` or do not belong together,
+    Raises Problem if the files hold another run than `config` or do not belong together,
     files.FileFault if one is damaged.
     """
     if not path.exists():
@@ -46,14 +46,16 @@ def epochs_done(path: Path, config: dict) -> int:
     weights = store.weights_path(path)
     if weights.exists():
         return _load_weights(weights, path, run)[1]
-    # Without weights only a finished run is good for something; of one epoch it is half saved.
+    # Without weights no run can go on, but a finished one is complete. A run of one epoch whose
+    # weights are missing may have been killed before it wrote them, so it is not taken as finished.
     return run.epochs if run.finished and run.epochs > 1 else 0
 
 
 def _load_weights(weights: Path, path: Path, run: store.Run) -> tuple[dict[str, Network], int]:
-    """The networks beside a run file, and their epoch: the run's, or one before if it was killed.
+    """The networks beside a run file, and their epoch.
 
-    Raises Problem if the two files do not belong together, files.FileFault if one is damaged.
+    That is the last epoch of the run, or the one before if the process was killed between writing
+    the two files. Raises Problem if they do not belong together, files.FileFault if one is damaged.
     """
     networks, attributes = network.load(weights)
     store.check_config(weights, json.loads(attributes["config"]), run.config)
@@ -66,67 +68,61 @@ def _load_weights(weights: Path, path: Path, run: store.Run) -> tuple[dict[str, 
 
 
 def warm_up(engine: Engine, config: dict, dataset: Dataset) -> None:
-    """Have compiled what the run needs, so that its first epoch takes no longer than others."""
+    """Compile what the run needs, so that its first epoch takes no longer than the others."""
     engine.set_network(Network.initial(tuple(config["sizes"]), config["seed"]))
-    one = dataset.train_images[:1], dataset.train_labels[:1]
-    engine.train(*one, np.zeros(1, int), 0.0)
-    engine.predict(one[0])
+    image, label = dataset.train_images[:1], dataset.train_labels[:1]
+    engine.train(image, label, np.zeros(1, int), 0.0)
+    engine.predict(image)
     if config["deformed_on"] == "cpu":
-        deformer(config, replace(dataset, train_images=one[0], train_labels=one[1]))(1)
+        deformer(config, replace(dataset, train_images=image, train_labels=label))(1)
 
 
-def estimate_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
-    """About how long an epoch of the run will take, from a fraction of a second of its work."""
+def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
+    """About how long an epoch of the run will take, from some tenths of a second of its work."""
     n_train, n_test = config["data"]["n_train"], config["data"]["n_test"]
     n_predict = count_validation(config) + n_test
     engine.set_network(Network.initial(tuple(config["sizes"]), config["seed"]))
-    images, labels = dataset.train_images, dataset.train_labels
+    images, labels = dataset.train_images[:200], dataset.train_labels[:200]
 
-    def seconds(work: Callable[[int], object], n: int, least: float) -> float:
-        """Time per image of work on n images, or on so many more that a call takes `least`."""
-        work(n)  # to warm up
+    def seconds_per_image(process: Callable[[int], object], n: int, min_seconds: float) -> float:
+        """The time of process(n) per image, for n or more images that take min_seconds at least."""
+        process(n)  # to warm up
         while True:
             started = time.perf_counter()
-            work(n)
+            process(n)
             taken = time.perf_counter() - started
-            if taken >= least:
+            if taken >= min_seconds:
                 return taken / n
-            n *= max(2, math.ceil(1.2 * least / taken))
+            n *= max(2, math.ceil(1.2 * min_seconds / taken))
 
-    few = slice(min(200, len(images)))
-    some = Dataset(dataset.name, images[few], labels[few], images[few], labels[few], "", "")
+    def train(n: int) -> None:
+        engine.train(images, labels, np.arange(n) % len(images), 0.0)
 
-    def train_some(n: int) -> None:
-        engine.train(images[few], labels[few], np.arange(n) % len(images[few]), 0.0)
+    def predict(n: int) -> None:
+        engine.predict(np.resize(images, (n, *images.shape[1:])))
 
-    def predict_some(n: int) -> None:
-        engine.predict(np.resize(images[few], (n, *images.shape[1:])))
+    training_seconds = seconds_per_image(train, 20, 0.1)
+    if config["deformed_on"] != "cuda":  # a GPU deforms while it trains
+        sample = Dataset(dataset.name, images, labels, images, labels, "", "")
+        deform_sample = deformer(config, sample)
 
-    def deforming() -> float:
-        if config["deformed_on"] == "cuda":  # it does so beside the training
-            return 0.0
-        deform_images = deformer(config, some)
+        def deform(n: int) -> None:
+            for _ in range(n // len(images)):
+                deform_sample(1)
 
-        def deform_some(n: int) -> None:
-            for _ in range(n // len(images[few])):
-                deform_images(1)
-
-        return seconds(deform_some, len(images[few]), 0.03)
-
-    train = seconds(train_some, 20, 0.1)
-    predict = seconds(predict_some, 50, 0.03)
-    return n_train * (train + deforming()) + n_predict * predict
+        training_seconds += seconds_per_image(deform, len(images), 0.03)
+    return n_train * training_seconds + n_predict * seconds_per_image(predict, 50, 0.03)
 
 
 @contextmanager
-def lock(path: Path, patience: float = 0) -> Iterator[None]:
-    """Hold the run alone, as long as the process lives.
+def lock(path: Path, timeout: float = 0) -> Iterator[None]:
+    """Keep other processes from training the run at `path`, inside or until this process ends.
 
-    patience: seconds to wait. Raises Problem if another process has it still.
+    timeout: seconds to wait for the lock. Raises Problem if another process still holds it then.
     """
     lock_path = path.with_suffix(".lock")
     files.make_folder(path.parent)
-    held = FileLock(lock_path, timeout=patience)
+    held = FileLock(lock_path, timeout=timeout)
     try:
         held.acquire()
     except Timeout:
@@ -143,8 +139,8 @@ def lock(path: Path, patience: float = 0) -> Iterator[None]:
             f"files in {path.parent} cannot be locked; choose a folder of another file system "
             "with --out"
         ) from None
-    for left in path.parent.glob(f"{path.stem}.*.tmp"):  # half written by a killed process
-        left.unlink()
+    for half_written in path.parent.glob(f"{path.stem}.*.tmp"):  # by a process that was killed
+        half_written.unlink()
     try:
         yield
     finally:
@@ -154,7 +150,7 @@ def lock(path: Path, patience: float = 0) -> Iterator[None]:
 def resume(
     path: Path, config: dict, labels: np.ndarray, engine: Engine, test_images: np.ndarray
 ) -> tuple[store.Run, Network, Network]:
-    """The run as the last process left it, or a new one; the latest and the chosen network.
+    """The run as the last process left it, or a new run; its latest and its chosen network.
 
     Raises Problem if the files hold another run or do not belong together, files.FileFault if
     one is damaged.
@@ -168,11 +164,11 @@ def resume(
     run = store.read_run(path)
     store.check_config(path, run.config, config)
     if not weights.exists():
-        if run.epochs == 1:  # stopped between the first two files: begin again
+        if run.epochs == 1:  # killed before the first weights file was written: begin again
             return store.Run.new(config, labels), fresh, fresh
         raise Problem(f"{path} is there and {weights} is not; put it back or move both away")
     networks, epoch = _load_weights(weights, path, run)
-    if epoch < run.epochs:  # stopped between the two files: the last epoch is done again
+    if epoch < run.epochs:  # killed between the two files: the last epoch is done again
         for values in run.metrics.values():
             values.pop()
         engine.set_network(networks["chosen"])
@@ -188,21 +184,22 @@ def train_run(
     config: dict,
     dataset: Dataset,
     engine: Engine,
-    watch: Watch,
-    patience: float = 0,
+    callbacks: Callbacks,
+    lock_timeout: float = 0,
 ) -> store.Run:
-    """Train the run that `config` defines to its end, from wherever its files are.
+    """Train the run that `config` defines to its end, from the last epoch in its files.
 
-    dataset: as `prepare` gives it. patience: seconds to wait for another process to let go of it.
-    The run file and the weights file are replaced after each epoch. A finished run is only read.
+    dataset: as configs.prepare gives it. lock_timeout: seconds to wait for another process that
+    trains this run. The run file and the weights file are replaced after each epoch. A finished run
+    is only read.
 
-    Raises Problem or files.FileFault with one sentence, and Interrupted on a signal; the files
-    then hold the last good epoch.
+    Raises Problem or files.FileFault with one sentence, and Interrupted on a signal. The files then
+    hold the last good epoch.
     """
     test_set = dataset.test_images, dataset.test_labels
     if epochs_done(path, config) == config["epochs"]:
         return store.read_run(path)
-    with lock(path, patience):
+    with lock(path, lock_timeout):
         run, latest, chosen = resume(path, config, dataset.test_labels, engine, test_set[0])
         engine.set_network(latest)
         session = {"engine": config["engine"], "schedule": engine.schedule}
@@ -219,10 +216,10 @@ def train_run(
             config["seed"],
             deformer(config, dataset),
             first_epoch=run.epochs + 1,
-            tick=watch.tick,
+            tick=callbacks.tick,
         )
         try:
-            watch.start(run.epochs)
+            callbacks.start(run.epochs)
             for row in epochs:
                 with signals.held():
                     for name, values in run.metrics.items():
@@ -231,7 +228,7 @@ def train_run(
                     if run.chosen == row.epoch:
                         run.outputs, chosen = row.outputs, latest
                     _save(path, run, latest, chosen)
-                watch.epoch(row)
+                callbacks.epoch(row)
         except training.Diverged as reason:
             kept = _end_early(path, run, str(reason))
             raise Problem(
@@ -249,7 +246,7 @@ def _save(path: Path, run: store.Run, latest: Network, chosen: Network) -> None:
     if run.finished:
         _end(run, "finished")
     store.write_run(path, run)
-    attributes: dict[str, str | int] = {"config": json.dumps(run.config), "epoch": run.epochs}
+    attributes = {"config": json.dumps(run.config), "epoch": run.epochs}
     network.save(store.weights_path(path), {"latest": latest, "chosen": chosen}, attributes)
 
 
@@ -260,7 +257,7 @@ def _end(run: store.Run, why: str) -> None:
 
 
 def _end_early(path: Path, run: store.Run, why: str) -> str:
-    """Write down why the process stops; returns what of its work is kept."""
+    """Write into the run file why this process stops. Returns a sentence: how much is saved."""
     if not run.epochs:
         return "no epoch was finished, so nothing is saved"
     if not run.finished:

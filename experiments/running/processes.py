@@ -1,0 +1,175 @@
+"""A pool of processes on this machine."""
+
+import ctypes
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+
+from experiments.running import provenance
+from experiments.running.errors import Interrupted, signals
+from experiments.running.messages import drop_unwritable
+
+POLL_SECONDS = 0.2  # between two looks for messages
+
+# Environment variables by which libraries learn how many threads they may use.
+THREAD_VARIABLES = (
+    "NUMBA_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
+
+
+class LocalProcesses:
+    """Processes of this machine, which share its cores equally. See `pools.Pool` for the methods.
+
+    n_gpus: how many GPUs there are; workers are assigned to them in turn.
+    """
+
+    WorkerDied = BrokenExecutor
+
+    def __init__(self, workers: int, n_gpus: int = 0):
+        self.workers, self._n_gpus = workers, n_gpus
+        self.on_message = lambda message: None
+        # A new interpreter each: CUDA and threads do not survive a fork.
+        self._context = multiprocessing.get_context("spawn")
+        # All workers write into one pipe, without a lock: a killed worker could keep a lock for
+        # ever. A message of less than 4096 bytes arrives in one piece all the same.
+        self._reader, self._writer = self._context.Pipe(duplex=False)
+        self._stop_signal = self._context.RawValue(ctypes.c_int, 0)
+        self._start()
+
+    def _start(self) -> None:
+        self._processes = set()
+        gpu_numbers = None
+        if self._n_gpus:
+            gpu_numbers = self._context.SimpleQueue()
+            for worker in range(self.workers):
+                gpu_numbers.put(worker % self._n_gpus)
+        self._executor = ProcessPoolExecutor(
+            self.workers,
+            mp_context=self._context,
+            initializer=_start_worker,
+            initargs=(self._writer, self._stop_signal, gpu_numbers),
+        )
+
+    def submit(self, function: Callable, *arguments) -> Future:
+        threads = max(1, provenance.cores() // self.workers)
+        others = set(multiprocessing.active_children())
+        try:
+            with signals.held(), _new_processes_have(dict.fromkeys(THREAD_VARIABLES, str(threads))):
+                return self._executor.submit(_run_job, function, *arguments)
+        except BrokenExecutor as error:  # a worker died before
+            future = Future()
+            future.set_exception(error)
+            return future
+        finally:
+            self._processes |= set(multiprocessing.active_children()) - others
+
+    def as_completed(self, waiting: Iterable[Future]) -> Iterator[Future]:
+        waiting = set(waiting)
+        while waiting:
+            self._reader.poll(POLL_SECONDS)
+            if not all(process.is_alive() for process in self._processes):
+                # Of the death of the worker that it started last, the executor learns only when
+                # something happens.
+                self.submit(_do_nothing)
+            messages = []
+            # A signal that came between would lose half a message, or leave a lock held.
+            with signals.held():
+                done, waiting = futures.wait(waiting, timeout=0)
+                while self._reader.poll():
+                    messages.append(self._reader.recv_bytes())
+            for message in messages:
+                self.on_message(json.loads(message))
+            yield from done
+
+    def restart(self) -> None:
+        self._executor.shutdown()
+        self._start()
+
+    def stop(self, signum: int, waiting: Iterable[Future]) -> None:
+        self._stop_signal.value = signum
+        begun = [future for future in waiting if not future.cancel()]
+        for _ in self.as_completed(begun):
+            pass
+
+    def close(self) -> None:
+        # Jobs that still run belong to a command that ended with an error.
+        self._stop_signal.value = signal.SIGTERM
+        self._executor.shutdown(cancel_futures=True)
+
+
+class _PipeChannel:
+    """The channel of the jobs in a worker process."""
+
+    lock_timeout = 0
+
+    def __init__(self, writer: Connection, stop_signal):
+        self._writer, self._stop_signal = writer, stop_signal
+
+    def send(self, message: dict) -> None:
+        self._writer.send_bytes(json.dumps(message).encode())
+
+    def stop_signal(self) -> int:
+        return self._stop_signal.value
+
+
+_channel: _PipeChannel  # of this worker process
+
+
+def _start_worker(writer: Connection, stop_signal, gpu_numbers) -> None:
+    """The first thing that a worker process runs."""
+    global _channel
+    drop_unwritable()
+    _channel = _PipeChannel(writer, stop_signal)
+    # Ctrl-C reaches all processes of a terminal. The parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if gpu_numbers is not None:
+        from mlp_gpu import gpu  # imports numba
+
+        gpu.select(gpu_numbers.get())
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended. Files are whole at any moment."""
+    wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
+
+
+def _do_nothing(_channel) -> None:
+    """A job that changes nothing."""
+
+
+def _run_job(function: Callable, *arguments):
+    try:
+        return function(_channel, *arguments)
+    except Interrupted:
+        return None
+
+
+@contextmanager
+def _new_processes_have(variables: dict[str, str]):
+    """Inside, processes are started with these variables, and with SIGINT blocked.
+
+    SIGINT stays blocked in a new process until `_start_worker` has said that it is ignored.
+    """
+    before = dict(os.environ)
+    os.environ.update(variables)
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.environ.clear()
+        os.environ.update(before)

@@ -1,0 +1,145 @@
+"""Small trainings for tests of many: light jobs, whose engine compiles nothing, and a table."""
+
+import csv
+import os
+import signal
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_bits import bits, epochs_on_disk
+from waiting import wait_until
+
+from experiments.running import data, jobs
+from experiments.running.configs import make_config
+from experiments.running.errors import Interrupted
+from experiments.running.jobs import Job
+from experiments.running.progress import View
+from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.training import Schedule
+
+EPOCHS = 20  # of some hundredths of a second
+TABLE = ["--data", "digits", "--nets", "1", "--seeds", "0,1", "--epochs", "8", "--limit", "150"]
+
+
+class LightEngine(CpuEngine):
+    """As the CPU's for a net of one layer, without anything to be compiled."""
+
+    def train(self, images, labels, order, eta, tick=lambda n, loss: None):
+        W = self._weights[0][:842, :10]
+        losses = []
+        with np.errstate(all="ignore"):
+            for k in order:
+                x = np.append(np.float32(1), images[k])[:, None]
+                activations = (x * W).sum(axis=0)
+                delta = np.exp(activations - activations.max())
+                delta /= delta.sum()
+                losses.append(1 - delta[labels[k]])
+                delta[labels[k]] -= 1
+                W -= np.float32(eta) * x * delta
+        tick(len(order), np.mean(losses))
+        return float(np.mean(losses))
+
+
+def light_train_job(channel, job):
+    """As jobs.train_job, with a LightEngine. Workers find this function by its name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "make_engine", lambda *_: LightEngine())
+        return TRAIN_JOB(channel, job)
+
+
+def light_estimate_job(channel, job):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "make_engine", lambda *_: LightEngine())
+        return ESTIMATE_JOB(channel, job)
+
+
+TRAIN_JOB, ESTIMATE_JOB = jobs.train_job, jobs.estimate_job
+
+
+@contextmanager
+def light_jobs():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "train_job", light_train_job)
+        patch.setattr(jobs, "estimate_job", light_estimate_job)
+        yield
+
+
+def make_job(folder, seed, epochs=EPOCHS, eta=0.001):
+    dataset = data.limit(data.load("digits"), 100)
+    config = make_config(dataset, (841, 10), Schedule(epochs, eta, 0.95), seed, None, "cpu")
+    return Job(folder / f"seed{seed}.h5", f"seed {seed}", config)
+
+
+def make_jobs(folder, n=3):
+    return [make_job(folder, seed) for seed in range(n)]
+
+
+def run_files(folder):
+    return sorted(path for path in folder.glob("*.h5") if ".weights" not in path.name)
+
+
+def table_rows(folder):
+    """The table without times."""
+    with (folder / "table1.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if k not in ("seconds", "date")} for row in rows]
+
+
+def assert_same_table(folder, expected):
+    paths, others = run_files(folder), run_files(expected)
+    assert [path.name for path in paths] == [path.name for path in others]
+    for path, other in zip(paths, others, strict=True):
+        assert bits(path) == bits(other)
+    assert table_rows(folder) == table_rows(expected)
+
+
+def assert_trained_once(heard):
+    """No epoch that was saved, and so told, was trained again."""
+    epochs = [(m["run"], m["epoch"]) for m in heard if m["event"] == "epoch"]
+    assert len(set(epochs)) == len(epochs)
+
+
+def stop_after(epoch, queue, pool, signum=signal.SIGTERM):
+    """Train until an epoch of that number is told, and stop there as a signal would."""
+
+    class Stopping(View):
+        stopped = False
+
+        def show(self, message):
+            if message.get("epoch") == epoch and not self.stopped:
+                self.stopped = True
+                raise Interrupted(signum)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "View", Stopping)
+        jobs.train_all(queue, pool)
+
+
+def has_open(pid, path):
+    """Whether the process has opened that file."""
+    try:
+        return any(os.path.realpath(fd) == str(path) for fd in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:  # it has ended, or opens and closes files
+        return False
+
+
+def kill_a_worker(folder, pids):
+    """Start to wait for two epochs of a run on disk, then kill the process that trains that run.
+
+    pids: a function that gives those of the workers. Returns the thread.
+    """
+
+    def kill_one():
+        for path in run_files(folder):
+            for pid in list(pids()):
+                if epochs_on_disk(path) > 1 and has_open(pid, path.with_suffix(".lock").resolve()):
+                    os.kill(pid, signal.SIGKILL)
+                    return True
+        return False
+
+    thread = threading.Thread(target=wait_until, args=[kill_one], daemon=True)
+    thread.start()
+    return thread

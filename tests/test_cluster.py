@@ -1,0 +1,184 @@
+"""The pool of Dask's workers: what is refused, and what happens when workers or schedulers die."""
+
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+
+import pytest
+from pool_jobs import die, double, wait_for_stop
+from waiting import wait_until
+
+from experiments.running import provenance
+from experiments.running.errors import Problem
+
+distributed = pytest.importorskip("distributed", exc_type=ImportError)
+cluster_module = pytest.importorskip("experiments.running.cluster", exc_type=ImportError)
+Cluster = cluster_module.Cluster
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc")
+
+
+@pytest.fixture
+def dask(cluster):
+    with closing(Cluster(cluster.scheduler_address)) as pool:
+        yield pool
+
+
+def test_a_cluster_has_results_only_as_long_as_somebody_holds_them(cluster, dask):
+    """Those of a worker that dies would be computed again, for nobody."""
+    futures = {dask.submit(double, 0): 0, dask.submit(double, 1): 1}
+    for future in dask.as_completed(futures):
+        futures.pop(future)
+    del future
+    wait_until(lambda: not cluster.scheduler.tasks)
+
+
+def test_a_job_that_kills_workers_of_a_cluster_is_told(dask):
+    job = dask.submit(die)
+    assert list(dask.as_completed([job])) == [job]
+    with pytest.raises(dask.WorkerDied):
+        job.result()
+    dask.restart()
+    again = dask.submit(double, 3)
+    assert list(dask.as_completed([again])) == [again]
+    assert again.result() == 6
+
+
+@linux
+def test_a_cluster_that_has_lost_all_workers_is_given_up(tmp_path, monkeypatch):
+    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+    monkeypatch.setattr(cluster_module, "NO_WORKER_TIMEOUT", 3)
+    with (
+        distributed.LocalCluster(n_workers=1, **options) as shrinking,
+        closing(Cluster(shrinking.scheduler_address)) as pool,
+    ):
+        pool.on_message = lambda message: shrinking.scale(0)
+        job = pool.submit(wait_for_stop, tmp_path / "job")
+        sentence = r"lost all its workers, and none came within 0:00:0\d; all finished"
+        with pytest.raises(Problem, match=sentence):
+            list(pool.as_completed([job]))
+        assert not shrinking.scheduler.workers
+        started = time.monotonic()
+        pool.stop(signal.SIGINT, [job])  # there is no job that could save something
+        assert not job.done()
+    assert time.monotonic() - started < 60  # closing the pool does not wait either
+
+
+def test_a_cluster_that_is_silent_but_has_workers_is_waited_for(dask, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_module, "NO_WORKER_TIMEOUT", 0)
+    path, began = tmp_path / "job", []
+
+    def on_message(message):
+        began.append(message)
+        threading.Timer(2, dask._stop_signal.set, [signal.SIGTERM]).start()
+
+    dask.on_message = on_message
+    job = dask.submit(wait_for_stop, path)
+    assert list(dask.as_completed([job])) == [job]
+    assert began
+    assert path.read_text() == str(int(signal.SIGTERM))
+
+
+def their_commit():
+    """As provenance.commit, where another one can be said to be checked out."""
+    return {"commit": os.environ.get("TEST_COMMIT", "a" * 40), "dirty": False}
+
+
+def test_a_cluster_of_another_source_tree_is_refused(cluster, monkeypatch):
+    monkeypatch.setattr(provenance, "commit", their_commit)
+    monkeypatch.setenv("TEST_COMMIT", "b" * 40)  # after the workers started
+    with pytest.raises(Problem, match=f"expected commit {'b' * 40}, found {'a' * 40}; install"):
+        Cluster(cluster.scheduler_address)
+
+
+@pytest.mark.parametrize(
+    ("workers", "complaint"), [(0, "no workers"), (1, "workers of several threads")]
+)
+def test_a_cluster_of_no_use_is_refused(workers, complaint):
+    options = {"threads_per_worker": 2, "processes": False, "dashboard_address": ":0"}
+    with distributed.LocalCluster(n_workers=workers, **options) as useless:
+        address = useless.scheduler_address
+        with pytest.raises(Problem, match=f"^--scheduler {address} has {complaint}; start some"):
+            Cluster(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("nonsense", "missing port number in address 'nonsense'"),
+        ("", "missing port number in address ''"),
+        ("localhost:port", "invalid literal for int"),
+        ("http://localhost:8787/status", "unknown address scheme 'http'"),
+        ("tls://localhost:8786", "TLS expects"),
+        ("tcp://localhost:99999", "Time"),
+        ("SILENT", "TimeoutError"),
+        ("WORKER", "this is a worker's"),
+    ],
+)
+def test_where_no_scheduler_is_one_sentence_says_why(address, reason, cluster, monkeypatch, capfd):
+    monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:  # one who never says a word
+        address = address.replace("SILENT", f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        address = address.replace("WORKER", next(iter(cluster.scheduler.workers)))
+        with pytest.raises(Problem) as problem:
+            Cluster(address)
+    said = str(problem.value)
+    assert said.startswith(f"--scheduler {address}: expected the address of a Dask scheduler, ")
+    assert f"found none that answers within 0.5 s ({reason}" in said
+    gc.collect()  # nothing half made has something to say at its end
+    assert capfd.readouterr().err == ""
+
+
+@linux
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_a_scheduler_that_dies_is_one_sentence(signum, tmp_path, monkeypatch, capfd, caplog):
+    monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 2)
+    file, log = tmp_path / "scheduler.json", (tmp_path / "log").open("w")
+
+    def start(kind, *options):
+        return subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "dask",
+                kind,
+                "--scheduler-file",
+                file,
+                "--no-dashboard",
+                *options,
+            ],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=log,
+            stderr=log,
+        )
+
+    def work(address):
+        with closing(Cluster(address)) as pool:
+            pool.on_message = lambda message: scheduler.send_signal(signum)
+            list(pool.as_completed([pool.submit(wait_for_stop, tmp_path / "a")]))
+
+    scheduler = start("scheduler", "--host", "127.0.0.1", "--port", "0")
+    worker = start("worker", "--nthreads", "1")
+    try:
+        wait_until(file.exists)
+        address = json.loads(file.read_text())["address"]
+        with distributed.Client(address) as client:
+            client.wait_for_workers(1, timeout=120)
+        capfd.readouterr()
+        with pytest.raises(Problem) as problem:
+            work(address)
+        assert str(problem.value).startswith("the scheduler is lost (")
+        assert capfd.readouterr().err == ""
+        assert "distributed.client" not in [record.name for record in caplog.records]
+        worker.wait(60)  # it does not train for nobody
+    finally:
+        for process in (scheduler, worker):
+            process.kill()
+            process.wait()

@@ -1,0 +1,274 @@
+"""Runs that survive: kill -9, signals, full disks, read-only folders, second processes."""
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from filelock import FileLock
+from run_bits import bits, epochs_on_disk
+from small_runs import CONFIG, NO_CALLBACKS, AtEpoch, train, train_some
+from waiting import join, wait_until
+
+from experiments.running import cli, progress, runs, store
+from experiments.running.errors import Interrupted, Problem, signals
+from mlp_gpu import hdf5, network
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's fork")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run.h5"
+    train(path)
+    return path
+
+
+def child(path, action=lambda: None, config=CONFIG, callbacks=NO_CALLBACKS):
+    """A forked process that trains as a script would; everything is compiled already.
+
+    What it says goes to the file run.stderr beside the run file.
+    """
+
+    def main():
+        action()
+        train(path, config, callbacks)
+
+    def work():
+        sys.stderr = path.with_suffix(".stderr").open("w")
+        cli.run(main)
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    return process
+
+
+@linux
+def test_a_child_that_was_killed_with_the_bars_lock_stops_nobody(uninterrupted, tmp_path):
+    def hold():
+        progress.tqdm.get_lock().acquire()
+        (tmp_path / "held").touch()
+        time.sleep(600)
+
+    progress.tqdm.get_lock()  # as any bar does before the fork
+    holder = multiprocessing.get_context("fork").Process(target=hold)
+    holder.start()
+    wait_until((tmp_path / "held").exists)
+    holder.kill()
+    join(holder)
+    process = child(tmp_path / "run.h5")
+    process.join(60)
+    status = process.exitcode
+    process.kill()
+    assert status == 0
+
+
+@linux
+def test_killed_at_random_moments_ends_with_the_same_bits(uninterrupted, tmp_path):
+    """At least 20 kills, in training, evaluation and saving, over as many runs as that takes."""
+    generator = random.Random(0)
+    started = time.perf_counter()
+    train(tmp_path / "timed.h5")
+    whole = time.perf_counter() - started
+    kills, end = 0, time.monotonic() + 900
+    while kills < 24:
+        path = tmp_path / f"run{kills}.h5"
+        while True:
+            assert time.monotonic() < end, "the kills leave no time for an epoch"
+            before = epochs_on_disk(path)
+            process = child(path)
+            process.join(generator.uniform(0, 0.6 * whole))
+            if process.exitcode is None:
+                process.kill()
+                join(process)
+                kills += 1
+            else:
+                assert process.exitcode == 0
+            assert epochs_on_disk(path) >= before  # nothing saved is lost
+            if epochs_on_disk(path) == 6:
+                break
+        train(path)  # the last kill may have come between the two files
+        assert bits(path) == bits(uninterrupted)
+        whys = [session["why"] for session in store.read_run(path).provenance]
+        assert whys[-1] == "finished"
+        assert set(whys[:-1]) <= {"killed"}
+
+
+@pytest.mark.parametrize("epoch", range(1, 7))
+def test_killed_between_the_two_files(uninterrupted, tmp_path, epoch, monkeypatch):
+    """The one moment that a random kill hits too seldom."""
+    path = tmp_path / "run.h5"
+
+    class Killed(BaseException):
+        pass
+
+    save = network.save
+
+    def save_until(path, networks, attributes):
+        if attributes["epoch"] == epoch:
+            raise Killed
+        save(path, networks, attributes)
+
+    monkeypatch.setattr(network, "save", save_until)
+    with pytest.raises(Killed):
+        train(path)
+    monkeypatch.undo()
+    assert epochs_on_disk(path) == epoch
+    train(path)
+    assert bits(path) == bits(uninterrupted)
+
+
+@pytest.mark.parametrize("epoch", [2, 3, 4, 5])
+def test_stopped_before_the_epoch_between_the_two_files_is_done_again(
+    uninterrupted, tmp_path, epoch, monkeypatch
+):
+    """What is written then must be the run as it was one epoch before."""
+    path = tmp_path / "run.h5"
+    train_some(path, epoch - 1)
+    weights = store.weights_path(path).read_bytes()
+    path.unlink()
+    store.weights_path(path).unlink()
+    train_some(path, epoch)
+    store.weights_path(path).write_bytes(weights)
+
+    class Stop(runs.Callbacks):
+        def tick(self, n_images):
+            raise Interrupted(signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match=f"{epoch - 1} of 6 epochs are safe"):
+        train(path, callbacks=Stop())
+    run = store.read_run(path)
+    assert run.epochs == epoch - 1
+    assert (run.outputs.argmax(1) != run.labels).sum() == run.chosen_errors
+    train(path)
+    assert bits(path) == bits(uninterrupted)
+
+
+@linux
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_save_and_the_same_command_goes_on(uninterrupted, tmp_path, signum, status):
+    path = tmp_path / "run.h5"
+
+    process = child(path, callbacks=AtEpoch(2, lambda: os.kill(os.getpid(), signum)))
+    join(process)
+    assert process.exitcode == status
+    run = store.read_run(path)
+    assert run.epochs == 2
+    assert run.provenance[-1]["why"] == signal.Signals(signum).name
+    assert run.provenance[-1]["end"]
+    train(path)
+    assert bits(path) == bits(uninterrupted)
+
+
+def test_signals_wait_while_files_are_written(tmp_path, monkeypatch):
+    path = tmp_path / "run.h5"
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    signals.install()
+    write = hdf5.replace
+
+    def interrupted_write(target, content):
+        monkeypatch.undo()
+        os.kill(os.getpid(), signal.SIGINT)
+        write(target, content)
+
+    monkeypatch.setattr(hdf5, "replace", interrupted_write)
+    try:
+        with pytest.raises(Interrupted, match=r"1 of 6 epochs are safe in .*run\.h5"):
+            train(path)
+    finally:
+        signal.signal(signal.SIGINT, handlers[0])
+        signal.signal(signal.SIGTERM, handlers[1])
+    assert epochs_on_disk(path) == 1
+    assert network.load(store.weights_path(path))[1]["epoch"] == 1
+
+
+@linux
+def test_second_process_is_refused(tmp_path):
+    path = tmp_path / "run.h5"
+    with FileLock(path.with_suffix(".lock")):
+        process = child(path)
+        join(process)
+    assert process.exitcode == 2
+    assert "another process is training" in path.with_suffix(".stderr").read_text()
+    assert not path.exists()
+    train(path)
+
+
+@linux
+@pytest.mark.parametrize("room", [10_000, 100_000])  # not for the run file; for it alone
+def test_full_disk_keeps_the_last_good_files(uninterrupted, tmp_path, room):
+    path = tmp_path / "run.h5"
+    train_some(path, 2)
+    kept = path.read_bytes(), store.weights_path(path).read_bytes()
+
+    def no_room():  # a file may not grow beyond this: the same failing write as a full disk
+        import resource  # not on Windows
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+
+    process = child(path, no_room)
+    join(process)
+    assert process.exitcode == 2
+    said = path.with_suffix(".stderr").read_text()
+    full = path if room < len(kept[0]) else store.weights_path(path)
+    assert f"cannot write {full}: File too large" in said
+    assert "Traceback" not in said
+    assert store.weights_path(path).read_bytes() == kept[1]
+    assert (path.read_bytes() == kept[0]) == (full == path)
+    assert not list(tmp_path.glob("*.tmp"))
+    train(path)
+    assert bits(path) == bits(uninterrupted)
+
+
+TAKE_LOCK = """
+import pathlib, sys
+from experiments.running import cli, runs
+cli.run(lambda: runs.lock(pathlib.Path(sys.argv[1])).__enter__())
+"""
+
+
+@linux
+@pytest.mark.parametrize(
+    ("name", "complaint"), [("run.h5", "cannot write in"), ("sub/run.h5", "cannot make the folder")]
+)
+def test_read_only_folder(tmp_path, name, complaint):
+    tmp_path.chmod(0o555)
+    command = [sys.executable, "-c", TAKE_LOCK, str(tmp_path / name)]
+    if os.geteuid() == 0:  # root may write anywhere, unless it gives that up
+        command = ["setpriv", "--bounding-set", "-dac_override", *command]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("root without setpriv cannot try a read-only folder")
+    finally:
+        tmp_path.chmod(0o755)
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {complaint} {tmp_path}")
+    assert "Permission denied" in line
+
+
+def test_a_run_that_is_let_go_soon_is_waited_for(tmp_path):
+    path = tmp_path / "run.h5"
+    held = FileLock(path.with_suffix(".lock"), thread_local=False)
+    held.acquire()
+    with pytest.raises(Problem, match="another process is training"), runs.lock(path, 0.1):
+        pass
+    threading.Timer(0.3, held.release, kwargs={"force": True}).start()
+    with runs.lock(path, timeout=60):
+        assert not held.is_locked
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    left = tmp_path / "run.weights.h5.12345.tmp"
+    other = tmp_path / "run2.h5.12345.tmp"
+    left.touch()
+    other.touch()
+    with runs.lock(tmp_path / "run.h5"):
+        assert not left.exists()
+        assert other.exists()

@@ -1,0 +1,261 @@
+"""The pool of processes: its cores and GPUs, deaths, signals, and the end of its parent."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import closing, nullcontext
+
+import pytest
+from pool_jobs import die, double, tell_threads, wait_for_stop
+from waiting import join, wait_until
+
+from experiments.running import errors, processes, provenance
+from experiments.running.errors import Interrupted
+from experiments.running.processes import LocalProcesses
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc")
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def pids(pool):
+    return list(pool._executor._processes)
+
+
+@pytest.fixture(scope="module")
+def local():
+    with closing(LocalProcesses(2)) as pool:
+        yield pool
+
+
+def test_processes_divide_the_cores(monkeypatch):
+    monkeypatch.setattr(provenance, "cores", lambda: 7)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    for name in set(processes.THREAD_VARIABLES) - {"OMP_NUM_THREADS"}:
+        monkeypatch.delenv(name, raising=False)
+    before = dict(os.environ)
+    with closing(LocalProcesses(3)) as pool:
+        jobs = [pool.submit(tell_threads) for _ in range(2)]
+        assert os.environ == before
+        for future in pool.as_completed(jobs):
+            names, numba_threads, pid = future.result()
+            assert names == dict.fromkeys(processes.THREAD_VARIABLES, "2")
+            assert numba_threads == 2
+            assert pid != os.getpid()
+    assert os.environ == before
+
+
+def test_more_processes_than_cores_have_a_thread_each(monkeypatch):
+    asked = []
+    monkeypatch.setattr(provenance, "cores", lambda: 1)
+
+    def start(variables):
+        asked.append(variables)
+        return nullcontext()
+
+    monkeypatch.setattr(processes, "_new_processes_have", start)
+    with closing(LocalProcesses(3)) as pool:
+        monkeypatch.setattr(pool._executor, "submit", lambda *_: None)
+        pool.submit(double, 1)
+    assert asked == [dict.fromkeys(processes.THREAD_VARIABLES, "1")]
+
+
+def test_processes_take_the_gpus_in_turn(monkeypatch):
+    started = []
+
+    class Executor:
+        def __init__(self, workers, mp_context, initializer, initargs):
+            started.append([initargs[2].get() for _ in range(workers)])
+            assert initargs[2].empty()
+
+        def shutdown(self, **_):
+            pass
+
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", Executor)
+    with closing(LocalProcesses(5, n_gpus=2)) as pool:
+        pool.restart()  # the numbers are gone with the processes
+    assert started == 2 * [[0, 1, 0, 1, 0]]
+
+
+@linux
+def test_a_killed_process_is_told_and_replaced():
+    with closing(LocalProcesses(2)) as pool:
+        taken = []
+        pool.on_message = taken.append
+        futures = [pool.submit(die), pool.submit(double, 300), pool.submit(double, 1)]
+        for future in pool.as_completed(futures):
+            assert future.exception() is None or isinstance(future.exception(), pool.WorkerDied)
+        with pytest.raises(pool.WorkerDied):
+            futures[0].result()
+        pool.restart()
+        taken.clear()
+        again = pool.submit(double, 5)
+        assert list(pool.as_completed([again])) == [again]
+        assert again.result() == 10
+        assert len(taken) == 5
+
+        # The next job tells of a worker that died when it had no job.
+        for pid in pids(pool):
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: pool._executor._broken)
+        late = pool.submit(double, 1)
+        assert list(pool.as_completed([late])) == [late]
+        with pytest.raises(pool.WorkerDied):
+            late.result()
+        pool.restart()
+        assert pool.submit(double, 6).result() == 12
+
+
+@linux
+def test_a_process_that_dies_is_told_while_another_is_busy(tmp_path):
+    """An executor notices the death of the process that it started last at its next event."""
+    with closing(LocalProcesses(2)) as pool:
+        first = pool.submit(double, 0)
+        list(pool.as_completed([first]))
+        busy = pool.submit(wait_for_stop, tmp_path / "busy")  # by the first process
+        began = []
+        pool.on_message = began.append
+        told = []
+
+        def work():
+            for future in pool.as_completed([busy, pool.submit(die)]):
+                told.append(future)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        wait_until(lambda: told)
+        join(thread)
+    assert len(told) == 2
+    assert all(isinstance(future.exception(), pool.WorkerDied) for future in told)
+    assert not (tmp_path / "busy").exists()
+
+
+def test_closing_stops_what_an_error_left_running(tmp_path):
+    with closing(LocalProcesses(2)) as pool:
+        jobs = [pool.submit(wait_for_stop, tmp_path / str(k)) for k in range(2)]
+        others = [pool.submit(double, 0) for _ in range(10)]
+        began = []
+        pool.on_message = began.append
+        waiting = pool.as_completed([*jobs, *others])
+        thread = threading.Thread(target=lambda: next(waiting), daemon=True)
+        thread.start()
+        wait_until(lambda: len(began) == 2)
+    assert [path.read_text() for path in tmp_path.iterdir()] == 2 * [str(int(signal.SIGTERM))]
+    assert others[-1].cancelled()
+    join(thread)
+
+
+@pytest.fixture
+def signals():
+    """As the scripts take them, for a test."""
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    errors.signals.install()
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.mark.parametrize("where", ["submit", "recv_bytes", "wait"])
+def test_a_signal_cuts_nothing_in_two(where, local, signals, monkeypatch):
+    """Half a process started, half a message read, a lock kept: each would end the pool."""
+    owners = {"submit": local._executor, "recv_bytes": local._reader, "wait": processes.futures}
+    owner = owners[where]
+    real, whole = getattr(owner, where), []
+
+    def interrupted(*arguments, **options):
+        if not whole:
+            os.kill(os.getpid(), signal.SIGINT)
+        whole.append(where)
+        return real(*arguments, **options)
+
+    def work():
+        job = local.submit(double, 3)
+        list(local.as_completed([job]))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, where, interrupted)
+        with pytest.raises(Interrupted):
+            work()
+    assert whole
+    again = local.submit(double, 4)
+    assert list(local.as_completed([again])) == [again]
+    assert again.result() == 8
+
+
+PARENT = """
+import json, os, signal, sys
+from pathlib import Path
+import pool_jobs
+from experiments.running.processes import LocalProcesses
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, lambda *_: None)
+    print("ready", flush=True)
+    pool = LocalProcesses(2)
+    jobs = [pool.submit(getattr(pool_jobs, sys.argv[1]), Path(name)) for name in sys.argv[2:]]
+    began = []
+    pool.on_message = lambda message: began.append(message) or len(began) == 2 and print(
+        json.dumps(list(pool._executor._processes)), flush=True
+    )
+    for job in pool.as_completed(jobs):
+        print(job.result(), flush=True)
+    pool.close()
+"""
+
+
+def start_parent(folder, job, *arguments):
+    """A script with two workers, in a process group of its own; its stderr is in `folder`."""
+    (folder / "parent.py").write_text(PARENT)
+    parent = subprocess.Popen(
+        [sys.executable, folder / "parent.py", job, *arguments],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=(folder / "stderr").open("w"),
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout.readline() == "ready\n"
+    return parent
+
+
+@linux
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    parent = start_parent(tmp_path, "wait_for_stop", tmp_path / "a", tmp_path / "b")
+    workers = json.loads(parent.stdout.readline())
+    assert len(workers) == 2
+    assert all(is_alive(pid) for pid in workers)
+    parent.kill()
+    try:
+        wait_until(lambda: not any(is_alive(pid) for pid in workers))
+    finally:
+        for pid in filter(is_alive, workers):
+            os.kill(pid, signal.SIGKILL)
+    parent.communicate()
+
+
+@linux
+def test_ctrl_c_while_the_workers_start_is_for_the_parent_alone(tmp_path):
+    parent = start_parent(tmp_path, "name", "a", "b")
+    answers = []
+    reader = threading.Thread(target=lambda: answers.extend(parent.stdout), daemon=True)
+    reader.start()
+
+    def interrupt():
+        os.killpg(parent.pid, signal.SIGINT)
+        return len(answers) == 2 or parent.poll() is not None
+
+    wait_until(interrupt)
+    parent.wait(60)
+    join(reader)
+    assert (tmp_path / "stderr").read_text() == ""
+    assert sorted(answers) == ["a\n", "b\n"]
+    assert parent.returncode == 0
