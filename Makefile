@@ -7,9 +7,6 @@
 PYTHON = python3
 VENV = .venv
 ARGS =
-SIMULATED = tests/test_kernels.py tests/test_deform_kernels.py tests/test_cuda.py \
-	tests/test_bench.py::test_everything_on_the_gpu_is_measured \
-	tests/test_bench.py::test_the_deformation_on_the_gpu_is_measured
 PACKAGES = filelock h5py matplotlib numba numpy PIL scipy threadpoolctl tqdm
 
 ifeq ($(strip $(VENV)),)
@@ -21,7 +18,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 committee figure1 deformations notebooks report pictures kernels bench scaling gpu-check test lint record readme clean
+.PHONY: help setup table1 table3 committee figure1 deformations notebooks report pictures kernels bench scaling startup gpu-check test test-all lint record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -71,26 +68,36 @@ bench: $(READY)  ## time kernels, engines, PyTorch and more on this machine
 scaling: $(READY)  ## time several workers against one, training several nets
 	$(RUN) -m experiments.scaling $(ARGS)
 
+startup: $(READY)  ## time the start of a training and of a worker; with ARGS=--tests the tests too
+	$(RUN) -m experiments.startup $(ARGS)
+
 gpu-check: $(READY)  ## prove everything on this machine's GPU, then time it
 	$(RUN) -m experiments.gpu_check $(ARGS)
 
-# Tests of kernels run on the GPU, if there is one, and beside that in numba's simulator, which needs
-# none and one core; its output comes last. With ARGS there is only the first run.
-test: $(READY)  ## run the tests
+# One process a core tests, where pytest-xdist is installed. What needs a GPU is tested in numba's
+# simulator, and then, with all the rest, on the GPU, if there is one.
+PYTEST = $(RUN) -m pytest $(shell $(RUN) -c 'import xdist' 2>/dev/null && echo '--dist loadfile -n auto')
+SIMULATE = NUMBA_ENABLE_CUDASIM=1 $(PYTEST) \
+	tests/test_kernels.py tests/test_deform_kernels.py tests/test_engines.py tests/test_cuda.py \
+	tests/test_timing_gpu.py::test_everything_on_the_gpu_is_measured \
+	tests/test_timing_gpu.py::test_the_deformation_on_the_gpu_is_measured
+
+test: $(READY)  ## run the quick tests, or pytest with ARGS
 ifneq ($(strip $(ARGS)),)
 	$(RUN) -m pytest $(ARGS)
 else
-	@mkdir -p build
-	@NUMBA_ENABLE_CUDASIM=1 $(RUN) -m pytest $(SIMULATED) >build/simulated.log 2>&1 & simulated=$$!; \
-	trap 'kill $$simulated 2>/dev/null' EXIT INT TERM; \
-	$(RUN) -m pytest; status=$$?; \
-	wait $$simulated || status=1; \
-	echo "in numba's simulator:"; cat build/simulated.log; exit $$status
+	$(SIMULATE); simulated=$$?; \
+	$(PYTEST) -m 'not slow' && exit $$simulated
 endif
 
-lint: $(READY)  ## check style and format
+test-all: $(READY)  ## run all tests, the slow ones too
+	$(SIMULATE); simulated=$$?; \
+	$(PYTEST) && exit $$simulated
+
+lint: $(READY)  ## check style, format and types
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
 
 record: $(READY)  ## copy what finished runs measured into results/: ARGS="runs/table1/net1-seed0.h5"
 	$(RUN) -m experiments.record $(ARGS)
@@ -99,7 +106,7 @@ readme: $(READY)  ## write the README's tables anew from results/
 	$(RUN) -m experiments.readme $(ARGS)
 
 clean:  ## remove .venv and caches; runs and data stay
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # For VENV=: one sentence instead of a traceback where something is missing.

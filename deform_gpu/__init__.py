@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMITTEE", "TABLE1", "Deformation", "deform", "is_narrow", "normalize_width"]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> object:
     """A function, imported when it is first asked for: numba takes half a second to import."""
     if name == "deform":
         from deform_gpu.images import deform

@@ -46,7 +46,7 @@ def deform_set(
     background = np.float32(deformation.background)
     batches = range(first // BATCH, -(-(first + n) // BATCH))
 
-    def work(worker):
+    def work(worker: int) -> None:
         scratch = None
         for batch in batches[worker::threads]:
             begin, end = max(first, batch * BATCH), min(first + n, (batch + 1) * BATCH)
@@ -88,7 +88,9 @@ def make_matrices(
     return _draw_matrices(beta, deformation, seed, epoch, first)
 
 
-def _draw_matrices(beta, deformation, seed, epoch, first):
+def _draw_matrices(
+    beta: np.ndarray, deformation: Deformation, seed: int, epoch: int, first: int
+) -> np.ndarray:
     matrices = np.empty((len(beta), 2, 2), np.float32)
     strengths = deformation.gamma_x, deformation.gamma_y, deformation.shear_probability
     key = *split_seed(seed), check_epoch(epoch)
@@ -96,14 +98,21 @@ def _draw_matrices(beta, deformation, seed, epoch, first):
     return matrices
 
 
-def _make_scratch(side, rows):
+def _make_scratch(side: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Field and displacement of so many rows of the grid."""
     margins, inner = KERNEL - 1, GRID * side
     field = np.empty((2, rows * side + margins, inner + margins), np.float32)
     return field, np.empty((2, rows * side, inner), np.float32)
 
 
-def _fill_displacement(scratch, deformation, seed, epoch, batch, top):
+def _fill_displacement(
+    scratch: tuple[np.ndarray, np.ndarray],
+    deformation: Deformation,
+    seed: int,
+    epoch: int,
+    batch: int,
+    top: int,
+) -> np.ndarray:
     """Displacement of the images in rows top, top + 1, ... of the grid; modifies scratch."""
     field, displacement = scratch
     side = displacement.shape[2] // GRID

@@ -8,7 +8,7 @@ from deform_gpu.kernels import matrices, tiles
 from deform_gpu.parameters import Deformation
 from deform_gpu.philox import split_seed
 from mlp_gpu import gpu
-from mlp_gpu.gpu import Launch, play
+from mlp_gpu.gpu import DeviceArray, Launch, Stream, play
 
 
 class GpuSet:
@@ -21,7 +21,15 @@ class GpuSet:
     Raises ValueError for any other input, gpu.GpuFault if the GPU has too little memory.
     """
 
-    def __init__(self, images, labels, deformation: Deformation, seed: int, first: int, stream):
+    def __init__(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray | None,
+        deformation: Deformation,
+        seed: int,
+        first: int,
+        stream: Stream,
+    ):
         check_images("images", images)
         first = check_place(first, len(images))
         beta = deformation.beta_of(labels, len(images))
@@ -33,12 +41,12 @@ class GpuSet:
         self.matrices = gpu.device_array((len(images), 2, 2), np.float32)
         gpu.synchronize(stream)  # only then may what was copied go
 
-    def _put(self, host: np.ndarray):
+    def _put(self, host: np.ndarray) -> DeviceArray:
         array = gpu.device_array(host.shape, np.float32)
         array.copy_to_device(host, stream=self._stream)
         return array
 
-    def launches(self, out, epoch: int) -> list[Launch]:
+    def launches(self, out: DeviceArray, epoch: int) -> list[Launch]:
         """What deforms the set for an epoch, in order, into out: (n, side, side) float32."""
         key, shape = (*self._key, check_epoch(epoch)), self._deformation
         return [
@@ -47,7 +55,14 @@ class GpuSet:
         ]
 
 
-def deform_set(images, labels, deformation: Deformation, seed: int, epoch: int, first: int = 0):
+def deform_set(
+    images: np.ndarray,
+    labels: np.ndarray | None,
+    deformation: Deformation,
+    seed: int,
+    epoch: int,
+    first: int = 0,
+) -> np.ndarray:
     """Deformed copies of images, from the host and back: (n, side, side) float32.
 
     As `deform_gpu.deform`, whose arguments these are; images are float32, C order, n >= 1.
@@ -74,15 +89,22 @@ class Ahead:
     Raises what GpuSet does.
     """
 
-    def __init__(self, images, labels, deformation: Deformation, seed: int, last_epoch: int):
+    def __init__(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray | None,
+        deformation: Deformation,
+        seed: int,
+        last_epoch: int,
+    ):
         self._stream = gpu.new_stream()
         self._set = GpuSet(images, labels, deformation, seed, 0, self._stream)
         self._buffers = [gpu.device_array(images.shape, np.float32) for _ in range(2)]
         self.events = gpu.cuda.event(), gpu.cuda.event()
         self._last_epoch = last_epoch
-        self._started = None  # the last epoch whose deformation was started
+        self._started: int | None = None  # the last epoch whose deformation was started
 
-    def __call__(self, epoch: int):
+    def __call__(self, epoch: int) -> DeviceArray:
         if self._started != epoch:
             self._start(epoch)
         gpu.synchronize(self._stream)

@@ -44,7 +44,7 @@ def deform(
     too little memory.
     """
     kind = getattr(images, "dtype", None)
-    if not isinstance(images, np.ndarray) or not (kind == np.uint8 or kind.kind == "f"):
+    if not isinstance(images, np.ndarray) or not (kind == np.uint8 or images.dtype.kind == "f"):
         raise ValueError(
             f"images is {kind or type(images).__name__}; expected a NumPy array of uint8 or floats"
         )

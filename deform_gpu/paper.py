@@ -28,7 +28,7 @@ class PaperSet:
     memory.
     """
 
-    def __init__(self, images, labels, deformation: Deformation, seed: int):
+    def __init__(self, images: np.ndarray, labels: np.ndarray, deformation: Deformation, seed: int):
         self._images, self._labels = images, labels
         self._deformation, self._seed = deformation, seed
         inner = GRID * images.shape[1]
@@ -45,7 +45,7 @@ class PaperSet:
         self._displacement_there = self._like(self._displacement[0])
         gpu.synchronize(self._stream)
 
-    def _like(self, host: np.ndarray):
+    def _like(self, host: np.ndarray) -> gpu.DeviceArray:
         return gpu.device_array(host.shape, np.float32)
 
     def deform(self, out: np.ndarray, epoch: int) -> None:

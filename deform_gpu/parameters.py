@@ -45,7 +45,7 @@ class Deformation:
     # Guess: the papers do not say what is outside the image; this is the value of MNIST's 0.
     background: float = -1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         # Written so that NaN fails: a comparison with NaN is false.
         _require(0 < self.sigma < math.inf, "sigma", self.sigma, "a number of pixels above 0")
         _require(0 <= self.alpha <= LARGEST, "alpha", self.alpha, "a number of pixels from 0")
@@ -88,7 +88,7 @@ class Deformation:
         return np.array(self.beta, np.float32)[labels]
 
 
-def _require(valid: bool, name: str, value, expected: str) -> None:
+def _require(valid: bool, name: str, value: object, expected: str) -> None:
     if not valid:
         raise ValueError(f"{name} is {value}; expected {expected}")
 

@@ -1,20 +1,19 @@
 """Time the engines, their kernels and their peers on this machine, in one run.
 
-For nets 1 to 5, one image a step: microseconds an image and weight updates a second of each engine,
-of a plain NumPy loop, and of PyTorch and JAX where they are installed; the bytes that an engine
-must move a second, on the CPU beside a scaled copy of arrays of the same size. On a GPU also each
-kernel of each layer beside a copy, and the evaluation of a batch; without one, what the kernels
-take once compiled. Last the deformation, of the same images by ours and by its peers: SciPy, and
-albumentations and kornia where they are installed.
+For nets 1 to 5, one image per step: microseconds per image and weight updates per second of each
+engine, of a plain NumPy loop, and of PyTorch and JAX where they are installed; the bytes per second
+that an engine must move, on the CPU beside a scaled copy of arrays of the same size. On a GPU also
+each kernel of each layer beside a copy, and the evaluation of a batch; without a GPU, what the
+compiled kernels take of one. Last the deformation of the same images, by ours and by its peers:
+SciPy, and albumentations and kornia where they are installed.
 
-Every figure is the median of several repeats in which what stands beside each other took turns.
-Prints tables, and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>.
+Every time is the median of several repeats, in which what is compared takes turns. Prints tables,
+and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>.
 """
 
 import argparse
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,71 +24,28 @@ from deform_gpu import TABLE1
 from deform_gpu.batches import deform_set
 from deform_gpu.paper import PaperSet
 from experiments.running import cli, provenance
-from experiments.running.formatting import csv_text, markdown_table
+from experiments.running.formatting import csv_text, markdown_table, plural
 from experiments.running.messages import tell
-from experiments.timing import compiled, deform_peers, peers
+from experiments.timing import compiled, deform_peers, host, peers
 from experiments.timing import deform as deform_timing
 from experiments.timing import gpu as gpu_timing
 from experiments.timing import report as timing_report
+from experiments.timing.host import Workload
+from experiments.timing.measurement import Measurement
 from mlp_gpu import files, gpu
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import NETS, Network
 from mlp_gpu.training import Schedule
 
 ETA = Schedule().eta
-PEERS = ("torch", "jax", "albumentations", "kornia")  # packages whose versions count
-SECONDS = 0.2  # least time of a repeat
+PEER_PACKAGES = ("torch", "jax", "albumentations", "kornia")
 
-# Images a call: some, so that what a call does once does not count; few, so that it ends.
+# Images per call: enough that the overhead of a call does not count, few enough that it ends soon.
 ENGINE_IMAGES = 100
 CPU_PEER_IMAGES = 20
 GPU_PEER_IMAGES = 500
 DEFORM_IMAGES = 6000
 DEFORM_PEER_IMAGES = 600
-
-
-@dataclass(frozen=True)
-class Work:
-    """Something to time on the host's clock.
-
-    n_images: that a call trains or deforms; None if it does not. n_bytes: that it must move for
-    an image, or else in a call.
-    """
-
-    call: Callable[[], object]
-    n_images: int | None = None
-    n_bytes: int | None = None
-
-
-def time_works(works: dict[str, Work], repeats: int) -> dict[str, np.ndarray]:
-    """Microseconds an image, or else a call, of each work, float64 (repeats,); all take turns."""
-    calls = {}
-    for name, work in works.items():
-        work.call()  # compile, touch memory
-        started = time.perf_counter()
-        work.call()
-        calls[name] = max(1, round(SECONDS / (time.perf_counter() - started)))
-    us = {name: np.empty(repeats) for name in works}
-    for repeat in range(repeats):
-        for name, work in works.items():
-            started = time.perf_counter()
-            for _ in range(calls[name]):
-                work.call()
-            seconds = (time.perf_counter() - started) / calls[name]
-            us[name][repeat] = 1e6 * seconds / (work.n_images or 1)
-    return us
-
-
-def measure(group: str, works: dict[str, Work], repeats: int, copy: str = "") -> list[dict]:
-    """Measurements of works, as `bench_report.row` takes them. copy: which is a copy, if one is."""
-    us = time_works(works, repeats)
-    found = []
-    for name, work in works.items():
-        one = {"group": group, "name": name, "us": us[name], "images": work.n_images and 1}
-        if work.n_bytes:
-            one |= {"bytes": work.n_bytes, "copy_us": us[copy], "copy_bytes": works[copy].n_bytes}
-        found.append(one)
-    return found
 
 
 def engine_bytes(network: Network) -> int:
@@ -104,150 +60,142 @@ def engine_bytes(network: Network) -> int:
 
 
 @njit(nogil=True)
-def scale(target, source, factor):
+def scale(target: np.ndarray, source: np.ndarray, factor: np.float32) -> None:
     """target = factor * source, float32 (n,), in one thread. Modifies target."""
     for i in range(source.shape[0]):
         target[i] = factor * source[i]
 
 
-def examples(n: int, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
+def random_examples(n: int, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
     """Random images, float32 (n, n_inputs), and labels, uint8 (n,)."""
     rng = np.random.default_rng(0)
     images = rng.uniform(-1, 1, (n, n_inputs)).astype(np.float32)
     return images, rng.integers(0, 10, n).astype(np.uint8)
 
 
-def engine_works(network: Network) -> dict[str, Work]:
-    """The CPU engine, and a copy of its weights."""
-    images, labels = examples(ENGINE_IMAGES, network.sizes[0])
+def engine_workloads(network: Network) -> dict[str, Workload]:
+    """The CPU engine, and a scaled copy of the weights."""
+    images, labels = random_examples(ENGINE_IMAGES, network.sizes[0])
     order = np.arange(ENGINE_IMAGES)
     engine = CpuEngine()
     engine.set_network(network)
-    source = [W.ravel().copy() for W in network.weights]
-    target = [W.ravel().copy() for W in network.weights]
+    sources = [W.ravel().copy() for W in network.weights]
+    targets = [W.ravel().copy() for W in network.weights]
 
     def copy() -> None:
-        for to, what in zip(target, source, strict=True):
-            scale(to, what, np.float32(0.5))
+        for target, source in zip(targets, sources, strict=True):
+            scale(target, source, np.float32(0.5))
 
     return {
-        "engine cpu": Work(
+        "engine cpu": Workload(
             lambda: engine.train(images, labels, order, ETA), ENGINE_IMAGES, engine_bytes(network)
         ),
-        "scaled copy": Work(copy, None, 2 * sum(W.nbytes for W in source)),
+        "scaled copy": Workload(copy, None, 2 * sum(W.nbytes for W in sources)),
     }
 
 
-def without_fault(makers: dict[str, Callable[[], Callable]], n: int) -> dict[str, Work]:
-    """Those works on n images, each made by its maker, that can be made and done."""
-    works = {}
-    for name, make in makers.items():
-        try:
-            work = make()
-            work()
-        except Exception as error:  # must not cost the figures of everything else
-            tell(f"{name} fails, so it is not measured: {type(error).__name__}: {error}")
-        else:
-            works[name] = Work(work, n)
-    return works
+def peer_workloads(
+    makers: dict[str, Callable[..., peers.Peer]], network: Network, n_images: int
+) -> dict[str, Workload]:
+    """Those peers that can train the net, on n_images images."""
+    images, labels = random_examples(n_images, network.sizes[0])
+
+    def maker(make: Callable[..., peers.Peer]) -> Callable[[], Callable[[], None]]:
+        return lambda: make(network, images, labels, ETA).train
+
+    return host.make_workloads({name: maker(make) for name, make in makers.items()}, n_images)
 
 
-def peer_works(makers: dict[str, Callable], network: Network, n: int) -> dict[str, Work]:
-    """Those peers that train the net on n images without a fault."""
-    images, labels = examples(n, network.sizes[0])
-    return without_fault(
-        {
-            name: lambda make=make: make(network, images, labels, ETA).train
-            for name, make in makers.items()
-        },
-        n,
-    )
-
-
-def measure_net(net: int, repeats: int, timer: gpu_timing.Timer | None) -> list[dict]:
+def measure_net(net: int, repeats: int, timer: gpu_timing.Timer | None) -> list[Measurement]:
     """Measurements of one net of Table 1. timer: None without a GPU."""
     network = Network.initial(NETS[net], seed=0)
-    found = []
+    measured = []
     if timer:
-        found += on(gpu.name(), gpu_timing.measure_net(network, timer, repeats))
-    works = engine_works(network) | peer_works(peers.on_cpu(), network, CPU_PEER_IMAGES)
-    found += on(provenance.device("cpu"), measure("net", works, repeats, copy="scaled copy"))
+        measured += on_device(gpu.name(), gpu_timing.measure_net(network, timer, repeats))
+    workloads = engine_workloads(network)
+    workloads |= peer_workloads(peers.on_cpu(), network, CPU_PEER_IMAGES)
+    times = host.measure("net", workloads, repeats, copy="scaled copy")
+    measured += on_device(provenance.device("cpu"), times)
     if timer:
-        works = peer_works(peers.on_gpu(), network, GPU_PEER_IMAGES)
-        found += on(gpu.name(), measure("net", works, repeats))
-    (cpu_us,) = (one["us"] for one in found if one["name"] == "engine cpu")
-    for one in found:
-        one |= {"net": net, "weights": network.n_weights}
-        if one["group"] == "net" and one["images"]:
-            one["cpu_us"] = cpu_us
-    return found
+        workloads = peer_workloads(peers.on_gpu(), network, GPU_PEER_IMAGES)
+        measured += on_device(gpu.name(), host.measure("net", workloads, repeats))
+    (cpu_engine_us,) = (one.us for one in measured if one.name == "engine cpu")
+    return [
+        replace(
+            one,
+            net=net,
+            n_weights=network.n_weights,
+            cpu_engine_us=cpu_engine_us if one.group == "net" and one.n_images else None,
+        )
+        for one in measured
+    ]
 
 
-def deform_works(images: np.ndarray, labels: np.ndarray) -> dict[str, Work]:
+def deform_workloads(images: np.ndarray, labels: np.ndarray) -> dict[str, Workload]:
     """The deformation on the CPU, in one thread, in two, and in as many as there are cores."""
     out = np.empty_like(images)
     return {
-        f"CPU, {threads} thread{'s' * (threads > 1)}": Work(
-            lambda threads=threads: deform_set(
-                out, images, labels, TABLE1, seed=0, epoch=1, threads=threads
-            ),
+        f"CPU, {plural(threads, 'thread')}": Workload(
+            partial(deform_set, out, images, labels, TABLE1, seed=0, epoch=1, threads=threads),
             len(images),
         )
         for threads in sorted({1, 2, provenance.cores()})
     }
 
 
-def deform_peer_works(
+def deform_peer_workloads(
     makers: dict[str, Callable], images: np.ndarray, labels: np.ndarray
-) -> dict[str, Work]:
-    """Those peers that deform the images without a fault."""
-    return without_fault(
+) -> dict[str, Workload]:
+    """Those peers that can deform the images."""
+    return host.make_workloads(
         {name: partial(make, images, labels, TABLE1) for name, make in makers.items()}, len(images)
     )
 
 
-def paper_work(images: np.ndarray, labels: np.ndarray) -> dict[str, Work]:
-    """The papers' way: Listing 1 on the GPU, all else on the host."""
-    there, out = PaperSet(images, labels, TABLE1, seed=0), np.empty_like(images)
+def paper_workload(images: np.ndarray, labels: np.ndarray) -> dict[str, Workload]:
+    """The papers' division of work: Listing 1 on the GPU, the rest on the host."""
+    paper_set, out = PaperSet(images, labels, TABLE1, seed=0), np.empty_like(images)
     return {
-        "Listing 1 on the GPU, the rest on the CPU": Work(lambda: there.deform(out, 1), len(out))
+        "Listing 1 on the GPU, the rest on the CPU": Workload(
+            lambda: paper_set.deform(out, 1), len(out)
+        )
     }
 
 
-def measure_deformation(repeats: int, timer: gpu_timing.Timer | None) -> list[dict]:
+def measure_deformation(repeats: int, timer: gpu_timing.Timer | None) -> list[Measurement]:
     """Measurements of the deformation, ours and its peers'. timer: None without a GPU."""
-    images, labels = examples(deform_timing.IMAGES if timer else DEFORM_IMAGES, 29 * 29)
+    images, labels = random_examples(deform_timing.N_IMAGES if timer else DEFORM_IMAGES, 29 * 29)
     images = images.reshape(-1, 29, 29)
     some, few = slice(DEFORM_IMAGES), slice(DEFORM_PEER_IMAGES)
-    works = deform_works(images[some], labels[some])
-    works |= deform_peer_works(deform_peers.on_cpu(), images[few], labels[few])
-    found = on(provenance.device("cpu"), measure("deformation", works, repeats))
+    workloads = deform_workloads(images[some], labels[some])
+    workloads |= deform_peer_workloads(deform_peers.on_cpu(), images[few], labels[few])
+    measured = on_device(provenance.device("cpu"), host.measure("deformation", workloads, repeats))
     if timer:
-        found += on(gpu.name(), deform_timing.measure(images, labels, timer, repeats))
-        works = paper_work(images[some], labels[some])
-        works |= deform_peer_works(deform_peers.on_gpu(), images[some], labels[some])
-        found += on(gpu.name(), measure("deformation", works, repeats))
-    return found
+        measured += on_device(gpu.name(), deform_timing.measure(images, labels, timer, repeats))
+        workloads = paper_workload(images[some], labels[some])
+        workloads |= deform_peer_workloads(deform_peers.on_gpu(), images[some], labels[some])
+        measured += on_device(gpu.name(), host.measure("deformation", workloads, repeats))
+    return measured
 
 
-def on(device: str, found: list[dict]) -> list[dict]:
-    """The measurements with what they ran on."""
-    return [one | {"ran_on": device} for one in found]
+def on_device(device: str, measured: list[Measurement]) -> list[Measurement]:
+    """The measurements with the device that they ran on."""
+    return [replace(one, ran_on=device) for one in measured]
 
 
-def measure_all(repeats: int, timer: gpu_timing.Timer | None) -> list[dict]:
-    """All measurements. Tells how far it is."""
-    parts = len(NETS) + 1
-    found = []
+def measure_all(repeats: int, timer: gpu_timing.Timer | None) -> list[Measurement]:
+    """All measurements; tells the progress. timer: None without a GPU."""
+    n_parts = len(NETS) + 1
+    measured = []
     for part, net in enumerate(NETS, start=1):
-        tell(f"measuring net {net} ... (part {part} of {parts})")
-        found += measure_net(net, repeats, timer)
-    tell(f"measuring the deformation ... (part {parts} of {parts})")
-    return found + measure_deformation(repeats, timer)
+        tell(f"measuring net {net} ... (part {part} of {n_parts})")
+        measured += measure_net(net, repeats, timer)
+    tell(f"measuring the deformation ... (part {n_parts} of {n_parts})")
+    return measured + measure_deformation(repeats, timer)
 
 
 def compiled_kernels() -> str:
-    """What the kernels take of a GPU once compiled, or why they cannot be compiled here."""
+    """What the compiled kernels take of a GPU, as Markdown, or why they cannot be compiled here."""
     return compiled.missing_toolkit() or markdown_table(compiled.table(compiled.compile_all()))
 
 
@@ -259,10 +207,10 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument(
         "--repeats",
-        type=cli.integer(7, gpu_timing.MOST_REPEATS),
+        type=cli.integer(7, gpu_timing.MAX_REPEATS),
         default=9,
         metavar="N",
-        help="repeats that the medians are of, at least 7 (default: %(default)s)",
+        help="repeats of each measurement, at least 7 (default: %(default)s)",
     )
     parser.add_argument(
         "--out",
@@ -271,23 +219,23 @@ def main(argv: list[str] | None = None) -> None:
         help="folder for bench.csv and the pictures (default: results/<this device>)",
     )
     arguments = parser.parse_args(argv)
-    reason = gpu.missing(gpu_timing.NEEDED_BYTES)
+    reason = gpu.missing(gpu_timing.NEEDED_GPU_BYTES)
     if reason:
         tell(f"no GPU is measured: {reason}")
     for module in (peers, deform_peers):
         for sentence in module.missing(gpu=reason is None):
             tell(sentence)
     source = provenance.collect("cpu" if reason else "cuda")
-    source["versions"] |= provenance.versions(PEERS)
+    source["versions"] |= provenance.versions(PEER_PACKAGES)
     folder = arguments.out or provenance.device_folder(source["device"])
     files.make_folder(folder)
 
     measured = measure_all(arguments.repeats, None if reason else gpu_timing.Timer())
     rows = [timing_report.row(one) | provenance.columns(source) for one in measured]
     files.replace(folder / "bench.csv", csv_text(rows).encode())
-    from experiments.drawing import bench_plots, plots  # imports matplotlib
+    from experiments.drawing import bench_plots, figures  # imports matplotlib
 
-    plots.save_figure(bench_plots.draw_times(rows), folder / "bench")
+    figures.save_figure(bench_plots.draw_times(rows), folder / "bench")
     print(markdown_table(timing_report.net_table(rows)))
     print("\n" + markdown_table(timing_report.deform_table(rows)))
     if reason:

@@ -1,9 +1,9 @@
 """Committees of nets (2012, sections 5 and 6.2): Tables 1, 2 and 4, and Figure 5.
 
-Trains the members, from wherever their run files are, and prints for each committee our figures
-beside the paper's; or forms a committee of runs that are there: RUN.h5 RUN.h5 .... Tables, and the
-digits that the best member and the committee get wrong, are written to the folder --out. Ctrl-C
-stops it; the same command goes on.
+Trains the members, each from where its run file ends, and prints the figures of each committee
+beside the paper's. Given run files, RUN.h5 RUN.h5 ..., it trains nothing and forms a committee of
+them. Tables, and pictures of the digits that the best member and the committee get wrong, are
+written to the folder --out. Ctrl-C stops it; the same command continues.
 """
 
 import argparse
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.drawing.plots import draw_wrong, save_figure
+from experiments.drawing.error_plots import draw_wrong
+from experiments.drawing.figures import save_figure
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
@@ -21,12 +22,19 @@ from experiments.running.messages import tell
 from experiments.running.store import Run, read_run
 from experiments.scoring import committee_report, committees
 from experiments.scoring.committee_report import Committee
-from experiments.scoring.committees import EXPERIMENTS, RESAMPLED, TABLE4, Experiment
+from experiments.scoring.committees import (
+    EXPERIMENTS,
+    IMAGES_PER_VALIDATION_IMAGE,
+    TABLE4,
+    Experiment,
+)
 from mlp_gpu import files
 
-# Options that say how nets are trained.
-TRAINING = ("seed", "profile", "epochs", "limit", "eta", "eta_decay", "engine", "schedule")
-TRAINING += ("workers", "scheduler", "data")
+# They say how nets are trained, so they have no meaning for given run files.
+TRAINING_OPTIONS = (
+    *("seed", "profile", "epochs", "limit", "eta", "eta_decay", "engine", "schedule"),
+    *("workers", "scheduler", "data"),
+)
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -43,7 +51,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         type=Path,
         default=[],
         metavar="RUN.h5",
-        help="run files to form a committee of; nothing is trained then",
+        help="run files to form a committee of; nothing is trained",
     )
     what.add_argument(
         "--experiment",
@@ -60,7 +68,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         type=cli.integer(0, 2**63),
         default=0,
         metavar="N",
-        help="seed of the first net of each experiment; the k-th has k - 1 more (default: 0)",
+        help="seed of the first net of each experiment; the others have the seeds after it "
+        "(default: 0)",
     )
     plans.add_arguments(parser, "all six within 40 minutes on two cores")
     cli.add_engine_arguments(parser)
@@ -75,7 +84,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     arguments = parser.parse_args(argv)
     if arguments.runs:
-        given = [name for name in TRAINING if vars(arguments)[name] != parser.get_default(name)]
+        given = [
+            name for name in TRAINING_OPTIONS if vars(arguments)[name] != parser.get_default(name)
+        ]
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             parser.error(f"{options}: not allowed with run files, which are trained already")
@@ -99,7 +110,8 @@ def make_jobs(
         quick = plans.QUICK_TABLE1[dataset.name][4]
     plan = plans.choose(arguments, engine, quick)
     images = data.limit(dataset, plan.n_images)
-    n_apart = max(1, len(images.train_labels) // RESAMPLED)  # 0 would mean that none is kept apart
+    # At least 1: 0 would mean no validation set of its own.
+    n_validation = max(1, len(images.train_labels) // IMAGES_PER_VALIDATION_IMAGE)
     made = []
     for seed, member in enumerate(experiment.members, arguments.seed):
         config = make_config(
@@ -110,7 +122,7 @@ def make_jobs(
             member.deformation,
             engine,
             width=member.width,
-            n_validation=n_apart if member.resample else None,
+            n_validation=n_validation if member.resample else None,
         )
         name = committees.run_name(experiment, member, seed, dataset.name)
         made.append(jobs.make_job(arguments, arguments.out / f"{name}.h5", name, config))
@@ -118,7 +130,7 @@ def make_jobs(
 
 
 def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], list[str]]:
-    """Train what the command line asks for; the committees, and why others could not be formed."""
+    """Train what the command line names. Returns the committees, and why others are missing."""
     experiments = chosen_experiments(arguments)
     n_runs = sum(len(experiment.members) for experiment in experiments.values())
 
@@ -142,10 +154,9 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], li
 
     formed = []
     for name, experiment in experiments.items():
-        members = [trained[job.path] for job in own[name]]
-        if any(run is None for run in members):
-            missing = sum(run is None for run in members)
-            failures.append(f"{name}: no committee, for {missing} of its nets failed")
+        members = [run for job in own[name] if (run := trained[job.path]) is not None]
+        if missing := len(own[name]) - len(members):
+            failures.append(f"{name}: no committee, because {missing} of its nets failed")
             tell(failures[-1])
             continue
         formed.append(

@@ -7,57 +7,30 @@ widths   the digit normalised to widths of 10 to 20 pixels, and then deformed
 """
 
 import argparse
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-
-import deform_gpu
-from deform_gpu.parameters import TABLE1, WIDTHS, Deformation
-from experiments.drawing.plots import BLUE, GREY, VERMILION, save_figure
+from deform_gpu import TABLE1, Deformation
+from experiments.drawing.figures import save_figure
 from experiments.running import cli, data
 from experiments.running.errors import Problem
-
-FIELDS = 4  # epochs drawn in field.png
-STEP = 2  # pixels from one arrow, or one line of a grid, to the next
-STRONG = 0.8  # beyond this a number drawn from [-1, 1) shows well what its parameter does
-
-# The strips: symbol and unit, the number drawn for it (u0 to u3 of deform_gpu.warp), and the values
-# after "none", from weak to strong. A small sigma smooths little: that makes a field strong.
-ANGLES, SIZES = (3.75, 7.5, 15, 22.5, 30, 45, 60), (5, 10, 17.5, 25, 35, 50, 70)
-STRIPS = {
-    "sigma": ("σ, pixels", None, (12, 8, 5.5, 4, 3, 2, 1)),
-    "alpha": ("α, pixels", None, (10, 20, 37, 50, 70, 100, 150)),
-    "rotation": ("rotation\nβ, degrees", 1, ANGLES),
-    "shear": ("shear\nβ, degrees", 1, ANGLES),
-    "gamma_x": ("γx, %", 2, SIZES),
-    "gamma_y": ("γy, %", 3, SIZES),
-}
-
-
-@dataclass(frozen=True)
-class Digit:
-    """A digit to draw: its image, float32 (29, 29), its class, and what captions call it."""
-
-    image: np.ndarray
-    label: int
-    name: str
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_arguments(argv)
+
+    from experiments.drawing import deform_plots  # imports numba
+
     beta = TABLE1.beta[args.digit] if args.beta is None else args.beta
     betas = (beta,) * len(TABLE1.beta)
     try:
         deformation = Deformation(args.sigma, args.alpha, betas, args.gamma_x, args.gamma_y)
     except ValueError as error:
         raise Problem(str(error)) from None
-    digit = find_digit(data.load(args.data, args.data_dir), args.digit, args.index)
+    digit = deform_plots.find_digit(data.load(args.data, args.data_dir), args.digit, args.index)
 
-    drawings = {"field": draw_field, "strips": draw_strips}
-    drawings |= {"hundred": draw_hundred, "widths": draw_widths}
+    drawings = {"field": deform_plots.draw_field, "strips": deform_plots.draw_strips}
+    drawings |= {"hundred": deform_plots.draw_hundred, "widths": deform_plots.draw_widths}
     # All are drawn before the first is written.
     figures = {name: draw(digit, deformation, args.seed) for name, draw in drawings.items()}
     for name, figure in figures.items():
@@ -73,7 +46,13 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     cli.add_data_arguments(parser)
 
-    def add(option, kind, default, metavar, text):
+    def add(
+        option: str,
+        kind: Callable[[str], object],
+        default: float | Path | None,
+        metavar: str,
+        text: str,
+    ) -> None:
         text += "" if default is None else " (default: %(default)s)"
         parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
 
@@ -95,243 +74,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--seed", cli.integer(0, 2**64 - 1), 0, "N", "of the random deformations")
     add("--out", Path, Path("runs/deformations"), "DIR", "folder for the four pictures")
     return parser.parse_args(argv)
-
-
-def find_digit(dataset: data.Dataset, label: int, index: int) -> Digit:
-    """Number `index`, from 0, of a class among the training images. Raises Problem if too high."""
-    places = np.flatnonzero(dataset.train_labels == label)
-    if index >= len(places):
-        raise Problem(
-            f"--index is {index}; expected 0 to {len(places) - 1}, because {dataset.name} has "
-            f"{len(places):,} training images of a {label}"
-        )
-    name = f"{dataset.name}, training image {places[index]}, a {label}"
-    return Digit(dataset.train_images[places[index]], label, name)
-
-
-def deform_one(digit: Digit, deformation: Deformation, seed: int, epoch: int) -> np.ndarray:
-    """A digit deformed as image 0 of an epoch, float32 (29, 29)."""
-    label = np.array([digit.label])
-    return deform_gpu.deform(digit.image[None], label, deformation, seed, epoch)[0]
-
-
-def source_positions(
-    digit: Digit, deformation: Deformation, seed: int, epoch: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Where `deform_one` reads each pixel, and where it puts it: (2, 29, 29) each, y and x, pixels.
-
-    Affine and elastic together (see deform_gpu.warp).
-    """
-    from deform_gpu.batches import make_displacement, make_matrices  # imports numba
-
-    side = len(digit.image)
-    target = np.indices((side, side))
-    inverse = make_matrices(np.array([digit.label]), deformation, seed, epoch)[0]
-    elastic = make_displacement(deformation, seed, epoch, 0)[:, :side, :side]
-    centre = side // 2
-    return centre + np.tensordot(inverse, target - centre, 1) + elastic, target
-
-
-def draw_field(digit: Digit, deformation: Deformation, seed: int) -> Figure:
-    """2012 Figure 1: on top the digit; for four epochs arrows, warped grid and deformed digit.
-
-    An arrow goes from where a pixel is read to where it is put. The lines of a grid are straight on
-    the original, and are drawn where the deformation puts them. Both are true to scale.
-    """
-    figure = Figure(figsize=(7, 7.7), layout="constrained")
-    _caption(
-        figure,
-        *(digit, deformation, seed),
-        "Top: the original. Arrows: from where a pixel is read to where it is put.\n"
-        f"Grid: lines, straight on the original and {STEP} pixels apart, where they are put.\n"
-        "Arrows and grids are to the scale of the images; affine and elastic together.",
-    )
-    grid = figure.add_gridspec(4, FIELDS)
-    _show(figure.add_subplot(grid[0, :]), digit.image)
-    for epoch in range(FIELDS):
-        arrows, lines, result = (figure.add_subplot(grid[row, epoch]) for row in (1, 2, 3))
-        source, target = source_positions(digit, deformation, seed, epoch)
-        _draw_arrows(arrows, source, target)
-        _draw_grid(lines, source)
-        _show(result, deform_one(digit, deformation, seed, epoch))
-        arrows.set_title(f"epoch {epoch}", fontsize=9)
-        if epoch == 0:
-            for axes, text in ((arrows, "arrows"), (lines, "grid"), (result, "deformed")):
-                axes.set_ylabel(text, fontsize=9)
-    return figure
-
-
-def _draw_arrows(axes, source, target):
-    at = slice(STEP // 2, None, STEP)
-    y, x = source[:, at, at]
-    dy, dx = (target - source)[:, at, at]
-    axes.quiver(x, y, dx, dy, color=BLUE, angles="xy", scale_units="xy", scale=1, width=0.007)
-    _frame(axes, len(target[0]))
-
-
-def _draw_grid(axes, source):
-    # The line y = 6 of the original is put where pixels are read at y = 6. That is a contour of the
-    # source positions: exact, and nothing has to be inverted.
-    side = len(source[0])
-    lines = np.arange(side // 2 % STEP - side * STEP, 2 * side, STEP)
-    for positions in source:
-        inside = lines[(positions.min() < lines) & (lines < positions.max())]
-        if len(inside):  # else matplotlib warns
-            style = {"colors": BLUE, "linewidths": 0.7, "linestyles": "solid"}
-            axes.contour(positions, levels=inside, **style)
-    _frame(axes, side)
-
-
-def strip(
-    kind: str, label: int, deformation: Deformation, seed: int
-) -> tuple[int, list[float], list[Deformation]]:
-    """A row of STRIPS: its epoch, the values from none (0) to strong, and what each stands for.
-
-    The value that `deformation` has is always among them. All else is off, but a sigma has the
-    alpha of `deformation`, and an alpha its sigma. The epoch is the first whose number is beyond
-    STRONG, or 0.
-    """
-    _, number, values = STRIPS[kind]
-    values = {*values, value_of(kind, label, deformation)} - {0}
-    values = sorted(values, reverse=kind == "sigma")
-    betas = len(deformation.beta)
-    none = replace(deformation, alpha=0, beta=(0,) * betas, gamma_x=0, gamma_y=0)
-    alone = replace(none, shear_probability=float(kind == "shear"))
-    if kind in ("rotation", "shear"):
-        steps = [replace(alone, beta=(value,) * betas) for value in values]
-    elif kind == "sigma":
-        steps = [replace(alone, sigma=value, alpha=deformation.alpha) for value in values]
-    else:
-        steps = [replace(alone, **{kind: value}) for value in values]
-    epoch = 0
-    while number is not None and abs(drawn(number, seed, epoch)) <= STRONG:
-        epoch += 1
-    return epoch, [0, *values], [none, *steps]
-
-
-def value_of(kind: str, label: int, deformation: Deformation) -> float:
-    """The value that a deformation has in a row of STRIPS."""
-    angle = kind in ("rotation", "shear")
-    return deformation.beta[label] if angle else getattr(deformation, kind)
-
-
-def drawn(number: int, seed: int, epoch: int) -> float:
-    """Of the numbers in [-1, 1) that image 0 draws in an epoch, u0 to u3, this one."""
-    from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, split_seed, uniform  # imports numba
-
-    zero, purpose = np.uint32(0), np.uint32(PURPOSE_AFFINE)
-    words = philox4x32(zero, zero, np.uint32(epoch), purpose, *split_seed(seed))
-    return float(uniform(np.uint32(words[number])))
-
-
-def draw_strips(digit: Digit, deformation: Deformation, seed: int) -> Figure:
-    """A row a parameter: the digit deformed with that parameter alone, from none to far too strong.
-
-    Along a row only the value changes: the random numbers are those of one epoch.
-    """
-    rows = {kind: strip(kind, digit.label, deformation, seed) for kind in STRIPS}
-    columns = max(len(values) for _, values, _ in rows.values())
-    figure = Figure(figsize=(0.8 * columns + 0.8, 7.2), layout="constrained")
-    _caption(
-        figure,
-        *(digit, deformation, seed),
-        "A row for each parameter, its value under each image. The others are off,\n"
-        f"but σ comes with α = {deformation.alpha:g} pixels and α with "
-        f"σ = {deformation.sigma:g} pixels.\n"
-        "Blue frame: Table 1's value; vermilion: the value given above, where it is another.\n"
-        "Random numbers are the same along a row: for σ and α those of epoch 0, else those of\n"
-        f"the first epoch whose factor of β, γx or γy, drawn from -1 to 1, is beyond ±{STRONG}.",
-    )
-    grid = figure.add_gridspec(len(rows), columns)
-    for row, (kind, (epoch, values, steps)) in enumerate(rows.items()):
-        text, number, _ = STRIPS[kind]
-        text += f"\nfactor {drawn(number, seed, epoch):.2f}" if number is not None else ""
-        for column, (value, step) in enumerate(zip(values, steps, strict=True)):
-            axes = figure.add_subplot(grid[row, column])
-            _show(axes, deform_one(digit, step, seed, epoch))
-            if column == 0:
-                axes.set_ylabel(text, rotation=0, ha="right", va="center", fontsize=8)
-            axes.set_xlabel(f"{value:g}" if column else "none", fontsize=8, labelpad=2)
-            usual = value == value_of(kind, digit.label, TABLE1)
-            if usual or value == value_of(kind, digit.label, deformation):
-                colour = BLUE if usual else VERMILION
-                axes.spines[:].set(color=colour, linewidth=2)
-                axes.xaxis.label.set(color=colour, weight="bold")
-    return figure
-
-
-def draw_hundred(digit: Digit, deformation: Deformation, seed: int) -> Figure:
-    """The digit deformed 100 times: a batch of copies of it, as the papers' grid of 10x10."""
-    side = len(digit.image)
-    copies, labels = np.repeat(digit.image[None], 100, 0), np.full(100, digit.label)
-    batch = deform_gpu.deform(copies, labels, deformation, seed, 0).reshape(10, 10, side, side)
-    figure = Figure(figsize=(7, 7.6), layout="constrained")
-    text = "A batch of 100 copies of the digit, as the papers' grid of 10x10 images; epoch 0."
-    _caption(figure, digit, deformation, seed, text)
-    axes = figure.add_subplot()
-    _show(axes, batch.swapaxes(1, 2).reshape(10 * side, 10 * side))
-    for edge in range(side, 10 * side, side):
-        axes.axhline(edge - 0.5, color=GREY, linewidth=0.5)
-        axes.axvline(edge - 0.5, color=GREY, linewidth=0.5)
-    return figure
-
-
-def draw_widths(digit: Digit, deformation: Deformation, seed: int) -> Figure:
-    """2012 Figure 3: the digit and its width-normalised copies, and below each it deformed.
-
-    All are deformed with the same random numbers, those of image 0 in epoch 0.
-    """
-    background = deformation.background
-    narrow = deform_gpu.is_narrow(digit.image[None], background)
-    copies = {"original": digit.image}
-    for width in WIDTHS:
-        normalized = deform_gpu.normalize_width(digit.image[None], width, narrow, background)
-        copies[f"WN{width}"] = normalized[0]
-    figure = Figure(figsize=(7.6, 3.3), layout="constrained")
-    text = (
-        "Top: the digit and its width-normalised copies, with bounding box and its width, pixels.\n"
-        "Bottom: each of them deformed, with the same random numbers; epoch 0."
-    )
-    if narrow[0]:
-        text += "\nSo narrow in its rows, it is taken for a one and not normalised."
-    _caption(figure, digit, deformation, seed, text)
-    axes = figure.subplots(2, len(copies))
-    for above, below, (title, image) in zip(*axes, copies.items(), strict=True):
-        above.set_title(title, fontsize=9)
-        _show(above, image)
-        left, top, width, height = bounding_box(image, background)
-        box = Rectangle((left - 0.5, top - 0.5), width, height, fill=False, color=VERMILION)
-        above.add_patch(box)
-        above.set_xlabel(f"{width}", fontsize=8, color=VERMILION, labelpad=2)
-        _show(below, deform_one(replace(digit, image=image), deformation, seed, 0))
-    return figure
-
-
-def bounding_box(image: np.ndarray, background: float) -> tuple[int, int, int, int]:
-    """Left column, top row, width and height of all that is not background, pixels."""
-    rows, columns = np.nonzero(image != background)
-    return columns.min(), rows.min(), np.ptp(columns) + 1, np.ptp(rows) + 1
-
-
-def _caption(figure, digit, deformation, seed, text):
-    figure.suptitle(
-        f"{digit.name}, seed {seed}\n"
-        f"σ = {deformation.sigma:g} pixels, α = {deformation.alpha:g} pixels, "
-        f"β = {deformation.beta[digit.label]:g}°, "
-        f"γx = {deformation.gamma_x:g} %, γy = {deformation.gamma_y:g} %",
-        fontsize=10,
-    )
-    figure.supxlabel(text, fontsize=8.5)
-
-
-def _show(axes, image):
-    axes.imshow(image, cmap="gray_r", vmin=-1, vmax=1)
-    axes.set(xticks=[], yticks=[])
-
-
-def _frame(axes, side):
-    # As wide as the images and drawn like them, y pointing down.
-    axes.set(xlim=(-0.5, side - 0.5), ylim=(side - 0.5, -0.5), xticks=[], yticks=[], aspect="equal")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ import argparse
 from pathlib import Path
 from typing import TypeVar
 
-from experiments.drawing.plots import draw_wrong, save_figure
+from experiments.drawing.error_plots import draw_wrong
+from experiments.drawing.figures import save_figure
 from experiments.running import cli, jobs
 from experiments.running.configs import title
 from experiments.running.errors import Problem

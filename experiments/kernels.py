@@ -1,11 +1,11 @@
 """Compile every kernel for GPUs of several generations, and print what each takes of the GPU.
 
-Down to machine code, with CUDA's compilers alone: no GPU and no driver are needed. For each kernel
-and compute capability (7.5 Turing, 8.0 Ampere, 9.0 Hopper, 10.0 Blackwell) the table has the
-registers a thread, the shared memory a block, and the bytes of stack and of spilled registers a
-thread, which should be 0: both are in slow memory. (draw_matrices has a stack for sines of huge
-angles, which it never meets.) Below it are the bank conflicts of delta_partial. Results go to
-stdout, progress to stderr.
+CUDA's compilers alone go down to machine code: no GPU and no driver are needed. For each kernel and
+compute capability (7.5 Turing, 8.0 Ampere, 9.0 Hopper, 10.0 Blackwell) the table has the registers
+per thread, the shared memory per block, and the bytes of stack and of spilled registers per thread.
+The last two should be 0, because both are in slow memory. (draw_matrices has a stack for the sines
+of huge angles, which never occur.) Below the table are the bank conflicts of delta_partial. Results
+go to stdout, progress to stderr.
 """
 
 import argparse

@@ -63,7 +63,9 @@ def execute(name: str) -> str:
                 while not running.done():  # with the programs that cells have started
                     if client.km is not None and client.km.has_kernel:
                         with suppress(ProcessLookupError):  # it has just ended
-                            os.killpg(client.km.provisioner.pgid, signal.SIGKILL)
+                            # A local kernel's provisioner has it.
+                            pgid = client.km.provisioner.pgid  # type: ignore[union-attr]
+                            os.killpg(pgid, signal.SIGKILL)
                     time.sleep(0.1)
                 raise
     except nbclient.exceptions.CellExecutionError as error:

@@ -1,22 +1,41 @@
-"""Write the README's tables anew from results/, between their markers."""
+"""Write the generated parts of README.md and of results/README.md anew from results/.
 
-from collections.abc import Callable
+A part stands between two markers. It holds tables, and sentences whose numbers were measured; the
+text around it is written by hand.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from experiments.running import cli
+from experiments.running import cli, provenance
 from experiments.running.errors import Problem
-from experiments.running.formatting import markdown_table
-from experiments.running.provenance import REPOSITORY
+from experiments.running.formatting import duration, markdown_table
 from experiments.running.store import Run
-from experiments.scoring import committee_report, tables
-from experiments.scoring.records import read_benchmarks, read_committees, read_csv, read_records
+from experiments.scoring import committee_report, committees, tables
+from experiments.scoring import findings as scores
+from experiments.scoring.records import (
+    GPU_CHECK,
+    by_device,
+    read_benchmarks,
+    read_committees,
+    read_csv,
+    read_record,
+    record_paths,
+)
 from experiments.timing import clusters
+from experiments.timing import findings as speeds
 from experiments.timing import report as timing_report
 from experiments.timing.report import NOT_MEASURED
 from mlp_gpu import files
 from mlp_gpu.training import Schedule
 
-README = REPOSITORY / "README.md"
+ON_A_GPU = "On a GPU: not measured yet."
+NO_GPU = (
+    "The kernels have never run on a GPU. They pass their tests in numba's simulator, and they "
+    "compile to machine code for four generations of GPUs."
+)
 
 
 def begin(name: str) -> str:
@@ -29,29 +48,90 @@ def end(name: str) -> str:
     return f"<!-- end of {name} -->"
 
 
-def table1(runs: list[Run], data: str) -> str:
-    """Our records on the data of that name, with where they come from."""
-    runs = [run for run in runs if run.config["data"]["name"] == data]
-    runs.sort(key=tables.table1_order)
-    if not runs:
+def render(text: str, parts: Mapping[str, str], page: str) -> str:
+    """The text of a page with its generated parts, by their names, written anew.
+
+    Raises Problem if a marker is missing.
+    """
+    for name, part in parts.items():
+        before, found, rest = text.partition(begin(name))
+        _, found_end, after = rest.partition(end(name))
+        if not (found and found_end):
+            raise Problem(f"{page} lacks the line {begin(name)!r} or {end(name)!r} after it")
+        text = f"{before}{begin(name)}\n{part}\n{end(name)}{after}"
+    return text
+
+
+# --- parts of README.md
+
+
+def headline(runs: Sequence[Run], found: Sequence[Sequence[Mapping]], has_gpu: bool) -> str:
+    """What is reproduced, how far, and on what. has_gpu: whether anything ran on a GPU."""
+    runs = [run for run in runs if run.config["data"]["name"] == "MNIST"]
+    deformed = [run for run in runs if run.config["deformation"] is not None]
+    if not deformed:
         return NOT_MEASURED
-    lines = [markdown_table(tables.table1_table(runs)), ""]
-    if data == "MNIST" and not any(run.epochs == Schedule().epochs for run in runs):
-        lines += ["The paper's own schedule, 2,300 epochs: not measured yet.", ""]
-    lines += ["<details><summary>Where each row comes from</summary>", ""]
-    lines += [f"- {tables.provenance_line(run)}" for run in runs]
-    return "\n".join([*lines, "", "</details>"])
+    items = {
+        "A single net": scores.best_sentence(deformed),
+        "Committees": scores.claims_sentence(found),
+        "The paper's schedule: not measured yet": scores.schedule_sentence(deformed),
+        "GPUs: not measured yet": None if has_gpu else NO_GPU,
+    }
+    return "\n".join(f"- **{what}.** {text}" for what, text in items.items() if text)
 
 
-def committees(found: list[list[dict]], data: str) -> str:
+def duration_list(
+    records: Mapping[Path, Run],
+    found: Sequence[Sequence[Mapping]],
+    startups: Mapping[str, Sequence[Mapping]],
+) -> str:
+    """How long the commands took, as recorded."""
+    items = speeds.command_sentences(records, found)
+    items += [speeds.startup_sentence(*one) for one in (startups or {"": []}).items()]
+    return "\n".join(f"- {item}" for item in items)
+
+
+def speed(benches: Sequence[list[dict]]) -> str:
+    """The plot of a benchmark, of a GPU if there is one, and what each benchmark says."""
+    if not benches:
+        return NOT_MEASURED
+    shown = next(filter(timing_report.on_gpu, benches), benches[0])
+    picture = provenance.device_folder(shown[0]["device"]) / "bench.png"
+    sentences = []
+    for rows in benches:
+        sentences += [*speeds.bench_sentences(rows), speeds.deform_sentence(rows)]
+    if not any(map(timing_report.on_gpu, benches)):
+        sentences.append(ON_A_GPU)
+    return (
+        f"![Time per image against weights]({picture.relative_to(provenance.REPOSITORY)})\n\n"
+        + " ".join(filter(None, sentences))
+    )
+
+
+# --- parts of results/README.md
+
+
+def table1(records: Mapping[Path, Run], data: str) -> str:
+    """Our records on the data of that name, with where they come from."""
+    own = {path: run for path, run in records.items() if run.config["data"]["name"] == data}
+    if not own:
+        return NOT_MEASURED
+    paths = sorted(own, key=lambda path: tables.table1_order(own[path]))
+    parts = [markdown_table(tables.table1_table([own[path] for path in paths]))]
+    if data == "MNIST" and not any(run.epochs == Schedule().epochs for run in own.values()):
+        parts.append("The paper's own schedule, 2,300 epochs: not measured yet.")
+    parts.append("Where each row comes from, in the same order:")
+    parts.append(
+        "\n".join(f"- `{path.name}`: {tables.provenance_line(own[path])}" for path in paths)
+    )
+    return "\n\n".join(parts)
+
+
+def committee_rows(found: Sequence[Sequence[Mapping]], data: str) -> str:
     """Our committees on the data of that name, device by device, and where they come from."""
     parts = []
-    found = [rows for rows in found if rows[-1]["data"] == data]
-    for device in dict.fromkeys(rows[-1]["device"] for rows in found):
-        own = [row for rows in found if rows[-1]["device"] == device for row in rows]
-        sections = [[row for row in own if row["experiment"].startswith("experiment")]]
-        sections += [[row for row in own if row["experiment"].startswith("table4")]]
-        for rows in filter(None, sections):
+    for kind in ("experiment", "table4"):
+        for rows in by_device(found, data, kind):
             parts += [
                 markdown_table(committee_report.summary_table(rows)),
                 markdown_table(committee_report.committee_table(rows)),
@@ -63,10 +143,10 @@ def committees(found: list[list[dict]], data: str) -> str:
     return "\n\n".join(parts) or NOT_MEASURED
 
 
-def scalings(found: list[list[dict]]) -> str:
+def scalings(found: Sequence[Sequence[Mapping]]) -> str:
     """1 worker against several, device by device, and clusters on paper."""
     parts, on_gpu_too = [], False
-    for path in sorted((REPOSITORY / "results").glob("*/scaling.csv")):
+    for path in sorted((provenance.REPOSITORY / "results").glob("*/scaling.csv")):
         rows = read_csv(path)
         parts += [timing_report.bench_source(rows), markdown_table(clusters.scaling_table(rows))]
         sentence, estimates = clusters.estimate_clusters(rows, found)
@@ -78,7 +158,8 @@ def scalings(found: list[list[dict]]) -> str:
 
 
 def benchmarks(
-    benches: list[list[dict]], table: Callable[[list[dict]], list[dict]] = timing_report.net_table
+    benches: Sequence[list[dict]],
+    table: Callable[[list[dict]], list[dict]] = timing_report.net_table,
 ) -> str:
     """A table, of whole nets and their peers, for every device there is a record of."""
     if not benches:
@@ -87,11 +168,11 @@ def benchmarks(
         f"{timing_report.bench_source(rows)}\n\n{markdown_table(table(rows))}" for rows in benches
     ]
     if not any(timing_report.on_gpu(rows) for rows in benches):
-        parts.append("On a GPU: not measured yet.")
+        parts.append(ON_A_GPU)
     return "\n\n".join(parts)
 
 
-def kernels(benches: list[list[dict]]) -> str:
+def kernels(benches: Sequence[list[dict]]) -> str:
     """The kernels of the smallest and the largest net, on every GPU there is a record of."""
     parts = []
     for rows in filter(timing_report.on_gpu, benches):
@@ -103,36 +184,75 @@ def kernels(benches: list[list[dict]]) -> str:
     return "\n\n".join(parts) or NOT_MEASURED
 
 
-def render(text: str) -> str:
-    """The README's text with its generated parts written anew.
+def gpu_checks(paths: Sequence[Path]) -> str:
+    """What `make gpu-check` found, GPU by GPU."""
+    parts = []
+    for path in paths:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        source = record["provenance"]
+        rows = [
+            {
+                "check": row["check"],
+                "passed": "yes" if row["passed"] else "no",
+                "result": row["result"],
+                "time": duration(row["seconds"]),
+            }
+            for row in record["checks"]
+        ]
+        line = f"{source['device']}, driver {source['driver']}; {source['end']}; commit "
+        parts += [line + source["commit"][:12] + ":", markdown_table(rows)]
+    return "\n\n".join(parts) or NOT_MEASURED
 
-    Raises Problem if a marker is missing.
-    """
-    runs = read_records()
-    benches = read_benchmarks()
-    found = read_committees()
-    parts = {
-        "table1": table1(runs, "MNIST"),
-        "digits": table1(runs, "load_digits"),
-        "bench": benchmarks(benches),
-        "kernels": kernels(benches),
-        "deformation": benchmarks(benches, timing_report.deform_table),
-        "committee": committees(found, "MNIST"),
-        "committee-digits": committees(found, "load_digits"),
-        "scaling": scalings(found),
+
+# --- both pages
+
+
+def pages() -> dict[str, dict[str, str]]:
+    """The parts of each page, by their names; of pages, by their paths in the repository."""
+    results = provenance.REPOSITORY / "results"
+    records = {path: read_record(path) for path in record_paths()}
+    runs, found, benches = list(records.values()), read_committees(), read_benchmarks()
+    checks = sorted(results.glob(f"*/{GPU_CHECK}"))
+    startups = {}
+    for path in sorted(results.glob("*/startup.csv")):
+        rows = read_csv(path)
+        startups[rows[0].get("device") or path.parent.name] = rows
+    has_gpu = bool(checks) or any(map(timing_report.on_gpu, benches))
+    has_gpu |= any(run.config["engine"] == "cuda" for run in runs)
+    return {
+        "README.md": {
+            "headline": headline(runs, found, has_gpu),
+            "durations": duration_list(records, found, startups),
+            "nets": markdown_table(tables.best_table(runs)),
+            "experiments": markdown_table(committees.experiments_table(found)),
+            "speed": speed(benches),
+        },
+        "results/README.md": {
+            "table1": table1(records, "MNIST"),
+            "digits": table1(records, "load_digits"),
+            "committee": committee_rows(found, "MNIST"),
+            "committee-digits": committee_rows(found, "load_digits"),
+            "scaling": scalings(found),
+            "deformation": benchmarks(benches, timing_report.deform_table),
+            "bench": benchmarks(benches),
+            "kernels": kernels(benches),
+            "gpu-check": gpu_checks(checks),
+        },
     }
-    for name, part in parts.items():
-        before, found, rest = text.partition(begin(name))
-        _, found_end, after = rest.partition(end(name))
-        if not (found and found_end):
-            raise Problem(f"{README} lacks the line {begin(name)!r} or {end(name)!r} after it")
-        text = f"{before}{begin(name)}\n{part}\n{end(name)}{after}"
-    return text
 
 
-def main(path: Path = README) -> None:
-    files.replace(path, render(path.read_text(encoding="utf-8")).encode())
-    print(f"written: {path.name}")
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.readme",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.parse_args(argv)
+    for page, parts in pages().items():
+        path = provenance.REPOSITORY / page
+        text = render(path.read_text(encoding="utf-8"), parts, page)
+        files.replace(path, text.encode())
+        print(f"written: {page}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How much faster several workers train several nets than one worker does, on this machine.
 
-Trains the same few nets with one worker and with more, in turn, several times; and measures what a
-run costs that workers share: the start of a worker and the bytes that go into the run folder.
+Trains the same few nets with one worker and with more, in turn, several times. Also measures how
+long workers take to start, and how many bytes a run writes to the run folder, which workers share.
 Prints a table and writes scaling.csv to results/<device>.
 """
 
@@ -27,15 +27,15 @@ from mlp_gpu.engines import choose_engine
 from mlp_gpu.training import Schedule
 
 SIZES = (841, 800, 10)  # the committee's nets
-EPOCHS, IMAGES = 2, 10_000
-RUNS_A_WORKER = 2
+EPOCHS, MAX_IMAGES = 2, 10_000
+RUNS_PER_WORKER = 2
 
 
 def make_jobs(
     folder: Path, n: int, dataset: data.Dataset, engine: str, arguments: argparse.Namespace
 ) -> list[jobs.Job]:
-    """n equal trainings with different seeds."""
-    images = data.limit(dataset, min(IMAGES, len(dataset.train_labels)))
+    """n trainings that differ only in their seeds."""
+    images = data.limit(dataset, min(MAX_IMAGES, len(dataset.train_labels)))
     return [
         jobs.Job(
             folder / f"{seed}.h5",
@@ -49,9 +49,9 @@ def make_jobs(
 
 
 def measure_once(workers: int, gpus: int, trainings: Sequence[jobs.Job]) -> dict[str, float]:
-    """Seconds that the workers take to start and for all trainings; bytes a run writes an epoch.
+    """Seconds to start the workers and for all trainings; bytes that a run writes per epoch.
 
-    Raises Problem if one fails.
+    Raises Problem if a training fails.
     """
     with closing(LocalProcesses(workers, gpus)) as pool:
         began = time.perf_counter()
@@ -72,21 +72,21 @@ def measure_once(workers: int, gpus: int, trainings: Sequence[jobs.Job]) -> dict
 def measure(
     counts: Sequence[int], dataset: data.Dataset, engine: str, arguments: argparse.Namespace
 ) -> list[dict]:
-    """A row for each number of workers: medians, and the speedup within the same repeat."""
+    """A row for each number of workers: medians; the speedup is within the same repeat."""
     gpus = gpu.count() if engine == "cuda" else 0
-    n_runs = RUNS_A_WORKER * max(counts)
-    found: dict[int, list[dict[str, float]]] = {count: [] for count in counts}
+    n_runs = RUNS_PER_WORKER * max(counts)
+    measured: dict[int, list[dict[str, float]]] = {count: [] for count in counts}
     repeats = arguments.repeats
     for repeat in range(1, repeats + 1):
         tell(f"repeat {repeat} of {repeats} ...")
         for count in counts:
             with tempfile.TemporaryDirectory() as folder:
                 trainings = make_jobs(Path(folder), n_runs, dataset, engine, arguments)
-                found[count].append(measure_once(count, gpus, trainings))
+                measured[count].append(measure_once(count, gpus, trainings))
     rows = []
-    for count, own in found.items():
+    for count, own in measured.items():
         seconds = [one["train"] for one in own]
-        alone = [one["train"] for one in found[counts[0]]]
+        alone = [one["train"] for one in measured[counts[0]]]
         rows.append(
             {
                 "workers": count,
@@ -119,7 +119,7 @@ def main(argv: list[str] | None = None) -> None:
         type=cli.integer(3, 1000),
         default=7,
         metavar="N",
-        help="repeats that the medians are of, at least 3 (default: %(default)s)",
+        help="repeats of each measurement, at least 3 (default: %(default)s)",
     )
     parser.add_argument(
         "--workers",
@@ -138,8 +138,8 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     dataset = jobs.load(arguments.data, arguments.data_dir)
     engine = choose_engine(arguments.engine, gpu.missing, tell)
-    most = gpu.count() if engine == "cuda" else provenance.cores()
-    counts = sorted({1, *(arguments.workers or [most])})
+    max_workers = gpu.count() if engine == "cuda" else provenance.cores()
+    counts = sorted({1, *(arguments.workers or [max_workers])})
     source = provenance.collect(engine)
     folder = arguments.out or provenance.device_folder(source["device"])
     files.make_folder(folder)

@@ -1,7 +1,7 @@
 """Table 1 of the 2010 paper: five deep MLPs, trained on-line on digits deformed every epoch.
 
-Trains each net with each seed, from wherever its run file is, then prints our figures beside the
-paper's and writes them as table1.md and table1.csv. Ctrl-C stops it; the same command goes on.
+Trains each net with each seed, from where its run file ends, then prints our figures beside the
+paper's and writes them as table1.md and table1.csv. Ctrl-C stops it; the same command continues.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="N,N",
         help="seeds; each net is trained once with each (default: 0)",
     )
-    plans.add_arguments(parser, "some minutes a net on a CPU")
+    plans.add_arguments(parser, "some minutes per net on a CPU")
     parser.add_argument(
         "--no-distortion",
         action="store_true",
@@ -50,8 +50,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--cpu-deformation",
         action="store_true",
-        help="deform on the CPU, before each epoch, where the GPU would do it beside the training; "
-        "the images differ by rounding",
+        help="deform on the CPU before each epoch, not on the GPU during the training; the images "
+        "differ by rounding",
     )
     cli.add_engine_arguments(parser)
     cli.add_worker_arguments(parser)
@@ -75,7 +75,7 @@ def run_path(folder: Path, net: int, seed: int, data_name: str, distortion: bool
 
 
 def needed_bytes(arguments: argparse.Namespace, dataset: data.Dataset) -> int:
-    """Memory that a GPU must have for the largest of the nets, in bytes, at most."""
+    """An upper bound of the GPU memory that the largest of the nets needs, in bytes."""
     from deform_gpu import cuda as deform_cuda  # imports numba
     from mlp_gpu import cuda
 
@@ -124,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def report(runs: list[Run]) -> str:
-    """The table with what one must know to read it, as Markdown."""
+    """The table with what its reader must know, as Markdown."""
     name = runs[0].config["data"]["name"]
     distortion = runs[0].config["deformation"] is not None
     if name == "MNIST":

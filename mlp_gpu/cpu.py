@@ -181,7 +181,14 @@ class CpuEngine:
     def get_network(self) -> Network:
         return Network(self._sizes, tuple(W.copy() for W in self._weights))
 
-    def train(self, images, labels, order, eta: float, tick: Callable = lambda n, loss: None):
+    def train(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        order: np.ndarray,
+        eta: float,
+        tick: Callable[[int, float], None] = lambda n_images, loss: None,
+    ) -> float:
         images = flat_images(images, self._sizes[0])
         check_training(labels, order, len(images), self._sizes[-1])
         total = 0.0
@@ -202,7 +209,7 @@ class CpuEngine:
             tick(len(chunk), loss / len(chunk))
         return total / len(order)
 
-    def predict(self, images) -> np.ndarray:
+    def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._sizes[0])
         outputs = np.empty((len(images), self._sizes[-1]), np.float32)
         starts = range(0, len(images), PREDICT_IMAGES)

@@ -12,14 +12,14 @@ both give the same bits:
 Evaluation takes thousands of images at once through one layer after another.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from mlp_gpu import gpu
 from mlp_gpu.checks import check_training, flat_images
 from mlp_gpu.engines import SCHEDULES
-from mlp_gpu.gpu import Launch, play
+from mlp_gpu.gpu import DeviceArray, Launch, play
 from mlp_gpu.kernels import backward, forward
 from mlp_gpu.kernels.backward import propagate_back
 from mlp_gpu.kernels.evaluate import evaluate
@@ -34,7 +34,7 @@ CHUNK = 1000  # images between two calls of tick
 PREDICT_IMAGES = 5000  # images a batch of evaluation
 
 
-def _shapes(sizes: tuple[int, ...]) -> dict[str, list[tuple[int, ...]]]:
+def _shapes(sizes: tuple[int, ...]) -> dict[str, Sequence[tuple[int, ...]]]:
     """Shapes of the float32 arrays that a net needs on the GPU, a list for each kind."""
     W = padded_shapes(sizes)
     return {
@@ -74,9 +74,11 @@ class CudaEngine:
         self.schedule = schedule
         self.stream = gpu.new_stream()
         self._step = gpu.device_array((1,), np.int64)
-        self._net = {}  # arrays of `_shapes`
-        self._epoch = {}  # own arrays for images, labels, order and losses of `train`
-        self._images = None  # of the epoch: our own array, or one that `train` was given
+        self._net: dict[str, list[DeviceArray]] = {}  # arrays of `_shapes`
+        # Own arrays for images, labels, order and losses of `train`.
+        self._epoch: dict[str, DeviceArray] = {}
+        # Images of the epoch: our own array, or one that `train` was given.
+        self._images: DeviceArray = None
 
     def set_network(self, network: Network) -> None:
         self._sizes = network.sizes
@@ -94,7 +96,14 @@ class CudaEngine:
         gpu.synchronize(self.stream)
         return Network(self._sizes, weights)
 
-    def train(self, images, labels, order, eta: float, tick: Callable = lambda n, loss: None):
+    def train(
+        self,
+        images: np.ndarray | DeviceArray,
+        labels: np.ndarray,
+        order: np.ndarray,
+        eta: float,
+        tick: Callable[[int, float], None] = lambda n_images, loss: None,
+    ) -> float:
         images = flat_images(images, self._sizes[0])
         check_training(labels, order, images.shape[0], self._sizes[-1])
         self._images = images if gpu.on_gpu(images) else self._put("images", images)
@@ -105,7 +114,7 @@ class CudaEngine:
         gpu.synchronize(self.stream)  # only then may what was copied go
 
         launches = self.launches(eta)
-        graph = None
+        graph: gpu.Graph = None
         if self.schedule == "graph" and len(order) >= IMAGES_A_GRAPH:
             graph = gpu.capture(lambda stream: play(launches * IMAGES_A_GRAPH, stream))
         total = 0.0
@@ -149,7 +158,7 @@ class CudaEngine:
             found += update(W[layer], h[layer], delta[layer], eta)
         return found
 
-    def predict(self, images) -> np.ndarray:
+    def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._sizes[0])
         outputs = np.empty((len(images), self._sizes[-1]), np.float32)
         for start in range(0, len(images), PREDICT_IMAGES):
@@ -162,7 +171,7 @@ class CudaEngine:
             outputs[start : start + PREDICT_IMAGES] = found
         return outputs
 
-    def _put(self, name: str, host: np.ndarray):
+    def _put(self, name: str, host: np.ndarray) -> DeviceArray:
         """A copy of an array on the GPU, over the one of the epoch before if it fits."""
         array = self._epoch.get(name)
         if array is None or array.shape != host.shape:

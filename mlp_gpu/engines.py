@@ -8,11 +8,14 @@ files or asks for --help needs none.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from mlp_gpu.network import Network
+
+if TYPE_CHECKING:
+    from mlp_gpu.gpu import DeviceArray
 
 NAMES = ("cpu", "cuda")
 SCHEDULES = ("graph", "launch")  # of the GPU's engine, see `mlp_gpu.cuda`
@@ -22,7 +25,10 @@ class Engine(Protocol):
     """Trains and evaluates one net. Images are float32 (n, 29, 29) or (n, n_inputs), C order."""
 
     name: str
-    schedule: str | None  # how a GPU's work is launched; None on a CPU
+
+    @property
+    def schedule(self) -> str | None:
+        """How a GPU's work is launched; None on a CPU."""
 
     def set_network(self, network: Network) -> None:
         """Take a copy of the network; call this first."""
@@ -32,7 +38,7 @@ class Engine(Protocol):
 
     def train(
         self,
-        images: np.ndarray,
+        images: "np.ndarray | DeviceArray",
         labels: np.ndarray,
         order: np.ndarray,
         eta: float,

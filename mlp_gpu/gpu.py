@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import cuda
@@ -18,6 +19,11 @@ from mlp_gpu.faults import Fault
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
 WARP = 32  # threads that are scheduled together
+
+# Numba's and cuda.core's classes, which have no types that mypy could read.
+DeviceArray: TypeAlias = Any  # an array on the GPU
+Stream: TypeAlias = Any  # what is launched on it runs in order
+Graph: TypeAlias = Any  # launches that were captured
 
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
@@ -109,7 +115,7 @@ def driver_version() -> str:
     return ", ".join([*said.stdout.split()[:1], cuda_version])
 
 
-def device_array(shape: tuple[int, ...], dtype: type):
+def device_array(shape: tuple[int, ...], dtype: type | np.dtype) -> DeviceArray:
     """New memory on the GPU, its content undefined. Raises GpuFault if there is too little."""
     if SIMULATED:
         return cuda.device_array(shape, dtype)
@@ -123,12 +129,12 @@ def device_array(shape: tuple[int, ...], dtype: type):
         raise GpuFault(_too_little(needed, free)) from None
 
 
-def on_gpu(array) -> bool:
+def on_gpu(array: np.ndarray | DeviceArray) -> bool:
     """Whether an array is on the GPU, and not on the host."""
     return hasattr(array, "copy_to_host")
 
 
-def new_stream():
+def new_stream() -> Stream:
     """A stream: what is launched on it runs in order."""
     if SIMULATED:
         return cuda.stream()
@@ -140,7 +146,7 @@ def new_stream():
     return device.create_stream()
 
 
-def synchronize(stream) -> None:
+def synchronize(stream: Stream) -> None:
     """Wait until everything launched on the stream is done."""
     if not SIMULATED:
         stream.sync()
@@ -150,22 +156,22 @@ def synchronize(stream) -> None:
 class Launch:
     """A kernel with its grid (blocks in x, y, z), threads a block (in x, y), and arguments."""
 
-    kernel: object
+    kernel: Any
     grid: tuple[int, ...]
     threads: int | tuple[int, int]
     arguments: tuple
 
-    def __call__(self, stream) -> None:
+    def __call__(self, stream: Stream) -> None:
         self.kernel[self.grid, self.threads, stream](*self.arguments)
 
 
-def play(launches: list[Launch], stream) -> None:
+def play(launches: list[Launch], stream: Stream) -> None:
     """Launch one after another."""
     for launch in launches:
         launch(stream)
 
 
-def capture(work: Callable[[object], None]):
+def capture(work: Callable[[Stream], None]) -> Graph:
     """A CUDA graph of what `work` launches on the stream that it is given; nothing runs yet.
 
     graph.launch(stream) runs it, with the same arguments each time.

@@ -18,6 +18,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import llvmlite
 import numba
@@ -91,7 +92,7 @@ def _remove_old_folders(root: Path) -> None:
     for folder in root.iterdir():
         with suppress(OSError):  # another process removes it too
             folders[folder] = folder.stat().st_mtime
-    for folder in sorted(folders, key=folders.get, reverse=True)[FOLDERS_KEPT:]:
+    for folder in sorted(folders, key=lambda folder: folders[folder], reverse=True)[FOLDERS_KEPT:]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -104,21 +105,28 @@ class _KeptCode(FunctionCache):
     Code that cannot be loaded is compiled, and what cannot be saved is compiled again next time.
     """
 
-    def load_overload(self, sig, target_context):
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
         except Exception:  # a damaged pickle may raise anything
+            with suppress(OSError, Timeout), self._lock():
+                self.flush()
             return None
 
-    def save_overload(self, sig, data):
-        # Numba numbers the files of a function's signatures. Without the lock two processes that
-        # compile two signatures at once would give both the same number, and one the other's code.
-        lock = FileLock(Path(self.cache_path) / "lock", timeout=LOCK_SECONDS)
-        with suppress(OSError, Timeout), lock:
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with suppress(OSError, Timeout), self._lock():
             super().save_overload(sig, data)
 
+    def _lock(self) -> FileLock:
+        """Held by whoever writes.
 
-def njit(function: Callable | None = None, **options):
+        Numba numbers the files of a function's signatures. Without the lock two processes that
+        compile two signatures at once would give both the same number, and one the other's code.
+        """
+        return FileLock(Path(self.cache_path) / "lock", timeout=LOCK_SECONDS)
+
+
+def njit(function: Callable | None = None, **options: Any) -> Any:
     """numba.njit with the same options, except that compiled code is kept.
 
     Use as a decorator, with options or without.

@@ -55,7 +55,7 @@ class Network:
     sizes: tuple[int, ...]
     weights: tuple[np.ndarray, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if len(self.sizes) < 2 or min(self.sizes) < 1:
             raise ValueError(f"a net needs two or more positive sizes, not {self.sizes}")
         shapes = padded_shapes(self.sizes)

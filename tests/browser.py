@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-NAMES = "chromium", "chromium-browser", "google-chrome"
+EXECUTABLES = "chromium", "chromium-browser", "google-chrome"
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -21,12 +21,12 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-PHONE = 600  # pixels; pages narrower than this are shown as on a phone
-TIMEOUT = 300_000  # milliseconds: a busy machine is no fault of the page
-A4 = 1009  # pixels across a landscape page of A4 between margins of 15 mm
+MAX_PHONE_WIDTH = 600  # pixels; pages narrower than this are shown as on a phone
+TIMEOUT_MS = 300_000  # a busy machine is no fault of the page
+A4_WIDTH = 1009  # pixels across a landscape page of A4 between margins of 15 mm
 
 # What the page has, and what is wrong with it.
-LOOK = r"""
+INSPECT = r"""
 async () => {
   await document.fonts.ready;
   const name = (e) => `<${e.tagName.toLowerCase()}> ${(e.textContent || e.alt || "").trim()
@@ -102,7 +102,7 @@ class Chromium:
 
         self._playwright = sync_playwright().start()
         self._browser = self._playwright.chromium.launch(
-            executable_path=executable, args=list(ARGUMENTS), timeout=TIMEOUT
+            executable_path=executable, args=list(ARGUMENTS), timeout=TIMEOUT_MS
         )
 
     def close(self) -> None:
@@ -120,10 +120,10 @@ class Chromium:
         def show():
             context = self._browser.new_context(
                 viewport={"width": width, "height": 900},
-                is_mobile=width < PHONE,
+                is_mobile=width < MAX_PHONE_WIDTH,
                 offline=True,
             )
-            context.set_default_timeout(TIMEOUT)
+            context.set_default_timeout(TIMEOUT_MS)
             page, problems = context.new_page(), []
             page.on("request", lambda request: problems.extend(_leaving(request.url)))
             page.on("requestfailed", lambda request: problems.append(f"failed: {request.url:.80}"))
@@ -150,9 +150,9 @@ def _leaving(url: str) -> list[str]:
 @pytest.fixture(scope="session")
 def browser():
     """A headless Chromium; where there is none the test is skipped, and says so."""
-    executable = next(filter(None, map(shutil.which, NAMES)), None)
+    executable = next(filter(None, map(shutil.which, EXECUTABLES)), None)
     if executable is None:
-        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
+        pytest.skip(f"no browser: none of {', '.join(EXECUTABLES)} is installed")
     pytest.importorskip("playwright.sync_api", reason="no browser: playwright is not installed")
     chromium = Chromium(executable)
     yield chromium
@@ -175,7 +175,7 @@ def check_page(
     """
 
     def look(page, problems: list[str]) -> dict:
-        facts = page.evaluate(LOOK)
+        facts = page.evaluate(INSPECT)
         if screenshot:
             page.screenshot(path=screenshot, full_page=True)
         facts["problems"] = problems + facts["problems"]
@@ -195,6 +195,6 @@ def print_page(browser: Chromium, path: Path, target: Path) -> int:
         page.pdf(path=target, prefer_css_page_size=True)
         return problems
 
-    problems = browser.visit(path, A4, "print", to_pdf)
+    problems = browser.visit(path, A4_WIDTH, "print", to_pdf)
     assert not problems, f"{path.name}, printed: {'; '.join(problems)}"
     return len(re.findall(rb"/Type\s*/Page\b", target.read_bytes()))

@@ -1,6 +1,22 @@
-"""What several test files share as fixtures."""
+"""What several test files share as fixtures, and what a run of the tests says at its end."""
+
+import importlib.util
+import os
 
 import pytest
+
+# Several processes test at once, on one core each. Libraries read this when they are loaded.
+for library in ("NUMBA", "OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" and importlib.util.find_spec("greenlet"):
+    import simulator
+
+    simulator.install()
+
+# What starts clusters, opens browsers or executes notebooks is slow, and so is all that needs it.
+SLOW_FIXTURES = {"cluster", "browser", "jupyter"}
+LEFT_OUT = pytest.StashKey[int]()
 
 
 @pytest.fixture(scope="session")
@@ -10,3 +26,63 @@ def cluster():
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
     with distributed.LocalCluster(n_workers=2, **options) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """scikit-learn's digits; do not modify them."""
+    from experiments.running import data
+
+    return data.load("digits")
+
+
+@pytest.fixture
+def sandbox(tmp_path, monkeypatch):
+    """Working folder and cache in a temporary folder, no $MNIST_DIR, no proxy."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("MNIST_DIR", raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.fixture
+def mnist_cache(tmp_path):
+    """Where a download goes in the sandbox."""
+    return tmp_path / "xdg" / "deepbig" / "mnist"
+
+
+@pytest.fixture
+def small_mnist(tmp_path, monkeypatch):
+    """MNIST's files as mnist_files.make_small has them: arrays, contents, and their folder."""
+    import mnist_files
+
+    return mnist_files.make_small(tmp_path / "small", monkeypatch)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if not SLOW_FIXTURES.isdisjoint(item.fixturenames):
+            item.add_marker("slow")
+
+
+def pytest_deselected(items):
+    config = items[0].config
+    n_slow = sum(item.get_closest_marker("slow") is not None for item in items)
+    if "not slow" in config.getoption("markexpr"):
+        config.stash[LEFT_OUT] = n_slow
+        if hasattr(config, "workeroutput"):  # a process of pytest-xdist: its parent prints
+            config.workeroutput["left_out"] = n_slow
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    if "left_out" in getattr(node, "workeroutput", {}):  # none of a process that was killed
+        node.config.stash[LEFT_OUT] = node.workeroutput["left_out"]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if LEFT_OUT in config.stash:
+        n = config.stash[LEFT_OUT]
+        terminalreporter.write_line(f"left out: {n} slow tests, which 'make test-all' runs too")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mlp_gpu import gpu
+from mlp_gpu import cuda, gpu
 from mlp_gpu.network import pad32
 
 needs_gpu = pytest.mark.skipif(
@@ -76,3 +76,17 @@ def count_bytes(monkeypatch):
 
     monkeypatch.setattr(gpu, "device_array", count)
     return taken
+
+
+class Replay:
+    """What the simulator has instead of a CUDA graph."""
+
+    def __init__(self, work):
+        self.launch = work
+
+
+def capture_small_graphs(monkeypatch):
+    """Let the GPU engine capture graphs of three images, and the simulator have graphs at all."""
+    monkeypatch.setattr(cuda, "IMAGES_A_GRAPH", 3)
+    if gpu.SIMULATED:
+        monkeypatch.setattr(gpu, "capture", Replay)

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from measurements import measurement, net_measurement
 
 from experiments.drawing import bench_plots
 from experiments.running import provenance
 from experiments.running.formatting import csv_text
 from experiments.timing import report as timing_report
+from experiments.timing.measurement import CopyTimes, Measurement
 from mlp_gpu.network import NETS, count_weights
 
 CPU, GPU = "a chip, 2 cores", "a GPU"
@@ -14,17 +16,18 @@ CPU, GPU = "a chip, 2 cores", "a GPU"
 
 def row(name, us, percent, **more):
     """A row as bench.csv has it, all text, whose copy took so many percent of its time."""
-    one = {"net": 1, "name": name, "us": np.full(7, us), "bytes": 1000, "ran_on": GPU} | more
+    fields = {"net": 1, "name": name, "us": np.full(7, us), "n_bytes": 1000, "ran_on": GPU} | more
     if percent:
-        one |= {"copy_us": np.full(7, us * percent / 100), "copy_bytes": one["bytes"]}
-    if "weights" in one:
-        one |= {"cpu_us": one["us"]}
-    made = timing_report.row(one) | {"device": GPU}
+        copy = CopyTimes(us=np.full(7, us * percent / 100), n_bytes=fields["n_bytes"])
+        fields |= {"copy": copy}
+    if "n_weights" in fields:
+        fields |= {"cpu_engine_us": fields["us"]}
+    made = timing_report.row(Measurement(**fields)) | {"device": GPU}
     return {key: "" if value is None else str(value) for key, value in made.items()}
 
 
 def engine(name, net, us, percent, **more):
-    more = {"weights": count_weights(NETS[net]), "images": 1, "net": net, "ran_on": CPU} | more
+    more = {"n_weights": count_weights(NETS[net]), "n_images": 1, "net": net, "ran_on": CPU} | more
     return row(name, us, percent, group="net", **more)
 
 
@@ -34,10 +37,10 @@ def kernel(name, us, percent, **more):
 
 def on_cpu():
     return [
-        engine("engine cpu", 1, 200.0, 90, bytes=12_000_000),
+        engine("engine cpu", 1, 200.0, 90, n_bytes=12_000_000),
         row("scaled copy", 100.0, 100, group="net", ran_on=CPU),
-        engine("NumPy loop, CPU", 1, 900.0, None, bytes=None),
-        engine("engine cpu", 2, 800.0, 150, bytes=32_000_000),
+        engine("NumPy loop, CPU", 1, 900.0, None, n_bytes=None),
+        engine("engine cpu", 2, 800.0, 150, n_bytes=32_000_000),
     ]
 
 
@@ -45,13 +48,15 @@ def on_gpu():
     """Two layers of a kernel as different as can be, in both states, and what has no copy."""
     return [
         *on_cpu(),
-        engine("engine cuda graph", 2, 20.0, None, bytes=64_000_000, ran_on=GPU),
-        kernel("empty kernel", 2.0, None, bytes=None, state="warm"),
+        engine("engine cuda graph", 2, 20.0, None, n_bytes=64_000_000, ran_on=GPU),
+        kernel("empty kernel", 2.0, None, n_bytes=None, state="warm"),
         kernel("forward_partial", 10.0, 80, state="cold"),
-        kernel("forward_partial", 30.0, 40, state="cold", n_in=99, n_out=7, bytes=3000),
+        kernel("forward_partial", 30.0, 40, state="cold", n_in=99, n_out=7, n_bytes=3000),
         kernel("forward_partial", 5.0, 60, state="warm"),
         kernel("forward_reduce", 4.0, 20, state="cold"),
-        row("forward_batch", 40.0, None, group="evaluation", images=5000, bytes=None, flops=1e9),
+        row(
+            "forward_batch", 40.0, None, group="evaluation", n_images=5000, n_bytes=None, flops=1e9
+        ),
     ]
 
 
@@ -179,3 +184,25 @@ def test_the_newest_benchmark_comes_first(tmp_path, monkeypatch):
     found = bench_plots.read_newest()
     assert list(found) == ["new", "an old chip", "a"]
     assert [one["name"] for one in found["a"]] == [one["name"] for one in on_cpu()]
+
+
+def test_plot_has_a_line_for_everything_and_the_paper():
+    found = []
+    for net, sizes in NETS.items():
+        for i, name in enumerate(bench_plots.STYLES, start=1):
+            one = net_measurement(name, 100.0 * i, net=net, n_weights=count_weights(sizes))
+            found.append(timing_report.row(one) | {"device": "Some GPU"})
+        copy = measurement(1.0, group="net", net=net, name="scaled copy")
+        found.append(timing_report.row(copy) | {"device": "Some GPU"})
+    (axes,) = bench_plots.draw_times(found).axes
+    lines = {line.get_label(): line.get_xydata() for line in axes.lines}
+    paper = lines.pop("paper, 2012, GTX 480:\n7.5e9 updates/s")
+    assert set(lines) == set(bench_plots.STYLES)
+    assert lines["engine cpu"][:, 0] == pytest.approx(
+        [1.34751, 3.26951, 6.69201, 8.86001, 12.11501]
+    )
+    assert paper[-1] == pytest.approx([12.11501, 1e6 * 12_115_010 / 7.5e9])
+    markers = {(line.get_marker(), line.get_markerfacecolor()) for line in axes.lines}
+    assert len(markers) == len(axes.lines)
+    assert "microseconds" in axes.get_ylabel()
+    assert "millions" in axes.get_xlabel()

@@ -1,11 +1,11 @@
-"""The GPU engine against the float64 reference, in the simulator or on a GPU."""
+"""What is the GPU engine's own, in the simulator or on a GPU; see also tests/test_engines.py."""
 
 import weakref
 
 import nets
 import numpy as np
 import pytest
-from gpu_arrays import count_bytes, needs_gpu
+from gpu_arrays import capture_small_graphs, count_bytes, needs_gpu
 
 from mlp_gpu import cuda, gpu
 from mlp_gpu.cpu import CpuEngine
@@ -23,32 +23,13 @@ SIZES = [(33, 21, 17, 10)]
 SIZES += [] if gpu.SIMULATED else [(13, 7), (31, 33, 10), (50, 37, 64, 33, 10), (33, 501, 97, 10)]
 
 
-class Replay:
-    """What the simulator has instead of a CUDA graph."""
-
-    def __init__(self, work):
-        self.launch = work
-
-
 @pytest.fixture(autouse=True)
-def graphs(monkeypatch):
-    monkeypatch.setattr(cuda, "IMAGES_A_GRAPH", 3)
-    if gpu.SIMULATED:
-        monkeypatch.setattr(gpu, "capture", Replay)
+def _small_graphs(monkeypatch):
+    capture_small_graphs(monkeypatch)
 
 
 def make(sizes, schedule="graph", n=12):
     return nets.make(CudaEngine(schedule), sizes, n=n)
-
-
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_ten_steps_match_the_reference(sizes):
-    engine, weights, images, labels = make(sizes, "launch")
-    loss = engine.train(images, labels, ORDER, ETA)
-    network = engine.get_network()
-    nets.assert_trained(network, loss, weights, images, labels, ORDER, ETA)
-    nets.assert_padding_is_zero(network)
-    nets.assert_predicts(engine.predict(images[:3]), network.unpadded(), images[:3])
 
 
 @pytest.mark.parametrize("sizes", [(13, 7, 5)] if gpu.SIMULATED else SIZES, ids=str)
@@ -70,7 +51,7 @@ def test_schedules_give_the_same_bits(sizes, monkeypatch):
     assert len(graphs) == 1
 
 
-def test_training_goes_on_where_it_stopped():
+def test_training_goes_on_where_it_stopped_with_the_same_bits():
     whole, _, images, labels = make((13, 7))
     parts, *_ = make((13, 7))
     whole.train(images, labels, ORDER, ETA)
@@ -80,13 +61,6 @@ def test_training_goes_on_where_it_stopped():
     again.train(images, labels, ORDER[4:], ETA)
     for W, V in zip(whole.get_network().weights, again.get_network().weights, strict=True):
         assert (W.view(np.uint32) == V.view(np.uint32)).all()
-
-
-def test_each_call_of_train_has_its_own_images_and_eta():
-    engine, weights, images, labels = make((13, 7))
-    engine.train(images[:5], labels[:5], np.arange(5), 0.0)
-    loss = engine.train(images, labels, ORDER[:6], ETA)
-    nets.assert_trained(engine.get_network(), loss, weights, images, labels, ORDER[:6], ETA)
 
 
 def test_images_on_the_gpu_are_taken_as_they_are(monkeypatch):
@@ -110,12 +84,6 @@ def test_images_on_the_gpu_are_taken_as_they_are(monkeypatch):
     for bad in (there.reshape(13, 12), there[:11]):
         with pytest.raises(ValueError, match="expected"):
             engine.train(bad, labels, ORDER, ETA)
-
-
-def test_prediction_in_batches(monkeypatch):
-    monkeypatch.setattr(cuda, "PREDICT_IMAGES", 3)
-    engine, weights, images, _ = make((13, 7), n=7)
-    nets.assert_predicts(engine.predict(images.reshape(7, 13, 1)), weights, images)
 
 
 @pytest.mark.skipif(gpu.SIMULATED, reason="too much for the simulator")
@@ -161,35 +129,7 @@ def test_a_new_network_comes_after_the_old_one_is_freed(monkeypatch):
     assert alive[before] == 1  # the step, which stays
 
 
-def test_loss_that_is_no_number_is_seen():
-    engine, _, images, labels = make((13, 9, 7), n=3)
-    images[2, 2] = np.nan
-    assert np.isnan(engine.train(images, labels, np.arange(3), 0.1))
-
-
-def test_what_tick_raises_ends_the_training(monkeypatch):
-    monkeypatch.setattr(cuda, "CHUNK", 1)
-    engine, _, images, labels = make((13, 7))
-
-    def tick(n_images, loss):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        engine.train(images, labels, ORDER, ETA, tick)
-
-
-def test_bad_input_is_refused():
-    engine, _, images, labels = make((13, 7))
-    for bad in (
-        (images[:, 1:], labels, ORDER),
-        (images.astype(np.float64), labels, ORDER),
-        (images, labels + np.uint8(7), ORDER),
-        (images, labels[1:], ORDER),
-        (images, labels, ORDER + 2),
-        (images, labels, ORDER[:0]),
-    ):
-        with pytest.raises(ValueError, match="expected"):
-            engine.train(*bad, 0.1)
+def test_unknown_schedule_is_refused():
     with pytest.raises(ValueError, match="expected a schedule"):
         CudaEngine("fast")
 

@@ -37,8 +37,8 @@ INSTALLED = {name for name in PACKAGES if importlib.util.find_spec(PACKAGES[name
 
 
 def skip_without(package):
-    if fault := peers.fault(package):
-        pytest.skip(f"{package}, an optional peer, cannot be used: {fault}")
+    if reason := peers.import_error(package):
+        pytest.skip(f"{package}, an optional peer, cannot be used: {reason}")
 
 
 @pytest.fixture(params=["ours", "scipy recipe", *sorted(INSTALLED)])
@@ -253,7 +253,7 @@ def test_kornia_does_the_same_on_a_gpu():
 
 
 def test_peers_that_are_missing_are_named_with_how_to_get_them(monkeypatch):
-    monkeypatch.setattr(peers, "fault", lambda package: f"No module named {package!r}")
+    monkeypatch.setattr(peers, "import_error", lambda package: f"No module named {package!r}")
     assert list(deform_peers.on_cpu()) == ["scipy recipe"]
     assert not deform_peers.on_gpu()
     albumentations, kornia = deform_peers.missing(gpu=True)
@@ -265,7 +265,7 @@ def test_peers_that_are_missing_are_named_with_how_to_get_them(monkeypatch):
 
 @pytest.mark.parametrize("sees", [False, True])
 def test_peers_are_where_they_compute(sees, monkeypatch):
-    monkeypatch.setattr(peers, "fault", lambda package: None)
+    monkeypatch.setattr(peers, "import_error", lambda package: None)
     monkeypatch.setattr(deform_peers.peers, "torch_sees_a_gpu", lambda: sees)
     assert list(deform_peers.on_cpu()) == ["scipy recipe", "albumentations, CPU", "kornia, CPU"]
     assert list(deform_peers.on_gpu()) == (["kornia, GPU"] if sees else [])

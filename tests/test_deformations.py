@@ -16,17 +16,19 @@ from scipy import ndimage
 
 from deform_gpu import TABLE1, Deformation, deform
 from experiments import deformations
-from experiments.deformations import BLUE, STEP, STRIPS, VERMILION
+from experiments.drawing import deform_plots
+from experiments.drawing.deform_plots import SPACING, STRIPS
+from experiments.drawing.figures import BLUE, VERMILION
 from experiments.running import data
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 
-NAMES = "field", "strips", "hundred", "widths"
-DRAW = (
-    deformations.draw_field,
-    deformations.draw_strips,
-    deformations.draw_hundred,
-    deformations.draw_widths,
+PICTURES = "field", "strips", "hundred", "widths"
+DRAWINGS = (
+    deform_plots.draw_field,
+    deform_plots.draw_strips,
+    deform_plots.draw_hundred,
+    deform_plots.draw_widths,
 )
 SEED = 11
 CENTRE = 14
@@ -45,12 +47,12 @@ def dataset():
 
 @pytest.fixture(scope="module")
 def digit(dataset):
-    return deformations.find_digit(dataset, 4, 0)
+    return deform_plots.find_digit(dataset, 4, 0)
 
 
 @pytest.fixture(scope="module")
 def strips(digit):
-    return deformations.draw_strips(digit, CHOSEN, SEED)
+    return deform_plots.draw_strips(digit, CHOSEN, SEED)
 
 
 def shown(axes):
@@ -61,10 +63,10 @@ def shown(axes):
 def test_four_pictures(tmp_path, capsys):
     out = tmp_path / "new" / "folder"
     deformations.main(["--data", "digits", "--out", str(out)])
-    written = [out / f"{name}.{form}" for name in NAMES for form in ("png", "pdf")]
+    written = [out / f"{name}.{form}" for name in PICTURES for form in ("png", "pdf")]
     assert set(out.iterdir()) == set(written)
     assert capsys.readouterr().out == "".join(f"written to {path}\n" for path in written)
-    for name in NAMES:
+    for name in PICTURES:
         height, width, _ = pictures.imread(out / f"{name}.png").shape
         assert width > 1200, name
         assert height > 500, name
@@ -148,7 +150,7 @@ def test_beta_is_that_of_the_digit(label, tmp_path, monkeypatch):
         seen.append((digit.label, deformation.beta[label], seed))
 
     for name in ("draw_field", "draw_strips", "draw_hundred", "draw_widths"):
-        monkeypatch.setattr(deformations, name, draw)
+        monkeypatch.setattr(deform_plots, name, draw)
     monkeypatch.setattr(deformations, "save_figure", lambda figure, path: [])
     deformations.main(["--data", "digits", "--digit", str(label), "--seed", "9"])
     assert seen == [(label, 7.5 if label == 1 else 15, 9)] * 4
@@ -160,21 +162,21 @@ def test_beta_is_that_of_the_digit(label, tmp_path, monkeypatch):
 def test_a_digit_is_found_by_its_number(dataset):
     places = [i for i, label in enumerate(dataset.train_labels) if label == 7]
     for index in (0, 1, len(places) - 1):
-        digit = deformations.find_digit(dataset, 7, index)
+        digit = deform_plots.find_digit(dataset, 7, index)
         assert digit.label == 7
         assert (digit.image == dataset.train_images[places[index]]).all()
         assert digit.name == f"load_digits, training image {places[index]}, a 7"
     with pytest.raises(Problem, match="expected 0 to"):
-        deformations.find_digit(dataset, 7, len(places))
+        deform_plots.find_digit(dataset, 7, len(places))
 
 
 def test_images_are_read_at_the_source_positions(digit):
-    source, target = deformations.source_positions(digit, TABLE1, SEED, 3)
+    source, target = deform_plots.source_positions(digit, TABLE1, SEED, 3)
     assert (target == np.indices((29, 29))).all()
     expected = ndimage.map_coordinates(
         digit.image.astype(float), source, order=1, mode="grid-constant", cval=-1
     )
-    assert deformations.deform_one(digit, TABLE1, SEED, 3) == pytest.approx(expected, abs=1e-4)
+    assert deform_plots.deform_one(digit, TABLE1, SEED, 3) == pytest.approx(expected, abs=1e-4)
 
 
 def inverse_affine(epoch, deformation):
@@ -190,10 +192,10 @@ def inverse_affine(epoch, deformation):
 
 
 def test_field_shows_the_affine_map(digit):
-    figure = deformations.draw_field(digit, AFFINE, SEED)
+    figure = deform_plots.draw_field(digit, AFFINE, SEED)
     original, *others = figure.axes
     assert (shown(original) == digit.image).all()
-    for epoch in range(deformations.FIELDS):
+    for epoch in range(deform_plots.N_FIELDS):
         arrows, lines, result = others[3 * epoch : 3 * epoch + 3]
         inverse = inverse_affine(epoch, AFFINE)
 
@@ -202,7 +204,7 @@ def test_field_shows_the_affine_map(digit):
         assert (quiver.angles, quiver.scale_units, quiver.scale) == ("xy", "xy", 1)
         tails = quiver.XY
         heads = tails + np.stack((quiver.U, quiver.V), 1)
-        steps = np.arange(STEP // 2, 29, STEP)
+        steps = np.arange(SPACING // 2, 29, SPACING)
         places = np.stack(np.meshgrid(steps, steps), -1).reshape(-1, 2)
         assert heads == pytest.approx(places, abs=1e-4)
         assert tails - CENTRE == pytest.approx((heads - CENTRE) @ inverse[::-1, ::-1].T, abs=1e-4)
@@ -210,7 +212,7 @@ def test_field_shows_the_affine_map(digit):
         # A line of the grid, moved back to the original, is straight and at a whole step.
         rows, columns = (item for item in lines.collections if isinstance(item, ContourSet))
         for axis, contours in ((0, rows), (1, columns)):
-            assert (np.diff(contours.levels) == STEP).all()
+            assert (np.diff(contours.levels) == SPACING).all()
             assert CENTRE in contours.levels
             for level, path in zip(contours.levels, contours.get_paths(), strict=True):
                 points = path.vertices[:, ::-1] - CENTRE
@@ -223,33 +225,33 @@ def test_field_shows_the_affine_map(digit):
             assert axes.get_xlim() == result.get_xlim()
             assert axes.get_ylim() == result.get_ylim()
             assert axes.get_aspect() == result.get_aspect()
-        assert (shown(result) == deformations.deform_one(digit, AFFINE, SEED, epoch)).all()
+        assert (shown(result) == deform_plots.deform_one(digit, AFFINE, SEED, epoch)).all()
 
 
 def test_field_of_no_deformation_and_of_far_too_much(digit, recwarn):
     none = Deformation(sigma=1, alpha=0, beta=(0,) * 10, gamma_x=0, gamma_y=0)
-    figure = deformations.draw_field(digit, none, SEED)
+    figure = deform_plots.draw_field(digit, none, SEED)
     for axes in figure.axes[3::3]:
         assert (shown(axes) == digit.image).all()
     for alpha, sigma in ((1000, 1e-300), (1000, 1000)):
         much = Deformation(sigma, alpha, (89.9,) * 10, 99.9, 99.9, shear_probability=1)
-        deformations.draw_field(digit, much, SEED).draw_without_rendering()
+        deform_plots.draw_field(digit, much, SEED).draw_without_rendering()
     assert not recwarn.list
 
 
 @pytest.mark.parametrize("kind", STRIPS)
 @pytest.mark.parametrize("deformation", [TABLE1, CHOSEN])
 def test_a_strip_goes_from_none_to_strong(kind, deformation, digit):
-    epoch, values, steps = deformations.strip(kind, 4, deformation, SEED)
+    epoch, values, steps = deform_plots.strip(kind, 4, deformation, SEED)
     assert len(values) == len(steps) >= 8
     assert values[0] == 0
     assert values[1:] == sorted(values[1:], reverse=kind == "sigma")
-    assert deformations.value_of(kind, 4, TABLE1) in values
-    assert deformations.value_of(kind, 4, deformation) in values
+    assert deform_plots.value_of(kind, 4, TABLE1) in values
+    assert deform_plots.value_of(kind, 4, deformation) in values
 
     # Nothing is on but what the row is about, and that is what is written under the image.
     for value, step in list(zip(values, steps, strict=True))[1:]:
-        assert deformations.value_of(kind, 4, step) == value
+        assert deform_plots.value_of(kind, 4, step) == value
         assert step.sigma == (value if kind == "sigma" else deformation.sigma)
         alpha = {"alpha": value, "sigma": deformation.alpha}.get(kind, 0)
         assert step.alpha == alpha
@@ -258,11 +260,11 @@ def test_a_strip_goes_from_none_to_strong(kind, deformation, digit):
         assert step.gamma_y == (value if kind == "gamma_y" else 0)
         assert step.shear_probability == (kind == "shear")
 
-    images = [deformations.deform_one(digit, step, SEED, epoch) for step in steps]
+    images = [deform_plots.deform_one(digit, step, SEED, epoch) for step in steps]
     assert (images[0] == digit.image).all()
 
     def strength(step):
-        source, target = deformations.source_positions(digit, step, SEED, epoch)
+        source, target = deform_plots.source_positions(digit, step, SEED, epoch)
         return np.sqrt(np.square(source - target).mean())
 
     assert (np.diff([strength(step) for step in steps]) > 0).all()
@@ -275,10 +277,10 @@ def test_a_strip_goes_from_none_to_strong(kind, deformation, digit):
 def test_a_strip_takes_the_first_epoch_with_a_strong_number(kind):
     _, number, _ = STRIPS[kind]
     for seed in (0, SEED, 2**64 - 1):
-        epoch, _, _ = deformations.strip(kind, 4, TABLE1, seed)
+        epoch, _, _ = deform_plots.strip(kind, 4, TABLE1, seed)
         numbers = [reference_deform.affine_numbers(seed, e, 0)[number] for e in range(epoch + 1)]
         assert [abs(u) > 0.8 for u in numbers] == [False] * epoch + [True]
-        assert deformations.drawn(number, seed, epoch) == numbers[-1]
+        assert deform_plots.random_factor(number, seed, epoch) == numbers[-1]
 
 
 def test_strips_are_labelled_and_marked(strips, digit):
@@ -286,26 +288,26 @@ def test_strips_are_labelled_and_marked(strips, digit):
     for axes in strips.axes:
         rows.setdefault(axes.get_subplotspec().rowspan.start, []).append(axes)
     for kind, row in zip(STRIPS, rows.values(), strict=True):
-        epoch, values, steps = deformations.strip(kind, 4, CHOSEN, SEED)
+        epoch, values, steps = deform_plots.strip(kind, 4, CHOSEN, SEED)
         text, number, _ = STRIPS[kind]
         assert row[0].get_ylabel().startswith(text)
         if number is not None:
-            factor = deformations.drawn(number, SEED, epoch)
+            factor = deform_plots.random_factor(number, SEED, epoch)
             assert row[0].get_ylabel().endswith(f"factor {factor:.2f}")
         assert [axes.get_xlabel() for axes in row] == ["none", *(f"{v:g}" for v in values[1:])]
         for axes, value, step in zip(row, values, steps, strict=True):
-            assert (shown(axes) == deformations.deform_one(digit, step, SEED, epoch)).all()
+            assert (shown(axes) == deform_plots.deform_one(digit, step, SEED, epoch)).all()
             colour = to_hex(axes.spines["left"].get_edgecolor()).upper()
-            if value == deformations.value_of(kind, 4, TABLE1):
+            if value == deform_plots.value_of(kind, 4, TABLE1):
                 assert colour == BLUE
-            elif value == deformations.value_of(kind, 4, CHOSEN):
+            elif value == deform_plots.value_of(kind, 4, CHOSEN):
                 assert colour == VERMILION
             else:
                 assert colour == "#000000"
 
 
 def test_hundred_are_one_batch(digit):
-    figure = deformations.draw_hundred(digit, TABLE1, SEED)
+    figure = deform_plots.draw_hundred(digit, TABLE1, SEED)
     mosaic = shown(figure.axes[0])
     assert mosaic.shape == (290, 290)
     cells = [mosaic[29 * r :, 29 * c :][:29, :29] for r in range(10) for c in range(10)]
@@ -316,12 +318,12 @@ def test_hundred_are_one_batch(digit):
 
 @pytest.mark.parametrize(("label", "narrow"), [(1, False), (1, True), (4, True), (8, False)])
 def test_widths_are_as_labelled(label, narrow, dataset):
-    digit = deformations.find_digit(dataset, label, 0)
+    digit = deform_plots.find_digit(dataset, label, 0)
     if narrow:
         image = np.full_like(digit.image, -1)
         image[2:22, 5:9] = 0.5
         digit = replace(digit, image=image)
-    figure = deformations.draw_widths(digit, TABLE1, SEED)
+    figure = deform_plots.draw_widths(digit, TABLE1, SEED)
     top, bottom = figure.axes[:7], figure.axes[7:]
     titles = [axes.get_title() for axes in top]
     assert titles == ["original", "WN10", "WN12", "WN14", "WN16", "WN18", "WN20"]
@@ -343,7 +345,7 @@ def test_widths_are_as_labelled(label, narrow, dataset):
         assert (shown(below) == expected).all()
 
 
-@pytest.mark.parametrize("draw", DRAW)
+@pytest.mark.parametrize("draw", DRAWINGS)
 def test_captions_have_parameters_and_units(draw, digit):
     said = draw(digit, CHOSEN, SEED)._suptitle.get_text()
     assert said == (
@@ -352,7 +354,7 @@ def test_captions_have_parameters_and_units(draw, digit):
     )
 
 
-@pytest.mark.parametrize("draw", DRAW)
+@pytest.mark.parametrize("draw", DRAWINGS)
 def test_nothing_stands_across_anything_else(draw, digit):
     one = replace(digit, label=1, name="load_digits, training image 59999, a 1")
     long = Deformation(5.123, 36.789, (12.345,) * 10, 12.345, 12.345)

@@ -5,9 +5,9 @@ import pytest
 
 from deform_gpu import COMMITTEE
 from experiments import pictures
-from experiments.drawing import bench_plots, plots
+from experiments.drawing import bench_plots, error_plots, run_plots
 from experiments.drawing.thread_maps import DRAWINGS
-from experiments.running import data, store
+from experiments.running import data, examples, store
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
 from experiments.scoring import committees
@@ -35,6 +35,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_figure_is_saved_as_png_and_pdf(folder, tmp_path, capsys):
     pictures.main(["--runs", str(folder), "--out", str(tmp_path)])
     names = [*OF_RUNS]
@@ -56,6 +57,14 @@ def test_those_asked_for(folder, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+def test_what_needs_no_runs_asks_for_none(tmp_path, monkeypatch):
+    """And is small enough to be committed, for docs/kernels.md."""
+    monkeypatch.setattr(examples, "load_runs", lambda folder: pytest.fail("asked for runs"))
+    pictures.main([*DRAWINGS, "--png-only", "--out", str(tmp_path)])
+    assert {path.name for path in tmp_path.iterdir()} == {f"{name}.png" for name in DRAWINGS}
+    assert max(path.stat().st_size for path in tmp_path.iterdir()) < 100_000
+
+
 def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch):
     runs = {path.stem: store.read_run(path) for path in store.run_files(folder)}
     images = data.load("digits").test_images
@@ -67,9 +76,11 @@ def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch):
 
         return draw
 
-    for name in ("confusion", "ranks", "hardest", "learning_curves", "parameters", "members"):
-        monkeypatch.setattr(plots, f"draw_{name}", keep(name))
-    found = pictures.pictures(runs, images)
+    for name in ("confusion", "ranks", "hardest"):
+        monkeypatch.setattr(error_plots, f"draw_{name}", keep(name))
+    for name in ("learning_curves", "parameters", "members"):
+        monkeypatch.setattr(run_plots, f"draw_{name}", keep(name))
+    found = pictures.run_pictures(runs, images)
     best = runs["original-seed6-load_digits"]
     for name in ("confusion", "second_guesses", "hardest", "learning_curves_hours", "parameters"):
         found[name]()
@@ -82,8 +93,10 @@ def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch):
     assert one.title == committees.find_committees(runs)[0].title
     # Without one of its members there is no committee.
     runs.popitem()
-    expected = [*OF_RUNS, "times", "roofline", *DRAWINGS]
-    assert list(pictures.pictures(runs, images)) == expected
-    # Nor a benchmark without records.
+    assert list(pictures.run_pictures(runs, images)) == [*OF_RUNS]
+
+
+def test_there_is_no_figure_of_a_benchmark_without_records(monkeypatch):
+    assert list(pictures.benchmark_pictures()) == ["times", "roofline"]
     monkeypatch.setattr(bench_plots, "read_benchmarks", list)
-    assert list(pictures.pictures(runs, images)) == [*OF_RUNS, *DRAWINGS]
+    assert pictures.benchmark_pictures() == {}

@@ -1,14 +1,11 @@
-"""The project's own promises: the same dependencies everywhere, a README made of records."""
+"""The project's own promises: the same dependencies, licence and targets everywhere."""
 
 import re
 import subprocess
-import textwrap
 import tomllib
 
-import numpy as np
-import pytest
+import yaml
 
-from experiments import readme
 from experiments.running.provenance import REPOSITORY
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -37,14 +34,16 @@ def test_lock_pins_every_dependency():
     assert {re.match(r"[A-Za-z0-9-]+", r)[0] for r in wanted} <= locked
 
 
-def test_readme_tables_are_what_results_say():
-    text = readme.README.read_text(encoding="utf-8")
-    assert readme.render(text) == text, "run 'make readme'"
-
-
-def test_readme_lacks_no_marker():
-    with pytest.raises(readme.Problem, match="lacks the line"):
-        readme.render("no markers here")
+def test_citation_and_licence_are_those_of_pyproject():
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["title"] == PROJECT["name"]
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"] == "BSD-3-Clause"
+    (path,) = PROJECT["license-files"]
+    text = (REPOSITORY / path).read_text()
+    assert "the deepbig developers" in text
+    assert text.count("Redistribution") == 3  # its three clauses begin after the first
+    assert {entry["year"] for entry in citation["references"]} == {2010, 2011, 2012}
 
 
 def test_help_lists_every_target():
@@ -69,6 +68,7 @@ def test_targets_run_on_an_interpreter_without_installing():
         "scaling",
         "gpu-check",
         "test",
+        "test-all",
         "lint",
     ):
         said = subprocess.run(
@@ -80,22 +80,3 @@ def test_targets_run_on_an_interpreter_without_installing():
         ).stdout
         assert re.search(r"^some-python -m ", said, re.MULTILINE)
         assert not re.search("pip|venv", said)
-
-
-def test_the_readmes_example_of_the_library_runs():
-    text = readme.README.read_text(encoding="utf-8")
-    block = re.search(r"\n\n((?:    .*\n)*    from deform_gpu import .*\n\n?(?:    .*\n)+)", text)[
-        1
-    ]
-    assert 'device="cuda"' in block
-    code = textwrap.dedent(block).replace('device="cuda"', 'device="cpu"')
-    rng = np.random.default_rng(0)
-    names = {
-        "images": rng.uniform(-1, 1, (50, 29, 29)).astype(np.float32),
-        "labels": rng.integers(0, 10, 50),
-        "icons": rng.random((3, 16, 16)),
-    }
-    exec(code, names)
-    assert (names["one"][0] == names["more"][42]).all()
-    assert names["bent"].shape == (3, 16, 16)
-    assert names["narrow"].shape == (50, 29, 29)

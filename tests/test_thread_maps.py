@@ -6,7 +6,6 @@ Run as a script, with NUMBA_ENABLE_CUDASIM=1, this file writes who touched what:
 
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -14,12 +13,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from drawn import cells_of
 
 from deform_gpu import TABLE1
 from deform_gpu.kernels import listing1, tiles
 from experiments.drawing import thread_maps, thread_maps_deform
 from experiments.running.provenance import REPOSITORY
-from experiments.timing import compiled
 from experiments.timing.compiled import BANKS
 from mlp_gpu.gpu import Launch
 from mlp_gpu.kernels import backward, evaluate, forward, update
@@ -29,9 +28,6 @@ N_IN, N_OUT = 40, 270  # smaller than what is drawn: the simulator takes its tim
 CONVOLVED = 20, 2  # rows and columns of the result of Listing 1
 BATCH = 66, 5, 10  # images, inputs and neurons
 MOSAICS = thread_maps.make_mosaics(130, 300) | thread_maps_deform.make_mosaics(130, 2, 10)
-
-
-# --- who touches what
 
 
 class Recorder:
@@ -148,11 +144,7 @@ def touched(tmp_path_factory):
     return found
 
 
-def cells_of(array):
-    return [tuple(int(i) for i in row) for row in array]
-
-
-@pytest.mark.parametrize("name", thread_maps.WORDS)
+@pytest.mark.parametrize("name", thread_maps.CAPTIONS)
 def test_walks_are_those_of_the_kernels(name, touched):
     walk = thread_maps.make_walk(name, N_IN, N_OUT)
     found = {
@@ -190,13 +182,13 @@ def test_patch_cells_are_those_of_the_kernel(touched):
     """Also that no two words a warp wants at a step are in one bank: from the words it wanted."""
     found, words = touched["delta_partial"], []
     for thread in range(backward.PATCH):
-        brought, added = thread_maps.patch_cells(thread)
+        loaded, summed = thread_maps.patch_cells(thread)
         who = (2, 1), (thread, 0)
         assert found["shared 0", "write", *who] == [
-            (backward.patch_index(*cell),) for cell in cells_of(brought)
+            (backward.patch_index(*cell),) for cell in cells_of(loaded)
         ]
         assert found["shared 0", "read", *who] == [
-            (backward.patch_index(*cell),) for cell in cells_of(added)
+            (backward.patch_index(*cell),) for cell in cells_of(summed)
         ]
         words.append(found["shared 0", "read", *who])
     banks = np.array(words)[:, :, 0] % BANKS
@@ -281,187 +273,14 @@ def test_warps_of_mosaics_write_what_is_said(name, touched):
         ]
         step = mosaic.step(block, warp[5])
         assert written == cells_of(step)
-        words = np.ravel_multi_index(step.T, mosaic.shape)
-        assert (np.diff(words) == (mosaic.shape[1] if mosaic.down else 1)).all()
-
-
-# --- the figures
-
-
-def drawn(axes, label):
-    """The cells (row, column) of that name."""
-    (found,) = [own for own in axes.collections if own.get_label() == label]
-    boxes = [path.get_extents().bounds for path in found.get_paths()]
-    assert all(box[2:] == (1, 1) for box in boxes)
-    return [(int(top), int(left)) for left, top, _, _ in boxes]
-
-
-def boxes(axes, start):
-    """(left, top, width, height) of the rectangles whose labels begin so, by the rest of it."""
-    return {
-        patch.get_label().removeprefix(start): patch.get_bbox().bounds
-        for patch in axes.patches
-        if patch.get_label().startswith(start)
-    }
-
-
-@pytest.mark.parametrize("name", thread_maps.WORDS)
-def test_walks_are_drawn(name):
-    walk, words = thread_maps.make_walk(name), thread_maps.WORDS[name]
-    grid, warp = thread_maps.draw_walk(name).axes
-    found = boxes(grid, "block ")
-    assert len(found) == np.prod(walk.launch.grid)
-    for block in np.ndindex(walk.launch.grid):
-        left, top, width, height = found["{}, {}".format(*block)]
-        for thread in range(walk.launch.threads):
-            cells = cells_of(walk.cells(block, thread))
-            assert not cells or cells[0] == (top, left + thread)
-            assert len(cells) in (0, height)
-        assert width == walk.launch.threads
-    (outlined,) = [patch for patch in grid.patches if patch.get_linewidth() > 2]
-    assert outlined.get_label() == "block {}, {}".format(*words.block)
-    path = cells_of(walk.cells(words.block, words.thread))
-    assert drawn(grid, f"thread {words.thread}") == path
-    (rows, columns), (used_rows, used_columns) = walk.shape, walk.used
-    hatched = {patch.get_bbox().bounds for patch in grid.patches if patch.get_hatch()}
-    assert (used_columns, 0, columns - used_columns, rows) in hatched
-    assert (0, used_rows, used_columns, rows - used_rows) in hatched
-    if name == "delta_partial":
-        brought, added = thread_maps.patch_cells(words.thread)
-        assert drawn(warp, "brought") == cells_of(brought)
-        ((row, left), *rest) = drawn(warp, "added")
-        assert [(row, left + i) for i in range(1, 32)] == rest
-        assert row == added[0, 0]
-    else:
-        first = words.block[0] * walk.launch.threads + words.thread // 32 * 32
-        assert [first + column for _, column in drawn(warp, "own")] == [c for _, c in path]
-        assert len(drawn(warp, "own")) == len(path)
-        idle_columns = {column for _, column in drawn(warp, "idle")}
-        idle = {first + column for column in idle_columns}
-        assert idle == set(range(first, first + 32)) - set(walk.working)
-        (step,) = boxes(warp, "step").values()
-        assert step == (min(set(range(32)) - idle_columns), step[1], 32 - len(idle), 1)
-
-
-def test_banks_are_drawn():
-    tight, padded = (axes for axes in thread_maps.draw_banks().axes if axes.images)
-    for axes, stride in ((tight, 32), (padded, 33)):
-        banks = axes.images[0].get_array()
-        assert banks.shape == (32, stride)
-        assert (banks[3] == (3 * stride + np.arange(stride)) % 32).all()
-        ((left, _, width, height),) = [
-            patch.get_bbox().bounds for patch in axes.patches if not patch.get_hatch()
-        ]
-        assert (width, height) == (1, 32)
-        read = [int(text.get_text()) for text in axes.texts]
-        assert read == list(banks[:, int(left)])
-        assert len(set(read)) == (1 if stride == 32 else 32)
-    assert "a bank has 32 of the 32 words" in tight.get_title()
-    assert "a bank has 1 of the 32 words" in padded.get_title()
-
-
-def test_convolution_is_drawn():
-    whole, cells, sums = thread_maps_deform.draw_convolution().axes
-    assert "grid of 290 x 29 blocks" in whole.get_title()
-    assert "310 x 310 cells" in whole.get_title()
-    left, top, width, height = boxes(whole, "read")[""]
-    assert (width, height) == (21, 30)
-    assert top % 10 == 0
-    assert boxes(whole, "made")[""] == (left + 10, top + 10, 1, 10)
-    assert drawn(cells, "own") == cells_of(thread_maps_deform.strip_cells((6, 3)))
-    assert len(drawn(cells, "shared")) == 30 * 21
-    assert drawn(sums, "own") == [(3, 6)]
-    assert len(drawn(sums, "shared")) == 10 * 21
-
-
-def test_batch_is_drawn():
-    whole, part = thread_maps.draw_batch().axes
-    found = boxes(whole, "block ")
-    assert len(found) == 5 * 3
-    assert found["4, 2"] == (256, 128, 64, 64)
-    assert drawn(part, "own") == cells_of(thread_maps.batch_cells(37))
-
-
-def test_tiles_are_drawn():
-    panels = thread_maps_deform.draw_tiles().axes
-    own = thread_maps_deform.tile_cells(70)
-    for axes, name, shape in zip(panels, own, ("52 x 49", "30 x 49", "29 x 29"), strict=True):
-        assert drawn(axes, name) == cells_of(own[name])
-        assert shape in axes.get_title()
-
-
-@pytest.mark.parametrize(
-    ("module", "draw"),
-    [(thread_maps, thread_maps.draw_ends), (thread_maps_deform, thread_maps_deform.draw_stages)],
-)
-def test_mosaics_are_drawn(module, draw):
-    panels, mosaics = {}, module.make_mosaics()
-    for axes in draw().axes:
-        panels[axes.get_title().split("\n")[0]] = axes
-    assert set(panels) == set(mosaics) == set(module.PANELS)
-    for name, axes in panels.items():
-        mosaic, words = mosaics[name], module.PANELS[name]
-        own = mosaic.cells(words.block, words.thread)
-        assert drawn(axes, "own") == cells_of(own)
-        assert len(own) == np.prod(mosaic.each)
-        around = drawn(axes, "read")
-        assert len(around) == np.prod(mosaic.reads)
-        if around:
-            assert (np.mean(around, axis=0) == own).all()
-            assert (np.ptp(around, axis=0) + 1 == mosaic.reads).all()
-        found = boxes(axes, "block ")
-        assert len(found) == np.prod(mosaic.launch.grid)
-        (outlined,) = [patch for patch in axes.patches if patch.get_linewidth() > 2]
-        left, top, width, height = outlined.get_bbox().bounds
-        every = [mosaic.cells(words.block, thread) for thread in np.ndindex(mosaic.threads)]
-        every = np.vstack(every)
-        assert tuple(every.min(axis=0)) == (top, left)
-        assert (every.max(axis=0) < (top + height, left + width)).all()
-        assert width * height == np.prod(mosaic.threads) * np.prod(mosaic.each)
-        step = mosaic.step(words.block, words.thread)
-        left, top, width, height = boxes(axes, "step")[""]
-        assert ((step[0] == (top, left)) & (step[-1] == (top + height - 1, left + width - 1))).all()
-        assert width * height == len(step)
-        assert "{} x {} numbers".format(*mosaic.shape) in axes.get_title()
-        assert "grid of {} x {} blocks".format(*mosaic.launch.grid) in axes.get_title()
-        assert ("coalesced" in axes.get_title()) != mosaic.down
-
-
-def test_every_kernel_is_drawn():
-    """And named in the titles of a picture."""
-    titles = []
-    for draw in thread_maps.DRAWINGS.values():
-        figure = draw()
-        titles += [figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)]
-    named = set(re.findall("[a-z]+_[a-z]+", " ".join(titles)))
-    assert named == {kernel.py_func.__name__ for kernel in compiled.SIGNATURES}
-
-
-@pytest.mark.parametrize("name", thread_maps.DRAWINGS)
-def test_nothing_leaves_a_figure_or_stands_across_other_text(name):
-    figure = thread_maps.DRAWINGS[name]()
-    figure.draw_without_rendering()
-    assert figure.get_figwidth() <= 7
-    texts = [figure._suptitle]
-    for legend in figure.legends:
-        texts += legend.get_texts()
-    for axes in figure.axes:
-        texts += [axes.title, *axes.texts]
-        texts += [axes.xaxis.label, axes.yaxis.label] if axes.axison else []
-    texts = [text for text in texts if text.get_text()]
-    spaces = [text.get_window_extent() for text in texts]
-    for i, (text, space) in enumerate(zip(texts, spaces, strict=True)):
-        assert text.get_fontsize() >= 7
-        assert figure.bbox.x0 <= space.x0
-        assert space.x1 <= figure.bbox.x1
-        assert figure.bbox.y0 <= space.y0
-        assert space.y1 <= figure.bbox.y1
-        for other, its in zip(texts[:i], spaces, strict=False):
-            assert not space.overlaps(its), (text.get_text(), other.get_text())
+        addresses = np.ravel_multi_index(step.T, mosaic.shape)
+        assert (np.diff(addresses) == (mosaic.shape[1] if mosaic.down else 1)).all()
 
 
 if __name__ == "__main__":
-    sys.setswitchinterval(1e-5)  # seconds: the simulator waits for its threads in a busy loop
+    import simulator
+
+    simulator.install()
     found = {name: record(*one) for name, one in launches().items()}
     with open(sys.argv[1], "w") as file:
         json.dump(found, file)

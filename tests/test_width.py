@@ -1,68 +1,15 @@
-"""deform_gpu/width.py: what the committee's paper asks, plain float64 and integer references."""
+"""deform_gpu/width.py: digits of equal width, as the committee's paper asks, against float64."""
 
 import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+from width_cases import CHANGE, one, property_of_cases, scale
 
-from deform_gpu.width import _is_narrow, _normalize, is_narrow, normalize_width
-from experiments.running import data
+from deform_gpu.width import _normalize, normalize_width
 
 EPS64 = np.finfo(np.float64).eps
 WIDTHS = (10, 12, 14, 16, 18, 20)  # the paper's
-many = settings(deadline=None, max_examples=150)
-
-
-def scale(pixels):
-    """float32 in [-1, 1] from 0..255, as running/data.py does it; multiples of 2**-24."""
-    return pixels.astype(np.float32) / np.float32(127.5) - np.float32(1)
-
-
-@st.composite
-def cases(draw):
-    """Images as the pipeline makes them, some without ink; a width; which images to keep."""
-    side = draw(st.sampled_from([1, 2, 5, 28, 29, 64]))
-    size = 28 if side == 29 else side  # 29 goes through to_29, with its fainter pixels
-    n = draw(st.integers(1, 3))
-    pixels = draw(arrays(np.uint8, (n, size, size), fill=st.just(0)))
-    column = st.integers(0, size - 1)
-    for image in pixels:
-        first, last = sorted((draw(column), draw(column)))
-        faint = draw(st.sampled_from([0, 1]))
-        image[draw(column), [first, last]] |= faint
-        image[:, :first] = 0
-        image[:, last + 1 :] = 0
-    images = scale(data.to_29(pixels) if side == 29 else pixels)
-    return images, draw(st.integers(1, side)), draw(arrays(bool, n))
-
-
-def one(*ink, side=29):
-    """A case's images: one of `side` columns, with pixels (row, column, value 0..255)."""
-    pixels = np.zeros((1, side, side), np.uint8)
-    for row, column, value in ink:
-        pixels[0, row, column] = value
-    return scale(pixels)
-
-
-KEEP, CHANGE = np.array([True]), np.array([False])
-EXAMPLES = {
-    "single faint pixel": (one((3, 28, 1)), 20, CHANGE),
-    "single column": (one((3, 0, 200), (17, 0, 9)), 10, CHANGE),
-    "all columns, faint edges": (one((0, 0, 1), (28, 28, 1)), 1, CHANGE),
-    "from all columns to all": (one((0, 0, 1), (9, 9, 99), (28, 28, 1)), 29, CHANGE),
-    "all columns, kept": (one((0, 0, 1), (28, 28, 1)), 10, KEEP),
-    "no ink": (one(), 10, CHANGE),
-    "5 columns": (one((1, 0, 7), (2, 4, 255), side=5), 4, CHANGE),
-}
-
-
-def property_of_cases(test):
-    for case in EXAMPLES.values():
-        test = example(case)(test)
-    return many(given(cases())(test))
 
 
 def ink_columns(image, background=-1):
@@ -321,11 +268,6 @@ def test_no_images():
     assert out.dtype == np.float32
 
 
-@pytest.fixture(scope="module")
-def digits():
-    return data.load("digits")
-
-
 @pytest.mark.parametrize("width", WIDTHS)
 def test_real_digits(digits, width):
     images = np.concatenate((digits.train_images, digits.test_images))
@@ -383,122 +325,3 @@ def test_bad_input_is_refused(change, message):
     good = {"images": np.zeros((3, 29, 29), np.float32), "width": 10, "keep": np.zeros(3, bool)}
     with pytest.raises(ValueError, match=message):
         normalize_width(**(good | change))
-
-
-# Which digits look like a one
-
-
-def stroke(width, height=20, slant=0.0, side=29, background=-1.0, ink=1.25):
-    """An image of one stroke: `slant` columns to the right from each row to the next above."""
-    images = np.full((1, side, side), background, np.float32)
-    for row in range(height):
-        left = 2 + int(slant * (height - 1 - row))
-        images[0, row + 4, left : left + width] += np.float32(ink)
-    return images
-
-
-@pytest.mark.parametrize("slant", [0, 0.5, 1])
-def test_a_stroke_is_narrow_whatever_its_slant(slant):
-    # A row of w equal pixels has the standard deviation sqrt((w**2 - 1) / 12): 1.41 and 1.71 for
-    # 5 and 6 of them, on either side of 0.08 * 20 = 1.6.
-    assert is_narrow(stroke(5, slant=slant)).tolist() == [True]
-    assert is_narrow(stroke(6, slant=slant)).tolist() == [False]
-
-
-def test_what_is_narrow_depends_on_the_height():
-    assert is_narrow(stroke(6, 22)).tolist() == [True]  # 1.71 <= 1.76
-    assert is_narrow(stroke(6, 21)).tolist() == [False]  # 1.71 > 1.68
-    assert is_narrow(stroke(5, 17)).tolist() == [False]  # 1.41 > 1.36
-
-
-def test_ink_counts_by_its_strength_and_not_by_its_sign():
-    faint = stroke(5)
-    faint[0, 10, 2:28] += np.float32(0.01)  # a speck of dirt as wide as the image
-    assert is_narrow(faint).tolist() == [True]
-    faint[0, 10, 2:28] += np.float32(0.5)
-    assert is_narrow(faint).tolist() == [False]
-    assert is_narrow(-stroke(5), 1).tolist() == [True]
-    assert is_narrow(stroke(5, background=0.5, ink=-1), 0.5).tolist() == [True]
-
-
-def test_a_narrow_digit_that_lies_is_not_narrow():
-    standing = stroke(3, 12)
-    lying = np.ascontiguousarray(standing.transpose(0, 2, 1))
-    assert is_narrow(standing).tolist() == [True]
-    assert is_narrow(lying).tolist() == [False]
-
-
-def is_narrow_reference(image, background):
-    """In integers' and fractions' place, float64, with numpy's weighted average."""
-    ink = np.abs(image.astype(np.float64) - np.float64(np.float32(background)))
-    rows = np.flatnonzero(ink.sum(axis=1))
-    if not len(rows):
-        return False
-    columns = np.arange(image.shape[1])
-    spread = 0.0
-    for row in rows:
-        mean = np.average(columns, weights=ink[row])
-        spread += (ink[row] * (columns - mean) ** 2).sum()
-    return bool(np.sqrt(spread / ink.sum()) <= 0.08 * (np.ptp(rows) + 1))
-
-
-@property_of_cases
-def test_narrow_is_what_the_reference_says(case):
-    images, _, _ = case
-    before = images.copy()
-    found = is_narrow(images)
-    assert found.dtype == np.bool_
-    assert found.tolist() == [is_narrow_reference(image, -1) for image in images]
-    # Of each image alone, whatever its background; and the images are left as they are.
-    assert found.tolist() == [is_narrow(image[None])[0] for image in images]
-    assert is_narrow(-images, 1).tolist() == found.tolist()
-    assert images.tobytes() == before.tobytes()
-
-
-def test_no_ink_is_not_narrow():
-    images = np.concatenate([one(), stroke(1), one()])
-    assert is_narrow(images).tolist() == [False, True, False]
-    assert is_narrow(np.empty((0, 29, 29), np.float32)).shape == (0,)
-
-
-def test_background_of_narrow_digits_may_have_any_value_and_is_rounded():
-    images = stroke(3, background=0.1)  # as float32, which is not the float64 0.1
-    assert is_narrow(images, 0.1).tolist() == [True]
-    assert is_narrow(images).tolist() == [False]  # then all of it is ink
-
-
-@pytest.mark.parametrize("width", [1, 5])
-def test_no_index_is_out_of_range_for_narrow_digits(width):
-    images = np.full((1, width, width), 0.5, np.float32)
-    assert _is_narrow.py_func(images, np.float32(-1)).tolist() == is_narrow(images).tolist()
-
-
-@pytest.mark.parametrize("part", ["train", "test"])
-def test_narrow_among_real_digits(digits, part):
-    images = getattr(digits, f"{part}_images")
-    slim = images.copy()
-    slim[:, :, :10] = slim[:, :, 19:] = -1
-    for some in (images, slim):
-        expected = [is_narrow_reference(image, -1) for image in some]
-        assert is_narrow(some).tolist() == expected
-    assert 0 < sum(expected) < len(expected)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"images": np.zeros((3, 29, 29))}, "images is float64; expected a NumPy array of float32"),
-        ({"images": [[[0.0]]]}, "images is list"),
-        ({"images": np.zeros((3, 29, 28), np.float32)}, "images has shape"),
-        ({"images": np.zeros((29, 29), np.float32)}, "images has shape"),
-        ({"images": np.zeros((3, 29, 58), np.float32)[:, :, ::2]}, "images has .* in C order"),
-        ({"background": math.nan}, "background is nan; expected a finite number"),
-        ({"background": 1e39}, "background is 1e[+]39"),
-        ({"background": None}, "background is None"),
-        ({"background": "-1"}, "background is -1; expected"),
-    ],
-)
-def test_bad_input_of_narrow_digits_is_refused(change, message):
-    good = {"images": np.zeros((3, 29, 29), np.float32), "background": -1.0}
-    with pytest.raises(ValueError, match=message):
-        is_narrow(**(good | change))

@@ -1,19 +1,25 @@
-"""Waiting for another process or thread, with a deadline."""
+"""Waiting for other processes and threads, with a deadline."""
 
 import time
 from collections.abc import Callable
 
 import pytest
 
+POLL_SECONDS = 0.02
 
-def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
-    """Wait until condition() is true. Fails the test if it is still false after `seconds`."""
+
+def wait_until(condition: Callable[[], object], seconds: float = 120, what: str = "it") -> object:
+    """What condition() returns once it is true; the test fails if it is not in so many seconds.
+
+    what: what is waited for, as the failure names it.
+    """
     __tracebackhide__ = True  # so that pytest shows the line that waits
     end = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         if time.monotonic() > end:
-            pytest.fail(f"waited {seconds} s in vain")
-        time.sleep(0.01)
+            pytest.fail(f"waited {seconds} s in vain for {what}")
+        time.sleep(POLL_SECONDS)
+    return found
 
 
 def join(process, seconds: float = 120) -> None:

@@ -17,7 +17,7 @@ Departures from the listing:
 import numpy as np
 
 from deform_gpu.field import KERNEL
-from mlp_gpu.gpu import Launch, cuda
+from mlp_gpu.gpu import DeviceArray, Launch, cuda
 
 ROWS = 10  # of the output a block
 REGION = ROWS + KERNEL - 1  # rows of the field a block
@@ -51,7 +51,9 @@ SIGNATURES = {
 }
 
 
-def convolve(out, field, kernel, alpha: float, width: int) -> list[Launch]:
+def convolve(
+    out: DeviceArray, field: DeviceArray, kernel: DeviceArray, alpha: float, width: int
+) -> list[Launch]:
     """Convolve one axis of the field of a batch. Modifies the first `width` columns of out."""
     grid = width, out.shape[0] // ROWS
     arguments = (out, field, kernel, np.float32(alpha))

@@ -10,7 +10,7 @@ import numpy as np
 
 from deform_gpu import philox, warp
 from deform_gpu.parameters import Deformation
-from mlp_gpu.gpu import Launch, cuda
+from mlp_gpu.gpu import DeviceArray, Launch, cuda
 
 THREADS = 128
 
@@ -41,7 +41,13 @@ SIGNATURES = {
 }
 
 
-def draw(matrices, beta, deformation: Deformation, key, first: int) -> list[Launch]:
+def draw(
+    matrices: DeviceArray,
+    beta: DeviceArray,
+    deformation: Deformation,
+    key: tuple[np.uint32, ...],
+    first: int,
+) -> list[Launch]:
     """Draw all matrices. key: (k0, k1, epoch), uint32. Modifies matrices."""
     strengths = deformation.gamma_x, deformation.gamma_y, deformation.shear_probability
     arguments = (matrices, beta, *map(np.float32, strengths), *key, np.uint32(first))

@@ -12,12 +12,15 @@ pixel of the images.
 This is how a stage alone can be seen and tested, and what `make bench` measures `tiles.py` against.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from deform_gpu.field import GRID, KERNEL, MARGIN
 from deform_gpu.kernels.cells import draw_cells
 from deform_gpu.kernels.tiles import deform_pixel
-from mlp_gpu.gpu import Launch, cuda
+from deform_gpu.parameters import Deformation
+from mlp_gpu.gpu import DeviceArray, Launch, cuda
 
 THREADS = 32, 8  # columns and rows a block
 
@@ -99,7 +102,13 @@ def _grid(columns: int, rows: int, depth: int) -> tuple[int, int, int]:
     return -(-columns // THREADS[0]), -(-rows // THREADS[1]), depth
 
 
-def displace(scratch, weights, deformation, key, first_batch: int) -> list[Launch]:
+def displace(
+    scratch: Sequence[DeviceArray],
+    weights: DeviceArray,
+    deformation: Deformation,
+    key: tuple[np.uint32, ...],
+    first_batch: int,
+) -> list[Launch]:
     """Field, sums and displacement of batches first_batch, ..., at most 65,535. Modifies scratch.
 
     scratch: three arrays of `scratch_shapes`. key: (k0, k1, epoch), uint32.
@@ -118,7 +127,14 @@ def displace(scratch, weights, deformation, key, first_batch: int) -> list[Launc
     ]
 
 
-def warp(out, images, matrices, displacement, deformation, first: int) -> list[Launch]:
+def warp(
+    out: DeviceArray,
+    images: DeviceArray,
+    matrices: DeviceArray,
+    displacement: DeviceArray,
+    deformation: Deformation,
+    first: int,
+) -> list[Launch]:
     """Deform images at places first, ... of a set, at most 65,535. Modifies out.
 
     displacement: of all batches that they are of.

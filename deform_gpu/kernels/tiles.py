@@ -24,7 +24,8 @@ import numpy as np
 from deform_gpu import warp
 from deform_gpu.field import GRID, KERNEL, MARGIN
 from deform_gpu.kernels.cells import draw_cells
-from mlp_gpu.gpu import WARP, Launch, cuda
+from deform_gpu.parameters import Deformation
+from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
 
 THREADS = 256
 TILE = 29  # pixels a tile is wide and high
@@ -86,7 +87,7 @@ def deform_tiles(out, images, matrices, weights, alpha, background, k0, k1, epoc
         w[i] = weights[i]
     for i in range(thread, 2 * STRIPS * REGION, THREADS):
         axis, strip = np.uint32(i // REGION % 2), i // (2 * REGION)
-        column = np.uint32(i % REGION)
+        column = np.uint32(i % REGION)  # type: ignore[assignment]  # numba allows it
         cells = cuda.local.array(STRIP_CELLS, np.float32)
         for k in range(STRIP_CELLS):
             cells[k] = field[axis, np.uint32(odd + strip * STRIP + k), column]
@@ -118,7 +119,15 @@ SIGNATURES = {
 }
 
 
-def deform(out, images, matrices, weights, deformation, key, first: int) -> list[Launch]:
+def deform(
+    out: DeviceArray,
+    images: DeviceArray,
+    matrices: DeviceArray,
+    weights: DeviceArray,
+    deformation: Deformation,
+    key: tuple[np.uint32, ...],
+    first: int,
+) -> list[Launch]:
     """Deform images at places first, ... of a set. key: (k0, k1, epoch), uint32. Modifies out."""
     n, side = images.shape[:2]
     tiles_a_side = -(-side // TILE)

@@ -1,7 +1,7 @@
-"""Pictures of what `make bench` measured, of rows as in bench.csv; nothing here measures."""
+"""Figures of what `make bench` measured, from rows as in bench.csv; nothing here measures."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -9,19 +9,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.drawing.plots import (
+from experiments.drawing.figures import (
     BLACK,
     BLUE,
+    FIGURE_WIDTH,
     GREEN,
     GREY,
+    LABEL_SIZE,
     ORANGE,
     PURPLE,
     SKY,
-    SMALL,
-    TEXT,
-    TITLE,
+    SMALL_SIZE,
+    TITLE_SIZE,
     VERMILION,
-    WIDTH,
 )
 from experiments.scoring.records import read_benchmarks
 from experiments.timing.report import PAPER
@@ -42,10 +42,10 @@ STYLES = {
 }
 
 # Kernels that multiply and add for each weight once, with their markers.
-MARKERS = {"forward_partial": "v", "delta_partial": "<", "update_weights": "D"}
+KERNEL_MARKERS = {"forward_partial": "v", "delta_partial": "<", "update_weights": "D"}
 
-# Bars and fillings of markers by the state of the GPU's L2 cache; what has no state is an engine.
-STATES = {
+# Bars and fillings of markers by the state of the GPU's L2 cache; engines have no state.
+CACHE_STYLES: dict[str, dict] = {
     "": {"facecolor": BLUE, "edgecolor": BLUE},
     "cold": {"facecolor": VERMILION, "edgecolor": VERMILION},
     "warm": {"facecolor": "white", "edgecolor": VERMILION, "hatch": "/////"},
@@ -83,16 +83,16 @@ def read_newest() -> dict[str, list[dict]]:
 
 
 def flops(one: dict) -> int:
-    """Multiplications and additions of a row's work; 0 where they do not go by the weights."""
+    """Multiplications and additions of a row; 0 where the weights do not tell how many."""
     if one["group"] == "net":  # forward, back but for the first layer, and the update
         n_in, n_out = NETS[int(one["net"])][:2]
         return 2 * (3 * int(one["weights"]) - (n_in + 1) * n_out)
-    return 2 * (int(one["n_in"]) + 1) * int(one["n_out"]) if one["name"] in MARKERS else 0
+    return 2 * (int(one["n_in"]) + 1) * int(one["n_out"]) if one["name"] in KERNEL_MARKERS else 0
 
 
 def works(rows: Collection[dict]) -> list[Work]:
-    """All whose bytes are known but copies themselves; layers are added up."""
-    found = {}
+    """What the rows measured, layers added up: all whose bytes are known, but for copies."""
+    found: dict[tuple, list[tuple]] = {}
     for one in rows:
         # The copy of a net's weights has a row of its own, without images.
         if one["bytes"] and (one["group"] == "kernel" or one["images"]):
@@ -104,14 +104,15 @@ def works(rows: Collection[dict]) -> list[Work]:
     return [Work(*key, *map(sum, zip(*layers, strict=True))) for key, layers in found.items()]
 
 
-def draw_times(rows: Collection[dict]) -> Figure:
-    """Microseconds an image against the weights of the net, a line an engine and peer."""
-    points, nets = {}, {}
+def draw_times(rows: Sequence[dict]) -> Figure:
+    """Microseconds per image against the weights of the net, one line per engine or peer."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    nets: dict[float, str] = {}
     for one in rows:
         if one["updates_a_second"]:
-            weights = float(one["weights"]) / 1e6
-            points.setdefault(one["name"], []).append((weights, float(one["us"])))
-            nets[weights] = one["net"]
+            millions = float(one["weights"]) / 1e6
+            points.setdefault(one["name"], []).append((millions, float(one["us"])))
+            nets[millions] = one["net"]
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
     axes = figure.add_subplot()
     axes.set_xscale("log")
@@ -128,15 +129,15 @@ def draw_times(rows: Collection[dict]) -> Figure:
     axes.plot(at, 1e12 * at / updates, "--", color="0.45", label=label)
     axes.set_xticks(at, [f"{weights:.3g}\nnet {nets[weights]}" for weights in at])
     axes.set_xticks([], minor=True)
-    axes.set_xlabel("weights of the net, in millions")
-    axes.set_ylabel("time an image, in microseconds")
+    axes.set_xlabel("weights of the net, millions")
+    axes.set_ylabel("time per image, microseconds")
     axes.set_title(f"One image and one weight update at a time; {rows[0]['device']}", fontsize=10)
     axes.grid(axis="y", color="0.85")
     figure.legend(loc="outside right center", frameon=False)
     return figure
 
 
-def draw_roofline(rows: Collection[dict]) -> Figure:
+def draw_roofline(rows: Sequence[dict]) -> Figure:
     """Engines and kernels against the ceiling that copies set: net by net, and as a roofline.
 
     Raises ValueError if no row has a copy beside it.
@@ -147,59 +148,61 @@ def draw_roofline(rows: Collection[dict]) -> Figure:
         raise ValueError("expected rows that were measured beside a copy, found none")
     titles = list(dict.fromkeys(work.title for work in beside))
     high = 1 + 0.17 * len(titles)  # inches
-    figure = Figure(figsize=(WIDTH, high + 3.8), layout="constrained")
-    figure.suptitle(f"Against the ceiling; {rows[0]['device']}", fontsize=TITLE)
-    above, below = figure.subfigures(2, 1, height_ratios=(high, 3.5))
+    figure = Figure(figsize=(FIGURE_WIDTH, high + 3.8), layout="constrained")
+    figure.suptitle(f"Against the ceiling; {rows[0]['device']}", fontsize=TITLE_SIZE)
+    above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(high, 3.5))[:, 0]
     nets = sorted({work.net for work in beside})
     panels = above.subplots(1, len(nets), sharex=True, sharey=True, squeeze=False)[0]
     for axes, net in zip(panels, nets, strict=True):
         _draw_bars(axes, [work for work in beside if work.net == net], titles)
-        axes.set_title(f"net {net}", fontsize=TEXT)
+        axes.set_title(f"net {net}", fontsize=LABEL_SIZE)
     panels[0].set_xlim(0, 1.4 * max(100, *(100 * work.copy_us / work.us for work in beside)))
     panels[0].set_ylim(len(titles) - 0.4, -0.6)
     panels[0].set_yticks(range(len(titles)), titles)
-    above.supxlabel("bytes a second, in percent of the copy measured beside it", fontsize=TEXT)
+    label = "bytes per second, in percent of the copy measured beside it"
+    above.supxlabel(label, fontsize=LABEL_SIZE)
     _draw_intensities(below.add_subplot(), [work for work in found if work.flops])
     note = "More than 100 %: weights that stay in a cache from one use to the next."
     if not any(one["group"] == "kernel" for one in rows):
         note = f"Kernels: not measured yet on a GPU. {note}"
-    below.supxlabel(note, fontsize=TEXT)
+    below.supxlabel(note, fontsize=LABEL_SIZE)
     return figure
 
 
 def _draw_bars(axes: Axes, found: list[Work], titles: list[str]) -> None:
-    """The works of a net: a bar each, as long as its percentage, and the ceiling."""
+    """What was measured of a net: one bar each, as long as its percentage, and the ceiling."""
     for work in found:
         percent, place = 100 * work.copy_us / work.us, titles.index(work.title)
-        axes.barh(place, percent, height=0.7, **STATES[work.state])
-        axes.text(max(percent, 100), place, f" {percent:.0f}", va="center", fontsize=SMALL)
+        axes.barh(place, percent, height=0.7, **CACHE_STYLES[work.state])
+        axes.text(max(percent, 100), place, f" {percent:.0f}", va="center", fontsize=SMALL_SIZE)
     axes.axvline(100, color=BLACK, linestyle="--", linewidth=1)
     axes.set_xticks((0, 100))
-    axes.tick_params(labelsize=TEXT)
+    axes.tick_params(labelsize=LABEL_SIZE)
 
 
 def _draw_intensities(axes: Axes, found: list[Work]) -> None:
-    """Flops a second against flops a byte, and what the copies allow."""
-    edges, copies = np.array([0.1, 10]), {}  # flop a byte; GB/s
+    """FLOP per second against FLOP per byte, and what the copies allow."""
+    edges = np.array([0.1, 10])  # FLOP per byte
+    copies: dict[str, list[float]] = {}  # GB/s
     for work in found:
         if math.isfinite(work.copy_us):
             copies.setdefault(work.ran_on, []).append(work.n_bytes / work.copy_us / 1e3)
-    for (ran_on, own), hatch in zip(copies.items(), cycle(("", "....."))):
-        label = f"ceiling: copies, {min(own):,.0f} to {max(own):,.0f} GB/s\n({ran_on})"
-        style = {"facecolor": "0.85", "edgecolor": GREY, "hatch": hatch, "label": label}
-        axes.fill_between(edges, min(own) * edges, max(own) * edges, **style)
+    for (ran_on, ceilings), hatch in zip(copies.items(), cycle(("", "....."))):
+        label = f"ceiling: copies, {min(ceilings):,.0f} to {max(ceilings):,.0f} GB/s\n({ran_on})"
+        style: dict = {"facecolor": "0.85", "edgecolor": GREY, "hatch": hatch, "label": label}
+        axes.fill_between(edges, min(ceilings) * edges, max(ceilings) * edges, **style)
     for title in dict.fromkeys(work.title for work in found):
         own = [work for work in found if work.title == title]
         state, name = own[0].state, own[0].name
         intensity = [work.flops / work.n_bytes for work in own]
         speed = [work.flops / work.us / 1e3 for work in own]
-        style = STATES[state] | {"hatch": None}
-        marker = MARKERS.get(name) or STYLES[name][2]
+        style = CACHE_STYLES[state] | {"hatch": None}
+        marker = KERNEL_MARKERS.get(name) or STYLES[name][2]
         axes.scatter(intensity, speed, 25, marker=marker, zorder=3, label=title, **style)
     axes.set(xscale="log", yscale="log", xlim=edges)
-    axes.set_xlabel("flop a byte that must be moved", fontsize=TEXT)
-    axes.set_ylabel("GFLOP/s", fontsize=TEXT)
-    axes.tick_params(labelsize=TEXT)
+    axes.set_xlabel("FLOP per byte that must be moved", fontsize=LABEL_SIZE)
+    axes.set_ylabel("GFLOP/s", fontsize=LABEL_SIZE)
+    axes.tick_params(labelsize=LABEL_SIZE)
     axes.grid(color="0.9")
     axes.set_axisbelow(True)
-    axes.figure.legend(loc="outside right center", frameon=False, fontsize=TEXT)
+    axes.figure.legend(loc="outside right center", frameon=False, fontsize=LABEL_SIZE)

@@ -1,15 +1,13 @@
 """A page of HTML in one file: headings, tables, pictures, and where its numbers come from."""
 
 import base64
-import io
 import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 
 from matplotlib.figure import Figure
-from PIL import Image
 
-from experiments.drawing import plots
+from experiments.drawing import figures
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 100rem;
@@ -51,7 +49,8 @@ figcaption, .sources { font-size: 0.85rem; }
   img { max-height: 150mm; width: auto; }
 }
 """
-LONG = 24  # letters; cells with more may be broken into lines
+LONGEST_UNBROKEN_CELL = 24  # letters; longer cells of a table may be broken into lines
+CSS_PIXELS_PER_INCH = 96
 
 
 class Html(str):
@@ -67,36 +66,42 @@ def html(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """A cell of a table; a long one may be broken into lines, but not links to sources."""
-    is_long = len(text) > LONG and not isinstance(text, Html)
+    """A cell of a table; a long one may be broken into lines, links to sources may not."""
+    is_long = len(text) > LONGEST_UNBROKEN_CELL and not isinstance(text, Html)
     kind = ' class="long"' if is_long else ""
     return f"<td{kind}>{html(text)}</td>"
 
 
 class Page:
-    """The page, piece by piece, its table of contents and its sources."""
+    """A page that grows from top to bottom, with its table of contents and its sources.
 
-    def __init__(self):
+    Text is escaped here; it may have Markdown's **bold** and `code`.
+    """
+
+    def __init__(self) -> None:
         self._parts: list[str] = []
         self._contents: list[str] = []
         self._sources: dict[str, int] = {}
 
-    def add(self, part: str) -> None:
-        """Add HTML."""
-        self._parts.append(part)
-
     def heading(self, level: int, title: str) -> None:
-        """Begin a section."""
+        """Begin a section, with a heading of level 2 or 3."""
         anchor = f"section-{len(self._contents) + 1}"
-        self.add(f'<h{level} id="{anchor}">{html(title)}</h{level}>')
+        self._add(f'<h{level} id="{anchor}">{html(title)}</h{level}>')
         self._contents.append(f'<li class="l{level}"><a href="#{anchor}">{html(title)}</a></li>')
 
     def say(self, sentence: str) -> None:
         """Add a paragraph."""
-        self.add(f"<p>{html(sentence)}</p>")
+        self._add(f"<p>{html(sentence)}</p>")
+
+    def warn(self, sentence: str) -> None:
+        """Add a paragraph that cannot be overlooked."""
+        self._add(f'<p class="warning">{html(sentence)}</p>')
 
     def cite(self, *lines: str) -> Html:
-        """Links to where something comes from; from there a link leads back to the first one."""
+        """Links to lines that say where something comes from; a cell of a table may be such links.
+
+        The lines stand at the end of the page, each once, with a link back to its first citation.
+        """
         links = []
         for line in lines:
             is_new = line not in self._sources
@@ -113,27 +118,23 @@ class Page:
         sources: where all of it comes from, if the rows do not say so themselves.
         """
         head = "".join(f'<th scope="col">{html(name)}</th>' for name in rows[0])
-        self.add(
+        self._add(
             '<div class="scroll" tabindex="0"><table>'
             f"<caption><span>{self._cited(caption, sources)}</span></caption>"
             f"<thead><tr>{head}</tr></thead><tbody>"
         )
         for row in rows:
-            self.add(f"<tr>{''.join(map(_cell, row.values()))}</tr>")
-        self.add("</tbody></table></div>")
+            self._add(f"<tr>{''.join(map(_cell, row.values()))}</tr>")
+        self._add("</tbody></table></div>")
 
     def figure(self, figure: Figure, caption: str, alt: str, sources: Collection[str]) -> None:
-        """Add a picture: as PNG, for SVG grows with every epoch, and in few colours.
+        """Add a picture, as PNG: SVG grows with every epoch.
 
-        sources: where what it shows comes from.
+        alt: what it shows, for those who do not see it. sources: where that comes from.
         """
-        drawn, picture = io.BytesIO(), io.BytesIO()
-        figure.savefig(drawn, format="png", dpi=plots.DPI)
-        reduced = Image.open(drawn).convert("RGB").quantize(128, dither=Image.Dither.NONE)
-        reduced.save(picture, "png", optimize=True)
-        encoded = base64.b64encode(picture.getvalue()).decode()
-        width, height = (round(96 * inches) for inches in figure.get_size_inches())
-        self.add(
+        encoded = base64.b64encode(figures.png(figure)).decode()
+        width, height = (round(CSS_PIXELS_PER_INCH * inches) for inches in figure.get_size_inches())
+        self._add(
             f'<figure><img width="{width}" height="{height}" alt="{escape(alt)}" '
             f'src="data:image/png;base64,{encoded}"><figcaption>{self._cited(caption, sources)}'
             "</figcaption></figure>"
@@ -142,14 +143,29 @@ class Page:
     def _cited(self, caption: str, sources: Collection[str]) -> str:
         return " ".join(filter(None, (html(caption), self.cite(*sources))))
 
-    def render(self, title: str, head: Sequence[str]) -> str:
-        """The whole page; head: HTML above the table of contents."""
+    def _add(self, part: str) -> None:
+        self._parts.append(part)
+
+    def render(
+        self, title: str, introduction: Sequence[str] = (), faults: Sequence[str] = ()
+    ) -> str:
+        """The whole page.
+
+        introduction: paragraphs above the table of contents. faults: a sentence for each file that
+        is left out.
+        """
+        head = [f"<p>{html(paragraph)}</p>" for paragraph in introduction]
+        if faults:
+            items = "".join(f"<li>{html(fault)}</li>" for fault in faults)
+            head.append(
+                f'<div class="warning">Left out, for they cannot be read:<ul>{items}</ul></div>'
+            )
         self.heading(2, "Where the numbers come from")
-        self.add('<ol class="sources">')
+        self._add('<ol class="sources">')
         for line, number in self._sources.items():
             back = f'<a class="back" href="#cited-{number}">back</a>'
-            self.add(f'<li id="source-{number}">{html(line)} {back}</li>')
-        self.add("</ol>" if self._sources else "</ol><p>No number yet.</p>")
+            self._add(f'<li id="source-{number}">{html(line)} {back}</li>')
+        self._add("</ol>" if self._sources else "</ol><p>No number yet.</p>")
         return "\n".join(
             [
                 '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',

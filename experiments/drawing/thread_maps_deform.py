@@ -10,13 +10,13 @@ from deform_gpu.parameters import SIDE
 from experiments.drawing.thread_drawing import (
     BLOCK,
     IDLE,
-    OTHER,
-    OWN,
+    OUTLINE,
     PADDING,
     READ,
     SHARED,
-    STEP,
-    STEP_AND_IDLE,
+    THREAD,
+    WARP_AND_IDLE,
+    WARP_STEP,
     Mosaic,
     Panel,
     add_legend,
@@ -45,13 +45,13 @@ PANELS = {
 
 
 def strip_cells(thread: tuple[int, int]) -> np.ndarray:
-    """The (row, column) of convolve_field's region that thread (x, y) adds up, int64 (21, 2)."""
+    """The (row, column) of convolve_field's region that thread (x, y) sums, int64 (21, 2)."""
     x, y = thread
     return np.column_stack((y + np.arange(KERNEL), np.full(KERNEL, x)))
 
 
 def draw_convolution() -> Figure:
-    """Listing 1: a block makes ten cells of a column, a thread a vertical strip of 21 products."""
+    """Listing 1: a block computes ten cells of a column, a thread sums a vertical strip of 21."""
     inner = GRID * SIDE
     padded = inner + KERNEL - 1
     stride, rows, region = pad32(padded), listing1.ROWS, listing1.REGION
@@ -64,9 +64,9 @@ def draw_convolution() -> Figure:
 
     draw_box(whole, padded, 0, stride - padded, padded, PADDING)
     draw_box(whole, 0, 0, padded, padded, IDLE)
-    draw_box(whole, MARGIN, MARGIN, inner, inner, OTHER | {"facecolor": "white"})
+    draw_box(whole, MARGIN, MARGIN, inner, inner, OUTLINE | {"facecolor": "white"})
     draw_box(whole, left, top, KERNEL, region, BLOCK, "read")
-    draw_box(whole, left + MARGIN, top + MARGIN, 1, rows, STEP, "made")
+    draw_box(whole, left + MARGIN, top + MARGIN, 1, rows, WARP_STEP, "made")
     title = f"{padded} x {padded} cells of a field,\n{inner} x {inner} without its zero margin;\n"
     title += f"grid of {across} x {down} blocks"
     set_scaled(whole, stride, padded, "column of the field", "row of the field", title)
@@ -74,23 +74,27 @@ def draw_convolution() -> Figure:
 
     for axes, height in ((cells, region), (sums, rows)):
         draw_cells(axes, np.argwhere(np.ones((height, KERNEL))), SHARED, "shared")
-    draw_cells(cells, strip_cells((x, y)), OWN, "own")
+    draw_cells(cells, strip_cells((x, y)), THREAD, "own")
     title = f"{region} x {KERNEL} cells in shared\nmemory: thread {x}, {y}\n"
-    set_bare(cells, (-1, KERNEL + 1), (0, region), title + f"adds up {KERNEL} products")
-    draw_cells(sums, [(y, x)], OWN, "own")
-    draw_box(sums, 0, y, KERNEL, 1, STEP)
+    set_bare(cells, (-1, KERNEL + 1), (0, region), title + f"sums {KERNEL} products")
+    draw_cells(sums, [(y, x)], THREAD, "own")
+    draw_box(sums, 0, y, KERNEL, 1, WARP_STEP)
     for i in range(rows):
-        draw_box(sums, KERNEL + 2, i, 1, 1, STEP if i == y else OTHER)
+        draw_box(sums, KERNEL + 2, i, 1, 1, WARP_STEP if i == y else OUTLINE)
     title = f"{rows} x {KERNEL} sums there: the\nfirst thread of a row adds\n"
     set_bare(sums, (-1, KERNEL + 4), (0, region), title + f"up {KERNEL}, for a cell")
-    styles = {"what a block reads": BLOCK, "what is made": STEP, "in shared memory": SHARED}
-    styles |= {"a thread's": OWN, "margin of zeros": IDLE, f"padding to {WARP}": PADDING}
+    styles = {
+        "what a block reads": BLOCK,
+        "what is computed": WARP_STEP,
+        "in shared memory": SHARED,
+    }
+    styles |= {"one thread": THREAD, "margin of zeros": IDLE, f"padding to {WARP}": PADDING}
     add_legend(figure, styles)
     return figure
 
 
 def tile_cells(thread: int) -> dict[str, np.ndarray]:
-    """What a thread of deform_tiles makes: (row, column), int64 (n, 2), of each of three stages.
+    """What a thread of deform_tiles computes: (row, column), int64 (n, 2), of each of three stages.
 
     drawn: cells of the random field. convolved: of the sums down its columns, of the y axis.
     warped: pixels of the tile.
@@ -133,12 +137,12 @@ def draw_tiles() -> Figure:
         figure.subplots(1, 3, sharex=True, sharey=True), panels.items(), strict=True
     ):
         height, width = shape
-        draw_box(axes, 0, 0, width, height, OTHER if name == "warped" else SHARED)
-        draw_cells(axes, cells[name], OWN, name)
+        draw_box(axes, 0, 0, width, height, OUTLINE if name == "warped" else SHARED)
+        draw_cells(axes, cells[name], THREAD, name)
         title += f"\n({height} x {width})"
         set_scaled(axes, columns, tiles.FIELD_ROWS, "column", "row", title)
         axes.set_aspect("equal")
-    add_legend(figure, {"in shared memory": SHARED, f"what thread {thread} makes": OWN})
+    add_legend(figure, {"in shared memory": SHARED, f"what thread {thread} computes": THREAD})
     return figure
 
 
@@ -169,20 +173,17 @@ def make_mosaics(
 
 def draw_stages() -> Figure:
     """The stages of the deformation as kernels of their own: matrices, field, sums, pixels."""
-    title = (
-        "The deformation, a kernel a stage: matrices, field, sums, displacement, pixels\n(field "
-    )
-    title += (
-        f"to displacement: a batch of images of {FIELD_SIDE} x {FIELD_SIDE} pixels, y and x alike)"
-    )
+    title = "The deformation, one kernel per stage: matrices, field, sums, displacement, pixels\n"
+    title += f"(field to displacement: a batch of images of {FIELD_SIDE} x {FIELD_SIDE} pixels, "
+    title += "y and x alike)"
     figure = new_figure(title, 8.6)
     first, *others = PANELS
-    places = [[first, first], others[:2], others[2:]]
+    places: list = [[first, first], others[:2], others[2:]]
     panels = figure.subplot_mosaic(places, height_ratios=(1.2, 3, 3))
     for name, mosaic in make_mosaics().items():
         draw_mosaic(panels[name], name, mosaic, PANELS[name])
     for name in others:
         panels[name].set_aspect("equal")
-    styles = {"a block": BLOCK, "what a thread makes": OWN, "what it reads for that": READ}
-    add_legend(figure, styles | STEP_AND_IDLE)
+    styles = {"one block": BLOCK, "what a thread computes": THREAD, "what it reads for that": READ}
+    add_legend(figure, styles | WARP_AND_IDLE)
     return figure

@@ -119,6 +119,7 @@ def load(
             _print_notice(problem)
             return _load_digits()
         paths = _paths(cache)
+        assert paths is not None  # downloaded
     return _load_mnist(paths)
 
 
@@ -178,29 +179,22 @@ def normalize(dataset: Dataset, width: int) -> Dataset:
 
 
 def to_29(images: np.ndarray) -> np.ndarray:
-    """Images of any real dtype (n, k, k) as new float32 (n, 29, 29), C order, values kept.
-
-    Constant areas and the four corner pixels keep their values exactly.
-    """
+    """Images of any real dtype (n, k, k) as new float32 (n, 29, 29), C order, values kept."""
     # Guess: the paper (2010, appendix) says only "scaled ... to get a proper center". We take
     # bilinear interpolation, corner pixels on corner pixels.
-    side = images.shape[-1]
-    low, rest = np.divmod(np.arange(SIDE) * (side - 1), SIDE - 1)
-    high = np.minimum(low + 1, side - 1)
-    weight = (rest / (SIDE - 1)).astype(np.float32)
+    from deform_gpu.resize import resize  # imports numba
 
-    scaled = np.empty((len(images), SIDE, SIDE), np.float32)
-    for start in range(0, len(images), 1000):  # in parts: the temporaries stay small
-        part = images[start : start + 1000].astype(np.float32)
-        # Written a + w (b - a), not (1 - w) a + w b, which would not keep constants exactly.
-        rows = part[:, low] + weight[:, None] * (part[:, high] - part[:, low])
-        scaled[start : start + 1000] = rows[:, :, low] + weight * (
-            rows[:, :, high] - rows[:, :, low]
-        )
-    return scaled
+    return resize(images, SIDE)
 
 
-def _dataset(name, white, train, test, sha256, source) -> Dataset:
+def _dataset(
+    name: str,
+    white: int,
+    train: tuple[np.ndarray, np.ndarray],
+    test: tuple[np.ndarray, np.ndarray],
+    sha256: str,
+    source: str,
+) -> Dataset:
     """From pixels 0 to `white`, any size, and labels; `train` and `test` are such pairs."""
     images = []
     for pixels in (train[0], test[0]):
@@ -211,7 +205,7 @@ def _dataset(name, white, train, test, sha256, source) -> Dataset:
     return Dataset(name, images[0], train[1], images[1], test[1], sha256, source)
 
 
-def _load_mnist(paths) -> Dataset:
+def _load_mnist(paths: list[Path]) -> Dataset:
     arrays = []
     for path, file in zip(paths, FILES, strict=True):
         try:
@@ -246,7 +240,7 @@ def _load_digits() -> Dataset:
     return _dataset("load_digits", 16, *parts, sha256, f"scikit-learn {sklearn.__version__}")
 
 
-def _print_notice(problem) -> None:
+def _print_notice(problem: Problem) -> None:
     frame = "!" * 80
     print(
         frame,
@@ -264,7 +258,7 @@ def _cache_folder() -> Path:
     return Path(home) / "deepbig" / "mnist"
 
 
-def _find(data_dir) -> list[Path] | None:
+def _find(data_dir: str | os.PathLike | None) -> list[Path] | None:
     """The paths of MNIST's files in the first folder that has them, in the order of FILES."""
     if data_dir is not None:
         paths = _paths(Path(data_dir))
@@ -284,7 +278,7 @@ def _find(data_dir) -> list[Path] | None:
     return _paths(Path("data/mnist")) or _paths(_cache_folder())
 
 
-def _paths(folder) -> list[Path] | None:
+def _paths(folder: Path) -> list[Path] | None:
     """The paths of MNIST's files in `folder`, None where there is none at all."""
     paths, missing = [], []
     for file in FILES:
@@ -302,7 +296,7 @@ def _paths(folder) -> list[Path] | None:
     return paths or None
 
 
-def _read(path, file) -> bytes:
+def _read(path: Path, file: IdxFile) -> bytes:
     """The content of an IDX file, header included. Raises ValueError: what is wrong with it."""
     header = struct.pack(f">{1 + len(file.dims)}I", file.magic, *file.dims)
     size = len(header) + math.prod(file.dims)
@@ -321,19 +315,19 @@ def _read(path, file) -> bytes:
     if digest == file.sha256:
         return content
     if content[:4] != header[:4]:
-        wanted, found = f"{header[:4]} (IDX) at its start", content[:4]
+        wanted, found = f"{header[:4]!r} (IDX) at its start", repr(content[:4])
     elif content[: len(header)] != header:
         whole = len(content[: len(header)]) // 4 * 4
         wanted = f"dimensions {file.dims}"
-        found = tuple(dim for (dim,) in struct.iter_unpack(">I", content[4:whole]))
+        found = str(tuple(dim for (dim,) in struct.iter_unpack(">I", content[4:whole])))
     elif len(content) != size:
-        wanted, found = f"{size} bytes", "more" if len(content) > size else len(content)
+        wanted, found = f"{size} bytes", "more" if len(content) > size else str(len(content))
     else:
         wanted, found = f"content of SHA-256 {file.sha256}", digest
     raise ValueError(f"expected {wanted}, found {found}")
 
 
-def _download(folder, mirrors) -> None:
+def _download(folder: Path, mirrors: Sequence[str]) -> None:
     """Make `folder`, with MNIST's four files in it, or raise Problem and leave nothing."""
     try:
         import pooch
@@ -357,7 +351,9 @@ def _download(folder, mirrors) -> None:
                         fetch(url, path, None)
                         _read(path, file)
                 except requests.HTTPError as error:
-                    reasons.append(f"{url} answered {error.response.status_code}")
+                    reasons.append(
+                        f"{url} answered {getattr(error.response, 'status_code', error)}"
+                    )
                 except requests.exceptions.ChunkedEncodingError:
                     reasons.append(f"{url} broke off")
                 except requests.RequestException as error:
@@ -372,7 +368,7 @@ def _download(folder, mirrors) -> None:
     raise Problem(f"MNIST cannot be downloaded: {' and '.join(reasons)}; {ADVICE}")
 
 
-def _put_in_place(new, folder) -> None:
+def _put_in_place(new: Path, folder: Path) -> None:
     try:
         os.replace(new, folder)  # the whole folder at once: nobody ever sees half of it
     except OSError:

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from mlp_gpu.faults import Fault
 
@@ -33,7 +34,7 @@ class Signals:
         signal.signal(signal.SIGINT, self._handle)
         signal.signal(signal.SIGTERM, self._handle)
 
-    def _handle(self, signum, _frame) -> None:
+    def _handle(self, signum: int, _frame: FrameType | None) -> None:
         if self._held:
             self._pending = signum
         else:

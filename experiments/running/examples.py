@@ -13,8 +13,10 @@ from experiments.running.store import Run
 from mlp_gpu.files import FileFault
 
 # Seven small nets on scikit-learn's embedded digits: enough for every notebook.
-EXAMPLE = ("--experiment", "6", "--data", "digits", "--engine", "cpu", "--workers", "1")
-EXAMPLE += ("--epochs", "6", "--eta", "5e-3", "--eta-decay", "0.7")
+EXAMPLE = (
+    *("--experiment", "6", "--data", "digits", "--engine", "cpu", "--workers", "1"),
+    *("--epochs", "6", "--eta", "5e-3", "--eta-decay", "0.7"),
+)
 EXAMPLES = 7  # how many they are
 
 

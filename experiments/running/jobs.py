@@ -21,6 +21,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from experiments.running import configs, data, pools, runs, store
 from experiments.running.errors import Interrupted, Problem
@@ -104,7 +105,7 @@ class Reporter(runs.Callbacks):
         self._label, self._channel = job.label, channel
         self._images, self._sent = 0, time.perf_counter()
 
-    def send(self, event: str, **content) -> None:
+    def send(self, event: str, **content: Any) -> None:
         self._channel.send({"run": self._label, "event": event, **content})
 
     def start(self, epochs_done: int) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 
 class _Dropping:
@@ -15,7 +15,7 @@ class _Dropping:
         self._stream = stream
         self.error: Exception | None = None
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:

@@ -1,4 +1,4 @@
-"""How long a net is trained, and how fast it learns: profiles, and what a command line changes."""
+"""How long a net is trained and at which learning rate: profiles, and options that change them."""
 
 import argparse
 from dataclasses import dataclass, replace
@@ -15,12 +15,11 @@ class Plan:
     n_images: int | None = None
 
 
-# Guess for section 5 of 2012: its nets learn as those of Table 1 do; it does not say.
+# Guess for section 5 of 2012, which does not say: its nets are trained as those of Table 1.
 PAPER = Plan(Schedule())
 
-
 # Minutes instead of days, on two cores. Few epochs need a learning rate that begins higher and
-# falls faster: one epoch at a constant rate ends with more errors than two with half the images.
+# falls faster: one epoch at a constant rate ends with more errors than two on half the images.
 QUICK_TABLE1 = {
     "MNIST": {
         1: Plan(Schedule(epochs=3, eta=2e-3, decay=0.4)),
@@ -46,7 +45,7 @@ QUICK_COMMITTEE = {
 
 
 def add_arguments(parser: argparse.ArgumentParser, quick: str) -> None:
-    """The options that choose a plan. quick: what that profile comes to, in a few words."""
+    """Add the options that choose a plan. quick: how long that profile takes, in a few words."""
     parser.add_argument(
         "--profile",
         choices=("quick", "paper"),
@@ -57,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser, quick: str) -> None:
         "--epochs",
         type=cli.integer(1, 1_000_000),
         metavar="N",
-        help="passes over the training images (default: the profile's); with it, all else is the "
-        "paper's if not given",
+        help="passes over the training images (default: the profile's); with it, the options below "
+        "that are not given take the paper's values",
     )
     parser.add_argument(
         "--limit",
@@ -83,9 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser, quick: str) -> None:
 
 
 def choose(arguments: argparse.Namespace, engine: str, quick: Plan) -> Plan:
-    """The profile's plan, with what the command line says otherwise.
+    """The profile's plan, with the values that the command line gives.
 
-    Quick's learning rates and images fit its few epochs, so --epochs begins with the paper's plan.
+    The quick learning rates and numbers of images fit its few epochs only, so with --epochs the
+    values that are not given are the paper's.
     """
     profile = arguments.profile or ("paper" if engine == "cuda" else "quick")
     plan = PAPER if profile == "paper" or arguments.epochs is not None else quick

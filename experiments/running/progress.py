@@ -77,7 +77,7 @@ class View:
     def __enter__(self) -> "View":
         return self
 
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         for track in self._tracks.values():
             self._close(track)
         if self._bar is not None:

@@ -38,7 +38,7 @@ def device(engine: str = "cpu") -> str:
 
 def cores() -> int:
     """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def device_folder(name: str) -> Path:
@@ -57,7 +57,7 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     return found
 
 
-def commit() -> dict[str, str | bool]:
+def commit() -> dict:
     """The commit of this source tree and whether sources differ from it; 'unknown' without git."""
 
     def git(*arguments: str) -> str:
@@ -76,7 +76,8 @@ def commit() -> dict[str, str | bool]:
 
 def collect(engine: str = "cpu") -> dict:
     """Everything about this process and its engine that a number should carry with it."""
-    driver, packages = None, PACKAGES
+    driver: str | None = None
+    packages: Sequence[str] = PACKAGES
     if engine == "cuda":
         from mlp_gpu import gpu  # imports numba
 

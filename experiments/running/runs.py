@@ -1,8 +1,9 @@
 """One training run on disk: start it or go on with it, save it after each epoch, end it cleanly."""
 
 import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +93,7 @@ def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> fl
             taken = time.perf_counter() - started
             if taken >= min_seconds:
                 return taken / n
-            n *= 4
+            n *= max(2, math.ceil(1.2 * min_seconds / taken))
 
     def train(n: int) -> None:
         engine.train(images, labels, np.arange(n) % len(images), 0.0)
@@ -100,7 +101,7 @@ def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> fl
     def predict(n: int) -> None:
         engine.predict(np.resize(images, (n, *images.shape[1:])))
 
-    training_seconds = seconds_per_image(train, 20, 0.3)
+    training_seconds = seconds_per_image(train, 20, 0.1)
     if config["deformed_on"] != "cuda":  # a GPU deforms while it trains
         sample = Dataset(dataset.name, images, labels, images, labels, "", "")
         deform_sample = deformer(config, sample)
@@ -109,12 +110,12 @@ def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> fl
             for _ in range(n // len(images)):
                 deform_sample(1)
 
-        training_seconds += seconds_per_image(deform, len(images), 0.1)
-    return n_train * training_seconds + n_predict * seconds_per_image(predict, 200, 0.03)
+        training_seconds += seconds_per_image(deform, len(images), 0.03)
+    return n_train * training_seconds + n_predict * seconds_per_image(predict, 50, 0.03)
 
 
 @contextmanager
-def lock(path: Path, timeout: float = 0):
+def lock(path: Path, timeout: float = 0) -> Iterator[None]:
     """Keep other processes from training the run at `path`, inside or until this process ends.
 
     timeout: seconds to wait for the lock. Raises Problem if another process still holds it then.

@@ -55,7 +55,7 @@ class Run:
     @classmethod
     def new(cls, config: dict, labels: np.ndarray) -> "Run":
         """A run of no epochs yet."""
-        metrics = {name: [] for name in METRICS}
+        metrics: dict[str, list] = {name: [] for name in METRICS}
         return cls(config, [], metrics, np.empty((len(labels), 0), np.float32), labels)
 
     @property

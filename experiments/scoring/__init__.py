@@ -1,1 +1,1 @@
-"""What came of trainings: the rows of tables, votes, committees, and the records in results/."""
+"""Results of trainings: rows and tables, committees and their votes, the records in results/."""

@@ -1,4 +1,7 @@
-"""The tables of a committee: its members beside it, what they share, the paper beside ours."""
+"""A committee of runs, and its tables: the members beside it, the errors that they share.
+
+Where the paper has figures, they stand beside ours.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from experiments.running import provenance
-from experiments.running.formatting import duration, markdown_table
+from experiments.running.formatting import duration, markdown_table, plural
 from experiments.running.store import Run
 from experiments.scoring import tables, voting
 
@@ -20,8 +23,8 @@ class Committee:
     """Runs that were tested on the same digits, and what they decide together.
 
     name: of its files. title: for people. members: the name of each run. paper: the errors of the
-    members and of the committee in the paper, percent; None where the paper has none. note: what
-    one must know to read the table.
+    members and of the committee in the paper, percent; None where the paper has none. note: what a
+    reader of the table must know.
     """
 
     name: str
@@ -63,7 +66,7 @@ class Committee:
 
 
 def unfinished(runs: Sequence[Run]) -> str:
-    """Nothing if all runs are finished; else what to say of their committee."""
+    """What a title adds if not all runs are finished; else nothing."""
     return "" if all(run.finished for run in runs) else ", not trained to the end"
 
 
@@ -126,9 +129,9 @@ def _of_run(run: Run) -> dict:
 
 
 def _of_all(runs: Sequence[Run]) -> dict:
-    """What the rows of all members have in common; the time is their sum."""
+    """What the rows of all members have in common; the time is the sum."""
     rows = [_of_run(run) for run in runs]
-    common = {
+    common: dict = {
         name: AND.join(dict.fromkeys(AND.join(str(row[name]) for row in rows).split(AND)))
         for name in rows[0]
     }
@@ -154,16 +157,17 @@ def committee_markdown(committee: Committee) -> str:
         "",
     ]
     last = rows[-1]
+    all_wrong = int(np.all(committee.wrong[:-1], axis=0).sum())
     lines += [
         f"The committee gets {last['errors']} of {last['n_test']:,} wrong, "
         f"{last['percent']:.2f} %; its average member {last['mean_percent']:.2f} %.",
         f"Second guess of the committee: right for {last['second_guesses']} of these "
         f"{last['errors']}.",
         f"Against its best member, {last['best_member']} (best on these test digits, which favours "
-        f"it): {last['only_committee']} digits wrong for the committee alone, "
+        f"it): {plural(last['only_committee'], 'digit')} wrong for the committee alone, "
         f"{last['only_best']} for the member alone; p = {last['mcnemar_p']:.2g} (McNemar, exact, "
         "two-sided).",
-        f"Wrong for every member: {int(np.all(committee.wrong[:-1], axis=0).sum())} digits.",
+        f"Wrong for every member: {plural(all_wrong, 'digit')}.",
         "",
         "Errors in common, each member's own on the diagonal:",
         "",
@@ -204,7 +208,10 @@ def _shared_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
 
 
 def source_line(row: Mapping) -> str:
-    """Where and when a member was trained, in one line; a row as it is or as CSV gives it back."""
+    """Where and when a member was trained, in one line.
+
+    row: of `tidy_rows`, or as CSV gives it back.
+    """
     return (
         f"{row['device']}"
         + (f", driver {row['driver']}" if row["driver"] else "")
@@ -238,35 +245,35 @@ def summary_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
         line = {"net": str(first["net"]) if is_member else "**committee**"}
         for name, own in groups.items():
             row = own[k]
-            cell = _beside(row["paper"], float(row["percent"]))
-            line[_short(name)] = f"{row['member']}: {cell}" if is_member else f"**{cell}**"
+            cell = _paper_and_ours(row["paper"], float(row["percent"]))
+            line[_short_name(name)] = f"{row['member']}: {cell}" if is_member else f"**{cell}**"
         lines.append(line)
     means = {"net": "average member"}
     for name, own in groups.items():
         papers = [float(row["paper"]) for row in own[:-1] if row["paper"] != ""]
         paper = sum(papers) / len(papers) if papers else ""
-        means[_short(name)] = _beside(paper, float(own[-1]["mean_percent"]))
+        means[_short_name(name)] = _paper_and_ours(paper, float(own[-1]["mean_percent"]))
     lines.insert(-1, means)
     return lines
 
 
-def _short(name: str) -> str:
+def _short_name(name: str) -> str:
     return name.replace("experiment", "exp. ").replace("table", "Table ")
 
 
-def _beside(paper: float | str, ours: float) -> str:
+def _paper_and_ours(paper: float | str, ours: float) -> str:
     return f"{ours:.2f}" if paper == "" else f"{float(paper):.2f} / {ours:.2f}"
 
 
 def committee_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
-    """What each committee came to, a line each. Rows as for `summary_table`."""
+    """The result of each committee, one line each. Rows as for `summary_table`."""
     lines = []
     for name, own in by_committee(rows).items():
         row = own[-1]
         best = next(member for member in own if member["member"] == row["best_member"])
         lines.append(
             {
-                "committee": _short(name),
+                "committee": _short_name(name),
                 "error %": f"{float(row['percent']):.2f}",
                 "95 % interval": f"{float(row['low']):.2f}-{float(row['high']):.2f}",
                 "wrong": f"{row['errors']} of {int(row['n_test']):,}",
@@ -283,7 +290,7 @@ def committee_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
 
 
 ORDER = (
-    ("deformation beats none", "experiment3", "experiment1"),
+    ("deformed beats undeformed", "experiment3", "experiment1"),
     ("widths beat seeds, undeformed", "experiment2", "experiment1"),
     ("widths beat seeds, deformed", "experiment6", "experiment3"),
 )
@@ -295,7 +302,7 @@ def has_order(rows: Sequence[Mapping]) -> bool:
 
 
 def order_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
-    """Whether the paper's order of the six committees shows. Rows as for `summary_table`.
+    """Whether our committees come in the paper's order. Rows as for `summary_table`.
 
     Needs the committees of ORDER.
     """

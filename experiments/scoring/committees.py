@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from deform_gpu import COMMITTEE, TABLE1, Deformation
 from deform_gpu.parameters import WIDTHS
@@ -41,9 +42,9 @@ class Experiment:
 
 # Experiment 4, "we randomly reselect training and validation sets". Guess: one image of six is for
 # validation, after section 2's "50,000 images for training and 10,000 for validation".
-RESAMPLED = 6
+IMAGES_PER_VALIDATION_IMAGE = 6
 
-STRENGTHS = (
+SIGMA_ALPHA = (  # of experiment 5
     (4.5, 36.0),
     (4.5, 42.0),
     (6.0, 30.0),
@@ -54,11 +55,11 @@ STRENGTHS = (
 )
 
 
-def _seeds(errors: Sequence[float], **what) -> tuple[Member, ...]:
+def _seeds(errors: Sequence[float], **what: Any) -> tuple[Member, ...]:
     return tuple(Member(f"init {n}", error, **what) for n, error in enumerate(errors, 1))
 
 
-def _widths(errors: Sequence[float], **what) -> tuple[Member, ...]:
+def _widths(errors: Sequence[float], **what: Any) -> tuple[Member, ...]:
     normalized = [
         Member(f"WN{width}", error, width, **what)
         for width, error in zip(WIDTHS, errors[:-1], strict=True)
@@ -71,7 +72,7 @@ def _strengths(errors: Sequence[float]) -> tuple[Member, ...]:
         Member(
             f"{sigma}/{alpha:.0f}", error, deformation=replace(COMMITTEE, sigma=sigma, alpha=alpha)
         )
-        for (sigma, alpha), error in zip(STRENGTHS, errors, strict=True)
+        for (sigma, alpha), error in zip(SIGMA_ALPHA, errors, strict=True)
     )
 
 
@@ -127,7 +128,7 @@ TABLE4 = Experiment(
 
 
 def run_name(experiment: Experiment, member: Member, seed: int, data_name: str) -> str:
-    """The name of a member's run file, without its ending: the same for what is the same training.
+    """The name of a member's run file, without its ending: equal trainings have equal names.
 
     So experiment 2's net 7 is experiment 1's, and experiments 3, 5 and 6 share a net each.
     """
@@ -165,9 +166,8 @@ def of_experiment(
 def find_committees(runs: Mapping[str, Run]) -> list[Committee]:
     """The committees of 2012 whose members are all among these runs.
 
-    runs: all on the same data, by the paths of their files, without .h5, named as
-    experiments.committee does. The members of a
-    committee are in one folder, and their seeds follow on each other from 0.
+    runs: all on the same data, by the paths of their files without .h5, as experiments.committee
+    names them. The members of a committee are in one folder and have the seeds 0, 1, 2 and so on.
     """
     named = {f"experiment{number}": experiment for number, experiment in EXPERIMENTS.items()}
     named["table4"] = TABLE4
@@ -182,3 +182,34 @@ def find_committees(runs: Mapping[str, Run]) -> list[Committee]:
             if all(path in runs for path in paths):
                 found.append(of_experiment(name, experiment, [runs[path] for path in paths]))
     return found
+
+
+def experiments_table(found: Sequence[Sequence[Mapping]]) -> list[dict[str, str]]:
+    """A line for each committee of the paper: our best record on MNIST beside the paper's figures.
+
+    found: the rows of each record, as CSV gives them back.
+    """
+    named = {f"experiment{number}": experiment for number, experiment in EXPERIMENTS.items()}
+    lines = []
+    for name, experiment in (named | {"table4": TABLE4}).items():
+        paper = [member.paper for member in experiment.members]
+        line = {
+            "experiment": "Table 4" if experiment is TABLE4 else name[-1],
+            "seven nets": experiment.title,
+            "paper: average net %": f"{sum(paper) / len(paper):.2f}",
+            "paper: committee %": f"{experiment.paper:.2f}",
+        }
+        own = [rows[-1] for rows in found if rows[-1]["experiment"] == name]
+        if own:
+            row = min(own, key=lambda row: float(row["percent"]))
+            line |= {
+                "average net %": f"{float(row['mean_percent']):.2f}",
+                "committee % (95 % interval)": f"{float(row['percent']):.2f} "
+                f"({float(row['low']):.2f}-{float(row['high']):.2f})",
+                "epochs x images": f"{row['epochs']} x {int(row['images_an_epoch']):,}",
+            }
+        else:
+            line |= {"average net %": "", "committee % (95 % interval)": "not measured yet"}
+            line |= {"epochs x images": ""}
+        lines.append(line)
+    return lines

@@ -1,4 +1,4 @@
-"""Table 1 of the 2010 paper, our runs beside it, and how such tables are written."""
+"""Table 1 of the 2010 paper with our runs beside it, and how runs are put in rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -132,12 +132,40 @@ def table1_table(runs: Sequence[Run]) -> list[dict[str, str]]:
             "95 % interval": f"{row['tefbv_low']:.2f}-{row['tefbv_high']:.2f}",
             "wrong": f"{row['tefbv_errors']} of {row['n_test']:,}",
             "BTE %": f"{row['bte']:.2f}",
-            "wrong at best": str(row["bte_errors"]),
+            "wrong (BTE)": str(row["bte_errors"]),
             "time": duration(row["seconds"]),
             "epochs x images": f"{row['epochs']} x {row['images_an_epoch']:,}",
             "eta, decay": f"{row['eta']:g}, {row['eta_decay']:g}",
             "seed": str(row["seed"]),
         }
+        lines.append(line)
+    return lines
+
+
+def best_table(runs: Sequence[Run]) -> list[dict[str, str]]:
+    """A line for each net of Table 1: the best of our runs on deformed MNIST beside the paper's."""
+    lines = []
+    for net, sizes in NETS.items():
+        paper = PAPER[net]
+        line = {
+            "net": str(net),
+            "layers": layers(sizes),
+            "weights": f"{count_weights(sizes):,}",
+            "paper TEfBV %": f"{paper.tefbv:.2f}",
+        }
+        own = [row for row in map(table1_row, runs) if row["net"] == net]
+        own = [row for row in own if row["data"] == "MNIST" and row["distortion"]]
+        if own:
+            row = min(own, key=lambda row: row["tefbv"])
+            line |= {
+                "TEfBV % (95 % interval)": f"{row['tefbv']:.2f} "
+                f"({row['tefbv_low']:.2f}-{row['tefbv_high']:.2f})",
+                "epochs x images": f"{row['epochs']:,} x {row['images_an_epoch']:,}",
+                "time": duration(row["seconds"]),
+            }
+        else:
+            blank = dict.fromkeys(("epochs x images", "time"), "")
+            line |= {"TEfBV % (95 % interval)": "not measured yet"} | blank
         lines.append(line)
     return lines
 

@@ -11,7 +11,7 @@ import numpy as np
 
 def average(outputs: Sequence[np.ndarray]) -> np.ndarray:
     """The committee's outputs: the mean of its members' (2012 section 5), float64 (n, 10)."""
-    return np.mean(outputs, axis=0, dtype=np.float64)
+    return np.asarray(outputs).mean(axis=0, dtype=np.float64)
 
 
 def find_wrong(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""Benchmarks: what is timed, the peers beside it, and the rows of what came of it."""
+"""Benchmarks and checks of a GPU: what is timed, other libraries beside it, rows and tables."""

@@ -1,9 +1,10 @@
-"""Kernels compiled without a GPU: what each takes of one, and its conflicts over memory banks."""
+"""Kernels compiled without a GPU: what each takes of one, and bank conflicts of shared memory."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 from deform_gpu import kernels as deform_kernels
 from experiments.running.messages import tell
@@ -12,19 +13,22 @@ from mlp_gpu.gpu import SIMULATED, WARP, cuda
 from mlp_gpu.kernels import backward
 
 SIGNATURES = {**mlp_kernels.SIGNATURES, **deform_kernels.SIGNATURES}
-CCS = ((7, 5), (8, 0), (9, 0), (10, 0))  # compute capabilities
+COMPUTE_CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
 BANKS = 32  # of shared memory: consecutive words are in consecutive banks
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """A kernel compiled for a compute capability: what it takes, and its PTX."""
+class CompiledKernel:
+    """A kernel compiled for a compute capability, cc: what it takes of a GPU, and its PTX.
+
+    registers, stack_bytes and spills: per thread. shared_bytes: per block.
+    """
 
     name: str
     cc: tuple[int, int]
-    registers: int  # a thread
-    shared_bytes: int  # a block
-    stack_bytes: int  # a thread, as the spills
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
     spill_store_bytes: int
     spill_load_bytes: int
     ptx: str
@@ -55,21 +59,24 @@ def missing_toolkit() -> str | None:
     return None
 
 
-def compile_kernel(kernel, signature: str, cc: tuple[int, int]) -> Compiled:
-    """Compile a kernel for a compute capability. Raises ValueError if a figure is not found."""
+def compile_kernel(kernel: Any, signature: str, cc: tuple[int, int]) -> CompiledKernel:
+    """Compile a kernel for a compute capability.
+
+    Raises ValueError if the compiler's log lacks a number.
+    """
     ptx, _ = cuda.compile_ptx(kernel.py_func, signature, cc=cc)
     log = _link(ptx, cc)
-    # "used", because an earlier line of the log says "Used", and the same.
+    # "used", not "Used": an earlier line of the log counts registers too.
     (registers,) = _numbers(r"\bused (\d+) registers", log)
     stack, stores, loads = _numbers(
         r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log
     )
-    return Compiled(
+    return CompiledKernel(
         kernel.py_func.__name__, cc, registers, shared_bytes(ptx), stack, stores, loads, ptx
     )
 
 
-def compile_all(ccs: Collection[tuple[int, int]] = CCS) -> list[Compiled]:
+def compile_all(ccs: Collection[tuple[int, int]] = COMPUTE_CAPABILITIES) -> list[CompiledKernel]:
     """Compile every kernel for every compute capability."""
     found = []
     for kernel, signature in SIGNATURES.items():
@@ -96,7 +103,7 @@ def _link(ptx: str, cc: tuple[int, int]) -> str:
 
 
 def _numbers(pattern: str, text: str) -> list[int]:
-    """The numbers in a pattern that the text must have once. Raises ValueError if it does not."""
+    """The numbers in the only match of a pattern. Raises ValueError if there is not exactly one."""
     matches = list(re.finditer(pattern, text))
     if len(matches) != 1:
         raise ValueError(f"expected {pattern!r} once, found {len(matches)} times in:\n{text}")
@@ -104,43 +111,43 @@ def _numbers(pattern: str, text: str) -> list[int]:
 
 
 def shared_bytes(ptx: str) -> int:
-    """Bytes of shared memory that PTX declares. Raises ValueError if a declaration is not known.
+    """Bytes of shared memory that PTX declares. Raises ValueError for an unknown declaration.
 
-    Not the log's figure, which for 9.0 has 1,024 bytes more that CUDA itself takes of each block.
+    The log's figure includes, for 9.0, 1,024 bytes more, which CUDA itself takes of each block.
     """
     declarations = re.findall(r"^\s*(?:\.\w+\s+)*\.shared\s.*", ptx, re.MULTILINE)
     return sum(_numbers(r"\.b8 \w+\[(\d+)\];", line)[0] for line in declarations)
 
 
-def words_a_bank(words: Collection[int]) -> int:
-    """The most different words that one bank must give at a step. 1: no bank conflict.
+def words_per_bank(words: Collection[int]) -> int:
+    """The most different words that one bank must serve in a step. 1: no bank conflict.
 
-    words: what the threads of a warp want at that step. A word that several want is given to all.
+    words: what the threads of a warp access in that step. Threads that read one word share it.
     """
     return max(Counter(word % BANKS for word in set(words)).values())
 
 
 def bank_conflicts(index: Callable[[int, int], int]) -> tuple[int, int]:
-    """The most words a bank, in any step, of a warp that turns a patch of 32 x 32 around.
+    """The most words per bank in any step of a warp that transposes a patch of 32 x 32.
 
-    index: where (row, column) is, in words. First for writing, where step i writes row i and
-    thread t column t; then for reading, where step j reads column j and thread t row t.
+    index: the word at which (row, column) lies. Returns two numbers: for writing, where thread t
+    writes (i, t) in step i, and for reading, where it reads (t, j) in step j.
     """
     threads, steps = range(WARP), range(backward.PATCH)
     return (
-        max(words_a_bank([index(i, t) for t in threads]) for i in steps),
-        max(words_a_bank([index(t, j) for t in threads]) for j in steps),
+        max(words_per_bank([index(i, t) for t in threads]) for i in steps),
+        max(words_per_bank([index(t, j) for t in threads]) for j in steps),
     )
 
 
-def table(compiled: Collection[Compiled]) -> list[dict[str, str]]:
+def table(compiled: Collection[CompiledKernel]) -> list[dict[str, str]]:
     """The compiled kernels as lines of a table."""
     return [
         {
             "kernel": one.name,
             "compute capability": "{}.{}".format(*one.cc),
-            "registers a thread": str(one.registers),
-            "shared bytes a block": f"{one.shared_bytes:,}",
+            "registers per thread": str(one.registers),
+            "shared bytes per block": f"{one.shared_bytes:,}",
             "stack bytes": str(one.stack_bytes),
             "spill store bytes": str(one.spill_store_bytes),
             "spill load bytes": str(one.spill_load_bytes),
@@ -150,12 +157,12 @@ def table(compiled: Collection[Compiled]) -> list[dict[str, str]]:
 
 
 def conflict_sentence() -> str:
-    """What `bank_conflicts` finds in delta_partial, and in the same patch without its padding."""
+    """The bank conflicts of delta_partial, and what they would be without padding of its patch."""
     writing, reading = bank_conflicts(backward.patch_index)
     tight = bank_conflicts(lambda row, column: row * backward.PATCH + column)
     return (
-        "Bank conflicts of delta_partial: the most words that a warp wants of one bank in a step "
-        f"are {writing} when it writes the patch of weights and {reading} when it reads it, where "
-        f"1 is no conflict; with rows of {backward.PATCH} words instead of {backward.STRIDE} they "
-        f"would be {tight[0]} and {tight[1]}."
+        "Bank conflicts of delta_partial: the most words that a warp accesses in one bank in a "
+        f"step are {writing} when it writes the patch of weights and {reading} when it reads it, "
+        f"where 1 means no conflict; with rows of {backward.PATCH} words instead of "
+        f"{backward.STRIDE} they would be {tight[0]} and {tight[1]}."
     )

@@ -1,7 +1,7 @@
-"""Time the deformation on the GPU: wholly there, and the papers' way.
+"""Time the deformation on the GPU: whole, and its convolution alone, ours and Listing 1.
 
-By CUDA events where all is on the GPU already, as it is in training, and by the host's clock where
-the host has a part in it. Everything works on more data than an L2 cache holds, so all is `cold`.
+By CUDA events: images and results stay on the GPU, as they do in training. Everything works on more
+data than an L2 cache holds, so the state is always `cold`.
 """
 
 import numpy as np
@@ -12,49 +12,55 @@ from deform_gpu.cuda import GpuSet
 from deform_gpu.field import GRID, KERNEL, gaussian_weights
 from deform_gpu.kernels import listing1, stages
 from deform_gpu.philox import split_seed
-from experiments.timing.gpu import Timer, Work, put_on_gpu
+from experiments.timing.gpu import Enqueue, Timer, copy_to_gpu
+from experiments.timing.measurement import Measurement
 from mlp_gpu import gpu
-from mlp_gpu.gpu import play
+from mlp_gpu.gpu import DeviceArray, Stream, play
 from mlp_gpu.network import pad32
 
-IMAGES = 60_000  # of an epoch
-PART = 2000  # of them, whose fields are in memory together where each stage has a kernel
+N_IMAGES = 60_000  # an epoch
+IMAGES_PER_STAGE = 2000  # deformed together where each stage is a kernel: fields take memory
 SEED, EPOCH = 0, 1
 
 
-def whole_works(out, images: np.ndarray, labels: np.ndarray, stream) -> dict[str, Work]:
-    """Deform all images into out: by a kernel a tile, and by a kernel a stage.
+def whole_deformations(
+    out: DeviceArray, images: np.ndarray, labels: np.ndarray, stream: Stream
+) -> dict[str, Enqueue]:
+    """Deform all images into out: by one kernel for a tile, and by one kernel for each stage.
 
     out: float32 (n, side, side) on the GPU. images: the same on the host. labels: uint8 (n,).
     """
-    there = GpuSet(images, labels, TABLE1, SEED, 0, stream)
-    tiled = there.launches(out, EPOCH)
-    part = min(PART, len(images))
-    shapes = stages.scratch_shapes(-(-part // BATCH), images.shape[1])
+    gpu_set = GpuSet(images, labels, TABLE1, SEED, 0, stream)
+    tiled = gpu_set.launches(out, EPOCH)
+    n_together = min(IMAGES_PER_STAGE, len(images))
+    shapes = stages.scratch_shapes(-(-n_together // BATCH), images.shape[1])
     scratch = [gpu.device_array(shape, np.float32) for shape in shapes]
     key = (*split_seed(SEED), np.uint32(EPOCH))
     staged = tiled[:1]  # the matrices
-    for first in range(0, len(images), part):
-        own = slice(first, first + part)
-        mine = out[own], there.images[own], there.matrices[own]
-        staged += stages.displace(scratch, there.weights, TABLE1, key, first // BATCH)
-        staged += stages.warp(*mine, scratch[2], TABLE1, first)
+    for first in range(0, len(images), n_together):
+        some = slice(first, first + n_together)
+        arrays = out[some], gpu_set.images[some], gpu_set.matrices[some]
+        staged += stages.displace(scratch, gpu_set.weights, TABLE1, key, first // BATCH)
+        staged += stages.warp(*arrays, scratch[2], TABLE1, first)
     return {
         "GPU, a kernel a tile": lambda stream: play(tiled, stream),
         "GPU, a kernel a stage": lambda stream: play(staged, stream),
     }
 
 
-def field_works(n_batches: int, side: int, stream) -> dict[str, Work]:
-    """Convolve the fields of some batches, y and x, and no more: by Listing 1, and separably.
+def field_convolutions(n_batches: int, side: int, stream: Stream) -> dict[str, Enqueue]:
+    """Only convolve the fields of some batches, y and x: by Listing 1, and separably.
 
-    side: of the images that the fields are for, pixels.
+    side: of the images that the fields are for, in pixels.
     """
     rng, inner = np.random.default_rng(0), GRID * side
     shapes = stages.scratch_shapes(n_batches, side)
-    scratch = [put_on_gpu(rng.uniform(-1, 1, shape).astype(np.float32), stream) for shape in shapes]
+    scratch = [
+        copy_to_gpu(rng.uniform(-1, 1, shape).astype(np.float32), stream) for shape in shapes
+    ]
     weights = gaussian_weights(TABLE1.sigma)
-    separable = stages.displace(scratch, put_on_gpu(weights, stream), TABLE1, (0, 0, 0), 0)[1:]
+    key = (np.uint32(0),) * 3  # of the first stage, which is left out
+    separable = stages.displace(scratch, copy_to_gpu(weights, stream), TABLE1, key, 0)[1:]
 
     padded = inner + KERNEL - 1
     field = rng.uniform(-1, 1, (padded, pad32(padded))).astype(np.float32)
@@ -62,7 +68,7 @@ def field_works(n_batches: int, side: int, stream) -> dict[str, Work]:
     kernel[:, :KERNEL] = np.outer(weights, weights)
     out = gpu.device_array((inner, pad32(inner)), np.float32)
     listing = listing1.convolve(
-        out, put_on_gpu(field, stream), put_on_gpu(kernel, stream), TABLE1.alpha, inner
+        out, copy_to_gpu(field, stream), copy_to_gpu(kernel, stream), TABLE1.alpha, inner
     )
     return {
         "GPU, convolution by Listing 1": lambda stream: play(listing * 2 * n_batches, stream),
@@ -70,19 +76,24 @@ def field_works(n_batches: int, side: int, stream) -> dict[str, Work]:
     }
 
 
-def measure(images: np.ndarray, labels: np.ndarray, timer: Timer, repeats: int) -> list[dict]:
-    """Measurements, as `bench_report.row` takes them, of what is wholly on the GPU."""
+def measure(
+    images: np.ndarray, labels: np.ndarray, timer: Timer, repeats: int
+) -> list[Measurement]:
+    """Measurements of whole deformations and of convolutions, per image.
+
+    images: float32 (n, side, side). labels: uint8 (n,).
+    """
     timer.wake()
     out = gpu.device_array(images.shape, np.float32)
-    whole = whole_works(out, images, labels, timer.stream)
-    fields = field_works(PART // BATCH, images.shape[1], timer.stream)
-    n_images = dict.fromkeys(whole, len(images)) | dict.fromkeys(fields, PART)
+    whole = whole_deformations(out, images, labels, timer.stream)
+    fields = field_convolutions(IMAGES_PER_STAGE // BATCH, images.shape[1], timer.stream)
+    n_images = dict.fromkeys(whole, len(images)) | dict.fromkeys(fields, IMAGES_PER_STAGE)
     works = whole | fields
     us = {name: np.empty(repeats) for name in works}
     for repeat in range(repeats):
-        for name, work in works.items():
-            us[name][repeat] = timer(work, "cold") / n_images[name]
+        for name, enqueue in works.items():
+            us[name][repeat] = timer(enqueue, "cold") / n_images[name]
     return [
-        {"group": "deformation", "name": name, "state": "cold", "us": us[name], "images": 1}
+        Measurement(group="deformation", name=name, state="cold", us=us[name], n_images=1)
         for name in works
     ]

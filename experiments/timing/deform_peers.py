@@ -1,14 +1,16 @@
-"""What else can deform the same digits: SciPy, albumentations and kornia, for `make bench`.
+"""The same digits deformed by other libraries: SciPy, albumentations and kornia.
 
-Each as somebody at home in it would write the deformations of 2010 section 4: rotation or shear and
-scaling about the centre, and Simard's elastic displacement. Unlike ours, a peer's random field ends
-at the edge of an image, so there pixels move by less, or by more where albumentations repeats the
-edge. albumentations and kornia are measured where they are installed, and imported only then.
+Each is written as its regular users would write the deformations of 2010 section 4: rotation or
+shear and scaling about the centre, and Simard's elastic displacement. Unlike ours, a peer's random
+field ends at the edge of an image, so pixels there move by less, or by more where albumentations
+repeats the edge. albumentations and kornia are measured by `make bench` where they are installed,
+and imported only then.
 """
 
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +18,9 @@ from deform_gpu import Deformation
 from deform_gpu.field import KERNEL
 from deform_gpu.parameters import SIDE
 from experiments.timing import peers
+from experiments.timing.peers import Tensor
 
-# Before anything imports albumentations, which else asks the network for a newer version.
+# Set before anything imports albumentations, which otherwise asks the network for a newer version.
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
 
 CENTRE = (SIDE - 1) / 2
@@ -26,11 +29,11 @@ CENTRE = (SIDE - 1) / 2
 def scipy_recipe(
     images: np.ndarray, labels: np.ndarray, deformation: Deformation
 ) -> Callable[[], np.ndarray]:
-    """The recipe for Simard's deformation that is copied everywhere, an image at a time.
+    """The widely copied SciPy recipe for Simard's deformation, one image at a time.
 
     One interpolation, as in ours. Arguments of all peers: images, float32 (n, 29, 29); labels,
-    uint8 (n,), which choose beta; deformation. What is returned deforms all images anew at each
-    call, and returns them, float32 (n, 29, 29).
+    uint8 (n,), which choose beta; deformation. The function that is returned deforms all images
+    anew at each call and returns them, float32 (n, 29, 29).
     """
     from scipy import ndimage  # takes a third of a second to import
 
@@ -69,15 +72,15 @@ def scipy_recipe(
 def albumentations_compose(
     images: np.ndarray, labels: np.ndarray, deformation: Deformation
 ) -> Callable[[], np.ndarray]:
-    """albumentations: Affine, then ElasticTransform, an image a call, as it is used.
+    """albumentations: Affine, then ElasticTransform, one image per call, as it is used.
 
-    Two interpolations. Its Gaussian has no 21x21 kernel: its own, of four sigma to each side, lets
-    pixels move some 10 % less in the middle of an image; the 17x17 of `approximate` would be
-    further off, some 13 % more. It takes no sigma below 1.
+    Two interpolations. Its Gaussian kernel is not 21x21 but reaches four sigma to each side, and so
+    moves pixels in the middle of an image some 10 % less; the 17x17 of `approximate` would differ
+    more, by some 13 % in the other direction. It takes no sigma below 1.
     """
     import albumentations
 
-    def compose(beta: float):
+    def compose(beta: float) -> Any:
         gamma_x, gamma_y = deformation.gamma_x / 100, deformation.gamma_y / 100
         affine = partial(
             albumentations.Affine,
@@ -113,11 +116,11 @@ def albumentations_compose(
 
 def kornia_batch(
     images: np.ndarray, labels: np.ndarray, deformation: Deformation, device: str = "cpu"
-) -> Callable[[], np.ndarray]:
+) -> Callable[[], np.ndarray | Tensor]:
     """kornia: RandomAffine, then RandomElasticTransform, on all images at once.
 
-    Two interpolations; shear comes before scaling, and not after it. device: 'cpu', or 'cuda':
-    there images stay on the GPU, as does the result, a tensor, which is complete on return.
+    Two interpolations; shear comes before scaling, not after it. device: 'cpu' or 'cuda'. On 'cuda'
+    the images stay on the GPU, as does the result, a tensor, which is complete on return.
     """
     import torch
     from kornia.augmentation import RandomAffine, RandomElasticTransform
@@ -139,13 +142,13 @@ def kornia_batch(
         align_corners=True,
         p=1,
     ).to(device)  # where it draws its fields
-    # Both put 0 outside the image, so they get the difference from the background.
+    # Both fill with 0 outside the image, so they get the difference from the background.
     source = torch.from_numpy(images - np.float32(deformation.background))[:, None].to(device)
     beta = torch.tensor(deformation.beta)[torch.from_numpy(labels.astype(np.int64))]
 
-    def deform():
+    def deform() -> np.ndarray | Tensor:
         parameters = affine.forward_parameters(source.shape)
-        # Drawn from [-1, 1] degrees, for every image both; it is to have one, times its own beta.
+        # Drawn for every image, both in [-1, 1] degrees. An image gets one, times its own beta.
         sheared = torch.rand(len(beta)) < deformation.shear_probability
         parameters["angle"] = parameters["angle"] * beta * ~sheared
         parameters["shear_x"] = parameters["shear_x"] * beta * sheared
@@ -159,30 +162,30 @@ def kornia_batch(
 
 
 def on_cpu() -> dict[str, Callable]:
-    """What makes each peer that deforms on the CPU, by its name."""
+    """The peers that deform on the CPU: by name, the function that makes one."""
     makers = {"scipy recipe": scipy_recipe}
-    if not peers.fault("albumentations"):
+    if not peers.import_error("albumentations"):
         makers["albumentations, CPU"] = albumentations_compose
-    if not peers.fault("kornia"):
+    if not peers.import_error("kornia"):
         makers["kornia, CPU"] = kornia_batch
     return makers
 
 
 def on_gpu() -> dict[str, Callable]:
-    """What makes each peer that deforms on the GPU, by its name."""
-    if peers.fault("kornia") or not peers.torch_sees_a_gpu():
+    """The peers that deform on the GPU: by name, the function that makes one."""
+    if peers.import_error("kornia") or not peers.torch_sees_a_gpu():
         return {}
     return {"kornia, GPU": partial(kornia_batch, device="cuda")}
 
 
 def missing(gpu: bool) -> list[str]:
-    """A sentence for each peer that cannot be measured. gpu: whether there is one to measure on."""
+    """A sentence for each peer that cannot be measured. gpu: whether a GPU is measured."""
     sentences = [
         f"{package} is not measured ({reason}); 'pip install {package}' brings it"
         for package in ("albumentations", "kornia")
-        if (reason := peers.fault(package))
+        if (reason := peers.import_error(package))
     ]
-    if gpu and not peers.fault("kornia") and not peers.torch_sees_a_gpu():
+    if gpu and not peers.import_error("kornia") and not peers.torch_sees_a_gpu():
         sentences.append(
             "the installed PyTorch sees no GPU, so kornia is measured on the CPU alone; "
             "https://pytorch.org/get-started says how to install one that does"

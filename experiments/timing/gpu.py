@@ -1,14 +1,13 @@
 """Time the GPU engine: each kernel of each layer, the evaluation of a batch, whole nets.
 
 A kernel's time is the one between two CUDA events around its launch. Before the first event a
-memset keeps the GPU busy until the host has launched everything, so that no time of the host is in
-it. The memset also drives all else out of the L2 cache, which is then full of zeros still to be
-written back: that is the state `cold`. For `warm` the
-kernel runs once more between memset and event. An empty kernel, timed the same way, shows the least
-that can be measured so.
+memset keeps the GPU busy until the host has launched everything, so that no time of the host is
+included. The memset also drives all other data out of the L2 cache, which is then full of zeros
+still to be written back: the state `cold`. For `warm` the kernel runs once more between memset and
+event. An empty kernel, timed the same way, shows the shortest time that can be measured.
 
-Beside each kernel, in the same state and in turn with it, a copy on the GPU that moves as many
-bytes, read and written.
+Each kernel takes turns with a copy on the GPU that moves as many bytes, read and written, in the
+same state of the cache.
 """
 
 import time
@@ -20,9 +19,10 @@ import numpy as np
 
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
+from experiments.timing.measurement import CopyTimes, Measurement
 from mlp_gpu import cuda as engine
 from mlp_gpu import gpu
-from mlp_gpu.gpu import Launch
+from mlp_gpu.gpu import DeviceArray, Launch, Stream
 from mlp_gpu.kernels import backward, forward
 from mlp_gpu.kernels.backward import propagate_back
 from mlp_gpu.kernels.evaluate import evaluate
@@ -33,39 +33,40 @@ from mlp_gpu.kernels.update import update
 from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule
 
-STATES = ("warm", "cold")  # what of the kernel's data is in the L2 cache: all it has room for, none
+# Before the launch the L2 cache holds as much of the kernel's data as it has room for, or none.
+CACHE_STATES = ("warm", "cold")
 
-MEMSET_BYTES = 1 << 29  # at least; some 0.2 ms of an H100
-MEMSETS = (1, 4, 16, 64)  # one after another: more where the host needs longer
-NEEDED_BYTES = 3 * MEMSET_BYTES  # of memory on the GPU: the memset's, and what net 4 takes
+MIN_MEMSET_BYTES = 1 << 29  # takes some 0.2 ms of an H100
+MEMSET_COUNTS = (1, 4, 16, 64)  # tried one after another: more where the host takes longer
+NEEDED_GPU_BYTES = 3 * MIN_MEMSET_BYTES  # for the memset, and for net 4
 WAKE_SECONDS = 0.5
 
-IMAGES = 1000  # different ones
-STEPS = 1 << 16  # of an epoch: more than a kernel is run, since each run moves the step on
-MOST_REPEATS = 1000
+N_IMAGES = 1000  # different ones
+N_STEPS = 1 << 16  # in an epoch: more than a kernel is launched, since each launch is a step
+MAX_REPEATS = 1000
 
-PAPER_GB = {"forward_partial": 115}  # GB/s, on a GTX 280 (2010, appendix)
+PAPER_GB_PER_SECOND = {"forward_partial": 115}  # on a GTX 280 (2010, appendix)
 
-Work = Callable[[object], None]  # launches something on a stream
+Enqueue = Callable[[Stream], None]  # puts work into a stream and does not wait for it
 ETA = Schedule().eta
 
 
 class Timer:
-    """Times work on the GPU, on `stream`."""
+    """Times work that is put into `stream`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.stream = gpu.new_stream()
-        n_bytes = max(MEMSET_BYTES, 2 * gpu.cuda.get_current_device().L2_CACHE_SIZE)
+        n_bytes = max(MIN_MEMSET_BYTES, 2 * gpu.cuda.get_current_device().L2_CACHE_SIZE)
         self._buffer = gpu.device_array((n_bytes,), np.uint8)
 
-    def __call__(self, work: Work, state: str) -> float:
-        """Microseconds of one run. state: one of STATES.
+    def __call__(self, enqueue: Enqueue, state: str) -> float:
+        """Microseconds that the GPU takes for the work. state: one of CACHE_STATES.
 
-        Raises Problem if the host is too slow to be kept out of it.
+        Raises Problem if the host is so slow that its own time would be included.
         """
-        work(self.stream)  # compiles the kernels, the first time
-        for n_memsets in MEMSETS:
-            microseconds, late = self._once(work, state, n_memsets)
+        enqueue(self.stream)  # compiles the kernels, the first time
+        for n_memsets in MEMSET_COUNTS:
+            microseconds, late = self._once(enqueue, state, n_memsets)
             if not late:
                 return microseconds
         raise Problem(
@@ -73,22 +74,22 @@ class Timer:
             "CUDA_LAUNCH_BLOCKING, end what else runs on this machine, and start again"
         )
 
-    def _once(self, work: Work, state: str, n_memsets: int) -> tuple[float, bool]:
-        """Microseconds, and whether the host was late: the GPU had no memset to do any more."""
+    def _once(self, enqueue: Enqueue, state: str, n_memsets: int) -> tuple[float, bool]:
+        """Microseconds, and whether the host was late: whether the memsets had ended before."""
         start, end = gpu.cuda.event(), gpu.cuda.event()
         for _ in range(n_memsets):
             self._memset()
         if state == "warm":
-            work(self.stream)
+            enqueue(self.stream)
         start.record(self.stream)
-        work(self.stream)
+        enqueue(self.stream)
         end.record(self.stream)
         late = start.query()
         end.synchronize()
         return 1e3 * start.elapsed_time(end), late
 
     def wake(self) -> None:
-        """Keep the GPU busy for a moment: when it has been idle, its clock is slow at first."""
+        """Keep the GPU busy for a moment: after an idle time its clock is slow at first."""
         until = time.perf_counter() + WAKE_SECONDS
         while time.perf_counter() < until:
             self._memset()
@@ -101,7 +102,7 @@ class Timer:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel as it is launched for a layer, from 1, and the bytes that it must move."""
+    """A kernel as it is launched for a layer, counted from 1, and the bytes that it must move."""
 
     name: str
     layer: int
@@ -112,15 +113,15 @@ class Kernel:
 
 
 def kernel_bytes(n_in: int, n_out: int) -> dict[str, int]:
-    """Bytes that each kernel must move at least for a layer, by the kernel's name.
+    """The least bytes that each kernel must move for a layer, by the kernel's name.
 
-    Everything once: weights, vectors and the partial sums of the reductions, each 4 bytes, and
-    padding not. (The label, the step and the loss of output_delta, some 40 bytes, are left out.)
+    Weights, vectors and the partial sums of the reductions count once, 4 bytes each; padding does
+    not count, nor do the label, the step and the loss of output_delta, some 40 bytes.
     """
     weights = (n_in + 1) * n_out
     forward_sums = -(-(n_in + 1) // forward.INPUTS) * n_out
     backward_sums = -(-n_out // backward.PATCH) * n_in
-    numbers = {
+    n_words = {
         "pick_image": 2 * n_in,
         "forward_partial": weights + n_in + forward_sums,
         "forward_reduce": forward_sums + n_out,
@@ -129,27 +130,27 @@ def kernel_bytes(n_in: int, n_out: int) -> dict[str, int]:
         "delta_reduce": backward_sums + 2 * n_in,
         "update_weights": 2 * weights + n_in + n_out,
     }
-    return {name: 4 * n for name, n in numbers.items()}
+    return {name: 4 * n for name, n in n_words.items()}
 
 
-def kernels_of(network: Network, stream) -> Iterator[Kernel]:
-    """What trains one image of a net, layer by layer, on arrays of its own full of random numbers.
+def training_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
+    """The kernels that train a net on one image, layer by layer, with random data of their own.
 
-    stream: what they are copied to the GPU on.
+    stream: on which the data are copied to the GPU.
     """
     rng = np.random.default_rng(0)
     n_layers = len(network.weights)
 
-    def put(host: np.ndarray):
-        return put_on_gpu(host, stream)
+    def put(host: np.ndarray) -> DeviceArray:
+        return copy_to_gpu(host, stream)
 
-    def vector(n: int):
+    def vector(n: int) -> DeviceArray:
         return put(rng.uniform(-1, 1, n).astype(np.float32))
 
-    images = put(rng.uniform(-1, 1, (IMAGES, network.sizes[0])).astype(np.float32))
-    labels = put(rng.integers(0, network.sizes[-1], IMAGES).astype(np.uint8))
-    order = put(rng.integers(0, IMAGES, STEPS))
-    losses, step = vector(STEPS), put(np.zeros(1, np.int64))
+    images = put(rng.uniform(-1, 1, (N_IMAGES, network.sizes[0])).astype(np.float32))
+    labels = put(rng.integers(0, network.sizes[-1], N_IMAGES).astype(np.uint8))
+    order = put(rng.integers(0, N_IMAGES, N_STEPS))
+    losses, step = vector(N_STEPS), put(np.zeros(1, np.int64))
 
     for layer, (n_in, n_out) in enumerate(pairwise(network.sizes), start=1):
         W, h, delta = put(network.weights[layer - 1]), vector(n_in), vector(n_out)
@@ -169,133 +170,133 @@ def kernels_of(network: Network, stream) -> Iterator[Kernel]:
             yield Kernel(name, layer, n_in, n_out, launch, n_bytes[name])
 
 
-def put_on_gpu(host: np.ndarray, stream):
-    """A copy of an array on the GPU."""
+def copy_to_gpu(host: np.ndarray, stream: Stream) -> DeviceArray:
+    """A copy of an array on the GPU, complete on return."""
     array = gpu.device_array(host.shape, host.dtype)
     array.copy_to_device(host, stream=stream)
-    gpu.synchronize(stream)  # only then may host go
+    gpu.synchronize(stream)  # the caller may drop the array then
     return array
 
 
-def copies(n_bytes: int, stream) -> Callable[[int], Work]:
-    """A function that makes a copy which moves as many bytes as it is told, n_bytes at most.
+def make_copier(max_bytes: int, stream: Stream) -> Callable[[int], Enqueue]:
+    """A function of n_bytes that returns a copy on the GPU moving so many, at most max_bytes.
 
     Half of them are read, half written.
     """
-    random = np.random.default_rng(0).integers(0, 256, n_bytes // 2, np.uint8)
-    source = put_on_gpu(random, stream)
+    random = np.random.default_rng(0).integers(0, 256, max_bytes // 2, np.uint8)
+    source = copy_to_gpu(random, stream)
     target = gpu.device_array(source.shape, np.uint8)
 
-    def copy_of(n: int) -> Work:
+    def copy_of(n_bytes: int) -> Enqueue:
         driver = gpu.cuda.cudadrv.driver
-        return lambda stream: driver.device_to_device(target, source, n // 2, stream=stream)
+        return lambda stream: driver.device_to_device(target, source, n_bytes // 2, stream=stream)
 
     return copy_of
 
 
-def take_turns(timer: Timer, works: list[Work], repeats: int) -> dict[str, np.ndarray]:
-    """Microseconds of each work, float64 (works, repeats), in each state."""
-    us = {state: np.empty((len(works), repeats)) for state in STATES}
+def time_in_turn(timer: Timer, works: list[Enqueue], repeats: int) -> dict[str, np.ndarray]:
+    """Microseconds of each work in each state of the cache: by state, float64 (works, repeats)."""
+    us = {state: np.empty((len(works), repeats)) for state in CACHE_STATES}
     for repeat in range(repeats):
-        for state in STATES:
-            for i, work in enumerate(works):
-                us[state][i, repeat] = timer(work, state)
+        for state in CACHE_STATES:
+            for i, enqueue in enumerate(works):
+                us[state][i, repeat] = timer(enqueue, state)
     return us
 
 
 @gpu.cuda.jit
-def empty_kernel():
+def empty_kernel() -> None:
     pass
 
 
-def measure_floor(timer: Timer, repeats: int) -> list[dict]:
-    """Measurements, as `bench_report.row` takes them, of a kernel that does nothing."""
-    us = take_turns(timer, [Launch(empty_kernel, (1, 1), gpu.WARP, ())], repeats)
+def measure_empty_kernel(timer: Timer, repeats: int) -> list[Measurement]:
+    """Measurements of a kernel that does nothing."""
+    us = time_in_turn(timer, [Launch(empty_kernel, (1, 1), gpu.WARP, ())], repeats)
     return [
-        {"group": "kernel", "name": "empty kernel", "state": state, "us": us[state][0]}
-        for state in STATES
+        Measurement(group="kernel", name="empty kernel", state=state, us=us[state][0])
+        for state in CACHE_STATES
     ]
 
 
-def measure_kernels(kernels: list[Kernel], timer: Timer, repeats: int) -> list[dict]:
-    """Measurements of kernels, each beside its copy."""
-    copy_of = copies(max(kernel.n_bytes for kernel in kernels), timer.stream)
-    found = []
+def measure_kernels(kernels: list[Kernel], timer: Timer, repeats: int) -> list[Measurement]:
+    """Measurements of kernels, each in turn with a copy of as many bytes."""
+    copy_of = make_copier(max(kernel.n_bytes for kernel in kernels), timer.stream)
+    measured = []
     for kernel in kernels:
-        us = take_turns(timer, [kernel.launch, copy_of(kernel.n_bytes)], repeats)
-        found += [
-            {
-                "group": "kernel",
-                "name": kernel.name,
-                "layer": kernel.layer,
-                "n_in": kernel.n_in,
-                "n_out": kernel.n_out,
-                "state": state,
-                "us": us[state][0],
-                "bytes": kernel.n_bytes,
-                "copy_us": us[state][1],
-                "copy_bytes": kernel.n_bytes,
-                "paper_gb_a_second": PAPER_GB.get(kernel.name),
-            }
-            for state in STATES
+        us = time_in_turn(timer, [kernel.launch, copy_of(kernel.n_bytes)], repeats)
+        measured += [
+            Measurement(
+                group="kernel",
+                name=kernel.name,
+                layer=kernel.layer,
+                n_in=kernel.n_in,
+                n_out=kernel.n_out,
+                state=state,
+                us=us[state][0],
+                n_bytes=kernel.n_bytes,
+                copy=CopyTimes(us=us[state][1], n_bytes=kernel.n_bytes),
+                paper_gb_per_second=PAPER_GB_PER_SECOND.get(kernel.name),
+            )
+            for state in CACHE_STATES
         ]
-    return found
+    return measured
 
 
-def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[dict]:
+def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Measurement]:
     """Measurements of the evaluation of a batch, from images to probabilities on the GPU."""
     n = engine.PREDICT_IMAGES
     rng = np.random.default_rng(0)
     images = rng.uniform(-1, 1, (n, network.sizes[0])).astype(np.float32)
-    states = [put_on_gpu(images, timer.stream)]
+    states = [copy_to_gpu(images, timer.stream)]
     states += [gpu.device_array((n, size), np.float32) for size in network.sizes[1:]]
-    launches = evaluate(states, [put_on_gpu(W, timer.stream) for W in network.weights])
-    us = take_turns(timer, [lambda stream: gpu.play(launches, stream)], repeats)
+    launches = evaluate(states, [copy_to_gpu(W, timer.stream) for W in network.weights])
+    us = time_in_turn(timer, [lambda stream: gpu.play(launches, stream)], repeats)
     return [
-        {
-            "group": "evaluation",
-            "name": "forward_batch",
-            "state": state,
-            "us": us[state][0],
-            "images": n,
-            "flops": 2 * network.n_weights * n,  # a multiplication and an addition a weight
-        }
-        for state in STATES
+        Measurement(
+            group="evaluation",
+            name="forward_batch",
+            state=state,
+            us=us[state][0],
+            n_images=n,
+            flops=2 * network.n_weights * n,  # a multiplication and an addition per weight
+        )
+        for state in CACHE_STATES
     ]
 
 
-def measure_schedule(network: Network, schedule: str, n_bytes: int, repeats: int) -> dict:
-    """Measurement of the engine: microseconds an image. n_bytes: what it moves for one.
+def measure_schedule(network: Network, schedule: str, n_bytes: int, repeats: int) -> Measurement:
+    """Measurement of the engine with a schedule. n_bytes: that it must move for an image.
 
-    By the host's clock, between two ticks, when the GPU is done; the first tick comes after all
-    that an epoch does once.
+    By the host's clock, from tick to tick, when the GPU is done. The first tick comes after all
+    that is done once in an epoch.
     """
     rng = np.random.default_rng(0)
-    images = rng.uniform(-1, 1, (IMAGES, network.sizes[0])).astype(np.float32)
-    labels = rng.integers(0, network.sizes[-1], IMAGES).astype(np.uint8)
-    order = rng.integers(0, IMAGES, (repeats + 1) * engine.CHUNK)
+    images = rng.uniform(-1, 1, (N_IMAGES, network.sizes[0])).astype(np.float32)
+    labels = rng.integers(0, network.sizes[-1], N_IMAGES).astype(np.uint8)
+    order = rng.integers(0, N_IMAGES, (repeats + 1) * engine.CHUNK)
     trainer = engine.CudaEngine(schedule)
     trainer.set_network(network)
     ticks = []
     trainer.train(images, labels, order, ETA, lambda n, loss: ticks.append(time.perf_counter()))
     us = 1e6 * np.diff(ticks) / engine.CHUNK
-    name = f"engine cuda {schedule}"
-    return {"group": "net", "name": name, "us": us, "images": 1, "bytes": n_bytes}
+    return Measurement(
+        group="net", name=f"engine cuda {schedule}", us=us, n_images=1, n_bytes=n_bytes
+    )
 
 
-def measure_net(network: Network, timer: Timer, repeats: int) -> list[dict]:
+def measure_net(network: Network, timer: Timer, repeats: int) -> list[Measurement]:
     """All measurements of a net on the GPU."""
     timer.wake()
-    kernels = list(kernels_of(network, timer.stream))
+    kernels = list(training_kernels(network, timer.stream))
     n_bytes = sum(kernel.n_bytes for kernel in kernels)
-    found = [measure_schedule(network, name, n_bytes, repeats) for name in engine.SCHEDULES]
+    measured = [measure_schedule(network, name, n_bytes, repeats) for name in engine.SCHEDULES]
     for measure in (
-        lambda: measure_floor(timer, repeats),
+        lambda: measure_empty_kernel(timer, repeats),
         lambda: measure_kernels(kernels, timer, repeats),
         lambda: measure_evaluation(network, timer, repeats),
     ):
         try:
-            found += measure()
-        except Problem as reason:  # must not cost the figures of everything else
-            tell(f"some figures are left out: {reason}")
-    return found
+            measured += measure()
+        except Problem as reason:  # must not cost the measurements of everything else
+            tell(f"some measurements are left out: {reason}")
+    return measured

@@ -1,7 +1,7 @@
-"""What else can train the same nets, one image a step: NumPy, PyTorch and JAX, for `make bench`.
+"""The same nets trained by other libraries, one image per step: NumPy, PyTorch and JAX.
 
-Each as somebody at home in it would write these steps. PyTorch and JAX are measured where they are
-installed, and imported only then.
+Each is written as its regular users would write it. PyTorch and JAX are measured by `make bench`
+where they are installed, and imported only then.
 """
 
 import importlib
@@ -9,18 +9,21 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.network import Network
 
-WARM_UP_STEPS = 3  # before PyTorch may capture a graph, as its documentation has it
+Tensor: TypeAlias = Any  # PyTorch's or JAX's, which need not be installed
+
+WARM_UP_STEPS = 3  # before PyTorch captures a graph, as in its documentation
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A net that trains: once on all images, and what its weights, (n_in + 1, n_out), are now."""
+    """A net. train: trains it once on all images. weights: those it has now, (n_in + 1, n_out)."""
 
     train: Callable[[], None]
     weights: Callable[[], list[np.ndarray]]
@@ -32,9 +35,10 @@ def matrices(network: Network) -> list[np.ndarray]:
 
 
 def numpy_loop(network: Network, images: np.ndarray, labels: np.ndarray, eta: float) -> Peer:
-    """The steps as a person would write them in NumPy, float32. Arguments of all peers:
+    """The steps in NumPy, float32. Arguments of all peers:
 
-    network: where to begin. images: float32 (n, n_in). labels: uint8 (n,). eta: learning rate.
+    network: the initial weights, which are copied. images: float32 (n, n_in). labels: uint8 (n,).
+    eta: the learning rate.
     """
     weights = matrices(network)
 
@@ -60,11 +64,13 @@ def numpy_loop(network: Network, images: np.ndarray, labels: np.ndarray, eta: fl
 class TorchNet:
     """The net in PyTorch: forward, autograd, SGD. device: 'cpu' or 'cuda'."""
 
-    def __init__(self, network, images, labels, eta: float, device: str):
+    def __init__(
+        self, network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str
+    ):
         import torch
 
         class ScaledTanh(torch.nn.Module):
-            def forward(self, a):
+            def forward(self, a: Tensor) -> Tensor:
                 return float(A) * torch.tanh(float(B) * a)
 
         modules = []
@@ -83,7 +89,7 @@ class TorchNet:
         self.labels = torch.from_numpy(labels.astype(np.int64)).to(device)
         self.next = torch.zeros(1, dtype=torch.int64, device=device)  # the image of the next step
 
-    def learn(self, image, label) -> None:
+    def learn(self, image: Tensor, label: Tensor) -> None:
         """One step on an image, (1, n_in), and its label, (1,)."""
         self.optimizer.zero_grad(set_to_none=True)
         self.torch.nn.functional.cross_entropy(self.model(image), label).backward()
@@ -96,12 +102,12 @@ class TorchNet:
         self.wait()
 
     def step(self) -> None:
-        """One step on an image that is picked where the net is, so that a graph can repeat it."""
+        """One step on the next image, picked on the net's device so that a graph can repeat it."""
         self.learn(self.images.index_select(0, self.next), self.labels.index_select(0, self.next))
         self.next.add_(1).remainder_(len(self.images))
 
-    def capture(self):
-        """A CUDA graph of `step`. The net is afterwards as it was before."""
+    def capture(self) -> Any:
+        """A CUDA graph of `step`. Leaves the net as it was."""
         torch = self.torch
         before = [parameter.detach().clone() for parameter in self.model.parameters()]
         side = torch.cuda.Stream()
@@ -120,7 +126,7 @@ class TorchNet:
         return graph
 
     def wait(self) -> None:
-        """Until all steps are done."""
+        """Return when all steps are done."""
         if self.on_gpu:
             self.torch.cuda.synchronize()
 
@@ -132,14 +138,18 @@ class TorchNet:
             ]
 
 
-def torch_eager(network, images, labels, eta: float, device: str = "cpu") -> Peer:
+def torch_eager(
+    network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str = "cpu"
+) -> Peer:
     """PyTorch, one launch after another."""
     net = TorchNet(network, images, labels, eta, device)
     return Peer(net.eager, net.weights)
 
 
-def torch_graph(network, images, labels, eta: float, device: str = "cuda") -> Peer:
-    """PyTorch under a CUDA graph: a replay an image."""
+def torch_graph(
+    network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str = "cuda"
+) -> Peer:
+    """PyTorch with a CUDA graph, replayed for each image."""
     net = TorchNet(network, images, labels, eta, device)
     graph = net.capture()
 
@@ -151,36 +161,36 @@ def torch_graph(network, images, labels, eta: float, device: str = "cuda") -> Pe
     return Peer(train, net.weights)
 
 
-def import_jax():
-    """JAX, told not to take three quarters of the GPU's memory for itself."""
+def import_jax() -> Any:
+    """JAX, without its preallocation of three quarters of the GPU's memory."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
 
     return jax
 
 
-def jax_scan(network, images, labels, eta: float) -> Peer:
-    """JAX: a compiled `lax.scan` over the images, on whatever device JAX has."""
+def jax_scan(network: Network, images: np.ndarray, labels: np.ndarray, eta: float) -> Peer:
+    """JAX: a compiled `lax.scan` over the images, on JAX's default device."""
     jax = import_jax()
     jnp = jax.numpy
 
-    def layer(h, b, W):
-        # Without "highest" a GPU may multiply with fewer digits than float32 has.
+    def layer(h: Tensor, b: Tensor, W: Tensor) -> Tensor:
+        # Without "highest" a GPU may multiply in less than float32.
         return b + jnp.matmul(h, W, precision="highest")
 
-    def loss(weights, image, label):
+    def loss(weights: Tensor, image: Tensor, label: Tensor) -> Tensor:
         h = image
         for b, W in weights[:-1]:
             h = A * jnp.tanh(B * layer(h, b, W))
         a = layer(h, *weights[-1])
         return jax.nn.logsumexp(a) - a[label]
 
-    def step(weights, example):
+    def step(weights: Tensor, example: Tensor) -> tuple[Tensor, None]:
         gradients = jax.grad(loss)(weights, *example)
         return jax.tree.map(lambda W, g: W - np.float32(eta) * g, weights, gradients), None
 
     @partial(jax.jit, donate_argnums=0)
-    def scan(weights, images, labels):
+    def scan(weights: Tensor, images: Tensor, labels: Tensor) -> Tensor:
         return jax.lax.scan(step, weights, (images, labels))[0]
 
     weights = [(jnp.array(W[0]), jnp.array(W[1:])) for W in matrices(network)]
@@ -193,52 +203,52 @@ def jax_scan(network, images, labels, eta: float) -> Peer:
     return Peer(train, lambda: [np.vstack((b, W)) for b, W in weights])
 
 
-def fault(package: str) -> str | None:
+def import_error(package: str) -> str | None:
     """Why a package cannot be used, in a line; None if it can."""
     try:
         if package == "jax":
             import_jax().default_backend()
         else:
             importlib.import_module(package)
-    except Exception as error:  # half an installation has errors of its own
+    except Exception as error:  # an incomplete installation raises others than ImportError
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return None
 
 
 def on_cpu() -> dict[str, Callable[..., Peer]]:
-    """What makes each peer that trains on the CPU, by its name."""
-    makers = {"NumPy loop, CPU": numpy_loop}
-    if not fault("torch"):
+    """The peers that train on the CPU: by name, the function that makes one."""
+    makers: dict[str, Callable[..., Peer]] = {"NumPy loop, CPU": numpy_loop}
+    if not import_error("torch"):
         makers["PyTorch eager, CPU"] = torch_eager
-    if not fault("jax") and import_jax().default_backend() == "cpu":
+    if not import_error("jax") and import_jax().default_backend() == "cpu":
         makers["JAX scan, CPU"] = jax_scan
     return makers
 
 
 def on_gpu() -> dict[str, Callable[..., Peer]]:
-    """What makes each peer that trains on the GPU, by its name."""
-    makers = {}
-    if not fault("torch") and torch_sees_a_gpu():
+    """The peers that train on the GPU: by name, the function that makes one."""
+    makers: dict[str, Callable[..., Peer]] = {}
+    if not import_error("torch") and torch_sees_a_gpu():
         makers["PyTorch eager, GPU"] = partial(torch_eager, device="cuda")
         makers["PyTorch graph, GPU"] = torch_graph
-    if not fault("jax") and import_jax().default_backend() != "cpu":
+    if not import_error("jax") and import_jax().default_backend() != "cpu":
         makers["JAX scan, GPU"] = jax_scan
     return makers
 
 
 def missing(gpu: bool) -> list[str]:
-    """A sentence for each peer that cannot be measured. gpu: whether there is one to measure on."""
+    """A sentence for each peer that cannot be measured. gpu: whether a GPU is measured."""
     sentences = [
         f"{name} is not measured ({reason}); 'pip install {package}' brings it"
         for name, package in (("PyTorch", "torch"), ("JAX", "jax"))
-        if (reason := fault(package))
+        if (reason := import_error(package))
     ]
-    if gpu and not fault("torch") and not torch_sees_a_gpu():
+    if gpu and not import_error("torch") and not torch_sees_a_gpu():
         sentences.append(
             "the installed PyTorch sees no GPU, so it is measured on the CPU alone; "
             "https://pytorch.org/get-started says how to install one that does"
         )
-    if gpu and not fault("jax") and import_jax().default_backend() == "cpu":
+    if gpu and not import_error("jax") and import_jax().default_backend() == "cpu":
         sentences.append(
             "the installed JAX sees no GPU, so it is measured on the CPU; 'pip install "
             '"jax[cuda12]"\' brings what it needs'

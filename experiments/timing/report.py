@@ -1,17 +1,19 @@
-"""What the measurements of `make bench` come to: rows of bench.csv, tables and a plot of them.
+"""Measurements as rows of bench.csv, and such rows as the tables of `make bench` and the README.
 
-Nothing here measures. The tables take rows as `row` makes them, or as they are in bench.csv, where
-all is text.
+The tables take rows as `row` makes them, or as bench.csv gives them back, where all is text.
 """
 
 from collections.abc import Collection
 
 import numpy as np
 
+from experiments.timing.measurement import Measurement
+
 NOT_MEASURED = "Not measured yet."
 
-# Columns of bench.csv, before those of the provenance. us: microseconds of what the group names:
-# `net` and `deformation` an image, `kernel` a launch, `evaluation` a batch; of a copy itself, one.
+# Columns of bench.csv, before those of the provenance. Times are in microseconds: per image in the
+# groups `net` and `deformation`, per launch in `kernel`, per batch in `evaluation`; a copy in `net`
+# has the time of the copy. "In that time": in the median.
 COLUMNS = (
     "group",
     "net",
@@ -26,23 +28,23 @@ COLUMNS = (
     "us_p20",  # 20th percentile of the repeats
     "us",  # median
     "us_p80",
-    "images",  # in that time
+    "images",  # trained, deformed or evaluated in that time
     "images_a_second",
     "updates_a_second",  # of weights
-    "times_cpu",  # how many times as fast as the CPU engine
+    "times_cpu",  # speedup over the CPU engine
     "bytes",  # that must be moved in that time
     "gb_a_second",
-    "copy_gb_a_second",  # of the copy beside it
+    "copy_gb_a_second",  # of the copy measured in turn with it
     "percent_of_copy",
     "tflop_a_second",
     "paper_gb_a_second",
 )
 
-# Of training: weight updates a second, at most, and times the speed of the paper's CPU.
+# Training in the papers: weight updates per second, at most, and speedup over their CPU.
 PAPER = {"2010, GTX 280": (5e9, 40), "2012, GTX 480": (7.5e9, 50)}
 
-# Seconds to deform 60,000 images: on the paper's CPU, and with its GPU for the convolution.
-PAPER_DEFORM = {
+# Seconds to deform 60,000 images in the papers: on their CPU, and with a GPU for the convolution.
+PAPER_DEFORM_SECONDS = {
     "2010, on a CPU": 93,
     "2010, convolution on a GPU": 9,
     "2012, on a CPU": 83,
@@ -53,127 +55,138 @@ PAPER_DEFORM = {
 EPOCH_IMAGES = 60_000
 
 
-def row(one: dict) -> dict:
-    """A measurement as a row of bench.csv.
-
-    one: some of COLUMNS, but `us` for every repeat, float64 (repeats,), and whatever else there is
-    of: copy_us, as `us`, of a copy in turn with it, and copy_bytes, that the copy moved; flops;
-    cpu_us, the CPU engine's `us`.
-    """
-    us = np.median(one["us"])
-    found = {name: one.get(name) for name in COLUMNS}
-    found["repeats"] = len(one["us"])
-    found["us_p20"], found["us"], found["us_p80"] = np.percentile(one["us"], [20, 50, 80])
-    if one.get("images"):
-        found["images_a_second"] = 1e6 * one["images"] / us
-    if "cpu_us" in one:
-        found["updates_a_second"] = one["weights"] * found["images_a_second"]
-        found["times_cpu"] = np.median(one["cpu_us"]) / us
-    if one.get("bytes"):
-        found["gb_a_second"] = one["bytes"] / us / 1e3
-    if "copy_us" in one:
-        found["copy_gb_a_second"] = one["copy_bytes"] / np.median(one["copy_us"]) / 1e3
-        share = one["bytes"] / one["copy_bytes"]
-        found["percent_of_copy"] = 100 * share * np.median(one["copy_us"] / one["us"])
-    if "flops" in one:
-        found["tflop_a_second"] = one["flops"] / us / 1e6
+def row(measured: Measurement) -> dict:
+    """A measurement as a row of bench.csv; None where a column does not apply."""
+    us = np.median(measured.us)
+    low, median, high = np.percentile(measured.us, [20, 50, 80])
+    found = dict.fromkeys(COLUMNS) | {
+        "group": measured.group,
+        "net": measured.net,
+        "weights": measured.n_weights,
+        "name": measured.name,
+        "layer": measured.layer,
+        "n_in": measured.n_in,
+        "n_out": measured.n_out,
+        "state": measured.state,
+        "ran_on": measured.ran_on,
+        "repeats": len(measured.us),
+        "us_p20": low,
+        "us": median,
+        "us_p80": high,
+        "images": measured.n_images,
+        "bytes": measured.n_bytes,
+        "paper_gb_a_second": measured.paper_gb_per_second,
+    }
+    if measured.n_images:
+        images_per_second = 1e6 * measured.n_images / us
+        found["images_a_second"] = images_per_second
+        if measured.n_weights and measured.cpu_engine_us is not None:
+            found["updates_a_second"] = measured.n_weights * images_per_second
+            found["times_cpu"] = np.median(measured.cpu_engine_us) / us
+    if measured.n_bytes:
+        found["gb_a_second"] = measured.n_bytes / us / 1e3
+        if copy := measured.copy:
+            found["copy_gb_a_second"] = copy.n_bytes / np.median(copy.us) / 1e3
+            share = measured.n_bytes / copy.n_bytes
+            found["percent_of_copy"] = 100 * share * np.median(copy.us / measured.us)
+    if measured.flops:
+        found["tflop_a_second"] = measured.flops / us / 1e6
     return found
 
 
-def number(value: float | str | None, form: str, unit: float = 1) -> str:
-    """A value of a row for people, in units; nothing where there is none."""
+def format_number(value: float | str | None, form: str, unit: float = 1) -> str:
+    """A cell of a row in multiples of the unit; nothing if the cell is empty."""
     return "" if value is None or value == "" else form.format(float(value) / unit)
 
 
-def time_and_spread(one: dict) -> str:
-    """Median and percentiles of a row, in microseconds: '12.3 (12.1-12.6)'."""
-    median, low, high = (float(one[name]) for name in ("us", "us_p20", "us_p80"))
+def format_us(row: dict) -> str:
+    """Median and percentiles of a row, microseconds: '12.3 (12.1-12.6)'."""
+    median, low, high = (float(row[name]) for name in ("us", "us_p20", "us_p80"))
     form = "{:,.0f}" if median >= 1000 else "{:.1f}" if median >= 100 else "{:.2f}"
     return f"{form.format(median)} ({form.format(low)}-{form.format(high)})"
 
 
-def net_table(rows: Collection[dict]) -> list[dict[str, str]]:
-    """Engines and their peers, as lines of a table, the papers' figures above them."""
-    lines = [
-        {
-            "net": "paper",
-            "what": year,
-            "1e9 updates/s": f"up to {updates / 1e9:g}",
-            "times CPU": f"{times}",
-        }
-        for year, (updates, times) in PAPER.items()
-    ]
-    for one in rows:
-        if one["group"] == "net":
-            lines.append(
-                {
-                    "net": str(one["net"]),
-                    "what": one["name"],
-                    "us an image (p20-p80)": time_and_spread(one) if one["images"] else "",
-                    "images/s": number(one["images_a_second"], "{:,.0f}"),
-                    "1e9 updates/s": number(one["updates_a_second"], "{:.3g}", 1e9),
-                    "times CPU": number(one["times_cpu"], "{:.2f}"),
-                    "GB/s": number(one["gb_a_second"], "{:,.1f}"),
-                    "% of copy": number(one["percent_of_copy"], "{:.0f}"),
-                    "on": one["ran_on"],
-                }
-            )
-    return [dict.fromkeys(lines[-1], "") | line for line in lines]
-
-
-def epoch_time(us: float) -> str:
-    """How long 60,000 images take, at so many microseconds an image: '1.23 s', '4.56 ms'."""
-    seconds = float(us) * EPOCH_IMAGES / 1e6
+def format_epoch(us_per_image: float | str) -> str:
+    """How long 60,000 images take: '1.23 s', '4.56 ms'."""
+    seconds = float(us_per_image) * EPOCH_IMAGES / 1e6
     return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1e3 * seconds:.3g} ms"
 
 
-def deform_table(rows: Collection[dict]) -> list[dict[str, str]]:
-    """The deformation and its peers, as lines of a table, the papers' figures above them."""
-    found = [one for one in rows if one["group"] == "deformation"]
+def net_table(rows: Collection[dict]) -> list[dict[str, str]]:
+    """Engines and their peers, as lines of a table, below the papers' figures."""
     lines = [
         {
-            "what": what,
+            "net": "paper",
+            "engine": year,
+            "1e9 updates/s": f"up to {updates / 1e9:g}",
+            "speedup over CPU": f"{speedup}",
+        }
+        for year, (updates, speedup) in PAPER.items()
+    ]
+    lines += [
+        {
+            "net": str(row["net"]),
+            "engine": row["name"],
+            "us per image (p20-p80)": format_us(row) if row["images"] else "",
+            "images/s": format_number(row["images_a_second"], "{:,.0f}"),
+            "1e9 updates/s": format_number(row["updates_a_second"], "{:.3g}", 1e9),
+            "speedup over CPU": format_number(row["times_cpu"], "{:.2f}"),
+            "GB/s": format_number(row["gb_a_second"], "{:,.1f}"),
+            "% of copy": format_number(row["percent_of_copy"], "{:.0f}"),
+            "device": row["ran_on"],
+        }
+        for row in rows
+        if row["group"] == "net"
+    ]
+    return [dict.fromkeys(lines[-1], "") | line for line in lines]
+
+
+def deform_table(rows: Collection[dict]) -> list[dict[str, str]]:
+    """The deformation and its peers, as lines of a table, below the papers' figures."""
+    measured = [row for row in rows if row["group"] == "deformation"]
+    recipe_us = next((float(row["us"]) for row in measured if row["name"] == "scipy recipe"), None)
+    lines = [
+        {
+            "method": method,
             "60,000 images (p20-p80)": f"{seconds:g} s",
             "images/s": f"{EPOCH_IMAGES / seconds:,.0f}",
-            "on": "the paper",
+            "speedup over SciPy recipe": "",
+            "device": "the paper",
         }
-        for what, seconds in PAPER_DEFORM.items()
+        for method, seconds in PAPER_DEFORM_SECONDS.items()
     ]
-    recipe = next((float(one["us"]) for one in found if one["name"] == "scipy recipe"), None)
-    for one in found:
-        median, low, high = (epoch_time(one[name]) for name in ("us", "us_p20", "us_p80"))
-        times = recipe and recipe / float(one["us"])
+    for row in measured:
+        median, low, high = (format_epoch(row[name]) for name in ("us", "us_p20", "us_p80"))
+        speedup = recipe_us and recipe_us / float(row["us"])
         lines.append(
             {
-                "what": one["name"],
+                "method": row["name"],
                 "60,000 images (p20-p80)": f"{median} ({low}-{high})",
-                "images/s": number(one["images_a_second"], "{:,.0f}"),
-                "times the scipy recipe": number(times, "{:,.1f}"),
-                "on": one["ran_on"],
+                "images/s": format_number(row["images_a_second"], "{:,.0f}"),
+                "speedup over SciPy recipe": format_number(speedup, "{:,.1f}"),
+                "device": row["ran_on"],
             }
         )
-    blank = dict.fromkeys(("what", "60,000 images (p20-p80)", "images/s"), "")
-    blank |= {"times the scipy recipe": "", "on": ""}
-    return [blank | line for line in lines]
+    return lines
 
 
 def kernel_table(rows: Collection[dict], nets: Collection[int]) -> list[dict[str, str]]:
     """Kernels of some nets, as lines of a table; one line for both states of the L2 cache."""
     lines: dict[tuple, dict[str, str]] = {}
-    for one in rows:
-        if one["group"] == "kernel" and int(one["net"]) in nets:
-            state = one["state"]
-            line = lines.setdefault((one["net"], one["layer"], one["name"]), {})
+    for row in rows:
+        if row["group"] == "kernel" and int(row["net"]) in nets:
+            state = row["state"]
+            line = lines.setdefault((row["net"], row["layer"], row["name"]), {})
             line |= {
-                "net": str(one["net"]),
-                "layer": f"{one['layer']}: {one['n_in']} x {one['n_out']}" if one["layer"] else "",
-                "kernel": one["name"],
-                "MB": number(one["bytes"], "{:.3f}", 1e6),
-                "paper GB/s": number(one["paper_gb_a_second"], "{:.0f}"),
-                f"{state}: us (p20-p80)": time_and_spread(one),
-                f"{state}: GB/s": number(one["gb_a_second"], "{:,.0f}"),
-                f"{state}: copy GB/s": number(one["copy_gb_a_second"], "{:,.0f}"),
-                f"{state}: % of copy": number(one["percent_of_copy"], "{:.0f}"),
+                "net": str(row["net"]),
+                "layer": f"{row['layer']}: {row['n_in']} x {row['n_out']}" if row["layer"] else "",
+                "kernel": row["name"],
+                "MB": format_number(row["bytes"], "{:.3f}", 1e6),
+                "paper GB/s": format_number(row["paper_gb_a_second"], "{:.0f}"),
+                f"{state}: us (p20-p80)": format_us(row),
+                f"{state}: GB/s": format_number(row["gb_a_second"], "{:,.0f}"),
+                f"{state}: copy GB/s": format_number(row["copy_gb_a_second"], "{:,.0f}"),
+                f"{state}: % of copy": format_number(row["percent_of_copy"], "{:.0f}"),
             }
     return list(lines.values())
 
@@ -182,25 +195,25 @@ def evaluation_table(rows: Collection[dict]) -> list[dict[str, str]]:
     """The evaluation of all nets on a GPU, as lines of a table."""
     return [
         {
-            "net": str(one["net"]),
-            "L2": one["state"],
-            "us a batch (p20-p80)": time_and_spread(one),
-            "images": number(one["images"], "{:,.0f}"),
-            "images/s": number(one["images_a_second"], "{:,.0f}"),
-            "TFLOP/s": number(one["tflop_a_second"], "{:.2f}"),
+            "net": str(row["net"]),
+            "L2": row["state"],
+            "us per batch (p20-p80)": format_us(row),
+            "images": format_number(row["images"], "{:,.0f}"),
+            "images/s": format_number(row["images_a_second"], "{:,.0f}"),
+            "TFLOP/s": format_number(row["tflop_a_second"], "{:.2f}"),
         }
-        for one in rows
-        if one["group"] == "evaluation"
+        for row in rows
+        if row["group"] == "evaluation"
     ]
 
 
 def on_gpu(rows: list[dict]) -> bool:
-    """Whether a benchmark measured a GPU."""
+    """Whether these rows are of a benchmark that measured a GPU."""
     return any(row["group"] == "kernel" for row in rows)
 
 
 def bench_source(rows: list[dict]) -> str:
-    """Where a benchmark comes from, in a line."""
+    """Where and when a benchmark was run, in one line that ends with a colon."""
     first = rows[0]
     driver = f"driver {first['driver']}; " if first["driver"] else ""
     return (

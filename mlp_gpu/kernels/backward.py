@@ -27,7 +27,7 @@ Departures from the listing:
 import numpy as np
 
 from mlp_gpu import activation
-from mlp_gpu.gpu import WARP, Launch, cuda
+from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
 from mlp_gpu.kernels.partial import sum_partials
 
 PATCH = 32  # rows and columns of W that a block takes
@@ -82,7 +82,13 @@ def partial_shape(W_shape: tuple[int, int]) -> tuple[int, int]:
     return W_shape[1] // PATCH, W_shape[0]
 
 
-def propagate_back(delta_in, partial, W, delta, y) -> list[Launch]:
+def propagate_back(
+    delta_in: DeviceArray,
+    partial: DeviceArray,
+    W: DeviceArray,
+    delta: DeviceArray,
+    y: DeviceArray,
+) -> list[Launch]:
     """Deltas of the layer before, from those of this layer. Modifies delta_in and partial."""
     columns, rows = partial.shape[0], partial.shape[1] // PATCH
     n_out = np.int32(delta.shape[0])

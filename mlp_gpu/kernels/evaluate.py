@@ -17,10 +17,11 @@ Not in the papers; the tiling is that of any textbook on matrix products.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from mlp_gpu.gpu import Launch, cuda
+from mlp_gpu.gpu import DeviceArray, Launch, cuda
 from mlp_gpu.kernels.forward import scaled_tanh
 
 SIDE = 16  # threads along each side of a block
@@ -95,7 +96,7 @@ SIGNATURES = {
 }
 
 
-def evaluate(states, weights) -> list[Launch]:
+def evaluate(states: Sequence[DeviceArray], weights: Sequence[DeviceArray]) -> list[Launch]:
     """Class probabilities of a batch of images.
 
     states: states[0] the images (n, n_in), then an array (n, n_out) for each layer. weights: a W

@@ -24,7 +24,7 @@ Departures from the listing:
 import numpy as np
 
 from mlp_gpu import activation
-from mlp_gpu.gpu import WARP, Launch, cuda
+from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
 from mlp_gpu.kernels.partial import sum_partials
 
 THREADS = 256  # threads a block of stage 1, each a neuron
@@ -73,14 +73,16 @@ def partial_shape(W_shape: tuple[int, int], n_in: int) -> tuple[int, int]:
     return -(-(n_in + 1) // INPUTS), W_shape[1]
 
 
-def forward_sums(partial, W, h, n_out: int) -> list[Launch]:
+def forward_sums(partial: DeviceArray, W: DeviceArray, h: DeviceArray, n_out: int) -> list[Launch]:
     """Stage 1 alone. Modifies partial."""
     grid = -(-n_out // THREADS), partial.shape[0]
     sizes = np.int32(h.shape[0]), np.int32(n_out)
     return [Launch(forward_partial, grid, THREADS, (partial, W, h, *sizes))]
 
 
-def propagate_forward(y, partial, W, h) -> list[Launch]:
+def propagate_forward(
+    y: DeviceArray, partial: DeviceArray, W: DeviceArray, h: DeviceArray
+) -> list[Launch]:
     """States y of a hidden layer from the states h that it reads. Modifies y and partial."""
     n_out = y.shape[0]
     reduce = Launch(forward_reduce, (-(-n_out // WARP), 1), WARP, (y, partial))

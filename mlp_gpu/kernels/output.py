@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from mlp_gpu.gpu import WARP, Launch, cuda
+from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
 from mlp_gpu.kernels.forward import forward_sums
 from mlp_gpu.kernels.partial import sum_partials
 
@@ -53,7 +53,16 @@ SIGNATURES = {
 }
 
 
-def output_deltas(delta, losses, step, partial, W, h, labels, order) -> list[Launch]:
+def output_deltas(
+    delta: DeviceArray,
+    losses: DeviceArray,
+    step: DeviceArray,
+    partial: DeviceArray,
+    W: DeviceArray,
+    h: DeviceArray,
+    labels: DeviceArray,
+    order: DeviceArray,
+) -> list[Launch]:
     """Deltas and loss of the output layer. Modifies delta, losses, step and partial."""
     arguments = (delta, losses, step, partial, labels, order)
     return [

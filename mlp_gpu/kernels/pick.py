@@ -11,7 +11,7 @@ A thread copies one pixel. Not in the papers.
 
 import numpy as np
 
-from mlp_gpu.gpu import Launch, cuda
+from mlp_gpu.gpu import DeviceArray, Launch, cuda
 
 THREADS = 256
 
@@ -28,7 +28,9 @@ SIGNATURES = {
 }
 
 
-def pick(h, images, order, step) -> list[Launch]:
+def pick(
+    h: DeviceArray, images: DeviceArray, order: DeviceArray, step: DeviceArray
+) -> list[Launch]:
     """Copy the image of this step into h. Modifies h."""
     blocks = -(-h.shape[0] // THREADS)
     return [Launch(pick_image, (blocks, 1), THREADS, (h, images, order, step))]

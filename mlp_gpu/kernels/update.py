@@ -24,7 +24,7 @@ Departures from the listing:
 
 import numpy as np
 
-from mlp_gpu.gpu import Launch, cuda
+from mlp_gpu.gpu import DeviceArray, Launch, cuda
 
 THREADS = 256  # threads a block, each a column
 ROWS = 16  # weights a thread
@@ -59,7 +59,7 @@ SIGNATURES = {
 }
 
 
-def update(W, h, delta, eta: float) -> list[Launch]:
+def update(W: DeviceArray, h: DeviceArray, delta: DeviceArray, eta: float) -> list[Launch]:
     """One step of gradient descent on a layer. Modifies W."""
     n_in, n_out = h.shape[0], delta.shape[0]
     grid = -(-n_out // THREADS), -(-(n_in + 1) // ROWS)

@@ -1,0 +1,93 @@
+"""What all drawings have in common: how they are saved, their colours, sizes and last touches.
+
+Figures are at most 7 inches wide and can be told apart without colours: in print, and by
+colour-blind eyes.
+"""
+
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+
+from experiments.running.store import Run
+from mlp_gpu import files
+
+DPI = 200
+PNG_COLOURS = 128  # a third of the bytes of a PNG in full colour
+
+# Okabe and Ito's colours, which colour-blind people can tell apart, and a grey.
+BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
+SKY, PURPLE, BLACK, GREY = "#56B4E9", "#CC79A7", "#000000", "#999999"
+
+FIGURE_WIDTH = 7  # inches
+TITLE_SIZE, LABEL_SIZE, SMALL_SIZE = 9, 8, 7  # points: titles, labels of axes, all else
+MAX_LEGEND_LETTERS = 110  # in a line of a legend as wide as the figure
+MAX_NAME_LENGTH = 44  # letters of a run's name
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as PNG of DPI dots per inch, in few colours."""
+    drawn, reduced = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=DPI)
+    image = Image.open(drawn).convert("RGB").quantize(PNG_COLOURS, dither=Image.Dither.NONE)
+    image.save(reduced, "png", optimize=True)
+    return reduced.getvalue()
+
+
+def pdf(figure: Figure) -> bytes:
+    """A figure as PDF; without a date, so that the same figure gives the same bytes."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="pdf", dpi=DPI, metadata={"CreationDate": None})
+    return drawn.getvalue()
+
+
+FORMATS = {"png": png, "pdf": pdf}
+
+
+def save_figure(figure: Figure, path: Path, formats: Iterable[str] = FORMATS) -> list[Path]:
+    """Write a figure as PATH.png and as PATH.pdf, in a folder that is made.
+
+    formats: those to write, of FORMATS. The same figure gives the same bytes. Returns the paths of
+    the files. Raises files.FileFault if they cannot be written; what was there before then stays.
+    """
+    images = {path.with_name(f"{path.name}.{form}"): FORMATS[form](figure) for form in formats}
+    files.make_folder(path.parent)
+    for target, content in images.items():
+        files.replace(target, content)
+    return list(images)
+
+
+def require_runs(runs: Mapping[str, Run]) -> None:
+    """Raise ValueError if there are no runs."""
+    if not runs:
+        raise ValueError("there are no runs to draw")
+
+
+def shorten(name: str) -> str:
+    """A run's name, or the end of it, where all of it would leave no room for the figure."""
+    return name if len(name) <= MAX_NAME_LENGTH else f"…{name[1 - MAX_NAME_LENGTH :]}"
+
+
+def finish(
+    figure: Figure, title: str, shown: Axes | None = None, legend_title: str | None = None
+) -> None:
+    """Give a figure its title and sizes of text, and below it a legend of what `shown` shows."""
+    figure.suptitle(title, fontsize=TITLE_SIZE)
+    for axes in figure.axes:
+        axes.tick_params(labelsize=SMALL_SIZE)
+        axes.xaxis.label.set_fontsize(LABEL_SIZE)
+        axes.yaxis.label.set_fontsize(LABEL_SIZE)
+    if shown is not None:
+        handles, labels = shown.get_legend_handles_labels()
+        letters = 9 + max(map(len, labels))  # with its line and the space around it
+        columns = min(4, max(1, MAX_LEGEND_LETTERS // letters))
+        style = {
+            "ncols": columns,
+            "frameon": False,
+            "fontsize": SMALL_SIZE,
+            "title_fontsize": SMALL_SIZE,
+        }
+        figure.legend(handles, labels, loc="outside lower center", title=legend_title, **style)

@@ -1,0 +1,335 @@
+"""What the page of all runs and records says, section by section: its rows, figures and sources."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from experiments.drawing import bench_plots, error_plots, run_plots
+from experiments.drawing.page import Page
+from experiments.drawing.report_files import Found
+from experiments.running import configs, data, provenance
+from experiments.running.errors import Problem
+from experiments.running.formatting import duration, plural
+from experiments.running.store import Run
+from experiments.scoring import committee_report, tables, voting
+from experiments.scoring.committee_report import Committee, unfinished
+from experiments.scoring.committees import find_committees
+from experiments.timing import clusters
+from experiments.timing import report as timing_report
+from mlp_gpu.training import Schedule
+
+TITLE = "Deep, big, simple nets: what was trained and measured"
+INTRODUCTION = (
+    "Plain multi-layer perceptrons, trained by on-line back-propagation on deformed digits, after "
+    "Cireşan, Meier, Gambardella and Schmidhuber (2010, 2012). Runs are the files of trainings "
+    "that were found; records are what is kept of finished ones in results/. A number in brackets "
+    "leads to where the numbers or the picture beside it come from."
+)
+NOT_MNIST = (
+    "These are the 1,797 small digits of scikit-learn's load_digits. Their figures have nothing to "
+    "do with the paper's and must not be compared with them, nor with those on MNIST."
+)
+TABLE1_CAPTION = (
+    "TEfBV is the test error at the epoch with the lowest validation error, BTE the lowest test "
+    "error of any epoch; the interval is that of TEfBV, 95 %, Clopper-Pearson."
+)
+COMMITTEES_CAPTION = (
+    "What each committee came to. The best member has the fewest errors on these same digits, "
+    "which favours it; p is McNemar's exact test, two-sided, of the committee against it."
+)
+WORK_COLUMN = "epochs x images"  # of Table 1
+MAKE_OPTION = {"MNIST": "", "load_digits": ' ARGS="--data digits"'}  # to train on it
+
+
+def state(run: Run) -> str:
+    """Nothing for a finished run; else how far it came, and why not further."""
+    if run.finished:
+        return ""
+    last = run.provenance[-1]
+    why = f"stopped: {last['why']}" if last["end"] else "still training, or killed"
+    return f", {run.epochs} of {run.config['epochs']} epochs, {why}"
+
+
+def source(name: str, run: Run) -> str:
+    """Where and when a run was trained, in a line that begins with its name."""
+    if tables.is_table1(run):
+        return f"{name}: {tables.provenance_line(run)}"
+    commits = (provenance.columns(session)["commit"] for session in run.provenance)
+    row = {
+        **provenance.columns(run.provenance[-1]),
+        "engine": tables.engine_name(run),
+        "commit": committee_report.AND.join(dict.fromkeys(commits)),
+    }
+    return f"{name}: {configs.title(run.config)}; {committee_report.source_line(row)}"
+
+
+def add_table1(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
+    """Table 1 on the data of that name, from records and runs."""
+    page.heading(3, "Table 1, the paper beside ours" if name == "MNIST" else "Table 1's nets")
+    records = {key: run for key, run in found.records.items() if run.config["data"]["name"] == name}
+    kinds = dict.fromkeys(records, "record")
+    everything = dict(records)
+    for key, run in runs.items():
+        same = [k for k, r in records.items() if (r.config, r.metrics) == (run.config, run.metrics)]
+        if same:
+            kinds[same[0]] = f"record, and run {key}"
+        elif tables.is_table1(run):
+            everything[key], kinds[key] = run, f"run {key}{state(run)}"
+    if not everything:
+        return page.say(f"No run yet: `make table1{MAKE_OPTION[name]}`.")
+
+    keys = sorted(everything, key=lambda key: tables.table1_order(everything[key]))
+    rows = tables.table1_table([everything[key] for key in keys])
+    rows = [
+        {"source": page.cite(source(key, everything[key])), **_move_work(row), "from": kinds[key]}
+        for key, row in zip(keys, rows, strict=True)
+    ]
+    page.table(TABLE1_CAPTION, rows)
+    if name == "MNIST" and all(run.epochs < Schedule().epochs for run in everything.values()):
+        page.say(f"The paper's own schedule, {Schedule().epochs:,} epochs: not measured yet.")
+
+
+def _move_work(row: Mapping[str, str]) -> dict[str, str]:
+    """A row of Table 1 with what was done just before what came of it, in one view with it."""
+    names = [name for name in row if name != WORK_COLUMN]
+    names.insert(names.index("TEfBV %"), WORK_COLUMN)
+    return {name: row[name] for name in names}
+
+
+def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
+    """The committees of 2012 on the data of that name, from records and runs, and pictures."""
+    page.heading(3, "The committees of 2012")
+    recorded = [rows for rows in found.committees.values() if rows[-1]["data"] == name]
+    formed = []
+    for one in find_committees(runs):
+        formed.append((one, _text_rows(one), _where(one, found)))
+    if not (recorded or formed):
+        page.say(f"No committee yet: `make committee{MAKE_OPTION[name]}`.")
+    groups: dict[str, list] = {}  # what stands side by side: what the rows are from, and the rows
+    for rows in recorded:
+        origin = ", and ".join(["record", *(where for _, own, where in formed if own == rows)])
+        groups.setdefault(f"records of {rows[-1]['device']}", []).append((origin, rows))
+    for one, rows, where in formed:
+        if rows not in recorded:
+            groups.setdefault(where, []).append((where + unfinished(one.runs), rows))
+    for where, group in groups.items():
+        for kind in "experiment", "table4":
+            same = [
+                (origin, rows) for origin, rows in group if rows[0]["experiment"].startswith(kind)
+            ]
+            if same:
+                _add_side_by_side(page, where, same, name)
+    for one, rows, where in formed:
+        errors = f"committee {100 * one.wrong[-1].mean():.2f} %, members {one.mean_percent:.2f} %"
+        alt = f"Test errors of {one.title}: {errors} on average, with 95 % intervals."
+        caption = f"{one.title}; {where}."
+        page.figure(run_plots.draw_members(one), caption, alt, [_committee_source(where, rows)])
+
+
+def _text_rows(one: Committee) -> list[dict[str, str]]:
+    """A committee's rows as records of committees are read: all text."""
+    rows = committee_report.tidy_rows(one)
+    return [{key: "" if cell is None else str(cell) for key, cell in row.items()} for row in rows]
+
+
+def _where(one: Committee, found: Found) -> str:
+    """The folder that has a committee's runs."""
+    first = next(key for key, run in found.runs.items() if run is one.runs[0])
+    folder = Path(first).parent
+    # "." would say nothing.
+    return f"runs in {folder.as_posix() if folder.name else found.folder.resolve().name}"
+
+
+def _add_side_by_side(page: Page, where: str, own: list[tuple], name: str) -> None:
+    """Committees of equal size, each with what its rows are from."""
+    rows = [row for _, one in own for row in one]
+    lines = [_committee_source(where, one) for _, one in own]
+    percent = "errors in percent" + (", the paper / ours" if name == "MNIST" else "")
+    summary = committee_report.summary_table(rows)
+    summary.append(dict(zip(summary[0], ["source", *map(page.cite, lines)], strict=True)))
+    page.table(f"Each net and its committee, {where}: {percent}.", summary)
+    results = [
+        {"source": page.cite(line), **row, "from": origin}
+        for (origin, _), line, row in zip(
+            own, lines, committee_report.committee_table(rows), strict=True
+        )
+    ]
+    page.table(COMMITTEES_CAPTION, results)
+    if committee_report.has_order(rows):
+        order = committee_report.order_table(rows)
+        claims = "What the paper shows, and whether the committees above show it."
+        page.table(claims, order, lines)
+
+
+def _committee_source(where: str, rows: list[dict]) -> str:
+    members = rows[:-1]
+    seeds = ", ".join(row["seed"] for row in members)
+    lines = dict.fromkeys(committee_report.source_line(row) for row in members)
+    return f"{where}: {rows[0]['experiment']}, seeds {seeds}: {'; '.join(lines)}"
+
+
+def add_pictures(page: Page, runs: Mapping[str, Run], name: str) -> None:
+    """Learning curves of all runs on the data of that name, and the errors of the best one."""
+    page.heading(3, "Learning curves")
+    if not runs:
+        page.say(f"No run yet: `make table1{MAKE_OPTION[name]}`.")
+    else:
+        for against, x in ("epochs", "epochs"), ("hours", "the time that they took"):
+            n_runs = plural(len(runs), "run")
+            alt = f"Training loss, validation and test error of {n_runs} against {x}."
+            caption = f"{n_runs} on {name}, against {x}."
+            sources = [source(key, run) for key, run in runs.items()]
+            page.figure(run_plots.draw_learning_curves(runs, against), caption, alt, sources)
+
+    page.heading(3, "Misclassified digits")
+    if not runs:
+        return page.say("No run yet.")
+    best = tables.best_of(runs)
+    run, title = runs[best], configs.title(runs[best].config)
+    who = f"{title}, the run with the lowest TEfBV: {best}."
+    sources = [source(best, run)]
+    counted = voting.count_sentence(run.outputs, run.labels)
+    images = find_test_images(run)
+    if images is None:
+        page.say(
+            f"The digits are not drawn, for {name} as the run has it is not on this machine. Set "
+            "MNIST_DIR to a folder with its four files, or let `make table1` download them."
+        )
+    else:
+        alt = f"The misclassified digits, labels at the top right, two guesses below: {counted}."
+        page.figure(
+            error_plots.draw_wrong(run.outputs, run.labels, images, title), who, alt, sources
+        )
+    caption = f"{who} Labels in rows, guesses in columns."
+    alt = f"Which digits are taken for which: {counted}."
+    page.figure(error_plots.draw_confusion(run.outputs, run.labels, title), caption, alt, sources)
+
+
+def find_test_images(run: Run) -> np.ndarray | None:
+    """The images that a run was tested on, (n_test, 29, 29), if they are on this machine."""
+    wanted = run.config["data"]
+    try:
+        dataset = data.load(data.CHOICES[wanted["name"]], mirrors=())
+    except Problem:
+        return None
+    return dataset.test_images if dataset.sha256 == wanted["sha256"] else None
+
+
+def add_other_runs(page: Page, runs: Mapping[str, Run]) -> None:
+    """The runs that no Table 1 has: members of committees, and nets of other shapes."""
+    rows = []
+    for key, run in runs.items():
+        if not tables.is_table1(run):
+            n = len(run.labels)
+            low, high = tables.interval(run.chosen_errors, n)
+            rows.append(
+                {
+                    "source": page.cite(source(key, run)),
+                    "run": key,
+                    "net": configs.title(run.config),
+                    "TEfBV %": f"{100 * run.chosen_errors / n:.2f}",
+                    "95 % interval": f"{low:.2f}-{high:.2f}",
+                    "wrong": f"{run.chosen_errors} of {n:,}",
+                    "BTE %": f"{100 * run.best_errors / n:.2f}",
+                    "epochs": f"{run.epochs}{state(run)}",
+                    "time": duration(run.seconds),
+                }
+            )
+    if rows:
+        page.heading(3, "The other runs")
+        page.table("Members of committees, and nets of other shapes.", rows)
+
+
+def add_benchmarks(page: Page, found: Found) -> None:
+    """Engines, deformation, kernels and workers, as they were timed on each device."""
+    page.heading(2, "Benchmarks")
+    benches = list(found.benches.values())
+    _begin_timings(page, "Engines and their peers", benches)
+    for rows in benches:
+        _add_timings(page, rows, timing_report.net_table(rows))
+        _add_bench_figures(page, rows)
+    _begin_timings(page, "The deformation", benches)
+    for rows in benches:
+        _add_timings(page, rows, timing_report.deform_table(rows))
+    on_gpu = [rows for rows in benches if timing_report.on_gpu(rows)]
+    _begin_timings(page, "The kernels", on_gpu)
+    for rows in on_gpu:
+        _add_timings(page, rows, timing_report.kernel_table(rows, nets=(1, 4)))
+        _add_timings(page, rows, timing_report.evaluation_table(rows))
+    _begin_timings(page, "Several workers", found.scalings)
+    for rows in found.scalings.values():
+        _add_timings(page, rows, clusters.scaling_table(rows))
+        _add_estimate(page, rows, list(found.committees.values()))
+
+
+def _begin_timings(page: Page, title: str, timed: Collection) -> None:
+    page.heading(3, title)
+    if not timed:
+        page.say(timing_report.NOT_MEASURED)
+
+
+def _add_timings(page: Page, rows: list[dict], table: list[dict[str, str]]) -> None:
+    page.table(f"{rows[0]['device']}.", table, [_bench_source(rows)])
+
+
+def _add_estimate(page: Page, rows: list[dict], committees: list[list[dict]]) -> None:
+    """How long clusters would take for the committees' trainings, by the timings in `rows`."""
+    sentence, estimates = clusters.estimate_clusters(rows, committees)
+    page.say(sentence)
+    sources = [_bench_source(rows)]
+    for own in committees:
+        ran = {(row["data"], row["device"]) for row in own[:-1]}
+        is_estimated = own[0]["experiment"].startswith("experiment")
+        if is_estimated and ("MNIST", rows[-1]["device"]) in ran:
+            sources.append(_committee_source(f"records of {own[-1]['device']}", own))
+    if estimates:
+        page.table("Clusters on paper.", estimates, sources)
+
+
+def _bench_source(rows: list[dict]) -> str:
+    return timing_report.bench_source(rows).rstrip(":")
+
+
+def _add_bench_figures(page: Page, rows: list[dict]) -> None:
+    where, sources = f"on {rows[0]['device']}", [_bench_source(rows)]
+    if any(row["updates_a_second"] for row in rows):
+        alt = "Time per image against the weights of the net, one line per engine."
+        page.figure(bench_plots.draw_times(rows), f"Time per image, {where}.", alt, sources)
+    try:
+        figure = bench_plots.draw_roofline(rows)
+    except ValueError:
+        return  # no copy was measured beside
+    alt = "Engines and kernels against copies of as many bytes, as bars and as a roofline."
+    page.figure(figure, f"Against the ceiling that copies set, {where}.", alt, sources)
+
+
+def build(found: Found) -> str:
+    """The page of all that was found."""
+    page = Page()
+    counts = []
+    for name in data.CHOICES:
+        runs = {key: run for key, run in found.runs.items() if run.config["data"]["name"] == name}
+        n = sum(run.config["data"]["name"] == name for run in found.records.values())
+        n += sum(rows[-1]["data"] == name for rows in found.committees.values())
+        counts.append(f"{plural(len(runs), 'run')} and {plural(n, 'record')} on {name}")
+        if name == "MNIST":
+            page.heading(2, name)
+        else:
+            page.heading(2, f"{name}, which is NOT MNIST")
+            page.warn(NOT_MNIST)
+        add_table1(page, found, runs, name)
+        add_committees(page, found, runs, name)
+        add_pictures(page, runs, name)
+        add_other_runs(page, runs)
+    add_benchmarks(page, found)
+
+    tree = provenance.commit()
+    changes = " with changes" if tree["dirty"] else ""
+    timings = len(found.benches) + len(found.scalings)
+    introduction = [
+        INTRODUCTION,
+        f"Found: {', '.join(counts)}, and {plural(timings, 'record')} of timings. Written "
+        f"{provenance.now()} by commit {str(tree['commit'])[:12]}{changes}.",
+    ]
+    return page.render(TITLE, introduction, found.faults)

@@ -1,0 +1,84 @@
+"""What the recorded errors come to, in sentences."""
+
+from collections.abc import Mapping, Sequence
+
+from experiments.running.formatting import duration
+from experiments.running.store import Run
+from experiments.scoring import committee_report, tables
+from experiments.scoring.records import by_device
+from mlp_gpu.training import Schedule
+
+PAPER_EPOCHS = Schedule().epochs
+
+
+def best_sentence(runs: Sequence[Run]) -> str:
+    """The best of the runs, all on deformed MNIST, beside the paper's of the same net."""
+    run = min(runs, key=lambda run: tables.table1_row(run)["tefbv"])
+    row = tables.table1_row(run)
+    paper = tables.PAPER[row["net"]]
+    text = (
+        f"Net {row['net']} gets {row['tefbv_errors']} of {row['n_test']:,} test digits wrong: "
+        f"{row['tefbv']:.2f} % (95 % interval {row['tefbv_low']:.2f}-{row['tefbv_high']:.2f}), "
+        f"after {row['epochs']:,} epochs in {duration(row['seconds'])} on {row['device']}. The "
+        f"paper's net {row['net']} has {paper.tefbv:.2f} %, after {PAPER_EPOCHS:,} epochs in "
+        f"{paper.hours} hours on a GTX 280."
+    )
+    errors = run.metrics["test_errors"]
+    below = next((epoch for epoch, n in enumerate(errors, 1) if n < row["n_test"] / 100), None)
+    if below:
+        text += (
+            f" Our net's test error is below 1 % for the first time after epoch {below}; the "
+            "paper's nets come there after 20-30 epochs."
+        )
+    return text
+
+
+def schedule_sentence(runs: Sequence[Run]) -> str | None:
+    """How far the paper's schedule is away, by our longest run of net 4; None if a run took it.
+
+    runs: on deformed MNIST.
+    """
+    if any(run.epochs == PAPER_EPOCHS for run in runs):
+        return None
+    paper = tables.PAPER[4]
+    text = (
+        f"No net has been trained for the paper's {PAPER_EPOCHS:,} epochs, so nothing here "
+        f"confirms or refutes its {paper.tefbv:.2f} % for net 4."
+    )
+    whole = [run for run in runs if run.config["data"]["n_train"] == 60_000]
+    whole = [run for run in whole if tables.net_number(run) == 4]
+    if whole:
+        run = max(whole, key=lambda run: run.epochs)
+        seconds = run.seconds / run.epochs
+        text += (
+            f" An epoch of net 4 takes {duration(seconds)} on {tables.table1_row(run)['device']}. "
+            f"{PAPER_EPOCHS:,} of them would take {seconds * PAPER_EPOCHS / 3600:.0f} hours; the "
+            f"paper's GTX 280 took {paper.hours}."
+        )
+    return text
+
+
+def claims_sentence(found: Sequence[Sequence[Mapping]]) -> str | None:
+    """Which of the paper's claims about committees show; None if not all of them are recorded.
+
+    found: the rows of each committee, as CSV gives them back.
+    """
+    for rows in by_device(found, "MNIST"):
+        if committee_report.has_order(rows):
+            claims = committee_report.order_table(rows)
+            shown = [_claim(claim) for claim in claims if claim["shows"] == "yes"]
+            missed = [_claim(claim) for claim in claims if claim["shows"] == "no"]
+            epochs = " or ".join(dict.fromkeys(row["epochs"] for row in rows))
+            return (
+                f"Of the paper's {len(claims)} claims {len(shown)} show in the counts of wrong "
+                f"digits after {epochs} epochs: {'; '.join(shown) or 'none'}. "
+                + (f"Not shown: {'; '.join(missed)}. " if missed else "")
+            ).strip()
+    return None
+
+
+def _claim(claim: Mapping[str, str]) -> str:
+    """A line of the table of claims, in words."""
+    if not claim["paper %"]:
+        return f"{claim['claim']} {claim['ours %']}"
+    return f"{claim['claim']}, {claim['ours %']} % (paper: {claim['paper %']} %)"

@@ -1,0 +1,156 @@
+"""How long one waits: for the first training step of a command, for a worker, for the tests.
+
+Starts table1 with its five nets, so that it estimates the time of each, and finds out from the run
+files when the first epoch began: several times with compiled code that was kept, and with an empty
+cache folder. Starts a worker process, until it begins to train. With --tests it also times 'make
+test' and 'make test-all', once each. Prints a table and writes startup.csv to results/<device>.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from deform_gpu import TABLE1
+from experiments.running import cli, data, jobs, pools, provenance, store
+from experiments.running.configs import make_config
+from experiments.running.errors import Problem
+from experiments.running.formatting import csv_text, markdown_table
+from experiments.running.messages import tell
+from experiments.timing.findings import STARTUP
+from mlp_gpu import files
+from mlp_gpu.network import NETS
+from mlp_gpu.training import Schedule
+
+N_IMAGES = 250  # of an epoch: few, because only its beginning counts
+*TESTS, FIRST_STEP, FIRST_STEP_COMPILING, WORKER = STARTUP
+
+
+def first_step(dataset: data.Dataset, cache: Path | None = None) -> float:
+    """Seconds from the start of table1, on the CPU, to the first step of its first training.
+
+    cache: the user's cache folder; None: as it is. Raises Problem if a training fails.
+    """
+    options = ["--engine", "cpu", "--epochs", "1", "--limit", str(N_IMAGES)]
+    options += ["--data", data.CHOICES[dataset.name]]
+    if dataset.name == "MNIST":
+        options += ["--data-dir", dataset.source]
+    variables = {"XDG_CACHE_HOME": str(cache)} if cache else {}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "experiments.table1", *options, "--out", folder]
+        started = time.time()
+        done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
+        if done.returncode:
+            raise Problem(f"a training failed: {done.stderr.strip().splitlines()[-1]}")
+        # A run file is written when its only epoch is done, which took what the file says.
+        begun = [
+            path.stat().st_mtime - store.read_run(path).seconds
+            for path in store.run_files(Path(folder))
+        ]
+    return min(begun) - started
+
+
+def worker_start(dataset: data.Dataset, data_dir: Path | None) -> float:
+    """Seconds from asking for a worker process to the first step of its first training."""
+    begun = []
+
+    def note(message: dict) -> None:
+        if message["event"] == "start":
+            begun.append(time.perf_counter())
+
+    config = make_config(data.limit(dataset, N_IMAGES), NETS[1], Schedule(1), 0, TABLE1, "cpu")
+    with tempfile.TemporaryDirectory() as folder, closing(pools.Local(1)) as pool:
+        pool.take = note
+        started = time.perf_counter()
+        future = pool.submit(jobs.work, jobs.Job(Path(folder) / "run.h5", "run", config, data_dir))
+        for done in pool.as_completed([future]):
+            if reason := done.result().failure:
+                raise Problem(f"a training failed: {reason}")
+    return begun[0] - started
+
+
+def time_tests(command: str) -> float:
+    """Seconds that the tests take by this command. Raises Problem if they fail."""
+    started = time.perf_counter()
+    on_this_interpreter = [*command.split(), f"PYTHON={sys.executable}", "VENV="]
+    done = subprocess.run(on_this_interpreter, cwd=provenance.REPOSITORY, stdout=sys.stderr)
+    if done.returncode:
+        raise Problem(f"'{command}' failed; see above, mend it, then start again")
+    return time.perf_counter() - started
+
+
+def measure(what: str, timed: Callable[[], float], repeats: int) -> dict:
+    """A row of startup.csv: the median and the 20th and 80th percentile of the repeats."""
+    found = []
+    for repeat in range(1, repeats + 1):
+        tell(f"{what}: {repeat} of {repeats} ...")
+        found.append(timed())
+    low, high = np.percentile(found, [20, 80])
+    row = {"what": what, "repeats": repeats, "seconds": statistics.median(found)}
+    return row | {"seconds_p20": low, "seconds_p80": high}
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.startup",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--repeats",
+        type=cli.integer(3, 1000),
+        default=7,
+        metavar="N",
+        help="repeats that the medians are of, at least 3 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tests", action="store_true", help="time the tests too: some 20 minutes on two cores"
+    )
+    cli.add_data_arguments(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for startup.csv (default: results/<this device>)",
+    )
+    arguments = parser.parse_args(argv)
+    dataset = data.load(arguments.data, arguments.data_dir)
+    source = provenance.collect()
+    folder = arguments.out or provenance.device_folder(source["device"])
+    files.make_folder(folder)
+
+    def compiling() -> float:
+        with tempfile.TemporaryDirectory() as cache:
+            return first_step(dataset, Path(cache))
+
+    first_step(dataset)  # so that all code is kept
+    rows = [
+        measure(FIRST_STEP, lambda: first_step(dataset), arguments.repeats),
+        measure(FIRST_STEP_COMPILING, compiling, arguments.repeats),
+        measure(WORKER, lambda: worker_start(dataset, arguments.data_dir), arguments.repeats),
+    ]
+    if arguments.tests:
+        rows += [measure(command, partial(time_tests, command), 1) for command in TESTS]
+    rows = [row | provenance.columns(source) for row in rows]
+    files.replace(folder / "startup.csv", csv_text(rows).encode())
+    columns = ("what", "seconds", "seconds_p20", "seconds_p80", "repeats")
+    lines = [{name: _cell(row[name]) for name in columns} for row in rows]
+    print(markdown_table(lines))
+    tell(f"written to {folder}: startup.csv")
+
+
+def _cell(value: str | int | float) -> str:
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    cli.run(main)

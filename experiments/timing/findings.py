@@ -1,0 +1,121 @@
+"""What the recorded times come to, in sentences."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from experiments.running.formatting import duration
+from experiments.running.store import Run
+from experiments.scoring import committee_report, tables
+from experiments.scoring.records import by_device
+from mlp_gpu.network import NETS
+
+# What startup.csv has, a row each.
+STARTUP = (
+    "make test",
+    "make test-all",
+    "first training step of make table1, code compiled before",
+    "first training step of make table1, nothing compiled",
+    "start of a worker",
+)
+
+
+def command_sentences(records: Mapping[Path, Run], found: Sequence[Sequence[Mapping]]) -> list[str]:
+    """How long the commands took whose trainings are all recorded, and what they came to.
+
+    records: runs, by the paths of their records. found: the rows of each committee.
+    """
+    sentences = []
+    for folder in dict.fromkeys(path.parent for path in records):
+        # The records of `make table1` are named after its folder of runs, runs/table1.
+        own = [run for path, run in records.items() if path.match(f"{folder}/table1-net*")]
+        if [tables.net_number(run) for run in own] == list(NETS):
+            spans = [(run.provenance[0]["start"], run.provenance[-1]["end"]) for run in own]
+            wrong = ", ".join(str(run.chosen_errors) for run in own)
+            sentences.append(
+                f"`make table1`: {_elapsed(spans)} on {own[0].provenance[-1]['device']}; nets 1 to "
+                f"{len(own)} get {wrong} of {own[0].config['data']['n_test']:,} test digits wrong."
+            )
+    for rows in by_device(found, "MNIST"):
+        if committee_report.has_order(rows):
+            nets = [row for row in rows if row["net"]]
+            spans = [(_before(row["date"], float(row["seconds"])), row["date"]) for row in nets]
+            sentences.append(f"`make committee`: {_elapsed(spans)} on {nets[0]['device']}.")
+    return sentences
+
+
+def _before(time: str, seconds: float) -> str:
+    """The time so many seconds before another, both ISO 8601."""
+    return (datetime.fromisoformat(time) - timedelta(seconds=seconds)).isoformat()
+
+
+def _elapsed(spans: Sequence[tuple[str, str]]) -> str:
+    """From the first start to the last end of spans, ISO 8601, as a duration."""
+    starts = [datetime.fromisoformat(start) for start, _ in spans]
+    ends = [datetime.fromisoformat(end) for _, end in spans]
+    return duration((max(ends) - min(starts)).total_seconds())
+
+
+def startup_sentence(device: str, rows: Sequence[Mapping]) -> str:
+    """How long tests and starts take on a device. rows: of its startup.csv; none: not measured."""
+    found = {row["what"]: float(row["seconds"]) for row in rows}
+    names = {what: re.sub(r"make [\w-]+", r"`\g<0>`", what) for what in STARTUP}
+    measured = [f"{names[what]}: {_time(found[what])}" for what in STARTUP if what in found]
+    missing = [names[what] for what in STARTUP if what not in found]
+    sentences = [f"On {device}: {'; '.join(measured)}."] if measured else []
+    sentences += [f"Not measured yet: {'; '.join(missing)}."] if missing else []
+    return " ".join(sentences)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)
+
+
+def bench_sentences(rows: Sequence[Mapping]) -> list[str]:
+    """What a benchmark says of each engine beside its peers. rows: of bench.csv, all text."""
+    nets = [row for row in rows if row["group"] == "net"]
+    names = dict.fromkeys(row["name"] for row in nets if row["images"])
+    engines = [name for name in names if name.startswith("engine")]
+    sentences = []
+    for name in engines:
+        own = sorted((row for row in nets if row["name"] == name), key=_weights)
+        small, large = own[0], own[-1]
+        sentences.append(
+            f"On {small['ran_on']}, `{name}` takes {float(small['us']):,.0f} microseconds per "
+            f"image for net {small['net']} and {float(large['us']):,.0f} for net {large['net']}, "
+            f"which is {float(small['updates_a_second']) / 1e9:.1f} and "
+            f"{float(large['updates_a_second']) / 1e9:.1f} billion weight updates per second."
+        )
+        copies = [float(row["percent_of_copy"]) for row in own if row["percent_of_copy"]]
+        if copies:
+            sentences.append(
+                f"It moves {min(copies):.0f} to {max(copies):.0f} % of the bytes per second that a "
+                "scaled copy moves."
+            )
+        us = {row["net"]: float(row["us"]) for row in own}
+        speedups = []
+        for peer in (peer for peer in names if peer not in engines):
+            ratios = [float(row["us"]) / us[row["net"]] for row in nets if row["name"] == peer]
+            speedups.append(f"{min(ratios):.1f} to {max(ratios):.1f} over {peer}")
+        if speedups:
+            sentences.append(f"Its speedup is {'; '.join(speedups)}.")
+    return sentences
+
+
+def _weights(row: Mapping) -> int:
+    return int(row["weights"])
+
+
+def deform_sentence(rows: Sequence[Mapping]) -> str | None:
+    """How long our fastest deformation takes beside the SciPy recipe; None if not measured."""
+    found = {row["name"]: float(row["us"]) for row in rows if row["group"] == "deformation"}
+    own = [name for name in found if re.match("CPU|GPU", name)]
+    if not own or "scipy recipe" not in found:
+        return None
+    best = min(own, key=found.__getitem__)
+    speedup = found["scipy recipe"] / found[best]
+    return (
+        f"Deforming 60,000 images takes {0.06 * found[best]:.2g} s ({best}), a speedup of "
+        f"{speedup:.0f} over the SciPy recipe; the paper's CPU took 93 s."
+    )

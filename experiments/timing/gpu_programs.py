@@ -1,0 +1,152 @@
+"""Checks of the GPU that run other programs: pytest, compute-sanitizer, the benchmarks."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+from xml.etree import ElementTree
+
+from experiments.running import provenance
+from experiments.timing.check_result import CheckResult
+from mlp_gpu import gpu
+
+GPU_TESTS = tuple(
+    f"tests/test_{name}.py"
+    for name in (
+        "kernels",
+        "deform_kernels",
+        "engines",
+        "cuda",
+        "compiled",
+        "memory_access",
+        "bench",
+        "peers",
+        "timing_gpu",
+    )
+)
+REPEAT_TESTS = "repeats_are_bit_equal"  # in the names of the tests that repeat kernels
+SMALL_TESTS = ("-k", "small", "tests/test_kernels.py", "tests/test_deform_kernels.py")
+TOOLKITS_FOLDER = Path("/usr/local")
+SANITIZER_SECONDS = 120  # limit for each tool
+# The last line of a tool's report. A line "... errors were not printed" counts some of them again.
+SUMMARY_LINE = re.compile(
+    r"=+ (?:ERROR|RACECHECK) SUMMARY: (\d+) (error|hazard)s?(?: displayed .+)?$"
+)
+KEPT_CHARACTERS = 4000  # of the end of a report
+
+
+def run_command(
+    command: Sequence[str], log: IO | None = None, seconds: float | None = None
+) -> int | None:
+    """The exit status of a command, run in the repository; None if it took more than `seconds`.
+
+    log: a file for its stdout and stderr; without one it shares ours.
+    """
+    child = subprocess.Popen(
+        command,
+        cwd=provenance.REPOSITORY,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        process_group=0,
+    )
+    try:
+        return child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if child.poll() is None:  # compute-sanitizer has a child of its own: end that too
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def run_tests(
+    options: Sequence[str],
+    prefix: Sequence[str] = (),
+    log: IO | None = None,
+    seconds: float | None = None,
+) -> tuple[int | None, dict[str, list[str]]]:
+    """Run pytest: its exit status, and the names of the tests as `read_report` gives them.
+
+    prefix: the program that pytest runs under, with its options. log, seconds: of `run_command`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [*prefix, sys.executable, "-m", "pytest", "-q", *options, f"--junitxml={report}"]
+        return run_command(command, log, seconds), read_report(report)
+
+
+def read_report(path: Path) -> dict[str, list[str]]:
+    """Names of tests by outcome, from pytest's JUnit XML; no names if there is no file."""
+    found: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
+    if path.exists():
+        for case in ElementTree.parse(path).iter("testcase"):
+            tags = {child.tag for child in case}
+            failed = tags & {"failure", "error"}
+            outcome = "failed" if failed else "skipped" if "skipped" in tags else "passed"
+            found[outcome].append(f"{case.get('classname')}::{case.get('name')}")
+    return found
+
+
+def check_tests() -> CheckResult:
+    """The tests of kernels and engine."""
+    status, found = run_tests(GPU_TESTS)
+    repeats = sum(REPEAT_TESTS in name for name in found["passed"])
+    text = ", ".join(f"{len(names)} {outcome}" for outcome, names in found.items())
+    text += f"; {repeats} of bit-equal repeats"
+    if status != 0:
+        text += f"; pytest ended with status {status}"
+    return CheckResult(status == 0 and repeats > 0, text, found | {"bit_equal_repeats": repeats})
+
+
+def check_sanitizer(tool: str) -> CheckResult:
+    """The small tests of kernels under a tool of compute-sanitizer, memcheck or racecheck."""
+    installed = sorted(TOOLKITS_FOLDER.glob("cuda*/bin/compute-sanitizer"))
+    sanitizer = shutil.which("compute-sanitizer") or (str(installed[0]) if installed else None)
+    if sanitizer is None:
+        return CheckResult(True, "not installed")
+    prefix = [sanitizer, "--tool", tool, "--error-exitcode", "99"]
+    # CUDA's Python packages try calls that a driver may lack: those errors are no kernel's fault.
+    prefix += ["--report-api-errors", "no"]
+    with tempfile.TemporaryFile() as log:
+        status, found = run_tests(SMALL_TESTS, prefix, log=log, seconds=SANITIZER_SECONDS)
+        log.seek(0)
+        output = log.read().decode(errors="replace")
+    return judge_sanitizer(status, output, len(found["passed"]))
+
+
+def judge_sanitizer(status: int | None, output: str, n_passed: int) -> CheckResult:
+    """What a tool found. status: None if it took too long. n_passed: tests that passed under it."""
+    lines = output.splitlines()
+    counts = [count for line in lines if (count := SUMMARY_LINE.search(line.rstrip()))]
+    errors = sum(int(count[1]) for count in counts)
+    details = {"output": output[-KEPT_CHARACTERS:]}
+    if "Device not supported" in output:  # the summary calls this an error too
+        return CheckResult(True, "does not support this device", details)
+    if status is None:
+        text = f"timed out after {SANITIZER_SECONDS} s"
+    elif errors:
+        text = f"{errors} {counts[0][2]}{'s' if errors > 1 else ''}"
+    elif not counts:
+        text = f"no summary, status {status}"
+    elif status != 0 or n_passed == 0:
+        text = f"no errors, but {n_passed} tests passed, status {status}"
+    else:
+        return CheckResult(True, f"clean, {n_passed} tests")
+    return CheckResult(False, text, details)
+
+
+def check_bench(folder: Path) -> CheckResult:
+    """The benchmarks, which write bench.csv; they must not have left out the GPU as unusable."""
+    status = run_command(
+        [sys.executable, "-m", "experiments.bench", "--out", str(folder.absolute())]
+    )
+    if status == 0 and gpu.name() not in (folder / "bench.csv").read_text():
+        return CheckResult(False, "bench.csv has nothing of this GPU")
+    return CheckResult(status == 0, "bench.csv" if status == 0 else f"ended with status {status}")

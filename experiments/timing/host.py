@@ -1,0 +1,86 @@
+"""Time work by the host's clock: every repeat runs each workload in turn."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.running.messages import tell
+from experiments.timing.measurement import CopyTimes, Measurement
+
+MIN_REPEAT_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Something to time.
+
+    call: does it once; returns when it is done. n_images: that a call trains or deforms, None if it
+    does neither. n_bytes: that must be moved for an image or, without images, in a call; None if
+    that is not known.
+    """
+
+    call: Callable[[], object]
+    n_images: int | None = None
+    n_bytes: int | None = None
+
+
+def time_workloads(workloads: dict[str, Workload], repeats: int) -> dict[str, np.ndarray]:
+    """Microseconds of each workload, by name, per image or else per call; float64 (repeats,).
+
+    A repeat calls a workload as often as fills MIN_REPEAT_SECONDS, then the next one.
+    """
+    n_calls = {}
+    for name, workload in workloads.items():
+        workload.call()  # compiles, touches memory
+        started = time.perf_counter()
+        workload.call()
+        n_calls[name] = max(1, round(MIN_REPEAT_SECONDS / (time.perf_counter() - started)))
+    us = {name: np.empty(repeats) for name in workloads}
+    for repeat in range(repeats):
+        for name, workload in workloads.items():
+            started = time.perf_counter()
+            for _ in range(n_calls[name]):
+                workload.call()
+            seconds = (time.perf_counter() - started) / n_calls[name]
+            us[name][repeat] = 1e6 * seconds / (workload.n_images or 1)
+    return us
+
+
+def measure(
+    group: str, workloads: dict[str, Workload], repeats: int, copy: str | None = None
+) -> list[Measurement]:
+    """Measurements of the workloads. copy: the name of the one that is a copy, if there is one."""
+    us = time_workloads(workloads, repeats)
+    ceiling = None
+    if copy is not None and (n_bytes := workloads[copy].n_bytes):
+        ceiling = CopyTimes(us=us[copy], n_bytes=n_bytes)
+    return [
+        Measurement(
+            group=group,
+            name=name,
+            us=us[name],
+            n_images=workload.n_images and 1,
+            n_bytes=workload.n_bytes,
+            copy=ceiling if workload.n_bytes else None,
+        )
+        for name, workload in workloads.items()
+    ]
+
+
+def make_workloads(makers: dict[str, Callable[[], Callable]], n_images: int) -> dict[str, Workload]:
+    """Workloads on n_images images each, of what the makers return; who fails is told and left out.
+
+    makers: by name, what imports and prepares something and returns the function to time.
+    """
+    workloads = {}
+    for name, make in makers.items():
+        try:
+            call = make()
+            call()
+        except Exception as error:  # must not cost the measurements of everything else
+            tell(f"{name} fails, so it is not measured: {type(error).__name__}: {error}")
+        else:
+            workloads[name] = Workload(call, n_images)
+    return workloads

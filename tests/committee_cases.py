@@ -1,0 +1,79 @@
+"""What tests of committees share: the paper's figures, made-up data and runs, tables read back."""
+
+import csv
+import re
+
+import numpy as np
+
+from experiments import committee
+from experiments.running import configs, data, store
+from mlp_gpu.training import Schedule
+
+HERE = ["--engine", "cpu", "--workers", "1"]
+
+# Tables 1 and 2 of 2012: the seven nets of each experiment, then its committee, percent.
+ERRORS = {
+    1: (1.79, 1.80, 1.77, 1.72, 1.91, 1.86, 1.75, 1.70),
+    2: (1.62, 1.37, 1.48, 1.53, 1.56, 1.49, 1.79, 1.31),
+    3: (0.72, 0.71, 0.72, 0.71, 0.62, 0.65, 0.69, 0.56),
+    4: (0.68, 0.82, 0.73, 0.69, 0.71, 0.70, 0.75, 0.53),
+    5: (0.69, 0.94, 0.55, 0.72, 0.60, 0.86, 0.79, 0.49),
+    6: (0.64, 0.78, 0.70, 0.60, 0.59, 0.70, 0.71, 0.43),
+}
+
+AVERAGES = {1: "1.80", 2: "1.55", 3: "0.69", 4: "0.73", 5: "0.74", 6: "0.67"}
+TABLE4_ERRORS = (0.52, 0.45, 0.44, 0.49, 0.36, 0.38, 0.35, 0.31)
+WIDTHS = [10, 12, 14, 16, 18, 20, None]
+
+
+def numbered(n=66, name="load_digits"):
+    """A data set whose images are known by their values; labels 0 to 9 in turn."""
+    images = np.repeat(np.arange(n, dtype=np.float32), 29 * 29).reshape(n, 29, 29)
+    labels = np.arange(n, dtype=np.uint8) % 10
+    return data.Dataset(name, images, labels, images[:4] + 0.5, labels[:4], "ab" * 32, "here")
+
+
+def make_jobs(experiment, *options, dataset=None, engine="cpu"):
+    arguments = committee.parse_arguments([*options, "--out", "some"])
+    return committee.make_jobs(arguments, experiment, dataset or numbered(), engine)
+
+
+def make_config(dataset, **options):
+    return configs.make_config(dataset, (841, 800, 10), Schedule(3), 5, None, "cpu", **options)
+
+
+def make_run(config, outputs, labels, seconds=4.0, **session):
+    """A finished run that was never trained, with the outputs given."""
+    epochs = config["epochs"]
+    metrics = {name: [0.0] * epochs for name in store.METRICS}
+    metrics |= {"epoch": list(range(1, epochs + 1)), "train_seconds": [seconds / epochs] * epochs}
+    # Of equal validation errors the earliest epoch is chosen: the second.
+    metrics["validation_errors"] = [9] + [4] * (epochs - 1)
+    session = {
+        "commit": "0123456789abcdef",
+        "dirty": False,
+        "device": "Some CPU",
+        "versions": {"python": "3.11", "numpy": "2.4"},
+        "start": "2026-01-01T00:00:00",
+        "end": "2026-01-02T00:00:00",
+    } | session
+    return store.Run(config, [session], metrics, outputs, labels)
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def tables_of(text):
+    """Every Markdown table of a text, a list of dictionaries each."""
+    found = []
+    for part in re.findall(r"(?:^\|.*\n)+", text + "\n", re.MULTILINE):
+        header, rule, *lines = part.splitlines()
+        assert set(rule) <= set("|- ")
+        found.append([dict(zip(cells(header), cells(line), strict=True)) for line in lines])
+    return found
+
+
+def read_csv(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))

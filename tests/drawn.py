@@ -1,0 +1,161 @@
+"""What the tests of figures share: runs to draw, and what can be read in a figure that is drawn."""
+
+from itertools import combinations
+
+import factories
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.container import ErrorbarContainer
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+from experiments.scoring.committee_report import Committee
+
+N_TEST, N_TRAIN = 157, 613
+DEFORMATION = {
+    "sigma": 6.0,
+    "alpha": 36.0,
+    "beta": [7.5, 12.5] * 5,
+    "gamma_x": 15.0,
+    "gamma_y": 13.0,
+}
+LABELS = np.random.default_rng(0).integers(0, 10, N_TEST).astype(np.uint8)
+IMAGES = np.random.default_rng(1).uniform(-1, 1, (N_TEST, 29, 29)).astype(np.float32)
+
+
+def make_run(
+    seed, epochs=7, right=0.8, seconds=1.0, deformation=DEFORMATION, n_validation=None, width=None
+):
+    """A run of random figures, its probabilities those of a net that is often right."""
+    rng = np.random.default_rng(seed)
+    outputs = rng.random((N_TEST, 10))
+    outputs[np.arange(N_TEST), LABELS] += rng.random(N_TEST) < right
+    outputs /= outputs.sum(axis=1, keepdims=True)
+    wrong = int(np.count_nonzero(outputs.argmax(axis=1) != LABELS))
+    metrics = {
+        "eta": [1e-3 * 0.7**epoch for epoch in range(epochs)],
+        "train_loss": rng.uniform(0.05, 2, epochs).tolist(),
+        "validation_errors": rng.integers(3, 200, epochs).tolist(),
+        "test_errors": rng.integers(3, 60, epochs).tolist(),
+        "deform_seconds": (seconds * rng.uniform(0.1, 0.3, epochs)).tolist(),
+        "train_seconds": (seconds * rng.uniform(1, 2, epochs)).tolist(),
+        "evaluate_seconds": (seconds * rng.uniform(0.1, 0.5, epochs)).tolist(),
+    }
+    metrics["test_errors"][int(np.argmin(metrics["validation_errors"]))] = wrong
+    of_data = {"n_train": N_TRAIN, "n_validation": n_validation, "width": width, "n_test": N_TEST}
+    config = {"data": of_data, "deformation": deformation, "epochs": epochs}
+    outputs = outputs.astype(np.float32)
+    return factories.make_run(metrics=metrics, outputs=outputs, labels=LABELS, **config)
+
+
+def make_runs(n, **what):
+    return {f"net {seed}": make_run(seed, **what) for seed in range(n)}
+
+
+def make_varied_runs(n):
+    """Runs whose parameters all differ; some are undeformed, some have one epoch, long names."""
+    runs = {}
+    for k in range(n):
+        values = {"sigma": 4 + k % 3, "alpha": 36 + k, "gamma_x": 15 + k % 5, "gamma_y": 3 * k}
+        deformation = DEFORMATION | values | {"beta": [7.5 + k % 2] * 10} if k % 4 else None
+        name = f"committee/original-sigma4.5-alpha36-{'long-' * (k % 7)}seed{k}"
+        width = 10 if k % 5 == 3 else None
+        what = {"epochs": 1 + 9 * k, "deformation": deformation, "width": width}
+        runs[name] = make_run(k, seconds=20, **what)
+        runs[name].metrics["eta"][0] /= 1 + k % 11
+    return runs
+
+
+def make_committee(n, paper=None):
+    runs = make_runs(n)
+    return Committee("experiment1", "Seven nets", tuple(runs), tuple(runs.values()), paper)
+
+
+def make_varied_committee(n):
+    """A committee of varied runs with a long title, and the paper's figures."""
+    runs = make_varied_runs(n)
+    title = "Experiment 4 of 2012: deformed, seven training and validation sets, on MNIST"
+    paper = tuple(1.5 + 0.01 * k for k in range(n + 1))
+    return Committee("experiment4", title, tuple(runs), tuple(runs.values()), paper)
+
+
+def draw(figure):
+    FigureCanvasAgg(figure).draw()
+    return figure
+
+
+def named_lines(axes):
+    return {line.get_label(): line for line in axes.lines if line.get_label()[0] != "_"}
+
+
+def legend_texts(figure):
+    return [text.get_text() for text in figure.legends[0].texts]
+
+
+def cells(axes):
+    """The texts of a matrix, by row and column."""
+    return {text.get_position()[::-1]: text.get_text() for text in axes.texts}
+
+
+def tick_labels(axis):
+    """The labels that are drawn."""
+    low, high = sorted(axis.get_view_interval())
+    return [
+        tick.label1.get_text()
+        for tick in axis.get_major_ticks()
+        if tick.label1.get_visible() and low <= tick.get_loc() <= high
+    ]
+
+
+def bars_of(axes):
+    """Of each kind of run: places, errors, lower ends, upper ends."""
+    found = {}
+    for bars in axes.containers:
+        if isinstance(bars, ErrorbarContainer):
+            points, _, (spread,) = bars.lines
+            ends = np.array(spread.get_segments())
+            x, y = points.get_xdata(), points.get_ydata()
+            found[bars.get_label().split(",")[0]] = x, y, ends[:, 0], ends[:, 1]
+    return found
+
+
+def cells_of(array):
+    """Cells (row, column) of an array, int (n, 2), as tuples."""
+    return [tuple(int(i) for i in row) for row in array]
+
+
+def visible_texts(figure):
+    """Every text that is drawn, with its place in pixels."""
+    hidden = set()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
+                if not (axes.axison and low <= tick.get_loc() <= high):
+                    hidden |= {tick.label1, tick.label2}
+    return {
+        text: text.get_window_extent()
+        for text in figure.findobj(Text)
+        if text.get_visible() and text.get_text().strip() and text not in hidden
+    }
+
+
+def overlap(one, other):
+    common = Bbox.intersection(one, other)
+    return common is not None and common.width > 0.5 and common.height > 0.5  # pixels
+
+
+def assert_readable(figure):
+    """No wider than a page, no text smaller than 7 points, cut off, or across another."""
+    draw(figure)
+    assert figure.get_figwidth() <= 7
+    texts = visible_texts(figure)
+    assert len(texts) > 3
+    for text, place in texts.items():
+        assert text.get_fontsize() >= 7, text.get_text()
+        assert figure.bbox.x0 <= place.x0 < place.x1 <= figure.bbox.x1, text.get_text()
+        assert figure.bbox.y0 <= place.y0 < place.y1 <= figure.bbox.y1, text.get_text()
+    for (one, here), (other, there) in combinations(texts.items(), 2):
+        assert not overlap(here, there), f"{one.get_text()!r} and {other.get_text()!r}"
+    for legend in figure.legends:
+        assert not any(overlap(legend.get_window_extent(), each.bbox) for each in figure.axes)

@@ -1,0 +1,78 @@
+"""Runs that were never trained, for tests of what is made of runs."""
+
+from dataclasses import asdict
+
+import numpy as np
+
+from deform_gpu import TABLE1
+from experiments.running import store
+from mlp_gpu.network import NETS
+
+SESSION = {
+    "commit": "0123456789abcdef",
+    "dirty": False,
+    "device": "Some CPU",
+    "versions": {"python": "3.11"},
+    "start": "2026-01-01T00:00:00+00:00",
+    "end": "2026-01-02T00:00:00+00:00",
+    "why": "finished",
+}
+
+
+def make_config(data=(), **changes):
+    """The configuration of net 1 on MNIST, but for some changes; data: those of its data."""
+    config = {
+        "data": {
+            "name": "MNIST",
+            "sha256": "0" * 64,
+            "n_train": 60_000,
+            "n_validation": None,
+            "n_test": 10_000,
+            "width": None,
+        },
+        "sizes": list(NETS[1]),
+        "epochs": 2,
+        "eta": 1e-3,
+        "decay": 0.997,
+        "eta_min": 1e-6,
+        "seed": 0,
+        "deformation": asdict(TABLE1),
+        "deformed_on": "cpu",
+        "engine": "cpu",
+    }
+    assert config.keys() >= changes.keys()
+    return config | changes | {"data": config["data"] | dict(data)}
+
+
+def make_outputs(labels, n_wrong, seed=0):
+    """Class probabilities float32 (n, 10), of a net that gets so many of the labels wrong."""
+    rng = np.random.default_rng([seed, n_wrong])
+    outputs = rng.uniform(0, 0.05, (len(labels), 10)).astype(np.float32)
+    outputs[np.arange(len(labels)), labels] = 0.5
+    wrong = rng.permutation(len(labels))[:n_wrong]
+    outputs[wrong, (labels[wrong] + 1 + seed) % 10] = 0.9
+    return outputs
+
+
+def make_run(done=None, metrics=(), session=(), outputs=None, labels=None, **config):
+    """A run of as many epochs as its configuration has, or of fewer: done.
+
+    metrics: lists, in the place of figures that are as good as any, of which the first epoch is
+    chosen. session: changes to the one process that trained. outputs, labels: of the test images;
+    as many are wrong as the metrics say. config: as make_config takes it.
+    """
+    config = make_config(**config)
+    done = config["epochs"] if done is None else done
+    found = {name: [1.0] * done for name in store.METRICS} | {
+        "epoch": list(range(1, done + 1)),
+        "eta": [config["eta"] * config["decay"] ** epoch for epoch in range(done)],
+        "train_loss": [2 / epoch for epoch in range(1, done + 1)],
+        "validation_errors": list(range(60, 60 + done)),
+        "test_errors": list(range(35 + done, 35, -1)),
+    }
+    run = store.Run(config, [SESSION | dict(session)], found | dict(metrics), outputs, labels)
+    if labels is None:
+        run.labels = np.arange(config["data"]["n_test"], dtype=np.uint8) % 10
+    if outputs is None:
+        run.outputs = make_outputs(run.labels, run.chosen_errors if done else 0, config["seed"])
+    return run

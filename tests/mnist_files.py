@@ -1,0 +1,73 @@
+"""Files like MNIST's, for tests of what reads and downloads them."""
+
+import gzip
+import hashlib
+import struct
+from types import SimpleNamespace
+
+import numpy as np
+from scipy.ndimage import map_coordinates
+
+from experiments.running import data
+
+NAMES = [
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+]
+
+
+def write_idx(folder, contents, compress=(True, True, True, True)):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content, packed in zip(NAMES, contents, compress, strict=True):
+        if packed:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+        else:
+            (folder / name).write_bytes(content)
+
+
+def idx(array):
+    header = struct.pack(f">{1 + array.ndim}I", 0x0800 + array.ndim, *array.shape)
+    return header + array.tobytes()
+
+
+def make_small(folder, monkeypatch):
+    """Let data.FILES describe 5 training and 3 test images of 4x4; write them into a folder."""
+    rng = np.random.default_rng(1)
+    arrays = [
+        rng.integers(0, 256, (5, 4, 4), np.uint8),
+        np.array([3, 1, 4, 1, 5], np.uint8),
+        rng.integers(0, 256, (3, 4, 4), np.uint8),
+        np.array([9, 2, 6], np.uint8),
+    ]
+    contents = [idx(array) for array in arrays]
+    files = tuple(
+        data.IdxFile(name, 0x0800 + a.ndim, a.shape, hashlib.sha256(content).hexdigest())
+        for name, a, content in zip(NAMES, arrays, contents, strict=True)
+    )
+    monkeypatch.setattr(data, "FILES", files)
+    write_idx(folder, contents)
+    return SimpleNamespace(arrays=arrays, contents=contents, folder=folder)
+
+
+def check_small(dataset, small):
+    assert dataset.name == "MNIST"
+    np.testing.assert_array_equal(dataset.train_labels, small.arrays[1])
+    np.testing.assert_array_equal(dataset.test_labels, small.arrays[3])
+    for images, pixels in (
+        (dataset.train_images, small.arrays[0]),
+        (dataset.test_images, small.arrays[2]),
+    ):
+        expected = interpolated(pixels) / 127.5 - 1
+        assert images.shape == expected.shape
+        assert (np.abs(images - expected) <= 1e-5).all()
+
+
+def interpolated(images):
+    """Bilinear, corners on corners, by SciPy in float64."""
+    at = np.linspace(0, images.shape[1] - 1, 29)
+    grid = np.meshgrid(at, at, indexing="ij")
+    return np.array(
+        [map_coordinates(i.astype(float), grid, order=1, mode="nearest") for i in images]
+    )

@@ -1,0 +1,308 @@
+"""`python -m experiments.committee`, which trains nets on load_digits or takes their run files."""
+
+import math
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import reference
+from committee_cases import HERE, WIDTHS, read_csv, tables_of
+
+from deform_gpu import is_narrow, normalize_width
+from experiments import committee
+from experiments.running import configs, data, jobs, pools, runs, store
+from experiments.running.errors import Problem
+from experiments.running.provenance import REPOSITORY
+from experiments.scoring import committee_report
+from experiments.scoring.committees import EXPERIMENTS
+from mlp_gpu import network
+from mlp_gpu.files import FileFault
+
+TINY = ["--data", "digits", *HERE, "--epochs", "2", "--limit", "120"]
+
+# The ends of the names of a committee's files.
+ENDS = ("md", "csv", "best.png", "best.pdf", "committee.png", "committee.pdf")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.load("digits")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """What tiny trainings of experiments 1 and 2 leave behind."""
+    folder = tmp_path_factory.mktemp("committee")
+    assert committee.main([*TINY, "--experiment", "1,2", "--out", str(folder)]) == 0
+    return folder
+
+
+UNDEFORMED = [f"original-undeformed-seed{seed}-load_digits" for seed in range(7)]
+NORMALIZED = [f"WN{w}-undeformed-seed{k}-load_digits" for k, w in enumerate(WIDTHS[:-1])]
+MEMBERS = {1: UNDEFORMED, 2: [*NORMALIZED, UNDEFORMED[6]]}
+
+
+def run_files(folder, number):
+    return [folder / f"{name}.h5" for name in MEMBERS[number]]
+
+
+def test_folder_has_runs_tables_and_pictures(folder):
+    names = {path.name for path in folder.iterdir() if path.suffix != ".lock"}
+    expected = {"committees-load_digits.md"}
+    for name in {*UNDEFORMED, *NORMALIZED}:
+        expected |= {f"{name}.h5", f"{name}.weights.h5"}
+    for number in (1, 2):
+        expected |= {f"experiment{number}-load_digits.{end}" for end in ENDS}
+    assert names == expected
+    for path in folder.glob("*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_csv_agrees_with_the_run_files(folder, number):
+    rows = read_csv(folder / f"experiment{number}-load_digits.csv")
+    found = [store.read_run(path) for path in run_files(folder, number)]
+    labels = found[0].labels.astype(int)
+    outputs = [run.outputs.astype(np.float64) for run in found]
+    outputs.append(sum(outputs) / 7)
+    order = [np.argsort(o, axis=1) for o in outputs]
+    wrong = np.array([o[:, -1] != labels for o in order])
+    counts = [int(w.sum()) for w in wrong]
+    assert [int(row["errors"]) for row in rows] == counts
+    assert [float(row["percent"]) for row in rows] == pytest.approx([c / 3.6 for c in counts])
+    second = [int((w & (o[:, -2] == labels)).sum()) for w, o in zip(wrong, order, strict=True)]
+    assert [int(row["second_guesses"]) for row in rows] == second
+    for row, w in zip(rows, wrong, strict=True):
+        shared = [int((w & other).sum()) for other in wrong[:7]]
+        assert [int(row[f"shared_{k}"]) for k in range(1, 8)] == shared
+    last, best = rows[-1], counts.index(min(counts[:7]))
+    assert last["best_member"] == rows[best]["member"]
+    assert float(last["mean_percent"]) == pytest.approx(sum(counts[:7]) / 7 / 3.6)
+    assert int(last["only_committee"]) == (wrong[7] & ~wrong[best]).sum()
+    assert int(last["only_best"]) == (wrong[best] & ~wrong[7]).sum()
+    few = sorted([int(last["only_committee"]), int(last["only_best"])])
+    n = sum(few)
+    p = min(1, 2 * sum(math.comb(n, k) for k in range(few[0] + 1)) / 2**n)
+    assert float(last["mcnemar_p"]) == pytest.approx(p)
+
+    for row, run in zip(rows[:-1], found, strict=True):
+        # Its own test errors, at the epoch with the fewest validation errors.
+        chosen = int(np.argmin(run.metrics["validation_errors"]))
+        assert int(row["errors"]) == run.metrics["test_errors"][chosen]
+        assert int(row["chosen_epoch"]) == chosen + 1
+        assert int(row["seed"]) == run.config["seed"]
+        assert (row["epochs"], row["images_an_epoch"], row["finished"]) == ("2", "120", "True")
+    seconds = [float(row["seconds"]) for row in rows]
+    assert seconds[-1] == pytest.approx(sum(seconds[:-1]))
+    assert [int(row["seed"]) for row in rows[:-1]] == list(range(7))
+
+
+def test_digits_never_stand_beside_the_papers_figures(folder):
+    for number in (1, 2):
+        text = (folder / f"experiment{number}-load_digits.md").read_text()
+        assert "load_digits is NOT MNIST: these figures must not be compared" in text
+        assert "paper %" not in text
+        rows = read_csv(folder / f"experiment{number}-load_digits.csv")
+        assert {row["paper"] for row in rows} == {""}
+    text = (folder / "committees-load_digits.md").read_text()
+    assert text.startswith(
+        "# 2 committees on load_digits, errors in percent (NOT MNIST: not to be "
+    )
+    summary, lines = tables_of(text)
+    assert list(summary[0]) == ["net", "exp. 1", "exp. 2"]
+    assert "/" not in "".join("".join(line.values()) for line in summary)
+    assert [line["committee"] for line in lines] == ["exp. 1", "exp. 2"]
+
+
+def predictions(path, images):
+    """Class probabilities of a run's chosen net, computed again in float64."""
+    networks, _ = network.load(store.weights_path(path))
+    weights = [W.astype(np.float64) for W in networks["chosen"].unpadded()]
+    rows = images.reshape(len(images), -1).astype(np.float64)
+    return np.array([reference.forward(weights, row)[1] for row in rows])
+
+
+def test_members_are_tested_on_digits_of_their_own_width(folder, digits):
+    for path, width in list(zip(run_files(folder, 2), WIDTHS, strict=True))[2::4]:
+        outputs = store.read_run(path).outputs
+        images = digits.test_images
+        if width:
+            images = normalize_width(images, width, is_narrow(images))
+            assert abs(outputs - predictions(path, digits.test_images)).max() > 1e-2
+        assert abs(outputs - predictions(path, images)).max() <= 1e-4
+
+
+def test_finished_members_are_not_trained_again(folder, tmp_path, capsys):
+    for path in run_files(folder, 2):
+        shutil.copy(path, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert committee.main([*TINY, "--experiment", "2", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert "epoch 1/2" not in said.err
+    assert f"and 6 like it: finished, in {tmp_path}" in said.err
+    assert all((tmp_path / name).read_bytes() == content for name, content in before.items())
+    for end in ("csv", "md"):
+        name = f"experiment2-load_digits.{end}"
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_other_options_are_refused_before_anything_is_trained(folder, tmp_path):
+    shutil.copy(run_files(folder, 1)[6], tmp_path)
+    with pytest.raises(Problem, match=r"eta is 0\.001 there and 0\.5 here"):
+        committee.main([*TINY, "--experiment", "1", "--eta", "0.5", "--out", str(tmp_path)])
+    assert [path.name for path in tmp_path.glob("*.h5")] == [f"{UNDEFORMED[6]}.h5"]
+
+
+def test_a_member_that_another_process_trains_is_named(folder, tmp_path, capsys):
+    for path in {*run_files(folder, 1), *run_files(folder, 2)}:
+        shutil.copy(path, tmp_path)
+    busy = tmp_path / f"{NORMALIZED[2]}.h5"
+    busy.unlink()
+    with runs.lock(busy):
+        assert committee.main([*TINY, "--experiment", "1,2", "--out", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert f"failed: {NORMALIZED[2]}: another process is training {busy}" in said.err
+    assert "experiment2: no committee, because 1 of its nets failed\n" in said.err
+    assert said.out.startswith("# Experiment 1 of 2012")
+    written = {path.name for path in tmp_path.iterdir() if path.suffix not in (".h5", ".lock")}
+    assert written == {f"experiment1-load_digits.{end}" for end in ENDS}
+
+
+def test_a_resampled_net_is_validated_on_its_own_set(digits, tmp_path, capsys):
+    options = ["--epochs", "2", "--limit", "120", "--eta", "0.003", "--out", str(tmp_path)]
+    job = committee.make_jobs(committee.parse_arguments(options), EXPERIMENTS[4], digits, "cpu")[3]
+    assert configs.count_validation(job.config) == 20
+    # Undeformed: that takes no compiling.
+    job = replace(job, config=job.config | {"deformation": None, "deformed_on": None})
+    (run,), failures = jobs.train_all([job], pools.Here())
+    assert failures == []
+    said = capsys.readouterr().err
+    for epoch, errors in enumerate(run.metrics["validation_errors"], 1):
+        assert f"epoch {epoch}/2, " in said
+        assert re.search(rf"epoch {epoch}/2, .*, validation {5 * errors:.2f} %, test", said)
+    parts = data.split(data.limit(digits, 120), 20, job.config["seed"])
+    wrong = predictions(job.path, parts.validation[0]).argmax(axis=1) != parts.validation[1]
+    assert wrong.sum() == run.metrics["validation_errors"][run.chosen - 1]
+
+
+def test_run_files_form_the_same_committee(folder, tmp_path, capsys):
+    paths = [str(path) for path in run_files(folder, 2)]
+    assert committee.main([*paths, "--out", str(tmp_path)]) == 0
+    names = {f"committee.{end}" for end in ENDS}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    rows = read_csv(tmp_path / "committee.csv")
+    expected = read_csv(folder / "experiment2-load_digits.csv")
+    best = MEMBERS[2][[row["member"] for row in expected].index(expected[-1]["best_member"])]
+    for row, other in zip(rows, expected, strict=True):
+        changed = {"experiment": "committee"}
+        changed["member"] = MEMBERS[2][int(row["net"]) - 1] if row["net"] else "committee"
+        if not row["net"]:
+            changed["best_member"] = best
+        assert row == other | changed
+    text = (tmp_path / "committee.md").read_text()
+    assert text.startswith("# A committee of 7 nets on load_digits\n\nEach net as it was at the ep")
+    assert "Not trained to the end" not in text
+    assert tables_of(text)[1][0].keys() == {"", *MEMBERS[2]}
+    said = capsys.readouterr()
+    assert said.out == text + "\n"
+    assert said.err.startswith(f"written to {tmp_path}: committee,")
+
+
+def change(path, target, config=None, **fields):
+    """A copy of a run file with another configuration or other fields."""
+    run = store.read_run(path)
+    run.config |= config or {}
+    store.write_run(target, replace(run, **fields))
+    return target
+
+
+def test_members_that_are_not_finished_are_named(folder, tmp_path):
+    first, second, third, *_ = run_files(folder, 1)
+    open_ended = change(second, tmp_path / "mine.h5", {"epochs": 9})
+    committee.main([str(first), str(open_ended), str(third), "--out", str(tmp_path / "out")])
+    text = (tmp_path / "out" / "committee.md").read_text()
+    assert "\nNot trained to the end: mine.\n" in text
+    rows = read_csv(tmp_path / "out" / "committee.csv")
+    assert [row["finished"] for row in rows] == ["True", "False", "True", "False"]
+
+
+def test_runs_of_equal_names_are_told_apart_by_their_folders(folder, tmp_path):
+    first, second, *_ = run_files(folder, 1)
+    paths = []
+    for name, path in (("x", first), ("y", second)):
+        (tmp_path / name).mkdir()
+        paths.append(shutil.copy(path, tmp_path / name / "run.h5"))
+    found = committee.form_committee(paths)
+    assert found.members == tuple(str(path) for path in paths)
+    shared = tables_of(committee_report.committee_markdown(found))[1]
+    assert list(shared[0]) == ["", *map(str, paths)]
+    assert shared[0][str(paths[1])] == shared[1][str(paths[0])]
+
+
+def refused(*arguments):
+    """The sentence with which the script refuses run files."""
+    with pytest.raises((Problem, FileFault)) as reason:
+        committee.main([str(argument) for argument in arguments])
+    sentence = str(reason.value)
+    assert "\n" not in sentence
+    return sentence
+
+
+def test_bad_run_files_are_refused_and_nothing_is_written(folder, digits, tmp_path):
+    first, second, *_ = run_files(folder, 1)
+    out = "--out", tmp_path / "out"
+    assert refused(first, *out).startswith(f"a committee needs two runs at least, only {first}")
+    assert refused(first, second, first, *out).startswith(f"{first} is named twice")
+    round_about = folder / ".." / folder.name / first.name
+    assert "is named twice" in refused(first, round_about, *out)
+
+    other = store.read_run(second).config["data"] | {"sha256": "12" * 32}
+    alien = change(second, tmp_path / "alien.h5", {"data": other})
+    sentence = refused(first, alien, *out)
+    assert sentence.startswith(f"{alien} and {first} were tested on different sets: 360 digits of")
+    assert "SHA-256 12121212" in sentence
+    assert f"SHA-256 {digits.sha256[:8]}" in sentence
+
+    labels = np.roll(digits.test_labels, 1)
+    alien = change(second, tmp_path / "labels.h5", labels=labels)
+    assert refused(first, alien, *out).startswith(f"{alien} and {first} were tested on different")
+
+    assert refused(first, tmp_path / "no.h5", *out) == (
+        f"cannot read {tmp_path}/no.h5: No such file or directory"
+    )
+    damaged = tmp_path / "damaged.h5"
+    content = bytearray(second.read_bytes())
+    content[-1000] ^= 1
+    damaged.write_bytes(content)
+    assert refused(first, damaged, *out).startswith(f"{damaged} is damaged: expected SHA-256")
+    weights = store.weights_path(second)
+    assert refused(first, weights, *out).startswith(f"{weights} holds deepbig")
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_of_other_data_than_there_are_now_write_nothing(folder, tmp_path):
+    paths = []
+    for k, path in enumerate(run_files(folder, 1)[:2]):
+        other = store.read_run(path).config["data"] | {"sha256": "12" * 32}
+        paths.append(change(path, tmp_path / f"{k}.h5", {"data": other}))
+    out = tmp_path / "out"
+    assert "trained on other data" in refused(*paths, "--out", out)
+    assert not out.exists() or list(out.iterdir()) == []
+
+
+def test_a_missing_run_file_is_status_2_and_one_sentence(tmp_path):
+    command = [sys.executable, "-m", "experiments.committee"]
+    result = subprocess.run(
+        [*command, str(tmp_path / "no.h5"), str(tmp_path / "nor.h5"), "--out", str(tmp_path / "o")],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stderr == f"error: cannot read {tmp_path}/no.h5: No such file or directory\n"
+    assert list(tmp_path.iterdir()) == []

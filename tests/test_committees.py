@@ -1,0 +1,246 @@
+"""scoring/committees.py: the committees are those of the paper, and trained as it says."""
+
+import json
+
+import numpy as np
+import pytest
+from committee_cases import AVERAGES, ERRORS, TABLE4_ERRORS, WIDTHS, make_jobs, numbered
+
+from deform_gpu import TABLE1, Deformation
+from experiments import committee
+from experiments.running import configs, data, plans, store
+from experiments.running.plans import PAPER, Plan
+from experiments.scoring import committees
+from experiments.scoring.committees import EXPERIMENTS, TABLE4
+from mlp_gpu.training import Schedule
+
+STRENGTHS = [(4.5, 36), (4.5, 42), (6.0, 30), (6.0, 36), (6.0, 42), (7.5, 30), (7.5, 36)]
+
+
+def paper_deformation(sigma=6.0, alpha=36.0):
+    """Section 5: scaling of 12.5 % at most, rotation of 12.5 degrees, no word of a shear."""
+    return Deformation(sigma, alpha, (12.5,) * 10, 12.5, 12.5, shear_probability=0.0)
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_errors_are_those_of_tables_1_and_2(number):
+    experiment = EXPERIMENTS[number]
+    found = *(member.paper for member in experiment.members), experiment.paper
+    assert found == ERRORS[number]
+    assert experiment.table == ("Table 1" if number < 3 else "Table 2")
+    assert experiment.sizes == (841, 800, 10)
+    assert f"{np.mean(found[:-1]):.2f}" == AVERAGES[number]
+
+
+def test_table_4_is_net_4_as_table_3_deforms_it():
+    found = *(member.paper for member in TABLE4.members), TABLE4.paper
+    assert found == TABLE4_ERRORS
+    assert TABLE4.table == "Table 4"
+    assert TABLE4.sizes == (841, 2500, 2000, 1500, 1000, 500, 10)
+    assert [member.deformation for member in TABLE4.members] == [TABLE1] * 7
+    assert [member.width for member in TABLE4.members] == WIDTHS
+    assert not any(member.resample for member in TABLE4.members)
+
+
+def test_there_are_six_experiments():
+    assert list(EXPERIMENTS) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_members_differ_in_what_the_paper_says(number):
+    members = EXPERIMENTS[number].members
+    assert [member.width for member in members] == (WIDTHS if number in (2, 6) else [None] * 7)
+    assert [member.resample for member in members] == [number == 4] * 7
+    deformations = {
+        1: [None] * 7,
+        2: [None] * 7,
+        5: [paper_deformation(*strength) for strength in STRENGTHS],
+    }
+    expected = deformations.get(number, [paper_deformation()] * 7)
+    assert [member.deformation for member in members] == expected
+
+
+@pytest.mark.parametrize("experiment", [EXPERIMENTS[2], EXPERIMENTS[6], TABLE4])
+def test_members_of_other_widths_are_named_as_in_the_paper(experiment):
+    names = [member.name for member in experiment.members]
+    assert names == ["WN10", "WN12", "WN14", "WN16", "WN18", "WN20", "original"]
+
+
+def test_the_other_members_are_named_as_in_the_paper():
+    for number in (1, 3, 4):
+        names = [member.name for member in EXPERIMENTS[number].members]
+        assert names == [f"init {k}" for k in range(1, 8)]
+    names = [member.name for member in EXPERIMENTS[5].members]
+    assert names == ["4.5/36", "4.5/42", "6.0/30", "6.0/36", "6.0/42", "7.5/30", "7.5/36"]
+
+
+def test_equal_trainings_have_one_name_and_different_ones_have_different_names():
+    by_name, by_config = {}, {}
+    for experiment in (*EXPERIMENTS.values(), TABLE4):
+        made = make_jobs(experiment)
+        assert len({job.label for job in made}) == 7
+        for job in made:
+            config = json.dumps(job.config, sort_keys=True)
+            assert by_name.setdefault(job.label, config) == config
+            assert by_config.setdefault(config, job.label) == job.label
+            assert str(job.path) == f"some/{job.label}.h5"
+    assert len(by_name) == 39 + 7  # three of the 42 are the same; Table 4 shares none with them
+
+
+def test_three_nets_belong_to_two_experiments():
+    names = {n: [job.label for job in make_jobs(e)] for n, e in EXPERIMENTS.items()}
+    shared = {
+        (a, i + 1, b, j + 1)
+        for a in names
+        for b in names
+        if a < b
+        for i, first in enumerate(names[a])
+        for j, second in enumerate(names[b])
+        if first == second
+    }
+    assert shared == {(1, 7, 2, 7), (3, 4, 5, 4), (3, 7, 6, 7)}
+
+
+def test_names_of_run_files():
+    def names(experiment, name="MNIST"):
+        return [job.label for job in make_jobs(experiment, dataset=numbered(12_000, name))]
+
+    assert names(EXPERIMENTS[1])[0] == "original-undeformed-seed0"
+    assert names(EXPERIMENTS[2])[1] == "WN12-undeformed-seed1"
+    assert names(EXPERIMENTS[3])[2] == "original-seed2"
+    assert names(EXPERIMENTS[4])[3] == "original-resampled-seed3"
+    assert names(EXPERIMENTS[5])[4] == "original-sigma6-alpha42-seed4"
+    assert names(EXPERIMENTS[6])[5] == "WN20-seed5"
+    assert names(TABLE4)[6] == "net4-original-seed6"
+    assert names(TABLE4, "load_digits")[0] == "net4-WN10-seed0-load_digits"
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_jobs_train_what_the_experiment_says(number):
+    experiment = EXPERIMENTS[number]
+    made = make_jobs(experiment, "--seed", "40", "--epochs", "3", "--limit", "61")
+    for k, (job, member) in enumerate(zip(made, experiment.members, strict=True)):
+        config = job.config
+        assert config["seed"] == 40 + k
+        assert config["sizes"] == [841, 800, 10]
+        assert (config["epochs"], config["eta"], config["decay"]) == (3, 1e-3, 0.997)
+        # One of six is for validation, rounded down.
+        expected = {
+            "name": "load_digits",
+            "sha256": "ab" * 32,
+            "n_train": 51 if number == 4 else 61,
+            "n_validation": 10 if number == 4 else None,
+            "n_test": 4,
+            "width": member.width,
+        }
+        assert config["data"] == expected
+        if member.deformation:
+            assert Deformation(**config["deformation"]) == member.deformation
+            assert config["deformed_on"] == "cpu"
+        else:
+            assert config["deformation"] is config["deformed_on"] is None
+        assert config == json.loads(json.dumps(config))
+
+
+def test_jobs_of_table_4_have_net_4s_shape_and_quick_schedule():
+    made = make_jobs(TABLE4)
+    quick = plans.QUICK_TABLE1["load_digits"][4].schedule
+    assert len(made) == 7
+    for k, job in enumerate(made):
+        assert job.config["sizes"] == [841, 2500, 2000, 1500, 1000, 500, 10]
+        assert Deformation(**job.config["deformation"]) == TABLE1
+        assert job.config["data"]["width"] == WIDTHS[k]
+        assert job.config["seed"] == k
+        assert configs.schedule_of(job.config) == quick
+    for job in make_jobs(TABLE4, dataset=numbered(12_001, "MNIST")):
+        assert job.config["data"]["n_train"] == 12_000 == plans.QUICK_TABLE1["MNIST"][4].n_images
+
+
+def test_the_command_line_chooses_the_experiments():
+    def chosen(*options):
+        return committee.chosen_experiments(committee.parse_arguments(options))
+
+    assert chosen() == {f"experiment{n}": EXPERIMENTS[n] for n in range(1, 7)}
+    assert list(chosen("--experiment", "6,2").items()) == [
+        ("experiment6", EXPERIMENTS[6]),
+        ("experiment2", EXPERIMENTS[2]),
+    ]
+    assert chosen("--table4") == {"table4": TABLE4}
+
+
+def test_titles_tell_members_apart():
+    dataset = numbered(60_000, "MNIST")
+    for experiment in (*EXPERIMENTS.values(), TABLE4):
+        made = make_jobs(experiment, "--profile", "paper", dataset=dataset)
+        assert len({configs.title(job.config) for job in made}) == 7
+
+    def title(number, k):
+        job = make_jobs(EXPERIMENTS[number], "--profile", "paper", dataset=dataset)[k]
+        return configs.title(job.config)
+
+    assert title(2, 0) == "841-800-10 on MNIST, WN10, undeformed, seed 0"
+    assert title(3, 2) == "841-800-10 on MNIST, seed 2"
+    assert title(4, 2) == "841-800-10 on MNIST, 10,000 images kept apart, seed 2"
+    assert title(5, 1) == "841-800-10 on MNIST, sigma 4.5, alpha 42, seed 1"
+
+
+def test_committees_are_found_among_runs():
+    dataset = numbered(name="MNIST")
+
+    def runs_of(*experiments, dataset=dataset, folder="some"):
+        return {
+            f"{folder}/{job.label}": store.Run.new(job.config, dataset.test_labels)
+            for experiment in experiments
+            for job in make_jobs(experiment, "--profile", "paper", dataset=dataset)
+        }
+
+    def found(runs):
+        return [one.name for one in committees.find_committees(runs)]
+
+    runs = runs_of(EXPERIMENTS[6])
+    assert found(runs) == ["experiment6"]
+    one = committees.find_committees(runs)[0]
+    assert one.runs == tuple(runs.values())
+    assert one.members[0] == "WN10"
+    assert one.paper == (0.64, 0.78, 0.70, 0.60, 0.59, 0.70, 0.71, 0.43)
+    assert one.title.endswith("seven widths, on MNIST, not trained to the end")
+    for run in runs.values():
+        run.metrics["epoch"] = list(range(run.config["epochs"]))
+    assert committees.find_committees(runs)[0].title.endswith("seven widths, on MNIST")
+    last = runs.popitem()  # the original, which is experiment 3's too
+    assert found(runs) == []
+    assert found({**runs, **runs_of(EXPERIMENTS[3]), **runs_of(TABLE4)}) == [
+        "experiment3",
+        "experiment6",
+        "table4",
+    ]
+    assert found({**runs, last[0].replace("some", "other"): last[1]}) == []
+    digits = committees.find_committees(runs_of(EXPERIMENTS[2], dataset=numbered(), folder="x/y"))
+    assert [one.name for one in digits] == ["experiment2-load_digits"]
+    assert digits[0].paper is None
+    assert found({}) == []
+
+
+@pytest.mark.parametrize("name", data.CHOICES)
+def test_every_data_set_has_a_quick_plan(name):
+    quick = plans.QUICK_COMMITTEE[name]
+    assert quick.n_images is None
+    for experiment in EXPERIMENTS.values():
+        for job in make_jobs(experiment, dataset=numbered(name=name)):
+            assert configs.schedule_of(job.config) == quick.schedule
+    # It ends before the learning rate has come down to its least.
+    assert quick.schedule.eta_of(quick.schedule.epochs) > quick.schedule.eta_min
+
+
+def test_paper_profile_is_the_papers_schedule_with_all_images():
+    assert Plan(Schedule(epochs=2300, eta=1e-3, decay=0.997, eta_min=1e-6)) == PAPER
+    profiles = [("cpu", "--profile", "paper"), ("cuda",)]  # the default on a GPU
+    for experiment in (*EXPERIMENTS.values(), TABLE4):
+        for engine, *options in profiles:
+            for job in make_jobs(
+                experiment, *options, dataset=numbered(name="MNIST"), engine=engine
+            ):
+                assert configs.schedule_of(job.config) == Schedule()
+                assert configs.count_validation(job.config) == (11 if "resam" in job.label else 66)
+                n_apart = job.config["data"]["n_validation"] or 0
+                assert job.config["data"]["n_train"] + n_apart == 66

@@ -1,0 +1,126 @@
+"""running/configs.py: what a training has of the data, and which data it accepts."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from committee_cases import make_config, make_jobs, numbered
+
+from deform_gpu import Deformation, is_narrow, normalize_width
+from experiments.running import configs, data, store
+from experiments.running.errors import Problem
+from experiments.scoring import records
+from experiments.scoring.committees import EXPERIMENTS
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.load("digits")
+
+
+def numbers(images):
+    return images[:, 0, 0].astype(int).tolist()
+
+
+def test_each_net_of_experiment_4_has_sets_of_its_own():
+    whole, apart = numbered(70), []
+    for job in make_jobs(EXPERIMENTS[4], "--limit", "66", dataset=whole):
+        found = configs.prepare(whole, job.config)
+        validation = numbers(found.validation[0])
+        assert len(validation) == 11 == configs.count_validation(job.config)
+        assert len(found.train_labels) == 55 == job.config["data"]["n_train"]
+        assert sorted(numbers(found.train_images) + validation) == list(range(66))
+        assert found.validation[1].tolist() == [i % 10 for i in validation]
+        assert found.train_labels.tolist() == [i % 10 for i in numbers(found.train_images)]
+        again = configs.prepare(whole, job.config)
+        assert numbers(again.validation[0]) == validation
+        apart.append(frozenset(validation))
+    assert len(set(apart)) == 7
+    # Moved on by one seed, all but one of the sets are the same.
+    moved = [
+        frozenset(numbers(configs.prepare(whole, job.config).validation[0]))
+        for job in make_jobs(EXPERIMENTS[4], "--limit", "66", "--seed", "1", dataset=whole)
+    ]
+    assert moved[:-1] == apart[1:]
+
+
+@pytest.mark.parametrize("limit", [2, 5])
+def test_few_images_are_not_all_trained_on_by_a_resampled_net(limit):
+    for job in make_jobs(EXPERIMENTS[4], "--limit", str(limit)):
+        found = configs.prepare(numbered(), job.config)
+        assert len(found.validation[0]) == configs.count_validation(job.config) == 1
+        assert len(found.train_labels) == limit - 1
+
+
+def test_the_other_nets_are_validated_on_all_training_images():
+    for number in (1, 2, 3, 5, 6):
+        for job in make_jobs(EXPERIMENTS[number], "--limit", "20"):
+            assert configs.count_validation(job.config) == 20
+            assert configs.prepare(numbered(), job.config).validation is None
+
+
+def test_limit_split_and_width_go_together(digits):
+    config = make_config(data.limit(digits, 100), width=12, n_validation=30)
+    found = configs.prepare(digits, config)
+
+    parts = data.split(data.limit(digits, 100), 30, seed=5)
+    expected = {
+        "train": (parts.train_images, found.train_images),
+        "validation": (parts.validation[0], found.validation[0]),
+        "test": (digits.test_images, found.test_images),
+    }
+    for before, after in expected.values():
+        assert (after == normalize_width(before, 12, is_narrow(before))).all()
+        assert (after != before).any()
+    assert [len(part[1]) for part in expected.values()] == [70, 30, 360]
+    assert found.train_labels.tolist() == parts.train_labels.tolist()
+    assert found.validation[1].tolist() == parts.validation[1].tolist()
+    assert found.test_labels.tolist() == digits.test_labels.tolist()
+
+
+def test_other_data_are_refused(digits):
+    config = make_config(digits)
+    assert configs.prepare(digits, config).train_images.shape == (1437, 29, 29)
+    with pytest.raises(Problem, match=f"SHA-256 {digits.sha256}, found {'0' * 64} in nowhere"):
+        configs.prepare(replace(digits, sha256="0" * 64, source="nowhere"), config)
+    with pytest.raises(Problem, match="limit is 1437, expected 1 to 50"):
+        configs.prepare(data.limit(digits, 50), config)
+
+
+def test_configurations_from_before_there_were_committees_are_as_good(digits):
+    config = make_config(data.limit(digits, 40))
+    old = json.loads(json.dumps(config))
+    del old["data"]["width"], old["data"]["n_validation"]
+    store.check_config("x.h5", old, config)
+    store.check_config("x.h5", config, old)
+    assert configs.count_validation(old) == 40
+    assert len(configs.prepare(digits, old).train_labels) == 40
+    assert configs.prepare(digits, old).validation is None
+
+    for change, complaint in (
+        ({"width": 10}, "data.width is None there and 10 here"),
+        ({"n_validation": 4}, "data.n_validation is None there and 4 here"),
+        ({"n_train": 39}, "data.n_train is 40 there and 39 here"),
+    ):
+        other = config | {"data": config["data"] | change}
+        with pytest.raises(Problem, match=f"^x.h5 holds another run .*: {complaint}; choose"):
+            store.check_config("x.h5", old, other)
+    with pytest.raises(Problem, match=r"eta is 0\.001 there and 0\.1 here"):
+        store.check_config("x.h5", old, config | {"eta": 0.1})
+
+
+def test_records_are_those_of_the_same_trainings_today(digits):
+    found = [run for run in records.read_records() if run.config["data"]["name"] == "load_digits"]
+    assert found
+    for run in found:
+        config = run.config
+        today = configs.make_config(
+            data.limit(digits, config["data"]["n_train"]),
+            tuple(config["sizes"]),
+            configs.schedule_of(config),
+            config["seed"],
+            config["deformation"] and Deformation(**config["deformation"]),
+            config["engine"],
+        )
+        store.check_config("x.h5", config, today)
+        assert configs.count_validation(config) == config["data"]["n_train"]

@@ -1,0 +1,200 @@
+"""The steps of a deformation, random numbers, fields and warps, against float64."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import reference_deform as reference
+from deform_cases import EPS, SEED, displacement_tolerance, inverse_affine_tolerance, make_images
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import signal
+
+from deform_gpu import TABLE1
+from deform_gpu.batches import make_displacement
+from deform_gpu.field import convolve_field, fill_field, gaussian_weights
+from deform_gpu.philox import philox4x32, philox4x32_formula, uniform, uniform_formula
+from deform_gpu.warp import bilinear, inverse_affine, inverse_affine_formula
+
+INNER, FIELD = 290, 310
+TINY = np.finfo(np.float32).smallest_subnormal
+
+
+# philox.py ----------------------------------------------------------------------------------------
+
+# Random123, kat_vectors: philox4x32, 10 rounds. Counter, key, result.
+KNOWN = [
+    (
+        "00000000 00000000 00000000 00000000",
+        "00000000 00000000",
+        "6627e8d5e169c58dbc57ac4c9b00dbd8",
+    ),
+    (
+        "ffffffff ffffffff ffffffff ffffffff",
+        "ffffffff ffffffff",
+        "408f276d41c83b0ea20bc7c66d5451fd",
+    ),
+    (
+        "243f6a88 85a308d3 13198a2e 03707344",
+        "a4093822 299f31d0",
+        "d16cfe0994fdcceb5001e42024126ea1",
+    ),
+]
+
+
+@pytest.mark.parametrize("function", [philox4x32, philox4x32_formula])
+@pytest.mark.parametrize(("counter", "key", "result"), KNOWN)
+def test_philox_gives_the_published_answers(function, counter, key, result):
+    counter = [int(word, 16) for word in counter.split()]
+    key = [int(word, 16) for word in key.split()]
+    words = function(*map(np.uint32, counter + key))
+    assert "".join(f"{word:08x}" for word in words) == result
+    assert "".join(f"{int(word):08x}" for word in reference.philox(counter, key)) == result
+
+
+@pytest.mark.parametrize("function", [uniform, uniform_formula])
+def test_uniform_is_exact(function):
+    words = [0, 255, 256, 2**31 - 1, 2**31, 2**32 - 257, 2**32 - 256, 123456789, 2**32 - 1]
+    values = np.array([function(np.uint32(word)) for word in words])
+    assert (values == reference.uniform(words)).all()
+    assert values[0] == -1
+    assert values[-1] == 1 - 2.0**-23
+
+
+# field.py -----------------------------------------------------------------------------------------
+
+
+def make_random_field(epoch=3, batch=4):
+    field = np.full((2, FIELD, FIELD), np.nan, np.float32)
+    key = map(np.uint32, reference.key_of(SEED))
+    fill_field(field, 0, *key, np.uint32(epoch), np.uint32(batch))
+    return field
+
+
+def test_random_field_equals_the_reference():
+    assert (make_random_field() == reference.random_field(SEED, 3, 4)).all()
+
+
+@pytest.mark.parametrize(("top", "height"), [(0, 49), (29, 49), (145, 165), (261, 49), (7, 22)])
+def test_rows_of_the_random_field(top, height):
+    field = np.full((2, height, FIELD), np.nan, np.float32)
+    key = (*map(np.uint32, reference.key_of(SEED)), np.uint32(3), np.uint32(4))
+    fill_field(field, top, *key)
+    assert (field == reference.random_field(SEED, 3, 4)[:, top : top + height]).all()
+
+
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (144, 289), (145, 0), (289, 289), (200, 31)])
+def test_cell_of_the_random_field_is_computable_alone(row, column):
+    counter = (row // 2 * 290 + column, 4, 3, 0)
+    words = philox4x32(*map(np.uint32, counter + reference.key_of(SEED)))
+    first = 2 * (row % 2)
+    expected = [uniform(np.uint32(word)) for word in words[first : first + 2]]
+    assert (make_random_field()[:, 10 + row, 10 + column] == expected).all()
+
+
+@pytest.mark.parametrize("sigma", [1e-200, 0.1, 5.5, 6.0, 1e4])
+def test_gaussian_weights_are_the_normalised_kernel(sigma):
+    weights = gaussian_weights(sigma)
+    assert weights.dtype == np.float32
+    with np.errstate(over="ignore"):  # the reference squares 1e201
+        kernel = reference.gaussian_kernel(sigma)
+    # Each weight is rounded once, to EPS / 2 of itself or, if it is tiny, to a whole TINY.
+    assert (abs(np.outer(weights, weights.astype(float)) - kernel) <= 2 * EPS * kernel + TINY).all()
+    assert abs(weights.sum(dtype=np.float64) - 1) <= EPS
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 33), (31, 1), (97, 35), (INNER, INNER)])
+@pytest.mark.parametrize("taps", [1, 4, 21])
+def test_convolution_equals_the_reference(shape, taps):
+    rng = np.random.default_rng(taps)
+    # Weights of no symmetry; for them Listing 1.1 computes a correlation.
+    weights = rng.uniform(-1, 1, taps).astype(np.float32)
+    field = rng.uniform(-1, 1, np.add(shape, taps - 1)).astype(np.float32)
+    alpha = np.float32(36.7)
+    out = np.full(shape, np.nan, np.float32)
+    convolve_field(out, field, weights, alpha)
+    kernel = float(alpha) * np.outer(weights.astype(float), weights.astype(float))
+    expected = signal.correlate2d(field.astype(float), kernel, mode="valid")
+    terms = signal.correlate2d(abs(field.astype(float)), abs(kernel), mode="valid")
+    # n = taps**2 terms: sqrt(n) = taps; each also carries the roundings of two products and alpha.
+    assert (abs(out - expected) <= (taps + 2) * EPS * terms).all()
+
+
+@pytest.mark.parametrize(("sigma", "alpha"), [(5.5, 37), (0.2, 3), (100, 500), (6, 0)])
+def test_displacement_equals_the_reference(sigma, alpha):
+    deformation = dataclasses.replace(TABLE1, sigma=sigma, alpha=alpha)
+    actual = make_displacement(deformation, SEED, 3, 4)
+    expected = reference.displacement(SEED, 3, 4, sigma, alpha)
+    assert (abs(actual - expected) <= displacement_tolerance(3, 4, sigma, alpha)).all()
+
+
+# warp.py ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [inverse_affine, inverse_affine_formula])
+@given(
+    u=st.tuples(*[st.integers(-(2**23), 2**23 - 1).map(lambda i: i / 2**23)] * 4),
+    beta=st.sampled_from([0.0, 7.5, 15.0, 45.0, 80.0]),
+    gamma_x=st.sampled_from([0.0, 12.5, 50.0, 99.0]),
+    gamma_y=st.sampled_from([0.0, 17.5, 50.0, 99.0]),
+    shear_probability=st.sampled_from([0.0, 0.5, 1.0]),
+)
+@settings(deadline=None, max_examples=200)
+def test_inverse_affine_inverts_the_reference(
+    function, u, beta, gamma_x, gamma_y, shear_probability
+):
+    parameters = (beta, gamma_x, gamma_y, shear_probability)
+    actual = np.reshape(function(*map(np.float32, u + parameters)), (2, 2))
+    expected = np.linalg.inv(reference.affine(u, *parameters))
+    assert (abs(actual - expected) <= inverse_affine_tolerance(u, *parameters)).all()
+
+
+@pytest.mark.parametrize(
+    ("u", "shear_probability", "source", "target"),
+    [
+        ((0, 1, 0, 0), 0, (0, 10), (50**0.5, 50**0.5)),  # clockwise: what was right goes down
+        ((0, -1, 0, 0), 0, (10, 0), (50**0.5, 50**0.5)),
+        ((0, 1, 0, 0), 1, (10, 0), (10, 10)),  # tan 45 degrees = 1: as far right as it is low
+        ((0, 1, 0, 0), 1, (0, 10), (0, 10)),
+        ((0, 0, 0.5, 0), 0, (10, 10), (10, 12)),  # 20 % wider
+        ((0, 0, 0, -0.5), 0, (10, 10), (9, 10)),  # 10 % lower
+        ((0, 1, 0.5, 0), 1, (10, 10), (10, 22)),  # scaled first, then sheared
+        ((0, 1, 0, -0.5), 1, (10, 10), (9, 19)),
+    ],
+)
+def test_affine_moves_points_as_the_paper_says(u, shear_probability, source, target):
+    parameters = map(np.float32, (*u, 45, 40, 20, shear_probability))
+    inverse = np.reshape(inverse_affine(*parameters), (2, 2))
+    assert (abs(inverse @ target - source) <= 100 * EPS).all()
+
+
+def test_bilinear_equals_the_reference():
+    rng = np.random.default_rng(29)
+    image = make_images(1)[0][0]
+    row, column = map(np.ravel, np.indices((29, 29)))
+    special = np.float32([-40, -29, -5, -1, -1 + 1e-7, -0.5, -1e-7, -0.0, 0, 1e-7, 13.25, 28, 29])
+    n = 20 * 841
+    row, column = np.tile(row, 20), np.tile(column, 20)
+    offsets = rng.uniform(-31, 31, (2, n)).astype(np.float32)
+    some = rng.random((2, n)) < 0.3
+    offsets[some] = rng.choice(special, some.sum())
+    background = np.float32(-0.7)
+    actual = np.array(
+        [bilinear(image, *where, background) for where in zip(row, column, *offsets, strict=True)]
+    )
+    expected = reference.ndimage.map_coordinates(
+        image.astype(float),
+        (row + offsets[0].astype(float), column + offsets[1].astype(float)),
+        order=1,
+        mode="grid-constant",
+        cval=float(background),
+    )
+    # Three interpolations, each of two roundings of numbers up to 2, and one of the fraction.
+    assert (abs(actual - expected) <= 10 * EPS).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30, -1e30])
+def test_bilinear_far_away_is_background(bad):
+    image, background = make_images(1)[0][0], np.float32(-0.7)
+    assert bilinear(image, 3, 4, np.float32(bad), np.float32(3), background) == background
+    assert bilinear(image, 3, 4, np.float32(3), np.float32(bad), background) == background

@@ -1,0 +1,247 @@
+"""mlp_gpu/jit.py: compiled code is kept, and is always that of the sources as they are."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from experiments.running.provenance import REPOSITORY
+from mlp_gpu import activation, jit
+
+TRAINING = """
+import hashlib
+import numpy as np
+from mlp_gpu import cpu
+from mlp_gpu.network import Network
+engine = cpu.CpuEngine()
+engine.set_network(Network.initial((33, 20, 10), seed=1))
+rng = np.random.default_rng(2)
+images = rng.uniform(-1, 1, (8, 33)).astype(np.float32)
+engine.train(images, np.arange(8, dtype=np.uint8), np.arange(8), 0.1)
+bits = b"".join(W.tobytes() for W in engine.get_network().weights)
+print(hashlib.sha256(bits).hexdigest(), sum(cpu.train_images.stats.cache_hits.values()))
+"""
+ONE_FUNCTION = """
+import numpy as np
+from deform_gpu.resize import interpolate, resize
+images = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
+print(resize(images, 7).tobytes().hex(), sum(interpolate.stats.cache_hits.values()))
+"""
+FORMULA = "(A - y) * (A + y)"  # in the derivative of the activation
+
+posix = pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs owners and modes of files")
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """A copy of the packages that compile."""
+    for package in ("mlp_gpu", "deform_gpu"):
+        shutil.copytree(
+            REPOSITORY / package,
+            tmp_path / "sources" / package,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+    return tmp_path / "sources"
+
+
+def compute(sources, cache, script=ONE_FUNCTION):
+    """What these sources compute, as bits, and whether the code for it had been kept."""
+    variables = {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(sources)}
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=sources,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    bits, hits = result.stdout.split()
+    return bits, hits == "1"
+
+
+def test_an_edited_formula_has_its_effect_and_restoring_it_too(sources, tmp_path):
+    path = sources / "mlp_gpu" / "activation.py"
+    original = path.read_text()
+    assert FORMULA in original
+    bits, was_kept = compute(sources, tmp_path, TRAINING)
+    assert not was_kept
+    assert compute(sources, tmp_path, TRAINING) == (bits, True)
+
+    path.write_text(original.replace(FORMULA, "(A - y)"))
+    edited, was_kept = compute(sources, tmp_path, TRAINING)
+    assert edited != bits
+    assert not was_kept
+
+    path.write_text(original)
+    assert compute(sources, tmp_path, TRAINING) == (bits, True)
+    assert not list(sources.rglob("*.nbi"))  # none beside the sources
+
+
+@posix
+def test_a_folder_that_others_may_enter_is_not_used(sources, tmp_path):
+    root = tmp_path / "deepbig" / "compiled"
+    root.mkdir(parents=True, mode=0o755)
+    root.chmod(0o755)
+    assert not compute(sources, tmp_path)[1]
+    assert not compute(sources, tmp_path)[1]
+    assert list(root.iterdir()) == []
+    assert not list(sources.rglob("*.nbi"))
+
+
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_damaged_files_are_compiled_anew(sources, tmp_path, ending):
+    bits, _ = compute(sources, tmp_path)
+    damaged = list(tmp_path.rglob(f"*interpolate*.{ending}"))
+    assert damaged
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:-20])
+    assert compute(sources, tmp_path) == (bits, False)
+    assert compute(sources, tmp_path) == (bits, True)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The user's cache folder, empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@posix
+def test_the_folder_is_private(home):
+    folder, reason = jit.open_folder()
+    assert reason is None
+    assert folder == home / "deepbig" / "compiled" / jit.state_of_sources()
+    for path in (folder, folder.parent):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert jit.open_folder() == (folder, None)
+
+
+@posix
+def test_a_folder_of_another_user_is_not_used(home, monkeypatch):
+    jit.open_folder()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    folder, reason = jit.open_folder()
+    assert folder is None
+    assert "belongs to another user" in reason
+
+
+@posix
+@pytest.mark.parametrize("bit", [0o010, 0o020, 0o040, 0o001, 0o002, 0o004])
+def test_every_right_of_others_counts(home, bit):
+    root = jit.open_folder()[0].parent
+    root.chmod(0o700 | bit)
+    assert "is open to other users" in jit.open_folder()[1]
+
+
+@posix
+def test_a_link_is_not_followed(home, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    (home / "deepbig").mkdir()
+    (home / "deepbig" / "compiled").symlink_to(elsewhere)
+    assert "is not a folder" in jit.open_folder()[1]
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_without_a_place_nothing_is_kept(home):
+    (home / "deepbig").write_text("a file")
+    folder, reason = jit.open_folder()
+    assert folder is None
+    assert reason.startswith("no folder for compiled code can be made")
+
+
+def test_the_folders_that_were_used_last_stay(home):
+    own = jit.open_folder()[0]
+    shutil.rmtree(own)
+    others = [own.with_name(str(k)) for k in range(jit.FOLDERS_KEPT + 3)]
+    for age, folder in enumerate(others):
+        folder.mkdir()
+        (folder / "file").write_text("")
+        os.utime(folder, (10**9 - age, 10**9 - age))
+    jit.open_folder()
+    assert set(own.parent.iterdir()) == {own, *others[: jit.FOLDERS_KEPT - 1]}
+
+
+@pytest.mark.parametrize(
+    ("variable", "counts"),
+    [("NUMBA_BOUNDSCHECK", True), ("NUMBA_OPT", True), ("NUMBA_NUM_THREADS", False)],
+)
+def test_settings_that_change_the_code_have_folders_of_their_own(monkeypatch, variable, counts):
+    monkeypatch.delenv(variable, raising=False)
+    before = jit.state_of_sources()
+    monkeypatch.setenv(variable, "1")
+    assert (jit.state_of_sources() != before) == counts
+
+
+@pytest.mark.parametrize("change", ["content", "name", "new"])
+def test_every_source_counts(sources, monkeypatch, change):
+    monkeypatch.setattr(jit, "SOURCES", sources)
+    before = jit.state_of_sources()
+    path = sources / "deform_gpu" / "kernels" / "cells.py"
+    match change:
+        case "content":
+            path.write_text(path.read_text() + "#")
+        case "name":
+            path.rename(path.with_name("sells.py"))
+        case "new":
+            (sources / "cnn_gpu").mkdir()
+            (sources / "cnn_gpu" / "cpu.py").write_text("")
+    assert jit.state_of_sources() != before
+
+
+def increment(x):
+    return x + 1
+
+
+@pytest.fixture
+def folder(home, monkeypatch):
+    """An empty folder that `jit` keeps code in."""
+    found = jit.open_folder()[0]
+    monkeypatch.setattr(jit, "FOLDER", found)
+    return found
+
+
+def test_nothing_is_saved_while_another_process_saves(folder, monkeypatch):
+    monkeypatch.setattr(jit, "LOCK_SECONDS", 0.1)
+    first = jit.njit(increment)
+    with FileLock(os.path.join(first._cache.cache_path, "lock")):
+        assert first(1) == 2
+    assert not list(folder.rglob("*.nb?"))
+    second = jit.njit(increment)
+    assert (second(1), second(1.5)) == (2, 2.5)
+    assert len(list(folder.rglob("*.nbc"))) == 2
+    third = jit.njit(increment)
+    assert (third(1.5), third(1)) == (2.5, 2)
+    assert sum(third.stats.cache_hits.values()) == 2
+
+
+def test_a_full_disk_costs_nothing_but_time(folder, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(numba.core.caching.FunctionCache, "save_overload", full)
+    assert jit.njit(increment)(1) == 2
+
+
+def test_options_are_numbas(folder):
+    assert jit.njit(error_model="numpy")(lambda x: 1 / x)(0.0) == np.inf
+    with pytest.raises(ZeroDivisionError):
+        jit.njit(lambda x: 1 / x)(0.0)
+    assert jit.njit(activation.scaled_tanh, nogil=True).targetoptions["nogil"]
+
+
+def test_others_keep_numbas_own_setting(folder):
+    before = numba.config.CACHE_DIR
+    jit.njit(increment)
+    assert before == numba.config.CACHE_DIR != str(folder)
+
+
+def test_without_compilation_functions_are_what_they_are(folder, monkeypatch):
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", True)
+    assert jit.njit(increment) is increment

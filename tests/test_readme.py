@@ -1,0 +1,373 @@
+"""`python -m experiments.readme`: README.md and results/README.md say what results/ holds."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from measurements import SOURCE, gpu_measurements, measurement, net_measurement, write_bench
+from test_table1 import make_run
+
+from experiments import readme
+from experiments.running import provenance
+from experiments.running.errors import Problem
+from experiments.running.formatting import csv_text
+from experiments.running.provenance import REPOSITORY
+from experiments.scoring import committees, tables
+from experiments.scoring import findings as scores
+from experiments.scoring.records import read_benchmarks, read_committees
+from experiments.timing import findings as speeds
+
+PAGES = ("README.md", "results/README.md")
+MAX_LINES = 200
+
+
+def text_of(page):
+    return (REPOSITORY / page).read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """A repository without records."""
+    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
+    return tmp_path
+
+
+def records(*runs):
+    """Runs with the paths of records as of `make table1`."""
+    return {
+        REPOSITORY / "results" / "box" / f"table1-net{tables.net_number(run)}-seed{k}.json": run
+        for k, run in enumerate(runs)
+    }
+
+
+# --- the pages as they are
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_says_what_results_say(page):
+    text = text_of(page)
+    assert readme.render(text, readme.pages()[page], page) == text, "run 'make readme'"
+
+
+def test_the_readme_is_short():
+    assert len(text_of("README.md").splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_lacks_no_marker(page):
+    parts = dict.fromkeys(readme.pages()[page], "a part")
+    whole = "".join(f"{readme.begin(name)}\nold\n{readme.end(name)}\n" for name in parts)
+    assert readme.render(whole, parts, page).count("a part") == len(parts)
+    for name in parts:
+        for marker in (readme.begin(name), readme.end(name)):
+            with pytest.raises(Problem, match=f"{page} lacks the line .*{name}"):
+                readme.render(whole.replace(marker, ""), parts, page)
+
+
+def test_main_writes_both_pages(empty, capsys):
+    (empty / "results").mkdir()
+    for page in PAGES:
+        parts = readme.pages()[page]
+        lines = [f"{readme.begin(name)}\nold\n{readme.end(name)}\n" for name in parts]
+        (empty / page).write_text("".join(lines))
+    readme.main([])
+    assert capsys.readouterr().out == "written: README.md\nwritten: results/README.md\n"
+    for page in PAGES:
+        assert "old" not in (empty / page).read_text()
+
+
+def test_without_records_nothing_is_measured(empty):
+    pages = readme.pages()
+    assert set(pages["results/README.md"].values()) == {readme.NOT_MEASURED}
+    parts = pages["README.md"]
+    assert parts["headline"] == parts["speed"] == readme.NOT_MEASURED
+    assert parts["durations"].startswith("- Not measured yet: `make test`; `make test-all`; first")
+    assert parts["nets"].count("not measured yet") == 5
+    assert parts["experiments"].count("not measured yet") == 7
+
+
+def test_every_record_has_a_name_that_is_explained():
+    """Names in the first column of a table, where N, S and E stand for numbers."""
+    cells = re.findall(r"^\| (`.+?) \|", text_of("results/README.md"), re.MULTILINE)
+    names = re.findall(r"`(\w[^`]*\.(?:json|csv|png))`", "".join(cells))
+    patterns = [re.sub("(?<=net)N|(?<=seed)S|(?<=experiment)E", r"\\d+", name) for name in names]
+    results = REPOSITORY / "results"
+    found = [path for path in results.rglob("*.*") if path != results / "README.md"]
+    assert len(found) > 20
+    for path in found:
+        by_name = path.parent.name in ("pictures", "deformations")
+        name = f"{path.parent.name}/{path.stem}.png" if by_name else path.name
+        assert any(re.fullmatch(one, name) for one in patterns), f"what is {name}?"
+
+
+# --- what was measured of errors
+
+
+def test_all_rows_of_records():
+    assert readme.table1({}, "MNIST") == readme.NOT_MEASURED
+    found = records(make_run(net=4), make_run(net=1, name="load_digits"), make_run(net=2))
+    text = readme.table1(found, "MNIST")
+    assert [line.split("|")[1].strip() for line in text.splitlines()[2:4]] == ["2", "4"]
+    assert "2,300 epochs: not measured yet" in text
+    sources = re.findall(r"^- `(.+)`: (net \d).* commit 0123456789ab$", text, re.MULTILINE)
+    assert sources == [("table1-net2-seed2.json", "net 2"), ("table1-net4-seed0.json", "net 4")]
+    whole = make_run(epochs=2300, wrong=[35] * 2300, validation=[60] * 2300)
+    assert "not measured yet" not in readme.table1(records(whole), "MNIST")
+    digits = readme.table1(found, "load_digits")
+    assert "paper" not in digits
+    assert digits.count("\n|") == 2  # under the header
+    assert digits.count("commit") == 1
+
+
+def test_several_sessions_show_all_their_commits():
+    run = make_run()
+    other = replace(run, provenance=[run.provenance[0] | {"commit": "f" * 40}, *run.provenance])
+    assert "commit ffffffffffff, 0123456789ab" in tables.provenance_line(other)
+
+
+def test_a_row_per_net_is_of_its_best_deformed_run_on_mnist():
+    runs = [
+        make_run(net=2, wrong=(50, 40), validation=(1, 2)),
+        make_run(net=2, wrong=(45, 99), validation=(1, 2)),
+        make_run(net=2, wrong=(1, 1), deformation=False),
+        make_run(net=2, wrong=(2, 2), name="load_digits"),
+        make_run(net=5, wrong=(60, 61), validation=(2, 1)),
+    ]
+    rows = tables.best_table(runs)
+    assert [row["net"] for row in rows] == list("12345")
+    assert [len(row) for row in rows] == [7] * 5
+    ours = [row["TEfBV % (95 % interval)"] for row in rows]
+    assert ours[1].startswith("0.45 (0.33-0.60)")
+    assert ours[4].startswith("0.61 ")
+    assert ours[0] == ours[2] == ours[3] == "not measured yet"
+    assert [row["paper TEfBV %"] for row in rows] == ["0.49", "0.46", "0.41", "0.35", "0.44"]
+    assert rows[1]["epochs x images"] == "2 x 60,000"
+
+
+def test_the_headline_names_the_best_run_and_the_papers():
+    runs = [
+        make_run(net=3, wrong=(120, 99, 98), validation=(3, 2, 1), epochs=3),
+        make_run(net=1, wrong=(130, 97, 90), validation=(3, 1, 2), epochs=3),
+    ]
+    text = readme.headline([*runs, make_run(wrong=(0, 0), deformation=False)], [], False)
+    single, schedule, gpu = text.splitlines()
+    assert "Net 1 gets 97 of 10,000 test digits wrong: 0.97 % (95 % interval 0.79-1.18)" in single
+    assert "after 3 epochs in 0:00:09 on Some GPU" in single
+    assert "The paper's net 1 has 0.49 %, after 2,300 epochs in 23.4 hours on a GTX 280." in single
+    assert "below 1 % for the first time after epoch 2" in single
+    assert schedule.startswith("- **The paper's schedule: not measured yet.** ")
+    assert "hours" not in schedule  # no run of net 4
+    assert "never run on a GPU" in gpu
+    assert "below 1 %" not in readme.headline([make_run(wrong=(101, 100))], [], True)
+
+
+def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
+    few = make_run(net=4, epochs=3, wrong=(1, 1, 1), validation=(1, 1, 1))
+    few.config["data"]["n_train"] = 12_000
+    whole = make_run(net=4)
+    for part in ("deform_seconds", "train_seconds", "evaluate_seconds"):
+        whole.metrics[part] = [100.0, 20.0]
+    text = scores.schedule_sentence([few, whole, make_run(net=1)])
+    # 360 s for two epochs
+    assert "An epoch of net 4 takes 0:03:00 on Some GPU. 2,300 of them would take 115 hours" in text
+    assert "GTX 280 took 114.5" in text
+    done = make_run(epochs=2300, wrong=[35] * 2300, validation=[60] * 2300)
+    assert scores.schedule_sentence([whole, done]) is None
+
+
+def of_committees(errors, device="box", data="MNIST"):
+    """Rows of experiments, each of one net and its committee, as CSV gives them back.
+
+    errors: of net and committee, of 10,000, for each experiment.
+    """
+    found = []
+    for number, pair in errors.items():
+        name = f"experiment{number}" + ("" if data == "MNIST" else f"-{data}")
+        row = {"experiment": name, "n_test": "10000", "device": device, "data": data}
+        row |= {"epochs": "8", "images_an_epoch": "60000", "low": "1", "high": "2"}
+        row |= {"date": "2026-01-01T00:10:00+00:00", "seconds": "60"}
+        paper = str(committees.EXPERIMENTS[number].paper) if data == "MNIST" else ""
+        percents = [{"errors": str(n), "percent": str(n / 100), "paper": paper} for n in pair]
+        net, last = (row | percent for percent in percents)
+        last |= {"net": "", "member": "committee", "mean_percent": str(pair[0] / 100)}
+        found.append([net | {"net": "1", "member": "init 1"}, last])
+    return found
+
+
+def test_claims_that_show_and_that_do_not():
+    found = of_committees({1: (250, 221), 2: (200, 207), 3: (210, 169), 6: (180, 171)})
+    text = scores.claims_sentence(found)
+    assert text.startswith("Of the paper's 4 claims 2 show in the counts of wrong digits after 8 ")
+    shown, missed = text.split("Not shown: ")
+    assert "1.69 against 2.21 % (paper: 0.56 against 1.7" in shown
+    assert "2.07 against 2.21 %" in shown
+    assert "1.71 against 1.69 % (paper: 0.43 against 0.56 %)" in missed
+    assert "in 3 of 4" in missed  # the committee of experiment 2 is worse than its member
+    assert scores.claims_sentence(found[:3]) is None
+    assert scores.claims_sentence(of_committees({1: (2, 1)}, data="load_digits")) is None
+
+
+def test_a_row_per_experiment_is_of_its_best_record_on_mnist():
+    found = of_committees({1: (250, 221), 3: (210, 169)})
+    found += of_committees({1: (240, 230)}, device="other")
+    found += of_committees({2: (3, 2)}, data="load_digits")
+    rows = committees.experiments_table(found)
+    assert [row["experiment"] for row in rows] == [*"123456", "Table 4"]
+    ours = [row["committee % (95 % interval)"] for row in rows]
+    assert ours == ["2.21 (1.00-2.00)", "not measured yet", "1.69 (1.00-2.00)"] + 4 * [ours[1]]
+    assert rows[0]["average net %"] == "2.50"
+    assert rows[0]["paper: average net %"] == "1.80"
+    assert [row["paper: committee %"] for row in rows][3:] == ["0.53", "0.49", "0.43", "0.31"]
+    assert rows[2]["epochs x images"] == "8 x 60,000"
+
+
+def test_committees_stand_device_by_device():
+    found = of_committees({1: (250, 221)}) + of_committees({1: (240, 230)}, device="other")
+    for rows in found:
+        for row in rows:
+            row |= {"driver": "", "engine": "cpu", "versions": "a=1", "commit": "c" * 40}
+            row |= {"best_member": "init 1", "only_committee": "1", "only_best": "2"}
+            row |= {"second_guesses": "3", "mcnemar_p": "0.5"}
+    text = readme.committee_rows(found, "MNIST")
+    assert re.findall(r"^- (\w+), engine cpu; a 1; 2026-01-01; commit c{12}$", text, re.M) == [
+        "box",
+        "other",
+    ]
+    assert text.index("2.21") < text.index("- box") < text.index("2.30") < text.index("- other")
+    assert readme.committee_rows(found, "load_digits") == readme.NOT_MEASURED
+
+
+# --- what was measured of times
+
+
+def test_a_command_takes_from_the_first_start_to_the_last_end():
+    runs = []
+    for net in range(1, 6):
+        run = make_run(net=net, wrong=(10 * net, 1), validation=(1, 2))
+        run.provenance[0] |= {
+            "start": f"2026-01-01T10:0{net}:00+00:00",
+            "end": f"2026-01-01T10:{20 - net}:30+00:00",
+        }
+        runs.append(run)
+    (text,) = speeds.command_sentences(records(*runs), [])
+    assert text == (
+        "`make table1`: 0:18:30 on Some GPU; nets 1 to 5 get 10, 20, 30, 40, 50 of 10,000 test "
+        "digits wrong."
+    )
+    assert speeds.command_sentences(records(*runs[:4]), []) == []
+    # Another folder is another command.
+    others = {path.with_name(f"whole-{path.name}"): run for path, run in records(*runs).items()}
+    assert speeds.command_sentences(others, []) == []
+
+    found = of_committees({1: (2, 1), 2: (2, 1), 3: (2, 1), 6: (2, 1)})
+    found[0][0]["date"] = "2026-01-01T00:05:00+00:00"  # so it started at 0:04
+    assert speeds.command_sentences({}, found) == ["`make committee`: 0:06:00 on box."]
+
+
+def test_what_of_starts_and_tests_is_not_measured_says_so(empty):
+    rows = [
+        {"what": "make test", "seconds": "250.4"},
+        {"what": "start of a worker", "seconds": "1.24"},
+    ]
+    (empty / "results" / "box").mkdir(parents=True)
+    (empty / "results" / "box" / "startup.csv").write_text(csv_text(rows))
+    assert readme.pages()["README.md"]["durations"] == (
+        "- On box: `make test`: 0:04:10; start of a worker: 1.2 s. Not measured yet: `make "
+        "test-all`; first training step of `make table1`, code compiled before; first training "
+        "step of `make table1`, nothing compiled."
+    )
+    rows = [{"what": what, "seconds": "60", "device": "a box"} for what in speeds.STARTUP]
+    text = speeds.startup_sentence("a box", rows)
+    assert text.startswith("On a box: ")
+    assert text.count("0:01:00") == 5
+    assert "ot measured" not in text
+
+
+def test_benchmarks_of_every_device_are_shown(empty):
+    assert readme.benchmarks(read_benchmarks()) == readme.NOT_MEASURED
+    assert readme.kernels(read_benchmarks()) == readme.NOT_MEASURED
+
+    on_cpu = SOURCE | {"device": "Some CPU", "driver": ""}
+    write_bench([net_measurement("engine cpu", 300.0)], on_cpu, empty / "results/cpu/bench.csv")
+    text = readme.benchmarks(read_benchmarks())
+    assert text.startswith("Some CPU; a 1; today; commit cccccccccccc; medians of 7 repeats:\n\n|")
+    assert "| engine cpu " in text
+    assert text.endswith("\n\nOn a GPU: not measured yet.")
+    assert readme.kernels(read_benchmarks()) == readme.NOT_MEASURED
+    text = readme.speed(read_benchmarks())
+    assert text.startswith("![Time per image against weights](results/some-cpu/bench.png)\n\n")
+    assert text.endswith("On a GPU: not measured yet.")
+
+    write_bench(gpu_measurements(), SOURCE, empty / "results/gpu/bench.csv")
+    text = readme.benchmarks(read_benchmarks())
+    assert "Some CPU" in text
+    assert "Some GPU; driver 1.2; a 1; today" in text
+    assert "not measured" not in text
+    assert "forward_partial" not in text
+    text = readme.kernels(read_benchmarks())
+    assert text.startswith("Some GPU; driver 1.2; a 1; today; commit cccccccccccc; medians")
+    assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
+    assert "Some CPU" not in text
+    text = readme.speed(read_benchmarks())
+    assert text.startswith("![Time per image against weights](results/some-gpu/bench.png)\n\n")
+    assert "`engine cpu`" in text
+    assert "`engine cuda graph`" in text
+    assert "not measured" not in text
+
+
+def test_a_benchmark_in_sentences(empty):
+    large = {"net": 4, "n_weights": 12_000_000, "cpu_engine_us": [3000.0] * 7}
+    deform = {"group": "deformation", "n_images": 1}
+    found = [
+        net_measurement("engine cpu", 300.0),
+        net_measurement("NumPy loop, CPU", 1500.0),
+        net_measurement("engine cpu", 3000.0, **large),
+        net_measurement("NumPy loop, CPU", 9000.0, **large),
+        measurement(20.0, name="CPU, 1 thread", **deform),
+        measurement(10.0, name="CPU, 2 threads", **deform),
+        measurement(300.0, name="scipy recipe", **deform),
+        measurement(1.0, name="kornia, CPU", **deform),
+    ]
+    write_bench(found, SOURCE, empty / "results/gpu/bench.csv")
+    (rows,) = read_benchmarks()
+    first, speedup = speeds.bench_sentences(rows)
+    assert first == (
+        "On a chip, `engine cpu` takes 300 microseconds per image for net 1 and 3,000 for net 4, "
+        "which is 4.5 and 4.0 billion weight updates per second."
+    )
+    assert speedup == "Its speedup is 3.0 to 5.0 over NumPy loop, CPU."
+    assert speeds.deform_sentence(rows) == (
+        "Deforming 60,000 images takes 0.6 s (CPU, 2 threads), a speedup of 30 over the SciPy "
+        "recipe; the paper's CPU took 93 s."
+    )
+    assert speeds.deform_sentence([row for row in rows if row["group"] == "net"]) is None
+
+
+@pytest.mark.parametrize("kind", ["run", "bench", "check"])
+def test_a_record_of_a_gpu_ends_the_sentence_that_there_is_none(empty, kind):
+    folder = empty / "results" / "gpu"
+    folder.mkdir(parents=True)
+    run = make_run()
+    if kind == "run":
+        run.config["engine"] = "cuda"
+    content = {"config": run.config, "provenance": run.provenance, "metrics": run.metrics}
+    (folder / "table1-net1-seed3.json").write_text(json.dumps(content))
+    if kind == "check":
+        checks = [{"check": "GPU", "passed": False, "result": "as it is", "seconds": 61}]
+        source = {"device": "Some GPU", "driver": "1.2", "end": "today", "commit": "c" * 40}
+        text = json.dumps({"passed": False, "checks": checks, "provenance": source})
+        (folder / "gpu-check.json").write_text(text)
+    assert ("never run" in readme.pages()["README.md"]["headline"]) == (kind == "bench")
+    if kind == "bench":
+        write_bench(gpu_measurements(), SOURCE, empty / "results" / "other" / "bench.csv")
+        assert "never run" not in readme.pages()["README.md"]["headline"]
+    if kind == "check":
+        text = readme.pages()["results/README.md"]["gpu-check"]
+        assert text.startswith("Some GPU, driver 1.2; today; commit cccccccccccc:\n\n| check ")
+        assert re.search(r"^\| GPU +\| no +\| as it is +\| 0:01:01 \|$", text, re.MULTILINE)
+
+
+def test_records_are_there_to_be_compared():
+    assert len(read_committees()) == 12
+    assert len(read_benchmarks()) >= 1

@@ -1,0 +1,106 @@
+"""`python -m experiments.record`, of committees."""
+
+import numpy as np
+import pytest
+
+from experiments import record
+from experiments.running import store
+from experiments.running.errors import Problem
+from experiments.running.formatting import csv_text
+from experiments.scoring import records
+from mlp_gpu.network import NETS
+
+
+def committee_rows(**changes):
+    """Two experiments that share a net, as CSV gives them back."""
+    row = {"experiment": "experiment1", "net": "1", "member": "init 1", "finished": "True"}
+    row |= {"data": "MNIST", "device": "Some CPU, 2 cores", "commit": "0" * 40, "seconds": "60"}
+    row |= {"seed": "0", "epochs": "9", "images_an_epoch": "60000", "eta": "0.1"}
+    row |= {"eta_decay": "0.9", "date": "2026-01-01", **changes}
+    other = row | {"net": "2", "member": "init 2", "seconds": "90", "date": "2026-01-02"}
+    return [row, other], [row | {"experiment": "experiment2"}, other | {"net": ""}]
+
+
+def write_csv(path, rows):
+    path.write_text(csv_text(rows))
+    return path
+
+
+def test_a_committee_is_recorded_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
+    path = write_csv(tmp_path / "renamed.csv", committee_rows()[0])
+    target = record.write_committee(path)
+    assert target == tmp_path / "results" / "some-cpu-2-cores" / "experiment1.csv"
+    assert target.read_bytes() == path.read_bytes()
+    (target.parent / "bench.csv").write_text("group,net\nnet,1\n")
+    assert records.read_committees() == [committee_rows()[0]]
+
+    # The same again, with other results, replaces it; another committee does not.
+    record.write_committee(write_csv(path, committee_rows(seconds="61")[0]))
+    assert target.read_bytes() == path.read_bytes()
+    for changes in ({"seed": "7"}, {"epochs": "10"}, {"eta": "0.2"}, {"eta_decay": "1"}):
+        other = write_csv(tmp_path / "other.csv", committee_rows(**changes)[0])
+        with pytest.raises(
+            Problem, match=r"experiment1\.csv is the record of a committee with oth"
+        ):
+            record.write_committee(other)
+    assert target.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["committee", "experiment7", "experiment1-other", "table4x"])
+def test_a_committee_that_the_readme_does_not_show_is_not_recorded(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
+    path = write_csv(tmp_path / "experiment1.csv", committee_rows(experiment=name)[0])
+    with pytest.raises(Problem, match=f"is of a committee called {name}, which the README"):
+        record.write_committee(path)
+    assert not (tmp_path / "results").exists()
+
+
+def make_member():
+    """A finished run of net 1 that was never trained."""
+    data = {"name": "MNIST", "sha256": "", "n_train": 6, "n_test": 1, "width": None}
+    config = {"data": data, "sizes": list(NETS[1]), "epochs": 1, "seed": 0}
+    session = {"dirty": False, "device": "Some CPU", "end": "2026-01-01"}
+    metrics = {name: [1] for name in store.METRICS}
+    return store.Run(config, [session], metrics, np.zeros((1, 10), np.float32), np.zeros(1))
+
+
+def test_a_member_of_a_committee_is_no_row_of_table_1(tmp_path, monkeypatch):
+    monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
+    for changes in ({"sizes": [841, 800, 10]}, {"width": 10}, {"n_validation": 5}):
+        run = make_member()
+        run.config["sizes"] = changes.get("sizes", run.config["sizes"])
+        run.config["data"] |= {k: v for k, v in changes.items() if k != "sizes"}
+        store.write_run(tmp_path / "a.h5", run)
+        with pytest.raises(Problem, match="is no net of Table 1"):
+            record.write_record(tmp_path / "a.h5")
+    store.write_run(tmp_path / "a.h5", make_member())
+    assert record.write_record(tmp_path / "a.h5").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"finished": "False"}, "init 1 is not trained to its end"),
+        ({"commit": "0" * 40 + "-dirty"}, "init 1 was trained by a source tree with uncommitted"),
+        ({"commit": "0" * 40 + "-dirty and 1"}, "uncommitted changes"),
+    ],
+)
+def test_a_committee_that_does_not_count_is_not_recorded(tmp_path, monkeypatch, changes, complaint):
+    monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
+    with pytest.raises(Problem, match=complaint):
+        record.write_committee(write_csv(tmp_path / "a.csv", committee_rows(**changes)[0]))
+    assert not (tmp_path / "results").exists()
+
+
+def test_other_files_are_no_committees(tmp_path):
+    with pytest.raises(Problem, match="is not a committee's table"):
+        record.write_committee(write_csv(tmp_path / "a.csv", [{"a": 1}]))
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(Problem, match="is not a committee's table"):
+        record.write_committee(tmp_path / "empty.csv")
+    (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe")
+    with pytest.raises(record.files.FileFault, match=r"cannot read .*bytes\.csv: it is not text"):
+        record.write_committee(tmp_path / "bytes.csv")
+    with pytest.raises(record.files.FileFault, match=r"cannot read .*no\.csv: No such file"):
+        record.write_committee(tmp_path / "no.csv")

@@ -1,0 +1,103 @@
+"""Tables of runs beside the papers', and records of runs."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from factories import make_run
+from printed import cells_of
+from scipy.stats import beta
+
+from experiments import record, table1
+from experiments.running import store
+from experiments.running.errors import Problem
+from experiments.scoring import records, tables
+from mlp_gpu.network import NETS
+
+
+def test_a_run_on_a_gpu_names_driver_and_schedule():
+    there = {"device": "Some GPU", "driver": "580.1, CUDA 13.0", "schedule": "graph"}
+    run = make_run(engine="cuda", session=there)
+    row = tables.table1_row(run)
+    assert (row["engine"], row["driver"]) == ("cuda graph", "580.1, CUDA 13.0")
+    assert "Some GPU, driver 580.1, CUDA 13.0, engine cuda graph; python" in (
+        tables.provenance_line(run)
+    )
+    assert "Some CPU, engine cpu; python" in tables.provenance_line(make_run())
+
+
+@pytest.mark.parametrize(("errors", "n"), [(35, 10_000), (0, 360), (360, 360), (7, 360)])
+def test_interval_is_clopper_pearsons(errors, n):
+    low, high = tables.interval(errors, n)
+    assert low == pytest.approx(100 * (beta.ppf(0.025, errors, n - errors + 1) if errors else 0))
+    top = 1 if errors == n else beta.ppf(0.975, errors + 1, n - errors)
+    assert high == pytest.approx(100 * top)
+
+
+def test_interval_of_the_papers_best_net():
+    low, high = tables.interval(35, 10_000)
+    assert (round(low, 2), round(high, 2)) == (0.24, 0.49)
+
+
+def test_mnist_table_stands_beside_the_papers():
+    best = {"test_errors": [35, 33], "validation_errors": [60, 70]}
+    other = {"test_errors": [90, 80], "validation_errors": [5, 5]}
+    runs = [make_run(sizes=NETS[4], seed=3, metrics=best), make_run(metrics=other)]
+    text = table1.report(runs)
+    header, _, net4, net1 = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [dict(zip(cells_of(header), cells_of(line), strict=True)) for line in (net4, net1)]
+    assert cells[0]["paper TEfBV %"] == "0.35"
+    assert cells[0]["paper BTE %"] == "0.32"
+    assert cells[0]["paper hours"] == "114.5"
+    assert cells[0]["TEfBV %"] == "0.35"
+    assert cells[0]["wrong"] == "35 of 10,000"
+    assert cells[0]["95 % interval"] == "0.24-0.49"
+    assert cells[0]["BTE %"] == "0.33"
+    assert cells[0]["weights"] == "12,115,010"
+    assert cells[0]["seed"] == "3"
+    assert cells[1]["TEfBV %"] == "0.90"  # of equal validation errors the earliest
+    assert "commit 0123456789ab" in text
+    assert "Some CPU" in text
+
+
+@pytest.mark.parametrize(
+    ("net", "text"), [(1, "1000, 500, 10"), (3, "2000, 1500, 1000, 500, 10"), (5, "9 x 1000, 10")]
+)
+def test_layers_are_written_as_in_the_paper(net, text):
+    assert tables.layers(NETS[net]) == text
+
+
+def test_without_distortion_the_papers_other_column():
+    text = table1.report([make_run(sizes=NETS[2], deformation=None)])
+    assert text.startswith("# Table 3 on MNIST, column 'no distortion', the paper beside ours\n")
+    assert "Trained without distortion" in text
+    header, _, line = [line for line in text.splitlines() if line.startswith("|")]
+    cells = dict(zip(cells_of(header), cells_of(line), strict=True))
+    assert cells["net"] == "2, no distortion"
+    assert cells["paper TEfBV %"] == "1.85"
+    assert cells["paper BTE %"] == cells["paper hours"] == "-"
+
+
+def test_records(tmp_path, monkeypatch):
+    monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
+    path = tmp_path / "long" / "net1-seed0.h5"
+    path.parent.mkdir()
+    run = make_run()
+
+    unfinished = replace(run, config=run.config | {"epochs": 9})
+    store.write_run(path, unfinished)
+    with pytest.raises(Problem, match="2 of 9 epochs: only a finished run counts"):
+        record.write_record(path)
+
+    run.provenance[-1]["dirty"] = True
+    store.write_run(path, run)
+    with pytest.raises(Problem, match="uncommitted changes"):
+        record.write_record(path)
+
+    run.provenance[-1] |= {"dirty": False, "device": "Some CPU, 2 cores"}
+    store.write_run(path, run)
+    target = record.write_record(path)
+    assert target == tmp_path / "results" / "some-cpu-2-cores" / "long-net1-seed0.json"
+    assert json.loads(target.read_text())["metrics"] == run.metrics
+    (again,) = records.read_records()
+    assert tables.table1_row(again) == tables.table1_row(run)
