@@ -178,7 +178,7 @@ def test_a_resampled_net_is_validated_on_its_own_set(digits, tmp_path, capsys):
     assert configs.count_validation(job.config) == 20
     # Undeformed: that takes no compiling.
     job = replace(job, config=job.config | {"deformation": None, "deformed_on": None})
-    (run,), failures = jobs.train_all([job], pools.Here())
+    (run,), failures = jobs.train_all([job], pools.InProcess())
     assert failures == []
     said = capsys.readouterr().err
     for epoch, errors in enumerate(run.metrics["validation_errors"], 1):

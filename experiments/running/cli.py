@@ -26,7 +26,7 @@ def run(main: Callable[[], int | None]) -> None:
     try:
         status = main()
     except SystemExit as ending:  # argparse has printed its help or a complaint
-        status = ending.code
+        status = ending.code  # type: ignore[assignment] # argparse exits with numbers
     except Fault as fault:
         tell(f"error: {fault}")
         sys.exit(2)

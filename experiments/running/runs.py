@@ -246,7 +246,7 @@ def _save(path: Path, run: store.Run, latest: Network, chosen: Network) -> None:
     if run.finished:
         _end(run, "finished")
     store.write_run(path, run)
-    attributes = {"config": json.dumps(run.config), "epoch": run.epochs}
+    attributes: dict[str, str | int] = {"config": json.dumps(run.config), "epoch": run.epochs}
     network.save(store.weights_path(path), {"latest": latest, "chosen": chosen}, attributes)
 
 
