@@ -23,6 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from deform_gpu import TABLE1
 from experiments.running import configs, data, pools, runs, store
 from experiments.running.errors import Interrupted, Problem
 from experiments.running.formatting import duration, plural
@@ -33,6 +36,7 @@ from experiments.running.store import METRICS, Run
 from mlp_gpu import files, training
 from mlp_gpu.engines import make_engine
 from mlp_gpu.faults import Fault
+from mlp_gpu.training import Schedule
 
 SCHEDULE = "graph"  # if none is asked for
 MESSAGE_SECONDS = 0.5  # between two messages of a training
@@ -125,6 +129,15 @@ class Reporter(runs.Callbacks):
         self.send("epoch", **{name: getattr(row, name) for name in METRICS})
 
 
+def warm_up_worker(_channel: Channel, engine: str) -> None:
+    """Import and compile what every training by that engine needs. This runs in a worker."""
+    side = data.SIDE
+    image, label = np.zeros((1, side, side), np.float32), np.zeros(1, np.uint8)
+    dataset = data.Dataset("", image, label, image, label, "", "")
+    config = configs.make_config(dataset, (side**2, 1, 10), Schedule(), 0, TABLE1, engine)
+    runs.warm_up(make_engine(engine), config, dataset)
+
+
 def train_job(channel: Channel, job: Job) -> Outcome:
     """Train the run of a job to its end. This runs in a worker.
 
@@ -176,8 +189,15 @@ def session(
     from mlp_gpu import jit  # imports numba
 
     files.make_folder(arguments.out)
-    dataset = load(arguments.data, arguments.data_dir)
-    with pools.opened(arguments, n_jobs, needed_bytes(dataset)) as (pool, engine, devices):
+
+    def load_data() -> data.Dataset:
+        return load(arguments.data, arguments.data_dir)
+
+    with pools.opened(arguments, n_jobs, lambda: needed_bytes(load_data())) as opened:
+        pool, engine, devices = opened
+        for _ in range(pool.workers):  # while this process loads the data
+            pool.submit(warm_up_worker, engine)
+        dataset = load_data()
         tell(
             f"{dataset.name}: {len(dataset.train_labels):,} training and "
             f"{len(dataset.test_labels):,} test images, from {dataset.source}"

@@ -104,13 +104,15 @@ class InProcess:
 
 @contextmanager
 def opened(
-    arguments: argparse.Namespace, n_jobs: int, n_bytes: int
+    arguments: argparse.Namespace, n_jobs: int, needed_bytes: Callable[[], int]
 ) -> Iterator[tuple[Pool, str, str]]:
     """The pool that the command line asks for, the name of its engine and that of its devices.
 
     arguments: those of cli.add_engine_arguments and cli.add_worker_arguments. n_jobs: a pool has
-    no more workers than that. n_bytes: memory that a GPU must have. Says why no GPU is used, if
-    none is. Raises Problem or gpu.GpuFault if the pool or its engine cannot be had.
+    no more workers than that. needed_bytes: memory that a GPU must have; called if there is a GPU.
+    Says why no GPU is used, if none is.
+
+    Raises Problem or gpu.GpuFault if the pool or its engine cannot be had.
     """
     from mlp_gpu import gpu  # imports numba
 
@@ -125,13 +127,16 @@ def opened(
         with closing(Cluster(arguments.scheduler)) as cluster:
 
             def missing() -> str | None:
-                return next(filter(None, cluster.call_on_workers(gpu.missing, n_bytes)), None)
+                needed = 0 if any(cluster.call_on_workers(gpu.missing)) else needed_bytes()
+                return next(filter(None, cluster.call_on_workers(gpu.missing, needed)), None)
 
             engine = choose_engine(arguments.engine, missing, tell)
             devices = set(cluster.call_on_workers(provenance.device, engine))
             yield cluster, engine, " and ".join(sorted(devices))
         return
-    engine = choose_engine(arguments.engine, lambda: gpu.missing(n_bytes), tell)
+    engine = choose_engine(
+        arguments.engine, lambda: gpu.missing() or gpu.missing(needed_bytes()), tell
+    )
     n_gpus = gpu.count() if engine == "cuda" else 0
     workers = min(arguments.workers or n_gpus or provenance.cores(), n_jobs)
     with closing(LocalProcesses(workers, n_gpus) if workers > 1 else InProcess()) as pool:
