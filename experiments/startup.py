@@ -21,11 +21,12 @@ from pathlib import Path
 import numpy as np
 
 from deform_gpu import TABLE1
-from experiments.running import cli, data, jobs, pools, provenance, store
+from experiments.running import cli, data, jobs, provenance, store
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text, markdown_table
 from experiments.running.messages import tell
+from experiments.running.processes import LocalProcesses
 from experiments.timing.findings import STARTUP
 from mlp_gpu import files
 from mlp_gpu.network import NETS
@@ -68,10 +69,11 @@ def worker_start(dataset: data.Dataset, data_dir: Path | None) -> float:
             begun.append(time.perf_counter())
 
     config = make_config(data.limit(dataset, N_IMAGES), NETS[1], Schedule(1), 0, TABLE1, "cpu")
-    with tempfile.TemporaryDirectory() as folder, closing(pools.Local(1)) as pool:
-        pool.take = note
+    with tempfile.TemporaryDirectory() as folder, closing(LocalProcesses(1)) as pool:
+        pool.on_message = note
         started = time.perf_counter()
-        future = pool.submit(jobs.work, jobs.Job(Path(folder) / "run.h5", "run", config, data_dir))
+        job = jobs.Job(Path(folder) / "run.h5", "run", config, data_dir)
+        future = pool.submit(jobs.train_job, job)
         for done in pool.as_completed([future]):
             if reason := done.result().failure:
                 raise Problem(f"a training failed: {reason}")

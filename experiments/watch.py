@@ -79,8 +79,9 @@ class RunScanner:
         for folder in self._folders:
             with contextlib.suppress(OSError):  # a folder in it was deleted just now
                 self._snapshots = dict.fromkeys(store.run_files(folder)) | self._snapshots
-        self._snapshots = {path: _read(path, before) for path, before in self._snapshots.items()}
-        return {self._name(path): snapshot for path, snapshot in self._snapshots.items()}
+        found = {path: _read(path, before) for path, before in self._snapshots.items()}
+        self._snapshots |= found
+        return {self._name(path): snapshot for path, snapshot in found.items()}
 
     def _name(self, path: Path) -> str:
         if self._root:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import distributed
 
@@ -31,12 +32,12 @@ class Cluster:
     Raises Problem if the cluster cannot be used.
     """
 
-    WorkerDied = distributed.KilledWorker
+    WorkerDied: type[Exception] = distributed.KilledWorker
 
     def __init__(self, address: str):
         # Its warnings of a lost scheduler would stand beside our own sentence.
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
-        self.on_message = lambda message: None
+        self.on_message: Callable[[dict], None] = lambda message: None
         self._address = address
         try:
             asyncio.run(_require_scheduler(address))
@@ -88,11 +89,11 @@ class Cluster:
                 f"found {', '.join(sorted(others))}; install the same one everywhere"
             )
 
-    def call_on_workers(self, function: Callable, *arguments) -> list:
+    def call_on_workers(self, function: Callable, *arguments: Any) -> list:
         """What function(*arguments) returns on each worker."""
         return list(self._client.run(function, *arguments).values())
 
-    def submit(self, function: Callable, *arguments) -> Future:
+    def submit(self, function: Callable, *arguments: Any) -> Future:
         return self._executor.submit(_run_job, self._name, function, *arguments)
 
     def as_completed(self, waiting: Iterable[Future]) -> Iterator[Future]:
@@ -153,7 +154,7 @@ async def _require_scheduler(address: str) -> None:
 
 
 @contextmanager
-def _scheduler_lost_is_problem():
+def _scheduler_lost_is_problem() -> Iterator[None]:
     """Inside, what is raised because the scheduler is lost becomes a Problem."""
     try:
         yield
@@ -170,7 +171,7 @@ class _DaskChannel:
     name: of the pool's queue of messages, and of its stop signal.
     """
 
-    lock_timeout = 60
+    lock_timeout: float = 60
 
     def __init__(self, name: str):
         worker, client = distributed.get_worker(), distributed.get_client()
@@ -188,7 +189,7 @@ class _DaskChannel:
         return self._stop_signal.get()
 
 
-def _run_job(name: str, function: Callable, *arguments):
+def _run_job(name: str, function: Callable, *arguments: Any) -> Any:
     try:
         return function(_DaskChannel(name), *arguments)
     except Interrupted:

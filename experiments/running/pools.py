@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Future
 from contextlib import closing, contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from experiments.running import provenance
 from experiments.running.errors import Problem
@@ -46,7 +46,7 @@ class Pool(Protocol):
     on_message: Callable[[dict], None]
     WorkerDied: type[Exception]
 
-    def submit(self, function: Callable, *arguments) -> Future:
+    def submit(self, function: Callable, *arguments: Any) -> Future:
         """Have a worker run function(channel, *arguments)."""
 
     def as_completed(self, waiting: Iterable[Future]) -> Iterator[Future]:
@@ -66,11 +66,11 @@ class InProcess:
     """A pool that runs each job in this process, when `as_completed` comes to its future."""
 
     workers = 1
-    WorkerDied = BrokenExecutor
-    lock_timeout = 0
+    WorkerDied: type[Exception] = BrokenExecutor
+    lock_timeout: float = 0
 
-    def __init__(self):
-        self.on_message = lambda message: None
+    def __init__(self) -> None:
+        self.on_message: Callable[[dict], None] = lambda message: None
         self._waiting: dict[Future, Callable] = {}
 
     def send(self, message: dict) -> None:
@@ -79,8 +79,8 @@ class InProcess:
     def stop_signal(self) -> int:
         return 0
 
-    def submit(self, function: Callable, *arguments) -> Future:
-        future = Future()
+    def submit(self, function: Callable, *arguments: Any) -> Future:
+        future: Future = Future()
         self._waiting[future] = functools.partial(function, self, *arguments)
         return future
 
@@ -122,17 +122,18 @@ def opened(
                 "--scheduler needs Dask, which is not installed; install it with "
                 "pip install -e '.[distributed]', here and where the workers are"
             ) from None
-        with closing(Cluster(arguments.scheduler)) as pool:
+        with closing(Cluster(arguments.scheduler)) as cluster:
 
             def missing() -> str | None:
-                return next(filter(None, pool.call_on_workers(gpu.missing, n_bytes)), None)
+                return next(filter(None, cluster.call_on_workers(gpu.missing, n_bytes)), None)
 
             engine = choose_engine(arguments.engine, missing, tell)
-            devices = set(pool.call_on_workers(provenance.device, engine))
-            yield pool, engine, " and ".join(sorted(devices))
+            devices = set(cluster.call_on_workers(provenance.device, engine))
+            yield cluster, engine, " and ".join(sorted(devices))
         return
     engine = choose_engine(arguments.engine, lambda: gpu.missing(n_bytes), tell)
     n_gpus = gpu.count() if engine == "cuda" else 0
     workers = min(arguments.workers or n_gpus or provenance.cores(), n_jobs)
-    with closing(LocalProcesses(workers, n_gpus) if workers > 1 else InProcess()) as pool:
+    pool: Pool = LocalProcesses(workers, n_gpus) if workers > 1 else InProcess()
+    with closing(pool):
         yield pool, engine, provenance.device(engine)

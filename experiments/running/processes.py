@@ -11,6 +11,9 @@ from concurrent import futures
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.queues import SimpleQueue
+from typing import Any
 
 from experiments.running import provenance
 from experiments.running.errors import Interrupted, signals
@@ -33,11 +36,11 @@ class LocalProcesses:
     n_gpus: how many GPUs there are; workers are assigned to them in turn.
     """
 
-    WorkerDied = BrokenExecutor
+    WorkerDied: type[Exception] = BrokenExecutor
 
     def __init__(self, workers: int, n_gpus: int = 0):
         self.workers, self._n_gpus = workers, n_gpus
-        self.on_message = lambda message: None
+        self.on_message: Callable[[dict], None] = lambda message: None
         # A new interpreter each: CUDA and threads do not survive a fork.
         self._context = multiprocessing.get_context("spawn")
         # All workers write into one pipe, without a lock: a killed worker could keep a lock for
@@ -47,8 +50,8 @@ class LocalProcesses:
         self._start()
 
     def _start(self) -> None:
-        self._processes = set()
-        gpu_numbers = None
+        self._processes: set[BaseProcess] = set()
+        gpu_numbers: SimpleQueue | None = None
         if self._n_gpus:
             gpu_numbers = self._context.SimpleQueue()
             for worker in range(self.workers):
@@ -60,14 +63,14 @@ class LocalProcesses:
             initargs=(self._writer, self._stop_signal, gpu_numbers),
         )
 
-    def submit(self, function: Callable, *arguments) -> Future:
+    def submit(self, function: Callable, *arguments: Any) -> Future:
         threads = max(1, provenance.cores() // self.workers)
         others = set(multiprocessing.active_children())
         try:
             with signals.held(), _new_processes_have(dict.fromkeys(THREAD_VARIABLES, str(threads))):
                 return self._executor.submit(_run_job, function, *arguments)
         except BrokenExecutor as error:  # a worker died before
-            future = Future()
+            future: Future = Future()
             future.set_exception(error)
             return future
         finally:
@@ -110,9 +113,9 @@ class LocalProcesses:
 class _PipeChannel:
     """The channel of the jobs in a worker process."""
 
-    lock_timeout = 0
+    lock_timeout: float = 0
 
-    def __init__(self, writer: Connection, stop_signal):
+    def __init__(self, writer: Connection, stop_signal: Any):
         self._writer, self._stop_signal = writer, stop_signal
 
     def send(self, message: dict) -> None:
@@ -125,7 +128,7 @@ class _PipeChannel:
 _channel: _PipeChannel  # of this worker process
 
 
-def _start_worker(writer: Connection, stop_signal, gpu_numbers) -> None:
+def _start_worker(writer: Connection, stop_signal: Any, gpu_numbers: SimpleQueue | None) -> None:
     """The first thing that a worker process runs."""
     global _channel
     drop_unwritable()
@@ -141,15 +144,17 @@ def _start_worker(writer: Connection, stop_signal, gpu_numbers) -> None:
 
 def _end_with_parent() -> None:
     """End this process when its parent has ended. Files are whole at any moment."""
-    wait([multiprocessing.parent_process().sentinel])
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # this is a worker process
+    wait([parent.sentinel])
     os._exit(1)
 
 
-def _do_nothing(_channel) -> None:
+def _do_nothing(_channel: object) -> None:
     """A job that changes nothing."""
 
 
-def _run_job(function: Callable, *arguments):
+def _run_job(function: Callable, *arguments: Any) -> Any:
     try:
         return function(_channel, *arguments)
     except Interrupted:
@@ -157,7 +162,7 @@ def _run_job(function: Callable, *arguments):
 
 
 @contextmanager
-def _new_processes_have(variables: dict[str, str]):
+def _new_processes_have(variables: dict[str, str]) -> Iterator[None]:
     """Inside, processes are started with these variables, and with SIGINT blocked.
 
     SIGINT stays blocked in a new process until `_start_worker` has said that it is ignored.

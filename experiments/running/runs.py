@@ -102,7 +102,7 @@ def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> fl
         engine.predict(np.resize(images, (n, *images.shape[1:])))
 
     training_seconds = seconds_per_image(train, 20, 0.1)
-    if config["deformed_on"] != "cuda":  # a GPU deforms while it trains
+    if config["deformed_on"] == "cpu":  # a GPU deforms while it trains
         sample = Dataset(dataset.name, images, labels, images, labels, "", "")
         deform_sample = deformer(config, sample)
 
@@ -246,7 +246,7 @@ def _save(path: Path, run: store.Run, latest: Network, chosen: Network) -> None:
     if run.finished:
         _end(run, "finished")
     store.write_run(path, run)
-    attributes = {"config": json.dumps(run.config), "epoch": run.epochs}
+    attributes: dict[str, str | int] = {"config": json.dumps(run.config), "epoch": run.epochs}
     network.save(store.weights_path(path), {"latest": latest, "chosen": chosen}, attributes)
 
 

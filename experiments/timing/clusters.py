@@ -70,7 +70,7 @@ def estimate_clusters(
         f"Estimated, not measured: the {len(seconds)} recorded runs of experiments 1 to 6, "
         f"{mean:.0f} s each on average, on G workers like these: {start:.0f} s to start, then "
         f"ceil({len(seconds)} / G) runs one after another. Workers share only the scheduler, with "
-        f"which each exchanges some 100 bytes every {jobs.MESSAGE_SECONDS} s, and the run folder, into which "
-        f"a run of these nets writes {n_bytes / 1e6:.1f} MB per epoch:",
+        f"which each exchanges some 100 bytes every {jobs.MESSAGE_SECONDS} s, and the run folder, "
+        f"into which a run of these nets writes {n_bytes / 1e6:.1f} MB per epoch:",
         cluster_table(mean, start, len(seconds)),
     )
