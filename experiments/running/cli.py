@@ -23,6 +23,7 @@ def run(main: Callable[[], int | None]) -> None:
     """
     drop_unwritable()
     signals.install()
+    status: int | str | None
     try:
         status = main()
     except SystemExit as ending:  # argparse has printed its help or a complaint
