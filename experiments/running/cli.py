@@ -27,7 +27,7 @@ def run(main: Callable[[], int | None]) -> None:
     try:
         status = main()
     except SystemExit as ending:  # argparse has printed its help or a complaint
-        status = ending.code  # type: ignore[assignment] # argparse exits with numbers
+        status = ending.code
     except Fault as fault:
         tell(f"error: {fault}")
         sys.exit(2)
