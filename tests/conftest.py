@@ -82,7 +82,9 @@ def pytest_testnodedown(node, error):
         node.config.stash[LEFT_OUT] = node.workeroutput["left_out"]
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter, config):
+    yield  # all other lines but the last, which counts
     if LEFT_OUT in config.stash:
         n = config.stash[LEFT_OUT]
         terminalreporter.write_line(f"left out: {n} slow tests, which 'make test-all' runs too")

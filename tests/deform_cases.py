@@ -1,6 +1,7 @@
 """What tests of the deformation share: images, parameters at their extremes, derived tolerances."""
 
 import dataclasses
+from functools import cache
 
 import numpy as np
 import reference_deform as reference
@@ -39,6 +40,7 @@ EXTREMES = {
 }
 
 
+@cache
 def displacement_tolerance(epoch, batch, sigma, alpha, side=29):
     """As in the convolution's test: sqrt(n) * EPS * sum|terms|, and each weight rounded."""
     kernel = alpha * reference.gaussian_kernel(sigma)

@@ -1,5 +1,7 @@
 """The deformations in float64, plain and slow, to compare deform_gpu with. Imports none of it."""
 
+from functools import cache
+
 import numpy as np
 from scipy import ndimage, signal
 
@@ -48,6 +50,7 @@ def gaussian_kernel(sigma):
     return kernel / kernel.sum()
 
 
+@cache
 def displacement(seed, epoch, batch, sigma, alpha, side=29):
     """(2, 290, 290) where side is 29, pixels."""
     kernel = gaussian_kernel(sigma)

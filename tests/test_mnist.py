@@ -243,7 +243,9 @@ def test_real_mnist():
         assert (images >= -1).all()
         assert (images <= 1).all()
         # Inner pixel (i, j) of the 29 lies between pixels i - 1, i and j - 1, j of the 28.
-        empty = (np.lib.stride_tricks.sliding_window_view(pixels, (2, 2), (1, 2)) == 0).all((3, 4))
-        assert (images[:, 1:-1, 1:-1][empty] == -1).all()
+        some = slice(None, None, 7)
+        windows = np.lib.stride_tricks.sliding_window_view(pixels[some], (2, 2), (1, 2))
+        empty = (windows == 0).all((3, 4))
+        assert (images[some, 1:-1, 1:-1][empty] == -1).all()
         expected = interpolated(pixels[:: n // 50]) / 127.5 - 1
         assert (np.abs(images[:: n // 50] - expected) <= 1e-6).all()
