@@ -51,6 +51,7 @@ def test_a_job_that_kills_workers_of_a_cluster_is_told(dask):
     assert again.result() == 6
 
 
+@pytest.mark.slow
 @linux
 def test_a_cluster_that_has_lost_all_workers_is_given_up(tmp_path, monkeypatch):
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
@@ -136,6 +137,7 @@ def test_where_no_scheduler_is_one_sentence_says_why(address, reason, cluster, m
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 def test_a_scheduler_that_dies_is_one_sentence(signum, tmp_path, monkeypatch, capfd, caplog):

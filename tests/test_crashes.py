@@ -68,6 +68,7 @@ def test_a_child_that_was_killed_with_the_bars_lock_stops_nobody(uninterrupted, 
     assert status == 0
 
 
+@pytest.mark.slow
 @linux
 def test_killed_at_random_moments_ends_with_the_same_bits(uninterrupted, tmp_path):
     """At least 20 kills, in training, evaluation and saving, over as many runs as that takes."""

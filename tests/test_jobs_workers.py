@@ -91,6 +91,7 @@ def test_processes_train_to_the_same_bits(light, expected, tmp_path, heard, caps
     assert "in all, on 2 workers\n" in said
 
 
+@pytest.mark.slow
 @linux
 def test_a_killed_process_costs_an_epoch_and_no_bit(light, expected, tmp_path, heard, capsys):
     queue = make_jobs(tmp_path)
@@ -119,6 +120,7 @@ class Deadly(Job):
         return die, ()
 
 
+@pytest.mark.slow
 @linux
 def test_a_job_that_kills_every_worker_ends_and_costs_the_others_nothing(
     light, expected, tmp_path, monkeypatch, capsys
@@ -154,6 +156,7 @@ def start(folder):
     )
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_all_runs_and_the_same_command_goes_on(signum, table, tmp_path, capsys):

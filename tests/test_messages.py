@@ -54,11 +54,11 @@ def assert_same_runs(folder, expected, seeds=(0,)):
     "redirection",
     [
         "2>&1 | head -3",  # the reader of both leaves early
-        "| true",
-        "2>/dev/full",
         "2>&-",
-        ">&- 2>&-",
-        "<&- >/dev/null 2>&-",
+        pytest.param("| true", marks=pytest.mark.slow),
+        pytest.param("2>/dev/full", marks=pytest.mark.slow),
+        pytest.param(">&- 2>&-", marks=pytest.mark.slow),
+        pytest.param("<&- >/dev/null 2>&-", marks=pytest.mark.slow),
     ],
 )
 def test_a_training_ends_the_same_whoever_listens(undisturbed, tmp_path, redirection):
@@ -66,6 +66,7 @@ def test_a_training_ends_the_same_whoever_listens(undisturbed, tmp_path, redirec
     assert_same_runs(tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redirection", ["2>&1 | head -3", "2>/dev/full", "<&- >&- 2>&-"])
 def test_a_training_by_workers_ends_the_same_whoever_listens(undisturbed, tmp_path, redirection):
     options = ("--seeds", "0,1", "--workers", "2")
@@ -73,6 +74,7 @@ def test_a_training_by_workers_ends_the_same_whoever_listens(undisturbed, tmp_pa
     assert_same_runs(tmp_path, undisturbed, seeds=(0, 1))
 
 
+@pytest.mark.slow
 def test_a_table_for_which_stdout_has_no_room_is_written_and_is_an_error(undisturbed, tmp_path):
     result = train(tmp_path, ">/dev/full")
     assert result.returncode == 2
@@ -97,6 +99,7 @@ def test_the_status_is_right_though_nobody_reads_why(tmp_path, options, redirect
     assert run(f'"$0" -m experiments.table1 "$@" {redirection}', *options).returncode == status
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_when_its_terminal_is_gone(undisturbed, tmp_path):
     main, terminal = os.openpty()
     process = subprocess.Popen(

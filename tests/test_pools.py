@@ -30,7 +30,7 @@ def dask(cluster):
         yield pool
 
 
-@pytest.fixture(params=["in process", "local", "dask"])
+@pytest.fixture(params=["in process", "local", pytest.param("dask", marks=pytest.mark.slow)])
 def pool(request):
     return InProcess() if request.param == "in process" else request.getfixturevalue(request.param)
 
@@ -64,7 +64,7 @@ def test_futures_may_be_dropped_while_they_are_handed_out(pool):
     assert not futures
 
 
-@pytest.mark.parametrize("kind", ["local", "dask"])
+@pytest.mark.parametrize("kind", ["local", pytest.param("dask", marks=pytest.mark.slow)])
 def test_stopping_lets_begun_jobs_save_and_begins_no_others(kind, request, tmp_path):
     taken = []
 
