@@ -28,7 +28,8 @@ from numba.core.caching import FunctionCache
 SOURCES = Path(__file__).resolve().parent.parent
 FOLDERS_KEPT = 8  # of so many states of the sources, those that were used last
 LOCK_SECONDS = 10  # to wait for another process that saves
-PER_PROCESS = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR")  # settings that no compiled code depends on
+# Settings that no code for the CPU depends on.
+INDIFFERENT = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_ENABLE_CUDASIM")
 
 
 def cache_root() -> Path:
@@ -41,7 +42,7 @@ def state_of_sources() -> str:
     """SHA-256 of everything that compiled code depends on, as hexadecimal digits."""
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
     for name, value in sorted(os.environ.items()):
-        if name.startswith("NUMBA_") and name not in PER_PROCESS:
+        if name.startswith("NUMBA_") and name not in INDIFFERENT:
             digest.update(f"{name}={value}\0".encode())
     for path in sorted(SOURCES.glob("*_gpu/**/*.py")):
         content = path.read_bytes()

@@ -164,11 +164,13 @@ def test_what_tick_raises_ends_the_training_after_a_whole_image(new_engine):
 
 def test_network_is_copied_in_and_out(new_engine):
     engine, _, images, labels = nets.make(new_engine(), SMALL)
-    before = engine.get_network()
-    kept = bits(engine)
-    engine.set_network(before)
+    given = engine.get_network()
+    engine.set_network(given)
+    taken, before = engine.get_network(), bits(engine)
     engine.train(images, labels, ORDER, ETA)
-    assert [W.tobytes() for W in before.weights] == kept != bits(engine)
+    for network in (given, taken):
+        assert [W.tobytes() for W in network.weights] == before
+    assert bits(engine) != before
 
 
 def test_another_network_may_have_other_sizes(new_engine):

@@ -112,10 +112,22 @@ def test_as_many_processes_as_cores_as_jobs_or_as_asked_for(
     arguments, n_jobs, workers, monkeypatch
 ):
     monkeypatch.setattr(provenance, "cores", lambda: 6)
-    with pools.opened(parse(*arguments, "--engine", "cpu"), n_jobs, 0) as (pool, engine, device):
+    with pools.opened(parse(*arguments, "--engine", "cpu"), n_jobs, never) as (
+        pool,
+        engine,
+        device,
+    ):
         assert isinstance(pool, LocalProcesses if workers > 1 else InProcess)
         assert (pool.workers, engine) == (workers, "cpu")
         assert device == provenance.device()
+
+
+def missing_above_7_bytes(n_bytes=0):
+    return f"{n_bytes} bytes" if n_bytes > 7 else None
+
+
+def never():
+    raise AssertionError("asked for the memory that is needed of a GPU, but there is none")
 
 
 @pytest.mark.parametrize(
@@ -123,37 +135,44 @@ def test_as_many_processes_as_cores_as_jobs_or_as_asked_for(
     [([], 10, 2), ([], 1, 1), (["--workers", "5"], 10, 5), (["--engine", "cuda"], 10, 2)],
 )
 def test_a_process_a_gpu_if_not_asked_for_more(arguments, n_jobs, workers, monkeypatch):
-    monkeypatch.setattr(gpu, "missing", lambda n_bytes: f"{n_bytes} bytes" if n_bytes > 7 else None)
+    monkeypatch.setattr(gpu, "missing", missing_above_7_bytes)
     monkeypatch.setattr(provenance, "cores", lambda: 7)
     monkeypatch.setattr(gpu, "count", lambda: 2)
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
-    with pools.opened(parse(*arguments), n_jobs, 7) as (pool, engine, device):
+    with pools.opened(parse(*arguments), n_jobs, lambda: 7) as (pool, engine, device):
         assert isinstance(pool, LocalProcesses if workers > 1 else InProcess)
         assert (pool.workers, engine, device) == (workers, "cuda", "Some GPU")
         assert workers == 1 or pool._n_gpus == 2
 
 
+def test_a_gpu_must_have_the_memory_that_is_needed(monkeypatch, capsys):
+    monkeypatch.setattr(gpu, "missing", missing_above_7_bytes)
+    with pools.opened(parse(), 1, lambda: 8) as (_, engine, _):
+        assert engine == "cpu"
+    assert capsys.readouterr().err == "no GPU is used: 8 bytes\n"
+
+
 def test_without_numba_cuda_the_gpu_cannot_be_had(monkeypatch, capsys):
     monkeypatch.delattr(gpu.cuda, "implementation")
     reason = "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]'"
-    with pytest.raises(GpuFault) as fault, pools.opened(parse("--engine", "cuda"), 1, 0):
+    with pytest.raises(GpuFault) as fault, pools.opened(parse("--engine", "cuda"), 1, never):
         pass
     assert str(fault.value) == f"{reason}; or take --engine cpu"
-    with pools.opened(parse(), 1, 0) as (_, engine, _):
+    with pools.opened(parse(), 1, never) as (_, engine, _):
         assert engine == "cpu"
     assert capsys.readouterr().err == f"no GPU is used: {reason}\n"
 
 
 def test_the_cluster_says_what_it_computes_on(cluster, capsys):
     arguments = parse("--scheduler", cluster.scheduler_address)
-    with pools.opened(arguments, 1, 0) as (pool, engine, device):
+    with pools.opened(arguments, 1, never) as (pool, engine, device):
         assert type(pool).__name__ == "Cluster"
         assert (pool.workers, engine) == (2, "cpu")
         assert device == provenance.device()  # once, for they are the same
     assert capsys.readouterr().err.startswith("no GPU is used: ")
     with (
         pytest.raises(GpuFault),
-        pools.opened(parse("--scheduler", cluster.scheduler_address, "--engine", "cuda"), 1, 0),
+        pools.opened(parse("--scheduler", cluster.scheduler_address, "--engine", "cuda"), 1, never),
     ):
         pass
 
@@ -163,5 +182,5 @@ def test_dask_is_not_installed(monkeypatch):
     monkeypatch.delitem(sys.modules, "experiments.running.cluster", raising=False)
     arguments = parse("--scheduler", "tcp://127.0.0.1:8786")
     sentence = "--scheduler needs Dask, which is not installed; install"
-    with pytest.raises(Problem, match=sentence), pools.opened(arguments, 1, 0):
+    with pytest.raises(Problem, match=sentence), pools.opened(arguments, 1, never):
         pass
