@@ -24,11 +24,11 @@ def deform_set(
     first: int = 0,
     threads: int | None = None,
 ) -> None:
-    """Deform images on the CPU, into out: affine and elastic together (2012 section 4).
+    """Deform images on the CPU: affine and elastic together (2012 section 4).
 
-    out, images: (n, side, side) float32, C order, apart from each other; out is modified. The rest
-    is as in `deform_gpu.deform`. A thread needs 1,600 * side**2 bytes for the field of a whole
-    batch, and less for a part of one. Raises ValueError for any other input.
+    out, images: (n, side, side) float32, C order, without common memory; out is modified. The other
+    arguments are those of `deform_gpu.deform`. Each thread needs 1,600 * side**2 bytes for the
+    field of a whole batch, and less for a part of one. Raises ValueError for any other input.
     """
     check_images("images", images)
     check_images("out", out)
@@ -51,7 +51,7 @@ def deform_set(
         for batch in batches[worker::threads]:
             begin, end = max(first, batch * BATCH), min(first + n, (batch + 1) * BATCH)
             place = begin - batch * BATCH
-            # Rows of the grid that these images are in: no others are needed.
+            # The rows of the grid that these images are in. No others are needed.
             top, bottom = place // GRID, -(-(end - batch * BATCH) // GRID)
             if scratch is None or scratch[1].shape[1] != (bottom - top) * side:
                 scratch = _make_scratch(side, bottom - top)
@@ -61,7 +61,7 @@ def deform_set(
             warp_batch(out[own], images[own], matrices[own], displacement, place, background)
 
     with ThreadPoolExecutor(threads) as executor:
-        list(executor.map(work, range(min(threads, len(batches)))))  # list() raises what work did
+        list(executor.map(work, range(min(threads, len(batches)))))  # list() passes exceptions on
 
 
 def make_displacement(
@@ -99,7 +99,7 @@ def _draw_matrices(
 
 
 def _make_scratch(side: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Field and displacement of so many rows of the grid."""
+    """Arrays for the field and the displacement of some rows of the grid."""
     margins, inner = KERNEL - 1, GRID * side
     field = np.empty((2, rows * side + margins, inner + margins), np.float32)
     return field, np.empty((2, rows * side, inner), np.float32)

@@ -1,4 +1,4 @@
-"""Checks of what is deformed: compiled loops and kernels check no index."""
+"""Checks of the arguments of deformations, because compiled loops and kernels check no index."""
 
 import operator
 
@@ -35,5 +35,5 @@ def check_epoch(epoch: int) -> np.uint32:
 
 
 def check_place(first: int, n: int) -> int:
-    """Where n images begin in a set. Raises ValueError unless all have places below 2**32."""
+    """The place of the first of n images. Raises ValueError unless all places are below 2**32."""
     return check_integer("first", first, 0, 2**32 - n)

@@ -1,4 +1,4 @@
-"""Deform a set of images on the GPU, and an epoch ahead of the training."""
+"""Deform a set of images on the GPU, at once or one epoch ahead of the training."""
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from mlp_gpu.gpu import DeviceArray, Launch, Stream, play
 
 
 class GpuSet:
-    """A set of images on the GPU, and how to deform it.
+    """A set of images on the GPU, with what its deformation needs.
 
     images: (n, side, side) float32 on the host, C order, n >= 1. labels, deformation, seed, first:
-    as for `deform_gpu.deform`. stream: what it is copied and deformed on. On the GPU are then
-    `images`, `weights` of the Gaussian, and `matrices`, which are drawn anew for each epoch.
+    as for `deform_gpu.deform`. stream: on which images are copied and deformed. The attributes
+    images, weights (those of the Gaussian) and matrices (drawn for each epoch) are on the GPU.
 
     Raises ValueError for any other input, gpu.GpuFault if the GPU has too little memory.
     """
@@ -39,7 +39,7 @@ class GpuSet:
         self.images, self._beta = self._put(images), self._put(beta)
         self.weights = self._put(gaussian_weights(deformation.sigma))
         self.matrices = gpu.device_array((len(images), 2, 2), np.float32)
-        gpu.synchronize(stream)  # only then may what was copied go
+        gpu.synchronize(stream)  # until then host arrays are being copied
 
     def _put(self, host: np.ndarray) -> DeviceArray:
         array = gpu.device_array(host.shape, np.float32)
@@ -47,7 +47,10 @@ class GpuSet:
         return array
 
     def launches(self, out: DeviceArray, epoch: int) -> list[Launch]:
-        """What deforms the set for an epoch, in order, into out: (n, side, side) float32."""
+        """The launches that deform the set for an epoch, in order. They modify out.
+
+        out: (n, side, side) float32.
+        """
         key, shape = (*self._key, check_epoch(epoch)), self._deformation
         return [
             *matrices.draw(self.matrices, self._beta, shape, key, self._first),
@@ -63,30 +66,30 @@ def deform_set(
     epoch: int,
     first: int = 0,
 ) -> np.ndarray:
-    """Deformed copies of images, from the host and back: (n, side, side) float32.
+    """Deformed copies of images, (n, side, side) float32, on the host.
 
-    As `deform_gpu.deform`, whose arguments these are; images are float32, C order, n >= 1.
+    The arguments are those of `deform_gpu.deform`. images: float32, C order, n >= 1.
     """
     stream = gpu.new_stream()
-    there = GpuSet(images, labels, deformation, seed, first, stream)
+    gpu_set = GpuSet(images, labels, deformation, seed, first, stream)
     out = gpu.device_array(images.shape, np.float32)
-    play(there.launches(out, epoch), stream)
+    play(gpu_set.launches(out, epoch), stream)
     found = out.copy_to_host(stream=stream)
     gpu.synchronize(stream)
     return found
 
 
-class Ahead:
-    """The images of one epoch after another, on the GPU, each deformed while the last one trains.
+class DeformedAhead:
+    """The deformed images of each epoch, on the GPU, made while the epoch before is trained.
 
-    There are two buffers and a stream of its own. A call with an epoch waits until that epoch's
-    images are ready, starts to deform the next epoch into the other buffer, and returns the images,
-    float32 (n, side * side) on the GPU. They stay as they are until the next call; by then training
-    on them must be done.
+    It has two buffers and a stream of its own. A call with an epoch waits until the images of that
+    epoch are ready, starts to deform those of the next epoch into the other buffer, and returns the
+    images, float32 (n, side * side) on the GPU. Training on them must end before the next call,
+    because that call starts to overwrite them.
 
-    images, labels, deformation, seed: as for `deform_gpu.deform`. last_epoch: the last one that
-    will be asked for. events: CUDA's, when the last deformation that was started began and ended.
-    Raises what GpuSet does.
+    images, labels, deformation, seed: as for `deform_gpu.deform`. last_epoch: the last epoch that
+    will be asked for. events: CUDA's, recorded at the beginning and at the end of the last
+    deformation that was started. Raises ValueError and gpu.GpuFault as GpuSet does.
     """
 
     def __init__(
@@ -102,7 +105,7 @@ class Ahead:
         self._buffers = [gpu.device_array(images.shape, np.float32) for _ in range(2)]
         self.events = gpu.cuda.event(), gpu.cuda.event()
         self._last_epoch = last_epoch
-        self._started: int | None = None  # the last epoch whose deformation was started
+        self._started: int | None = None  # the epoch that is being deformed, or was last
 
     def __call__(self, epoch: int) -> DeviceArray:
         if self._started != epoch:
@@ -121,5 +124,5 @@ class Ahead:
 
 
 def device_bytes(n: int, side: int) -> int:
-    """Memory on the GPU, in bytes, that `Ahead` needs for n images."""
+    """Memory on the GPU, in bytes, that `DeformedAhead` needs for n images."""
     return 4 * (3 * n * side**2 + n + 4 * n + 21)

@@ -58,10 +58,10 @@ def fill_field(field, top, k0, k1, epoch, batch):
 def gaussian_weights(sigma: float) -> np.ndarray:
     """The Gaussian in one dimension, (21,) float32; the 21x21 kernel is its outer product.
 
-    Guess: sampled at the cell centres, normalised to sum 1. sigma: cells, that is pixels. What is
-    more than 10 cells from the centre is cut off, so a sigma above some 6 changes little.
+    Guess: sampled at the cell centres, normalised to sum 1. sigma: cells, that is pixels. It is cut
+    off at 10 cells from the centre, so a sigma above some 6 changes little.
     """
-    # Plain floats: they go to infinity for a tiny sigma without a warning, and exp(-inf) is 0.
+    # Plain floats become infinite for a tiny sigma without a warning, and exp(-inf) is 0.
     steps = [(i - MARGIN) / sigma for i in range(KERNEL)]
     weights = np.array([math.exp(-0.5 * step * step) for step in steps])
     return (weights / weights.sum()).astype(np.float32)

@@ -1,4 +1,4 @@
-"""`deform`: images of one's own, uint8 or floats, of any square size, on the CPU or on a GPU."""
+"""`deform`: deform uint8 or float images of any square size, on the CPU or on a GPU."""
 
 import numpy as np
 
@@ -23,22 +23,21 @@ def deform(
 ) -> np.ndarray:
     """Deformed copies of square images: affine and elastic together (2012 section 4).
 
-    images: (n, side, side), uint8 or finite floats. Floats are computed with, and come back, as
-        float32. A uint8 v stands for v / 127.5 - 1 (2010 section 2) and comes back as uint8,
-        rounded to the nearest.
+    images: (n, side, side), uint8 or finite floats. Floats become float32. A uint8 v stands for
+        v / 127.5 - 1 (2010 section 2), and results are rounded to the nearest uint8.
     labels: (n,) integers in 0..9, which choose beta. None, if all beta are equal.
-    deformation: lengths are in pixels of these images; the presets are made for 29x29. Outside an
-        image is its background: the presets' -1 is the 0 of uint8, and wants replacing for floats
-        whose background is another.
+    deformation: its lengths are in pixels of these images. The presets are made for 29x29. Pixels
+        outside an image have the value of its background. That of the presets, -1, is the 0 of
+        uint8; floats with another background need a deformation with that background.
     seed: 0..2**64 - 1. epoch: 0..2**32 - 1.
-    first: the place of images[0] in the set, whose places 0 to 99 are the first batch, and so on.
+    first: the place of images[0] in the set. Places 0 to 99 are the first batch, and so on.
     device: "cpu", or "cuda" for a GPU.
-    threads: how many a CPU uses. None for as many as numba would use.
+    threads: how many threads a CPU uses. None for as many as numba would use.
 
-    The image at place i of a set is deformed as a function of (image, label, deformation, seed,
-    epoch, i) alone: neither the images beside it nor the number of threads change a bit of it, and
-    with first=i it can be made alone. A GPU gives the same up to rounding, for images in [-1, 1] of
-    29x29 and the presets less than 1e-5.
+    The result for the image at place i of a set is a function of (image, label, deformation, seed,
+    epoch, i) alone. Neither the other images nor the number of threads change a bit of it, and with
+    first=i that image can be deformed alone. A GPU gives the same result up to rounding: for images
+    in [-1, 1] of 29x29 and the presets, less than 1e-5.
 
     Raises ValueError for any other input, and mlp_gpu.gpu.GpuFault if there is no GPU or if it has
     too little memory.

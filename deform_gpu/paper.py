@@ -1,8 +1,8 @@
 """Deform a set of images as the papers did: convolution on the GPU, all else on the host.
 
 2010, appendix, and 2012, section 4: batch after batch, the host draws the random field, the GPU
-convolves it by Listing 1, and the host maps and interpolates. Kept to be measured; what is used is
-`deform_gpu.cuda`.
+convolves it by Listing 1, and the host maps and interpolates. This is kept for benchmarks.
+Trainings use `deform_gpu.cuda`.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from mlp_gpu.network import pad32
 
 
 class PaperSet:
-    """Images on the host, and what the GPU needs to convolve a batch's field for them.
+    """Images on the host, with arrays on the GPU to convolve the field of a batch.
 
     images: (n, side, side) float32, C order. labels: (n,) integers in 0..9. deformation, seed: as
     for `deform_gpu.deform`.
@@ -39,13 +39,13 @@ class PaperSet:
         weights = gaussian_weights(deformation.sigma)
         kernel = np.zeros((KERNEL, pad32(KERNEL)), np.float32)
         kernel[:, :KERNEL] = np.outer(weights, weights)
-        self._kernel_there = self._like(kernel)
-        self._kernel_there.copy_to_device(kernel, stream=self._stream)
-        self._field_there = self._like(self._field[0])
-        self._displacement_there = self._like(self._displacement[0])
+        self._gpu_kernel = self._new_array_like(kernel)
+        self._gpu_kernel.copy_to_device(kernel, stream=self._stream)
+        self._gpu_field = self._new_array_like(self._field[0])
+        self._gpu_displacement = self._new_array_like(self._displacement[0])
         gpu.synchronize(self._stream)
 
-    def _like(self, host: np.ndarray) -> gpu.DeviceArray:
+    def _new_array_like(self, host: np.ndarray) -> gpu.DeviceArray:
         return gpu.device_array(host.shape, np.float32)
 
     def deform(self, out: np.ndarray, epoch: int) -> None:
@@ -63,11 +63,11 @@ class PaperSet:
             warp_batch(out[own], self._images[own], matrices[own], shift, 0, background)
 
     def _convolve(self, axis: int) -> None:
-        """The displacement of an axis, there and back."""
+        """The displacement along an axis: copy the field to the GPU, convolve it, copy it back."""
         stream, width = self._stream, self._displacement.shape[1]
-        self._field_there.copy_to_device(self._field[axis], stream=stream)
-        there = self._displacement_there
+        self._gpu_field.copy_to_device(self._field[axis], stream=stream)
+        displacement = self._gpu_displacement
         alpha = self._deformation.alpha
-        gpu.play(convolve(there, self._field_there, self._kernel_there, alpha, width), stream)
-        there.copy_to_host(self._displacement[axis], stream=stream)
+        gpu.play(convolve(displacement, self._gpu_field, self._gpu_kernel, alpha, width), stream)
+        displacement.copy_to_host(self._displacement[axis], stream=stream)
         gpu.synchronize(stream)

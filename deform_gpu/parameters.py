@@ -24,15 +24,16 @@ class Deformation:
     """How strongly images are deformed (2010 section 4, 2012 sections 4 and 5).
 
     sigma: standard deviation of the Gaussian that smooths the random field, pixels, above 0. The
-        papers' kernel has 21x21 pixels, so it is cut off at 10: above some 6 little changes.
+        papers' kernel has 21x21 pixels. So the Gaussian is cut off at 10 pixels, and values above
+        some 6 change little.
     alpha: elastic scaling, pixels, from 0.
     beta: for each of the ten digits, the largest angle of rotation or shear, degrees, in (-90, 90).
     gamma_x, gamma_y: largest horizontal and vertical change of size, percent, in [0, 100).
     shear_probability: how often the angle is a shear and not a rotation, in [0, 1].
     background: the value of pixels outside the image.
 
-    `dataclasses.asdict` gives a dictionary that JSON can hold; `Deformation(**dictionary)` takes it
-    back. Raises ValueError where a value is outside its range, NaN included.
+    `dataclasses.asdict` gives a dictionary that JSON can hold, and `Deformation(**dictionary)` is
+    the deformation again. Raises ValueError if a value is outside its range or NaN.
     """
 
     sigma: float
@@ -54,7 +55,7 @@ class Deformation:
             len(self.beta) == DIGITS and all(-90 < angle < 90 for angle in self.beta),
             "beta",
             self.beta,
-            f"{DIGITS} angles, one a digit, each above -90 and below 90 degrees",
+            f"{DIGITS} angles, one per digit, each above -90 and below 90 degrees",
         )
         for name in ("gamma_x", "gamma_y"):
             gamma = getattr(self, name)

@@ -12,13 +12,13 @@ box, and each row keeps its ink, up to the stretch: sum(out - background) * w is
 sum(in - background) * width.
 
 Guess: the papers do not name the interpolation; this is area averaging.
-Guess: nor do they say where the box goes. It keeps its rows, and goes to where the centre of mass
-of its ink is nearest to the middle column, which is where MNIST's digits have it. Centred itself,
-as a box, it gave nets that were worse than those of the original digits.
+Guess: nor do they say where the box goes. It keeps its rows, and goes to the columns where the
+centre of mass of its ink is nearest to the middle column, as in MNIST's digits. With the box itself
+centred, nets were worse than those of the original digits.
 
-Training and testing need the same rule for what is kept. At testing the label of a digit must not
-be used, and the papers do not say how a one is known there. The caller of `normalize_width`
-chooses; `is_narrow` is the rule that our committees use for both.
+Training and testing need the same rule for the digits that stay as they are. Testing must not use
+the label of a digit, and the papers do not say how a one is recognised. The caller of
+`normalize_width` chooses. Our committees use `is_narrow` for both.
 """
 
 import math
@@ -31,10 +31,10 @@ from mlp_gpu.jit import njit
 
 LARGEST = float(np.finfo(np.float32).max)
 
-# Guess: the papers keep the ones as they are and do not say how one is known before it is read.
-# Here a digit is taken for a one if its ink is spread, within each row and so whatever the slant,
-# by no more than this share of its height. Chosen on MNIST's training digits, where that holds for
-# 94 % of the ones and for 1 % of the others.
+# Guess: the papers keep the ones as they are and do not say how a one is recognised. Here a digit
+# is taken for a one if its ink spreads by no more than this share of its height. The spread is
+# measured within each row, so slant does not matter. The share was chosen on MNIST's training
+# digits, where it holds for 94 % of the ones and for 1 % of the others.
 NARROW = 0.08
 
 
@@ -63,7 +63,7 @@ def normalize_width(
     keep = np.asarray(keep)
     if keep.dtype != np.bool_ or keep.shape != images.shape[:1]:
         raise ValueError(
-            f"keep is {keep.dtype} {keep.shape}; expected bool ({len(images)},), one an image"
+            f"keep is {keep.dtype} {keep.shape}; expected bool ({len(images)},), one per image"
         )
     background = _check_background(background)
     out = images.copy()

@@ -1,9 +1,9 @@
 """Give a run to other programs: as CSV files, or as curves in TensorBoard.
 
---csv writes RUN.metrics.csv, a row an epoch, and RUN.outputs.csv, a row a test digit, with the
+--csv writes RUN.metrics.csv, a row per epoch, and RUN.outputs.csv, a row per test digit, with the
 class probabilities p0 to p9 at the chosen epoch. --tensorboard writes a folder of curves over the
 epochs, RUN.tensorboard; with --out, DIR/RUN, so that 'tensorboard --logdir DIR' shows several runs.
-What an earlier export wrote is replaced.
+Files of an earlier export are replaced.
 """
 
 import argparse
@@ -37,7 +37,7 @@ CURVES = {
 
 
 def metrics_rows(run: Run) -> list[dict]:
-    """The metrics of every epoch, and its two errors in percent."""
+    """A row per epoch: its metrics, and its two errors in percent."""
     rows = []
     for values in zip(*(run.metrics[name] for name in store.METRICS), strict=True):
         row = dict(zip(store.METRICS, values, strict=True))
@@ -48,7 +48,7 @@ def metrics_rows(run: Run) -> list[dict]:
 
 
 def outputs_rows(run: Run) -> list[dict]:
-    """Every test digit, from 0: its label, the most likely class, all class probabilities."""
+    """A row per test digit: its index, label, most likely class, and all class probabilities."""
     guesses = run.outputs.argmax(axis=1).tolist()
     digits = zip(run.labels.tolist(), guesses, run.outputs.tolist(), strict=True)
     return [
@@ -59,7 +59,7 @@ def outputs_rows(run: Run) -> list[dict]:
 
 
 def write_csv(stem: Path, run: Run) -> list[Path]:
-    """Write the two CSV files; returns where. Raises files.FileFault if that fails.
+    """Write the two CSV files; returns their paths. Raises files.FileFault if that fails.
 
     stem: their path up to the endings; its folder is made. Numbers read back to the same bits.
     """
@@ -75,9 +75,9 @@ def write_csv(stem: Path, run: Run) -> list[Path]:
 def write_tensorboard(folder: Path, run: Run) -> Path:
     """Write the curves as TensorBoard's event file in `folder`, which is made; returns the file.
 
-    The wall time of an epoch is the start of the run and the time of its epochs so far, as if
-    nothing had interrupted it. Raises Problem if the package is not installed, files.FileFault if
-    the file cannot be written.
+    The wall time of an epoch is the start of the run plus the time of all epochs so far, as if the
+    run had never been interrupted. Raises Problem if the package is not installed,
+    files.FileFault if the file cannot be written.
     """
     try:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -100,7 +100,7 @@ def write_tensorboard(folder: Path, run: Run) -> Path:
             metadata = SummaryMetadata(summary_description=description)
             event.summary.value.add(tag=tag, simple_value=row[column], metadata=metadata)
         events.append(event)
-    # In memory first, not by TensorBoard's own writer: so the file is whole or not there.
+    # Not by TensorBoard's own writer, but in memory first, so that the file is whole or not there.
     content = io.BytesIO()
     writer = RecordWriter(content)
     for event in events:
@@ -118,11 +118,11 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.h5", help="run files")
     form = parser.add_mutually_exclusive_group(required=True)
-    form.add_argument("--csv", action="store_true", help="write two CSV files a run")
+    form.add_argument("--csv", action="store_true", help="write two CSV files per run")
     form.add_argument(
         "--tensorboard",
         action="store_true",
-        help="write a folder a run for TensorBoard; needs the package tensorboard, which "
+        help="write a folder per run for TensorBoard; needs the package tensorboard, which "
         "pip install -e '.[tensorboard]' installs",
     )
     parser.add_argument(

@@ -1,7 +1,8 @@
 """Execute the notebooks and write each as a page, NAME.html, that a browser opens without network.
 
-They read the runs below $RUNS_DIR, or else runs/; where none is, the first makes small ones. A
-notebook that fails is named with its cell and reason, the others go on, and the exit status is 1.
+They read the runs below $RUNS_DIR, or else runs/. If there is none, the first notebook trains small
+ones. A notebook that fails is named with its cell and the reason. The others go on, and the exit
+status is 1.
 """
 
 import argparse
@@ -20,19 +21,19 @@ from experiments.running.provenance import REPOSITORY
 from mlp_gpu import files
 
 FOLDER = REPOSITORY / "notebooks"
-TIMEOUT = 600  # seconds a cell
+CELL_TIMEOUT = 600  # seconds
 STYLE = ".highlight pre { overflow-x: auto; }"  # long lines of code scroll; nbconvert cuts them off
 
 
 def names() -> list[str]:
-    """The notebooks there are."""
+    """The names of all notebooks."""
     return sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
 
 def execute(name: str) -> str:
     """A notebook, executed in its own folder, as an HTML page.
 
-    Raises Problem if a cell fails, or if the packages for it are missing.
+    Raises Problem if a cell fails, or if a package that executes notebooks is missing.
     """
     try:
         import ipykernel  # noqa: F401, it runs the cells
@@ -47,23 +48,24 @@ def execute(name: str) -> str:
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     client = nbclient.NotebookClient(
         notebook,
-        timeout=TIMEOUT,
+        timeout=CELL_TIMEOUT,
         kernel_name="python3",
-        extra_arguments=["--log-level=ERROR"],  # each kernel would warn of TCP, on this machine
+        extra_arguments=["--log-level=ERROR"],  # else each kernel warns that it listens on TCP
         resources={"metadata": {"path": str(FOLDER)}},
     )
     path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
     try:
-        # In the main thread nbclient would take Ctrl-C for itself, and fail at it.
+        # In the main thread nbclient would handle Ctrl-C itself, and fail.
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(client.execute, env=os.environ | {"PYTHONPATH": path})
             try:
                 running.result()
             except Interrupted:
-                while not running.done():  # with the programs that cells have started
+                while not running.done():  # nbclient ends once its kernel is dead
                     if client.km is not None and client.km.has_kernel:
-                        with suppress(ProcessLookupError):  # it has just ended
-                            # A local kernel's provisioner has it.
+                        with suppress(ProcessLookupError):  # the kernel has just ended
+                            # Its group, with the programs that cells have started. The provisioner
+                            # of a local kernel knows it.
                             pgid = client.km.provisioner.pgid  # type: ignore[union-attr]
                             os.killpg(pgid, signal.SIGKILL)
                     time.sleep(0.1)
@@ -73,7 +75,7 @@ def execute(name: str) -> str:
         raise Problem(f"{name}: code cell {cell}: {error.ename}: {error.evalue}") from None
     except (RuntimeError, TimeoutError) as error:  # the kernel died, or does not answer
         raise Problem(f"{name}: {str(error).splitlines()[0]}") from None
-    # Nothing from elsewhere: the page opens without a network.
+    # No scripts from elsewhere: the page opens without a network.
     exporter = nbconvert.HTMLExporter(embed_images=True, mathjax_url="", require_js_url="")
     page, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": name}})
     return page.replace("</head>", f"<style>{STYLE}</style></head>", 1)

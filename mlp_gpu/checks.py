@@ -1,12 +1,12 @@
-"""Checks of what engines are given: compiled loops and kernels check no index."""
+"""Checks of the arguments of engines, because compiled loops and kernels check no index."""
 
 import numpy as np
 
 
 def flat_images(images: np.ndarray, n_in: int) -> np.ndarray:
-    """Images as rows, float32 (n, n_in), C order, on the host or, where they are there, on the GPU.
+    """Images as rows, float32 (n, n_in), C order. Images on the GPU stay there.
 
-    Raises ValueError if they are something else.
+    Raises ValueError if they have another type or size.
     """
     if isinstance(images, np.ndarray):
         images = np.ascontiguousarray(images)

@@ -1,9 +1,9 @@
 """The CPU engine: on-line back-propagation in one thread, bound by memory and not by arithmetic.
 
-Each image needs, for every layer, W^T h forward, W delta backward, and W -= eta h delta^T. The
-papers make a pass over W of each. Here the update of one image waits for the forward pass of the
-next, so that one pass over W does both: what was 4 |W| bytes an image becomes 3 |W|. The sequence
-of updates is that of the papers, to the last weight.
+Each image needs, for every layer, W^T h forward, W delta backward, and W -= eta h delta^T. In the
+papers each of the three is a pass over W. Here the update of one image waits for the forward pass
+of the next, so that one pass over W does both: 4 |W| bytes per image become 3 |W|. The sequence of
+updates is that of the papers, to the last weight.
 
 Evaluation needs no update between images, so it is a matrix product for many images at once.
 """
@@ -24,8 +24,8 @@ from mlp_gpu.network import Network
 # Lets sums be vectorised and multiply-adds be fused. NaN and infinity keep their meaning.
 FASTMATH = {"reassoc", "contract", "nsz"}
 
-CHUNK = 250  # images between two calls of tick: a second or two of the largest net
-PREDICT_IMAGES = 500  # images a matrix product, so that states take little memory
+IMAGES_PER_TICK = 250  # a second or two of the largest net
+PREDICT_BATCH = 500  # images per matrix product, so that states take little memory
 
 scaled_tanh = njit(activation.scaled_tanh)
 scaled_tanh_derivative = njit(activation.scaled_tanh_derivative)
@@ -35,8 +35,9 @@ scaled_tanh_derivative = njit(activation.scaled_tanh_derivative)
 def update_forward(a, W, h, h_last, delta_last, eta):
     """W -= eta h_last delta_last^T, then a = W^T h, in one pass over W. Modifies a and W.
 
-    a and delta_last (n_out,), W (pad32(n_in + 1), pad32(n_out)), h and h_last (n_in + 1,), rounded
-    up to fours with zeros: float32. Rows go in fours, to load and store a once for four.
+    All float32: a and delta_last (n_out,), W (pad32(n_in + 1), pad32(n_out)), h and h_last
+    (n_in + 1,), with zeros appended up to a multiple of four. Four rows are taken together, so that
+    a is loaded and stored once for four rows.
     """
     n_out = a.shape[0]
     a[:] = 0
@@ -78,8 +79,8 @@ def update(W, h, delta, eta):
 def backward(delta_in, W, delta, h):
     """delta_in = (W delta) y'(h), without the bias row. Modifies delta_in.
 
-    delta_in (n_in,), W (pad32(n_in + 1), pad32(n_out)), delta (n_out,), h as `update_forward` has
-    it: float32. h[i + 1] is the state of the neuron that delta_in[i] belongs to.
+    All float32: delta_in (n_in,), W (pad32(n_in + 1), pad32(n_out)), delta (n_out,), h as in
+    `update_forward`. h[i + 1] is the state of the neuron that delta_in[i] belongs to.
     """
     n_out = delta.shape[0]
     totals = np.empty_like(h)
@@ -123,10 +124,11 @@ def softmax_delta(delta, a, label):
 def train_images(weights, states, last_states, activations, deltas, images, labels, order, eta):
     """One on-line step for each image of `order`; returns the summed loss, float64.
 
-    Modifies weights, and everything up to deltas as scratch. Tuples have one array a layer:
-    weights (pad32(n_in + 1), pad32(n_out)); states and last_states, what the layer reads now and
-    read for the image before, zero but for a leading 1; activations and deltas (n_out,).
-    images (n, 841), labels (n,), order (m,), indices of images; eta float32.
+    Modifies weights; states, last_states, activations and deltas are scratch. These are tuples of
+    one array per layer: weights (pad32(n_in + 1), pad32(n_out)); states and last_states, what the
+    layer reads for this image and what it read for the last one, at first zero but for a leading 1;
+    activations and deltas (n_out,). images (n, 841), labels (n,), order (m,), indices of images;
+    eta float32.
     """
     n_layers = len(weights)
     for layer in range(n_layers):
@@ -192,8 +194,8 @@ class CpuEngine:
         images = flat_images(images, self._sizes[0])
         check_training(labels, order, len(images), self._sizes[-1])
         total = 0.0
-        for start in range(0, len(order), CHUNK):
-            chunk = order[start : start + CHUNK]
+        for start in range(0, len(order), IMAGES_PER_TICK):
+            chunk = order[start : start + IMAGES_PER_TICK]
             loss = train_images(
                 self._weights,
                 self._states,
@@ -212,13 +214,13 @@ class CpuEngine:
     def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._sizes[0])
         outputs = np.empty((len(images), self._sizes[-1]), np.float32)
-        starts = range(0, len(images), PREDICT_IMAGES)
-        # Threads of our own: what a BLAS with several threads rounds depends on how many it has.
+        starts = range(0, len(images), PREDICT_BATCH)
+        # Our own threads, one each for BLAS: how BLAS rounds depends on how many threads it has.
         with (
             threadpool_limits(1, user_api="blas"),
             ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS) as executor,
         ):
-            parts = executor.map(lambda n: self._predict(images[n : n + PREDICT_IMAGES]), starts)
+            parts = executor.map(lambda n: self._predict(images[n : n + PREDICT_BATCH]), starts)
             for start, part in zip(starts, parts, strict=True):
                 outputs[start : start + len(part)] = part
         return outputs

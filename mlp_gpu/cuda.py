@@ -4,10 +4,9 @@ For each image: pick it, propagate forward layer by layer, compute the output de
 back with the old weights, then update all weights. There are two schedules of these launches, and
 both give the same bits:
 
-- launch: one launch after another, as in the papers. On a modern GPU the host is expected to be the
-  slower of the two.
+- launch: one launch after another, as in the papers. A modern GPU is expected to wait for its host.
 - graph: the launches of several images are captured in a CUDA graph, which is replayed. Which image
-  comes next is in device memory, so each replay trains other images.
+  comes next is read from device memory, so each replay trains other images.
 
 Evaluation takes thousands of images at once through one layer after another.
 """
@@ -29,9 +28,9 @@ from mlp_gpu.kernels.pick import pick
 from mlp_gpu.kernels.update import update
 from mlp_gpu.network import Network, padded_shapes
 
-IMAGES_A_GRAPH = 20  # so that starting a graph should cost little beside running it
-CHUNK = 1000  # images between two calls of tick
-PREDICT_IMAGES = 5000  # images a batch of evaluation
+IMAGES_PER_GRAPH = 20  # so that starting a graph should cost little beside running it
+IMAGES_PER_TICK = 1000
+PREDICT_BATCH = 5000  # images
 
 
 def _shapes(sizes: tuple[int, ...]) -> dict[str, Sequence[tuple[int, ...]]]:
@@ -45,14 +44,14 @@ def _shapes(sizes: tuple[int, ...]) -> dict[str, Sequence[tuple[int, ...]]]:
             forward.partial_shape(shape, n_in) for shape, n_in in zip(W, sizes, strict=False)
         ],
         "backward_partials": [backward.partial_shape(shape) for shape in W],
-        "batch": [(PREDICT_IMAGES, n) for n in sizes],
+        "batch": [(PREDICT_BATCH, n) for n in sizes],
     }
 
 
 def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
     """Memory on the GPU, in bytes, that training and evaluating a net needs.
 
-    n_images: of an epoch, on the host; those that are on the GPU already take no more.
+    n_images: of an epoch, on the host. Images that are already on the GPU need no more memory.
     """
     n_floats = sum(int(np.prod(s)) for shapes in _shapes(sizes).values() for s in shapes)
     n_bytes = 4 * n_floats + 8  # the step
@@ -62,8 +61,8 @@ def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
 class CudaEngine:
     """On-line training and batched prediction on the GPU. See `mlp_gpu.engines` for the methods.
 
-    schedule: one of SCHEDULES. stream: what all is launched on. All methods raise gpu.GpuFault if
-    the GPU has too little memory.
+    schedule: one of SCHEDULES. stream: on which everything is launched. All methods raise
+    gpu.GpuFault if the GPU has too little memory.
     """
 
     name = "cuda"
@@ -111,19 +110,19 @@ class CudaEngine:
         self._put("order", order.astype(np.int64))
         self._put("losses", np.zeros(len(order), np.float32))
         self._step.copy_to_device(np.zeros(1, np.int64), stream=self.stream)
-        gpu.synchronize(self.stream)  # only then may what was copied go
+        gpu.synchronize(self.stream)  # until then host arrays are being copied
 
         launches = self.launches(eta)
         graph: gpu.Graph = None
-        if self.schedule == "graph" and len(order) >= IMAGES_A_GRAPH:
-            graph = gpu.capture(lambda stream: play(launches * IMAGES_A_GRAPH, stream))
+        if self.schedule == "graph" and len(order) >= IMAGES_PER_GRAPH:
+            graph = gpu.capture(lambda stream: play(launches * IMAGES_PER_GRAPH, stream))
         total = 0.0
-        for start in range(0, len(order), CHUNK):
-            n = min(CHUNK, len(order) - start)
-            n_graphs = n // IMAGES_A_GRAPH if graph else 0
+        for start in range(0, len(order), IMAGES_PER_TICK):
+            n = min(IMAGES_PER_TICK, len(order) - start)
+            n_graphs = n // IMAGES_PER_GRAPH if graph else 0
             for _ in range(n_graphs):
                 graph.launch(self.stream)
-            play(launches * (n - n_graphs * IMAGES_A_GRAPH), self.stream)
+            play(launches * (n - n_graphs * IMAGES_PER_GRAPH), self.stream)
             losses = self._epoch["losses"][start : start + n].copy_to_host(stream=self.stream)
             gpu.synchronize(self.stream)
             loss = losses.sum(dtype=np.float64)
@@ -132,7 +131,7 @@ class CudaEngine:
         return total / len(order)
 
     def launches(self, eta: float) -> list[Launch]:
-        """What trains one image, in order; after `train` has put images on the GPU."""
+        """The launches that train one image, in order. `train` has put images on the GPU before."""
         epoch, net = self._epoch, self._net
         W, h, delta = net["weights"], net["states"], net["deltas"]
         sums, back_sums = net["forward_partials"], net["backward_partials"]
@@ -161,18 +160,18 @@ class CudaEngine:
     def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._sizes[0])
         outputs = np.empty((len(images), self._sizes[-1]), np.float32)
-        for start in range(0, len(images), PREDICT_IMAGES):
-            part = images[start : start + PREDICT_IMAGES]
+        for start in range(0, len(images), PREDICT_BATCH):
+            part = images[start : start + PREDICT_BATCH]
             states = [array[: len(part)] for array in self._net["batch"]]
             states[0].copy_to_device(part, stream=self.stream)
             play(evaluate(states, self._net["weights"]), self.stream)
             found = states[-1].copy_to_host(stream=self.stream)
             gpu.synchronize(self.stream)
-            outputs[start : start + PREDICT_IMAGES] = found
+            outputs[start : start + PREDICT_BATCH] = found
         return outputs
 
     def _put(self, name: str, host: np.ndarray) -> DeviceArray:
-        """A copy of an array on the GPU, over the one of the epoch before if it fits."""
+        """A copy of an array on the GPU. It replaces the last epoch's array if the shapes agree."""
         array = self._epoch.get(name)
         if array is None or array.shape != host.shape:
             array = self._epoch[name] = gpu.device_array(host.shape, host.dtype)

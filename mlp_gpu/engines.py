@@ -44,12 +44,12 @@ class Engine(Protocol):
         eta: float,
         tick: Callable[[int, float], None] = lambda n_images, loss: None,
     ) -> float:
-        """On-line steps on images[order], one update an image; returns their mean loss.
+        """On-line steps on images[order], one update per image; returns their mean loss.
 
-        images: on the host, or for the GPU engine also on the GPU, from where it takes them as they
-        are. labels: uint8 (n,). order: int64 (m,), m >= 1. eta: learning rate. tick: called now and
-        then with the number of images trained since its last call and their mean loss; what it
-        raises ends the training. Modifies the weights.
+        images: on the host, or for the GPU's engine also on the GPU. labels: uint8 (n,). order:
+        int64 (m,), m >= 1. eta: learning rate. tick: called now and then with the number of images
+        trained since its last call and their mean loss; an exception that it raises ends the
+        training. Modifies the weights.
         Raises ValueError for shapes, types, labels or indices that do not fit.
         """
 
@@ -62,10 +62,10 @@ def choose_engine(
 ) -> str:
     """The name of the engine to take, one of NAMES.
 
-    choice: one of NAMES, or `auto`: the GPU's where one is usable, else the CPU's. missing: says
-    why the GPU cannot be used, or None, as gpu.missing does. tell: called with a sentence that says
-    why `auto` does not take the GPU.
-    Raises gpu.GpuFault if `cuda` cannot be had.
+    choice: one of NAMES, or `auto`: the GPU's engine where a GPU is usable, else the CPU's.
+    missing: returns why the GPU cannot be used, or None, as gpu.missing does. tell: called with a
+    sentence that says why `auto` does not take the GPU.
+    Raises gpu.GpuFault if the choice is `cuda` and the GPU cannot be used.
     """
     if choice == "cpu":
         return "cpu"

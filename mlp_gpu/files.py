@@ -43,7 +43,7 @@ def replace(path: Path, content: bytes | memoryview) -> None:
             f"cannot write {path}: {error.strerror}; the file that was there before is unchanged: "
             "make room or choose another folder, then start the same command again"
         ) from error
-    # The new name itself must survive a power cut. Not every system can do that for a folder.
+    # The new name itself must survive a power cut. Not every system can sync a folder.
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""The GPU as everything else sees it, and the one module that imports numba's `cuda`.
+"""What the other modules use of the GPU. This is the only module that imports numba's `cuda`.
 
 With NUMBA_ENABLE_CUDASIM=1 in the environment numba simulates a GPU in plain Python, one thread
 after another: that is for tests of kernels on small shapes.
@@ -27,7 +27,7 @@ Graph: TypeAlias = Any  # launches that were captured
 
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
-# A layer of ten neurons fills no GPU, as the paper says too: numba need not warn at each launch.
+# A layer of ten neurons leaves most of a GPU idle, as the paper says too: no warning is needed.
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 
@@ -58,13 +58,13 @@ def missing(n_bytes: int = 0) -> str | None:
                 "the GPU is too old: its compute capability is {}.{} and the installed packages "
                 "need {}.{}".format(*found, *lowest)
             )
-    except Exception as error:  # of numba, cuda.core or cuda.bindings, whoever meets it first
+    except Exception as error:  # of numba, cuda.core or cuda.bindings
         return _explain(" ".join(str(error).split()))
     return _too_little(n_bytes, free) if free < n_bytes else None
 
 
 def _explain(message: str) -> str:
-    """What an error of the driver's start means, as a sentence."""
+    """A sentence that says what an error at the start of the driver means."""
     if "driver library cannot be found" in message:
         return "there is no NVIDIA driver on this machine; install one"
     if "NO_DEVICE" in message:
@@ -85,7 +85,7 @@ def _too_little(n_bytes: int, free: int) -> str:
 
 
 def count() -> int:
-    """How many GPUs there are, and the driver finds; at least one must be usable."""
+    """How many GPUs the driver finds. At least one must be usable."""
     return len(cuda.gpus)
 
 
@@ -103,7 +103,7 @@ def name() -> str:
 
 
 def driver_version() -> str:
-    """The version of the driver, where nvidia-smi tells it, and of the CUDA that it knows."""
+    """The versions of the driver, if nvidia-smi prints it, and of the CUDA that it supports."""
     cuda_version = "CUDA {}.{}".format(*cuda.cudadrv.driver.get_version())
     if not shutil.which("nvidia-smi"):
         return cuda_version
@@ -154,7 +154,7 @@ def synchronize(stream: Stream) -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel with its grid (blocks in x, y, z), threads a block (in x, y), and arguments."""
+    """A kernel with its grid (blocks in x, y, z), threads per block (in x, y), and arguments."""
 
     kernel: Any
     grid: tuple[int, ...]

@@ -1,9 +1,9 @@
-"""HDF5 files that are whole or not there, and that tell when they are damaged.
+"""HDF5 files that are whole or not there, and whose damage is noticed.
 
-HDF5 itself notices little of what can happen to a file: it reads damaged bytes as data, and some
-make the library hang or crash. So a file is made in memory, gets a seal, the SHA-256 of its
-bytes, in the user block that HDF5 leaves alone, and replaces the old one in one atomic step. A
-reader checks the seal before HDF5 sees a byte. To any other program it is a plain HDF5 file.
+HDF5 itself notices little: it reads damaged bytes as data, and some make the library hang or crash.
+So a file is made in memory, gets a seal, and replaces the old file in one atomic step. The seal is
+the SHA-256 of its bytes, in the user block, which HDF5 does not read. Our reader checks the seal
+before HDF5 sees a byte. To any other program the file is plain HDF5.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ SEAL = b"deepbig, SHA-256 of the bytes from 512 on: "
 def write(path: Path, fill: Callable[[h5py.File], None]) -> None:
     """Replace `path` by a new sealed file, atomically and durably; its folder must exist.
 
-    `fill` gets the empty file and puts the content in. Whatever goes wrong, the old file stays.
+    fill: writes the content into the empty file. Whatever goes wrong, the old file stays.
 
     Raises FileFault if the system refuses (disk full, read-only, ...).
     """
@@ -40,8 +40,8 @@ def write(path: Path, fill: Callable[[h5py.File], None]) -> None:
 def opened(path: Path, schema: str, version: int) -> Iterator[h5py.File]:
     """Open a sealed file for reading, from a copy in memory, so that no writer is disturbed.
 
-    Raises FileFault if it cannot be read, its seal does not fit, or it holds something else than
-    `schema` in `version` (root attributes `schema` and `schema_version`).
+    schema, version: what the root attributes `schema` and `schema_version` must be. Raises
+    FileFault if they are not, if the file cannot be read, or if its seal does not fit.
     """
     try:
         content = path.read_bytes()

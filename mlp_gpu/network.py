@@ -18,8 +18,7 @@ from mlp_gpu import hdf5, random
 N_INPUTS = 29 * 29
 N_CLASSES = 10
 
-# Table 1 of the 2010 paper: hidden layers of its five nets, and its weights in millions, which
-# it cuts off after two digits.
+# The hidden layers of the five nets of Table 1 (2010).
 HIDDEN = {
     1: (1000, 500),
     2: (1500, 1000, 500),

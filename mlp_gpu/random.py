@@ -1,7 +1,7 @@
 """Random numbers as a function of (seed, purpose, epoch): no generator state to save.
 
-Only for what the host draws, the initial weights, the order of the images and a validation set;
-deformations draw theirs on the engine, in `deform_gpu.philox`.
+The host draws initial weights, orders of images and validation sets from them. Deformations have
+their own random numbers, see `deform_gpu.philox`, because an engine draws those.
 """
 
 import numpy as np

@@ -16,7 +16,7 @@ from mlp_gpu.engines import Engine
 if TYPE_CHECKING:
     from mlp_gpu.gpu import DeviceArray
 
-EVALUATE_CHUNK = 5000  # images a call of Engine.predict: how often signals get their turn
+IMAGES_PER_PREDICT = 5000  # between two calls of Engine.predict a signal may end the training
 
 
 class Diverged(ArithmeticError):
@@ -43,14 +43,14 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class Epoch:
-    """What one epoch came to. Errors are counts of wrong digits, times are in seconds."""
+    """The results of one epoch. Errors are counts of wrong digits, times are in seconds."""
 
     epoch: int
     eta: float
     train_loss: float  # mean cross-entropy over the deformed images, in nats
     validation_errors: int
     test_errors: int
-    deform_seconds: float  # that training waited for its images
+    deform_seconds: float  # for which training waited for its images
     train_seconds: float
     evaluate_seconds: float
     outputs: np.ndarray  # class probabilities of the test images, float32 (n_test, 10)
@@ -81,8 +81,8 @@ def count_errors(
     Raises Diverged if an output is not finite.
     """
     parts = []
-    for start in range(0, len(images), EVALUATE_CHUNK):
-        parts.append(engine.predict(images[start : start + EVALUATE_CHUNK]))
+    for start in range(0, len(images), IMAGES_PER_PREDICT):
+        parts.append(engine.predict(images[start : start + IMAGES_PER_PREDICT]))
         tick(0)
     outputs = np.concatenate(parts)
     if not np.isfinite(outputs).all():
@@ -90,16 +90,16 @@ def count_errors(
     return int(np.count_nonzero(outputs.argmax(axis=1) != labels)), outputs
 
 
-def _watch(
+def _checked_tick(
     epoch: int, eta: float, n: int, tick: Callable[[int], None]
 ) -> Callable[[int, float], None]:
-    """A tick for Engine.train: passes on the images trained, raises Diverged at a loss not finite.
+    """A tick for Engine.train, which raises Diverged if the loss is not finite.
 
-    n: images of the epoch.
+    n: images of the epoch. tick: called with the number of images otherwise.
     """
     done = 0
 
-    def watch(n_images: int, loss: float) -> None:
+    def check(n_images: int, loss: float) -> None:
         nonlocal done
         done += n_images
         if not np.isfinite(loss):
@@ -109,7 +109,7 @@ def _watch(
             )
         tick(n_images)
 
-    return watch
+    return check
 
 
 def train(
@@ -139,7 +139,7 @@ def train(
         tick(0)
         deformed = time.perf_counter()
         order = image_order(len(labels), seed, epoch)
-        loss = engine.train(images, labels, order, eta, _watch(epoch, eta, len(order), tick))
+        loss = engine.train(images, labels, order, eta, _checked_tick(epoch, eta, len(order), tick))
         trained = time.perf_counter()
         validation_errors, _ = count_errors(engine, *validation_set, tick)
         test_errors, outputs = count_errors(engine, *test_set, tick)

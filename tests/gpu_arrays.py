@@ -87,6 +87,6 @@ class Replay:
 
 def capture_small_graphs(monkeypatch):
     """Let the GPU engine capture graphs of three images, and the simulator have graphs at all."""
-    monkeypatch.setattr(cuda, "IMAGES_A_GRAPH", 3)
+    monkeypatch.setattr(cuda, "IMAGES_PER_GRAPH", 3)
     if gpu.SIMULATED:
         monkeypatch.setattr(gpu, "capture", Replay)

@@ -8,22 +8,22 @@ from pathlib import Path
 import nets
 import pytest
 
-from mlp_gpu.cpu import PREDICT_IMAGES, CpuEngine
+from mlp_gpu.cpu import PREDICT_BATCH, CpuEngine
 
 SIZES = [(13, 7), (31, 33, 10), (97, 1, 5), (50, 37, 64, 33, 10), (33, 501, 97, 10)]
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_prediction_in_batches_matches_the_reference(sizes):
-    engine, weights, images, _ = nets.make(CpuEngine(), sizes, n=2 * PREDICT_IMAGES + 3)
+    engine, weights, images, _ = nets.make(CpuEngine(), sizes, n=2 * PREDICT_BATCH + 3)
     nets.assert_predicts(engine.predict(images), weights, images)
 
 
 PREDICT = """
 import hashlib
 import nets
-from mlp_gpu.cpu import PREDICT_IMAGES, CpuEngine
-engine, _, images, _ = nets.make(CpuEngine(), (97, 300, 10), n=2 * PREDICT_IMAGES + 203)
+from mlp_gpu.cpu import PREDICT_BATCH, CpuEngine
+engine, _, images, _ = nets.make(CpuEngine(), (97, 300, 10), n=2 * PREDICT_BATCH + 203)
 print(hashlib.sha256(engine.predict(images).tobytes()).hexdigest())
 """
 

@@ -34,7 +34,7 @@ def make(sizes, schedule="graph", n=12):
 
 @pytest.mark.parametrize("sizes", [(13, 7, 5)] if gpu.SIMULATED else SIZES, ids=str)
 def test_schedules_give_the_same_bits(sizes, monkeypatch):
-    monkeypatch.setattr(cuda, "CHUNK", 4)  # one graph and one image, twice, then two images
+    monkeypatch.setattr(cuda, "IMAGES_PER_TICK", 4)  # a graph and one image, twice, then two images
     graphs, trained = [], []
     capture = gpu.capture
     monkeypatch.setattr(gpu, "capture", lambda work: graphs.append(capture(work)) or graphs[-1])
@@ -104,7 +104,7 @@ def test_gpu_and_cpu_agree_on_net_1():
 
 def test_memory_is_what_device_bytes_says(monkeypatch):
     taken = count_bytes(monkeypatch)
-    monkeypatch.setattr(cuda, "PREDICT_IMAGES", 5)
+    monkeypatch.setattr(cuda, "PREDICT_BATCH", 5)
     engine, _, images, labels = make((13, 7, 5), n=2)
     for _ in range(2):  # the second epoch takes no more
         engine.train(images, labels, np.arange(2), 0.0)

@@ -21,7 +21,7 @@ from numba.core import sigutils
 from scipy import signal
 
 from deform_gpu import TABLE1, cuda, deform, paper
-from deform_gpu.cuda import Ahead, GpuSet
+from deform_gpu.cuda import DeformedAhead, GpuSet
 from deform_gpu.field import gaussian_weights
 from deform_gpu.kernels import SIGNATURES, listing1, matrices, stages, tiles
 from deform_gpu.paper import PaperSet
@@ -201,7 +201,7 @@ def test_epochs_come_one_ahead(monkeypatch):
         epoch: cuda.deform_set(images, labels, MIXED, SEED, epoch).reshape(2, 25)
         for epoch in (3, 4, 5, 7)
     }
-    ahead = Ahead(images, labels, MIXED, SEED, last_epoch=7)
+    ahead = DeformedAhead(images, labels, MIXED, SEED, last_epoch=7)
     started = []
     launches = GpuSet.launches
     monkeypatch.setattr(
@@ -239,7 +239,7 @@ def test_runs_that_are_deformed_on_gpu_and_cpu_agree():
 
 def test_an_epoch_is_waited_for_and_only_then_the_next_begun(monkeypatch):
     images, labels = make_images(2, 1)
-    ahead = Ahead(images, labels, MIXED, SEED, last_epoch=5)
+    ahead = DeformedAhead(images, labels, MIXED, SEED, last_epoch=5)
     seen, synchronize = [], gpu.synchronize
 
     class Event:
@@ -286,7 +286,7 @@ def test_gpu_and_cpu_agree_on_labels(usable):
 def test_memory_is_what_device_bytes_says(monkeypatch):
     taken = count_bytes(monkeypatch)
     images, labels = make_images(3, 5)
-    ahead = Ahead(images, labels, MIXED, SEED, last_epoch=2)
+    ahead = DeformedAhead(images, labels, MIXED, SEED, last_epoch=2)
     ahead(1)
     ahead(2)
     assert sum(taken) == cuda.device_bytes(3, 5)

@@ -43,14 +43,14 @@ def new_engine(request):
 def _small_batches(monkeypatch):
     capture_small_graphs(monkeypatch)
     for module in (cpu, cuda):
-        monkeypatch.setattr(module, "PREDICT_IMAGES", 5)
+        monkeypatch.setattr(module, "PREDICT_BATCH", 5)
 
 
 @pytest.fixture
 def _small_chunks(monkeypatch):
     """Engines call tick several times in ten images."""
     for module in (cpu, cuda):
-        monkeypatch.setattr(module, "CHUNK", 4)
+        monkeypatch.setattr(module, "IMAGES_PER_TICK", 4)
 
 
 def bits(engine):

@@ -207,6 +207,6 @@ def test_small_runs_that_were_not_finished_are_made_whole(tmp_path, monkeypatch,
 
 
 def test_why_small_runs_cannot_be_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(examples, "EXAMPLE", ("--experiment", "9"))
+    monkeypatch.setattr(examples, "COMMITTEE_OPTIONS", ("--experiment", "9"))
     with pytest.raises(Problem, match=r"cannot make runs to look at: .*from 1 to 6"):
         examples.load_runs(tmp_path)

@@ -185,8 +185,8 @@ class LaunchOnce:
     reason=f"needs a GPU or NUMBA_ENABLE_CUDASIM=1: {gpu.missing()}",
 )
 def test_everything_on_the_gpu_is_measured(monkeypatch):
-    monkeypatch.setattr(gpu_timing.engine, "CHUNK", 1)
-    monkeypatch.setattr(gpu_timing.engine, "PREDICT_IMAGES", 3)
+    monkeypatch.setattr(gpu_timing.engine, "IMAGES_PER_TICK", 1)
+    monkeypatch.setattr(gpu_timing.engine, "PREDICT_BATCH", 3)
     if gpu.SIMULATED:  # which has no graphs
         monkeypatch.setattr(gpu_timing.engine, "SCHEDULES", ("launch",))
     timer = LaunchOnce() if gpu.SIMULATED else gpu_timing.Timer()

@@ -118,7 +118,7 @@ def test_outputs_that_are_not_finite_are_refused():
 def test_errors_are_counted_over_all_chunks(monkeypatch):
     engine = new_engine()
     expected, outputs = training.count_errors(engine, *TRAINING, lambda n: None)
-    monkeypatch.setattr(training, "EVALUATE_CHUNK", 7)
+    monkeypatch.setattr(training, "IMAGES_PER_PREDICT", 7)
     found, same = training.count_errors(engine, *TRAINING, lambda n: None)
     assert found == expected == (outputs.argmax(1) != TRAINING[1]).sum()
     np.testing.assert_allclose(outputs, same, atol=1e-6)

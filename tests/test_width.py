@@ -308,7 +308,7 @@ def test_real_digits(digits, width):
         ({"width": "10"}, "width is 10; expected an integer"),
         ({"width": None}, "width is None"),
         ({"width": np.array([10])}, "width is "),
-        ({"keep": np.zeros(2, bool)}, r"keep is bool \(2,\); expected bool \(3,\), one an image"),
+        ({"keep": np.zeros(2, bool)}, r"keep is bool \(2,\); expected bool \(3,\), one per image"),
         ({"keep": np.zeros(4, bool)}, r"keep is bool \(4,\)"),
         ({"keep": np.zeros((3, 1), bool)}, r"keep is bool \(3, 1\)"),
         ({"keep": np.zeros(3, np.uint8)}, "keep is uint8"),

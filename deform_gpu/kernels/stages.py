@@ -6,10 +6,10 @@
     out           images, read where displacement and matrices say   (n, side, side)
 
 for b batches, inner = 10 side, y and x on axis 1; weights (21,), matrices (n, 2, 2). All float32, C
-order. A thread makes a pair of cells of the field, one cell of the sums or the displacement, one
-pixel of the images.
+order. A thread makes a pair of cells of the field, or one cell of the sums or the displacement, or
+one pixel of the images.
 
-This is how a stage alone can be seen and tested, and what `make bench` measures `tiles.py` against.
+These kernels show and test each stage alone. `make bench` compares `tiles.py` with them.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from deform_gpu.kernels.tiles import deform_pixel
 from deform_gpu.parameters import Deformation
 from mlp_gpu.gpu import DeviceArray, Launch, cuda
 
-THREADS = 32, 8  # columns and rows a block
+THREADS = 32, 8  # columns and rows per block
 
 
 @cuda.jit

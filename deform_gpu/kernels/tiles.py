@@ -8,15 +8,15 @@ For each pixel of the image at place p of a set (see `deform_gpu.warp` and `defo
 
 images and out (n, side, side), matrices (n, 2, 2) and weights (21,): float32, C order.
 
-A block makes a tile of 29 x 29 pixels of an image; that is a whole image, where it is as large as
-the papers'. It draws the 49 columns and 50 rows of the random field that the tile needs, and what
-neighbouring tiles need too is drawn again: that takes less time than storing the field and reading
-it. Then it convolves down the columns, and along the rows where it needs the shift of a pixel. All
-but images and matrices stays in shared memory and registers; nothing is stored between epochs.
+A block makes a tile of 29 x 29 pixels of an image, the whole image if it has the papers' size. It
+draws the 49 columns and 50 rows of the random field that the tile needs. Cells that neighbouring
+tiles need too are drawn again, which takes less time than storing and reading the field. Then the
+block convolves down the columns, and along the rows where it needs the shift of a pixel. Only
+images and matrices are in global memory; everything else stays in shared memory and registers.
 
-Not in the papers, which convolved on the GPU (`listing1.py`) and did all else on the host. They
-name the GPU's texture hardware for the interpolation; it would round positions to 1/256 of a pixel,
-and numba knows no textures.
+Not in the papers, which convolved on the GPU (`listing1.py`) and did everything else on the host.
+They name the GPU's texture hardware for the interpolation. It would round positions to 1/256 of a
+pixel, and numba has no textures.
 """
 
 import numpy as np
@@ -28,13 +28,13 @@ from deform_gpu.parameters import Deformation
 from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
 
 THREADS = 256
-TILE = 29  # pixels a tile is wide and high
+TILE = 29  # width and height of a tile, pixels
 REGION = TILE + KERNEL - 1  # columns of the field
 STRIP = 6  # rows that a thread convolves at a time, down a column
 STRIPS = 5
 ROWS = STRIPS * STRIP  # that a tile convolves, one more than it needs
 STRIP_CELLS = STRIP + KERNEL - 1  # cells of the field that a strip needs
-PAIRS = 26  # of rows of the field: enough for ROWS, be the first the first of its pair or not
+PAIRS = 26  # of rows of the field: enough whether the first row begins a pair or ends one
 FIELD_ROWS = 2 * PAIRS
 
 offset = cuda.jit(device=True, inline="always")(warp.offset_formula)

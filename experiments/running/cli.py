@@ -65,7 +65,7 @@ def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
         type=integer(1, 4096),
         metavar="N",
         help="trainings that run at once on this machine, in processes of some 1 GB each (default: "
-        "one a GPU, or without a GPU one a core)",
+        "one per GPU, or without a GPU one per core)",
     )
     where.add_argument(
         "--scheduler",

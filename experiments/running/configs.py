@@ -1,4 +1,4 @@
-"""What defines a run, as a dictionary that JSON can hold, and what follows from it."""
+"""Configurations: what defines a run, as a dictionary that JSON can hold, and what follows."""
 
 import json
 from collections.abc import Callable
@@ -24,13 +24,13 @@ def make_config(
     width: int | None = None,
     n_validation: int | None = None,
 ) -> dict:
-    """Everything that defines a run, as JSON would give it back; deformation None means none.
+    """Everything that defines a run, with the types that JSON would give back.
 
-    dataset: as it was loaded and limited; `prepare` does with it what the configuration says.
-    engine: one of engines.NAMES. Images are deformed where the engine is, unless on the CPU all
-    the same: cpu_deformation. width: of the bounding boxes, pixels; None: as they are.
-    n_validation: training images that are kept apart to choose the epoch by; None: the epoch is
-    chosen by all training images. Raises Problem if none would be left to train on.
+    dataset: as it was loaded and limited. `prepare` splits and normalises it later. deformation:
+    None for undeformed images. engine: one of engines.NAMES. cpu_deformation: whether images are
+    deformed on the CPU even if the engine is the GPU's. width: of normalised bounding boxes,
+    pixels; None: not normalised. n_validation: training images that are kept apart to choose the
+    epoch; None: all training images choose it. Raises Problem if none would be left to train on.
     """
     deformed_on = "cpu" if cpu_deformation else engine
     if len(dataset.train_labels) <= (n_validation or 0):
@@ -58,14 +58,14 @@ def make_config(
 
 
 def count_validation(config: dict) -> int:
-    """The number of images by which the epoch is chosen."""
+    """The number of images that choose the epoch."""
     return config["data"].get("n_validation") or config["data"]["n_train"]
 
 
 def prepare(dataset: Dataset, config: dict) -> Dataset:
-    """What the run trains on and is tested on: as many images as it asks for, split, normalised.
+    """The images of a run: as many as its configuration says, split and normalised.
 
-    dataset: all there is, as `data.load` gives it. Raises Problem if it is other data.
+    dataset: all images, as `data.load` gives them. Raises Problem if they are other data.
     """
     wanted = config["data"]
     if dataset.sha256 != wanted["sha256"]:
@@ -83,18 +83,19 @@ def prepare(dataset: Dataset, config: dict) -> Dataset:
 
 
 def deformer(config: dict, dataset: Dataset) -> Callable[[int], object]:
-    """The function from an epoch to the images that it trains on.
+    """A function from an epoch to the images that the epoch trains on.
 
-    They are float32 (n, 29, 29) on the host or (n, 841) on the GPU, and stay until the next call.
+    The images are float32, (n, 29, 29) on the host or (n, 841) on the GPU. The next call overwrites
+    them.
     """
     if config["deformation"] is None:
         return lambda epoch: dataset.train_images
     deformation = Deformation(**config["deformation"])
     images, labels, seed = dataset.train_images, dataset.train_labels, config["seed"]
     if config["deformed_on"] == "cuda":
-        from deform_gpu.cuda import Ahead  # imports numba
+        from deform_gpu.cuda import DeformedAhead  # imports numba
 
-        return Ahead(images, labels, deformation, seed, config["epochs"])
+        return DeformedAhead(images, labels, deformation, seed, config["epochs"])
     from deform_gpu.batches import deform_set  # imports numba
 
     buffer = np.empty_like(images)
@@ -107,7 +108,7 @@ def deformer(config: dict, dataset: Dataset) -> Callable[[int], object]:
 
 
 def title(config: dict) -> str:
-    """What a run is, for people."""
+    """A title for a run: its net, its data, and what is unusual about it."""
     width = config["data"].get("width")
     parts = [f"{'-'.join(map(str, config['sizes']))} on {config['data']['name']}"]
     parts += [f"WN{width}"] if width else []

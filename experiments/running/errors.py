@@ -1,4 +1,4 @@
-"""What can end a command: bad input, told in one sentence, and signals."""
+"""What can end a command: bad input, which one sentence describes, and signals."""
 
 import signal
 from collections.abc import Iterator
@@ -9,11 +9,14 @@ from mlp_gpu.faults import Fault
 
 
 class Problem(Fault):
-    """What is wrong with a command's input or its surroundings, in one sentence for the user."""
+    """One sentence for the user: what is wrong with the input of a command or with its machine."""
 
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived. Not an Exception, so that nothing swallows it on the way out."""
+    """SIGINT or SIGTERM arrived. Not an Exception, so that no handler of exceptions catches it.
+
+    consequence: what the signal means for what the command was doing.
+    """
 
     def __init__(self, signum: int, consequence: str = ""):
         self.signum = signum

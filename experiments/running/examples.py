@@ -1,4 +1,4 @@
-"""Runs to look at in notebooks: those that are there, or small ones made in under a minute."""
+"""Runs for notebooks: those that are there, or small ones that are trained within a minute."""
 
 import os
 import subprocess
@@ -12,21 +12,22 @@ from experiments.running.errors import Problem
 from experiments.running.store import Run
 from mlp_gpu.files import FileFault
 
-# Seven small nets on scikit-learn's embedded digits: enough for every notebook.
-EXAMPLE = (
+# Seven small nets on scikit-learn's embedded digits are enough for every notebook.
+COMMITTEE_OPTIONS = (
     *("--experiment", "6", "--data", "digits", "--engine", "cpu", "--workers", "1"),
     *("--epochs", "6", "--eta", "5e-3", "--eta-decay", "0.7"),
 )
-EXAMPLES = 7  # how many they are
+N_EXAMPLES = 7
 
 
 def load_runs(folder: Path | None = None) -> dict[str, Run]:
     """The runs below a folder by their names, all on the same data: on MNIST if any are.
 
-    folder: None for $RUNS_DIR or runs/, which may be missing. A name is the path in that folder,
-    without .h5. Prints what was found. Where no run is, small ones are made in DIR/example, from
-    load_digits. Files that cannot be read are named and left out. Raises Problem if the folder
-    that is named is not there, or if there is nothing to read and small ones cannot be made.
+    folder: None for $RUNS_DIR or runs/, which may be missing. The name of a run is its path in that
+    folder, without .h5. Prints how many runs were found. If there is none, small ones are trained
+    in the folder's subfolder example, on load_digits. Files that cannot be read are named and left
+    out. Raises Problem if a folder is given that does not exist, or if there is no run that can be
+    read and no small ones can be trained.
     """
     if folder is not None and not folder.is_dir():
         raise Problem(f"there is no folder {folder}: name one that has run files")
@@ -60,13 +61,20 @@ def load_data(runs: Mapping[str, Run]) -> Dataset:
 def _is_made(paths: list[Path]) -> bool:
     """Whether all small runs are there, trained to their ends."""
     try:
-        return len(paths) == EXAMPLES and all(store.read_run(path).finished for path in paths)
+        return len(paths) == N_EXAMPLES and all(store.read_run(path).finished for path in paths)
     except FileFault:
         return False
 
 
 def _make(folder: Path) -> None:
-    command = [sys.executable, "-m", "experiments.committee", *EXAMPLE, "--out", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "experiments.committee",
+        *COMMITTEE_OPTIONS,
+        "--out",
+        str(folder),
+    ]
     print(
         f"There are no runs below {folder.parent}. Some small ones are being made in {folder}, on "
         "scikit-learn's load_digits, which are NOT MNIST."

@@ -1,6 +1,6 @@
 """Run files: what a training was asked for, what came of it, and where it happened.
 
-`<run>.h5` has the configuration, the provenance, one metrics row an epoch and the outputs of the
+`<run>.h5` has the configuration, the provenance, one metrics row per epoch and the outputs of the
 chosen epoch. `<run>.weights.h5` has what a resume needs: the latest weights and those of the
 chosen epoch. Both are replaced whole after each epoch, the run file first. So after a crash
 between the two the run file is one epoch ahead, and that epoch is done again, to the same bits.
@@ -19,9 +19,9 @@ from mlp_gpu import hdf5
 from mlp_gpu.training import Epoch, chosen_epoch
 
 SCHEMA, SCHEMA_VERSION = "deepbig run", 1
-WEIGHTS = ".weights.h5"  # the ending of a weights file
+WEIGHTS_SUFFIX = ".weights.h5"
 
-# name: (dtype, units, long name); the names are fields of Epoch
+# name: (dtype, units, long name). The names are fields of Epoch.
 METRICS = {
     "epoch": ("int64", "1", "epoch, from 1"),
     "eta": ("float64", "1", "learning rate of the epoch"),
@@ -32,7 +32,7 @@ METRICS = {
     "train_seconds": ("float64", "s", "time for the on-line steps"),
     "evaluate_seconds": ("float64", "s", "time for validation and test"),
 }
-TIMES = "deform_seconds", "train_seconds", "evaluate_seconds"  # the parts of an epoch
+EPOCH_PARTS = "deform_seconds", "train_seconds", "evaluate_seconds"
 assert set(METRICS) == {field.name for field in fields(Epoch)} - {"outputs"}
 
 
@@ -41,9 +41,9 @@ class Run:
     """A run as its file holds it.
 
     config: everything that defines the run. provenance: a dict for each process that worked on
-    it, in order. metrics: a list for each name in METRICS, one entry an epoch. outputs: class
-    probabilities of the test images at the chosen epoch, float32 (n_test, 10). labels: uint8
-    (n_test,), the truth.
+    it, in order. metrics: a list for each name in METRICS, one entry per epoch. outputs: class
+    probabilities of the test images at the chosen epoch, float32 (n_test, 10). labels: of the test
+    images, uint8 (n_test,).
     """
 
     config: dict
@@ -54,7 +54,7 @@ class Run:
 
     @classmethod
     def new(cls, config: dict, labels: np.ndarray) -> "Run":
-        """A run of no epochs yet."""
+        """A run without any epoch."""
         metrics: dict[str, list] = {name: [] for name in METRICS}
         return cls(config, [], metrics, np.empty((len(labels), 0), np.float32), labels)
 
@@ -86,22 +86,25 @@ class Run:
     @property
     def epoch_seconds(self) -> list[float]:
         """Time that each epoch took: to wait for its images, to train, and to evaluate."""
-        return [sum(epoch) for epoch in zip(*(self.metrics[part] for part in TIMES), strict=True)]
+        return [
+            sum(epoch) for epoch in zip(*(self.metrics[part] for part in EPOCH_PARTS), strict=True)
+        ]
 
     @property
     def seconds(self) -> float:
         """Time that all epochs took."""
-        return sum(sum(self.metrics[part]) for part in TIMES)  # in the order of our records
+        # In this order of additions, because records in results/ hold the last digit.
+        return sum(sum(self.metrics[part]) for part in EPOCH_PARTS)
 
 
 def weights_path(path: Path) -> Path:
     """The weights file that belongs to a run file."""
-    return path.with_suffix(WEIGHTS)
+    return path.with_suffix(WEIGHTS_SUFFIX)
 
 
 def run_files(folder: Path) -> list[Path]:
-    """All run files below a folder, sorted; whether they can be read shows only at the reading."""
-    return sorted(path for path in folder.rglob("*.h5") if not path.name.endswith(WEIGHTS))
+    """All files below a folder that are named like run files, sorted."""
+    return sorted(path for path in folder.rglob("*.h5") if not path.name.endswith(WEIGHTS_SUFFIX))
 
 
 def write_run(path: Path, run: Run) -> None:
@@ -151,7 +154,8 @@ def check_config(path: Path, found: dict, expected: dict) -> None:
 
 def _differences(found: dict, expected: dict, prefix: str = "") -> Iterator[str]:
     for name in sorted(found.keys() | expected.keys()):
-        there, here = found.get(name), expected.get(name)  # what is absent is as good as None
+        # Configurations of older runs lack some names. That means the same as None.
+        there, here = found.get(name), expected.get(name)
         if isinstance(there, dict) and isinstance(here, dict):
             yield from _differences(there, here, f"{prefix}{name}.")
         elif there != here:

@@ -244,7 +244,7 @@ def measure_kernels(kernels: list[Kernel], timer: Timer, repeats: int) -> list[M
 
 def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Measurement]:
     """Measurements of the evaluation of a batch, from images to probabilities on the GPU."""
-    n = engine.PREDICT_IMAGES
+    n = engine.PREDICT_BATCH
     rng = np.random.default_rng(0)
     images = rng.uniform(-1, 1, (n, network.sizes[0])).astype(np.float32)
     states = [copy_to_gpu(images, timer.stream)]
@@ -273,12 +273,12 @@ def measure_schedule(network: Network, schedule: str, n_bytes: int, repeats: int
     rng = np.random.default_rng(0)
     images = rng.uniform(-1, 1, (N_IMAGES, network.sizes[0])).astype(np.float32)
     labels = rng.integers(0, network.sizes[-1], N_IMAGES).astype(np.uint8)
-    order = rng.integers(0, N_IMAGES, (repeats + 1) * engine.CHUNK)
+    order = rng.integers(0, N_IMAGES, (repeats + 1) * engine.IMAGES_PER_TICK)
     trainer = engine.CudaEngine(schedule)
     trainer.set_network(network)
     ticks = []
     trainer.train(images, labels, order, ETA, lambda n, loss: ticks.append(time.perf_counter()))
-    us = 1e6 * np.diff(ticks) / engine.CHUNK
+    us = 1e6 * np.diff(ticks) / engine.IMAGES_PER_TICK
     return Measurement(
         group="net", name=f"engine cuda {schedule}", us=us, n_images=1, n_bytes=n_bytes
     )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from deform_gpu import COMMITTEE, TABLE1, deform
-from deform_gpu.cuda import Ahead
+from deform_gpu.cuda import DeformedAhead
 from experiments.running import data
 from experiments.running.messages import tell
 from experiments.timing import peers
@@ -149,7 +149,7 @@ def judge_deformation(n: int, difference: float, equal: bool) -> CheckResult:
 
 
 def train_ahead(
-    dataset: data.Dataset, network: Network, engine: CudaEngine, ahead: Ahead
+    dataset: data.Dataset, network: Network, engine: CudaEngine, ahead: DeformedAhead
 ) -> tuple[Trained, list[dict[str, float]]]:
     """Train a copy of the network on images that the GPU deforms meanwhile.
 
@@ -183,7 +183,7 @@ def compare_ahead(
     sizes: tuple[int, ...],
     engine: CudaEngine,
     other_engine: Engine,
-    ahead: Ahead,
+    ahead: DeformedAhead,
 ) -> dict:
     """Train a net on images that the GPU deforms meanwhile, and on images deformed beforehand.
 
@@ -242,5 +242,5 @@ def judge_ahead(found: dict) -> CheckResult:
 def check_ahead(dataset: data.Dataset) -> CheckResult:
     """Net 1, trained on images that the GPU deforms meanwhile."""
     images, labels = dataset.train_images, dataset.train_labels
-    ahead = Ahead(images, labels, TABLE1, SEED, last_epoch=EPOCHS)
+    ahead = DeformedAhead(images, labels, TABLE1, SEED, last_epoch=EPOCHS)
     return judge_ahead(compare_ahead(dataset, NETS[1], CudaEngine(), CudaEngine(), ahead))

@@ -9,8 +9,8 @@ Python's negative indices and lets the compiler unroll the loops.
 
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
 
-# Each kernel with the types of its arguments: what the engine launches it with, and what it is
-# compiled for without a GPU.
+# Each kernel with the types of its arguments. The engine launches it with these types, and without
+# a GPU it is compiled for them.
 SIGNATURES = {
     **pick.SIGNATURES,
     **forward.SIGNATURES,

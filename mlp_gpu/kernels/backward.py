@@ -7,9 +7,9 @@ reads; delta_in (n_in,), of the layer before; partial (pad32(n_out) / 32, pad32(
 C order. delta is the listing's indelta, delta_in its outdelta, y its instates.
 
 Stage 1, `delta_partial`: a block is a warp and takes a patch of 32 x 32 weights. Thread t reads
-column t, so that consecutive threads read consecutive weights, into shared memory; then it adds up
-row t. Both without bank conflicts, because a row there takes 33 words and not 32: word 33 i + j is
-in bank (i + j) % 32.
+column t into shared memory, so that consecutive threads read consecutive weights. Then it adds up
+row t. Neither has bank conflicts, because a row takes 33 words of shared memory and not 32: word
+33 i + j is in bank (i + j) % 32.
 
 Stage 2, `delta_reduce`: a thread adds up the partial sums of one row of W and multiplies by the
 derivative of the activation.
@@ -18,8 +18,8 @@ Departures from the listing:
 - Its stage 2 writes the deltas of padding rows too, past the n_in deltas that there are, and reads
   past the n_in states for them; here a row that is no neuron does nothing.
 - Stage 2 reads 16 partial sums at a time (see `partial.py`).
-- Its ncon has to count the bias, which it does not say: where n_in is a multiple of 32, the last
-  row is in a block of its own. Here that follows from the shape of W.
+- Its ncon has to count the bias, which the listing does not say. Otherwise the last row is missed
+  where n_in is a multiple of 32. Here the number of rows follows from the shape of W.
 - Its comment calls the barrier needless for a block of one warp. Since compute capability 7.0 the
   threads of a warp need not be in step, so the barrier stays.
 """
@@ -31,7 +31,7 @@ from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
 from mlp_gpu.kernels.partial import sum_partials
 
 PATCH = 32  # rows and columns of W that a block takes
-STRIDE = PATCH + 1  # words a row of the patch takes in shared memory
+STRIDE = PATCH + 1  # words per row of the patch in shared memory
 PATCH_WORDS = PATCH * STRIDE
 
 scaled_tanh_derivative = cuda.jit(device=True, inline="always")(activation.scaled_tanh_derivative)

@@ -2,16 +2,16 @@
 
     Y = A tanh(B Z) or Y = Z,  Z = (1, H) W
 
-H (n, n_in), a row an image; W (pad32(n_in + 1), pad32(n_out)), row 0 the bias; Y (n, n_out):
+H (n, n_in), a row per image; W (pad32(n_in + 1), pad32(n_out)), row 0 the bias; Y (n, n_out):
 float32, C order. Then `softmax_rows` turns the rows of the last Y into class probabilities.
 
-`forward_batch`: a block of 16 x 16 threads computes a tile of 64 images x 64 neurons, a thread
-4 x 4 of them, 16 apart, in registers. The block walks along the inputs 16 at a time, with that
-piece of H and of W in shared memory: each number read from there is used four times, and one read
-from global memory 64 times. In shared memory a warp reads two rows of H, each for 16 threads at
-once, and 16 consecutive words of W twice: no bank conflicts.
+`forward_batch`: a block of 16 x 16 threads computes a tile of 64 images x 64 neurons. Each thread
+computes 4 x 4 of them, 16 apart, in registers. The block walks along the inputs 16 at a time, with
+these columns of H and rows of W in shared memory. A number read from shared memory is used four
+times, one read from global memory 64 times. In shared memory a warp reads two rows of H, each for
+16 threads at once, and 16 consecutive words of W twice: no bank conflicts.
 
-`softmax_rows`: a thread an image.
+`softmax_rows`: one thread per image.
 
 Not in the papers; the tiling is that of any textbook on matrix products.
 """
@@ -25,8 +25,8 @@ from mlp_gpu.gpu import DeviceArray, Launch, cuda
 from mlp_gpu.kernels.forward import scaled_tanh
 
 SIDE = 16  # threads along each side of a block
-EACH = 4  # images, and neurons, a thread
-TILE = SIDE * EACH  # images, and neurons, a block
+EACH = 4  # images, and neurons, per thread
+TILE = SIDE * EACH  # images, and neurons, per block
 DEPTH = 16  # inputs in shared memory at a time
 SOFTMAX_THREADS = 128
 

@@ -5,8 +5,8 @@
 W (pad32(n_in + 1), pad32(n_out)), row 0 the bias; h (n_in,); y (n_out,); partial (ceil((n_in + 1) /
 32), pad32(n_out)): float32, C order. h is what the listing calls prevLN, y its currLN.
 
-Stage 1, `forward_partial`: a block takes 32 rows of W, one input each, and 256 columns, one neuron
-a thread. The first 32 threads bring the inputs into shared memory; then each thread adds up 32
+Stage 1, `forward_partial`: a block takes 32 rows of W, one per input, and 256 columns, one thread
+per neuron. The first 32 threads bring the inputs into shared memory; then each thread adds up 32
 products. Consecutive threads read consecutive weights.
 
 Stage 2, `forward_reduce`: a block is a warp, a thread adds up the partial sums of one neuron and
@@ -27,8 +27,8 @@ from mlp_gpu import activation
 from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
 from mlp_gpu.kernels.partial import sum_partials
 
-THREADS = 256  # threads a block of stage 1, each a neuron
-INPUTS = 32  # inputs a block of stage 1
+THREADS = 256  # per block of stage 1, each for a neuron
+INPUTS = 32  # per block of stage 1
 
 scaled_tanh = cuda.jit(device=True, inline="always")(activation.scaled_tanh)
 

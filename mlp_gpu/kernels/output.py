@@ -3,11 +3,11 @@
     a = W^T (1, h),  p = softmax(a),  delta = p - one_hot(label),  loss = -log p[label]
 
 W, h and partial as in `forward`; delta (n_out,) and losses (m,) float32; labels uint8 (n,); order
-int64 (m,); step int64 (1,). losses[step] gets the loss of this image, and step goes on by one.
+int64 (m,); step int64 (1,). losses[step] gets the loss of this image, and step increases by one.
 
-Stage 1 is `forward_partial`. Stage 2, `output_delta`, is one warp: a thread adds up the partial
-sums of a class (and of class + 32, and so on, if there are so many), then every thread adds up the
-exponentials of all classes, in the same order, instead of waiting for one thread to do so.
+Stage 1 is `forward_partial`. Stage 2, `output_delta`, is one warp. Each thread adds up the partial
+sums of a class (and of class + 32, and so on, if there are that many). Then every thread adds up
+the exponentials of all classes, in the same order, instead of waiting for one thread to do so.
 
 The papers print no such kernel: 2010 applies its stage 2 to the output layer too, 2012 names the
 softmax. Guess: the loss is the cross-entropy.

@@ -2,9 +2,9 @@
 
     h = images[order[step]]
 
-images (n, n_in) and h (n_in,) are float32, order int64 (m,) and step int64 (1,), which counts the
-images of the epoch and which `output_delta` moves on. So an epoch needs nothing from the host, and
-a CUDA graph, whose arguments are fixed, trains another image each time it is replayed.
+images (n, n_in) and h (n_in,) are float32, order int64 (m,) and step int64 (1,). The step counts
+the images of the epoch; `output_delta` increases it. So an epoch needs nothing from the host, and a
+CUDA graph, whose arguments are fixed, trains another image each time it is replayed.
 
 A thread copies one pixel. Not in the papers.
 """

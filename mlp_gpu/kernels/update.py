@@ -11,13 +11,13 @@ Consecutive threads read and write consecutive weights.
 
 Departures from the listing:
 - Its condition for the bias multiplies instead of choosing, so that thread 0 of the first block row
-  still reads states[-1]; one NaN there would be in all biases. Here that thread reads nothing.
-- Its `cond2` and `size` are computed and not used, so where ncon is not a multiple of 16 the last
-  block row reads past the end of states and writes what that gives into the padding rows, from
-  where it reaches the partial sums of Listing 3. Here the states of these rows are zero, and the
-  padding stays zero.
-- It reads the delta before it asks whether the column is a neuron; here only neurons do.
-- It writes each weight before it reads the next, and so waits 16 times for memory; here all 16 are
+  still reads states[-1]. A NaN there would spread to all biases. Here that thread reads nothing.
+- Its `cond2` and `size` are computed and not used. So where ncon is not a multiple of 16, the last
+  block row reads past the end of states, and writes the result into the padding rows. From there it
+  reaches the partial sums of Listing 3. Here the states of these rows are zero, and the padding
+  stays zero.
+- It reads the delta before it checks whether the column is a neuron. Here the check comes first.
+- It writes each weight before it reads the next, and so waits 16 times for memory. Here all 16 are
   read first.
 - It calls its 16 rows pitch_y, hiding the pitch_y of 32 that the other listings have.
 """
@@ -26,8 +26,8 @@ import numpy as np
 
 from mlp_gpu.gpu import DeviceArray, Launch, cuda
 
-THREADS = 256  # threads a block, each a column
-ROWS = 16  # weights a thread
+THREADS = 256  # per block, each for a column
+ROWS = 16  # weights per thread
 
 
 @cuda.jit
