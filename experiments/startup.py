@@ -135,15 +135,18 @@ def main(argv: list[str] | None = None) -> None:
             return first_step(dataset, Path(cache))
 
     first_step(dataset)  # so that all code is kept
-    rows = [
-        measure(FIRST_STEP, lambda: first_step(dataset), arguments.repeats),
-        measure(FIRST_STEP_COMPILING, compiling, arguments.repeats),
-        measure(WORKER, lambda: worker_start(dataset, arguments.data_dir), arguments.repeats),
-    ]
+    times: dict[str, tuple[Callable[[], float], int]] = {
+        FIRST_STEP: (lambda: first_step(dataset), arguments.repeats),
+        FIRST_STEP_COMPILING: (compiling, arguments.repeats),
+        WORKER: (lambda: worker_start(dataset, arguments.data_dir), arguments.repeats),
+    }
     if arguments.tests:
-        rows += [measure(command, partial(time_tests, command), 1) for command in TESTS]
-    rows = [row | provenance.columns(source) for row in rows]
-    files.replace(folder / "startup.csv", csv_text(rows).encode())
+        times |= {command: (partial(time_tests, command), 1) for command in TESTS}
+    rows: list[dict] = []
+    for what, (timed, repeats) in times.items():
+        rows.append(measure(what, timed, repeats) | provenance.columns(source))
+        # After each, so that tests that fail lose nothing.
+        files.replace(folder / "startup.csv", csv_text(rows).encode())
     columns = ("what", "seconds", "seconds_p20", "seconds_p80", "repeats")
     lines = [{name: _cell(row[name]) for name in columns} for row in rows]
     print(markdown_table(lines))

@@ -14,8 +14,9 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" and importlib.util.find_spec("g
 
     simulator.install()
 
-# What starts clusters, opens browsers or executes notebooks is slow, and so is all that needs it.
-SLOW_FIXTURES = {"cluster", "browser", "jupyter"}
+# What starts clusters, opens browsers, executes notebooks or records what each thread of a kernel
+# touches is slow, and so is all that needs it.
+SLOW_FIXTURES = {"cluster", "browser", "jupyter", "touched"}
 LEFT_OUT = pytest.StashKey[int]()
 
 

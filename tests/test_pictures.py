@@ -57,6 +57,7 @@ def test_those_asked_for(folder, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_what_needs_no_runs_asks_for_none(tmp_path, monkeypatch):
     """And is small enough to be committed, for docs/kernels.md."""
     monkeypatch.setattr(examples, "load_runs", lambda folder: pytest.fail("asked for runs"))
