@@ -16,6 +16,7 @@ STARTUP = (
     "make test",
     "make test-all",
     "first training step of make table1, code compiled before",
+    "first training step of make table1 with one net, code compiled before",
     "first training step of make table1, nothing compiled",
     "start of a worker",
 )
