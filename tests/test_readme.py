@@ -275,12 +275,13 @@ def test_what_of_starts_and_tests_is_not_measured_says_so(empty):
     assert readme.pages()["README.md"]["durations"] == (
         "- On box: `make test`: 0:04:10; start of a worker: 1.2 s. Not measured yet: `make "
         "test-all`; first training step of `make table1`, code compiled before; first training "
-        "step of `make table1`, nothing compiled."
+        "step of `make table1` with one net, code compiled before; first training step of `make "
+        "table1`, nothing compiled."
     )
     rows = [{"what": what, "seconds": "60", "device": "a box"} for what in speeds.STARTUP]
     text = speeds.startup_sentence("a box", rows)
     assert text.startswith("On a box: ")
-    assert text.count("0:01:00") == 5
+    assert text.count("0:01:00") == 6
     assert "ot measured" not in text
 
 
