@@ -68,7 +68,7 @@ bench: $(READY)  ## time kernels, engines, PyTorch and more on this machine
 scaling: $(READY)  ## time several workers against one, training several nets
 	$(RUN) -m experiments.scaling $(ARGS)
 
-startup: $(READY)  ## time the start of a training and of a worker; with ARGS=--tests the tests too
+startup: $(READY)  ## time the start of a training and of a worker; with ARGS=--tests the tests
 	$(RUN) -m experiments.startup $(ARGS)
 
 gpu-check: $(READY)  ## prove everything on this machine's GPU, then time it

@@ -2,8 +2,9 @@
 
 Starts table1 with its five nets, so that it estimates the time of each, and finds out from the run
 files when the first epoch began: several times with compiled code that was kept, and with an empty
-cache folder. Starts a worker process, until it begins to train. With --tests it also times 'make
-test' and 'make test-all', once each. Prints a table and writes startup.csv to results/<device>.
+cache folder. Starts a worker process, until it begins to train. With --tests it times 'make test'
+and 'make test-all' instead, once each. Prints a table and writes startup.csv to results/<device>,
+where rows of what was not timed now stay.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text, markdown_table
 from experiments.running.messages import tell
 from experiments.running.processes import LocalProcesses
+from experiments.scoring.records import read_csv
 from experiments.timing.findings import STARTUP
 from mlp_gpu import files
 from mlp_gpu.network import NETS
@@ -83,7 +85,7 @@ def worker_start(dataset: data.Dataset, data_dir: Path | None) -> float:
 def time_tests(command: str) -> float:
     """Seconds that the tests take by this command. Raises Problem if they fail."""
     started = time.perf_counter()
-    on_this_interpreter = [*command.split(), f"PYTHON={sys.executable}", "VENV="]
+    on_this_interpreter = [*command.split(), f"PYTHON={sys.executable}", "VENV=", "ARGS="]
     done = subprocess.run(on_this_interpreter, cwd=provenance.REPOSITORY, stdout=sys.stderr)
     if done.returncode:
         raise Problem(f"'{command}' failed; see above, mend it, then start again")
@@ -115,7 +117,7 @@ def main(argv: list[str] | None = None) -> None:
         help="repeats that the medians are of, at least 3 (default: %(default)s)",
     )
     parser.add_argument(
-        "--tests", action="store_true", help="time the tests too: some 20 minutes on two cores"
+        "--tests", action="store_true", help="time the tests instead: some 15 minutes on two cores"
     )
     cli.add_data_arguments(parser)
     parser.add_argument(
@@ -134,7 +136,8 @@ def main(argv: list[str] | None = None) -> None:
         with tempfile.TemporaryDirectory() as cache:
             return first_step(dataset, Path(cache))
 
-    first_step(dataset)  # so that all code is kept
+    path = folder / "startup.csv"
+    rows = {row["what"]: row for row in read_csv(path)} if path.exists() else {}
     times: dict[str, tuple[Callable[[], float], int]] = {
         FIRST_STEP: (lambda: first_step(dataset), arguments.repeats),
         FIRST_STEP_OF_ONE: (lambda: first_step(dataset, nets="1"), arguments.repeats),
@@ -142,20 +145,25 @@ def main(argv: list[str] | None = None) -> None:
         WORKER: (lambda: worker_start(dataset, arguments.data_dir), arguments.repeats),
     }
     if arguments.tests:
-        times |= {command: (partial(time_tests, command), 1) for command in TESTS}
-    rows: list[dict] = []
+        times = {command: (partial(time_tests, command), 1) for command in TESTS}
+    else:
+        first_step(dataset)  # so that all code is kept
     for what, (timed, repeats) in times.items():
-        rows.append(measure(what, timed, repeats) | provenance.columns(source))
+        rows[what] = measure(what, timed, repeats) | provenance.columns(source)
         # After each, so that tests that fail lose nothing.
-        files.replace(folder / "startup.csv", csv_text(rows).encode())
-    columns = ("what", "seconds", "seconds_p20", "seconds_p80", "repeats")
-    lines = [{name: _cell(row[name]) for name in columns} for row in rows]
+        files.replace(path, csv_text(list(rows.values())).encode())
+    lines = [
+        {"what": row["what"], "seconds (p20-p80)": _spread(row), "repeats": str(row["repeats"])}
+        for row in rows.values()
+    ]
     print(markdown_table(lines))
     tell(f"written to {folder}: startup.csv")
 
 
-def _cell(value: str | int | float) -> str:
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+def _spread(row: dict) -> str:
+    """Median and percentiles, of a row as it is or as CSV gives it back."""
+    median, low, high = (float(row[name]) for name in ("seconds", "seconds_p20", "seconds_p80"))
+    return f"{median:.1f} ({low:.1f}-{high:.1f})"
 
 
 if __name__ == "__main__":
