@@ -3,10 +3,11 @@
 import csv
 import re
 
+import factories
 import numpy as np
 
 from experiments import committee
-from experiments.running import configs, data, store
+from experiments.running import configs, data
 from mlp_gpu.training import Schedule
 
 HERE = ["--engine", "cpu", "--workers", "1"]
@@ -45,19 +46,12 @@ def make_config(dataset, **options):
 def make_run(config, outputs, labels, seconds=4.0, **session):
     """A finished run that was never trained, with the outputs given."""
     epochs = config["epochs"]
-    metrics = {name: [0.0] * epochs for name in store.METRICS}
-    metrics |= {"epoch": list(range(1, epochs + 1)), "train_seconds": [seconds / epochs] * epochs}
+    metrics = {f"{part}_seconds": [0.0] * epochs for part in ("deform", "evaluate")}
+    metrics["train_seconds"] = [seconds / epochs] * epochs
     # Of equal validation errors the earliest epoch is chosen: the second.
     metrics["validation_errors"] = [9] + [4] * (epochs - 1)
-    session = {
-        "commit": "0123456789abcdef",
-        "dirty": False,
-        "device": "Some CPU",
-        "versions": {"python": "3.11", "numpy": "2.4"},
-        "start": "2026-01-01T00:00:00",
-        "end": "2026-01-02T00:00:00",
-    } | session
-    return store.Run(config, [session], metrics, outputs, labels)
+    session = {"versions": {"python": "3.11", "numpy": "2.4"}} | session
+    return factories.make_run(None, metrics, session, outputs, labels, **config)
 
 
 def cells(line):

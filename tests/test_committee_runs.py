@@ -29,11 +29,6 @@ ENDS = ("md", "csv", "best.png", "best.pdf", "committee.png", "committee.pdf")
 
 
 @pytest.fixture(scope="module")
-def digits():
-    return data.load("digits")
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """What tiny trainings of experiments 1 and 2 leave behind."""
     folder = tmp_path_factory.mktemp("committee")

@@ -13,11 +13,6 @@ from experiments.scoring import records
 from experiments.scoring.committees import EXPERIMENTS
 
 
-@pytest.fixture(scope="module")
-def digits():
-    return data.load("digits")
-
-
 def numbers(images):
     return images[:, 0, 0].astype(int).tolist()
 

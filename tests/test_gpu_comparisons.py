@@ -17,10 +17,9 @@ SIZES = (841, 40, 20, 10)
 
 
 @pytest.fixture(scope="module")
-def digits():
-    whole = data.load("digits")
-    few = {"test_images": whole.test_images[:200], "test_labels": whole.test_labels[:200]}
-    return replace(data.limit(whole, 300), **few)
+def sample(digits):
+    few = {"test_images": digits.test_images[:200], "test_labels": digits.test_labels[:200]}
+    return replace(data.limit(digits, 300), **few)
 
 
 class Faster(CpuEngine):
@@ -69,8 +68,8 @@ class Watched(CpuEngine):
         return super().train(images, labels, order, eta, tick)
 
 
-def test_the_same_engine_passes(digits):
-    found = gpu_comparisons.compare_engines(digits, SIZES, CpuEngine(), CpuEngine())
+def test_the_same_engine_passes(sample):
+    found = gpu_comparisons.compare_engines(sample, SIZES, CpuEngine(), CpuEngine())
     assert found["gpu_distance"] == found["output_difference"] == 0
     assert found["schedules_bit_equal"] is True
     assert 1e-8 < found["numpy_distance"] < 1e-4
@@ -84,8 +83,8 @@ def test_the_same_engine_passes(digits):
 
 
 @pytest.mark.parametrize("more", [0.01, 1e-3])
-def test_another_learning_rate_fails(digits, more):
-    found = gpu_comparisons.compare_engines(digits, SIZES, Faster(more), Faster(more))
+def test_another_learning_rate_fails(sample, more):
+    found = gpu_comparisons.compare_engines(sample, SIZES, Faster(more), Faster(more))
     assert found["schedules_bit_equal"] is True
     assert more / 10 < found["gpu_distance"] < 2 * more
     assert found["output_difference"] > 0
@@ -94,23 +93,23 @@ def test_another_learning_rate_fails(digits, more):
     assert f"weights {found['gpu_distance']:.2g} apart" in result.text
 
 
-def test_errors_are_those_of_the_engines(digits):
-    found = gpu_comparisons.compare_engines(digits, SIZES, Faster(30), Faster(30))
-    same = gpu_comparisons.compare_engines(digits, SIZES, CpuEngine(), CpuEngine())
+def test_errors_are_those_of_the_engines(sample):
+    found = gpu_comparisons.compare_engines(sample, SIZES, Faster(30), Faster(30))
+    same = gpu_comparisons.compare_engines(sample, SIZES, CpuEngine(), CpuEngine())
     assert found["cpu_errors"] == same["cpu_errors"]
     assert found["gpu_errors"][-1] < 100 < found["cpu_errors"][-1]  # of 200
     assert not gpu_comparisons.judge_engines(found).passed
 
 
-def test_distances_are_parts_of_the_way(digits, monkeypatch):
+def test_distances_are_parts_of_the_way(sample, monkeypatch):
     monkeypatch.setattr(gpu_comparisons, "train_numpy", lambda network, *_: peers.matrices(network))
-    found = gpu_comparisons.compare_engines(digits, SIZES, CpuEngine(), CpuEngine())
+    found = gpu_comparisons.compare_engines(sample, SIZES, CpuEngine(), CpuEngine())
     assert found["numpy_distance"] == 1  # it has not left
 
 
 @pytest.mark.parametrize("where", ["weights", "padding", "loss", "outputs"])
-def test_one_bit_between_the_schedules_fails(digits, where):
-    found = gpu_comparisons.compare_engines(digits, SIZES, CpuEngine(), Odd(where))
+def test_one_bit_between_the_schedules_fails(sample, where):
+    found = gpu_comparisons.compare_engines(sample, SIZES, CpuEngine(), Odd(where))
     assert found["schedules_bit_equal"] is False
     assert found["gpu_distance"] == 0
     result = gpu_comparisons.judge_engines(found)
@@ -118,15 +117,15 @@ def test_one_bit_between_the_schedules_fails(digits, where):
     assert result.text.endswith("schedules NOT bit-equal")
 
 
-def test_all_train_on_the_same_deformed_images(digits):
+def test_all_train_on_the_same_deformed_images(sample):
     graph, launch = Watched(), Watched()
-    gpu_comparisons.compare_engines(digits, SIZES, graph, launch)
+    gpu_comparisons.compare_engines(sample, SIZES, graph, launch)
     for epoch, (one, other) in enumerate(zip(graph.heard, launch.heard, strict=True), start=1):
         assert (one[0] == other[0]).all()
-        assert (one[1] == digits.train_labels).all()
+        assert (one[1] == sample.train_labels).all()
         assert (one[2] == training.image_order(300, 0, epoch)).all()
         assert one[3] == other[3] == 1e-3
-        assert (one[0] != digits.train_images).any(axis=(1, 2)).all()
+        assert (one[0] != sample.train_images).any(axis=(1, 2)).all()
     assert len(graph.heard) == 3
     assert (graph.heard[0][0] != graph.heard[1][0]).any()
 
@@ -137,11 +136,11 @@ def test_distance():
     assert gpu_comparisons.weight_distance(some, others) == 5
 
 
-def test_train_numpy_makes_the_steps_of_the_engine(digits):
+def test_train_numpy_makes_the_steps_of_the_engine(sample):
     network = Network.initial(SIZES, 0)
-    epochs = {1: digits.train_images, 2: digits.train_images[:, ::-1].copy()}
-    trained, rows = gpu_comparisons.train(CpuEngine(), network, digits, epochs.get, 2)
-    weights = gpu_comparisons.train_numpy(network, digits.train_labels, epochs)
+    epochs = {1: sample.train_images, 2: sample.train_images[:, ::-1].copy()}
+    trained, rows = gpu_comparisons.train(CpuEngine(), network, sample, epochs.get, 2)
+    weights = gpu_comparisons.train_numpy(network, sample.train_labels, epochs)
     after = peers.matrices(trained)
     before = peers.matrices(network)
     assert gpu_comparisons.weight_distance(weights, after) < 1e-4 * gpu_comparisons.weight_distance(
@@ -178,14 +177,14 @@ def test_what_is_too_far_apart(change, passed):
 
 
 @pytest.mark.parametrize(("n", "used"), [(5001, 5000), (60, 60)])
-def test_net_1_learns_from_5000_images_at_most(n, used, monkeypatch, digits):
+def test_net_1_learns_from_5000_images_at_most(n, used, monkeypatch, sample):
     asked = []
     monkeypatch.setattr(gpu_comparisons, "CudaEngine", lambda schedule: schedule)
     monkeypatch.setattr(
         gpu_comparisons, "compare_engines", lambda *how: asked.append(how) or MEASURED
     )
     images = np.zeros((n, 29, 29), np.float32)
-    many = replace(digits, train_images=images, train_labels=np.zeros(n, np.uint8))
+    many = replace(sample, train_images=images, train_labels=np.zeros(n, np.uint8))
     assert gpu_comparisons.check_engines(many).passed
     ((dataset, *rest),) = asked
     assert len(dataset.train_images) == len(dataset.train_labels) == used
@@ -193,7 +192,7 @@ def test_net_1_learns_from_5000_images_at_most(n, used, monkeypatch, digits):
 
 
 @pytest.mark.parametrize(("difference", "passed"), [(0, True), (1e-5, True), (1.1e-5, False)])
-def test_deformed_images_may_differ_by_rounding(digits, monkeypatch, difference, passed):
+def test_deformed_images_may_differ_by_rounding(sample, monkeypatch, difference, passed):
     asked = []
 
     def fake(images, labels, deformation, seed, epoch, device="cpu"):
@@ -204,7 +203,7 @@ def test_deformed_images_may_differ_by_rounding(digits, monkeypatch, difference,
         return found
 
     monkeypatch.setattr(gpu_comparisons, "deform", fake)
-    result = gpu_comparisons.check_deformation(digits)
+    result = gpu_comparisons.check_deformation(sample)
     assert result.passed == passed
     assert result.details == {"difference": difference, "repeats_bit_equal": True}
     assert set(asked) == {(300, 0, 1, "cpu"), (300, 0, 1, "cuda")}
@@ -266,9 +265,9 @@ def on_cpu(monkeypatch):
     return asked
 
 
-def test_training_on_images_deformed_meanwhile_is_compared(digits, on_cpu):
-    ahead = Before(digits)
-    found = gpu_comparisons.compare_ahead(digits, SIZES, Streaming(), CpuEngine(), ahead)
+def test_training_on_images_deformed_meanwhile_is_compared(sample, on_cpu):
+    ahead = Before(sample)
+    found = gpu_comparisons.compare_ahead(sample, SIZES, Streaming(), CpuEngine(), ahead)
     assert ahead.asked == [1, 2, 3]
     assert on_cpu == [(n, device) for device in ("cuda", "cpu") for n in (1, 2, 3)]
     assert found["bit_equal"] is True
@@ -282,12 +281,12 @@ def test_training_on_images_deformed_meanwhile_is_compared(digits, on_cpu):
 
 
 @pytest.mark.parametrize("stale", [1, 2, 3])
-def test_one_epoch_of_other_images_is_seen(digits, on_cpu, stale):
+def test_one_epoch_of_other_images_is_seen(sample, on_cpu, stale):
     class Stale(Before):
         def __call__(self, epoch):
             return super().__call__(9 if epoch == stale else epoch)
 
-    found = gpu_comparisons.compare_ahead(digits, SIZES, Streaming(), CpuEngine(), Stale(digits))
+    found = gpu_comparisons.compare_ahead(sample, SIZES, Streaming(), CpuEngine(), Stale(sample))
     assert found["bit_equal"] is False
     assert found["cpu_distance"] > 0
 

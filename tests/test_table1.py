@@ -40,32 +40,6 @@ def script(*arguments):
     )
 
 
-def make_run(net=1, name="MNIST", wrong=(35, 33), validation=(60, 70), deformation=True, epochs=2):
-    """A run that was never trained, with the error counts given."""
-    config = {
-        "data": {"name": name, "sha256": "", "n_train": 60_000, "n_test": 10_000},
-        "sizes": list(NETS[net]),
-        "epochs": epochs,
-        "eta": 1e-3,
-        "decay": 0.997,
-        "eta_min": 1e-6,
-        "seed": 3,
-        "deformation": {} if deformation else None,
-        "engine": "cpu",
-    }
-    metrics = {name: [1.0] * epochs for name in store.METRICS}
-    metrics |= {"validation_errors": list(validation), "test_errors": list(wrong)}
-    session = {
-        "commit": "0123456789abcdef",
-        "dirty": False,
-        "device": "Some GPU",
-        "versions": {"python": "3.11"},
-        "start": "2026-01-01",
-        "end": "2026-01-02",
-    }
-    return store.Run(config, [session], metrics, np.empty((0, 0)), np.empty(0, np.uint8))
-
-
 def test_folder_has_runs_and_tables(folder):
     names = {path.name for path in folder.iterdir() if path.suffix != ".lock"}
     assert names == {
@@ -262,7 +236,3 @@ def test_help_names_units_and_defaults(capsys):
     text = " ".join(capsys.readouterr().out.split())
     for part in ("(default: 1,2,3,4,5)", "paper's is 0.001)", "(default: runs/table1)", "first N"):
         assert part in text
-
-
-def columns(line):
-    return [cell.strip() for cell in line.strip("|").split("|")]

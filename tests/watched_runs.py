@@ -2,10 +2,9 @@
 
 from datetime import UTC, datetime
 
-import numpy as np
+import factories
 
 from experiments.running import store
-from experiments.running.store import Run
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC).timestamp()
 
@@ -19,13 +18,8 @@ def utc(seconds):
 
 def make_run(epochs=4, of=10, seconds=20.0, started=None, why="running", n_validation=None):
     """A run that was never trained. seconds: an epoch; started: of its last process, since 1970."""
-    config = {
-        "data": {"name": "MNIST", "n_train": 6000, "n_validation": n_validation, "n_test": 200},
-        "epochs": of,
-    }
-    metrics = {name: [1.0] * epochs for name in store.METRICS}
-    metrics |= {
-        "epoch": list(range(1, epochs + 1)),
+    of_data = {"n_train": 6000, "n_validation": n_validation, "n_test": 200}
+    metrics = {
         "validation_errors": [90, 30, 60, 45][:epochs] + [50] * (epochs - 4),
         "test_errors": [13, 7, 5, 9][:epochs] + [8] * (epochs - 4),
         "deform_seconds": [0.25 * seconds] * epochs,
@@ -34,7 +28,7 @@ def make_run(epochs=4, of=10, seconds=20.0, started=None, why="running", n_valid
     }
     started = WRITTEN - seconds * epochs - 1 if started is None else started
     session = {"start": utc(started), "end": None if why == "running" else utc(NOW), "why": why}
-    return Run(config, [session], metrics, np.zeros((200, 10), np.float32), np.zeros(200, np.uint8))
+    return factories.make_run(epochs, metrics, session, data=of_data, epochs=of)
 
 
 def write(path, run):
