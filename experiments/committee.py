@@ -138,9 +138,9 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], li
         from deform_gpu import cuda as deform_cuda  # imports numba
         from mlp_gpu import cuda
 
-        n, side = dataset.train_images.shape[:2]
+        n = len(dataset.train_labels)
         largest = max(cuda.device_bytes(e.sizes, n) for e in experiments.values())
-        return largest + deform_cuda.device_bytes(n, side)
+        return largest + deform_cuda.device_bytes(n, data.SIDE)
 
     with jobs.session(arguments, n_runs, needed_bytes) as (dataset, pool, engine):
         own = {
@@ -151,6 +151,7 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], li
         queue = {job.path: job for all_jobs in own.values() for job in all_jobs}
         runs, failures = jobs.train_all(list(queue.values()), pool)
     trained = dict(zip(queue, runs, strict=True))
+    dataset = jobs.load(data.CHOICES[dataset.name], arguments.data_dir)
 
     formed = []
     for name, experiment in experiments.items():

@@ -79,10 +79,10 @@ def needed_bytes(arguments: argparse.Namespace, dataset: data.Dataset) -> int:
     from deform_gpu import cuda as deform_cuda  # imports numba
     from mlp_gpu import cuda
 
-    n, side = dataset.train_images.shape[:2]
+    n = len(dataset.train_labels)
     needed = max(cuda.device_bytes(NETS[net], n) for net in arguments.nets)
     if not (arguments.no_distortion or arguments.cpu_deformation):
-        needed += deform_cuda.device_bytes(n, side)
+        needed += deform_cuda.device_bytes(n, data.SIDE)
     return needed
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numba import cuda
 from numba.core import config
 
+from mlp_gpu import driver
 from mlp_gpu.faults import Fault
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
@@ -41,9 +42,8 @@ def missing(n_bytes: int = 0) -> str | None:
         return "numba only simulates a GPU, because NUMBA_ENABLE_CUDASIM is set; unset it"
     if getattr(cuda, "implementation", None) != "NVIDIA":
         return "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]'"
-    driver = cuda.cudadrv.driver
     try:
-        known = driver.get_version()
+        known = cuda.cudadrv.driver.get_version()
         needed = int(metadata.version("cuda-bindings").split(".")[0])
         if known[0] < needed:
             return (
@@ -66,7 +66,7 @@ def missing(n_bytes: int = 0) -> str | None:
 def _explain(message: str) -> str:
     """A sentence that says what an error at the start of the driver means."""
     if "driver library cannot be found" in message:
-        return "there is no NVIDIA driver on this machine; install one"
+        return driver.MISSING
     if "NO_DEVICE" in message:
         return (
             "the NVIDIA driver finds no GPU (CUDA_ERROR_NO_DEVICE); see what nvidia-smi and "

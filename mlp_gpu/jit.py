@@ -1,103 +1,21 @@
 """Compile functions for the CPU, and keep what was compiled for the next process.
 
-Compiling takes each process some seconds. Numba can keep compiled code in files, but it compiles
-anew only when the file of the function itself changes: a formula that the function takes from
-another module could be edited without any effect. So each state of our sources has a folder of its
-own, named by the SHA-256 of all packages that compile, of numba's and llvmlite's versions, and of
-numba's settings. What is loaded can only be what these sources compile to.
-
-The files are pickled code, and whoever can write them can run code as us. So they are in the user's
-cache folder, in a folder that belongs to the user and that nobody else may enter (mode 700). If it
-cannot be such a folder, nothing is kept: `NOT_KEPT` says why.
+Compiling takes each process some seconds. Where the code is kept, and why it is always that of the
+sources as they are: see `kept_code`.
 """
 
-import hashlib
-import os
-import shutil
-import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import llvmlite
 import numba
 from filelock import FileLock, Timeout
 from numba.core.caching import FunctionCache
 
-SOURCES = Path(__file__).resolve().parent.parent
-FOLDERS_KEPT = 8  # of so many states of the sources, those that were used last
+from mlp_gpu.kept_code import FOLDER
+
 LOCK_SECONDS = 10  # to wait for another process that saves
-# Settings that no code for the CPU depends on.
-INDIFFERENT = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_ENABLE_CUDASIM")
-
-
-def cache_root() -> Path:
-    """The folder for all states of the sources, below the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "deepbig" / "compiled"
-
-
-def state_of_sources() -> str:
-    """SHA-256 of everything that compiled code depends on, as hexadecimal digits."""
-    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
-    for name, value in sorted(os.environ.items()):
-        if name.startswith("NUMBA_") and name not in INDIFFERENT:
-            digest.update(f"{name}={value}\0".encode())
-    for path in sorted(SOURCES.glob("*_gpu/**/*.py")):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(SOURCES).as_posix()} {len(content)}\0".encode())
-        digest.update(content)
-    return digest.hexdigest()
-
-
-def why_not_private(folder: Path) -> str | None:
-    """Why compiled code in a folder must not be trusted, in a sentence; None if it may be."""
-    if not hasattr(os, "getuid"):  # Windows: profiles are private
-        return None
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        return f"{folder} is not a folder; move it away"
-    if found.st_uid != os.getuid():
-        return f"{folder} belongs to another user; name another folder with XDG_CACHE_HOME"
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        return f"{folder} is open to other users; remove it, or close it with chmod 700"
-    return None
-
-
-def open_folder() -> tuple[Path | None, str | None]:
-    """The folder for what these sources compile to; or None, and why there is none.
-
-    Makes the folder if it is missing, and then removes those that were not used for longest.
-    """
-    try:
-        root = cache_root()
-        root.parent.mkdir(parents=True, exist_ok=True)
-        root.mkdir(mode=0o700, exist_ok=True)
-        if reason := why_not_private(root):
-            return None, reason
-        folder = root / state_of_sources()
-        is_new = not folder.exists()
-        folder.mkdir(mode=0o700, exist_ok=True)
-        os.utime(folder)
-        if is_new:
-            _remove_old_folders(root)
-    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
-        return None, f"no folder for compiled code can be made: {error}"
-    return folder, None
-
-
-def _remove_old_folders(root: Path) -> None:
-    """Keep the folders that were used last; whoever still uses another one compiles anew."""
-    folders = {}
-    for folder in root.iterdir():
-        with suppress(OSError):  # another process removes it too
-            folders[folder] = folder.stat().st_mtime
-    for folder in sorted(folders, key=lambda folder: folders[folder], reverse=True)[FOLDERS_KEPT:]:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-FOLDER, NOT_KEPT = open_folder()
 
 
 class _KeptCode(FunctionCache):

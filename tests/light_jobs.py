@@ -12,10 +12,12 @@ import pytest
 from run_bits import bits, epochs_on_disk
 from waiting import wait_until
 
+from experiments import table1
 from experiments.running import data, jobs
 from experiments.running.configs import make_config
 from experiments.running.errors import Interrupted
 from experiments.running.jobs import Job
+from experiments.running.pools import InProcess
 from experiments.running.progress import View
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.training import Schedule
@@ -75,6 +77,20 @@ def make_job(folder, seed, epochs=EPOCHS, eta=0.001):
 
 def make_jobs(folder, n=3):
     return [make_job(folder, seed) for seed in range(n)]
+
+
+def train_undisturbed(folder):
+    """The bits of each of three jobs, trained one after another without any trouble."""
+    queue = make_jobs(folder)
+    with light_jobs():
+        jobs.train_all(queue, InProcess())
+    return [bits(job.path) for job in queue]
+
+
+def make_table(folder):
+    """Fill the folder with a table that is made in one process and in one go; return it."""
+    assert table1.main([*TABLE, "--workers", "1", "--out", str(folder)]) == 0
+    return folder
 
 
 def run_files(folder):

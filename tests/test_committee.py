@@ -66,7 +66,8 @@ def made_up(monkeypatch):
     def keep(figure, path):
         found.pictures[path.name] = figure
 
-    monkeypatch.setattr(jobs, "load", lambda choice, data_dir: found.dataset)
+    for load in ("load", "load_pixels"):
+        monkeypatch.setattr(jobs, load, lambda choice, data_dir: found.dataset)
     monkeypatch.setattr(jobs, "train_all", train_all)
     monkeypatch.setattr(committee, "save_figure", keep)
     return found

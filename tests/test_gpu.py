@@ -6,7 +6,7 @@ import pytest
 
 from experiments import table1
 from experiments.running import plans
-from mlp_gpu import cuda, engines, gpu
+from mlp_gpu import cuda, driver, engines, gpu
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import device_bytes
 from mlp_gpu.gpu import GpuFault
@@ -37,6 +37,7 @@ def machine(monkeypatch):
                 raise CUDAError(context)
             return SimpleNamespace(get_memory_info=lambda: SimpleNamespace(free=free))
 
+        monkeypatch.setattr(driver, "is_missing", lambda: init == NO_DRIVER)
         monkeypatch.setattr(gpu.cuda.cudadrv.driver, "get_version", get_version)
         monkeypatch.setattr(gpu.cuda, "current_context", current_context)
         monkeypatch.setattr(

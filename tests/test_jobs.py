@@ -13,9 +13,11 @@ from light_jobs import (
     light_jobs,
     make_job,
     make_jobs,
+    make_table,
     run_files,
     stop_after,
     table_rows,
+    train_undisturbed,
 )
 from run_bits import bits, run_bits, whys
 
@@ -23,7 +25,7 @@ from experiments import table1
 from experiments.running import jobs, store
 from experiments.running.errors import Interrupted, Problem
 from experiments.running.pools import InProcess
-from mlp_gpu import jit, network
+from mlp_gpu import kept_code, network
 from mlp_gpu.files import FileFault
 
 
@@ -35,19 +37,12 @@ def light():
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    """The bits of each of three jobs, trained one after another without any trouble."""
-    queue = make_jobs(tmp_path_factory.mktemp("expected"))
-    with light_jobs():
-        jobs.train_all(queue, InProcess())
-    return [bits(job.path) for job in queue]
+    return train_undisturbed(tmp_path_factory.mktemp("expected"))
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """The folder of a table that was made in one process and in one go."""
-    folder = tmp_path_factory.mktemp("table")
-    assert table1.main([*TABLE, "--workers", "1", "--out", str(folder)]) == 0
-    return folder
+    return make_table(tmp_path_factory.mktemp("table"))
 
 
 class Mortal(InProcess):
@@ -286,7 +281,7 @@ def test_runs_are_brought_home_as_they_come(light, tmp_path):
 
 @pytest.mark.parametrize("reason", [None, "the folder is open to other users; close it"])
 def test_a_session_says_if_compiled_code_is_not_kept(reason, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(jit, "NOT_KEPT", reason)
+    monkeypatch.setattr(kept_code, "NOT_KEPT", reason)
     arguments = table1.parse_arguments([*TABLE, "--engine", "cpu", "--out", str(tmp_path)])
     with jobs.session(arguments, 1, lambda dataset: 0):
         pass

@@ -15,8 +15,10 @@ from light_jobs import (
     kill_a_worker,
     light_jobs,
     make_jobs,
+    make_table,
     run_files,
     stop_after,
+    train_undisturbed,
 )
 from run_bits import bits, epochs_on_disk, run_bits, whys
 from waiting import join, wait_until
@@ -42,19 +44,12 @@ def light():
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    """The bits of each of three jobs, trained one after another without any trouble."""
-    queue = make_jobs(tmp_path_factory.mktemp("expected"))
-    with light_jobs():
-        jobs.train_all(queue, InProcess())
-    return [bits(job.path) for job in queue]
+    return train_undisturbed(tmp_path_factory.mktemp("expected"))
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """The folder of a table that was made in one process and in one go."""
-    folder = tmp_path_factory.mktemp("table")
-    assert table1.main([*TABLE, "--workers", "1", "--out", str(folder)]) == 0
-    return folder
+    return make_table(tmp_path_factory.mktemp("table"))
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """What all three pools do alike, and which of them a command line gets."""
 
+import _ctypes
 import argparse
 import signal
 import sys
@@ -12,8 +13,10 @@ from experiments.running import cli, pools, provenance
 from experiments.running.errors import Interrupted, Problem
 from experiments.running.pools import InProcess
 from experiments.running.processes import LocalProcesses
-from mlp_gpu import gpu
+from mlp_gpu import driver, gpu
 from mlp_gpu.gpu import GpuFault
+
+LIBRARY = _ctypes.__file__  # some library that can be loaded
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +138,7 @@ def never():
     [([], 10, 2), ([], 1, 1), (["--workers", "5"], 10, 5), (["--engine", "cuda"], 10, 2)],
 )
 def test_a_process_a_gpu_if_not_asked_for_more(arguments, n_jobs, workers, monkeypatch):
+    monkeypatch.setattr(driver, "is_missing", lambda: False)
     monkeypatch.setattr(gpu, "missing", missing_above_7_bytes)
     monkeypatch.setattr(provenance, "cores", lambda: 7)
     monkeypatch.setattr(gpu, "count", lambda: 2)
@@ -146,21 +150,42 @@ def test_a_process_a_gpu_if_not_asked_for_more(arguments, n_jobs, workers, monke
 
 
 def test_a_gpu_must_have_the_memory_that_is_needed(monkeypatch, capsys):
+    monkeypatch.setattr(driver, "is_missing", lambda: False)
     monkeypatch.setattr(gpu, "missing", missing_above_7_bytes)
     with pools.opened(parse(), 1, lambda: 8) as (_, engine, _):
         assert engine == "cpu"
     assert capsys.readouterr().err == "no GPU is used: 8 bytes\n"
 
 
-def test_without_numba_cuda_the_gpu_cannot_be_had(monkeypatch, capsys):
-    monkeypatch.delattr(gpu.cuda, "implementation")
-    reason = "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]'"
+def assert_no_gpu_is_used(reason, capsys):
     with pytest.raises(GpuFault) as fault, pools.opened(parse("--engine", "cuda"), 1, never):
         pass
     assert str(fault.value) == f"{reason}; or take --engine cpu"
     with pools.opened(parse(), 1, never) as (_, engine, _):
         assert engine == "cpu"
     assert capsys.readouterr().err == f"no GPU is used: {reason}\n"
+
+
+def test_without_a_driver_numba_is_not_asked(monkeypatch, capsys):
+    monkeypatch.setattr(driver, "is_missing", lambda: True)
+    monkeypatch.setattr(gpu, "missing", never)
+    assert_no_gpu_is_used("there is no NVIDIA driver on this machine; install one", capsys)
+
+
+@pytest.mark.parametrize(
+    ("libraries", "missing"),
+    [(["none.so"], True), (["none.so", LIBRARY], False), ([LIBRARY, "none.so"], False)],
+)
+def test_a_driver_is_what_can_be_loaded(libraries, missing, monkeypatch):
+    monkeypatch.setattr(driver, "LIBRARIES", libraries)
+    assert driver.is_missing() == missing
+
+
+def test_without_numba_cuda_the_gpu_cannot_be_had(monkeypatch, capsys):
+    monkeypatch.setattr(driver, "is_missing", lambda: False)
+    monkeypatch.delattr(gpu.cuda, "implementation")
+    reason = "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]'"
+    assert_no_gpu_is_used(reason, capsys)
 
 
 def test_the_cluster_says_what_it_computes_on(cluster, capsys):

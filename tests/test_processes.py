@@ -8,8 +8,9 @@ import sys
 import threading
 from contextlib import closing, nullcontext
 
+import numpy as np
 import pytest
-from pool_jobs import die, double, tell_threads, wait_for_stop
+from pool_jobs import die, double, multiply_compiled, tell_threads, wait_for_stop
 from waiting import join, wait_until
 
 from experiments.running import errors, processes, provenance
@@ -84,6 +85,16 @@ def test_processes_take_the_gpus_in_turn(monkeypatch):
     with closing(LocalProcesses(5, n_gpus=2)) as pool:
         pool.restart()  # the numbers are gone with the processes
     assert started == 2 * [[0, 1, 0, 1, 0]]
+
+
+def test_a_process_imports_blas_only_when_it_is_used():
+    """It is in scipy.linalg, which takes longer to import than all of our modules."""
+    a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    with closing(LocalProcesses(1)) as pool:
+        product, before = pool.submit(multiply_compiled, a, b).result()
+    assert "numba.np.arraymath" in before
+    assert "scipy.linalg" not in before
+    np.testing.assert_array_equal(product, a @ b)
 
 
 @linux

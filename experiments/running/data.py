@@ -26,6 +26,7 @@ from experiments.running.errors import Problem
 from mlp_gpu import random
 
 CHOICES = {"MNIST": "mnist", "load_digits": "digits"}  # a data set's name: what `load` calls it
+WHITE = {"MNIST": 255, "load_digits": 16}  # a data set's name: the largest value of its pixels
 
 STALE = 3600  # seconds after which half a download belongs to no running process
 MIRRORS = (
@@ -77,7 +78,10 @@ FILES = (
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images float32 (n, 29, 29) in [-1, 1], C order, background -1; labels uint8 (n,), 0 to 9."""
+    """Images float32 (n, 29, 29) in [-1, 1], C order, background -1; labels uint8 (n,), 0 to 9.
+
+    As `load_pixels` gives it, images are uint8 (n, k, k), from 0, the background, to WHITE[name].
+    """
 
     name: str  # "MNIST" or "load_digits"
     train_images: np.ndarray
@@ -96,6 +100,34 @@ def load(
     mirrors: Sequence[str] = MIRRORS,
 ) -> Dataset:
     """Training and test images, scaled as the paper does (2010, section 2 and appendix).
+
+    Parameters and errors are those of `load_pixels`.
+    """
+    return scale(load_pixels(choice, data_dir, mirrors))
+
+
+def scale(dataset: Dataset) -> Dataset:
+    """The data that `load_pixels` gave, scaled as the paper does (2010, section 2 and appendix)."""
+
+    def scaled(pixels: np.ndarray) -> np.ndarray:
+        images = to_29(pixels)
+        images /= np.float32(WHITE[dataset.name] / 2)  # v / 127.5 - 1 for MNIST (2010, section 2)
+        images -= 1
+        return images
+
+    return replace(
+        dataset,
+        train_images=scaled(dataset.train_images),
+        test_images=scaled(dataset.test_images),
+    )
+
+
+def load_pixels(
+    choice: str = "auto",
+    data_dir: str | os.PathLike | None = None,
+    mirrors: Sequence[str] = MIRRORS,
+) -> Dataset:
+    """Training and test images as they were found, verified but not scaled.
 
     `choice` is "mnist", "digits" (`data_dir` and `mirrors` then play no part), or "auto": MNIST,
     and where it can be neither found nor downloaded load_digits, with a notice on stderr.
@@ -187,24 +219,6 @@ def to_29(images: np.ndarray) -> np.ndarray:
     return resize(images, SIDE)
 
 
-def _dataset(
-    name: str,
-    white: int,
-    train: tuple[np.ndarray, np.ndarray],
-    test: tuple[np.ndarray, np.ndarray],
-    sha256: str,
-    source: str,
-) -> Dataset:
-    """From pixels 0 to `white`, any size, and labels; `train` and `test` are such pairs."""
-    images = []
-    for pixels in (train[0], test[0]):
-        scaled = to_29(pixels)
-        scaled /= np.float32(white / 2)  # v / 127.5 - 1 for MNIST (2010, section 2)
-        scaled -= 1
-        images.append(scaled)
-    return Dataset(name, images[0], train[1], images[1], test[1], sha256, source)
-
-
 def _load_mnist(paths: list[Path]) -> Dataset:
     arrays = []
     for path, file in zip(paths, FILES, strict=True):
@@ -216,9 +230,15 @@ def _load_mnist(paths: list[Path]) -> Dataset:
         arrays.append(array.reshape(file.dims))
     train_pixels, train_labels, test_pixels, test_labels = arrays
     sha256 = hashlib.sha256("".join(file.sha256 for file in FILES).encode()).hexdigest()
-    # Copies of the labels, because frombuffer's arrays are read-only.
-    train, test = (train_pixels, train_labels.copy()), (test_pixels, test_labels.copy())
-    return _dataset("MNIST", 255, train, test, sha256, str(paths[0].parent))
+    return Dataset(
+        "MNIST",
+        train_pixels,
+        train_labels.copy(),  # because frombuffer's arrays are read-only
+        test_pixels,
+        test_labels.copy(),
+        sha256,
+        str(paths[0].parent),
+    )
 
 
 def _load_digits() -> Dataset:
@@ -237,7 +257,8 @@ def _load_digits() -> Dataset:
     )
     parts = (pixels[train], labels[train]), (pixels[test], labels[test])
     sha256 = hashlib.sha256(b"".join(a.tobytes() for part in parts for a in part)).hexdigest()
-    return _dataset("load_digits", 16, *parts, sha256, f"scikit-learn {sklearn.__version__}")
+    source = f"scikit-learn {sklearn.__version__}"
+    return Dataset("load_digits", *parts[0], *parts[1], sha256, source)
 
 
 def _print_notice(problem: Problem) -> None:

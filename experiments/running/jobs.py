@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from experiments.running.messages import tell
 from experiments.running.pools import Channel, Pool
 from experiments.running.progress import Track, View
 from experiments.running.store import METRICS, Run
-from mlp_gpu import files, training
+from mlp_gpu import files, kept_code, training
 from mlp_gpu.engines import make_engine
 from mlp_gpu.faults import Fault
 from mlp_gpu.training import Schedule
@@ -70,16 +71,25 @@ class Outcome:
     failure: str | None = None
 
 
+_pixels: dict[tuple, data.Dataset] = {}  # not scaled yet
 _loaded: dict[tuple, data.Dataset] = {}
+
+
+def load_pixels(choice: str, data_dir: Path | None) -> data.Dataset:
+    """As data.load_pixels, and kept until `load` asks for the same images."""
+    dataset = data.load_pixels(choice, data_dir)
+    _pixels[data.CHOICES[dataset.name], data_dir] = dataset
+    return dataset
 
 
 def load(choice: str, data_dir: Path | None) -> data.Dataset:
     """As data.load, but once a process."""
-    if (choice, data_dir) not in _loaded:
-        dataset = data.load(choice, data_dir)
-        _loaded[data.CHOICES[dataset.name], data_dir] = dataset
-        return dataset
-    return _loaded[choice, data_dir]
+    key = choice, data_dir
+    if key not in _loaded:
+        pixels = _pixels.pop(key, None) or data.load_pixels(*key)
+        key = data.CHOICES[pixels.name], data_dir
+        _loaded[key] = data.scale(pixels)
+    return _loaded[key]
 
 
 def load_known(config: dict, data_dir: Path | None) -> data.Dataset:
@@ -182,22 +192,23 @@ def session(
 ) -> Iterator[tuple[data.Dataset, Pool, str]]:
     """The data, the pool and the engine's name that a command line asks for; says what they are.
 
+    The images are as data.load_pixels gives them. Most commands need no others in this process.
+
     arguments: those that running.cli adds, and --out, a folder, which is made. n_jobs: how many
     trainings there are. needed_bytes: memory that a GPU must have for one of them.
     Raises Problem, files.FileFault or gpu.GpuFault if any of it cannot be had.
     """
-    from mlp_gpu import jit  # imports numba
-
     files.make_folder(arguments.out)
 
-    def load_data() -> data.Dataset:
-        return load(arguments.data, arguments.data_dir)
+    @cache
+    def found() -> data.Dataset:
+        return load_pixels(arguments.data, arguments.data_dir)
 
-    with pools.opened(arguments, n_jobs, lambda: needed_bytes(load_data())) as opened:
+    with pools.opened(arguments, n_jobs, lambda: needed_bytes(found())) as opened:
         pool, engine, devices = opened
         for _ in range(pool.workers):  # while this process loads the data
             pool.submit(warm_up_worker, engine)
-        dataset = load_data()
+        dataset = found()
         tell(
             f"{dataset.name}: {len(dataset.train_labels):,} training and "
             f"{len(dataset.test_labels):,} test images, from {dataset.source}"
@@ -207,8 +218,8 @@ def session(
         schedule = f", schedule {arguments.schedule or SCHEDULE}" if engine == "cuda" else ""
         workers = f", {pool.workers} workers" if pool.workers > 1 else ""
         tell(f"engine {engine}{schedule}: {devices}{workers}")
-        if jit.NOT_KEPT:
-            tell(f"compiled code is not kept, so each process compiles anew: {jit.NOT_KEPT}")
+        if kept_code.NOT_KEPT:
+            tell(f"compiled code is not kept, so each process compiles anew: {kept_code.NOT_KEPT}")
         yield dataset, pool, engine
 
 

@@ -16,6 +16,7 @@ from experiments.running import provenance
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
 from experiments.running.processes import LocalProcesses
+from mlp_gpu import driver
 from mlp_gpu.engines import choose_engine
 
 
@@ -114,9 +115,9 @@ def opened(
 
     Raises Problem or gpu.GpuFault if the pool or its engine cannot be had.
     """
-    from mlp_gpu import gpu  # imports numba
-
     if arguments.scheduler:
+        from mlp_gpu import gpu  # imports numba
+
         try:
             from experiments.running.cluster import Cluster
         except ImportError:
@@ -134,10 +135,21 @@ def opened(
             devices = set(cluster.call_on_workers(provenance.device, engine))
             yield cluster, engine, " and ".join(sorted(devices))
         return
-    engine = choose_engine(
-        arguments.engine, lambda: gpu.missing() or gpu.missing(needed_bytes()), tell
-    )
-    n_gpus = gpu.count() if engine == "cuda" else 0
+    engine = choose_engine(arguments.engine, lambda: _missing_here(needed_bytes), tell)
+    n_gpus = 0
+    if engine == "cuda":
+        from mlp_gpu import gpu  # imports numba
+
+        n_gpus = gpu.count()
     workers = min(arguments.workers or n_gpus or provenance.cores(), n_jobs)
     with closing(LocalProcesses(workers, n_gpus) if workers > 1 else InProcess()) as pool:
         yield pool, engine, provenance.device(engine)
+
+
+def _missing_here(needed_bytes: Callable[[], int]) -> str | None:
+    """Why no GPU of this machine can be used, in a sentence; None if one can."""
+    if driver.is_missing():
+        return driver.MISSING
+    from mlp_gpu import gpu  # imports numba
+
+    return gpu.missing() or gpu.missing(needed_bytes())

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
@@ -136,10 +137,25 @@ def _start_worker(writer: Connection, stop_signal: Any, gpu_numbers: SimpleQueue
     # Ctrl-C reaches all processes of a terminal. The parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    _import_numba()
     if gpu_numbers is not None:
         from mlp_gpu import gpu  # imports numba
 
         gpu.select(gpu_numbers.get())
+
+
+def _import_numba() -> None:
+    """Import what compiled code needs, but not scipy.linalg, which takes a quarter of a second.
+
+    Numba would import it only to know whether it can compile np.cov. Whatever needs it later, such
+    as np.dot in compiled code, imports it then.
+    """
+    name = "scipy.linalg.cython_blas"
+    sys.modules[name] = None  # type: ignore[assignment]  # to import it fails at once
+    try:
+        import numba.np.arraymath  # noqa: F401
+    finally:
+        del sys.modules[name]
 
 
 def _end_with_parent() -> None:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from experiments.running import provenance, store
 from experiments.running.configs import count_validation, deformer, schedule_of
@@ -78,7 +77,7 @@ def warm_up(engine: Engine, config: dict, dataset: Dataset) -> None:
 
 
 def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
-    """About how long an epoch of the run will take, from some tenths of a second of its work."""
+    """About how long an epoch of the run will take, from hundredths of a second of its work."""
     n_train, n_test = config["data"]["n_train"], config["data"]["n_test"]
     n_predict = count_validation(config) + n_test
     sizes = tuple(config["sizes"])
@@ -104,7 +103,7 @@ def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> fl
     def predict(n: int) -> None:
         engine.predict(np.resize(images, (n, *images.shape[1:])))
 
-    training_seconds = seconds_per_image(train, 10, 0.05)
+    training_seconds = seconds_per_image(train, 10, 0.02)
     if config["deformed_on"] == "cpu":  # a GPU deforms while it trains
         sample = Dataset(dataset.name, images, labels, images, labels, "", "")
         deform_sample = deformer(config, sample)
@@ -113,8 +112,8 @@ def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> fl
             for _ in range(n // len(images)):
                 deform_sample(1)
 
-        training_seconds += seconds_per_image(deform, len(images), 0.02)
-    return n_train * training_seconds + n_predict * seconds_per_image(predict, 50, 0.02)
+        training_seconds += seconds_per_image(deform, len(images), 0.01)
+    return n_train * training_seconds + n_predict * seconds_per_image(predict, 50, 0.01)
 
 
 @contextmanager
@@ -123,6 +122,8 @@ def lock(path: Path, timeout: float = 0) -> Iterator[None]:
 
     timeout: seconds to wait for the lock. Raises Problem if another process still holds it then.
     """
+    from filelock import FileLock, Timeout  # imports asyncio
+
     lock_path = path.with_suffix(".lock")
     files.make_folder(path.parent)
     held = FileLock(lock_path, timeout=timeout)
