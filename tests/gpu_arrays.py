@@ -1,15 +1,10 @@
 """What tests of kernels share: arrays on the GPU that betray reads and writes past their ends."""
 
 import numpy as np
-import pytest
 
 from mlp_gpu import cuda, gpu
 from mlp_gpu.network import pad32
 
-needs_gpu = pytest.mark.skipif(
-    gpu.missing() is not None and not gpu.SIMULATED,
-    reason=f"{gpu.missing()}; NUMBA_ENABLE_CUDASIM=1 runs this in the simulator",
-)
 GUARD = 32  # NaNs on either side of an array
 
 
@@ -78,15 +73,6 @@ def count_bytes(monkeypatch):
     return taken
 
 
-class Replay:
-    """What the simulator has instead of a CUDA graph."""
-
-    def __init__(self, work):
-        self.launch = work
-
-
 def capture_small_graphs(monkeypatch):
-    """Let the GPU engine capture graphs of three images, and the simulator have graphs at all."""
+    """Let the GPU engine capture graphs of three images."""
     monkeypatch.setattr(cuda, "IMAGES_PER_GRAPH", 3)
-    if gpu.SIMULATED:
-        monkeypatch.setattr(gpu, "capture", Replay)

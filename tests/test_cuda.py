@@ -1,11 +1,12 @@
-"""What is the GPU engine's own, in the simulator or on a GPU; see also tests/test_engines.py."""
+"""What is the GPU engine's own; see also tests/test_engines.py."""
 
 import weakref
 
 import nets
 import numpy as np
 import pytest
-from gpu_arrays import capture_small_graphs, count_bytes, needs_gpu
+from executed import DEVICES, HAS_GPU, on_device
+from gpu_arrays import capture_small_graphs, count_bytes
 
 from mlp_gpu import cuda, gpu
 from mlp_gpu.cpu import CpuEngine
@@ -13,14 +14,16 @@ from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.gpu import GpuFault
 from mlp_gpu.network import NETS, Network
 
-pytestmark = needs_gpu
-
 ORDER = np.array([3, 1, 4, 1, 5, 9, 2, 6, 11, 0])
 ETA = float(np.float32(0.05))  # large, so that each step shows
 
-# The simulator takes seconds an image.
-SIZES = [(33, 21, 17, 10)]
-SIZES += [] if gpu.SIMULATED else [(13, 7), (31, 33, 10), (50, 37, 64, 33, 10), (33, 501, 97, 10)]
+SIZES = [(33, 21, 17, 10), (13, 7), (31, 33, 10), (50, 37, 64, 33, 10), (33, 501, 97, 10)]
+
+
+@pytest.fixture(autouse=True, params=DEVICES)
+def device(request):
+    with on_device(request.param) as executor:
+        yield executor
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +35,7 @@ def make(sizes, schedule="graph", n=12):
     return nets.make(CudaEngine(schedule), sizes, n=n)
 
 
-@pytest.mark.parametrize("sizes", [(13, 7, 5)] if gpu.SIMULATED else SIZES, ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_schedules_give_the_same_bits(sizes, monkeypatch):
     monkeypatch.setattr(cuda, "IMAGES_PER_TICK", 4)  # a graph and one image, twice, then two images
     graphs, trained = [], []
@@ -86,15 +89,16 @@ def test_images_on_the_gpu_are_taken_as_they_are(monkeypatch):
             engine.train(bad, labels, ORDER, ETA)
 
 
-@pytest.mark.skipif(gpu.SIMULATED, reason="too much for the simulator")
-def test_gpu_and_cpu_agree_on_net_1():
+@pytest.mark.slow
+@pytest.mark.parametrize(("net", "n"), [(1, 500), (4, 500)] if HAS_GPU else [(1, 30), (4, 5)])
+def test_gpu_and_cpu_agree_on_nets_of_table_1(net, n):
     rng = np.random.default_rng(0)
-    images = rng.uniform(-1, 1, (500, 841)).astype(np.float32)
-    labels = rng.integers(0, 10, 500).astype(np.uint8)
-    network, outputs, weights = Network.initial(NETS[1], 0), [], []
+    images = rng.uniform(-1, 1, (n, 841)).astype(np.float32)
+    labels = rng.integers(0, 10, n).astype(np.uint8)
+    network, outputs, weights = Network.initial(NETS[net], 0), [], []
     for engine in (CpuEngine(), CudaEngine()):
         engine.set_network(network)
-        engine.train(images, labels, np.arange(500), 1e-3)
+        engine.train(images, labels, np.arange(n), 1e-3)
         outputs.append(engine.predict(images))
         weights.append(engine.get_network().weights)
     assert abs(outputs[0] - outputs[1]).max() < 1e-4
@@ -134,7 +138,7 @@ def test_unknown_schedule_is_refused():
         CudaEngine("fast")
 
 
-@pytest.mark.skipif(gpu.SIMULATED, reason="the simulator has all memory there is")
+@pytest.mark.skipif(not HAS_GPU, reason="needs a GPU whose memory ends")
 def test_too_little_memory_is_told():
     with pytest.raises(GpuFault, match=r"too little free memory: .* MB are needed"):
         gpu.device_array((2**44,), np.float32)

@@ -1,4 +1,4 @@
-"""Every kernel of the deformation against float64, in the simulator or on a GPU."""
+"""Every kernel of the deformation against float64."""
 
 import dataclasses
 
@@ -16,7 +16,8 @@ from deform_cases import (
     inverse_affine_tolerance,
     make_images,
 )
-from gpu_arrays import Arrays, count_bytes, needs_gpu, uniform
+from executed import DEVICES, HAS_GPU, on_device
+from gpu_arrays import Arrays, count_bytes, uniform
 from numba.core import sigutils
 from scipy import signal
 
@@ -28,17 +29,23 @@ from deform_gpu.paper import PaperSet
 from experiments.running import configs, data
 from mlp_gpu import gpu, training
 
-pytestmark = needs_gpu
-
-REPEATS = 2 if gpu.SIMULATED else 250
 KEY = (*map(np.uint32, reference.key_of(SEED)), np.uint32(3))  # epoch 3
 
-# The simulator takes a millisecond a thread, so it gets only the small ones: side, images, first.
-# Images of 31 pixels are made of four tiles; places 298 to 300 are in two batches.
+# Side, images, first. Images of 31 pixels are made of four tiles; places 298 to 300 are in two
+# batches.
 SMALL = [(2, 3, 298), (29, 2, 99), (31, 1, 257)]
-LARGE = [] if gpu.SIMULATED else [(29, 350, 57), (64, 120, 90), (1, 101, 0), (100, 3, 12345)]
+LARGE = [(29, 350, 57), (64, 120, 90), (1, 101, 0), (100, 3, 12345)]
 SETS = [pytest.param(*sizes, id="small-{}-{}-{}".format(*sizes)) for sizes in SMALL]
-SETS += [pytest.param(*sizes, id="large-{}-{}-{}".format(*sizes)) for sizes in LARGE]
+SETS += [
+    pytest.param(*sizes, id="large-{}-{}-{}".format(*sizes), marks=pytest.mark.slow)
+    for sizes in LARGE
+]
+
+
+@pytest.fixture(autouse=True, params=DEVICES)
+def device(request):
+    with on_device(request.param) as executor:
+        yield executor
 
 
 @pytest.fixture
@@ -58,8 +65,7 @@ def tile_launches(arrays, out, images, labels, deformation, first=0):
 
 @pytest.mark.parametrize(
     ("height", "width"),
-    [pytest.param(20, 3, id="small")]
-    + ([] if gpu.SIMULATED else [pytest.param(290, 290, id="large")]),
+    [(20, 3), pytest.param(290, 290, marks=pytest.mark.slow)],
 )
 def test_listing1(arrays, height, width):
     rng = np.random.default_rng(height)
@@ -81,7 +87,7 @@ def test_listing1(arrays, height, width):
 @pytest.mark.parametrize("first", [98, 2**32 - 9])
 def test_matrices_small(arrays, shear_probability, first):
     deformation = dataclasses.replace(MIXED, shear_probability=shear_probability)
-    n = 2 * matrices.THREADS + 1 if gpu.SIMULATED else 3000
+    n = 3000
     first = min(first, 2**32 - n)
     labels = np.arange(n) % 10
     found = arrays.nans(n, 2, 2)
@@ -131,7 +137,7 @@ def test_tiles(arrays, side, n, first):
 
 @pytest.mark.parametrize("name", EXTREMES)
 def test_tiles_at_extremes(arrays, name):
-    deformation, n = EXTREMES[name], 1 if gpu.SIMULATED else 113
+    deformation, n = EXTREMES[name], 113
     images, labels = make_images(n)
     out = arrays.nans(n, 29, 29)
     arrays.run(tile_launches(arrays, out, images, labels, deformation))
@@ -141,7 +147,7 @@ def test_tiles_at_extremes(arrays, name):
     assert not np.isclose(found, images, atol=0.1).all()
 
 
-@pytest.mark.parametrize("side", [7] if gpu.SIMULATED else [7, 29, 100])
+@pytest.mark.parametrize("side", [7, 29, 100])
 def test_deforming_by_nothing_gives_the_image_back_bit_for_bit(arrays, side):
     images, labels = make_images(3, side)
     out = arrays.nans(3, side, side)
@@ -149,15 +155,8 @@ def test_deforming_by_nothing_gives_the_image_back_bit_for_bit(arrays, side):
     assert arrays.get(out).tobytes() == images.tobytes()
 
 
-@pytest.fixture
-def usable(monkeypatch):
-    """The simulator counts as a GPU."""
-    if gpu.SIMULATED:
-        monkeypatch.setattr(gpu, "missing", lambda n_bytes=0: None)
-
-
-def test_gpu_and_cpu_agree(usable):
-    n = 2 if gpu.SIMULATED else 5000
+@pytest.mark.parametrize("n", [100, pytest.param(60_000, marks=pytest.mark.slow)])
+def test_gpu_and_cpu_agree(n):
     images, labels = make_images(n)
     on_cpu = deform(images, labels, seed=SEED, epoch=3, first=98)
     on_gpu = deform(images, labels, seed=SEED, epoch=3, first=98, device="cuda")
@@ -170,8 +169,8 @@ def test_gpu_and_cpu_agree(usable):
     assert abs(difference).max() <= 1
 
 
-def test_an_image_can_be_made_alone(usable):
-    n = 3 if gpu.SIMULATED else 313
+def test_an_image_can_be_made_alone():
+    n = 313
     images, labels = make_images(n)
     whole = deform(images, labels, MIXED, SEED, 3, first=98, device="cuda")
     for i in {0, n // 2, n - 1}:
@@ -180,7 +179,7 @@ def test_an_image_can_be_made_alone(usable):
         assert alone.tobytes() == whole[some].tobytes()
 
 
-def test_no_images_and_bad_ones(usable):
+def test_no_images_and_bad_ones():
     images, labels = make_images(1)
     assert deform(images[:0], labels[:0], device="cuda").shape == (0, 29, 29)
     for change, message in (
@@ -276,7 +275,7 @@ def test_what_is_copied_is_waited_for(monkeypatch):
     assert len(waited) == 6  # for each axis
 
 
-def test_gpu_and_cpu_agree_on_labels(usable):
+def test_gpu_and_cpu_agree_on_labels():
     images, labels = make_images(2, 8)[0], np.array([5, 4])  # 60 degrees and 1
     on_cpu = deform(images, labels, MIXED, SEED, 3, first=98)
     on_gpu = deform(images, labels, MIXED, SEED, 3, first=98, device="cuda")
@@ -292,7 +291,7 @@ def test_memory_is_what_device_bytes_says(monkeypatch):
     assert sum(taken) == cuda.device_bytes(3, 5)
 
 
-@pytest.mark.parametrize(("side", "n"), [(1, 3)] if gpu.SIMULATED else [(1, 120), (29, 230)])
+@pytest.mark.parametrize(("side", "n"), [(1, 120), (29, 230)])
 def test_the_papers_way_agrees(side, n):
     images, labels = make_images(n, side)
     out = np.full_like(images, np.nan)
@@ -302,7 +301,7 @@ def test_the_papers_way_agrees(side, n):
 
 
 def test_the_papers_way_takes_batch_after_batch(monkeypatch):
-    def convolve(out, field, kernel, alpha, width):  # quicker than the simulator
+    def convolve(out, field, kernel, alpha, width):  # quicker than the kernel
         def launch(stream):
             cells, weights = field.copy_to_host(), kernel.copy_to_host()[:, :21]
             found = out.copy_to_host()
@@ -336,8 +335,7 @@ def every_kernel(arrays, side, n):
     (tile,) = tiles.deform(tiled, images, found, weights, MIXED, KEY, 5)
     fill, columns, rows = stages.displace(scratch, weights, MIXED, KEY, 0)
     (warp,) = stages.warp(out, images, found, displacement, MIXED, 5)
-    width = 2 if gpu.SIMULATED else inner
-    (listing,) = listing1.convolve(convolved, strided, kernel, 36.7, width)
+    (listing,) = listing1.convolve(convolved, strided, kernel, 36.7, inner)
     return [
         (draw, [found]),
         (tile, [tiled]),
@@ -349,19 +347,26 @@ def every_kernel(arrays, side, n):
     ]
 
 
-@pytest.mark.parametrize(("side", "n"), [(1, 2)] if gpu.SIMULATED else [(29, 95), (64, 7)])
-def test_repeats_are_bit_equal(arrays, side, n):
+@pytest.mark.parametrize(
+    ("side", "n", "repeats"),
+    [
+        (2, 3, 20),
+        pytest.param(2, 3, 250, marks=pytest.mark.slow),
+        *([(29, 95, 250), (64, 7, 250)] if HAS_GPU else []),
+    ],
+)
+def test_repeats_are_bit_equal(arrays, side, n, repeats):
     for launch, modified in every_kernel(arrays, side, n):
         arrays.run([launch])
         first = [arrays.get(array).tobytes() for array in modified]
-        for _ in range(REPEATS):
+        for _ in range(repeats):
             for array in modified:
                 array.copy_to_device(np.full(array.shape, np.nan, np.float32), arrays.stream)
             arrays.run([launch])
             assert [arrays.get(array).tobytes() for array in modified] == first, launch.kernel
 
 
-@pytest.mark.skipif(gpu.SIMULATED, reason="the simulator has no types")
+@pytest.mark.skipif(not HAS_GPU, reason="the executor compiles for the signatures: needs a GPU")
 def test_kernels_are_launched_with_their_signatures(arrays):
     for launch, _ in every_kernel(arrays, 5, 3):
         arrays.run([launch])

@@ -1,4 +1,4 @@
-"""What every engine does, on the CPU, in the simulator or on a GPU. A new one is a line in ENGINES.
+"""What every engine does. A new one is a line in ENGINES.
 
 Exactness is measured against float64, with the tolerance that tests/reference.py derives.
 """
@@ -9,9 +9,10 @@ import nets
 import numpy as np
 import pytest
 import reference
-from gpu_arrays import capture_small_graphs, needs_gpu
+from executed import DEVICES, on_device
+from gpu_arrays import capture_small_graphs
 
-from mlp_gpu import cpu, cuda, engines, gpu
+from mlp_gpu import cpu, cuda, engines
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import CudaEngine
 
@@ -24,19 +25,15 @@ ORDER = np.array([3, 1, 4, 1, 5, 9, 2, 6, 11, 0])
 ETA = float(np.float32(0.05))  # large, so that each step shows
 SMALL = (13, 7)
 
-SIZES = [SMALL, (33, 21, 17, 10)]
-if not gpu.SIMULATED:  # which takes its time
-    SIZES += [(31, 33, 10), (97, 1, 5), (50, 37, 64, 33, 10), (33, 501, 97, 10)]
+SIZES = [SMALL, (33, 21, 17, 10), (31, 33, 10), (97, 1, 5), (50, 37, 64, 33, 10), (33, 501, 97, 10)]
+PLACES = [(name, device) for name in ENGINES for device in (DEVICES if "cuda" in name else ["CPU"])]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(engine, id=name, marks=needs_gpu if "cuda" in name else ())
-        for name, engine in ENGINES.items()
-    ]
-)
+@pytest.fixture(params=PLACES, ids=" on ".join)
 def new_engine(request):
-    return request.param
+    name, device = request.param
+    with on_device(device):
+        yield ENGINES[name]
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +87,7 @@ def test_images_may_have_rows_and_any_layout(new_engine):
 
 
 def test_same_input_gives_the_same_bits(new_engine):
-    sizes = SMALL if gpu.SIMULATED else (97, 65, 33, 10)
+    sizes = (97, 65, 33, 10)
     results = []
     for _ in range(3):
         engine, _, images, labels = nets.make(new_engine(), sizes)

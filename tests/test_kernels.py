@@ -1,4 +1,4 @@
-"""Every kernel against float64, on odd and non-square sizes, in the simulator or on a GPU.
+"""Every kernel against float64, on odd and non-square sizes.
 
 A sum of n products may be off by sqrt(n) eps sum|terms|, times four for four standard deviations.
 """
@@ -7,23 +7,26 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from gpu_arrays import Arrays, needs_gpu, uniform
+from executed import DEVICES, HAS_GPU, on_device
+from gpu_arrays import Arrays, uniform
 from numba.core import sigutils
 from reference import EPS, A, B
 
-from mlp_gpu import gpu
 from mlp_gpu.kernels import SIGNATURES, backward, evaluate, forward, output, pick, update
 from mlp_gpu.network import pad32
 
-pytestmark = needs_gpu
-
-# The simulator takes a millisecond a thread, so it gets only the small ones.
 SMALL = [(1, 1), (31, 33), (32, 5), (33, 31), (97, 10), (15, 257)]
-LARGE = [] if gpu.SIMULATED else [(501, 97), (841, 2500), (2500, 2000), (1000, 10)]
+LARGE = [(501, 97), (841, 2500), (2500, 2000), (1000, 10)]
 LAYERS = [pytest.param(*sizes, id="small-{}-{}".format(*sizes)) for sizes in SMALL]
-LAYERS += [pytest.param(*sizes, id="large-{}-{}".format(*sizes)) for sizes in LARGE]
+LAYERS += [
+    pytest.param(*sizes, id="large-{}-{}".format(*sizes), marks=pytest.mark.slow) for sizes in LARGE
+]
 
-REPEATS = 2 if gpu.SIMULATED else 250
+
+@pytest.fixture(autouse=True, params=DEVICES)
+def device(request):
+    with on_device(request.param) as executor:
+        yield executor
 
 
 @pytest.fixture
@@ -173,7 +176,7 @@ def test_output(arrays, n_in, n_out, scale):
     [
         pytest.param(3, (17, 5), id="small-one-layer"),
         pytest.param(66, (33, 67, 10), id="small-two-layers"),
-        *([] if gpu.SIMULATED else [pytest.param(300, (841, 501, 97, 10), id="large")]),
+        pytest.param(300, (841, 501, 97, 10), id="large", marks=pytest.mark.slow),
     ],
 )
 def test_evaluate(arrays, n, sizes):
@@ -226,14 +229,19 @@ def every_kernel(arrays, n_in, n_out):
 
 
 @pytest.mark.parametrize(
-    ("n_in", "n_out"),
-    [(33, 31)] if gpu.SIMULATED else [(841, 2500), (2500, 2000), (500, 10)],
+    ("n_in", "n_out", "repeats"),
+    [
+        (33, 31, 20),
+        pytest.param(97, 65, 250, marks=pytest.mark.slow),
+        *([(841, 2500, 250), (2500, 2000, 250), (500, 10, 250)] if HAS_GPU else []),
+    ],
 )
-def test_repeats_are_bit_equal(arrays, n_in, n_out):
+def test_repeats_are_bit_equal(arrays, n_in, n_out, repeats):
+    """Without a GPU, threads and blocks run in another order each time."""
     for launch, modified in every_kernel(arrays, n_in, n_out):
         before = [arrays.get(array) for array in modified]
         first = None
-        for _ in range(REPEATS):
+        for _ in range(repeats):
             for array, content in zip(modified, before, strict=True):
                 array.copy_to_device(content, stream=arrays.stream)
             arrays.run([launch])
@@ -242,7 +250,7 @@ def test_repeats_are_bit_equal(arrays, n_in, n_out):
             assert all((a == b).all() for a, b in zip(found, first, strict=True)), launch.kernel
 
 
-@pytest.mark.skipif(gpu.SIMULATED, reason="the simulator has no types")
+@pytest.mark.skipif(not HAS_GPU, reason="the executor compiles for the signatures: needs a GPU")
 def test_kernels_are_launched_with_their_signatures(arrays):
     for launch, _ in every_kernel(arrays, 33, 31):
         arrays.run([launch])

@@ -1,0 +1,312 @@
+"""Execute kernels on this CPU: every thread of every block, from barrier to barrier.
+
+    memory = Allocation.at(array.ctypes.data, array.nbytes, array.itemsize)
+    Program(ptx).launch(name, grid, block, parameters, [View(memory, 0, array.nbytes, "array")])
+
+Threads run one after another, and so do blocks, in an order that the caller may choose: results
+must not depend on it. `checks` looks at each access.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from experiments.ptx import checks
+from experiments.ptx.parse import Instruction, parse
+from experiments.ptx.schedule import DIVERGED, ThreadFunction, run_blocks
+from experiments.ptx.translate import Translation, translate
+
+MAX_TRACE = 1 << 21  # accesses of a block that are recorded
+ALIGNMENT = 256  # bytes: of what a block shares
+
+
+class KernelFault(Exception):
+    """Something that a kernel must not do: a sentence that says what, where and which thread."""
+
+
+@dataclass
+class Allocation:
+    """Memory of the GPU. granule: bytes that threads write apart. written: a flag for each."""
+
+    address: int
+    n_bytes: int
+    granule: int
+    written: np.ndarray
+
+    @staticmethod
+    def at(address: int, n_bytes: int, granule: int) -> "Allocation":
+        """Memory that nobody has written yet. granule: a power of 2."""
+        return Allocation(address, n_bytes, granule, np.zeros(-(-n_bytes // granule), np.uint8))
+
+
+@dataclass(frozen=True)
+class View:
+    """A part of an allocation that a launch may touch, such as an argument.
+
+    start: bytes after the allocation's. name: of the argument, for messages.
+    """
+
+    allocation: Allocation
+    start: int
+    n_bytes: int
+    name: str
+
+    def wrote(self) -> None:
+        """The host wrote all of it."""
+        granule = self.allocation.granule
+        end = self.start + self.n_bytes
+        self.allocation.written[self.start // granule : -(-end // granule)] = 1
+
+
+@dataclass
+class Launched:
+    """What a launch did. executed: how often each instruction of the code ran, 0 for labels.
+
+    trace: for each block, if asked for, int64 (n, 3): place in the code, thread, address.
+    """
+
+    code: list[Instruction | str]
+    executed: np.ndarray
+    trace: list[np.ndarray]
+
+
+class Program:
+    """The kernels of a text of PTX. Raises parse.UnknownPtx for what is not known."""
+
+    def __init__(self, ptx: str):
+        self.module = parse(ptx)
+        self._tables = {
+            name: np.frombuffer(variable.content or b"", np.uint8).copy()
+            for name, variable in self.module.tables.items()
+        }
+        self._made: dict[str, _Executable] = {}
+
+    def launch(
+        self,
+        name: str,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        parameters: list[bytes],
+        views: list[View],
+        order: str = "forward",
+        seed: int = 0,
+        traced: bool = False,
+    ) -> Launched:
+        """Run a kernel. Modifies what the kernel writes.
+
+        grid, block: blocks, and threads, in x, y and z. parameters: the content of each. views:
+        what the kernel may touch. order: of threads and blocks, forward, reverse or random, by
+        `seed`. traced: whether to record each access, for `report`. Raises KernelFault.
+        """
+        if name not in self._made:
+            self._made[name] = _Executable(self, name)
+        return self._made[name].launch(grid, block, parameters, views, order, seed, traced)
+
+    def tables(self) -> dict[str, np.ndarray]:
+        return self._tables
+
+
+class _Executable:
+    """A kernel as machine code of this CPU."""
+
+    def __init__(self, program: Program, name: str):
+        self._kernel = program.module.kernels[name]
+        self._tables = program.tables()
+        addresses = {name: content.ctypes.data for name, content in self._tables.items()}
+        self._made: Translation = translate(self._kernel, program.module, addresses)
+        self._engine = _compile(self._made.text)
+        self._function = ThreadFunction(self._engine.get_function_address("thread"))
+        self._time = 0
+
+    def launch(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        parameters: list[bytes],
+        views: list[View],
+        order: str,
+        seed: int,
+        traced: bool,
+    ) -> Launched:
+        grid, block = ((*shape, 1, 1)[:3] for shape in (grid, block))
+        n_blocks, n_threads = int(np.prod(grid)), int(np.prod(block))
+        expected = [len(content) for content in parameters]
+        if expected != list(self._kernel.parameters.values()):
+            raise KernelFault(
+                f"{self._name} takes parameters of {list(self._kernel.parameters.values())} bytes, "
+                f"and was given {expected}"
+            )
+        rng = np.random.default_rng(seed)
+        threads, blocks = _ordered(n_threads, order, rng), _ordered(n_blocks, order, rng)
+        packed = np.frombuffer(b"".join(p.ljust(8, b"\0") for p in parameters), np.int64)
+        frames = np.empty((n_threads, self._made.frame_bytes), np.uint8)
+        shared = _aligned(max(self._made.shared_bytes, 1))
+        granules = np.zeros(self._made.shared_bytes + 1, np.uint8)
+        ranges, n_stamps = self._ranges(views, shared, granules)
+        stamps = np.zeros((2, n_stamps), np.int64)
+        trace = np.zeros((MAX_TRACE if traced else 1, 3), np.int64)
+        executed = np.zeros(self._made.n_pieces, np.int64)
+        special = np.array([0, 0, 0, *block, 0, 0, 0, *grid], np.int32)
+        context = np.zeros(checks.N_CONTEXT, np.int64)
+        for slot, array in (
+            (checks.RANGES, ranges),
+            (checks.WRITERS, stamps[0]),
+            (checks.READERS, stamps[1]),
+            (checks.TRACE, trace),
+        ):
+            context[slot] = array.ctypes.data
+        context[checks.N_RANGES] = len(ranges)
+        context[checks.TIME] = context[checks.LAUNCH_TIME] = 1
+        context[checks.FRAME_BYTES] = self._made.frame_bytes
+        context[checks.FRAME_LOCAL] = self._made.local_start
+        context[checks.TRACE_CAPACITY] = len(trace) if traced else 0
+        in_order = (packed, frames, shared, special, context, executed)
+        addresses = tuple(array.ctypes.data for array in in_order)
+        traces = []
+        for some in np.split(blocks, n_blocks) if traced else [blocks]:
+            context[checks.TRACE_LENGTH] = 0
+            status = run_blocks(
+                self._function,
+                some,
+                threads,
+                special,
+                shared,
+                granules,
+                addresses,
+                self._made.frame_bytes,
+            )
+            if status:
+                raise KernelFault(self._explain(status, context, ranges, views, grid, block))
+            if traced:
+                traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
+        times = np.array([0 if k is None else executed[k] for k in self._made.pieces])
+        return Launched(self._kernel.code, times, traces)
+
+    @property
+    def _name(self) -> str:
+        return readable_name(self._kernel.name)
+
+    def _ranges(
+        self, views: list[View], shared: np.ndarray, granules: np.ndarray
+    ) -> tuple[np.ndarray, int]:
+        """The table of what may be touched, and how many stamps it needs."""
+        rows, n_stamps, starts = [], 0, {}
+        for view in views:
+            one = view.allocation
+            if one.address not in starts:
+                starts[one.address] = n_stamps
+                n_stamps += len(one.written)
+            begin, first = one.address + view.start, view.start // one.granule
+            rows.append(
+                [
+                    begin,
+                    begin + view.n_bytes,
+                    checks.SPACES["global"],
+                    one.granule.bit_length() - 1,
+                    starts[one.address] + first,
+                    one.written.ctypes.data + first,
+                ]
+            )
+        for name, offset in self._made.shared.items():
+            variable = self._kernel.shared[name]
+            begin, granule = shared.ctypes.data + offset, min(variable.align, 4)
+            written = granules.ctypes.data + offset
+            shift = granule.bit_length() - 1
+            rows.append([begin, begin + variable.size, checks.SHARED, shift, n_stamps, written])
+            n_stamps += -(-variable.size // granule)
+        for table in self._tables.values():
+            for space in ("global", "const"):
+                begin = table.ctypes.data
+                rows.append([begin, begin + len(table), checks.SPACES[space], 0, 0, 0])
+        return np.array(rows, np.int64).reshape(-1, checks.N_RANGE), n_stamps
+
+    def _explain(
+        self,
+        status: int,
+        context: np.ndarray,
+        ranges: np.ndarray,
+        views: list[View],
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+    ) -> str:
+        """What went wrong, and where."""
+        number = _place(int(context[checks.FAULT_BLOCK]), grid)
+        thread = _place(int(context[checks.FAULT_THREAD]), block)
+        who = f"block {number}, thread {thread}"
+        if status == DIVERGED:
+            return (
+                f"{self._name}: {who} waits at another barrier than the threads before it, or has "
+                "ended without waiting"
+            )
+        code = self._kernel.code[context[checks.FAULT_PLACE]]
+        assert isinstance(code, Instruction)
+        address = int(context[checks.FAULT_ADDRESS])
+        names = [view.name for view in views] + list(self._made.shared)
+        names += [name for name in self._tables for _ in range(2)]
+        where = "no array"
+        for row, name in zip(ranges, names, strict=True):
+            if row[checks.BEGIN] <= address < row[checks.END]:
+                where = f"{name}, byte {address - row[checks.BEGIN]}"
+        source = f"{Path(self._kernel.source).name}:{code.line}" if self._kernel.source else "PTX"
+        return (
+            f"{self._name} ({source}): {code} {checks.FAULTS[context[checks.FAULT]]}: {who}, "
+            f"address {address:#x} ({where})"
+        )
+
+
+def readable_name(mangled: str) -> str:
+    """The function's name in a mangled one, such as update_weights."""
+    name, rest = mangled, mangled.removeprefix("_ZN")
+    while rest[:1].isdigit():
+        digits = len(rest) - len(rest.lstrip("0123456789"))
+        length = int(rest[:digits])
+        name, rest = rest[digits : digits + length], rest[digits + length :]
+    return name
+
+
+def _compile(text: str) -> Any:
+    """LLVM IR as machine code, with checks.access inlined where it is called."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    module = llvm.parse_assembly(text)
+    module.link_in(llvm.parse_assembly(checks.access.inspect_llvm()))
+    for function in module.functions:
+        if not function.is_declaration and function.name.startswith(("_ZN", "cfunc.")):
+            function.linkage = "internal"
+            function.add_function_attribute("alwaysinline")
+    module.verify()
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=2,
+        codemodel="jitdefault",
+    )
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    return engine
+
+
+def _ordered(n: int, order: str, rng: np.random.Generator) -> np.ndarray:
+    """The numbers below n, int64, in an order."""
+    numbers = np.arange(n)
+    if order == "random":
+        return rng.permutation(numbers)
+    return numbers[::-1].copy() if order == "reverse" else numbers
+
+
+def _aligned(n_bytes: int) -> np.ndarray:
+    """Bytes at an address that is a multiple of ALIGNMENT."""
+    found = np.empty(n_bytes + ALIGNMENT, np.uint8)
+    start = -found.ctypes.data % ALIGNMENT
+    return found[start : start + n_bytes]
+
+
+def _place(number: int, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Coordinates x, y, z of a number in a grid or block."""
+    return number % shape[0], number // shape[0] % shape[1], number // shape[0] // shape[1]

@@ -1,0 +1,59 @@
+"""Where kernels run in tests: on a GPU if there is one, else executed as they were compiled."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from experiments.ptx.device import Executor, device_array
+from mlp_gpu import gpu
+
+EXECUTORS = {f"{major}.{minor}": Executor((major, minor)) for major, minor in ((7, 5), (10, 0))}
+DEVICES = list(EXECUTORS) if gpu.missing() else ["GPU"]
+HAS_GPU = DEVICES == ["GPU"]
+
+
+class Graph(list):
+    """Launches that are captured, and launched one after another."""
+
+    def launch(self, stream):
+        for one in self:
+            one(stream)
+
+
+def capture(work):
+    graph = Graph()
+    work(graph)
+    return graph
+
+
+class Event:
+    def record(self, stream):
+        pass
+
+
+@contextmanager
+def on_device(name):
+    """Inside, launches run on the GPU, or are executed as compiled for a compute capability.
+
+    name: one of DEVICES. Yields the executor, None for a GPU.
+    """
+    executor = EXECUTORS.get(name)
+    if executor is None:
+        yield None
+        return
+
+    def call(launch, stream):
+        if isinstance(stream, Graph):
+            stream.append(launch)
+        else:
+            executor.execute(launch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu, "missing", lambda n_bytes=0: None)
+        patch.setattr(gpu, "device_array", device_array)
+        patch.setattr(gpu, "new_stream", object)
+        patch.setattr(gpu, "synchronize", lambda stream: None)
+        patch.setattr(gpu, "capture", capture)
+        patch.setattr(gpu.cuda, "event", Event)
+        patch.setattr(gpu.Launch, "__call__", call)
+        yield executor
