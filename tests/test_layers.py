@@ -14,6 +14,7 @@ LAYERS = (
     "experiments.timing",
     "experiments.scoring",
     "experiments.running",
+    "experiments.ptx",
     "deform_gpu",
     "mlp_gpu",
 )

@@ -1,87 +1,23 @@
-"""The drawn maps of threads to data are what the kernels do, as the simulator shows it.
+"""The drawn maps of threads to data are what the compiled kernels do when they are executed."""
 
-Run as a script, with NUMBA_ENABLE_CUDASIM=1, this file writes who touched what: JSON, a list of
-[array, read or write, block, thread, index] for each launch.
-"""
-
-import json
-import os
-import subprocess
-import sys
-import threading
 from collections import Counter
 
 import numpy as np
 import pytest
+import touches
 from drawn import cells_of
 
 from deform_gpu import TABLE1
 from deform_gpu.kernels import listing1, tiles
 from experiments.drawing import thread_maps, thread_maps_deform
-from experiments.running.provenance import REPOSITORY
 from experiments.timing.compiled import BANKS
-from mlp_gpu.gpu import Launch
 from mlp_gpu.kernels import backward, evaluate, forward, update
 from mlp_gpu.network import pad32
 
-N_IN, N_OUT = 40, 270  # smaller than what is drawn: the simulator takes its time
+N_IN, N_OUT = 40, 270  # smaller than what is drawn
 CONVOLVED = 20, 2  # rows and columns of the result of Listing 1
 BATCH = 66, 5, 10  # images, inputs and neurons
 MOSAICS = thread_maps.make_mosaics(130, 300) | thread_maps_deform.make_mosaics(130, 2, 10)
-
-
-class Recorder:
-    """An array that writes down the thread and the index of everything read and written."""
-
-    def __init__(self, name, array, touched):
-        self.name, self.array, self.touched = name, array, touched
-        self.shape = array.shape
-
-    def note(self, what, index):
-        if not isinstance(index, tuple):
-            index = (index,)
-        thread = threading.current_thread()
-        block, own = thread.blockIdx, thread.threadIdx
-        places = [int(i) for i in index]
-        self.touched.append(
-            [self.name, what, [block.x, block.y], [own.x, own.y], places],
-        )
-
-    def __getitem__(self, index):
-        self.note("read", index)
-        return self.array[index]
-
-    def __setitem__(self, index, value):
-        self.note("write", index)
-        self.array[index] = value
-
-
-def record(launch, names):
-    """What a launch touches in its arguments of those names, and in shared memory, in order.
-
-    Shared arrays are called by the line they are made in, from 0.
-    """
-    from numba.cuda.simulator.kernelapi import FakeCUDAShared
-
-    touched, made = [], {}
-    make = FakeCUDAShared.array
-
-    def array(self, shape, dtype):
-        line = sys._getframe(1).f_lineno
-        name = made.setdefault(line, f"shared {len(made)}")
-        own = self._allocations.setdefault(line, np.zeros(shape, np.float32))  # one a block
-        return Recorder(name, own, touched)
-
-    arguments = [
-        Recorder(name, argument, touched) if name else argument
-        for name, argument in zip(names, launch.arguments, strict=True)
-    ]
-    FakeCUDAShared.array = array
-    try:
-        Launch(launch.kernel, launch.grid, launch.threads, tuple(arguments))(0)
-    finally:
-        FakeCUDAShared.array = make
-    return touched
 
 
 def launches():
@@ -130,25 +66,35 @@ def launches():
     }
 
 
+# Shapes of the kernels' shared arrays.
+SHARED = {
+    "convolve_field": [
+        (listing1.KERNEL, listing1.KERNEL),
+        (listing1.REGION, listing1.KERNEL),
+        (listing1.ROWS, listing1.KERNEL),
+    ],
+    "deform_tiles": [
+        (2, tiles.FIELD_ROWS, tiles.REGION),
+        (2, tiles.ROWS, tiles.REGION),
+    ],
+}
+
+
 @pytest.fixture(scope="module")
-def touched(tmp_path_factory):
+def touched():
     """What each kernel touches: (array, what, block, thread), to the indices in order."""
-    path = tmp_path_factory.mktemp("threads") / "touched.json"
-    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(REPOSITORY)}
-    subprocess.run([sys.executable, __file__, path], env=environment, check=True)
-    found = {}
-    for kernel, rows in json.loads(path.read_text()).items():
-        for name, what, block, thread, index in rows:
-            key = name, what, tuple(block), tuple(thread)
-            found.setdefault(kernel, {}).setdefault(key, []).append(tuple(index))
-    return found
+    return {
+        name: touches.touched(launch, names, SHARED.get(name, 2 * [(1 << 12,)]))
+        for name, (launch, names) in launches().items()
+    }
 
 
 @pytest.mark.parametrize("name", thread_maps.CAPTIONS)
 def test_walks_are_those_of_the_kernels(name, touched):
+    """But for the order of a thread's reads, which is the compiler's."""
     walk = thread_maps.make_walk(name, N_IN, N_OUT)
     found = {
-        (block, thread): cells
+        (block, thread): sorted(cells)
         for (own, what, block, thread), cells in touched[name].items()
         if own in ("W", "partial") and what == "read"
     }
@@ -175,7 +121,7 @@ def test_each_weight_is_taken_once(name):
 def test_update_writes_what_it_read(touched):
     for (array, what, *who), cells in touched["update_weights"].items():
         if array == "W" and what == "read":
-            assert touched["update_weights"]["W", "write", *who] == cells
+            assert sorted(touched["update_weights"]["W", "write", *who]) == sorted(cells)
 
 
 def test_patch_cells_are_those_of_the_kernel(touched):
@@ -275,12 +221,3 @@ def test_warps_of_mosaics_write_what_is_said(name, touched):
         assert written == cells_of(step)
         addresses = np.ravel_multi_index(step.T, mosaic.shape)
         assert (np.diff(addresses) == (mosaic.shape[1] if mosaic.down else 1)).all()
-
-
-if __name__ == "__main__":
-    import simulator
-
-    simulator.install()
-    found = {name: record(*one) for name, one in launches().items()}
-    with open(sys.argv[1], "w") as file:
-        json.dump(found, file)

@@ -7,7 +7,7 @@ import numpy as np
 from numba.core import sigutils, types
 
 from deform_gpu import kernels as deform_kernels
-from experiments.ptx.run import Allocation, Launched, Program, View
+from experiments.ptx.run import Allocation, Launched, Program, View, aligned
 from mlp_gpu import gpu
 from mlp_gpu import kernels as mlp_kernels
 
@@ -56,8 +56,10 @@ class DeviceArray:
 
 def device_array(shape: tuple[int, ...] | int, dtype: Any) -> DeviceArray:
     """A new array that nobody has written yet. Its bytes are 0xFF."""
-    content = np.empty(shape, dtype)
-    content.reshape(-1).view(np.uint8)[...] = 0xFF
+    n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    content = aligned(n_bytes)
+    content[:] = 0xFF
+    content = content.view(dtype).reshape(shape)
     return DeviceArray(
         content, Allocation.at(content.ctypes.data, content.nbytes, content.itemsize)
     )

@@ -20,7 +20,7 @@ from experiments.ptx.schedule import DIVERGED, ThreadFunction, run_blocks
 from experiments.ptx.translate import Translation, translate
 
 MAX_TRACE = 1 << 21  # accesses of a block that are recorded
-ALIGNMENT = 256  # bytes: of what a block shares
+ALIGNMENT = 256  # bytes: of arrays on a GPU
 
 
 class KernelFault(Exception):
@@ -65,12 +65,15 @@ class View:
 class Launched:
     """What a launch did. executed: how often each instruction of the code ran, 0 for labels.
 
-    trace: for each block, if asked for, int64 (n, 3): place in the code, thread, address.
+    If asked for, trace: for each of `blocks`, int64 (n, 3): place in the code, thread, address.
+    arrays: address and size in bytes of each array in global and shared memory, by name.
     """
 
     code: list[Instruction | str]
     executed: np.ndarray
+    blocks: np.ndarray
     trace: list[np.ndarray]
+    arrays: dict[str, tuple[int, int]]
 
 
 class Program:
@@ -143,7 +146,7 @@ class _Executable:
         threads, blocks = _ordered(n_threads, order, rng), _ordered(n_blocks, order, rng)
         packed = np.frombuffer(b"".join(p.ljust(8, b"\0") for p in parameters), np.int64)
         frames = np.empty((n_threads, self._made.frame_bytes), np.uint8)
-        shared = _aligned(max(self._made.shared_bytes, 1))
+        shared = aligned(max(self._made.shared_bytes, 1))
         granules = np.zeros(self._made.shared_bytes + 1, np.uint8)
         ranges, n_stamps = self._ranges(views, shared, granules)
         stamps = np.zeros((2, n_stamps), np.int64)
@@ -183,7 +186,10 @@ class _Executable:
             if traced:
                 traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
         times = np.array([0 if k is None else executed[k] for k in self._made.pieces])
-        return Launched(self._kernel.code, times, traces)
+        arrays = {v.name: (v.allocation.address + v.start, v.n_bytes) for v in views}
+        for name, offset in self._made.shared.items():
+            arrays[name] = shared.ctypes.data + offset, self._kernel.shared[name].size
+        return Launched(self._kernel.code, times, blocks, traces, arrays)
 
     @property
     def _name(self) -> str:
@@ -300,8 +306,8 @@ def _ordered(n: int, order: str, rng: np.random.Generator) -> np.ndarray:
     return numbers[::-1].copy() if order == "reverse" else numbers
 
 
-def _aligned(n_bytes: int) -> np.ndarray:
-    """Bytes at an address that is a multiple of ALIGNMENT."""
+def aligned(n_bytes: int) -> np.ndarray:
+    """New bytes, uint8, at an address that is a multiple of ALIGNMENT."""
     found = np.empty(n_bytes + ALIGNMENT, np.uint8)
     start = -found.ctypes.data % ALIGNMENT
     return found[start : start + n_bytes]

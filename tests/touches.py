@@ -1,0 +1,74 @@
+"""Which thread of a kernel touches what, as executed."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+from executed import EXECUTORS
+from numba.core import types
+
+from experiments.ptx import report
+from experiments.ptx.device import device_array
+
+TRACING = replace(EXECUTORS["7.5"], order="forward", traced=True)
+
+
+def execute(launch):
+    """Execute a launch, whose arrays may be on the host, and record every access."""
+    _, kinds = TRACING.program(launch.kernel)
+    there = {}  # an array may be several arguments
+
+    def on_device(value, kind):
+        if not isinstance(kind, types.Array) or hasattr(value, "allocation"):
+            return value
+        if id(value) not in there:
+            there[id(value)] = device_array(value.shape, str(kind.dtype))
+            there[id(value)].copy_to_device(value)
+        return there[id(value)]
+
+    pairs = zip(launch.arguments, kinds, strict=True)
+    return TRACING.execute(replace(launch, arguments=tuple(on_device(*pair) for pair in pairs)))
+
+
+def located(launched):
+    """A function from an address to the array that holds it, and the place in it, in bytes.
+
+    Shared arrays are called by their number, from 0, in the order in which the kernel makes them.
+    """
+    shared = [name for name in launched.arrays if "smem" in name]
+    names = {name: f"shared {shared.index(name)}" for name in shared}
+
+    def locate(address):
+        for name, (start, n_bytes) in launched.arrays.items():
+            if start <= address < start + n_bytes:
+                return names.get(name, name), address - start
+        raise AssertionError("no array holds the address")
+
+    return locate
+
+
+def touched(launch, names, shared):
+    """What each thread touches: {(array, read or write, block, thread): indices in order}.
+
+    names: of the arguments. shared: shapes of the shared arrays. Block and thread are (x, y).
+    """
+    launched = execute(launch)
+    locate = located(launched)
+    arguments = launch.kernel.py_func.__code__.co_varnames
+    own_names = dict(zip(arguments, names, strict=False))
+    shapes = {f"shared {k}": (shape, 4) for k, shape in enumerate(shared)}
+    for name, value in zip(arguments, launch.arguments, strict=False):
+        if name in launched.arrays:
+            shapes[name] = value.shape, launched.arrays[name][1] // max(1, value.size)
+    across = launch.threads[0] if isinstance(launch.threads, tuple) else launch.threads
+    found = defaultdict(list)
+    for number, trace in zip(launched.blocks.tolist(), launched.trace, strict=True):
+        block = number % launch.grid[0], number // launch.grid[0]
+        for place, thread, address in trace.tolist():
+            name, start = locate(address)
+            shape, size = shapes[name]
+            what = report.KINDS[launched.code[place].opcode[0]]
+            index = tuple(map(int, np.unravel_index(start // size, shape)))
+            who = block, (thread % across, thread // across)
+            found[own_names.get(name, name), what, *who].append(index)
+    return dict(found)
