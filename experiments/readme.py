@@ -33,8 +33,8 @@ from mlp_gpu.training import Schedule
 
 ON_A_GPU = "On a GPU: not measured yet."
 NO_GPU = (
-    "The kernels have never run on a GPU. They pass their tests in numba's simulator, and they "
-    "compile to machine code for four generations of GPUs."
+    "The kernels have never run on a GPU. Compiled for GPUs and executed on a CPU they pass their "
+    "tests, and they compile to machine code for four generations of GPUs."
 )
 
 

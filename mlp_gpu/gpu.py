@@ -1,8 +1,4 @@
-"""What the other modules use of the GPU. This is the only module that imports numba's `cuda`.
-
-With NUMBA_ENABLE_CUDASIM=1 in the environment numba simulates a GPU in plain Python, one thread
-after another: that is for tests of kernels on small shapes.
-"""
+"""What the other modules use of the GPU. This is the only module that imports numba's `cuda`."""
 
 import shutil
 import subprocess
@@ -96,8 +92,6 @@ def select(number: int) -> None:
 
 def name() -> str:
     """The name of the GPU, as its maker writes it."""
-    if SIMULATED:
-        return "simulated GPU"
     found = cuda.get_current_device().name
     return found.decode() if isinstance(found, bytes) else found
 
@@ -117,8 +111,6 @@ def driver_version() -> str:
 
 def device_array(shape: tuple[int, ...], dtype: type | np.dtype) -> DeviceArray:
     """New memory on the GPU, its content undefined. Raises GpuFault if there is too little."""
-    if SIMULATED:
-        return cuda.device_array(shape, dtype)
     try:
         return cuda.device_array(shape, dtype)
     except cuda.cudadrv.driver.CudaAPIError as error:
@@ -136,8 +128,6 @@ def on_gpu(array: np.ndarray | DeviceArray) -> bool:
 
 def new_stream() -> Stream:
     """A stream: what is launched on it runs in order."""
-    if SIMULATED:
-        return cuda.stream()
     from cuda.core import Device
 
     cuda.current_context()
@@ -148,8 +138,7 @@ def new_stream() -> Stream:
 
 def synchronize(stream: Stream) -> None:
     """Wait until everything launched on the stream is done."""
-    if not SIMULATED:
-        stream.sync()
+    stream.sync()
 
 
 @dataclass(frozen=True)

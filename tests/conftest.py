@@ -1,6 +1,5 @@
 """What several test files share as fixtures, and what a run of the tests says at its end."""
 
-import importlib.util
 import os
 
 import pytest
@@ -9,14 +8,8 @@ import pytest
 for library in ("NUMBA", "OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
-if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" and importlib.util.find_spec("greenlet"):
-    import simulator
-
-    simulator.install()
-
-# What starts clusters, opens browsers, executes notebooks or records what each thread of a kernel
-# touches is slow, and so is all that needs it.
-SLOW_FIXTURES = {"cluster", "browser", "jupyter", "touched"}
+# What starts clusters, opens browsers or executes notebooks is slow, and so is all that needs it.
+SLOW_FIXTURES = {"cluster", "browser", "jupyter"}
 LEFT_OUT = pytest.StashKey[int]()
 
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 import pytest
 
 from experiments.ptx.device import Executor, device_array
+from experiments.timing.compiled import missing_toolkit
 from mlp_gpu import gpu
 
 EXECUTORS = {f"{major}.{minor}": Executor((major, minor)) for major, minor in ((7, 5), (10, 0))}
@@ -41,6 +42,8 @@ def on_device(name):
     if executor is None:
         yield None
         return
+    if reason := missing_toolkit():
+        pytest.skip(reason)
 
     def call(launch, stream):
         if isinstance(stream, Graph):

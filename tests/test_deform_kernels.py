@@ -65,7 +65,10 @@ def tile_launches(arrays, out, images, labels, deformation, first=0):
 
 @pytest.mark.parametrize(
     ("height", "width"),
-    [(20, 3), pytest.param(290, 290, marks=pytest.mark.slow)],
+    [
+        pytest.param(20, 3, id="small"),
+        pytest.param(290, 290, id="large", marks=pytest.mark.slow),
+    ],
 )
 def test_listing1(arrays, height, width):
     rng = np.random.default_rng(height)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from executed import DEVICES, HAS_GPU, on_device
 
 from deform_gpu import deform
 from experiments.running.errors import Problem
@@ -167,7 +168,7 @@ def test_kernels_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys):
 
 
 class LaunchOnce:
-    """A timer for the simulator, which has no time: it only launches."""
+    """A timer for what is executed without a GPU, whose time says nothing: it only launches."""
 
     def __init__(self):
         self.stream = gpu.new_stream()
@@ -180,16 +181,15 @@ class LaunchOnce:
         return 1.0
 
 
-@pytest.mark.skipif(
-    gpu.missing() is not None and not gpu.SIMULATED,
-    reason=f"needs a GPU or NUMBA_ENABLE_CUDASIM=1: {gpu.missing()}",
-)
-def test_everything_on_the_gpu_is_measured(monkeypatch):
+@pytest.fixture(params=DEVICES[:1])
+def timer(request):
+    with on_device(request.param):
+        yield gpu_timing.Timer() if HAS_GPU else LaunchOnce()
+
+
+def test_everything_on_the_gpu_is_measured(timer, monkeypatch):
     monkeypatch.setattr(gpu_timing.engine, "IMAGES_PER_TICK", 1)
     monkeypatch.setattr(gpu_timing.engine, "PREDICT_BATCH", 3)
-    if gpu.SIMULATED:  # which has no graphs
-        monkeypatch.setattr(gpu_timing.engine, "SCHEDULES", ("launch",))
-    timer = LaunchOnce() if gpu.SIMULATED else gpu_timing.Timer()
     network = Network.initial((37, 21, 33, 10), 0)
     kernels = list(gpu_timing.training_kernels(network, timer.stream))
     assert [(kernel.name, kernel.layer) for kernel in kernels] == [
@@ -219,11 +219,8 @@ def test_everything_on_the_gpu_is_measured(monkeypatch):
     assert by_group["net"][0].n_bytes == sum(kernel.n_bytes for kernel in kernels)
 
 
-def test_the_deformation_on_the_gpu_is_measured(monkeypatch):
-    if gpu.missing() is not None and not gpu.SIMULATED:
-        pytest.skip(f"needs a GPU or NUMBA_ENABLE_CUDASIM=1: {gpu.missing()}")
-    timer = LaunchOnce() if gpu.SIMULATED else gpu_timing.Timer()
-    n, side = (3, 1) if gpu.SIMULATED else (950, 29)
+def test_the_deformation_on_the_gpu_is_measured(timer, monkeypatch):
+    n, side = (950, 29) if HAS_GPU else (60, 29)
     monkeypatch.setattr(deform_timing, "IMAGES_PER_STAGE", 100)
     rng = np.random.default_rng(0)
     images = rng.uniform(-1, 1, (n, side, side)).astype(np.float32)
@@ -243,5 +240,5 @@ def test_the_deformation_on_the_gpu_is_measured(monkeypatch):
         "GPU, convolution separable",
     ]
     assert all(one.us.shape == (2,) and (one.us > 0).all() for one in found)
-    if gpu.SIMULATED:  # whose timer says 1 us for everything
-        assert [one.us[0] for one in found] == [1 / 3, 1 / 3, 1 / 100, 1 / 100]
+    if not HAS_GPU:  # the timer says 1 us for everything
+        assert [one.us[0] for one in found] == [1 / 60, 1 / 60, 1 / 100, 1 / 100]

@@ -70,6 +70,7 @@ class Executor:
     """Executes launches as compiled for a compute capability, in an order that changes each time.
 
     order: of threads and blocks, as run.Program.launch has it. seed: of the next random order.
+    traced: whether each access is recorded. signatures: of the kernels, as their files give them.
     launched: what the last launch did.
     """
 
@@ -77,6 +78,7 @@ class Executor:
     order: str = "random"
     seed: int = 0
     traced: bool = False
+    signatures: dict[Any, str] = field(default_factory=lambda: SIGNATURES)
     launched: Launched | None = None
     _programs: dict[Any, tuple[Program, tuple]] = field(default_factory=dict)
 
@@ -105,7 +107,7 @@ class Executor:
     def program(self, kernel: Any) -> tuple[Program, tuple]:
         """The program of a kernel, and Numba's types of its arguments."""
         if kernel not in self._programs:
-            signature = SIGNATURES[kernel]
+            signature = self.signatures[kernel]
             ptx, _ = gpu.cuda.compile_ptx(kernel.py_func, signature, cc=self.cc, lineinfo=True)
             self._programs[kernel] = Program(ptx), sigutils.normalize_signature(signature)[0]
         return self._programs[kernel]

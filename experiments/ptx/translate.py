@@ -28,6 +28,7 @@ SPECIAL = {
     for row, name in enumerate(("tid", "ntid", "ctaid", "nctaid"))
     for column, axis in enumerate("xyz")
 }
+GAP = 1024  # bytes that are no array's between shared arrays: whoever leaves one meets them
 FENCES = {"membar", "fence"}  # threads run one after another here
 ATOMS = ("add", "min", "max", "and", "or", "xor", "exch", "cas")
 CHECK_TYPE = ir.FunctionType(I32, [I64] * 3 + [I32] * 2)
@@ -60,20 +61,20 @@ def translate(kernel: Kernel, module: Module, tables: dict[str, int]) -> Transla
     return _Translator(kernel, module, tables).translation()
 
 
-def layout(variables: dict[str, Variable], start: int = 0) -> tuple[dict[str, int], int]:
-    """Offsets of variables one after another, and the end of the last."""
+def layout(variables: dict[str, Variable], start: int, gap: int) -> tuple[dict[str, int], int]:
+    """Offsets of variables with gaps between, in bytes, and the end of the last."""
     offsets = {}
     for name, variable in variables.items():
         start = -(-start // variable.align) * variable.align
         offsets[name] = start
-        start += variable.size
+        start += variable.size + gap
     return offsets, start
 
 
 class _Translator:
     def __init__(self, kernel: Kernel, module: Module, tables: dict[str, int]):
         self._kernel, self._tables = kernel, tables
-        self._shared, self._shared_bytes = layout(kernel.shared)
+        self._shared, self._shared_bytes = layout(kernel.shared, 0, GAP)
         self._parameters = {name: 8 * k for k, name in enumerate(kernel.parameters)}
         self._barriers = [
             k
@@ -85,7 +86,7 @@ class _Translator:
         saved = sorted(set().union(*self._saved.values()))
         self._slots = {name: 8 * k for k, name in enumerate(saved)}
         aligned = {n: Variable(v.size, max(16, v.align)) for n, v in kernel.local.items()}
-        self._local, self._frame_bytes = layout(aligned, 8 * len(saved))
+        self._local, self._frame_bytes = layout(aligned, 8 * len(saved), 0)
 
         ir_module = ir.Module(kernel.name)
         function = ir.Function(ir_module, THREAD_TYPE, "thread")
