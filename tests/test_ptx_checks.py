@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from compiled_cases import needs_toolkit
 
-from experiments.ptx.device import Executor, device_array
+from experiments.ptx.device import DeviceArray, Executor, device_array
 from experiments.ptx.run import KernelFault
 from mlp_gpu.gpu import Launch, cuda
 
@@ -23,9 +23,9 @@ def ones(n):
     return on_device(np.ones(n, np.float32))
 
 
-def run(function, signature, arguments, grid=(1,), threads=32, order="forward", cc=(7, 5)):
-    """Compile a function and execute it."""
-    executor = Executor(cc, order=order, signatures={})
+def run(function, signature, arguments, grid=(1,), threads=32, cc=(7, 5), **options):
+    """Compile a function and execute it, with an Executor's options."""
+    executor = Executor(cc, **{"order": "forward", "signatures": {}} | options)
     kernel = cuda.jit(function)
     executor.signatures[kernel] = signature
     return executor.execute(Launch(kernel, grid, threads, tuple(arguments)))
@@ -183,6 +183,13 @@ def test_a_part_of_an_array_ends_where_it_ends():
         run(past_the_end, ONE, [whole[:32]])
     with pytest.raises(KernelFault, match="outside of every array"):
         run(before_the_start, TWO, [ones(32), whole[32:]])
+
+
+def test_an_address_that_is_no_multiple_of_its_size_is_found():
+    whole = ones(64)
+    part = whole.content.view(np.uint8)[2:130].view(np.float32)
+    with pytest.raises(KernelFault, match="not a multiple of its size"):
+        run(mirror, TWO, [ones(32), DeviceArray(part, whole.allocation)])
 
 
 def test_two_parts_of_an_array_are_one_memory():

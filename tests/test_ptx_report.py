@@ -1,0 +1,103 @@
+"""Counts of what executed kernels did, against numbers that are plain to see."""
+
+import numpy as np
+import pytest
+from compiled_cases import needs_toolkit
+from test_ptx_checks import ONE, TWO, on_device, ones, run
+
+from experiments.ptx import report
+from experiments.ptx.device import device_array
+from mlp_gpu.gpu import cuda
+
+pytestmark = needs_toolkit
+
+
+def copy(out, x):
+    i = cuda.grid(1)
+    out[i] = x[i]
+
+
+def copy_columns(out, x):
+    i = cuda.grid(1)
+    out[i] = x[(i * 8) % 256 + i // 32]
+
+
+def one_word(out, x):
+    out[cuda.grid(1)] = x[5]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "segments"), [(copy, 2 * 32 // 8), (copy_columns, 2 * 32), (one_word, 2)]
+)
+def test_segments_are_those_of_warps(kernel, segments):
+    arrays = device_array(256, np.float32), ones(256)
+    found = report.accesses(run(kernel, TWO, arrays, threads=64, traced=True))
+    read, write = found["global", "read"], found["global", "write"]
+    assert (read.threads, read.n_bytes, read.warps, read.segments) == (64, 256, 2, segments)
+    assert (write.threads, write.n_bytes, write.warps, write.segments) == (64, 256, 2, 8)
+    assert read.passes == write.passes == 0
+
+
+def transpose_32(out):
+    i = cuda.threadIdx.x
+    tile = cuda.shared.array((32, 32), np.float32)
+    for k in range(32):
+        tile[k, i] = i
+    cuda.syncthreads()
+    total = np.float32(0)
+    for k in range(32):
+        total += tile[i, k]
+    out[i] = total
+
+
+def transpose_33(out):
+    i = cuda.threadIdx.x
+    tile = cuda.shared.array((32, 33), np.float32)
+    for k in range(32):
+        tile[k, i] = i
+    cuda.syncthreads()
+    total = np.float32(0)
+    for k in range(32):
+        total += tile[i, k]
+    out[i] = total
+
+
+@pytest.mark.parametrize(("kernel", "degree"), [(transpose_32, 32), (transpose_33, 1)])
+def test_bank_conflicts_cost_passes(kernel, degree):
+    found = report.accesses(run(kernel, ONE, [device_array(32, np.float32)], traced=True))
+    write, read = found["shared", "write"], found["shared", "read"]
+    assert (write.threads, write.warps, write.passes) == (1024, 32, 32)
+    assert (read.threads, read.warps, read.passes) == (1024, 32, 32 * degree)
+    assert read.segments == 0
+
+
+def polynomial(out, x):
+    i = cuda.grid(1)
+    if i < 40:
+        out[i] = (x[i] * x[i] + x[i]) * 3
+
+
+def test_float_operations_are_counted_where_they_run():
+    arrays = device_array(64, np.float32), ones(64)
+    launched = run(polynomial, TWO, arrays, grid=(2,))
+    assert report.float_operations(launched) == 40 * 3  # an fma is two
+    assert launched.trace == []
+    assert report.accesses(launched) == {}
+
+
+def test_every_access_of_a_warp_has_its_threads_and_addresses():
+    def even(out, x):
+        i = cuda.threadIdx.x
+        if i % 2 == 0:
+            out[63 - i] = x[i]
+
+    x, out = on_device(np.ones(64, np.float32)), device_array(64, np.float32)
+    launched = run(even, TWO, (out, x), threads=64, traced=True, order="random")
+    start = launched.arrays["out"][0]
+    written = [
+        (threads.tolist(), ((addresses - start) // 4).tolist())
+        for code, threads, addresses in report.warp_steps(launched)
+        if code.opcode[0] == "st"
+    ]
+    warps = list(range(0, 32, 2)), list(range(32, 64, 2))
+    assert written == [(warp, [63 - i for i in warp]) for warp in warps]
