@@ -28,7 +28,7 @@ def _fma(kind: str, modifiers: list[str]) -> Operation | None:
         down = _fma_down(b, x, y, z)
         up = b.fneg(_fma_down(b, b.fneg(x), y, b.fneg(z)))
         if modifiers == ["rz"]:
-            return b.select(b.fcmp_ordered("<", up, F32(0)), up, down)
+            return b.select(b.fcmp_ordered("<=", up, F32(0)), up, down)  # zeros have up's sign
         return down if modifiers == ["rm"] else up
 
     return same(kind, 3, emit)

@@ -74,9 +74,9 @@ def _mad(kind: str, modifiers: list[str]) -> Operation | None:
 
 def _mad_with_carry(takes: bool, kind: str, modifiers: list[str]) -> Operation | None:
     """mad.lo.cc, mad.hi.cc, and madc, which adds the carry flag, with or without .cc."""
-    part, *gives = modifiers
-    if part not in ("lo", "hi") or gives not in ([], ["cc"]):
+    if modifiers[:1] not in (["lo"], ["hi"]) or modifiers[1:] not in ([], ["cc"]):
         return None
+    part, *gives = modifiers
     add = _with_carry("addc" if takes else "add")(kind, gives)
 
     def emit(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value, carry: ir.Value) -> tuple:

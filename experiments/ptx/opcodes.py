@@ -27,7 +27,7 @@ COMPARISONS |= {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}  # unsigned
 
 def find(opcode: tuple[str, ...]) -> Operation:
     """The operation of an opcode. Raises UnknownPtx, which names it."""
-    name, *modifiers, kind = opcode
+    name, modifiers, kind = opcode[0], list(opcode[1:-1]), opcode[-1]
     if name in FLOATS and kind in ("f32", "f64"):
         operation = FLOATS[name](kind, modifiers)
     elif name in INTEGERS and kind not in ("f32", "f64"):
@@ -77,25 +77,34 @@ def _convert(kind: str, modifiers: list[str]) -> Operation | None:
         change = ir.IRBuilder.sitofp if is_signed(kind) else ir.IRBuilder.uitofp
         emit = lambda b, x: change(b, x, llvm_type(to))  # noqa: E731
     elif kind in floats and to not in floats and mode in (["rzi"], ["rni"], ["rmi"], ["rpi"]):
-        emit = _to_integer(mode[0], to)
+        emit = _to_integer(mode[0], kind, to)
     elif (kind, to, mode) == ("f32", "f64", []):
         emit = lambda b, x: b.fpext(x, F64)  # noqa: E731
     elif (kind, to, mode) == ("f64", "f32", ["rn"]):
         emit = lambda b, x: b.fptrunc(x, F32)  # noqa: E731
-    elif kind == to and mode == ["sat"]:
+    elif kind in floats and kind == to and mode == ["sat"]:
         emit = lambda b, x: _saturate(b, x)  # noqa: E731
     return emit and Operation(to, (kind,), emit)
 
 
-def _to_integer(mode: str, to: str) -> Callable:
-    """A float to an integer: out of range the nearest, NaN 0."""
+def _to_integer(mode: str, kind: str, to: str) -> Callable:
+    """A float to an integer: out of range the nearest, NaN 0.
+
+    Where either has 64 bits, NaN is the highest bit alone.
+    """
     rounding = {"rni": "llvm.rint", "rmi": "llvm.floor", "rpi": "llvm.ceil", "rzi": "llvm.trunc"}
 
     def emit(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-        x, kind = intrinsic(b, rounding[mode], x), llvm_type(to)
+        x, result = intrinsic(b, rounding[mode], x), llvm_type(to)
         name = "llvm.fptosi.sat" if is_signed(to) else "llvm.fptoui.sat"
-        function = b.module.declare_intrinsic(name, [kind, x.type], ir.FunctionType(kind, [x.type]))
-        return b.call(function, [x])
+        function = b.module.declare_intrinsic(
+            name, [result, x.type], ir.FunctionType(result, [x.type])
+        )
+        found = b.call(function, [x])
+        if kind == "f32" and result.width < 64:
+            return found
+        highest = result(1 << (result.width - 1))
+        return b.select(b.fcmp_unordered("uno", x, x), highest, found)
 
     return emit
 

@@ -1,0 +1,131 @@
+"""Tests of experiments/ptx/opcodes.py: each opcode alone, against exact arithmetic.
+
+Operands are at the edges of their types, and random.
+"""
+
+import numpy as np
+import pytest
+from ptx_cases import CASES, by_row, fma
+from ptx_kernels import assert_same, compute, rows
+
+from experiments.ptx.floats import FLOATS
+from experiments.ptx.integers import INTEGERS
+from experiments.ptx.parse import UnknownPtx
+
+GROUPS = {case.operands: [c for c in CASES if c.operands == case.operands] for case in CASES}
+
+
+@pytest.mark.parametrize("operands", GROUPS, ids=" ".join)
+def test_results_are_exact(operands):
+    cases = GROUPS[operands]
+    columns = rows(operands)
+    if any(".cc." in case.opcode for case in cases):
+        columns[-1] = columns[-1] & 1  # the carry flag
+    found = compute([c.text() for c in cases], operands, [c.result for c in cases], columns)
+    for case, result in zip(cases, found, strict=True):
+        assert_same(result, case.expected(*columns), columns, case.opcode)
+
+
+def test_every_opcode_is_tested():
+    tested = {case.opcode.split(".")[0] for case in CASES} | set(APPROXIMATE)
+    assert tested == {*INTEGERS, *FLOATS, "setp", "selp", "cvt"}
+
+
+# fma where its rounding is hard
+
+
+def hard_sums(n=6000):
+    """x, y and z, float32: products far from z, near it and opposite; some with few bits."""
+    rng = np.random.default_rng(3)
+
+    def mantissas():
+        some = 1 + np.round(rng.random(n) * 2**23) * 2.0**-23
+        few = np.round(rng.random(n) * 8) / 8 + 1
+        beside = 1 + rng.integers(-2, 3, n) * 2.0**-23
+        return rng.choice([-1, 1], n) * np.choose(rng.integers(0, 3, n), [some, few, beside])
+
+    power_z = rng.integers(-149, 128, n)
+    power = power_z + np.where(
+        rng.random(n) < 0.5, rng.integers(-26, 3, n), rng.integers(-99, 99, n)
+    )
+    power_x = np.clip(power // 2 + rng.integers(-20, 20, n), -149, 127)
+    with np.errstate(all="ignore"):
+        x = np.ldexp(mantissas(), power_x).astype(np.float32)
+        y = np.ldexp(mantissas(), power - power_x).astype(np.float32)
+        z = np.ldexp(mantissas(), power_z).astype(np.float32)
+        opposite = -(x * y)
+        z = np.where(rng.random(n) < 0.3, opposite, z)
+    return x, y, z
+
+
+def test_fma_rounds_as_it_says():
+    columns = hard_sums()
+    modes = ("rn", "rm", "rp", "rz")
+    codes = [f"fma.{mode}.f32 {{y}}, %x0, %x1, %x2;" for mode in modes]
+    found = compute(codes, ("f32",) * 3, ("f32",) * 4, columns)
+    for mode, result in zip(modes, found, strict=True):
+        assert_same(result, by_row("f32", fma("f32", mode))(*columns), columns, f"fma.{mode}")
+    down, up = found[1], found[2]
+    assert 0.05 < (down == up).mean() < 0.5  # results that are exact
+    assert (np.isfinite(down) & np.isinf(up)).any()
+    assert ((down < 0) & (up == 0)).any()
+
+
+# Functions that the hardware approximates
+
+APPROXIMATE = {
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "rcp": lambda x: 1 / x,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+}
+
+
+def flushed(x):
+    """Denormals as zeros of their sign."""
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
+
+
+@pytest.mark.parametrize("name", APPROXIMATE)
+def test_approximate_functions_are_nearly_exact(name):
+    (x,) = rows(("f32",), 4000)
+    x = np.concatenate([x, np.linspace(-152, 129, 9999, dtype=np.float32)])
+    codes = [f"{name}.approx{ftz}.f32 {{y}}, %x0;" for ftz in ("", ".ftz")]
+    plain, ftz = compute(codes, ("f32",), ("f32", "f32"), [x])
+    with np.errstate(all="ignore"):
+        expected, of_flushed = (
+            APPROXIMATE[name](values.astype(np.float64)).astype(np.float32)
+            for values in (x, flushed(x))
+        )
+    for found, exact in ((plain, expected), (ftz, flushed(of_flushed))):
+        near = np.isfinite(found) & np.isfinite(exact) & (exact != 0)
+        steps = found.view(np.int32).astype(np.int64) - exact.view(np.int32)
+        assert (np.abs(steps[near]) <= 1).all()
+        assert_same(found[~near], exact[~near], [x[~near]], name)
+    assert ((plain != ftz) & ~np.isnan(plain)).any()
+
+
+# What is not known
+
+UNKNOWN = """
+    add.f16 add.sat.s32 add.rz.f32 add.ftz.f32 addc.cc.f32 and.f32 bfe.u32 brev.b32 cvt.f32.f64
+    cvt.f32.s32 cvt.rn.f16.f32 cvt.rz.f32.f64 cvt.s32.f32 cvt.sat.s32.s32 cvt.sat.u8.s32
+    cvt.rni.f32.f32 div.approx.f32 div.f32 div.full.f32 dp4a.u32.u32 ex2.f32 ex2.approx.f64
+    fma.f32 fma.rn.ftz.f32 fma.rz.f64 lop3.b32 mad.f32 mad.s32 max.NaN.f32 min.ftz.f32 mul.s32
+    mul24.lo.s32 neg.ftz.f32 prmt.b32 rcp.rn.f32 selp.x.b32 setp.f32 setp.lt.and.s32
+    setp.nan.f32 setp.num.f32 setp.ltx.s32 setp.ltu.s32 shf.l.b32 shf.x.wrap.b32 shf.l.wrap.u64
+    shl.x.b32 sin.approx.f32 sqrt.approx.f32 sqrt.f32 tanh.x trap
+"""
+
+
+@pytest.mark.parametrize(
+    "opcode",
+    UNKNOWN.split(),
+)
+def test_an_unknown_opcode_is_named(opcode):
+    code = f"{opcode} {{y}}" + ", %x0" * (opcode.count("fma") * 2 + 1) + ";"
+    kind = "b16" if opcode == "add.f16" else "f32"
+    kind = "b64" if opcode.endswith("64") else kind
+    named = "the type f16" if opcode == "add.f16" else f"the opcode {opcode}"
+    with pytest.raises(UnknownPtx, match=f"^{named}$"):
+        compute([code], (kind,), (kind,), [np.zeros(1)])
