@@ -111,6 +111,22 @@ def a_block_writes_what_others_read(out, x):
         x[1] = 5
 
 
+def a_thread_writes_what_another_block_read_before_it(out, x):
+    i = cuda.grid(1)
+    if i == 0 or i == 33:
+        out[i] = x[1]
+    if i == 33:
+        x[1] = 5
+
+
+def a_thread_writes_what_another_thread_read_before_it(out, x):
+    i = cuda.threadIdx.x
+    if i < 2:
+        out[i] = x[5]
+    if i == 1:
+        x[5] = 1
+
+
 def divergent(out):
     i = cuda.threadIdx.x
     row = cuda.shared.array(32, np.float32)
@@ -149,6 +165,8 @@ def two_barriers(out):
         (two_blocks_write, [ones(32)], 2, "another block"),
         (a_block_reads_what_another_writes, [ones(64), ones(64)], 2, "another block"),
         (a_block_writes_what_others_read, [ones(64), ones(64)], 2, "another block|races"),
+        (a_thread_writes_what_another_block_read_before_it, [ones(64), ones(64)], 2, "another bl"),
+        (a_thread_writes_what_another_thread_read_before_it, [ones(32), ones(32)], 1, "races"),
         (divergent, [ones(32)], 1, "another barrier"),
         (two_barriers, [ones(32)], 1, "another barrier"),
     ],
