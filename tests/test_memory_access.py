@@ -159,7 +159,7 @@ def test_no_access_to_shared_memory_meets_a_bank_conflict(name):
     shared = {key: steps for key, steps in found.items() if key[0].startswith("shared")}
     assert {kind for _, kind in shared} == {"read", "write"}
     for key, steps in shared.items():
-        assert all(compiled_kernels.words_per_bank(words.tolist()) == 1 for words in steps), key
+        assert all(report.words_per_bank(words.tolist()) == 1 for words in steps), key
     if name == "delta_partial":  # the patch, then the deltas
         assert len(shared["shared 0", "write"]) == len(shared["shared 0", "read"]) == 32
         assert len(shared["shared 1", "write"]) == 1
@@ -167,9 +167,16 @@ def test_no_access_to_shared_memory_meets_a_bank_conflict(name):
 
 
 def test_bank_conflicts():
-    assert compiled_kernels.bank_conflicts(backward.patch_index) == (1, 1)
-    assert compiled_kernels.bank_conflicts(lambda row, column: 33 * row + column) == (1, 1)
-    assert compiled_kernels.bank_conflicts(lambda row, column: 32 * row + column) == (1, 32)
-    assert compiled_kernels.bank_conflicts(lambda row, column: 34 * row + column) == (1, 2)
-    assert compiled_kernels.bank_conflicts(lambda row, column: row + 32 * column) == (32, 1)
-    assert compiled_kernels.words_per_bank([7] * 32) == 1  # one word for all
+    assert report.words_per_bank(range(0, 33 * 32, 33)) == 1
+    assert report.words_per_bank(range(0, 32 * 32, 32)) == 32
+    assert report.words_per_bank(range(0, 34 * 32, 34)) == 2
+    assert report.words_per_bank([7] * 32) == 1  # one word for all
+
+
+@needs_toolkit
+def test_the_sentence_on_bank_conflicts_is_of_what_was_executed():
+    # 2 x 2 patches of one warp: 32 rows and the deltas are written, 32 of both are read.
+    said = compiled_kernels.conflict_sentence()
+    assert "write shared memory 132 times in 132 passes" in said
+    assert "read it 256 times in 256 passes" in said
+    assert "each read of a row of the patch would take 32 passes" in said

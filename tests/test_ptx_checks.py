@@ -53,6 +53,15 @@ def shared_never_written(out):
     out[i] = row[i + 1]
 
 
+def shared_of_another_block(out, x):
+    i = cuda.threadIdx.x
+    row = cuda.shared.array(32, np.float32)
+    if cuda.blockIdx.x == 0:
+        row[i] = x[i]
+    cuda.syncthreads()
+    out[cuda.grid(1)] = row[i]
+
+
 def shared_past_the_end(out):
     i = cuda.threadIdx.x
     row, other = cuda.shared.array(32, np.float32), cuda.shared.array(32, np.float32)
@@ -157,6 +166,7 @@ def two_barriers(out):
         (before_the_start, [ones(32), ones(32)], 1, "is outside of every array"),
         (never_written, [ones(32), device_array(32, np.float32)], 1, "never written"),
         (shared_never_written, [ones(32)], 1, "never written"),
+        (shared_of_another_block, [ones(64), ones(64)], 2, "never written"),
         (shared_past_the_end, [ones(32)], 1, "is outside of every array"),
         (without_a_barrier, [ones(32)], 1, "races|never written"),
         (without_the_second_barrier, [ones(32)], 1, "races"),

@@ -10,7 +10,7 @@ from drawn import cells_of
 from deform_gpu import TABLE1
 from deform_gpu.kernels import listing1, tiles
 from experiments.drawing import thread_maps, thread_maps_deform
-from experiments.timing.compiled import BANKS
+from experiments.ptx.report import BANKS
 from mlp_gpu.kernels import backward, evaluate, forward, update
 from mlp_gpu.network import pad32
 

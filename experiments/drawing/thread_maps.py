@@ -39,7 +39,7 @@ from experiments.drawing.thread_drawing import (
     set_bare,
     set_scaled,
 )
-from experiments.timing.compiled import BANKS, words_per_bank
+from experiments.ptx.report import BANKS, words_per_bank
 from mlp_gpu.gpu import WARP, Launch
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
 from mlp_gpu.network import N_CLASSES, pad32

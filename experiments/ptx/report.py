@@ -1,6 +1,7 @@
 """Exact counts of what a launch did: accesses, segments of a warp, bank conflicts, arithmetic."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +59,14 @@ def accesses(launched: Launched) -> dict[tuple[str, str], Accesses]:
                 before.passes + _passes(group, words) * (space == "shared"),
             )
     return found
+
+
+def words_per_bank(words: Collection[int]) -> int:
+    """The most different words that one bank must serve for a warp. 1: no bank conflict.
+
+    words: that its threads access. Threads that read one word share it.
+    """
+    return max(Counter(word % BANKS for word in set(words)).values())
 
 
 def warp_steps(launched: Launched) -> Iterator[tuple[Instruction, np.ndarray, np.ndarray]]:

@@ -1,20 +1,19 @@
-"""Kernels compiled without a GPU: what each takes of one, and bank conflicts of shared memory."""
+"""Kernels compiled without a GPU: what each takes of one; bank conflicts as executed."""
 
 import re
-from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from deform_gpu import kernels as deform_kernels
+import numpy as np
+
+from experiments.ptx import report
+from experiments.ptx.device import SIGNATURES, DeviceArray, Executor, device_array
 from experiments.running.messages import tell
-from mlp_gpu import kernels as mlp_kernels
-from mlp_gpu.gpu import SIMULATED, WARP, cuda
+from mlp_gpu.gpu import SIMULATED, cuda
 from mlp_gpu.kernels import backward
 
-SIGNATURES = {**mlp_kernels.SIGNATURES, **deform_kernels.SIGNATURES}
 COMPUTE_CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
-BANKS = 32  # of shared memory: consecutive words are in consecutive banks
 
 
 @dataclass(frozen=True)
@@ -119,27 +118,6 @@ def shared_bytes(ptx: str) -> int:
     return sum(_numbers(r"\.b8 \w+\[(\d+)\];", line)[0] for line in declarations)
 
 
-def words_per_bank(words: Collection[int]) -> int:
-    """The most different words that one bank must serve in a step. 1: no bank conflict.
-
-    words: what the threads of a warp access in that step. Threads that read one word share it.
-    """
-    return max(Counter(word % BANKS for word in set(words)).values())
-
-
-def bank_conflicts(index: Callable[[int, int], int]) -> tuple[int, int]:
-    """The most words per bank in any step of a warp that transposes a patch of 32 x 32.
-
-    index: the word at which (row, column) lies. Returns two numbers: for writing, where thread t
-    writes (i, t) in step i, and for reading, where it reads (t, j) in step j.
-    """
-    threads, steps = range(WARP), range(backward.PATCH)
-    return (
-        max(words_per_bank([index(i, t) for t in threads]) for i in steps),
-        max(words_per_bank([index(t, j) for t in threads]) for j in steps),
-    )
-
-
 def table(compiled: Collection[CompiledKernel]) -> list[dict[str, str]]:
     """The compiled kernels as lines of a table."""
     return [
@@ -157,12 +135,26 @@ def table(compiled: Collection[CompiledKernel]) -> list[dict[str, str]]:
 
 
 def conflict_sentence() -> str:
-    """The bank conflicts of delta_partial, and what they would be without padding of its patch."""
-    writing, reading = bank_conflicts(backward.patch_index)
-    tight = bank_conflicts(lambda row, column: row * backward.PATCH + column)
-    return (
-        "Bank conflicts of delta_partial: the most words that a warp accesses in one bank in a "
-        f"step are {writing} when it writes the patch of weights and {reading} when it reads it, "
-        f"where 1 means no conflict; with rows of {backward.PATCH} words instead of "
-        f"{backward.STRIDE} they would be {tight[0]} and {tight[1]}."
+    """How often warps of delta_partial go over shared memory, as executed on a small layer."""
+    n_in, n_out = 2 * backward.PATCH - 1, 2 * backward.PATCH
+    W, delta = (_ones(shape) for shape in ((n_in + 1, n_out), (n_out,)))
+    y, delta_in = _ones((n_in,)), _ones((n_in,))
+    launch, _ = backward.propagate_back(
+        delta_in, _ones(backward.partial_shape(W.shape)), W, delta, y
     )
+    found = report.accesses(Executor(COMPUTE_CAPABILITIES[0], traced=True).execute(launch))
+    write, read = found["shared", "write"], found["shared", "read"]
+    tight = report.words_per_bank(range(0, backward.PATCH**2, backward.PATCH))
+    return (
+        "Bank conflicts of delta_partial, as executed: its warps write shared memory "
+        f"{write.warps} times in {write.passes} passes and read it {read.warps} times in {read.passes} passes, "
+        "where as many passes as times mean no conflict; with rows of "
+        f"{backward.PATCH} words instead of {backward.STRIDE} each read of a row of the patch "
+        f"would take {tight} passes."
+    )
+
+
+def _ones(shape: tuple[int, ...]) -> DeviceArray:
+    array = device_array(shape, np.float32)
+    array.copy_to_device(np.ones(shape, np.float32))
+    return array
