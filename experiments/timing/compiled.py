@@ -147,8 +147,8 @@ def conflict_sentence() -> str:
     tight = report.words_per_bank(range(0, backward.PATCH**2, backward.PATCH))
     return (
         "Bank conflicts of delta_partial, as executed: its warps write shared memory "
-        f"{write.warps} times in {write.passes} passes and read it {read.warps} times in {read.passes} passes, "
-        "where as many passes as times mean no conflict; with rows of "
+        f"{write.warps} times in {write.passes} passes and read it {read.warps} times in "
+        f"{read.passes} passes, where as many passes as times mean no conflict; with rows of "
         f"{backward.PATCH} words instead of {backward.STRIDE} each read of a row of the patch "
         f"would take {tight} passes."
     )
