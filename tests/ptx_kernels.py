@@ -10,10 +10,11 @@ DTYPES = {f"{sign}{8 * n}": np.dtype(f"u{n}") for sign in "ub" for n in (1, 2, 4
 DTYPES |= {f"s{8 * n}": np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
 DTYPES |= {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64), "pred": np.dtype(bool)}
 FLOATS = ("f32", "f64")
+ORDERS = ("forward", "reverse", "random")
 
 
-def run_text(ptx, arrays, grid=(1,), block=(1,), order="forward", name="k"):
-    """Launch a kernel whose parameters are the addresses of arrays, which it may modify.
+def run_text(ptx, arrays, more=(), grid=(1,), block=(1,), order="forward"):
+    """Launch the kernel k, whose parameters are the addresses of arrays, then bytes.
 
     All arrays are marked as written.
     """
@@ -23,7 +24,7 @@ def run_text(ptx, arrays, grid=(1,), block=(1,), order="forward", name="k"):
         views.append(View(allocation, 0, array.nbytes, f"array {k}"))
         views[-1].wrote()
     parameters = [np.uint64(array.ctypes.data).tobytes() for array in arrays]
-    return Program(ptx).launch(name, grid, block, parameters, views, order)
+    return Program(ptx).launch("k", grid, block, [*parameters, *more], views, order)
 
 
 def text_of(body, n_parameters, before=""):
@@ -39,6 +40,13 @@ def text_of(body, n_parameters, before=""):
 def run_body(body, *arrays, before="", **how):
     """Launch a kernel of these statements: %a0, %a1, ... are the addresses of arrays."""
     return run_text(text_of(body, len(arrays), before), arrays, **how)
+
+
+def indexed(*sizes):
+    """Move %a0, %a1, ... to the thread's element, of so many bytes each."""
+    lines = [".reg .b32 %i;", "mov.u32 %i, %tid.x;"]
+    lines += [f"mad.wide.u32 %a{k}, %i, {size}, %a{k};" for k, size in enumerate(sizes)]
+    return "\n".join(lines) + "\n"
 
 
 def compute(codes, operands, results, columns):

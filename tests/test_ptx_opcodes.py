@@ -10,7 +10,6 @@ from ptx_kernels import assert_same, compute, rows
 
 from experiments.ptx.floats import FLOATS
 from experiments.ptx.integers import INTEGERS
-from experiments.ptx.parse import UnknownPtx
 
 GROUPS = {case.operands: [c for c in CASES if c.operands == case.operands] for case in CASES}
 
@@ -103,29 +102,3 @@ def test_approximate_functions_are_nearly_exact(name):
         assert (np.abs(steps[near]) <= 1).all()
         assert_same(found[~near], exact[~near], [x[~near]], name)
     assert ((plain != ftz) & ~np.isnan(plain)).any()
-
-
-# What is not known
-
-UNKNOWN = """
-    add.f16 add.sat.s32 add.rz.f32 add.ftz.f32 addc.cc.f32 and.f32 bfe.u32 brev.b32 cvt.f32.f64
-    cvt.f32.s32 cvt.rn.f16.f32 cvt.rz.f32.f64 cvt.s32.f32 cvt.sat.s32.s32 cvt.sat.u8.s32
-    cvt.rni.f32.f32 div.approx.f32 div.f32 div.full.f32 dp4a.u32.u32 ex2.f32 ex2.approx.f64
-    fma.f32 fma.rn.ftz.f32 fma.rz.f64 lop3.b32 mad.f32 mad.s32 max.NaN.f32 min.ftz.f32 mul.s32
-    mul24.lo.s32 neg.ftz.f32 prmt.b32 rcp.rn.f32 selp.x.b32 setp.f32 setp.lt.and.s32
-    setp.nan.f32 setp.num.f32 setp.ltx.s32 setp.ltu.s32 shf.l.b32 shf.x.wrap.b32 shf.l.wrap.u64
-    shl.x.b32 sin.approx.f32 sqrt.approx.f32 sqrt.f32 tanh.x trap
-"""
-
-
-@pytest.mark.parametrize(
-    "opcode",
-    UNKNOWN.split(),
-)
-def test_an_unknown_opcode_is_named(opcode):
-    code = f"{opcode} {{y}}" + ", %x0" * (opcode.count("fma") * 2 + 1) + ";"
-    kind = "b16" if opcode == "add.f16" else "f32"
-    kind = "b64" if opcode.endswith("64") else kind
-    named = "the type f16" if opcode == "add.f16" else f"the opcode {opcode}"
-    with pytest.raises(UnknownPtx, match=f"^{named}$"):
-        compute([code], (kind,), (kind,), [np.zeros(1)])

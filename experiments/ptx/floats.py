@@ -50,10 +50,8 @@ def _fma_down(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Valu
         b.fcmp_ordered(">", back, total),
         b.and_(b.fcmp_ordered("==", back, total), b.fcmp_ordered("<", error, F64(0))),
     )
-    bits = b.bitcast(near, I32)
+    bits = b.bitcast(near, I32)  # a zero that is too high is -0: total is negative
     below = b.add(bits, b.select(b.icmp_signed("<", bits, I32(0)), I32(1), I32(-1)))
-    is_zero = b.fcmp_ordered("==", near, F32(0))
-    below = b.select(is_zero, I32(-(2**31) + 1), below)  # the negative float next to 0
     # A sum of +0 and -0, or of opposite numbers, is -0.
     signs = b.xor(b.bitcast(product, I64), b.bitcast(z, I64))
     negative = b.and_(b.icmp_signed("<", signs, I64(0)), b.fcmp_ordered("==", total, F64(0)))
