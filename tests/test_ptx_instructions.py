@@ -114,14 +114,14 @@ def test_constant_tables_are_read():
     found = np.zeros((2, 5), np.float32)
     body = """
     .reg .b64 %d<3>; .reg .b32 %i; .reg .f32 %f;
-    mov.u32 %i, %tid.x; mov.u64 %d0, other; mov.u64 %d2, table;
+    mov.u32 %i, %tid.x; mov.u64 %d0, other; mov.u64 %d2, _ZN5Table$1;
     mad.wide.u32 %a0, %i, 4, %a0; mad.wide.u32 %d1, %i, 4, %d2;
     ld.global.nc.f32 %f, [%d1]; st.global.f32 [%a0], %f;
     ld.const.f32 %f, [%d0+4]; st.global.f32 [%a0+20], %f;
     """
     before = f"""
     .const .align 4 .b8 other[8] = {{1, 2, 3, 4, 0, 0, 128, 63}};
-    .visible .global .align 4 .b8 table[16] = {{{content}}};
+    .visible .global .align 4 .b8 _ZN5Table$1[16] = {{{content}}};
     """
     run_body(body, found, before=before, block=(4,))
     np.testing.assert_array_equal(found[0, :4], table)
@@ -163,6 +163,32 @@ def test_local_memory_is_a_threads_own_and_stays_across_barriers(order):
     """
     run_body(body, found, block=(40,), order=order)
     np.testing.assert_array_equal(found, np.arange(40)[:, None] * 100 + np.arange(4))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_registers_keep_their_values_at_barriers(order):
+    """Of all types; also one that is written after it, but only by some threads; in a loop."""
+    found = np.zeros((6, 4))
+    body = """
+    .reg .pred %p<2>; .reg .b16 %h; .reg .b32 %r<3>; .reg .f32 %f; .reg .f64 %d<4>;
+    and.b32 %r0, %i, 1; setp.eq.s32 %p0, %r0, 0;
+    cvt.u16.u32 %h, %i; cvt.rn.f32.u32 %f, %i; cvt.rn.f64.u32 %d0, %i;
+    mov.u32 %r1, 0; mov.u32 %r2, 0;
+    $L_again:
+    add.s32 %r1, %r1, %i;
+    bar.sync 0;
+    @%p0 mov.b32 %f, 0fC0000000;
+    add.f64 %d0, %d0, %d0;
+    add.s32 %r2, %r2, 1;
+    setp.lt.u32 %p1, %r2, 3;
+    bar.sync 0;
+    @%p1 bra $L_again;
+    cvt.rn.f64.u16 %d1, %h; cvt.f64.f32 %d2, %f; cvt.rn.f64.u32 %d3, %r1;
+    st.global.v2.f64 [%a0], {%d0, %d1};
+    st.global.v2.f64 [%a0+16], {%d2, %d3};
+    """
+    run_body(indexed(32) + body, found, block=(6,), order=order)
+    assert found.tolist() == [[8 * k, k, k if k % 2 else -2, 3 * k] for k in range(6)]
 
 
 @pytest.mark.parametrize("order", ORDERS)
