@@ -113,14 +113,15 @@ def test_constant_tables_are_read():
     content = ", ".join(map(str, table.tobytes()))
     found = np.zeros((2, 5), np.float32)
     body = """
-    .reg .b64 %d<3>; .reg .b32 %i; .reg .f32 %f;
+    .reg .b64 %d<3>; .reg .b32 %i; .reg .f32 %f; .reg .f32 %g;
     mov.u32 %i, %tid.x; mov.u64 %d0, other; mov.u64 %d2, _ZN5Table$1;
     mad.wide.u32 %a0, %i, 4, %a0; mad.wide.u32 %d1, %i, 4, %d2;
     ld.global.nc.f32 %f, [%d1]; st.global.f32 [%a0], %f;
-    ld.const.f32 %f, [%d0+4]; st.global.f32 [%a0+20], %f;
+    ld.const.f32 %f, [%d0+4]; ld.volatile.const.f32 %g, [%d0+8]; add.f32 %f, %f, %g;
+    st.global.f32 [%a0+20], %f;
     """
     before = f"""
-    .const .align 4 .b8 other[8] = {{1, 2, 3, 4, 0, 0, 128, 63}};
+    .const .align 4 .b8 other[12] = {{1, 2, 3, 4, 0, 0, 128, 63}};
     .visible .global .align 4 .b8 _ZN5Table$1[16] = {{{content}}};
     """
     run_body(body, found, before=before, block=(4,))

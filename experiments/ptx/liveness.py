@@ -2,7 +2,7 @@
 
 import re
 
-from experiments.ptx.parse import Instruction, Kernel
+from experiments.ptx.parse import Instruction, Kernel, UnknownPtx
 
 
 def live_registers(kernel: Kernel) -> list[frozenset[str]]:
@@ -17,6 +17,8 @@ def live_registers(kernel: Kernel) -> list[frozenset[str]]:
             found = alive[place + 1]
             if isinstance(code, Instruction):
                 if code.opcode[0] == "bra":
+                    if code.operands[0] not in places:
+                        raise UnknownPtx(f"the label of {code}")
                     jumped = alive[places[code.operands[0]]]
                     found = jumped | found if code.guard else jumped
                 elif code.opcode[0] in ("ret", "exit") and not code.guard:

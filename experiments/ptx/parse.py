@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 SIZES = {"pred": 1, "8": 1, "16": 2, "32": 4, "64": 8}  # bytes, by the end of a type's name
+SPACES = ("global", "shared", "local", "const", "param")
 
 
 class UnknownPtx(Exception):
@@ -83,8 +84,28 @@ def parse(ptx: str) -> Module:
 
 
 def size_of(type_name: str) -> int:
-    """The size of a type such as "u32", in bytes."""
-    return SIZES[type_name if type_name == "pred" else type_name[1:]]
+    """The size of a type such as "u32", in bytes. Raises UnknownPtx."""
+    size = SIZES.get(type_name if type_name == "pred" else type_name[1:])
+    if size is None:
+        raise UnknownPtx(f"the type {type_name}")
+    return size
+
+
+def take_space(modifiers: list[str]) -> str:
+    """The space of memory that an opcode names; takes it out of its modifiers.
+
+    Raises ValueError if it names none, or two.
+    """
+    found = [part for part in modifiers if part in SPACES]
+    if len(found) != 1:
+        raise ValueError("an access to no space or to two")
+    modifiers.remove(found[0])
+    return found[0]
+
+
+def elements(operand: str) -> list[str]:
+    """The elements of a vector; an operand that is none is its only element."""
+    return re.findall(r"[^<>,\s]+", operand) if operand.startswith("<") else [operand]
 
 
 def _end_of_block(text: str, start: int) -> int:
@@ -121,7 +142,9 @@ def _variable(text: str) -> tuple[str, str, Variable] | None:
     if not match:
         return None
     space, align, name, size, values = match.groups()
-    content = None if values is None else bytes(int(value) for value in values.split(","))
+    content = None
+    if values is not None:  # what is not given is zero
+        content = bytes(int(value, 0) for value in values.split(",")).ljust(int(size), b"\0")
     return space, name, Variable(int(size or 0), int(align), content)
 
 

@@ -20,7 +20,16 @@ from experiments.ptx import checks
 from experiments.ptx.liveness import live_registers
 from experiments.ptx.opcodes import find
 from experiments.ptx.operations import BOOL, I32, I64, Operation, llvm_type, resize
-from experiments.ptx.parse import Instruction, Kernel, Module, UnknownPtx, Variable, size_of
+from experiments.ptx.parse import (
+    Instruction,
+    Kernel,
+    Module,
+    UnknownPtx,
+    Variable,
+    elements,
+    size_of,
+    take_space,
+)
 
 FINISHED, FAULT = 0x7FFFFFFF, -1
 SPECIAL = {
@@ -117,6 +126,8 @@ class _Translator:
         self._registers = {
             name: self._b.alloca(llvm_type(kind)) for name, kind in self._kernel.registers.items()
         }
+        for register in self._registers.values():  # LLVM may do anything with what has no value
+            self._b.store(ir.Constant(register.type.pointee, None), register)
         self._carry = self._b.alloca(BOOL)
         start = self._function.append_basic_block("start")
         self._failed = self._function.append_basic_block("failed")
@@ -131,11 +142,14 @@ class _Translator:
                 self._pieces.append(None)
                 continue
             self._place = place
-            if code.guard:
-                self._guarded(code)
-            else:
-                self._pieces.append(self._n_pieces - 1)
-                self._instruction(code)
+            try:
+                if code.guard:
+                    self._guarded(code)
+                else:
+                    self._pieces.append(self._n_pieces - 1)
+                    self._instruction(code)
+            except (KeyError, ValueError):  # operands that no such instruction has
+                raise UnknownPtx(str(code)) from None
         self._branch_to(None)
         return Translation(
             str(self._module),
@@ -270,10 +284,8 @@ class _Translator:
     def _compute(self, code: Instruction) -> None:
         operation: Operation = find(code.opcode)
         target, *operands = code.operands
-        values = [
-            self._read(operand, kind)
-            for operand, kind in zip(operands, operation.operands, strict=True)
-        ]
+        pairs = zip(operands, operation.operands, strict=True)
+        values = [self._read(operand, kind) for operand, kind in pairs]
         if operation.carry:
             carry = self._b.load(self._carry, typ=BOOL)
             value, carry = operation.emit(self._b, *values, carry)
@@ -287,7 +299,7 @@ class _Translator:
         kind = code.opcode[-1]
         if len(code.opcode) != 2:
             raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
-        parts, into = _vector(source), _vector(target)
+        parts, into = elements(source), elements(target)
         if len(parts) == len(into) == 1:
             self._write(target, self._read(source, kind), kind)
             return
@@ -307,8 +319,8 @@ class _Translator:
             self._write(register, self._b.trunc(shifted, llvm_type(part)), part)
 
     def _load_or_store(self, code: Instruction) -> None:
-        name, space, *modifiers, kind = code.opcode
-        n = 1
+        name, *modifiers, kind = code.opcode
+        space, n = take_space(modifiers), 1
         for modifier in modifiers:
             if modifier in ("v2", "v4"):
                 n = int(modifier[1])
@@ -322,7 +334,7 @@ class _Translator:
                 raise UnknownPtx(str(code))
         else:
             self._check(address, n * size, space, checks.WRITE if name == "st" else checks.READ)
-        vector = _vector(registers)
+        vector = elements(registers)
         if len(vector) != n:
             raise UnknownPtx(str(code))
         for k, register in enumerate(vector):
@@ -334,7 +346,8 @@ class _Translator:
 
     def _atomic(self, code: Instruction) -> None:
         """A read and a write that no other thread comes between: here none can."""
-        name, space, *modifiers, kind = code.opcode
+        name, *modifiers, kind = code.opcode
+        space = take_space(modifiers)
         action = next((m for m in modifiers if m in ATOMS), None)
         if action is None or not set(modifiers) <= {action, "relaxed", "gpu", "cta", "noftz"}:
             raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
@@ -365,8 +378,6 @@ class _Translator:
 
     def _check(self, address: ir.Value, size: int, space: str, kind: int) -> None:
         """Call checks.access, and end the thread if it finds a fault."""
-        if space not in checks.SPACES:
-            raise UnknownPtx(f"the space of memory {space!r} of {self._kernel.code[self._place]}")
         access = self._access(size, kind, checks.SPACES[space])
         arguments = (self._context, self._frame, address, self._thread, I32(self._place))
         found = self._b.call(access, arguments)
@@ -387,8 +398,3 @@ class _Translator:
             b.ret(b.call(self._any_access, (context, frame, address, *numbers)))
             self._accesses[key] = made
         return self._accesses[key]
-
-
-def _vector(operand: str) -> list[str]:
-    """The elements of a vector; an operand that is none is its only element."""
-    return re.findall(r"[^<>,\s]+", operand) if operand.startswith("<") else [operand]
