@@ -25,6 +25,10 @@ class Program:
         name = re.search(r"\.visible \.entry (\w+)\(", ptx).group(1)
         for pattern in (r"^\.common .*$", r"//.*$", r"^\s*\.(pragma|loc|file) .*$"):
             ptx = re.sub(pattern, "", ptx, flags=re.MULTILINE)
+        shared = r"^\s*(?:// demoted variable\n)?\s*\.shared .*;$"
+        head = "\n".join(re.findall(shared, ptx, flags=re.MULTILINE))
+        ptx = re.sub(shared, "", ptx, flags=re.MULTILINE)
+        ptx = re.sub(r"(?=\.visible \.entry)", head + "\n", ptx)
         self.kernel = ptx_on_cpu.Kernel(ptx.replace(name, "k"))
 
     def launch(self, kernel_name, grid, block, parameters, memory):

@@ -69,6 +69,22 @@ CUresult cuGraphRetainUserObject(struct Graph *graph, struct UserObject *object,
     return SUCCESS;
 }
 
+CUresult cuGraphReleaseUserObject(struct Graph *graph, struct UserObject *object, unsigned n) {
+    WITH_DRIVER(cuGraphReleaseUserObject);
+    for (struct Held **link = &graph->held; *link; link = &(*link)->next) {
+        struct Held *held = *link;
+        if (held->object != object || held->references < n) continue;
+        held->references -= n;
+        release(object, n);
+        if (!held->references) {
+            *link = held->next;
+            free(held);
+        }
+        return SUCCESS;
+    }
+    return INVALID_VALUE;
+}
+
 /* ---- graphs ---- */
 
 static void free_graph(struct Graph *graph) {
