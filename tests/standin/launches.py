@@ -1,6 +1,7 @@
 """The stand-in's launches: what the C library asks of Python, handed to what executes PTX."""
 
 import ctypes
+import functools
 import os
 import sys
 import traceback
@@ -20,6 +21,8 @@ Launcher = ctypes.CFUNCTYPE(
     POINTER(c_size_t),  # their sizes
     POINTER(c_ubyte),  # the parameters, one after another
 )
+SET_HANDLER = 304  # PyDataMem_SetHandler in the table of NumPy's functions
+
 Listener = ctypes.CFUNCTYPE(None, c_int, c_size_t, c_size_t)
 
 
@@ -28,6 +31,24 @@ def install() -> None:
     library = ctypes.CDLL(os.environ["STANDIN_LIBRARY"], ctypes.RTLD_GLOBAL)
     library.standin_set_launcher(_launch)
     library.standin_set_listener(_listen)
+
+
+@functools.cache
+def _spoil_freed_arrays() -> None:
+    """Have NumPy's arrays spoilt when they are freed, if NumPy makes them from now on."""
+    import numpy as np
+
+    python = ctypes.pythonapi
+    python.PyCapsule_New.argtypes = ctypes.c_void_p, c_char_p, ctypes.c_void_p
+    python.PyCapsule_New.restype = ctypes.py_object
+    python.PyCapsule_GetPointer.argtypes = ctypes.py_object, c_char_p
+    python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    table = python.PyCapsule_GetPointer(np._core._multiarray_umath._ARRAY_API, None)
+    function = (ctypes.c_void_p * (SET_HANDLER + 1)).from_address(table)[SET_HANDLER]
+    set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(function)
+    library = ctypes.CDLL(os.environ["STANDIN_LIBRARY"])
+    handler = ctypes.c_byte.in_dll(library, "standin_host_memory")
+    set_handler(python.PyCapsule_New(ctypes.addressof(handler), b"mem_handler", None))
 
 
 @Launcher
@@ -51,6 +72,7 @@ def _launch(image, name, grid, block, shared_bytes, n_parameters, sizes, values)
 
 @Listener
 def _listen(happened, address, n_bytes) -> None:
+    _spoil_freed_arrays()
     from standin import executor
 
     if happened == ALLOCATED:
