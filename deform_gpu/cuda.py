@@ -35,16 +35,11 @@ class GpuSet:
         beta = deformation.beta_of(labels, len(images))
         self.shape = images.shape
         self._deformation, self._key, self._first = deformation, split_seed(seed), first
-        self._stream = stream
-        self.images, self._beta = self._put(images), self._put(beta)
-        self.weights = self._put(gaussian_weights(deformation.sigma))
+        hosts = images, beta, gaussian_weights(deformation.sigma)
+        arrays = [gpu.device_array(host.shape, np.float32) for host in hosts]
+        gpu.fill(zip(arrays, hosts, strict=True), stream)
+        self.images, self._beta, self.weights = arrays
         self.matrices = gpu.device_array((len(images), 2, 2), np.float32)
-        gpu.synchronize(stream)  # until then host arrays are being copied
-
-    def _put(self, host: np.ndarray) -> DeviceArray:
-        array = gpu.device_array(host.shape, np.float32)
-        array.copy_to_device(host, stream=self._stream)
-        return array
 
     def launches(self, out: DeviceArray, epoch: int) -> list[Launch]:
         """The launches that deform the set for an epoch, in order. They modify out.

@@ -86,9 +86,7 @@ class CudaEngine:
             kind: [gpu.device_array(shape, np.float32) for shape in shapes]
             for kind, shapes in _shapes(network.sizes).items()
         }
-        for W, host in zip(self._net["weights"], network.weights, strict=True):
-            W.copy_to_device(host, stream=self.stream)
-        gpu.synchronize(self.stream)
+        gpu.fill(zip(self._net["weights"], network.weights, strict=True), self.stream)
 
     def get_network(self) -> Network:
         weights = tuple(W.copy_to_host(stream=self.stream) for W in self._net["weights"])
@@ -105,12 +103,16 @@ class CudaEngine:
     ) -> float:
         images = flat_images(images, self._sizes[0])
         check_training(labels, order, images.shape[0], self._sizes[-1])
-        self._images = images if gpu.on_gpu(images) else self._put("images", images)
-        self._put("labels", labels)
-        self._put("order", order.astype(np.int64))
-        self._put("losses", np.zeros(len(order), np.float32))
-        self._step.copy_to_device(np.zeros(1, np.int64), stream=self.stream)
-        gpu.synchronize(self.stream)  # until then host arrays are being copied
+        hosts = {
+            "labels": labels,
+            "order": order.astype(np.int64),
+            "losses": np.zeros(len(order), np.float32),
+        }
+        if not gpu.on_gpu(images):
+            hosts["images"] = images
+        pairs = [(self._array_like(name, host), host) for name, host in hosts.items()]
+        gpu.fill([*pairs, (self._step, np.zeros(1, np.int64))], self.stream)
+        self._images = images if gpu.on_gpu(images) else self._epoch["images"]
 
         launches = self.launches(eta)
         graph: gpu.Graph = None
@@ -170,10 +172,9 @@ class CudaEngine:
             outputs[start : start + PREDICT_BATCH] = found
         return outputs
 
-    def _put(self, name: str, host: np.ndarray) -> DeviceArray:
-        """A copy of an array on the GPU. It replaces the last epoch's array if the shapes agree."""
+    def _array_like(self, name: str, host: np.ndarray) -> DeviceArray:
+        """The array of an epoch on the GPU: the last epoch's, or a new one if the shapes differ."""
         array = self._epoch.get(name)
         if array is None or array.shape != host.shape:
             array = self._epoch[name] = gpu.device_array(host.shape, host.dtype)
-        array.copy_to_device(host, stream=self.stream)
         return array

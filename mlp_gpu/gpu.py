@@ -6,7 +6,7 @@ after another: that is for tests of kernels on small shapes.
 
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, TypeAlias
@@ -127,6 +127,18 @@ def device_array(shape: tuple[int, ...], dtype: type | np.dtype) -> DeviceArray:
         needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
         free = cuda.current_context().get_memory_info().free
         raise GpuFault(_too_little(needed, free)) from None
+
+
+def fill(pairs: Iterable[tuple[DeviceArray, np.ndarray]], stream: Stream) -> None:
+    """Copy arrays of the host into arrays on the GPU, complete on return: the former may go then.
+
+    The driver may read an array of the host until the stream is synchronized. Of one that is not
+    in one piece numba makes a copy, which it would drop at once.
+    """
+    pairs = [(array, np.ascontiguousarray(host)) for array, host in pairs]
+    for array, host in pairs:
+        array.copy_to_device(host, stream=stream)
+    synchronize(stream)
 
 
 def on_gpu(array: np.ndarray | DeviceArray) -> bool:
