@@ -18,7 +18,7 @@ class GpuSet:
     as for `deform_gpu.deform`. stream: on which images are copied and deformed. The attributes
     images, weights (those of the Gaussian) and matrices (drawn for each epoch) are on the GPU.
 
-    Raises ValueError for any other input, gpu.GpuFault if the GPU has too little memory.
+    Raises ValueError for any other input, gpu.GpuFault if the GPU has too little memory or fails.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class GpuSet:
         ]
 
 
+@gpu.faults()
 def deform_set(
     images: np.ndarray,
     labels: np.ndarray | None,
@@ -87,6 +88,7 @@ class DeformedAhead:
     deformation that was started. Raises ValueError and gpu.GpuFault as GpuSet does.
     """
 
+    @gpu.faults()
     def __init__(
         self,
         images: np.ndarray,
@@ -102,6 +104,7 @@ class DeformedAhead:
         self._last_epoch = last_epoch
         self._started: int | None = None  # the epoch that is being deformed, or was last
 
+    @gpu.faults()
     def __call__(self, epoch: int) -> DeviceArray:
         if self._started != epoch:
             self._start(epoch)

@@ -62,11 +62,12 @@ class CudaEngine:
     """On-line training and batched prediction on the GPU. See `mlp_gpu.engines` for the methods.
 
     schedule: one of SCHEDULES. stream: on which everything is launched. All methods raise
-    gpu.GpuFault if the GPU has too little memory.
+    gpu.GpuFault if the GPU has too little memory or fails.
     """
 
     name = "cuda"
 
+    @gpu.faults()
     def __init__(self, schedule: str = "graph"):
         if schedule not in SCHEDULES:
             raise ValueError(f"expected a schedule of {SCHEDULES}, got {schedule!r}")
@@ -79,6 +80,7 @@ class CudaEngine:
         # Images of the epoch: our own array, or one that `train` was given.
         self._images: DeviceArray = None
 
+    @gpu.faults()
     def set_network(self, network: Network) -> None:
         self._sizes = network.sizes
         self._net, self._images = {}, None  # frees the old arrays before there are new ones
@@ -88,11 +90,13 @@ class CudaEngine:
         }
         gpu.fill(zip(self._net["weights"], network.weights, strict=True), self.stream)
 
+    @gpu.faults()
     def get_network(self) -> Network:
         weights = tuple(W.copy_to_host(stream=self.stream) for W in self._net["weights"])
         gpu.synchronize(self.stream)
         return Network(self._sizes, weights)
 
+    @gpu.faults()
     def train(
         self,
         images: np.ndarray | DeviceArray,
@@ -159,6 +163,7 @@ class CudaEngine:
             found += update(W[layer], h[layer], delta[layer], eta)
         return found
 
+    @gpu.faults()
     def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._sizes[0])
         outputs = np.empty((len(images), self._sizes[-1]), np.float32)
