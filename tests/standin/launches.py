@@ -1,5 +1,6 @@
 """The stand-in's launches: what the C library asks of Python, handed to what executes PTX."""
 
+import atexit
 import ctypes
 import functools
 import os
@@ -29,8 +30,12 @@ Listener = ctypes.CFUNCTYPE(None, c_int, c_size_t, c_size_t)
 def install() -> None:
     """Load the library before anything looks for the driver or for NVIDIA's linker."""
     library = ctypes.CDLL(os.environ["STANDIN_LIBRARY"], ctypes.RTLD_GLOBAL)
-    library.standin_set_launcher(_launch)
-    library.standin_set_listener(_listen)
+    for register, function in (
+        (library.standin_set_launcher, _launch),
+        (library.standin_set_listener, _listen),
+    ):
+        register(function)
+        atexit.register(register, None)  # streams may be destroyed after Python has ended
 
 
 @functools.cache

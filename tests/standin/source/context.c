@@ -62,20 +62,23 @@ CUresult cuCtxPushCurrent(struct Context *context) {
 }
 
 CUresult cuCtxPopCurrent(struct Context **context) {
-    WITH_CONTEXT(cuCtxPopCurrent);
+    WITH_DRIVER(cuCtxPopCurrent);
+    if (!depth) return INVALID_CONTEXT;
     depth--;
     if (context) *context = stack[depth];
     return SUCCESS;
 }
 
 CUresult cuCtxGetDevice(int *device) {
-    WITH_CONTEXT(cuCtxGetDevice);
+    WITH_DRIVER(cuCtxGetDevice);
+    if (!depth) return INVALID_CONTEXT;
     *device = current_context()->device;
     return SUCCESS;
 }
 
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
-    WITH_CONTEXT(cuCtxGetStreamPriorityRange);
+    WITH_DRIVER(cuCtxGetStreamPriorityRange);
+    if (!depth) return INVALID_CONTEXT;
     if (least) *least = 0;
     if (greatest) *greatest = 0;
     return SUCCESS;

@@ -58,8 +58,9 @@ CUresult enter(struct Function *function, enum Needs needs) {
     if (failure != SUCCESS) return failure;
     if (needs == NEEDS_NOTHING) return SUCCESS;
     if (initialized_by != getpid()) return NOT_INITIALIZED; /* a fork has no driver either */
+    if (needs == NEEDS_DRIVER) return SUCCESS;
     if (lost != SUCCESS) return lost;
-    return needs == NEEDS_CONTEXT && !current_context() ? INVALID_CONTEXT : SUCCESS;
+    return current_context() ? SUCCESS : INVALID_CONTEXT;
 }
 
 void leave(const int *held) {

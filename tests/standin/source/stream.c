@@ -68,7 +68,7 @@ static void run_first(struct Stream *stream) {
         case WAIT:
             break;
     }
-    if (operation->kind == COPY || operation->kind == FILL)
+    if (lost == SUCCESS && (operation->kind == COPY || operation->kind == FILL))
         if (is_device_memory(operation->to, operation->bytes))
             tell(WROTE, operation->to, operation->bytes);
     running = 0;
