@@ -1,5 +1,6 @@
 """The stand-in for NVIDIA's driver, compiled."""
 
+import functools
 import hashlib
 import os
 import shutil
@@ -22,6 +23,7 @@ def compiler() -> str | None:
     return shutil.which("gcc") or shutil.which("cc")
 
 
+@functools.cache
 def linker() -> str | None:
     """Where NVIDIA's linker is, which numba-cuda uses and the stand-in hands on to."""
     try:
@@ -32,6 +34,7 @@ def linker() -> str | None:
         return None
 
 
+@functools.cache
 def library() -> Path:
     """The library, under the name of NVIDIA's. It is compiled if its source changed."""
     sources = sorted(SOURCE.iterdir())

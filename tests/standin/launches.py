@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import functools
+import itertools
 import os
 import sys
 import traceback
@@ -56,33 +57,40 @@ def _spoil_freed_arrays() -> None:
     set_handler(python.PyCapsule_New(ctypes.addressof(handler), b"mem_handler", None))
 
 
-@Launcher
-def _launch(image, name, grid, block, shared_bytes, n_parameters, sizes, values) -> int:
-    try:
-        parameters, start = [], 0
-        for size in sizes[:n_parameters]:
-            parameters.append(bytes(values[start : start + size]))
-            start += size
-        from standin import executor
-
-        executor.launch(
-            image.decode(), name.decode(), tuple(grid[:3]), tuple(block[:3]), parameters
-        )
-    except Exception:
-        print(f"stand-in: kernel {name.decode()}:", file=sys.stderr)
-        traceback.print_exc()
-        return LAUNCH_FAILED
-    return 0
+# What happened to the GPU's memory since the last launch. What executes PTX takes seconds to
+# import, so that is left to the first launch.
+_happened: list[tuple[int, int, int]] = []
 
 
 @Listener
-def _listen(happened, address, n_bytes) -> None:
+def _listen(happened: int, address: int, n_bytes: int) -> None:
     _spoil_freed_arrays()
-    from standin import executor
+    _happened.append((happened, address, n_bytes))
 
-    if happened == ALLOCATED:
-        executor.memory.add(address, n_bytes)
-    elif happened == FREED:
-        executor.memory.remove(address)
-    else:
-        executor.memory.wrote(address, n_bytes)
+
+@Launcher
+def _launch(image, name, grid, block, shared_bytes, n_parameters, sizes, values) -> int:
+    try:
+        from standin import executor
+
+        for happened, address, n_bytes in _happened:
+            if happened == ALLOCATED:
+                executor.memory.add(address, n_bytes)
+            elif happened == FREED:
+                executor.memory.remove(address)
+            else:
+                executor.memory.wrote(address, n_bytes)
+        _happened.clear()
+        ends = itertools.accumulate(sizes[:n_parameters])
+        parameters = [bytes(values[end - size : end]) for end, size in zip(ends, sizes)]
+        if shared_bytes:
+            raise ValueError("shared memory of a size that the launch gives is unknown here")
+        executor.launch(
+            image.decode(), name.decode(), tuple(grid[:3]), tuple(block[:3]), parameters
+        )
+    except Exception as error:  # ctypes would print it and go on
+        if type(error).__name__ != "KernelFault":
+            traceback.print_exc()
+        print(f"stand-in: a kernel failed: {error}", file=sys.stderr)
+        return LAUNCH_FAILED
+    return 0
