@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "source"
-OPTIONS = "-std=gnu11 -O2 -Wall -Wextra -fPIC -shared -Wl,-soname,libcuda.so.1".split()
+OPTIONS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-Wl,-soname,libcuda.so.1"]
 
 
 def missing() -> str | None:

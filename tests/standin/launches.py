@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 import traceback
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_ubyte
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_ubyte, c_uint
 
 LAUNCH_FAILED = 719  # CUDA_ERROR_LAUNCH_FAILED
 ALLOCATED, FREED, WROTE = range(3)
@@ -81,8 +81,8 @@ def _launch(image, name, grid, block, shared_bytes, n_parameters, sizes, values)
             else:
                 executor.memory.wrote(address, n_bytes)
         _happened.clear()
-        ends = itertools.accumulate(sizes[:n_parameters])
-        parameters = [bytes(values[end - size : end]) for end, size in zip(ends, sizes)]
+        ends = [0, *itertools.accumulate(sizes[:n_parameters])]
+        parameters = [bytes(values[start:end]) for start, end in itertools.pairwise(ends)]
         if shared_bytes:
             raise ValueError("shared memory of a size that the launch gives is unknown here")
         executor.launch(

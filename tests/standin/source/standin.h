@@ -26,6 +26,7 @@ enum {
     NOT_SUPPORTED = 801,
     CAPTURE_UNSUPPORTED = 900,
     CAPTURE_INVALIDATED = 901,
+    UNKNOWN = 999,
 };
 
 struct Function { /* of the driver, with how often this process called it */

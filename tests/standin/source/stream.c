@@ -108,10 +108,10 @@ static CUresult finish_until(struct Stream *stream, uint64_t number) {
 CUresult finish(struct Stream *stream) { return finish_until(stream, stream->put); }
 
 CUresult finish_all(void) {
-    CUresult result = SUCCESS;
+    CUresult result = SUCCESS, of_one;
     for (int device = 0; device < n_devices; device++)
         for (struct Stream *s = contexts[device].streams; s; s = s->next)
-            if ((result = finish(s)) != SUCCESS) return result;
+            if ((of_one = finish(s)) != SUCCESS) result = of_one;
     return result;
 }
 
