@@ -18,7 +18,7 @@ class GpuSet:
     as for `deform_gpu.deform`. stream: on which images are copied and deformed. The attributes
     images, weights (those of the Gaussian) and matrices (drawn for each epoch) are on the GPU.
 
-    Raises ValueError for any other input, gpu.GpuFault if the GPU has too little memory.
+    Raises ValueError for any other input, gpu.GpuFault if the GPU has too little memory or fails.
     """
 
     def __init__(
@@ -35,16 +35,11 @@ class GpuSet:
         beta = deformation.beta_of(labels, len(images))
         self.shape = images.shape
         self._deformation, self._key, self._first = deformation, split_seed(seed), first
-        self._stream = stream
-        self.images, self._beta = self._put(images), self._put(beta)
-        self.weights = self._put(gaussian_weights(deformation.sigma))
+        hosts = images, beta, gaussian_weights(deformation.sigma)
+        arrays = [gpu.device_array(host.shape, np.float32) for host in hosts]
+        gpu.fill(zip(arrays, hosts, strict=True), stream)
+        self.images, self._beta, self.weights = arrays
         self.matrices = gpu.device_array((len(images), 2, 2), np.float32)
-        gpu.synchronize(stream)  # until then host arrays are being copied
-
-    def _put(self, host: np.ndarray) -> DeviceArray:
-        array = gpu.device_array(host.shape, np.float32)
-        array.copy_to_device(host, stream=self._stream)
-        return array
 
     def launches(self, out: DeviceArray, epoch: int) -> list[Launch]:
         """The launches that deform the set for an epoch, in order. They modify out.
@@ -58,6 +53,7 @@ class GpuSet:
         ]
 
 
+@gpu.faults()
 def deform_set(
     images: np.ndarray,
     labels: np.ndarray | None,
@@ -92,6 +88,7 @@ class DeformedAhead:
     deformation that was started. Raises ValueError and gpu.GpuFault as GpuSet does.
     """
 
+    @gpu.faults()
     def __init__(
         self,
         images: np.ndarray,
@@ -107,6 +104,7 @@ class DeformedAhead:
         self._last_epoch = last_epoch
         self._started: int | None = None  # the epoch that is being deformed, or was last
 
+    @gpu.faults()
     def __call__(self, epoch: int) -> DeviceArray:
         if self._started != epoch:
             self._start(epoch)

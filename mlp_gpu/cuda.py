@@ -62,11 +62,12 @@ class CudaEngine:
     """On-line training and batched prediction on the GPU. See `mlp_gpu.engines` for the methods.
 
     schedule: one of SCHEDULES. stream: on which everything is launched. All methods raise
-    gpu.GpuFault if the GPU has too little memory.
+    gpu.GpuFault if the GPU has too little memory or fails.
     """
 
     name = "cuda"
 
+    @gpu.faults()
     def __init__(self, schedule: str = "graph"):
         if schedule not in SCHEDULES:
             raise ValueError(f"expected a schedule of {SCHEDULES}, got {schedule!r}")
@@ -79,6 +80,7 @@ class CudaEngine:
         # Images of the epoch: our own array, or one that `train` was given.
         self._images: DeviceArray = None
 
+    @gpu.faults()
     def set_network(self, network: Network) -> None:
         self._sizes = network.sizes
         self._net, self._images = {}, None  # frees the old arrays before there are new ones
@@ -86,15 +88,15 @@ class CudaEngine:
             kind: [gpu.device_array(shape, np.float32) for shape in shapes]
             for kind, shapes in _shapes(network.sizes).items()
         }
-        for W, host in zip(self._net["weights"], network.weights, strict=True):
-            W.copy_to_device(host, stream=self.stream)
-        gpu.synchronize(self.stream)
+        gpu.fill(zip(self._net["weights"], network.weights, strict=True), self.stream)
 
+    @gpu.faults()
     def get_network(self) -> Network:
         weights = tuple(W.copy_to_host(stream=self.stream) for W in self._net["weights"])
         gpu.synchronize(self.stream)
         return Network(self._sizes, weights)
 
+    @gpu.faults()
     def train(
         self,
         images: np.ndarray | DeviceArray,
@@ -105,12 +107,16 @@ class CudaEngine:
     ) -> float:
         images = flat_images(images, self._sizes[0])
         check_training(labels, order, images.shape[0], self._sizes[-1])
-        self._images = images if gpu.on_gpu(images) else self._put("images", images)
-        self._put("labels", labels)
-        self._put("order", order.astype(np.int64))
-        self._put("losses", np.zeros(len(order), np.float32))
-        self._step.copy_to_device(np.zeros(1, np.int64), stream=self.stream)
-        gpu.synchronize(self.stream)  # until then host arrays are being copied
+        hosts = {
+            "labels": labels,
+            "order": order.astype(np.int64),
+            "losses": np.zeros(len(order), np.float32),
+        }
+        if not gpu.on_gpu(images):
+            hosts["images"] = images
+        pairs = [(self._array_like(name, host), host) for name, host in hosts.items()]
+        gpu.fill([*pairs, (self._step, np.zeros(1, np.int64))], self.stream)
+        self._images = images if gpu.on_gpu(images) else self._epoch["images"]
 
         launches = self.launches(eta)
         graph: gpu.Graph = None
@@ -157,6 +163,7 @@ class CudaEngine:
             found += update(W[layer], h[layer], delta[layer], eta)
         return found
 
+    @gpu.faults()
     def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._sizes[0])
         outputs = np.empty((len(images), self._sizes[-1]), np.float32)
@@ -170,10 +177,9 @@ class CudaEngine:
             outputs[start : start + PREDICT_BATCH] = found
         return outputs
 
-    def _put(self, name: str, host: np.ndarray) -> DeviceArray:
-        """A copy of an array on the GPU. It replaces the last epoch's array if the shapes agree."""
+    def _array_like(self, name: str, host: np.ndarray) -> DeviceArray:
+        """The array of an epoch on the GPU: the last epoch's, or a new one if the shapes differ."""
         array = self._epoch.get(name)
         if array is None or array.shape != host.shape:
             array = self._epoch[name] = gpu.device_array(host.shape, host.dtype)
-        array.copy_to_device(host, stream=self.stream)
         return array

@@ -1,8 +1,10 @@
 """What the other modules use of the GPU. This is the only module that imports numba's `cuda`."""
 
+import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, TypeAlias
@@ -23,6 +25,8 @@ Stream: TypeAlias = Any  # what is launched on it runs in order
 Graph: TypeAlias = Any  # launches that were captured
 
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+
+_until_the_end = ExitStack()  # of the process
 
 # A layer of ten neurons leaves most of a GPU idle, as the paper says too: no warning is needed.
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
@@ -59,6 +63,26 @@ def missing(n_bytes: int = 0) -> str | None:
     return _too_little(n_bytes, free) if free < n_bytes else None
 
 
+@contextmanager
+def faults() -> Iterator[None]:
+    """Inside, or in a function that this decorates, errors of the driver are raised as GpuFault."""
+    try:
+        yield
+    except Exception as error:
+        # Classes of numba and cuda.core, in modules that are not for us to import.
+        if type(error).__name__ not in ("CudaAPIError", "CudaSupportError", "CUDAError"):
+            raise
+        code = re.search(r"CUDA_ERROR_\w+", str(error))
+        if code is None or code[0] == "CUDA_ERROR_OUT_OF_MEMORY":
+            raise GpuFault(_explain(" ".join(str(error).split()))) from None
+        with suppress(Exception):  # a GPU that failed frees nothing, and would say so each time
+            _until_the_end.enter_context(cuda.defer_cleanup())
+        raise GpuFault(
+            f"the GPU failed with {code[0]}, and this process can no longer use it; see what "
+            "nvidia-smi says, and start again"
+        ) from None
+
+
 def _explain(message: str) -> str:
     """A sentence that says what an error at the start of the driver means."""
     if "driver library cannot be found" in message:
@@ -80,22 +104,26 @@ def _too_little(n_bytes: int, free: int) -> str:
     )
 
 
+@faults()
 def count() -> int:
     """How many GPUs the driver finds. At least one must be usable."""
     return len(cuda.gpus)
 
 
+@faults()
 def select(number: int) -> None:
     """Make this process' main thread compute on the GPU of that number, from 0."""
     cuda.select_device(number)
 
 
+@faults()
 def name() -> str:
     """The name of the GPU, as its maker writes it."""
     found = cuda.get_current_device().name
     return found.decode() if isinstance(found, bytes) else found
 
 
+@faults()
 def driver_version() -> str:
     """The versions of the driver, if nvidia-smi prints it, and of the CUDA that it supports."""
     cuda_version = "CUDA {}.{}".format(*cuda.cudadrv.driver.get_version())
@@ -119,6 +147,18 @@ def device_array(shape: tuple[int, ...], dtype: type | np.dtype) -> DeviceArray:
         needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
         free = cuda.current_context().get_memory_info().free
         raise GpuFault(_too_little(needed, free)) from None
+
+
+def fill(pairs: Iterable[tuple[DeviceArray, np.ndarray]], stream: Stream) -> None:
+    """Copy arrays of the host into arrays on the GPU, complete on return: the former may go then.
+
+    The driver may read an array of the host until the stream is synchronized. Of one that is not
+    in one piece numba makes a copy, which it would drop at once.
+    """
+    pairs = [(array, np.ascontiguousarray(host)) for array, host in pairs]
+    for array, host in pairs:
+        array.copy_to_device(host, stream=stream)
+    synchronize(stream)
 
 
 def on_gpu(array: np.ndarray | DeviceArray) -> bool:

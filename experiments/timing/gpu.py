@@ -173,8 +173,7 @@ def training_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
 def copy_to_gpu(host: np.ndarray, stream: Stream) -> DeviceArray:
     """A copy of an array on the GPU, complete on return."""
     array = gpu.device_array(host.shape, host.dtype)
-    array.copy_to_device(host, stream=stream)
-    gpu.synchronize(stream)  # the caller may drop the array then
+    gpu.fill([(array, host)], stream)
     return array
 
 

@@ -1,0 +1,162 @@
+"""The GPU engine, unmodified, through numba-cuda on the stand-in for the driver."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from standin import build
+
+pytestmark = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+
+TRAIN = """
+import ctypes
+import os
+
+import numpy as np
+from mlp_gpu import cpu, cuda, gpu
+from mlp_gpu.network import Network
+
+cuda.IMAGES_PER_GRAPH = 3
+rng = np.random.default_rng(0)
+images = rng.uniform(-1, 1, (7, 40)).astype(np.float32)
+labels = rng.integers(0, 10, 7).astype(np.uint8)
+order = rng.permutation(7).astype(np.int32)  # 6 of the 7 images are in graphs
+start = Network.initial((40, 35, 10), 1)
+
+
+def train(engine):
+    engine.set_network(start)
+    losses = [engine.train(images, labels, order, 0.1) for epoch in range(2)]
+    return losses, *engine.get_network().weights, engine.predict(images)
+
+
+def assert_close(found, known):
+    for one, other in zip(found, known, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+"""
+
+
+def run(code, **environment):
+    """Run Python on the stand-in, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", TRAIN + textwrap.dedent(code)],
+        env=build.environment() | environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+FAULTS = """
+expected = train(cpu.CpuEngine())
+for schedule in ("launch", "graph"):
+    assert_close(train(cuda.CudaEngine(schedule)), expected)
+
+standin = ctypes.CDLL(os.environ["STANDIN_LIBRARY"])
+functions = (
+    "cuMemAlloc cuMemcpyHtoDAsync cuMemcpyDtoHAsync cuLaunchKernelEx cuStreamSynchronize "
+    "cuStreamCreateWithPriority cuStreamBeginCapture cuStreamEndCapture "
+    "cuGraphInstantiateWithParams cuGraphLaunch"
+).split()
+for function in functions:
+    for number, code in ((1, 719), (2, 2), (2, 999)):
+        standin.standin_recover()
+        os.environ["STANDIN_FAIL"] = f"{function}:{number}:{code}"
+        try:
+            assert_close(train(cuda.CudaEngine("graph")), expected)
+            print(function, code, "went on")
+        except gpu.GpuFault as fault:
+            print(function, code, fault)
+"""
+
+
+def test_training_is_the_cpus_and_every_fault_ends_it_in_one_sentence():
+    done = run(FAULTS)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    outcomes = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
+    assert len(outcomes) == 30
+    starts = {"719": "the GPU failed with CUDA_ERROR_LAUNCH_FAILED", "2": "the GPU has no memory"}
+    starts["999"] = "the GPU failed with CUDA_ERROR_UNKNOWN"
+    for function, code, outcome in outcomes:
+        if (function, code) == ("cuMemAlloc", "2"):  # numba frees what it can, and tries again
+            assert outcome == "went on"
+        else:
+            assert outcome.startswith(starts[code]), (function, code, outcome)
+
+
+AHEAD = """
+from deform_gpu.cuda import DeformedAhead, deform_set
+from deform_gpu.parameters import TABLE1
+
+digits = rng.uniform(-1, 1, (3, 29, 29)).astype(np.float32)
+expected = [deform_set(digits, labels[:3], TABLE1, 5, epoch) for epoch in (1, 2, 3)]
+engine = cuda.CudaEngine("launch")
+engine.set_network(Network.initial((841, 35, 10), 1))
+ahead = DeformedAhead(digits, labels[:3], TABLE1, 5, 3)
+for epoch in (1, 2, 3):
+    deformed = ahead(epoch)
+    engine.train(deformed, labels[:3], np.arange(3), 0.1)
+    found = deformed.copy_to_host(stream=engine.stream)
+    gpu.synchronize(engine.stream)
+    assert np.array_equal(found, expected[epoch - 1].reshape(3, 841)), epoch
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpu", ["7.5", "10.0"])
+def test_images_are_deformed_an_epoch_ahead_on_a_stream_that_overlaps(gpu):
+    done = run(AHEAD, STANDIN_SEED="1", STANDIN_GPUS=gpu)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_kernel_that_reads_past_an_array_ends_the_gpu():
+    done = run(
+        """
+        @gpu.cuda.jit
+        def read_past(array, out):
+            out[0] = array[len(array)]
+
+        stream = gpu.new_stream()
+        arrays = [gpu.device_array((2,), np.float32) for _ in range(2)]
+        gpu.fill([(arrays[0], np.ones(2, np.float32))], stream)
+        read_past[1, 1, stream](*arrays)
+        try:
+            with gpu.faults():
+                gpu.synchronize(stream)
+        except gpu.GpuFault as fault:
+            print(fault)
+        """
+    )
+    assert "CUDA_ERROR_LAUNCH_FAILED" in done.stdout
+    assert "a kernel failed: read_past" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def train_table1(out, **environment):
+    """`make table1` with net 1 on a few digits."""
+    command = [sys.executable, "-m", "experiments.table1", "--engine", "cuda", "--data", "digits"]
+    return subprocess.run(
+        [*command, "--nets", "1", "--epochs", "2", "--limit", "25", "--out", str(out)],
+        env=build.environment() | environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+
+
+@pytest.mark.slow
+def test_table1_names_what_computed(tmp_path):
+    done = train_table1(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "stand-in for a GPU, on a CPU" in (tmp_path / "table1.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_that_loses_its_gpu_keeps_its_epochs(tmp_path):
+    done = train_table1(tmp_path, STANDIN_FAIL="cuGraphLaunch:1:719")
+    assert done.returncode in (1, 2)
+    assert "the GPU failed with CUDA_ERROR_LAUNCH_FAILED" in done.stderr
+    assert "Traceback" not in done.stderr
