@@ -104,10 +104,11 @@ for epoch in (1, 2, 3):
 """
 
 
+# As late as CUDA allows, a missing wait shows; by chance, that a buffer is used twice.
 @pytest.mark.slow
-@pytest.mark.parametrize("gpu", ["7.5", "10.0"])
-def test_images_are_deformed_an_epoch_ahead_on_a_stream_that_overlaps(gpu):
-    done = run(AHEAD, STANDIN_SEED="1", STANDIN_GPUS=gpu)
+@pytest.mark.parametrize("chance", [{}, {"STANDIN_SEED": "1"}], ids=["late", "by chance"])
+def test_images_are_deformed_an_epoch_ahead_on_a_stream_that_overlaps(chance):
+    done = run(AHEAD, STANDIN_GPUS="7.5" if chance else "10.0", **chance)
     assert done.returncode == 0, done.stderr
 
 
