@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from executed import DEVICES
 
 from experiments import bench
 from experiments.running.errors import Interrupted
@@ -243,9 +244,14 @@ def sanitizer(tmp_path, monkeypatch, test_file):
     return install
 
 
-def test_the_sanitizer_runs_the_small_tests(sanitizer, tmp_path):
+def test_the_sanitizer_runs_the_small_tests(sanitizer, tmp_path, monkeypatch):
+    assert gpu_programs.SMALL_TESTS[:2] == ("-k", "small")
+    monkeypatch.setattr(
+        gpu_programs, "SMALL_TESTS", ("-k", "small and pick", "tests/test_kernels.py")
+    )
     sanitizer('"$@" && echo "========= ERROR SUMMARY: 0 errors"')
-    assert gpu_programs.check_sanitizer("memcheck") == CheckResult(True, "clean, 1 tests")
+    n = 3 * len(DEVICES)  # three sizes
+    assert gpu_programs.check_sanitizer("memcheck") == CheckResult(True, f"clean, {n} tests")
     said = (tmp_path / "arguments").read_text()
     assert said.startswith("--tool memcheck --error-exitcode 99 --report-api-errors no ")
     assert f"{sys.executable} -m pytest -q -k small " in said
