@@ -181,12 +181,17 @@ class LaunchOnce:
         return 1.0
 
 
+def copy_bytes(target, source, n_bytes, stream):
+    target[:n_bytes].copy_to_device(source[:n_bytes])
+
+
 @pytest.fixture(params=DEVICES[:1])
 def timer(request, monkeypatch):
     with on_device(request.param) as executor:
         if executor:
             known = executor.signatures | {gpu_timing.empty_kernel: "void()"}
             monkeypatch.setattr(executor, "signatures", known)
+            monkeypatch.setattr(gpu.cuda.cudadrv.driver, "device_to_device", copy_bytes)
         yield gpu_timing.Timer() if HAS_GPU else LaunchOnce()
 
 
