@@ -38,33 +38,20 @@ def test_segments_are_those_of_warps(kernel, segments):
     assert read.passes == write.passes == 0
 
 
-def transpose_32(out):
-    i = cuda.threadIdx.x
-    tile = cuda.shared.array((32, 32), np.float32)
-    for k in range(32):
-        tile[k, i] = i
-    cuda.syncthreads()
-    total = np.float32(0)
-    for k in range(32):
-        total += tile[i, k]
-    out[i] = total
+@pytest.mark.parametrize(("stride", "degree"), [(32, 32), (33, 1), (34, 2)])
+def test_bank_conflicts_cost_passes(stride, degree):
+    def transpose(out):
+        i = cuda.threadIdx.x
+        tile = cuda.shared.array((32, stride), np.float32)
+        for k in range(32):
+            tile[k, i] = i
+        cuda.syncthreads()
+        total = np.float32(0)
+        for k in range(32):
+            total += tile[i, k]
+        out[i] = total
 
-
-def transpose_33(out):
-    i = cuda.threadIdx.x
-    tile = cuda.shared.array((32, 33), np.float32)
-    for k in range(32):
-        tile[k, i] = i
-    cuda.syncthreads()
-    total = np.float32(0)
-    for k in range(32):
-        total += tile[i, k]
-    out[i] = total
-
-
-@pytest.mark.parametrize(("kernel", "degree"), [(transpose_32, 32), (transpose_33, 1)])
-def test_bank_conflicts_cost_passes(kernel, degree):
-    found = report.accesses(run(kernel, ONE, [device_array(32, np.float32)], traced=True))
+    found = report.accesses(run(transpose, ONE, [device_array(32, np.float32)], traced=True))
     write, read = found["shared", "write"], found["shared", "read"]
     assert (write.threads, write.warps, write.passes) == (1024, 32, 32)
     assert (read.threads, read.warps, read.passes) == (1024, 32, 32 * degree)

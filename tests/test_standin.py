@@ -1,7 +1,5 @@
 """The stand-in for the driver does as CUDA does, as late as CUDA may, and fails when it is told."""
 
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -22,14 +20,7 @@ array, other = call("cuMemAlloc", 16), call("cuMemAlloc", 16)
 
 
 def run(code, start=START, **environment):
-    """Run Python on the stand-in, in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", start + textwrap.dedent(code)],
-        env=build.environment() | environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    return build.run(start + textwrap.dedent(code), **environment)
 
 
 def printed(code, start=START, **environment):

@@ -41,14 +41,7 @@ def assert_close(found, known):
 
 
 def run(code, **environment):
-    """Run Python on the stand-in, in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", TRAIN + textwrap.dedent(code)],
-        env=build.environment() | environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    return build.run(TRAIN + textwrap.dedent(code), **environment)
 
 
 FAULTS = """

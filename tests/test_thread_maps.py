@@ -11,6 +11,7 @@ from deform_gpu import TABLE1
 from deform_gpu.kernels import listing1, tiles
 from experiments.drawing import thread_maps, thread_maps_deform
 from experiments.ptx.report import BANKS
+from experiments.timing.compiled import missing_toolkit
 from mlp_gpu.kernels import backward, evaluate, forward, update
 from mlp_gpu.network import pad32
 
@@ -83,6 +84,8 @@ SHARED = {
 @pytest.fixture(scope="module")
 def touched():
     """What each kernel touches: (array, what, block, thread), to the indices in order."""
+    if reason := missing_toolkit():
+        pytest.skip(reason)
     return {
         name: touches.touched(launch, names, SHARED.get(name, 2 * [(1 << 12,)]))
         for name, (launch, names) in launches().items()

@@ -8,6 +8,9 @@ Two accesses of which one writes are a fault if they are of two threads in the s
 two blocks of the same launch. Atomics among themselves are not.
 """
 
+import functools
+from typing import Any
+
 import numba
 from llvmlite import ir
 from numba import types
@@ -182,7 +185,12 @@ def check(context, frame, address, size, stamp, kind, space):
     return NO_FAULT
 
 
-@numba.cfunc(types.int32(*[types.int64] * 3, *[types.int32] * 5))
+@functools.cache
+def compiled_access() -> Any:
+    """`access` as numba compiles it: not at the import, because it takes seconds."""
+    return numba.cfunc(types.int32(*[types.int64] * 3, *[types.int32] * 5))(access)
+
+
 def access(context, frame, address, size, thread, place, kind, space):
     """Check an access and record it. Returns 0 if it is good; else the context tells of the fault.
 

@@ -71,7 +71,6 @@ class Executor:
 
     order: of threads and blocks, as run.Program.launch has it. seed: of the next random order.
     traced: whether each access is recorded. signatures: of the kernels, as their files give them.
-    launched: what the last launch did.
     """
 
     cc: tuple[int, int]
@@ -79,7 +78,6 @@ class Executor:
     seed: int = 0
     traced: bool = False
     signatures: dict[Any, str] = field(default_factory=lambda: SIGNATURES)
-    launched: Launched | None = None
     _programs: dict[Any, tuple[Program, tuple]] = field(default_factory=dict)
 
     def execute(self, launch: gpu.Launch) -> Launched:
@@ -88,7 +86,8 @@ class Executor:
         names = launch.kernel.py_func.__code__.co_varnames
         parameters: list[bytes] = []
         views = []
-        for name, value, kind in zip(names, launch.arguments, kinds, strict=False):
+        names = names[: len(kinds)]
+        for name, value, kind in zip(names, launch.arguments, kinds, strict=True):
             if isinstance(kind, types.Array):
                 if (str(value.dtype), value.ndim) != (str(kind.dtype), kind.ndim):
                     raise TypeError(f"{name} is {value.dtype}, {value.ndim}-d: expected {kind}")
@@ -99,10 +98,9 @@ class Executor:
         block = launch.threads if isinstance(launch.threads, tuple) else (launch.threads,)
         (kernel_name,) = program.module.kernels
         self.seed += 1
-        self.launched = program.launch(
+        return program.launch(
             kernel_name, launch.grid, block, parameters, views, self.order, self.seed, self.traced
         )
-        return self.launched
 
     def program(self, kernel: Any) -> tuple[Program, tuple]:
         """The program of a kernel, and Numba's types of its arguments."""

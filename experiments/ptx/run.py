@@ -81,7 +81,7 @@ class Program:
 
     def __init__(self, ptx: str):
         self.module = parse(ptx)
-        self._tables = {
+        self.tables = {
             name: np.frombuffer(variable.content or b"", np.uint8).copy()
             for name, variable in self.module.tables.items()
         }
@@ -108,21 +108,17 @@ class Program:
             self._made[name] = _Executable(self, name)
         return self._made[name].launch(grid, block, parameters, views, order, seed, traced)
 
-    def tables(self) -> dict[str, np.ndarray]:
-        return self._tables
-
 
 class _Executable:
     """A kernel as machine code of this CPU."""
 
     def __init__(self, program: Program, name: str):
         self._kernel = program.module.kernels[name]
-        self._tables = program.tables()
+        self._tables = program.tables
         addresses = {name: content.ctypes.data for name, content in self._tables.items()}
         self._made: Translation = translate(self._kernel, program.module, addresses)
         self._engine = _compile(self._made.text)
         self._function = ThreadFunction(self._engine.get_function_address("thread"))
-        self._time = 0
 
     def launch(
         self,
@@ -278,7 +274,7 @@ def _compile(text: str) -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(text)
-    module.link_in(llvm.parse_assembly(checks.access.inspect_llvm()))
+    module.link_in(llvm.parse_assembly(checks.compiled_access().inspect_llvm()))
     for function in module.functions:
         if not function.is_declaration and function.name.startswith(("_ZN", "cfunc.")):
             function.linkage = "internal"

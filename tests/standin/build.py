@@ -5,6 +5,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -28,9 +29,11 @@ def linker() -> str | None:
     """Where NVIDIA's linker is, which numba-cuda uses and the stand-in hands on to."""
     try:
         from cuda import pathfinder
-
+    except ImportError:
+        return None
+    try:
         return pathfinder.load_nvidia_dynamic_lib("nvJitLink").abs_path
-    except (ImportError, pathfinder.DynamicLibNotFoundError):
+    except pathfinder.DynamicLibNotFoundError:
         return None
 
 
@@ -59,3 +62,14 @@ def environment() -> dict[str, str]:
         "STANDIN_LIBRARY": str(library()),
         "STANDIN_NVJITLINK": str(linker()),
     }
+
+
+def run(code: str, **variables: str) -> subprocess.CompletedProcess:
+    """Run Python on the stand-in, in a process of its own with these variables."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment() | variables,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
