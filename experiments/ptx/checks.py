@@ -1,8 +1,8 @@
 """What is checked at each access to memory, compiled by Numba and called by translated kernels.
 
 Time is counted in intervals: each block runs from barrier to barrier, and each such interval has a
-number, larger than all before. For each granule of memory, the smallest piece that threads write
-apart, `writers` and `readers` hold a stamp: the time of the last access, and by which thread.
+number, larger than all before. Each granule of memory, the smallest piece that threads write apart,
+has two stamps, of its last writer and of its last reader: the time, and which thread.
 
 Two accesses of which one writes are a fault if they are of two threads in the same interval, or of
 two blocks of the same launch. Atomics among themselves are not.
@@ -31,11 +31,11 @@ FAULTS = (
 )
 NO_FAULT, OUTSIDE, UNALIGNED, NEVER_WRITTEN, RACE, BLOCKS, READ_ONLY, TOO_MANY = range(8)
 
-# The context: int64 each. Those up to TRACE are addresses of arrays.
+# The context: int64 each. Those up to TRACE are addresses of arrays. LATEST: of an int64 for each
+# place in the kernel's code, the address of the range that was touched from there last.
 (
     RANGES,
-    WRITERS,
-    READERS,
+    LATEST,
     TRACE,
     N_RANGES,
     TIME,
@@ -51,52 +51,43 @@ NO_FAULT, OUTSIDE, UNALIGNED, NEVER_WRITTEN, RACE, BLOCKS, READ_ONLY, TOO_MANY =
     FAULT_THREAD,
     FAULT_BLOCK,
     N_CONTEXT,
-) = range(18)
+) = range(17)
 
 # A range of memory that may be touched: int64 each. GRANULE: the base-2 logarithm of its bytes.
-# STAMPS: where its stamps begin.
-# WRITTEN: address of a byte a granule, whether it was ever written; 0 for a table.
-BEGIN, END, SPACE, GRANULE, STAMPS, WRITTEN, N_RANGE = range(7)
+# STAMPS: the address of its stamps, writer and reader of each granule; 0 for a constant table.
+BEGIN, END, SPACE, GRANULE, STAMPS, N_RANGE = range(6)
 
-# A stamp: time above the lowest 13 bits, then three flags, then the thread.
+# A stamp: time above the lowest 13 bits, then three flags, then the thread. 0: never.
 THREAD = 1024 - 1
 SEVERAL, OTHERS, ATOMICS = 1 << 10, 1 << 11, 1 << 12  # flags: threads, blocks, atomic
 TIME_BIT = 13
+HOST_TIME = 1  # of what the host wrote; launches begin later
 
+WORD = ir.IntType(64)
 ACCESS_TYPE = ir.FunctionType(ir.IntType(32), [ir.IntType(64)] * 3 + [ir.IntType(32)] * 5)
 
 
-def _memory(width):
-    """Compiled functions load(address) and store(address, value) of integers of so many bits."""
-    kind = ir.IntType(width)
+@intrinsic
+def load_word(typing_context, address):
+    def generate(context, builder, signature, values):
+        pointer = builder.inttoptr(values[0], WORD.as_pointer())
+        return builder.load(pointer, typ=WORD)
 
-    @intrinsic
-    def load(typing_context, address):
-        def generate(context, builder, signature, values):
-            pointer = builder.inttoptr(values[0], kind.as_pointer())
-            return builder.zext(builder.load(pointer, typ=kind), ir.IntType(64))
-
-        return types.int64(types.int64), generate
-
-    @intrinsic
-    def store(typing_context, address, value):
-        def generate(context, builder, signature, values):
-            pointer = builder.inttoptr(values[0], kind.as_pointer())
-            builder.store(builder.trunc(values[1], kind), pointer)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), generate
-
-    return load, store
+    return types.int64(types.int64), generate
 
 
-load_byte, store_byte = _memory(8)
-load_word, store_word = _memory(64)
+@intrinsic
+def store_word(typing_context, address, value):
+    def generate(context, builder, signature, values):
+        builder.store(values[1], builder.inttoptr(values[0], WORD.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
 
 
 @numba.njit
 def get(address, field):
-    """A field of what is at an address: the context, or a range."""
+    """A field of what is at an address: the context, a range or stamps."""
     return load_word(address + 8 * field)
 
 
@@ -139,49 +130,60 @@ def next_reader(reader, stamp, launch_time, block_time):
 
 
 @numba.njit
-def find_range(context, address, size, space):
+def holds(found, address, size, space):
+    """Whether a range holds all of an access."""
+    inside = get(found, BEGIN) <= address and address + size <= get(found, END)
+    return inside and get(found, SPACE) == space
+
+
+@numba.njit
+def find_range(context, address, size, place, space):
     """The address of the range that holds all of an access; 0 if none does."""
+    latest = get(get(context, LATEST), place)
+    if holds(latest, address, size, space):
+        return latest
     found = get(context, RANGES)
     for _ in range(get(context, N_RANGES)):
-        inside = get(found, BEGIN) <= address and address + size <= get(found, END)
-        if inside and get(found, SPACE) == space:
+        if holds(found, address, size, space):
+            put(get(context, LATEST), place, found)
             return found
         found += 8 * N_RANGE
     return 0
 
 
 @numba.njit
-def check(context, frame, address, size, stamp, kind, space):
+def check(context, frame, address, size, stamp, place, kind, space):
     """The fault of an access, which becomes part of the stamps; NO_FAULT if there is none."""
     if address & (size - 1):
         return UNALIGNED
     if space == LOCAL:
         start, end = frame + get(context, FRAME_LOCAL), frame + get(context, FRAME_BYTES)
         return NO_FAULT if start <= address and address + size <= end else OUTSIDE
-    found = find_range(context, address, size, space)
+    found = find_range(context, address, size, place, space)
     if found == 0:
         return OUTSIDE
-    written = get(found, WRITTEN)
-    if written == 0:
+    stamps = get(found, STAMPS)
+    if stamps == 0:
         return NO_FAULT if kind == READ else READ_ONLY
-    launch_time, block_time = get(context, LAUNCH_TIME), get(context, BLOCK_TIME)
+    first_time, launch_time, block_time = (
+        HOST_TIME,
+        get(context, LAUNCH_TIME),
+        get(context, BLOCK_TIME),
+    )
     if space == SHARED:
-        launch_time = block_time  # each block has its own
+        first_time = launch_time = block_time  # each block has its own
     begin, granule = get(found, BEGIN), get(found, GRANULE)
-    writers = get(context, WRITERS) + 8 * get(found, STAMPS)
-    readers = get(context, READERS) + 8 * get(found, STAMPS)
     for k in range((address - begin) >> granule, ((address + size - 1 - begin) >> granule) + 1):
-        if kind != WRITE and not load_byte(written + k):
+        writer, reader = get(stamps, 2 * k), get(stamps, 2 * k + 1)
+        if kind != WRITE and writer >> TIME_BIT < first_time:
             return NEVER_WRITTEN
-        writer, reader = get(writers, k), get(readers, k)
         fault = conflict(writer, reader, stamp, kind, launch_time, block_time)
         if fault:
             return fault
         if kind == READ:
-            put(readers, k, next_reader(reader, stamp, launch_time, block_time))
+            put(stamps, 2 * k + 1, next_reader(reader, stamp, launch_time, block_time))
         else:
-            put(writers, k, stamp | ATOMICS if kind == ATOMIC else stamp)
-            store_byte(written + k, 1)
+            put(stamps, 2 * k, stamp | ATOMICS if kind == ATOMIC else stamp)
     return NO_FAULT
 
 
@@ -197,7 +199,7 @@ def access(context, frame, address, size, thread, place, kind, space):
     place: of the instruction in the kernel's code.
     """
     stamp = (get(context, TIME) << TIME_BIT) | thread
-    fault = check(context, frame, address, size, stamp, kind, space)
+    fault = check(context, frame, address, size, stamp, place, kind, space)
     capacity = get(context, TRACE_CAPACITY)
     if fault == NO_FAULT and capacity:
         length = get(context, TRACE_LENGTH)

@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from experiments.ptx import checks
-from experiments.ptx.parse import Instruction, parse
+from experiments.ptx.parse import Instruction, Variable, parse
 from experiments.ptx.schedule import DIVERGED, ThreadFunction, run_blocks
 from experiments.ptx.translate import Translation, translate
 
@@ -29,17 +29,22 @@ class KernelFault(Exception):
 
 @dataclass
 class Allocation:
-    """Memory of the GPU. granule: bytes that threads write apart. written: a flag for each."""
+    """Memory of the GPU.
+
+    granule: bytes that threads write apart, a power of 2. stamps: int64 (n, 2), of the last writer
+    and the last reader of each granule, as `checks` has them. time: when a launch on it ended.
+    """
 
     address: int
     n_bytes: int
     granule: int
-    written: np.ndarray
+    stamps: np.ndarray
+    time: int = checks.HOST_TIME
 
     @staticmethod
     def at(address: int, n_bytes: int, granule: int) -> "Allocation":
-        """Memory that nobody has written yet. granule: a power of 2."""
-        return Allocation(address, n_bytes, granule, np.zeros(-(-n_bytes // granule), np.uint8))
+        """Memory that nobody has written yet."""
+        return Allocation(address, n_bytes, granule, _no_stamps(n_bytes, granule))
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,8 @@ class View:
         """The host wrote all of it."""
         granule = self.allocation.granule
         end = self.start + self.n_bytes
-        self.allocation.written[self.start // granule : -(-end // granule)] = 1
+        written = slice(self.start // granule, -(-end // granule))
+        self.allocation.stamps[written, 0] = checks.HOST_TIME << checks.TIME_BIT
 
 
 @dataclass
@@ -143,22 +149,22 @@ class _Executable:
         packed = np.frombuffer(b"".join(p.ljust(8, b"\0") for p in parameters), np.int64)
         frames = np.empty((n_threads, self._made.frame_bytes), np.uint8)
         shared = aligned(max(self._made.shared_bytes, 1))
-        granules = np.zeros(self._made.shared_bytes + 1, np.uint8)
-        ranges, n_stamps = self._ranges(views, shared, granules)
-        stamps = np.zeros((2, n_stamps), np.int64)
+        stamps = {n: _no_stamps(v.size, _granule(v)) for n, v in self._kernel.shared.items()}
+        ranges = self._ranges(views, shared, stamps)
+        latest = np.full(len(self._kernel.code), ranges[-1].ctypes.data)
         trace = np.zeros((MAX_TRACE if traced else 1, 3), np.int64)
         executed = np.zeros(self._made.n_pieces, np.int64)
         special = np.array([0, 0, 0, *block, 0, 0, 0, *grid], np.int32)
         context = np.zeros(checks.N_CONTEXT, np.int64)
         for slot, array in (
             (checks.RANGES, ranges),
-            (checks.WRITERS, stamps[0]),
-            (checks.READERS, stamps[1]),
+            (checks.LATEST, latest),
             (checks.TRACE, trace),
         ):
             context[slot] = array.ctypes.data
-        context[checks.N_RANGES] = len(ranges)
-        context[checks.TIME] = context[checks.LAUNCH_TIME] = 1
+        context[checks.N_RANGES] = len(ranges) - 1
+        begins = 1 + max((view.allocation.time for view in views), default=checks.HOST_TIME)
+        context[checks.TIME] = context[checks.LAUNCH_TIME] = begins
         context[checks.FRAME_BYTES] = self._made.frame_bytes
         context[checks.FRAME_LOCAL] = self._made.local_start
         context[checks.TRACE_CAPACITY] = len(trace) if traced else 0
@@ -173,10 +179,11 @@ class _Executable:
                 threads,
                 special,
                 shared,
-                granules,
                 addresses,
                 self._made.frame_bytes,
             )
+            for view in views:
+                view.allocation.time = int(context[checks.TIME])
             if status:
                 raise KernelFault(self._explain(status, context, ranges, views, grid, block))
             if traced:
@@ -192,38 +199,25 @@ class _Executable:
         return readable_name(self._kernel.name)
 
     def _ranges(
-        self, views: list[View], shared: np.ndarray, granules: np.ndarray
-    ) -> tuple[np.ndarray, int]:
-        """The table of what may be touched, and how many stamps it needs."""
-        rows, n_stamps, starts = [], 0, {}
+        self, views: list[View], shared: np.ndarray, stamps: dict[str, np.ndarray]
+    ) -> np.ndarray:
+        """The table of what may be touched. stamps: of the shared arrays."""
+        rows = []
         for view in views:
             one = view.allocation
-            if one.address not in starts:
-                starts[one.address] = n_stamps
-                n_stamps += len(one.written)
             begin, first = one.address + view.start, view.start // one.granule
-            rows.append(
-                [
-                    begin,
-                    begin + view.n_bytes,
-                    checks.SPACES["global"],
-                    one.granule.bit_length() - 1,
-                    starts[one.address] + first,
-                    one.written.ctypes.data + first,
-                ]
-            )
+            shift, stamped = one.granule.bit_length() - 1, one.stamps[first:].ctypes.data
+            rows.append([begin, begin + view.n_bytes, checks.SPACES["global"], shift, stamped])
         for name, offset in self._made.shared.items():
-            variable = self._kernel.shared[name]
-            begin, granule = shared.ctypes.data + offset, min(variable.align, 4)
-            written = granules.ctypes.data + offset
-            shift = granule.bit_length() - 1
-            rows.append([begin, begin + variable.size, checks.SHARED, shift, n_stamps, written])
-            n_stamps += -(-variable.size // granule)
+            variable, begin = self._kernel.shared[name], shared.ctypes.data + offset
+            shift, stamped = _granule(variable).bit_length() - 1, stamps[name].ctypes.data
+            rows.append([begin, begin + variable.size, checks.SHARED, shift, stamped])
         for table in self._tables.values():
             for space in ("global", "const"):
                 begin = table.ctypes.data
-                rows.append([begin, begin + len(table), checks.SPACES[space], 0, 0, 0])
-        return np.array(rows, np.int64).reshape(-1, checks.N_RANGE), n_stamps
+                rows.append([begin, begin + len(table), checks.SPACES[space], 0, 0])
+        rows.append([0] * checks.N_RANGE)  # no array
+        return np.array(rows, np.int64)
 
     def _explain(
         self,
@@ -249,7 +243,7 @@ class _Executable:
         names = [view.name for view in views] + list(self._made.shared)
         names += [name for name in self._tables for _ in range(2)]
         where = "no array"
-        for row, name in zip(ranges, names, strict=True):
+        for row, name in zip(ranges[:-1], names, strict=True):
             if row[checks.BEGIN] <= address < row[checks.END]:
                 where = f"{name}, byte {address - row[checks.BEGIN]}"
         source = f"{Path(self._kernel.source).name}:{code.line}" if self._kernel.source else "PTX"
@@ -274,7 +268,8 @@ def _compile(text: str) -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(text)
-    module.link_in(llvm.parse_assembly(checks.compiled_access().inspect_llvm()))
+    access = checks.compiled_access().inspect_llvm().replace("noinline", "alwaysinline")
+    module.link_in(llvm.parse_assembly(access))
     for function in module.functions:
         if not function.is_declaration and function.name.startswith(("_ZN", "cfunc.")):
             function.linkage = "internal"
@@ -292,6 +287,15 @@ def _compile(text: str) -> Any:
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     return engine
+
+
+def _no_stamps(n_bytes: int, granule: int) -> np.ndarray:
+    return np.zeros((-(-n_bytes // granule), 2), np.int64)
+
+
+def _granule(variable: Variable) -> int:
+    """Bytes of a shared array that threads write apart."""
+    return min(variable.align, 4)
 
 
 def _ordered(n: int, order: str, rng: np.random.Generator) -> np.ndarray:

@@ -28,12 +28,12 @@ class ThreadFunction(types.WrapperAddressProtocol):
 
 
 @numba.njit
-def run_blocks(thread_function, blocks, threads, special, shared, written, addresses, frame_bytes):
+def run_blocks(thread_function, blocks, threads, special, shared, addresses, frame_bytes):
     """Run blocks one after another. Returns 0, FAULT or DIVERGED; the context says where.
 
     blocks, threads: their numbers, in the order in which they run. special: int32 (12,), modified.
-    shared: uint8. written: a flag for each of its granules. addresses: of parameters, frames (of
-    frame_bytes each), shared, special, context and executed, int64.
+    shared: uint8. addresses: of parameters, frames (of frame_bytes each), shared, special, context
+    and executed, int64.
     """
     parameters, frames, shared_at, special_at, context, executed = addresses
     time = checks.get(context, checks.TIME)
@@ -48,7 +48,6 @@ def run_blocks(thread_function, blocks, threads, special, shared, written, addre
         special[7] = number // special[9] % special[10]
         special[8] = number // special[9] // special[10]
         shared[:] = 0xFF  # NaN
-        written[:] = 0
         states[:] = 0
         reached = np.int32(0)
         while reached != FINISHED:
