@@ -129,8 +129,8 @@ def make_jobs(
     return made
 
 
-def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], list[str]]:
-    """Train what the command line names. Returns the committees, and why others are missing."""
+def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], int]:
+    """Train what the command line names. Returns the committees, and the exit status."""
     experiments = chosen_experiments(arguments)
     n_runs = sum(len(experiment.members) for experiment in experiments.values())
 
@@ -149,21 +149,20 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], li
         }
         # The same training is done once, whichever experiments it belongs to.
         queue = {job.path: job for all_jobs in own.values() for job in all_jobs}
-        runs, failures = jobs.train_all(list(queue.values()), pool)
-    trained = dict(zip(queue, runs, strict=True))
+        outcomes = jobs.train_all(list(queue.values()), pool)
+    trained = {path: outcome.run for path, outcome in zip(queue, outcomes, strict=True)}
     dataset = jobs.load(data.CHOICES[dataset.name], arguments.data_dir)
 
     formed = []
     for name, experiment in experiments.items():
         members = [run for job in own[name] if (run := trained[job.path]) is not None]
         if missing := len(own[name]) - len(members):
-            failures.append(f"{name}: no committee, because {missing} of its nets failed")
-            tell(failures[-1])
+            tell(f"{name}: no committee, because {missing} of its nets failed")
             continue
         formed.append(
             committees.of_experiment(name, experiment, members, _note(experiment, dataset))
         )
-    return formed, failures
+    return formed, max(outcome.status for outcome in outcomes)
 
 
 def _note(experiment: Experiment, dataset: data.Dataset) -> str:
@@ -263,12 +262,12 @@ def report_all(formed: Sequence[Committee]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
-    failures: list[str] = []
+    status = 0
     if arguments.runs:
         formed = [form_committee(arguments.runs)]
         files.make_folder(arguments.out)
     else:
-        formed, failures = train_committees(arguments)
+        formed, status = train_committees(arguments)
     for committee in formed:
         images = jobs.load_known(committee.runs[0].config, arguments.data_dir).test_images
         print(write(committee, arguments.out, images))
@@ -283,7 +282,7 @@ def main(argv: list[str] | None = None) -> int:
             f"written to {arguments.out}: {names}, each .md, .csv, and the pictures .best and "
             ".committee, .png and .pdf"
         )
-    return 1 if failures else 0
+    return status
 
 
 if __name__ == "__main__":

@@ -109,9 +109,9 @@ def main(argv: list[str] | None = None) -> int:
             )
             path = run_path(arguments.out, net, seed, dataset.name, not arguments.no_distortion)
             queue.append(jobs.make_job(arguments, path, f"net {net}, seed {seed}", config))
-        found, failures = jobs.train_all(queue, pool)
+        outcomes = jobs.train_all(queue, pool)
 
-    runs = [run for run in found if run is not None]
+    runs = [outcome.run for outcome in outcomes if outcome.run is not None]
     if runs:
         name = "table3" if arguments.no_distortion else "table1"
         text = report(runs)
@@ -120,7 +120,7 @@ def main(argv: list[str] | None = None) -> int:
         files.replace(arguments.out / f"{name}.csv", csv_text(rows).encode())
         print(text)
         tell(f"written to {arguments.out}: {name}.md, {name}.csv")
-    return 1 if failures else 0
+    return max(outcome.status for outcome in outcomes)
 
 
 def report(runs: list[Run]) -> str:

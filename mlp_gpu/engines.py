@@ -73,7 +73,7 @@ def choose_engine(
     if reason is None:
         return "cuda"
     if choice == "cuda":
-        from mlp_gpu.gpu import GpuFault
+        from mlp_gpu.faults import GpuFault
 
         raise GpuFault(f"{reason}; or take --engine cpu")
     tell(f"no GPU is used: {reason}")

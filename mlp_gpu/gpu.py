@@ -14,7 +14,7 @@ from numba import cuda
 from numba.core import config
 
 from mlp_gpu import driver
-from mlp_gpu.faults import Fault
+from mlp_gpu.faults import GpuFault
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
 WARP = 32  # threads that are scheduled together
@@ -30,10 +30,6 @@ _until_the_end = ExitStack()  # of the process
 
 # A layer of ten neurons leaves most of a GPU idle, as the paper says too: no warning is needed.
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
-
-
-class GpuFault(Fault):
-    """The GPU cannot be used: one sentence that says what is missing and what to do."""
 
 
 def missing(n_bytes: int = 0) -> str | None:

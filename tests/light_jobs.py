@@ -87,6 +87,12 @@ def train_undisturbed(folder):
     return [bits(job.path) for job in queue]
 
 
+def train_all(queue, pool):
+    """As jobs.train_all: the runs, None for those that failed, and why those failed."""
+    outcomes = jobs.train_all(queue, pool)
+    return [o.run for o in outcomes], [o.failure for o in outcomes if o.failure]
+
+
 def make_table(folder):
     """Fill the folder with a table that is made in one process and in one go; return it."""
     assert table1.main([*TABLE, "--workers", "1", "--out", str(folder)]) == 0

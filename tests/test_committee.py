@@ -50,18 +50,17 @@ def made_up(monkeypatch):
 
     def train_all(queue, pool):
         found.trained = [job.label for job in queue]
-        made, failures = [], []
+        outcomes = []
         for job in queue:
             if job.label in found.broken:
-                made.append(None)
-                failures.append(f"{job.label}: it was not to be")
+                outcomes.append(jobs.Outcome(None, "it was not to be", jobs.FAILED))
                 continue
             labels = found.dataset.test_labels
             rng = np.random.default_rng(list(job.label.encode()))
             outputs = rng.uniform(size=(len(labels), 10)) + 0.7 * np.eye(10)[labels]
             outputs = (outputs / outputs.sum(axis=1, keepdims=True)).astype(np.float32)
-            made.append(make_run(job.config, outputs, labels))
-        return made, failures
+            outcomes.append(jobs.Outcome(make_run(job.config, outputs, labels)))
+        return outcomes
 
     def keep(figure, path):
         found.pictures[path.name] = figure

@@ -173,8 +173,8 @@ def test_a_resampled_net_is_validated_on_its_own_set(digits, tmp_path, capsys):
     assert configs.count_validation(job.config) == 20
     # Undeformed: that takes no compiling.
     job = replace(job, config=job.config | {"deformation": None, "deformed_on": None})
-    (run,), failures = jobs.train_all([job], pools.InProcess())
-    assert failures == []
+    (outcome,) = jobs.train_all([job], pools.InProcess())
+    run = outcome.run
     said = capsys.readouterr().err
     for epoch, errors in enumerate(run.metrics["validation_errors"], 1):
         assert f"epoch {epoch}/2, " in said

@@ -11,7 +11,7 @@ from gpu_arrays import capture_small_graphs, count_bytes
 from mlp_gpu import cuda, gpu
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import CudaEngine
-from mlp_gpu.gpu import GpuFault
+from mlp_gpu.faults import GpuFault
 from mlp_gpu.network import NETS, Network
 
 ORDER = np.array([3, 1, 4, 1, 5, 9, 2, 6, 11, 0])

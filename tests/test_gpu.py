@@ -9,7 +9,7 @@ from experiments.running import plans
 from mlp_gpu import cuda, driver, engines, gpu
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import device_bytes
-from mlp_gpu.gpu import GpuFault
+from mlp_gpu.faults import GpuFault
 from mlp_gpu.network import NETS
 
 pytestmark = pytest.mark.skipif(gpu.SIMULATED, reason="the simulator needs no driver")

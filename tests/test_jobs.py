@@ -17,6 +17,7 @@ from light_jobs import (
     run_files,
     stop_after,
     table_rows,
+    train_all,
     train_undisturbed,
 )
 from run_bits import bits, run_bits, whys
@@ -80,7 +81,7 @@ def die_in_its_place(channel):
 def test_deaths_are_no_matter_as_long_as_epochs_get_done_between(light, tmp_path):
     job = make_job(tmp_path, 0, epochs=jobs.MAX_WORKER_DEATHS + 3)
     pool = Mortal()
-    (run,), failures = jobs.train_all([job], pool)
+    (run,), failures = train_all([job], pool)
     assert failures == []
     assert run.epochs == jobs.MAX_WORKER_DEATHS + 3
     # The last epoch was saved before the last death.
@@ -91,7 +92,7 @@ def test_deaths_are_no_matter_as_long_as_epochs_get_done_between(light, tmp_path
 def test_deaths_without_an_epoch_between_come_to_an_end(light, tmp_path):
     queue = make_jobs(tmp_path, 2)
     pool = Mortal(barren=True)
-    found, failures = jobs.train_all(queue, pool)
+    found, failures = train_all(queue, pool)
     assert found == [None, None]
     assert len(failures) == 2
     # Each is tried alone once, after MAX_WORKER_DEATHS in a row, and nobody is left after the last.
@@ -157,17 +158,17 @@ def test_results_are_let_go_as_they_come(light, tmp_path):
 def test_failed_runs_are_named_and_the_others_go_on(light, expected, tmp_path, capsys):
     queue = [make_job(tmp_path, 7, eta=np.inf), *make_jobs(tmp_path)]
     with FileLock(queue[2].path.with_suffix(".lock")):
-        found, failures = jobs.train_all(queue, InProcess())
+        found, failures = train_all(queue, InProcess())
     assert found[0] is None
     assert found[2] is None
     assert [bits(queue[k].path) for k in (1, 3)] == expected[::2]
     assert [run_bits(found[k]) for k in (1, 3)] == [bits[:4] for bits in expected[::2]]
     diverged, locked = failures
-    assert diverged.startswith("seed 7: it cannot go on: the loss is not a finite number")
-    assert locked.startswith(f"seed 1: another process is training {queue[2].path} ")
+    assert diverged.startswith("it cannot go on: the loss is not a finite number")
+    assert locked.startswith(f"another process is training {queue[2].path} ")
     said = capsys.readouterr().err
-    assert said.index(f"failed: {diverged}\n") < said.index("seed 0: epoch 1/")  # at once
-    assert said.index(f"failed: {locked}\n") < said.index("seed 2: epoch 1/")
+    assert said.index(f"failed: seed 7: {diverged}\n") < said.index("seed 0: epoch 1/")  # at once
+    assert said.index(f"failed: seed 1: {locked}\n") < said.index("seed 2: epoch 1/")
     assert said.endswith("2 of 4 runs failed, see above\n")
     assert "Traceback" not in said
 
@@ -184,8 +185,8 @@ def test_a_fault_of_ours_fails_one_run_and_shows_its_place(
         return train_run(path, *arguments)
 
     monkeypatch.setattr(jobs.runs, "train_run", fail)
-    found, failures = jobs.train_all(queue, InProcess())
-    assert failures == ["seed 0: ZeroDivisionError: so it is"]
+    found, failures = train_all(queue, InProcess())
+    assert failures == ["ZeroDivisionError: so it is"]
     assert found[0] is None
     assert bits(queue[1].path) == expected[1]
     assert "in fail\n" in capsys.readouterr().err
@@ -244,7 +245,7 @@ def test_runs_that_were_trained_in_another_folder_are_brought_home(
     queue = make_jobs(tmp_path / "here")
     with pytest.raises(Interrupted):
         stop_after(4, queue[:1], InProcess())  # begun here: its weights are of no use any more
-    found, failures = jobs.train_all(queue, Elsewhere(tmp_path / "there"))
+    found, failures = train_all(queue, Elsewhere(tmp_path / "there"))
     assert failures == []
     assert [run_bits(run) for run in found] == [bits[:4] for bits in expected]
     assert [run_bits(store.read_run(job.path)) for job in queue] == [b[:4] for b in expected]

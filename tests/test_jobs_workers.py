@@ -18,6 +18,7 @@ from light_jobs import (
     make_table,
     run_files,
     stop_after,
+    train_all,
     train_undisturbed,
 )
 from run_bits import bits, epochs_on_disk, run_bits, whys
@@ -69,7 +70,7 @@ def heard(monkeypatch):
 def test_processes_train_to_the_same_bits(light, expected, tmp_path, heard, capsys):
     queue = make_jobs(tmp_path)
     with closing(LocalProcesses(2)) as pool:
-        found, failures = jobs.train_all(queue, pool)
+        found, failures = train_all(queue, pool)
     assert failures == []
     assert [bits(job.path) for job in queue] == expected
     assert [run_bits(run) for run in found] == [bits[:4] for bits in expected]
@@ -92,7 +93,7 @@ def test_a_killed_process_costs_an_epoch_and_no_bit(light, expected, tmp_path, h
     queue = make_jobs(tmp_path)
     with closing(LocalProcesses(2)) as pool:
         killer = kill_a_worker(tmp_path, lambda: pool._executor._processes)
-        found, failures = jobs.train_all(queue, pool)
+        found, failures = train_all(queue, pool)
     join(killer)
     assert failures == []
     assert [bits(job.path) for job in queue] == expected
@@ -127,12 +128,12 @@ def test_a_job_that_kills_every_worker_ends_and_costs_the_others_nothing(
     deadly = Deadly(deadly.path, deadly.label, deadly.config)
     monkeypatch.setattr(jobs, "_estimate_all", lambda left, pool: {jobs.workload(begun): 1.0})
     with closing(LocalProcesses(2)) as pool:
-        found, failures = jobs.train_all([done, deadly, begun], pool)
+        found, failures = train_all([done, deadly, begun], pool)
     assert found[1] is None
     assert [run_bits(found[k]) for k in (0, 2)] == [bits[:4] for bits in expected[:2]]
     assert [bits(job.path) for job in (done, begun)] == expected[:2]
     reason = "the worker process that trained it died, again and again"
-    assert failures == [f"seed 2: {reason}"]
+    assert failures == [reason]
     said = capsys.readouterr().err
     assert f"failed: seed 2: {reason}\n" in said
     assert said.endswith("1 of 3 runs failed, see above\n")
@@ -246,6 +247,6 @@ def test_stopping_a_cluster_saves_all_runs(light, cluster, expected, tmp_path):
     assert ["SIGINT"] in ends
     assert all(own in (["SIGINT"], ["finished"]) for own in ends)
     with closing(make_pool(cluster)) as pool:
-        _, failures = jobs.train_all(queue, pool)
+        _, failures = train_all(queue, pool)
     assert failures == []
     assert [bits(job.path) for job in queue] == expected

@@ -14,7 +14,7 @@ from experiments.running.errors import Interrupted, Problem
 from experiments.running.pools import InProcess
 from experiments.running.processes import LocalProcesses
 from mlp_gpu import driver, gpu
-from mlp_gpu.gpu import GpuFault
+from mlp_gpu.faults import GpuFault
 
 LIBRARY = _ctypes.__file__  # some library that can be loaded
 

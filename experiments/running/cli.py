@@ -15,8 +15,9 @@ from mlp_gpu.faults import Fault
 def run(main: Callable[[], int | None]) -> None:
     """Run a script's `main` and end the process with the exit status that main returns.
 
-    0 or None: done. 1: a check or a training failed, and the others went on. 2: bad input, no GPU
-    or a failed write; one sentence on stderr says which. 130 and 143: SIGINT and SIGTERM.
+    0 or None: done. 1: a check or a training failed, and the others went on. 2: bad input, no GPU,
+    a GPU that failed or a failed write; one sentence on stderr says which. 130 and 143: SIGINT and
+    SIGTERM.
 
     All files are written even if nobody reads stdout or stderr. A reader of stdout who leaves
     early is no error. Results that stdout cannot take for another reason, such as a full disk, are.

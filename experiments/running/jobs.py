@@ -36,7 +36,7 @@ from experiments.running.progress import Track, View
 from experiments.running.store import METRICS, Run
 from mlp_gpu import files, kept_code, training
 from mlp_gpu.engines import make_engine
-from mlp_gpu.faults import Fault
+from mlp_gpu.faults import Fault, GpuFault
 from mlp_gpu.training import Schedule
 
 SCHEDULE = "graph"  # if none is asked for
@@ -45,6 +45,8 @@ MESSAGE_SECONDS = 0.5  # between two messages of a training
 # So many workers may die in a row without an epoch done by any. After that, each job that may have
 # killed them is tried alone.
 MAX_WORKER_DEATHS = 3
+
+FAILED, GPU_FAILED = 1, 2  # exit statuses
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +67,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended: with a finished run, or with a failure, a sentence that says why."""
+    """How a job ended: with a finished run, or with a failure, a sentence that says why.
+
+    status: what the command's exit status becomes: 0, or FAILED, or GPU_FAILED.
+    """
 
     run: Run | None = None
     failure: str | None = None
+    status: int = 0
 
 
 _pixels: dict[tuple, data.Dataset] = {}  # not scaled yet
@@ -164,7 +170,8 @@ def train_job(channel: Channel, job: Job) -> Outcome:
         timeout = channel.lock_timeout
         return Outcome(runs.train_run(job.path, job.config, dataset, engine, reporter, timeout))
     except Fault as fault:
-        return Outcome(failure=str(fault))
+        status = GPU_FAILED if isinstance(fault, GpuFault) else FAILED
+        return Outcome(None, str(fault), status)
     finally:
         reporter.send("end")
 
@@ -231,11 +238,11 @@ def make_job(arguments: argparse.Namespace, path: Path, label: str, config: dict
     return Job(path, label, config, data_dir, arguments.schedule or SCHEDULE)
 
 
-def train_all(jobs: Sequence[Job], pool: Pool) -> tuple[list[Run | None], list[str]]:
+def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:
     """Train all jobs to their ends. Each goes on from the last epoch in its run file.
 
-    Returns the runs in the order of the jobs, None for a job that failed, and a sentence for each
-    failure. Says beforehand how long the training will take.
+    Returns the outcomes in the order of the jobs. Says beforehand how long the training will take,
+    and which jobs failed.
 
     Raises Problem or files.FileFault if a run file is damaged or holds another run, before anything
     is trained. Raises Interrupted on a signal; all finished epochs are then in the run files.
@@ -259,10 +266,9 @@ def train_all(jobs: Sequence[Job], pool: Pool) -> tuple[list[Run | None], list[s
     with View(tracks, len(jobs) - len(unfinished)) as view:
         outcomes = _train_unfinished(unfinished, pool, view)
     outcomes |= {job: Outcome(store.read_run(job.path)) for job in jobs if job not in outcomes}
-    failures = [f"{job.label}: {o.failure}" for job, o in outcomes.items() if o.failure]
-    if failures:
-        tell(f"{len(failures)} of {len(jobs)} runs failed, see above")
-    return [outcomes[job].run for job in jobs], failures
+    if n_failed := sum(outcome.run is None for outcome in outcomes.values()):
+        tell(f"{n_failed} of {len(jobs)} runs failed, see above")
+    return [outcomes[job] for job in jobs]
 
 
 def _estimate_all(jobs: Sequence[Job], pool: Pool) -> dict[tuple, float]:
@@ -354,13 +360,13 @@ def _train_unfinished(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, 
                     pass  # it stays unsettled
                 except Exception as error:  # a mistake in our code: the other jobs still go on
                     traceback.print_exception(error)
-                    settle(job, Outcome(failure=f"{type(error).__name__}: {error}"))
+                    settle(job, Outcome(None, f"{type(error).__name__}: {error}", FAILED))
             unsettled = [job for job in unsettled if job not in outcomes]
             if any(job not in outcomes for job in submitted):
                 deaths += 1
                 if is_alone:
                     reason = "the worker process that trained it died, again and again"
-                    settle(submitted[0], Outcome(failure=reason))
+                    settle(submitted[0], Outcome(None, reason, FAILED))
                     unsettled.remove(submitted[0])
                     deaths = 0
                 if unsettled:
