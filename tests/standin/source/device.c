@@ -20,6 +20,7 @@ static int capabilities[MAX_DEVICES][2];
 static pid_t initialized_by = 0;
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct Function *called_functions = NULL;
+long standin_calls = 0; /* of all functions, for tests */
 
 void standin_set_launcher(void *function) { launcher = function; }
 
@@ -36,20 +37,22 @@ static int is_final(CUresult code) { /* whether a GPU can no longer be used afte
 }
 
 static CUresult wanted_failure(const struct Function *function) {
-    const char *wanted = getenv("STANDIN_FAIL"); /* function:call:code */
-    size_t length = strlen(function->name);
+    const char *wanted = getenv("STANDIN_FAIL"); /* function:call:code, or any:call:code */
+    char name[64];
     long call;
     int code;
-    if (!wanted || strncmp(wanted, function->name, length) || wanted[length] != ':') return SUCCESS;
-    if (sscanf(wanted + length, ":%ld:%d", &call, &code) != 2 || call != function->calls)
-        return SUCCESS;
-    fprintf(stderr, "stand-in: call %ld of %s fails with %d\n", call, function->name, code);
+    if (!wanted || sscanf(wanted, "%63[^:]:%ld:%d", name, &call, &code) != 3) return SUCCESS;
+    int any = !strcmp(name, "any");
+    if (!any && strcmp(name, function->name)) return SUCCESS;
+    if (call != (any ? standin_calls : function->calls)) return SUCCESS;
+    fprintf(stderr, "stand-in: call %ld of %s fails with %d\n", function->calls, function->name, code);
     if (is_final(code)) lost = code;
     return code;
 }
 
 CUresult enter(struct Function *function, enum Needs needs) {
     pthread_mutex_lock(&lock);
+    standin_calls++;
     if (function->calls++ == 0) {
         function->next = called_functions;
         called_functions = function;
@@ -70,6 +73,7 @@ void standin_recover(void) {
     lost = SUCCESS;
     for (struct Function *f = called_functions; f; f = f->next) f->calls = 0;
     called_functions = NULL;
+    standin_calls = 0;
 }
 
 void leave(const int *held) {
