@@ -70,8 +70,7 @@ def deform_set(
     gpu_set = GpuSet(images, labels, deformation, seed, first, stream)
     out = gpu.device_array(images.shape, np.float32)
     play(gpu_set.launches(out, epoch), stream)
-    found = out.copy_to_host(stream=stream)
-    gpu.synchronize(stream)
+    (found,) = gpu.read([out], stream)
     return found
 
 

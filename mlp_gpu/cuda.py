@@ -92,9 +92,7 @@ class CudaEngine:
 
     @gpu.faults()
     def get_network(self) -> Network:
-        weights = tuple(W.copy_to_host(stream=self.stream) for W in self._net["weights"])
-        gpu.synchronize(self.stream)
-        return Network(self._sizes, weights)
+        return Network(self._sizes, tuple(gpu.read(self._net["weights"], self.stream)))
 
     @gpu.faults()
     def train(
@@ -129,8 +127,7 @@ class CudaEngine:
             for _ in range(n_graphs):
                 graph.launch(self.stream)
             play(launches * (n - n_graphs * IMAGES_PER_GRAPH), self.stream)
-            losses = self._epoch["losses"][start : start + n].copy_to_host(stream=self.stream)
-            gpu.synchronize(self.stream)
+            (losses,) = gpu.read([self._epoch["losses"][start : start + n]], self.stream)
             loss = losses.sum(dtype=np.float64)
             total += loss
             tick(n, loss / n)
@@ -172,9 +169,7 @@ class CudaEngine:
             states = [array[: len(part)] for array in self._net["batch"]]
             states[0].copy_to_device(part, stream=self.stream)
             play(evaluate(states, self._net["weights"]), self.stream)
-            found = states[-1].copy_to_host(stream=self.stream)
-            gpu.synchronize(self.stream)
-            outputs[start : start + PREDICT_BATCH] = found
+            (outputs[start : start + PREDICT_BATCH],) = gpu.read(states[-1:], self.stream)
         return outputs
 
     def _array_like(self, name: str, host: np.ndarray) -> DeviceArray:

@@ -3,8 +3,9 @@
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, TypeAlias
@@ -25,8 +26,8 @@ Stream: TypeAlias = Any  # what is launched on it runs in order
 Graph: TypeAlias = Any  # launches that were captured
 
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
-
-_until_the_end = ExitStack()  # of the process
+# Classes of numba and cuda.core, in modules that are not for us to import.
+DRIVER_ERRORS = ("CudaAPIError", "CudaSupportError", "CUDAError")
 
 # A layer of ten neurons leaves most of a GPU idle, as the paper says too: no warning is needed.
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
@@ -59,20 +60,28 @@ def missing(n_bytes: int = 0) -> str | None:
     return _too_little(n_bytes, free) if free < n_bytes else None
 
 
+def _not_said_again(unraisable: "sys.UnraisableHookArgs") -> None:
+    """A GPU that failed frees nothing. Its error is told once, by what fails before or next."""
+    if getattr(unraisable.exc_type, "__name__", "") not in DRIVER_ERRORS:
+        sys.__unraisablehook__(unraisable)
+
+
+sys.unraisablehook = _not_said_again
+
+
 @contextmanager
 def faults() -> Iterator[None]:
     """Inside, or in a function that this decorates, errors of the driver are raised as GpuFault."""
     try:
         yield
     except Exception as error:
-        # Classes of numba and cuda.core, in modules that are not for us to import.
-        if type(error).__name__ not in ("CudaAPIError", "CudaSupportError", "CUDAError"):
+        if type(error).__name__ not in DRIVER_ERRORS:
             raise
+        with suppress(Exception):  # arrays of the host that are being copied go when we raise
+            cuda.synchronize()
         code = re.search(r"CUDA_ERROR_\w+", str(error))
         if code is None or code[0] == "CUDA_ERROR_OUT_OF_MEMORY":
             raise GpuFault(_explain(" ".join(str(error).split()))) from None
-        with suppress(Exception):  # a GPU that failed frees nothing, and would say so each time
-            _until_the_end.enter_context(cuda.defer_cleanup())
         raise GpuFault(
             f"the GPU failed with {code[0]}, and this process can no longer use it; see what "
             "nvidia-smi says, and start again"
@@ -155,6 +164,15 @@ def fill(pairs: Iterable[tuple[DeviceArray, np.ndarray]], stream: Stream) -> Non
     for array, host in pairs:
         array.copy_to_device(host, stream=stream)
     synchronize(stream)
+
+
+def read(arrays: Iterable[DeviceArray], stream: Stream) -> list[np.ndarray]:
+    """Copies on the host of arrays on the GPU, complete on return."""
+    pairs = [(array, np.empty(array.shape, array.dtype)) for array in arrays]
+    for array, host in pairs:
+        array.copy_to_host(host, stream=stream)
+    synchronize(stream)
+    return [host for _, host in pairs]
 
 
 def on_gpu(array: np.ndarray | DeviceArray) -> bool:
