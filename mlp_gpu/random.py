@@ -1,7 +1,7 @@
 """Random numbers as a function of (seed, purpose, epoch): no generator state to save.
 
-The host draws initial weights, orders of images and validation sets from them. Deformations have
-their own random numbers, see `deform_gpu.philox`, because an engine draws those.
+The host draws initial weights, connections, orders of images and validation sets from them.
+Deformations have their own random numbers, see `deform_gpu.philox`, because an engine draws those.
 """
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 WEIGHTS = 1
 ORDER = 2
 SPLIT = 3
+CONNECTIONS = 4
 
 
 def generator(seed: int, purpose: int, epoch: int = 0) -> np.random.Generator:

@@ -16,9 +16,10 @@ LAYERS = (
     "experiments.running",
     "experiments.ptx",
     "deform_gpu",
+    "cnn_gpu",
     "mlp_gpu",
 )
-PACKAGES = ("experiments", "deform_gpu", "mlp_gpu")
+PACKAGES = ("experiments", "deform_gpu", "cnn_gpu", "mlp_gpu")
 SOURCES = sorted(path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py"))
 COMMANDS = {path.stem for path in (REPOSITORY / "experiments").glob("[!_]*.py")}
 

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-SOURCES = ("mlp_gpu", "deform_gpu", "experiments", "pyproject.toml", "requirements.lock")
+SOURCES = ("mlp_gpu", "deform_gpu", "cnn_gpu", "experiments", "pyproject.toml", "requirements.lock")
 PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
 GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")
 

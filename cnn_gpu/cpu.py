@@ -1,0 +1,312 @@
+"""The CPU engine for convolutional nets: on-line, one image after another, in one thread.
+
+A convolution is a product of matrices: the patches of the layer before, gathered in a row for each
+neuron of a map, times the weights of all maps. Absent connections are multiplied too, as zeros:
+that is quicker than to go around them, because loops over single connections do not vectorise on
+maps of 5 to 13 pixels. No memory is allocated for an image.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numba
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from cnn_gpu import activation
+from cnn_gpu.layers import CONVOLUTION, FULLY_CONNECTED, MAX_POOLING
+from cnn_gpu.network import ConvNetwork, weight_mask
+from mlp_gpu.checks import check_training, flat_images
+from mlp_gpu.cpu import scaled_tanh_derivative, softmax_delta
+from mlp_gpu.jit import njit
+
+# Lets sums be vectorised and multiply-adds be fused. NaN and infinity keep their meaning.
+FASTMATH = {"reassoc", "contract", "nsz"}
+IMAGES_PER_TICK = 250
+
+# A row of `geometry`, int64: a layer's kind, its maps, its source, its kernel and its step.
+KINDS = (CONVOLUTION, MAX_POOLING, FULLY_CONNECTED)
+KIND, HEIGHT, WIDTH, N_SOURCE, SOURCE_WIDTH, KERNEL_Y, KERNEL_X, STEP_Y, STEP_X = range(9)
+POOLING = KINDS.index(MAX_POOLING)
+
+# A division by zero must not end the loop: so it vectorises.
+scaled_tanh = njit(activation.scaled_tanh, error_model="numpy")
+
+
+@njit(nogil=True)
+def gather(patches, source, shape):
+    """Copy what each neuron of a map reads into a row of patches, after a 1 for the bias.
+
+    patches: float32 (positions, 1 + kernel * maps), modified. source: float32 (positions, maps) of
+    the layer before. shape: a row of `geometry`.
+    """
+    flat, n_source = source.ravel(), shape[N_SOURCE]
+    run = shape[KERNEL_X] * n_source  # neighbours in x are neighbours in memory
+    for y in range(shape[HEIGHT]):
+        for x in range(shape[WIDTH]):
+            row = patches[y * shape[WIDTH] + x]
+            for ky in range(shape[KERNEL_Y]):
+                place = (y * shape[STEP_Y] + ky) * shape[SOURCE_WIDTH] + x * shape[STEP_X]
+                start, to = place * n_source, 1 + ky * run
+                for i in range(run):  # quicker than slices of a few pixels
+                    row[to + i] = flat[start + i]
+
+
+@njit(nogil=True)
+def scatter(source_gradient, patch_gradient, shape):
+    """Add what each row of patches holds to where `gather` took it from.
+
+    source_gradient: float32 (positions, maps) of the layer before, modified. patch_gradient:
+    float32, of the shape of patches.
+    """
+    flat, n_source = source_gradient.ravel(), shape[N_SOURCE]
+    run = shape[KERNEL_X] * n_source
+    flat[:] = 0
+    for y in range(shape[HEIGHT]):
+        for x in range(shape[WIDTH]):
+            row = patch_gradient[y * shape[WIDTH] + x]
+            for ky in range(shape[KERNEL_Y]):
+                place = (y * shape[STEP_Y] + ky) * shape[SOURCE_WIDTH] + x * shape[STEP_X]
+                start, begin = place * n_source, 1 + ky * run
+                for i in range(run):
+                    flat[start + i] += row[begin + i]
+
+
+@njit(nogil=True)
+def pool(state, winners, source, shape):
+    """The largest of each rectangle, and which pixel that was. Modifies state and winners.
+
+    state: float32 (positions, maps). winners: int32, of the same shape, positions of the source.
+    Guess: of equal pixels the first by y, then x.
+    """
+    for y in range(shape[HEIGHT]):
+        for x in range(shape[WIDTH]):
+            position = y * shape[WIDTH] + x
+            for m in range(shape[N_SOURCE]):
+                best = y * shape[STEP_Y] * shape[SOURCE_WIDTH] + x * shape[STEP_X]
+                for ky in range(shape[KERNEL_Y]):
+                    for kx in range(shape[KERNEL_X]):
+                        place = (y * shape[STEP_Y] + ky) * shape[SOURCE_WIDTH]
+                        place += x * shape[STEP_X] + kx
+                        if source[place, m] > source[best, m]:
+                            best = place
+                winners[position, m] = best
+                state[position, m] = source[best, m]
+
+
+@njit(nogil=True)
+def unpool(source_gradient, gradient, winners):
+    """Give each rectangle's gradient to its winner. Modifies source_gradient."""
+    source_gradient[:] = 0
+    for position in range(gradient.shape[0]):
+        for m in range(gradient.shape[1]):
+            source_gradient[winners[position, m], m] = gradient[position, m]
+
+
+@njit(nogil=True, fastmath=FASTMATH)
+def update(W, mask, patches, delta, sums, eta):
+    """W -= eta patches^T delta where there are connections. Modifies W; sums is scratch like W.
+
+    mask: float32, 1 where there is a weight and 0 elsewhere.
+    """
+    if patches.shape[0] == 1:
+        for i in range(W.shape[0]):
+            w, g = W[i], eta * patches[0, i]
+            for j in range(w.shape[0]):
+                w[j] -= g * delta[0, j]
+        return
+    np.dot(patches.T, delta, sums)
+    w, m, s = W.ravel(), mask.ravel(), sums.ravel()
+    for i in range(w.shape[0]):
+        w[i] -= eta * m[i] * s[i]
+
+
+@njit(nogil=True, fastmath=FASTMATH, error_model="numpy")
+def activate(a):
+    """The scaled tanh of every element of a, float32 (n,), in place."""
+    for i in range(a.shape[0]):
+        a[i] = scaled_tanh(a[i])
+
+
+@njit(nogil=True, fastmath=FASTMATH)
+def through_activation(gradient, state):
+    """gradient *= y'(a), from the states y. Modifies gradient. Both float32 (n,)."""
+    for i in range(gradient.shape[0]):
+        gradient[i] *= scaled_tanh_derivative(state[i])
+
+
+@njit(nogil=True)
+def forward(geometry, weights, states, patches, winners):
+    """The states of all layers from that of the input, states[0]; of the last, the activations.
+
+    Modifies states, patches and winners.
+    """
+    n_layers = len(weights)
+    for layer in range(n_layers):
+        shape, state = geometry[layer], states[layer + 1]
+        if shape[KIND] == POOLING:
+            pool(state, winners[layer], states[layer], shape)
+            continue
+        gather(patches[layer], states[layer], shape)
+        np.dot(patches[layer], weights[layer], state)
+        if layer + 1 < n_layers:
+            activate(state.ravel())
+
+
+@njit(nogil=True)
+def train_images(
+    geometry,
+    weights,
+    masks,
+    states,
+    patches,
+    winners,
+    gradients,
+    patch_gradients,
+    sums,
+    images,
+    labels,
+    order,
+    eta,
+):
+    """One on-line step for each image of `order`; returns the summed loss, float64.
+
+    Modifies weights; states to sums are scratch. These are tuples of an array a layer; states and
+    gradients have one for the input before. images float32 (n, pixels), labels (n,), order (m,),
+    indices of images; eta float32.
+    """
+    n_layers, loss = len(weights), 0.0
+    for image in order:
+        states[0].ravel()[:] = images[image]
+        forward(geometry, weights, states, patches, winners)
+        loss += softmax_delta(gradients[n_layers][0], states[n_layers][0], labels[image])
+        for layer in range(n_layers - 1, -1, -1):
+            gradient, state = gradients[layer + 1], states[layer + 1]
+            if geometry[layer, KIND] == POOLING:
+                if layer > 0:
+                    unpool(gradients[layer], gradient, winners[layer])
+                continue
+            if layer + 1 < n_layers:
+                through_activation(gradient.ravel(), state.ravel())
+            if layer > 0:  # with the weights as they were
+                np.dot(gradient, weights[layer].T, patch_gradients[layer])
+                scatter(gradients[layer], patch_gradients[layer], geometry[layer])
+            update(weights[layer], masks[layer], patches[layer], gradient, sums[layer], eta)
+    return loss
+
+
+@njit(nogil=True)
+def predict_images(outputs, geometry, weights, states, patches, winners, images):
+    """Activations of the last layer for each image. Modifies outputs, float32 (n, n_classes)."""
+    for image in range(images.shape[0]):
+        states[0].ravel()[:] = images[image]
+        forward(geometry, weights, states, patches, winners)
+        outputs[image] = states[len(weights)][0]
+
+
+class ConvCpuEngine:
+    """Training and prediction of convolutional nets on the CPU; methods as in `mlp_gpu.engines`.
+
+    Images are float32, C order, of n times the pixels of the net's input, by y, x and map.
+    """
+
+    name = "cpu"
+    schedule = None
+
+    def set_network(self, network: ConvNetwork) -> None:
+        self._network = network
+        self._geometry = np.array(
+            [
+                (
+                    KINDS.index(layer.kind),
+                    layer.maps.height,
+                    layer.maps.width,
+                    layer.source.n,
+                    layer.source.width,
+                    *layer.kernel,
+                    *layer.step,
+                )
+                for layer in network.layers
+            ]
+        )
+        nothing = np.zeros((1, 1), np.float32)
+        self._weights = tuple(nothing if W is None else W.copy() for W in network.weights)
+        self._masks = tuple(
+            nothing if table is None else weight_mask(layer, table).astype(np.float32)
+            for layer, table in zip(network.layers, network.connections, strict=True)
+        )
+
+    def get_network(self) -> ConvNetwork:
+        weights = tuple(
+            None if mine is None else W.copy()
+            for W, mine in zip(self._weights, self._network.weights, strict=True)
+        )
+        return replace(self._network, weights=weights)
+
+    def _scratch(self) -> tuple[tuple[np.ndarray, ...], ...]:
+        """States, patches and winners of an image."""
+        layers = self._network.layers
+        maps = [self._network.source, *(layer.maps for layer in layers)]
+        states = tuple(np.zeros((m.height * m.width, m.n), np.float32) for m in maps)
+        patches = tuple(
+            np.ones((len(h), len(W)), np.float32)
+            for h, W in zip(states[1:], self._weights, strict=True)
+        )
+        return states, patches, tuple(np.zeros(h.shape, np.int32) for h in states[1:])
+
+    def train(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        order: np.ndarray,
+        eta: float,
+        tick: Callable[[int, float], None] = lambda n_images, loss: None,
+    ) -> float:
+        images = flat_images(images, self._network.source.n_neurons)
+        check_training(labels, order, len(images), self._network.n_classes)
+        states, patches, winners = self._scratch()
+        gradients = tuple(np.zeros_like(h) for h in states)
+        patch_gradients = tuple(np.zeros_like(p) for p in patches)
+        sums = tuple(np.zeros_like(W) for W in self._weights)
+        total = 0.0
+        with threadpool_limits(1, user_api="blas"):
+            for start in range(0, len(order), IMAGES_PER_TICK):
+                chunk = order[start : start + IMAGES_PER_TICK]
+                loss = train_images(
+                    self._geometry,
+                    self._weights,
+                    self._masks,
+                    states,
+                    patches,
+                    winners,
+                    gradients,
+                    patch_gradients,
+                    sums,
+                    images,
+                    labels,
+                    chunk,
+                    np.float32(eta),
+                )
+                total += loss
+                tick(len(chunk), loss / len(chunk))
+        return total / len(order)
+
+    def predict(self, images: np.ndarray) -> np.ndarray:
+        images = flat_images(images, self._network.source.n_neurons)
+        outputs = np.empty((len(images), self._network.n_classes), np.float32)
+        n_threads = numba.config.NUMBA_NUM_THREADS
+        parts = zip(
+            np.array_split(outputs, n_threads), np.array_split(images, n_threads), strict=True
+        )
+
+        def predict(part: tuple[np.ndarray, np.ndarray]) -> None:
+            predict_images(part[0], self._geometry, self._weights, *self._scratch(), part[1])
+
+        # Our own threads, one each for BLAS: how BLAS rounds depends on how many threads it has.
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(n_threads) as executor:
+            list(executor.map(predict, parts))
+        outputs -= outputs.max(axis=1, keepdims=True)
+        np.exp(outputs, out=outputs)
+        outputs /= outputs.sum(axis=1, keepdims=True)
+        return outputs

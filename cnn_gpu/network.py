@@ -1,0 +1,79 @@
+"""A convolutional net as data: its layers, its connection tables and its weights, from a seed.
+
+Neurons are numbered by y, then x, then map. A layer's weights are a float32 matrix of a row for the
+bias, then a row for each place of the kernel and map of the layer before, by y, x and map; a column
+for each map. So a convolution is the product of its patches with that matrix, and a fully connected
+layer, whose kernel covers the whole source, is one of a single patch. Connections that a net does
+not have are zeros that stay zero.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cnn_gpu.layers import MAX_POOLING, Layer, Maps, parse
+from mlp_gpu import random
+from mlp_gpu.network import INITIAL_WEIGHT
+
+
+@dataclass(frozen=True, eq=False)
+class ConvNetwork:
+    """A net between engines and files.
+
+    description: of its hidden layers, as `layers` reads it. source: its input. layers: with the
+    last one. connections: for each layer bool (maps of its source, maps), whether a map reads one
+    of the source; None for max-pooling. weights: for each layer float32 (1 + kernel height * kernel
+    width * maps of its source, maps); None for max-pooling.
+    """
+
+    description: str
+    source: Maps
+    layers: tuple[Layer, ...]
+    connections: tuple[np.ndarray | None, ...]
+    weights: tuple[np.ndarray | None, ...]
+
+    @classmethod
+    def initial(cls, description: str, source: Maps, n_classes: int, seed: int) -> "ConvNetwork":
+        """A new net: random connections, weights and biases uniform in [-0.05, 0.05] (2011).
+
+        Guess: each map draws the maps that it reads by itself, all equally likely.
+        Raises ValueError if no such net can be made.
+        """
+        layers = parse(description, source, n_classes)
+        rng = random.generator(seed, random.CONNECTIONS)
+        connections = tuple(_draw_connections(layer, rng) for layer in layers)
+        rng = random.generator(seed, random.WEIGHTS)
+        weights: list[np.ndarray | None] = []
+        for layer, table in zip(layers, connections, strict=True):
+            if table is None:
+                weights.append(None)
+                continue
+            mask = weight_mask(layer, table)
+            W = rng.uniform(-INITIAL_WEIGHT, INITIAL_WEIGHT, mask.shape).astype(np.float32)
+            weights.append(np.where(mask, W, np.float32(0)))
+        return cls(description, source, layers, connections, tuple(weights))
+
+    @property
+    def n_classes(self) -> int:
+        return self.layers[-1].maps.n
+
+    @property
+    def n_weights(self) -> int:
+        """Weights, biases included and absent connections not."""
+        return sum(layer.n_weights for layer in self.layers)
+
+
+def weight_mask(layer: Layer, table: np.ndarray) -> np.ndarray:
+    """Which entries of a layer's weight matrix are weights, bool. table: of its connections."""
+    height, width = layer.kernel
+    rows = np.tile(table, (height * width, 1))
+    return np.concatenate((np.ones((1, layer.maps.n), bool), rows))
+
+
+def _draw_connections(layer: Layer, rng: np.random.Generator) -> np.ndarray | None:
+    if layer.kind == MAX_POOLING:
+        return None
+    table = np.zeros((layer.source.n, layer.maps.n), bool)
+    for m in range(layer.maps.n):
+        table[rng.permutation(layer.source.n)[: layer.reads], m] = True
+    return table

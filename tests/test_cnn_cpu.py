@@ -1,0 +1,182 @@
+"""The CPU engine for convolutional nets against float64, which finite differences prove."""
+
+import numpy as np
+import pytest
+import reference_cnn
+
+from cnn_gpu import activation, cpu
+from cnn_gpu.cpu import ConvCpuEngine
+from cnn_gpu.layers import Maps
+from cnn_gpu.network import ConvNetwork, weight_mask
+from mlp_gpu.activation import A, B
+
+ETA = float(np.float32(0.02))
+ORDER = np.array([3, 1, 4, 1, 5, 0, 2])
+NETS = {  # odd sizes and every kind of layer
+    "convolution": ("3M3", Maps(1, 7, 9)),
+    "one neuron": ("1N", Maps(1, 1, 1)),
+    "skipping": ("3M3x2s1x2-4M2c2-5N", Maps(2, 11, 9)),
+    "pooling": ("5M2-MP2x3-7M2c40%-MP2-6N", Maps(3, 11, 11)),
+    "pooling first": ("MP2-4M3s1", Maps(1, 10, 10)),
+    "fully connected": ("11N-7N", Maps(2, 3, 4)),
+    "wide": ("33M5s2x1-65M3x2c32", Maps(1, 9, 11)),
+    "kernels as large as maps": ("4M5-6M4x2", Maps(2, 6, 8)),
+}
+
+
+@pytest.fixture(params=NETS.values(), ids=NETS)
+def net(request):
+    """A net with weights that do not saturate, float64 copies, images and labels."""
+    description, source = request.param
+    network = ConvNetwork.initial(description, source, 3, 5)
+    rng = np.random.default_rng(1)
+    for layer, W, table in zip(network.layers, network.weights, network.connections, strict=True):
+        if W is not None:
+            W *= 30 / np.sqrt(len(W)) * weight_mask(layer, table)
+    weights = [None if W is None else W.astype(float) for W in network.weights]
+    images = rng.uniform(-1, 1, (6, source.height, source.width, source.n)).astype(np.float32)
+    return network, weights, images, rng.integers(0, 3, 6).astype(np.uint8)
+
+
+def trained(network, images, labels, order=ORDER, eta=ETA):
+    engine = ConvCpuEngine()
+    engine.set_network(network)
+    return engine, engine.train(images, labels, order, eta)
+
+
+def distance(some, others):
+    """Of two nets' weights, relative to the others."""
+    pairs = [(W, V) for W, V in zip(some, others, strict=True) if V is not None]
+    apart = np.sqrt(sum(((W - V) ** 2).sum() for W, V in pairs))
+    return apart / np.sqrt(sum((V**2).sum() for _, V in pairs))
+
+
+def test_the_references_gradient_is_that_of_finite_differences(net):
+    network, weights, images, labels = net
+    found = reference_cnn.gradients(network, weights, images[0], labels[0])
+    rng, step = np.random.default_rng(2), 1e-6
+    for layer, table, W, gradient in zip(
+        network.layers, network.connections, weights, found, strict=True
+    ):
+        if W is None:
+            assert gradient is None
+            continue
+        mask = weight_mask(layer, table)
+        assert (gradient[~mask] == 0).all()
+        places = np.argwhere(mask)
+        for place in map(tuple, places[rng.permutation(len(places))[:12]]):
+            kept, losses = W[place], []
+            for sign in (1, -1):
+                W[place] = kept + sign * step
+                losses.append(reference_cnn.loss(network, weights, images[0], labels[0]))
+            W[place] = kept
+            difference = (losses[0] - losses[1]) / (2 * step)
+            assert difference == pytest.approx(gradient[place], rel=1e-5, abs=1e-8)
+
+
+def test_a_training_is_the_references(net):
+    network, weights, images, labels = net
+    expected, expected_loss = reference_cnn.train(network, weights, images, labels, ORDER, ETA)
+    engine, loss = trained(network, images, labels)
+    found = engine.get_network()
+    assert loss == pytest.approx(expected_loss, rel=1e-5)
+    # What is trained is some tenths of the weights: rounding stays a thousand times below.
+    assert distance(weights, expected) > 1e-3
+    assert distance(found.weights, expected) < 1e-6
+    for layer, table, W in zip(network.layers, network.connections, found.weights, strict=True):
+        assert W is None or (W[~weight_mask(layer, table)] == 0).all()
+    outputs = [reference_cnn.forward(network, expected, image)[1] for image in images]
+    np.testing.assert_allclose(engine.predict(images), outputs, rtol=1e-4, atol=1e-6)
+
+
+def test_the_same_input_gives_the_same_bits_whatever_came_before(net, monkeypatch):
+    network, _, images, labels = net
+    engine, loss = trained(network, images, labels)
+    monkeypatch.setattr(cpu, "IMAGES_PER_TICK", 3)
+    ticks = []
+    again = ConvCpuEngine()
+    again.set_network(network)
+    for part in (ORDER[:2], ORDER[2:]):
+        flat = images.reshape(len(images), -1)
+        again.train(flat, labels, part, ETA, lambda *done: ticks.append(done))
+    for W, V in zip(engine.get_network().weights, again.get_network().weights, strict=True):
+        assert W is None or W.tobytes() == V.tobytes()
+    assert [n for n, _ in ticks] == [2, 3, 2]
+    assert loss == pytest.approx(sum(n * mean for n, mean in ticks) / len(ORDER), rel=1e-12)
+    one_by_one = np.concatenate([engine.predict(images[k : k + 1]) for k in range(len(images))])
+    assert engine.predict(images).tobytes() == one_by_one.tobytes()
+
+
+def test_networks_are_copied(net):
+    network, _, images, labels = net
+    before = [None if W is None else W.copy() for W in network.weights]
+    engine, _ = trained(network, images, labels)
+    between = engine.get_network()
+    kept = [None if W is None else W.copy() for W in between.weights]
+    engine.train(images, labels, ORDER, ETA)
+    for W, V in zip((*network.weights, *between.weights), (*before, *kept), strict=True):
+        assert W is None or (W == V).all()
+
+
+def test_large_activations_are_probabilities():
+    network = ConvNetwork.initial("2M3", Maps(1, 6, 6), 3, 0)
+    network.weights[-1][0] = [0, 1000, 1000]
+    engine = ConvCpuEngine()
+    engine.set_network(network)
+    p = engine.predict(np.zeros((1, 6, 6), np.float32))
+    np.testing.assert_allclose(p, [[0, 0.5, 0.5]], atol=0.02)
+
+
+def test_of_equal_pixels_the_first_wins():
+    source = np.zeros((9, 1), np.float32)  # 3x3, all equal
+    state, winners = np.ones((4, 1), np.float32), np.ones((4, 1), np.int32)
+    shape = np.array([1, 2, 2, 1, 3, 2, 2, 1, 1])
+    cpu.pool(state, winners, source, shape)
+    assert winners[:, 0].tolist() == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "order"),
+    [
+        (np.zeros((4, 5, 5), np.float32), np.zeros(4, np.uint8), np.arange(4)),
+        (np.zeros((4, 6, 6)), np.zeros(4, np.uint8), np.arange(4)),
+        (np.zeros((4, 6, 6), np.float32), np.full(4, 3, np.uint8), np.arange(4)),
+        (np.zeros((4, 6, 6), np.float32), np.zeros(4, np.uint8), np.arange(5)),
+    ],
+)
+def test_bad_input_is_refused(images, labels, order):
+    network = ConvNetwork.initial("2M3", Maps(1, 6, 6), 3, 0)
+    with pytest.raises(ValueError, match="expected"):
+        trained(network, images, labels, order)
+
+
+def test_the_tanh_is_that_of_float64():
+    a = np.concatenate([np.linspace(-20, 20, 100_001), np.geomspace(1e-30, 1, 1000)])
+    a = a.astype(np.float32)
+    found = a.copy()
+    cpu.activate(found)
+    expected = float(A) * np.tanh(float(B) * a.astype(float))
+    assert abs(found - expected).max() < 4e-7
+    small = abs(a) < 1e-2
+    np.testing.assert_allclose(found[small], expected[small], rtol=1e-6)
+    edges = np.array([np.nan, np.inf, -np.inf, 0, -0.0], np.float32)
+    cpu.activate(edges)
+    assert np.isnan(edges[0])
+    np.testing.assert_allclose(edges[1:3], [A, -A], rtol=3e-7)
+    assert edges[3:].tobytes() == np.array([0, -0.0], np.float32).tobytes()
+    assert activation.scaled_tanh(np.float32(0.3)) == pytest.approx(A * np.tanh(B * 0.3), rel=1e-6)
+
+
+def test_a_net_learns_to_tell_stripes_apart():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 200).astype(np.uint8)
+    y, x = np.mgrid[:9, :9]
+    stripes = np.stack([np.sin(2 * y), np.sin(2 * x), np.sin(1.5 * (x + y))])
+    images = stripes[labels] + rng.normal(0, 0.5, (200, 9, 9))
+    engine = ConvCpuEngine()
+    engine.set_network(ConvNetwork.initial("4M3s1-8M2c50%-12N", Maps(1, 9, 9), 3, 0))
+    images = images.astype(np.float32)
+    for _ in range(15):
+        loss = engine.train(images[:150], labels[:150], rng.permutation(150), 0.05)
+    assert loss < 0.1
+    assert (engine.predict(images[150:]).argmax(1) == labels[150:]).mean() > 0.95

@@ -1,0 +1,81 @@
+"""Descriptions of convolutional nets: sizes, connections and weights, and what is refused."""
+
+import re
+
+import numpy as np
+import pytest
+
+from cnn_gpu.layers import Maps, parse
+from cnn_gpu.network import ConvNetwork
+
+MNIST, NORB, CIFAR = Maps(1, 29, 29), Maps(2, 96, 96), Maps(3, 32, 32)
+
+
+def sizes(description, source, n_classes=10):
+    return [layer.maps.width for layer in parse(description, source, n_classes)]
+
+
+def test_the_papers_nets_have_its_sizes_and_numbers_of_weights():
+    assert sizes("20M5s1-60M5s1-100M3-150N", MNIST) == [13, 5, 3, 1, 1]
+    assert sizes("300M6s1-MP2-500M4-MP4-500N", NORB, 5) == [46, 23, 20, 5, 1, 1]
+    weights = {100: 244_410, 200: 817_410, 300: 1_750_410, 400: 3_043_410}  # of Table 3
+    for n, expected in weights.items():
+        description = f"{n}M3-MP3-{n}M3-MP2-{n}M3-MP2-300N-100N"
+        assert sizes(description, CIFAR) == [30, 10, 8, 4, 2, 1, 1, 1, 1]
+        assert ConvNetwork.initial(description, CIFAR, 10, 0).n_weights == expected
+
+
+def test_x_comes_first_and_is_apart_from_y():
+    convolution, pooling, _ = parse("2M5x3s1x0-MP2x4", MNIST, 10)
+    assert (convolution.kernel, convolution.step) == ((3, 5), (1, 2))
+    assert str(convolution.maps) == "2 of 13x27"
+    assert str(pooling.maps) == "2 of 6x6"  # 1 and 3 pixels are left over
+
+
+@pytest.mark.parametrize(("connections", "reads"), [("", 20), ("c7", 7), ("c50%", 10), ("c1", 1)])
+def test_each_map_reads_as_many_maps_as_it_should(connections, reads):
+    network = ConvNetwork.initial(f"20M5s1-60M5s1{connections}-150N", MNIST, 10, 3)
+    layer, table, W = network.layers[1], network.connections[1], network.weights[1]
+    assert (table.sum(axis=0) == reads).all()
+    assert layer.n_connections == 60 * reads
+    assert layer.n_weights == np.count_nonzero(W) == 60 * (25 * reads + 1)
+    assert layer.n_multiply_adds == 25 * 60 * 25 * reads
+    present = W[1:].reshape(25, 20, 60) != 0
+    assert (present == table).all()
+
+
+def test_the_seed_draws_connections_and_weights():
+    same, again, other = (ConvNetwork.initial("4M5-8M5c2-9N", MNIST, 10, s) for s in (1, 1, 2))
+    assert (same.connections[1] == again.connections[1]).all()
+    assert same.weights[1].tobytes() == again.weights[1].tobytes()
+    assert (same.connections[1] != other.connections[1]).any()
+    W = same.weights[2]
+    assert W.dtype == np.float32
+    assert -0.05 <= W.min() < -0.049 < 0.049 < W.max() <= 0.05
+
+
+@pytest.mark.parametrize(
+    ("description", "sentence"),
+    [
+        ("", "layer 1 of '', '': expected layers such as 20M5"),
+        ("20M5-", "layer 2 of '20M5-', '': expected layers such as 20M5"),
+        ("20Q", "'20Q': expected layers such as 20M5"),
+        ("20M5s", "'20M5s': expected layers such as 20M5"),
+        ("20M30", "30x30 must be at least 1x1 and fit into maps of 29x29"),
+        ("20M0", "0x0 must be at least 1x1"),
+        ("MP2x40", "2x40 must be at least 1x1 and fit into maps of 29x29"),
+        (
+            "20M4x5s1",
+            "in x a kernel of 4 that skips 1 does not divide a map of 29; take a kernel of 5",
+        ),
+        ("20M4s0x2-9N", "in y a kernel of 4 that skips 2 does not divide"),
+        ("20M5-9N-MP1", "only fully connected layers can follow one"),
+        ("0M3", "a layer needs a map or more"),
+        ("0N", "a layer needs a neuron or more"),
+        ("20M5-9M5c21", "a map can read 1 to 20 maps, not 21"),
+        ("20M5-9M5c1%", "a map can read 1 to 20 maps, not 0"),
+    ],
+)
+def test_what_cannot_be_made_is_said_in_a_sentence(description, sentence):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        parse(description, MNIST, 10)
