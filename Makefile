@@ -18,7 +18,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 committee figure1 deformations notebooks report pictures kernels bench scaling startup gpu-check test test-all lint record readme clean
+.PHONY: help setup table1 table3 cnn committee figure1 deformations notebooks report pictures kernels bench scaling startup gpu-check test test-all lint record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ table1: $(READY)  ## train the five nets of Table 1, print it beside the paper's
 
 table3: $(READY)  ## the same nets without distortion: the last column of Table 3
 	$(RUN) -m experiments.table1 --no-distortion --out runs/table3 $(ARGS)
+
+cnn: $(READY)  ## train the convolutional nets of 2011, print them beside the paper's
+	$(RUN) -m experiments.cnn $(ARGS)
 
 committee: $(READY)  ## train the committees of 2012, print them beside the paper's
 	$(RUN) -m experiments.committee $(ARGS)

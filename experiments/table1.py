@@ -139,13 +139,8 @@ def report(runs: list[Run]) -> str:
         note += " Trained without distortion."
     lines = [title, "", note, "", markdown_table(tables.table1_table(runs)), ""]
     lines += tables.table1_means(runs)
-    lines += [
-        "TEfBV: test error at the epoch with the lowest validation error, which is on the "
-        "undeformed training images.",
-        "BTE: lowest test error of any epoch. Interval: 95 %, Clopper-Pearson, of TEfBV.",
-        "",
-        *(f"- {tables.provenance_line(run)}" for run in runs),
-    ]
+    lines += [*tables.ERRORS_EXPLAINED, ""]
+    lines += [f"- {tables.provenance_line(run)}" for run in runs]
     return "\n".join(lines) + "\n"
 
 

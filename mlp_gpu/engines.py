@@ -8,7 +8,7 @@ files or asks for --help needs none.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,10 @@ NAMES = ("cpu", "cuda")
 SCHEDULES = ("graph", "launch")  # of the GPU's engine, see `mlp_gpu.cuda`
 
 
-class Engine(Protocol):
+Net = TypeVar("Net")  # the kind of nets that an engine trains
+
+
+class Engine(Protocol[Net]):
     """Trains and evaluates one net. Images are float32 (n, 29, 29) or (n, n_inputs), C order."""
 
     name: str
@@ -30,10 +33,10 @@ class Engine(Protocol):
     def schedule(self) -> str | None:
         """How a GPU's work is launched; None on a CPU."""
 
-    def set_network(self, network: Network) -> None:
+    def set_network(self, network: Net) -> None:
         """Take a copy of the network; call this first."""
 
-    def get_network(self) -> Network:
+    def get_network(self) -> Net:
         """Give back a copy of the network as it is now."""
 
     def train(
@@ -80,7 +83,7 @@ def choose_engine(
     return "cpu"
 
 
-def make_engine(name: str, schedule: str = "graph") -> Engine:
+def make_engine(name: str, schedule: str = "graph") -> Engine[Network]:
     """The engine of that name, one of NAMES. schedule: one of SCHEDULES, for the GPU's engine."""
     if name == "cuda":
         from mlp_gpu.cuda import CudaEngine

@@ -13,7 +13,7 @@ from run_bits import bits, epochs_on_disk
 from waiting import wait_until
 
 from experiments import table1
-from experiments.running import data, jobs
+from experiments.running import data, jobs, nets
 from experiments.running.configs import make_config
 from experiments.running.errors import Interrupted
 from experiments.running.jobs import Job
@@ -48,13 +48,13 @@ class LightEngine(CpuEngine):
 def light_train_job(channel, job):
     """As jobs.train_job, with a LightEngine. Workers find this function by its name."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "make_engine", lambda *_: LightEngine())
+        patch.setattr(nets, "make_engine", lambda *_: LightEngine())
         return TRAIN_JOB(channel, job)
 
 
 def light_estimate_job(channel, job):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "make_engine", lambda *_: LightEngine())
+        patch.setattr(nets, "make_engine", lambda *_: LightEngine())
         return ESTIMATE_JOB(channel, job)
 
 

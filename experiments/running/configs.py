@@ -15,7 +15,7 @@ from mlp_gpu.training import Schedule
 
 def make_config(
     dataset: Dataset,
-    sizes: tuple[int, ...],
+    net: tuple[int, ...] | str,
     schedule: Schedule,
     seed: int,
     deformation: Deformation | None,
@@ -26,11 +26,13 @@ def make_config(
 ) -> dict:
     """Everything that defines a run, with the types that JSON would give back.
 
-    dataset: as it was loaded and limited. `prepare` splits and normalises it later. deformation:
-    None for undeformed images. engine: one of engines.NAMES. cpu_deformation: whether images are
-    deformed on the CPU even if the engine is the GPU's. width: of normalised bounding boxes,
-    pixels; None: not normalised. n_validation: training images that are kept apart to choose the
-    epoch; None: all training images choose it. Raises Problem if none would be left to train on.
+    dataset: as it was loaded and limited. `prepare` splits and normalises it later. net: the sizes
+    of a perceptron's layers, or a convolutional net's layers as text, as `cnn_gpu.layers` has them.
+    deformation: None for undeformed images. engine: one of engines.NAMES. cpu_deformation: whether
+    images are deformed on the CPU even if the engine is the GPU's. width: of normalised bounding
+    boxes, pixels; None: not normalised. n_validation: training images that are kept apart to
+    choose the epoch; None: all training images choose it. Raises Problem if none would be left to
+    train on.
     """
     deformed_on = "cpu" if cpu_deformation else engine
     if len(dataset.train_labels) <= (n_validation or 0):
@@ -38,6 +40,10 @@ def make_config(
             f"of {len(dataset.train_labels)} training images none are left to train on, with "
             f"{n_validation} kept apart for validation; take more with --limit"
         )
+    if isinstance(net, str):
+        described: dict = {"layers": net, "source": (1, data.SIDE, data.SIDE)}
+    else:
+        described = {"sizes": net}
     config = {
         "data": {
             "name": dataset.name,
@@ -47,7 +53,7 @@ def make_config(
             "n_test": len(dataset.test_labels),
             "width": width,
         },
-        "sizes": sizes,
+        **described,
         **asdict(schedule),
         "seed": seed,
         "deformation": asdict(deformation) if deformation else None,
@@ -107,10 +113,15 @@ def deformer(config: dict, dataset: Dataset) -> Callable[[int], object]:
     return deform
 
 
+def net_name(config: dict) -> str:
+    """The layers of a run's net as text: 841-1000-500-10, or 20M5s1-MP2-150N."""
+    return config.get("layers") or "-".join(map(str, config["sizes"]))
+
+
 def title(config: dict) -> str:
     """A title for a run: its net, its data, and what is unusual about it."""
     width = config["data"].get("width")
-    parts = [f"{'-'.join(map(str, config['sizes']))} on {config['data']['name']}"]
+    parts = [f"{net_name(config)} on {config['data']['name']}"]
     parts += [f"WN{width}"] if width else []
     deformation, n_apart = config["deformation"], config["data"].get("n_validation")
     if not deformation:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from deform_gpu import TABLE1
-from experiments.running import configs, data, pools, runs, store
+from experiments.running import configs, data, nets, pools, runs, store
 from experiments.running.errors import Interrupted, Problem
 from experiments.running.formatting import duration, plural
 from experiments.running.messages import tell
@@ -35,7 +35,6 @@ from experiments.running.pools import Channel, Pool
 from experiments.running.progress import Track, View
 from experiments.running.store import METRICS, Run
 from mlp_gpu import files, kept_code, training
-from mlp_gpu.engines import make_engine
 from mlp_gpu.faults import Fault, GpuFault
 from mlp_gpu.training import Schedule
 
@@ -151,7 +150,7 @@ def warm_up_worker(_channel: Channel, engine: str) -> None:
     image, label = np.zeros((1, side, side), np.float32), np.zeros(1, np.uint8)
     dataset = data.Dataset("", image, label, image, label, "", "")
     config = configs.make_config(dataset, (side**2, 1, 10), Schedule(), 0, TABLE1, engine)
-    runs.warm_up(make_engine(engine), config, dataset)
+    runs.warm_up(nets.make_engine(config, SCHEDULE), config, dataset)
 
 
 def train_job(channel: Channel, job: Job) -> Outcome:
@@ -165,7 +164,7 @@ def train_job(channel: Channel, job: Job) -> Outcome:
     reporter.send("begin")
     try:
         dataset = configs.prepare(load_for(job), job.config)
-        engine = make_engine(job.config["engine"], job.schedule)
+        engine = nets.make_engine(job.config, job.schedule)
         runs.warm_up(engine, job.config, dataset)
         timeout = channel.lock_timeout
         return Outcome(runs.train_run(job.path, job.config, dataset, engine, reporter, timeout))
@@ -178,7 +177,7 @@ def train_job(channel: Channel, job: Job) -> Outcome:
 
 def estimate_job(_channel: Channel, job: Job) -> float:
     """About how many seconds an epoch of the job takes. This runs in a worker."""
-    engine = make_engine(job.config["engine"], job.schedule)
+    engine = nets.make_engine(job.config, job.schedule)
     return runs.estimate_epoch_seconds(engine, job.config, load_for(job))
 
 
@@ -186,7 +185,7 @@ def workload(job: Job) -> tuple:
     """What the time of an epoch depends on: equal for jobs whose epochs take equally long."""
     config = job.config
     return (
-        tuple(config["sizes"]),
+        nets.size(config),
         config["data"]["n_train"],
         configs.count_validation(config),
         config["deformed_on"],

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.running import provenance, store
+from experiments.running import nets, provenance, store
 from experiments.running.configs import count_validation, deformer, schedule_of
 from experiments.running.data import Dataset
 from experiments.running.errors import Interrupted, Problem, signals
-from mlp_gpu import files, network, training
+from experiments.running.nets import AnyNetwork
+from mlp_gpu import files, training
 from mlp_gpu.engines import Engine
-from mlp_gpu.network import Network, padded_shapes
 
 
 class Callbacks:
@@ -50,13 +50,13 @@ def epochs_done(path: Path, config: dict) -> int:
     return run.epochs if run.finished and run.epochs > 1 else 0
 
 
-def _load_weights(weights: Path, path: Path, run: store.Run) -> tuple[dict[str, Network], int]:
+def _load_weights(weights: Path, path: Path, run: store.Run) -> tuple[dict[str, AnyNetwork], int]:
     """The networks beside a run file, and their epoch.
 
     That is the last epoch of the run, or the one before if the process was killed between writing
     the two files. Raises Problem if they do not belong together, files.FileFault if one is damaged.
     """
-    networks, attributes = network.load(weights)
+    networks, attributes = nets.load(weights, run.config)
     store.check_config(weights, json.loads(attributes["config"]), run.config)
     if run.epochs - attributes["epoch"] not in (0, 1):
         raise Problem(
@@ -68,7 +68,7 @@ def _load_weights(weights: Path, path: Path, run: store.Run) -> tuple[dict[str, 
 
 def warm_up(engine: Engine, config: dict, dataset: Dataset) -> None:
     """Compile what the run needs, so that its first epoch takes no longer than the others."""
-    engine.set_network(Network.initial(tuple(config["sizes"]), config["seed"]))
+    engine.set_network(nets.initial(config))
     image, label = dataset.train_images[:1], dataset.train_labels[:1]
     engine.train(image, label, np.zeros(1, int), 0.0)
     engine.predict(image)
@@ -80,10 +80,7 @@ def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> fl
     """About how long an epoch of the run will take, from hundredths of a second of its work."""
     n_train, n_test = config["data"]["n_train"], config["data"]["n_test"]
     n_predict = count_validation(config) + n_test
-    sizes = tuple(config["sizes"])
-    # The values of the weights do not matter for the time, and zeros need not be drawn.
-    weights = tuple(np.zeros(shape, np.float32) for shape in padded_shapes(sizes))
-    engine.set_network(Network(sizes, weights))
+    engine.set_network(nets.blank(config))
     images, labels = dataset.train_images[:200], dataset.train_labels[:200]
 
     def seconds_per_image(process: Callable[[int], object], n: int, min_seconds: float) -> float:
@@ -153,14 +150,14 @@ def lock(path: Path, timeout: float = 0) -> Iterator[None]:
 
 def resume(
     path: Path, config: dict, labels: np.ndarray, engine: Engine, test_images: np.ndarray
-) -> tuple[store.Run, Network, Network]:
+) -> tuple[store.Run, AnyNetwork, AnyNetwork]:
     """The run as the last process left it, or a new run; its latest and its chosen network.
 
     Raises Problem if the files hold another run or do not belong together, files.FileFault if
     one is damaged.
     """
     weights = store.weights_path(path)
-    fresh = Network.initial(tuple(config["sizes"]), config["seed"])
+    fresh = nets.initial(config)
     if not path.exists() and not weights.exists():
         return store.Run.new(config, labels), fresh, fresh
     if not path.exists():
@@ -246,12 +243,13 @@ def train_run(
     return run
 
 
-def _save(path: Path, run: store.Run, latest: Network, chosen: Network) -> None:
+def _save(path: Path, run: store.Run, latest: AnyNetwork, chosen: AnyNetwork) -> None:
     if run.finished:
         _end(run, "finished")
     store.write_run(path, run)
     attributes: dict[str, str | int] = {"config": json.dumps(run.config), "epoch": run.epochs}
-    network.save(store.weights_path(path), {"latest": latest, "chosen": chosen}, attributes)
+    networks = {"latest": latest, "chosen": chosen}
+    nets.save(store.weights_path(path), networks, attributes, run.config)
 
 
 def _end(run: store.Run, why: str) -> None:

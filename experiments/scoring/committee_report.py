@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from experiments.running import provenance
+from experiments.running import configs, provenance
 from experiments.running.formatting import duration, markdown_table, plural
 from experiments.running.store import Run
 from experiments.scoring import tables, voting
@@ -111,7 +111,7 @@ def _of_run(run: Run) -> dict:
     config = run.config
     return {
         "data": config["data"]["name"],
-        "layers": "-".join(map(str, config["sizes"])),
+        "layers": configs.net_name(config),
         "seed": config["seed"],
         "epochs": run.epochs,
         "finished": run.finished,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
-from experiments.running import provenance
+from experiments.running import configs, provenance
 from experiments.running.formatting import duration
 from experiments.running.store import Run
 from mlp_gpu.network import NETS, count_weights
@@ -49,7 +49,7 @@ def net_number(run: Run) -> int:
 def is_table1(run: Run) -> bool:
     """Whether a run trained a net of Table 1, as experiments.table1 does."""
     data = run.config["data"]
-    shape = tuple(run.config["sizes"])
+    shape = tuple(run.config.get("sizes", ()))  # convolutional nets have none
     return shape in NETS.values() and not (data.get("width") or data.get("n_validation"))
 
 
@@ -83,12 +83,20 @@ def best_of(runs: Mapping[Name, Run]) -> Name:
 def table1_row(run: Run) -> dict:
     """A finished or unfinished run as a tidy row, its provenance included. Errors in percent."""
     config = run.config
+    return {
+        "net": net_number(run),
+        "layers": configs.net_name(config),
+        "weights": count_weights(config["sizes"]),
+        **result_columns(run),
+    }
+
+
+def result_columns(run: Run) -> dict:
+    """What a tidy row holds beside its net: training, errors in percent, provenance."""
+    config = run.config
     n_test = config["data"]["n_test"]
     low, high = interval(run.chosen_errors, n_test)
     return {
-        "net": net_number(run),
-        "layers": "-".join(map(str, config["sizes"])),
-        "weights": count_weights(config["sizes"]),
         "data": config["data"]["name"],
         "distortion": config["deformation"] is not None,
         "seed": config["seed"],
@@ -127,19 +135,23 @@ def table1_table(runs: Sequence[Run]) -> list[dict[str, str]]:
                 "paper BTE %": f"{paper.bte:.2f}" if row["distortion"] else "-",
                 "paper hours": f"{paper.hours}" if row["distortion"] else "-",
             }
-        line |= {
-            "TEfBV %": f"{row['tefbv']:.2f}",
-            "95 % interval": f"{row['tefbv_low']:.2f}-{row['tefbv_high']:.2f}",
-            "wrong": f"{row['tefbv_errors']} of {row['n_test']:,}",
-            "BTE %": f"{row['bte']:.2f}",
-            "wrong (BTE)": str(row["bte_errors"]),
-            "time": duration(row["seconds"]),
-            "epochs x images": f"{row['epochs']} x {row['images_an_epoch']:,}",
-            "eta, decay": f"{row['eta']:g}, {row['eta_decay']:g}",
-            "seed": str(row["seed"]),
-        }
-        lines.append(line)
+        lines.append(line | result_cells(row))
     return lines
+
+
+def result_cells(row: dict) -> dict[str, str]:
+    """The result columns of a tidy row as they are printed."""
+    return {
+        "TEfBV %": f"{row['tefbv']:.2f}",
+        "95 % interval": f"{row['tefbv_low']:.2f}-{row['tefbv_high']:.2f}",
+        "wrong": f"{row['tefbv_errors']} of {row['n_test']:,}",
+        "BTE %": f"{row['bte']:.2f}",
+        "wrong (BTE)": str(row["bte_errors"]),
+        "time": duration(row["seconds"]),
+        "epochs x images": f"{row['epochs']} x {row['images_an_epoch']:,}",
+        "eta, decay": f"{row['eta']:g}, {row['eta_decay']:g}",
+        "seed": str(row["seed"]),
+    }
 
 
 def best_table(runs: Sequence[Run]) -> list[dict[str, str]]:
@@ -184,16 +196,25 @@ def table1_means(runs: Sequence[Run]) -> list[str]:
     return sentences
 
 
+ERRORS_EXPLAINED = (
+    "TEfBV: test error at the epoch with the lowest validation error, which is on the undeformed "
+    "training images.",
+    "BTE: lowest test error of any epoch. Interval: 95 %, Clopper-Pearson, of TEfBV.",
+)
+
+
 def provenance_line(run: Run) -> str:
     """Where and when a run was trained, in one line."""
-    row = table1_row(run)
+    row = result_columns(run)
+    name = configs.net_name(run.config)
+    name = f"net {net_number(run)}" if is_table1(run) else name
     peak = run.provenance[-1].get("peak_memory_bytes")
     commits = dict.fromkeys(
         session["commit"][:12] + (" with changes" if session["dirty"] else "")
         for session in run.provenance
     )
     return (
-        f"net {row['net']}, seed {row['seed']}: {row['device']}"
+        f"{name}, seed {row['seed']}: {row['device']}"
         + (f", driver {row['driver']}" if row["driver"] else "")
         + f", engine {row['engine']}"
         + (f", {peak / 1e6:,.0f} MB at most" if peak else "")

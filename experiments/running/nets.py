@@ -1,0 +1,66 @@
+"""The kinds of nets that runs train: what a configuration says of a net, made into one.
+
+A configuration has either `sizes`, the neurons of each layer of a multi-layer perceptron, or
+`layers`, the description of a convolutional net, and `source`, its input.
+"""
+
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from cnn_gpu import network as cnn_network
+from cnn_gpu.layers import Maps
+from cnn_gpu.network import ConvNetwork
+from mlp_gpu import engines, network
+from mlp_gpu.engines import Engine
+from mlp_gpu.network import N_CLASSES, Network, padded_shapes
+
+AnyNetwork: TypeAlias = Network | ConvNetwork
+
+
+def is_convolutional(config: dict) -> bool:
+    return "layers" in config
+
+
+def initial(config: dict) -> AnyNetwork:
+    """The net of a run before its first step."""
+    if is_convolutional(config):
+        source = Maps(*config["source"])
+        return ConvNetwork.initial(config["layers"], source, N_CLASSES, config["seed"])
+    return Network.initial(tuple(config["sizes"]), config["seed"])
+
+
+def blank(config: dict) -> AnyNetwork:
+    """A net of the run's size, for what does not depend on its weights."""
+    if is_convolutional(config):
+        return initial(config)
+    sizes = tuple(config["sizes"])  # zeros need not be drawn
+    return Network(sizes, tuple(np.zeros(shape, np.float32) for shape in padded_shapes(sizes)))
+
+
+def size(config: dict) -> Hashable:
+    """What the time of a step depends on."""
+    return config["layers"] if is_convolutional(config) else tuple(config["sizes"])
+
+
+def make_engine(config: dict, schedule: str) -> Engine:
+    """The engine of a run. schedule: of the GPU's engine, one of engines.SCHEDULES."""
+    if is_convolutional(config):
+        from cnn_gpu.cpu import ConvCpuEngine  # imports numba
+
+        return ConvCpuEngine()
+    return engines.make_engine(config["engine"], schedule)
+
+
+def save(
+    path: Path, networks: Mapping[str, Any], attributes: Mapping[str, str | int], config: dict
+) -> None:
+    """Write the weights file of a run, as network.save."""
+    (cnn_network if is_convolutional(config) else network).save(path, networks, attributes)
+
+
+def load(path: Path, config: dict) -> tuple[dict[str, Any], dict]:
+    """Read the weights file of a run, as network.load."""
+    return (cnn_network if is_convolutional(config) else network).load(path)

@@ -1,0 +1,139 @@
+"""`python -m experiments.cnn`: what it describes, trains, resumes, leaves behind and refuses."""
+
+import csv
+
+import numpy as np
+import pytest
+from small_runs import DATASET, AtEpoch
+
+from cnn_gpu import network
+from cnn_gpu.cpu import ConvCpuEngine
+from cnn_gpu.layers import Maps
+from cnn_gpu.network import ConvNetwork
+from deform_gpu import TABLE1
+from experiments import cnn, committee, export
+from experiments.running import nets, runs, store
+from experiments.running.configs import make_config
+from experiments.scoring import cnn_tables
+from mlp_gpu import files
+from mlp_gpu.training import Schedule
+
+NET = "3M5s1-MP2-4M2c2-12N"
+TINY = ["--data", "digits", "--net", NET, "--epochs", "2", "--limit", "60", "--workers", "1"]
+CONFIG = make_config(DATASET, NET, Schedule(4, 0.05, 0.9), 2, TABLE1, "cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """What a tiny run leaves behind."""
+    folder = tmp_path_factory.mktemp("cnn")
+    assert cnn.main([*TINY, "--seeds", "0,7", "--out", str(folder)]) == 0
+    return folder
+
+
+def test_a_net_is_described_layer_by_layer(tmp_path, capsys):
+    assert cnn.main(["--describe", "--nets", "3", "--out", str(tmp_path / "none")]) == 0
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in capsys.readouterr().out.splitlines()
+    ]
+    second = ["convolution", "60", "5x5", "5x5", "1x1", "600", "15,060", "375,000"]
+    assert second in lines
+    assert ["all", "", "", "", "", "", "179,340", "839,000"] in lines
+    assert not (tmp_path / "none").exists()
+
+
+def test_every_net_of_the_paper_can_be_made():
+    for paper in cnn_tables.PAPER.values():
+        found = ConvNetwork.initial(paper.layers, cnn.DIGIT, 10, 0)
+        hidden = [
+            f"{layer.maps.n}{'N' if layer.kind == 'fully connected' else 'M'}"
+            for layer in found.layers[:-1]
+        ]
+        assert "-".join(hidden) == paper.name
+
+
+def test_digits_never_stand_beside_the_papers_figures(folder):
+    text = (folder / "cnn.md").read_text()
+    assert "load_digits, which is NOT MNIST" in text
+    assert "must not be compared" in text
+    assert "| paper" not in text
+    assert f"- {NET}, seed 7: " in text
+    with (folder / "cnn.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["seed"] for row in rows] == ["0", "7"]
+    assert rows[0]["weights"] == "1456"
+    assert float(rows[0]["error_after_1"]) > 0
+    assert rows[0]["error_after_3"] == ""
+
+
+def test_runs_go_to_other_commands_as_any_other(folder, tmp_path, capsys):
+    paths = [str(path) for path in store.run_files(folder)]
+    assert len(paths) == 2
+    export.main(["--csv", "--out", str(tmp_path), paths[0]])
+    assert committee.main(["--out", str(tmp_path), *paths]) == 0
+    assert NET in capsys.readouterr().out
+
+
+def train(path, callbacks=None):
+    callbacks = callbacks or runs.Callbacks()
+    return runs.train_run(path, CONFIG, DATASET, ConvCpuEngine(), callbacks)
+
+
+def bits(path):
+    """Of a run: its weights, outputs and errors."""
+    found, _ = nets.load(store.weights_path(path), CONFIG)
+    weights = [W.tobytes() for one in found.values() for W in one.weights if W is not None]
+    run = store.read_run(path)
+    return weights, run.outputs.tobytes(), run.metrics["test_errors"], run.metrics["train_loss"]
+
+
+def test_a_run_resumes_to_the_same_bits(tmp_path):
+    whole, parts = tmp_path / "whole.h5", tmp_path / "parts.h5"
+    train(whole)
+
+    def stop():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(parts, AtEpoch(2, stop))
+    assert store.read_run(parts).epochs == 2
+    train(parts)
+    assert bits(parts) == bits(whole)
+
+
+def test_a_file_gives_back_the_network(tmp_path):
+    saved = ConvNetwork.initial(NET, Maps(2, 11, 13), 7, 3)
+    network.save(tmp_path / "a.h5", {"latest": saved}, {"epoch": 5})
+    found, attributes = network.load(tmp_path / "a.h5")
+    assert attributes["epoch"] == 5
+    one = found["latest"]
+    assert (one.description, one.source, one.layers) == (NET, Maps(2, 11, 13), saved.layers)
+    pairs = [*zip(one.weights, saved.weights, strict=True)]
+    pairs += zip(one.connections, saved.connections, strict=True)
+    for W, V in pairs:
+        assert (W is None) == (V is None)
+        assert W is None or (W.dtype == V.dtype and np.array_equal(W, V))
+
+
+def test_weights_of_another_kind_of_net_are_refused(tmp_path):
+    path = tmp_path / "a.h5"
+    network.save(path, {"latest": ConvNetwork.initial("3M5", cnn.DIGIT, 10, 0)}, {})
+    with pytest.raises(files.FileFault, match="holds deepbig convolutional weights version 1"):
+        nets.load(path, {"sizes": [841, 10]})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--net", "20M4s1"], "a kernel of 4 that skips 1 does not divide a map of 29"),
+        (["--net", "20M5s1-"], "expected layers such as 20M5"),
+        (["--nets", "5"], "--nets"),
+        (["--engine", "cuda"], "--engine"),
+    ],
+)
+def test_bad_arguments_are_said_in_a_sentence(arguments, sentence, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cnn.main(arguments)
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err
