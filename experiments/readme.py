@@ -9,11 +9,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from experiments.running import cli, provenance
+from experiments.running import cli, nets, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration, markdown_table
 from experiments.running.store import Run
-from experiments.scoring import committee_report, committees, tables
+from experiments.scoring import cnn_tables, committee_report, committees, tables
 from experiments.scoring import findings as scores
 from experiments.scoring.records import (
     GPU_CHECK,
@@ -120,11 +120,21 @@ def table1(records: Mapping[Path, Run], data: str) -> str:
     parts = [markdown_table(tables.table1_table([own[path] for path in paths]))]
     if data == "MNIST" and not any(run.epochs == Schedule().epochs for run in own.values()):
         parts.append("The paper's own schedule, 2,300 epochs: not measured yet.")
-    parts.append("Where each row comes from, in the same order:")
-    parts.append(
-        "\n".join(f"- `{path.name}`: {tables.provenance_line(own[path])}" for path in paths)
-    )
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, sources({path: own[path] for path in paths})])
+
+
+def sources(records: Mapping[Path, Run]) -> str:
+    """Where the row of each record comes from."""
+    lines = [f"- `{path.name}`: {tables.provenance_line(run)}" for path, run in records.items()]
+    return "Where each row comes from, in the same order:\n\n" + "\n".join(lines)
+
+
+def cnn(records: Mapping[Path, Run], data: str) -> str:
+    """Our records of convolutional nets on the data of that name, and where they come from."""
+    own = {path: run for path, run in records.items() if run.config["data"]["name"] == data}
+    if not own:
+        return NOT_MEASURED
+    return markdown_table(cnn_tables.table(list(own.values()))) + "\n\n" + sources(own)
 
 
 def committee_rows(found: Sequence[Sequence[Mapping]], data: str) -> str:
@@ -211,6 +221,8 @@ def pages() -> dict[str, dict[str, str]]:
     """The parts of each page, by their names; of pages, by their paths in the repository."""
     results = provenance.REPOSITORY / "results"
     records = {path: read_record(path) for path in record_paths()}
+    convolutional = {p: run for p, run in records.items() if nets.is_convolutional(run.config)}
+    records = {path: run for path, run in records.items() if path not in convolutional}
     runs, found, benches = list(records.values()), read_committees(), read_benchmarks()
     checks = sorted(results.glob(f"*/{GPU_CHECK}"))
     startups = {}
@@ -230,6 +242,8 @@ def pages() -> dict[str, dict[str, str]]:
         "results/README.md": {
             "table1": table1(records, "MNIST"),
             "digits": table1(records, "load_digits"),
+            "cnn": cnn(convolutional, "MNIST"),
+            "cnn-digits": cnn(convolutional, "load_digits"),
             "committee": committee_rows(found, "MNIST"),
             "committee-digits": committee_rows(found, "load_digits"),
             "scaling": scalings(found),

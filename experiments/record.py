@@ -12,7 +12,7 @@ import json
 import re
 from pathlib import Path
 
-from experiments.running import cli, provenance
+from experiments.running import cli, nets, provenance
 from experiments.running.errors import Problem
 from experiments.running.store import Run, read_run
 from experiments.scoring import tables
@@ -42,10 +42,10 @@ def write_record(path: Path) -> Path:
             f"{path} was trained by a source tree with uncommitted changes, so its numbers cannot "
             "be traced; commit, then train again in another folder"
         )
-    if not tables.is_table1(run):
+    if not (tables.is_table1(run) or nets.is_convolutional(run.config)):
         raise Problem(
-            f"{path} is no net of Table 1, as experiments.table1 trains them; of a committee "
-            "record the table, which is a .csv file"
+            f"{path} is no net of Table 1, as experiments.table1 trains them, and not "
+            "convolutional; of a committee record the table, which is a .csv file"
         )
     record = {"config": run.config, "provenance": run.provenance, "metrics": run.metrics}
     target = record_path(path, run)

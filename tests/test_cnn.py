@@ -11,10 +11,10 @@ from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from deform_gpu import TABLE1
-from experiments import cnn, committee, export
+from experiments import cnn, committee, export, readme, record
 from experiments.running import nets, runs, store
 from experiments.running.configs import make_config
-from experiments.scoring import cnn_tables
+from experiments.scoring import cnn_tables, records
 from mlp_gpu import files
 from mlp_gpu.training import Schedule
 
@@ -73,6 +73,23 @@ def test_runs_go_to_other_commands_as_any_other(folder, tmp_path, capsys):
     export.main(["--csv", "--out", str(tmp_path), paths[0]])
     assert committee.main(["--out", str(tmp_path), *paths]) == 0
     assert NET in capsys.readouterr().out
+
+
+def test_a_finished_run_is_recorded_and_gets_into_a_table(folder, tmp_path, monkeypatch):
+    run = store.read_run(store.run_files(folder)[0])
+    run.provenance[-1] |= {"dirty": False, "device": "Some CPU"}
+    path = tmp_path / "cnn" / "net-seed0.h5"
+    path.parent.mkdir()
+    store.write_run(path, run)
+    monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
+    target = record.write_record(path)
+    assert target.name == "cnn-net-seed0.json"
+    kept = records.read_record(target)
+    assert cnn_tables.row(kept) == cnn_tables.row(run)
+    text = readme.cnn({target: kept}, "load_digits")
+    assert f"| ours | {NET} | 1,456   |" in text
+    assert f"- `cnn-net-seed0.json`: {NET}, seed 0: Some CPU" in text
+    assert readme.cnn({target: kept}, "MNIST") == readme.NOT_MEASURED
 
 
 def train(path, callbacks=None):

@@ -67,7 +67,11 @@ def source(name: str, run: Run) -> str:
 def add_table1(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
     """Table 1 on the data of that name, from records and runs."""
     page.heading(3, "Table 1, the paper beside ours" if name == "MNIST" else "Table 1's nets")
-    records = {key: run for key, run in found.records.items() if run.config["data"]["name"] == name}
+    records = {
+        key: run
+        for key, run in found.records.items()
+        if run.config["data"]["name"] == name and tables.is_table1(run)
+    }
     kinds = dict.fromkeys(records, "record")
     everything = dict(records)
     for key, run in runs.items():
