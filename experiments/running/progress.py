@@ -149,7 +149,8 @@ class View:
         )
         self._n_finished += track.epochs_done == track.epochs
         if self._n_runs > 1 and not self._on_terminal:
-            line += f"; {self._count()} done, all left {duration(self._seconds_left())}"
+            all_left = max(seconds_left, self._seconds_left())
+            line += f"; {self._count()} done, all left {duration(all_left)}"
         if not self._on_terminal or (self._n_runs > 1 and track.epochs_done == track.epochs):
             self.tell(line)
         self._show_all()
