@@ -119,7 +119,7 @@ def test_runs_side_by_side_share_what_is_left_of_all(clock, capsys):
         view.show(end("a"))
     a1, b1, a2 = said(capsys)
     assert a1.endswith(" left 0:00:30; 1 of 3 runs done, all left 0:02:00")  # 30 s x 80 / 20
-    assert b1.endswith(" left 0:02:30; 1 of 3 runs done, all left 0:02:30")  # 50 s x 70 / 30 is less
+    assert b1.endswith(" left 0:02:30; 1 of 3 runs done, all left 0:02:30")  # its own
     assert a2.endswith(" left 0:00:00; 2 of 3 runs done, all left 0:01:30")  # 60 s x 60 / 40
 
 
