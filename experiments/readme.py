@@ -134,6 +134,7 @@ def cnn(records: Mapping[Path, Run], data: str) -> str:
     own = {path: run for path, run in records.items() if run.config["data"]["name"] == data}
     if not own:
         return NOT_MEASURED
+    own = dict(sorted(own.items(), key=lambda item: cnn_tables.order(item[1])))
     return markdown_table(cnn_tables.table(list(own.values()))) + "\n\n" + sources(own)
 
 

@@ -1,6 +1,7 @@
 """`python -m experiments.cnn`: what it describes, trains, resumes, leaves behind and refuses."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -89,6 +90,9 @@ def test_a_finished_run_is_recorded_and_gets_into_a_table(folder, tmp_path, monk
     text = readme.cnn({target: kept}, "load_digits")
     assert f"| ours | {NET} | 1,456   |" in text
     assert f"- `cnn-net-seed0.json`: {NET}, seed 0: Some CPU" in text
+    net = replace(kept, config=kept.config | {"layers": cnn_tables.PAPER[1].layers})
+    both = readme.cnn({target: kept, target.with_name("of-the-paper.json"): net}, "load_digits")
+    assert both.index("`of-the-paper.json`") < both.index("`cnn-net-seed0.json`")
     assert readme.cnn({target: kept}, "MNIST") == readme.NOT_MEASURED
 
 

@@ -42,6 +42,14 @@ PAPER = {
 }
 
 
+def order(run: Run) -> tuple:
+    """What to sort rows by: the paper's nets, then others; of each the longest training first."""
+    described = [paper.layers for paper in PAPER.values()]
+    layers = run.config["layers"]
+    place = described.index(layers) if layers in described else len(described)
+    return place, layers, -run.epochs * run.config["data"]["n_train"], run.config["seed"]
+
+
 def row(run: Run) -> dict:
     """A run as a tidy row, its provenance included. Errors in percent, None where not measured."""
     config, errors = run.config, run.metrics["test_errors"]
