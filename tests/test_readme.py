@@ -97,10 +97,12 @@ def test_without_records_nothing_is_measured(empty):
 
 
 def test_every_record_has_a_name_that_is_explained():
-    """Names in the first column of a table, where N, S and E stand for numbers."""
+    """Names in the first column of a table. N, S and E are numbers, LAYERS those of a net."""
     cells = re.findall(r"^\| (`.+?) \|", text_of("results/README.md"), re.MULTILINE)
     names = re.findall(r"`(\w[^`]*\.(?:json|csv|png))`", "".join(cells))
-    patterns = [re.sub("(?<=net)N|(?<=seed)S|(?<=experiment)E", r"\\d+", name) for name in names]
+    numbers = "(?<=net)N|(?<=cnn)N|(?<=seed)S|(?<=experiment)E"
+    patterns = [re.sub(numbers, r"\\d+", name) for name in names]
+    patterns = [pattern.replace("LAYERS", r"\d+M[\dMNPscpx-]+") for pattern in patterns]
     results = REPOSITORY / "results"
     found = [path for path in results.rglob("*.*") if path != results / "README.md"]
     assert len(found) > 20
