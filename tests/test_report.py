@@ -57,6 +57,10 @@ def test_table_1_has_runs_and_records_beside_the_paper(text):
     records = [row for row in table if row["from"] == "record"]
     paths = sorted((REPOSITORY / "results").glob("*/*.json"))
     paths = [path for path in paths if "load_digits" not in path.name and "gpu" not in path.name]
+    (convolutional,) = tables_in(sections(text)["MNIST", "The convolutional nets of 2011"])
+    of_cnn = {source_of(text, row).partition(":")[0] for row in convolutional}
+    assert of_cnn == {str(p.relative_to(REPOSITORY)) for p in paths if p.name.startswith("cnn")}
+    paths = [path for path in paths if not path.name.startswith("cnn")]
     cited = {source_of(text, row).partition(":")[0] for row in records}
     assert cited == {path.relative_to(REPOSITORY).as_posix() for path in paths}
     for row in records:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from experiments.drawing import bench_plots
 from experiments.running import provenance, store
+from experiments.running.nets import is_convolutional
 from experiments.running.store import Run
-from experiments.scoring import committee_report, records, tables
+from experiments.scoring import cnn_tables, committee_report, records, tables
 from experiments.timing import clusters
 from experiments.timing import report as timing_report
 from mlp_gpu.files import FileFault
@@ -26,6 +27,11 @@ BENCH_USES = (
     bench_plots.works,
 )
 SCALING_USES = timing_report.bench_source, clusters.scaling_table
+
+
+def _row(run: Run) -> dict:
+    """A run as a row of the table that it belongs to."""
+    return cnn_tables.row(run) if is_convolutional(run.config) else tables.table1_row(run)
 
 
 @dataclass
@@ -68,7 +74,7 @@ def collect(folder: Path) -> Found:
     for path in sorted((base / "results").glob("*/*")):
         name = path.relative_to(base)
         if path.suffix == ".json" and path.name != records.GPU_CHECK:
-            read(found.records, path, name, records.read_record, tables.table1_row)
+            read(found.records, path, name, records.read_record, _row)
         elif path.suffix == ".csv" and re.fullmatch(records.COMMITTEES, path.stem):
             read(found.committees, path, name, read_rows, *COMMITTEE_USES)
         elif path.name == "bench.csv":

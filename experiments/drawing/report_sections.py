@@ -11,8 +11,9 @@ from experiments.drawing.report_files import Found
 from experiments.running import configs, data, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration, plural
+from experiments.running.nets import is_convolutional
 from experiments.running.store import Run
-from experiments.scoring import committee_report, tables, voting
+from experiments.scoring import cnn_tables, committee_report, tables, voting
 from experiments.scoring.committee_report import Committee, unfinished
 from experiments.scoring.committees import find_committees
 from experiments.timing import clusters
@@ -99,6 +100,31 @@ def _move_work(row: Mapping[str, str]) -> dict[str, str]:
     names = [name for name in row if name != WORK_COLUMN]
     names.insert(names.index("TEfBV %"), WORK_COLUMN)
     return {name: row[name] for name in names}
+
+
+def _without_layers(row: Mapping[str, str]) -> dict[str, str]:
+    """A row of convolutional nets that fits on paper; its source names the layers."""
+    return {name: cell for name, cell in row.items() if name != "layers"}
+
+
+def add_convolutional(page: Page, found: Found, name: str) -> None:
+    """The convolutional nets of 2011 on the data of that name, from records."""
+    own = {
+        key: run
+        for key, run in found.records.items()
+        if run.config["data"]["name"] == name and is_convolutional(run.config)
+    }
+    if own:
+        keys = sorted(own, key=lambda key: cnn_tables.order(own[key]))
+        rows = cnn_tables.table([own[key] for key in keys])
+        page.heading(3, "The convolutional nets of 2011")
+        page.table(
+            "The nets of Table 1 of 2011 and others, from records.",
+            [
+                {"source": page.cite(source(key, own[key])), **_without_layers(row)}
+                for key, row in zip(keys, rows, strict=True)
+            ],
+        )
 
 
 def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
@@ -323,6 +349,7 @@ def build(found: Found) -> str:
             page.heading(2, f"{name}, which is NOT MNIST")
             page.warn(NOT_MNIST)
         add_table1(page, found, runs, name)
+        add_convolutional(page, found, name)
         add_committees(page, found, runs, name)
         add_pictures(page, runs, name)
         add_other_runs(page, runs)
