@@ -1,8 +1,8 @@
 """The scaled tanh by multiplications and one division, so that loops over neurons vectorise.
 
-Most of a small convolutional net's neurons need a tanh and few multiplications; the library's tanh,
-one call a neuron, took a quarter of all the time. Plain Python, compiled by each engine for its own
-target, like `mlp_gpu.activation`.
+A neuron of a small convolutional net takes few multiplications for each tanh, and the library's
+tanh is a call that no loop vectorises. Plain Python, compiled by each engine for its own target,
+like `mlp_gpu.activation`.
 """
 
 import numpy as np

@@ -1,16 +1,14 @@
 """The CPU engine for convolutional nets: on-line, one image after another, in one thread.
 
 A convolution is a product of matrices: the patches of the layer before, gathered in a row for each
-neuron of a map, times the weights of all maps. Absent connections are multiplied too, as zeros:
-that is quicker than to go around them, because loops over single connections do not vectorise on
-maps of 5 to 13 pixels. No memory is allocated for an image.
+neuron of a map, times the weights of all maps. Absent connections are multiplied too, as zeros. No
+memory is allocated for an image.
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import NamedTuple, TypeAlias
 
-import numba
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -18,17 +16,42 @@ from cnn_gpu import activation
 from cnn_gpu.layers import CONVOLUTION, FULLY_CONNECTED, MAX_POOLING
 from cnn_gpu.network import ConvNetwork, weight_mask
 from mlp_gpu.checks import check_training, flat_images
-from mlp_gpu.cpu import scaled_tanh_derivative, softmax_delta
+from mlp_gpu.cpu import (
+    FASTMATH,
+    predict_in_threads,
+    scaled_tanh_derivative,
+    softmax_delta,
+    train_in_chunks,
+)
 from mlp_gpu.jit import njit
-
-# Lets sums be vectorised and multiply-adds be fused. NaN and infinity keep their meaning.
-FASTMATH = {"reassoc", "contract", "nsz"}
-IMAGES_PER_TICK = 250
 
 # A row of `geometry`, int64: a layer's kind, its maps, its source, its kernel and its step.
 KINDS = (CONVOLUTION, MAX_POOLING, FULLY_CONNECTED)
 KIND, HEIGHT, WIDTH, N_SOURCE, SOURCE_WIDTH, KERNEL_Y, KERNEL_X, STEP_Y, STEP_X = range(9)
 POOLING = KINDS.index(MAX_POOLING)
+
+Arrays: TypeAlias = tuple[np.ndarray, ...]  # one for each layer
+
+
+class Scratch(NamedTuple):
+    """Memory for one image, float32 but for winners.
+
+    states: (positions, maps) of the input and of each layer. patches: what `gather` makes, (1, 1)
+    for max-pooling. winners: int32, what `pool` makes.
+    """
+
+    states: Arrays
+    patches: Arrays
+    winners: Arrays
+
+
+class Gradients(NamedTuple):
+    """Derivatives of the loss for one image, float32: by states, patches and weights."""
+
+    states: Arrays
+    patches: Arrays
+    weights: Arrays
+
 
 # A division by zero must not end the loop: so it vectorises.
 scaled_tanh = njit(activation.scaled_tanh, error_model="numpy")
@@ -112,9 +135,9 @@ def update(W, mask, patches, delta, sums, eta):
     """
     if patches.shape[0] == 1:
         for i in range(W.shape[0]):
-            w, g = W[i], eta * patches[0, i]
+            w, m, g = W[i], mask[i], eta * patches[0, i]
             for j in range(w.shape[0]):
-                w[j] -= g * delta[0, j]
+                w[j] -= g * m[j] * delta[0, j]
         return
     np.dot(patches.T, delta, sums)
     w, m, s = W.ravel(), mask.ravel(), sums.ravel()
@@ -137,72 +160,58 @@ def through_activation(gradient, state):
 
 
 @njit(nogil=True)
-def forward(geometry, weights, states, patches, winners):
+def forward(geometry, weights, scratch):
     """The states of all layers from that of the input, states[0]; of the last, the activations.
 
-    Modifies states, patches and winners.
+    Modifies scratch.
     """
-    n_layers = len(weights)
+    n_layers, states = len(weights), scratch.states
     for layer in range(n_layers):
-        shape, state = geometry[layer], states[layer + 1]
+        shape, patches, state = geometry[layer], scratch.patches[layer], states[layer + 1]
         if shape[KIND] == POOLING:
-            pool(state, winners[layer], states[layer], shape)
+            pool(state, scratch.winners[layer], states[layer], shape)
             continue
-        gather(patches[layer], states[layer], shape)
-        np.dot(patches[layer], weights[layer], state)
+        gather(patches, states[layer], shape)
+        np.dot(patches, weights[layer], state)
         if layer + 1 < n_layers:
             activate(state.ravel())
 
 
 @njit(nogil=True)
-def train_images(
-    geometry,
-    weights,
-    masks,
-    states,
-    patches,
-    winners,
-    gradients,
-    patch_gradients,
-    sums,
-    images,
-    labels,
-    order,
-    eta,
-):
+def train_images(geometry, weights, masks, scratch, gradients, images, labels, order, eta):
     """One on-line step for each image of `order`; returns the summed loss, float64.
 
-    Modifies weights; states to sums are scratch. These are tuples of an array a layer; states and
-    gradients have one for the input before. images float32 (n, pixels), labels (n,), order (m,),
-    indices of images; eta float32.
+    Modifies weights, scratch and gradients. weights, masks: `Arrays`. images float32 (n, pixels),
+    labels (n,), order (m,), indices of images; eta float32.
     """
-    n_layers, loss = len(weights), 0.0
+    n_layers, states, loss = len(weights), scratch.states, 0.0
     for image in order:
         states[0].ravel()[:] = images[image]
-        forward(geometry, weights, states, patches, winners)
-        loss += softmax_delta(gradients[n_layers][0], states[n_layers][0], labels[image])
+        forward(geometry, weights, scratch)
+        loss += softmax_delta(gradients.states[n_layers][0], states[n_layers][0], labels[image])
         for layer in range(n_layers - 1, -1, -1):
-            gradient, state = gradients[layer + 1], states[layer + 1]
+            patches, gradient = scratch.patches[layer], gradients.states[layer + 1]
             if geometry[layer, KIND] == POOLING:
                 if layer > 0:
-                    unpool(gradients[layer], gradient, winners[layer])
+                    unpool(gradients.states[layer], gradient, scratch.winners[layer])
                 continue
             if layer + 1 < n_layers:
-                through_activation(gradient.ravel(), state.ravel())
+                through_activation(gradient.ravel(), states[layer + 1].ravel())
             if layer > 0:  # with the weights as they were
-                np.dot(gradient, weights[layer].T, patch_gradients[layer])
-                scatter(gradients[layer], patch_gradients[layer], geometry[layer])
-            update(weights[layer], masks[layer], patches[layer], gradient, sums[layer], eta)
+                np.dot(gradient, weights[layer].T, gradients.patches[layer])
+                scatter(gradients.states[layer], gradients.patches[layer], geometry[layer])
+            sums = gradients.weights[layer]
+            update(weights[layer], masks[layer], patches, gradient, sums, eta)
     return loss
 
 
 @njit(nogil=True)
-def predict_images(outputs, geometry, weights, states, patches, winners, images):
+def output_activations(outputs, geometry, weights, scratch, images):
     """Activations of the last layer for each image. Modifies outputs, float32 (n, n_classes)."""
     for image in range(images.shape[0]):
-        states[0].ravel()[:] = images[image]
-        forward(geometry, weights, states, patches, winners)
-        outputs[image] = states[len(weights)][0]
+        scratch.states[0].ravel()[:] = images[image]
+        forward(geometry, weights, scratch)
+        outputs[image] = scratch.states[len(weights)][0]
 
 
 class ConvCpuEngine:
@@ -244,8 +253,7 @@ class ConvCpuEngine:
         )
         return replace(self._network, weights=weights)
 
-    def _scratch(self) -> tuple[tuple[np.ndarray, ...], ...]:
-        """States, patches and winners of an image."""
+    def _scratch(self) -> Scratch:
         layers = self._network.layers
         maps = [self._network.source, *(layer.maps for layer in layers)]
         states = tuple(np.zeros((m.height * m.width, m.n), np.float32) for m in maps)
@@ -253,7 +261,7 @@ class ConvCpuEngine:
             np.ones((len(h), len(W)), np.float32)
             for h, W in zip(states[1:], self._weights, strict=True)
         )
-        return states, patches, tuple(np.zeros(h.shape, np.int32) for h in states[1:])
+        return Scratch(states, patches, tuple(np.zeros(h.shape, np.int32) for h in states[1:]))
 
     def train(
         self,
@@ -265,48 +273,31 @@ class ConvCpuEngine:
     ) -> float:
         images = flat_images(images, self._network.source.n_neurons)
         check_training(labels, order, len(images), self._network.n_classes)
-        states, patches, winners = self._scratch()
-        gradients = tuple(np.zeros_like(h) for h in states)
-        patch_gradients = tuple(np.zeros_like(p) for p in patches)
-        sums = tuple(np.zeros_like(W) for W in self._weights)
-        total = 0.0
+        scratch = self._scratch()
+        like = scratch.states, scratch.patches, self._weights
+        gradients = Gradients(*(tuple(map(np.zeros_like, arrays)) for arrays in like))
+
+        def train(chunk: np.ndarray) -> float:
+            return train_images(
+                self._geometry,
+                self._weights,
+                self._masks,
+                scratch,
+                gradients,
+                images,
+                labels,
+                chunk,
+                np.float32(eta),
+            )
+
         with threadpool_limits(1, user_api="blas"):
-            for start in range(0, len(order), IMAGES_PER_TICK):
-                chunk = order[start : start + IMAGES_PER_TICK]
-                loss = train_images(
-                    self._geometry,
-                    self._weights,
-                    self._masks,
-                    states,
-                    patches,
-                    winners,
-                    gradients,
-                    patch_gradients,
-                    sums,
-                    images,
-                    labels,
-                    chunk,
-                    np.float32(eta),
-                )
-                total += loss
-                tick(len(chunk), loss / len(chunk))
-        return total / len(order)
+            return train_in_chunks(train, order, tick)
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._network.source.n_neurons)
+        return predict_in_threads(self._last_activations, images, self._network.n_classes)
+
+    def _last_activations(self, images: np.ndarray) -> np.ndarray:
         outputs = np.empty((len(images), self._network.n_classes), np.float32)
-        n_threads = numba.config.NUMBA_NUM_THREADS
-        parts = zip(
-            np.array_split(outputs, n_threads), np.array_split(images, n_threads), strict=True
-        )
-
-        def predict(part: tuple[np.ndarray, np.ndarray]) -> None:
-            predict_images(part[0], self._geometry, self._weights, *self._scratch(), part[1])
-
-        # Our own threads, one each for BLAS: how BLAS rounds depends on how many threads it has.
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(n_threads) as executor:
-            list(executor.map(predict, parts))
-        outputs -= outputs.max(axis=1, keepdims=True)
-        np.exp(outputs, out=outputs)
-        outputs /= outputs.sum(axis=1, keepdims=True)
+        output_activations(outputs, self._geometry, self._weights, self._scratch(), images)
         return outputs

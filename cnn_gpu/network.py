@@ -7,18 +7,15 @@ layer, whose kernel covers the whole source, is one of a single patch. Connectio
 not have are zeros that stay zero.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import ClassVar
 
 import h5py
 import numpy as np
 
 from cnn_gpu.layers import MAX_POOLING, Layer, Maps, parse
-from mlp_gpu import hdf5, random
+from mlp_gpu import random
 from mlp_gpu.network import INITIAL_WEIGHT
-
-SCHEMA, SCHEMA_VERSION = "deepbig convolutional weights", 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +33,8 @@ class ConvNetwork:
     layers: tuple[Layer, ...]
     connections: tuple[np.ndarray | None, ...]
     weights: tuple[np.ndarray | None, ...]
+
+    SCHEMA: ClassVar = ("deepbig convolutional weights", 1)
 
     @classmethod
     def initial(cls, description: str, source: Maps, n_classes: int, seed: int) -> "ConvNetwork":
@@ -67,6 +66,28 @@ class ConvNetwork:
         """Weights, biases included and absent connections not."""
         return sum(layer.n_weights for layer in self.layers)
 
+    def write(self, group: h5py.Group) -> None:
+        """As `mlp_gpu.network.Stored.write`."""
+        group.attrs["layers"] = self.description
+        group.attrs["source"] = self.source.n, self.source.height, self.source.width
+        group.attrs["n_classes"] = self.n_classes
+        for k, (table, W) in enumerate(zip(self.connections, self.weights, strict=True), start=1):
+            if W is not None:
+                group.create_dataset(f"C{k}", data=table, track_times=False)
+                group.create_dataset(f"W{k}", data=W, track_times=False)
+
+    @classmethod
+    def read(cls, group: h5py.Group) -> "ConvNetwork":
+        """As `mlp_gpu.network.Stored.read`."""
+        description, source = group.attrs["layers"], Maps(*map(int, group.attrs["source"]))
+        layers = parse(description, source, int(group.attrs["n_classes"]))
+
+        def arrays(letter: str) -> tuple[np.ndarray | None, ...]:
+            names = (f"{letter}{k}" for k in range(1, len(layers) + 1))
+            return tuple(group[name][()] if name in group else None for name in names)
+
+        return cls(description, source, layers, arrays("C"), arrays("W"))
+
 
 def weight_mask(layer: Layer, table: np.ndarray) -> np.ndarray:
     """Which entries of a layer's weight matrix are weights, bool. table: of its connections."""
@@ -82,45 +103,3 @@ def _draw_connections(layer: Layer, rng: np.random.Generator) -> np.ndarray | No
     for m in range(layer.maps.n):
         table[rng.permutation(layer.source.n)[: layer.reads], m] = True
     return table
-
-
-def save(
-    path: Path, networks: Mapping[str, ConvNetwork], attributes: Mapping[str, str | int]
-) -> None:
-    """Write networks by name into one weights file, with root attributes of the caller's.
-
-    Raises files.FileFault if that fails; the old file then stays.
-    """
-
-    def fill(file: h5py.File) -> None:
-        file.attrs.update(schema=SCHEMA, schema_version=SCHEMA_VERSION, **attributes)
-        for name, network in networks.items():
-            group, source = file.create_group(name), network.source
-            group.attrs["layers"] = network.description
-            group.attrs["source"] = source.n, source.height, source.width
-            group.attrs["n_classes"] = network.n_classes
-            for k, (table, W) in enumerate(zip(network.connections, network.weights, strict=True)):
-                if W is not None:
-                    group.create_dataset(f"C{k + 1}", data=table, track_times=False)
-                    group.create_dataset(f"W{k + 1}", data=W, track_times=False)
-
-    hdf5.write(path, fill)
-
-
-def load(path: Path) -> tuple[dict[str, ConvNetwork], dict]:
-    """The networks of a weights file by name, and its root attributes.
-
-    Raises files.FileFault if the file is missing, damaged or of another kind.
-    """
-    with hdf5.opened(path, SCHEMA, SCHEMA_VERSION) as file:
-        networks = {}
-        for name, group in file.items():
-            description, source = group.attrs["layers"], Maps(*map(int, group.attrs["source"]))
-            layers = parse(description, source, int(group.attrs["n_classes"]))
-
-            def read(letter: str, group: h5py.Group = group, n: int = len(layers)) -> tuple:
-                names = (f"{letter}{k}" for k in range(1, n + 1))
-                return tuple(group[name][()] if name in group else None for name in names)
-
-            networks[name] = ConvNetwork(description, source, layers, read("C"), read("W"))
-        return networks, dict(file.attrs)

@@ -14,14 +14,13 @@ from cnn_gpu.layers import Layer, Maps
 from deform_gpu import TABLE1
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
-from experiments.running.formatting import csv_text, markdown_table
-from experiments.running.messages import tell
+from experiments.running.formatting import markdown_table
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, tables
-from mlp_gpu import files
 from mlp_gpu.network import N_CLASSES
 
 DIGIT = Maps(1, data.SIDE, data.SIDE)
+SMALL = "1M1-MP29"  # every kind of layer, in little time
 
 
 def description(text: str) -> str:
@@ -60,13 +59,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="print maps, sizes, connections, weights and multiply-adds of each layer, and train "
         "nothing",
     )
-    parser.add_argument(
-        "--seeds",
-        type=cli.integers(0, 2**64 - 1),
-        default=[0],
-        metavar="N,N",
-        help="seeds; each net is trained once with each (default: 0)",
-    )
+    cli.add_seeds_argument(parser)
     plans.add_arguments(parser, "some minutes per net", plans.PAPER_CNN)
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser)
@@ -123,7 +116,8 @@ def main(argv: list[str] | None = None) -> int:
         print("\n".join(map(describe, own)))
         return 0
     combinations = list(product(own, arguments.seeds))
-    with jobs.session(arguments, len(combinations), lambda dataset: 0) as (dataset, pool, engine):
+    opened = jobs.session(arguments, len(combinations), lambda dataset: 0, SMALL)
+    with opened as (dataset, pool, engine):
         queue = []
         for net, seed in combinations:
             quick = plans.QUICK_CNN[dataset.name][own[net]]
@@ -136,12 +130,7 @@ def main(argv: list[str] | None = None) -> int:
 
     runs = [outcome.run for outcome in outcomes if outcome.run is not None]
     if runs:
-        text = report(runs)
-        files.replace(arguments.out / "cnn.md", text.encode())
-        rows = [cnn_tables.row(run) for run in runs]
-        files.replace(arguments.out / "cnn.csv", csv_text(rows).encode())
-        print(text)
-        tell(f"written to {arguments.out}: cnn.md, cnn.csv")
+        cli.write_table(arguments.out, "cnn", report(runs), [cnn_tables.row(run) for run in runs])
     return max(outcome.status for outcome in outcomes)
 
 
@@ -149,16 +138,13 @@ def report(runs: list[Run]) -> str:
     """The table with what its reader must know, as Markdown."""
     name = runs[0].config["data"]["name"]
     if name == "MNIST":
-        title = "# Table 1 of the 2011 paper, on MNIST, the paper beside ours"
+        title = "Table 1 of the 2011 paper, on MNIST, the paper beside ours"
         note = "The paper trained for 500 epochs of 60,000 images, with kernels that it does not "
         note += "print: ours are guesses. What we did is in the table."
     else:
-        title = f"# The nets of Table 1 of the 2011 paper on {name}, which is NOT MNIST"
+        title = f"The nets of Table 1 of the 2011 paper on {name}, which is NOT MNIST"
         note = "These figures must not be compared with the paper's."
-    lines = [title, "", note, "", markdown_table(cnn_tables.table(runs)), ""]
-    lines += [*tables.ERRORS_EXPLAINED, ""]
-    lines += [f"- {tables.provenance_line(run)}" for run in runs]
-    return "\n".join(lines) + "\n"
+    return tables.report(title, note, cnn_tables.table(runs), [], runs)
 
 
 if __name__ == "__main__":

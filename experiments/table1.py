@@ -11,11 +11,8 @@ from pathlib import Path
 from deform_gpu import TABLE1
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
-from experiments.running.formatting import csv_text, markdown_table
-from experiments.running.messages import tell
 from experiments.running.store import Run
 from experiments.scoring import tables
-from mlp_gpu import files
 from mlp_gpu.network import NETS
 
 
@@ -33,13 +30,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="N,N",
         help="nets of Table 1 to train (default: 1,2,3,4,5)",
     )
-    parser.add_argument(
-        "--seeds",
-        type=cli.integers(0, 2**64 - 1),
-        default=[0],
-        metavar="N,N",
-        help="seeds; each net is trained once with each (default: 0)",
-    )
+    cli.add_seeds_argument(parser)
     plans.add_arguments(parser, "some minutes per net on a CPU")
     parser.add_argument(
         "--no-distortion",
@@ -114,12 +105,8 @@ def main(argv: list[str] | None = None) -> int:
     runs = [outcome.run for outcome in outcomes if outcome.run is not None]
     if runs:
         name = "table3" if arguments.no_distortion else "table1"
-        text = report(runs)
-        files.replace(arguments.out / f"{name}.md", text.encode())
         rows = [tables.table1_row(run) for run in runs]
-        files.replace(arguments.out / f"{name}.csv", csv_text(rows).encode())
-        print(text)
-        tell(f"written to {arguments.out}: {name}.md, {name}.csv")
+        cli.write_table(arguments.out, name, report(runs), rows)
     return max(outcome.status for outcome in outcomes)
 
 
@@ -128,20 +115,16 @@ def report(runs: list[Run]) -> str:
     name = runs[0].config["data"]["name"]
     distortion = runs[0].config["deformation"] is not None
     if name == "MNIST":
-        title = "# Table 1 on MNIST, the paper beside ours"
+        title = "Table 1 on MNIST, the paper beside ours"
         note = "The paper trained for 2,300 epochs of 60,000 images; what we did is in the table."
         if not distortion:
-            title = "# Table 3 on MNIST, column 'no distortion', the paper beside ours"
+            title = "Table 3 on MNIST, column 'no distortion', the paper beside ours"
     else:
-        title = f"# The nets of Table 1 on {name}, which is NOT MNIST"
+        title = f"The nets of Table 1 on {name}, which is NOT MNIST"
         note = "These figures must not be compared with the paper's."
     if not distortion:
         note += " Trained without distortion."
-    lines = [title, "", note, "", markdown_table(tables.table1_table(runs)), ""]
-    lines += tables.table1_means(runs)
-    lines += [*tables.ERRORS_EXPLAINED, ""]
-    lines += [f"- {tables.provenance_line(run)}" for run in runs]
-    return "\n".join(lines) + "\n"
+    return tables.report(title, note, tables.table1_table(runs), tables.table1_means(runs), runs)
 
 
 if __name__ == "__main__":

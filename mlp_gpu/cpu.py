@@ -160,6 +160,46 @@ def activate(a):
             row[j] = scaled_tanh(row[j])
 
 
+def train_in_chunks(
+    train: Callable[[np.ndarray], float], order: np.ndarray, tick: Callable[[int, float], None]
+) -> float:
+    """The mean loss of a training on images in this order, with a tick after each chunk of it.
+
+    train: makes the steps of a chunk and returns their summed loss. order, tick: see
+    `mlp_gpu.engines`.
+    """
+    total = 0.0
+    for start in range(0, len(order), IMAGES_PER_TICK):
+        chunk = order[start : start + IMAGES_PER_TICK]
+        loss = train(chunk)
+        total += loss
+        tick(len(chunk), loss / len(chunk))
+    return total / len(order)
+
+
+def predict_in_threads(
+    activations: Callable[[np.ndarray], np.ndarray], images: np.ndarray, n_classes: int
+) -> np.ndarray:
+    """Class probabilities of images, float32 (n, n_classes).
+
+    activations: of the output layer for some of the images. Called in several threads at once.
+    """
+    outputs = np.empty((len(images), n_classes), np.float32)
+    starts = range(0, len(images), PREDICT_BATCH)
+    # Our own threads, one each for BLAS: how BLAS rounds depends on how many threads it has.
+    with (
+        threadpool_limits(1, user_api="blas"),
+        ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS) as executor,
+    ):
+        parts = executor.map(lambda n: activations(images[n : n + PREDICT_BATCH]), starts)
+        for start, part in zip(starts, parts, strict=True):
+            outputs[start : start + len(part)] = part
+    outputs -= outputs.max(axis=1, keepdims=True)
+    np.exp(outputs, out=outputs)
+    outputs /= outputs.sum(axis=1, keepdims=True)
+    return outputs
+
+
 class CpuEngine:
     """On-line training and batched prediction on the CPU. See `mlp_gpu.engines` for the methods."""
 
@@ -193,10 +233,9 @@ class CpuEngine:
     ) -> float:
         images = flat_images(images, self._sizes[0])
         check_training(labels, order, len(images), self._sizes[-1])
-        total = 0.0
-        for start in range(0, len(order), IMAGES_PER_TICK):
-            chunk = order[start : start + IMAGES_PER_TICK]
-            loss = train_images(
+
+        def train(chunk: np.ndarray) -> float:
+            return train_images(
                 self._weights,
                 self._states,
                 self._last_states,
@@ -207,32 +246,18 @@ class CpuEngine:
                 chunk,
                 np.float32(eta),
             )
-            total += loss
-            tick(len(chunk), loss / len(chunk))
-        return total / len(order)
+
+        return train_in_chunks(train, order, tick)
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._sizes[0])
-        outputs = np.empty((len(images), self._sizes[-1]), np.float32)
-        starts = range(0, len(images), PREDICT_BATCH)
-        # Our own threads, one each for BLAS: how BLAS rounds depends on how many threads it has.
-        with (
-            threadpool_limits(1, user_api="blas"),
-            ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS) as executor,
-        ):
-            parts = executor.map(lambda n: self._predict(images[n : n + PREDICT_BATCH]), starts)
-            for start, part in zip(starts, parts, strict=True):
-                outputs[start : start + len(part)] = part
-        return outputs
+        return predict_in_threads(self._last_activations, images, self._sizes[-1])
 
-    def _predict(self, h: np.ndarray) -> np.ndarray:
+    def _last_activations(self, h: np.ndarray) -> np.ndarray:
         for layer, W in enumerate(self._weights):
             n_in, n_out = self._sizes[layer : layer + 2]
             if layer > 0:
                 activate(h)
             h = h @ W[1 : n_in + 1, :n_out]
             h += W[0, :n_out]
-        h -= h.max(axis=1, keepdims=True)
-        np.exp(h, out=h)
-        h /= h.sum(axis=1, keepdims=True)
         return h

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar, Protocol, Self, TypeVar
 
 import h5py
 import numpy as np
@@ -29,8 +30,6 @@ HIDDEN = {
 NETS = {net: (N_INPUTS, *hidden, N_CLASSES) for net, hidden in HIDDEN.items()}
 
 INITIAL_WEIGHT = 0.05  # initial weights are uniform in [-0.05, 0.05] (2010, section 3)
-
-SCHEMA, SCHEMA_VERSION = "deepbig weights", 1
 
 
 def pad32(n: int) -> int:
@@ -53,6 +52,8 @@ class Network:
 
     sizes: tuple[int, ...]
     weights: tuple[np.ndarray, ...]
+
+    SCHEMA: ClassVar = ("deepbig weights", 1)
 
     def __post_init__(self) -> None:
         if len(self.sizes) < 2 or min(self.sizes) < 1:
@@ -86,38 +87,59 @@ class Network:
         """Weights, biases included and padding not."""
         return count_weights(self.sizes)
 
+    def write(self, group: h5py.Group) -> None:
+        """As `Stored.write`."""
+        group.attrs["sizes"] = self.sizes
+        for layer, W in enumerate(self.weights, start=1):
+            group.create_dataset(f"W{layer}", data=W, track_times=False)
+
+    @classmethod
+    def read(cls, group: h5py.Group) -> "Network":
+        """As `Stored.read`."""
+        sizes = tuple(int(size) for size in group.attrs["sizes"])
+        return cls(sizes, tuple(group[f"W{layer}"][()] for layer in range(1, len(sizes))))
+
 
 def padded_shapes(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
     """Shapes of the weight matrices of a net, in order."""
     return [(pad32(n_in + 1), pad32(n_out)) for n_in, n_out in pairwise(sizes)]
 
 
-def save(path: Path, networks: Mapping[str, Network], attributes: Mapping[str, str | int]) -> None:
-    """Write networks by name into one weights file, with root attributes of the caller's.
+class Stored(Protocol):
+    """A kind of net that a weights file can hold, a group each."""
+
+    SCHEMA: ClassVar[tuple[str, int]]  # name and version of the group's content
+
+    def write(self, group: h5py.Group) -> None:
+        """Fill an empty group."""
+
+    @classmethod
+    def read(cls, group: h5py.Group) -> Self:
+        """The network that `write` has put there."""
+
+
+Kind = TypeVar("Kind", bound=Stored)
+
+
+def save(path: Path, networks: Mapping[str, Kind], attributes: Mapping[str, str | int]) -> None:
+    """Write networks of one kind, by name, into a weights file, with root attributes of the caller.
 
     Raises files.FileFault if that fails; the old file then stays.
     """
+    schema, version = next(iter(networks.values())).SCHEMA
 
     def fill(file: h5py.File) -> None:
-        file.attrs.update(schema=SCHEMA, schema_version=SCHEMA_VERSION, **attributes)
+        file.attrs.update(schema=schema, schema_version=version, **attributes)
         for name, network in networks.items():
-            group = file.create_group(name)
-            group.attrs["sizes"] = network.sizes
-            for layer, W in enumerate(network.weights, start=1):
-                group.create_dataset(f"W{layer}", data=W, track_times=False)
+            network.write(file.create_group(name))
 
     hdf5.write(path, fill)
 
 
-def load(path: Path) -> tuple[dict[str, Network], dict]:
+def load(path: Path, kind: type[Kind]) -> tuple[dict[str, Kind], dict]:
     """The networks of a weights file by name, and its root attributes.
 
-    Raises files.FileFault if the file is missing, damaged or of another kind.
+    Raises files.FileFault if the file is missing, damaged or holds another kind of nets.
     """
-    with hdf5.opened(path, SCHEMA, SCHEMA_VERSION) as file:
-        networks = {}
-        for name, group in file.items():
-            sizes = tuple(int(size) for size in group.attrs["sizes"])
-            weights = tuple(group[f"W{layer}"][()] for layer in range(1, len(sizes)))
-            networks[name] = Network(sizes, weights)
-        return networks, dict(file.attrs)
+    with hdf5.opened(path, *kind.SCHEMA) as file:
+        return {name: kind.read(group) for name, group in file.items()}, dict(file.attrs)

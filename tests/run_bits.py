@@ -2,6 +2,7 @@
 
 from experiments.running import store
 from mlp_gpu import network
+from mlp_gpu.network import Network
 
 TIMES = {"deform_seconds", "train_seconds", "evaluate_seconds"}
 
@@ -9,7 +10,7 @@ TIMES = {"deform_seconds", "train_seconds", "evaluate_seconds"}
 def bits(path):
     """All of a run that is not a time or a place."""
     run = store.read_run(path)
-    networks, attributes = network.load(store.weights_path(path))
+    networks, attributes = network.load(store.weights_path(path), Network)
     return (*run_bits(run), attributes["epoch"], network_bits(networks))
 
 

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from small_runs import DATASET, AtEpoch
 
-from cnn_gpu import network
 from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from deform_gpu import TABLE1
 from experiments import cnn, committee, export, readme, record
-from experiments.running import nets, runs, store
+from experiments.running import runs, store
 from experiments.running.configs import make_config
 from experiments.scoring import cnn_tables, records
-from mlp_gpu import files
+from mlp_gpu import files, network
+from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule
 
 NET = "3M5s1-MP2-4M2c2-12N"
@@ -103,7 +103,7 @@ def train(path, callbacks=None):
 
 def bits(path):
     """Of a run: its weights, outputs and errors."""
-    found, _ = nets.load(store.weights_path(path), CONFIG)
+    found, _ = network.load(store.weights_path(path), ConvNetwork)
     weights = [W.tobytes() for one in found.values() for W in one.weights if W is not None]
     run = store.read_run(path)
     return weights, run.outputs.tobytes(), run.metrics["test_errors"], run.metrics["train_loss"]
@@ -126,7 +126,7 @@ def test_a_run_resumes_to_the_same_bits(tmp_path):
 def test_a_file_gives_back_the_network(tmp_path):
     saved = ConvNetwork.initial(NET, Maps(2, 11, 13), 7, 3)
     network.save(tmp_path / "a.h5", {"latest": saved}, {"epoch": 5})
-    found, attributes = network.load(tmp_path / "a.h5")
+    found, attributes = network.load(tmp_path / "a.h5", ConvNetwork)
     assert attributes["epoch"] == 5
     one = found["latest"]
     assert (one.description, one.source, one.layers) == (NET, Maps(2, 11, 13), saved.layers)
@@ -141,7 +141,7 @@ def test_weights_of_another_kind_of_net_are_refused(tmp_path):
     path = tmp_path / "a.h5"
     network.save(path, {"latest": ConvNetwork.initial("3M5", cnn.DIGIT, 10, 0)}, {})
     with pytest.raises(files.FileFault, match="holds deepbig convolutional weights version 1"):
-        nets.load(path, {"sizes": [841, 10]})
+        network.load(path, Network)
 
 
 @pytest.mark.parametrize(

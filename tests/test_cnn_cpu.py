@@ -8,6 +8,7 @@ from cnn_gpu import activation, cpu
 from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork, weight_mask
+from mlp_gpu import cpu as mlp_cpu
 from mlp_gpu.activation import A, B
 
 ETA = float(np.float32(0.02))
@@ -21,6 +22,7 @@ NETS = {  # odd sizes and every kind of layer
     "fully connected": ("11N-7N", Maps(2, 3, 4)),
     "wide": ("33M5s2x1-65M3x2c32", Maps(1, 9, 11)),
     "kernels as large as maps": ("4M5-6M4x2", Maps(2, 6, 8)),
+    "a single position, some connections": ("4M3-6M5c2", Maps(1, 7, 7)),
 }
 
 
@@ -92,7 +94,7 @@ def test_a_training_is_the_references(net):
 def test_the_same_input_gives_the_same_bits_whatever_came_before(net, monkeypatch):
     network, _, images, labels = net
     engine, loss = trained(network, images, labels)
-    monkeypatch.setattr(cpu, "IMAGES_PER_TICK", 3)
+    monkeypatch.setattr(mlp_cpu, "IMAGES_PER_TICK", 3)
     ticks = []
     again = ConvCpuEngine()
     again.set_network(network)

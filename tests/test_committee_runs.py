@@ -21,6 +21,7 @@ from experiments.scoring import committee_report
 from experiments.scoring.committees import EXPERIMENTS
 from mlp_gpu import network
 from mlp_gpu.files import FileFault
+from mlp_gpu.network import Network
 
 TINY = ["--data", "digits", *HERE, "--epochs", "2", "--limit", "120"]
 
@@ -115,7 +116,7 @@ def test_digits_never_stand_beside_the_papers_figures(folder):
 
 def predictions(path, images):
     """Class probabilities of a run's chosen net, computed again in float64."""
-    networks, _ = network.load(store.weights_path(path))
+    networks, _ = network.load(store.weights_path(path), Network)
     weights = [W.astype(np.float64) for W in networks["chosen"].unpadded()]
     rows = images.reshape(len(images), -1).astype(np.float64)
     return np.array([reference.forward(weights, row)[1] for row in rows])

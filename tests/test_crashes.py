@@ -18,6 +18,7 @@ from waiting import join, wait_until
 from experiments.running import cli, progress, runs, store
 from experiments.running.errors import Interrupted, Problem, signals
 from mlp_gpu import hdf5, network
+from mlp_gpu.network import Network
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's fork")
 
@@ -185,7 +186,7 @@ def test_signals_wait_while_files_are_written(tmp_path, monkeypatch):
         signal.signal(signal.SIGINT, handlers[0])
         signal.signal(signal.SIGTERM, handlers[1])
     assert epochs_on_disk(path) == 1
-    assert network.load(store.weights_path(path))[1]["epoch"] == 1
+    assert network.load(store.weights_path(path), Network)[1]["epoch"] == 1
 
 
 @linux

@@ -28,6 +28,7 @@ from experiments.running.errors import Interrupted, Problem
 from experiments.running.pools import InProcess
 from mlp_gpu import kept_code, network
 from mlp_gpu.files import FileFault
+from mlp_gpu.network import Network
 
 
 @pytest.fixture
@@ -295,4 +296,4 @@ def test_a_session_says_if_compiled_code_is_not_kept(reason, tmp_path, monkeypat
 
 def test_a_run_trained_here_keeps_its_weights(table):
     for path in run_files(table):
-        assert network.load(store.weights_path(path))[1]["epoch"] == 8
+        assert network.load(store.weights_path(path), Network)[1]["epoch"] == 8

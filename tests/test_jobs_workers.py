@@ -33,6 +33,7 @@ from experiments.running.processes import LocalProcesses
 from experiments.running.progress import View
 from experiments.running.provenance import REPOSITORY
 from mlp_gpu import network
+from mlp_gpu.network import Network
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs SIGKILL and groups")
 
@@ -174,7 +175,10 @@ def test_a_signal_saves_all_runs_and_the_same_command_goes_on(signum, table, tmp
     paths = run_files(tmp_path)
     assert signum.name in [whys(path)[-1] for path in paths]
     for path in paths:
-        assert network.load(store.weights_path(path))[1]["epoch"] == store.read_run(path).epochs
+        assert (
+            network.load(store.weights_path(path), Network)[1]["epoch"]
+            == store.read_run(path).epochs
+        )
         assert whys(path)[-1] in (signum.name, "finished")
     if signum == signal.SIGINT:
         again = start(tmp_path)

@@ -69,7 +69,7 @@ def test_file_round_trip(tmp_path):
     nets = {"latest": Network.initial((31, 33, 7), 0), "chosen": Network.initial((31, 33, 7), 1)}
     path = tmp_path / "x.weights.h5"
     network.save(path, nets, {"config": "{}", "epoch": 3})
-    loaded, attributes = network.load(path)
+    loaded, attributes = network.load(path, Network)
     assert attributes["epoch"] == 3
     assert attributes["config"] == "{}"
     assert loaded.keys() == nets.keys()
@@ -82,4 +82,4 @@ def test_file_round_trip(tmp_path):
 
 def test_missing_file(tmp_path):
     with pytest.raises(FileFault, match=r"cannot read .*x\.h5: No such file"):
-        network.load(tmp_path / "x.h5")
+        network.load(tmp_path / "x.h5", Network)

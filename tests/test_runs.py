@@ -16,6 +16,7 @@ from experiments.running.errors import Problem
 from mlp_gpu import network
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.files import FileFault
+from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule
 
 
@@ -50,7 +51,7 @@ def test_run_file_has_what_the_design_says(uninterrupted):
         assert (labels == DATASET.test_labels).all()
     # The chosen weights are those that made the outputs.
     engine = CpuEngine()
-    networks, _ = network.load(store.weights_path(uninterrupted))
+    networks, _ = network.load(store.weights_path(uninterrupted), Network)
     engine.set_network(networks["chosen"])
     assert engine.predict(DATASET.test_images).tobytes() == outputs.tobytes()
 

@@ -3,12 +3,13 @@
 import argparse
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from experiments.running.errors import Interrupted, signals
+from experiments.running.formatting import csv_text
 from experiments.running.messages import drop_unwritable, output_error, tell
-from mlp_gpu import engines
+from mlp_gpu import engines, files
 from mlp_gpu.faults import Fault
 
 
@@ -77,6 +78,17 @@ def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_seeds_argument(parser: argparse.ArgumentParser) -> None:
+    """The option for with which seeds each net is trained."""
+    parser.add_argument(
+        "--seeds",
+        type=integers(0, 2**64 - 1),
+        default=[0],
+        metavar="N,N",
+        help="seeds; each net is trained once with each (default: 0)",
+    )
+
+
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that say which images to use, the same in every script."""
     parser.add_argument(
@@ -98,6 +110,17 @@ def add_data_dir_argument(parser: argparse.ArgumentParser) -> None:
         help="folder with the four MNIST files, plain or gzip-ed IDX (default: $MNIST_DIR, "
         "./data/mnist, the cache folder; else a download)",
     )
+
+
+def write_table(folder: Path, name: str, text: str, rows: Sequence[Mapping]) -> None:
+    """Print a table, and write it as NAME.md, and its rows as NAME.csv. Says where they are.
+
+    text: Markdown. Raises files.FileFault if that fails.
+    """
+    files.replace(folder / f"{name}.md", text.encode())
+    files.replace(folder / f"{name}.csv", csv_text(rows).encode())
+    print(text)
+    tell(f"written to {folder}: {name}.md, {name}.csv")
 
 
 def integer(low: int, high: int | None = None) -> Callable[[str], int]:

@@ -144,12 +144,14 @@ class Reporter(runs.Callbacks):
         self.send("epoch", **{name: getattr(row, name) for name in METRICS})
 
 
-def warm_up_worker(_channel: Channel, engine: str) -> None:
-    """Import and compile what every training by that engine needs. This runs in a worker."""
-    side = data.SIDE
-    image, label = np.zeros((1, side, side), np.float32), np.zeros(1, np.uint8)
+def warm_up_worker(_channel: Channel, engine: str, net: tuple[int, ...] | str) -> None:
+    """Import and compile what every training by that engine needs. This runs in a worker.
+
+    net: a small one of the kind that will be trained, as configs.make_config takes it.
+    """
+    image, label = np.zeros((1, data.SIDE, data.SIDE), np.float32), np.zeros(1, np.uint8)
     dataset = data.Dataset("", image, label, image, label, "", "")
-    config = configs.make_config(dataset, (side**2, 1, 10), Schedule(), 0, TABLE1, engine)
+    config = configs.make_config(dataset, net, Schedule(), 0, TABLE1, engine)
     runs.warm_up(nets.make_engine(config, SCHEDULE), config, dataset)
 
 
@@ -185,7 +187,7 @@ def workload(job: Job) -> tuple:
     """What the time of an epoch depends on: equal for jobs whose epochs take equally long."""
     config = job.config
     return (
-        nets.size(config),
+        configs.net_name(config),
         config["data"]["n_train"],
         configs.count_validation(config),
         config["deformed_on"],
@@ -194,14 +196,18 @@ def workload(job: Job) -> tuple:
 
 @contextmanager
 def session(
-    arguments: argparse.Namespace, n_jobs: int, needed_bytes: Callable[[data.Dataset], int]
+    arguments: argparse.Namespace,
+    n_jobs: int,
+    needed_bytes: Callable[[data.Dataset], int],
+    small_net: tuple[int, ...] | str = (data.SIDE**2, 1, 10),
 ) -> Iterator[tuple[data.Dataset, Pool, str]]:
     """The data, the pool and the engine's name that a command line asks for; says what they are.
 
     The images are as data.load_pixels gives them. Most commands need no others in this process.
 
     arguments: those that running.cli adds, and --out, a folder, which is made. n_jobs: how many
-    trainings there are. needed_bytes: memory that a GPU must have for one of them.
+    trainings there are. needed_bytes: memory that a GPU must have for one of them. small_net: what
+    workers train before there is work, so that the code is compiled, see `warm_up_worker`.
     Raises Problem, files.FileFault or gpu.GpuFault if any of it cannot be had.
     """
     files.make_folder(arguments.out)
@@ -213,7 +219,7 @@ def session(
     with pools.opened(arguments, n_jobs, lambda: needed_bytes(found())) as opened:
         pool, engine, devices = opened
         for _ in range(pool.workers):  # while this process loads the data
-            pool.submit(warm_up_worker, engine)
+            pool.submit(warm_up_worker, engine, small_net)
         dataset = found()
         tell(
             f"{dataset.name}: {len(dataset.train_labels):,} training and "

@@ -4,16 +4,13 @@ A configuration has either `sizes`, the neurons of each layer of a multi-layer p
 `layers`, the description of a convolutional net, and `source`, its input.
 """
 
-from collections.abc import Hashable, Mapping
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from cnn_gpu import network as cnn_network
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
-from mlp_gpu import engines, network
+from mlp_gpu import engines
 from mlp_gpu.engines import Engine
 from mlp_gpu.network import N_CLASSES, Network, padded_shapes
 
@@ -40,9 +37,9 @@ def blank(config: dict) -> AnyNetwork:
     return Network(sizes, tuple(np.zeros(shape, np.float32) for shape in padded_shapes(sizes)))
 
 
-def size(config: dict) -> Hashable:
-    """What the time of a step depends on."""
-    return config["layers"] if is_convolutional(config) else tuple(config["sizes"])
+def kind(config: dict) -> type[Network] | type[ConvNetwork]:
+    """The class of a run's net."""
+    return ConvNetwork if is_convolutional(config) else Network
 
 
 def make_engine(config: dict, schedule: str) -> Engine:
@@ -52,15 +49,3 @@ def make_engine(config: dict, schedule: str) -> Engine:
 
         return ConvCpuEngine()
     return engines.make_engine(config["engine"], schedule)
-
-
-def save(
-    path: Path, networks: Mapping[str, Any], attributes: Mapping[str, str | int], config: dict
-) -> None:
-    """Write the weights file of a run, as network.save."""
-    (cnn_network if is_convolutional(config) else network).save(path, networks, attributes)
-
-
-def load(path: Path, config: dict) -> tuple[dict[str, Any], dict]:
-    """Read the weights file of a run, as network.load."""
-    return (cnn_network if is_convolutional(config) else network).load(path)

@@ -48,12 +48,10 @@ QUICK_COMMITTEE = {
 PAPER_CNN = Plan(Schedule(epochs=500, eta=1e-3, decay=0.99301))
 QUICK_CNN = {
     "MNIST": {
-        1: Plan(Schedule(epochs=8, eta=4e-3, decay=0.7)),
-        2: Plan(Schedule(epochs=8, eta=4e-3, decay=0.7)),
-        3: Plan(Schedule(epochs=8, eta=4e-3, decay=0.7)),
+        **dict.fromkeys((1, 2, 3), Plan(Schedule(epochs=8, eta=4e-3, decay=0.7))),
         4: Plan(Schedule(epochs=5, eta=4e-3, decay=0.6)),
     },
-    "load_digits": {net: Plan(Schedule(epochs=30, eta=4e-3, decay=0.92)) for net in range(1, 5)},
+    "load_digits": dict.fromkeys((1, 2, 3, 4), Plan(Schedule(epochs=30, eta=4e-3, decay=0.92))),
 }
 
 

@@ -15,7 +15,7 @@ from experiments.running.configs import count_validation, deformer, schedule_of
 from experiments.running.data import Dataset
 from experiments.running.errors import Interrupted, Problem, signals
 from experiments.running.nets import AnyNetwork
-from mlp_gpu import files, training
+from mlp_gpu import files, network, training
 from mlp_gpu.engines import Engine
 
 
@@ -56,7 +56,7 @@ def _load_weights(weights: Path, path: Path, run: store.Run) -> tuple[dict[str, 
     That is the last epoch of the run, or the one before if the process was killed between writing
     the two files. Raises Problem if they do not belong together, files.FileFault if one is damaged.
     """
-    networks, attributes = nets.load(weights, run.config)
+    networks, attributes = network.load(weights, nets.kind(run.config))
     store.check_config(weights, json.loads(attributes["config"]), run.config)
     if run.epochs - attributes["epoch"] not in (0, 1):
         raise Problem(
@@ -249,7 +249,7 @@ def _save(path: Path, run: store.Run, latest: AnyNetwork, chosen: AnyNetwork) ->
     store.write_run(path, run)
     attributes: dict[str, str | int] = {"config": json.dumps(run.config), "epoch": run.epochs}
     networks = {"latest": latest, "chosen": chosen}
-    nets.save(store.weights_path(path), networks, attributes, run.config)
+    network.save(store.weights_path(path), networks, attributes)
 
 
 def _end(run: store.Run, why: str) -> None:

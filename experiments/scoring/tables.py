@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from experiments.running import configs, provenance
-from experiments.running.formatting import duration
+from experiments.running.formatting import duration, markdown_table
 from experiments.running.store import Run
 from mlp_gpu.network import NETS, count_weights
 
@@ -201,6 +201,15 @@ ERRORS_EXPLAINED = (
     "training images.",
     "BTE: lowest test error of any epoch. Interval: 95 %, Clopper-Pearson, of TEfBV.",
 )
+
+
+def report(
+    title: str, note: str, table: Sequence[Mapping[str, str]], means: Sequence[str], runs: list[Run]
+) -> str:
+    """A table with what its reader must know, as Markdown. means: sentences below the table."""
+    lines = [f"# {title}", "", note, "", markdown_table(table), "", *means, *ERRORS_EXPLAINED, ""]
+    lines += [f"- {provenance_line(run)}" for run in runs]
+    return "\n".join(lines) + "\n"
 
 
 def provenance_line(run: Run) -> str:
