@@ -2,15 +2,17 @@
 
 Trains each net with each seed, from where its run file ends, then prints our figures beside the
 paper's and writes them as cnn.md and cnn.csv. Ctrl-C stops it; the same command continues. With
---net it trains a net of your own. On the CPU; there is no engine for a GPU yet.
+--net it trains a net of your own.
 """
 
 import argparse
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
 from cnn_gpu import layers
 from cnn_gpu.layers import Layer, Maps
+from cnn_gpu.network import ConvNetwork
 from deform_gpu import TABLE1
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
@@ -60,7 +62,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "nothing",
     )
     cli.add_seeds_argument(parser)
-    plans.add_arguments(parser, "some minutes per net", plans.PAPER_CNN)
+    plans.add_arguments(parser, "some minutes per net on a CPU", plans.PAPER_CNN)
+    cli.add_engine_arguments(parser)
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser)
     parser.add_argument(
@@ -70,7 +73,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="DIR",
         help="folder for run files and tables (default: %(default)s)",
     )
-    parser.set_defaults(engine="cpu", schedule=None)
     return parser.parse_args(argv)
 
 
@@ -106,6 +108,17 @@ def run_path(folder: Path, net: str, seed: int, data_name: str) -> Path:
     return folder / ("-".join(parts) + ".h5")
 
 
+def needed_bytes(described: Iterable[str], dataset: data.Dataset) -> int:
+    """An upper bound of the GPU memory that the largest of the nets needs, in bytes."""
+    from cnn_gpu import cuda  # imports numba
+    from deform_gpu import cuda as deform_cuda
+
+    n = len(dataset.train_labels)
+    found = [ConvNetwork.initial(net, DIGIT, N_CLASSES, 0) for net in described]
+    largest = max(cuda.device_bytes(network, n) for network in found)
+    return largest + deform_cuda.device_bytes(n, data.SIDE)
+
+
 def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
     if arguments.net:
@@ -116,8 +129,11 @@ def main(argv: list[str] | None = None) -> int:
         print("\n".join(map(describe, own)))
         return 0
     combinations = list(product(own, arguments.seeds))
-    opened = jobs.session(arguments, len(combinations), lambda dataset: 0, SMALL)
-    with opened as (dataset, pool, engine):
+
+    def needed(dataset: data.Dataset) -> int:
+        return needed_bytes(own, dataset)
+
+    with jobs.session(arguments, len(combinations), needed, SMALL) as (dataset, pool, engine):
         queue = []
         for net, seed in combinations:
             quick = plans.QUICK_CNN[dataset.name][own[net]]
