@@ -11,8 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from cnn_gpu.kernels import backward, blocks, forward, layout, pooling, weights
-from cnn_gpu.layers import CONVOLUTION, FULLY_CONNECTED, MAX_POOLING, Layer
+from cnn_gpu import filters
+from cnn_gpu.kernels import backward, blocks, forward, layout, pooling, processing, weights
+from cnn_gpu.layers import (
+    CONVOLUTION,
+    FULLY_CONNECTED,
+    IMAGE_PROCESSING,
+    MAX_POOLING,
+    Layer,
+)
 from cnn_gpu.network import ConvNetwork
 from mlp_gpu import gpu
 from mlp_gpu.cuda import PREDICT_BATCH, OnlineCudaEngine, epoch_bytes
@@ -44,8 +51,17 @@ def padded(W: np.ndarray) -> np.ndarray:
     return found
 
 
-def kernels_of(layer: Layer, W: np.ndarray, table: np.ndarray) -> dict[str, np.ndarray]:
-    """A convolution's weights, biases and tables as its kernels read them, by argument name."""
+def constants_of(
+    layer: Layer, W: np.ndarray | None, table: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """What a layer of maps has before a training, as its kernels read it, by argument name.
+
+    A convolution has weights, biases and tables, image processing its filters.
+    """
+    if layer.kind == IMAGE_PROCESSING:
+        return {"bank": filters.bank(layer.filters)}
+    if W is None or table is None:
+        return {}
     w = W[1:].reshape(-1, layer.source.n, layer.maps.n).transpose(2, 1, 0)[table.T]
     readers, numbers = backward.tables(table)
     found = {"w": w, "bias": W[0], "connections": forward.table(table), "readers": readers}
@@ -86,8 +102,7 @@ def device_bytes(network: ConvNetwork, n_images: int) -> int:
         n_numbers = n * network.source.n_neurons + int(np.prod(blocks.shape(network.source, n)))
         for layer, W, table in zip(layers, network.weights, network.connections, strict=False):
             n_numbers += sum(int(np.prod(shape)) for shape, _ in new_arrays(layer, n).values())
-            if W is not None and table is not None:
-                n_numbers += sum(array.size for array in kernels_of(layer, W, table).values())
+            n_numbers += sum(array.size for array in constants_of(layer, W, table).values())
         n_bytes += 4 * n_numbers
     return n_bytes
 
@@ -119,10 +134,9 @@ class ConvCudaEngine(OnlineCudaEngine):
         ):
             new = new_arrays(layer, n).items()
             arrays = {name: gpu.device_array(shape, kind) for name, (shape, kind) in new}
-            if W is not None and table is not None:
-                for name, host in kernels_of(layer, W, table).items():
-                    arrays[name] = gpu.device_array(host.shape, host.dtype)
-                    pairs.append((arrays[name], host))
+            for name, host in constants_of(layer, W, table).items():
+                arrays[name] = gpu.device_array(host.shape, host.dtype)
+                pairs.append((arrays[name], host))
             self._arrays.append(arrays)
         gpu.fill(pairs, self.stream)
 
@@ -186,6 +200,8 @@ class ConvCudaEngine(OnlineCudaEngine):
             if layer.kind == CONVOLUTION:
                 w, bias, connections = arrays["w"], arrays["bias"], arrays["connections"]
                 found += forward.convolve(y, h, w, bias, connections, layer)
+            elif layer.kind == IMAGE_PROCESSING:
+                found += processing.process(y, h, arrays["bank"], layer)
             else:
                 found += pooling.pool(y, arrays["winners"][:n], h, layer)
         return found + layout.to_rows(rows, states[-1], self._layers[-1].maps)

@@ -6,6 +6,7 @@ paper's and writes them as cnn.md and cnn.csv. Ctrl-C stops it; the same command
 """
 
 import argparse
+import re
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -95,7 +96,7 @@ def _line(layer: Layer) -> dict[str, str]:
         "size": f"{layer.maps.width}x{layer.maps.height}",
         "kernel": f"{width}x{height}",
         "skips": f"{dx - 1}x{dy - 1}" if layer.kind == layers.CONVOLUTION else "",
-        "connections": f"{layer.n_connections:,}" if layer.n_weights else "",
+        "connections": f"{layer.n_connections:,}" if layer.has_weights else "",
         "weights": f"{layer.n_weights:,}",
         "multiply-adds": f"{layer.n_multiply_adds:,}",
     }
@@ -103,7 +104,7 @@ def _line(layer: Layer) -> dict[str, str]:
 
 def run_path(folder: Path, net: str, seed: int, data_name: str) -> Path:
     """The run file of a net and seed."""
-    parts = [net.replace("%", "p"), f"seed{seed}"]
+    parts = [re.sub(r"[^\w-]", "", net.replace("%", "p")), f"seed{seed}"]
     parts += [] if data_name == "MNIST" else [data_name]
     return folder / ("-".join(parts) + ".h5")
 

@@ -26,6 +26,8 @@ NETS = {  # odd sizes and every kind of layer
     "skipping": ("3M3x2s1x2-4M2c2-5N", Maps(2, 11, 9)),
     "pooling": ("5M2-MP2x3-7M2c40%-MP2-6N", Maps(3, 11, 11)),
     "pooling first": ("MP2-4M3s1", Maps(1, 10, 10)),
+    "image processing": ("IP(hat5+scharr)-4M3c6-MP2", Maps(2, 7, 8)),
+    "image processing alone": ("IP(sobel)", Maps(1, 4, 3)),
     "fully connected": ("11N-7N", Maps(2, 3, 4)),
     "wide": ("33M5s2x1-65M3x2c32", Maps(1, 9, 11)),
     "kernels as large as maps": ("4M5-6M4x2", Maps(2, 6, 8)),

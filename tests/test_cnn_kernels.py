@@ -10,7 +10,8 @@ from executed import DEVICES, on_device
 from gpu_arrays import Arrays, uniform
 from reference import EPS, A, B
 
-from cnn_gpu.kernels import backward, blocks, forward, layout, pooling, weights
+from cnn_gpu import filters
+from cnn_gpu.kernels import backward, blocks, forward, layout, pooling, processing, weights
 from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork, weight_mask
 
@@ -137,6 +138,19 @@ def test_pooling(arrays, description, source):
     arrays.run(pooling.unpool(delta_in, arrays.put(padded(delta)), winners, layer))
     found = unpadded(arrays.get(delta_in), source)
     assert (found == reference_cnn.unpooled(layer, maps, delta)).all()
+
+
+@pytest.mark.parametrize("source", [Maps(2, 5, 7), Maps(1, 33, 34)], ids=str)
+def test_image_processing(arrays, source):
+    layer = parse("IP(hat5+sobel)", source, 1)[0]
+    maps = uniform(np.random.default_rng(7), source.n, source.height, source.width)
+    y = arrays.nans(*blocks.shape(layer.maps, 1))
+    bank = arrays.put(filters.bank(layer.filters))
+    arrays.run(processing.process(y, arrays.put(padded(maps)), bank, layer))
+    found = unpadded(arrays.get(y), layer.maps)
+    expected = reference_cnn.processed(layer, maps.astype(float))
+    assert (found[: source.n] == maps).all()
+    assert (abs(found - expected) <= off(25, 2)).all()
 
 
 @pytest.mark.parametrize("maps", [Maps(3, 5, 7), Maps(1, 33, 34)], ids=str)

@@ -9,12 +9,13 @@ a kernel of weights, by y, then x.
 In all kernels np.uint32 makes an index that cannot be negative, as in `mlp_gpu.kernels`.
 """
 
-from cnn_gpu.kernels import backward, forward, layout, pooling, weights
+from cnn_gpu.kernels import backward, forward, layout, pooling, processing, weights
 
 # Each kernel with the types of its arguments. The engine launches it with these types, and without
 # a GPU it is compiled for them.
 SIGNATURES = {
     **layout.SIGNATURES,
+    **processing.SIGNATURES,
     **forward.SIGNATURES,
     **pooling.SIGNATURES,
     **backward.SIGNATURES,
