@@ -4,7 +4,7 @@ What changed: everything between two images. One block of some 500 threads makes
 chunk, with barriers where the rungs before had launches. Thread (g, j) of its groups takes every
 G-th weight of neuron j. It keeps the first of them in registers, with their velocities, from the
 first image of the chunk to the last. The others stay in memory: 101,632 weights and as many
-velocities are 813 kB. The registers of a multiprocessor are 256 kB, and most of them have other work.
+velocities are 813 kB. The registers of a multiprocessor are 256 kB, most of them with other work.
 
 The update of one image waits for the forward pass of the next, so that one pass over the weights
 does both, as in the CPU engine of the big nets: a weight is read, changed, used and written.
