@@ -131,7 +131,9 @@ def test_pooling(arrays, description, source):
     maps = rng.integers(0, 4, (source.n, source.height, source.width)).astype(float)
     delta = uniform(rng, layer.maps.n, layer.maps.height, layer.maps.width)
     y = arrays.nans(*blocks.shape(layer.maps, 1))
-    winners = arrays.put(np.full(y.shape, -1, np.int32))
+    winners = np.full(y.shape, -1, np.int32)
+    winners[:, :, layer.maps.width :] = 0  # in the padding, as if a neuron left over had won
+    winners = arrays.put(winners)
     arrays.run(pooling.pool(y, winners, arrays.put(padded(maps)), layer))
     assert (unpadded(arrays.get(y), layer.maps) == reference_cnn.pooled(layer, maps)).all()
     delta_in = arrays.nans(*blocks.shape(source, 1))

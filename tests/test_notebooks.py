@@ -20,7 +20,7 @@ from experiments.running.provenance import REPOSITORY
 FIGURES = {  # on the embedded digits, with the small runs that are made where there are none
     "committee": 3,
     "deformations": 4,
-    "kernels": 14,
+    "kernels": 15,
     "misclassified_digits": 6,
     "training": 3,
 }
