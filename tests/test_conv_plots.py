@@ -42,15 +42,17 @@ def net(request):
 
 
 def pictures_in(axes, shape):
-    """The framed pictures of a panel, in order, each of that shape."""
+    """The framed pictures of a panel, row by row, each of that shape."""
     mosaic = np.ma.filled(axes.images[0].get_array(), np.nan)
     (frames,) = axes.collections
-    found = []
+    found, places = [], []
     for path in frames.get_paths():
         left, top, width, height = path.get_extents().bounds
         assert (height, width) == shape
         top, left = int(top + 0.5), int(left + 0.5)
+        places.append((top, left))
         found.append(mosaic[top : top + height.astype(int), left : left + width.astype(int)])
+    assert places == sorted(places)
     assert np.isfinite(mosaic).sum() == len(found) * shape[0] * shape[1]  # none lies on another
     return found
 

@@ -8,14 +8,18 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from browser import browser, check_page  # noqa: F401, a fixture
 from factories import make_run
 
+from cnn_gpu.layers import Maps
+from cnn_gpu.network import ConvNetwork
 from experiments import notebooks
 from experiments.running import examples, store
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
+from mlp_gpu import network
 
 FIGURES = {  # on the embedded digits, with the small runs that are made where there are none
     "committee": 3,
@@ -221,6 +225,14 @@ def test_a_convolutional_nets_run_is_none_of_the_seven(tmp_path, monkeypatch):
     store.write_run(tmp_path / "example" / "h.h5", run_on("load_digits"))
     assert len(examples.load_runs(tmp_path)) == 8
     assert len(made) == 1
+
+
+def test_a_net_is_that_of_the_chosen_epoch(tmp_path):
+    latest, chosen = (ConvNetwork.initial("3M5", Maps(1, 9, 9), 10, seed) for seed in (0, 1))
+    networks = {"latest": latest, "chosen": chosen}
+    network.save(store.weights_path(tmp_path / "a.h5"), networks, {"epoch": 2})
+    found = examples.load_convolutional(tmp_path / "a.h5")
+    assert np.array_equal(found.weights[0], chosen.weights[0])
 
 
 def test_why_small_runs_cannot_be_made(tmp_path, monkeypatch):
