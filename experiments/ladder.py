@@ -16,7 +16,6 @@ import numpy as np
 from deform_gpu.resize import resize
 from experiments.running import cli, data, jobs, provenance
 from experiments.running.data import Dataset
-from experiments.running.formatting import markdown_table
 from experiments.running.messages import tell
 from experiments.scoring import ladder_tables
 from experiments.scoring.records import LADDER
@@ -24,7 +23,6 @@ from experiments.timing import compiled, host, ladder
 from mlp_gpu import files, gpu
 from mlp_gpu.ladder import cpu, formulas
 from mlp_gpu.ladder.net import MAX_HIDDEN, MIN_HIDDEN, SIDE, Net, black_and_white
-from mlp_gpu.ladder.rungs import RUNGS
 from mlp_gpu.training import image_order
 
 REPEATS = 7
@@ -134,19 +132,10 @@ def measure(net: Net, dataset: Dataset, on_gpu: bool) -> list[dict]:
 
 def report(record: dict) -> str:
     """A record as Markdown."""
-    parts = [
-        f"# The ladder, 784-{record['hidden']}-10 on {record['data']}",
-        markdown_table(ladder_tables.accuracy_table(record["accuracy"])),
-    ]
+    parts = [f"# The ladder, 784-{record['hidden']}-10 on {record['data']}"]
     if record["data"] != "MNIST":
-        parts.insert(1, "These figures must not be compared with the blog's.")
-    if record["search"]:
-        parts.append(markdown_table(ladder_tables.search_table(record["search"])))
-    if record["kernels"]:
-        parts.append(markdown_table(ladder_tables.rung_table(record["kernels"], record["times"])))
-        parts.append(markdown_table(ladder_tables.kernel_table(record["kernels"])))
-    parts.append(markdown_table(ladder_tables.host_table(record["times"], list(RUNGS))))
-    return "\n\n".join(parts) + "\n"
+        parts.append("Its accuracy must not be compared with the blog's.")
+    return "\n\n".join([*parts, *ladder_tables.tables(record)]) + "\n"
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,10 +1,11 @@
 """The ladder's records as tables, the blog beside ours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from experiments.ptx.report import SEGMENT
+from experiments.running.formatting import markdown_table
 from experiments.scoring.tables import interval
 
 # Of the blog: milliseconds of an epoch, on a GPU that it does not name, and percent correct after
@@ -90,7 +91,7 @@ def rung_table(kernels: Sequence[Mapping], times: Sequence[Mapping]) -> list[dic
         lines.append(
             {
                 "rung": rung,
-                "launches an image": "a thousandth" if rung == "one kernel" else str(len(own)),
+                "launches an image": "1 in 1,000" if rung == "one kernel" else str(len(own)),
                 "moved kB an image": f"{moved / 1e3:,.0f}",
                 "distance from the CPU engine": f"{max(row['distance'] for row in own):.1g}",
                 "blog, us an image": f"{1e3 * blog / BLOG_IMAGES:.1f}" if blog else "-",
@@ -100,7 +101,18 @@ def rung_table(kernels: Sequence[Mapping], times: Sequence[Mapping]) -> list[dic
     return lines
 
 
-def host_table(times: Sequence[Mapping], rungs: Sequence[str]) -> list[dict[str, str]]:
+def tables(record: Mapping) -> list[str]:
+    """Everything that a record holds, as Markdown tables."""
+    found = [accuracy_table(record["accuracy"])]
+    if record["search"]:
+        found.append(search_table(record["search"]))
+    if record["kernels"]:
+        found += [rung_table(record["kernels"], record["times"]), kernel_table(record["kernels"])]
+    rungs = {row["rung"] for row in record["kernels"]}
+    return [markdown_table(rows) for rows in (*found, host_table(record["times"], rungs))]
+
+
+def host_table(times: Sequence[Mapping], rungs: Collection[str]) -> list[dict[str, str]]:
     """A line for each program on the CPU. rungs: names that are left out."""
     own = [row for row in times if row["name"] not in rungs]
     fastest = min(float(np.median(row["us"])) for row in own)
