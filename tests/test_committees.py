@@ -221,7 +221,7 @@ def test_committees_are_found_among_runs():
     assert found({}) == []
 
 
-@pytest.mark.parametrize("name", data.CHOICES)
+@pytest.mark.parametrize("name", plans.QUICK_COMMITTEE)
 def test_every_data_set_has_a_quick_plan(name):
     quick = plans.QUICK_COMMITTEE[name]
     assert quick.n_images is None

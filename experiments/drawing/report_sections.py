@@ -338,7 +338,7 @@ def build(found: Found) -> str:
     """The page of all that was found."""
     page = Page()
     counts = []
-    for name in data.CHOICES:
+    for name in MAKE_OPTION:
         runs = {key: run for key, run in found.runs.items() if run.config["data"]["name"] == name}
         n = sum(run.config["data"]["name"] == name for run in found.records.values())
         n += sum(rows[-1]["data"] == name for rows in found.committees.values())
