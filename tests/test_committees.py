@@ -8,7 +8,7 @@ from committee_cases import AVERAGES, ERRORS, TABLE4_ERRORS, WIDTHS, make_jobs, 
 
 from deform_gpu import TABLE1, Deformation
 from experiments import committee
-from experiments.running import configs, data, plans, store
+from experiments.running import configs, plans, store
 from experiments.running.plans import PAPER, Plan
 from experiments.scoring import committees
 from experiments.scoring.committees import EXPERIMENTS, TABLE4
