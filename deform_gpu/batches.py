@@ -42,7 +42,7 @@ def deform_set(
     n, side = images.shape[:2]
     first = check_place(first, n)
     beta = deformation.beta_of(labels, n)
-    matrices = _draw_matrices(beta, deformation, seed, epoch, first)
+    matrices = _draw_matrices(beta, deformation, seed, epoch, first, side)
     background = np.float32(deformation.background)
     batches = range(first // BATCH, -(-(first + n) // BATCH))
 
@@ -76,25 +76,30 @@ def make_displacement(
 
 
 def make_matrices(
-    labels: np.ndarray, deformation: Deformation, seed: int, epoch: int, first: int = 0
+    labels: np.ndarray,
+    deformation: Deformation,
+    seed: int,
+    epoch: int,
+    first: int = 0,
+    side: int = SIDE,
 ) -> np.ndarray:
-    """The matrices M^-1 (see warp.py) of the images with these labels, at places first, ....
+    """The matrices [M^-1, -M^-1 t] of the images with these labels, at places first, ....
 
-    labels: (n,) integers in 0..9. Returns (n, 2, 2) float32, rows and columns (y, x). Raises
-    ValueError for other labels, or for a seed, epoch or place out of range.
+    labels: (n,) integers in 0..9. side: of the images, pixels. Returns (n, 2, 3) float32, rows
+    (y, x), columns (y, x, 1) (see warp.py). Raises ValueError for other labels, or for a seed,
+    epoch or place out of range.
     """
     beta = deformation.beta_of(labels, np.size(labels))
     first = check_place(first, len(beta))
-    return _draw_matrices(beta, deformation, seed, epoch, first)
+    return _draw_matrices(beta, deformation, seed, epoch, first, side)
 
 
 def _draw_matrices(
-    beta: np.ndarray, deformation: Deformation, seed: int, epoch: int, first: int
+    beta: np.ndarray, deformation: Deformation, seed: int, epoch: int, first: int, side: int
 ) -> np.ndarray:
-    matrices = np.empty((len(beta), 2, 2), np.float32)
-    strengths = deformation.gamma_x, deformation.gamma_y, deformation.shear_probability
+    matrices = np.empty((len(beta), 2, 3), np.float32)
     key = *split_seed(seed), check_epoch(epoch)
-    draw_matrices(matrices, beta, *map(np.float32, strengths), *key, first)
+    draw_matrices(matrices, beta, *deformation.affine_strengths(side), *key, first)
     return matrices
 
 

@@ -39,7 +39,7 @@ class GpuSet:
         arrays = [gpu.device_array(host.shape, np.float32) for host in hosts]
         gpu.fill(zip(arrays, hosts, strict=True), stream)
         self.images, self._beta, self.weights = arrays
-        self.matrices = gpu.device_array((len(images), 2, 2), np.float32)
+        self.matrices = gpu.device_array((len(images), 2, 3), np.float32)
 
     def launches(self, out: DeviceArray, epoch: int) -> list[Launch]:
         """The launches that deform the set for an epoch, in order. They modify out.
@@ -48,7 +48,7 @@ class GpuSet:
         """
         key, shape = (*self._key, check_epoch(epoch)), self._deformation
         return [
-            *matrices.draw(self.matrices, self._beta, shape, key, self._first),
+            *matrices.draw(self.matrices, self._beta, shape, key, self._first, self.shape[1]),
             *tiles.deform(out, self.images, self.matrices, self.weights, shape, key, self._first),
         ]
 
@@ -122,4 +122,4 @@ class DeformedAhead:
 
 def device_bytes(n: int, side: int) -> int:
     """Memory on the GPU, in bytes, that `DeformedAhead` needs for n images."""
-    return 4 * (3 * n * side**2 + n + 4 * n + 21)
+    return 4 * (3 * n * side**2 + n + 6 * n + 21)

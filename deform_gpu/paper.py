@@ -50,7 +50,8 @@ class PaperSet:
 
     def deform(self, out: np.ndarray, epoch: int) -> None:
         """Deform the set for an epoch. out: float32, the shape of images, C order; modified."""
-        matrices = make_matrices(self._labels, self._deformation, self._seed, epoch)
+        side = self._images.shape[1]
+        matrices = make_matrices(self._labels, self._deformation, self._seed, epoch, side=side)
         key = (*split_seed(self._seed), check_epoch(epoch))
         background = np.float32(self._deformation.background)
         for batch in range(-(-len(out) // BATCH)):

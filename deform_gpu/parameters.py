@@ -21,7 +21,7 @@ TABLE1_SIGMA, TABLE1_ALPHA, TABLE1_GAMMA = 5.5, 37.0, 17.5
 
 @dataclass(frozen=True)
 class Deformation:
-    """How strongly images are deformed (2010 section 4, 2012 sections 4 and 5).
+    """How strongly images are deformed (2010 section 4, 2011 section 4, 2012 sections 4 and 5).
 
     sigma: standard deviation of the Gaussian that smooths the random field, pixels, above 0. The
         papers' kernel has 21x21 pixels. So the Gaussian is cut off at 10 pixels, and values above
@@ -31,6 +31,8 @@ class Deformation:
     gamma_x, gamma_y: largest horizontal and vertical change of size, percent, in [0, 100).
     shear_probability: how often the angle is a shear and not a rotation, in [0, 1].
     background: the value of pixels outside the image.
+    translation: largest translation in x and in y, percent of the side of the image, in [0, 100).
+        A positive one moves the image to the right, or down.
 
     `dataclasses.asdict` gives a dictionary that JSON can hold, and `Deformation(**dictionary)` is
     the deformation again. Raises ValueError if a value is outside its range or NaN.
@@ -45,6 +47,9 @@ class Deformation:
     shear_probability: float = 0.5
     # Guess: the papers do not say what is outside the image; this is the value of MNIST's 0.
     background: float = -1.0
+    # Guess: x and y are drawn apart, each uniformly, and applied after scaling and rotation or
+    # shear. 2011 says only "at most 5 %".
+    translation: float = 0.0
 
     def __post_init__(self) -> None:
         # Written so that NaN fails: a comparison with NaN is false.
@@ -57,9 +62,9 @@ class Deformation:
             self.beta,
             f"{DIGITS} angles, one per digit, each above -90 and below 90 degrees",
         )
-        for name in ("gamma_x", "gamma_y"):
-            gamma = getattr(self, name)
-            _require(0 <= gamma < 100, name, gamma, "a percentage from 0 to below 100")
+        for name in ("gamma_x", "gamma_y", "translation"):
+            value = getattr(self, name)
+            _require(0 <= value < 100, name, value, "a percentage from 0 to below 100")
         probability = self.shear_probability
         _require(0 <= probability <= 1, "shear_probability", probability, "a number from 0 to 1")
         valid = abs(self.background) <= LARGEST
@@ -87,6 +92,15 @@ class Deformation:
                 f"labels run from {labels.min()} to {labels.max()}; expected 0 to {DIGITS - 1}"
             )
         return np.array(self.beta, np.float32)[labels]
+
+    def affine_strengths(self, side: int) -> tuple[np.float32, ...]:
+        """gamma_x, gamma_y, shear_probability and the largest translation, for `draw_matrices`.
+
+        side: of the images, pixels. The translation is in pixels, the others as they are here.
+        """
+        largest = self.translation / 100 * side
+        strengths = (self.gamma_x, self.gamma_y, self.shear_probability, largest)
+        return tuple(map(np.float32, strengths))
 
 
 def _require(valid: bool, name: str, value: object, expected: str) -> None:

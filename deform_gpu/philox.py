@@ -9,7 +9,7 @@ every random number of a deformation is a function of what it is for:
 
     purpose         index                               second word
     PURPOSE_FIELD   call within the field, see field    batch of 100 images
-    PURPOSE_AFFINE  0                                   image
+    PURPOSE_AFFINE  0, and 1 for the translation        image
 """
 
 import numpy as np

@@ -2,14 +2,16 @@
 
 Guess: a target pixel takes the value found at
 
-    source = centre + M^-1 (target - centre) + displacement(target)
+    source = centre + M^-1 (target - centre - t) + displacement(target)
 
 where M scales first and then rotates or shears, about the centre of the image, which is pixel
-(14, 14) of 29x29. Positions are (y, x) in pixels, y pointing down. What is computed is
+(14, 14) of 29x29, and t translates last. Positions are (y, x) in pixels, y pointing down. What is
+computed is
 
-    source - target = (M^-1 - 1) (target - centre) + displacement(target)
+    source - target = (M^-1 - 1) (target - centre) - M^-1 t + displacement(target)
 
-because small numbers have small rounding errors: so CPU and GPU agree.
+because small numbers have small rounding errors: so CPU and GPU agree. The affine part of an image
+is the 2x3 matrix [M^-1, -M^-1 t], whose columns are y, x and 1.
 """
 
 import math
@@ -44,13 +46,28 @@ def inverse_affine_formula(u0, u1, u2, u3, beta, gamma_x, gamma_y, shear_probabi
     return yy / scale_y, yx / scale_y, xy / scale_x, xx / scale_x
 
 
-def offset_formula(yy, yx, xy, xx, dy, dx, shift_y, shift_x):
+def inverse_translation_formula(yy, yx, xy, xx, u4, u5, largest):
+    """-M^-1 t as (y1, x1), pixels, float32, from M^-1 and two uniform numbers in [-1, 1).
+
+    2011 section 4. u4 and u5 choose how far down and to the right the image moves, each from
+    [-largest, largest]. largest: pixels. All arguments float32.
+    """
+    ty, tx = u4 * largest, u5 * largest
+    return -(yy * ty + yx * tx), -(xy * ty + xx * tx)
+
+
+def offset_formula(yy, yx, y1, xy, xx, x1, dy, dx, shift_y, shift_x):
     """Source minus target of a pixel, (down, right), float32.
 
-    yy, yx, xy, xx: M^-1. dy, dx: target minus centre. shift_y, shift_x: displacement. All float32.
+    yy, yx, y1, xy, xx, x1: [M^-1, -M^-1 t]. dy, dx: target minus centre. shift_y, shift_x:
+    displacement. All float32.
     """
+    # Added here, y1 and x1 need no instruction of a GPU's besides its fused multiply-adds, and zeros
+    # change no bit of what it computes without them.
     one = np.float32(1)
-    return (yy - one) * dy + yx * dx + shift_y, xy * dy + (xx - one) * dx + shift_x
+    down = (yy - one) * dy + (yx * dx + y1) + shift_y
+    right = xy * dy + ((xx - one) * dx + x1) + shift_x
+    return down, right
 
 
 def bilinear_formula(image, row, column, down, right, background):
@@ -88,29 +105,38 @@ def bilinear_formula(image, row, column, down, right, background):
 
 # error_model="numpy": a division by zero gives infinity, as it does on a GPU.
 inverse_affine = njit(inverse_affine_formula, error_model="numpy", inline="always")
+inverse_translation = njit(inverse_translation_formula, inline="always")
 offset = njit(offset_formula, inline="always")
 bilinear = njit(bilinear_formula, inline="always")
 
 
 @njit(nogil=True)
-def draw_matrices(matrices, beta, gamma_x, gamma_y, shear_probability, k0, k1, epoch, first):
-    """Draw M^-1 of images first, first + 1, ..., first + n - 1 in an epoch.
+def draw_matrices(
+    matrices, beta, gamma_x, gamma_y, shear_probability, largest, k0, k1, epoch, first
+):
+    """Draw [M^-1, -M^-1 t] of images first, first + 1, ..., first + n - 1 in an epoch.
 
-    matrices: (n, 2, 2) float32, modified; rows and columns are (y, x). beta: (n,) float32, the
-    largest angle of each image, degrees. gamma_x, gamma_y: float32, percent.
-    shear_probability: float32. k0, k1, epoch: uint32. first: integer.
+    matrices: (n, 2, 3) float32, modified; rows are (y, x), columns (y, x, 1). beta: (n,) float32,
+    the largest angle of each image, degrees. gamma_x, gamma_y: float32, percent.
+    shear_probability: float32. largest: float32, the largest translation, pixels. k0, k1, epoch:
+    uint32. first: integer.
     """
-    zero, purpose = np.uint32(0), np.uint32(PURPOSE_AFFINE)
+    zero, one, purpose = np.uint32(0), np.uint32(1), np.uint32(PURPOSE_AFFINE)
     for i in range(len(matrices)):
-        w0, w1, w2, w3 = philox4x32(zero, np.uint32(first + i), epoch, purpose, k0, k1)
+        image = np.uint32(first + i)
+        w0, w1, w2, w3 = philox4x32(zero, image, epoch, purpose, k0, k1)
+        w4, w5, _, _ = philox4x32(one, image, epoch, purpose, k0, k1)
         u0, u1, u2, u3 = uniform(w0), uniform(w1), uniform(w2), uniform(w3)
         yy, yx, xy, xx = inverse_affine(
             u0, u1, u2, u3, beta[i], gamma_x, gamma_y, shear_probability
         )
+        y1, x1 = inverse_translation(yy, yx, xy, xx, uniform(w4), uniform(w5), largest)
         matrices[i, 0, 0] = yy
         matrices[i, 0, 1] = yx
+        matrices[i, 0, 2] = y1
         matrices[i, 1, 0] = xy
         matrices[i, 1, 1] = xx
+        matrices[i, 1, 2] = x1
 
 
 @njit(nogil=True)
@@ -118,15 +144,15 @@ def warp_batch(out, images, matrices, displacement, place, background):
     """Deform images of one batch, which lie at places place, place + 1, ... of its grid.
 
     Place p is row p // 10 and column p % 10. out: (n, side, side) float32, modified. images: (n,
-    side, side) float32. matrices: (n, 2, 2) float32, M^-1. displacement: (2, height, 10 side)
-    float32, y and x, pixels, of the grid or its upper rows. background: float32.
+    side, side) float32. matrices: (n, 2, 3) float32, [M^-1, -M^-1 t]. displacement: (2, height,
+    10 side) float32, y and x, pixels, of the grid or its upper rows. background: float32.
     """
     side = images.shape[1]
     centre = np.float32(side - 1) / np.float32(2)
     for i in range(len(images)):
         image, result = images[i], out[i]
-        yy, yx = matrices[i, 0, 0], matrices[i, 0, 1]
-        xy, xx = matrices[i, 1, 0], matrices[i, 1, 1]
+        yy, yx, y1 = matrices[i, 0, 0], matrices[i, 0, 1], matrices[i, 0, 2]
+        xy, xx, x1 = matrices[i, 1, 0], matrices[i, 1, 1], matrices[i, 1, 2]
         first_row, first_column = (place + i) // GRID * side, (place + i) % GRID * side
         for row in range(side):
             shift_y = displacement[0, first_row + row, first_column : first_column + side]
@@ -134,5 +160,7 @@ def warp_batch(out, images, matrices, displacement, place, background):
             dy = np.float32(row) - centre
             for column in range(side):
                 dx = np.float32(column) - centre
-                down, right = offset(yy, yx, xy, xx, dy, dx, shift_y[column], shift_x[column])
+                down, right = offset(
+                    yy, yx, y1, xy, xx, x1, dy, dx, shift_y[column], shift_x[column]
+                )
                 result[row, column] = bilinear(image, row, column, down, right, background)

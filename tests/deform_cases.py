@@ -8,6 +8,7 @@ import reference_deform as reference
 from scipy import signal
 
 from deform_gpu import COMMITTEE, TABLE1, Deformation
+from deform_gpu.warp import inverse_translation
 
 EPS = np.finfo(np.float32).eps
 SEED = 2**40 * 77 + 5  # both halves of the key in use
@@ -21,7 +22,7 @@ def make_images(n, side=29):
     return rng.uniform(-1, 1, (n, side, side)).astype(np.float32), rng.integers(0, 10, n)
 
 
-MIXED = Deformation(5.5, 37, BETAS, 17.5, 30)
+MIXED = Deformation(5.5, 37, BETAS, 17.5, 30, translation=15)
 EXTREMES = {
     "Table 1": TABLE1,
     "committee": COMMITTEE,
@@ -30,11 +31,14 @@ EXTREMES = {
     "sigma small": dataclasses.replace(MIXED, sigma=0.2, alpha=2),
     "sigma large": dataclasses.replace(MIXED, sigma=50, alpha=300),
     "affine only": dataclasses.replace(MIXED, alpha=0),
-    "elastic only": dataclasses.replace(MIXED, beta=(0,) * 10, gamma_x=0, gamma_y=0),
+    "elastic only": dataclasses.replace(MIXED, beta=(0,) * 10, gamma_x=0, gamma_y=0, translation=0),
     "shears only": dataclasses.replace(MIXED, beta=(45,) * 10, shear_probability=1),
     "rotations only": dataclasses.replace(MIXED, beta=(45,) * 10, shear_probability=0),
     "gamma_x only": dataclasses.replace(IDENTITY, gamma_x=50),
     "gamma_y only": dataclasses.replace(IDENTITY, gamma_y=50),
+    "translation only": dataclasses.replace(IDENTITY, translation=5),
+    "translation large": dataclasses.replace(IDENTITY, translation=99),
+    "no translation": dataclasses.replace(MIXED, translation=0),
     "all strong": dataclasses.replace(MIXED, beta=(45,) * 10, gamma_x=50, gamma_y=50, alpha=90),
     "background": dataclasses.replace(MIXED, gamma_x=50, gamma_y=50, background=0.25),
 }
@@ -63,11 +67,41 @@ def inverse_affine_tolerance(u, beta, gamma_x, gamma_y, shear_probability):
     return (turn_error + turn * 2 * EPS / scale) / scale + EPS * abs(inverse)
 
 
+def affine_part(u, t, *strengths):
+    """[M^-1, -M^-1 t], (2, 3) float64, and the bound of its rounding errors, entry by entry.
+
+    u: the numbers of M. strengths: what `reference.affine` takes besides. A translation carries two
+    roundings, and its product with M^-1 two more.
+    """
+    inverse = np.linalg.inv(reference.affine(u, *strengths))
+    error = inverse_affine_tolerance(u, *strengths)
+    column_error = error @ abs(t) + 2 * EPS * abs(inverse) @ abs(t)
+    return np.column_stack((inverse, -inverse @ t)), np.column_stack((error, column_error))
+
+
+def moves(side):
+    """Whole pixels down and to the right, (n, 2), and the matrices of these translations alone."""
+    steps = np.array([(0, 0), (3, 0), (0, -4), (-2, 5), (side - 1, 1 - side), (side, 0)])
+    matrices = np.tile(np.eye(2, 3, dtype=np.float32), (len(steps), 1, 1))
+    for matrix, u in zip(matrices, np.float32(steps / 64), strict=True):
+        matrix[:, 2] = inverse_translation(*matrix[:, :2].ravel(), *u, np.float32(64))
+    return steps, matrices
+
+
+def check_moved(found, images, steps):
+    """Assert that images were moved by whole pixels, bit for bit, with -1 from outside."""
+    for result, image, step in zip(found, images, steps, strict=True):
+        source = np.indices(image.shape) - step[:, None, None]
+        inside = ((source >= 0) & (source < len(image))).all(axis=0)
+        assert (result == np.where(inside, np.roll(image, step, (0, 1)), -1)).all()
+
+
 def deform_tolerance(labels, deformation, epoch, first=0, side=29):
     """Error of the source position, times how steep an image can be, for every pixel."""
     n = len(labels)
     tolerance = np.empty((n, side, side))
-    target = np.indices((side, side)) - (side - 1) / 2
+    target = abs(np.indices((side, side)) - (side - 1) / 2)
+    where = np.concatenate((target, np.ones((1, side, side))))  # y, x and 1
     for i in range(first, first + n):
         if i == first or i % 100 == 0:
             arguments = (epoch, i // 100, deformation.sigma, deformation.alpha)
@@ -77,16 +111,17 @@ def deform_tolerance(labels, deformation, epoch, first=0, side=29):
         own = (slice(None), slice(row, row + side), slice(column, column + side))
         parameters = (
             reference.affine_numbers(SEED, epoch, i),
+            reference.translation(SEED, epoch, i, deformation.translation, side),
             deformation.beta[labels[i - first]],
             deformation.gamma_x,
             deformation.gamma_y,
             deformation.shear_probability,
         )
-        inverse = np.linalg.inv(reference.affine(*parameters))
-        matrix_error = np.tensordot(inverse_affine_tolerance(*parameters), abs(target), 1)
-        # Two products and two sums of these terms, and the matrix less one.
-        less_one = abs(inverse) + np.eye(2)
-        rounding = 3 * EPS * (np.tensordot(less_one, abs(target), 1) + field[own])
+        matrix, error = affine_part(*parameters)
+        matrix_error = np.tensordot(error, where, 1)
+        # Two products and three sums of these terms, and the matrix less one.
+        less_one = abs(matrix) + np.eye(2, 3)
+        rounding = 3 * EPS * (np.tensordot(less_one, where, 1) + field[own])
         # Neighbouring pixels in [-1, 1] differ by 2 at most. The rest as in the bilinear test.
         position_error = (field_error[own] + matrix_error + rounding).sum(axis=0)
         tolerance[i - first] = 2 * position_error + 10 * EPS

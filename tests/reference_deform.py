@@ -78,11 +78,17 @@ def affine_numbers(seed, epoch, image):
     return uniform(philox((0, image, epoch, 1), key_of(seed)))
 
 
-def warp(image, matrix, shift, background):
-    """One image (side, side); matrix is M; shift (2, side, side)."""
+def translation(seed, epoch, image, percent, side):
+    """How far an image is moved, down and to the right, pixels."""
+    u = uniform(philox((1, image, epoch, 1), key_of(seed)))
+    return percent / 100 * side * u[:2]
+
+
+def warp(image, matrix, t, shift, background):
+    """One image (side, side); matrix is M; t (2,), down and to the right; shift (2, side, side)."""
     side = len(image)
     centre = (side - 1) / 2
-    target = np.indices((side, side)).reshape(2, -1) - centre
+    target = np.indices((side, side)).reshape(2, -1) - centre - t[:, None]
     source = centre + np.linalg.solve(matrix, target).reshape(2, side, side) + shift
     # "grid-constant" and not "constant", which does not interpolate beyond the edge.
     return ndimage.map_coordinates(
@@ -109,5 +115,6 @@ def deform(images, labels, deformation, seed, epoch, first=0):
             deformation.gamma_y,
             deformation.shear_probability,
         )
-        out[i - first] = warp(image, matrix, shift, deformation.background)
+        t = translation(seed, epoch, i, deformation.translation, side)
+        out[i - first] = warp(image, matrix, t, shift, deformation.background)
     return out

@@ -75,7 +75,7 @@ def test_threads_a_block_are_those_of_the_launches():
         *backward.propagate_back(y, partial, V, z, y),
         *update.update(W, x, y, 0.1),
         *evaluate.evaluate(batch, [W, V]),
-        *matrices.draw(np.zeros((3, 2, 2)), z, TABLE1, (0, 0, 0), 0),
+        *matrices.draw(np.zeros((3, 2, 3)), z, TABLE1, (0, 0, 0), 0, 5),
         *tiles.deform(images, images, step, step, TABLE1, (0, 0, 0), 0),
         *stages.displace(scratch, step, TABLE1, (0, 0, 0), 0),
         *stages.warp(images, images, step, scratch[2], TABLE1, 0),

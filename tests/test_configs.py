@@ -1,12 +1,12 @@
 """running/configs.py: what a training has of the data, and which data it accepts."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from committee_cases import make_config, make_jobs, numbered
 
-from deform_gpu import Deformation, is_narrow, normalize_width
+from deform_gpu import TABLE1, Deformation, is_narrow, normalize_width
 from experiments.running import configs, data, store
 from experiments.running.errors import Problem
 from experiments.scoring import records
@@ -82,10 +82,10 @@ def test_other_data_are_refused(digits):
         configs.prepare(data.limit(digits, 50), config)
 
 
-def test_configurations_from_before_there_were_committees_are_as_good(digits):
-    config = make_config(data.limit(digits, 40))
-    old = json.loads(json.dumps(config))
-    del old["data"]["width"], old["data"]["n_validation"]
+def test_configurations_from_before_committees_and_translations_are_as_good(digits):
+    config = make_config(data.limit(digits, 40)) | {"deformation": asdict(TABLE1)}
+    config, old = (json.loads(json.dumps(config)) for _ in range(2))
+    del old["data"]["width"], old["data"]["n_validation"], old["deformation"]["translation"]
     store.check_config("x.h5", old, config)
     store.check_config("x.h5", config, old)
     assert configs.count_validation(old) == 40
@@ -100,6 +100,9 @@ def test_configurations_from_before_there_were_committees_are_as_good(digits):
         other = config | {"data": config["data"] | change}
         with pytest.raises(Problem, match=f"^x.h5 holds another run .*: {complaint}; choose"):
             store.check_config("x.h5", old, other)
+    moved = config | {"deformation": config["deformation"] | {"translation": 5.0}}
+    with pytest.raises(Problem, match=r"deformation.translation is None there and 5\.0 here"):
+        store.check_config("x.h5", old, moved)
     with pytest.raises(Problem, match=r"eta is 0\.001 there and 0\.1 here"):
         store.check_config("x.h5", old, config | {"eta": 0.1})
 

@@ -7,10 +7,20 @@ import math
 import numpy as np
 import pytest
 import reference_deform as reference
-from deform_cases import EXTREMES, IDENTITY, MIXED, SEED, deform_tolerance, make_images
+from deform_cases import (
+    EXTREMES,
+    IDENTITY,
+    MIXED,
+    SEED,
+    check_moved,
+    deform_tolerance,
+    make_images,
+    moves,
+)
 
 from deform_gpu import COMMITTEE, TABLE1, Deformation, batches, deform
 from deform_gpu.batches import deform_set, make_displacement, make_matrices
+from deform_gpu.warp import warp_batch
 from mlp_gpu import gpu
 
 
@@ -41,6 +51,28 @@ def test_deforming_by_nothing_gives_the_image_back_bit_for_bit():
         assert deform(images, labels, IDENTITY, SEED).tobytes() == images.tobytes()
         pixels = np.arange(256, dtype=np.uint8).repeat(9).reshape(256, 3, 3)
         assert deform(pixels, None, IDENTITY, SEED).tobytes() == pixels.tobytes()
+
+
+def test_translation_by_whole_pixels_moves_an_image():
+    side = 31
+    steps, matrices = moves(side)
+    images, _ = make_images(len(steps), side)
+    out, still = np.full_like(images, np.nan), np.zeros((2, side, 10 * side), np.float32)
+    warp_batch(out, images, matrices, still, 0, np.float32(-1))
+    check_moved(out, images, steps)
+
+
+@pytest.mark.parametrize("side", [29, 32, 96])
+def test_translation_changes_nothing_else(side):
+    labels = np.arange(300) % 10
+    still = EXTREMES["no translation"]
+    without, found = (make_matrices(labels, d, SEED, 3, 98, side) for d in (still, MIXED))
+    assert found[:, :, :2].tobytes() == without[:, :, :2].tobytes()
+    assert (without[:, :, 2] == 0).all()
+    assert (found[:, :, 2] != 0).all()
+    # In percent of the side, so twice as many pixels where an image has twice as many.
+    twice = make_matrices(labels, MIXED, SEED, 3, 98, 2 * side)
+    assert (twice[:, :, 2] == 2 * found[:, :, 2]).all()
 
 
 def test_results_depend_on_neither_number_nor_threads_nor_time():
@@ -254,8 +286,8 @@ def test_out_must_be_memory_of_its_own_and_as_expected():
 def test_presets_are_the_papers():
     assert (TABLE1.sigma, TABLE1.alpha, TABLE1.gamma_x, TABLE1.gamma_y) == (5.5, 37, 17.5, 17.5)
     assert TABLE1.beta == (15, 7.5, 15, 15, 15, 15, 15, 7.5, 15, 15)
-    assert (TABLE1.shear_probability, TABLE1.background) == (0.5, -1)
-    assert dataclasses.astuple(COMMITTEE) == (6, 36, (12.5,) * 10, 12.5, 12.5, 0, -1)
+    assert (TABLE1.shear_probability, TABLE1.background, TABLE1.translation) == (0.5, -1, 0)
+    assert dataclasses.astuple(COMMITTEE) == (6, 36, (12.5,) * 10, 12.5, 12.5, 0, -1, 0)
 
 
 def test_parameters_survive_json():
@@ -273,6 +305,7 @@ def test_parameters_survive_json():
         ("gamma_y", [-1, 100]),
         ("shear_probability", [-0.1, 1.1]),
         ("background", [math.inf, -1e39]),
+        ("translation", [-1, 100]),
     ],
 )
 def test_parameters_out_of_range_are_refused(name, values):

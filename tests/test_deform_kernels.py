@@ -11,10 +11,12 @@ from deform_cases import (
     IDENTITY,
     MIXED,
     SEED,
+    affine_part,
+    check_moved,
     deform_tolerance,
     displacement_tolerance,
-    inverse_affine_tolerance,
     make_images,
+    moves,
 )
 from executed import DEVICES, HAS_GPU, on_device
 from gpu_arrays import Arrays, count_bytes, uniform
@@ -56,9 +58,9 @@ def arrays():
 def tile_launches(arrays, out, images, labels, deformation, first=0):
     """What `tiles` needs on the GPU, and its launches: matrices first, then the images."""
     beta = arrays.put(deformation.beta_of(labels, len(images)))
-    found, weights = arrays.nans(len(images), 2, 2), arrays.put(gaussian_weights(deformation.sigma))
+    found, weights = arrays.nans(len(images), 2, 3), arrays.put(gaussian_weights(deformation.sigma))
     return [
-        *matrices.draw(found, beta, deformation, KEY, first),
+        *matrices.draw(found, beta, deformation, KEY, first, images.shape[1]),
         *tiles.deform(out, arrays.put(images), found, weights, deformation, KEY, first),
     ]
 
@@ -90,18 +92,18 @@ def test_listing1(arrays, height, width):
 @pytest.mark.parametrize("first", [98, 2**32 - 9])
 def test_matrices_small(arrays, shear_probability, first):
     deformation = dataclasses.replace(MIXED, shear_probability=shear_probability)
-    n = 3000
+    n, side = 3000, 96
     first = min(first, 2**32 - n)
     labels = np.arange(n) % 10
-    found = arrays.nans(n, 2, 2)
+    found = arrays.nans(n, 2, 3)
     beta = arrays.put(deformation.beta_of(labels, n))
-    arrays.run(matrices.draw(found, beta, deformation, KEY, first))
+    arrays.run(matrices.draw(found, beta, deformation, KEY, first, side))
     found = arrays.get(found)
     for i in range(n):
         u = reference.affine_numbers(SEED, 3, first + i)
-        parameters = (deformation.beta[labels[i]], deformation.gamma_x, deformation.gamma_y)
-        expected = np.linalg.inv(reference.affine(u, *parameters, shear_probability))
-        bound = inverse_affine_tolerance(u, *parameters, shear_probability)
+        t = reference.translation(SEED, 3, first + i, deformation.translation, side)
+        strengths = (deformation.beta[labels[i]], deformation.gamma_x, deformation.gamma_y)
+        expected, bound = affine_part(u, t, *strengths, shear_probability)
         assert (abs(found[i] - expected) <= bound).all()
 
 
@@ -111,9 +113,9 @@ def test_stages(arrays, side, n, first):  # of whole batches, which are large wh
     batches = range(first // 100, (first + n - 1) // 100 + 1)
     shapes = stages.scratch_shapes(len(batches), side)
     scratch = [arrays.nans(*shape) for shape in shapes]
-    beta, found = arrays.put(MIXED.beta_of(labels, n)), arrays.nans(n, 2, 2)
+    beta, found = arrays.put(MIXED.beta_of(labels, n)), arrays.nans(n, 2, 3)
     weights, out = arrays.put(gaussian_weights(MIXED.sigma)), arrays.nans(n, side, side)
-    arrays.run(matrices.draw(found, beta, MIXED, KEY, first))
+    arrays.run(matrices.draw(found, beta, MIXED, KEY, first, side))
     arrays.run(stages.displace(scratch, weights, MIXED, KEY, first // 100))
     arrays.run(stages.warp(out, arrays.put(images), found, scratch[2], MIXED, first))
     field, _, displacement = map(arrays.get, scratch)
@@ -156,6 +158,21 @@ def test_deforming_by_nothing_gives_the_image_back_bit_for_bit(arrays, side):
     out = arrays.nans(3, side, side)
     arrays.run(tile_launches(arrays, out, images, labels, IDENTITY))
     assert arrays.get(out).tobytes() == images.tobytes()
+
+
+def test_translation_by_whole_pixels_moves_an_image(arrays):
+    side = 31
+    steps, found = moves(side)
+    n = len(steps)
+    images, _ = make_images(n, side)
+    there, weights = arrays.put(images), arrays.put(gaussian_weights(IDENTITY.sigma))
+    tiled, staged = arrays.nans(n, side, side), arrays.nans(n, side, side)
+    still = arrays.put(np.zeros((1, 2, 10 * side, 10 * side), np.float32))
+    matrix = arrays.put(found)
+    arrays.run(tiles.deform(tiled, there, matrix, weights, IDENTITY, KEY, 0))
+    arrays.run(stages.warp(staged, there, matrix, still, IDENTITY, 0))
+    check_moved(arrays.get(tiled), images, steps)
+    check_moved(arrays.get(staged), images, steps)
 
 
 @pytest.mark.slow
@@ -337,13 +354,13 @@ def every_kernel(arrays, side, n):
     inner = 10 * side
     scratch = [arrays.nans(*shape) for shape in stages.scratch_shapes(1, side)]
     field, sums, displacement = scratch
-    out, tiled, found = arrays.nans(n, side, side), arrays.nans(n, side, side), arrays.nans(n, 2, 2)
+    out, tiled, found = arrays.nans(n, side, side), arrays.nans(n, side, side), arrays.nans(n, 2, 3)
     beta, weights = arrays.put(MIXED.beta_of(labels, n)), arrays.put(gaussian_weights(5.5))
     rng = np.random.default_rng(0)
     images = arrays.put(images)
     strided = arrays.put(uniform(rng, inner + 20, -(-(inner + 20) // 32) * 32))
     kernel, convolved = arrays.put(uniform(rng, 21, 32)), arrays.nans(inner, -(-inner // 32) * 32)
-    (draw,) = matrices.draw(found, beta, MIXED, KEY, 5)
+    (draw,) = matrices.draw(found, beta, MIXED, KEY, 5, side)
     (tile,) = tiles.deform(tiled, images, found, weights, MIXED, KEY, 5)
     fill, columns, rows = stages.displace(scratch, weights, MIXED, KEY, 0)
     (warp,) = stages.warp(out, images, found, displacement, MIXED, 5)

@@ -119,11 +119,13 @@ def test_no_edge_shows_in_the_field_between_neighbouring_images(displacements, d
     assert (abs(mean[27:] - mean[:27].mean()) < 4 * mean[:27].std()).all()
 
 
-def test_angles_and_scales_are_distributed_as_the_paper_says():
-    n = 60_000
+def test_angles_scales_and_translations_are_distributed_as_the_papers_say():
+    n, side = 60_000, 96
     labels = np.arange(n) % 10
     deformation = dataclasses.replace(MIXED, shear_probability=0.25)
-    inverses = make_matrices(labels, deformation, SEED, 7).astype(float)
+    inverses, columns = np.split(
+        make_matrices(labels, deformation, SEED, 7, side=side).astype(float), [2], axis=2
+    )
     shear = inverses[:, 0, 1] == 0  # LAPACK may leave some rounding there when it inverts
     matrices = np.linalg.inv(inverses)
     assert abs(shear.mean() - 0.25) < 5 * math.sqrt(0.25 * 0.75 / n)
@@ -141,6 +143,7 @@ def test_angles_and_scales_are_distributed_as_the_paper_says():
             np.rad2deg(angle) / np.array(BETAS)[labels],
             (scale[:, 0] - 1) / (deformation.gamma_y / 100),
             (scale[:, 1] - 1) / (deformation.gamma_x / 100),
+            *(-matrices @ columns)[:, :, 0].T / (deformation.translation / 100 * side),
         ]
     )
     for numbers in drawn:
@@ -149,21 +152,22 @@ def test_angles_and_scales_are_distributed_as_the_paper_says():
     for digit in range(10):
         largest = abs(drawn[0, labels == digit]).max()  # of 6,000 numbers
         assert 0.99 < largest < 1 + 1e-3
+    assert (abs(drawn[3:]).max(axis=1) > 0.999).all()
     correlations = np.corrcoef(np.vstack((drawn, shear)))
-    assert (abs(correlations - np.eye(4)) < 5 / math.sqrt(n)).all()
+    assert (abs(correlations - np.eye(6)) < 5 / math.sqrt(n)).all()
 
 
 @pytest.mark.parametrize("other", [(SEED, 8), (SEED + 1, 7), (SEED + 2**32, 7)])
 def test_matrices_of_epochs_and_seeds_have_nothing_in_common(other):
     n = 20_000
     a, b = (make_matrices(np.zeros(n, int), MIXED, *which) for which in ((SEED, 7), other))
-    for row, column in ((0, 0), (1, 0), (1, 1)):
+    for row, column in ((0, 0), (0, 2), (1, 0), (1, 1), (1, 2)):
         assert abs(correlation(a[:, row, column], b[:, row, column])) < 5 / math.sqrt(n)
 
 
 def test_matrices_have_nothing_in_common_with_the_fields():
     n = 5_000  # of batches, whose first cells have the counters nearest to those of images
-    matrices = make_matrices(np.zeros(n, int), MIXED, SEED, 7).reshape(n, 4)[:, [0, 2, 3]]
+    matrices = make_matrices(np.zeros(n, int), MIXED, SEED, 7).reshape(n, 6)[:, [0, 2, 3, 4, 5]]
     cells = np.array([random_field(SEED, 7, batch, inner=2).ravel() for batch in range(n)])
-    found = np.corrcoef(matrices.T, cells.T)[:3, 3:]
+    found = np.corrcoef(matrices.T, cells.T)[:5, 5:]
     assert (abs(found) < 5 / math.sqrt(n)).all()

@@ -14,7 +14,15 @@ from deform_gpu import TABLE1
 from deform_gpu.batches import make_displacement
 from deform_gpu.field import convolve_field, fill_field, gaussian_weights
 from deform_gpu.philox import philox4x32, philox4x32_formula, uniform, uniform_formula
-from deform_gpu.warp import bilinear, inverse_affine, inverse_affine_formula
+from deform_gpu.warp import (
+    bilinear,
+    inverse_affine,
+    inverse_affine_formula,
+    inverse_translation,
+    inverse_translation_formula,
+    offset,
+    offset_formula,
+)
 
 INNER, FIELD = 290, 310
 TINY = np.finfo(np.float32).smallest_subnormal
@@ -166,6 +174,33 @@ def test_affine_moves_points_as_the_paper_says(u, shear_probability, source, tar
     parameters = map(np.float32, (*u, 45, 40, 20, shear_probability))
     inverse = np.reshape(inverse_affine(*parameters), (2, 2))
     assert (abs(inverse @ target - source) <= 100 * EPS).all()
+
+
+@pytest.mark.parametrize("function", [inverse_translation, inverse_translation_formula])
+@pytest.mark.parametrize(
+    ("u", "source", "target"),  # sheared and 20 % wider, as above, then moved
+    [
+        ((0.5, 0), (0, 0), (4, 0)),  # down
+        ((0, 0.5), (0, 0), (0, 4)),  # to the right, and not turned
+        ((-1, 0.25), (10, 10), (2, 24)),
+    ],
+)
+def test_translation_moves_points_last(function, u, source, target):
+    inverse = inverse_affine(*map(np.float32, (0, 1, 0.5, 0, 45, 40, 20, 1)))
+    column = function(*inverse, *map(np.float32, (*u, 8)))
+    found = np.column_stack((np.reshape(inverse, (2, 2)), column)) @ (*target, 1)
+    assert (abs(found - source) <= 100 * EPS).all()
+
+
+@pytest.mark.parametrize("function", [offset, offset_formula])
+def test_offset_without_translation_has_the_bits_of_the_formula_without_it(function):
+    rng = np.random.default_rng(3)
+    one = np.float32(1)
+    for yy, yx, xy, xx, dy, dx, shift_y, shift_x in np.float32(rng.uniform(-2, 2, (1000, 8))):
+        for zero in (np.float32(0), np.float32(-0.0)):
+            found = function(yy, yx, zero, xy, xx, zero, dy, dx, shift_y, shift_x)
+            assert found[0] == (yy - one) * dy + yx * dx + shift_y
+            assert found[1] == xy * dy + (xx - one) * dx + shift_x
 
 
 def test_bilinear_equals_the_reference():

@@ -37,7 +37,7 @@ AFFINE = Deformation(
     sigma=5.5, alpha=0, beta=(30,) * 10, gamma_x=40, gamma_y=20, shear_probability=0
 )
 # As a user may choose it: no value is Table 1's, and one is 0.
-CHOSEN = Deformation(sigma=6, alpha=100, beta=(20,) * 10, gamma_x=0, gamma_y=30)
+CHOSEN = Deformation(sigma=6, alpha=100, beta=(20,) * 10, gamma_x=0, gamma_y=30, translation=10)
 
 
 @pytest.fixture(scope="module")
@@ -171,12 +171,14 @@ def test_a_digit_is_found_by_its_number(dataset):
 
 
 def test_images_are_read_at_the_source_positions(digit):
-    source, target = deform_plots.source_positions(digit, TABLE1, SEED, 3)
+    deformation = replace(TABLE1, translation=20)
+    source, target = deform_plots.source_positions(digit, deformation, SEED, 3)
     assert (target == np.indices((29, 29))).all()
     expected = ndimage.map_coordinates(
         digit.image.astype(float), source, order=1, mode="grid-constant", cval=-1
     )
-    assert deform_plots.deform_one(digit, TABLE1, SEED, 3) == pytest.approx(expected, abs=1e-4)
+    found = deform_plots.deform_one(digit, deformation, SEED, 3)
+    assert found == pytest.approx(expected, abs=1e-4)
 
 
 def inverse_affine(epoch, deformation):

@@ -38,7 +38,7 @@ def launches():
     n, n_in, n_out = BATCH
     states = [np.zeros((n, n_in), np.float32), np.zeros((n, n_out), np.float32)]
     product, _ = evaluate.evaluate(states, [np.zeros((pad32(n_in + 1), pad32(n_out)), np.float32)])
-    images, matrices = np.zeros((1, 29, 29), np.float32), np.zeros((1, 2, 2), np.float32)
+    images, matrices = np.zeros((1, 29, 29), np.float32), np.zeros((1, 2, 3), np.float32)
     weights, key = np.zeros(tiles.KERNEL, np.float32), (np.uint32(0),) * 3
     (deform,) = tiles.deform(images.copy(), images, matrices, weights, TABLE1, key, 0)
     return {
@@ -185,7 +185,7 @@ def in_matrix(name, indices):
     if name == "pick_image":
         indices = [(0, i) for (i,) in indices]
     if name == "draw_matrices":
-        indices = [(i, 2 * row + column) for i, row, column in indices]
+        indices = [(i, 3 * row + column) for i, row, column in indices]
     if indices and len(indices[0]) == 4:  # batch, y or x, row, column
         ys, xs = ([index[2:] for index in indices if index[1] == axis] for axis in (0, 1))
         assert ys == xs

@@ -5,7 +5,7 @@
     displacement  the sums convolved with it by rows, times alpha    (b, 2, inner, inner)
     out           images, read where displacement and matrices say   (n, side, side)
 
-for b batches, inner = 10 side, y and x on axis 1; weights (21,), matrices (n, 2, 2). All float32, C
+for b batches, inner = 10 side, y and x on axis 1; weights (21,), matrices (n, 2, 3). All float32, C
 order. A thread makes a pair of cells of the field, or one cell of the sums or the displacement, or
 one pixel of the images.
 

@@ -3,10 +3,10 @@
 For each pixel of the image at place p of a set (see `deform_gpu.warp` and `deform_gpu.field`):
 
     shift  = alpha * Gaussian * random field of batch p // 100, at the pixel's cell of the grid
-    source = pixel + (M^-1 - 1) (pixel - centre) + shift
+    source = pixel + (M^-1 - 1) (pixel - centre) - M^-1 t + shift
     out    = image at source, bilinear
 
-images and out (n, side, side), matrices (n, 2, 2) and weights (21,): float32, C order.
+images and out (n, side, side), matrices (n, 2, 3) and weights (21,): float32, C order.
 
 A block makes a tile of 29 x 29 pixels of an image, the whole image if it has the papers' size. It
 draws the 49 columns and 50 rows of the random field that the tile needs. Cells that neighbouring
@@ -46,8 +46,9 @@ def deform_pixel(images, i, matrices, y, x, shift_y, shift_x, background):
     """Image i deformed, at a pixel. shift_y, shift_x: displacement."""
     centre = np.float32(images.shape[1] - 1) / np.float32(2)
     dy, dx = np.float32(y) - centre, np.float32(x) - centre
-    yy, yx, xy, xx = matrices[i, 0, 0], matrices[i, 0, 1], matrices[i, 1, 0], matrices[i, 1, 1]
-    down, right = offset(yy, yx, xy, xx, dy, dx, shift_y, shift_x)
+    yy, yx, y1 = matrices[i, 0, 0], matrices[i, 0, 1], matrices[i, 0, 2]
+    xy, xx, x1 = matrices[i, 1, 0], matrices[i, 1, 1], matrices[i, 1, 2]
+    down, right = offset(yy, yx, y1, xy, xx, x1, dy, dx, shift_y, shift_x)
     return bilinear(images[i], y, x, down, right, background)
 
 

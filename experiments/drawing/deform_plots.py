@@ -68,10 +68,11 @@ def source_positions(
     """
     side = len(digit.image)
     target = np.indices((side, side))
-    inverse = make_matrices(np.array([digit.label]), deformation, seed, epoch)[0]
+    matrix = make_matrices(np.array([digit.label]), deformation, seed, epoch, side=side)[0]
     elastic = make_displacement(deformation, seed, epoch, 0)[:, :side, :side]
     centre = side // 2
-    return centre + np.tensordot(inverse, target - centre, 1) + elastic, target
+    affine = np.tensordot(matrix[:, :2], target - centre, 1) + matrix[:, 2, None, None]
+    return centre + affine + elastic, target
 
 
 def draw_field(digit: Digit, deformation: Deformation, seed: int) -> Figure:
@@ -135,7 +136,7 @@ def strip(
     _, number, strengths = STRIPS[kind]
     values = sorted({*strengths, value_of(kind, label, deformation)} - {0}, reverse=kind == "sigma")
     betas = len(deformation.beta)
-    none = replace(deformation, alpha=0, beta=(0,) * betas, gamma_x=0, gamma_y=0)
+    none = replace(deformation, alpha=0, beta=(0,) * betas, gamma_x=0, gamma_y=0, translation=0)
     alone = replace(none, shear_probability=float(kind == "shear"))
     if kind in ("rotation", "shear"):
         steps = [replace(alone, beta=(value,) * betas) for value in values]

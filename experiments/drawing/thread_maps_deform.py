@@ -34,7 +34,9 @@ N_IMAGES = 150  # whose matrices are drawn
 FIELD_SIDE = 3  # pixels of the images whose field is drawn: its cells can still be seen
 
 PANELS = {
-    "draw_matrices": Panel("a row", (0, 0), (40, 0), "row: image", "column: yy, yx, xy, xx"),
+    "draw_matrices": Panel(
+        "a row", (0, 0), (40, 0), "row: image", "column: yy, yx, y1, xy, xx, x1"
+    ),
     "fill_field": Panel("two", (0, 1), (12, 3), "row of the field", "column"),
     "convolve_columns": Panel(f"one from {KERNEL}", (0, 1), (12, 5), "row of the sums", "column"),
     "convolve_rows": Panel(
@@ -154,16 +156,16 @@ def make_mosaics(
     n_images: whose matrices are drawn. field_side: pixels of the images of the batch whose field is
     drawn and convolved. side: of the image that is warped.
     """
-    affine, beta = np.zeros((n_images, 2, 2), np.float32), np.zeros(n_images, np.float32)
+    affine, beta = np.zeros((n_images, 2, 3), np.float32), np.zeros(n_images, np.float32)
     scratch = [np.zeros(shape, np.float32) for shape in stages.scratch_shapes(1, field_side)]
     weights, image = np.zeros(KERNEL, np.float32), np.zeros((1, side, side), np.float32)
     key = (np.uint32(0),) * 3
-    (draw,) = matrices.draw(affine, beta, TABLE1, key, 0)
+    (draw,) = matrices.draw(affine, beta, TABLE1, key, 0, side)
     fill, columns, rows = stages.displace(scratch, weights, TABLE1, key, 0)
     (warp,) = stages.warp(image.copy(), image, affine, scratch[-1], TABLE1, 0)
     field, sums, displacement = (array.shape[2:] for array in scratch)
     return {
-        "draw_matrices": Mosaic(draw, (n_images, 4), each=(1, 4), down=True),
+        "draw_matrices": Mosaic(draw, (n_images, 6), each=(1, 6), down=True),
         "fill_field": Mosaic(fill, field, each=(2, 1)),
         "convolve_columns": Mosaic(columns, sums, reads=(KERNEL, 1)),
         "convolve_rows": Mosaic(rows, displacement, reads=(1, KERNEL)),

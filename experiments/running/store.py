@@ -154,9 +154,9 @@ def check_config(path: Path, found: dict, expected: dict) -> None:
 
 def _differences(found: dict, expected: dict, prefix: str = "") -> Iterator[str]:
     for name in sorted(found.keys() | expected.keys()):
-        # Configurations of older runs lack some names. That means the same as None.
+        # Configurations of older runs lack some names. That means the same as None, or as 0.
         there, here = found.get(name), expected.get(name)
         if isinstance(there, dict) and isinstance(here, dict):
             yield from _differences(there, here, f"{prefix}{name}.")
-        elif there != here:
+        elif (there or None) != (here or None):
             yield f"{prefix}{name} is {there} there and {here} here"
