@@ -123,11 +123,10 @@ def load_pixels(
     """
     if choice == "digits":
         return _load_digits()
-    readers = {"auto": (_mnist_files(), _load_mnist), "mnist": (_mnist_files(), _load_mnist)}
-    readers |= {"norb": (norb.files(), norb.load), "cifar10": (cifar.files(), cifar.load)}
-    if choice not in readers:
-        raise Problem(f"the choice of data is {choice!r}, expected {', '.join(readers)} or digits")
-    files, read = readers[choice]
+    if choice not in READERS:
+        raise Problem(f"the choice of data is {choice!r}, expected {', '.join(READERS)} or digits")
+    list_files, read = READERS[choice]
+    files = list_files()
     if mirrors is not None:
         files = files._replace(mirrors=mirrors)
     try:
@@ -203,7 +202,8 @@ def to_29(images: np.ndarray) -> np.ndarray:
     return resize(images, SIDE)
 
 
-def _mnist_files() -> download.Files:
+def mnist_files() -> download.Files:
+    """What to look for and to download."""
     files = (
         download.File((file.name, f"{file.name}.gz"), partial(_read, file=file)) for file in FILES
     )
@@ -232,6 +232,20 @@ def _load_mnist(paths: list[Path]) -> Dataset:
     )
 
 
+READERS = {
+    "auto": (mnist_files, _load_mnist),
+    "mnist": (mnist_files, _load_mnist),
+    "norb": (norb.files, norb.load),
+    "cifar10": (cifar.files, cifar.load),
+}
+
+
+def advice(choice: str) -> str:
+    """What to do where the data of that choice are missing."""
+    list_files, _ = READERS.get(choice, READERS["mnist"])
+    return list_files().advice
+
+
 def _load_digits() -> Dataset:
     try:
         import sklearn
@@ -240,7 +254,7 @@ def _load_digits() -> Dataset:
     except ImportError:
         raise Problem(
             "load_digits cannot be had: scikit-learn is not installed; install it, or "
-            f"{_mnist_files().advice}"
+            f"{advice('mnist')}"
         ) from None
     digits = load_digits()
     pixels, labels = digits.images.astype(np.uint8), digits.target.astype(np.uint8)
