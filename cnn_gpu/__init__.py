@@ -1,1 +1,1 @@
-"""On-line convolutional nets of any description (2011): a net as data, and a CPU engine."""
+"""On-line convolutional nets of any description (2011): nets as data, engines for CPU and GPU."""

@@ -12,8 +12,14 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from cnn_gpu import activation
-from cnn_gpu.layers import CONVOLUTION, FULLY_CONNECTED, MAX_POOLING
+from cnn_gpu import activation, filters
+from cnn_gpu.layers import (
+    CONVOLUTION,
+    FULLY_CONNECTED,
+    IMAGE_PROCESSING,
+    MAX_POOLING,
+    Layer,
+)
 from cnn_gpu.network import ConvNetwork, weight_mask
 from mlp_gpu.checks import check_training, flat_images
 from mlp_gpu.cpu import (
@@ -26,9 +32,9 @@ from mlp_gpu.cpu import (
 from mlp_gpu.jit import njit
 
 # A row of `geometry`, int64: a layer's kind, its maps, its source, its kernel and its step.
-KINDS = (CONVOLUTION, MAX_POOLING, FULLY_CONNECTED)
+KINDS = (CONVOLUTION, FULLY_CONNECTED, MAX_POOLING, IMAGE_PROCESSING)
 KIND, HEIGHT, WIDTH, N_SOURCE, SOURCE_WIDTH, KERNEL_Y, KERNEL_X, STEP_Y, STEP_X = range(9)
-POOLING = KINDS.index(MAX_POOLING)
+POOLING, PROCESSING = KINDS.index(MAX_POOLING), KINDS.index(IMAGE_PROCESSING)
 
 Arrays: TypeAlias = tuple[np.ndarray, ...]  # one for each layer
 
@@ -36,8 +42,8 @@ Arrays: TypeAlias = tuple[np.ndarray, ...]  # one for each layer
 class Scratch(NamedTuple):
     """Memory for one image, float32 but for winners.
 
-    states: (positions, maps) of the input and of each layer. patches: what `gather` makes, (1, 1)
-    for max-pooling. winners: int32, what `pool` makes.
+    states: (positions, maps) of the input and of each layer. patches: what `gather` makes, or what
+    `process` needs, (1, 1) for max-pooling. winners: int32, what `pool` makes.
     """
 
     states: Arrays
@@ -128,6 +134,36 @@ def unpool(source_gradient, gradient, winners):
 
 
 @njit(nogil=True, fastmath=FASTMATH)
+def process(state, border, source, bank, shape):
+    """The maps of the source, then those of each filter. Modifies state; border is scratch.
+
+    border: float32 (height + K, (width + K - 1) * n), for K x K filters and the n maps of the
+    source: room for the source with its nearest pixels around it, and a row more. bank: float32
+    (filters, K * K).
+    """
+    n, height, width, size = shape[N_SOURCE], shape[HEIGHT], shape[WIDTH], shape[KERNEL_X]
+    margin, total = size // 2, border[-1]
+    for y in range(height + size - 1):
+        first = min(max(y - margin, 0), height - 1) * width
+        for x in range(width + size - 1):
+            place = first + min(max(x - margin, 0), width - 1)
+            for i in range(n):
+                border[y, x * n + i] = source[place, i]
+    state[:, :n] = source
+    for y in range(height):
+        for f in range(bank.shape[0]):
+            total[:] = 0
+            for v in range(size):
+                for u in range(size):
+                    weight, row = bank[f, v * size + u], border[y + v, u * n :]
+                    for j in range(width * n):
+                        total[j] += weight * row[j]
+            for x in range(width):
+                for i in range(n):
+                    state[y * width + x, (1 + f) * n + i] = total[x * n + i]
+
+
+@njit(nogil=True, fastmath=FASTMATH)
 def update(W, mask, patches, delta, sums, eta):
     """W -= eta patches^T delta where there are connections. Modifies W; sums is scratch like W.
 
@@ -171,6 +207,9 @@ def forward(geometry, weights, scratch):
         if shape[KIND] == POOLING:
             pool(state, scratch.winners[layer], states[layer], shape)
             continue
+        if shape[KIND] == PROCESSING:
+            process(state, patches, states[layer], weights[layer], shape)
+            continue
         gather(patches, states[layer], shape)
         np.dot(patches, weights[layer], state)
         if layer + 1 < n_layers:
@@ -181,23 +220,26 @@ def forward(geometry, weights, scratch):
 def train_images(geometry, weights, masks, scratch, gradients, images, labels, order, eta):
     """One on-line step for each image of `order`; returns the summed loss, float64.
 
-    Modifies weights, scratch and gradients. weights, masks: `Arrays`. images float32 (n, pixels),
+    Modifies weights, scratch and gradients. weights, masks: `Arrays`, (1, 1) for max-pooling; of
+    image processing weights has the filters. images float32 (n, pixels),
     labels (n,), order (m,), indices of images; eta float32.
     """
     n_layers, states, loss = len(weights), scratch.states, 0.0
+    lowest = 0  # layer with weights: below it no gradient is needed
+    while geometry[lowest, KIND] == POOLING or geometry[lowest, KIND] == PROCESSING:
+        lowest += 1
     for image in order:
         states[0].ravel()[:] = images[image]
         forward(geometry, weights, scratch)
         loss += softmax_delta(gradients.states[n_layers][0], states[n_layers][0], labels[image])
-        for layer in range(n_layers - 1, -1, -1):
+        for layer in range(n_layers - 1, lowest - 1, -1):
             patches, gradient = scratch.patches[layer], gradients.states[layer + 1]
             if geometry[layer, KIND] == POOLING:
-                if layer > 0:
-                    unpool(gradients.states[layer], gradient, scratch.winners[layer])
+                unpool(gradients.states[layer], gradient, scratch.winners[layer])
                 continue
             if layer + 1 < n_layers:
                 through_activation(gradient.ravel(), states[layer + 1].ravel())
-            if layer > 0:  # with the weights as they were
+            if layer > lowest:  # with the weights as they were
                 np.dot(gradient, weights[layer].T, gradients.patches[layer])
                 scatter(gradients.states[layer], gradients.patches[layer], geometry[layer])
             sums = gradients.weights[layer]
@@ -239,12 +281,20 @@ class ConvCpuEngine:
                 for layer in network.layers
             ]
         )
+        pairs = list(zip(network.layers, network.weights, strict=True))
+        self._weights = tuple(self._fixed(layer) if W is None else W.copy() for layer, W in pairs)
         nothing = np.zeros((1, 1), np.float32)
-        self._weights = tuple(nothing if W is None else W.copy() for W in network.weights)
         self._masks = tuple(
             nothing if table is None else weight_mask(layer, table).astype(np.float32)
             for layer, table in zip(network.layers, network.connections, strict=True)
         )
+
+    @staticmethod
+    def _fixed(layer: Layer) -> np.ndarray:
+        """What a layer that is not trained has in place of weights."""
+        if layer.kind == MAX_POOLING:
+            return np.zeros((1, 1), np.float32)
+        return filters.bank(layer.filters)
 
     def get_network(self) -> ConvNetwork:
         weights = tuple(
@@ -257,11 +307,17 @@ class ConvCpuEngine:
         layers = self._network.layers
         maps = [self._network.source, *(layer.maps for layer in layers)]
         states = tuple(np.zeros((m.height * m.width, m.n), np.float32) for m in maps)
-        patches = tuple(
-            np.ones((len(h), len(W)), np.float32)
-            for h, W in zip(states[1:], self._weights, strict=True)
-        )
+        patches = tuple(np.ones(self._patches_shape(layer), np.float32) for layer in layers)
         return Scratch(states, patches, tuple(np.zeros(h.shape, np.int32) for h in states[1:]))
+
+    @staticmethod
+    def _patches_shape(layer: Layer) -> tuple[int, int]:
+        maps, source, (height, width) = layer.maps, layer.source, layer.kernel
+        if layer.kind == MAX_POOLING:
+            return 1, 1
+        if layer.kind == IMAGE_PROCESSING:
+            return maps.height + height, (maps.width + width - 1) * source.n
+        return maps.height * maps.width, 1 + height * width * source.n
 
     def train(
         self,

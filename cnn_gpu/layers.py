@@ -4,6 +4,8 @@
     20M5s1      the same, skipping one pixel between two places of a kernel; s1x0: x and y apart
     20M5c10     each map reads 10 maps of the layer before, drawn at random; c50%: half of them
     MP2         max-pooling of 2x2; MP3x2: 3 wide and 2 high
+    IP(hat21)   image processing: the maps of the input, and what fixed filters make of them;
+                IP(sobel+scharr): of more filters, see `cnn_gpu.filters`. Only as the first layer
     150N        a fully connected layer of 150 neurons
 
 The input and the last layer, a neuron for each class, are not written: the data say what they are.
@@ -14,9 +16,13 @@ and y apart. Guess: max-pooling drops the pixels that are left over at the right
 
 import re
 from dataclasses import dataclass
+from math import isqrt
+
+from cnn_gpu import filters
 
 CONVOLUTION, MAX_POOLING, FULLY_CONNECTED = "convolution", "max-pooling", "fully connected"
-_EXPECTED = "expected layers such as 20M5, 20M5x3s1c50%, MP2 or 150N, with - between them"
+IMAGE_PROCESSING = "image processing"
+_EXPECTED = "expected layers such as 20M5, 20M5x3s1c50%, MP2, IP(hat21) or 150N, with - between"
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,8 @@ class Layer:
     """One layer. (y, x) pairs: kernel, of pooling too; step, the skipping factor plus 1.
 
     kind: one of the names above. Each map reads `reads` maps of `source`; a fully connected layer
-    has one neuron a map, and its kernel covers all of the source.
+    has one neuron a map, and its kernel covers all of the source. filters: names of those of image
+    processing, whose maps are first those of the source, then those of each filter.
     """
 
     kind: str
@@ -49,6 +56,12 @@ class Layer:
     kernel: tuple[int, int]
     step: tuple[int, int]
     reads: int
+    filters: tuple[str, ...] = ()
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the layer is trained."""
+        return self.kind in (CONVOLUTION, FULLY_CONNECTED)
 
     @property
     def n_connections(self) -> int:
@@ -58,7 +71,7 @@ class Layer:
     @property
     def n_weights(self) -> int:
         """Weights of all connections, and a bias for each map."""
-        if self.kind == MAX_POOLING:
+        if not self.has_weights:
             return 0
         return self.n_connections * self.kernel[0] * self.kernel[1] + self.maps.n
 
@@ -68,6 +81,9 @@ class Layer:
         if self.kind == MAX_POOLING:
             return 0
         n_positions = self.maps.height * self.maps.width
+        if self.kind == IMAGE_PROCESSING:
+            n_filtered = self.maps.n - self.source.n
+            return n_filtered * self.kernel[0] * self.kernel[1] * n_positions
         return (self.n_weights - self.maps.n) * n_positions
 
 
@@ -82,6 +98,8 @@ def parse(description: str, source: Maps, n_classes: int) -> tuple[Layer, ...]:
         layer = _parse_layer(text, source, where)
         if layer.kind != FULLY_CONNECTED and layers and layers[-1].kind == FULLY_CONNECTED:
             raise ValueError(f"{where}: only fully connected layers can follow one")
+        if layer.kind == IMAGE_PROCESSING and layers:
+            raise ValueError(f"{where}: image processing can only be the first layer")
         layers.append(layer)
         source = layer.maps
     return (*layers, _fully_connected(n_classes, source))
@@ -98,6 +116,8 @@ def _parse_layer(text: str, source: Maps, where: str) -> Layer:
         height, width = source.height // kernel[0], source.width // kernel[1]
         maps = Maps(source.n, height, width)
         return Layer(MAX_POOLING, source, maps, kernel, kernel, 1)
+    if match := re.fullmatch(r"IP\((.*)\)", text):
+        return _image_processing(tuple(match[1].split("+")), source, where)
     match = re.fullmatch(r"(\d+)M(\d+)(?:x(\d+))?(?:s(\d+)(?:x(\d+))?)?(?:c(\d+)(%?))?", text)
     if not match:
         raise ValueError(f"{where}: {_EXPECTED}")
@@ -124,6 +144,15 @@ def _parse_layer(text: str, source: Maps, where: str) -> Layer:
 def _fully_connected(n: int, source: Maps) -> Layer:
     kernel = source.height, source.width
     return Layer(FULLY_CONNECTED, source, Maps(n, 1, 1), kernel, (1, 1), source.n)
+
+
+def _image_processing(names: tuple[str, ...], source: Maps, where: str) -> Layer:
+    try:
+        n_filters, n_weights = filters.bank(names).shape
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    maps, side = Maps((1 + n_filters) * source.n, source.height, source.width), isqrt(n_weights)
+    return Layer(IMAGE_PROCESSING, source, maps, (side, side), (1, 1), 1, names)
 
 
 def _pair(x: str, y: str | None) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import ClassVar
 import h5py
 import numpy as np
 
-from cnn_gpu.layers import MAX_POOLING, Layer, Maps, parse
+from cnn_gpu.layers import Layer, Maps, parse
 from mlp_gpu import random
 from mlp_gpu.network import INITIAL_WEIGHT
 
@@ -24,8 +24,8 @@ class ConvNetwork:
 
     description: of its hidden layers, as `layers` reads it. source: its input. layers: with the
     last one. connections: for each layer bool (maps of its source, maps), whether a map reads one
-    of the source; None for max-pooling. weights: for each layer float32 (1 + kernel height * kernel
-    width * maps of its source, maps); None for max-pooling.
+    of the source. weights: for each layer float32 (1 + kernel height * kernel width * maps of its
+    source, maps). Both None for layers that are not trained.
     """
 
     description: str
@@ -97,7 +97,7 @@ def weight_mask(layer: Layer, table: np.ndarray) -> np.ndarray:
 
 
 def _draw_connections(layer: Layer, rng: np.random.Generator) -> np.ndarray | None:
-    if layer.kind == MAX_POOLING:
+    if not layer.has_weights:
         return None
     table = np.zeros((layer.source.n, layer.maps.n), bool)
     for m in range(layer.maps.n):

@@ -3,16 +3,19 @@
 Trains each net with each seed, from where its run file ends, then prints our figures beside the
 paper's and writes them as cnn.md and cnn.csv. Ctrl-C stops it; the same command continues. With
 --net it trains a net of your own. Digits, Table 1, are deformed as the perceptrons' are; --data
-norb and cifar10, Tables 2 and 3, are only translated. On the CPU; there is no engine for a GPU yet.
+norb and cifar10, Tables 2 and 3, are only translated.
 """
 
 import argparse
+import re
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 from cnn_gpu import layers
 from cnn_gpu.layers import Layer
+from cnn_gpu.network import ConvNetwork
 from deform_gpu import TABLE1, TRANSLATION, Deformation
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
@@ -38,10 +41,10 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--nets",
-        type=cli.integers(1, 4),
+        type=cli.integers(1, 6),
         metavar="N,N",
-        help="nets to train, of Table 1, or Table 2, which has 1, or Table 3, in which net N has N "
-        "hundred maps in a layer (default: all)",
+        help="nets to train, 1 to 4 of Table 1; with norb 1 and 2, with cifar10 1 to 6, see "
+        "docs/cnn.md (default: all)",
     )
     parser.add_argument(
         "--net",
@@ -55,7 +58,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "nothing",
     )
     cli.add_seeds_argument(parser)
-    plans.add_arguments(parser, "some minutes per net", plans.PAPER_CNN)
+    plans.add_arguments(parser, "some minutes per net on a CPU", plans.PAPER_CNN)
+    cli.add_engine_arguments(parser)
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser, OTHERS)
     parser.add_argument(
@@ -72,7 +76,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="DIR",
         help="folder for run files and tables (default: %(default)s)",
     )
-    parser.set_defaults(engine="cpu", schedule=None)
     arguments = parser.parse_args(argv)
     table = cnn_tables.TABLES[arguments.data]
     if unknown := sorted(set(arguments.nets or ()) - set(table.nets)):
@@ -114,7 +117,7 @@ def _line(layer: Layer) -> dict[str, str]:
         "size": f"{layer.maps.width}x{layer.maps.height}",
         "kernel": f"{width}x{height}",
         "skips": f"{dx - 1}x{dy - 1}" if layer.kind == layers.CONVOLUTION else "",
-        "connections": f"{layer.n_connections:,}" if layer.n_weights else "",
+        "connections": f"{layer.n_connections:,}" if layer.has_weights else "",
         "weights": f"{layer.n_weights:,}",
         "multiply-adds": f"{layer.n_multiply_adds:,}",
     }
@@ -122,10 +125,21 @@ def _line(layer: Layer) -> dict[str, str]:
 
 def run_path(folder: Path, net: str, seed: int, data_name: str, translation: float) -> Path:
     """The run file of a net and seed. translation: of its images, percent."""
-    parts = [net.replace("%", "p"), f"seed{seed}"]
+    parts = [re.sub(r"[^\w-]", "", net.replace("%", "p")), f"seed{seed}"]
     parts += [] if data_name == "MNIST" else [data_name]
     parts += [f"translated{translation:g}"] if translation else []
     return folder / ("-".join(parts) + ".h5")
+
+
+def needed_bytes(described: Iterable[str], kind: Kind, dataset: data.Dataset) -> int:
+    """An upper bound of the GPU memory that the largest of the nets needs, in bytes."""
+    from cnn_gpu import cuda  # imports numba
+    from deform_gpu import cuda as deform_cuda
+
+    n = len(dataset.train_labels)
+    found = [ConvNetwork.initial(net, kind.source, kind.n_classes, 0) for net in described]
+    largest = max(cuda.device_bytes(network, n) for network in found)
+    return largest + (deform_cuda.device_bytes(n, data.SIDE) if kind.source == DIGIT else 0)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -142,8 +156,11 @@ def main(argv: list[str] | None = None) -> int:
     deformation = deformation_of(kind, arguments.translation)
     translation = deformation.translation if deformation else 0.0
     combinations = list(product(own, arguments.seeds))
-    opened = jobs.session(arguments, len(combinations), lambda dataset: 0, SMALL)
-    with opened as (dataset, pool, engine):
+
+    def needed(dataset: data.Dataset) -> int:
+        return needed_bytes(own, kind, dataset)
+
+    with jobs.session(arguments, len(combinations), needed, SMALL) as (dataset, pool, engine):
         queue = []
         for net, seed in combinations:
             quick = plans.QUICK_CNN[dataset.name][own[net]]

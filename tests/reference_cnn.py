@@ -9,7 +9,8 @@ import math
 import numpy as np
 from reference import A, B
 
-from cnn_gpu.layers import MAX_POOLING
+from cnn_gpu import filters
+from cnn_gpu.layers import IMAGE_PROCESSING, MAX_POOLING
 
 
 def as_maps(image, source):
@@ -40,12 +41,27 @@ def pooled(layer, maps):
     return found
 
 
+def processed(layer, maps):
+    """The source, then what each filter makes of each of its maps."""
+    bank, size = filters.bank(layer.filters).astype(float), layer.kernel[0]
+    wide = np.pad(maps, [(0, 0), *[(size // 2, size // 2)] * 2], mode="edge")
+    found = [maps]
+    for weights in bank.reshape(-1, size, size):
+        made = np.zeros(maps.shape)
+        for i, y, x in np.ndindex(made.shape):
+            made[i, y, x] = (wide[i, y : y + size, x : x + size] * weights).sum()
+        found.append(made)
+    return np.concatenate(found)
+
+
 def forward(network, weights, image):
     """The maps of the input and of each layer, and the class probabilities."""
     states = [as_maps(image, network.source)]
     for layer, W, table in zip(network.layers, weights, network.connections, strict=True):
         if layer.kind == MAX_POOLING:
             states.append(pooled(layer, states[-1]))
+        elif layer.kind == IMAGE_PROCESSING:
+            states.append(processed(layer, states[-1]))
         else:
             a = activations(layer, W, table, states[-1])
             states.append(A * np.tanh(B * a))
@@ -101,19 +117,21 @@ def weight_gradient(layer, table, maps, delta):
 
 
 def gradients(network, weights, image, label):
-    """Derivatives of the loss by all weights, None for max-pooling."""
+    """Derivatives of the loss by all weights, None for layers that are not trained."""
     states, p = forward(network, weights, image)
     delta = (p - np.eye(len(p))[label]).reshape(-1, 1, 1)
     found = []
     for k in reversed(range(len(weights))):
         layer, table, maps = network.layers[k], network.connections[k], states[k]
+        if layer.kind == IMAGE_PROCESSING:
+            return [None, *found]
         if layer.kind == MAX_POOLING:
             found.insert(0, None)
             gradient = unpooled(layer, maps, delta)
         else:
             found.insert(0, weight_gradient(layer, table, maps, delta))
             gradient = pull(layer, weights[k], table, delta)
-        if k > 0 and network.layers[k - 1].kind != MAX_POOLING:
+        if k > 0 and network.layers[k - 1].has_weights:
             gradient = gradient * (B / A) * (A - maps) * (A + maps)
         delta = gradient
     return found

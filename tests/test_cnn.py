@@ -21,6 +21,7 @@ from mlp_gpu.training import Schedule
 
 NET = "3M5s1-MP2-4M2c2-12N"
 TINY = ["--data", "digits", "--net", NET, "--epochs", "2", "--limit", "60", "--workers", "1"]
+TINY += ["--engine", "cpu"]
 CONFIG = make_config(DATASET, NET, Schedule(4, 0.05, 0.9), 2, TABLE1, "cpu")
 
 
@@ -150,7 +151,6 @@ def test_weights_of_another_kind_of_net_are_refused(tmp_path):
         (["--net", "20M4s1"], "a kernel of 4 that skips 1 does not divide a map of 29"),
         (["--net", "20M5s1-"], "expected layers such as 20M5"),
         (["--nets", "5"], "--nets"),
-        (["--engine", "cuda"], "--engine"),
     ],
 )
 def test_bad_arguments_are_said_in_a_sentence(arguments, sentence, capsys):

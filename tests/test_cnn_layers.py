@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from cnn_gpu import filters
 from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork
 
@@ -54,6 +55,32 @@ def test_the_seed_draws_connections_and_weights():
     assert -0.05 <= W.min() < -0.049 < 0.049 < W.max() <= 0.05
 
 
+def test_image_processing_has_the_papers_maps():
+    assert parse("IP(hat21)-300M6s1", NORB, 5)[0].maps == Maps(6, 96, 96)
+    layer = parse("IP(sobel+scharr)", CIFAR, 10)[0]
+    assert (layer.maps, layer.kernel) == (Maps(15, 32, 32), (3, 3))
+    assert layer.n_multiply_adds == 12 * 9 * 32 * 32
+    assert not layer.has_weights
+
+
+def test_filters_are_what_their_names_say():
+    hats = filters.bank(("hat21",)).reshape(2, 21, 21)
+    assert hats[0, 10, 10] == hats[0].max()  # on-centre
+    assert hats[0, 10, 0] < 0 or abs(hats[0, 10, 0]) < 1e-3
+    assert hats[0, 10, 10 + 5] < 0 < hats[0, 10, 11]
+    np.testing.assert_array_equal(hats[1], -hats[0])
+    np.testing.assert_allclose(hats[0], hats[0].T)
+    edges = filters.bank(("sobel", "scharr", "hat5"))
+    assert edges.shape == (6, 25)
+    ramp = np.tile(np.arange(5.0), (5, 1)).ravel()  # brighter to the right, a unit a pixel
+    np.testing.assert_allclose(edges[:4] @ ramp, [2, 0, 2, 0], atol=1e-6)
+    assert edges[0].reshape(5, 5)[2, 3] == 0.5
+    assert edges[2].reshape(5, 5)[2, 3] == 0.625
+    for one in (*hats.reshape(2, -1), *edges):
+        assert one.sum() == pytest.approx(0, abs=1e-6)
+        assert one[one > 0].sum() == pytest.approx(1)
+
+
 @pytest.mark.parametrize(
     ("description", "sentence"),
     [
@@ -70,6 +97,10 @@ def test_the_seed_draws_connections_and_weights():
         ),
         ("20M4s0x2-9N", "in y a kernel of 4 that skips 2 does not divide"),
         ("20M5-9N-MP1", "only fully connected layers can follow one"),
+        ("IP(hat4)", "'IP(hat4)': a Mexican hat has an odd number of pixels, 3 or more"),
+        ("IP(laplace)", "expected hat21, sobel or scharr, joined by +"),
+        ("IP()", "expected hat21, sobel or scharr, joined by +"),
+        ("20M5-IP(sobel)", "image processing can only be the first layer"),
         ("0M3", "a layer needs a map or more"),
         ("0N", "a layer needs a neuron or more"),
         ("20M5-9M5c21", "a map can read 1 to 20 maps, not 21"),

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 from numba.core import sigutils, types
 
+from cnn_gpu import kernels as cnn_kernels
 from deform_gpu import kernels as deform_kernels
 from experiments.ptx.run import Allocation, Launched, Program, View, aligned
 from mlp_gpu import gpu
 from mlp_gpu import kernels as mlp_kernels
 
-SIGNATURES = {**mlp_kernels.SIGNATURES, **deform_kernels.SIGNATURES}
+SIGNATURES = {**mlp_kernels.SIGNATURES, **deform_kernels.SIGNATURES, **cnn_kernels.SIGNATURES}
 
 
 class DeviceArray:

@@ -50,8 +50,12 @@ def kind(config: dict) -> type[Network] | type[ConvNetwork]:
 
 def make_engine(config: dict, schedule: str) -> Engine:
     """The engine of a run. schedule: of the GPU's engine, one of engines.SCHEDULES."""
-    if is_convolutional(config):
-        from cnn_gpu.cpu import ConvCpuEngine  # imports numba
+    if not is_convolutional(config):
+        return engines.make_engine(config["engine"], schedule)
+    if config["engine"] == "cuda":
+        from cnn_gpu.cuda import ConvCudaEngine  # imports numba
 
-        return ConvCpuEngine()
-    return engines.make_engine(config["engine"], schedule)
+        return ConvCudaEngine(schedule)
+    from cnn_gpu.cpu import ConvCpuEngine
+
+    return ConvCpuEngine()

@@ -60,16 +60,16 @@ QUICK_CNN = {
     "load_digits": dict.fromkeys((1, 2, 3, 4), Plan(Schedule(epochs=30, eta=4e-3, decay=0.92))),
     # Guess: these were never run, for the data were never there. The nets are large: net 1 of NORB
     # needs a billion multiply-adds to see a pair.
-    "NORB": {1: Plan(Schedule(epochs=2, eta=1e-3, decay=0.5), n_images=4_860)},
+    "NORB": dict.fromkeys((1, 2), Plan(Schedule(epochs=2, eta=1e-3, decay=0.5), n_images=4_860)),
     "CIFAR10": {
-        1: Plan(Schedule(epochs=4, eta=1e-3, decay=0.7)),
+        **dict.fromkeys((1, 5, 6), Plan(Schedule(epochs=4, eta=1e-3, decay=0.7))),
         2: Plan(Schedule(epochs=2, eta=1e-3, decay=0.5), n_images=20_000),
         3: Plan(Schedule(epochs=2, eta=1e-3, decay=0.5), n_images=10_000),
         4: Plan(Schedule(epochs=2, eta=1e-3, decay=0.5), n_images=5_000),
     },
     # Files of one's own, few images.
-    "NORB-like": {1: Plan(Schedule(epochs=10, eta=1e-3, decay=0.9))},
-    "CIFAR10-like": dict.fromkeys((1, 2, 3, 4), Plan(Schedule(epochs=10, eta=1e-3, decay=0.9))),
+    "NORB-like": dict.fromkeys((1, 2), Plan(Schedule(epochs=10, eta=1e-3, decay=0.9))),
+    "CIFAR10-like": dict.fromkeys(range(1, 7), Plan(Schedule(epochs=10, eta=1e-3, decay=0.9))),
 }
 
 

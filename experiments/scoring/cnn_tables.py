@@ -106,14 +106,21 @@ _TABLE1 = Table(
     "are guesses.",
 )
 SEVERAL_RUNS = "The paper's figures are means and standard deviations of several runs."
-# By what --data says. Nets with image processing are to follow, when there are such layers.
+# By what --data says.
 TABLES = {
     "auto": _TABLE1,
     "mnist": _TABLE1,
     "digits": _TABLE1,
-    "norb": Table(2, "NORB", {1: NORB_NET}, SEVERAL_RUNS),
+    "norb": Table(2, "NORB", {1: NORB_NET, 2: f"IP(hat21)-{NORB_NET}"}, SEVERAL_RUNS),
     "cifar10": Table(
-        3, "CIFAR10", {net: cifar10_net(100 * net) for net in range(1, 5)}, SEVERAL_RUNS
+        3,
+        "CIFAR10",
+        {
+            **{net: cifar10_net(100 * net) for net in range(1, 5)},
+            5: f"IP(sobel+scharr)-{cifar10_net(100)}",
+            6: f"IP(hat13)-{cifar10_net(100)}",
+        },
+        SEVERAL_RUNS,
     ),
 }
 

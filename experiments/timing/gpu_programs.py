@@ -23,6 +23,8 @@ GPU_TESTS = tuple(
         "deform_kernels",
         "engines",
         "cuda",
+        "cnn_kernels",
+        "cnn_engines",
         "compiled",
         "memory_access",
         "bench",
@@ -31,7 +33,11 @@ GPU_TESTS = tuple(
     )
 )
 REPEAT_TESTS = "repeats_are_bit_equal"  # in the names of the tests that repeat kernels
-SMALL_TESTS = ("-k", "small", "tests/test_kernels.py", "tests/test_deform_kernels.py")
+SMALL_TESTS = (
+    "-k",
+    "small",
+    *(f"tests/test_{name}.py" for name in ("kernels", "deform_kernels", "cnn_kernels")),
+)
 TOOLKITS_FOLDER = Path("/usr/local")
 SANITIZER_SECONDS = 120  # limit for each tool
 # The last line of a tool's report. A line "... errors were not printed" counts some of them again.

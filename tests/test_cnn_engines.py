@@ -1,14 +1,21 @@
-"""The CPU engine for convolutional nets against float64, which finite differences prove."""
+"""The engines for convolutional nets against float64, which finite differences prove."""
+
+from functools import partial
 
 import numpy as np
 import pytest
 import reference_cnn
+from executed import DEVICES, HAS_GPU, on_device
+from gpu_arrays import capture_small_graphs, count_bytes
 
-from cnn_gpu import activation, cpu
+from cnn_gpu import activation, cpu, cuda
 from cnn_gpu.cpu import ConvCpuEngine
+from cnn_gpu.cuda import ConvCudaEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork, weight_mask
+from experiments.scoring import cnn_tables
 from mlp_gpu import cpu as mlp_cpu
+from mlp_gpu import cuda as mlp_cuda
 from mlp_gpu.activation import A, B
 
 ETA = float(np.float32(0.02))
@@ -19,11 +26,29 @@ NETS = {  # odd sizes and every kind of layer
     "skipping": ("3M3x2s1x2-4M2c2-5N", Maps(2, 11, 9)),
     "pooling": ("5M2-MP2x3-7M2c40%-MP2-6N", Maps(3, 11, 11)),
     "pooling first": ("MP2-4M3s1", Maps(1, 10, 10)),
+    "image processing": ("IP(hat5+scharr)-4M3c6-MP2", Maps(2, 7, 8)),
+    "image processing alone": ("IP(sobel)", Maps(1, 4, 3)),
     "fully connected": ("11N-7N", Maps(2, 3, 4)),
     "wide": ("33M5s2x1-65M3x2c32", Maps(1, 9, 11)),
     "kernels as large as maps": ("4M5-6M4x2", Maps(2, 6, 8)),
+    "more than a block has threads": ("2M2-2M33", Maps(1, 36, 35)),
     "a single position, some connections": ("4M3-6M5c2", Maps(1, 7, 7)),
 }
+ENGINES = {
+    "cpu": ConvCpuEngine,
+    **{f"cuda {name}": partial(ConvCudaEngine, name) for name in mlp_cuda.SCHEDULES},
+}
+PLACES = [(name, device) for name in ENGINES for device in (DEVICES if "cuda" in name else ["CPU"])]
+
+
+@pytest.fixture(params=PLACES, ids=" on ".join)
+def new_engine(request, monkeypatch):
+    name, device = request.param
+    capture_small_graphs(monkeypatch)
+    for module in (mlp_cpu, cuda):
+        monkeypatch.setattr(module, "PREDICT_BATCH", 4)
+    with on_device(device):
+        yield ENGINES[name]
 
 
 @pytest.fixture(params=NETS.values(), ids=NETS)
@@ -40,8 +65,7 @@ def net(request):
     return network, weights, images, rng.integers(0, 3, 6).astype(np.uint8)
 
 
-def trained(network, images, labels, order=ORDER, eta=ETA):
-    engine = ConvCpuEngine()
+def trained(engine, network, images, labels, order=ORDER, eta=ETA):
     engine.set_network(network)
     return engine, engine.train(images, labels, order, eta)
 
@@ -76,10 +100,10 @@ def test_the_references_gradient_is_that_of_finite_differences(net):
             assert difference == pytest.approx(gradient[place], rel=1e-5, abs=1e-8)
 
 
-def test_a_training_is_the_references(net):
+def test_a_training_is_the_references(new_engine, net):
     network, weights, images, labels = net
     expected, expected_loss = reference_cnn.train(network, weights, images, labels, ORDER, ETA)
-    engine, loss = trained(network, images, labels)
+    engine, loss = trained(new_engine(), network, images, labels)
     found = engine.get_network()
     assert loss == pytest.approx(expected_loss, rel=1e-5)
     # What is trained is some tenths of the weights: rounding stays a thousand times below.
@@ -91,12 +115,13 @@ def test_a_training_is_the_references(net):
     np.testing.assert_allclose(engine.predict(images), outputs, rtol=1e-4, atol=1e-6)
 
 
-def test_the_same_input_gives_the_same_bits_whatever_came_before(net, monkeypatch):
+def test_the_same_input_gives_the_same_bits_whatever_came_before(new_engine, net, monkeypatch):
     network, _, images, labels = net
-    engine, loss = trained(network, images, labels)
-    monkeypatch.setattr(mlp_cpu, "IMAGES_PER_TICK", 3)
+    engine, loss = trained(new_engine(), network, images, labels)
+    for module in (mlp_cpu, mlp_cuda):
+        monkeypatch.setattr(module, "IMAGES_PER_TICK", 3)
     ticks = []
-    again = ConvCpuEngine()
+    again = new_engine()
     again.set_network(network)
     for part in (ORDER[:2], ORDER[2:]):
         flat = images.reshape(len(images), -1)
@@ -109,10 +134,10 @@ def test_the_same_input_gives_the_same_bits_whatever_came_before(net, monkeypatc
     assert engine.predict(images).tobytes() == one_by_one.tobytes()
 
 
-def test_networks_are_copied(net):
+def test_networks_are_copied(new_engine, net):
     network, _, images, labels = net
     before = [None if W is None else W.copy() for W in network.weights]
-    engine, _ = trained(network, images, labels)
+    engine, _ = trained(new_engine(), network, images, labels)
     between = engine.get_network()
     kept = [None if W is None else W.copy() for W in between.weights]
     engine.train(images, labels, ORDER, ETA)
@@ -120,13 +145,63 @@ def test_networks_are_copied(net):
         assert W is None or (W == V).all()
 
 
-def test_large_activations_are_probabilities():
+def test_large_activations_are_probabilities(new_engine):
     network = ConvNetwork.initial("2M3", Maps(1, 6, 6), 3, 0)
     network.weights[-1][0] = [0, 1000, 1000]
-    engine = ConvCpuEngine()
+    engine = new_engine()
     engine.set_network(network)
     p = engine.predict(np.zeros((1, 6, 6), np.float32))
     np.testing.assert_allclose(p, [[0, 0.5, 0.5]], atol=0.02)
+
+
+@pytest.mark.parametrize("device", DEVICES[:1])
+def test_memory_on_the_gpu_is_what_device_bytes_says(device, net, monkeypatch):
+    network, _, images, labels = net
+    monkeypatch.setattr(cuda, "PREDICT_BATCH", 4)
+    with on_device(device):
+        taken = count_bytes(monkeypatch)
+        engine = ConvCudaEngine()
+        engine.set_network(network)
+        for _ in range(2):  # the second epoch takes no more
+            engine.train(images, labels, np.arange(len(images)), 0.0)
+        engine.predict(images)
+        assert sum(taken) == cuda.device_bytes(network, len(images))
+
+
+def test_large_states_are_evaluated_few_at_a_time():
+    network = ConvNetwork.initial("64M1", Maps(1, 256, 256), 3, 0)
+    n_bytes = 65 * 256 * 256 * 4
+    assert cuda.batch_size(network) == cuda.BATCH_BYTES // n_bytes > 1
+
+
+def test_a_map_wider_than_a_block_is_refused():
+    network = ConvNetwork.initial("1M1", Maps(1, 1, 1025), 3, 0)
+    with on_device(DEVICES[0]):
+        engine = ConvCudaEngine()
+        with pytest.raises(ValueError, match=r"1025 neurons wide; .* take the CPU"):
+            engine.set_network(network)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("number", cnn_tables.PAPER)
+def test_gpu_and_cpu_agree_on_nets_of_table_1(device, number):
+    """As the paper checks its GPU program: by the results of a training on the CPU."""
+    rng = np.random.default_rng(0)
+    n = 500 if HAS_GPU else 5
+    images = rng.uniform(-1, 1, (n, 841)).astype(np.float32)
+    labels = rng.integers(0, 10, n).astype(np.uint8)
+    network = ConvNetwork.initial(cnn_tables.PAPER[number].layers, Maps(1, 29, 29), 10, 0)
+    outputs, weights = [], []
+    with on_device(device):
+        for engine in (ConvCpuEngine(), ConvCudaEngine("launch")):
+            engine.set_network(network)
+            engine.train(images, labels, np.arange(n), 1e-3)
+            outputs.append(engine.predict(images[:5]))
+            weights.append(engine.get_network().weights)
+    assert abs(outputs[0] - outputs[1]).max() < 1e-4
+    for W, V, before in zip(*weights, network.weights, strict=True):
+        assert np.linalg.norm(W - V) < 1e-3 * np.linalg.norm(W - before)
 
 
 def test_of_equal_pixels_the_first_wins():
@@ -146,10 +221,10 @@ def test_of_equal_pixels_the_first_wins():
         (np.zeros((4, 6, 6), np.float32), np.zeros(4, np.uint8), np.arange(5)),
     ],
 )
-def test_bad_input_is_refused(images, labels, order):
+def test_bad_input_is_refused(new_engine, images, labels, order):
     network = ConvNetwork.initial("2M3", Maps(1, 6, 6), 3, 0)
     with pytest.raises(ValueError, match="expected"):
-        trained(network, images, labels, order)
+        trained(new_engine(), network, images, labels, order)
 
 
 def test_the_tanh_is_that_of_float64():
