@@ -62,8 +62,8 @@ def offset_formula(yy, yx, y1, xy, xx, x1, dy, dx, shift_y, shift_x):
     yy, yx, y1, xy, xx, x1: [M^-1, -M^-1 t]. dy, dx: target minus centre. shift_y, shift_x:
     displacement. All float32.
     """
-    # Added here, y1 and x1 need no instruction of a GPU's besides its fused multiply-adds, and zeros
-    # change no bit of what it computes without them.
+    # Added here, y1 and x1 cost a GPU nothing, because products become fused multiply-adds; and
+    # zeros change no bit.
     one = np.float32(1)
     down = (yy - one) * dy + (yx * dx + y1) + shift_y
     right = xy * dy + ((xx - one) * dx + x1) + shift_x

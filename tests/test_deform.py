@@ -17,9 +17,13 @@ from deform_cases import (
     make_images,
     moves,
 )
+from executed import DEVICES, on_device
+from gpu_arrays import Arrays
 
 from deform_gpu import COMMITTEE, TABLE1, Deformation, batches, deform
 from deform_gpu.batches import deform_set, make_displacement, make_matrices
+from deform_gpu.field import gaussian_weights
+from deform_gpu.kernels import stages, tiles
 from deform_gpu.warp import warp_batch
 from mlp_gpu import gpu
 
@@ -60,6 +64,23 @@ def test_translation_by_whole_pixels_moves_an_image():
     out, still = np.full_like(images, np.nan), np.zeros((2, side, 10 * side), np.float32)
     warp_batch(out, images, matrices, still, 0, np.float32(-1))
     check_moved(out, images, steps)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_translation_by_whole_pixels_moves_an_image_on_a_gpu(device):
+    side = 31
+    steps, found = moves(side)
+    images, _ = make_images(len(steps), side)
+    with on_device(device):
+        arrays = Arrays()
+        there, matrices = arrays.put(images), arrays.put(found)
+        weights = arrays.put(gaussian_weights(IDENTITY.sigma))
+        still = arrays.put(np.zeros((1, 2, 10 * side, 10 * side), np.float32))
+        tiled, staged = arrays.nans(*images.shape), arrays.nans(*images.shape)
+        arrays.run(tiles.deform(tiled, there, matrices, weights, IDENTITY, (np.uint32(0),) * 3, 0))
+        arrays.run(stages.warp(staged, there, matrices, still, IDENTITY, 0))
+        for out in (tiled, staged):
+            check_moved(arrays.get(out), images, steps)
 
 
 @pytest.mark.parametrize("side", [29, 32, 96])

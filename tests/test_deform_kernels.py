@@ -12,11 +12,9 @@ from deform_cases import (
     MIXED,
     SEED,
     affine_part,
-    check_moved,
     deform_tolerance,
     displacement_tolerance,
     make_images,
-    moves,
 )
 from executed import DEVICES, HAS_GPU, on_device
 from gpu_arrays import Arrays, count_bytes, uniform
@@ -158,21 +156,6 @@ def test_deforming_by_nothing_gives_the_image_back_bit_for_bit(arrays, side):
     out = arrays.nans(3, side, side)
     arrays.run(tile_launches(arrays, out, images, labels, IDENTITY))
     assert arrays.get(out).tobytes() == images.tobytes()
-
-
-def test_translation_by_whole_pixels_moves_an_image(arrays):
-    side = 31
-    steps, found = moves(side)
-    n = len(steps)
-    images, _ = make_images(n, side)
-    there, weights = arrays.put(images), arrays.put(gaussian_weights(IDENTITY.sigma))
-    tiled, staged = arrays.nans(n, side, side), arrays.nans(n, side, side)
-    still = arrays.put(np.zeros((1, 2, 10 * side, 10 * side), np.float32))
-    matrix = arrays.put(found)
-    arrays.run(tiles.deform(tiled, there, matrix, weights, IDENTITY, KEY, 0))
-    arrays.run(stages.warp(staged, there, matrix, still, IDENTITY, 0))
-    check_moved(arrays.get(tiled), images, steps)
-    check_moved(arrays.get(staged), images, steps)
 
 
 @pytest.mark.slow
