@@ -35,14 +35,14 @@ def make_config(
     that are kept apart to choose the epoch; None: all training images choose it. Raises Problem if
     none would be left to train on.
     """
-    kind = KINDS[dataset.name]
-    deformed_on = "cpu" if cpu_deformation or kind.source.n > 1 else engine
+    deformed_on = "cpu" if cpu_deformation or dataset.train_images.ndim > 3 else engine
     if len(dataset.train_labels) <= (n_validation or 0):
         raise Problem(
             f"of {len(dataset.train_labels)} training images none are left to train on, with "
             f"{n_validation} kept apart for validation; take more with --limit"
         )
     if isinstance(net, str):
+        kind = KINDS[dataset.name]
         described: dict = {"layers": net, "source": astuple(kind.source)}
         if kind.n_classes != N_CLASSES:
             described["n_classes"] = kind.n_classes

@@ -53,7 +53,7 @@ class Job:
     """A training.
 
     path: its run file. label: its name in messages, unique among the jobs of a command. config:
-    what defines the run. data_dir: where MNIST is looked for first, None for the usual places.
+    what defines the run. data_dir: where the data are looked for first, None for the usual places.
     schedule: how a GPU's kernels are launched.
     """
 
