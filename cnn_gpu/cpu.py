@@ -357,3 +357,16 @@ class ConvCpuEngine:
         outputs = np.empty((len(images), self._network.n_classes), np.float32)
         output_activations(outputs, self._geometry, self._weights, self._scratch(), images)
         return outputs
+
+    def states(self, image: np.ndarray) -> list[np.ndarray]:
+        """What a net makes of an image, float32, by y, x and map: float32 (height, width, maps).
+
+        One array for the input and one for each layer, the last of them the class probabilities.
+        """
+        source, layers = self._network.source, self._network.layers
+        states, patches, winners = self._scratch()
+        states[0].ravel()[:] = flat_images(image[None], source.n_neurons)[0]
+        forward(self._geometry, self._weights, states, patches, winners)
+        *hidden, outputs = (source, *(layer.maps for layer in layers))
+        found = [h.reshape(m.height, m.width, m.n) for h, m in zip(states, hidden, strict=False)]
+        return [*found, self.predict(image[None]).reshape(1, 1, outputs.n)]

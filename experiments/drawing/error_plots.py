@@ -203,19 +203,25 @@ def draw_outputs(runs: Mapping[str, Run], index: int, images: np.ndarray) -> Fig
     for axes, name in zip(panels, shown, strict=True):
         chances = runs[name].outputs[index]
         guess = chances.argmax()
-        others = np.delete(np.arange(10), label)
-        axes.bar(label, chances[label], color=BLUE, hatch="///", ec=BLACK, label="the label")
-        axes.bar(others, chances[others], color="0.8", ec=BLACK, label="other classes")
+        draw_probabilities(axes, chances, label)
         text = f"{shorten(name)}: says {guess} ({chances[guess]:.2f})"
         text += f", label {label} ({chances[label]:.2f})" if guess != label else ""
         axes.set_title(text, loc="left", fontsize=SMALL_SIZE)
-        axes.set(xlim=(-0.6, 9.6), ylim=(0, 1), yticks=(0, 0.5, 1), xticks=range(10))
         axes.tick_params(labelbottom=axes is panels[-1])
     panels[len(panels) // 2].set_ylabel("probability")
     panels[-1].set_xlabel("class")
     some = f"\nthe first {len(shown)} of {len(runs)} runs" if len(shown) < len(runs) else ""
     finish(figure, f"Test digit {index}, label {label}{some}", panels[0])
     return figure
+
+
+def draw_probabilities(axes: Axes, chances: np.ndarray, label: int) -> None:
+    """A bar for each class, of the label in a colour and hatched. chances: (n_classes,)."""
+    n = len(chances)
+    others = np.delete(np.arange(n), label)
+    axes.bar(label, chances[label], color=BLUE, hatch="///", ec=BLACK, label="the label")
+    axes.bar(others, chances[others], color="0.8", ec=BLACK, label="other classes")
+    axes.set(xlim=(-0.6, n - 0.4), ylim=(0, 1), yticks=(0, 0.5, 1), xticks=range(n))
 
 
 def draw_shared(committee: Committee) -> Figure:
