@@ -125,7 +125,7 @@ def draw_maps(network: ConvNetwork, states: Sequence[np.ndarray], label: int, ti
     guess = int(chances.argmax())
     last.set_title(f"output: says {guess}, label {label}", loc="left", fontsize=SMALL_SIZE)
     last.set(xlabel="class", ylabel="probability", ylim=(0, 1.25))
-    place = {"location": "bottom", "pad": 0.01, "panchor": False}  # panels stay on the left
+    place: dict = {"location": "bottom", "pad": 0.01, "panchor": False}  # panels stay on the left
     bar = figure.colorbar(picture, ax=panels, shrink=0.5, aspect=40, **place)
     bar.set_label("state of a neuron", fontsize=LABEL_SIZE)
     finish(figure, title, last)
