@@ -359,14 +359,17 @@ class ConvCpuEngine:
         return outputs
 
     def states(self, image: np.ndarray) -> list[np.ndarray]:
-        """What a net makes of an image, float32, by y, x and map: float32 (height, width, maps).
+        """What the input and each layer have for an image: float32 (height, width, maps) each.
 
-        One array for the input and one for each layer, the last of them the class probabilities.
+        image: float32, the pixels of the net's input, by y, x and map. The last array has the class
+        probabilities.
         """
-        source, layers = self._network.source, self._network.layers
-        states, patches, winners = self._scratch()
-        states[0].ravel()[:] = flat_images(image[None], source.n_neurons)[0]
-        forward(self._geometry, self._weights, states, patches, winners)
-        *hidden, outputs = (source, *(layer.maps for layer in layers))
-        found = [h.reshape(m.height, m.width, m.n) for h, m in zip(states, hidden, strict=False)]
-        return [*found, self.predict(image[None]).reshape(1, 1, outputs.n)]
+        scratch, layers = self._scratch(), self._network.layers
+        scratch.states[0].ravel()[:] = flat_images(image[None], self._network.source.n_neurons)[0]
+        forward(self._geometry, self._weights, scratch)
+        scratch.states[-1][:] = self.predict(image[None])
+        maps = self._network.source, *(layer.maps for layer in layers)
+        return [
+            state.reshape(m.height, m.width, m.n)
+            for state, m in zip(scratch.states, maps, strict=True)
+        ]
