@@ -23,8 +23,10 @@ from experiments.drawing.figures import (
     ORANGE,
     SKY,
     SMALL_SIZE,
+    TITLE_LETTERS,
     TITLE_SIZE,
     finish,
+    fold,
     require_runs,
     shorten,
 )
@@ -40,7 +42,7 @@ MAX_PANELS = 8  # runs whose outputs for a digit are drawn
 # Digits in rows, as in the 2010 paper's Figure 1.
 CELL_HEIGHT, CELL_WIDTH = 46, 35  # pixels of a digit and of the room for what stands below it
 PIXELS_PER_INCH = 46
-HEADING_HEIGHT = 0.6  # inches
+HEADING_LINE, HEADING_MARGIN = 0.17, 0.26  # inches
 
 # Where the label is among the classes, the likeliest first: name, colour and hatch of its bar.
 LABEL_RANKS = (
@@ -166,10 +168,12 @@ def draw_digits(
     rows, side = max(1, math.ceil(len(images) / columns)), images.shape[1]
     mosaic = np.full((rows * CELL_HEIGHT, columns * CELL_WIDTH), -1, np.float32)
     width = mosaic.shape[1] / PIXELS_PER_INCH
-    height = mosaic.shape[0] / PIXELS_PER_INCH + HEADING_HEIGHT
+    heading = fold(heading, int(TITLE_LETTERS * width))
+    above = HEADING_MARGIN + HEADING_LINE * len(heading.splitlines())
+    height = mosaic.shape[0] / PIXELS_PER_INCH + above
     figure = Figure(figsize=(width, height))
     figure.text(0.1 / width, 1 - 0.1 / height, heading, fontsize=TITLE_SIZE, va="top")
-    axes = figure.add_axes((0, 0, 1, 1 - HEADING_HEIGHT / height))
+    axes = figure.add_axes((0, 0, 1, 1 - above / height))
     frames = []
     for place, (image, label, pair) in enumerate(zip(images, labels, below, strict=True)):
         row, column = divmod(place, columns)

@@ -5,8 +5,10 @@ colour-blind eyes.
 """
 
 import io
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from textwrap import TextWrapper
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,6 +27,7 @@ SKY, PURPLE, BLACK, GREY = "#56B4E9", "#CC79A7", "#000000", "#999999"
 FIGURE_WIDTH = 7  # inches
 TITLE_SIZE, LABEL_SIZE, SMALL_SIZE = 9, 8, 7  # points: titles, labels of axes, all else
 MAX_LEGEND_LETTERS = 110  # in a line of a legend as wide as the figure
+TITLE_LETTERS = 13  # in an inch of a title
 MAX_NAME_LENGTH = 44  # letters of a run's name
 
 
@@ -71,11 +74,21 @@ def shorten(name: str) -> str:
     return name if len(name) <= MAX_NAME_LENGTH else f"…{name[1 - MAX_NAME_LENGTH :]}"
 
 
+class _Wrapper(TextWrapper):
+    wordsep_re = re.compile(r"(\s+|(?<=-))")  # also between the layers of a net
+
+
+def fold(text: str, n_letters: int) -> str:
+    """Text with lines of at most n letters, broken at spaces and after hyphens."""
+    return "\n".join(line for part in text.split("\n") for line in _Wrapper(n_letters).wrap(part))
+
+
 def finish(
     figure: Figure, title: str, shown: Axes | None = None, legend_title: str | None = None
 ) -> None:
     """Give a figure its title and sizes of text, and below it a legend of what `shown` shows."""
-    figure.suptitle(title, fontsize=TITLE_SIZE)
+    letters = int(TITLE_LETTERS * figure.get_figwidth())
+    figure.suptitle(fold(title, letters), fontsize=TITLE_SIZE)
     for axes in figure.axes:
         axes.tick_params(labelsize=SMALL_SIZE)
         axes.xaxis.label.set_fontsize(LABEL_SIZE)

@@ -5,7 +5,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from textwrap import wrap
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -24,6 +23,7 @@ from experiments.drawing.figures import (
     SMALL_SIZE,
     VERMILION,
     finish,
+    fold,
     require_runs,
     shorten,
 )
@@ -249,8 +249,7 @@ def draw_error_curves(runs: Mapping[str, Run]) -> Figure:
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for axes, (layers, own) in zip(grid.flat, panels.items(), strict=False):
         _draw_error_curve(axes, own)
-        title = "\n".join(wrap(layers.replace("-", "- "), MAX_TITLE_LENGTH)).replace("- ", "-")
-        axes.set_title(title, fontsize=SMALL_SIZE)
+        axes.set_title(fold(layers, MAX_TITLE_LENGTH), fontsize=SMALL_SIZE)
     for axes in grid.flat[len(panels) :]:
         axes.remove()
     for axes in grid[:, 0]:
