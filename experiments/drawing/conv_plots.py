@@ -38,6 +38,8 @@ SIGNED_COLOURS = "gray_r"
 MAX_KERNELS = 100  # that are drawn
 KERNELS_A_ROW = 10
 PICTURES_WIDTH = 6.5  # inches of a row of small pictures
+MAPS_WIDTH = 6.3  # inches of two maps side by side
+MIN_MAP_WIDTH, MAX_NEURON_WIDTH = 1.4, 0.18  # inches
 MAX_TABLES = 4  # connection tables that are drawn
 
 # The first and the last neuron of a rectangle, in reading order, and what they read.
@@ -79,7 +81,7 @@ def draw_kernels(network: ConvNetwork, title: str) -> Figure:
         x, y = column * (width + 1) + (width - 1) / 2, row * (height + room) - 0.7
         axes.text(x, y, name, ha="center", va="bottom", fontsize=SMALL_SIZE)
     axes.set_ylim(top=-0.5 - room)
-    bar = figure.colorbar(picture, location="bottom", shrink=0.5, aspect=30)
+    bar = figure.colorbar(picture, location="bottom", pad=0.01, shrink=0.5, aspect=30)
     bar.set_label("weight", fontsize=LABEL_SIZE)
     some = f"the first {len(shown)} of {len(pairs)}" if len(shown) < len(pairs) else f"{len(pairs)}"
     heading = f"{title}:\n{some} kernels of {width}x{height} of the first layer with weights, "
@@ -187,30 +189,32 @@ def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
     (top, bottom), (left, right) = ranges
     readers = [(y, x) for y in range(top, bottom + 1) for x in range(left, right + 1)]
     y, x = neuron
-    heading = f"Neuron y = {y}, x = {x} is read by {plural(len(readers), 'neuron')} of a map\n"
+    heading = f"Neuron y = {y}, x = {x} is read by {plural(len(readers), 'neuron')} of a map; "
+    heading += f"kernel {kernel[1]}x{kernel[0]}, skipping {step[1] - 1}x{step[0] - 1}\n"
     lines = [
         f"max(⌈({i} − {k} + 1) / {s}⌉, 0) = {first} ≤ {name} ≤ {last} = min(⌊{i} / {s}⌋, {n} − 1)"
         for name, i, k, s, n, (first, last) in zip(
             "yx", neuron, kernel, step, sizes, ranges, strict=True
         )
     ]
-    # Cells of both maps are equally large, but a small map needs room for its title.
-    shares = source.width, max(maps.width, 0.4 * source.width)
-    inches = 6.3 / sum(shares)
+    # Neurons of both maps are equally large, but a small map needs room for its title.
+    inches = min(
+        MAX_NEURON_WIDTH, MAPS_WIDTH / (source.width + max(maps.width, 0.4 * source.width))
+    )
+    share = max(source.width, MIN_MAP_WIDTH / inches)
+    shares = share, MAPS_WIDTH / inches - share
     height = 1.6 + inches * max(source.height, maps.height)
     figure = Figure(figsize=(FIGURE_WIDTH, height), layout="constrained")
     before, after = figure.subplots(1, 2, width_ratios=shares)
-    reads = f"kernel {kernel[1]}x{kernel[0]}, skipping {step[1] - 1}x{step[0] - 1}"
-    for axes, m, share, text in (
-        (before, source, shares[0], f"layer n − 1, {source.width}x{source.height}; {reads}"),
-        (after, maps, shares[1], f"layer n, {maps.width}x{maps.height}"),
+    for axes, m, share, name in zip(
+        (before, after), (source, maps), shares, ("n − 1", "n"), strict=True
     ):
         draw_lines(axes, 0, m.width, m.height)
         axes.set_aspect("equal", anchor="NW")
         axes.set(xlim=(-0.1, share + 0.1), ylim=(m.height + 0.1, -0.1))
         axes.set_xlabel("x", loc="left")
         axes.set_ylabel("y", loc="top")
-        axes.set_title(text, loc="left", fontsize=LABEL_SIZE)
+        axes.set_title(f"layer {name}, {m.width}x{m.height}", loc="left", fontsize=LABEL_SIZE)
         axes.spines[:].set_visible(False)
         for axis, size in ((axes.xaxis, m.width), (axes.yaxis, m.height)):
             some = range(0, size, math.ceil(size / 8))
