@@ -11,6 +11,7 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from cnn_gpu.kernels.backward import pulled_range
 from cnn_gpu.layers import FULLY_CONNECTED, Layer
 from cnn_gpu.network import ConvNetwork
 from experiments.drawing.error_plots import draw_probabilities
@@ -52,8 +53,8 @@ NEURON = {"facecolor": BLACK, "edgecolor": BLACK, "zorder": 6}
 def draw_kernels(network: ConvNetwork, title: str) -> Figure:
     """The kernels of the first layer that has weights, numbered by map; of many the first hundred.
 
-    Where there are several input maps, the number of that map comes after a slash. All numbers are
-    from 1 on. Biases are not drawn.
+    Where that layer reads several maps, the number of the one it reads comes after a slash. All
+    numbers are from 1 on. Biases are not drawn.
     """
     layer, table, W = next(
         (layer, table, W)
@@ -85,7 +86,7 @@ def draw_kernels(network: ConvNetwork, title: str) -> Figure:
     bar.set_label("weight", fontsize=LABEL_SIZE)
     some = f"the first {len(shown)} of {len(pairs)}" if len(shown) < len(pairs) else f"{len(pairs)}"
     heading = f"{title}:\n{some} kernels of {width}x{height} of the first layer with weights, "
-    heading += "numbered by map" + ("/input map" if several else "")
+    heading += "numbered by map" + ("/map before" if several else "")
     finish(figure, heading)
     return figure
 
@@ -162,14 +163,6 @@ def draw_connections(network: ConvNetwork) -> Figure:
         axes.set_title(text, loc="left", fontsize=SMALL_SIZE)
     finish(figure, f"Connections of {network.description}; dark: a map reads that map")
     return figure
-
-
-def pulled_range(i: int, kernel: int, step: int, n_out: int) -> tuple[int, int]:
-    """The first and the last neuron of a map that read neuron i of a map before (2011, section 3).
-
-    Along one axis; step: the skipping factor plus 1. The first is greater if there are none.
-    """
-    return max(-((kernel - 1 - i) // step), 0), min(i // step, n_out - 1)
 
 
 def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:

@@ -23,7 +23,6 @@ from experiments.drawing.figures import (
     ORANGE,
     SKY,
     SMALL_SIZE,
-    TITLE_LETTERS,
     TITLE_SIZE,
     finish,
     fold,
@@ -168,7 +167,7 @@ def draw_digits(
     rows, side = max(1, math.ceil(len(images) / columns)), images.shape[1]
     mosaic = np.full((rows * CELL_HEIGHT, columns * CELL_WIDTH), -1, np.float32)
     width = mosaic.shape[1] / PIXELS_PER_INCH
-    heading = fold(heading, int(TITLE_LETTERS * width))
+    heading = fold(heading, width - 0.2)
     above = HEADING_MARGIN + HEADING_LINE * len(heading.splitlines())
     height = mosaic.shape[0] / PIXELS_PER_INCH + above
     figure = Figure(figsize=(width, height))

@@ -8,10 +8,10 @@ import io
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from textwrap import TextWrapper
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.textpath import TextPath
 from PIL import Image
 
 from experiments.running.store import Run
@@ -27,7 +27,6 @@ SKY, PURPLE, BLACK, GREY = "#56B4E9", "#CC79A7", "#000000", "#999999"
 FIGURE_WIDTH = 7  # inches
 TITLE_SIZE, LABEL_SIZE, SMALL_SIZE = 9, 8, 7  # points: titles, labels of axes, all else
 MAX_LEGEND_LETTERS = 110  # in a line of a legend as wide as the figure
-TITLE_LETTERS = 13  # in an inch of a title
 MAX_NAME_LENGTH = 44  # letters of a run's name
 
 
@@ -74,21 +73,27 @@ def shorten(name: str) -> str:
     return name if len(name) <= MAX_NAME_LENGTH else f"…{name[1 - MAX_NAME_LENGTH :]}"
 
 
-class _Wrapper(TextWrapper):
-    wordsep_re = re.compile(r"(\s+|(?<=-))")  # also between the layers of a net
+def fold(text: str, inches: float, size: float = TITLE_SIZE) -> str:
+    """Text of a size in points, with lines of that width at most.
 
-
-def fold(text: str, n_letters: int) -> str:
-    """Text with lines of at most n letters, broken at spaces and after hyphens."""
-    return "\n".join(line for part in text.split("\n") for line in _Wrapper(n_letters).wrap(part))
+    Lines that are too long go on in the next one, after a space or a hyphen.
+    """
+    lines = []
+    for line in text.split("\n"):
+        lines.append("")
+        for word in re.findall(r".+?(?:[\s-]+|$)", line):
+            longer = TextPath((0, 0), f"{lines[-1]}{word}".rstrip(), size)
+            if lines[-1] and longer.get_extents().width > 72 * inches:
+                lines.append("")
+            lines[-1] += word
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def finish(
     figure: Figure, title: str, shown: Axes | None = None, legend_title: str | None = None
 ) -> None:
     """Give a figure its title and sizes of text, and below it a legend of what `shown` shows."""
-    letters = int(TITLE_LETTERS * figure.get_figwidth())
-    figure.suptitle(fold(title, letters), fontsize=TITLE_SIZE)
+    figure.suptitle(fold(title, figure.get_figwidth() - 0.2), fontsize=TITLE_SIZE)
     for axes in figure.axes:
         axes.tick_params(labelsize=SMALL_SIZE)
         axes.xaxis.label.set_fontsize(LABEL_SIZE)

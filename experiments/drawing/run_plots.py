@@ -47,7 +47,7 @@ RUN_STYLES = (
     (GREY, "-", "<"),
 )
 N_HIGHLIGHTED = 3
-MAX_TITLE_LENGTH = 50  # letters above one of two panels side by side
+PANEL_WIDTH = 3  # inches of one of two panels side by side
 TIME_UNITS = ("h", 3600), ("min", 60), ("s", 1)
 
 PARAMETERS = {  # symbol and unit
@@ -249,7 +249,7 @@ def draw_error_curves(runs: Mapping[str, Run]) -> Figure:
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for axes, (layers, own) in zip(grid.flat, panels.items(), strict=False):
         _draw_error_curve(axes, own)
-        axes.set_title(fold(layers, MAX_TITLE_LENGTH), fontsize=SMALL_SIZE)
+        axes.set_title(fold(layers, PANEL_WIDTH, SMALL_SIZE), fontsize=SMALL_SIZE)
     for axes in grid.flat[len(panels) :]:
         axes.remove()
     for axes in grid[:, 0]:
