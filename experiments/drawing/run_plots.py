@@ -252,6 +252,8 @@ def draw_error_curves(runs: Mapping[str, Run]) -> Figure:
         axes.set_title(fold(layers, PANEL_WIDTH, SMALL_SIZE), fontsize=SMALL_SIZE)
     for axes in grid.flat[len(panels) :]:
         axes.remove()
+    last = max(cnn_tables.EARLY[-1], *(run.epochs for run in runs.values()))
+    grid[0, 0].set_xlim(0.85, 1.2 * last)
     for axes in grid[:, 0]:
         axes.set_ylabel("test error, %")
     for axes in figure.axes[-columns:]:  # below the others
