@@ -27,6 +27,7 @@ from experiments.drawing.figures import (
     SMALL_SIZE,
     TITLE_SIZE,
     finish,
+    fold,
     require_runs,
     shorten,
 )
@@ -42,7 +43,7 @@ MAX_PANELS = 8  # runs whose outputs for a digit are drawn
 # Digits in rows, as in the 2010 paper's Figure 1; pixels are those of a digit of 29x29.
 CELL_HEIGHT, CELL_WIDTH = 46, 35  # pixels of a digit and of the room for what stands below it
 PIXELS_PER_INCH = 46
-HEADING_HEIGHT = 0.6  # inches
+HEADING_LINE, HEADING_MARGIN = 0.17, 0.26  # inches
 
 # Where the label is among the classes, the likeliest first: name, colour and hatch of its bar.
 LABEL_RANKS = (
@@ -172,11 +173,13 @@ def draw_digits(
     cell_height, cell_width = round(CELL_HEIGHT * pixel), round(CELL_WIDTH * pixel)
     shape = rows * cell_height, columns * cell_width, *pictures.shape[3:]
     mosaic = np.full(shape, white, np.float32)
-    width, height = columns * CELL_WIDTH / PIXELS_PER_INCH, rows * CELL_HEIGHT / PIXELS_PER_INCH
-    height += HEADING_HEIGHT
+    width = columns * CELL_WIDTH / PIXELS_PER_INCH
+    heading = fold(heading, width - 0.2)
+    above = HEADING_MARGIN + HEADING_LINE * len(heading.splitlines())
+    height = rows * CELL_HEIGHT / PIXELS_PER_INCH + above
     figure = Figure(figsize=(width, height))
     figure.text(0.1 / width, 1 - 0.1 / height, heading, fontsize=TITLE_SIZE, va="top")
-    axes = figure.add_axes((0, 0, 1, 1 - HEADING_HEIGHT / height))
+    axes = figure.add_axes((0, 0, 1, 1 - above / height))
     frames = []
     for place, (image, label, pair) in enumerate(zip(pictures, labels, below, strict=True)):
         row, column = divmod(place, columns)
@@ -224,19 +227,25 @@ def draw_outputs(runs: Mapping[str, Run], index: int, images: np.ndarray) -> Fig
     for axes, name in zip(panels, shown, strict=True):
         chances = runs[name].outputs[index]
         guess = chances.argmax()
-        others = np.delete(np.arange(10), label)
-        axes.bar(label, chances[label], color=BLUE, hatch="///", ec=BLACK, label="the label")
-        axes.bar(others, chances[others], color="0.8", ec=BLACK, label="other classes")
+        draw_probabilities(axes, chances, label)
         text = f"{shorten(name)}: says {guess} ({chances[guess]:.2f})"
         text += f", label {label} ({chances[label]:.2f})" if guess != label else ""
         axes.set_title(text, loc="left", fontsize=SMALL_SIZE)
-        axes.set(xlim=(-0.6, 9.6), ylim=(0, 1), yticks=(0, 0.5, 1), xticks=range(10))
         axes.tick_params(labelbottom=axes is panels[-1])
     panels[len(panels) // 2].set_ylabel("probability")
     panels[-1].set_xlabel("class")
     some = f"\nthe first {len(shown)} of {len(runs)} runs" if len(shown) < len(runs) else ""
     finish(figure, f"Test digit {index}, label {label}{some}", panels[0])
     return figure
+
+
+def draw_probabilities(axes: Axes, chances: np.ndarray, label: int) -> None:
+    """A bar for each class, of the label in a colour and hatched. chances: (n_classes,)."""
+    n = len(chances)
+    others = np.delete(np.arange(n), label)
+    axes.bar(label, chances[label], color=BLUE, hatch="///", ec=BLACK, label="the label")
+    axes.bar(others, chances[others], color="0.8", ec=BLACK, label="other classes")
+    axes.set(xlim=(-0.6, n - 0.4), ylim=(0, 1), yticks=(0, 0.5, 1), xticks=range(n))
 
 
 def draw_shared(committee: Committee) -> Figure:

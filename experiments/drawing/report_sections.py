@@ -112,17 +112,24 @@ def _without_layers(row: Mapping[str, str]) -> dict[str, str]:
     return {name: cell for name, cell in row.items() if name != "layers"}
 
 
-def add_convolutional(page: Page, found: Found, name: str) -> None:
-    """The convolutional nets of 2011 on the data of that name, from records."""
+def add_convolutional(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
+    """The convolutional nets of 2011 on the data of that name, from records and runs."""
     own = {
         key: run
         for key, run in found.records.items()
         if run.config["data"]["name"] == name and is_convolutional(run.config)
     }
+    recorded = [(run.config, run.metrics) for run in own.values()]
+    everything = own | {
+        key: run
+        for key, run in runs.items()
+        if is_convolutional(run.config) and (run.config, run.metrics) not in recorded
+    }
+    if everything:
+        page.heading(3, "The convolutional nets of 2011")
     if own:
         keys = sorted(own, key=lambda key: cnn_tables.order(own[key]))
         rows = cnn_tables.table([own[key] for key in keys])
-        page.heading(3, "The convolutional nets of 2011")
         page.table(
             "The nets of 2011 and others, from records.",
             [
@@ -130,6 +137,13 @@ def add_convolutional(page: Page, found: Found, name: str) -> None:
                 for key, row in zip(keys, rows, strict=True)
             ],
         )
+    if everything:
+        n_nets = plural(len(everything), "convolutional net")
+        alt = f"Test error of {n_nets} after each epoch, a panel for each description."
+        beside = ", with the paper's figures" if name == "MNIST" else ""
+        caption = f"{n_nets} on {name}, from records and runs{beside}."
+        sources = [source(key, run) for key, run in everything.items()]
+        page.figure(run_plots.draw_error_curves(everything), caption, alt, sources)
 
 
 def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
@@ -358,7 +372,7 @@ def build(found: Found) -> str:
             page.warn(NOT_MNIST if name in MAKE_OPTION else NOT_THE_PAPERS)
         if name in MAKE_OPTION:
             add_table1(page, found, runs, name)
-        add_convolutional(page, found, name)
+        add_convolutional(page, found, runs, name)
         if name in MAKE_OPTION:
             add_committees(page, found, runs, name)
         if runs or name in MAKE_OPTION:
