@@ -195,6 +195,11 @@ def synchronize(stream: Stream) -> None:
     stream.sync()
 
 
+def let_wait(stream: Stream, other: Stream) -> None:
+    """What is launched on the stream from now on waits for what has been launched on the other."""
+    stream.wait(other)
+
+
 @dataclass(frozen=True)
 class Launch:
     """A kernel with its grid (blocks in x, y, z), threads per block (in x, y), and arguments."""

@@ -56,6 +56,7 @@ def on_device(name):
         patch.setattr(gpu, "device_array", device_array)
         patch.setattr(gpu, "new_stream", object)
         patch.setattr(gpu, "synchronize", lambda stream: None)
+        patch.setattr(gpu, "let_wait", lambda stream, other: None)
         patch.setattr(gpu, "capture", capture)
         patch.setattr(gpu.cuda, "event", Event)
         patch.setattr(gpu.Launch, "__call__", call)

@@ -11,8 +11,14 @@ from deform_gpu import kernels as deform_kernels
 from experiments.ptx.run import Allocation, Launched, Program, View, aligned
 from mlp_gpu import gpu
 from mlp_gpu import kernels as mlp_kernels
+from mlp_gpu.ladder import rungs
 
-SIGNATURES = {**mlp_kernels.SIGNATURES, **deform_kernels.SIGNATURES, **cnn_kernels.SIGNATURES}
+SIGNATURES = {
+    **mlp_kernels.SIGNATURES,
+    **deform_kernels.SIGNATURES,
+    **cnn_kernels.SIGNATURES,
+    **rungs.SIGNATURES,
+}
 
 
 class DeviceArray:

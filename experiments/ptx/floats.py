@@ -111,8 +111,14 @@ def _flush(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.select(small, zero, x)
 
 
-def _rcp(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    return b.fdiv(F64(1), x)
+def _inverse(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return b.fdiv(x.type(1), x)
+
+
+def _rcp(kind: str, modifiers: list[str]) -> Operation | None:
+    if modifiers == ["rn"]:
+        return same(kind, 1, _inverse)
+    return _approximate(_inverse)(kind, modifiers)
 
 
 FLOATS: dict[str, Callable] = {
@@ -128,6 +134,6 @@ FLOATS: dict[str, Callable] = {
     "sqrt": _one_float("llvm.sqrt", "rn"),
     "ex2": _approximate(lambda b, x: intrinsic(b, "llvm.exp2", x)),
     "lg2": _approximate(lambda b, x: intrinsic(b, "llvm.log2", x)),
-    "rcp": _approximate(_rcp),
-    "rsqrt": _approximate(lambda b, x: _rcp(b, intrinsic(b, "llvm.sqrt", x))),
+    "rcp": _rcp,
+    "rsqrt": _approximate(lambda b, x: _inverse(b, intrinsic(b, "llvm.sqrt", x))),
 }

@@ -1,0 +1,70 @@
+"""What all rungs have on the GPU, and how an epoch is trained with what a rung launches."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlp_gpu import gpu
+from mlp_gpu.gpu import DeviceArray, Stream
+from mlp_gpu.ladder.net import N_OUTPUTS, Net
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """A net, an epoch, and what is computed of an image, on the GPU.
+
+    W1 to V2: as in `net.Net`, or, if turned, with rows and columns exchanged. y1 and delta1
+    (hidden,), y2 and delta2 (10,): states and deltas. images (n, 784); all float32. labels uint8
+    (n,). order int64 (m,): the image of each step. step int64 (1,): how many steps were made.
+    """
+
+    turned: bool
+    W1: DeviceArray
+    W2: DeviceArray
+    V1: DeviceArray
+    V2: DeviceArray
+    y1: DeviceArray
+    y2: DeviceArray
+    delta1: DeviceArray
+    delta2: DeviceArray
+    images: DeviceArray
+    labels: DeviceArray
+    order: DeviceArray
+    step: DeviceArray
+
+    @property
+    def hidden(self) -> int:
+        """The number of hidden neurons."""
+        return self.y1.shape[0]
+
+    @property
+    def steps(self) -> int:
+        """The number of steps in the epoch."""
+        return self.order.shape[0]
+
+
+def put(
+    net: Net,
+    images: np.ndarray,
+    labels: np.ndarray,
+    order: np.ndarray,
+    turned: bool,
+    stream: Stream,
+) -> Arrays:
+    """Copy a net and an epoch to the GPU. What is to be computed is NaN there.
+
+    images float32 (n, 784), labels uint8 (n,), order integers (m,), indices of images.
+    """
+    weights = [W.T if turned else W for W in net.arrays]
+    states = [np.full(n, np.nan, np.float32) for n in (net.hidden, N_OUTPUTS) * 2]
+    hosts = [*weights, *states, images, labels, order.astype(np.int64), np.zeros(1, np.int64)]
+    there = [gpu.device_array(host.shape, host.dtype) for host in hosts]
+    gpu.fill(zip(there, hosts, strict=True), stream)
+    return Arrays(turned, *there)
+
+
+def read(arrays: Arrays, stream: Stream) -> Net:
+    """Copy the net back, when everything on the stream is done."""
+    weights = gpu.read((arrays.W1, arrays.W2, arrays.V1, arrays.V2), stream)
+    turned = [np.ascontiguousarray(W.T) if arrays.turned else W for W in weights]
+    return Net(*turned)
