@@ -11,7 +11,7 @@ import numpy as np
 from experiments.drawing.thread_cells_cnn import Mapping, Pair, Touched
 from experiments.ptx.report import SEGMENT
 from mlp_gpu.ladder import coalesced, naive, one_kernel, shared, tiled
-from mlp_gpu.ladder.arrays import Arrays
+from mlp_gpu.ladder.arrays import Arrays, hosts
 from mlp_gpu.ladder.net import N_INPUTS, N_OUTPUTS, Net
 
 HIDDEN = 128  # the blog's
@@ -24,12 +24,10 @@ Cells = Callable[[int], Touched]
 
 def on_the_host(hidden: int, turned: bool) -> Arrays:
     """What a rung has on the GPU, on the host: one image in each step, one step made already."""
-    weights = [W.T.copy() if turned else W for W in Net.initial(hidden, 0).arrays]
-    states = [np.zeros(n, np.float32) for n in (hidden, N_OUTPUTS) * 2]
     images, labels = np.zeros((1, N_INPUTS), np.float32), np.zeros(1, np.uint8)
-    order, step = np.zeros(1 + STEPS, np.int64), np.ones(1, np.int64)
-    now = images, labels, order, step
-    return Arrays(turned, *(*weights, *states, *now))
+    order = np.zeros(1 + STEPS, np.int64)
+    *found, step = hosts(Net.initial(hidden, 0), images, labels, order, turned)
+    return Arrays(turned, *found, step + 1)
 
 
 def _turn(cells: list[Pair], turned: bool) -> list[Pair]:
