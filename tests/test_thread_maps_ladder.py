@@ -13,7 +13,7 @@ from mlp_gpu.ladder import one_kernel, tiled
 from mlp_gpu.ladder.net import MAX_HIDDEN, N_INPUTS, N_OUTPUTS
 from mlp_gpu.ladder.rungs import SIGNATURES
 
-HIDDEN = 40  # a warp, and 8 threads of another
+HIDDEN = 33  # a warp, and a thread of another
 MAPPINGS = make_mappings(HIDDEN)
 SHARED = {
     "forward_tiled": [(MAX_HIDDEN, tiled.ROW), (tiled.TILE,)],

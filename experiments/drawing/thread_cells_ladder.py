@@ -26,8 +26,9 @@ def on_the_host(hidden: int, turned: bool) -> Arrays:
     """What a rung has on the GPU, on the host: one image in each step, one step made already."""
     images, labels = np.zeros((1, N_INPUTS), np.float32), np.zeros(1, np.uint8)
     order = np.zeros(1 + STEPS, np.int64)
-    *found, step = hosts(Net.initial(hidden, 0), images, labels, order, turned)
-    return Arrays(turned, *found, step + 1)
+    found = hosts(Net.initial(hidden, 0), images, labels, order, turned)
+    found[-1] += 1
+    return Arrays(turned, *found)
 
 
 def _turn(cells: list[Pair], turned: bool) -> list[Pair]:
@@ -97,8 +98,9 @@ def _train_chunk(hidden: int, steps: int, thread: int) -> Touched:
     lanes = range(thread, N_OUTPUTS * one_kernel.LANES, threads)
     outputs = [divmod(place, one_kernel.LANES) for place in lanes]
     forward = [(i, k) for k, lane in outputs for i in range(lane, hidden, one_kernel.LANES)]
-    own = [(0, thread)] * steps
-    neuron = own if thread < hidden else []
+    sums = [(0, k * one_kernel.ROW + lane) for k, lane in outputs]
+    own = [(0, thread)]
+    neuron = own * steps if thread < hidden else []
     backward = [(thread, k) for k in range(N_OUTPUTS if thread < hidden else 0)]
     places = range(thread, hidden * N_OUTPUTS, threads)
     update = [divmod(place, N_OUTPUTS) for place in places]
@@ -111,7 +113,7 @@ def _train_chunk(hidden: int, steps: int, thread: int) -> Touched:
         ("W2", "read"): (forward + backward + update) * steps,
         ("W2", "write"): update * steps,
         ("V2", "write"): update * steps,
-        ("shared 0", "write"): own + [(0, place) for place in lanes] * steps,
+        ("shared 0", "write"): (own + sums) * steps,
         ("shared 1", "write"): neuron,
         ("shared 2", "write"): neuron,
         ("shared 3", "write"): [(0, k) for k in range(thread, N_OUTPUTS, threads)] * steps,
