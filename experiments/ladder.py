@@ -3,7 +3,7 @@
 Trains the net on the CPU and prints how many test digits it gets right, beside the blog's figures.
 Then, for each rung, what its compiled kernels do for an image, counted by executing them; the time
 of the same steps in compiled code, NumPy and plain Python; and on a GPU the time of each rung. All
-of it goes into ladder.json.
+of it goes into ladder.json, and a figure.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--out",
         type=Path,
         metavar="DIR",
-        help="folder for ladder.json (default: results/<this device>)",
+        help="folder for ladder.json and its figure (default: results/<this device>)",
     )
     return parser.parse_args(argv)
 
@@ -157,8 +157,11 @@ def main(argv: list[str] | None = None) -> None:
     record["provenance"] = source | {"end": provenance.now()}
     path = folder / (LADDER if dataset.name == "MNIST" else f"ladder-{dataset.name}.json")
     files.replace(path, (json.dumps(record, indent=1) + "\n").encode())
+    from experiments.drawing import figures, ladder_plots  # imports matplotlib
+
+    figures.save_figure(ladder_plots.draw_ladder(record), path.with_suffix(""))
     print(report(record))
-    tell(f"written to {path}")
+    tell(f"written to {folder}: {path.name}, and the figure, {path.stem}.png and .pdf")
 
 
 if __name__ == "__main__":
