@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from experiments.drawing.figures import (
     BLACK,
@@ -46,7 +47,7 @@ def _draw_accuracy(axes: Axes, record: Mapping) -> None:
         axes.plot(*zip(*BLOG_CORRECT.items(), strict=True), "kx", label="the blog's")
     axes.set_xlabel("epochs")
     axes.set_ylabel("test digits correct, %")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize=SMALL_SIZE, frameon=False)
 
 
