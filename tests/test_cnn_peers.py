@@ -17,7 +17,7 @@ from experiments.timing.peers import Peer
 NETS = {
     "convolution": ("3M3", Maps(1, 7, 9)),
     "skipping": ("3M3x2s1x2-4M2c2-5N", Maps(2, 11, 9)),
-    "no fully connected layer but the last": ("4M5-6M4x2c1", Maps(2, 7, 9)),
+    "skipping later": ("4M3-6M3s1c1", Maps(2, 9, 11)),
     "fully connected": ("11N-7N", Maps(2, 3, 4)),
     "wide": ("33M5s2x1-65M3x2c32", Maps(1, 9, 11)),
 }
