@@ -30,6 +30,9 @@ GPU_TESTS = tuple(
         "bench",
         "peers",
         "timing_gpu",
+        "timing_cnn",
+        "cnn_comparisons",
+        "cnn_peers",
     )
 )
 REPEAT_TESTS = "repeats_are_bit_equal"  # in the names of the tests that repeat kernels
