@@ -20,6 +20,7 @@ GPU_TESTS = tuple(
     f"tests/test_{name}.py"
     for name in (
         "kernels",
+        "deform",
         "deform_kernels",
         "engines",
         "cuda",
