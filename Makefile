@@ -18,7 +18,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 cnn committee figure1 deformations notebooks report pictures kernels bench scaling startup gpu-check test test-all lint record readme clean
+.PHONY: help setup table1 table3 cnn ladder committee figure1 deformations notebooks report pictures kernels bench scaling startup gpu-check test test-all lint record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ table3: $(READY)  ## the same nets without distortion: the last column of Table 
 
 cnn: $(READY)  ## train the convolutional nets of 2011, print them beside the paper's
 	$(RUN) -m experiments.cnn $(ARGS)
+
+ladder: $(READY)  ## one small net, seven rungs of kernels: what each does for an image, and its time
+	$(RUN) -m experiments.ladder $(ARGS)
 
 committee: $(READY)  ## train the committees of 2012, print them beside the paper's
 	$(RUN) -m experiments.committee $(ARGS)

@@ -357,3 +357,19 @@ class ConvCpuEngine:
         outputs = np.empty((len(images), self._network.n_classes), np.float32)
         output_activations(outputs, self._geometry, self._weights, self._scratch(), images)
         return outputs
+
+    def states(self, image: np.ndarray) -> list[np.ndarray]:
+        """What the input and each layer have for an image: float32 (height, width, maps) each.
+
+        image: float32, the pixels of the net's input, by y, x and map. The last array has the class
+        probabilities.
+        """
+        scratch, layers = self._scratch(), self._network.layers
+        scratch.states[0].ravel()[:] = flat_images(image[None], self._network.source.n_neurons)[0]
+        forward(self._geometry, self._weights, scratch)
+        scratch.states[-1][:] = self.predict(image[None])
+        maps = self._network.source, *(layer.maps for layer in layers)
+        return [
+            state.reshape(m.height, m.width, m.n)
+            for state, m in zip(scratch.states, maps, strict=True)
+        ]

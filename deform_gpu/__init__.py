@@ -2,13 +2,21 @@
 
 from typing import TYPE_CHECKING
 
-from deform_gpu.parameters import COMMITTEE, TABLE1, Deformation
+from deform_gpu.parameters import COMMITTEE, TABLE1, TRANSLATION, Deformation
 
 if TYPE_CHECKING:
     from deform_gpu.images import deform
     from deform_gpu.width import is_narrow, normalize_width
 
-__all__ = ["COMMITTEE", "TABLE1", "Deformation", "deform", "is_narrow", "normalize_width"]
+__all__ = [
+    "COMMITTEE",
+    "TABLE1",
+    "TRANSLATION",
+    "Deformation",
+    "deform",
+    "is_narrow",
+    "normalize_width",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -117,6 +117,17 @@ TABLE1 = Deformation(
     gamma_y=TABLE1_GAMMA,
 )
 
+# 2011 section 4, NORB and CIFAR10: whole images are translated, for anything else hurts.
+TRANSLATION = Deformation(
+    sigma=1.0,  # of a field that is multiplied by nothing
+    alpha=0.0,
+    beta=(0.0,) * DIGITS,
+    gamma_x=0.0,
+    gamma_y=0.0,
+    background=0.0,  # Guess: half way between black and white; the paper does not say.
+    translation=5.0,
+)
+
 # 2012 section 5, all experiments with deformed images: "scaling of maximum 12.5% and a maximum
 # rotation of +-12.5 degrees".
 COMMITTEE = Deformation(

@@ -1,9 +1,9 @@
 """Give a run to other programs: as CSV files, or as curves in TensorBoard.
 
 --csv writes RUN.metrics.csv, a row per epoch, and RUN.outputs.csv, a row per test digit, with the
-class probabilities p0 to p9 at the chosen epoch. --tensorboard writes a folder of curves over the
-epochs, RUN.tensorboard; with --out, DIR/RUN, so that 'tensorboard --logdir DIR' shows several runs.
-Files of an earlier export are replaced.
+class probabilities p0, p1 and so on at the chosen epoch. --tensorboard writes a folder of curves
+over the epochs, RUN.tensorboard; with --out, DIR/RUN, so that 'tensorboard --logdir DIR' shows
+several runs. Files of an earlier export are replaced.
 """
 
 import argparse

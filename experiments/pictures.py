@@ -1,9 +1,10 @@
 """Save the figures of the notebooks, each as NAME.png and NAME.pdf.
 
-They are of the runs there are: learning curves, confusions, the hardest digits, committees; of the
-newest benchmark; and of how each kernel maps its threads to data (threads_KERNEL). A figure of runs
-needs some: where there are none, small ones are made. The figures of deformations are saved by
-'make deformations'.
+They are of the runs there are: learning curves, confusions, the hardest digits, committees, and
+kernels, maps and errors of convolutional nets; of the newest benchmark; and of what needs neither:
+how each kernel maps its threads to data (threads_KERNEL), and which neurons read a neuron
+(pulling). A figure of runs needs some: where there are none, small ones are made. The figures of
+deformations are saved by 'make deformations'.
 """
 
 import argparse
@@ -14,13 +15,18 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from cnn_gpu.layers import Maps, parse
 from experiments.drawing import bench_plots, error_plots, figures, run_plots
 from experiments.running import cli, examples, jobs
 from experiments.running.configs import title
 from experiments.running.errors import Problem
-from experiments.running.store import Run
+from experiments.running.nets import is_convolutional
+from experiments.running.store import Run, weights_path
 from experiments.scoring.committees import find_committees
 from experiments.scoring.tables import best_of
+from mlp_gpu.network import N_CLASSES
+
+FIGURE2 = parse("20M5s1", Maps(1, 29, 29), N_CLASSES)[0]  # the layer of Figure 2 (2011)
 
 
 def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Callable[[], Figure]]:
@@ -52,6 +58,45 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Calla
             f"{one.name}_shared": partial(error_plots.draw_shared, one),
         }
     return found
+
+
+def net_pictures(
+    runs: Mapping[str, Run], folder: Path, images: np.ndarray
+) -> dict[str, Callable[[], Figure]]:
+    """What can be drawn of the convolutional nets among the runs, by name.
+
+    runs: those below the folder, all on the same data. images: as `run_pictures` takes them.
+    """
+    own = {name: run for name, run in runs.items() if is_convolutional(run.config)}
+    if not own:
+        return {}
+    found: dict[str, Callable[[], Figure]] = {
+        "convolution_errors": partial(run_plots.draw_error_curves, own)
+    }
+    paths = {name: folder / f"{name}.h5" for name in own}
+    trained = {name: run for name, run in own.items() if weights_path(paths[name]).exists()}
+    if trained:
+        best = best_of(trained)
+        found["convolution_kernels"] = partial(_draw_kernels, own[best], paths[best])
+        found["convolution_maps"] = partial(_draw_maps, own[best], paths[best], images[0])
+    return found
+
+
+def _draw_kernels(run: Run, path: Path) -> Figure:
+    from experiments.drawing import conv_plots  # imports numba
+
+    return conv_plots.draw_kernels(examples.load_convolutional(path), title(run.config))
+
+
+def _draw_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
+    """Of the first test digit."""
+    from cnn_gpu.cpu import ConvCpuEngine  # imports numba
+    from experiments.drawing import conv_plots
+
+    net, engine = examples.load_convolutional(path), ConvCpuEngine()
+    engine.set_network(net)
+    heading = f"{title(run.config)}:\nwhat its layers make of the first test digit"
+    return conv_plots.draw_maps(net, engine.states(image), int(run.labels[0]), heading)
 
 
 def benchmark_pictures() -> dict[str, Callable[[], Figure]]:
@@ -94,14 +139,17 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--png-only", action="store_true", help="write no PDF")
     arguments = parser.parse_args(argv)
 
-    from experiments.drawing.thread_maps import DRAWINGS  # imports numba
+    from experiments.drawing import conv_plots  # imports numba
+    from experiments.drawing.thread_maps import DRAWINGS
 
     found = benchmark_pictures() | DRAWINGS
+    found["pulling"] = partial(conv_plots.draw_pulling, FIGURE2, (10, 14))
     if not arguments.names or set(arguments.names) - set(found):
         runs = examples.load_runs(arguments.runs)
         config = next(iter(runs.values())).config
         images = jobs.load_known(config, arguments.data_dir).test_images
-        found = run_pictures(runs, images) | found
+        folder = examples.find_folder(arguments.runs)
+        found = run_pictures(runs, images) | net_pictures(runs, folder, images) | found
     unknown = [name for name in arguments.names if name not in found]
     if unknown:
         raise Problem(f"no picture {', '.join(unknown)}; these runs give {', '.join(found)}")

@@ -13,10 +13,11 @@ from experiments.running import cli, nets, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration, markdown_table
 from experiments.running.store import Run
-from experiments.scoring import cnn_tables, committee_report, committees, tables
+from experiments.scoring import cnn_tables, committee_report, committees, ladder_tables, tables
 from experiments.scoring import findings as scores
 from experiments.scoring.records import (
     GPU_CHECK,
+    LADDER,
     by_device,
     read_benchmarks,
     read_committees,
@@ -215,7 +216,24 @@ def gpu_checks(paths: Sequence[Path]) -> str:
     return "\n\n".join(parts) or NOT_MEASURED
 
 
-# --- both pages
+def read_ladders() -> list[dict]:
+    """The records of the ladder below results/, in the order of their names."""
+    paths = sorted((provenance.REPOSITORY / "results").glob(f"*/{LADDER}"))
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+
+
+def ladders(records: Sequence[Mapping]) -> str:
+    """What `make ladder` found, machine by machine."""
+    parts = []
+    for record in records:
+        source = provenance.columns(record["provenance"])
+        line = f"784-{record['hidden']}-10 on {record['data']}: {source['device']}; "
+        line += f"{source['versions'].replace('=', ' ')}; {source['date']}; commit "
+        parts += [line + source["commit"][:12] + ":", *ladder_tables.tables(record)]
+    return "\n\n".join(parts) or NOT_MEASURED
+
+
+# --- all pages
 
 
 def pages() -> dict[str, dict[str, str]]:
@@ -247,6 +265,7 @@ def pages() -> dict[str, dict[str, str]]:
             "cnn-digits": cnn(convolutional, "load_digits"),
             "committee": committee_rows(found, "MNIST"),
             "committee-digits": committee_rows(found, "load_digits"),
+            "ladder": ladders(read_ladders()),
             "scaling": scalings(found),
             "deformation": benchmarks(benches, timing_report.deform_table),
             "bench": benchmarks(benches),

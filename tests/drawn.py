@@ -124,6 +124,23 @@ def cells_of(array):
     return [tuple(int(i) for i in row) for row in array]
 
 
+def cells_drawn(axes, label):
+    """The cells (row, column) of that name."""
+    (found,) = [own for own in axes.collections if own.get_label() == label]
+    boxes = [path.get_extents().bounds for path in found.get_paths()]
+    assert all(box[2:] == (1, 1) for box in boxes)
+    return [(int(top), int(left)) for left, top, _, _ in boxes]
+
+
+def boxes(axes, start):
+    """(left, top, width, height) of the rectangles whose labels begin so, by the rest of it."""
+    return {
+        patch.get_label().removeprefix(start): patch.get_bbox().bounds
+        for patch in axes.patches
+        if patch.get_label().startswith(start)
+    }
+
+
 def visible_texts(figure):
     """Every text that is drawn, with its place in pixels."""
     hidden = set()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from experiments import report
-from experiments.running import data, provenance, store
+from experiments.running import data, download, provenance, store
 from experiments.scoring import committees
 from experiments.scoring.committees import EXPERIMENTS
 from mlp_gpu.network import NETS
@@ -72,7 +72,8 @@ def fixed(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "now", lambda: "2026-02-03T04:05:06+00:00")
         patch.setattr(provenance, "commit", lambda: COMMIT)
-        patch.setattr(data, "_find", lambda _: None)
+        patch.setattr(download, "_paths", lambda files, folder: None)
+        patch.delenv("MNIST_DIR", raising=False)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 

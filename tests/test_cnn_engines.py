@@ -115,6 +115,21 @@ def test_a_training_is_the_references(new_engine, net):
     np.testing.assert_allclose(engine.predict(images), outputs, rtol=1e-4, atol=1e-6)
 
 
+def test_states_are_those_of_the_reference(net):
+    network, weights, images, _ = net
+    engine = ConvCpuEngine()
+    engine.set_network(network)
+    for image in (images[1], images[2].ravel()):
+        *expected, _ = reference_cnn.forward(network, weights, image)[0]
+        *found, outputs = engine.states(image)
+        for state, maps in zip(found, expected, strict=True):
+            np.testing.assert_allclose(state, maps.transpose(1, 2, 0), rtol=1e-4, atol=1e-5)
+        assert outputs.tobytes() == engine.predict(image[None]).tobytes()
+        assert outputs.shape == (1, 1, 3)
+    with pytest.raises(ValueError, match="expected float32 images"):
+        engine.states(images[0, 1:])
+
+
 def test_the_same_input_gives_the_same_bits_whatever_came_before(new_engine, net, monkeypatch):
     network, _, images, labels = net
     engine, loss = trained(new_engine(), network, images, labels)

@@ -8,7 +8,7 @@ from committee_cases import AVERAGES, ERRORS, TABLE4_ERRORS, WIDTHS, make_jobs, 
 
 from deform_gpu import TABLE1, Deformation
 from experiments import committee
-from experiments.running import configs, data, plans, store
+from experiments.running import configs, plans, store
 from experiments.running.plans import PAPER, Plan
 from experiments.scoring import committees
 from experiments.scoring.committees import EXPERIMENTS, TABLE4
@@ -221,7 +221,7 @@ def test_committees_are_found_among_runs():
     assert found({}) == []
 
 
-@pytest.mark.parametrize("name", data.CHOICES)
+@pytest.mark.parametrize("name", plans.QUICK_COMMITTEE)
 def test_every_data_set_has_a_quick_plan(name):
     quick = plans.QUICK_COMMITTEE[name]
     assert quick.n_images is None

@@ -254,5 +254,5 @@ def test_normalize_without_validation_images(digits):
 
 
 def test_unknown_choice():
-    with pytest.raises(Problem, match="'MNIST', expected auto, mnist or digits"):
+    with pytest.raises(Problem, match="'MNIST', expected auto, mnist, norb, cifar10 or digits"):
         data.load("MNIST")

@@ -8,6 +8,7 @@ from drawn import (
     N_TEST,
     assert_readable,
     cells,
+    draw,
     legend_texts,
     make_committee,
     make_run,
@@ -217,10 +218,26 @@ def test_all_errors_in_common_can_be_read(n):
     assert_readable(error_plots.draw_shared(make_varied_committee(n)))
 
 
-def test_a_confusion_can_be_read():
-    run = make_run(0)
-    title = "841-800-10 on MNIST, committee/original-sigma4.5-alpha36-seed0"
-    assert_readable(error_plots.draw_confusion(run.outputs, LABELS, title))
+LONG_TITLE = "20M3s1-40M3c50%-60M3c50%-80M3c50%-100M3c50%-120M3c50%-150N on MNIST, undeformed"
+
+
+@pytest.mark.parametrize(
+    "title", [LONG_TITLE, "841-800-10 on MNIST, committee/original-sigma4.5-alpha36-seed0"]
+)
+def test_a_confusion_can_be_read(title):
+    assert_readable(error_plots.draw_confusion(make_run(0).outputs, LABELS, title))
+
+
+@pytest.mark.parametrize("n_wrong", [3, 60])
+def test_wrong_digits_of_a_long_title_can_be_read(n_wrong):
+    outputs = np.eye(10, dtype=np.float32)[LABELS]
+    outputs[:n_wrong] = outputs[:n_wrong, ::-1]
+    figure = draw(error_plots.draw_wrong(outputs, LABELS, IMAGES, LONG_TITLE))
+    (heading,), (axes,) = figure.texts, figure.axes
+    assert heading.get_text().replace("\n", "").startswith(LONG_TITLE.replace(" ", "")[:40])
+    place = heading.get_window_extent()
+    assert figure.bbox.x0 <= place.x0 < place.x1 <= figure.bbox.x1
+    assert axes.bbox.y1 <= place.y0 < place.y1 <= figure.bbox.y1
 
 
 @pytest.mark.parametrize("which", DRAWN)

@@ -14,6 +14,16 @@ def test_colours_are_okabe_and_itos():
     assert (figures.BLACK, figures.GREY) == ("#000000", "#999999")
 
 
+def test_long_lines_are_folded_at_spaces_and_behind_hyphens():
+    text = "20M5s1-60M5s1c50%-150N on MNIST:\n7 wrong"
+    assert figures.fold(text, 0.9) == "20M5s1-\n60M5s1c50%-\n150N on\nMNIST:\n7 wrong"
+    assert figures.fold(text, 0.9, 4.5) == "20M5s1-60M5s1c50%-150N\non MNIST:\n7 wrong"
+    assert figures.fold(text, 9) == text
+    figure = Figure(figsize=(2, 1), layout="constrained")
+    figures.finish(figure, "20M5s1-60M5s1c50%-150N on MNIST")
+    assert figure.get_suptitle() == "20M5s1-60M5s1c50%-\n150N on MNIST"
+
+
 def test_a_figure_is_saved_with_the_same_bytes_each_time(tmp_path):
     first, again = (
         figures.save_figure(run_plots.draw_learning_rates(make_runs(2)), tmp_path / name / "rates")

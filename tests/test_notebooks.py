@@ -8,17 +8,22 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from browser import browser, check_page  # noqa: F401, a fixture
 from factories import make_run
 
+from cnn_gpu.layers import Maps
+from cnn_gpu.network import ConvNetwork
 from experiments import notebooks
 from experiments.running import examples, store
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
+from mlp_gpu import network
 
 FIGURES = {  # on the embedded digits, with the small runs that are made where there are none
     "committee": 3,
+    "convolution": 11,
     "deformations": 4,
     "kernels": 15,
     "misclassified_digits": 6,
@@ -89,7 +94,7 @@ def test_every_figure_is_on_the_page_and_nothing_overflows(name, width, pages, b
 
 def test_small_runs_are_made_once_and_said_to_be_no_mnist(pages):
     written, runs = pages
-    assert len(store.run_files(runs)) == 7
+    assert len(store.run_files(runs)) == 7 + 1  # with the convolutional net's
     said = [name for name in FIGURES if "NOT MNIST" in (written / f"{name}.html").read_text()]
     assert said[0] == "committee"  # the first notebook that needs runs
 
@@ -135,7 +140,7 @@ def test_unknown_notebooks_are_refused(capsys):
     with pytest.raises(SystemExit) as ended:
         notebooks.main(["training", "nonsense"])
     assert ended.value.code == 2
-    assert "no notebook nonsense; there are committee, deformations" in capsys.readouterr().err
+    assert "no notebook nonsense; there are committee, convolution" in capsys.readouterr().err
 
 
 def test_says_what_to_install(jupyter, monkeypatch):
@@ -204,6 +209,30 @@ def test_small_runs_that_were_not_finished_are_made_whole(tmp_path, monkeypatch,
     write(tmp_path / "other.h5", 1)
     assert len(examples.load_runs(tmp_path)) == 7
     assert len(made) == (0 if epochs == 2 else 1)
+
+
+def test_a_convolutional_nets_run_is_none_of_the_seven(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(examples, "_make", made.append)
+    (tmp_path / "example").mkdir()
+    for name in "abcdefg":
+        run = run_on("load_digits")
+        if name == "g":
+            run.config["layers"] = "3M5"
+        store.write_run(tmp_path / "example" / f"{name}.h5", run)
+    assert len(examples.load_runs(tmp_path)) == 7
+    assert made == [tmp_path / "example"]
+    store.write_run(tmp_path / "example" / "h.h5", run_on("load_digits"))
+    assert len(examples.load_runs(tmp_path)) == 8
+    assert len(made) == 1
+
+
+def test_a_net_is_that_of_the_chosen_epoch(tmp_path):
+    latest, chosen = (ConvNetwork.initial("3M5", Maps(1, 9, 9), 10, seed) for seed in (0, 1))
+    networks = {"latest": latest, "chosen": chosen}
+    network.save(store.weights_path(tmp_path / "a.h5"), networks, {"epoch": 2})
+    found = examples.load_convolutional(tmp_path / "a.h5")
+    assert np.array_equal(found.weights[0], chosen.weights[0])
 
 
 def test_why_small_runs_cannot_be_made(tmp_path, monkeypatch):

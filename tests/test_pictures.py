@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from deform_gpu import COMMITTEE
-from experiments import pictures
-from experiments.drawing import bench_plots, error_plots, run_plots
+from experiments import cnn, pictures
+from experiments.drawing import bench_plots, conv_plots, error_plots, run_plots
 from experiments.drawing.thread_maps import DRAWINGS
-from experiments.running import data, examples, store
+from experiments.running import configs, data, examples, store
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
 from experiments.scoring import committees
@@ -40,7 +41,7 @@ def test_every_figure_is_saved_as_png_and_pdf(folder, tmp_path, capsys):
     pictures.main(["--runs", str(folder), "--out", str(tmp_path)])
     names = [*OF_RUNS]
     names += [f"experiment3-load_digits_{what}" for what in ("misclassified", "members", "shared")]
-    names += ["times", "roofline", *DRAWINGS]
+    names += ["times", "roofline", *DRAWINGS, "pulling"]
     written = {tmp_path / f"{name}.{form}" for name in names for form in ("png", "pdf")}
     assert set(tmp_path.iterdir()) == written
     said = capsys.readouterr().out
@@ -61,8 +62,9 @@ def test_those_asked_for(folder, tmp_path):
 def test_what_needs_no_runs_asks_for_none(tmp_path, monkeypatch):
     """And is small enough to be committed, for docs/kernels.md."""
     monkeypatch.setattr(examples, "load_runs", lambda folder: pytest.fail("asked for runs"))
-    pictures.main([*DRAWINGS, "--png-only", "--out", str(tmp_path)])
-    assert {path.name for path in tmp_path.iterdir()} == {f"{name}.png" for name in DRAWINGS}
+    names = [*DRAWINGS, "pulling"]
+    pictures.main([*names, "--png-only", "--out", str(tmp_path)])
+    assert {path.name for path in tmp_path.iterdir()} == {f"{name}.png" for name in names}
     assert max(path.stat().st_size for path in tmp_path.iterdir()) < 100_000
 
 
@@ -95,6 +97,66 @@ def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch):
     # Without one of its members there is no committee.
     runs.popitem()
     assert list(pictures.run_pictures(runs, images)) == [*OF_RUNS]
+
+
+@pytest.fixture(scope="module")
+def convolutional(tmp_path_factory):
+    """Three tiny convolutional nets, trained for an epoch; the weights of the best are gone."""
+    folder = tmp_path_factory.mktemp("convolutional")
+    tiny = ["--data", "digits", "--epochs", "1", "--limit", "50", "--workers", "1"]
+    for net, seeds in (("3M5s1-MP2-7N", "0,1"), ("4M5s2-6N", "0")):
+        cnn.main([*tiny, "--net", net, "--seeds", seeds, "--out", str(folder)])
+    path = folder / "4M5s2-6N-seed0-load_digits.h5"
+    best = store.read_run(path)
+    best.metrics["test_errors"] = [0]
+    store.write_run(path, best)
+    store.weights_path(path).unlink()
+    return folder
+
+
+def test_convolutional_nets_have_figures_of_their_own(convolutional, tmp_path, monkeypatch):
+    drawn = {}
+    for module, name in (
+        (run_plots, "error_curves"),
+        (conv_plots, "kernels"),
+        (conv_plots, "maps"),
+    ):
+
+        def draw(*given, name=name):
+            drawn[name] = given
+            return Figure()
+
+        monkeypatch.setattr(module, f"draw_{name}", draw)
+    names = [f"convolution_{name}" for name in ("errors", "kernels", "maps")]
+    pictures.main([*names, "--runs", str(convolutional), "--out", str(tmp_path), "--png-only"])
+    assert {path.stem for path in tmp_path.iterdir()} == set(names)
+    runs = examples.load_runs(convolutional)
+    assert list(drawn["error_curves"][0]) == list(runs)
+    assert len(runs) == 3
+    # Of those whose weights are there the best one.
+    best = min(
+        (name for name in runs if name.startswith("3M5")), key=lambda name: runs[name].chosen_errors
+    )
+    net = examples.load_convolutional(convolutional / f"{best}.h5")
+    heading = configs.title(runs[best].config)
+    for found in drawn["kernels"], drawn["maps"]:
+        for W, V in zip(found[0].weights, net.weights, strict=True):
+            assert W is None or np.array_equal(W, V)
+    assert drawn["kernels"][1] == heading
+    _, states, label, said = drawn["maps"]
+    digits = data.load("digits")
+    assert np.array_equal(states[0][:, :, 0], digits.test_images[0])
+    np.testing.assert_allclose(states[-1].ravel(), runs[best].outputs[0], rtol=1e-5)
+    assert label == digits.test_labels[0]
+    assert said.startswith(heading)
+
+
+def test_figures_that_need_weights_are_not_offered_without(convolutional):
+    found = {path.stem: store.read_run(path) for path in store.run_files(convolutional)}
+    runs = {name: run for name, run in found.items() if name.startswith("4M5")}
+    images = data.load("digits").test_images
+    assert list(pictures.net_pictures(runs, convolutional, images)) == ["convolution_errors"]
+    assert pictures.net_pictures({}, convolutional, images) == {}
 
 
 def test_there_is_no_figure_of_a_benchmark_without_records(monkeypatch):

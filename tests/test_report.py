@@ -35,6 +35,7 @@ from experiments.drawing import bench_plots, report_sections, run_plots
 from experiments.drawing.page import Page
 from experiments.drawing.report_files import Found, collect, read_rows
 from experiments.running import data, store
+from experiments.running.nets import is_convolutional
 from experiments.running.provenance import REPOSITORY
 from experiments.scoring import records, voting
 from experiments.timing import clusters
@@ -313,7 +314,7 @@ def pictures(text):
 
 def test_pictures_show_something_and_say_what(text):
     found = dict(pictures(text))
-    assert len(found) == text.count("<img") == 2 + 1 + 1 + 2 + 2 + 2
+    assert len(found) == text.count("<img") == 1 + 2 + 1 + 1 + 2 + 2 + 2
     for alt, pixels in found.items():
         assert alt
         assert len(np.unique(pixels)) > 5
@@ -322,6 +323,37 @@ def test_pictures_show_something_and_say_what(text):
         "Training loss, validation and test error of 7 runs against the time that they took."
         in found
     )
+
+
+def test_error_curves_are_of_records_and_of_the_runs_that_are_not_recorded(folder, monkeypatch):
+    found = collect(folder)
+    recorded = {key: run for key, run in found.records.items() if is_convolutional(run.config)}
+    copied = next(iter(recorded.values()))
+    digits = make_run("load_digits")
+    digits.config["layers"] = "3M5"
+    own = replace(copied, config=copied.config | {"seed": 77})
+    runs = {"copy": copied, "own": own, "mlp": make_run(), "small": digits}
+    seen = []
+    monkeypatch.setattr(
+        run_plots, "draw_error_curves", lambda runs: seen.append(list(runs)) or Figure()
+    )
+    for name, expected in (("MNIST", [*recorded, "own"]), ("load_digits", ["small"])):
+        page = Page()
+        of_data = {key: run for key, run in runs.items() if run.config["data"]["name"] == name}
+        report_sections.add_convolutional(page, found, of_data, name)
+        text = page.render("", [])
+        assert seen.pop() == expected
+        n = f"{len(expected)} convolutional net{'s' * (len(expected) > 1)} on {name}, from records"
+        lines = [line.removesuffix(" back") for line in sources_of(text, caption(text, n))]
+        everything = found.records | runs
+        assert lines == [report_sections.source(key, everything[key]) for key in expected]
+        assert ("with the paper's figures" in plain(caption(text, n))) == (name == "MNIST")
+        assert len(tables_in(text)) == (name == "MNIST")
+    page = Page()
+    report_sections.add_convolutional(
+        page, replace(found, records={}), {"mlp": make_run()}, "MNIST"
+    )
+    assert "convolutional" not in page.render("", [])
 
 
 def test_the_best_run_of_each_data_is_shown(text):

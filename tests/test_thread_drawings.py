@@ -4,28 +4,11 @@ import re
 
 import numpy as np
 import pytest
-from drawn import cells_of
+from drawn import boxes, cells_drawn, cells_of
 
 from experiments.drawing import thread_maps, thread_maps_cnn, thread_maps_deform
 from experiments.drawing.thread_cells_cnn import make_mappings
 from experiments.timing import compiled
-
-
-def cells_drawn(axes, label):
-    """The cells (row, column) of that name."""
-    (found,) = [own for own in axes.collections if own.get_label() == label]
-    boxes = [path.get_extents().bounds for path in found.get_paths()]
-    assert all(box[2:] == (1, 1) for box in boxes)
-    return [(int(top), int(left)) for left, top, _, _ in boxes]
-
-
-def boxes(axes, start):
-    """(left, top, width, height) of the rectangles whose labels begin so, by the rest of it."""
-    return {
-        patch.get_label().removeprefix(start): patch.get_bbox().bounds
-        for patch in axes.patches
-        if patch.get_label().startswith(start)
-    }
 
 
 @pytest.mark.parametrize("name", thread_maps.CAPTIONS)

@@ -1,7 +1,8 @@
 """Figures of errors: confusions, ranks, the digits that are wrong, the errors that nets share.
 
 `runs` are runs by the names to draw them with; each function that takes them raises ValueError if
-there are none. `images` are the test images, float32 (n_test, 29, 29), -1 white to 1 black.
+there are none. `images` are the test images, float32 (n_test, 29, 29), -1 white to 1 black; or
+(n_test, side, side, maps), -1 black to 1 white.
 """
 
 import math
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from deform_gpu.parameters import SIDE
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
@@ -25,6 +27,7 @@ from experiments.drawing.figures import (
     SMALL_SIZE,
     TITLE_SIZE,
     finish,
+    fold,
     require_runs,
     shorten,
 )
@@ -37,10 +40,10 @@ COUNT_COLOURS = colormaps["Blues"]  # the darker the more, in grey too
 MAX_NUMBERED_ROWS = 16  # of a matrix of shared errors; in a larger one there is no room for numbers
 MAX_PANELS = 8  # runs whose outputs for a digit are drawn
 
-# Digits in rows, as in the 2010 paper's Figure 1.
+# Digits in rows, as in the 2010 paper's Figure 1; pixels are those of a digit of 29x29.
 CELL_HEIGHT, CELL_WIDTH = 46, 35  # pixels of a digit and of the room for what stands below it
 PIXELS_PER_INCH = 46
-HEADING_HEIGHT = 0.6  # inches
+HEADING_LINE, HEADING_MARGIN = 0.17, 0.26  # inches
 
 # Where the label is among the classes, the likeliest first: name, colour and hatch of its bar.
 LABEL_RANKS = (
@@ -53,35 +56,36 @@ LABEL_RANKS = (
 def draw_confusion(outputs: np.ndarray, labels: np.ndarray, title: str) -> Figure:
     """Which classes are taken for which: counts, and totals of the errors.
 
-    outputs: class probabilities (n_test, 10). labels: (n_test,).
+    outputs: class probabilities (n_test, n_classes). labels: (n_test,).
     """
-    counts = np.zeros((10, 10), int)
+    size = outputs.shape[1]
+    counts = np.zeros((size, size), int)
     np.add.at(counts, (labels, outputs.argmax(axis=1)), 1)
     errors = counts - np.diag(np.diag(counts))
     cells = np.argsort(-errors, axis=None, kind="stable")[:3]
-    worst = [(*divmod(int(cell), 10), errors.flat[cell]) for cell in cells if errors.flat[cell]]
+    worst = [(*divmod(int(cell), size), errors.flat[cell]) for cell in cells if errors.flat[cell]]
     most = ", ".join(f"{label} as {guess} ({n})" for label, guess, n in worst)
     heading = f"{title}:\n{errors.sum()} of {len(labels):,} wrong" + (most and f"; most: {most}")
 
     table = np.pad(errors, (0, 1))
-    table[10, :10], table[:10, 10], table[10, 10] = errors.sum(0), errors.sum(1), errors.sum()
+    table[-1, :-1], table[:-1, -1], table[-1, -1] = errors.sum(0), errors.sum(1), errors.sum()
     shares = errors / max(1, errors.max())
     shades = np.pad(np.where(errors, shares, np.nan), (0, 1), constant_values=np.nan)
     figure = Figure(figsize=(6, 6.2), layout="constrained")
     axes = figure.add_subplot()
     axes.imshow(shades, cmap=COUNT_COLOURS, vmin=0, vmax=1)
     for (row, column), n in np.ndenumerate(table):
-        if row == column < 10:
+        if row == column < size:
             _write_number(axes, row, column, int(counts[row, row]), color="0.45")
-        elif 10 in (row, column):
+        elif size in (row, column):
             _write_number(axes, row, column, n, weight="bold")
         elif n:
             _write_number(axes, row, column, n, float(shares[row, column]))
-    axes.axhline(9.5, color=BLACK, linewidth=0.8)
-    axes.axvline(9.5, color=BLACK, linewidth=0.8)
-    names = [*map(str, range(10)), "errors"]
-    axes.set_xticks(range(11), names)
-    axes.set_yticks(range(11), names)
+    axes.axhline(size - 0.5, color=BLACK, linewidth=0.8)
+    axes.axvline(size - 0.5, color=BLACK, linewidth=0.8)
+    names = [*map(str, range(size)), "errors"]
+    axes.set_xticks(range(size + 1), names)
+    axes.set_yticks(range(size + 1), names)
     axes.set(xlabel="guess", ylabel="label")
     finish(figure, heading)
     return figure
@@ -140,7 +144,7 @@ def draw_hardest(runs: Mapping[str, Run], images: np.ndarray, n: int = 35) -> Fi
 def draw_wrong(outputs: np.ndarray, labels: np.ndarray, images: np.ndarray, title: str) -> Figure:
     """The digits that a net or a committee gets wrong.
 
-    outputs: class probabilities (n_test, 10). labels: (n_test,). images: float32 (n_test, 29, 29).
+    outputs: class probabilities (n_test, n_classes). labels: (n_test,). images: the test images.
     title: its first line; the second says how many are wrong.
     """
     wrong = np.flatnonzero(voting.find_wrong(outputs, labels))
@@ -160,31 +164,51 @@ def draw_digits(
 ) -> Figure:
     """Digits in rows, each with its label at the top right and two things below, left and right.
 
-    images: float32 (n, side, side). labels: (n,). below: n pairs.
+    images: float32 (n, side, side) or (n, side, side, maps). labels: (n,). below: n pairs.
     """
     # One picture of all digits: axes of their own for hundreds of them would take a minute.
+    pictures, white = to_show(images)
     rows, side = max(1, math.ceil(len(images) / columns)), images.shape[1]
-    mosaic = np.full((rows * CELL_HEIGHT, columns * CELL_WIDTH), -1, np.float32)
-    width = mosaic.shape[1] / PIXELS_PER_INCH
-    height = mosaic.shape[0] / PIXELS_PER_INCH + HEADING_HEIGHT
+    pixel = side / SIDE
+    cell_height, cell_width = round(CELL_HEIGHT * pixel), round(CELL_WIDTH * pixel)
+    shape = rows * cell_height, columns * cell_width, *pictures.shape[3:]
+    mosaic = np.full(shape, white, np.float32)
+    width = columns * CELL_WIDTH / PIXELS_PER_INCH
+    heading = fold(heading, width - 0.2)
+    above = HEADING_MARGIN + HEADING_LINE * len(heading.splitlines())
+    height = rows * CELL_HEIGHT / PIXELS_PER_INCH + above
     figure = Figure(figsize=(width, height))
     figure.text(0.1 / width, 1 - 0.1 / height, heading, fontsize=TITLE_SIZE, va="top")
-    axes = figure.add_axes((0, 0, 1, 1 - HEADING_HEIGHT / height))
+    axes = figure.add_axes((0, 0, 1, 1 - above / height))
     frames = []
-    for place, (image, label, pair) in enumerate(zip(images, labels, below, strict=True)):
+    for place, (image, label, pair) in enumerate(zip(pictures, labels, below, strict=True)):
         row, column = divmod(place, columns)
-        top, left = row * CELL_HEIGHT + 1, column * CELL_WIDTH + 3
+        top, left = row * cell_height + round(pixel), column * cell_width + round(3 * pixel)
         bottom, right = top + side, left + side
         mosaic[top:bottom, left:right] = image
         frames.append(Rectangle((left - 0.5, top - 0.5), side, side))
-        corner = axes.text(right - 1.5, top + 0.5, label, ha="right", va="top", fontsize=TITLE_SIZE)
+        at = right - 1.5 * pixel, top + 0.5 * pixel
+        corner = axes.text(*at, label, ha="right", va="top", fontsize=TITLE_SIZE)
         corner.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.8})
-        axes.text(left, bottom + 1, pair[0], ha="left", va="top", fontsize=TITLE_SIZE)
-        axes.text(right - 1, bottom + 1, pair[1], ha="right", va="top", fontsize=TITLE_SIZE)
+        low = bottom + pixel
+        axes.text(left, low, pair[0], ha="left", va="top", fontsize=TITLE_SIZE)
+        axes.text(right - pixel, low, pair[1], ha="right", va="top", fontsize=TITLE_SIZE)
     axes.imshow(mosaic, cmap="gray_r", vmin=-1, vmax=1)
     axes.add_collection(PatchCollection(frames, facecolor="none", edgecolor=BLACK, linewidth=0.8))
     axes.set_axis_off()
     return figure
+
+
+def to_show(images: np.ndarray) -> tuple[np.ndarray, float]:
+    """Images as `Axes.imshow` takes them, and what is white there.
+
+    Those of one map stay as they are, for a map of colours. Of three maps, red, green and blue, and
+    of two, of which the first is shown, they become (n, side, side, 3), 0 black to 1 white.
+    """
+    if images.ndim == 3:
+        return images, -1
+    maps = (0, 1, 2) if images.shape[3] == 3 else (0, 0, 0)
+    return (images[..., maps] + 1) / 2, 1
 
 
 def draw_outputs(runs: Mapping[str, Run], index: int, images: np.ndarray) -> Figure:
@@ -197,25 +221,31 @@ def draw_outputs(runs: Mapping[str, Run], index: int, images: np.ndarray) -> Fig
     figure = Figure(figsize=(FIGURE_WIDTH, 1.7 + 0.75 * len(shown)), layout="constrained")
     grid = figure.add_gridspec(len(shown), 2, width_ratios=(1, 2.6))
     digit = figure.add_subplot(grid[:, 0])
-    digit.imshow(images[index], cmap="gray_r", vmin=-1, vmax=1)
+    digit.imshow(to_show(images[index : index + 1])[0][0], cmap="gray_r", vmin=-1, vmax=1)
     digit.set(xticks=[], yticks=[])
     panels = [figure.add_subplot(grid[k, 1]) for k in range(len(shown))]
     for axes, name in zip(panels, shown, strict=True):
         chances = runs[name].outputs[index]
         guess = chances.argmax()
-        others = np.delete(np.arange(10), label)
-        axes.bar(label, chances[label], color=BLUE, hatch="///", ec=BLACK, label="the label")
-        axes.bar(others, chances[others], color="0.8", ec=BLACK, label="other classes")
+        draw_probabilities(axes, chances, label)
         text = f"{shorten(name)}: says {guess} ({chances[guess]:.2f})"
         text += f", label {label} ({chances[label]:.2f})" if guess != label else ""
         axes.set_title(text, loc="left", fontsize=SMALL_SIZE)
-        axes.set(xlim=(-0.6, 9.6), ylim=(0, 1), yticks=(0, 0.5, 1), xticks=range(10))
         axes.tick_params(labelbottom=axes is panels[-1])
     panels[len(panels) // 2].set_ylabel("probability")
     panels[-1].set_xlabel("class")
     some = f"\nthe first {len(shown)} of {len(runs)} runs" if len(shown) < len(runs) else ""
     finish(figure, f"Test digit {index}, label {label}{some}", panels[0])
     return figure
+
+
+def draw_probabilities(axes: Axes, chances: np.ndarray, label: int) -> None:
+    """A bar for each class, of the label in a colour and hatched. chances: (n_classes,)."""
+    n = len(chances)
+    others = np.delete(np.arange(n), label)
+    axes.bar(label, chances[label], color=BLUE, hatch="///", ec=BLACK, label="the label")
+    axes.bar(others, chances[others], color="0.8", ec=BLACK, label="other classes")
+    axes.set(xlim=(-0.6, n - 0.4), ylim=(0, 1), yticks=(0, 0.5, 1), xticks=range(n))
 
 
 def draw_shared(committee: Committee) -> Figure:

@@ -5,11 +5,13 @@ colour-blind eyes.
 """
 
 import io
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.textpath import TextPath
 from PIL import Image
 
 from experiments.running.store import Run
@@ -71,11 +73,27 @@ def shorten(name: str) -> str:
     return name if len(name) <= MAX_NAME_LENGTH else f"…{name[1 - MAX_NAME_LENGTH :]}"
 
 
+def fold(text: str, inches: float, size: float = TITLE_SIZE) -> str:
+    """Text of a size in points, with lines of that width at most.
+
+    Lines that are too long go on in the next one, after a space or a hyphen.
+    """
+    lines = []
+    for line in text.split("\n"):
+        lines.append("")
+        for word in re.findall(r".+?(?:[\s-]+|$)", line):
+            longer = TextPath((0, 0), f"{lines[-1]}{word}".rstrip(), size)
+            if lines[-1] and longer.get_extents().width > 72 * inches:
+                lines.append("")
+            lines[-1] += word
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def finish(
     figure: Figure, title: str, shown: Axes | None = None, legend_title: str | None = None
 ) -> None:
     """Give a figure its title and sizes of text, and below it a legend of what `shown` shows."""
-    figure.suptitle(title, fontsize=TITLE_SIZE)
+    figure.suptitle(fold(title, figure.get_figwidth() - 0.2), fontsize=TITLE_SIZE)
     for axes in figure.axes:
         axes.tick_params(labelsize=SMALL_SIZE)
         axes.xaxis.label.set_fontsize(LABEL_SIZE)

@@ -9,6 +9,7 @@ from experiments.drawing import bench_plots, error_plots, run_plots
 from experiments.drawing.page import Page
 from experiments.drawing.report_files import Found
 from experiments.running import configs, data, provenance
+from experiments.running.dataset import KINDS
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration, plural
 from experiments.running.nets import is_convolutional
@@ -30,6 +31,10 @@ INTRODUCTION = (
 NOT_MNIST = (
     "These are the 1,797 small digits of scikit-learn's load_digits. Their figures have nothing to "
     "do with the paper's and must not be compared with them, nor with those on MNIST."
+)
+NOT_THE_PAPERS = (
+    "These are files of one's own in the format of the paper's data. Their figures must not be "
+    "compared with the paper's."
 )
 TABLE1_CAPTION = (
     "TEfBV is the test error at the epoch with the lowest validation error, BTE the lowest test "
@@ -107,24 +112,38 @@ def _without_layers(row: Mapping[str, str]) -> dict[str, str]:
     return {name: cell for name, cell in row.items() if name != "layers"}
 
 
-def add_convolutional(page: Page, found: Found, name: str) -> None:
-    """The convolutional nets of 2011 on the data of that name, from records."""
+def add_convolutional(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
+    """The convolutional nets of 2011 on the data of that name, from records and runs."""
     own = {
         key: run
         for key, run in found.records.items()
         if run.config["data"]["name"] == name and is_convolutional(run.config)
     }
+    recorded = [(run.config, run.metrics) for run in own.values()]
+    everything = own | {
+        key: run
+        for key, run in runs.items()
+        if is_convolutional(run.config) and (run.config, run.metrics) not in recorded
+    }
+    if everything:
+        page.heading(3, "The convolutional nets of 2011")
     if own:
         keys = sorted(own, key=lambda key: cnn_tables.order(own[key]))
         rows = cnn_tables.table([own[key] for key in keys])
-        page.heading(3, "The convolutional nets of 2011")
         page.table(
-            "The nets of Table 1 of 2011 and others, from records.",
+            "The nets of 2011 and others, from records.",
             [
                 {"source": page.cite(source(key, own[key])), **_without_layers(row)}
                 for key, row in zip(keys, rows, strict=True)
             ],
         )
+    if everything:
+        n_nets = plural(len(everything), "convolutional net")
+        alt = f"Test error of {n_nets} after each epoch, a panel for each description."
+        beside = ", with the paper's figures" if name == "MNIST" else ""
+        caption = f"{n_nets} on {name}, from records and runs{beside}."
+        sources = [source(key, run) for key, run in everything.items()]
+        page.figure(run_plots.draw_error_curves(everything), caption, alt, sources)
 
 
 def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
@@ -223,8 +242,8 @@ def add_pictures(page: Page, runs: Mapping[str, Run], name: str) -> None:
     images = find_test_images(run)
     if images is None:
         page.say(
-            f"The digits are not drawn, for {name} as the run has it is not on this machine. Set "
-            "MNIST_DIR to a folder with its four files, or let `make table1` download them."
+            f"The digits are not drawn, for {name} as the run has it is not on this machine. To "
+            f"draw them, {data.advice(data.CHOICES[name])}."
         )
     else:
         alt = f"The misclassified digits, labels at the top right, two guesses below: {counted}."
@@ -237,13 +256,14 @@ def add_pictures(page: Page, runs: Mapping[str, Run], name: str) -> None:
 
 
 def find_test_images(run: Run) -> np.ndarray | None:
-    """The images that a run was tested on, (n_test, 29, 29), if they are on this machine."""
+    """The images that a run was tested on, float32, if they are on this machine."""
     wanted = run.config["data"]
     try:
-        dataset = data.load(data.CHOICES[wanted["name"]], mirrors=())
+        dataset = data.load_pixels(data.CHOICES[wanted["name"]], mirrors=())
     except Problem:
         return None
-    return dataset.test_images if dataset.sha256 == wanted["sha256"] else None
+    same = dataset.sha256 == wanted["sha256"]
+    return data.scale(data.limit(dataset, 1)).test_images if same else None
 
 
 def add_other_runs(page: Page, runs: Mapping[str, Run]) -> None:
@@ -338,20 +358,25 @@ def build(found: Found) -> str:
     """The page of all that was found."""
     page = Page()
     counts = []
-    for name in data.CHOICES:
+    names = {run.config["data"]["name"] for run in (*found.runs.values(), *found.records.values())}
+    for name in (*MAKE_OPTION, *sorted(names & KINDS.keys() - MAKE_OPTION.keys())):
         runs = {key: run for key, run in found.runs.items() if run.config["data"]["name"] == name}
         n = sum(run.config["data"]["name"] == name for run in found.records.values())
         n += sum(rows[-1]["data"] == name for rows in found.committees.values())
         counts.append(f"{plural(len(runs), 'run')} and {plural(n, 'record')} on {name}")
-        if name == "MNIST":
+        of_paper = cnn_tables.TABLES[data.CHOICES[name]].data
+        if name == of_paper:
             page.heading(2, name)
         else:
-            page.heading(2, f"{name}, which is NOT MNIST")
-            page.warn(NOT_MNIST)
-        add_table1(page, found, runs, name)
-        add_convolutional(page, found, name)
-        add_committees(page, found, runs, name)
-        add_pictures(page, runs, name)
+            page.heading(2, f"{name}, which is NOT {of_paper}")
+            page.warn(NOT_MNIST if name in MAKE_OPTION else NOT_THE_PAPERS)
+        if name in MAKE_OPTION:
+            add_table1(page, found, runs, name)
+        add_convolutional(page, found, runs, name)
+        if name in MAKE_OPTION:
+            add_committees(page, found, runs, name)
+        if runs or name in MAKE_OPTION:
+            add_pictures(page, runs, name)
         add_other_runs(page, runs)
     add_benchmarks(page, found)
 

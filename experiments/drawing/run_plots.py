@@ -20,15 +20,18 @@ from experiments.drawing.figures import (
     ORANGE,
     PURPLE,
     SKY,
+    SMALL_SIZE,
     VERMILION,
     finish,
+    fold,
     require_runs,
     shorten,
 )
+from experiments.running import plans
 from experiments.running.configs import count_validation
 from experiments.running.formatting import plural
 from experiments.running.store import Run
-from experiments.scoring import tables
+from experiments.scoring import cnn_tables, tables
 from experiments.scoring.committee_report import COMMITTEE, Committee
 
 # Colour, line and marker of a run among few. Of more runs than these only the N_HIGHLIGHTED best
@@ -44,6 +47,7 @@ RUN_STYLES = (
     (GREY, "-", "<"),
 )
 N_HIGHLIGHTED = 3
+PANEL_WIDTH = 3  # inches of one of two panels side by side
 TIME_UNITS = ("h", 3600), ("min", 60), ("s", 1)
 
 PARAMETERS = {  # symbol and unit
@@ -226,6 +230,68 @@ def draw_members(committee: Committee) -> Figure:
     return figure
 
 
+def draw_error_curves(runs: Mapping[str, Run]) -> Figure:
+    """The test error of convolutional nets after each epoch: a panel for each description.
+
+    With 95 % intervals after the epochs for which the paper of 2011 gives the error, and on MNIST
+    beside what it gives. runs: all on the same data; their outputs are not needed.
+    """
+    require_runs(runs)
+    panels: dict[str, dict[str, Run]] = {}
+    for name in sorted(runs, key=lambda name: cnn_tables.order(runs[name])):
+        config = runs[name].config
+        own = panels.setdefault(config["layers"], {})
+        label = f"{plural(runs[name].epochs, 'epoch')}, η {config['eta']:g}, seed {config['seed']}"
+        own[f"{label}, {name}" if label in own else label] = runs[name]
+    columns = min(2, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(FIGURE_WIDTH, 0.9 + 2.7 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for axes, (layers, own) in zip(grid.flat, panels.items(), strict=False):
+        _draw_error_curve(axes, own)
+        axes.set_title(fold(layers, PANEL_WIDTH, SMALL_SIZE), fontsize=SMALL_SIZE)
+    for axes in grid.flat[len(panels) :]:
+        axes.remove()
+    last = max(cnn_tables.EARLY[-1], *(run.epochs for run in runs.values()))
+    grid[0, 0].set_xlim(0.85, 1.2 * last)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("test error, %")
+    for axes in figure.axes[-columns:]:  # below the others
+        axes.set_xlabel("epoch")
+        axes.tick_params(labelbottom=True)
+    early = ", ".join(map(str, cnn_tables.EARLY))
+    heading = f"Test error of {plural(len(runs), 'convolutional net')} after each epoch;\n"
+    finish(figure, heading + f"bars: 95 % intervals after {early} epochs")
+    return figure
+
+
+def _draw_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
+    """The panel of one net."""
+    for name, style in _line_styles(runs).items():
+        run = runs[name]
+        errors, n_test = run.metrics["test_errors"], run.config["data"]["n_test"]
+        axes.plot(run.metrics["epoch"], _percent(errors, n_test), **style)
+        early = [epoch for epoch in cnn_tables.EARLY if epoch <= run.epochs]
+        bars = [_error_bar(errors[epoch - 1], n_test) for epoch in early]
+        percent, *spread = np.array(bars).T
+        style = {"fmt": "none", "ecolor": style["color"], "elinewidth": 0.8, "capsize": 2}
+        axes.errorbar(early, percent, yerr=spread, label="_interval", **style)
+    config = next(iter(runs.values())).config
+    papers = {paper.layers: paper for paper in cnn_tables.PAPER.values()}
+    paper = papers.get(config["layers"])
+    if paper and config["data"]["name"] == "MNIST":
+        if paper.early:
+            style = {"ls": "none", "marker": "*", "ms": 9, "mfc": "white", "mec": BLACK}
+            axes.plot(cnn_tables.EARLY, paper.early, label="the paper", zorder=5, **style)
+        label = f"the paper's TfbV, {plans.PAPER_CNN.schedule.epochs} epochs"
+        axes.axhline(paper.tefbv, color=BLACK, lw=0.8, label=label)  # no run has such a line
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    _make_logarithmic(axes)
+    axes.legend(fontsize=SMALL_SIZE, frameon=False)
+
+
 def _times(runs: Mapping[str, Run], against: str) -> tuple[dict[str, np.ndarray], str]:
     """Where on the x axis the epochs of each run are, and what that axis shows."""
     if against == "epochs":
@@ -240,7 +306,9 @@ def _times(runs: Mapping[str, Run], against: str) -> tuple[dict[str, np.ndarray]
 
 def _line_styles(runs: Mapping[str, Run]) -> dict[str, dict]:
     """How to plot the line of each run; of many the best by TEfBV are told apart, and come last."""
-    best = sorted(runs, key=lambda name: runs[name].chosen_errors / len(runs[name].labels))
+    best = sorted(
+        runs, key=lambda name: runs[name].chosen_errors / runs[name].config["data"]["n_test"]
+    )
     marked, others = list(runs), []
     if len(runs) > len(RUN_STYLES):
         marked, others = best[:N_HIGHLIGHTED], best[N_HIGHLIGHTED:]

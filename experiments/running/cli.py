@@ -89,26 +89,31 @@ def add_seeds_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_data_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that say which images to use, the same in every script."""
+def add_data_arguments(parser: argparse.ArgumentParser, others: Mapping[str, str] = {}) -> None:
+    """The options that say which images to use, the same in every script.
+
+    others: data that not every script can use, each with what it is.
+    """
+    also = "".join(f"; {choice}: {what}" for choice, what in others.items())
     parser.add_argument(
         "--data",
-        choices=("auto", "mnist", "digits"),
+        choices=("auto", "mnist", "digits", *others),
         default="auto",
         help="images: MNIST; scikit-learn's 1,797 load_digits, which need no network; or auto: "
-        "MNIST where it is or can be had, else load_digits (default: %(default)s)",
+        f"MNIST where it is or can be had, else load_digits (default: %(default)s){also}",
     )
     add_data_dir_argument(parser)
 
 
 def add_data_dir_argument(parser: argparse.ArgumentParser) -> None:
-    """The option for where MNIST is."""
+    """The option for where the files of the data are."""
     parser.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIR",
         help="folder with the four MNIST files, plain or gzip-ed IDX (default: $MNIST_DIR, "
-        "./data/mnist, the cache folder; else a download)",
+        "./data/mnist, the cache folder; else a download); for runs on other data with theirs, see "
+        "docs/options.md",
     )
 
 

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, astuple, replace
 
 import numpy as np
 
-from deform_gpu import COMMITTEE, TABLE1, Deformation
+from deform_gpu import COMMITTEE, TABLE1, TRANSLATION, Deformation
 from experiments.running import data
-from experiments.running.data import Dataset
+from experiments.running.dataset import KINDS, Dataset
 from experiments.running.errors import Problem
+from mlp_gpu.network import N_CLASSES
 from mlp_gpu.training import Schedule
 
 
@@ -29,19 +30,22 @@ def make_config(
     dataset: as it was loaded and limited. `prepare` splits and normalises it later. net: the sizes
     of a perceptron's layers, or a convolutional net's layers as text, as `cnn_gpu.layers` has them.
     deformation: None for undeformed images. engine: one of engines.NAMES. cpu_deformation: whether
-    images are deformed on the CPU even if the engine is the GPU's. width: of normalised bounding
-    boxes, pixels; None: not normalised. n_validation: training images that are kept apart to
-    choose the epoch; None: all training images choose it. Raises Problem if none would be left to
-    train on.
+    images are deformed on the CPU even if the engine is the GPU's, as images of several maps are.
+    width: of normalised bounding boxes, pixels; None: not normalised. n_validation: training images
+    that are kept apart to choose the epoch; None: all training images choose it. Raises Problem if
+    none would be left to train on.
     """
-    deformed_on = "cpu" if cpu_deformation else engine
+    deformed_on = "cpu" if cpu_deformation or dataset.train_images.ndim > 3 else engine
     if len(dataset.train_labels) <= (n_validation or 0):
         raise Problem(
             f"of {len(dataset.train_labels)} training images none are left to train on, with "
             f"{n_validation} kept apart for validation; take more with --limit"
         )
     if isinstance(net, str):
-        described: dict = {"layers": net, "source": (1, data.SIDE, data.SIDE)}
+        kind = KINDS[dataset.name]
+        described: dict = {"layers": net, "source": astuple(kind.source)}
+        if kind.n_classes != N_CLASSES:
+            described["n_classes"] = kind.n_classes
     else:
         described = {"sizes": net}
     config = {
@@ -91,8 +95,8 @@ def prepare(dataset: Dataset, config: dict) -> Dataset:
 def deformer(config: dict, dataset: Dataset) -> Callable[[int], object]:
     """A function from an epoch to the images that the epoch trains on.
 
-    The images are float32, (n, 29, 29) on the host or (n, 841) on the GPU. The next call overwrites
-    them.
+    The images are float32, of the shape of the training images on the host, or (n, 841) on the GPU.
+    The next call overwrites them. All maps of an image move together.
     """
     if config["deformation"] is None:
         return lambda epoch: dataset.train_images
@@ -102,12 +106,21 @@ def deformer(config: dict, dataset: Dataset) -> Callable[[int], object]:
         from deform_gpu.cuda import DeformedAhead  # imports numba
 
         return DeformedAhead(images, labels, deformation, seed, config["epochs"])
-    from deform_gpu.batches import deform_set  # imports numba
+    from deform_gpu.batches import BATCH, deform_set  # imports numba
 
     buffer = np.empty_like(images)
 
     def deform(epoch: int) -> np.ndarray:
-        deform_set(buffer, images, labels, deformation, seed, epoch)
+        if images.ndim == 3:
+            deform_set(buffer, images, labels, deformation, seed, epoch)
+            return buffer
+        for start in range(0, len(images), BATCH):  # so that copies of maps stay small
+            some = slice(start, start + BATCH)
+            for m in range(images.shape[3]):
+                one = np.ascontiguousarray(images[some, :, :, m])
+                out = np.empty_like(one)
+                deform_set(out, one, labels[some], deformation, seed, epoch, first=start)
+                buffer[some, :, :, m] = out
         return buffer
 
     return deform
@@ -123,11 +136,16 @@ def title(config: dict) -> str:
     width = config["data"].get("width")
     parts = [f"{net_name(config)} on {config['data']['name']}"]
     parts += [f"WN{width}"] if width else []
-    deformation, n_apart = config["deformation"], config["data"].get("n_validation")
-    if not deformation:
+    n_apart = config["data"].get("n_validation")
+    if not config["deformation"]:
         parts += ["undeformed"]
-    elif Deformation(**deformation) not in (TABLE1, COMMITTEE):
-        parts += [f"sigma {deformation['sigma']:g}, alpha {deformation['alpha']:g}"]
+    else:
+        deformation = Deformation(**config["deformation"])
+        presets = [replace(preset, translation=0) for preset in (TABLE1, COMMITTEE, TRANSLATION)]
+        if replace(deformation, translation=0) not in presets:
+            parts += [f"sigma {deformation.sigma:g}, alpha {deformation.alpha:g}"]
+        if deformation.translation:
+            parts += [f"translated by up to {deformation.translation:g} %"]
     parts += [f"{n_apart:,} images kept apart"] if n_apart else []
     return ", ".join([*parts, f"seed {config['seed']}"])
 

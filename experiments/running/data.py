@@ -1,20 +1,18 @@
-"""Images and labels: MNIST, found or downloaded, else scikit-learn's small `load_digits`.
+"""Images and labels: MNIST, small NORB, CIFAR-10, and scikit-learn's small `load_digits`.
 
-What is found is never trusted: the SHA-256 of each file's decompressed content decides.
+What is found is never trusted: for MNIST the SHA-256 of each file's decompressed content decides.
 """
 
 import gzip
 import hashlib
 import math
 import os
-import shutil
 import struct
 import sys
-import tempfile
-import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,21 +20,19 @@ import numpy as np
 
 import deform_gpu
 from deform_gpu.parameters import SIDE
+from experiments.running import cifar, download, norb
+from experiments.running.dataset import KINDS, Dataset
 from experiments.running.errors import Problem
 from mlp_gpu import random
 
-CHOICES = {"MNIST": "mnist", "load_digits": "digits"}  # a data set's name: what `load` calls it
-WHITE = {"MNIST": 255, "load_digits": 16}  # a data set's name: the largest value of its pixels
+CHOICES = {name: kind.choice for name, kind in KINDS.items()}
 
-STALE = 3600  # seconds after which half a download belongs to no running process
 MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist",
     "https://storage.googleapis.com/cvdf-datasets/mnist",
 )
-TIMEOUT = 3, 20  # seconds to connect to an address of a mirror, and of silence later
 DIGITS_TEST = 360  # of load_digits' 1,797 images
 DIGITS_SEED = 2010
-ADVICE = "set MNIST_DIR or --data-dir to a folder with MNIST's four files"
 
 
 class IdxFile(NamedTuple):
@@ -76,28 +72,10 @@ FILES = (
 )
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """Images float32 (n, 29, 29) in [-1, 1], C order, background -1; labels uint8 (n,), 0 to 9.
-
-    As `load_pixels` gives it, images are uint8 (n, k, k), from 0, the background, to WHITE[name].
-    """
-
-    name: str  # "MNIST" or "load_digits"
-    train_images: np.ndarray
-    train_labels: np.ndarray
-    test_images: np.ndarray
-    test_labels: np.ndarray
-    sha256: str  # identifies the whole of the data, before any limit
-    source: str  # the folder, or "scikit-learn x.y"
-    # Images and labels to choose the epoch by; None: the training images (2010 section 2).
-    validation: tuple[np.ndarray, np.ndarray] | None = None
-
-
 def load(
     choice: str = "auto",
     data_dir: str | os.PathLike | None = None,
-    mirrors: Sequence[str] = MIRRORS,
+    mirrors: Sequence[str] | None = None,
 ) -> Dataset:
     """Training and test images, scaled as the paper does (2010, section 2 and appendix).
 
@@ -107,11 +85,16 @@ def load(
 
 
 def scale(dataset: Dataset) -> Dataset:
-    """The data that `load_pixels` gave, scaled as the paper does (2010, section 2 and appendix)."""
+    """The data that `load_pixels` gave, scaled as the paper does (2010, section 2 and appendix).
+
+    Guess: so are images of several maps, which keep their size; 2011 does not say. It does say that
+    it normalises nothing else (section 4).
+    """
 
     def scaled(pixels: np.ndarray) -> np.ndarray:
-        images = to_29(pixels)
-        images /= np.float32(WHITE[dataset.name] / 2)  # v / 127.5 - 1 for MNIST (2010, section 2)
+        images = to_29(pixels) if pixels.ndim == 3 else pixels.astype(np.float32)
+        white = KINDS[dataset.name].white
+        images /= np.float32(white / 2)  # v / 127.5 - 1 for MNIST (2010, section 2)
         images -= 1
         return images
 
@@ -125,34 +108,34 @@ def scale(dataset: Dataset) -> Dataset:
 def load_pixels(
     choice: str = "auto",
     data_dir: str | os.PathLike | None = None,
-    mirrors: Sequence[str] = MIRRORS,
+    mirrors: Sequence[str] | None = None,
 ) -> Dataset:
     """Training and test images as they were found, verified but not scaled.
 
-    `choice` is "mnist", "digits" (`data_dir` and `mirrors` then play no part), or "auto": MNIST,
-    and where it can be neither found nor downloaded load_digits, with a notice on stderr.
-    MNIST is looked for in `data_dir`; where that is None in $MNIST_DIR, ./data/mnist and the cache
-    folder, then it is downloaded into the cache folder from the first of `mirrors` that has it.
+    `choice` is "mnist", "norb", "cifar10", "digits" (`data_dir` and `mirrors` then play no part),
+    or "auto": MNIST, and where it can be neither found nor downloaded load_digits, with a notice on
+    stderr. Files are looked for in `data_dir`; where that is None in $MNIST_DIR, ./data/mnist and
+    the cache folder, then they are downloaded into the cache folder from the first of `mirrors`
+    that has them; None: the usual ones. For the other sets it is $NORB_DIR and ./data/norb, and
+    $CIFAR10_DIR and ./data/cifar10.
 
     Raises `Problem` for a folder or file that is not as it should be, whatever the choice.
     """
-    if choice not in ("auto", "mnist", "digits"):
-        raise Problem(f"the choice of data is {choice!r}, expected auto, mnist or digits")
     if choice == "digits":
         return _load_digits()
-    paths = _find(data_dir)
-    if paths is None:
-        cache = _cache_folder()
-        try:
-            _download(cache, mirrors)
-        except Problem as problem:
-            if choice == "mnist":
-                raise
-            _print_notice(problem)
-            return _load_digits()
-        paths = _paths(cache)
-        assert paths is not None  # downloaded
-    return _load_mnist(paths)
+    if choice not in READERS:
+        raise Problem(f"the choice of data is {choice!r}, expected {', '.join(READERS)} or digits")
+    list_files, read = READERS[choice]
+    files = list_files()
+    if mirrors is not None:
+        files = files._replace(mirrors=mirrors)
+    try:
+        return read(download.find(files, data_dir))
+    except download.NotDownloaded as problem:
+        if choice != "auto":
+            raise
+        _print_notice(problem)
+        return _load_digits()
 
 
 def limit(dataset: Dataset, n: int | None) -> Dataset:
@@ -219,6 +202,14 @@ def to_29(images: np.ndarray) -> np.ndarray:
     return resize(images, SIDE)
 
 
+def mnist_files() -> download.Files:
+    """What to look for and to download."""
+    files = (
+        download.File((file.name, f"{file.name}.gz"), partial(_read, file=file)) for file in FILES
+    )
+    return download.Files("MNIST", "mnist", "MNIST_DIR", "plain or .gz", MIRRORS, tuple(files))
+
+
 def _load_mnist(paths: list[Path]) -> Dataset:
     arrays = []
     for path, file in zip(paths, FILES, strict=True):
@@ -241,6 +232,20 @@ def _load_mnist(paths: list[Path]) -> Dataset:
     )
 
 
+READERS = {
+    "auto": (mnist_files, _load_mnist),
+    "mnist": (mnist_files, _load_mnist),
+    "norb": (norb.files, norb.load),
+    "cifar10": (cifar.files, cifar.load),
+}
+
+
+def advice(choice: str) -> str:
+    """What to do where the data of that choice are missing."""
+    list_files, _ = READERS.get(choice, READERS["mnist"])
+    return list_files().advice
+
+
 def _load_digits() -> Dataset:
     try:
         import sklearn
@@ -248,7 +253,8 @@ def _load_digits() -> Dataset:
         from sklearn.model_selection import train_test_split
     except ImportError:
         raise Problem(
-            f"load_digits cannot be had: scikit-learn is not installed; install it, or {ADVICE}"
+            "load_digits cannot be had: scikit-learn is not installed; install it, or "
+            f"{advice('mnist')}"
         ) from None
     digits = load_digits()
     pixels, labels = digits.images.astype(np.uint8), digits.target.astype(np.uint8)
@@ -272,49 +278,6 @@ def _print_notice(problem: Problem) -> None:
         sep="\n",
         file=sys.stderr,
     )
-
-
-def _cache_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "deepbig" / "mnist"
-
-
-def _find(data_dir: str | os.PathLike | None) -> list[Path] | None:
-    """The paths of MNIST's files in the first folder that has them, in the order of FILES."""
-    if data_dir is not None:
-        paths = _paths(Path(data_dir))
-        if paths is None:
-            what = "none of MNIST's files" if os.path.isdir(data_dir) else "no such folder"
-            raise Problem(
-                f"--data-dir {data_dir}: expected {FILES[0].name} (or .gz) and its three "
-                f"companions, found {what}; name the folder that holds them"
-            )
-        return paths
-    named = os.environ.get("MNIST_DIR")
-    if named:
-        paths = _paths(Path(named))
-        if paths is not None:
-            return paths
-        print(f"note: $MNIST_DIR ({named}) holds no MNIST; looking elsewhere", file=sys.stderr)
-    return _paths(Path("data/mnist")) or _paths(_cache_folder())
-
-
-def _paths(folder: Path) -> list[Path] | None:
-    """The paths of MNIST's files in `folder`, None where there is none at all."""
-    paths, missing = [], []
-    for file in FILES:
-        candidates = folder / file.name, folder / f"{file.name}.gz"
-        there = [path for path in candidates if os.path.exists(path)]
-        if there:
-            paths.append(there[0])
-        else:
-            missing.append(file.name)
-    if paths and missing:
-        raise Problem(
-            f"{folder} holds MNIST only in part: expected its four files, plain or .gz, found "
-            f"no {' and no '.join(missing)}; add what is missing"
-        )
-    return paths or None
 
 
 def _read(path: Path, file: IdxFile) -> bytes:
@@ -346,52 +309,3 @@ def _read(path: Path, file: IdxFile) -> bytes:
     else:
         wanted, found = f"content of SHA-256 {file.sha256}", digest
     raise ValueError(f"expected {wanted}, found {found}")
-
-
-def _download(folder: Path, mirrors: Sequence[str]) -> None:
-    """Make `folder`, with MNIST's four files in it, or raise Problem and leave nothing."""
-    try:
-        import pooch
-        import requests  # pooch's own dependency
-    except ImportError:
-        raise Problem(f"MNIST cannot be downloaded: pooch is not installed; {ADVICE}") from None
-    fetch = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT)
-    reasons = []
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        for left in folder.parent.glob("download-*"):  # by a killed process
-            if time.time() - left.stat().st_mtime > STALE:
-                shutil.rmtree(left)
-        for mirror in mirrors:
-            with tempfile.TemporaryDirectory(prefix="download-", dir=folder.parent) as temporary:
-                new = Path(temporary) / folder.name
-                new.mkdir()
-                try:
-                    for file in FILES:
-                        url, path = f"{mirror}/{file.name}.gz", new / f"{file.name}.gz"
-                        fetch(url, path, None)
-                        _read(path, file)
-                except requests.HTTPError as error:
-                    reasons.append(
-                        f"{url} answered {getattr(error.response, 'status_code', error)}"
-                    )
-                except requests.exceptions.ChunkedEncodingError:
-                    reasons.append(f"{url} broke off")
-                except requests.RequestException as error:
-                    reasons.append(f"{url} could not be reached ({type(error).__name__})")
-                except ValueError as fault:
-                    reasons.append(f"{url} sent something else ({fault})")
-                else:
-                    _put_in_place(new, folder)
-                    return
-    except OSError as error:
-        reasons.append(f"{folder} cannot be written ({error})")
-    raise Problem(f"MNIST cannot be downloaded: {' and '.join(reasons)}; {ADVICE}")
-
-
-def _put_in_place(new: Path, folder: Path) -> None:
-    try:
-        os.replace(new, folder)  # the whole folder at once: nobody ever sees half of it
-    except OSError:
-        if _paths(folder) is None:  # else another process was faster
-            raise

@@ -6,18 +6,27 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from cnn_gpu.network import ConvNetwork
 from experiments.running import jobs, store
 from experiments.running.data import Dataset
 from experiments.running.errors import Problem
+from experiments.running.nets import is_convolutional
 from experiments.running.store import Run
+from mlp_gpu import network
 from mlp_gpu.files import FileFault
 
-# Seven small nets on scikit-learn's embedded digits are enough for every notebook.
+# Seven small perceptrons on scikit-learn's embedded digits are enough for most notebooks.
 COMMITTEE_OPTIONS = (
     *("--experiment", "6", "--data", "digits", "--engine", "cpu", "--workers", "1"),
     *("--epochs", "6", "--eta", "5e-3", "--eta-decay", "0.7"),
 )
 N_EXAMPLES = 7
+EXAMPLE = "example"  # the folder of small runs
+
+
+def find_folder(folder: Path | None = None) -> Path:
+    """Where runs are: that folder, or else $RUNS_DIR or runs/."""
+    return folder or Path(os.environ.get("RUNS_DIR", "runs"))
 
 
 def load_runs(folder: Path | None = None) -> dict[str, Run]:
@@ -31,8 +40,8 @@ def load_runs(folder: Path | None = None) -> dict[str, Run]:
     """
     if folder is not None and not folder.is_dir():
         raise Problem(f"there is no folder {folder}: name one that has run files")
-    folder = folder or Path(os.environ.get("RUNS_DIR", "runs"))
-    own = folder / "example"
+    folder = find_folder(folder)
+    own = folder / EXAMPLE
     paths = store.run_files(folder)
     if all(own in path.parents for path in paths) and not _is_made(paths):
         _make(own)
@@ -58,10 +67,20 @@ def load_data(runs: Mapping[str, Run]) -> Dataset:
     return jobs.load_known(next(iter(runs.values())).config, None)
 
 
+def load_convolutional(path: Path) -> ConvNetwork:
+    """The net of a run file at its chosen epoch, from the weights file beside it.
+
+    Raises files.FileFault if that is missing, damaged or of another kind of net.
+    """
+    return network.load(store.weights_path(path), ConvNetwork)[0]["chosen"]
+
+
 def _is_made(paths: list[Path]) -> bool:
-    """Whether all small runs are there, trained to their ends."""
+    """Whether all small runs are there, trained to their ends; a convolutional net's is beside."""
     try:
-        return len(paths) == N_EXAMPLES and all(store.read_run(path).finished for path in paths)
+        runs = map(store.read_run, paths)
+        own = [run for run in runs if not is_convolutional(run.config)]
+        return len(own) == N_EXAMPLES and all(run.finished for run in own)
     except FileFault:
         return False
 

@@ -53,7 +53,7 @@ class Job:
     """A training.
 
     path: its run file. label: its name in messages, unique among the jobs of a command. config:
-    what defines the run. data_dir: where MNIST is looked for first, None for the usual places.
+    what defines the run. data_dir: where the data are looked for first, None for the usual places.
     schedule: how a GPU's kernels are launched.
     """
 
@@ -150,7 +150,7 @@ def warm_up_worker(_channel: Channel, engine: str, net: tuple[int, ...] | str) -
     net: a small one of the kind that will be trained, as configs.make_config takes it.
     """
     image, label = np.zeros((1, data.SIDE, data.SIDE), np.float32), np.zeros(1, np.uint8)
-    dataset = data.Dataset("", image, label, image, label, "", "")
+    dataset = data.Dataset("MNIST", image, label, image, label, "", "")
     config = configs.make_config(dataset, net, Schedule(), 0, TABLE1, engine)
     runs.warm_up(nets.make_engine(config, SCHEDULE), config, dataset)
 

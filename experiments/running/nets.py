@@ -1,7 +1,8 @@
 """The kinds of nets that runs train: what a configuration says of a net, made into one.
 
 A configuration has either `sizes`, the neurons of each layer of a multi-layer perceptron, or
-`layers`, the description of a convolutional net, and `source`, its input.
+`layers`, the description of a convolutional net, and `source`, its input; and `n_classes`, if the
+net has not ten, which older configurations do not say.
 """
 
 from typing import TypeAlias
@@ -21,11 +22,16 @@ def is_convolutional(config: dict) -> bool:
     return "layers" in config
 
 
+def count_classes(config: dict) -> int:
+    """Neurons of a run's last layer."""
+    return config.get("n_classes", N_CLASSES)
+
+
 def initial(config: dict) -> AnyNetwork:
     """The net of a run before its first step."""
     if is_convolutional(config):
         source = Maps(*config["source"])
-        return ConvNetwork.initial(config["layers"], source, N_CLASSES, config["seed"])
+        return ConvNetwork.initial(config["layers"], source, count_classes(config), config["seed"])
     return Network.initial(tuple(config["sizes"]), config["seed"])
 
 

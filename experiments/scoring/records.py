@@ -16,7 +16,9 @@ from experiments.running.store import Run
 COMMITTEES = r"(experiment[1-6]|table4)(-load_digits)?"
 SETTINGS = "member", "seed", "epochs", "images_an_epoch", "eta", "eta_decay"
 
-GPU_CHECK = "gpu-check.json"  # of experiments.gpu_check; in the same folder
+# In the same folder, of experiments.gpu_check and experiments.ladder.
+GPU_CHECK = "gpu-check.json"
+LADDER = "ladder.json"
 
 
 def read_csv(path: Path) -> list[dict]:
@@ -55,7 +57,7 @@ def read_benchmarks() -> list[list[dict]]:
 def record_paths() -> list[Path]:
     """The records of runs below results/, in the order of their names."""
     paths = sorted((provenance.REPOSITORY / "results").glob("*/*.json"))
-    return [path for path in paths if path.name != GPU_CHECK]
+    return [path for path in paths if path.name not in (GPU_CHECK, LADDER)]
 
 
 def read_records() -> list[Run]:

@@ -43,6 +43,18 @@ class Arrays:
         return self.order.shape[0]
 
 
+def hosts(
+    net: Net, images: np.ndarray, labels: np.ndarray, order: np.ndarray, turned: bool
+) -> list[np.ndarray]:
+    """What the fields of `Arrays` from W1 on begin with. What is to be computed is NaN.
+
+    images float32 (n, 784), labels uint8 (n,), order integers (m,), indices of images.
+    """
+    weights = [W.T if turned else W for W in net.arrays]
+    states = [np.full(n, np.nan, np.float32) for n in (net.hidden, N_OUTPUTS) * 2]
+    return [*weights, *states, images, labels, order.astype(np.int64), np.zeros(1, np.int64)]
+
+
 def put(
     net: Net,
     images: np.ndarray,
@@ -51,15 +63,10 @@ def put(
     turned: bool,
     stream: Stream,
 ) -> Arrays:
-    """Copy a net and an epoch to the GPU. What is to be computed is NaN there.
-
-    images float32 (n, 784), labels uint8 (n,), order integers (m,), indices of images.
-    """
-    weights = [W.T if turned else W for W in net.arrays]
-    states = [np.full(n, np.nan, np.float32) for n in (net.hidden, N_OUTPUTS) * 2]
-    hosts = [*weights, *states, images, labels, order.astype(np.int64), np.zeros(1, np.int64)]
-    there = [gpu.device_array(host.shape, host.dtype) for host in hosts]
-    gpu.fill(zip(there, hosts, strict=True), stream)
+    """Copy a net and an epoch to the GPU. The arguments are those of `hosts`."""
+    found = hosts(net, images, labels, order, turned)
+    there = [gpu.device_array(host.shape, host.dtype) for host in found]
+    gpu.fill(zip(there, found, strict=True), stream)
     return Arrays(turned, *there)
 
 

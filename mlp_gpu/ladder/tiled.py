@@ -4,7 +4,8 @@ What changed: in the forward kernel alone. A block brings a tile of W1, all neur
 into shared memory, with neighbouring threads reading neighbouring weights, and the 8 inputs beside
 it; then each thread adds up its row of the tile. The blog: "I bring parts of the weight matrices
 and input vector into shared memory". A row of the tile takes 9 words and not 8, so that the threads
-of a warp, each in its row, read from 32 different banks.
+of a warp, each in its row, read from 32 different banks. They write a tile by 4 rows at a time,
+which takes two passes.
 
 Why it helps, and why not: tiles are for data that are used again. In a product of two matrices
 every number of a tile is. For one image at a time every weight is used once, so no tile can spare a

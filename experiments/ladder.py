@@ -1,0 +1,173 @@
+"""The ladder: 784-128-10, on-line, and seven rungs of kernels that train it (mlp_gpu/ladder).
+
+Trains the net on the CPU and prints how many test digits it gets right, beside the blog's figures.
+Then, for each rung, what its compiled kernels do for an image, counted by executing them; the time
+of the same steps in compiled code, NumPy and plain Python; and on a GPU the time of each rung. All
+of it goes into ladder.json.
+"""
+
+import argparse
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from deform_gpu.resize import resize
+from experiments.running import cli, data, jobs, provenance
+from experiments.running.data import Dataset
+from experiments.running.messages import tell
+from experiments.scoring import ladder_tables
+from experiments.scoring.records import LADDER
+from experiments.timing import compiled, host, ladder
+from mlp_gpu import files, gpu
+from mlp_gpu.ladder import cpu, formulas
+from mlp_gpu.ladder.net import MAX_HIDDEN, MIN_HIDDEN, SIDE, Net, black_and_white
+from mlp_gpu.training import image_order
+
+REPEATS = 7
+# What the search tries: with momentum, and without it.
+SEARCHED = [*product((0.002, 0.005, 0.01, 0.02, 0.05, 0.1), (0.9,)), (0.1, 0), (0.2, 0), (0.3, 0)]
+APART = 6  # one training image in so many is kept apart to search on
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line, with ranges checked."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.ladder",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--hidden",
+        type=cli.integer(MIN_HIDDEN, MAX_HIDDEN),
+        default=128,
+        metavar="N",
+        help=f"hidden neurons, from {MIN_HIDDEN} to {MAX_HIDDEN} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--epochs",
+        type=cli.integer(1, 1000),
+        default=2,
+        metavar="N",
+        help="passes over the training images (default: %(default)s)",
+    )
+    cli.add_seeds_argument(parser)
+    parser.add_argument(
+        "--search",
+        action="store_true",
+        help="before, try learning rates and momenta on a part of the training images; the net is "
+        f"trained with {formulas.ETA:g} and {formulas.MOMENTUM:g} whatever is found",
+    )
+    cli.add_data_arguments(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for ladder.json (default: results/<this device>)",
+    )
+    return parser.parse_args(argv)
+
+
+def as_seen(dataset: Dataset) -> Dataset:
+    """The data as the net sees them: images float32 (n, 784), 0 or 1."""
+
+    def seen(pixels: np.ndarray) -> np.ndarray:
+        return black_and_white(pixels if pixels.shape[1] == SIDE else resize(pixels, SIDE))
+
+    return data.replace(
+        dataset, train_images=seen(dataset.train_images), test_images=seen(dataset.test_images)
+    )
+
+
+def count_wrong(net: Net, images: np.ndarray, labels: np.ndarray) -> int:
+    """How many digits the net gets wrong."""
+    return int(np.count_nonzero(cpu.predict(net, images).argmax(axis=1) != labels))
+
+
+def train(arguments: argparse.Namespace, dataset: Dataset) -> list[dict]:
+    """Train with each seed; a row for each seed and epoch."""
+    rows = []
+    for seed in arguments.seeds:
+        net = Net.initial(arguments.hidden, seed)
+        for epoch in range(1, arguments.epochs + 1):
+            order = image_order(len(dataset.train_labels), seed, epoch)
+            cpu.train(net, dataset.train_images, dataset.train_labels, order)
+            wrong = count_wrong(net, dataset.test_images, dataset.test_labels)
+            n_test = len(dataset.test_labels)
+            tell(f"seed {seed}, epoch {epoch}: {100 * (1 - wrong / n_test):.2f} % correct")
+            row = {"seed": seed, "epoch": epoch, "wrong": wrong, "n_test": n_test}
+            rows.append(row | {"data": dataset.name})
+    return rows
+
+
+def search(arguments: argparse.Namespace, dataset: Dataset) -> list[dict]:
+    """Train with each learning rate and momentum on a part of the training images, seed 0."""
+    split = data.split(dataset, len(dataset.train_labels) // APART, seed=0)
+    assert split.validation is not None
+    rows = []
+    for eta, momentum in SEARCHED:
+        net, n = Net.initial(arguments.hidden, 0), len(split.train_labels)
+        for epoch in range(1, arguments.epochs + 1):
+            rates = np.float32(eta), np.float32(momentum)
+            order = image_order(n, 0, epoch)
+            cpu.train(net, split.train_images, split.train_labels, order, *rates)
+        wrong, n_apart = count_wrong(net, *split.validation), len(split.validation[1])
+        tell(f"eta {eta:g}, momentum {momentum:g}: {100 * (1 - wrong / n_apart):.2f} % correct")
+        row = {"eta": eta, "momentum": momentum, "epochs": arguments.epochs, "n_train": n}
+        rows.append(row | {"wrong": wrong, "n_apart": n_apart})
+    return rows
+
+
+def measure(net: Net, dataset: Dataset, on_gpu: bool) -> list[dict]:
+    """The times of the CPU's programs and, on a GPU, of the rungs."""
+    examples = dataset.train_images[: ladder.GPU_IMAGES], dataset.train_labels[: ladder.GPU_IMAGES]
+    workloads = ladder.workloads(net, examples, on_gpu)
+    times = host.time_workloads(workloads, REPEATS)
+    return [
+        {"name": name, "us": us.tolist(), "n_images": workloads[name].n_images}
+        for name, us in times.items()
+    ]
+
+
+def report(record: dict) -> str:
+    """A record as Markdown."""
+    parts = [f"# The ladder, 784-{record['hidden']}-10 on {record['data']}"]
+    if record["data"] != "MNIST":
+        parts.append("Its accuracy must not be compared with the blog's.")
+    return "\n\n".join([*parts, *ladder_tables.tables(record)]) + "\n"
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_arguments(argv)
+    reason = gpu.missing()
+    dataset = as_seen(jobs.load_pixels(arguments.data, arguments.data_dir))
+    source = provenance.collect("cpu" if reason else "cuda")
+    folder = arguments.out or provenance.device_folder(source["device"])
+    files.make_folder(folder)
+    tell(f"no rung is timed: {reason}" if reason else f"rungs are timed on {source['device']}")
+    net = Net.initial(arguments.hidden, 0)
+    record = {
+        "data": dataset.name,
+        "hidden": arguments.hidden,
+        "search": search(arguments, dataset) if arguments.search else [],
+        "accuracy": train(arguments, dataset),
+        "kernels": [],
+        "times": [],
+    }
+    tell("timing ...")
+    record["times"] = measure(net, dataset, reason is None)
+    if missing := compiled.missing_toolkit():
+        tell(f"no kernel is counted: {missing}")
+    else:
+        tell("executing each rung for an image ...")
+        record["kernels"] = ladder.count_rungs(net, (dataset.train_images, dataset.train_labels))
+    record["provenance"] = source | {"end": provenance.now()}
+    path = folder / (LADDER if dataset.name == "MNIST" else f"ladder-{dataset.name}.json")
+    files.replace(path, (json.dumps(record, indent=1) + "\n").encode())
+    print(report(record))
+    tell(f"written to {path}")
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,159 @@
+"""The files of data sets: where they are looked for, and how they are downloaded."""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.running.errors import Problem
+
+STALE = 3600  # seconds after which half a download belongs to no running process
+TIMEOUT = 3, 20  # seconds to connect to an address of a mirror, and of silence later
+NUMBERS = ("no", "one", "two", "three", "four")
+
+
+class NotDownloaded(Problem):
+    """Files of a data set are nowhere, and no mirror gave them."""
+
+
+class File(NamedTuple):
+    """A file of a data set.
+
+    names: it may have one of these; the last is what mirrors call it. check: called with the path
+    of a download, raises ValueError if that is not the file: what is wrong with it.
+    """
+
+    names: tuple[str, ...]
+    check: Callable[[Path], object]
+
+
+class Files(NamedTuple):
+    """The files that a data set is made of.
+
+    name: of the data set. folder: of its files, in ./data and in the cache folder. variable: of the
+    environment, names another folder. form: what all files are, in a few words. mirrors: addresses
+    to download them from.
+    """
+
+    name: str
+    folder: str
+    variable: str
+    form: str
+    mirrors: Sequence[str]
+    files: tuple[File, ...]
+
+    @property
+    def advice(self) -> str:
+        n = len(self.files)
+        what = f"{self.name}'s {f'{NUMBERS[n]} files' if n > 1 else self.form}"
+        return f"set {self.variable} or --data-dir to a folder with {what}"
+
+
+def find(files: Files, data_dir: str | os.PathLike | None) -> list[Path]:
+    """The paths of the files in the first folder that has them, in order.
+
+    They are looked for in `data_dir`; where that is None in the environment variable's folder,
+    ./data and the cache folder; then they are downloaded into the cache folder from the first of
+    the mirrors that has them.
+    Raises NotDownloaded if no mirror has them, Problem if a folder is not as it should be.
+    """
+    if data_dir is not None:
+        paths = _paths(files, Path(data_dir))
+        if paths is None:
+            what = f"none of {files.name}'s files" if os.path.isdir(data_dir) else "no such folder"
+            first, n = files.files[0].names, len(files.files)
+            companions = f" and its {NUMBERS[n - 1]} companions" if n > 1 else ""
+            raise Problem(
+                f"--data-dir {data_dir}: expected {' or '.join(first)}{companions}, found {what}; "
+                f"name the folder that holds {'them' if n > 1 else 'it'}"
+            )
+        return paths
+    named = os.environ.get(files.variable)
+    if named:
+        paths = _paths(files, Path(named))
+        if paths is not None:
+            return paths
+        print(
+            f"note: ${files.variable} ({named}) holds no {files.name}; looking elsewhere",
+            file=sys.stderr,
+        )
+    local, cache = Path("data") / files.folder, _cache_folder(files)
+    return _paths(files, local) or _paths(files, cache) or _fetch(files, cache)
+
+
+def _cache_folder(files: Files) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "deepbig" / files.folder
+
+
+def _paths(files: Files, folder: Path) -> list[Path] | None:
+    """The paths of the files in `folder`, None where there is none at all."""
+    paths, missing = [], []
+    for file in files.files:
+        there = [folder / name for name in file.names if os.path.exists(folder / name)]
+        if there:
+            paths.append(there[0])
+        else:
+            missing.append(file.names[0])
+    if paths and missing:
+        raise Problem(
+            f"{folder} holds {files.name} only in part: expected its {NUMBERS[len(files.files)]} "
+            f"files, {files.form}, found no {' and no '.join(missing)}; add what is missing"
+        )
+    return paths or None
+
+
+def _fetch(files: Files, folder: Path) -> list[Path]:
+    """Make `folder`, with the files in it, or raise NotDownloaded and leave nothing."""
+    failed = f"{files.name} cannot be downloaded"
+    try:
+        import pooch
+        import requests  # pooch's own dependency
+    except ImportError:
+        raise NotDownloaded(f"{failed}: pooch is not installed; {files.advice}") from None
+    fetch = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT)
+    reasons = []
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        for left in folder.parent.glob("download-*"):  # by a killed process
+            if time.time() - left.stat().st_mtime > STALE:
+                shutil.rmtree(left)
+        for mirror in files.mirrors:
+            with tempfile.TemporaryDirectory(prefix="download-", dir=folder.parent) as temporary:
+                new = Path(temporary) / folder.name
+                new.mkdir()
+                try:
+                    for file in files.files:
+                        url, path = f"{mirror}/{file.names[-1]}", new / file.names[-1]
+                        fetch(url, path, None)
+                        file.check(path)
+                except requests.HTTPError as error:
+                    reasons.append(
+                        f"{url} answered {getattr(error.response, 'status_code', error)}"
+                    )
+                except requests.exceptions.ChunkedEncodingError:
+                    reasons.append(f"{url} broke off")
+                except requests.RequestException as error:
+                    reasons.append(f"{url} could not be reached ({type(error).__name__})")
+                except ValueError as fault:
+                    reasons.append(f"{url} sent something else ({fault})")
+                else:
+                    return _put_in_place(files, new, folder)
+    except OSError as error:
+        reasons.append(f"{folder} cannot be written ({error})")
+    raise NotDownloaded(f"{failed}: {' and '.join(reasons)}; {files.advice}")
+
+
+def _put_in_place(files: Files, new: Path, folder: Path) -> list[Path]:
+    try:
+        os.replace(new, folder)  # the whole folder at once: nobody ever sees half of it
+    except OSError:
+        if _paths(files, folder) is None:  # else another process was faster
+            raise
+    paths = _paths(files, folder)
+    assert paths is not None
+    return paths

@@ -1,0 +1,131 @@
+"""The ladder's records as tables, the blog beside ours."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from experiments.ptx.report import SEGMENT
+from experiments.running.formatting import markdown_table
+from experiments.scoring.tables import interval
+
+# Of the blog: milliseconds of an epoch, on a GPU that it does not name, and percent correct after
+# it. It prints no time and no result for rung 6 and 7, and no accuracy for rung 1.
+BLOG_MS = {
+    "naive": 5989.67,
+    "tiled": 3167.28,
+    "coalesced": 2956.39,
+    "shared": 2947.14,
+    "streams": 2998.79,
+}
+BLOG_CORRECT = {1: 94.16, 2: 95.1}  # percent, by epochs
+BLOG_IMAGES = 60_000
+
+
+def accuracy_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
+    """A line for each seed and epoch. rows: those of a record's `accuracy`."""
+    lines = []
+    for row in rows:
+        low, high = interval(row["n_test"] - row["wrong"], row["n_test"])
+        line = {"seed": str(row["seed"]), "epochs": str(row["epoch"])}
+        if row["data"] == "MNIST":
+            blog = BLOG_CORRECT.get(row["epoch"])
+            line["blog, correct %"] = f"{blog:.2f}" if blog else "-"
+        line |= {
+            "correct %": f"{100 * (1 - row['wrong'] / row['n_test']):.2f}",
+            "95 % interval": f"{low:.2f}-{high:.2f}",
+            "wrong": f"{row['wrong']} of {row['n_test']:,}",
+        }
+        lines.append(line)
+    return lines
+
+
+def search_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
+    """A line for each learning rate and momentum that were tried."""
+    return [
+        {
+            "eta": f"{row['eta']:g}",
+            "momentum": f"{row['momentum']:g}",
+            "epochs x images": f"{row['epochs']} x {row['n_train']:,}",
+            "correct of those kept apart %": f"{100 * (1 - row['wrong'] / row['n_apart']):.2f}",
+        }
+        for row in rows
+    ]
+
+
+def kernel_table(rows: Sequence[Mapping], rung: str | None = None) -> list[dict[str, str]]:
+    """A line for each kernel of each rung, or of one: per image, as executed and compiled."""
+    lines = []
+    for row in rows:
+        if rung not in (None, row["rung"]):
+            continue
+        line = {} if rung else {"rung": row["rung"]}
+        line |= {
+            "kernel": row["kernel"],
+            "blocks x threads": f"{row['blocks']} x {row['threads']}",
+            "asked, read + written kB": _kilobytes(row["read_bytes"], row["write_bytes"]),
+            "moved, read + written kB": _kilobytes(
+                SEGMENT * row["read_segments"], SEGMENT * row["write_segments"]
+            ),
+            "shared: accesses, passes": f"{row['shared_accesses']:,}, {row['shared_passes']:,}",
+            "flops": f"{row['flops']:,}",
+            "registers": str(row["registers"]),
+            "spill bytes": str(row["spill_bytes"]),
+        }
+        lines.append(line)
+    return lines
+
+
+def _kilobytes(read: int, written: int) -> str:
+    return f"{read / 1e3:,.1f} + {written / 1e3:,.1f}"
+
+
+def rung_table(kernels: Sequence[Mapping], times: Sequence[Mapping]) -> list[dict[str, str]]:
+    """A line for each rung: launches, memory moved, and times where they were measured."""
+    measured = {row["name"]: np.median(row["us"]) for row in times}
+    lines = []
+    for rung in dict.fromkeys(row["rung"] for row in kernels):
+        own = [row for row in kernels if row["rung"] == rung]
+        moved = sum(row["read_segments"] + row["write_segments"] for row in own) * SEGMENT
+        blog = BLOG_MS.get(rung)
+        us = measured.get(rung)
+        lines.append(
+            {
+                "rung": rung,
+                "launches an image": "1 in 1,000" if rung == "one kernel" else str(len(own)),
+                "moved kB an image": f"{moved / 1e3:,.0f}",
+                "distance from the CPU engine": f"{max(row['distance'] for row in own):.1g}",
+                "blog, us an image": f"{1e3 * blog / BLOG_IMAGES:.1f}" if blog else "-",
+                "us an image": f"{us:.1f}" if us else "not measured yet",
+            }
+        )
+    return lines
+
+
+def tables(record: Mapping) -> list[str]:
+    """Everything that a record holds, as Markdown tables."""
+    found = [accuracy_table(record["accuracy"])]
+    if record["search"]:
+        found.append(search_table(record["search"]))
+    if record["kernels"]:
+        found += [rung_table(record["kernels"], record["times"]), kernel_table(record["kernels"])]
+    rungs = {row["rung"] for row in record["kernels"]}
+    return [markdown_table(rows) for rows in (*found, host_table(record["times"], rungs))]
+
+
+def host_table(times: Sequence[Mapping], rungs: Collection[str]) -> list[dict[str, str]]:
+    """A line for each program on the CPU. rungs: names that are left out."""
+    own = [row for row in times if row["name"] not in rungs]
+    fastest = min(float(np.median(row["us"])) for row in own)
+    return [
+        {
+            "program": row["name"],
+            "us an image": f"{np.median(row['us']):,.1f}",
+            "20-80 % of repeats": "-".join(
+                f"{us:,.1f}" for us in np.percentile(row["us"], (20, 80))
+            ),
+            "times the fastest": f"{np.median(row['us']) / fastest:,.1f}",
+            "two epochs of 60,000, minutes": f"{2 * BLOG_IMAGES * np.median(row['us']) / 6e7:.2f}",
+            "images timed": f"{row['n_images'] * len(row['us']):,}",
+        }
+        for row in own
+    ]

@@ -1,0 +1,155 @@
+"""`python -m experiments.ladder`: what it trains, counts, records and refuses."""
+
+import json
+
+import numpy as np
+import pytest
+from compiled_cases import needs_toolkit
+from test_ladder import copy, epoch, moving
+
+from experiments import ladder, readme
+from experiments.running import jobs
+from experiments.scoring import ladder_tables
+from experiments.timing import ladder as timing
+from mlp_gpu import gpu
+from mlp_gpu.ladder import cpu
+from mlp_gpu.ladder.rungs import RUNGS
+
+needs_no_gpu = pytest.mark.skipif(not gpu.missing(), reason="says what it says without a GPU")
+
+
+@pytest.fixture(scope="module")
+def counted():
+    """The kernels of all rungs, for 32 hidden neurons."""
+    images, labels, _ = epoch()
+    return timing.count_rungs(moving(32), (images, labels))
+
+
+@needs_toolkit
+@pytest.mark.slow
+def test_what_a_rung_does_is_counted(counted):
+    rows = {(row["rung"], row["kernel"]): row for row in counted}
+    assert list(dict.fromkeys(row["rung"] for row in counted)) == list(RUNGS)
+    n_weights = 784 * 32
+    naive, turned = (
+        rows["naive", "update_hidden_naive"],
+        rows["coalesced", "update_hidden_coalesced"],
+    )
+    for row in (naive, turned):
+        assert row["write_bytes"] == 8 * n_weights
+    # 32 threads that walk along a row touch a piece each; side by side they touch 4 together.
+    assert naive["write_segments"] == 2 * n_weights
+    assert turned["write_segments"] == 2 * n_weights // 8
+    tiled, shared = rows["tiled", "forward_tiled"], rows["shared", "forward_shared"]
+    assert tiled["shared_passes"] > tiled["shared_accesses"]
+    assert shared["shared_passes"] == shared["shared_accesses"] > 0
+    # Of the weights, those in registers are neither read nor written for an image.
+    one = rows["one kernel", "train_chunk"]
+    kept = 32 * 8 * (512 // 32)
+    assert one["write_bytes"] == 8 * (n_weights - kept) + 8 * 320
+    assert rows["streams", "forward_shared"] == shared | {"rung": "streams"}
+    assert all(row["spill_bytes"] == 0 < row["registers"] for row in counted)
+    assert all(0 < row["distance"] < 1e-5 for row in counted)
+
+
+def test_numpy_and_plain_python_make_the_same_steps():
+    net, (images, labels, _) = moving(10), epoch()
+    expected, in_numpy = copy(net), copy(net)
+    cpu.train(expected, images, labels, np.arange(len(images)))
+    timing.numpy_train(in_numpy, images, labels)
+    lists = [W.tolist() for W in net.arrays]
+    timing.python_train(*lists, images.tolist(), labels.tolist())
+    for found in (in_numpy.arrays, map(np.array, lists)):
+        for V, W, before in zip(found, expected.arrays, net.arrays, strict=True):
+            assert np.linalg.norm(V - W) < 1e-5 * np.linalg.norm(W - before)
+
+
+@pytest.fixture
+def small(digits, monkeypatch):
+    """A ladder of few digits that counts nothing."""
+    monkeypatch.setattr(ladder, "REPEATS", 2)
+    monkeypatch.setattr(timing, "PYTHON_IMAGES", 1)
+    monkeypatch.setattr(timing, "count_rungs", lambda net, examples: [])
+    pixels = jobs.load_pixels("digits", None)
+    some = ladder.data.limit(pixels, 300)
+    monkeypatch.setattr(ladder.jobs, "load_pixels", lambda choice, folder: some)
+
+
+@needs_no_gpu
+@pytest.mark.usefixtures("small")
+def test_a_record_says_what_was_trained(tmp_path, capsys):
+    arguments = ["--hidden", "32", "--seeds", "0,3", "--epochs", "6", "--search"]
+    ladder.main([*arguments, "--out", str(tmp_path)])
+    said = capsys.readouterr()
+    record = json.loads((tmp_path / "ladder-load_digits.json").read_text())
+    assert [(row["seed"], row["epoch"]) for row in record["accuracy"]] == [
+        (seed, n) for seed in (0, 3) for n in range(1, 7)
+    ]
+    assert record["accuracy"][5]["wrong"] < 0.5 * record["accuracy"][5]["n_test"]
+    assert [(row["eta"], row["momentum"]) for row in record["search"]] == ladder.SEARCHED
+    assert {(row["n_train"], row["n_apart"]) for row in record["search"]} == {(250, 50)}
+    assert [row["name"] for row in record["times"]] == ["CPU engine", "NumPy", "plain Python"]
+    assert "must not be compared with the blog's" in said.out
+    assert "blog, correct" not in said.out
+    assert "no rung is timed: " in said.err
+    assert record["provenance"]["end"]
+
+
+def test_the_blog_stands_beside_mnist_alone():
+    row = {"seed": 0, "epoch": 2, "wrong": 490, "n_test": 10_000, "data": "MNIST"}
+    (line,) = ladder_tables.accuracy_table([row])
+    assert line["blog, correct %"] == "95.10"
+    assert line["correct %"] == "95.10"
+    low, high = map(float, line["95 % interval"].split("-"))
+    assert low < 95.10 < high
+    (line,) = ladder_tables.accuracy_table([row | {"data": "load_digits"}])
+    assert "blog, correct %" not in line
+
+
+KERNEL = {"rung": "naive", "kernel": "k", "blocks": 2, "threads": 64, "registers": 9}
+KERNEL |= dict.fromkeys(("shared_accesses", "shared_passes", "flops", "spill_bytes"), 1)
+KERNEL |= {"read_bytes": 4000, "read_segments": 250, "write_bytes": 0, "write_segments": 125}
+KERNEL |= {"distance": 1e-6}
+
+
+def test_rungs_that_were_not_timed_say_so():
+    (line,) = ladder_tables.rung_table([KERNEL], [])
+    assert line["us an image"] == "not measured yet"
+    assert line["moved kB an image"] == "12"
+    assert line["blog, us an image"] == "99.8"
+    (line,) = ladder_tables.rung_table([KERNEL], [{"name": "naive", "us": [5.0, 7.0, 6.0]}])
+    assert line["us an image"] == "6.0"
+    (line,) = ladder_tables.kernel_table([KERNEL], "naive")
+    assert line["moved, read + written kB"] == "8.0 + 4.0"
+    assert ladder_tables.kernel_table([KERNEL], "tiled") == []
+
+
+def test_programs_of_the_host_are_compared_with_the_fastest():
+    times = [{"name": name, "us": [us] * 3, "n_images": 5} for name, us in (("a", 10), ("b", 40))]
+    fast, slow = ladder_tables.host_table([*times, {"name": "naive"}], ["naive"])
+    assert (fast["times the fastest"], slow["times the fastest"]) == ("1.0", "4.0")
+    assert slow["images timed"] == "15"
+    assert slow["two epochs of 60,000, minutes"] == "0.08"
+
+
+def test_pages_say_where_a_ladder_comes_from():
+    source = {"device": "Some CPU", "versions": {"python": "3"}, "start": "then", "dirty": False}
+    row = {"seed": 0, "epoch": 2, "wrong": 49, "n_test": 1000, "data": "MNIST"}
+    times = [{"name": "CPU engine", "us": [30.0], "n_images": 1}]
+    record = {"data": "MNIST", "hidden": 128, "search": [], "kernels": [], "times": times}
+    record |= {"accuracy": [row], "provenance": source | {"commit": "abc"}}
+    text = readme.ladders([record])
+    assert "784-128-10 on MNIST: Some CPU; python 3; then; commit abc:" in text
+    assert "| 95.10 " in text
+    assert readme.ladders([]) == readme.NOT_MEASURED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [(["--hidden", "9"], "from 10 to 512"), (["--epochs", "0"], "from 1 to 1000")],
+)
+def test_bad_arguments_are_said_in_a_sentence(arguments, sentence, capsys):
+    with pytest.raises(SystemExit) as ended:
+        ladder.main(arguments)
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err
