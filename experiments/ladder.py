@@ -3,7 +3,7 @@
 Trains the net on the CPU and prints how many test digits it gets right, beside the blog's figures.
 Then, for each rung, what its compiled kernels do for an image, counted by executing them; the time
 of the same steps in compiled code, NumPy and plain Python; and on a GPU the time of each rung. All
-of it goes into ladder.json.
+of it goes into ladder.json, and a figure.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from experiments.running.data import Dataset
 from experiments.running.messages import tell
 from experiments.scoring import ladder_tables
 from experiments.scoring.records import LADDER
-from experiments.timing import compiled, host, ladder
+from experiments.timing import compiled, ladder
 from mlp_gpu import files, gpu
 from mlp_gpu.ladder import cpu, formulas
 from mlp_gpu.ladder.net import MAX_HIDDEN, MIN_HIDDEN, SIDE, Net, black_and_white
@@ -64,7 +64,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--out",
         type=Path,
         metavar="DIR",
-        help="folder for ladder.json (default: results/<this device>)",
+        help="folder for ladder.json and its figure (default: results/<this device>)",
     )
     return parser.parse_args(argv)
 
@@ -119,17 +119,6 @@ def search(arguments: argparse.Namespace, dataset: Dataset) -> list[dict]:
     return rows
 
 
-def measure(net: Net, dataset: Dataset, on_gpu: bool) -> list[dict]:
-    """The times of the CPU's programs and, on a GPU, of the rungs."""
-    examples = dataset.train_images[: ladder.GPU_IMAGES], dataset.train_labels[: ladder.GPU_IMAGES]
-    workloads = ladder.workloads(net, examples, on_gpu)
-    times = host.time_workloads(workloads, REPEATS)
-    return [
-        {"name": name, "us": us.tolist(), "n_images": workloads[name].n_images}
-        for name, us in times.items()
-    ]
-
-
 def report(record: dict) -> str:
     """A record as Markdown."""
     parts = [f"# The ladder, 784-{record['hidden']}-10 on {record['data']}"]
@@ -156,17 +145,23 @@ def main(argv: list[str] | None = None) -> None:
         "times": [],
     }
     tell("timing ...")
-    record["times"] = measure(net, dataset, reason is None)
+    examples = dataset.train_images, dataset.train_labels
+    record["times"] = ladder.host_times(net, examples, REPEATS)
+    if reason is None:
+        record["times"] += ladder.gpu_times(net, examples, REPEATS)
     if missing := compiled.missing_toolkit():
         tell(f"no kernel is counted: {missing}")
     else:
         tell("executing each rung for an image ...")
-        record["kernels"] = ladder.count_rungs(net, (dataset.train_images, dataset.train_labels))
+        record["kernels"] = ladder.count_rungs(net, examples)
     record["provenance"] = source | {"end": provenance.now()}
     path = folder / (LADDER if dataset.name == "MNIST" else f"ladder-{dataset.name}.json")
     files.replace(path, (json.dumps(record, indent=1) + "\n").encode())
+    from experiments.drawing import figures, ladder_plots  # imports matplotlib
+
+    figures.save_figure(ladder_plots.draw_ladder(record), path.with_suffix(""))
     print(report(record))
-    tell(f"written to {path}")
+    tell(f"written to {folder}: {path.name}, and the figure, {path.stem}.png and .pdf")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def test_long_lines_are_folded_at_spaces_and_behind_hyphens():
     assert figures.fold(text, 9) == text
     figure = Figure(figsize=(2, 1), layout="constrained")
     figures.finish(figure, "20M5s1-60M5s1c50%-150N on MNIST")
-    assert figure.get_suptitle() == "20M5s1-60M5s1c50%-\n150N on MNIST"
+    assert figure.get_suptitle() == "20M5s1-60M5s1c50%-150N\non MNIST"
 
 
 def test_a_figure_is_saved_with_the_same_bytes_each_time(tmp_path):

@@ -1,18 +1,22 @@
 """`python -m experiments.ladder`: what it trains, counts, records and refuses."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from compiled_cases import needs_toolkit
+from standin import build
 from test_ladder import copy, epoch, moving
 
 from experiments import ladder, readme
 from experiments.running import jobs
 from experiments.scoring import ladder_tables
 from experiments.timing import ladder as timing
+from experiments.timing import ladder_peers
 from mlp_gpu import gpu
 from mlp_gpu.ladder import cpu
+from mlp_gpu.ladder.net import Net
 from mlp_gpu.ladder.rungs import RUNGS
 
 needs_no_gpu = pytest.mark.skipif(not gpu.missing(), reason="says what it says without a GPU")
@@ -56,12 +60,72 @@ def test_numpy_and_plain_python_make_the_same_steps():
     net, (images, labels, _) = moving(10), epoch()
     expected, in_numpy = copy(net), copy(net)
     cpu.train(expected, images, labels, np.arange(len(images)))
-    timing.numpy_train(in_numpy, images, labels)
+    ladder_peers.numpy_train(in_numpy, images, labels)
     lists = [W.tolist() for W in net.arrays]
-    timing.python_train(*lists, images.tolist(), labels.tolist())
+    ladder_peers.python_train(*lists, images.tolist(), labels.tolist())
     for found in (in_numpy.arrays, map(np.array, lists)):
         for V, W, before in zip(found, expected.arrays, net.arrays, strict=True):
             assert np.linalg.norm(V - W) < 1e-5 * np.linalg.norm(W - before)
+
+
+@pytest.mark.parametrize(("name", "times"), [("torch_eager", 1), ("jax_scan", 1)])
+def test_peers_make_the_same_steps(name, times):
+    pytest.importorskip(name.partition("_")[0])
+    net, (images, labels, _) = Net.initial(10, 3), epoch()
+    expected = copy(net)
+    cpu.train(expected, images, labels, np.arange(len(images)))
+    if name == "jax_scan":
+        found = ladder_peers.jax_scan(net, images, labels)()
+    else:
+        peer = ladder_peers.SmallTorchNet(net, images, labels, "cpu")
+        peer.eager()
+        found = peer.weights()
+    for V, W, before in zip(found, expected.arrays, net.arrays, strict=False):
+        assert np.linalg.norm(V - W) < 1e-5 * np.linalg.norm(W - before)
+
+
+ON_GPU = """
+import numpy as np
+from experiments.running.errors import Problem
+from experiments.timing import ladder
+from mlp_gpu.ladder import coalesced
+from mlp_gpu.ladder.net import Net
+
+ladder.GPU_IMAGES, ladder.CHECKED_STEPS, ladder.WORK_STEPS = 2, 3, 2
+images = (np.random.default_rng(0).random((2, 784)) < 0.2).astype(np.float32)
+examples = images, np.array([3, 5], np.uint8)
+rows = ladder.gpu_times(Net.initial(10, 0), examples, 1)
+print(*(row["name"] for row in rows if row["us"][0] > 0 and row["work_us"][0] > 0), sep=", ")
+coalesced.RATES = np.float32(0.01), np.float32(0)
+try:
+    ladder.gpu_times(Net.initial(10, 0), examples, 1)
+except Problem as problem:
+    print(problem)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+def test_rungs_are_timed_and_checked():
+    done = build.run(ON_GPU)
+    assert done.returncode == 0, done.stderr
+    timed, wrong = done.stdout.splitlines()
+    assert timed == ", ".join(RUNGS)
+    assert wrong.startswith("rung coalesced is wrong on this GPU: after 3 steps its weights are ")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "threads", "registers", "shared", "warps"),
+    [(1, 128, 32, 0, 4), (392, 256, 30, 0, 64), (392, 256, 64, 0, 32), (99, 512, 104, 0, 16)],
+)
+def test_warps_on_a_multiprocessor(blocks, threads, registers, shared, warps):
+    kernel = SimpleNamespace(registers=registers, shared_bytes=shared)
+    assert timing.resident_warps(blocks, threads, kernel) == warps
+
+
+def test_shared_memory_leaves_room_for_fewer_blocks():
+    kernel = SimpleNamespace(registers=32, shared_bytes=75 * 1024)  # 76 KiB each: three fit
+    assert timing.resident_warps(99, 128, kernel) == 12
 
 
 @pytest.fixture
@@ -109,7 +173,7 @@ def test_the_blog_stands_beside_mnist_alone():
 KERNEL = {"rung": "naive", "kernel": "k", "blocks": 2, "threads": 64, "registers": 9}
 KERNEL |= dict.fromkeys(("shared_accesses", "shared_passes", "flops", "spill_bytes"), 1)
 KERNEL |= {"read_bytes": 4000, "read_segments": 250, "write_bytes": 0, "write_segments": 125}
-KERNEL |= {"distance": 1e-6}
+KERNEL |= {"distance": 1e-6, "warps": 4}
 
 
 def test_rungs_that_were_not_timed_say_so():
@@ -117,8 +181,11 @@ def test_rungs_that_were_not_timed_say_so():
     assert line["us an image"] == "not measured yet"
     assert line["moved kB an image"] == "12"
     assert line["blog, us an image"] == "99.8"
-    (line,) = ladder_tables.rung_table([KERNEL], [{"name": "naive", "us": [5.0, 7.0, 6.0]}])
+    times = {"name": "naive", "us": [5.0, 7.0, 6.0], "work_us": [1.5, 1.4, 1.6]}
+    (line,) = ladder_tables.rung_table([KERNEL], [times])
     assert line["us an image"] == "6.0"
+    assert line["share of launches %"] == "75"
+    assert line["moved GB/s"] == "2.0"
     (line,) = ladder_tables.kernel_table([KERNEL], "naive")
     assert line["moved, read + written kB"] == "8.0 + 4.0"
     assert ladder_tables.kernel_table([KERNEL], "tiled") == []

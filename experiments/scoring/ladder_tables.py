@@ -68,6 +68,7 @@ def kernel_table(rows: Sequence[Mapping], rung: str | None = None) -> list[dict[
             ),
             "shared: accesses, passes": f"{row['shared_accesses']:,}, {row['shared_passes']:,}",
             "flops": f"{row['flops']:,}",
+            "warps of 64": str(row["warps"]),
             "registers": str(row["registers"]),
             "spill bytes": str(row["spill_bytes"]),
         }
@@ -82,6 +83,7 @@ def _kilobytes(read: int, written: int) -> str:
 def rung_table(kernels: Sequence[Mapping], times: Sequence[Mapping]) -> list[dict[str, str]]:
     """A line for each rung: launches, memory moved, and times where they were measured."""
     measured = {row["name"]: np.median(row["us"]) for row in times}
+    work = {row["name"]: np.median(row["work_us"]) for row in times if "work_us" in row}
     lines = []
     for rung in dict.fromkeys(row["rung"] for row in kernels):
         own = [row for row in kernels if row["rung"] == rung]
@@ -96,6 +98,8 @@ def rung_table(kernels: Sequence[Mapping], times: Sequence[Mapping]) -> list[dic
                 "distance from the CPU engine": f"{max(row['distance'] for row in own):.1g}",
                 "blog, us an image": f"{1e3 * blog / BLOG_IMAGES:.1f}" if blog else "-",
                 "us an image": f"{us:.1f}" if us else "not measured yet",
+                "share of launches %": f"{100 * (1 - work[rung] / us):.0f}" if us else "",
+                "moved GB/s": f"{moved / us / 1e3:.1f}" if us else "",
             }
         )
     return lines

@@ -2,23 +2,28 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 
 import numpy as np
 
 from experiments.ptx import report
 from experiments.ptx.device import Executor, device_array
-from experiments.timing import compiled
-from experiments.timing.host import Workload
+from experiments.running.errors import Problem
+from experiments.timing import compiled, ladder_peers
+from experiments.timing import gpu as gpu_timing
+from experiments.timing.host import Workload, make_workloads, time_workloads
 from mlp_gpu import gpu
 from mlp_gpu.gpu import Launch
-from mlp_gpu.ladder import arrays, cpu, formulas, one_kernel
+from mlp_gpu.ladder import arrays, cpu, one_kernel
 from mlp_gpu.ladder.arrays import Arrays
-from mlp_gpu.ladder.net import N_OUTPUTS, Net
+from mlp_gpu.ladder.net import Net
 from mlp_gpu.ladder.rungs import RUNGS, SIGNATURES
 
 CC = (9, 0)  # compute capability that is counted
 GPU_IMAGES, CPU_IMAGES, NUMPY_IMAGES, PYTHON_IMAGES = 2000, 1000, 200, 20  # of a repeat
+WORK_STEPS = 100  # of the one kernel, timed alone
+CHECKED_STEPS, MAX_DISTANCE = 50, 1e-4  # see gpu_times; rounding gives some 1e-6
 
 Examples = tuple[np.ndarray, np.ndarray]  # images, float32 (n, 784), and labels, uint8 (n,)
 
@@ -58,11 +63,25 @@ def _count_rung(rung: ModuleType, net: Net, examples: Examples) -> list[dict]:
     rows = []
     for launch, counts in zip(launches, found, strict=True):
         kernel = compiled.compile_kernel(launch.kernel, SIGNATURES[launch.kernel], CC)
-        row = {"kernel": kernel.name, "blocks": math.prod(launch.grid), "threads": launch.threads}
+        threads = int(np.prod(launch.threads))
+        row = {"kernel": kernel.name, "blocks": math.prod(launch.grid), "threads": threads}
         row |= {"registers": kernel.registers, "shared_bytes": kernel.shared_bytes}
         row |= {"spill_bytes": kernel.spill_store_bytes + kernel.spill_load_bytes}
+        row |= {"warps": resident_warps(math.prod(launch.grid), threads, kernel)}
         rows.append(row | counts | {"distance": distance})
     return rows
+
+
+def resident_warps(blocks: int, threads: int, kernel: compiled.CompiledKernel) -> int:
+    """The most warps of a launch that a multiprocessor of compute capability 9.0 has at once.
+
+    On paper: 64 warps, 32 blocks, 65,536 registers and 228 KiB of shared memory for it, 1 KiB of
+    which each block takes for itself. 64 is all that it can have.
+    """
+    warps = -(-threads // gpu.WARP)
+    registers = warps * gpu.WARP * (-(-kernel.registers // 8) * 8)
+    fit = min(64 // warps, 32, 65536 // registers, 228 * 1024 // (kernel.shared_bytes + 1024))
+    return min(blocks, fit) * warps
 
 
 def _launches(rung: ModuleType, there: Arrays, steps: int) -> list[Launch]:
@@ -94,75 +113,91 @@ def _counts(executor: Executor, launch: Launch) -> dict[str, int]:
 def _distance(net: Net, examples: Examples, steps: int, there: Arrays) -> float:
     expected = copy_of(net)
     cpu.train(expected, *examples, np.arange(steps))
-    found = (there.W1, there.W2, there.V1, there.V2)
+    found = [array.content for array in (there.W1, there.W2, there.V1, there.V2)]
+    return relative_distance(Net(*(W.T if there.turned else W for W in found)), expected, net)
+
+
+def relative_distance(some: Net, expected: Net, before: Net) -> float:
+    """How far a net is from what is expected, relative to how far that moved."""
     apart = moved = 0.0
-    for array, W, before in zip(found, expected.arrays, net.arrays, strict=True):
-        V = array.content.T if there.turned else array.content
+    for V, W, old in zip(some.arrays, expected.arrays, before.arrays, strict=True):
         apart += float(((V - W) ** 2).sum(dtype=float))
-        moved += float(((W - before) ** 2).sum(dtype=float))
+        moved += float(((W - old) ** 2).sum(dtype=float))
     return math.sqrt(apart / moved)
 
 
-def numpy_train(net: Net, images: np.ndarray, labels: np.ndarray) -> None:
-    """The steps of `mlp_gpu.ladder.cpu.train` in NumPy, in order. Modifies the net."""
-    eta, momentum, one = formulas.ETA, formulas.MOMENTUM, formulas.ONE
-    for h, label in zip(images, labels, strict=True):
-        y1 = one / (one + np.exp(-(net.W1 @ h)))
-        y2 = one / (one + np.exp(-(net.W2 @ y1)))
-        expected = np.zeros(N_OUTPUTS, np.float32)
-        expected[label] = 1
-        delta2 = y2 * (one - y2) * (expected - y2)
-        delta1 = y1 * (one - y1) * (delta2 @ net.W2)
-        for W, V, delta, state in ((net.W2, net.V2, delta2, y1), (net.W1, net.V1, delta1, h)):
-            V *= momentum
-            V += eta * delta[:, None] * state
-            W += V
-
-
-def python_train(
-    W1: list, W2: list, V1: list, V2: list, images: list[list[float]], labels: list[int]
-) -> None:
-    """The steps of `mlp_gpu.ladder.cpu.train` in plain Python, as a sequential program has them.
-
-    W1 to V2: lists of rows, modified.
-    """
-    eta, momentum = float(formulas.ETA), float(formulas.MOMENTUM)
-    for h, label in zip(images, labels, strict=True):
-        y1 = [formulas.sigmoid(sum(w * x for w, x in zip(row, h, strict=True))) for row in W1]
-        y2 = [formulas.sigmoid(sum(w * x for w, x in zip(row, y1, strict=True))) for row in W2]
-        delta2 = [formulas.output_delta(y, float(k == label)) for k, y in enumerate(y2)]
-        delta1 = [
-            formulas.slope(y) * sum(row[j] * d for row, d in zip(W2, delta2, strict=True))
-            for j, y in enumerate(y1)
-        ]
-        for W, V, delta, state in ((W2, V2, delta2, y1), (W1, V1, delta1, h)):
-            for w, v, d in zip(W, V, delta, strict=True):
-                for i, x in enumerate(state):
-                    v[i] = formulas.velocity(v[i], d, x, eta, momentum)
-                    w[i] += v[i]
-
-
-def workloads(net: Net, examples: Examples, on_gpu: bool) -> dict[str, Workload]:
-    """What is timed: the CPU engine, NumPy, plain Python, and on a GPU every rung."""
-    images, labels = (np.resize(x, (GPU_IMAGES, *x.shape[1:])) for x in examples)
+def host_times(net: Net, examples: Examples, repeats: int) -> list[dict]:
+    """Times of the CPU's programs: ours, NumPy and plain Python."""
+    images, labels = examples
     on_cpu, in_numpy = copy_of(net), copy_of(net)
-    order, some, few = np.arange(CPU_IMAGES), slice(NUMPY_IMAGES), slice(PYTHON_IMAGES)
+    order = np.arange(CPU_IMAGES) % len(labels)
+    some, few = slice(NUMPY_IMAGES), slice(PYTHON_IMAGES)
     lists = [W.tolist() for W in net.arrays] + [images[few].tolist(), labels[few].tolist()]
-    found = {
+    workloads = {
         "CPU engine": Workload(lambda: cpu.train(on_cpu, images, labels, order), CPU_IMAGES),
-        "NumPy": Workload(lambda: numpy_train(in_numpy, images[some], labels[some]), NUMPY_IMAGES),
-        "plain Python": Workload(lambda: python_train(*lists), PYTHON_IMAGES),
+        "NumPy": Workload(
+            lambda: ladder_peers.numpy_train(in_numpy, images[some], labels[some]),
+            len(labels[some]),
+        ),
+        "plain Python": Workload(lambda: ladder_peers.python_train(*lists), len(labels[few])),
     }
-    if on_gpu:
-        for name, rung in RUNGS.items():
-            found[name] = Workload(_on_gpu(net, (images, labels), rung), GPU_IMAGES)
-    return found
+    return _times(workloads, repeats)
 
 
-def _on_gpu(net: Net, examples: Examples, rung: ModuleType) -> Callable[[], None]:
+def _times(workloads: dict[str, Workload], repeats: int) -> list[dict]:
+    return [
+        {"name": name, "us": us.tolist(), "n_images": workloads[name].n_images}
+        for name, us in time_workloads(workloads, repeats).items()
+    ]
+
+
+def gpu_times(net: Net, examples: Examples, repeats: int) -> list[dict]:
+    """Times of all rungs on the GPU, and of PyTorch and JAX where they are installed.
+
+    Of a rung also work_us: of its kernels alone, each by itself between two events, its data in the
+    L2 cache. Raises Problem if a rung does not compute what the CPU engine does, before or after.
+    """
+    images, labels = (np.resize(x, (GPU_IMAGES, *x.shape[1:])) for x in examples)
+    _check_rungs(net, (images, labels))
+    workloads = {
+        name: Workload(_training(net, (images, labels), rung), GPU_IMAGES)
+        for name, rung in RUNGS.items()
+    }
+    makers: dict[str, Callable[[], Callable]] = {
+        "PyTorch eager": partial(ladder_peers.torch_eager, net, images, labels),
+        "PyTorch graph": partial(ladder_peers.torch_graph, net, images, labels),
+        "JAX scan": partial(ladder_peers.jax_scan, net, images, labels),
+    }
+    rows = _times(workloads | make_workloads(makers, GPU_IMAGES), repeats)
+    timer = gpu_timing.Timer()
+    for row in rows:
+        if row["name"] in RUNGS:
+            rung = RUNGS[row["name"]]
+            works = [_work_us(net, (images, labels), rung, timer) for _ in range(repeats)]
+            row["work_us"] = works
+    _check_rungs(net, (images, labels))
+    return rows
+
+
+def _check_rungs(net: Net, examples: Examples) -> None:
+    order = np.arange(CHECKED_STEPS) % len(examples[1])
+    expected, stream = copy_of(net), gpu.new_stream()
+    cpu.train(expected, *examples, order)
+    for name, rung in RUNGS.items():
+        there = arrays.put(net, *examples, order, rung.TURNED, stream)
+        rung.train(there, stream)
+        apart = relative_distance(arrays.read(there, stream), expected, net)
+        if not apart < MAX_DISTANCE:  # true of NaN
+            raise Problem(
+                f"rung {name} is wrong on this GPU: after {CHECKED_STEPS} steps its weights are "
+                f"{apart:.2g} from the CPU engine's, relative to how far they moved; expected less "
+                f"than {MAX_DISTANCE:g}"
+            )
+
+
+def _training(net: Net, examples: Examples, rung: ModuleType) -> Callable[[], None]:
     stream = gpu.new_stream()
-    order = np.arange(len(examples[1]))
-    there = arrays.put(net, *examples, order, rung.TURNED, stream)
+    there = arrays.put(net, *examples, np.arange(len(examples[1])), rung.TURNED, stream)
 
     def train() -> None:
         gpu.fill([(there.step, np.zeros(1, np.int64))], stream)
@@ -170,3 +205,10 @@ def _on_gpu(net: Net, examples: Examples, rung: ModuleType) -> Callable[[], None
         gpu.synchronize(stream)
 
     return train
+
+
+def _work_us(net: Net, examples: Examples, rung: ModuleType, timer: gpu_timing.Timer) -> float:
+    steps = WORK_STEPS if rung is one_kernel else 1
+    order = np.arange(gpu_timing.N_STEPS) % len(examples[1])
+    there = arrays.put(net, *examples, order, rung.TURNED, timer.stream)
+    return sum(timer(launch, "warm") for launch in _launches(rung, there, steps)) / steps
