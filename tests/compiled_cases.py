@@ -8,6 +8,7 @@ needs_toolkit = pytest.mark.skipif(
     compiled_kernels.missing_toolkit() is not None, reason=str(compiled_kernels.missing_toolkit())
 )
 
+# Of kernels whose blocks are as large as a map or a kernel, the most that a launch can have.
 THREADS_PER_BLOCK = {
     "pick_image": 256,
     "forward_partial": 256,
@@ -25,4 +26,12 @@ THREADS_PER_BLOCK = {
     "convolve_columns": (32, 8),
     "convolve_rows": (32, 8),
     "warp_images": (32, 8),
+    "rows_to_maps": (32, 32),
+    "maps_to_rows": (32, 32),
+    "process_maps": (32, 32),
+    "convolve_maps": (32, 32),
+    "pool_maps": (32, 32),
+    "unpool_deltas": (32, 32),
+    "pull_deltas": (32, 32),
+    "adjust_weights": (32, 32),
 }

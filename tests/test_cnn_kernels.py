@@ -131,7 +131,9 @@ def test_pooling(arrays, description, source):
     maps = rng.integers(0, 4, (source.n, source.height, source.width)).astype(float)
     delta = uniform(rng, layer.maps.n, layer.maps.height, layer.maps.width)
     y = arrays.nans(*blocks.shape(layer.maps, 1))
-    winners = arrays.put(np.full(y.shape, -1, np.int32))
+    winners = np.full(y.shape, -1, np.int32)
+    winners[:, :, layer.maps.width :] = 0  # in the padding, as if a neuron left over had won
+    winners = arrays.put(winners)
     arrays.run(pooling.pool(y, winners, arrays.put(padded(maps)), layer))
     assert (unpadded(arrays.get(y), layer.maps) == reference_cnn.pooled(layer, maps)).all()
     delta_in = arrays.nans(*blocks.shape(source, 1))
@@ -184,3 +186,23 @@ def test_the_pulled_range_is_who_reads(n_in, kernel, step):
         first, last = backward.pulled_range(i, kernel, step, n_out)
         reads = [x for x in range(n_out) if x * step <= i < x * step + kernel]
         assert list(range(first, last + 1)) == reads
+
+
+def test_lines_are_padded_to_a_multiple_of_32():
+    assert [blocks.pitch(width) for width in (1, 31, 32, 33, 1024)] == [32, 32, 32, 64, 1024]
+
+
+def test_blocks_have_at_most_1024_threads_and_take_each_neuron_once():
+    sizes = [(1, 1), (13, 13), (32, 32), (31, 33), (33, 32), (1, 1024), (2, 1024), (512, 3)]
+    for height, width in sizes:
+        maps = Maps(3, height, width)
+        (n, parts, n_images), (across, down) = blocks.over(maps, 5)
+        assert (n, parts * down, n_images, across) == (3, height, 5, width)
+        assert across * down <= 1024
+        assert (parts == 1) == (height * width <= 1024)
+    for kernel in ((32, 31), (32, 32), (1, 1023), (40, 40)):
+        layer = parse(f"2M{kernel[1]}x{kernel[0]}", Maps(1, *kernel), 1)[0]
+        empty = np.zeros((2, 3))
+        (launch,) = weights.adjust(empty, empty, empty, empty, empty, 0.0, layer)
+        assert launch.threads[0] == kernel[1] + 1
+        assert np.prod(launch.threads) <= 1024

@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 from compiled_cases import THREADS_PER_BLOCK, needs_toolkit
 
+from cnn_gpu import kernels as cnn_kernels
+from cnn_gpu.layers import Maps, parse
 from deform_gpu import TABLE1
 from deform_gpu.kernels import listing1, matrices, stages, tiles
 from experiments import kernels
+from experiments.drawing.thread_cells_cnn import make_mappings
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 from experiments.timing import compiled as compiled_kernels
@@ -68,6 +71,12 @@ def test_threads_a_block_are_those_of_the_launches():
     W, V, partial = np.zeros((96, 64)), np.zeros((64, 32)), np.zeros((2, 96))
     batch = [np.zeros((200, n)) for n in (70, 50, 10)]
     images, scratch = np.zeros((3, 5, 5)), list(map(np.zeros, stages.scratch_shapes(1, 5)))
+    # Maps of 32x32 neurons and a kernel of 31x32 weights have the largest blocks there are.
+    largest = Maps(1, 32, 32)
+    convolutions = [parse(text, largest, 1)[0] for text in ("1M1", "1M31x32")]
+    others = [parse(text, largest, 1)[0] for text in ("MP1", "IP(sobel)")]
+    every, one = (make_mappings(layer, np.array([[True]]), *others) for layer in convolutions)
+    mappings = every | {"adjust_weights": one["adjust_weights"]}
     launches = [
         *pick.pick(x, batch[0], step, step),
         *forward.propagate_forward(y, partial, W, x),
@@ -80,6 +89,7 @@ def test_threads_a_block_are_those_of_the_launches():
         *stages.displace(scratch, step, TABLE1, (0, 0, 0), 0),
         *stages.warp(images, images, step, scratch[2], TABLE1, 0),
         *listing1.convolve(W, W, W, 37.0, 64),
+        *(mapping.launch for mapping in mappings.values()),
     ]
     assert {
         launch.kernel.py_func.__name__: launch.threads for launch in launches
@@ -120,9 +130,9 @@ def test_all_arithmetic_is_float32_and_in_line(compiled):
         assert not re.search(r"\bcall\b", one.ptx), one.name
         assert "tanh.approx" not in one.ptx, one.name  # 2^-11, too rough
     for one in versions(
-        compiled, "forward_reduce", "forward_batch", "output_delta", "softmax_rows"
+        compiled, "forward_reduce", "forward_batch", "convolve_maps", "output_delta", "softmax_rows"
     ):
-        # tanh in the first two, exp in the others
+        # tanh in the first three, exp in the others
         assert re.search(r"\bex2\.approx(\.ftz)?\.f32\b", one.ptx), one.cc
 
 
@@ -180,6 +190,19 @@ def test_second_stages_read_16_rows_together(compiled):
     for one in versions(compiled, "forward_reduce", "delta_reduce"):
         loops = re.split(r"^\$L__BB\d+_\d+:", one.ptx, flags=re.MULTILINE)
         assert max(global_accesses(loop).count("ld") for loop in loops) == 16, one.name
+
+
+@needs_toolkit
+def test_threads_of_maps_write_their_own_numbers(compiled):
+    """Deltas are pulled: nothing is added up in memory, and no thread waits for another."""
+    for kernel in cnn_kernels.SIGNATURES:
+        for one in versions(compiled, kernel.py_func.__name__):
+            assert not re.search(r"\b(atom|red|bar)\.", one.ptx), one.name
+    names = "convolve_maps", "pull_deltas", "unpool_deltas", "rows_to_maps", "maps_to_rows"
+    for one in versions(compiled, *names):
+        assert global_accesses(one.ptx).count("st") == 1, one.name
+    for one in versions(compiled, "pool_maps"):  # the largest, and which it was
+        assert global_accesses(one.ptx).count("st") == 2, one.cc
 
 
 @needs_toolkit

@@ -3,9 +3,6 @@
 The words are those that compiled kernels touch when they are executed.
 """
 
-from collections import defaultdict
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import touches
@@ -70,25 +67,8 @@ def launches():
 
 
 def record(name):
-    """The words that a block wants: {(array, "read" or "write"): [words of a warp's step, ...]}.
-
-    A step is an access of all threads of a warp that make it.
-    """
-    launch = launches()[name]
-    launched = touches.execute(launch)
-    locate, found = touches.located(launched), defaultdict(list)
-    column, row = BLOCKS[name]
-    number = row * launch.grid[0] + column
-    sizes = {"images": 4, "order": 8, "step": 8, "labels": 1}
-    for block, trace in zip(launched.blocks, launched.trace, strict=True):
-        if block != number:
-            continue
-        one = replace(launched, trace=[trace])
-        for code, _, addresses in report.warp_steps(one):
-            array, _ = locate(addresses[0])
-            words = [locate(address)[1] // sizes.get(array, 4) for address in addresses]
-            found[array, report.KINDS[code.opcode[0]]].append(np.array(words))
-    return found
+    """The words that a block wants, as touches.warp_words has them."""
+    return touches.warp_words(launches()[name], BLOCKS[name])
 
 
 def consecutive(words, n):

@@ -25,7 +25,7 @@ FIGURES = {  # on the embedded digits, with the small runs that are made where t
     "committee": 3,
     "convolution": 11,
     "deformations": 4,
-    "kernels": 14,
+    "kernels": 15,
     "misclassified_digits": 6,
     "training": 3,
 }

@@ -45,6 +45,38 @@ def run(code, **environment):
     return build.run(TRAIN + textwrap.dedent(code), **environment)
 
 
+CONVOLUTIONAL = """
+import cnn_gpu.cuda
+from cnn_gpu.cpu import ConvCpuEngine
+from cnn_gpu.layers import Maps
+from cnn_gpu.network import ConvNetwork
+
+cnn_gpu.cuda.PREDICT_BATCH = 4  # a whole batch, and 3 images more
+start = ConvNetwork.initial("IP(sobel)-4M3s1c2-MP2-5M2c50%-6N", Maps(1, 9, 11), 10, 1)
+for W in start.weights:
+    if W is not None:
+        W *= 20
+images = rng.uniform(-1, 1, (7, 99)).astype(np.float32)
+
+
+def results(engine):
+    return [found for found in train(engine) if found is not None]  # some layers have no weights
+
+
+expected = results(ConvCpuEngine())
+for W, V in zip(expected[1:-1], (W for W in start.weights if W is not None), strict=True):
+    assert abs(W - V).max() > 1e-3
+for schedule in ("launch", "graph"):
+    assert_close(results(cnn_gpu.cuda.ConvCudaEngine(schedule)), expected)
+"""
+
+
+@pytest.mark.slow
+def test_a_convolutional_net_is_the_cpus():
+    done = run(CONVOLUTIONAL)
+    assert done.returncode == 0, done.stderr
+
+
 FAULTS = """
 expected = train(cpu.CpuEngine())
 for schedule in ("launch", "graph"):

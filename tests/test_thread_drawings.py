@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from drawn import boxes, cells_drawn, cells_of
 
-from experiments.drawing import thread_maps, thread_maps_deform
+from experiments.drawing import thread_maps, thread_maps_cnn, thread_maps_deform
+from experiments.drawing.thread_cells_cnn import make_mappings
 from experiments.timing import compiled
 
 
@@ -132,13 +133,85 @@ def test_mosaics_are_drawn(module, draw):
         assert ("coalesced" in axes.get_title()) != mosaic.down
 
 
+def assert_result_is_drawn(axes, name, block, thread, key):
+    """Its blocks, one of them outlined, and in this the cells of a thread and of its warp."""
+    mapping = make_mappings()[name]
+    found = boxes(axes, "block ")
+    assert len(found) == np.prod(mapping.launch.grid)
+    (outlined,) = [patch for patch in axes.patches if patch.get_linewidth() > 2]
+    assert outlined.get_label() == "block {}, {}".format(*block)
+    assert outlined.get_bbox().bounds[2:] == mapping.threads
+    left, top, _, _ = outlined.get_bbox().bounds
+    own = mapping.touched(block, thread)[key]
+    assert cells_drawn(axes, "own") == own == [(top + thread[1], left + thread[0])]
+    first = (thread[1] * mapping.threads[0] + thread[0]) // 32 * 32
+    warp = [divmod(i, mapping.threads[0]) for i in range(first, first + 32)]
+    assert cells_drawn(axes, "step") == [(top + y, left + x) for y, x in warp]
+    assert "grid of {} x {} blocks".format(*mapping.launch.grid) in axes.get_title()
+
+
+def test_forward_of_maps_is_drawn():
+    states, kernels, result = thread_maps_cnn.draw_forward().axes
+    assert_result_is_drawn(result, "convolve_maps", (0, 0), (5, 4), ("y", "write"))
+    # Neuron 4, 5 reads 5x5 neurons from 8, 10 on: of both maps, which are 29 high.
+    patches = [(top + v, 10 + u) for top in (8, 29 + 8) for v in range(5) for u in range(5)]
+    assert cells_drawn(states, "read") == patches
+    # At the first step each neuron reads the first of its patch, all of them the same weight.
+    made = cells_drawn(result, "step")
+    assert cells_drawn(states, "step") == [(2 * y, 2 * x) for y, x in made]
+    assert cells_drawn(kernels, "step") == [(0, 0)]
+    used = [(top + v, u) for top in (0, 7) for v in range(5) for u in range(5)]
+    assert cells_drawn(kernels, "read") == used
+    assert [text.get_text() for text in kernels.texts][:2] == ["map 0\nto 0", "map 1\nto 0"]
+
+
+def test_pulling_is_drawn():
+    deltas, kernels, result = thread_maps_cnn.draw_pulling().axes
+    assert_result_is_drawn(result, "pull_deltas", (0, 0), (13, 12), ("delta_in", "write"))
+    # Of column 13: ceil((13 - 4) / 2) to floor(13 / 2); of line 12: ceil((12 - 4) / 2) to 12 / 2.
+    rectangle = [(y, x) for y in (4, 5, 6) for x in (5, 6)]
+    two = [(13 * m + y, x) for m in (0, 2) for y, x in rectangle]
+    assert cells_drawn(deltas, "read") == two
+    weights = [(12 - 2 * y, 13 - 2 * x) for y, x in rectangle]
+    assert cells_drawn(kernels, "read") == [(7 * k + v, u) for k in (0, 3) for v, u in weights]
+    assert kernels.texts[3].get_text() == "map 0\nto 2"
+
+
+def test_adjusting_is_drawn():
+    deltas, states, result = thread_maps_cnn.draw_adjusting().axes
+    places = list(np.ndindex(13, 13))
+    assert cells_drawn(deltas, "read") == places
+    assert cells_drawn(states, "read") == [(29 + 1 + 2 * y, 3 + 2 * x) for y, x in places]
+    found = boxes(result, "block ")
+    assert [found[f"{k}, 0"] for k in range(4)] == [(0, 7 * k, 6, 5) for k in range(4)]
+    (outlined,) = [patch for patch in result.patches if patch.get_linewidth() > 2]
+    assert outlined.get_label() == "block 1, 0"
+    assert cells_drawn(result, "own") == [(7 + 1, 3)]
+    # The first connections of the three maps have their biases.
+    biases = [own.get_label() for own in result.collections if "bias" in own.get_label()]
+    assert biases == ["bias 0", "bias 2", "bias 3"]
+    assert cells_drawn(result, "bias 2") == [(14, 5)]
+
+
+def test_other_kernels_of_maps_are_drawn():
+    panels = thread_maps_cnn.draw_others().axes
+    for left, right, (name, panel) in zip(
+        panels[::2], panels[1::2], thread_maps_cnn.PANELS.items(), strict=True
+    ):
+        (read, _, _), (written, _, _) = panel.read, panel.written
+        touched = make_mappings()[name].touched(panel.block, panel.thread)
+        assert cells_drawn(left, "read") == touched[read, "read"]
+        assert name in left.get_title()
+        assert_result_is_drawn(right, name, panel.block, panel.thread, (written, "write"))
+
+
 def test_every_kernel_is_drawn():
     """And named in the titles of a picture."""
     titles = []
     for draw in thread_maps.DRAWINGS.values():
         figure = draw()
         titles += [figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)]
-    named = set(re.findall("[a-z]+_[a-z]+", " ".join(titles)))
+    named = set(re.findall("[a-z]+(?:_[a-z]+)+", " ".join(titles)))
     assert named == {kernel.py_func.__name__ for kernel in compiled.SIGNATURES}
 
 

@@ -72,3 +72,28 @@ def touched(launch, names, shared):
             who = block, (thread % across, thread // across)
             found[own_names.get(name, name), what, *who].append(index)
     return dict(found)
+
+
+def warp_words(launch, block):
+    """The words that a block (x, y) wants: {(array, read or write): [words of a warp's step, ...]}.
+
+    A word is an element of its array, four bytes in shared memory. A step is an access of all
+    threads of a warp that make it.
+    """
+    launched = execute(launch)
+    arguments = launch.kernel.py_func.__code__.co_varnames
+    sizes = {
+        name: launched.arrays[name][1] // value.size
+        for name, value in zip(arguments, launch.arguments, strict=False)
+        if name in launched.arrays
+    }
+    locate, found = located(launched), defaultdict(list)
+    number = block[1] * launch.grid[0] + block[0]
+    (trace,) = (
+        trace for one, trace in zip(launched.blocks, launched.trace, strict=True) if one == number
+    )
+    for code, _, addresses in report.warp_steps(replace(launched, trace=[trace])):
+        array, _ = locate(addresses[0])
+        words = [locate(address)[1] // sizes.get(array, 4) for address in addresses]
+        found[array, report.KINDS[code.opcode[0]]].append(np.array(words))
+    return found

@@ -6,6 +6,11 @@ reads fast. In front is an axis for images, which has one image in a training. C
 two layers have numbers, by map and then in the order of its row in `connections`; a connection has
 a kernel of weights, by y, then x.
 
+Like the paper's, the kernels rely "on the L2 cache for many of the device memory accesses, instead
+of manually writing code that uses textures and shared memory". Departures: rows of weights are not
+padded, because a block takes a whole kernel of them, one after another; nor are columns of maps,
+because no thread is outside its map, so that there are no "bounding tests" to avoid.
+
 In all kernels np.uint32 makes an index that cannot be negative, as in `mlp_gpu.kernels`.
 """
 

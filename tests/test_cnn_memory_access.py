@@ -1,0 +1,87 @@
+"""Which words of memory warps of the kernels of convolutional nets access together, as executed.
+
+On the layers that are drawn: 29x29 to 13x13 neurons by 5x5, pooling of 25x9 by 2x2.
+"""
+
+import numpy as np
+import pytest
+import touches
+from compiled_cases import needs_toolkit
+
+from experiments.drawing.thread_cells_cnn import make_mappings
+
+pytestmark = needs_toolkit
+PITCH = 32  # words of a line
+SEGMENT = 8  # words that are moved together
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    """The words that block 1, of map 1 or connection 1, wants: {kernel: what warp_words gives}."""
+    mappings = make_mappings()
+    return {name: touches.warp_words(mapping.launch, (1, 0)) for name, mapping in mappings.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "n_steps"),
+    [
+        # 6 warps, 25 weights; 8 warps, 25 weights; 1 warp, 13x13 deltas.
+        ("convolve_maps", "w", 6 * 25),
+        ("convolve_maps", "bias", 6),
+        ("process_maps", "bank", 8 * 25),
+        ("adjust_weights", "delta", 13 * 13),
+    ],
+)
+def test_all_threads_of_a_warp_read_one_word(name, array, n_steps, wanted):
+    steps = wanted[name][array, "read"]
+    assert len(steps) == n_steps
+    assert all((words == words[0]).all() for words in steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "what", "apart"),
+    [
+        ("convolve_maps", "h", "read", 2),  # every second neuron: one is skipped
+        ("convolve_maps", "y", "write", 1),
+        ("pull_deltas", "h", "read", 1),
+        ("pull_deltas", "delta_in", "write", 1),
+        ("adjust_weights", "h", "read", 1),
+        ("pool_maps", "h", "read", 2),
+        ("pool_maps", "y", "write", 1),
+        ("pool_maps", "winners", "write", 1),
+        ("unpool_deltas", "delta_in", "write", 1),
+        ("process_maps", "y", "write", 1),
+        ("rows_to_maps", "maps", "write", 1),
+        ("maps_to_rows", "maps", "read", 1),
+    ],
+)
+def test_neighbours_want_neighbouring_words_of_a_line(name, array, what, apart, wanted):
+    for words in wanted[name][array, what]:
+        lines = np.split(words, np.flatnonzero(np.diff(words // PITCH)) + 1)
+        assert all((np.diff(line) == apart).all() for line in lines)
+        # No line comes twice: threads go through the map.
+        assert len({line[0] // PITCH for line in lines}) == len(lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "what", "lines", "each", "times"),
+    [
+        # 25 of 29 words of a line, for 25 weights; 13 words; 29 words.
+        ("convolve_maps", "h", "read", 13, 4, 25),
+        ("convolve_maps", "y", "write", 13, 2, 1),
+        ("pull_deltas", "delta_in", "write", 29, 4, 1),
+    ],
+)
+def test_lines_are_moved_in_as_few_segments_as_can_be(
+    name, array, what, lines, each, times, wanted
+):
+    """But for warps that end within a line: the next one may want its last segment again."""
+    steps = wanted[name][array, what]
+    moved = sum(len(np.unique(words // SEGMENT)) for words in steps)
+    assert lines * each * times <= moved < lines * each * times + len(steps)
+
+
+def test_weights_of_a_connection_are_in_one_piece(wanted):
+    for what in ("read", "write"):
+        (words,) = wanted["adjust_weights"]["w", what]
+        assert words.tolist() == list(range(25, 50))
