@@ -7,6 +7,9 @@ each kernel of each layer beside a copy, and the evaluation of a batch; without 
 compiled kernels take of one. Last the deformation of the same images, by ours and by its peers:
 SciPy, and albumentations and kornia where they are installed.
 
+The convolutional nets of Table 1 of 2011 likewise, beside loops over connections and PyTorch, and
+beside a product of matrices; on a GPU also each kernel of one of them.
+
 Every time is the median of several repeats, in which what is compared takes turns. Prints tables,
 and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>.
 """
@@ -20,17 +23,19 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
+from cnn_gpu.network import ConvNetwork
 from deform_gpu import TABLE1
 from deform_gpu.batches import deform_set
 from deform_gpu.paper import PaperSet
 from experiments.running import cli, provenance
 from experiments.running.formatting import csv_text, markdown_table, plural
 from experiments.running.messages import tell
-from experiments.timing import compiled, deform_peers, host, peers
+from experiments.scoring import cnn_tables
+from experiments.timing import cnn, compiled, deform_peers, host, peers
 from experiments.timing import deform as deform_timing
 from experiments.timing import gpu as gpu_timing
 from experiments.timing import report as timing_report
-from experiments.timing.host import Workload
+from experiments.timing.host import Workload, random_examples
 from experiments.timing.measurement import Measurement
 from mlp_gpu import files, gpu
 from mlp_gpu.cpu import CpuEngine
@@ -38,6 +43,7 @@ from mlp_gpu.network import NETS, Network
 from mlp_gpu.training import Schedule
 
 ETA = Schedule().eta
+CNN_NETS = tuple(cnn_tables.PAPER)
 PEER_PACKAGES = ("torch", "jax", "albumentations", "kornia")
 
 # Images per call: enough that the overhead of a call does not count, few enough that it ends soon.
@@ -64,13 +70,6 @@ def scale(target: np.ndarray, source: np.ndarray, factor: np.float32) -> None:
     """target = factor * source, float32 (n,), in one thread. Modifies target."""
     for i in range(source.shape[0]):
         target[i] = factor * source[i]
-
-
-def random_examples(n: int, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random images, float32 (n, n_inputs), and labels, uint8 (n,)."""
-    rng = np.random.default_rng(0)
-    images = rng.uniform(-1, 1, (n, n_inputs)).astype(np.float32)
-    return images, rng.integers(0, 10, n).astype(np.uint8)
 
 
 def engine_workloads(network: Network) -> dict[str, Workload]:
@@ -119,13 +118,30 @@ def measure_net(net: int, repeats: int, timer: gpu_timing.Timer | None) -> list[
     if timer:
         workloads = peer_workloads(peers.on_gpu(), network, GPU_PEER_IMAGES)
         measured += on_device(gpu.name(), host.measure("net", workloads, repeats))
+    return of_net(net, network, measured)
+
+
+def measure_cnn(net: int, repeats: int, timer: gpu_timing.Timer | None) -> list[Measurement]:
+    """Measurements of one net of Table 1 of 2011. timer: None without a GPU."""
+    network = cnn.initial(net)
+    measured = on_device(provenance.device("cpu"), cnn.measure_on_cpu(network, repeats))
+    if timer:
+        by_kernel = net == cnn.KERNELS_OF
+        measured += on_device(gpu.name(), cnn.measure_on_gpu(network, timer, repeats, by_kernel))
+    return of_net(net, network, measured)
+
+
+def of_net(
+    net: int, network: Network | ConvNetwork, measured: list[Measurement]
+) -> list[Measurement]:
+    """The measurements with the number of the net, its weights, and the CPU engine's time."""
     (cpu_engine_us,) = (one.us for one in measured if one.name == "engine cpu")
     return [
         replace(
             one,
             net=net,
             n_weights=network.n_weights,
-            cpu_engine_us=cpu_engine_us if one.group == "net" and one.n_images else None,
+            cpu_engine_us=cpu_engine_us if one.group in ("net", "cnn") and one.n_images else None,
         )
         for one in measured
     ]
@@ -185,11 +201,14 @@ def on_device(device: str, measured: list[Measurement]) -> list[Measurement]:
 
 def measure_all(repeats: int, timer: gpu_timing.Timer | None) -> list[Measurement]:
     """All measurements; tells the progress. timer: None without a GPU."""
-    n_parts = len(NETS) + 1
+    n_parts = len(NETS) + len(CNN_NETS) + 1
     measured = []
     for part, net in enumerate(NETS, start=1):
         tell(f"measuring net {net} ... (part {part} of {n_parts})")
         measured += measure_net(net, repeats, timer)
+    for part, net in enumerate(CNN_NETS, start=len(NETS) + 1):
+        tell(f"measuring convolutional net {net} ... (part {part} of {n_parts})")
+        measured += measure_cnn(net, repeats, timer)
     tell(f"measuring the deformation ... (part {n_parts} of {n_parts})")
     return measured + measure_deformation(repeats, timer)
 
@@ -237,12 +256,14 @@ def main(argv: list[str] | None = None) -> None:
 
     figures.save_figure(bench_plots.draw_times(rows), folder / "bench")
     print(markdown_table(timing_report.net_table(rows)))
+    print("\n" + markdown_table(timing_report.cnn_table(rows)))
     print("\n" + markdown_table(timing_report.deform_table(rows)))
     if reason:
         print("\n" + compiled_kernels())
     else:
         print("\n" + markdown_table(timing_report.kernel_table(rows, NETS)))
         print("\n" + markdown_table(timing_report.evaluation_table(rows)))
+        print("\n" + markdown_table(timing_report.kernel_table(rows, CNN_NETS, "cnn kernel")))
     tell(f"written to {folder}: bench.csv, bench.png, bench.pdf")
 
 

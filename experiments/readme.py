@@ -184,6 +184,20 @@ def benchmarks(
     return "\n\n".join(parts)
 
 
+def cnn_benchmarks(benches: Sequence[list[dict]]) -> str:
+    """Convolutional nets, device by device: sentences, engines and peers, and kernels on a GPU."""
+    parts = []
+    for rows in benches:
+        if lines := timing_report.cnn_table(rows):
+            parts += [timing_report.bench_source(rows), markdown_table(lines)]
+            parts += speeds.cnn_sentences(rows)
+        if lines := timing_report.kernel_table(rows, cnn_tables.PAPER, "cnn kernel"):
+            parts.append(markdown_table(lines))
+    if parts and not any(row["group"] == "cnn kernel" for rows in benches for row in rows):
+        parts.append(ON_A_GPU)
+    return "\n\n".join(parts) or NOT_MEASURED
+
+
 def kernels(benches: Sequence[list[dict]]) -> str:
     """The kernels of the smallest and the largest net, on every GPU there is a record of."""
     parts = []
@@ -269,6 +283,7 @@ def pages() -> dict[str, dict[str, str]]:
             "scaling": scalings(found),
             "deformation": benchmarks(benches, timing_report.deform_table),
             "bench": benchmarks(benches),
+            "cnn-bench": cnn_benchmarks(benches),
             "kernels": kernels(benches),
             "gpu-check": gpu_checks(checks),
         },

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from measurements import gpu_measurements, measurement
 
+from cnn_gpu.layers import Maps
+from cnn_gpu.network import ConvNetwork
 from experiments import bench
-from experiments.timing import deform_peers, peers
+from experiments.timing import cnn, connections, deform_peers, peers
 from experiments.timing import gpu as gpu_timing
 from experiments.timing import report as timing_report
 from mlp_gpu import gpu
@@ -47,8 +49,10 @@ def test_a_peer_of_the_deformation_that_fails_is_told_and_left_out(capsys):
 
 
 def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
-    """On a tiny net, without a GPU."""
+    """On tiny nets, without a GPU."""
     monkeypatch.setattr(bench, "NETS", {1: SIZES})
+    tiny_cnn(monkeypatch)
+    monkeypatch.setattr(cnn.cnn_peers, "on_cpu", lambda: {"loops, CPU": connections.loops})
     monkeypatch.setattr(bench.host, "MIN_REPEAT_SECONDS", 0)
     monkeypatch.setattr(bench, "DEFORM_IMAGES", 100)
     monkeypatch.setattr(bench, "DEFORM_PEER_IMAGES", 10)
@@ -81,7 +85,18 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     assert float(copy["percent_of_copy"]) == pytest.approx(100)
     assert engine["copy_gb_a_second"] == copy["gb_a_second"]
     assert "no GPU is measured: there is none" in said.err
-    assert "measuring net 1 ... (part 1 of 2)" in said.err
+    assert "measuring net 1 ... (part 1 of 3)" in said.err
+    assert "measuring convolutional net 3 ... (part 2 of 3)" in said.err
+    convolutional = {one["name"]: one for one in rows if one["group"] == "cnn"}
+    assert list(convolutional) == ["engine cpu", "matrix product", "loops, CPU"]
+    ours, product, loops = convolutional.values()
+    assert {one["net"] for one in convolutional.values()} == {"3"}
+    assert float(ours["times_cpu"]) == 1
+    assert float(loops["times_cpu"]) == pytest.approx(float(ours["us"]) / float(loops["us"]))
+    assert int(ours["weights"]) == 2 * 10 + 10 * (2 * 15 * 15 + 1)
+    assert float(product["percent_of_product"]) == pytest.approx(100)
+    assert product["images"] == product["times_cpu"] == ""
+    assert "| loops, CPU" in said.out
     assert "| engine cpu" in said.out
     assert "| CPU, 1 thread" in said.out
     assert said.out.endswith("there is no compiler\n")
@@ -108,6 +123,14 @@ def test_too_few_repeats_are_refused(capsys):
     assert "expected an integer from 7 to 1000, got '6'" in capsys.readouterr().err
 
 
+def tiny_cnn(monkeypatch):
+    """In place of net 3 of 2011."""
+    monkeypatch.setattr(bench, "CNN_NETS", (3,))
+    network = ConvNetwork.initial("2M3s1", Maps(1, 31, 31), 10, 0)
+    monkeypatch.setattr(cnn, "initial", lambda net: network)
+    monkeypatch.setattr(cnn, "PRODUCT_SIDE", 64)
+
+
 class NoPaper:
     """Stands in for Listing 1 where there is no GPU."""
 
@@ -121,6 +144,17 @@ class NoPaper:
 def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     """With made-up times of the GPU."""
     monkeypatch.setattr(bench, "NETS", {4: SIZES})
+    tiny_cnn(monkeypatch)
+    monkeypatch.setattr(cnn.cnn_peers, "on_cpu", dict)
+    asked = []
+    kernel = measurement(2.0, group="cnn kernel", name="convolve_maps", state="warm", layer=1)
+    engine = measurement(9.0, group="cnn", name="engine cuda graph", n_images=1)
+
+    def on_gpu(network, timer, repeats, kernel_by_kernel):
+        asked.append((network.description, timer, repeats, kernel_by_kernel))
+        return [engine, kernel]
+
+    monkeypatch.setattr(cnn, "measure_on_gpu", on_gpu)
     monkeypatch.setattr(bench.host, "MIN_REPEAT_SECONDS", 0)
     monkeypatch.setattr(bench, "DEFORM_IMAGES", 100)
     monkeypatch.setattr(bench, "DEFORM_PEER_IMAGES", 10)
@@ -143,7 +177,7 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     with (tmp_path / "bench.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {(row["device"], row["driver"]) for row in rows} == {("Some GPU", "1.2")}
-    on = {row["name"]: row["ran_on"] for row in rows}
+    on = {row["name"]: row["ran_on"] for row in rows if not row["group"].startswith("cnn")}
     assert (
         on["engine cuda graph"] == on["forward_partial"] == on["PyTorch eager, GPU"] == "Some GPU"
     )
@@ -151,12 +185,19 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
         assert on[name] == "Some GPU"
     assert on["Listing 1 on the GPU, the rest on the CPU"] == "Some GPU"
     assert on["engine cpu"] == on["CPU, 1 thread"] == bench.provenance.device("cpu")
-    times = {row["name"]: row for row in rows if row["times_cpu"]}
+    assert asked == [("2M3s1", "a timer", 7, True)]
+    convolutional = {row["name"]: row for row in rows if row["group"].startswith("cnn")}
+    assert convolutional["convolve_maps"]["ran_on"] == "Some GPU"
+    assert convolutional["convolve_maps"]["times_cpu"] == ""
+    expected = float(convolutional["engine cpu"]["us"]) / 9
+    assert float(convolutional["engine cuda graph"]["times_cpu"]) == pytest.approx(expected)
+    times = {row["name"]: row for row in rows if row["times_cpu"] and row["group"] == "net"}
     assert set(times) == {"engine cuda graph", "engine cpu", "PyTorch eager, GPU"}
     ours, cpu = times["engine cuda graph"], times["engine cpu"]
     assert float(ours["times_cpu"]) == pytest.approx(float(cpu["us"]) / float(ours["us"]))
     said = capsys.readouterr()
     assert "no GPU is measured" not in said.err
     assert "| forward_partial |" in said.out
+    assert "| convolve_maps |" in said.out
     assert "TFLOP/s" in said.out
     assert "| GPU, a kernel a tile " in said.out

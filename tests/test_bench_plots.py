@@ -65,6 +65,18 @@ def panels(rows):
     return bars, roofline
 
 
+def test_convolutional_nets_are_not_drawn():
+    more = {"group": "cnn", "n_bytes": 5000, "n_images": 1, "n_weights": 7, "net": 3}
+    rows = [*on_gpu(), row("engine cpu", 1.0, 10, **more)]
+    rows.append(row("convolve_maps", 1.0, 10, **more | {"group": "cnn kernel"}))
+    assert repr(bench_plots.works(rows)) == repr(bench_plots.works(on_gpu()))
+    with_them, without = (
+        [line.get_xydata().tolist() for line in bench_plots.draw_times(some).axes[0].lines]
+        for some in (rows, on_gpu())
+    )
+    assert with_them == without
+
+
 def test_layers_are_added_up():
     found = {(one.net, one.name, one.state): one for one in bench_plots.works(on_gpu())}
     assert set(found) == {

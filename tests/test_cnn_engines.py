@@ -183,6 +183,22 @@ def test_memory_on_the_gpu_is_what_device_bytes_says(device, net, monkeypatch):
         assert sum(taken) == cuda.device_bytes(network, len(images))
 
 
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ("IP(sobel)-MP2-4M3-MP2-2M2", {"delta_partial": 1, "pull_deltas": 1, "unpool_deltas": 1}),
+        ("IP(sobel)-MP2", {"delta_partial": 0, "pull_deltas": 0, "unpool_deltas": 0}),
+    ],
+)
+def test_no_deltas_are_computed_below_the_first_weights(layers, expected):
+    network = ConvNetwork.initial(layers, Maps(1, 12, 12), 3, 0)
+    with on_device(DEVICES[0]):
+        images = np.zeros((1, 12, 12), np.float32)
+        engine, _ = trained(ConvCudaEngine(), network, images, np.zeros(1, np.uint8), np.arange(1))
+        names = [launch.kernel.py_func.__name__ for launch in engine.launches(ETA)]
+    assert {name: names.count(name) for name in expected} == expected
+
+
 def test_large_states_are_evaluated_few_at_a_time():
     network = ConvNetwork.initial("64M1", Maps(1, 256, 256), 3, 0)
     n_bytes = 65 * 256 * 256 * 4

@@ -68,11 +68,17 @@ class Watched(CpuEngine):
         return super().train(images, labels, order, eta, tick)
 
 
+def compare(sample, graph, launch):
+    """Of a small perceptron."""
+    network, engines = Network.initial(SIZES, 0), (CpuEngine(), graph, launch)
+    return gpu_comparisons.compare_engines(sample, network, *engines, peers.numpy_loop)
+
+
 def test_the_same_engine_passes(sample):
-    found = gpu_comparisons.compare_engines(sample, SIZES, CpuEngine(), CpuEngine())
+    found = compare(sample, CpuEngine(), CpuEngine())
     assert found["gpu_distance"] == found["output_difference"] == 0
     assert found["schedules_bit_equal"] is True
-    assert 1e-8 < found["numpy_distance"] < 1e-4
+    assert 1e-8 < found["peer_distance"] < 1e-4
     assert found["gpu_errors"] == found["cpu_errors"]
     assert len(found["gpu_errors"]) == 3
     assert (found["data"], found["n_train"], found["n_test"]) == ("load_digits", 300, 200)
@@ -84,7 +90,7 @@ def test_the_same_engine_passes(sample):
 
 @pytest.mark.parametrize("more", [0.01, 1e-3])
 def test_another_learning_rate_fails(sample, more):
-    found = gpu_comparisons.compare_engines(sample, SIZES, Faster(more), Faster(more))
+    found = compare(sample, Faster(more), Faster(more))
     assert found["schedules_bit_equal"] is True
     assert more / 10 < found["gpu_distance"] < 2 * more
     assert found["output_difference"] > 0
@@ -94,22 +100,22 @@ def test_another_learning_rate_fails(sample, more):
 
 
 def test_errors_are_those_of_the_engines(sample):
-    found = gpu_comparisons.compare_engines(sample, SIZES, Faster(30), Faster(30))
-    same = gpu_comparisons.compare_engines(sample, SIZES, CpuEngine(), CpuEngine())
+    found = compare(sample, Faster(30), Faster(30))
+    same = compare(sample, CpuEngine(), CpuEngine())
     assert found["cpu_errors"] == same["cpu_errors"]
     assert found["gpu_errors"][-1] < 100 < found["cpu_errors"][-1]  # of 200
     assert not gpu_comparisons.judge_engines(found).passed
 
 
 def test_distances_are_parts_of_the_way(sample, monkeypatch):
-    monkeypatch.setattr(gpu_comparisons, "train_numpy", lambda network, *_: peers.matrices(network))
-    found = gpu_comparisons.compare_engines(sample, SIZES, CpuEngine(), CpuEngine())
-    assert found["numpy_distance"] == 1  # it has not left
+    monkeypatch.setattr(gpu_comparisons, "train_peer", lambda make, net, *_: peers.matrices(net))
+    found = compare(sample, CpuEngine(), CpuEngine())
+    assert found["peer_distance"] == 1  # it has not left
 
 
 @pytest.mark.parametrize("where", ["weights", "padding", "loss", "outputs"])
 def test_one_bit_between_the_schedules_fails(sample, where):
-    found = gpu_comparisons.compare_engines(sample, SIZES, CpuEngine(), Odd(where))
+    found = compare(sample, CpuEngine(), Odd(where))
     assert found["schedules_bit_equal"] is False
     assert found["gpu_distance"] == 0
     result = gpu_comparisons.judge_engines(found)
@@ -119,7 +125,7 @@ def test_one_bit_between_the_schedules_fails(sample, where):
 
 def test_all_train_on_the_same_deformed_images(sample):
     graph, launch = Watched(), Watched()
-    gpu_comparisons.compare_engines(sample, SIZES, graph, launch)
+    compare(sample, graph, launch)
     for epoch, (one, other) in enumerate(zip(graph.heard, launch.heard, strict=True), start=1):
         assert (one[0] == other[0]).all()
         assert (one[1] == sample.train_labels).all()
@@ -136,11 +142,11 @@ def test_distance():
     assert gpu_comparisons.weight_distance(some, others) == 5
 
 
-def test_train_numpy_makes_the_steps_of_the_engine(sample):
+def test_a_peer_makes_the_steps_of_the_engine(sample):
     network = Network.initial(SIZES, 0)
     epochs = {1: sample.train_images, 2: sample.train_images[:, ::-1].copy()}
     trained, rows = gpu_comparisons.train(CpuEngine(), network, sample, epochs.get, 2)
-    weights = gpu_comparisons.train_numpy(network, sample.train_labels, epochs)
+    weights = gpu_comparisons.train_peer(peers.numpy_loop, network, sample.train_labels, epochs)
     after = peers.matrices(trained)
     before = peers.matrices(network)
     assert gpu_comparisons.weight_distance(weights, after) < 1e-4 * gpu_comparisons.weight_distance(
@@ -154,7 +160,7 @@ MEASURED = {
     "n_test": 10_000,
     "schedules_bit_equal": True,
     "gpu_distance": 2.9e-5,
-    "numpy_distance": 1e-5,
+    "peer_distance": 1e-5,
     "gpu_errors": [900, 320],
     "cpu_errors": [100, 300],
 }
@@ -188,7 +194,10 @@ def test_net_1_learns_from_5000_images_at_most(n, used, monkeypatch, sample):
     assert gpu_comparisons.check_engines(many).passed
     ((dataset, *rest),) = asked
     assert len(dataset.train_images) == len(dataset.train_labels) == used
-    assert rest == [NETS[1], "graph", "launch"]
+    network, cpu, graph, launch, make_peer = rest
+    assert network.sizes == NETS[1]
+    assert (type(cpu), graph, launch) == (CpuEngine, "graph", "launch")
+    assert make_peer is peers.numpy_loop
 
 
 @pytest.mark.parametrize(("difference", "passed"), [(0, True), (1e-5, True), (1.1e-5, False)])

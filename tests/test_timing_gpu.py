@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from executed import DEVICES, HAS_GPU, on_device
+from executed import DEVICES, HAS_GPU
+from timers import new_timer
 
 from deform_gpu import deform
 from experiments.running.errors import Problem
@@ -167,32 +168,10 @@ def test_kernels_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys):
     assert capsys.readouterr().err.count("the host is too slow") == 2
 
 
-class LaunchOnce:
-    """A timer for what is executed without a GPU, whose time says nothing: it only launches."""
-
-    def __init__(self):
-        self.stream = gpu.new_stream()
-
-    def wake(self):
-        pass
-
-    def __call__(self, enqueue, state):
-        enqueue(self.stream)
-        return 1.0
-
-
-def copy_bytes(target, source, n_bytes, stream):
-    target[:n_bytes].copy_to_device(source[:n_bytes])
-
-
 @pytest.fixture(params=DEVICES[:1])
-def timer(request, monkeypatch):
-    with on_device(request.param) as executor:
-        if executor:
-            known = executor.signatures | {gpu_timing.empty_kernel: "void()"}
-            monkeypatch.setattr(executor, "signatures", known)
-            monkeypatch.setattr(gpu.cuda.cudadrv.driver, "device_to_device", copy_bytes)
-        yield gpu_timing.Timer() if HAS_GPU else LaunchOnce()
+def timer(request):
+    with new_timer(request.param) as timer:
+        yield timer
 
 
 def test_everything_on_the_gpu_is_measured(timer, monkeypatch):

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measurements import gpu_measurements, measurement, net_measurement
+from measurements import SOURCE, gpu_measurements, measurement, net_measurement
 
+from experiments import readme
+from experiments.timing import findings
 from experiments.timing import report as timing_report
-from experiments.timing.measurement import CopyTimes, Measurement
+from experiments.timing.measurement import CopyTimes, Measurement, ProductTimes
 
 
 def test_row_of_a_kernel():
@@ -78,6 +80,90 @@ def test_net_table_has_the_papers_figures_above_ours():
     assert len(lines) == 4
 
 
+def cnn_measurements():
+    """Of net 3 of 2011 on a chip and a GPU."""
+    both = {"group": "cnn", "net": 3, "ran_on": "a chip", "n_weights": 179_340}
+    product = ProductTimes(us=np.full(7, 1000.0), flops=1e8)  # 50 billion multiply-adds a second
+    one = both | {"n_images": 1, "flops": 4e6, "cpu_engine_us": np.full(7, 200.0)}
+    there = one | {"ran_on": "a GPU"}
+    return [
+        measurement(200.0, name="engine cpu", product=product, **one),
+        measurement(1000.0, name="matrix product", product=product, flops=1e8, **both),
+        measurement(500.0, name="loops over connections, CPU", product=product, **one),
+        measurement(2000.0, name="PyTorch eager, CPU", product=product, **one),
+        measurement(800.0, name="PyTorch eager at its best, CPU (so)", product=product, **one),
+        measurement(100.0, name="PyTorch compiled, CPU", product=product, **one),
+        measurement(50.0, name="engine cuda graph", **there),
+        measurement(400.0, name="PyTorch eager, GPU", **there),
+        measurement(1.0, name="PyTorch eager, CPU", **one | {"net": 4}),
+    ]
+
+
+def cnn_kernel():
+    fields = {"group": "cnn kernel", "net": 3, "name": "convolve_maps", "layer": 2}
+    fields |= {"n_in": 10, "n_out": 20, "n_bytes": 3000, "flops": 4e6, "state": "warm"}
+    return measurement(2.0, **fields)
+
+
+def test_cnn_table():
+    lines = timing_report.cnn_table([timing_report.row(one) for one in cnn_measurements()])
+    assert lines[0] == {
+        "net": "3: 20M-60M-100M-150N",
+        "engine": "engine cpu",
+        "us per image (p20-p80)": "200.0 (200.0-200.0)",
+        "images/s": "5,000",
+        "speedup over CPU": "1.00",
+        "speedup over PyTorch": "4.00",  # over the faster of the two eager ones
+        "1e9 multiply-adds/s": "10.0",
+        "% of product": "20",
+        "device": "a chip",
+    }
+    product, loops, eager, best, compiled, graph, *_ = lines[1:]
+    assert (product["us per image (p20-p80)"], product["speedup over PyTorch"]) == ("", "")
+    assert (product["1e9 multiply-adds/s"], product["% of product"]) == ("50.0", "100")
+    assert (loops["speedup over CPU"], loops["speedup over PyTorch"]) == ("0.40", "1.60")
+    assert [one["speedup over PyTorch"] for one in (eager, best)] == ["0.40", "1.00"]
+    assert compiled["speedup over PyTorch"] == "8.00"
+    assert (graph["speedup over CPU"], graph["speedup over PyTorch"]) == ("4.00", "8.00")
+    assert graph["% of product"] == ""
+    without = [timing_report.row(one) for one in cnn_measurements()[:3]]
+    assert timing_report.cnn_table(without)[0]["speedup over PyTorch"] == ""
+    assert timing_report.cnn_table([timing_report.row(one) for one in gpu_measurements()]) == []
+
+
+def as_text(measurements):
+    """Rows as bench.csv gives them back."""
+    found = [timing_report.row(one) | SOURCE for one in measurements]
+    return [{k: "" if cell is None else str(cell) for k, cell in row.items()} for row in found]
+
+
+def test_records_of_convolutional_nets():
+    old = as_text([net_measurement("engine cpu", 300.0)])
+    for name in ("flops", "percent_of_product"):  # records have them since there are such nets
+        del old[0][name]
+    assert readme.cnn_benchmarks([old]) == readme.NOT_MEASURED
+    on_cpu, on_gpu = as_text(cnn_measurements()), as_text([cnn_kernel()])
+    source, table, sentence, missing = readme.cnn_benchmarks([old, on_cpu]).split("\n\n")
+    assert source.startswith("Some GPU; driver 1.2; a 1; today; commit cccccccccccc; ")
+    assert "| 3: 20M-60M-100M-150N " in table
+    assert sentence.startswith("On a chip, `engine cpu` takes 200 microseconds per image")
+    assert missing == readme.ON_A_GPU
+    *_, kernels = readme.cnn_benchmarks([on_cpu + on_gpu]).split("\n\n")
+    assert "| convolve_maps |" in kernels
+
+
+def test_sentences_of_convolutional_nets():
+    rows = as_text(cnn_measurements())
+    assert findings.cnn_sentences(rows) == [
+        "On a chip, `engine cpu` takes 200 microseconds per image for 20M-60M-100M-150N, in one "
+        "thread. It multiplies and adds 10.0 billion times per second, absent connections not "
+        "counted, 20 % of what a product of large matrices does. Its speedup is 4.0 over PyTorch "
+        "eager at its best and 2.5 over loops over connections."
+    ]
+    assert findings.cnn_sentences(rows[:2])[0].endswith("matrices does.")
+    assert findings.cnn_sentences(rows[-1:]) == []
+
+
 def test_deform_table_has_the_papers_figures_above_ours():
     measurements = [
         measurement(us, group="deformation", name=name, n_images=1, ran_on="it")
@@ -120,16 +206,24 @@ def test_kernel_tables_have_both_states_in_a_line():
         "layer": "1: 841 x 1000",
         "kernel": "forward_partial",
         "MB": "3.400",
+        "MFLOP": "",
         "paper GB/s": "115",
         "warm: us (p20-p80)": "2.00 (2.00-2.00)",
         "warm: GB/s": "1,700",
         "warm: copy GB/s": "3,400",
         "warm: % of copy": "50",
+        "warm: GFLOP/s": "",
         "cold: us (p20-p80)": "4.00 (4.00-4.00)",
         "cold: GB/s": "850",
         "cold: copy GB/s": "3,400",
         "cold: % of copy": "25",
+        "cold: GFLOP/s": "",
     }
+    row = timing_report.row(cnn_kernel())
+    (line,) = timing_report.kernel_table([row, *found], (1, 3), "cnn kernel")
+    assert (line["net"], line["layer"], line["kernel"]) == ("3", "2: 10 x 20", "convolve_maps")
+    assert (line["MFLOP"], line["warm: GFLOP/s"], line["warm: GB/s"]) == ("4.000", "2,000", "2")
+    assert timing_report.kernel_table([row], (1, 3)) == []
     assert len(evaluation) == 6
     assert evaluation[0]["TFLOP/s"] == "5000.00"
     assert evaluation[0]["images/s"] == "2,048,000,000"

@@ -95,7 +95,7 @@ def works(rows: Collection[dict]) -> list[Work]:
     found: dict[tuple, list[tuple]] = {}
     for one in rows:
         # The copy of a net's weights has a row of its own, without images.
-        if one["bytes"] and (one["group"] == "kernel" or one["images"]):
+        if one["bytes"] and (one["group"] == "kernel" or (one["group"] == "net" and one["images"])):
             key = int(one["net"]), one["name"], one["state"] or "", one["ran_on"]
             us = float(one["us"])
             copy_us = us * float(one["percent_of_copy"] or "nan") / 100
@@ -109,7 +109,7 @@ def draw_times(rows: Sequence[dict]) -> Figure:
     points: dict[str, list[tuple[float, float]]] = {}
     nets: dict[float, str] = {}
     for one in rows:
-        if one["updates_a_second"]:
+        if one["group"] == "net" and one["updates_a_second"]:
             millions = float(one["weights"]) / 1e6
             points.setdefault(one["name"], []).append((millions, float(one["us"])))
             nets[millions] = one["net"]

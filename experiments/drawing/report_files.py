@@ -24,6 +24,7 @@ BENCH_USES = (
     timing_report.bench_source,
     timing_report.net_table,
     timing_report.deform_table,
+    timing_report.cnn_table,
     bench_plots.works,
 )
 SCALING_USES = timing_report.bench_source, clusters.scaling_table

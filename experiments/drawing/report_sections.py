@@ -299,6 +299,12 @@ def add_benchmarks(page: Page, found: Found) -> None:
     for rows in benches:
         _add_timings(page, rows, timing_report.net_table(rows))
         _add_bench_figures(page, rows)
+    convolutional = [rows for rows in benches if timing_report.cnn_table(rows)]
+    _begin_timings(page, "Convolutional nets and their peers", convolutional)
+    for rows in convolutional:
+        _add_timings(page, rows, timing_report.cnn_table(rows))
+        if kernels := timing_report.kernel_table(rows, cnn_tables.PAPER, "cnn kernel"):
+            _add_timings(page, rows, kernels)
     _begin_timings(page, "The deformation", benches)
     for rows in benches:
         _add_timings(page, rows, timing_report.deform_table(rows))

@@ -7,9 +7,12 @@ from pathlib import Path
 
 from experiments.running.formatting import duration
 from experiments.running.store import Run
-from experiments.scoring import committee_report, tables
+from experiments.scoring import cnn_tables, committee_report, tables
 from experiments.scoring.records import by_device
+from experiments.timing import report as timing_report
 from mlp_gpu.network import NETS
+
+CNN_NET = 3  # of Table 1 of 2011, of which the sentences tell
 
 # What startup.csv has, a row each.
 STARTUP = (
@@ -102,6 +105,28 @@ def bench_sentences(rows: Sequence[Mapping]) -> list[str]:
         if speedups:
             sentences.append(f"Its speedup is {'; '.join(speedups)}.")
     return sentences
+
+
+def cnn_sentences(rows: Sequence[Mapping]) -> list[str]:
+    """What a benchmark says of our CPU engine on net 3 of 2011. rows: of bench.csv, all text."""
+    own = {row["name"]: row for row in rows if (row["group"], row["net"]) == ("cnn", str(CNN_NET))}
+    if not (engine := own.get("engine cpu")):
+        return []
+    us, loops = float(engine["us"]), own.get("loops over connections, CPU")
+    torch_us = timing_report.fastest_torch(rows, str(CNN_NET), engine["ran_on"])
+    name, share = cnn_tables.PAPER[CNN_NET].name, float(engine["percent_of_product"])
+    sentences = [
+        f"On {engine['ran_on']}, `engine cpu` takes {us:,.0f} microseconds per image for {name}, "
+        "in one thread. It multiplies and adds "
+        f"{float(engine['tflop_a_second']) / 2e-3:.1f} billion times per second, absent "
+        f"connections not counted, {share:.0f} % of what a product of large matrices does."
+    ]
+    speedups = [("PyTorch eager at its best", torch_us)]
+    speedups.append(("loops over connections", float(loops["us"]) if loops else None))
+    measured = [f"{them / us:.1f} over {peer}" for peer, them in speedups if them]
+    if measured:
+        sentences.append(f"Its speedup is {' and '.join(measured)}.")
+    return [" ".join(sentences)]
 
 
 def _weights(row: Mapping) -> int:

@@ -11,7 +11,7 @@ same state of the cache.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,9 +19,11 @@ import numpy as np
 
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
+from experiments.timing.host import random_examples
 from experiments.timing.measurement import CopyTimes, Measurement
 from mlp_gpu import cuda as engine
 from mlp_gpu import gpu
+from mlp_gpu.engines import Engine
 from mlp_gpu.gpu import DeviceArray, Launch, Stream
 from mlp_gpu.kernels import backward, forward
 from mlp_gpu.kernels.backward import propagate_back
@@ -44,6 +46,9 @@ WAKE_SECONDS = 0.5
 N_IMAGES = 1000  # different ones
 N_STEPS = 1 << 16  # in an epoch: more than a kernel is launched, since each launch is a step
 MAX_REPEATS = 1000
+
+# They multiply and add once for each weight.
+WEIGHT_KERNELS = ("forward_partial", "delta_partial", "update_weights")
 
 PAPER_GB_PER_SECOND = {"forward_partial": 115}  # on a GTX 280 (2010, appendix)
 
@@ -102,7 +107,10 @@ class Timer:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel as it is launched for a layer, counted from 1, and the bytes that it must move."""
+    """A kernel as it is launched for a layer, counted from 1.
+
+    n_bytes: that it must move. flops: its multiplications and additions, 0 where they are few.
+    """
 
     name: str
     layer: int
@@ -110,6 +118,7 @@ class Kernel:
     n_out: int
     launch: Launch
     n_bytes: int
+    flops: int
 
 
 def kernel_bytes(n_in: int, n_out: int) -> dict[str, int]:
@@ -133,41 +142,72 @@ def kernel_bytes(n_in: int, n_out: int) -> dict[str, int]:
     return {name: 4 * n for name, n in n_words.items()}
 
 
+class RandomData:
+    """Random arrays on the GPU for kernels to work on. stream: on which they are copied."""
+
+    def __init__(self, stream: Stream):
+        self.stream, self.rng = stream, np.random.default_rng(0)
+
+    def put(self, host: np.ndarray) -> DeviceArray:
+        return copy_to_gpu(host, self.stream)
+
+    def floats(self, *shape: int) -> DeviceArray:
+        """Uniform in [-1, 1], float32."""
+        return self.put(self.rng.uniform(-1, 1, shape).astype(np.float32))
+
+    def integers(self, n: int, *shape: int) -> DeviceArray:
+        """From 0 to n - 1, int64."""
+        return self.put(self.rng.integers(0, n, shape))
+
+    def no_steps(self) -> DeviceArray:
+        """The number of a step: none is taken yet."""
+        return self.put(np.zeros(1, np.int64))
+
+
+def picking_kernel(n_inputs: int, data: RandomData) -> Kernel:
+    """The kernel that gives the first layer its image."""
+    images, order = data.floats(N_IMAGES, n_inputs), data.integers(N_IMAGES, N_STEPS)
+    (launch,) = pick(data.floats(n_inputs), images, order, data.no_steps())
+    n_bytes = kernel_bytes(n_inputs, 0)["pick_image"]
+    return Kernel("pick_image", 1, n_inputs, n_inputs, launch, n_bytes, 0)
+
+
+def connected_kernels(
+    weights: Sequence[np.ndarray], sizes: Sequence[int], data: RandomData, first: int = 1
+) -> Iterator[Kernel]:
+    """The kernels that train fully connected layers on one image, layer by layer.
+
+    weights, sizes: as `mlp_gpu.network.Network` has them. first: the number of the first of these
+    layers in its net, whose layer 1 needs no deltas below it.
+    """
+    for number, (n_in, n_out) in enumerate(pairwise(sizes)):
+        W, h, delta = data.put(weights[number]), data.floats(n_in), data.floats(n_out)
+        sums = gpu.device_array(forward.partial_shape(W.shape, n_in), np.float32)
+        if number + 1 < len(weights):
+            launches = propagate_forward(data.floats(n_out), sums, W, h)
+        else:
+            labels = data.put(data.rng.integers(0, n_out, N_IMAGES).astype(np.uint8))
+            losses, order = data.floats(N_STEPS), data.integers(N_IMAGES, N_STEPS)
+            launches = output_deltas(delta, losses, data.no_steps(), sums, W, h, labels, order)
+        if first + number > 1:
+            back = gpu.device_array(backward.partial_shape(W.shape), np.float32)
+            launches += propagate_back(data.floats(n_in), back, W, delta, h)
+        launches += update(W, h, delta, ETA)
+        n_bytes = kernel_bytes(n_in, n_out)
+        for launch in launches:
+            name = launch.kernel.py_func.__name__
+            flops = 2 * (n_in + 1) * n_out if name in WEIGHT_KERNELS else 0
+            yield Kernel(name, first + number, n_in, n_out, launch, n_bytes[name], flops)
+
+
 def training_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
     """The kernels that train a net on one image, layer by layer, with random data of their own.
 
     stream: on which the data are copied to the GPU.
     """
-    rng = np.random.default_rng(0)
-    n_layers = len(network.weights)
-
-    def put(host: np.ndarray) -> DeviceArray:
-        return copy_to_gpu(host, stream)
-
-    def vector(n: int) -> DeviceArray:
-        return put(rng.uniform(-1, 1, n).astype(np.float32))
-
-    images = put(rng.uniform(-1, 1, (N_IMAGES, network.sizes[0])).astype(np.float32))
-    labels = put(rng.integers(0, network.sizes[-1], N_IMAGES).astype(np.uint8))
-    order = put(rng.integers(0, N_IMAGES, N_STEPS))
-    losses, step = vector(N_STEPS), put(np.zeros(1, np.int64))
-
-    for layer, (n_in, n_out) in enumerate(pairwise(network.sizes), start=1):
-        W, h, delta = put(network.weights[layer - 1]), vector(n_in), vector(n_out)
-        sums = gpu.device_array(forward.partial_shape(W.shape, n_in), np.float32)
-        launches = pick(h, images, order, step) if layer == 1 else []
-        if layer < n_layers:
-            launches += propagate_forward(vector(n_out), sums, W, h)
-        else:
-            launches += output_deltas(delta, losses, step, sums, W, h, labels, order)
-        if layer > 1:
-            back = gpu.device_array(backward.partial_shape(W.shape), np.float32)
-            launches += propagate_back(vector(n_in), back, W, delta, h)
-        launches += update(W, h, delta, ETA)
-        n_bytes = kernel_bytes(n_in, n_out)
-        for launch in launches:
-            name = launch.kernel.py_func.__name__
-            yield Kernel(name, layer, n_in, n_out, launch, n_bytes[name])
+    data = RandomData(stream)
+    yield picking_kernel(network.sizes[0], data)
+    yield from connected_kernels(network.weights, network.sizes, data)
 
 
 def copy_to_gpu(host: np.ndarray, stream: Stream) -> DeviceArray:
@@ -217,7 +257,9 @@ def measure_empty_kernel(timer: Timer, repeats: int) -> list[Measurement]:
     ]
 
 
-def measure_kernels(kernels: list[Kernel], timer: Timer, repeats: int) -> list[Measurement]:
+def measure_kernels(
+    kernels: list[Kernel], timer: Timer, repeats: int, group: str = "kernel"
+) -> list[Measurement]:
     """Measurements of kernels, each in turn with a copy of as many bytes."""
     copy_of = make_copier(max(kernel.n_bytes for kernel in kernels), timer.stream)
     measured = []
@@ -225,7 +267,7 @@ def measure_kernels(kernels: list[Kernel], timer: Timer, repeats: int) -> list[M
         us = time_in_turn(timer, [kernel.launch, copy_of(kernel.n_bytes)], repeats)
         measured += [
             Measurement(
-                group="kernel",
+                group=group,
                 name=kernel.name,
                 layer=kernel.layer,
                 n_in=kernel.n_in,
@@ -233,6 +275,7 @@ def measure_kernels(kernels: list[Kernel], timer: Timer, repeats: int) -> list[M
                 state=state,
                 us=us[state][0],
                 n_bytes=kernel.n_bytes,
+                flops=kernel.flops or None,
                 copy=CopyTimes(us=us[state][1], n_bytes=kernel.n_bytes),
                 paper_gb_per_second=PAPER_GB_PER_SECOND.get(kernel.name),
             )
@@ -264,23 +307,26 @@ def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Mea
 
 
 def measure_schedule(network: Network, schedule: str, n_bytes: int, repeats: int) -> Measurement:
-    """Measurement of the engine with a schedule. n_bytes: that it must move for an image.
+    """Measurement of the engine with a schedule. n_bytes: that it must move for an image."""
+    trainer = engine.CudaEngine(schedule)
+    trainer.set_network(network)
+    us = time_training(trainer, network.sizes[0], repeats)
+    return Measurement(
+        group="net", name=f"engine cuda {schedule}", us=us, n_images=1, n_bytes=n_bytes
+    )
+
+
+def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
+    """Microseconds per image of an engine on a GPU, which has a network; float64 (repeats,).
 
     By the host's clock, from tick to tick, when the GPU is done. The first tick comes after all
     that is done once in an epoch.
     """
-    rng = np.random.default_rng(0)
-    images = rng.uniform(-1, 1, (N_IMAGES, network.sizes[0])).astype(np.float32)
-    labels = rng.integers(0, network.sizes[-1], N_IMAGES).astype(np.uint8)
-    order = rng.integers(0, N_IMAGES, (repeats + 1) * engine.IMAGES_PER_TICK)
-    trainer = engine.CudaEngine(schedule)
-    trainer.set_network(network)
-    ticks = []
+    images, labels = random_examples(N_IMAGES, n_inputs)
+    order = np.random.default_rng(0).integers(0, N_IMAGES, (repeats + 1) * engine.IMAGES_PER_TICK)
+    ticks: list[float] = []
     trainer.train(images, labels, order, ETA, lambda n, loss: ticks.append(time.perf_counter()))
-    us = 1e6 * np.diff(ticks) / engine.IMAGES_PER_TICK
-    return Measurement(
-        group="net", name=f"engine cuda {schedule}", us=us, n_images=1, n_bytes=n_bytes
-    )
+    return 1e6 * np.diff(ticks) / engine.IMAGES_PER_TICK
 
 
 def measure_net(network: Network, timer: Timer, repeats: int) -> list[Measurement]:

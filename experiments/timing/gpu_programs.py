@@ -20,8 +20,8 @@ GPU_TESTS = tuple(
     f"tests/test_{name}.py"
     for name in (
         "kernels",
-        "deform_kernels",
         "deform",
+        "deform_kernels",
         "engines",
         "cuda",
         "cnn_kernels",
@@ -33,6 +33,9 @@ GPU_TESTS = tuple(
         "bench",
         "peers",
         "timing_gpu",
+        "timing_cnn",
+        "cnn_comparisons",
+        "cnn_peers",
     )
 )
 REPEAT_TESTS = "repeats_are_bit_equal"  # in the names of the tests that repeat kernels

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.running.messages import tell
-from experiments.timing.measurement import CopyTimes, Measurement
+from experiments.timing.measurement import CopyTimes, Measurement, ProductTimes
 
 MIN_REPEAT_SECONDS = 0.2
 
@@ -17,13 +17,21 @@ class Workload:
     """Something to time.
 
     call: does it once; returns when it is done. n_images: that a call trains or deforms, None if it
-    does neither. n_bytes: that must be moved for an image or, without images, in a call; None if
-    that is not known.
+    does neither. n_bytes: that must be moved for an image or, without images, in a call; flops:
+    floating-point operations, likewise; None if that is not known.
     """
 
     call: Callable[[], object]
     n_images: int | None = None
     n_bytes: int | None = None
+    flops: int | None = None
+
+
+def random_examples(n: int, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random images, float32 (n, n_inputs), and labels, uint8 (n,)."""
+    rng = np.random.default_rng(0)
+    images = rng.uniform(-1, 1, (n, n_inputs)).astype(np.float32)
+    return images, rng.integers(0, 10, n).astype(np.uint8)
 
 
 def time_workloads(workloads: dict[str, Workload], repeats: int) -> dict[str, np.ndarray]:
@@ -49,13 +57,23 @@ def time_workloads(workloads: dict[str, Workload], repeats: int) -> dict[str, np
 
 
 def measure(
-    group: str, workloads: dict[str, Workload], repeats: int, copy: str | None = None
+    group: str,
+    workloads: dict[str, Workload],
+    repeats: int,
+    copy: str | None = None,
+    product: str | None = None,
 ) -> list[Measurement]:
-    """Measurements of the workloads. copy: the name of the one that is a copy, if there is one."""
+    """Measurements of the workloads.
+
+    copy, product: the names of the one that is a copy and of the one that is a product of matrices,
+    if there are such.
+    """
     us = time_workloads(workloads, repeats)
-    ceiling = None
+    ceiling = highest = None
     if copy is not None and (n_bytes := workloads[copy].n_bytes):
         ceiling = CopyTimes(us=us[copy], n_bytes=n_bytes)
+    if product is not None and (flops := workloads[product].flops):
+        highest = ProductTimes(us=us[product], flops=flops)
     return [
         Measurement(
             group=group,
@@ -64,6 +82,8 @@ def measure(
             n_images=workload.n_images and 1,
             n_bytes=workload.n_bytes,
             copy=ceiling if workload.n_bytes else None,
+            flops=workload.flops,
+            product=highest if workload.flops else None,
         )
         for name, workload in workloads.items()
     ]

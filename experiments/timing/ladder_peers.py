@@ -65,6 +65,7 @@ class SmallTorchNet(TorchNet):
                 layer.weight.copy_(torch.from_numpy(W))
             modules += [layer, torch.nn.Sigmoid()]
         self.torch, self.on_gpu, self.layers = torch, device == "cuda", modules[::2]
+        self.masks = []
         self.model = torch.nn.Sequential(*modules).to(device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=ETA, momentum=MOMENTUM)
         self.images = torch.from_numpy(images).to(device)

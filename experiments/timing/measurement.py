@@ -17,11 +17,24 @@ class CopyTimes:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class ProductTimes:
+    """A product of matrices that took turns with a measurement: the ceiling of the arithmetic.
+
+    us: microseconds of each repeat, float64 (repeats,). flops: of a product.
+    """
+
+    us: np.ndarray
+    flops: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Measurement:
     """The times of one engine, kernel, deformation or copy; None where a field does not apply.
 
     group: `net`, `deformation`, `kernel` or `evaluation`, which says what `us` is the time of: an
     image in the first two, a launch, a batch. Of a copy in group `net` it is the time of the copy.
+    `cnn` and `cnn kernel` are as `net` and `kernel`, of convolutional nets; there a product of
+    matrices has the time of a product.
     us: microseconds of each repeat, float64 (repeats,). ran_on: the device. net: of Table 1, with
     n_weights weights. layer: from 1, with n_in inputs and n_out neurons. state: of the GPU's L2
     cache before the launch, warm or cold. n_images, n_bytes, flops: that were trained, deformed or
@@ -44,5 +57,6 @@ class Measurement:
     n_bytes: int | None = None
     flops: float | None = None
     copy: CopyTimes | None = None
+    product: ProductTimes | None = None
     cpu_engine_us: np.ndarray | None = None
     paper_gb_per_second: float | None = None

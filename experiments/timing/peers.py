@@ -6,7 +6,7 @@ where they are installed, and imported only then.
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -16,17 +16,23 @@ import numpy as np
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.network import Network
 
-Tensor: TypeAlias = Any  # PyTorch's or JAX's, which need not be installed
+# PyTorch's or JAX's, which need not be installed.
+Tensor: TypeAlias = Any
+Module: TypeAlias = Any
 
 WARM_UP_STEPS = 3  # before PyTorch captures a graph, as in its documentation
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A net. train: trains it once on all images. weights: those it has now, (n_in + 1, n_out)."""
+    """A net. train: trains it once on all images. weights: those it has now, a matrix a layer.
+
+    note: with which settings it trains, where it has a choice.
+    """
 
     train: Callable[[], None]
     weights: Callable[[], list[np.ndarray]]
+    note: str = ""
 
 
 def matrices(network: Network) -> list[np.ndarray]:
@@ -62,10 +68,20 @@ def numpy_loop(network: Network, images: np.ndarray, labels: np.ndarray, eta: fl
 
 
 class TorchNet:
-    """The net in PyTorch: forward, autograd, SGD. device: 'cpu' or 'cuda'."""
+    """A net in PyTorch: forward, autograd, SGD. device: 'cpu' or 'cuda'.
+
+    layers: modules with weights; the scaled tanh comes between them. masks: a weight and what it
+    is multiplied with after each step, for those that have zeros to keep.
+    """
 
     def __init__(
-        self, network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str
+        self,
+        layers: Sequence[Module],
+        images: np.ndarray,
+        labels: np.ndarray,
+        eta: float,
+        device: str,
+        masks: Sequence[tuple[Tensor, Tensor]] = (),
     ):
         import torch
 
@@ -73,27 +89,28 @@ class TorchNet:
             def forward(self, a: Tensor) -> Tensor:
                 return float(A) * torch.tanh(float(B) * a)
 
-        modules = []
-        for W in matrices(network):
-            layer = torch.nn.Linear(W.shape[0] - 1, W.shape[1])
-            with torch.no_grad():
-                layer.bias.copy_(torch.from_numpy(W[0]))
-                layer.weight.copy_(torch.from_numpy(W[1:].T))
-            modules += [layer, ScaledTanh()]
+        modules = [module for layer in layers for module in (layer, ScaledTanh())]
         self.torch = torch
         self.on_gpu = device == "cuda"
-        self.layers = modules[::2]
         self.model = torch.nn.Sequential(*modules[:-1]).to(device)
+        self.masks = [(weight, mask.to(device)) for weight, mask in masks]
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=eta)
         self.images = torch.from_numpy(images).to(device)
         self.labels = torch.from_numpy(labels.astype(np.int64)).to(device)
         self.next = torch.zeros(1, dtype=torch.int64, device=device)  # the image of the next step
 
     def learn(self, image: Tensor, label: Tensor) -> None:
-        """One step on an image, (1, n_in), and its label, (1,)."""
+        """One step on an image, of a batch of one, and its label, (1,)."""
         self.optimizer.zero_grad(set_to_none=True)
         self.torch.nn.functional.cross_entropy(self.model(image), label).backward()
         self.optimizer.step()
+        self.keep_zeros()
+
+    def keep_zeros(self) -> None:
+        """Set to zero again what a step has moved away."""
+        with self.torch.no_grad():
+            for weight, mask in self.masks:
+                weight.mul_(mask)
 
     def eager(self) -> None:
         """Train once on all images, launch by launch."""
@@ -130,27 +147,50 @@ class TorchNet:
         if self.on_gpu:
             self.torch.cuda.synchronize()
 
-    def weights(self) -> list[np.ndarray]:
-        with self.torch.no_grad():
-            return [
-                self.torch.vstack((layer.bias, layer.weight.T)).cpu().numpy()
-                for layer in self.layers
-            ]
+
+def torch_perceptron(
+    network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str
+) -> tuple[TorchNet, Callable[[], list[np.ndarray]]]:
+    """A multi-layer perceptron in PyTorch, and a function that gives its weights."""
+    import torch
+
+    layers = []
+    for W in matrices(network):
+        layers.append(torch.nn.Linear(W.shape[0] - 1, W.shape[1]))
+        with torch.no_grad():
+            layers[-1].bias.copy_(torch.from_numpy(W[0]))
+            layers[-1].weight.copy_(torch.from_numpy(W[1:].T))
+
+    def weights() -> list[np.ndarray]:
+        with torch.no_grad():
+            return [torch.vstack((one.bias, one.weight.T)).cpu().numpy() for one in layers]
+
+    return TorchNet(layers, images, labels, eta, device), weights
 
 
 def torch_eager(
-    network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str = "cpu"
+    network: Any,
+    images: np.ndarray,
+    labels: np.ndarray,
+    eta: float,
+    device: str = "cpu",
+    build: Callable[..., tuple[TorchNet, Callable[[], list[np.ndarray]]]] = torch_perceptron,
 ) -> Peer:
-    """PyTorch, one launch after another."""
-    net = TorchNet(network, images, labels, eta, device)
-    return Peer(net.eager, net.weights)
+    """PyTorch, one launch after another. build: makes the net, as `torch_perceptron` does."""
+    net, weights = build(network, images, labels, eta, device)
+    return Peer(net.eager, weights)
 
 
 def torch_graph(
-    network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str = "cuda"
+    network: Any,
+    images: np.ndarray,
+    labels: np.ndarray,
+    eta: float,
+    device: str = "cuda",
+    build: Callable[..., tuple[TorchNet, Callable[[], list[np.ndarray]]]] = torch_perceptron,
 ) -> Peer:
-    """PyTorch with a CUDA graph, replayed for each image."""
-    net = TorchNet(network, images, labels, eta, device)
+    """PyTorch with a CUDA graph, replayed for each image. build: as of `torch_eager`."""
+    net, weights = build(network, images, labels, eta, device)
     graph = net.capture()
 
     def train() -> None:
@@ -158,7 +198,7 @@ def torch_graph(
             graph.replay()
         net.wait()
 
-    return Peer(train, net.weights)
+    return Peer(train, weights)
 
 
 def import_jax() -> Any:

@@ -3,17 +3,19 @@
 The tables take rows as `row` makes them, or as bench.csv gives them back, where all is text.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
+from experiments.scoring import cnn_tables
 from experiments.timing.measurement import Measurement
 
 NOT_MEASURED = "Not measured yet."
 
 # Columns of bench.csv, before those of the provenance. Times are in microseconds: per image in the
-# groups `net` and `deformation`, per launch in `kernel`, per batch in `evaluation`; a copy in `net`
-# has the time of the copy. "In that time": in the median.
+# groups `net`, `cnn` and `deformation`, per launch in `kernel` and `cnn kernel`, per batch in
+# `evaluation`; a copy in `net` and a product of matrices in `cnn` have the time of one. "In that
+# time": in the median. Nets are of Table 1 of 2010; of 2011 in `cnn` and `cnn kernel`.
 COLUMNS = (
     "group",
     "net",
@@ -38,6 +40,8 @@ COLUMNS = (
     "percent_of_copy",
     "tflop_a_second",
     "paper_gb_a_second",
+    "flops",  # floating-point operations in that time
+    "percent_of_product",  # of the product of matrices measured in turn with it
 )
 
 # Training in the papers: weight updates per second, at most, and speedup over their CPU.
@@ -76,6 +80,7 @@ def row(measured: Measurement) -> dict:
         "images": measured.n_images,
         "bytes": measured.n_bytes,
         "paper_gb_a_second": measured.paper_gb_per_second,
+        "flops": measured.flops,
     }
     if measured.n_images:
         images_per_second = 1e6 * measured.n_images / us
@@ -91,6 +96,9 @@ def row(measured: Measurement) -> dict:
             found["percent_of_copy"] = 100 * share * np.median(copy.us / measured.us)
     if measured.flops:
         found["tflop_a_second"] = measured.flops / us / 1e6
+        if product := measured.product:
+            share = measured.flops / product.flops
+            found["percent_of_product"] = 100 * share * np.median(product.us / measured.us)
     return found
 
 
@@ -170,11 +178,50 @@ def deform_table(rows: Collection[dict]) -> list[dict[str, str]]:
     return lines
 
 
-def kernel_table(rows: Collection[dict], nets: Collection[int]) -> list[dict[str, str]]:
+def cnn_table(rows: Collection[dict]) -> list[dict[str, str]]:
+    """Engines for convolutional nets and their peers, as lines of a table; none if not measured.
+
+    The speedup over PyTorch is that over its fastest eager row on the same net and device.
+    """
+    measured = [row for row in rows if row["group"] == "cnn"]
+    lines = []
+    for row in measured:
+        torch_us = fastest_torch(measured, row["net"], row["ran_on"])
+        speedup = torch_us / float(row["us"]) if torch_us and row["images"] else None
+        lines.append(
+            {
+                "net": f"{row['net']}: {cnn_tables.PAPER[int(row['net'])].name}",
+                "engine": row["name"],
+                "us per image (p20-p80)": format_us(row) if row["images"] else "",
+                "images/s": format_number(row["images_a_second"], "{:,.0f}"),
+                "speedup over CPU": format_number(row["times_cpu"], "{:.2f}"),
+                "speedup over PyTorch": format_number(speedup, "{:.2f}"),
+                "1e9 multiply-adds/s": format_number(row["tflop_a_second"], "{:,.1f}", 2e-3),
+                "% of product": format_number(row["percent_of_product"], "{:.0f}"),
+                "device": row["ran_on"],
+            }
+        )
+    return lines
+
+
+def fastest_torch(rows: Iterable[Mapping], net: str | int, ran_on: str) -> float | None:
+    """Microseconds per image of PyTorch's fastest eager row on a net and a device; None if none."""
+    us = [
+        float(row["us"])
+        for row in rows
+        if (row["group"], row["net"], row["ran_on"]) == ("cnn", net, ran_on)
+        and row["name"].startswith("PyTorch eager")
+    ]
+    return min(us, default=None)
+
+
+def kernel_table(
+    rows: Collection[dict], nets: Collection[int], group: str = "kernel"
+) -> list[dict[str, str]]:
     """Kernels of some nets, as lines of a table; one line for both states of the L2 cache."""
     lines: dict[tuple, dict[str, str]] = {}
     for row in rows:
-        if row["group"] == "kernel" and int(row["net"]) in nets:
+        if row["group"] == group and int(row["net"]) in nets:
             state = row["state"]
             line = lines.setdefault((row["net"], row["layer"], row["name"]), {})
             line |= {
@@ -182,11 +229,13 @@ def kernel_table(rows: Collection[dict], nets: Collection[int]) -> list[dict[str
                 "layer": f"{row['layer']}: {row['n_in']} x {row['n_out']}" if row["layer"] else "",
                 "kernel": row["name"],
                 "MB": format_number(row["bytes"], "{:.3f}", 1e6),
+                "MFLOP": format_number(row["flops"], "{:.3f}", 1e6),
                 "paper GB/s": format_number(row["paper_gb_a_second"], "{:.0f}"),
                 f"{state}: us (p20-p80)": format_us(row),
                 f"{state}: GB/s": format_number(row["gb_a_second"], "{:,.0f}"),
                 f"{state}: copy GB/s": format_number(row["copy_gb_a_second"], "{:,.0f}"),
                 f"{state}: % of copy": format_number(row["percent_of_copy"], "{:.0f}"),
+                f"{state}: GFLOP/s": format_number(row["tflop_a_second"], "{:,.0f}", 1e-3),
             }
     return list(lines.values())
 
