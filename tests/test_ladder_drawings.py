@@ -153,15 +153,16 @@ def test_timelines_are_of_what_the_host_calls(rung, calls, monkeypatch):
     assert called == calls * steps
 
 
-def test_a_stream_does_one_thing_at_a_time_after_its_launch_and_what_it_waits_for():
-    found = maps.timeline(maps.TWO_STREAMS * 2)
+@pytest.mark.parametrize("captured", [False, True])  # in a graph no launch comes late
+def test_a_stream_does_one_thing_at_a_time_after_its_launch_and_what_it_waits_for(captured):
+    found = maps.timeline(maps.TWO_STREAMS * 2, captured)
     for row in range(3):
         own = [box for box in found if box.row == row]
         assert all(one.end <= other.start for one, other in pairwise(own))
     of_host = [box for box in found if box.row == 0 and box.what != maps.WAIT]
     of_gpu = [box for box in found if box.row]
-    for launched, ran in zip(of_host, of_gpu, strict=True):
-        assert launched.what == ran.what
+    for launched, ran in zip(of_host * (8 if captured else 1), of_gpu, strict=True):
+        assert launched.what == (maps.GRAPH if captured else ran.what)
         assert launched.end < ran.start
     for deltas, outputs in zip(of_gpu[1::4], of_gpu[2::4], strict=True):
         assert (deltas.row, outputs.row) == (1, 2)
