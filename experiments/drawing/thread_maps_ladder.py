@@ -205,9 +205,9 @@ def draw_tiled() -> Figure:
 
 
 def draw_shared() -> Figure:
-    """Rung 4: what all threads of a block read is in shared memory, rates in constant memory."""
+    """Rung 4: what all threads of a block read is in shared memory, rates are constants."""
     title = "Rung 4, shared: what all threads read is brought once; what one reads stays in memory"
-    title += "\nupdate_outputs_shared too has its eta and momentum from constant memory"
+    title += "\n(update_outputs_shared: as rung 3, with the constants eta and momentum)"
     figure = new_figure(title, 7)
     image, *others = figure.subplots(2, 2).flat
     bring = Panel("forward_shared", "images", "read", (1, N_INPUTS), (SIDE, SIDE), ("", ""))
@@ -231,7 +231,7 @@ def draw_shared() -> Figure:
         draw_box(updates, left, -3, 6, 1, SHARED, name)
         add_text(updates, left + 3, -4.5, name)
     updates.set_ylim(32.5, -6)
-    add_legend(figure, STYLES | BLOCK_STYLE | {"shared or constant memory": SHARED})
+    add_legend(figure, STYLES | BLOCK_STYLE | {"in shared memory, or constant": SHARED})
     return figure
 
 
