@@ -66,14 +66,20 @@ def render(text: str, parts: Mapping[str, str], page: str) -> str:
 # --- parts of README.md
 
 
-def headline(runs: Sequence[Run], found: Sequence[Sequence[Mapping]], has_gpu: bool) -> str:
+def headline(
+    runs: Sequence[Run],
+    convolutional: Sequence[Run],
+    found: Sequence[Sequence[Mapping]],
+    has_gpu: bool,
+) -> str:
     """What is reproduced, how far, and on what. has_gpu: whether anything ran on a GPU."""
     runs = [run for run in runs if run.config["data"]["name"] == "MNIST"]
     deformed = [run for run in runs if run.config["deformation"] is not None]
     if not deformed:
         return NOT_MEASURED
     items = {
-        "A single net": scores.best_sentence(deformed),
+        "A perceptron": scores.best_sentence(deformed),
+        "A convolutional net": scores.convolutional_sentence(convolutional),
         "Committees": scores.claims_sentence(found),
         "The paper's schedule: not measured yet": scores.schedule_sentence(deformed),
         "GPUs: not measured yet": None if has_gpu else NO_GPU,
@@ -266,7 +272,7 @@ def pages() -> dict[str, dict[str, str]]:
     has_gpu |= any(run.config["engine"] == "cuda" for run in runs)
     return {
         "README.md": {
-            "headline": headline(runs, found, has_gpu),
+            "headline": headline(runs, list(convolutional.values()), found, has_gpu),
             "durations": duration_list(records, found, startups),
             "nets": markdown_table(tables.best_table(runs)),
             "experiments": markdown_table(committees.experiments_table(found)),
