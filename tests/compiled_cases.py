@@ -8,7 +8,7 @@ needs_toolkit = pytest.mark.skipif(
     compiled_kernels.missing_toolkit() is not None, reason=str(compiled_kernels.missing_toolkit())
 )
 
-# Of kernels whose blocks are as large as a map or a kernel, the most that a launch can have.
+# Of kernels whose blocks are as large as a map, a kernel or a layer, the most that a launch has.
 THREADS_PER_BLOCK = {
     "pick_image": 256,
     "forward_partial": 256,
@@ -34,4 +34,18 @@ THREADS_PER_BLOCK = {
     "unpool_deltas": (32, 32),
     "pull_deltas": (32, 32),
     "adjust_weights": (32, 32),
+    "forward_naive": 512,
+    "deltas_naive": 512,
+    "update_outputs_naive": 256,
+    "update_hidden_naive": 256,
+    "forward_tiled": 512,
+    "forward_coalesced": 512,
+    "deltas_coalesced": 512,
+    "update_outputs_coalesced": 256,
+    "update_hidden_coalesced": 256,
+    "forward_shared": 512,
+    "deltas_shared": 512,
+    "update_outputs_shared": 256,
+    "update_hidden_shared": 256,
+    "train_chunk": 512,
 }

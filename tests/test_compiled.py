@@ -16,12 +16,15 @@ from cnn_gpu.layers import Maps, parse
 from deform_gpu import TABLE1
 from deform_gpu.kernels import listing1, matrices, stages, tiles
 from experiments import kernels
+from experiments.drawing import thread_cells_ladder
 from experiments.drawing.thread_cells_cnn import make_mappings
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 from experiments.timing import compiled as compiled_kernels
 from experiments.timing.compiled import SIGNATURES
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
+from mlp_gpu.ladder import formulas, one_kernel
+from mlp_gpu.ladder.rungs import SIGNATURES as LADDER
 
 SINES = "draw_matrices"  # CUDA's sine has a way for huge angles that needs a stack and float64
 
@@ -90,6 +93,7 @@ def test_threads_a_block_are_those_of_the_launches():
         *stages.warp(images, images, step, scratch[2], TABLE1, 0),
         *listing1.convolve(W, W, W, 37.0, 64),
         *(mapping.launch for mapping in mappings.values()),
+        *(mapping.launch for mapping in thread_cells_ladder.make_mappings(512).values()),
     ]
     assert {
         launch.kernel.py_func.__name__: launch.threads for launch in launches
@@ -116,6 +120,10 @@ def test_shared_memory_is_what_the_shapes_say(compiled):
         "forward_batch": 2 * 64 * 16 * 4,
         "convolve_field": (21 * 21 + 30 * 21 + 10 * 21) * 4,
         "deform_tiles": 2 * (52 + 30) * 49 * 4,
+        "forward_tiled": (512 * 9 + 8) * 4,
+        "forward_shared": (784 + 512) * 4,
+        "deltas_shared": 10 * 4,
+        "train_chunk": (3 * 512 + 10) * 4,
     }
     for one in compiled.values():
         assert one.shared_bytes == expected[one.name], one.name
@@ -190,6 +198,28 @@ def test_second_stages_read_16_rows_together(compiled):
     for one in versions(compiled, "forward_reduce", "delta_reduce"):
         loops = re.split(r"^\$L__BB\d+_\d+:", one.ptx, flags=re.MULTILINE)
         assert max(global_accesses(loop).count("ld") for loop in loops) == 16, one.name
+
+
+@needs_toolkit
+def test_rungs_have_the_barriers_constants_and_registers_that_they_say(compiled):
+    barriers = {
+        "forward_naive": 1,  # between the layers
+        "forward_coalesced": 1,
+        "forward_tiled": 3,  # two for each tile
+        "forward_shared": 2,
+        "train_chunk": 5,
+    } | dict.fromkeys(("deltas_naive", "deltas_coalesced", "deltas_shared"), 1)
+    for kernel in LADDER:
+        for one in versions(compiled, kernel.py_func.__name__):
+            assert one.ptx.count("bar.sync") == barriers.get(one.name, 0), one.name
+            # An array of constants whose content is known is no array any more: both rates are
+            # numbers of instructions.
+            known = one.name in ("update_outputs_shared", "update_hidden_shared")
+            rates = np.array([formulas.ETA, formulas.MOMENTUM]).view(np.uint32).tolist()
+            assert [f"0f{rate:08X}" in one.ptx for rate in rates] == [known, known], one.name
+            assert ".const" not in one.ptx, one.name
+    for one in versions(compiled, "train_chunk"):
+        assert one.registers >= 2 * one_kernel.KEPT, one.cc  # a weight and its velocity each
 
 
 @needs_toolkit

@@ -169,9 +169,11 @@ def test_all_tests_that_need_a_gpu_are_run():
     need_a_gpu = {
         path.as_posix()
         for path in tests
-        if re.search(r"^from gpu_arrays import", (REPOSITORY / path).read_text(), re.MULTILINE)
+        if re.search(
+            r"^from executed import .*\bon_device$", (REPOSITORY / path).read_text(), re.MULTILINE
+        )
     }
-    assert {"tests/test_kernels.py", "tests/test_engines.py"} <= need_a_gpu
+    assert {"tests/test_ladder.py", "tests/test_engines.py"} <= need_a_gpu
     assert need_a_gpu <= set(gpu_programs.GPU_TESTS)
 
 

@@ -26,6 +26,7 @@ FIGURES = {  # on the embedded digits, with the small runs that are made where t
     "convolution": 11,
     "deformations": 4,
     "kernels": 15,
+    "ladder": 7,
     "misclassified_digits": 6,
     "training": 3,
 }

@@ -39,8 +39,8 @@ class Mapping:
     @property
     def threads(self) -> Pair:
         """Threads per block, in x and y."""
-        assert isinstance(self.launch.threads, tuple)
-        return self.launch.threads
+        threads = self.launch.threads
+        return threads if isinstance(threads, tuple) else (threads, 1)
 
     def warp(self, thread: Pair) -> list[Pair]:
         """The threads (x, y) of a thread's warp."""
@@ -48,9 +48,9 @@ class Mapping:
         first = (thread[1] * across + thread[0]) // WARP * WARP
         return [(i % across, i // across) for i in range(first, min(first + WARP, across * down))]
 
-    def step(self, block: Pair, thread: Pair, key: tuple[str, str]) -> list[Pair]:
-        """The cells that a thread's warp touches first."""
-        return [self.touched(block, one)[key][0] for one in self.warp(thread)]
+    def step(self, block: Pair, thread: Pair, key: tuple[str, str], number: int = 0) -> list[Pair]:
+        """The cells that a thread's warp touches at the step of that number, from 0."""
+        return [self.touched(block, one)[key][number] for one in self.warp(thread)]
 
 
 def _of_neurons(launches: list[Launch], touched: Callable[[int, int, int], Touched]) -> Mapping:

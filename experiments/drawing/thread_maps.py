@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from deform_gpu.parameters import SIDE
-from experiments.drawing import thread_maps_cnn, thread_maps_deform
+from experiments.drawing import thread_maps_cnn, thread_maps_deform, thread_maps_ladder
 from experiments.drawing.figures import LABEL_SIZE, SMALL_SIZE
 from experiments.drawing.thread_drawing import (
     BLOCK,
@@ -370,4 +370,5 @@ DRAWINGS: dict[str, Callable[[], Figure]] = {
     "threads_pull_deltas": thread_maps_cnn.draw_pulling,
     "threads_adjust_weights": thread_maps_cnn.draw_adjusting,
     "threads_maps": thread_maps_cnn.draw_others,
+    **thread_maps_ladder.DRAWINGS,
 }

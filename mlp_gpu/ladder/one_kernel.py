@@ -24,6 +24,7 @@ TURNED = True
 MAX_THREADS = 512  # per block: so many have the registers that each needs
 KEPT = 8  # weights that a thread has in registers, and as many velocities
 LANES = 32  # threads that add up an output
+ROW = LANES + 1  # words from one output's sums to the next one's: so they are in different banks
 CHUNK = 1000  # images per launch
 
 
@@ -79,12 +80,12 @@ def train_chunk(W1, W2, V1, V2, images, labels, order, step, steps, eta, momentu
                 total = np.float32(0)
                 for i in range(place % LANES, hidden, LANES):
                     total += W2[np.uint32(i), np.uint32(place // LANES)] * y1[np.uint32(i)]
-                sums[np.uint32(place)] = total
+                sums[np.uint32(place // LANES * ROW + place % LANES)] = total
             cuda.syncthreads()
             for k in range(thread, N_OUTPUTS, threads):
                 total = np.float32(0)
                 for lane in range(LANES):
-                    total += sums[np.uint32(k * LANES + lane)]
+                    total += sums[np.uint32(k * ROW + lane)]
                 is_label = np.float32(k == labels[image])
                 delta2[np.uint32(k)] = output_delta(sigmoid(total), is_label)
             cuda.syncthreads()
