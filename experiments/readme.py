@@ -1,4 +1,4 @@
-"""Write the generated parts of README.md and of results/README.md anew from results/.
+"""Write the generated parts of README.md, results/README.md and docs/ladder.md from results/.
 
 A part stands between two markers. It holds tables, and sentences whose numbers were measured; the
 text around it is written by hand.
@@ -66,14 +66,20 @@ def render(text: str, parts: Mapping[str, str], page: str) -> str:
 # --- parts of README.md
 
 
-def headline(runs: Sequence[Run], found: Sequence[Sequence[Mapping]], has_gpu: bool) -> str:
+def headline(
+    runs: Sequence[Run],
+    convolutional: Sequence[Run],
+    found: Sequence[Sequence[Mapping]],
+    has_gpu: bool,
+) -> str:
     """What is reproduced, how far, and on what. has_gpu: whether anything ran on a GPU."""
     runs = [run for run in runs if run.config["data"]["name"] == "MNIST"]
     deformed = [run for run in runs if run.config["deformation"] is not None]
     if not deformed:
         return NOT_MEASURED
     items = {
-        "A single net": scores.best_sentence(deformed),
+        "A perceptron": scores.best_sentence(deformed),
+        "A convolutional net": scores.convolutional_sentence(convolutional),
         "Committees": scores.claims_sentence(found),
         "The paper's schedule: not measured yet": scores.schedule_sentence(deformed),
         "GPUs: not measured yet": None if has_gpu else NO_GPU,
@@ -247,12 +253,29 @@ def ladders(records: Sequence[Mapping]) -> str:
     return "\n\n".join(parts) or NOT_MEASURED
 
 
+# --- parts of docs/ladder.md
+
+
+def ladder_rung(records: Sequence[Mapping], rung: str) -> str:
+    """What a rung does for an image, from the first record that says so; and its time on GPUs."""
+    counted = [record["kernels"] for record in records if record["kernels"]]
+    parts = [markdown_table(ladder_tables.kernel_table(counted[0], rung))] if counted else []
+    for record in records:
+        rows = {row["name"]: row for row in record["times"]}
+        if rung in rows:
+            text = ladder_tables.time_sentence(rows[rung])
+            parts.append(f"On {record['provenance']['device']}: {text}.")
+    if len(parts) == bool(counted):
+        parts.append("Time: not measured yet.")
+    return "\n\n".join(parts)
+
+
 # --- all pages
 
 
 def pages() -> dict[str, dict[str, str]]:
     """The parts of each page, by their names; of pages, by their paths in the repository."""
-    results = provenance.REPOSITORY / "results"
+    results, ladder_records = provenance.REPOSITORY / "results", read_ladders()
     records = {path: read_record(path) for path in record_paths()}
     convolutional = {p: run for p, run in records.items() if nets.is_convolutional(run.config)}
     records = {path: run for path, run in records.items() if path not in convolutional}
@@ -266,7 +289,7 @@ def pages() -> dict[str, dict[str, str]]:
     has_gpu |= any(run.config["engine"] == "cuda" for run in runs)
     return {
         "README.md": {
-            "headline": headline(runs, found, has_gpu),
+            "headline": headline(runs, list(convolutional.values()), found, has_gpu),
             "durations": duration_list(records, found, startups),
             "nets": markdown_table(tables.best_table(runs)),
             "experiments": markdown_table(committees.experiments_table(found)),
@@ -279,13 +302,17 @@ def pages() -> dict[str, dict[str, str]]:
             "cnn-digits": cnn(convolutional, "load_digits"),
             "committee": committee_rows(found, "MNIST"),
             "committee-digits": committee_rows(found, "load_digits"),
-            "ladder": ladders(read_ladders()),
+            "ladder": ladders(ladder_records),
             "scaling": scalings(found),
             "deformation": benchmarks(benches, timing_report.deform_table),
             "bench": benchmarks(benches),
             "cnn-bench": cnn_benchmarks(benches),
             "kernels": kernels(benches),
             "gpu-check": gpu_checks(checks),
+        },
+        "docs/ladder.md": {
+            f"ladder-{rung.replace(' ', '-')}": ladder_rung(ladder_records, rung)
+            for rung in ladder_tables.RUNG_NAMES
         },
     }
 

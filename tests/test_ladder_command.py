@@ -191,6 +191,22 @@ def test_rungs_that_were_not_timed_say_so():
     assert ladder_tables.kernel_table([KERNEL], "tiled") == []
 
 
+def test_a_rungs_part_has_its_kernels_and_its_time():
+    record = {"kernels": [KERNEL], "times": [], "provenance": {"device": "Some CPU"}}
+    text = readme.ladder_rung([record], "naive")
+    assert "| k " in text
+    assert text.endswith("Time: not measured yet.")
+    timed = {"name": "naive", "us": [5.0, 7.0, 6.0], "work_us": [1.5, 1.4, 1.6]}
+    on_gpu = record | {"times": [timed], "provenance": {"device": "Some GPU"}}
+    text = readme.ladder_rung([record, on_gpu], "naive")
+    assert text.count("| k ") == 1
+    assert text.endswith(
+        "On Some GPU: 6.0 microseconds an image, 75 % of them launches and waiting."
+    )
+    assert readme.ladder_rung([], "naive") == "Time: not measured yet."
+    assert tuple(RUNGS) == ladder_tables.RUNG_NAMES
+
+
 def test_programs_of_the_host_are_compared_with_the_fastest():
     times = [{"name": name, "us": [us] * 3, "n_images": 5} for name, us in (("a", 10), ("b", 40))]
     fast, slow = ladder_tables.host_table([*times, {"name": "naive"}], ["naive"])

@@ -13,7 +13,7 @@ from experiments.running import provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
 from experiments.running.provenance import REPOSITORY
-from experiments.scoring import committees, tables
+from experiments.scoring import cnn_tables, committees, tables
 from experiments.scoring import findings as scores
 from experiments.scoring.records import read_benchmarks, read_committees
 from experiments.timing import findings as speeds
@@ -161,8 +161,13 @@ def test_the_headline_names_the_best_run_and_the_papers():
         make_run(net=3, wrong=(120, 99, 98), validation=(3, 2, 1), epochs=3),
         make_run(net=1, wrong=(130, 97, 90), validation=(3, 1, 2), epochs=3),
     ]
-    text = readme.headline([*runs, make_run(wrong=(0, 0), deformation=False)], [], False)
-    single, schedule, gpu = text.splitlines()
+    net = make_run(wrong=(70, 61), validation=(5, 4))
+    del net.config["sizes"]
+    net.config |= {"layers": cnn_tables.PAPER[3].layers, "source": [1, 29, 29]}
+    text = readme.headline([*runs, make_run(wrong=(0, 0), deformation=False)], [net], [], False)
+    single, convolutional, schedule, gpu = text.splitlines()
+    assert "20M-60M-100M-150N gets 61 of 10,000 test digits wrong: 0.61 %" in convolutional
+    assert "The paper's has 0.38 %, after 500 epochs." in convolutional
     assert "Net 1 gets 97 of 10,000 test digits wrong: 0.97 % (95 % interval 0.79-1.18)" in single
     assert "after 3 epochs in 0:00:09 on Some GPU" in single
     assert "The paper's net 1 has 0.49 %, after 2,300 epochs in 23.4 hours on a GTX 280." in single
@@ -170,7 +175,7 @@ def test_the_headline_names_the_best_run_and_the_papers():
     assert schedule.startswith("- **The paper's schedule: not measured yet.** ")
     assert "hours" not in schedule  # no run of net 4
     assert "never run on a GPU" in gpu
-    assert "below 1 %" not in readme.headline([make_run(wrong=(101, 100))], [], True)
+    assert "below 1 %" not in readme.headline([make_run(wrong=(101, 100))], [], [], True)
 
 
 def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():

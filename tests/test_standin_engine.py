@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from standin import build
@@ -120,6 +121,37 @@ def test_training_is_the_cpus_and_every_fault_ends_it_in_one_sentence(step):
             assert frees or (function, code) == ("cuMemAlloc", "2"), function
         else:
             assert outcome.startswith(SENTENCES[code]), (function, outcome)
+
+
+COLD = """
+try:
+    assert_close(train(cuda.CudaEngine("graph")), train(cpu.CpuEngine()))
+    print("went on")
+except gpu.GpuFault as fault:
+    print(fault)
+"""
+
+
+@pytest.mark.slow
+def test_each_function_that_fails_at_its_first_call_ends_a_process_in_one_sentence(tmp_path):
+    """While the driver starts and kernels are loaded, which happens once a process."""
+    calls = tmp_path / "calls"
+    run(COLD, STANDIN_CALLS=str(calls))
+    functions = sorted({line.split()[1] for line in calls.read_text().splitlines()})
+    assert {"cuInit", "cuLibraryLoadData", "cuStreamBeginCapture", "cuGraphLaunch"} <= {*functions}
+
+    def first_call_fails(function):
+        return run(COLD, STANDIN_FAIL=f"{function}:1:999")
+
+    with ThreadPoolExecutor(2) as executor:
+        done = dict(zip(functions, executor.map(first_call_fails, functions), strict=True))
+    for function, one in done.items():
+        assert one.returncode == 0, (function, one.stderr)
+        assert "Traceback" not in one.stderr, (function, one.stderr)
+        if one.stdout == "went on\n":
+            assert re.search("Free|Destroy|PrimaryCtxRelease|GetProcAddress", function), function
+        else:
+            assert "GPU" in one.stdout, (function, one.stdout)
 
 
 AHEAD = """

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from experiments.running.formatting import duration
 from experiments.running.store import Run
-from experiments.scoring import committee_report, tables
+from experiments.scoring import cnn_tables, committee_report, tables
 from experiments.scoring.records import by_device
 from mlp_gpu.training import Schedule
 
@@ -31,6 +31,24 @@ def best_sentence(runs: Sequence[Run]) -> str:
             "paper's nets come there after 20-30 epochs."
         )
     return text
+
+
+def convolutional_sentence(runs: Sequence[Run]) -> str | None:
+    """The best run of a net of Table 1 of 2011 on MNIST, beside the paper's; None without any."""
+    nets = {paper.layers: paper for paper in cnn_tables.PAPER.values()}
+    own = [run for run in runs if run.config["layers"] in nets]
+    own = [run for run in own if run.config["data"]["name"] == "MNIST"]
+    if not own:
+        return None
+    row = min(map(cnn_tables.row, own), key=lambda row: row["tefbv"])
+    paper = nets[row["layers"]]
+    return (
+        f"{paper.name} gets {row['tefbv_errors']} of {row['n_test']:,} test digits wrong: "
+        f"{row['tefbv']:.2f} % (95 % interval {row['tefbv_low']:.2f}-{row['tefbv_high']:.2f}), "
+        f"after {row['epochs']:,} epochs in {duration(row['seconds'])} on {row['device']}, with "
+        f"kernel sizes that we guessed. The paper's has {paper.tefbv:.2f} %, after "
+        f"{cnn_tables.PAPER_EPOCHS} epochs."
+    )
 
 
 def schedule_sentence(runs: Sequence[Run]) -> str | None:
