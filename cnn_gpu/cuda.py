@@ -20,7 +20,7 @@ from cnn_gpu.layers import (
     MAX_POOLING,
     Layer,
 )
-from cnn_gpu.network import ConvNetwork
+from cnn_gpu.network import ConvNetwork, connection_kernels, weight_matrix
 from mlp_gpu import gpu
 from mlp_gpu.cuda import PREDICT_BATCH, OnlineCudaEngine, epoch_bytes
 from mlp_gpu.gpu import DeviceArray, Launch, play
@@ -62,17 +62,10 @@ def constants_of(
         return {"bank": filters.bank(layer.filters)}
     if W is None or table is None:
         return {}
-    w = W[1:].reshape(-1, layer.source.n, layer.maps.n).transpose(2, 1, 0)[table.T]
+    w = connection_kernels(layer, W, table)
     readers, numbers = backward.tables(table)
     found = {"w": w, "bias": W[0], "connections": forward.table(table), "readers": readers}
     return found | {"numbers": numbers, "pairs": weights.pairs_of(table)}
-
-
-def matrix_of(layer: Layer, w: np.ndarray, bias: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """A convolution's weights as `cnn_gpu.network` has them, from those of its kernels."""
-    found = np.zeros((layer.maps.n, layer.source.n, w.shape[1]), np.float32)
-    found[table.T] = w
-    return np.concatenate((bias[None], found.transpose(2, 1, 0).reshape(-1, layer.maps.n)))
 
 
 def new_arrays(layer: Layer, n_batch: int) -> dict[str, tuple[tuple[int, ...], type]]:
@@ -148,7 +141,7 @@ class ConvCudaEngine(OnlineCudaEngine):
         ):
             if table is not None:
                 w, bias = gpu.read((arrays["w"], arrays["bias"]), self.stream)
-                found.append(matrix_of(layer, w, bias, table))
+                found.append(weight_matrix(layer, w, bias, table))
             else:
                 found.append(None)
         layers = self._network.layers[len(self._layers) :]

@@ -16,11 +16,15 @@ import numpy as np
 SOBEL, SCHARR = (1, 2, 1), (3, 10, 3)
 
 
-def bank(names: tuple[str, ...]) -> np.ndarray:
+def bank(names: tuple[str, ...], largest: int | None = None) -> np.ndarray:
     """The filters of these names, float32 (filters, K * K), K that of the largest, zero around.
 
-    Raises ValueError, the end of a sentence, for a name that is none.
+    largest: that K may be. Raises ValueError, the end of a sentence, for a name that is none, or a
+    filter that is larger.
     """
+    for name in names:
+        if largest is not None and int(re.sub(r"\D", "", name) or 3) > largest:
+            raise ValueError(f"a filter can have at most {largest}x{largest} pixels, as a map has")
     found = [one for name in names for one in _filters(name)]
     size = max(map(len, found))
     rows = [np.pad(one, (size - len(one)) // 2).ravel() for one in found]

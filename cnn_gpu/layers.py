@@ -22,6 +22,7 @@ from cnn_gpu import filters
 
 CONVOLUTION, MAX_POOLING, FULLY_CONNECTED = "convolution", "max-pooling", "fully connected"
 IMAGE_PROCESSING = "image processing"
+MAX_LAYERS, MAX_NUMBERS = 30, 100_000_000
 _EXPECTED = "expected layers such as 20M5, 20M5x3s1c50%, MP2, IP(hat21) or 150N, with - between"
 
 
@@ -100,8 +101,14 @@ def parse(description: str, source: Maps, n_classes: int) -> tuple[Layer, ...]:
             raise ValueError(f"{where}: only fully connected layers can follow one")
         if layer.kind == IMAGE_PROCESSING and layers:
             raise ValueError(f"{where}: image processing can only be the first layer")
+        if max(layer.n_weights, layer.maps.n_neurons) > MAX_NUMBERS:
+            raise ValueError(
+                f"{where}: a layer can have at most {MAX_NUMBERS:,} weights or neurons"
+            )
         layers.append(layer)
         source = layer.maps
+    if len(layers) > MAX_LAYERS:
+        raise ValueError(f"{len(layers)} layers: a net can have at most {MAX_LAYERS} hidden ones")
     return (*layers, _fully_connected(n_classes, source))
 
 
@@ -148,7 +155,8 @@ def _fully_connected(n: int, source: Maps) -> Layer:
 
 def _image_processing(names: tuple[str, ...], source: Maps, where: str) -> Layer:
     try:
-        n_filters, n_weights = filters.bank(names).shape
+        largest = min(source.height, source.width)
+        n_filters, n_weights = filters.bank(names, largest).shape
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     maps, side = Maps((1 + n_filters) * source.n, source.height, source.width), isqrt(n_weights)

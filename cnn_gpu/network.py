@@ -36,6 +36,20 @@ class ConvNetwork:
 
     SCHEMA: ClassVar = ("deepbig convolutional weights", 1)
 
+    def __post_init__(self) -> None:
+        # Compiled loops and kernels check no index.
+        expected = [(layer.source.n, layer.maps.n) for layer in self.layers]
+        for layer, shape, table, W in zip(
+            self.layers, expected, self.connections, self.weights, strict=True
+        ):
+            if not layer.has_weights:
+                continue
+            if table is None or table.shape != shape or table.dtype != bool:
+                raise ValueError(f"connections of {layer.maps.n} maps must be bool, {shape}")
+            rows = 1 + layer.kernel[0] * layer.kernel[1] * layer.source.n
+            if W is None or W.shape != (rows, layer.maps.n) or W.dtype != np.float32:
+                raise ValueError(f"weights must be float32, ({rows}, {layer.maps.n})")
+
     @classmethod
     def initial(cls, description: str, source: Maps, n_classes: int, seed: int) -> "ConvNetwork":
         """A new net: random connections, weights and biases uniform in [-0.05, 0.05] (2011).
@@ -94,6 +108,23 @@ def weight_mask(layer: Layer, table: np.ndarray) -> np.ndarray:
     height, width = layer.kernel
     rows = np.tile(table, (height * width, 1))
     return np.concatenate((np.ones((1, layer.maps.n), bool), rows))
+
+
+def connection_kernels(layer: Layer, W: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """The kernels of the connections that there are, (connections, height * width).
+
+    By map and then map of the source. W, table: a convolution's weights and connections.
+    """
+    return W[1:].reshape(-1, layer.source.n, layer.maps.n).transpose(2, 1, 0)[table.T]
+
+
+def weight_matrix(
+    layer: Layer, kernels: np.ndarray, bias: np.ndarray, table: np.ndarray
+) -> np.ndarray:
+    """A convolution's weights, from what `connection_kernels` gives and the biases (maps,)."""
+    found = np.zeros((layer.maps.n, layer.source.n, kernels.shape[1]), np.float32)
+    found[table.T] = kernels
+    return np.concatenate((bias[None], found.transpose(2, 1, 0).reshape(-1, layer.maps.n)))
 
 
 def _draw_connections(layer: Layer, rng: np.random.Generator) -> np.ndarray | None:

@@ -7,6 +7,7 @@ norb and cifar10, Tables 2 and 3, are only translated.
 """
 
 import argparse
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -24,6 +25,7 @@ from experiments.running.formatting import markdown_table
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, tables
 
+MAX_NAME = 120  # letters of a run file's name that describe the net
 SMALL = "1M1-MP29"  # every kind of layer, in little time
 OTHERS = {
     "norb": "small NORB, Table 2",
@@ -58,7 +60,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "nothing",
     )
     cli.add_seeds_argument(parser)
-    plans.add_arguments(parser, "some minutes per net on a CPU", plans.PAPER_CNN)
+    quick = "digits in some minutes per net on a CPU, norb and cifar10 in an unknown time"
+    plans.add_arguments(parser, quick, plans.PAPER_CNN, " of digits, see docs/cnn.md for others")
     cli.add_engine_arguments(parser)
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser, OTHERS)
@@ -125,7 +128,10 @@ def _line(layer: Layer) -> dict[str, str]:
 
 def run_path(folder: Path, net: str, seed: int, data_name: str, translation: float) -> Path:
     """The run file of a net and seed. translation: of its images, percent."""
-    parts = [re.sub(r"[^\w-]", "", net.replace("%", "p")), f"seed{seed}"]
+    name = re.sub(r"[^\w-]", "", net.replace("%", "p"))
+    if len(name) > MAX_NAME:  # file names have a limit
+        name = f"{name[:MAX_NAME]}-{hashlib.sha256(net.encode()).hexdigest()[:8]}"
+    parts = [name, f"seed{seed}"]
     parts += [] if data_name == "MNIST" else [data_name]
     parts += [f"translated{translation:g}"] if translation else []
     return folder / ("-".join(parts) + ".h5")

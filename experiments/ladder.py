@@ -8,8 +8,10 @@ of it goes into ladder.json, and a figure.
 
 import argparse
 import json
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,8 +65,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--out",
         type=Path,
+        default=Path("runs/ladder"),
         metavar="DIR",
-        help="folder for ladder.json and its figure (default: results/<this device>)",
+        help="folder for ladder.json and its figure (default: %(default)s)",
     )
     return parser.parse_args(argv)
 
@@ -75,7 +78,7 @@ def as_seen(dataset: Dataset) -> Dataset:
     def seen(pixels: np.ndarray) -> np.ndarray:
         return black_and_white(pixels if pixels.shape[1] == SIDE else resize(pixels, SIDE))
 
-    return data.replace(
+    return replace(
         dataset, train_images=seen(dataset.train_images), test_images=seen(dataset.test_images)
     )
 
@@ -132,20 +135,12 @@ def main(argv: list[str] | None = None) -> None:
     reason = gpu.missing()
     dataset = as_seen(jobs.load_pixels(arguments.data, arguments.data_dir))
     source = provenance.collect("cpu" if reason else "cuda")
-    folder = arguments.out or provenance.device_folder(source["device"])
+    folder = arguments.out
     files.make_folder(folder)
     tell(f"no rung is timed: {reason}" if reason else f"rungs are timed on {source['device']}")
-    net = Net.initial(arguments.hidden, 0)
-    record = {
-        "data": dataset.name,
-        "hidden": arguments.hidden,
-        "search": search(arguments, dataset) if arguments.search else [],
-        "accuracy": train(arguments, dataset),
-        "kernels": [],
-        "times": [],
-    }
-    tell("timing ...")
-    examples = dataset.train_images, dataset.train_labels
+    net, examples = Net.initial(arguments.hidden, 0), (dataset.train_images, dataset.train_labels)
+    record: dict[str, Any] = {"data": dataset.name, "hidden": arguments.hidden, "kernels": []}
+    tell("timing ...")  # first: what takes longest is not lost where a GPU fails
     record["times"] = ladder.host_times(net, examples, REPEATS)
     if reason is None:
         record["times"] += ladder.gpu_times(net, examples, REPEATS)
@@ -154,8 +149,10 @@ def main(argv: list[str] | None = None) -> None:
     else:
         tell("executing each rung for an image ...")
         record["kernels"] = ladder.count_rungs(net, examples)
+    record["search"] = search(arguments, dataset) if arguments.search else []
+    record["accuracy"] = train(arguments, dataset)
     record["provenance"] = source | {"end": provenance.now()}
-    path = folder / (LADDER if dataset.name == "MNIST" else f"ladder-{dataset.name}.json")
+    path = folder / LADDER
     files.replace(path, (json.dumps(record, indent=1) + "\n").encode())
     from experiments.drawing import figures, ladder_plots  # imports matplotlib
 

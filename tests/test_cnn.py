@@ -145,6 +145,13 @@ def test_weights_of_another_kind_of_net_are_refused(tmp_path):
         network.load(path, Network)
 
 
+def test_a_long_description_is_shortened_in_a_files_name(tmp_path):
+    nets = ["-".join(["20M5x3s1x0c10"] * 29 + [last]) for last in ("1N", "2N")]
+    paths = [cnn.run_path(tmp_path, net, 0, "MNIST", 0) for net in nets]
+    assert all(len(path.name) < 200 for path in paths)
+    assert paths[0] != paths[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -1,6 +1,7 @@
 """Descriptions of convolutional nets: sizes, connections and weights, and what is refused."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,6 +83,24 @@ def test_filters_are_what_their_names_say():
 
 
 @pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("weights", lambda W: W[:-1]),
+        ("weights", lambda W: W.astype(float)),
+        ("weights", lambda W: None),
+        ("connections", lambda table: table[:, 1:]),
+        ("connections", lambda table: table.astype(np.uint8)),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(part, change):
+    network = ConvNetwork.initial("4M5-8M5c2-9N", MNIST, 10, 1)
+    arrays = list(getattr(network, part))
+    arrays[1] = change(arrays[1])
+    with pytest.raises(ValueError, match="must be"):
+        replace(network, **{part: tuple(arrays)})
+
+
+@pytest.mark.parametrize(
     ("description", "sentence"),
     [
         ("", "layer 1 of '', '': expected layers such as 20M5"),
@@ -99,6 +118,10 @@ def test_filters_are_what_their_names_say():
         ("20M5-9N-MP1", "only fully connected layers can follow one"),
         ("IP(hat4)", "'IP(hat4)': a Mexican hat has an odd number of pixels, 3 or more"),
         ("IP(laplace)", "expected hat21, sobel or scharr, joined by +"),
+        ("IP(hat31)", "'IP(hat31)': a filter can have at most 29x29 pixels, as a map has"),
+        ("IP(hat20001)", "a filter can have at most 29x29 pixels"),
+        ("3000000N", "a layer can have at most 100,000,000 weights or neurons"),
+        ("-".join(["1M1"] * 31), "31 layers: a net can have at most 30 hidden ones"),
         ("IP()", "expected hat21, sobel or scharr, joined by +"),
         ("20M5-IP(sobel)", "image processing can only be the first layer"),
         ("0M3", "a layer needs a map or more"),

@@ -145,7 +145,7 @@ def test_a_record_says_what_was_trained(tmp_path, capsys):
     arguments = ["--hidden", "32", "--seeds", "0,3", "--epochs", "6", "--search"]
     ladder.main([*arguments, "--out", str(tmp_path)])
     said = capsys.readouterr()
-    record = json.loads((tmp_path / "ladder-load_digits.json").read_text())
+    record = json.loads((tmp_path / "ladder.json").read_text())
     assert [(row["seed"], row["epoch"]) for row in record["accuracy"]] == [
         (seed, n) for seed in (0, 3) for n in range(1, 7)
     ]
@@ -170,14 +170,18 @@ def test_the_blog_stands_beside_mnist_alone():
     assert "blog, correct %" not in line
 
 
+ROW = {"seed": 0, "epoch": 2, "wrong": 49, "n_test": 1000, "data": "MNIST"}
 KERNEL = {"rung": "naive", "kernel": "k", "blocks": 2, "threads": 64, "registers": 9}
 KERNEL |= dict.fromkeys(("shared_accesses", "shared_passes", "flops", "spill_bytes"), 1)
 KERNEL |= {"read_bytes": 4000, "read_segments": 250, "write_bytes": 0, "write_segments": 125}
-KERNEL |= {"distance": 1e-6, "warps": 4}
+KERNEL |= {"distance": 1e-6, "warps": 4, "images_a_launch": 1}
 
 
 def test_rungs_that_were_not_timed_say_so():
+    (line,) = ladder_tables.rung_table([KERNEL | {"images_a_launch": 20}], [])
+    assert line["launches"] == "1 for 20 images"
     (line,) = ladder_tables.rung_table([KERNEL], [])
+    assert line["launches"] == "1 an image"
     assert line["us an image"] == "not measured yet"
     assert line["moved kB an image"] == "12"
     assert line["blog, us an image"] == "99.8"
@@ -207,9 +211,25 @@ def test_a_rungs_part_has_its_kernels_and_its_time():
     assert tuple(RUNGS) == ladder_tables.RUNG_NAMES
 
 
+def test_a_share_that_noise_makes_negative_is_none():
+    row = {"name": "graph", "us": [5.0], "work_us": [6.0]}
+    assert ladder_tables.time_sentence(row).endswith("an image, 0 % of them launches and waiting")
+    assert ladder_tables.time_sentence(row | {"work_us": []}) == "5.0 microseconds an image"
+
+
+def test_programs_of_a_gpu_stand_apart():
+    record = {"accuracy": [ROW], "search": [], "kernels": []}
+    times = [{"name": name, "us": [4.0], "n_images": 5} for name in ("NumPy", "JAX scan, GPU")]
+    _, gpu_table, cpu_table = ladder_tables.tables(record | {"times": [*times, {"name": "naive"}]})
+    assert "JAX scan, GPU" in gpu_table
+    assert "NumPy" not in gpu_table
+    assert "NumPy" in cpu_table
+    assert "GPU" not in cpu_table
+
+
 def test_programs_of_the_host_are_compared_with_the_fastest():
     times = [{"name": name, "us": [us] * 3, "n_images": 5} for name, us in (("a", 10), ("b", 40))]
-    fast, slow = ladder_tables.host_table([*times, {"name": "naive"}], ["naive"])
+    fast, slow = ladder_tables.program_table(times)
     assert (fast["times the fastest"], slow["times the fastest"]) == ("1.0", "4.0")
     assert slow["images timed"] == "15"
     assert slow["two epochs of 60,000, minutes"] == "0.08"

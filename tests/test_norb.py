@@ -169,7 +169,11 @@ SIZES = "expected sizes up to 24300 x 2 x 96 x 96, found"
 @pytest.mark.parametrize(
     ("index", "content", "expected"),
     [
-        (0, b"", "expected the magic number 0x1e3d4c55 (uint8) at its start, found nothing"),
+        (
+            0,
+            b"",
+            "expected the magic number 0x1e3d4c55 (uint8) at its start, found the end of the file",
+        ),
         (0, mat(LABELS), "0x1e3d4c55 (uint8) at its start, found 1e3d4c54"),
         (1, mat(PAIRS), "0x1e3d4c54 (int32) at its start, found 1e3d4c55"),
         (0, b"<!doctype html><p>No.", "at its start, found 6f64213c"),

@@ -19,7 +19,7 @@ from experiments.scoring.records import read_benchmarks, read_committees
 from experiments.timing import findings as speeds
 from mlp_gpu.network import NETS
 
-PAGES = ("README.md", "results/README.md")
+PAGES = "README.md", "results/README.md", "docs/ladder.md"
 MAX_LINES = 200
 
 
@@ -74,14 +74,14 @@ def test_a_page_lacks_no_marker(page):
                 readme.render(whole.replace(marker, ""), parts, page)
 
 
-def test_main_writes_both_pages(empty, capsys):
-    (empty / "results").mkdir()
+def test_main_writes_all_pages(empty, capsys):
     for page in PAGES:
+        (empty / page).parent.mkdir(exist_ok=True)
         parts = readme.pages()[page]
         lines = [f"{readme.begin(name)}\nold\n{readme.end(name)}\n" for name in parts]
         (empty / page).write_text("".join(lines))
     readme.main([])
-    assert capsys.readouterr().out == "written: README.md\nwritten: results/README.md\n"
+    assert capsys.readouterr().out == "".join(f"written: {page}\n" for page in PAGES)
     for page in PAGES:
         assert "old" not in (empty / page).read_text()
 

@@ -120,7 +120,8 @@ def _fetch(files: Files, folder: Path) -> list[Path]:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         for left in folder.parent.glob("download-*"):  # by a killed process
-            if time.time() - left.stat().st_mtime > STALE:
+            latest = max(path.stat().st_mtime for path in (left, *left.rglob("*")))
+            if time.time() - latest > STALE:
                 shutil.rmtree(left)
         for mirror in files.mirrors:
             with tempfile.TemporaryDirectory(prefix="download-", dir=folder.parent) as temporary:

@@ -137,7 +137,7 @@ def _read_mat(stream: gzip.GzipFile, file: MatFile) -> tuple[np.ndarray, str]:
         dtype = TYPES[file.magic]
         raise ValueError(
             f"expected the magic number {file.magic:#x} ({dtype.name}) at its start, found "
-            f"{header[:4][::-1].hex() or 'nothing'}"
+            f"{header[:4][::-1].hex() if len(header) == 8 else 'the end of the file'}"
         )
     expected = (f"up to {N_PAIRS}", *file.sizes)
     said = f"expected sizes {' x '.join(map(str, expected))}"

@@ -73,13 +73,19 @@ QUICK_CNN = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser, quick: str, paper: Plan = PAPER) -> None:
-    """Add the options that choose a plan. quick: how long that profile takes, in a few words."""
+def add_arguments(
+    parser: argparse.ArgumentParser, quick: str, paper: Plan = PAPER, of: str = ""
+) -> None:
+    """Add the options that choose a plan.
+
+    quick: how long that profile takes, in a few words. of: what the paper's plan is of, if it has
+    several, to be put behind its figures.
+    """
     parser.add_argument(
         "--profile",
         choices=("quick", "paper"),
         help=f"quick: {quick}; paper: its schedule to the letter, {paper.schedule.epochs:,} epochs "
-        "of all images (default: paper on a GPU, else quick)",
+        f"of all images{of} (default: paper on a GPU, else quick)",
     )
     parser.add_argument(
         "--epochs",
@@ -106,7 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser, quick: str, paper: Plan = PAP
         type=cli.number(1e-6, 1),
         metavar="X",
         help="factor to the learning rate after each epoch, up to 1, until it is 1e-6 "
-        f"(default: the profile's; the paper's is {paper.schedule.decay:g})",
+        f"(default: the profile's; the paper's is {paper.schedule.decay:g}{of})",
     )
 
 

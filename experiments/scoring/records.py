@@ -57,7 +57,8 @@ def read_benchmarks() -> list[list[dict]]:
 def record_paths() -> list[Path]:
     """The records of runs below results/, in the order of their names."""
     paths = sorted((provenance.REPOSITORY / "results").glob("*/*.json"))
-    return [path for path in paths if path.name not in (GPU_CHECK, LADDER)]
+    others = (GPU_CHECK, LADDER)
+    return [path for path in paths if path.name not in others]
 
 
 def read_records() -> list[Run]:

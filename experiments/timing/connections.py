@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from cnn_gpu.cpu import activate, through_activation
 from cnn_gpu.layers import CONVOLUTION
-from cnn_gpu.network import ConvNetwork
+from cnn_gpu.network import ConvNetwork, connection_kernels, weight_matrix
 from experiments.timing.peers import Peer
 from mlp_gpu.cpu import FASTMATH, softmax_delta
 from mlp_gpu.jit import njit
@@ -217,8 +217,7 @@ def _prepare(network: ConvNetwork) -> Net:
         geometry.append((convolves, *shape))
         pairs.append(np.argwhere(table.T))
         if convolves:
-            kernels = W[1:].reshape(-1, source.n, maps.n).transpose(2, 1, 0)
-            weights.append(np.ascontiguousarray(kernels[table.T]))
+            weights.append(np.ascontiguousarray(connection_kernels(layer, W, table)))
             n_rows = source.n * layer.kernel[0] * layer.kernel[1]
             patches.append((n_rows, maps.height * maps.width))
         else:
@@ -244,9 +243,7 @@ def _matrices(network: ConvNetwork, net: Net) -> list[np.ndarray]:
     ):
         W = w.copy()
         if layer.kind == CONVOLUTION and table is not None:
-            kernels = np.zeros((layer.maps.n, layer.source.n, w.shape[1]), np.float32)
-            kernels[table.T] = w
-            W = np.vstack((bias, kernels.transpose(2, 1, 0).reshape(-1, layer.maps.n)))
+            W = weight_matrix(layer, w, bias, table)
         found.append(W)
     return found
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.timing import peers
 from experiments.timing.peers import Tensor, TorchNet, import_jax
 from mlp_gpu.ladder import formulas
 from mlp_gpu.ladder.net import N_OUTPUTS, Net
@@ -140,3 +141,13 @@ def jax_scan(net: Net, images: np.ndarray, labels: np.ndarray) -> Callable[[], l
         return [np.asarray(W) for W in state[0]]
 
     return train
+
+
+def on_gpu() -> dict[str, Callable[[Net, np.ndarray, np.ndarray], Callable]]:
+    """The peers that train on the GPU: by name, the function that makes one."""
+    makers: dict[str, Callable[[Net, np.ndarray, np.ndarray], Callable]] = {
+        "PyTorch eager, GPU": torch_eager,
+        "PyTorch graph, GPU": torch_graph,
+        "JAX scan, GPU": jax_scan,
+    }
+    return {name: makers[name] for name in peers.on_gpu()}

@@ -5,9 +5,8 @@ which waits for the deltas; the first stream waits for it before the next image.
 updates "can be parallelized as they are independent", and "this actually gave slightly poorer
 results so I decided against it".
 
-Why it does not help: the update of layer 2 is a hundredth of that of layer 1, so there is nothing
-to hide. And each image now needs two events recorded and waited for, by a host that is late
-already.
+Why it does not help: layer 2 has one weight for 78 of layer 1, so there is nothing to hide. And
+each image now needs two events recorded and waited for, by a host that is late already.
 """
 
 from mlp_gpu import gpu
