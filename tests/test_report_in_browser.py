@@ -16,7 +16,7 @@ from experiments import report
 def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width):
     shot = tmp_path / "page.png"
     facts = check_page(browser, written, width, shot)
-    assert facts["figures"] == 10
+    assert facts["figures"] == 11
     assert facts["tables"] == written.read_text().count("<table>")
     levels = [level for level, _ in facts["headings"]]
     assert levels[0] == 1
