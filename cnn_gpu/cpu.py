@@ -167,18 +167,30 @@ def process(state, border, source, bank, shape):
 def update(W, mask, patches, delta, sums, eta):
     """W -= eta patches^T delta where there are connections. Modifies W; sums is scratch like W.
 
-    mask: float32, 1 where there is a weight and 0 elsewhere.
+    mask: float32, 1 where there is a weight and 0 elsewhere, or (1, 1) where all are there.
     """
-    if patches.shape[0] == 1:
-        for i in range(W.shape[0]):
-            w, m, g = W[i], mask[i], eta * patches[0, i]
-            for j in range(w.shape[0]):
-                w[j] -= g * m[j] * delta[0, j]
-        return
     np.dot(patches.T, delta, sums)
     w, m, s = W.ravel(), mask.ravel(), sums.ravel()
-    for i in range(w.shape[0]):
-        w[i] -= eta * m[i] * s[i]
+    if mask.shape[0] < W.shape[0]:
+        for i in range(w.shape[0]):
+            w[i] -= eta * s[i]
+    else:
+        for i in range(w.shape[0]):
+            w[i] -= eta * m[i] * s[i]
+
+
+@njit(nogil=True, fastmath=FASTMATH)
+def back_and_update(patch_gradient, W, patch, delta, eta):
+    """patch_gradient = W delta, then W -= eta patch delta^T, in one pass over W. Modifies both.
+
+    For a single position and all connections. patch_gradient, patch: (rows of W,). delta (maps,).
+    """
+    for i in range(W.shape[0]):
+        w, g, total = W[i], eta * patch[i], np.float32(0)
+        for j in range(w.shape[0]):
+            total += w[j] * delta[j]
+            w[j] -= g * delta[j]
+        patch_gradient[i] = total
 
 
 @njit(nogil=True, fastmath=FASTMATH, error_model="numpy")
@@ -220,8 +232,8 @@ def forward(geometry, weights, scratch):
 def train_images(geometry, weights, masks, scratch, gradients, images, labels, order, eta):
     """One on-line step for each image of `order`; returns the summed loss, float64.
 
-    Modifies weights, scratch and gradients. weights, masks: `Arrays`, (1, 1) for max-pooling; of
-    image processing weights has the filters. images float32 (n, pixels),
+    Modifies weights, scratch and gradients. weights, masks: `Arrays`, (1, 1) for max-pooling, see
+    `update`; of image processing weights has the filters. images float32 (n, pixels),
     labels (n,), order (m,), indices of images; eta float32.
     """
     n_layers, states, loss = len(weights), scratch.states, 0.0
@@ -239,11 +251,15 @@ def train_images(geometry, weights, masks, scratch, gradients, images, labels, o
                 continue
             if layer + 1 < n_layers:
                 through_activation(gradient.ravel(), states[layer + 1].ravel())
-            if layer > lowest:  # with the weights as they were
-                np.dot(gradient, weights[layer].T, gradients.patches[layer])
-                scatter(gradients.states[layer], gradients.patches[layer], geometry[layer])
-            sums = gradients.weights[layer]
-            update(weights[layer], masks[layer], patches, gradient, sums, eta)
+            W, by_patches = weights[layer], gradients.patches[layer]
+            if patches.shape[0] == 1 and masks[layer].shape[0] == 1:
+                back_and_update(by_patches[0], W, patches[0], gradient[0], eta)
+            else:
+                if layer > lowest:  # with the weights as they were
+                    np.dot(gradient, W.T, by_patches)
+                update(W, masks[layer], patches, gradient, gradients.weights[layer], eta)
+            if layer > lowest:
+                scatter(gradients.states[layer], by_patches, geometry[layer])
     return loss
 
 
@@ -285,7 +301,9 @@ class ConvCpuEngine:
         self._weights = tuple(self._fixed(layer) if W is None else W.copy() for layer, W in pairs)
         nothing = np.zeros((1, 1), np.float32)
         self._masks = tuple(
-            nothing if table is None else weight_mask(layer, table).astype(np.float32)
+            nothing
+            if table is None or table.all()
+            else weight_mask(layer, table).astype(np.float32)
             for layer, table in zip(network.layers, network.connections, strict=True)
         )
 
