@@ -95,7 +95,9 @@ ladder.GPU_IMAGES, ladder.CHECKED_STEPS, ladder.WORK_STEPS = 2, 3, 2
 images = (np.random.default_rng(0).random((2, 784)) < 0.2).astype(np.float32)
 examples = images, np.array([3, 5], np.uint8)
 rows = ladder.gpu_times(Net.initial(10, 0), examples, 1)
-print(*(row["name"] for row in rows if row["us"][0] > 0 and row["work_us"][0] > 0), sep=", ")
+*rungs, copy = rows
+print(*(row["name"] for row in rungs if row["us"][0] > 0 and row["work_us"][0] > 0), sep=", ")
+assert copy["name"].startswith("copy ") and copy["us"][0] > 0
 coalesced.RATES = np.float32(0.01), np.float32(0)
 try:
     ladder.gpu_times(Net.initial(10, 0), examples, 1)
@@ -186,10 +188,11 @@ def test_rungs_that_were_not_timed_say_so():
     assert line["moved kB an image"] == "12"
     assert line["blog, us an image"] == "99.8"
     times = {"name": "naive", "us": [5.0, 7.0, 6.0], "work_us": [1.5, 1.4, 1.6]}
-    (line,) = ladder_tables.rung_table([KERNEL], [times])
+    copy_times = {"name": timing.COPY, "us": [1.0, 1.2, 9.0]}
+    (line,) = ladder_tables.rung_table([KERNEL], [times, copy_times])
     assert line["us an image"] == "6.0"
     assert line["share of launches %"] == "75"
-    assert line["moved GB/s"] == "2.0"
+    assert line["share of a copy's rate %"] == "20"
     (line,) = ladder_tables.kernel_table([KERNEL], "naive")
     assert line["moved, read + written kB"] == "8.0 + 4.0"
     assert ladder_tables.kernel_table([KERNEL], "tiled") == []

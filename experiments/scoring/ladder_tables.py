@@ -100,7 +100,7 @@ def rung_table(kernels: Sequence[Mapping], times: Sequence[Mapping]) -> list[dic
                 "blog, us an image": f"{1e3 * blog / BLOG_IMAGES:.1f}" if blog else "-",
                 "us an image": f"{us:.1f}" if us else "not measured yet",
                 "share of launches %": _launch_share(timed[rung]) if us else "",
-                "moved GB/s": f"{moved / us / 1e3:.1f}" if us else "",
+                "share of a copy's rate %": _copy_share(timed, us) if us else "",
             }
         )
     return lines
@@ -111,6 +111,12 @@ def time_sentence(row: Mapping) -> str:
     text = f"{np.median(row['us']):.1f} microseconds an image"
     share = _launch_share(row)
     return f"{text}, {share} % of them launches and waiting" if share else text
+
+
+def _copy_share(timed: Mapping[str, Mapping], us: float) -> str:
+    """What a copy of all that a step must read and write takes of a time, in percent."""
+    (copy_us,) = (np.median(row["us"]) for name, row in timed.items() if name.startswith("copy "))
+    return f"{100 * copy_us / us:.0f}"
 
 
 def _launch_share(row: Mapping) -> str:

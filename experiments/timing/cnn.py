@@ -28,7 +28,7 @@ ETA = Schedule().eta
 KERNELS_OF = 3  # the net whose kernels are timed one by one
 
 # Images per call: enough that the overhead of a call does not count, few enough that it ends soon.
-ENGINE_IMAGES = 100
+ENGINE_IMAGES = 1000
 CPU_PEER_IMAGES = 20
 GPU_PEER_IMAGES = 500
 

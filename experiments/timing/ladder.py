@@ -23,6 +23,7 @@ from mlp_gpu.ladder.rungs import RUNGS, SIGNATURES
 
 CC = (9, 0)  # compute capability that is counted
 GPU_IMAGES, CPU_IMAGES, NUMPY_IMAGES, PYTHON_IMAGES = 2000, 1000, 200, 20  # of a repeat
+COPY = "copy of all weights and velocities, GPU"
 WORK_STEPS = 100  # of the one kernel, timed alone
 CHECKED_STEPS, MAX_DISTANCE = 50, 1e-4  # see gpu_times; rounding gives some 1e-6
 
@@ -161,6 +162,8 @@ def gpu_times(net: Net, examples: Examples, repeats: int) -> list[dict]:
 
     Of a rung also work_us: of its kernels alone, each by itself between two events, its data in the
     L2 cache, less what an empty kernel takes; it is left out where the host is too slow for that.
+    The last row is a copy on the GPU that reads and writes as much as a step must: all weights and
+    velocities.
     Raises Problem if a rung does not compute what the CPU engine does, before or after.
     """
     images, labels = (np.resize(x, (GPU_IMAGES, *x.shape[1:])) for x in examples)
@@ -183,6 +186,10 @@ def gpu_times(net: Net, examples: Examples, repeats: int) -> list[dict]:
                 tell(f"the kernels of {row['name']} alone are not timed: {reason}")
             else:
                 row["work_us"] = works
+    n_bytes = 2 * sum(W.nbytes for W in net.arrays)
+    copy = gpu_timing.make_copier(n_bytes, timer.stream)(n_bytes)
+    us = [timer(copy, "warm") for _ in range(repeats)]
+    rows.append({"name": COPY, "us": us, "n_images": 1})
     _check_rungs(net, (images, labels))
     return rows
 
