@@ -56,7 +56,7 @@ def test_table_1_has_runs_and_records_beside_the_paper(text):
         "table1/net1-seed0: net 1, seed 0: Some <GPU> & more, engine cpu; python 3.11; 2026-01-02T"
     )
     records = [row for row in table if row["from"] == "record"]
-    paths = sorted((REPOSITORY / "results").glob("*/*.json"))
+    paths = sorted((REPOSITORY / "results").glob("*/*seed?*.json"))
     paths = [path for path in paths if "load_digits" not in path.name and "gpu" not in path.name]
     (convolutional,) = tables_in(sections(text)["MNIST", "The convolutional nets of 2011"])
     of_cnn = {source_of(text, row).partition(":")[0] for row in convolutional}
@@ -169,10 +169,12 @@ def test_text_from_files_is_escaped(text):
 def test_the_head_counts_what_there_is(text):
     head = plain(re.search("<header>.*</header>", text, re.DOTALL)[0])
     records = sorted((REPOSITORY / "results").glob("*/*"))
-    kept = [p for p in records if re.search(r"\.json$|/experiment\d.*csv$|table4.*csv$", str(p))]
+    kept = [
+        p for p in records if re.search(r"seed\d.*\.json$|/experiment\d.*csv$|table4.*csv$", str(p))
+    ]
     digits = sum("load_digits" in path.name for path in kept)
     timings = sum(path.name in ("bench.csv", "scaling.csv") for path in records)
-    mnist = len(kept) - digits - sum(path.name == "gpu-check.json" for path in kept)
+    mnist = len(kept) - digits
     assert f"3 runs and {mnist} records on MNIST, 7 runs and {digits} records on load_dig" in head
     assert f"and {timings} records of timings." in head
     assert "Written 2026-02-03T04:05:06+00:00 by commit fedcba987654." in head

@@ -74,7 +74,7 @@ def collect(folder: Path) -> Found:
     base = provenance.REPOSITORY
     for path in sorted((base / "results").glob("*/*")):
         name = path.relative_to(base)
-        if path.suffix == ".json" and path.name != records.GPU_CHECK:
+        if path.suffix == ".json" and path.name not in records.NOT_OF_RUNS:
             read(found.records, path, name, records.read_record, _row)
         elif path.suffix == ".csv" and re.fullmatch(records.COMMITTEES, path.stem):
             read(found.committees, path, name, read_rows, *COMMITTEE_USES)

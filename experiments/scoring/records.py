@@ -19,6 +19,7 @@ SETTINGS = "member", "seed", "epochs", "images_an_epoch", "eta", "eta_decay"
 # In the same folder, of experiments.gpu_check and experiments.ladder.
 GPU_CHECK = "gpu-check.json"
 LADDER = "ladder.json"
+NOT_OF_RUNS = GPU_CHECK, LADDER
 
 
 def read_csv(path: Path) -> list[dict]:
@@ -57,8 +58,7 @@ def read_benchmarks() -> list[list[dict]]:
 def record_paths() -> list[Path]:
     """The records of runs below results/, in the order of their names."""
     paths = sorted((provenance.REPOSITORY / "results").glob("*/*.json"))
-    others = (GPU_CHECK, LADDER)
-    return [path for path in paths if path.name not in others]
+    return [path for path in paths if path.name not in NOT_OF_RUNS]
 
 
 def read_records() -> list[Run]:
