@@ -11,6 +11,7 @@ both give the same bits:
 Evaluation takes thousands of images at once through one layer after another.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
@@ -41,7 +42,7 @@ def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
     return Perceptron.device_bytes(sizes, PREDICT_BATCH) + epoch_bytes(sizes[0], n_images)
 
 
-class OnlineCudaEngine:
+class OnlineCudaEngine(ABC):
     """What the GPU engine of every net does: train image by image, and predict in batches.
 
     A subclass sets the network, n_inputs, n_classes and batch_size (images that `predict_batch`
@@ -66,13 +67,13 @@ class OnlineCudaEngine:
         # Images of the epoch: our own array, or one that `train` was given.
         self.images: DeviceArray = None
 
+    @abstractmethod
     def launches(self, eta: float) -> list[Launch]:
         """The launches that train one image, in order. `train` has put images on the GPU before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def predict_batch(self, images: np.ndarray) -> DeviceArray:
         """Class probabilities of at most batch_size images: launch what computes them there."""
-        raise NotImplementedError
 
     @gpu.faults()
     def train(
