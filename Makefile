@@ -18,7 +18,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 cnn ladder committee figure1 deformations notebooks report pictures kernels bench scaling startup gpu-check test test-all lint record readme clean
+.PHONY: help setup table1 table3 cnn ladder committee figure1 deformations notebooks report pictures kernels bench scaling startup campaign gpu-check test test-all lint record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ bench: $(READY)  ## time kernels, engines, PyTorch and more on this machine
 
 scaling: $(READY)  ## time several workers against one, training several nets
 	$(RUN) -m experiments.scaling $(ARGS)
+
+campaign: $(READY)  ## try to break the commands: kills, power cuts, damaged files, faults
+	$(RUN) -m campaign $(ARGS)
 
 startup: $(READY)  ## time the start of a training and of a worker; with ARGS=--tests the tests
 	$(RUN) -m experiments.startup $(ARGS)

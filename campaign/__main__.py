@@ -1,0 +1,182 @@
+"""Try to break the commands at random, again and again, and count what held.
+
+Every trial is drawn from the seed and made in processes and a folder of its own, at low priority.
+What went wrong is written to a file in the folder failures; --again makes that trial again. Prints
+a table, and writes it with its numbers as campaign.json. Without --minutes it takes hours: until
+every part has reached its goal.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from tqdm import tqdm
+
+from campaign import arguments, commands, damage, endurance, kills, power, report, system
+from campaign.trial import Outcome, Part, draw
+from experiments.running import cli, provenance
+from experiments.running.errors import Problem
+from experiments.running.messages import tell
+from mlp_gpu import files
+
+PARTS: Sequence[Part] = (kills, power, damage, system, arguments, endurance)
+
+
+def trials(part: Part, seed: int) -> Iterator[tuple[int, dict]]:
+    """The trials of a part, with their numbers, as long as there are any."""
+    number = 0
+    while (trial := draw(part, seed, number)) is not None:
+        yield number, trial
+        number += 1
+
+
+def attempt(part: Part, trial: dict, shared: Path) -> Outcome:
+    """Make a trial in a folder of its own. Any exception of it is a failure."""
+    with tempfile.TemporaryDirectory(prefix="deepbig-") as folder:
+        try:
+            return part.attempt(trial, shared, Path(folder))
+        except commands.Stopped:
+            return Outcome(0)
+        except Exception as error:  # the campaign must go on
+            return Outcome(1, f"{type(error).__name__}: {error}")
+
+
+def run_part(part: Part, seed: int, end: float, folder: Path) -> dict:
+    """Make trials until the part's goal is reached or time.monotonic() is `end`.
+
+    Returns a row of the report. Writes what failed to folder/failures.
+    """
+    started, tries, failures = time.monotonic(), 0, 0
+    running: dict[Future, tuple[int, dict]] = {}
+    coming = trials(part, seed)
+    with (
+        tempfile.TemporaryDirectory(prefix="deepbig-") as shared,
+        ThreadPoolExecutor(provenance.cores()) as executor,
+        tqdm(total=part.GOAL, unit=f" {part.UNIT}", desc=part.NAME, disable=None) as bar,
+    ):
+        try:
+            part.prepare(Path(shared))
+            while True:
+                while len(running) < provenance.cores() and time.monotonic() < end:
+                    # What runs will add to the count: else the last tries were made in vain.
+                    if tries + len(running) >= part.GOAL or not (found := next(coming, None)):
+                        break
+                    running[executor.submit(attempt, part, found[1], Path(shared))] = found
+                if not running:
+                    break
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    number, trial = running.pop(future)
+                    outcome = future.result()
+                    tries += outcome.tries
+                    bar.update(outcome.tries)
+                    if outcome.failure:
+                        failures += 1
+                        path = folder / "failures" / f"{part.NAME}-{seed}-{number}.json"
+                        write_failure(path, part, trial, outcome.failure)
+                        tell(f"{part.NAME}, trial {number}: {outcome.failure.splitlines()[0]}")
+        except BaseException:
+            commands.stop()
+            raise
+    seconds = time.monotonic() - started
+    row = {"part": part.NAME, "claim": part.CLAIM, "unit": part.UNIT, "goal": part.GOAL}
+    return row | {"tries": tries, "failures": failures, "seconds": round(seconds)}
+
+
+def write_failure(path: Path, part: Part, trial: dict, failure: str) -> None:
+    """A file that --again takes. Raises files.FileFault if it cannot be written."""
+    files.make_folder(path.parent)
+    content = {"part": part.NAME, "trial": trial, "failure": failure} | provenance.commit()
+    files.replace(path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def again(path: Path) -> int:
+    """Make the trial of a failure's file once more. Returns an exit status."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        part = {part.NAME: part for part in PARTS}[content["part"]]
+        trial = content["trial"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Problem(
+            f"cannot take {path} as a failure of the campaign: {error}; name a file of the folder "
+            "failures that the campaign wrote"
+        ) from None
+    with tempfile.TemporaryDirectory(prefix="deepbig-") as shared:
+        part.prepare(Path(shared))
+        outcome = attempt(part, trial, Path(shared))
+    print(outcome.failure or f"it holds: {outcome.tries} {part.UNIT}")
+    return 1 if outcome.failure else 0
+
+
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m campaign",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--minutes",
+        type=cli.number(0.1, 10_000),
+        help="stop after so many minutes, shared by all parts (default: when all goals are met)",
+    )
+    parser.add_argument(
+        "--parts",
+        nargs="+",
+        choices=[part.NAME for part in PARTS],
+        default=[part.NAME for part in PARTS],
+        metavar="PART",
+        help=f"which: {', '.join(part.NAME for part in PARTS)} (default: all)",
+    )
+    parser.add_argument(
+        "--seed", type=cli.integer(0, 2**64 - 1), default=0, help="of all trials (default: 0)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/campaign"),
+        metavar="DIR",
+        help="folder for campaign.json, campaign.md and failures (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--again", type=Path, metavar="FILE", help="make the trial of a failure's file once more"
+    )
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parse_arguments(argv)
+    if not sys.platform.startswith("linux"):
+        raise Problem(f"the campaign needs Linux, where processes are in /proc: not {sys.platform}")
+    os.nice(19)
+    if options.again:
+        return again(options.again)
+    shutil.rmtree(options.out / "failures", ignore_errors=True)
+    files.make_folder(options.out)
+    source = provenance.collect()
+    started, rows = time.monotonic(), []
+    parts = [part for part in PARTS if part.NAME in options.parts]
+    try:
+        for place, part in enumerate(parts):
+            end = float("inf")
+            if options.minutes:  # what a part leaves over, those after it share
+                now = time.monotonic()
+                left = started + 60 * options.minutes - now
+                end = now + left / (len(parts) - place)
+            rows.append(run_part(part, options.seed, end, options.out))
+            tell(report.sentence(rows[-1]))
+    finally:
+        if rows:
+            record = {"seed": options.seed, "minutes": options.minutes, "parts": rows}
+            record["provenance"] = source | {"end": provenance.now()}
+            report.write(options.out, record)
+    return 1 if any(row["failures"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    cli.run(main)
