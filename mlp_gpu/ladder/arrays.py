@@ -1,12 +1,15 @@
 """What all rungs have on the GPU, and how an epoch is trained with what a rung launches."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from mlp_gpu import gpu
-from mlp_gpu.gpu import DeviceArray, Stream
+from mlp_gpu.gpu import DeviceArray, Launch, Stream
 from mlp_gpu.ladder.net import N_OUTPUTS, Net
+
+THREADS = 256  # per block of an update
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,3 +78,23 @@ def read(arrays: Arrays, stream: Stream) -> Net:
     weights = gpu.read((arrays.W1, arrays.W2, arrays.V1, arrays.V2), stream)
     turned = [np.ascontiguousarray(W.T) if arrays.turned else W for W in weights]
     return Net(*turned)
+
+
+def launches(a: Arrays, kernels: Iterable[Callable], rates: tuple = ()) -> list[Launch]:
+    """The launches that make one step, in order, of the kernels that rungs 1 to 6 have.
+
+    kernels: the forward pass, the deltas, the update of layer 2, that of layer 1. rates: what the
+    updates take besides arrays.
+    """
+    forward, deltas, update_outputs, update_hidden = kernels
+    blocks2, blocks1 = (-(-W.size // THREADS) for W in (a.W2, a.W1))
+    states, now = (a.y1, a.y2), (a.order, a.step)
+    deltas_of = (a.delta1, a.delta2, *states, a.W2, a.labels, *now)
+    outputs = (a.W2, a.V2, a.delta2, a.y1, *rates)
+    hidden = (a.W1, a.V1, a.delta1, a.images, *now, *rates)
+    return [
+        Launch(forward, (1, 1), a.hidden, (*states, a.W1, a.W2, a.images, *now)),
+        Launch(deltas, (1, 1), a.hidden, deltas_of),
+        Launch(update_outputs, (blocks2, 1), THREADS, outputs),
+        Launch(update_hidden, (blocks1, 1), THREADS, hidden),
+    ]

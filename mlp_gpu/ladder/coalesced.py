@@ -16,8 +16,9 @@ thread's. That is 1,280 weights of 101,632.
 import numpy as np
 
 from mlp_gpu.gpu import Launch, Stream, cuda, play
+from mlp_gpu.ladder import arrays
 from mlp_gpu.ladder.arrays import Arrays
-from mlp_gpu.ladder.naive import RATES, THREADS, output_delta, sigmoid, slope, velocity
+from mlp_gpu.ladder.naive import RATES, output_delta, sigmoid, slope, velocity
 
 TURNED = True
 
@@ -86,30 +87,9 @@ SIGNATURES = {
 
 def launches(a: Arrays) -> list[Launch]:
     """The launches that make one step, in order, with weights turned."""
-    blocks2, blocks1 = (-(-W.size // THREADS) for W in (a.W2, a.W1))
-    states = (a.y1, a.y2)
-    now = (a.order, a.step)
-    return [
-        Launch(forward_coalesced, (1, 1), a.hidden, (*states, a.W1, a.W2, a.images, *now)),
-        Launch(
-            deltas_coalesced,
-            (1, 1),
-            a.hidden,
-            (a.delta1, a.delta2, *states, a.W2, a.labels, *now),
-        ),
-        Launch(
-            update_outputs_coalesced, (blocks2, 1), THREADS, (a.W2, a.V2, a.delta2, a.y1, *RATES)
-        ),
-        Launch(
-            update_hidden_coalesced,
-            (blocks1, 1),
-            THREADS,
-            (a.W1, a.V1, a.delta1, a.images, *now, *RATES),
-        ),
-    ]
+    return arrays.launches(a, SIGNATURES, RATES)
 
 
 def train(a: Arrays, stream: Stream) -> None:
     """All steps of the epoch, launched by the host and not waited for."""
-    for _ in range(a.steps):
-        play(launches(a), stream)
+    play(launches(a) * a.steps, stream)

@@ -22,11 +22,10 @@ Guess: threads of an update are numbered by neuron first, like those of the forw
 import numpy as np
 
 from mlp_gpu.gpu import Launch, Stream, cuda, play
-from mlp_gpu.ladder import formulas
+from mlp_gpu.ladder import arrays, formulas
 from mlp_gpu.ladder.arrays import Arrays
 
 TURNED = False
-THREADS = 256  # per block of an update
 RATES = formulas.ETA, formulas.MOMENTUM
 
 sigmoid = cuda.jit(device=True, inline="always")(formulas.sigmoid)
@@ -97,36 +96,11 @@ SIGNATURES = {
 }
 
 
-def forward(a: Arrays) -> Launch:
-    """States of both layers. Modifies y1 and y2."""
-    arguments = (a.y1, a.y2, a.W1, a.W2, a.images, a.order, a.step)
-    return Launch(forward_naive, (1, 1), a.hidden, arguments)
-
-
-def deltas(a: Arrays) -> Launch:
-    """Deltas of both layers. Modifies delta1, delta2 and step."""
-    arguments = (a.delta1, a.delta2, a.y1, a.y2, a.W2, a.labels, a.order, a.step)
-    return Launch(deltas_naive, (1, 1), a.hidden, arguments)
-
-
-def update_outputs(a: Arrays) -> Launch:
-    """One step of gradient descent on layer 2. Modifies W2 and V2."""
-    blocks = -(-a.W2.size // THREADS)
-    return Launch(update_outputs_naive, (blocks, 1), THREADS, (a.W2, a.V2, a.delta2, a.y1, *RATES))
-
-
-def update_hidden(a: Arrays) -> Launch:
-    """One step of gradient descent on layer 1. Modifies W1 and V1."""
-    arguments = (a.W1, a.V1, a.delta1, a.images, a.order, a.step, *RATES)
-    return Launch(update_hidden_naive, (-(-a.W1.size // THREADS), 1), THREADS, arguments)
-
-
 def launches(a: Arrays) -> list[Launch]:
     """The launches that make one step, in order."""
-    return [forward(a), deltas(a), update_outputs(a), update_hidden(a)]
+    return arrays.launches(a, SIGNATURES, RATES)
 
 
 def train(a: Arrays, stream: Stream) -> None:
     """All steps of the epoch, launched by the host and not waited for."""
-    for _ in range(a.steps):
-        play(launches(a), stream)
+    play(launches(a) * a.steps, stream)

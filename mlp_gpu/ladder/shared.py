@@ -15,9 +15,9 @@ further: it knows the two constants and writes them into the instructions, which
 import numpy as np
 
 from mlp_gpu.gpu import Launch, Stream, cuda, play
-from mlp_gpu.ladder import coalesced, formulas
+from mlp_gpu.ladder import arrays, coalesced, formulas
 from mlp_gpu.ladder.arrays import Arrays
-from mlp_gpu.ladder.naive import THREADS, output_delta, sigmoid, slope, velocity
+from mlp_gpu.ladder.naive import output_delta, sigmoid, slope, velocity
 from mlp_gpu.ladder.net import MAX_HIDDEN, N_INPUTS, N_OUTPUTS
 
 TURNED = coalesced.TURNED
@@ -99,19 +99,9 @@ SIGNATURES = {
 
 def launches(a: Arrays) -> list[Launch]:
     """The launches that make one step, in order, with weights turned."""
-    blocks2, blocks1 = (-(-W.size // THREADS) for W in (a.W2, a.W1))
-    states, now = (a.y1, a.y2), (a.order, a.step)
-    deltas = (a.delta1, a.delta2, *states, a.W2, a.labels, *now)
-    hidden = (a.W1, a.V1, a.delta1, a.images, *now)
-    return [
-        Launch(forward_shared, (1, 1), a.hidden, (*states, a.W1, a.W2, a.images, *now)),
-        Launch(deltas_shared, (1, 1), a.hidden, deltas),
-        Launch(update_outputs_shared, (blocks2, 1), THREADS, (a.W2, a.V2, a.delta2, a.y1)),
-        Launch(update_hidden_shared, (blocks1, 1), THREADS, hidden),
-    ]
+    return arrays.launches(a, SIGNATURES)
 
 
 def train(a: Arrays, stream: Stream) -> None:
     """All steps of the epoch, launched by the host and not waited for."""
-    for _ in range(a.steps):
-        play(launches(a), stream)
+    play(launches(a) * a.steps, stream)

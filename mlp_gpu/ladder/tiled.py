@@ -16,7 +16,7 @@ instead of 32. The next rung has that without a tile. Only the 8 inputs are used
 import numpy as np
 
 from mlp_gpu.gpu import Launch, Stream, cuda, play
-from mlp_gpu.ladder import naive
+from mlp_gpu.ladder import arrays, naive
 from mlp_gpu.ladder.arrays import Arrays
 from mlp_gpu.ladder.naive import sigmoid
 from mlp_gpu.ladder.net import MAX_HIDDEN
@@ -59,18 +59,11 @@ SIGNATURES = {
 }
 
 
-def forward(a: Arrays) -> Launch:
-    """As `naive.forward`."""
-    arguments = (a.y1, a.y2, a.W1, a.W2, a.images, a.order, a.step)
-    return Launch(forward_tiled, (1, 1), a.hidden, arguments)
-
-
 def launches(a: Arrays) -> list[Launch]:
     """The launches that make one step, in order."""
-    return [forward(a), *naive.launches(a)[1:]]
+    return arrays.launches(a, (forward_tiled, *list(naive.SIGNATURES)[1:]), naive.RATES)
 
 
 def train(a: Arrays, stream: Stream) -> None:
     """All steps of the epoch, launched by the host and not waited for."""
-    for _ in range(a.steps):
-        play(launches(a), stream)
+    play(launches(a) * a.steps, stream)
