@@ -302,7 +302,7 @@ def pages() -> dict[str, dict[str, str]]:
     startups = {}
     for path in sorted(results.glob("*/startup.csv")):
         rows = read_csv(path, STARTUP)
-        startups[rows[0].get("device") or path.parent.name] = rows
+        startups[rows[0]["device"]] = rows
     has_gpu = bool(checks) or any(map(timing_report.on_gpu, benches))
     has_gpu |= any(run.config["engine"] == "cuda" for run in runs)
     return {

@@ -94,7 +94,7 @@ class Group:
         dataset = self._dataset(name)
         found = dataset.attrs.get("units")
         require(found == units, f"units of {self.name}{name}", units, str(found))
-        return self.array(name, dtype, dataset.values.shape[:1])
+        return self.array(name, dtype, (dataset.values.size,))
 
     def _dataset(self, name: str) -> Dataset:
         member = self.members.get(name)

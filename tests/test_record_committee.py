@@ -61,7 +61,7 @@ def test_a_committee_that_the_readme_does_not_show_is_not_recorded(tmp_path, mon
 
 def make_member():
     """A finished run of net 1 that was never trained."""
-    return make_run(data={"n_train": 6, "n_test": 1}, epochs=1)
+    return make_run(metrics={"validation_errors": [1]}, data={"n_train": 6, "n_test": 1}, epochs=1)
 
 
 def test_a_member_of_a_committee_is_no_row_of_table_1(tmp_path, monkeypatch):

@@ -106,7 +106,11 @@ SCALING = Columns(
     texts=("driver", "versions"),
 )
 _STARTED = "repeats", "seconds", "seconds_p20", "seconds_p80"
-STARTUP = Columns(numbers=_STARTED, filled=("what", *_STARTED))
+STARTUP = Columns(
+    numbers=_STARTED,
+    filled=("what", *_STARTED, *_SOURCE),
+    texts=("driver", "versions"),
+)
 
 # What is made of tables; one of which it cannot be made is damaged.
 COMMITTEE_USES = committee_report.committee_table, committee_report.summary_table
@@ -122,8 +126,9 @@ _SESSION = mapping(
         "dirty": checks.FLAG,
         "versions": mapping({}, others=checks.TEXT),
         "start": checks.TIME,
+        "end": checks.TIME,
+        "driver": checks.nullable(checks.TEXT),
     },
-    {"driver": checks.nullable(checks.TEXT), "end": checks.nullable(checks.TIME)},
     others=checks.ANY,
 )
 GPU_CHECK_RULE = mapping(

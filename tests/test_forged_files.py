@@ -1,0 +1,488 @@
+"""Files with a correct seal and wrong content: one sentence, whoever reads them."""
+
+import io
+import json
+import signal
+
+import h5py
+import numpy as np
+import pytest
+from factories import make_config, make_run
+from small_runs import CONFIG, train, train_some
+
+from cnn_gpu.network import ConvNetwork
+from experiments import figure1, report, watch
+from experiments.running import examples, runs, store
+from experiments.running.dataset import DIGIT
+from experiments.running.errors import Problem
+from mlp_gpu import hdf5, network
+from mlp_gpu.faults import Fault
+from mlp_gpu.files import FileFault
+from mlp_gpu.network import Network
+
+TWO_EPOCHS = CONFIG | {"epochs": 3}
+
+
+def reseal(path, change):
+    """Change the content of a file with h5py, as a writer with a fault would, and seal it."""
+    buffer = io.BytesIO(path.read_bytes())
+    with h5py.File(buffer, "r+") as file:
+        change(file)
+    content = bytearray(buffer.getvalue())
+    hdf5.put_seal(content)
+    path.write_bytes(content)
+
+
+def expect_sentence(read):
+    """Whatever reads must raise one sentence of one line."""
+    with pytest.raises(Fault) as found:
+        read()
+    sentence = str(found.value)
+    assert "\n" not in sentence
+    assert len(sentence) < 1500
+    return sentence
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run that was stopped after two of three epochs."""
+    path = tmp_path_factory.mktemp("forged") / "run.h5"
+    train_some(path, 2, TWO_EPOCHS)
+    return path
+
+
+@pytest.fixture
+def path(trained, tmp_path):
+    """A copy of it, of both files."""
+    path = tmp_path / "run.h5"
+    for of in (lambda path: path, store.weights_path):
+        of(path).write_bytes(of(trained).read_bytes())
+    return path
+
+
+def put(name, values, **options):
+    """A change: an array in the place of another."""
+
+    def change(file):
+        attributes = dict(file[name].attrs) if name in file else {}
+        if name in file:
+            del file[name]
+        dataset = file.create_dataset(name, data=values, **{"track_times": False, **options})
+        dataset.attrs.update(attributes)
+
+    return change
+
+
+def edit(name, edit_values):
+    """A change: other values of the same type and shape."""
+
+    def change(file):
+        values = file[name][()]
+        edit_values(values)
+        file[name][...] = values
+
+    return change
+
+
+def item(index, value):
+    return lambda values: values.__setitem__(index, value)
+
+
+def remove(name):
+    return lambda file: file.__delitem__(name)
+
+
+def attribute(name, value, of="/"):
+    def change(file):
+        del file[of].attrs[name]
+        if value is not None:
+            file[of].attrs[name] = value
+
+    return change
+
+
+def link(name, kind):
+    def change(file):
+        file.move(name, "elsewhere")
+        file[name] = kind
+
+    return change
+
+
+def virtual(name):
+    def change(file):
+        dataset = file[name]
+        layout = h5py.VirtualLayout(dataset.shape, dataset.dtype)
+        layout[...] = h5py.VirtualSource("other.h5", "x", dataset.shape)
+        del file[name]
+        file.create_virtual_dataset(name, layout)
+
+    return change
+
+
+def outside(name):
+    """Storage in another file: /etc/passwd, say."""
+
+    def change(file):
+        shape, dtype = file[name].shape, file[name].dtype
+        del file[name]
+        file.create_dataset(name, shape, dtype, external=[("/etc/passwd", 0, h5py.h5f.UNLIMITED)])
+
+    return change
+
+
+def huge(name):
+    """A petabyte in some bytes."""
+
+    def change(file):
+        del file[name]
+        file.create_dataset(name, (2**50,), "u1", chunks=(2**20,), compression="gzip")
+
+    return change
+
+
+def as_json(name, edit_value):
+    """A change of what JSON says: edit_value changes the value, or gives another one."""
+
+    def change(file):
+        value = json.loads(file.attrs[name])
+        other = edit_value(value)
+        file.attrs[name] = json.dumps(value if other is None else other)
+
+    return change
+
+
+def at(*keys, value):
+    """Sets the item at these keys."""
+
+    def change(found):
+        for key in keys[:-1]:
+            found = found[key]
+        found[keys[-1]] = value
+
+    return change
+
+
+def without(*keys):
+    def change(found):
+        for key in keys[:-1]:
+            found = found[key]
+        del found[keys[-1]]
+
+    return change
+
+
+ARRAYS = [*(f"metrics/{name}" for name in store.METRICS), "predictions/outputs"]
+ARRAYS += ["predictions/labels"]
+OF_ANY_ARRAY = {
+    "missing": remove,
+    "soft link": lambda name: link(name, h5py.SoftLink("/elsewhere")),
+    "dangling link": lambda name: link(name, h5py.SoftLink("/nowhere")),
+    "external link": lambda name: link(name, h5py.ExternalLink("other.h5", "/x")),
+    "virtual": virtual,
+    "external storage": outside,
+    "huge": huge,
+    "chunked": lambda name: lambda file: put(name, file[name][()], chunks=True)(file),
+    "compressed": lambda name: lambda file: put(name, file[name][()], compression="gzip")(file),
+    "extendible": lambda name: (
+        lambda file: put(name, file[name][()], maxshape=(None,) * file[name].ndim)(file)
+    ),
+    "other type": lambda name: lambda file: put(name, file[name][()].astype("f2"))(file),
+    "big-endian": lambda name: lambda file: put(name, file[name][()].astype(">i4"))(file),
+    "texts": lambda name: put(name, ["a", "b"]),
+    "references": lambda name: put(name, None, shape=(2,), dtype=h5py.ref_dtype),
+    "scalar": lambda name: put(name, 1.0),
+    "empty": lambda name: put(name, h5py.Empty("f8")),
+    "none": lambda name: lambda file: put(name, file[name][:0])(file),
+    "too few": lambda name: lambda file: put(name, file[name][:1])(file),
+    "one more axis": lambda name: lambda file: put(name, file[name][()][None])(file),
+    "a group": lambda name: lambda file: (file.__delitem__(name), file.create_group(name)),
+    "a named type": lambda name: (
+        lambda file: (file.__delitem__(name), file.__setitem__(name, np.dtype("f8")))
+    ),
+}
+FORGED = {f"{name}: {what}": of(name) for name in ARRAYS for what, of in OF_ANY_ARRAY.items()}
+FORGED |= {
+    f"{name}: {number}": edit(name, item(1, number))
+    for name in (*(n for n in ARRAYS if "_errors" not in n and n[-5:] != "epoch"),)
+    for number in (np.nan, np.inf, -np.inf, -1.0)
+    if not (name.endswith(("labels",)) or (name.endswith("loss") and number == -1))
+}
+FORGED |= {
+    "a member more": put("more", [1.0]),
+    "a metric more": put("metrics/more", [1.0, 2.0]),
+    "an attribute more": lambda file: file.attrs.update(more=1),
+    "units": lambda file: file["metrics/train_seconds"].attrs.update(units="ms"),
+    "no metrics": remove("metrics"),
+    "no predictions": remove("predictions"),
+    "a soft link to metrics": link("metrics", h5py.SoftLink("/elsewhere")),
+    "a circle": lambda file: file["metrics"].__setitem__("again", file["/"]),
+    "epoch 0": edit("metrics/epoch", item(0, 0)),
+    "epochs twice": edit("metrics/epoch", item(1, 1)),
+    "negative count": edit("metrics/test_errors", item(0, -1)),
+    "more errors than test images": edit("metrics/test_errors", item(0, 361)),
+    "more errors than training images": edit("metrics/validation_errors", item(1, 301)),
+    "no learning rate": edit("metrics/eta", item(0, 0)),
+    "no time": edit("metrics/train_seconds", item(0, 0)),
+    "ages": edit("metrics/deform_seconds", item(0, 1e300)),
+    "errors that the outputs have not": edit("metrics/test_errors", lambda v: v.fill(0)),
+    "outputs above 1": edit("predictions/outputs", lambda v: v.__imul__(2)),
+    "outputs below 0": edit("predictions/outputs", lambda v: v.__isub__(1)),
+    "outputs of others": edit("predictions/outputs", lambda v: v.__setitem__(..., v[::-1].copy())),
+    "labels of no class": edit("predictions/labels", item(3, 10)),
+    "outputs of another epoch": attribute("epoch", 7, "predictions"),
+    "an epoch that is text": attribute("epoch", "2", "predictions"),
+    "no epoch": attribute("epoch", None, "predictions"),
+    "no schema": attribute("schema", None),
+    "another schema": attribute("schema", "deepbig\nrun"),
+    "a schema that is a number": attribute("schema", 1),
+    "another version": attribute("schema_version", 2),
+    "a version that is a row": attribute("schema_version", [1, 1]),
+    "provenance of an old kind": attribute("provenance", np.bytes_("[]")),
+    "sessions of 0": as_json("provenance", lambda v: []),
+}
+for key in ("config", "provenance"):
+    FORGED |= {
+        f"{key}: {text[:20]!r}": attribute(key, text)
+        for text in ("", "{", "null", "[]", "{}", "1", '"a"', "[1]", "[[]]", "[" * 100_000)
+    }
+    FORGED[f"{key} is missing"] = attribute(key, None)
+    FORGED[f"{key} is a number"] = attribute(key, 3)
+    FORGED[f"{key} with a long number"] = attribute(key, "9" * 5000)
+WRONG = ("x", -1, 0, True, 1.5, [], {}, 10**400, "\ud800", "a\nb")
+for names in (
+    *(("epochs",), ("eta",), ("seed",), ("sizes",), ("deformation",), ("engine",), ("decay",)),
+    *(("data",), ("data", "n_test"), ("data", "n_train"), ("data", "name"), ("data", "sha256")),
+    *(("eta_min",), ("deformed_on",), ("data", "width"), ("data", "n_validation"), ("layers",)),
+    *(("deformation", "beta"), ("deformation", "sigma"), ("n_classes",), ("source",)),
+):
+    valid = {"eta": 1.5, "decay": (0, 1.5), "eta_min": (0, 1.5), "seed": 0, "n_validation": 0}
+    allowed = valid.get(names[-1], 1.5 if names == ("deformation", "sigma") else None)
+    allowed = allowed if isinstance(allowed, tuple) else (allowed,)
+    FORGED |= {
+        f"config.{'.'.join(names)} {value!a:.20}": as_json("config", at(*names, value=value))
+        for value in WRONG
+        if not any(type(value) is type(one) and value == one for one in allowed)
+    }
+    if names not in (("data", "width"), ("data", "n_validation"), ("layers",), ("source",)) and (
+        names not in (("n_classes",), ("deformed_on",))
+    ):
+        FORGED[f"config without {names}"] = as_json("config", without(*names))
+FORGED |= {
+    "config with a name of tomorrow": as_json("config", at("momentum", value=0.9)),
+    "NaN in the configuration": attribute("config", json.dumps(CONFIG | {"eta": float("nan")})),
+    "fewer epochs than done": as_json("config", at("epochs", value=1)),
+    "other sizes of the data": as_json("config", at("data", "n_test", value=359)),
+    "a net of no inputs": as_json("config", at("sizes", value=[840, 10])),
+    "a net of no classes": as_json("config", at("sizes", value=[841, 9])),
+    "a deformation of something else": as_json("config", at("deformation", "tau", value=1)),
+}
+for name in ("commit", "dirty", "device", "versions", "start", "end", "why"):
+    FORGED[f"a session without {name}"] = as_json("provenance", without(0, name))
+    for value in (1.5, [], "\ud800", "a\nb", ""):
+        if value == "" and name in ("commit", "why"):
+            continue
+        FORGED[f"{name} of a session: {value!a}"] = as_json("provenance", at(0, name, value=value))
+FORGED |= {
+    "a time without zone": as_json("provenance", at(0, "start", value="2026-01-01T00:00:00")),
+    "a device without a letter": as_json("provenance", at(0, "device", value="--")),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_run_file_that_no_run_can_have_is_refused(path, what):
+    reseal(path, FORGED[what])
+    said = expect_sentence(lambda: store.read_run(path))
+    assert said.startswith(f"{path} ")
+
+
+OF_WEIGHTS = {
+    **{f"W2: {what}": of("latest/W2") for what, of in OF_ANY_ARRAY.items()},
+    "one net": remove("chosen"),
+    "a net more": lambda file: file.copy("latest", "more"),
+    "other names": lambda file: file.move("latest", "last"),
+    "a layer less": remove("latest/W3"),
+    "a layer more": put("latest/W4", np.zeros((32, 32), "f4")),
+    "NaN": edit("chosen/W1", item((3, 3), np.nan)),
+    "padding": edit("latest/W1", item((-1, 3), 1e-9)),
+    "padding at the right": edit("latest/W2", item((3, -1), 1)),
+    "sizes that are text": attribute("sizes", "841", "latest"),
+    "one size": attribute("sizes", [841], "latest"),
+    "sizes of other shapes": attribute("sizes", [841, 70, 70, 10], "latest"),
+    "sizes of the same shapes": attribute("sizes", [841, 70, 34, 10], "latest"),
+    "negative sizes": attribute("sizes", [841, -70, 33, 10], "latest"),
+    "no sizes": attribute("sizes", None, "latest"),
+    "huge sizes": attribute("sizes", [841, 2**62, 33, 10], "latest"),
+    "epoch 0": attribute("epoch", 0),
+    "epoch 4": attribute("epoch", 4),
+    "epoch as text": attribute("epoch", "2"),
+    "no epoch": attribute("epoch", None),
+    "no config": attribute("config", None),
+    "no JSON": attribute("config", "{"),
+    "a config of nothing": attribute("config", "{}"),
+    "another config": as_json("config", at("seed", value=3)),
+}
+
+
+@pytest.mark.parametrize("what", OF_WEIGHTS)
+def test_a_weights_file_that_no_run_can_have_is_refused(path, what):
+    weights = store.weights_path(path)
+    reseal(weights, OF_WEIGHTS[what])
+    before = [path.read_bytes(), weights.read_bytes()]
+    assert str(weights) in expect_sentence(lambda: runs.epochs_done(path, TWO_EPOCHS))
+    assert str(weights) in expect_sentence(lambda: train(path, TWO_EPOCHS))
+    assert [path.read_bytes(), weights.read_bytes()] == before
+
+
+CONVOLUTIONAL = {
+    "layers that are none": attribute("layers", "3M\n5", "latest"),
+    "layers without end": attribute("layers", "-".join(["3M1"] * 300), "latest"),
+    "other layers": attribute("layers", "4M6", "latest"),
+    "two numbers of a source": attribute("source", [1, 29], "latest"),
+    "a large source": attribute("source", [1, 2**31, 2**31], "latest"),
+    "a negative source": attribute("source", [1, -29, -29], "latest"),
+    "no classes": attribute("n_classes", 0, "latest"),
+    "many classes": attribute("n_classes", 2**60, "latest"),
+    "connections that are none": put("latest/C1", np.zeros((1, 3), bool)),
+    "connections of a byte": put("latest/C1", np.ones((1, 3), "u1")),
+    "a weight less": put("latest/W1", np.zeros((36, 3), "f4")),
+    "a weight that is infinite": edit("latest/W1", item((1, 1), np.inf)),
+    "weights without connections": edit("latest/C2", item((1, 0), False)),
+    "no table": remove("latest/C2"),
+    "a table more": put("latest/C3", np.ones((1, 3), bool)),
+    "a filter of any size": attribute("layers", "IP(hat999999999)-3M6", "latest"),
+}
+
+
+@pytest.mark.parametrize("what", CONVOLUTIONAL)
+def test_weights_that_no_convolutional_net_can_have_are_refused(tmp_path, what):
+    net = ConvNetwork.initial("3M6", DIGIT, 10, 0)
+    network.save(tmp_path / "a.h5", {"latest": net}, {})
+    found, _ = network.load(tmp_path / "a.h5", ConvNetwork)
+    assert (found["latest"].weights[0] == net.weights[0]).all()
+    reseal(tmp_path / "a.h5", CONVOLUTIONAL[what])
+    expect_sentence(lambda: network.load(tmp_path / "a.h5", ConvNetwork))
+
+
+def test_weights_of_a_later_epoch_than_they_say_are_refused(path):
+    """The last epoch would be done on top of itself."""
+    errors = store.read_run(path).metrics["test_errors"]
+    assert errors[0] != errors[1]
+    reseal(store.weights_path(path), attribute("epoch", 1))
+    said = expect_sentence(lambda: train(path, TWO_EPOCHS))
+    assert "the latest net in" in said
+    assert "epoch 1" in said
+
+
+def test_weights_that_did_not_make_the_chosen_outputs_are_refused(path):
+    def change(file):
+        for name, W in file["chosen"].items():
+            W[...] = -W[()]
+
+    reseal(store.weights_path(path), change)
+    assert "the chosen net in" in expect_sentence(lambda: train(path, TWO_EPOCHS))
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_labels_that_are_not_the_datas_are_refused(path, finished):
+    if finished:
+        train(path, TWO_EPOCHS)
+    run = store.read_run(path)
+    run.labels, run.outputs = np.roll(run.labels, 1), np.roll(run.outputs, 1, axis=0)
+    store.write_run(path, run)
+    assert store.read_run(path).epochs == run.epochs
+    assert "other labels than the test images" in expect_sentence(lambda: train(path, TWO_EPOCHS))
+
+
+def test_what_is_sound_goes_on_to_the_same_bits(path, tmp_path):
+    reseal(path, lambda file: None)
+    reseal(store.weights_path(path), lambda file: None)
+    train(path, TWO_EPOCHS)
+    train(tmp_path / "other.h5", TWO_EPOCHS)
+    ours, theirs = store.read_run(path), store.read_run(tmp_path / "other.h5")
+    assert ours.outputs.tobytes() == theirs.outputs.tobytes()
+    assert ours.metrics["train_loss"] == theirs.metrics["train_loss"]
+
+
+@pytest.mark.parametrize("what", ["nan", "virtual", "sessions"])
+def test_one_bad_file_does_not_hide_the_others(tmp_path, monkeypatch, capsys, what):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for name in "ab":
+        run = make_run(data={"n_test": 50}, metrics={"test_errors": [5, 5]})
+        store.write_run(tmp_path / "runs" / f"{name}.h5", run)
+    changes = {
+        "nan": edit("metrics/eta", item(0, np.nan)),
+        "virtual": virtual("predictions/outputs"),
+        "sessions": as_json("provenance", lambda v: []),
+    }
+    reseal(tmp_path / "runs" / "a.h5", changes[what])
+    watch.main(["--once"])
+    _, _, bad, good = sorted(capsys.readouterr().out.splitlines(), key=lambda row: "2/2" in row)
+    assert bad.startswith("a ")
+    assert "is damaged or not as this version" in bad
+    assert good.startswith("b ")
+    report.main([])
+    said = capsys.readouterr()
+    assert f"left out: {'runs/a.h5'} is damaged or not as" in said.err
+    assert "left out" not in said.out
+    assert figure1.find_best(tmp_path / "runs").name == "b.h5"
+    assert "a.h5 is damaged or not as" in capsys.readouterr().err
+    assert list(examples.load_runs(tmp_path / "runs")) == ["b"]
+
+
+@pytest.mark.parametrize("which", ["run.h5", "run.weights.h5"])
+def test_no_change_of_a_byte_behind_the_seal_crashes_or_hangs(trained, tmp_path, which):
+    """What is read is what was written, or one sentence."""
+    content = (trained.parent / which).read_bytes()
+    rng = np.random.default_rng(0)
+    places = np.flatnonzero(np.frombuffer(content, np.uint8))
+    structure = places[(places >= hdf5.USER_BLOCK) & (places < 20_000)]
+    damaged = tmp_path / "damaged.h5"
+    refused = 0
+    for _ in range(600):
+        changed = bytearray(content)
+        for place in rng.choice(structure, rng.integers(1, 4)):
+            changed[place] = rng.integers(256)
+        hdf5.put_seal(changed)
+        damaged.write_bytes(changed)
+        signal.alarm(20)
+        try:
+            if which == "run.h5":
+                store.read_run(damaged)
+            else:
+                network.load(damaged, Network)
+        except FileFault as fault:
+            assert "\n" not in str(fault)
+            refused += 1
+        finally:
+            signal.alarm(0)
+    assert refused > 30
+
+
+def test_the_files_of_all_kinds_of_nets_still_open(tmp_path):
+    net = ConvNetwork.initial("IP(sobel)-20M5s1c2-MP2-60M3c50%-30N", DIGIT, 10, 3)
+    network.save(tmp_path / "a.h5", {"latest": net}, {})
+    found, _ = network.load(tmp_path / "a.h5", ConvNetwork)
+    for W, V in zip(found["latest"].weights, net.weights, strict=True):
+        assert (W is None and V is None) or (W == V).all()
+    sizes = (841, *[40] * 20, 10)
+    nets = {name: Network.initial(sizes, seed) for seed, name in enumerate(("latest", "chosen"))}
+    network.save(tmp_path / "b.h5", nets, {"epoch": 1, "config": "é" * 100_000})
+    found, attributes = network.load(tmp_path / "b.h5", Network)
+    assert attributes["config"] == "é" * 100_000
+    assert found["chosen"].weights[20].tobytes() == nets["chosen"].weights[20].tobytes()
+
+
+def test_an_older_configuration_still_opens(tmp_path):
+    run = make_run(data={"n_test": 50}, metrics={"test_errors": [5, 5]})
+    for name in ("n_validation", "width"):
+        del run.config["data"][name]
+    for name in ("deformed_on",):
+        del run.config[name]
+    del run.config["deformation"]["translation"]
+    store.write_run(tmp_path / "a.h5", run)
+    run = store.read_run(tmp_path / "a.h5")
+    store.check_config(tmp_path, run.config, make_config(data={"n_test": 50}, deformed_on=None))
+    with pytest.raises(Problem, match="seed is 0 there and 1 here"):
+        store.check_config(tmp_path, run.config, run.config | {"seed": 1})
