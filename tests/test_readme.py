@@ -311,7 +311,9 @@ def test_benchmarks_of_every_device_are_shown(empty):
     on_cpu = SOURCE | {"device": "Some CPU", "driver": ""}
     write_bench([net_measurement("engine cpu", 300.0)], on_cpu, empty / "results/cpu/bench.csv")
     text = readme.benchmarks(read_benchmarks())
-    assert text.startswith("Some CPU; a 1; 2026-01-01; commit cccccccccccc; medians of 7 repeats:\n\n|")
+    assert text.startswith(
+        "Some CPU; a 1; 2026-01-01; commit cccccccccccc; medians of 7 repeats:\n\n|"
+    )
     assert "| engine cpu " in text
     assert text.endswith("\n\nOn a GPU: not measured yet.")
     assert readme.kernels(read_benchmarks()) == readme.NOT_MEASURED
@@ -384,7 +386,9 @@ def test_a_record_of_a_gpu_ends_the_sentence_that_there_is_none(empty, kind):
         assert "never run" not in readme.pages()["README.md"]["headline"]
     if kind == "check":
         text = readme.pages()["results/README.md"]["gpu-check"]
-        assert text.startswith("Some GPU, driver 1.2; 2026-01-02T00:00:00+00:00; commit cccccccccccc:\n\n| check ")
+        assert text.startswith(
+            "Some GPU, driver 1.2; 2026-01-02T00:00:00+00:00; commit cccccccccccc:\n\n| check "
+        )
         assert re.search(r"^\| GPU +\| no +\| as it is +\| 0:01:01 \|$", text, re.MULTILINE)
 
 
