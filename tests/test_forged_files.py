@@ -229,10 +229,11 @@ def test_weights_of_a_later_epoch_than_they_say_are_refused(path):
     assert "epoch 1" in said
 
 
-def test_weights_that_did_not_make_the_chosen_outputs_are_refused(path):
+@pytest.mark.parametrize("factor", [-1, 1e35])
+def test_weights_that_did_not_make_the_chosen_outputs_are_refused(path, factor):
     def change(file):
         for W in file["chosen"].values():
-            W[...] = -W[()]
+            W[...] = factor * W[()]
 
     reseal(store.weights_path(path), change)
     assert "the chosen net in" in expect_sentence(lambda: train(path, TWO_EPOCHS))

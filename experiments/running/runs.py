@@ -178,8 +178,12 @@ def resume(
         run.provenance[-1]["end"] = None
     for name, of_epoch in (("latest", epoch), ("chosen", run.chosen)):
         engine.set_network(networks[name])
-        _, outputs = training.count_errors(engine, test_images, labels, lambda n: None)
-        if not checks.may_be_wrong(outputs, labels, run.metrics["test_errors"][of_epoch - 1]):
+        try:
+            _, outputs = training.count_errors(engine, test_images, labels, lambda n: None)
+            fits = checks.may_be_wrong(outputs, labels, run.metrics["test_errors"][of_epoch - 1])
+        except training.Diverged:
+            fits = False
+        if not fits:
             raise Problem(
                 f"the {name} net in {weights} gets other test images wrong than {path} says of "
                 f"epoch {of_epoch}: they do not belong together; put the right ones back or move "
