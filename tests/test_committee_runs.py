@@ -263,8 +263,9 @@ def test_bad_run_files_are_refused_and_nothing_is_written(folder, digits, tmp_pa
     assert "SHA-256 12121212" in sentence
     assert f"SHA-256 {digits.sha256[:8]}" in sentence
 
-    labels = np.roll(digits.test_labels, 1)
-    alien = change(second, tmp_path / "labels.h5", labels=labels)
+    rolled = {"labels": np.roll(digits.test_labels, 1)}
+    rolled["outputs"] = np.roll(store.read_run(second).outputs, 1, axis=0)
+    alien = change(second, tmp_path / "labels.h5", **rolled)
     assert refused(first, alien, *out).startswith(f"{alien} and {first} were tested on different")
 
     assert refused(first, tmp_path / "no.h5", *out) == (
@@ -276,7 +277,7 @@ def test_bad_run_files_are_refused_and_nothing_is_written(folder, digits, tmp_pa
     damaged.write_bytes(content)
     assert refused(first, damaged, *out).startswith(f"{damaged} is damaged: expected SHA-256")
     weights = store.weights_path(second)
-    assert refused(first, weights, *out).startswith(f"{weights} holds deepbig")
+    assert refused(first, weights, *out).startswith(f"{weights} holds 'deepbig weights'")
     assert not (tmp_path / "out").exists()
 
 

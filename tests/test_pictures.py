@@ -1,5 +1,6 @@
 """`make pictures`: which figures of which runs, and the files they end in."""
 
+import factories
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -30,9 +31,9 @@ def folder(tmp_path_factory):
         rng = np.random.default_rng(seed)
         metrics = {name: rng.uniform(1, 9, 2).tolist() for name in store.METRICS}
         metrics |= {"epoch": [1, 2], "validation_errors": [20, 10], "test_errors": [9, 30 - seed]}
-        outputs = (rng.random((len(labels), 10)) + np.eye(10)[labels]).astype(np.float32)
         name = run_name(EXPERIMENTS[3], member, seed, "load_digits")
-        store.write_run(folder / f"{name}.h5", store.Run(config, [], metrics, outputs, labels))
+        run = factories.make_run(metrics=metrics, labels=labels, **config)
+        store.write_run(folder / f"{name}.h5", run)
     return folder
 
 
@@ -109,6 +110,7 @@ def convolutional(tmp_path_factory):
     path = folder / "4M5s2-6N-seed0-load_digits.h5"
     best = store.read_run(path)
     best.metrics["test_errors"] = [0]
+    best.outputs = np.eye(10, dtype=np.float32)[best.labels]
     store.write_run(path, best)
     store.weights_path(path).unlink()
     return folder
