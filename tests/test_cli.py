@@ -1,6 +1,8 @@
 """running/cli.py: command lines that no command may take."""
 
 import importlib
+import os
+import signal
 import subprocess
 import sys
 
@@ -69,3 +71,37 @@ def test_a_fault_is_told_without_words_of_thousands_of_letters():
     letters = "a" * 40
     expected = f"/{letters[1:]}...{letters[4:]}.h5:"
     assert done.stderr == f"error: cannot read {expected} File name too long\n"
+
+
+# Python runs it before anything else. The signal arrives in the middle of what a command imports.
+SIGNAL_AT_IMPORT = """
+import signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            signal.raise_signal({signum})
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["table1", "watch"])
+def test_a_signal_while_a_command_imports_is_one_line(tmp_path, command, signum):
+    (tmp_path / "sitecustomize.py").write_text(SIGNAL_AT_IMPORT.format(signum=int(signum)))
+    done = subprocess.run(
+        [sys.executable, "-m", f"experiments.{command}", "--help"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 128 + signum
+    assert (done.stdout, done.stderr) == ("", f"stopped by {signum.name}\n")
+
+
+def test_the_signals_of_a_program_that_imports_experiments_stay_its_own():
+    code = "import signal; before = signal.getsignal(signal.SIGINT); import experiments.table1; "
+    code += "assert signal.getsignal(signal.SIGINT) is before"
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
