@@ -64,7 +64,7 @@ def write_committee(path: Path) -> Path:
     Raises Problem if it does not count, files.FileFault if a file cannot be read or written.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.read_bytes(path).decode()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not text"
         raise files.FileFault(f"cannot read {path}: {why}") from None

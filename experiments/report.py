@@ -10,6 +10,7 @@ from experiments.drawing.report_files import collect
 from experiments.drawing.report_sections import build
 from experiments.running import cli
 from experiments.running.errors import Problem
+from experiments.running.formatting import printable
 from experiments.running.messages import tell
 from mlp_gpu import files
 
@@ -40,7 +41,7 @@ def main(argv: list[str] | None = None) -> None:
     found = collect(arguments.runs)
     for fault in found.faults:
         tell(f"left out: {fault}")
-    content = build(found).encode()
+    content = printable(build(found)).encode()
     files.make_folder(arguments.out.parent)
     files.replace(arguments.out, content)
     print(f"written to {arguments.out}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import h5py
 
-from mlp_gpu.files import FileFault, replace
+from mlp_gpu.files import FileFault, read_bytes, replace
 
 USER_BLOCK = 512  # bytes, the smallest that HDF5 offers
 SEAL = b"deepbig, SHA-256 of the bytes from 512 on: "
@@ -44,7 +44,7 @@ def opened(path: Path, schema: str, version: int) -> Iterator[h5py.File]:
     FileFault if they are not, if the file cannot be read, or if its seal does not fit.
     """
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise FileFault(f"cannot read {path}: {error.strerror}") from error
     if not content.startswith(SEAL):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from experiments.drawing import bench_plots
 from experiments.running import provenance, store
+from experiments.running.formatting import printable
 from experiments.running.nets import is_convolutional
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, records, tables
@@ -67,7 +68,7 @@ def collect(folder: Path) -> Found:
         except DAMAGE_ERRORS as error:
             found.faults.append(f"{path} is damaged: {error!r}")
         else:
-            into[name.as_posix()] = content
+            into[printable(name.as_posix())] = content
 
     for path in store.run_files(folder):
         read(found.runs, path, path.relative_to(folder).with_suffix(""), store.read_run)

@@ -18,8 +18,8 @@ def run(main: Callable[[], int | None]) -> None:
     """Run a script's `main` and end the process with the exit status that main returns.
 
     0 or None: done. 1: a check or a training failed, and the others went on. 2: bad input, no GPU,
-    a GPU that failed or a failed write; one sentence on stderr says which. 130 and 143: SIGINT and
-    SIGTERM.
+    a GPU that failed, a failed read or write; one sentence on stderr says which. 130 and 143:
+    SIGINT and SIGTERM.
 
     All files are written even if nobody reads stdout or stderr. A reader of stdout who leaves
     early is no error. Results that stdout cannot take for another reason, such as a full disk, are.
@@ -33,6 +33,11 @@ def run(main: Callable[[], int | None]) -> None:
         status = ending.code
     except Fault as fault:
         tell(shortened(f"error: {fault}"))
+        sys.exit(2)
+    except OSError as refusal:  # such as a folder that was closed or vanished meanwhile
+        where = "" if refusal.filename is None else f"{refusal.filename}: "
+        what = f"error: {where}{refusal.strerror or refusal}; what was saved before is whole"
+        tell(shortened(what))
         sys.exit(2)
     except Interrupted as interrupted:
         tell(str(interrupted))

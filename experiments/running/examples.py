@@ -10,6 +10,7 @@ from cnn_gpu.network import ConvNetwork
 from experiments.running import jobs, store
 from experiments.running.data import Dataset
 from experiments.running.errors import Problem
+from experiments.running.formatting import printable
 from experiments.running.nets import is_convolutional
 from experiments.running.store import Run
 from mlp_gpu import network
@@ -48,7 +49,7 @@ def load_runs(folder: Path | None = None) -> dict[str, Run]:
     runs = {}
     for path in store.run_files(folder):
         try:
-            runs[str(path.relative_to(folder).with_suffix(""))] = store.read_run(path)
+            runs[printable(str(path.relative_to(folder).with_suffix("")))] = store.read_run(path)
         except FileFault as fault:
             print(f"left out: {fault}")
     names = {run.config["data"]["name"] for run in runs.values()}

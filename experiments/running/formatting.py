@@ -22,6 +22,11 @@ def plural(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
+def printable(name: str) -> str:
+    """The name of a file, with bytes that are no UTF-8 written as \\udcff."""
+    return name.encode(errors="backslashreplace").decode()
+
+
 def shortened(sentence: str) -> str:
     """The sentence; words of more than 300 characters, which somebody pasted, lose their middle."""
     return re.sub(r"\S{301,}", lambda word: f"{word[0][:40]}...{word[0][-40:]}", sentence)
