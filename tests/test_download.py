@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from mnist_files import NAMES, check_small, write_idx
 
+import deform_gpu.resize  # noqa: F401 - before a test has another folder for compiled code
 from experiments.running import data
 from experiments.running.errors import Interrupted, Problem
 
