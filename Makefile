@@ -18,7 +18,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 cnn ladder committee figure1 deformations notebooks report pictures kernels bench scaling startup campaign gpu-check test test-all lint record readme clean
+.PHONY: help setup table1 table3 cnn ladder committee figure1 deformations notebooks report pictures kernels bench scaling startup campaign gpu-check test test-all lint lock audit record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -32,8 +32,20 @@ $(VENV)/.ready: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "error: $(PYTHON) is too old: expected Python 3.11 or newer; name one with PYTHON=" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[test]'
+	$(VENV)/bin/python -m pip install --quiet --require-hashes --requirement requirements.lock
+	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# The versions that are there stay, unless pyproject.toml forbids them; ARGS=--upgrade takes new ones.
+lock: $(READY)  ## write requirements.lock anew from pyproject.toml; needs pip install -e '.[audit]'
+	@$(RUN) -c 'import uv' 2>/dev/null || \
+		{ echo "error: make lock needs uv: $(RUN) -m pip install -e '.[audit]'" >&2; exit 2; }
+	$(RUN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+		--no-emit-index-url --custom-compile-command "make lock" --extra test --group build \
+		--output-file requirements.lock pyproject.toml $(ARGS)
+
+audit: $(READY)  ## look up known flaws of the versions in requirements.lock; needs the network
+	$(RUN) -m experiments.audit $(ARGS)
 
 table1: $(READY)  ## train the five nets of Table 1, print it beside the paper's
 	$(RUN) -m experiments.table1 $(ARGS)

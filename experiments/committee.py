@@ -17,7 +17,7 @@ from experiments.drawing.figures import save_figure
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
-from experiments.running.formatting import csv_text, markdown_table
+from experiments.running.formatting import csv_text, markdown_table, printable
 from experiments.running.messages import tell
 from experiments.running.store import Run, read_run
 from experiments.scoring import committee_report, committees
@@ -39,11 +39,7 @@ TRAINING_OPTIONS = (
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line, with ranges checked."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.committee",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("committee", __doc__)
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "runs",
@@ -206,9 +202,9 @@ def form_committee(paths: Sequence[Path]) -> Committee:
                 f"{_test_set(run)} there and {_test_set(first)} here; a committee needs runs on "
                 "the same"
             )
-    names = [path.stem for path in paths]
+    names = [printable(path.stem) for path in paths]
     if len(set(names)) < len(names):
-        names = [str(path) for path in paths]
+        names = [printable(str(path)) for path in paths]
     unfinished = [name for name, run in zip(names, runs, strict=True) if not run.finished]
     note = "Each net as it was at the epoch with its lowest validation error."
     if unfinished:

@@ -4,13 +4,13 @@ Writes one HTML file that holds its pictures and asks nothing of the network. Ea
 where it comes from. Files that cannot be read are named, on the page and on stderr.
 """
 
-import argparse
 from pathlib import Path
 
 from experiments.drawing.report_files import collect
 from experiments.drawing.report_sections import build
 from experiments.running import cli
 from experiments.running.errors import Problem
+from experiments.running.formatting import printable
 from experiments.running.messages import tell
 from mlp_gpu import files
 
@@ -18,11 +18,7 @@ DEFAULT_RUNS = Path("runs")
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.report",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("report", __doc__)
     parser.add_argument(
         "--runs",
         type=Path,
@@ -45,7 +41,7 @@ def main(argv: list[str] | None = None) -> None:
     found = collect(arguments.runs)
     for fault in found.faults:
         tell(f"left out: {fault}")
-    content = build(found).encode()
+    content = printable(build(found)).encode()
     files.make_folder(arguments.out.parent)
     files.replace(arguments.out, content)
     print(f"written to {arguments.out}")

@@ -1,7 +1,13 @@
-"""Files that are replaced in one step, so that a reader or a crash never meets half of one."""
+"""Files that are replaced in one step, so that a reader or a crash never meets half of one.
+
+What is read is a regular file: opening a named pipe would wait for ever for somebody who writes.
+"""
 
 import contextlib
+import errno
+import io
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,13 +35,40 @@ def checked(path: Path) -> Iterator[None]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, where missing. Raises FileFault if the system refuses."""
+    """Make a folder and those above it, where missing.
+
+    Raises FileFault if the system refuses, or keeps closed a folder that is there.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
+        os.stat(os.path.join(path, "."))  # fails without the permission to search it
     except OSError as error:
         raise FileFault(
-            f"cannot make the folder {path}: {error.strerror}; choose another one"
+            f"cannot make the folder {path} or open it: {error.strerror}; choose another one"
         ) from error
+
+
+def open_regular(path: str | os.PathLike) -> io.BufferedReader:
+    """Open a regular file to read its bytes. Raises OSError for anything else, and waits for none.
+
+    Anything else may lie where a file is looked for: a pipe, a socket, a device, a folder.
+    """
+    return open(path, "rb", opener=_open_regular)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # Windows has none
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # open() itself refuses folders
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a regular file. Raises OSError for anything else, as `open_regular` does."""
+    with open_regular(path) as file:
+        return file.read()
 
 
 def replace(path: Path, content: bytes | memoryview) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import h5py
 
 from mlp_gpu import hdf5_parts
-from mlp_gpu.files import FileFault, checked, replace
+from mlp_gpu.files import FileFault, checked, read_bytes, replace
 from mlp_gpu.hdf5_parts import Group
 
 USER_BLOCK = 512  # bytes, the smallest that HDF5 offers
@@ -55,7 +55,7 @@ def opened(path: Path, schema: str, version: int) -> Iterator[Group]:
     not made as `write` makes files. In the body Malformed becomes FileFault.
     """
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise FileFault(f"cannot read {path}: {error.strerror}") from error
     if not content.startswith(SEAL):

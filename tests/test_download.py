@@ -1,5 +1,6 @@
 """Tests of experiments/running/data.py: how MNIST is downloaded, from a server on this machine."""
 
+import contextlib
 import gzip
 import http.server
 import shutil
@@ -7,12 +8,12 @@ import signal
 import socket
 import sys
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from mnist_files import NAMES, check_small, write_idx
 
+import deform_gpu.resize  # noqa: F401 - before a test has another folder for compiled code
 from experiments.running import data
 from experiments.running.errors import Interrupted, Problem
 
@@ -37,6 +38,8 @@ def server(small_mnist):
                 length = len(content)
             elif kind == "broken-off":
                 content = content[:-20]
+            elif kind == "endless":
+                length = None
             elif kind == "unsized-broken-off":
                 content, length = content[:-20], None
             elif kind == "other-content":
@@ -47,6 +50,10 @@ def server(small_mnist):
                 self.send_header("Content-Length", str(length))
             self.end_headers()
             self.wfile.write(content)
+            if kind == "endless":
+                with contextlib.suppress(OSError):  # nobody listens any more
+                    for _ in range(1000):
+                        self.wfile.write(bytes(2**16))
 
         def log_message(self, *args):
             pass
@@ -84,6 +91,7 @@ BAD = {
     "broken-off": "broke off",
     "unsized-broken-off": "ended before",
     "other-content": "expected content of SHA-256",
+    "endless": "sent something else (expected up to 65,632 bytes, found more)",
 }
 
 
@@ -145,7 +153,7 @@ def test_interrupted_download_leaves_nothing(mnist_cache, monkeypatch, choice, s
     import pooch
 
     def interrupted(self, url, output_file, pooch):
-        Path(output_file).write_bytes(b"half")
+        output_file.write(b"half")
         raise Interrupted(signum)
 
     monkeypatch.setattr(pooch.HTTPDownloader, "__call__", interrupted)

@@ -45,6 +45,26 @@ def test_recompressed_files_pass(small_mnist):
     check_small(data.load("mnist", small_mnist.folder), small_mnist)
 
 
+NAMED = gzip.compress(b"")[:3] + b"\x08" + gzip.compress(b"")[4:10]  # a header with a name
+
+
+@pytest.mark.parametrize("before", [b"", gzip.compress(b"")])
+def test_headers_that_would_take_long_are_refused(small_mnist, before):
+    """Python reads the names in them byte by byte. before: a part without content."""
+    for name in NAMES:
+        path = small_mnist.folder / f"{name}.gz"
+        packed = path.read_bytes()
+        path.write_bytes(before + NAMED + b"n" * 200_000 + b"\0" + packed[10:])
+    with pytest.raises(Problem, match="expected gzip headers of some bytes, found longer ones"):
+        data.load("mnist", small_mnist.folder)
+
+
+def test_a_header_may_have_a_name(small_mnist):
+    path = small_mnist.folder / f"{NAMES[0]}.gz"
+    path.write_bytes(NAMED + b"n" * 1000 + b"\0" + path.read_bytes()[10:])
+    check_small(data.load("mnist", small_mnist.folder), small_mnist)
+
+
 def test_order_of_folders(small_mnist, tmp_path, mnist_cache, monkeypatch):
     explicit, named, local = tmp_path / "explicit", tmp_path / "named", Path("data/mnist")
     monkeypatch.setenv("MNIST_DIR", str(named))
@@ -60,6 +80,21 @@ def test_order_of_folders(small_mnist, tmp_path, mnist_cache, monkeypatch):
     shutil.rmtree(mnist_cache)
     with pytest.raises(Problem, match="MNIST cannot be downloaded"):
         data.load("mnist", mirrors=())
+
+
+def test_no_home_and_nobody_in_the_list_of_users(mnist_cache, monkeypatch, capsys):
+    import pwd
+
+    def nobody(_uid):
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    with pytest.raises(Problem, match="MNIST cannot be downloaded: this user has no home folder"):
+        data.load("mnist", mirrors=[])
+    assert data.load("auto", mirrors=[]).name == "load_digits"
+    assert "set XDG_CACHE_HOME to a folder" in capsys.readouterr().err
 
 
 def test_cache_below_home(small_mnist, tmp_path, monkeypatch):

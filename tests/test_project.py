@@ -8,7 +8,8 @@ import yaml
 
 from experiments.running.provenance import REPOSITORY
 
-PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WHOLE = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, BUILD = WHOLE["project"], WHOLE["dependency-groups"]["build"]
 
 
 def normal(requirement):
@@ -26,12 +27,21 @@ def test_environment_has_the_dependencies_of_pyproject():
 
 
 def test_lock_pins_every_dependency():
-    lines = (REPOSITORY / "requirements.lock").read_text().splitlines()
-    pins = [line for line in lines if line and not line.startswith("#")]
-    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[^ ]+", pin) for pin in pins)
-    locked = {pin.partition("==")[0].lower().replace("_", "-") for pin in pins}
+    text = (REPOSITORY / "requirements.lock").read_text().replace("\\\n", "")
+    pins = [line for line in text.splitlines() if not line.startswith("#")]
+    hashes = r"( +--hash=sha256:[0-9a-f]{64})+"
+    assert all(re.fullmatch(rf"[a-z0-9.-]+==[^ ]+( ; [^-]+)?{hashes}", pin) for pin in pins)
+    locked = {pin.partition("==")[0] for pin in pins}
     wanted = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]
-    assert {re.match(r"[A-Za-z0-9-]+", r)[0] for r in wanted} <= locked
+    assert {re.match(r"[A-Za-z0-9-]+", r)[0] for r in wanted + BUILD} <= locked
+
+
+def test_lock_names_no_registry():
+    assert "://" not in (REPOSITORY / "requirements.lock").read_text()
+
+
+def test_what_builds_is_locked_as_it_is_required():
+    assert WHOLE["build-system"]["requires"] == BUILD
 
 
 def test_citation_and_licence_are_those_of_pyproject():

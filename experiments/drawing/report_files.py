@@ -7,6 +7,7 @@ from pathlib import Path
 
 from experiments.drawing import bench_plots
 from experiments.running import provenance, store
+from experiments.running.formatting import printable
 from experiments.running.store import Run
 from experiments.scoring import records
 from experiments.timing import clusters
@@ -38,7 +39,7 @@ def collect(folder: Path) -> Found:
 
     def read(into: dict, path: Path, name: Path, reader: Callable) -> None:
         try:
-            into[name.as_posix()] = reader(path)
+            into[printable(name.as_posix())] = reader(path)
         except FileFault as fault:
             found.faults.append(str(fault))
 

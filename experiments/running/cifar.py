@@ -5,7 +5,6 @@ bytes each of red, green and blue, row by row. It is read where it lies; nothing
 version for Python holds pickles, which would run as programs; this is not that one.)
 """
 
-import gzip
 import hashlib
 import tarfile
 import zlib
@@ -16,6 +15,8 @@ import numpy as np
 from experiments.running import download
 from experiments.running.dataset import KINDS, Dataset
 from experiments.running.errors import Problem
+from experiments.running.gzipped import Unpacked
+from mlp_gpu.files import open_regular
 
 MIRRORS = ("https://www.cs.toronto.edu/~kriz",)
 ARCHIVE = "cifar-10-binary.tar.gz"
@@ -31,7 +32,7 @@ LIMIT = 6 * N_RECORDS * RECORD + 2**22  # bytes of the unpacked archive, with ro
 
 def files() -> download.Files:
     """What to look for and to download."""
-    wanted = download.File((ARCHIVE,), _check)
+    wanted = download.File((ARCHIVE,), _check, LIMIT)
     return download.Files("CIFAR10", "cifar10", "CIFAR10_DIR", ARCHIVE, MIRRORS, (wanted,))
 
 
@@ -57,7 +58,7 @@ def load(paths: list[Path]) -> Dataset:
 
 
 def _digest(path: Path) -> str:
-    with open(path, "rb") as raw:
+    with open_regular(path) as raw:
         return hashlib.file_digest(raw, "sha256").hexdigest()
 
 
@@ -71,7 +72,7 @@ def _require(digest: str) -> None:
         raise ValueError(f"expected content of SHA-256 {SHA256}, found {digest}")
 
 
-class _Bounded(gzip.GzipFile):
+class _Bounded(Unpacked):
     """A file whose unpacked content must not be longer than LIMIT."""
 
     def read(self, size: int | None = -1) -> bytes:
@@ -87,7 +88,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     Raises ValueError, OSError, EOFError, zlib.error or tarfile.TarError: what is wrong with it.
     """
     found = {}
-    with _Bounded(path) as stream:
+    with open_regular(path) as raw, _Bounded(raw) as stream:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
                 if member.name in (*TRAINING, TEST):

@@ -3,7 +3,6 @@
 What is found is never trusted: for MNIST the SHA-256 of each file's decompressed content decides.
 """
 
-import gzip
 import hashlib
 import math
 import os
@@ -23,7 +22,9 @@ from deform_gpu.parameters import SIDE
 from experiments.running import cifar, download, norb
 from experiments.running.dataset import KINDS, Dataset
 from experiments.running.errors import Problem
+from experiments.running.gzipped import Unpacked
 from mlp_gpu import random
+from mlp_gpu.files import open_regular
 
 CHOICES = {name: kind.choice for name, kind in KINDS.items()}
 
@@ -42,6 +43,15 @@ class IdxFile(NamedTuple):
     magic: int
     dims: tuple[int, ...]
     sha256: str
+
+    @property
+    def header(self) -> bytes:
+        return struct.pack(f">{1 + len(self.dims)}I", self.magic, *self.dims)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the decompressed content."""
+        return len(self.header) + math.prod(self.dims)
 
 
 FILES = (
@@ -205,7 +215,10 @@ def to_29(images: np.ndarray) -> np.ndarray:
 def mnist_files() -> download.Files:
     """What to look for and to download."""
     files = (
-        download.File((file.name, f"{file.name}.gz"), partial(_read, file=file)) for file in FILES
+        download.File(
+            (file.name, f"{file.name}.gz"), partial(_read, file=file), file.size + download.SLACK
+        )
+        for file in FILES
     )
     return download.Files("MNIST", "mnist", "MNIST_DIR", "plain or .gz", MIRRORS, tuple(files))
 
@@ -282,12 +295,11 @@ def _print_notice(problem: Problem) -> None:
 
 def _read(path: Path, file: IdxFile) -> bytes:
     """The content of an IDX file, header included. Raises ValueError: what is wrong with it."""
-    header = struct.pack(f">{1 + len(file.dims)}I", file.magic, *file.dims)
-    size = len(header) + math.prod(file.dims)
+    header, size = file.header, file.size
     try:
-        with open(path, "rb") as raw:
+        with open_regular(path) as raw:
             # By content, not by name: some programs unpack a .gz and leave its name.
-            stream = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
+            stream = Unpacked(raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
             content = stream.read(size + 1)  # one byte more shows excess; never all of it
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or error

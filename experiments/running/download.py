@@ -1,5 +1,6 @@
 """The files of data sets: where they are looked for, and how they are downloaded."""
 
+import io
 import os
 import shutil
 import sys
@@ -7,11 +8,12 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.running.errors import Problem
 
 STALE = 3600  # seconds after which half a download belongs to no running process
+SLACK = 2**16  # bytes that a packed file may have more than its content
 TIMEOUT = 3, 20  # seconds to connect to an address of a mirror, and of silence later
 NUMBERS = ("no", "one", "two", "three", "four")
 
@@ -24,11 +26,13 @@ class File(NamedTuple):
     """A file of a data set.
 
     names: it may have one of these; the last is what mirrors call it. check: called with the path
-    of a download, raises ValueError if that is not the file: what is wrong with it.
+    of a download, raises ValueError if that is not the file: what is wrong with it. limit: the most
+    bytes that a download may have.
     """
 
     names: tuple[str, ...]
     check: Callable[[Path], object]
+    limit: int
 
 
 class Files(NamedTuple):
@@ -81,12 +85,20 @@ def find(files: Files, data_dir: str | os.PathLike | None) -> list[Path]:
             f"note: ${files.variable} ({named}) holds no {files.name}; looking elsewhere",
             file=sys.stderr,
         )
-    local, cache = Path("data") / files.folder, _cache_folder(files)
-    return _paths(files, local) or _paths(files, cache) or _fetch(files, cache)
+    if paths := _paths(files, Path("data") / files.folder):
+        return paths
+    cache = _cache_folder(files)
+    return _paths(files, cache) or _fetch(files, cache)
 
 
 def _cache_folder(files: Files) -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        raise NotDownloaded(
+            f"{files.name} cannot be downloaded: this user has no home folder; set XDG_CACHE_HOME "
+            f"to a folder for downloads, or {files.advice}"
+        ) from None
     return Path(home) / "deepbig" / files.folder
 
 
@@ -119,7 +131,7 @@ def _fetch(files: Files, folder: Path) -> list[Path]:
     reasons = []
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        for left in folder.parent.glob("download-*"):  # by a killed process
+        for left in folder.parent.glob("download-*/"):  # by a killed process
             latest = max(path.stat().st_mtime for path in (left, *left.rglob("*")))
             if time.time() - latest > STALE:
                 shutil.rmtree(left)
@@ -130,7 +142,8 @@ def _fetch(files: Files, folder: Path) -> list[Path]:
                 try:
                     for file in files.files:
                         url, path = f"{mirror}/{file.names[-1]}", new / file.names[-1]
-                        fetch(url, path, None)
+                        with _Limited(path, file.limit) as output:
+                            fetch(url, output, None)
                         file.check(path)
                 except requests.HTTPError as error:
                     reasons.append(
@@ -147,6 +160,19 @@ def _fetch(files: Files, folder: Path) -> list[Path]:
     except OSError as error:
         reasons.append(f"{folder} cannot be written ({error})")
     raise NotDownloaded(f"{failed}: {' and '.join(reasons)}; {files.advice}")
+
+
+class _Limited(io.BufferedWriter):
+    """A new file that takes so many bytes and no more: a write beyond them raises ValueError."""
+
+    def __init__(self, path: Path, limit: int):
+        super().__init__(io.FileIO(path, "w"))
+        self._limit = limit
+
+    def write(self, content: Any) -> int:
+        if self.tell() + len(content) > self._limit:
+            raise ValueError(f"expected up to {self._limit:,} bytes, found more")
+        return super().write(content)
 
 
 def _put_in_place(files: Files, new: Path, folder: Path) -> list[Path]:

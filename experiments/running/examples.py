@@ -10,6 +10,7 @@ from cnn_gpu.network import ConvNetwork
 from experiments.running import jobs, runs, store
 from experiments.running.data import Dataset
 from experiments.running.errors import Problem
+from experiments.running.formatting import printable
 from experiments.running.nets import is_convolutional
 from experiments.running.store import Run
 from mlp_gpu.files import FileFault
@@ -47,7 +48,7 @@ def load_runs(folder: Path | None = None) -> dict[str, Run]:
     found = {}
     for path in store.run_files(folder):
         try:
-            found[str(path.relative_to(folder).with_suffix(""))] = store.read_run(path)
+            found[printable(str(path.relative_to(folder).with_suffix("")))] = store.read_run(path)
         except FileFault as fault:
             print(f"left out: {fault}")
     names = {run.config["data"]["name"] for run in found.values()}

@@ -1,5 +1,6 @@
 """Messages of a command. They never end a training: what cannot be written is dropped."""
 
+import io
 import os
 import sys
 from typing import Any, TextIO
@@ -41,6 +42,8 @@ def drop_unwritable() -> None:
     that is opened would get one of these numbers, and libraries would write their messages into it.
     Child processes inherit these descriptors, but not the objects sys.stdout and sys.stderr: each
     worker process calls this function too.
+
+    Letters that a stream cannot encode, such as those of a file name that is no UTF-8, are escaped.
     """
     for descriptor in range(3):
         try:
@@ -50,6 +53,8 @@ def drop_unwritable() -> None:
             os.set_inheritable(opened, True)
     for name in "stdout", "stderr":
         stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115 - never closed
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
         if not isinstance(stream, _Dropping):
             setattr(sys, name, _Dropping(stream))
 

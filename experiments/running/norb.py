@@ -7,6 +7,7 @@ and lighting, are not needed.
 
 import gzip
 import hashlib
+import math
 import struct
 import zlib
 from functools import partial
@@ -18,6 +19,8 @@ import numpy as np
 from experiments.running import download
 from experiments.running.dataset import KINDS, Dataset
 from experiments.running.errors import Problem
+from experiments.running.gzipped import Unpacked
+from mlp_gpu.files import open_regular
 
 MIRRORS = ("https://cs.nyu.edu/~ylclab/data/norb-v1.0-small",)
 N_PAIRS = 24_300  # of the training set, and of the test set
@@ -33,6 +36,10 @@ class MatFile(NamedTuple):
     magic: int
     sizes: tuple[int, ...]  # of an item
     md5: str
+
+    @property
+    def item_bytes(self) -> int:
+        return math.prod(self.sizes) * TYPES[self.magic].itemsize
 
 
 FILES = (
@@ -65,7 +72,12 @@ FILES = (
 
 def files() -> download.Files:
     """What to look for and to download."""
-    wanted = (download.File((file.name,), partial(_check, file=file)) for file in FILES)
+    wanted = (
+        download.File(
+            (file.name,), partial(_check, file=file), N_PAIRS * file.item_bytes + download.SLACK
+        )
+        for file in FILES
+    )
     return download.Files("NORB", "norb", "NORB_DIR", ".mat.gz", MIRRORS, tuple(wanted))
 
 
@@ -96,7 +108,7 @@ def load(paths: list[Path]) -> Dataset:
 
 def _check(path: Path, file: MatFile) -> None:
     """Raise ValueError unless the file is NORB's."""
-    with open(path, "rb") as raw:
+    with open_regular(path) as raw:
         digest = hashlib.file_digest(raw, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if digest != file.md5:
         raise ValueError(f"expected content of MD5 {file.md5}, found {digest}")
@@ -120,7 +132,7 @@ def _read(path: Path, file: MatFile) -> tuple[np.ndarray, str]:
     Pairs are uint8 (n, 96, 96, 2), labels int32 (n,). Raises ValueError: what is wrong with it.
     """
     try:
-        with gzip.open(path) as stream:
+        with open_regular(path) as raw, Unpacked(raw) as stream:
             array, digest = _read_mat(stream, file)
             if len(array) == N_PAIRS:
                 _check(path, file)

@@ -4,7 +4,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,7 +142,8 @@ def lock(path: Path, timeout: float = 0) -> Iterator[None]:
             "with --out"
         ) from None
     for half_written in path.parent.glob(f"{path.stem}.*.tmp"):  # by a process that was killed
-        half_written.unlink()
+        with suppress(OSError):  # what is no file is none of ours
+            half_written.unlink()
     try:
         yield
     finally:

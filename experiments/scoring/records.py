@@ -201,7 +201,7 @@ LADDER_RULE = mapping(
 def read_text(path: Path) -> str:
     """The text of a file, UTF-8."""
     try:
-        return path.read_bytes().decode()
+        return files.read_bytes(path).decode()
     except OSError as error:
         raise FileFault(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError:

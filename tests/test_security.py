@@ -1,0 +1,147 @@
+"""What docs/security.md says of the sources, and of the lock of dependencies."""
+
+import ast
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from experiments import audit
+from experiments.running.errors import Problem
+from experiments.running.provenance import REPOSITORY
+
+PACKAGES = ("mlp_gpu", "deform_gpu", "cnn_gpu", "experiments")
+
+# What could run bytes as a program, or open a port: modules, names of functions, and arguments.
+MODULES = {
+    *("pickle", "cPickle", "_pickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "yaml"),
+    *("code", "codeop", "runpy", "pty", "socket", "socketserver", "http", "asyncio", "distributed"),
+    *("dask", "multiprocessing", "ctypes", "ftplib", "urllib", "requests", "pooch", "xmlrpc"),
+}
+CALLS = {
+    *("eval", "exec", "compile", "__import__", "import_module", "exec_module", "system", "popen"),
+    *("execv", "execve", "execvp", "spawnl", "spawnv", "loadtxt", "extract", "extractall"),
+    *("read_pickle", "FunctionCache", "CDLL", "unsafe_load", "literal_eval", "startfile"),
+}
+ARGUMENTS = {"allow_pickle", "shell", "weights_only"}
+
+# Where that is all the same, and why.
+ALLOWED = {
+    ("mlp_gpu/driver.py", "ctypes"): "asks whether there is a driver",
+    ("mlp_gpu/driver.py", "CDLL"): "the driver of that name, as the system finds it",
+    ("mlp_gpu/jit.py", "FunctionCache"): "compiled code, kept in a private folder",
+    ("experiments/running/cluster.py", "asyncio"): "Dask's",
+    ("experiments/running/cluster.py", "distributed"): "Dask, where a scheduler is named",
+    ("experiments/running/download.py", "pooch"): "downloads, which are verified",
+    ("experiments/running/download.py", "requests"): "the errors of downloads",
+    ("experiments/running/processes.py", "ctypes"): "the type of a shared number",
+    ("experiments/running/processes.py", "multiprocessing"): "pipes between our own processes",
+    ("experiments/timing/peers.py", "import_module"): "packages of a fixed list",
+}
+
+
+def dangers(source):
+    """The names in a module by which bytes could become a program, or a port be opened."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from {alias.name.partition(".")[0] for alias in node.names} & MODULES
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from {node.module.partition(".")[0]} & MODULES
+            yield from {alias.name for alias in node.names} & CALLS
+        elif isinstance(node, ast.Attribute | ast.Name):
+            name = node.attr if isinstance(node, ast.Attribute) else node.id
+            base = node.value.id if hasattr(node, "value") and hasattr(node.value, "id") else ""
+            if name in CALLS and not (name == "compile" and base in ("re", "torch")):
+                yield name
+            if name == "load" and base in ("np", "numpy", "torch"):
+                yield f"{base}.load"
+        elif isinstance(node, ast.keyword) and node.arg in ARGUMENTS:
+            yield node.arg
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import pickle", ["pickle"]),
+        ("from multiprocessing.pool import Pool", ["multiprocessing"]),
+        ("from os import system", ["system"]),
+        ("def f():\n    eval('1')", ["eval"]),
+        ("numba.core.caching.FunctionCache", ["FunctionCache"]),
+        ("np.load(path)", ["np.load"]),
+        ("subprocess.run(command, shell=True)", ["shell"]),
+        ("run = exec", ["exec"]),
+        ("re.compile('a'); json.load(file); network.load(path)", []),
+    ],
+)
+def test_dangers_are_found(source, expected):
+    assert list(dangers(source)) == expected
+
+
+def test_nothing_that_is_read_runs_but_where_it_is_listed():
+    found = {
+        (path.relative_to(REPOSITORY).as_posix(), name)
+        for package in PACKAGES
+        for path in (REPOSITORY / package).rglob("*.py")
+        for name in dangers(path.read_text(encoding="utf-8"))
+    }
+    assert found == set(ALLOWED)
+
+
+def test_only_one_module_opens_hdf5():
+    sources = [path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")]
+    openers = [p.name for p in sources if "h5py.File(" in p.read_text(encoding="utf-8")]
+    assert openers == ["hdf5.py"]
+
+
+def test_addresses_of_downloads_are_encrypted():
+    sources = [path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")]
+    assert not [p for p in sources if re.search(r"\bhttp://", p.read_text(encoding="utf-8"))]
+
+
+def said_by_pip_audit(monkeypatch, stdout, stderr=""):
+    """Let pip-audit be there, and say that."""
+    monkeypatch.setattr(audit, "find_spec", lambda name: True)
+    said = SimpleNamespace(stdout=stdout, stderr=stderr)
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: said)
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "complaint"),
+    [
+        ("", "a traceback\nno route to host\n", "cannot be reached, try again later: no route to"),
+        ("", "", "pip-audit says nothing"),
+        ("[1", "", "cannot be reached"),
+        ('{"dependencies": []}', "", "answered for 0 of 0 packages only"),
+        (
+            '{"dependencies": [{"name": "a", "skip_reason": "not found"}, {"name": "b", "version": '
+            '"1", "vulns": []}]}',
+            "",
+            "answered for 1 of 2 packages only, so nothing is known",
+        ),
+    ],
+)
+def test_an_audit_without_an_answer_is_none(monkeypatch, stdout, stderr, complaint):
+    said_by_pip_audit(monkeypatch, stdout, stderr)
+    with pytest.raises(Problem, match=complaint):
+        audit.main([])
+
+
+def test_an_audit_names_flaws(monkeypatch, capsys):
+    flaw = '{"id": "X-1", "fix_versions": ["2", "3"]}'
+    vulns = f'{{"dependencies": [{{"name": "b", "version": "1", "vulns": [{flaw}]}}]}}'
+    said_by_pip_audit(monkeypatch, vulns)
+    assert audit.main([]) == 1
+    assert capsys.readouterr().out == (
+        "b 1: X-1, mended in 2, 3\n1 known flaw in 1 package of requirements.lock\n"
+    )
+    said_by_pip_audit(monkeypatch, vulns.replace(flaw, ""))
+    assert audit.main([]) == 0
+
+
+def test_an_audit_without_pip_audit_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pip_audit", None)
+    monkeypatch.setattr(audit, "find_spec", lambda name: None)
+    with pytest.raises(Problem, match="pip-audit is not installed: pip install"):
+        audit.main([])
