@@ -11,10 +11,10 @@ import time
 
 import pytest
 from filelock import FileLock
-from run_bits import bits, epochs_on_disk
 from small_runs import CONFIG, NO_CALLBACKS, AtEpoch, train, train_some
 from waiting import join, wait_until
 
+from campaign.run_bits import bits, epochs_on_disk
 from experiments.running import cli, progress, runs, store
 from experiments.running.errors import Interrupted, Problem, signals
 from mlp_gpu import hdf5, network
