@@ -4,6 +4,7 @@ Moments are given as parts of the time that the undisturbed command takes on thi
 changes of its folder. So the same trial kills at about the same points, not at the very same.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -46,9 +47,9 @@ POLL_SECONDS = 0.001
 CLUSTER_SECONDS = 60  # to start, or to replace a worker
 STATUSES = {
     "SIGKILL": (-signal.SIGKILL,),
-    # Negative: before the command could say what it does on a signal.
+    # Negative: before the command can say what it does on a signal.
     "SIGTERM": (143, -signal.SIGTERM),
-    "SIGINT": (130, -signal.SIGINT),
+    "SIGINT": (130,),
     # While it tries out how long an epoch takes, the loss of a worker ends the command.
     "worker": (0, 2),
 }
@@ -227,10 +228,11 @@ class _Trial:
         time.sleep(kill["delay"])
         if kill["how"] == "worker":
             self._killed = _kill_worker(process, self._cluster.mark if self._cluster else mark)
-        elif process.poll() is None:
-            self._killed = True
+        elif kill["how"] != "SIGINT" or _wait_until_it_catches(process):
+            self._killed = process.poll() is None
             send = os.killpg if kill["to_all"] else os.kill
-            send(process.pid, signal.Signals[kill["how"]])
+            if self._killed:
+                send(process.pid, signal.Signals[kill["how"]])
 
     def _epochs(self) -> dict[str, int]:
         """How many epochs of each run are saved. Raises Fault if files are damaged."""
@@ -263,6 +265,21 @@ def _contents(folder: Path) -> set[tuple[str, int]]:
     except OSError:  # it is not there yet, or a file has gone meanwhile
         pass
     return found
+
+
+def _wait_until_it_catches(process: subprocess.Popen) -> bool:
+    """Wait until a command has handlers of its own; returns whether it lives until then.
+
+    Before that Python, which begins to start, answers to SIGINT with a traceback of its own.
+    """
+    mask = 1 << (signal.SIGTERM - 1)  # which Python catches only if it is told to
+    while process.poll() is None:
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            if int(status.partition("SigCgt:")[2].split()[0], 16) & mask:
+                return True
+        time.sleep(POLL_SECONDS)
+    return False
 
 
 def _kill_worker(process: subprocess.Popen, mark: str) -> bool:

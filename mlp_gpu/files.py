@@ -1,6 +1,7 @@
 """Files that are replaced in one step, so that a reader or a crash never meets half of one."""
 
 import contextlib
+import glob
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,7 @@ def replace(path: Path, content: bytes | memoryview) -> None:
     Raises FileFault if the system refuses (disk full, read-only, ...); the old file then stays.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    _remove_half_written(path)
     try:
         try:
             with open(temporary, "wb") as file:
@@ -67,3 +69,15 @@ def replace(path: Path, content: bytes | memoryview) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _remove_half_written(path: Path) -> None:
+    """Remove what processes left of `path` that were killed while they wrote it, on Linux."""
+    processes = Path("/proc")
+    if not (processes / "self").exists():
+        return
+    for left in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
+        number = left.name.removeprefix(f"{path.name}.").removesuffix(".tmp")
+        if number.isdecimal() and not (processes / number).exists():
+            with contextlib.suppress(OSError):
+                left.unlink()

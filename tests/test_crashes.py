@@ -17,7 +17,7 @@ from waiting import join, wait_until
 from campaign.run_bits import bits, epochs_on_disk
 from experiments.running import cli, progress, runs, store
 from experiments.running.errors import Interrupted, Problem, signals
-from mlp_gpu import hdf5, network
+from mlp_gpu import files, hdf5, network
 from mlp_gpu.network import Network
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's fork")
@@ -274,3 +274,16 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     with runs.lock(tmp_path / "run.h5"):
         assert not left.exists()
         assert other.exists()
+
+
+@linux
+def test_what_a_killed_process_left_of_a_table_is_removed_when_it_is_written_again(tmp_path):
+    alive = tmp_path / f"table[1].md.{os.getppid()}.tmp"
+    left = [tmp_path / f"table[1].md.{2**30}.tmp", tmp_path / f"table[1].md.{2**31}.tmp"]
+    others = [tmp_path / f"table1.md.{2**30}.tmp", tmp_path / "table[1].md.mine.tmp"]
+    for path in (alive, *left, *others):
+        path.touch()
+    files.replace(tmp_path / "table[1].md", b"content")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        path.name for path in (alive, *others, tmp_path / "table[1].md")
+    }
