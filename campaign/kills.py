@@ -42,7 +42,7 @@ WHERE = (*3 * ("1", "2"), "cluster")
 CLUSTER_WORKERS = 2
 KILLS = {"table1": 5, "cnn": 5, "committee": 3}  # of a trial; then the command may go to its end
 COLD_SHARE, COLD_KILLS, COLD_FACTOR = 0.08, 3, 4  # of trials without compiled code, which are long
-AIMED_SHARE, MAX_CHANGES = 0.4, 40  # of kills, at one of so many changes of the folder
+AIMED_SHARE, MAX_CHANGES = 0.4, 20  # of kills, at one of so many changes of the folder
 POLL_SECONDS = 0.001
 CLUSTER_SECONDS = 60  # to start, or to replace a worker
 STATUSES = {
@@ -85,7 +85,7 @@ def _draw_kill(rng: random.Random, names: Sequence[str]) -> dict:
     if rng.random() < AIMED_SHARE:
         aim = {"change": rng.randint(1, MAX_CHANGES), "delay": round(rng.uniform(0, 0.02), 4)}
         return kill | {"moment": 0.0} | aim
-    return kill | {"moment": round(rng.uniform(0, 0.95), 4), "change": 0, "delay": 0.0}
+    return kill | {"moment": round(rng.uniform(0, 0.9), 4), "change": 0, "delay": 0.0}
 
 
 def attempt(trial: dict, shared: Path, folder: Path) -> Outcome:
@@ -183,6 +183,8 @@ class _Trial:
         failure = None
         before = self._epochs()
         for kill in [*self._trial["kills"], None]:
+            if kill and self._n_kills and commands.time_is_up():
+                continue
             self._killed = False
             ended = self._start(kill)
             self._n_kills += self._killed
