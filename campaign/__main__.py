@@ -56,6 +56,7 @@ def run_part(part: Part, seed: int, end: float, folder: Path) -> dict:
     started, tries, failures = time.monotonic(), 0, 0
     running: dict[Future, tuple[int, dict]] = {}
     coming = trials(part, seed)
+    commands.until(end)
     with (
         tempfile.TemporaryDirectory(prefix="deepbig-") as shared,
         ThreadPoolExecutor(provenance.cores()) as executor,

@@ -17,6 +17,7 @@ from experiments.running.provenance import REPOSITORY
 LIMIT_SECONDS = 600  # that any command of the campaign may take
 MARK = "DEEPBIG_CAMPAIGN"  # an environment variable that every process of a command inherits
 
+_end = float("inf")
 _running: dict[str, subprocess.Popen] = {}
 _lock = threading.Lock()
 _stopped = threading.Event()
@@ -116,6 +117,17 @@ def run(
         seconds,
         left,
     )
+
+
+def until(end: float) -> None:
+    """Say at which time.monotonic() the trials that follow should be over."""
+    global _end
+    _end = end
+
+
+def time_is_up() -> bool:
+    """Whether a trial that can end early should do so now."""
+    return time.monotonic() > _end
 
 
 def processes(mark: str) -> list[int]:

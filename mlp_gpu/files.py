@@ -5,6 +5,7 @@ What is read is a regular file: opening a named pipe would wait for ever for som
 
 import contextlib
 import errno
+import glob
 import io
 import os
 import stat
@@ -77,6 +78,7 @@ def replace(path: Path, content: bytes | memoryview) -> None:
     Raises FileFault if the system refuses (disk full, read-only, ...); the old file then stays.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    _remove_half_written(path)
     try:
         try:
             with open(temporary, "wb") as file:
@@ -100,3 +102,15 @@ def replace(path: Path, content: bytes | memoryview) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _remove_half_written(path: Path) -> None:
+    """Remove what processes left of `path` that were killed while they wrote it, on Linux."""
+    processes = Path("/proc")
+    if not (processes / "self").exists():
+        return
+    for left in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
+        number = left.name.removeprefix(f"{path.name}.").removesuffix(".tmp")
+        if number.isdecimal() and not (processes / number).exists():
+            with contextlib.suppress(OSError):
+                left.unlink()

@@ -1,5 +1,6 @@
 """Runs that survive: kill -9, signals, full disks, read-only folders, second processes."""
 
+import ctypes
 import multiprocessing
 import os
 import random
@@ -11,13 +12,13 @@ import time
 
 import pytest
 from filelock import FileLock
-from run_bits import bits, epochs_on_disk
 from small_runs import CONFIG, NO_CALLBACKS, AtEpoch, train, train_some
 from waiting import join, wait_until
 
-from experiments.running import cli, progress, runs, store
+from campaign.run_bits import bits, epochs_on_disk
+from experiments.running import cli, errors, progress, runs, store
 from experiments.running.errors import Interrupted, Problem, signals
-from mlp_gpu import hdf5, network
+from mlp_gpu import files, hdf5, network
 from mlp_gpu.network import Network
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's fork")
@@ -274,3 +275,40 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     with runs.lock(tmp_path / "run.h5"):
         assert not left.exists()
         assert other.exists()
+
+
+@linux
+def test_what_a_killed_process_left_of_a_table_is_removed_when_it_is_written_again(tmp_path):
+    alive = tmp_path / f"table[1].md.{os.getppid()}.tmp"
+    left = [tmp_path / f"table[1].md.{2**30}.tmp", tmp_path / f"table[1].md.{2**31}.tmp"]
+    others = [tmp_path / f"table1.md.{2**30}.tmp", tmp_path / "table[1].md.mine.tmp"]
+    for path in (alive, *left, *others):
+        path.touch()
+    files.replace(tmp_path / "table[1].md", b"content")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        path.name for path in (alive, *others, tmp_path / "table[1].md")
+    }
+
+
+def test_a_signal_while_llvm_compiles_is_not_dropped(capfd):
+    """What Python code raises that C calls is printed and forgotten, and the command goes on."""
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    names = {}
+    source = "def notify():\n    kill()\n    called.append(1)"
+    exec(compile(source, f"/site-packages/{errors.LLVM}", "exec"), names)
+    names["called"] = []
+    names["kill"] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+
+    def compile_and_go_on():
+        ctypes.CFUNCTYPE(None)(names["notify"])()
+        time.sleep(20)
+
+    errors.signals.install()
+    try:
+        with pytest.raises(Interrupted):
+            compile_and_go_on()
+    finally:
+        signal.signal(signal.SIGINT, handlers[0])
+        signal.signal(signal.SIGTERM, handlers[1])
+    assert names["called"]
+    assert capfd.readouterr().err == ""

@@ -20,8 +20,8 @@ from light_jobs import (
     train_all,
     train_undisturbed,
 )
-from run_bits import bits, run_bits, whys
 
+from campaign.run_bits import bits, run_bits, whys
 from experiments import table1
 from experiments.running import jobs, store
 from experiments.running.errors import Interrupted, Problem

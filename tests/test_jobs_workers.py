@@ -21,9 +21,9 @@ from light_jobs import (
     train_all,
     train_undisturbed,
 )
-from run_bits import bits, epochs_on_disk, run_bits, whys
 from waiting import join, wait_until
 
+from campaign.run_bits import bits, epochs_on_disk, run_bits, whys
 from experiments import table1
 from experiments.running import jobs, runs, store
 from experiments.running.errors import Interrupted

@@ -6,9 +6,9 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
-from run_bits import bits
 from small_runs import CONFIG, DATASET, SIZES, train, train_some
 
+from campaign.run_bits import bits
 from deform_gpu import TABLE1, deform
 from experiments.running import runs, store
 from experiments.running.configs import deformer, make_config, schedule_of

@@ -2,11 +2,15 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 from mlp_gpu.faults import Fault
+
+LLVM = os.path.join("llvmlite", "binding", "executionengine.py")
+RETRY_SECONDS = 0.05  # after which a signal comes again that came while LLVM compiled
 
 
 class Problem(Fault):
@@ -46,9 +50,11 @@ class Signals:
         signal.signal(signal.SIGINT, self._handle)
         signal.signal(signal.SIGTERM, self._handle)
 
-    def _handle(self, signum: int, _frame: FrameType | None) -> None:
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self._held:
             self._pending = signum
+        elif _is_compiling(frame):
+            threading.Timer(RETRY_SECONDS, os.kill, (os.getpid(), signum)).start()
         else:
             raise Interrupted(signum)
 
@@ -63,6 +69,13 @@ class Signals:
         if self._pending:
             signum, self._pending = self._pending, 0
             raise Interrupted(signum)
+
+
+def _is_compiling(frame: FrameType | None) -> bool:
+    """Whether the code that was interrupted is called by LLVM, which drops exceptions."""
+    while frame and not frame.f_code.co_filename.endswith(LLVM):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _exit(signum: int, _frame: FrameType | None) -> None:

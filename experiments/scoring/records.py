@@ -19,7 +19,7 @@ from experiments.running.checks import array, integer, mapping, number
 from experiments.running.nets import is_convolutional
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, tables
-from mlp_gpu.files import FileFault, Malformed, checked
+from mlp_gpu.files import FileFault, Malformed, checked, read_bytes
 
 # Names of the committees that may be recorded; and the columns in which two committees of the same
 # name must agree for one to replace the other.
@@ -201,7 +201,7 @@ LADDER_RULE = mapping(
 def read_text(path: Path) -> str:
     """The text of a file, UTF-8."""
     try:
-        return files.read_bytes(path).decode()
+        return read_bytes(path).decode()
     except OSError as error:
         raise FileFault(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError:

@@ -1,20 +1,23 @@
 """What two runs of one configuration must have in common, whoever trained them."""
 
-from experiments.running import store
+from pathlib import Path
+
+from experiments.running import nets, store
+from experiments.running.nets import AnyNetwork
+from experiments.running.store import Run
 from mlp_gpu import network
-from mlp_gpu.network import Network
 
 TIMES = {"deform_seconds", "train_seconds", "evaluate_seconds"}
 
 
-def bits(path):
+def bits(path: Path) -> tuple:
     """All of a run that is not a time or a place."""
     run = store.read_run(path)
-    networks, attributes = network.load(store.weights_path(path), Network)
+    networks, attributes = network.load(store.weights_path(path), nets.kind(run.config))
     return (*run_bits(run), attributes["epoch"], network_bits(networks))
 
 
-def run_bits(run):
+def run_bits(run: Run) -> tuple:
     """As `bits`, without the weights."""
     return (
         run.config,
@@ -24,14 +27,17 @@ def run_bits(run):
     )
 
 
-def network_bits(networks):
-    return {name: [W.tobytes() for W in net.weights] for name, net in networks.items()}
+def network_bits(networks: dict[str, AnyNetwork]) -> dict[str, list[bytes]]:
+    return {
+        name: [b"" if W is None else W.tobytes() for W in net.weights]
+        for name, net in networks.items()
+    }
 
 
-def epochs_on_disk(path):
+def epochs_on_disk(path: Path) -> int:
     return store.read_run(path).epochs if path.exists() else 0
 
 
-def whys(path):
+def whys(path: Path) -> list[str]:
     """How each process that worked on a run ended, in order."""
     return [session["why"] for session in store.read_run(path).provenance]

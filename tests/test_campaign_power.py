@@ -1,0 +1,143 @@
+"""The campaign's power cuts: what a cut can leave, and that a wrong way to save is found."""
+
+import inspect
+import os
+
+import pytest
+
+from campaign import disk, power
+from campaign.disk import SECTOR, Disk
+from experiments.running import runs, store
+from mlp_gpu import files, hdf5, network
+
+
+def after_a_cut(followed):
+    return {tuple(sorted(state.items())) for state in followed.after_a_cut()}
+
+
+def test_what_is_not_synced_may_be_lost_or_torn():
+    followed = Disk({"a": b"old"})
+    assert after_a_cut(followed) == {(("a", b"old"),)}
+    followed.create("a.tmp")
+    followed.write("a.tmp", b"new")
+    names = {"", "n", "ne", "new", "\0\0\0", "n\0\0", "ne\0", "\0ew", "\0\0w"}
+    expected = {(("a", b"old"), ("a.tmp", name.encode())) for name in names}
+    assert after_a_cut(followed) <= expected | {(("a", b"old"),)}
+    assert {(("a", b"old"),), (("a", b"old"), ("a.tmp", b"n\0\0"))} <= after_a_cut(followed)
+    followed.rename("a.tmp", "a")
+    assert (("a", b"\0ew"),) in after_a_cut(followed)
+    followed.sync("a")
+    followed.sync_folder()
+    assert after_a_cut(followed) == {(("a", b"new"),)}
+
+
+def test_names_of_two_files_may_be_new_in_any_order():
+    followed = Disk({"a": b"1", "b": b"1"})
+    for name in "ab":
+        followed.create(f"{name}.tmp")
+        followed.write(f"{name}.tmp", b"2")
+        followed.sync(f"{name}.tmp")
+        followed.rename(f"{name}.tmp", name)
+    found = after_a_cut(followed)
+    assert {(("a", a), ("b", b)) for a in (b"1", b"2") for b in (b"1", b"2")} <= found
+    assert len(found) == 9  # each file old, old with the temporary one, or new
+
+
+def test_a_content_is_torn_at_sectors():
+    content = bytes(range(1, 256)) * 100
+    states = disk.torn(content)
+    assert len(states) == len(disk.torn(b"short"))
+    assert content in states
+    assert content[:SECTOR] in states
+    assert content[:SECTOR] + bytes(len(content) - SECTOR) in states
+    assert bytes(SECTOR) + content[SECTOR:] in states
+    assert sum(len(state) % SECTOR == 0 for state in states) >= disk.EVEN_CUTS
+
+
+def test_what_is_done_to_a_folder_is_followed(tmp_path):
+    points = []
+    with disk.recorded(tmp_path, lambda followed: points.append(followed.content())):
+        files.replace(tmp_path / "a", b"content")
+    temporary = f"a.{os.getpid()}.tmp"
+    assert points == [
+        {temporary: b""},
+        {temporary: b"content"},
+        {temporary: b"content"},  # synced
+        {"a": b"content"},
+        {"a": b"content"},  # the folder too
+    ]
+    with (
+        pytest.raises(AssertionError, match="in a way that is not followed"),
+        disk.recorded(tmp_path, lambda followed: None),
+    ):
+        os.link(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Fewer states, where one that is wrong is found soon."""
+    monkeypatch.setattr(disk, "EVEN_CUTS", 2)
+
+
+def check(folder, scenario="middle"):
+    trial = power.Trial(folder)
+    states = trial.record(scenario)
+    trial.check()
+    return states
+
+
+@pytest.mark.slow
+def test_every_state_of_every_scenario_holds(tmp_path):
+    states = []
+    for scenario in power.SCENARIOS:
+        (tmp_path / scenario).mkdir()
+        states.append(check(tmp_path / scenario, scenario))
+    assert sum(states) == power.GOAL
+    assert power.draw(None, len(states) - 1) == {"scenario": scenario}
+    assert power.draw(None, len(states)) is None
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "complaint"),
+    [
+        ("os.fsync(file.fileno())", "pass", "damaged|begin with"),
+        ("os.fsync(folder)", "pass", "do not belong together|expected 2"),
+        ("temporary = path.with", "temporary = path or path.with", "damaged|begin with"),
+    ],
+)
+def test_a_file_that_is_replaced_carelessly_is_found(
+    good, bad, complaint, few, tmp_path, monkeypatch
+):
+    source = inspect.getsource(files.replace)
+    assert good in source
+    names = dict(vars(files))
+    exec(source.replace(good, bad), names)
+    monkeypatch.setattr(hdf5, "replace", names["replace"])
+    with pytest.raises(power.Wrong, match=complaint):
+        check(tmp_path)
+
+
+def test_two_files_in_the_wrong_order_are_found(few, tmp_path, monkeypatch):
+    def save(path, run, latest, chosen):
+        attributes = {"config": power.json.dumps(run.config), "epoch": run.epochs}
+        network.save(store.weights_path(path), {"latest": latest, "chosen": chosen}, attributes)
+        store.write_run(path, run)
+
+    monkeypatch.setattr(runs, "_save", save)
+    with pytest.raises(power.Wrong, match="do not belong together"):
+        check(tmp_path)
+
+
+def test_an_epoch_that_is_not_done_again_is_found(few, tmp_path, monkeypatch):
+    """The weights of the epoch before, taken for those of the run file's epoch."""
+    resume = runs.resume
+
+    def careless(path, config, *rest):
+        run, latest, chosen = resume(path, config, *rest)
+        if run.epochs == 1 and path.exists():
+            latest = chosen = runs.nets.initial(config)
+        return run, latest, chosen
+
+    monkeypatch.setattr(runs, "resume", careless)
+    with pytest.raises(power.Wrong, match="other bits"):
+        check(tmp_path)
