@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from measurements import measurement, net_measurement
+from measurements import SOURCE, measurement, net_measurement
 
 from experiments.drawing import bench_plots
 from experiments.running import provenance
@@ -191,7 +191,7 @@ def test_the_newest_benchmark_comes_first(tmp_path, monkeypatch):
     assert bench_plots.read_newest() == {}
     for device, date in (("an old chip", "2026-01-02"), ("new", "2026-03-01"), ("a", "2025-12-31")):
         (tmp_path / "results" / device).mkdir(parents=True)
-        rows = [one | {"device": device, "date": date} for one in on_cpu()]
+        rows = [one | SOURCE | {"device": device, "date": date} for one in on_cpu()]
         (tmp_path / "results" / device / "bench.csv").write_text(csv_text(rows))
     found = bench_plots.read_newest()
     assert list(found) == ["new", "an old chip", "a"]
