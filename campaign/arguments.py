@@ -173,7 +173,9 @@ def attempt(trial: dict, shared: Path, folder: Path) -> Outcome:
 def judge(ended: Ended, interrupted_after: float) -> str | None:
     """What is wrong with how a command line ended; None if nothing is."""
     was_interrupted = ended.seconds >= interrupted_after
-    wrong = ended.complaint((0, 1, 2, *([130] if was_interrupted else [])))
+    # A signal while the interpreter ends, when all is done, kills it.
+    stopped = (130, -signal.SIGINT) if was_interrupted else ()
+    wrong = ended.complaint((0, 1, 2, *stopped))
     if wrong:
         return wrong
     lines = ended.stderr.splitlines()
