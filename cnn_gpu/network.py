@@ -8,6 +8,7 @@ not have are zeros that stay zero.
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import h5py
@@ -15,7 +16,11 @@ import numpy as np
 
 from cnn_gpu.layers import Layer, Maps, parse
 from mlp_gpu import random
+from mlp_gpu.files import Malformed
+from mlp_gpu.hdf5_parts import Group
 from mlp_gpu.network import INITIAL_WEIGHT
+
+MAX_LETTERS, MAX_INPUTS = 1000, 100_000  # of what a file may describe
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +51,8 @@ class ConvNetwork:
                 continue
             if table is None or table.shape != shape or table.dtype != bool:
                 raise ValueError(f"connections of {layer.maps.n} maps must be bool, {shape}")
-            rows = 1 + layer.kernel[0] * layer.kernel[1] * layer.source.n
-            if W is None or W.shape != (rows, layer.maps.n) or W.dtype != np.float32:
-                raise ValueError(f"weights must be float32, ({rows}, {layer.maps.n})")
+            if W is None or W.shape != weight_shape(layer) or W.dtype != np.float32:
+                raise ValueError(f"weights must be float32, {weight_shape(layer)}")
 
     @classmethod
     def initial(cls, description: str, source: Maps, n_classes: int, seed: int) -> "ConvNetwork":
@@ -91,16 +95,41 @@ class ConvNetwork:
                 group.create_dataset(f"W{k}", data=W, track_times=False)
 
     @classmethod
-    def read(cls, group: h5py.Group) -> "ConvNetwork":
+    def read(cls, group: Group) -> "ConvNetwork":
         """As `mlp_gpu.network.Stored.read`."""
-        description, source = group.attrs["layers"], Maps(*map(int, group.attrs["source"]))
-        layers = parse(description, source, int(group.attrs["n_classes"]))
+        attributes = {"layers": str, "source": tuple, "n_classes": int}
+        group.check(set(group.members), attributes)
+        description, source, n_classes = (group.attrs[name] for name in attributes)
+        is_small = len(source) == 3 and min(source) > 0 and prod(source) <= MAX_INPUTS
+        if len(description) > MAX_LETTERS or not is_small:
+            raise Malformed(f"{group.name} has layers or a source of an unreasonable size")
+        try:
+            layers = parse(description, Maps(*source), n_classes)
+        except ValueError as error:
+            raise Malformed(f"{group.name}: {error}") from None
+        trained = {k: layer for k, layer in enumerate(layers, start=1) if layer.has_weights}
+        group.check({f"{letter}{k}" for letter in "CW" for k in trained}, attributes)
+        connections: list[np.ndarray | None] = []
+        weights: list[np.ndarray | None] = []
+        for k, layer in enumerate(layers, start=1):
+            if k not in trained:
+                connections.append(None)
+                weights.append(None)
+                continue
+            table = group.array(f"C{k}", "bool", (layer.source.n, layer.maps.n))
+            if (table.sum(axis=0) != layer.reads).any():
+                raise Malformed(f"{group.name}C{k}: expected {layer.reads} connections a map")
+            W = group.array(f"W{k}", "float32", weight_shape(layer))
+            if W[~weight_mask(layer, table)].any():
+                raise Malformed(f"{group.name}W{k} has weights of connections that are not there")
+            connections.append(table)
+            weights.append(W)
+        return cls(description, Maps(*source), layers, tuple(connections), tuple(weights))
 
-        def arrays(letter: str) -> tuple[np.ndarray | None, ...]:
-            names = (f"{letter}{k}" for k in range(1, len(layers) + 1))
-            return tuple(group[name][()] if name in group else None for name in names)
 
-        return cls(description, source, layers, arrays("C"), arrays("W"))
+def weight_shape(layer: Layer) -> tuple[int, int]:
+    """Of a layer's weight matrix."""
+    return 1 + layer.kernel[0] * layer.kernel[1] * layer.source.n, layer.maps.n
 
 
 def weight_mask(layer: Layer, table: np.ndarray) -> np.ndarray:

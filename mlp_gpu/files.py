@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from mlp_gpu.faults import Fault
@@ -9,6 +10,22 @@ from mlp_gpu.faults import Fault
 
 class FileFault(Fault):
     """A file that cannot be written or read, or must not be trusted; one sentence says why."""
+
+
+class Malformed(ValueError):
+    """What is wrong with the content of a file, the middle of a sentence, for who knows its name."""
+
+
+@contextlib.contextmanager
+def checked(path: Path) -> Iterator[None]:
+    """In the body Malformed becomes FileFault, a sentence that names the file."""
+    try:
+        yield
+    except Malformed as what:
+        raise FileFault(
+            f"{path} is damaged or not as this version of deepbig writes it: {what}; put a good "
+            "copy in its place or move it away"
+        ) from None
 
 
 def make_folder(path: Path) -> None:

@@ -15,6 +15,8 @@ import h5py
 import numpy as np
 
 from mlp_gpu import hdf5, random
+from mlp_gpu.files import Malformed
+from mlp_gpu.hdf5_parts import Attribute, Group
 
 N_INPUTS = 29 * 29
 N_CLASSES = 10
@@ -94,10 +96,20 @@ class Network:
             group.create_dataset(f"W{layer}", data=W, track_times=False)
 
     @classmethod
-    def read(cls, group: h5py.Group) -> "Network":
+    def read(cls, group: Group) -> "Network":
         """As `Stored.read`."""
-        sizes = tuple(int(size) for size in group.attrs["sizes"])
-        return cls(sizes, tuple(group[f"W{layer}"][()] for layer in range(1, len(sizes))))
+        sizes = group.attrs.get("sizes")
+        if not isinstance(sizes, tuple) or len(sizes) < 2 or min(sizes) < 1:
+            raise Malformed(f"sizes of {group.name}: expected two or more positive integers")
+        shapes = {f"W{layer}": shape for layer, shape in enumerate(padded_shapes(sizes), start=1)}
+        group.check(set(shapes), {"sizes": tuple})
+        network = cls(
+            sizes, tuple(group.array(name, "float32", shape) for name, shape in shapes.items())
+        )
+        for W, weights in zip(network.weights, network.unpadded(), strict=True):
+            if np.count_nonzero(W) != np.count_nonzero(weights):
+                raise Malformed(f"{group.name} has padding that is not zero")
+        return network
 
 
 def padded_shapes(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -114,8 +126,8 @@ class Stored(Protocol):
         """Fill an empty group."""
 
     @classmethod
-    def read(cls, group: h5py.Group) -> Self:
-        """The network that `write` has put there."""
+    def read(cls, group: Group) -> Self:
+        """The network that `write` has put there. Raises Malformed if it did not."""
 
 
 Kind = TypeVar("Kind", bound=Stored)
@@ -136,10 +148,11 @@ def save(path: Path, networks: Mapping[str, Kind], attributes: Mapping[str, str 
     hdf5.write(path, fill)
 
 
-def load(path: Path, kind: type[Kind]) -> tuple[dict[str, Kind], dict]:
+def load(path: Path, kind: type[Kind]) -> tuple[dict[str, Kind], dict[str, Attribute]]:
     """The networks of a weights file by name, and its root attributes.
 
-    Raises files.FileFault if the file is missing, damaged or holds another kind of nets.
+    Raises files.FileFault if the file is missing, damaged, holds another kind of nets, or weights
+    that no net of its sizes can have.
     """
     with hdf5.opened(path, *kind.SCHEMA) as file:
-        return {name: kind.read(group) for name, group in file.items()}, dict(file.attrs)
+        return {name: kind.read(file.group(name)) for name in file.members}, file.attrs

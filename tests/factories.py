@@ -51,7 +51,7 @@ def make_outputs(labels, n_wrong, seed=0):
     outputs[np.arange(len(labels)), labels] = 0.5
     wrong = rng.permutation(len(labels))[:n_wrong]
     outputs[wrong, (labels[wrong] + 1 + seed) % 10] = 0.9
-    return outputs
+    return outputs / outputs.sum(axis=1, keepdims=True)
 
 
 def make_run(done=None, metrics=(), session=(), outputs=None, labels=None, **config):

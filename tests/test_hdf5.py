@@ -36,7 +36,7 @@ def content(tmp_path_factory):
 
 def test_round_trip(path):
     with hdf5.opened(path, "test", 1) as file:
-        assert (file["data"][()] == DATA).all()
+        assert (file.array("data", "float64", (5, 12)) == DATA).all()
     assert [p.name for p in path.parent.iterdir()] == ["file.h5"]
 
 
@@ -92,7 +92,7 @@ def test_other_files_are_refused(tmp_path):
 @pytest.mark.parametrize(("schema", "version"), [("test", 2), ("other", 1)])
 def test_other_schema_is_refused(path, schema, version):
     with (
-        pytest.raises(FileFault, match=f"holds test version 1, expected {schema} version"),
+        pytest.raises(FileFault, match=f"holds 'test' version 1, expected '{schema}' version"),
         hdf5.opened(path, schema, version),
     ):
         pass
@@ -144,7 +144,7 @@ def test_file_is_on_disk_before_its_name_and_then_the_folder(path, monkeypatch):
     hdf5.write(path, fill_otherwise)
     assert calls == ["file", "replace", "folder"]
     with hdf5.opened(path, "test", 1) as file:
-        assert file["data"][0, 0] == 99
+        assert file.array("data", "float64", (5, 12))[0, 0] == 99
 
 
 def test_missing_folder(tmp_path):

@@ -72,7 +72,10 @@ def load_convolutional(path: Path) -> ConvNetwork:
 
     Raises files.FileFault if that is missing, damaged or of another kind of net.
     """
-    return network.load(store.weights_path(path), ConvNetwork)[0]["chosen"]
+    run = store.read_run(path)
+    if not is_convolutional(run.config):
+        raise Problem(f"{path} holds no convolutional net")
+    return runs.load_weights(path, run)[0]["chosen"]
 
 
 def _is_made(paths: list[Path]) -> bool:

@@ -5,6 +5,7 @@ A configuration has either `sizes`, the neurons of each layer of a multi-layer p
 net has not ten, which older configurations do not say.
 """
 
+from dataclasses import astuple
 from typing import TypeAlias
 
 import numpy as np
@@ -46,6 +47,14 @@ def blank(config: dict) -> AnyNetwork:
 def kind(config: dict) -> type[Network] | type[ConvNetwork]:
     """The class of a run's net."""
     return ConvNetwork if is_convolutional(config) else Network
+
+
+def is_of(net: AnyNetwork, config: dict) -> bool:
+    """Whether a net has the layers of a run's."""
+    if isinstance(net, Network):
+        return net.sizes == tuple(config.get("sizes", ()))
+    described = config.get("layers"), config.get("source"), count_classes(config)
+    return described == (net.description, list(astuple(net.source)), net.n_classes)
 
 
 def make_engine(config: dict, schedule: str) -> Engine:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.running import nets, provenance, store
+from experiments.running import checks, nets, provenance, store
 from experiments.running.configs import count_validation, deformer, schedule_of
 from experiments.running.data import Dataset
 from experiments.running.errors import Interrupted, Problem, signals
@@ -44,26 +44,27 @@ def epochs_done(path: Path, config: dict) -> int:
     store.check_config(path, run.config, config)
     weights = store.weights_path(path)
     if weights.exists():
-        return _load_weights(weights, path, run)[1]
+        return load_weights(path, run)[1]
     # Without weights no run can go on, but a finished one is complete. A run of one epoch whose
     # weights are missing may have been killed before it wrote them, so it is not taken as finished.
     return run.epochs if run.finished and run.epochs > 1 else 0
 
 
-def _load_weights(weights: Path, path: Path, run: store.Run) -> tuple[dict[str, AnyNetwork], int]:
-    """The networks beside a run file, and their epoch.
+def load_weights(path: Path, run: store.Run) -> tuple[dict[str, AnyNetwork], int]:
+    """The networks beside a run file, latest and chosen, and their epoch.
 
     That is the last epoch of the run, or the one before if the process was killed between writing
     the two files. Raises Problem if they do not belong together, files.FileFault if one is damaged.
     """
-    networks, attributes = network.load(weights, nets.kind(run.config))
-    store.check_config(weights, json.loads(attributes["config"]), run.config)
-    if run.epochs - attributes["epoch"] not in (0, 1):
+    weights = store.weights_path(path)
+    networks, config, epoch = store.read_weights(weights, run.config)
+    store.check_config(weights, config, run.config)
+    if run.epochs - epoch not in (0, 1):
         raise Problem(
-            f"{weights} is of epoch {attributes['epoch']} and {path} of epoch {run.epochs}: they "
-            "do not belong together; put the right ones back or move both away"
+            f"{weights} is of epoch {epoch} and {path} of epoch {run.epochs}: they do not belong "
+            "together; put the right ones back or move both away"
         )
-    return networks, attributes["epoch"]
+    return networks, epoch
 
 
 def warm_up(engine: Engine, config: dict, dataset: Dataset) -> None:
@@ -168,16 +169,35 @@ def resume(
         if run.epochs == 1:  # killed before the first weights file was written: begin again
             return store.Run.new(config, labels), fresh, fresh
         raise Problem(f"{path} is there and {weights} is not; put it back or move both away")
-    networks, epoch = _load_weights(weights, path, run)
-    if epoch < run.epochs:  # killed between the two files: the last epoch is done again
+    _check_labels(path, run, labels)
+    networks, epoch = load_weights(path, run)
+    is_behind = epoch < run.epochs
+    if is_behind:  # killed between the two files: the last epoch is done again
         for values in run.metrics.values():
             values.pop()
-        engine.set_network(networks["chosen"])
-        _, run.outputs = training.count_errors(engine, test_images, labels, lambda n: None)
         run.provenance[-1]["end"] = None
+    for name, of_epoch in (("latest", epoch), ("chosen", run.chosen)):
+        engine.set_network(networks[name])
+        _, outputs = training.count_errors(engine, test_images, labels, lambda n: None)
+        if not checks.may_be_wrong(outputs, labels, run.metrics["test_errors"][of_epoch - 1]):
+            raise Problem(
+                f"the {name} net in {weights} gets other test images wrong than {path} says of "
+                f"epoch {of_epoch}: they do not belong together; put the right ones back or move "
+                "both away"
+            )
+        if is_behind and name == "chosen":
+            run.outputs = outputs
     if run.provenance[-1]["end"] is None:
         run.provenance[-1]["why"] = "killed"
     return run, networks["latest"], networks["chosen"]
+
+
+def _check_labels(path: Path, run: store.Run, labels: np.ndarray) -> None:
+    if not np.array_equal(run.labels, labels):
+        raise Problem(
+            f"{path} has other labels than the test images have; put a good copy in its place or "
+            "move it away"
+        )
 
 
 def train_run(
@@ -199,7 +219,9 @@ def train_run(
     """
     test_set = dataset.test_images, dataset.test_labels
     if epochs_done(path, config) == config["epochs"]:
-        return store.read_run(path)
+        run = store.read_run(path)
+        _check_labels(path, run, dataset.test_labels)
+        return run
     with lock(path, lock_timeout):
         run, latest, chosen = resume(path, config, dataset.test_labels, engine, test_set[0])
         engine.set_network(latest)

@@ -14,8 +14,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from experiments.running import checks, nets
+from experiments.running.configs import net_name
 from experiments.running.errors import Problem
-from mlp_gpu import hdf5
+from mlp_gpu import files, hdf5, network
 from mlp_gpu.training import Epoch, chosen_epoch
 
 SCHEMA, SCHEMA_VERSION = "deepbig run", 1
@@ -131,15 +133,55 @@ def write_run(path: Path, run: Run) -> None:
 
 
 def read_run(path: Path) -> Run:
-    """Read a run file. Raises files.FileFault if it is missing, damaged or something else."""
+    """Read a run file.
+
+    Raises files.FileFault if it is missing, damaged or something else, or holds what no run can.
+    """
     with hdf5.opened(path, SCHEMA, SCHEMA_VERSION) as file:
-        return Run(
-            config=json.loads(file.attrs["config"]),
-            provenance=json.loads(file.attrs["provenance"]),
-            metrics={name: file["metrics"][name][()].tolist() for name in METRICS},
-            outputs=file["predictions/outputs"][()],
-            labels=file["predictions/labels"][()],
-        )
+        attributes = {"schema": str, "schema_version": int, "config": str, "provenance": str}
+        file.check({"metrics", "predictions"}, attributes)
+        config = checks.parse_json("config", str(file.attrs["config"]))
+        checks.check_config("config", config)
+        sessions = checks.parse_json("provenance", str(file.attrs["provenance"]))
+        checks.PROVENANCE("provenance", sessions)
+
+        group = file.group("metrics")
+        group.check(set(METRICS), {})
+        metrics = {
+            name: group.row(name, dtype, units=units).tolist()
+            for name, (dtype, units, _) in METRICS.items()
+        }
+        checks.check_metrics(metrics, config)
+
+        group = file.group("predictions")
+        group.check({"outputs", "labels"}, {"epoch": int})
+        n_test, n_classes = config["data"]["n_test"], nets.count_classes(config)
+        outputs = group.array("outputs", "float32", (n_test, n_classes))
+        labels = group.array("labels", "uint8", (n_test,))
+        checks.check_predictions(outputs, labels, group.attrs["epoch"], metrics)
+        return Run(config, sessions, metrics, outputs, labels)
+
+
+def read_weights(path: Path, config: dict) -> tuple[dict[str, nets.AnyNetwork], dict, int]:
+    """Read the weights file of a run: its networks, latest and chosen; its configuration; its epoch.
+
+    config: of the run. Raises files.FileFault as `read_run` does, and if the nets have other layers
+    than the configuration in the file says.
+    """
+    networks, attributes = network.load(path, nets.kind(config))
+    with files.checked(path):
+        if networks.keys() != {"latest", "chosen"}:
+            raise files.Malformed(f"it holds {sorted(networks)}, expected latest and chosen nets")
+        text, epoch = attributes.get("config"), attributes.get("epoch")
+        if not (isinstance(text, str) and isinstance(epoch, int)):
+            raise files.Malformed("it lacks a configuration or an epoch")
+        found = checks.parse_json("config", text)
+        checks.check_config("config", found)
+        if not 1 <= epoch <= found["epochs"]:
+            raise files.Malformed(f"its epoch is {epoch}, expected 1 to {found['epochs']}")
+        if not all(nets.is_of(net, found) for net in networks.values()):
+            raise files.Malformed(f"its nets have other layers than {net_name(found)}")
+    return networks, found, epoch
 
 
 def check_config(path: Path, found: dict, expected: dict) -> None:
