@@ -1,1 +1,8 @@
 """A file here is a command that the Makefile or the README names; a folder, what commands share."""
+
+import sys
+
+if sys.argv[:1] == ["-m"]:  # so 'python -m experiments.COMMAND' begins, before it imports the rest
+    from experiments.running.errors import signals
+
+    signals.install_exits()

@@ -14,7 +14,6 @@ Every time is the median of several repeats, in which what is compared takes tur
 and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>.
 """
 
-import argparse
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -219,11 +218,7 @@ def compiled_kernels() -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.bench",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("bench", __doc__)
     parser.add_argument(
         "--repeats",
         type=cli.integer(7, gpu_timing.MAX_REPEATS),

@@ -35,12 +35,7 @@ OTHERS = {
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line, with ranges checked."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.cnn",
-        description=__doc__,
-        epilog=layers.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("cnn", __doc__, layers.__doc__)
     parser.add_argument(
         "--nets",
         type=cli.integers(1, 6),

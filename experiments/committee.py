@@ -39,11 +39,7 @@ TRAINING_OPTIONS = (
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line, with ranges checked."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.committee",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("committee", __doc__)
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "runs",

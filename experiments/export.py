@@ -6,7 +6,6 @@ over the epochs, RUN.tensorboard; with --out, DIR/RUN, so that 'tensorboard --lo
 several runs. Files of an earlier export are replaced.
 """
 
-import argparse
 import io
 import json
 from collections import Counter
@@ -111,11 +110,7 @@ def write_tensorboard(folder: Path, run: Run) -> Path:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.export",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("export", __doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.h5", help="run files")
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--csv", action="store_true", help="write two CSV files per run")

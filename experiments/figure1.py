@@ -4,7 +4,6 @@ Each digit stands with its label at the top right and the two most likely predic
 how many there are and how often the second guess is right.
 """
 
-import argparse
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,11 +31,7 @@ def find_best(folder: Path) -> Path:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.figure1",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("figure1", __doc__)
     parser.add_argument(
         "run",
         nargs="?",

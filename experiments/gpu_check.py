@@ -8,7 +8,6 @@ does not stop the next one. Writes gpu-check.json and bench.csv to results/<this
 table. The exit status is 1 if a check failed.
 """
 
-import argparse
 import json
 import sys
 import textwrap
@@ -34,11 +33,7 @@ def table_line(row: dict) -> dict[str, str]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.gpu_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("gpu_check", __doc__)
     cli.add_data_arguments(parser)
     parser.add_argument(
         "--out",

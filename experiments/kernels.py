@@ -8,8 +8,6 @@ of huge angles, which never occur.) Below the table are the bank conflicts of de
 go to stdout, progress to stderr.
 """
 
-import argparse
-
 from experiments.running import cli
 from experiments.running.errors import Problem
 from experiments.running.formatting import markdown_table
@@ -17,11 +15,7 @@ from experiments.timing import compiled
 
 
 def main(argv: list[str] | None = None) -> None:
-    argparse.ArgumentParser(
-        prog="python -m experiments.kernels",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args(argv)
+    cli.Parser("kernels", __doc__).parse_args(argv)
     reason = compiled.missing_toolkit()
     if reason:
         raise Problem(reason)

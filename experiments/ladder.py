@@ -35,11 +35,7 @@ APART = 6  # one training image in so many is kept apart to search on
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line, with ranges checked."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.ladder",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("ladder", __doc__)
     parser.add_argument(
         "--hidden",
         type=cli.integer(MIN_HIDDEN, MAX_HIDDEN),

@@ -82,11 +82,7 @@ def execute(name: str) -> str:
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.notebooks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("notebooks", __doc__)
     parser.add_argument(
         "names",
         nargs="*",

@@ -7,7 +7,6 @@ how each kernel maps its threads to data (threads_KERNEL), and which neurons rea
 deformations are saved by 'make deformations'.
 """
 
-import argparse
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -111,11 +110,7 @@ def benchmark_pictures() -> dict[str, Callable[[], Figure]]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.pictures",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("pictures", __doc__)
     parser.add_argument(
         "names",
         nargs="*",

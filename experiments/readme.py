@@ -4,7 +4,6 @@ A part stands between two markers. It holds tables, and sentences whose numbers 
 text around it is written by hand.
 """
 
-import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -320,11 +319,7 @@ def pages() -> dict[str, dict[str, str]]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.readme",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("readme", __doc__)
     parser.parse_args(argv)
     for page, parts in pages().items():
         path = provenance.REPOSITORY / page

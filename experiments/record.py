@@ -5,7 +5,6 @@ epoch; that of a committee is its table, a CSV file, as it is. Only finished run
 source tree count; `python -m experiments.readme` makes tables of them.
 """
 
-import argparse
 import csv
 import io
 import json
@@ -102,11 +101,7 @@ def settings(rows: list[dict]) -> list[tuple]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.record",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("record", __doc__)
     parser.add_argument(
         "files",
         nargs="+",

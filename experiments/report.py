@@ -4,7 +4,6 @@ Writes one HTML file that holds its pictures and asks nothing of the network. Ea
 where it comes from. Files that cannot be read are named, on the page and on stderr.
 """
 
-import argparse
 from pathlib import Path
 
 from experiments.drawing.report_files import collect
@@ -18,11 +17,7 @@ DEFAULT_RUNS = Path("runs")
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.report",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("report", __doc__)
     parser.add_argument(
         "--runs",
         type=Path,

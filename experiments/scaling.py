@@ -109,11 +109,7 @@ def measure(
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.scaling",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("scaling", __doc__)
     parser.add_argument(
         "--repeats",
         type=cli.integer(3, 1000),

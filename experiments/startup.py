@@ -7,7 +7,6 @@ and 'make test-all' instead, once each. Prints a table and writes startup.csv to
 where rows of what was not timed now stay.
 """
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -104,11 +103,7 @@ def measure(what: str, timed: Callable[[], float], repeats: int) -> dict:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.startup",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("startup", __doc__)
     parser.add_argument(
         "--repeats",
         type=cli.integer(3, 1000),

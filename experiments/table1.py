@@ -18,11 +18,7 @@ from mlp_gpu.network import NETS
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line, with ranges checked."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.table1",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("table1", __doc__)
     parser.add_argument(
         "--nets",
         type=cli.integers(1, 5),

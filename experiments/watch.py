@@ -9,7 +9,6 @@ On a terminal the table is drawn again and again, until Ctrl-C. Files are only r
 is disturbed.
 """
 
-import argparse
 import contextlib
 import os
 import shutil
@@ -216,11 +215,7 @@ def draw(rows: list[list[str]]) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.watch",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("watch", __doc__)
     parser.add_argument(
         "paths",
         nargs="*",

@@ -57,6 +57,7 @@ def assert_same_runs(folder, expected, seeds=(0,)):
         "2>&-",
         pytest.param("| true", marks=pytest.mark.slow),
         pytest.param("2>/dev/full", marks=pytest.mark.slow),
+        pytest.param(">&-", marks=pytest.mark.slow),
         pytest.param(">&- 2>&-", marks=pytest.mark.slow),
         pytest.param("<&- >/dev/null 2>&-", marks=pytest.mark.slow),
     ],

@@ -164,7 +164,7 @@ def test_a_signal_is_not_a_traceback(tmp_path, signum):
     [
         (["--nets", "6"], "argument --nets: expected an integer from 1 to 5, got '6'"),
         (["--nets", "1,1"], "argument --nets: expected different integers, got '1,1'"),
-        (["--nets", ""], "argument --nets: expected an integer"),
+        (["--nets", ""], "argument --nets: expected a value, got ''"),
         (["--seeds", "-1"], "argument --seeds: expected"),
         (["--seeds", str(2**64)], "argument --seeds: expected an integer from 0 to"),
         (["--epochs", "0"], "argument --epochs: expected an integer from 1 to 1000000, got '0'"),

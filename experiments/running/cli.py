@@ -5,9 +5,10 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 from experiments.running.errors import Interrupted, signals
-from experiments.running.formatting import csv_text
+from experiments.running.formatting import csv_text, shortened
 from experiments.running.messages import drop_unwritable, output_error, tell
 from mlp_gpu import engines, files
 from mlp_gpu.faults import Fault
@@ -31,7 +32,7 @@ def run(main: Callable[[], int | None]) -> None:
     except SystemExit as ending:  # argparse has printed its help or a complaint
         status = ending.code
     except Fault as fault:
-        tell(f"error: {fault}")
+        tell(shortened(f"error: {fault}"))
         sys.exit(2)
     except Interrupted as interrupted:
         tell(str(interrupted))
@@ -41,6 +42,36 @@ def run(main: Callable[[], int | None]) -> None:
         tell(f"error: cannot print the result: {getattr(error, 'strerror', None) or error}")
         sys.exit(2)
     sys.exit(status)
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a command line. It refuses empty values, which argparse takes for none.
+
+    command: name of the module in experiments/. description: what --help says first; epilog: last.
+    """
+
+    def __init__(self, command: str, description: str | None, epilog: str | None = None):
+        super().__init__(
+            prog=f"python -m experiments.{command}",
+            description=description,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        given = sys.argv[1:] if args is None else list(args)
+        for before, argument in zip(["", *given], given, strict=False):
+            option, equals, value = argument.partition("=")
+            if not argument:
+                of = f"argument {before}: " if before.startswith("--") else ""
+                self.error(f"{of}expected a value, got ''")
+            if argument.startswith("--") and equals and value in ("", "--"):
+                # Of '--option=--' argparse makes an empty list or None, by its version.
+                self.error(f"argument {option}: expected a value, got {value!r}")
+        return super().parse_known_args(given, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        super().error(shortened(message))
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +163,10 @@ def integer(low: int, high: int | None = None) -> Callable[[str], int]:
     """An argparse type: an integer from low to high, both included."""
 
     def parse(text: str) -> int:
-        value = int(text) if text.strip().isdecimal() else None
+        try:
+            value = int(text) if text.strip().isdecimal() else None
+        except ValueError:  # more digits than Python takes
+            value = None
         if value is None or value < low or (high is not None and value > high):
             limits = f"from {low} to {high}" if high is not None else f"of at least {low}"
             raise argparse.ArgumentTypeError(f"expected an integer {limits}, got {text!r}")

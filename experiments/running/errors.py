@@ -1,8 +1,9 @@
 """What can end a command: bad input, which one sentence describes, and signals."""
 
+import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from mlp_gpu.faults import Fault
@@ -32,6 +33,14 @@ class Signals:
         self._held = False
         self._pending = 0
 
+    def install_exits(self) -> None:
+        """Until `install` is called, both signals end the process, with one line on stderr.
+
+        That is for a command that still imports and has nothing to lose.
+        """
+        signal.signal(signal.SIGINT, _exit)
+        signal.signal(signal.SIGTERM, _exit)
+
     def install(self) -> None:
         """Take over both signals. Call from the main thread."""
         signal.signal(signal.SIGINT, self._handle)
@@ -54,6 +63,12 @@ class Signals:
         if self._pending:
             signum, self._pending = self._pending, 0
             raise Interrupted(signum)
+
+
+def _exit(signum: int, _frame: FrameType | None) -> None:
+    with suppress(OSError):  # stderr may be closed
+        os.write(2, f"{Interrupted(signum)}\n".encode())
+    os._exit(128 + signum)
 
 
 signals = Signals()

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
@@ -19,6 +20,11 @@ def percent(errors: int, n: int) -> str:
 def plural(n: int, noun: str) -> str:
     """A count with its noun: '1 run', '2 runs'."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def shortened(sentence: str) -> str:
+    """The sentence; words of more than 300 characters, which somebody pasted, lose their middle."""
+    return re.sub(r"\S{301,}", lambda word: f"{word[0][:40]}...{word[0][-40:]}", sentence)
 
 
 def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
