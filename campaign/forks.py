@@ -5,14 +5,17 @@ the folder that all trials share, and a folder of its own. For each try it print
 before it and one after it, so that whatever ends the batch itself is known too.
 """
 
+import atexit
 import contextlib
 import faulthandler
+import gc
 import json
 import os
 import resource
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from campaign.commands import Ended
 from campaign.trial import Outcome
 
 GIGABYTES = 2  # of memory that a try may take beyond what the batch has
+PATIENCE = 6
 POLL_SECONDS = 0.005
 
 
@@ -43,6 +47,7 @@ def run_batch(
 
 def answer(tries: Iterable[tuple[str, Callable[[], str | None]]]) -> None:
     """Make tries, each a description and a function that returns what is wrong, and print them."""
+    gc.freeze()  # else each fork copies what its collector looks at
     for what, make in tries:
         print(json.dumps({"try": what}), flush=True)
         wrong = make()
@@ -60,7 +65,8 @@ def fork(
     """Call `main` in a child of this process, in a folder, as a program with those arguments.
 
     It ends as a program does: what it returns says nothing, SystemExit is its status. It may take
-    so many seconds and GIGABYTES of memory; then it is killed, or has a MemoryError. After
+    so many seconds of a core and GIGABYTES of memory; then it is killed, or has a MemoryError. It
+    may take PATIENCE times as long by the clock, for others may have the cores. After
     interrupt_after seconds it and its processes get SIGINT, as by Ctrl-C.
     """
     out, err = folder.parent / "stdout.txt", folder.parent / "stderr.txt"
@@ -68,8 +74,7 @@ def fork(
     child = os.fork()
     if child == 0:
         _become(arguments, folder, out, err, seconds)
-        main()
-        sys.exit(0)
+        _end(main)
     started, interrupted = time.monotonic(), False
     while True:
         found, code, usage = os.wait4(child, os.WNOHANG)
@@ -79,7 +84,7 @@ def fork(
         if interrupt_after is not None and taken > interrupt_after and not interrupted:
             os.killpg(child, signal.SIGINT)
             interrupted = True
-        if taken > seconds + (interrupt_after or 0):
+        if taken > PATIENCE * seconds + (interrupt_after or 0):
             os.killpg(child, signal.SIGKILL)
         time.sleep(POLL_SECONDS)
     seconds_taken = time.monotonic() - started
@@ -104,11 +109,28 @@ def _become(arguments: Sequence[str], folder: Path, out: Path, err: Path, second
     sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
     sys.argv = list(arguments)
     faulthandler.enable(2)
-    faulthandler.dump_traceback_later(max(1, seconds - 1), file=2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    used = sum(os.times()[:2])
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used + seconds), int(used + seconds) + 1))
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + GIGABYTES * 2**30
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _end(main: Callable[[], object]) -> None:
+    """Call `main` and end this process as Python does, but leave the memory to the system."""
+    status: object = 1
+    try:
+        main()
+        status = 0
+    except SystemExit as ending:
+        status = ending.code or 0
+    except BaseException:
+        traceback.print_exc()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # as from here on Python has it
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(status if isinstance(status, int) else 1)
 
 
 def _clear_away(session: int, patience: float) -> int:

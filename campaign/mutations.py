@@ -1,9 +1,9 @@
 """Damage to files: bytes changed, content of HDF5 files changed under a correct seal, JSON, CSV."""
 
+import contextlib
 import copy
 import csv
 import gzip
-import hashlib
 import io
 import json
 import random
@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from mlp_gpu.hdf5 import SEAL, USER_BLOCK
+from mlp_gpu.hdf5 import SEAL, USER_BLOCK, put_seal
 
 FOREIGN = "/proc/version"  # no file of ours may be read by way of a run file
 
@@ -78,8 +78,7 @@ def mutate_bytes(rng: random.Random, content: bytes, first: int = 0) -> bytes:
 def seal(content: bytes) -> bytes:
     """The content of an HDF5 file with the seal that fits it."""
     changed = bytearray(content.ljust(USER_BLOCK, b"\0"))
-    line = SEAL + hashlib.sha256(changed[USER_BLOCK:]).hexdigest().encode() + b"\n"
-    changed[: len(line)] = line
+    put_seal(changed)
     return bytes(changed)
 
 
@@ -96,10 +95,12 @@ def mutate_structure(rng: random.Random, content: bytes) -> bytes:
             names: list[str] = []
             file.visit(names.append)
             owner = file[rng.choice(["/", *names])] if rng.random() < 0.4 else None
-            if owner is not None and len(owner.attrs):
-                _mutate_attribute(rng, owner)
-            elif names:
-                _mutate_object(rng, file, rng.choice(names))
+            # What was done before HDF5 refuses to go on is damage too.
+            with contextlib.suppress(OSError, ValueError, TypeError, RuntimeError, LookupError):
+                if owner is not None and len(owner.attrs):
+                    _mutate_attribute(rng, owner)
+                elif names:
+                    _mutate_object(rng, file, rng.choice(names))
     return seal(buffer.getvalue())
 
 
