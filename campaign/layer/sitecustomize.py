@@ -72,10 +72,19 @@ class _File(io.FileIO):
         return super().write(content)
 
 
-def _open(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, *others):
+def _open(
+    file,
+    mode="r",
+    buffering=-1,
+    encoding=None,
+    errors=None,
+    newline=None,
+    closefd=True,
+    opener=None,
+):
     if isinstance(file, int) or not set(mode) & set("wax+") or not _concerned(file):
-        return _builtin_open(file, mode, buffering, encoding, errors, newline, *others)
-    raw = _File(file, mode.replace("b", "").replace("t", ""), *others)
+        return _builtin_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+    raw = _File(file, mode.replace("b", "").replace("t", ""), closefd, opener)
     buffered = (io.BufferedRandom if "+" in mode else io.BufferedWriter)(raw)
     return buffered if "b" in mode else io.TextIOWrapper(buffered, encoding, errors, newline)
 
