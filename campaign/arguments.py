@@ -28,8 +28,10 @@ VARIABLES = {f"{name}_PROXY": "http://127.0.0.1:9" for name in ("HTTP", "HTTPS",
     f"{name}_proxy": "http://127.0.0.1:9" for name in ("http", "https", "all")
 }
 WRITERS = ("bench", "gpu_check", "ladder", "notebooks", "record", "scaling", "startup")
-OTHERS = ("cnn", "committee", "deformations", "export", "figure1", "kernels", "pictures", "report")
-OTHERS += ("table1", "watch")
+OTHERS = (
+    *("cnn", "committee", "deformations", "export", "figure1", "kernels", "pictures", "report"),
+    *("table1", "watch"),
+)
 TRAINING = ("table1", "cnn", "committee")
 SMALL = ["--data=digits", "--limit=30", "--epochs=1", "--out=out"]
 WHICH = {"table1": ["--nets=1"], "cnn": ["--net=1M1-MP29"], "committee": ["--experiment=1"]}
@@ -40,29 +42,24 @@ NUMBERS = (
     *("9" * 5000, "1" * 25, "-" + "9" * 400, "1e-400", "0." + "0" * 5000 + "1", "true", "None"),
 )
 TEXTS = (
-    "",
-    " ",
-    "--",
-    "-",
-    "-h",
-    "*",
-    "%s",
-    "%(prog)s",
-    "{}",
-    "\n",
-    "a\nb",
-    "é",
-    "\udcff",
-    "\x1b[2J",
-)
-TEXTS += (
-    "x" * 5000,
-    "1M1",
-    "20M5s1-MP2-10N",
-    "0M0-0N",
-    "1M1-MP29-" * 200,
+    *(
+        "",
+        " ",
+        "--",
+        "-",
+        "-h",
+        "*",
+        "%s",
+        "%(prog)s",
+        "{}",
+        "\n",
+        "a\nb",
+        "é",
+        "\udcff",
+        "\x1b[2J",
+    ),
+    *("x" * 5000, "1M1", "20M5s1-MP2-10N", "0M0-0N", "1M1-MP29-" * 200, "x:y"),
     "tcp://127.0.0.1:9",
-    "x:y",
 )
 PATHS = (
     *("missing", "missing/a/b", "folder", "empty.h5", "text.h5", "closed", "closed/x", ".", ".."),

@@ -194,11 +194,11 @@ def _other_values(rng: random.Random, values: np.ndarray) -> np.ndarray:
     else:
         other = rng.choice((0, 1, 9, 10, 255, 99, 10**6, -1, 2**62))
     with np.errstate(all="ignore"):
-        other = np.array(other).astype(changed.dtype)
+        value = np.array(other).astype(changed.dtype)
     if rng.random() < 0.3:
-        changed[...] = other
+        changed[...] = value
     elif changed.size:
-        changed.reshape(-1)[rng.randrange(changed.size)] = other
+        changed.reshape(-1)[rng.randrange(changed.size)] = value
     return changed
 
 

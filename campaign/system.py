@@ -42,8 +42,10 @@ DISKS = ("full disk", "quota", "read-only", "broken disk", "no permission")
 FOLDERS = ("folder removed", "folder renamed")
 OUTPUTS = ("closed", "full", "no reader", "read-only file")
 CACHES = ("stranger's", "open to others", "a file", "missing", "closed")
-KINDS = (*DISKS, *FOLDERS, "slow disk", "no handles", "no memory", "clock", "no semaphores")
-KINDS += ("two commands", "cache", "stdout", "stderr")
+KINDS = (
+    *(*DISKS, *FOLDERS, "slow disk", "no handles", "no memory", "clock", "no semaphores"),
+    *("two commands", "cache", "stdout", "stderr"),
+)
 LIMIT_SECONDS = 240
 METRICS = ("epoch", "eta", "train_loss", "validation_errors", "test_errors")
 
