@@ -12,9 +12,11 @@ from experiments.drawing.figures import save_figure
 from experiments.running import cli, jobs
 from experiments.running.configs import title
 from experiments.running.errors import Problem
+from experiments.running.messages import tell
 from experiments.running.store import read_run, run_files
 from experiments.scoring.tables import best_of
 from experiments.scoring.voting import count_sentence
+from mlp_gpu.files import FileFault
 
 Name = TypeVar("Name")
 
@@ -22,9 +24,14 @@ Name = TypeVar("Name")
 def find_best(folder: Path) -> Path:
     """The run file below `folder` with the lowest TEfBV, MNIST before any other data.
 
-    Raises Problem if there is none.
+    Files that cannot be read are named on stderr. Raises Problem if there is none that can.
     """
-    runs = {path: read_run(path) for path in run_files(folder)}
+    runs = {}
+    for path in run_files(folder):
+        try:
+            runs[path] = read_run(path)
+        except FileFault as fault:
+            tell(f"left out: {fault}")
     if not runs:
         raise Problem(f"there is no run in {folder}: train one with 'make table1', or name a file")
     return best_of(runs)

@@ -4,7 +4,6 @@ A part stands between two markers. It holds tables, and sentences whose numbers 
 text around it is written by hand.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,13 +15,19 @@ from experiments.scoring import cnn_tables, committee_report, committees, ladder
 from experiments.scoring import findings as scores
 from experiments.scoring.records import (
     GPU_CHECK,
+    GPU_CHECK_RULE,
     LADDER,
+    LADDER_RULE,
+    SCALING,
+    STARTUP,
     by_device,
     read_benchmarks,
     read_committees,
     read_csv,
+    read_json,
     read_record,
     record_paths,
+    used,
 )
 from experiments.timing import clusters
 from experiments.timing import findings as speeds
@@ -35,6 +40,12 @@ ON_A_GPU = "On a GPU: not measured yet."
 NO_GPU = (
     "The kernels have never run on a GPU. Compiled for GPUs and executed on a CPU they pass their "
     "tests, and they compile to machine code for four generations of GPUs."
+)
+
+# What is made of a benchmark; one of which it cannot be made is damaged.
+BENCH_USES = (
+    *timing_report.BENCH_USES,
+    *(speeds.bench_sentences, speeds.cnn_sentences, speeds.deform_sentence),
 )
 
 
@@ -164,7 +175,9 @@ def scalings(found: Sequence[Sequence[Mapping]]) -> str:
     """1 worker against several, device by device, and clusters on paper."""
     parts, on_gpu_too = [], False
     for path in sorted((provenance.REPOSITORY / "results").glob("*/scaling.csv")):
-        rows = read_csv(path)
+        rows = used(
+            path, read_csv(path, SCALING), (timing_report.bench_source, clusters.scaling_table)
+        )
         parts += [timing_report.bench_source(rows), markdown_table(clusters.scaling_table(rows))]
         sentence, estimates = clusters.estimate_clusters(rows, found)
         parts += [sentence, *([markdown_table(estimates)] if estimates else [])]
@@ -219,7 +232,7 @@ def gpu_checks(paths: Sequence[Path]) -> str:
     """What `make gpu-check` found, GPU by GPU."""
     parts = []
     for path in paths:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path, GPU_CHECK_RULE)
         source = record["provenance"]
         rows = [
             {
@@ -238,9 +251,12 @@ def gpu_checks(paths: Sequence[Path]) -> str:
 def read_ladders() -> list[dict]:
     """The records of the blog's net on MNIST below results/, in the order of their names."""
     paths = sorted((provenance.REPOSITORY / "results").glob(f"*/{LADDER}"))
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    blog = {"data": "MNIST", "hidden": ladder_tables.BLOG_HIDDEN}
-    return [record for record in found if record.items() >= blog.items()]
+    found = {path: read_json(path, LADDER_RULE) for path in paths}
+    return [
+        used(path, record, (ladder_tables.tables,))
+        for path, record in found.items()
+        if (record["data"], record["hidden"]) == ("MNIST", ladder_tables.BLOG_HIDDEN)
+    ]
 
 
 def ladders(records: Sequence[Mapping]) -> str:
@@ -280,12 +296,12 @@ def pages() -> dict[str, dict[str, str]]:
     records = {path: read_record(path) for path in record_paths()}
     convolutional = {p: run for p, run in records.items() if nets.is_convolutional(run.config)}
     records = {path: run for path, run in records.items() if path not in convolutional}
-    runs, found, benches = list(records.values()), read_committees(), read_benchmarks()
+    runs, found, benches = list(records.values()), read_committees(), read_benchmarks(BENCH_USES)
     checks = sorted(results.glob(f"*/{GPU_CHECK}"))
     startups = {}
     for path in sorted(results.glob("*/startup.csv")):
-        rows = read_csv(path)
-        startups[rows[0].get("device") or path.parent.name] = rows
+        rows = read_csv(path, STARTUP)
+        startups[rows[0]["device"]] = rows
     has_gpu = bool(checks) or any(map(timing_report.on_gpu, benches))
     has_gpu |= any(run.config["engine"] == "cuda" for run in runs)
     return {

@@ -5,8 +5,6 @@ epoch; that of a committee is its table, a CSV file, as it is. Only finished run
 source tree count; `python -m experiments.readme` makes tables of them.
 """
 
-import csv
-import io
 import json
 import re
 from pathlib import Path
@@ -15,7 +13,7 @@ from experiments.running import cli, nets, provenance
 from experiments.running.errors import Problem
 from experiments.running.store import Run, read_run
 from experiments.scoring import tables
-from experiments.scoring.records import COMMITTEES, SETTINGS, read_csv
+from experiments.scoring.records import COMMITTEES, SETTINGS, read_committee, read_record, read_text
 from mlp_gpu import files
 
 
@@ -48,7 +46,7 @@ def write_record(path: Path) -> Path:
         )
     record = {"config": run.config, "provenance": run.provenance, "metrics": run.metrics}
     target = record_path(path, run)
-    if target.exists() and json.loads(target.read_text())["config"] != run.config:
+    if target.exists() and read_record(target).config != run.config:
         raise Problem(
             f"{target} is the record of a run with another configuration; rename the folder of "
             f"{path}, which the record is named after, or move that file away"
@@ -63,14 +61,7 @@ def write_committee(path: Path) -> Path:
 
     Raises Problem if it does not count, files.FileFault if a file cannot be read or written.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
-        raise files.FileFault(f"cannot read {path}: {why}") from None
-    rows = list(csv.DictReader(io.StringIO(text)))
-    if not rows or not {"experiment", "finished", "commit", "device", *SETTINGS} <= rows[0].keys():
-        raise Problem(f"{path} is not a committee's table, as experiments.committee writes it")
+    rows = read_committee(path)
     name = rows[0]["experiment"]
     if not re.fullmatch(COMMITTEES, name):
         raise Problem(f"{path} is of a committee called {name}, which the README has no table for")
@@ -85,13 +76,13 @@ def write_committee(path: Path) -> Path:
                 "so its numbers cannot be traced; commit, then train again in another folder"
             )
     target = provenance.device_folder(rows[-1]["device"]) / f"{name}.csv"
-    if target.exists() and settings(read_csv(target)) != settings(rows):
+    if target.exists() and settings(read_committee(target)) != settings(rows):
         raise Problem(
             f"{target} is the record of a committee with other seeds or another schedule; move "
             "that file away"
         )
     files.make_folder(target.parent)
-    files.replace(target, text.encode())
+    files.replace(target, read_text(path).encode())
     return target
 
 

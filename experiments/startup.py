@@ -27,7 +27,7 @@ from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text, markdown_table
 from experiments.running.messages import tell
 from experiments.running.processes import LocalProcesses
-from experiments.scoring.records import read_csv
+from experiments.scoring import records
 from experiments.timing.findings import STARTUP
 from mlp_gpu import files
 from mlp_gpu.network import NETS
@@ -132,7 +132,8 @@ def main(argv: list[str] | None = None) -> None:
             return first_step(dataset, Path(cache))
 
     path = folder / "startup.csv"
-    rows = {row["what"]: row for row in read_csv(path)} if path.exists() else {}
+    before = records.read_csv(path, records.STARTUP) if path.exists() else []
+    rows = {row["what"]: row for row in before}
     times: dict[str, tuple[Callable[[], float], int]] = {
         FIRST_STEP: (lambda: first_step(dataset), arguments.repeats),
         FIRST_STEP_OF_ONE: (lambda: first_step(dataset, nets="1"), arguments.repeats),

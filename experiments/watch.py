@@ -102,7 +102,7 @@ def _read(path: Path, before: Snapshot | None) -> Snapshot:
     except FileFault as fault:
         if isinstance(fault.__cause__, OSError):  # what fails once may work later
             return Snapshot(None, 0.0, None, f"cannot read it: {fault.__cause__.strerror}")
-        return Snapshot(stamp, 0.0, None, "damaged, or no run file")
+        return Snapshot(stamp, 0.0, None, str(fault).removeprefix(f"{path} "))
     run.outputs = run.labels = np.empty(0)  # large, and not shown
     return Snapshot(stamp, found.st_mtime, run)
 
@@ -121,11 +121,10 @@ def mean_epoch(run: Run, written: float) -> float:
 
 def describe(name: str, snapshot: Snapshot, now: float) -> list[str]:
     """A row of the table: the cells of a run under HEADINGS. now: seconds since 1970."""
-    # The name of a file may hold control characters.
-    name = "".join(letter if letter.isprintable() else "?" for letter in name)
+    name = _printable(name)
     run = snapshot.run
     if run is None:
-        return [name, *["-"] * 6, snapshot.fault]
+        return [name, *["-"] * 6, _printable(snapshot.fault)]
     config, metrics, last = run.config, run.metrics, run.provenance[-1]
     n_test = config["data"]["n_test"]
     mean, age = mean_epoch(run, snapshot.written), max(now - snapshot.written, 0.0)
@@ -149,6 +148,11 @@ def describe(name: str, snapshot: Snapshot, now: float) -> list[str]:
         left,
         state,
     ]
+
+
+def _printable(text: str) -> str:
+    """A text without control characters, which the name of a file may hold."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _short(seconds: float) -> str:

@@ -13,7 +13,7 @@ class FileFault(Fault):
 
 
 class Malformed(ValueError):
-    """What is wrong with the content of a file, the middle of a sentence, for who knows its name."""
+    """What is wrong with the content of a file, the middle of a sentence."""
 
 
 @contextlib.contextmanager

@@ -14,16 +14,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import unpack_from
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 
 from mlp_gpu.files import Malformed
 
-Attribute: TypeAlias = str | int | tuple[int, ...]
-
 # Types of elements, as datatype messages have them.
-TYPES = {
+TYPES: dict[bytes, np.dtype] = {
     bytes.fromhex("10080000 08000000 00004000"): np.dtype("<i8"),
     bytes.fromhex("11203f00 08000000 00004000 340b0034 ff030000"): np.dtype("<f8"),
     bytes.fromhex("11201f00 04000000 00002000 17080017 7f000000"): np.dtype("<f4"),
@@ -49,10 +47,13 @@ MAX_OBJECTS, MAX_MESSAGES, MAX_TEXTS, MAX_CHILDREN, MAX_RANK = 500, 100, 500, 32
 
 @dataclass(frozen=True)
 class Dataset:
-    """values: a view of the file's bytes, which cannot be written to."""
+    """An array and its attributes, texts, integers and tuples of integers.
+
+    values: a view of the file's bytes, which cannot be written to.
+    """
 
     values: np.ndarray
-    attrs: dict[str, Attribute]
+    attrs: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Group:
     """name: its path in the file, with a slash at the end. members: by their names."""
 
     name: str
-    attrs: dict[str, Attribute]
+    attrs: dict[str, Any]
     members: dict[str, "Group | Dataset"]
 
     def check(self, names: set[str], attributes: dict[str, type]) -> None:
@@ -82,7 +83,9 @@ class Group:
         """A copy of a dataset. Raises Malformed unless it is of that type and shape and finite."""
         values = self._dataset(name).values
         found, expected = (values.dtype, values.shape), (np.dtype(dtype), shape)
-        require(found == expected, self.name + name, "{} {}".format(*expected), "{} {}".format(*found))
+        require(
+            found == expected, self.name + name, "{} {}".format(*expected), "{} {}".format(*found)
+        )
         require(np.isfinite(values).all(), self.name + name, "finite numbers", "others")
         return values.copy()
 
@@ -91,7 +94,7 @@ class Group:
         dataset = self._dataset(name)
         found = dataset.attrs.get("units")
         require(found == units, f"units of {self.name}{name}", units, str(found))
-        return self.array(name, dtype, dataset.values.shape[:1])
+        return self.array(name, dtype, (dataset.values.size,))
 
     def _dataset(self, name: str) -> Dataset:
         member = self.members.get(name)
@@ -155,7 +158,7 @@ class _Parser:
     def _object(self, address: int, name: str) -> Group | Dataset:
         self._n_objects += 1
         require(self._n_objects <= MAX_OBJECTS, name, f"at most {MAX_OBJECTS} objects", "more")
-        attrs: dict[str, Attribute] = {}
+        attrs: dict[str, Any] = {}
         single: dict[int, bytes] = {}
         for kind, data in self._messages(address, name):
             if kind == ATTRIBUTE:
@@ -233,11 +236,11 @@ class _Parser:
         fits = 0 < size == n * dtype.itemsize and address + size <= len(self._rest)
         require(fits, name, f"{n} elements in the file", f"{size} bytes at {address}")
         raw = np.frombuffer(self._content, np.uint8, size, self._start + address)
-        if dtype == bool:
+        if dtype.kind == "b":
             require(raw.max() <= 1, name, "0 or 1", "other values")
         return raw.view(dtype).reshape(shape)
 
-    def _attribute(self, message: bytes, name: str) -> tuple[str, Attribute]:
+    def _attribute(self, message: bytes, name: str) -> tuple[str, Any]:
         require(len(message) >= 8 and message[0] == 1, name, "attributes of version 1", "others")
         parts, at = [], 8
         for size in unpack_from("<HHH", message, 2):
@@ -248,7 +251,8 @@ class _Parser:
         require(key.isidentifier(), where, "a name", "none")
         shape, data = _shape(parts[2], where), message[at:]
         if parts[1] == TEXT and shape == () and len(data) >= 16:
-            return key, self._text(*unpack_from("<IQI", data), where)
+            length, heap, index = unpack_from("<IQI", data)
+            return key, self._text(length, heap, index, where)
         if TYPES.get(parts[1]) != np.int64 or len(shape) > 1 or len(data) < 8 * math.prod(shape):
             raise Malformed(f"{where} is neither a text nor integers")
         values = unpack_from(f"<{math.prod(shape)}q", data)

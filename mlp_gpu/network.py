@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import h5py
 import numpy as np
 
 from mlp_gpu import hdf5, random
 from mlp_gpu.files import Malformed
-from mlp_gpu.hdf5_parts import Attribute, Group
+from mlp_gpu.hdf5_parts import Group
 
 N_INPUTS = 29 * 29
 N_CLASSES = 10
@@ -148,7 +148,7 @@ def save(path: Path, networks: Mapping[str, Kind], attributes: Mapping[str, str 
     hdf5.write(path, fill)
 
 
-def load(path: Path, kind: type[Kind]) -> tuple[dict[str, Kind], dict[str, Attribute]]:
+def load(path: Path, kind: type[Kind]) -> tuple[dict[str, Kind], dict[str, Any]]:
     """The networks of a weights file by name, and its root attributes.
 
     Raises files.FileFault if the file is missing, damaged, holds another kind of nets, or weights

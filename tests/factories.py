@@ -6,6 +6,7 @@ import numpy as np
 
 from deform_gpu import TABLE1
 from experiments.running import store
+from experiments.running.configs import count_validation
 from mlp_gpu.network import NETS
 
 SESSION = {
@@ -55,7 +56,7 @@ def make_outputs(labels, n_wrong, seed=0):
 
 
 def make_run(done=None, metrics=(), session=(), outputs=None, labels=None, **config):
-    """A run of as many epochs as its configuration has, or of fewer: done.
+    """A run that a file can hold, of as many epochs as its configuration has, or of fewer: done.
 
     metrics: lists, in the place of figures that are as good as any, of which the first epoch is
     chosen. session: changes to the one process that trained. outputs, labels: of the test images;
@@ -63,16 +64,17 @@ def make_run(done=None, metrics=(), session=(), outputs=None, labels=None, **con
     """
     config = make_config(**config)
     done = config["epochs"] if done is None else done
+    n_validation, n_test = count_validation(config), config["data"]["n_test"]
     found = {name: [1.0] * done for name in store.METRICS} | {
         "epoch": list(range(1, done + 1)),
         "eta": [config["eta"] * config["decay"] ** epoch for epoch in range(done)],
         "train_loss": [2 / epoch for epoch in range(1, done + 1)],
-        "validation_errors": list(range(60, 60 + done)),
-        "test_errors": list(range(35 + done, 35, -1)),
+        "validation_errors": [min(n, n_validation) for n in range(60, 60 + done)],
+        "test_errors": [min(n, n_test) for n in range(35 + done, 35, -1)],
     }
     run = store.Run(config, [SESSION | dict(session)], found | dict(metrics), outputs, labels)
     if labels is None:
-        run.labels = np.arange(config["data"]["n_test"], dtype=np.uint8) % 10
+        run.labels = np.arange(n_test, dtype=np.uint8) % 10
     if outputs is None:
         run.outputs = make_outputs(run.labels, run.chosen_errors if done else 0, config["seed"])
     return run

@@ -10,7 +10,7 @@ SOURCE = {
     "device": "Some GPU",
     "driver": "1.2",
     "versions": "a=1",
-    "date": "today",
+    "date": "2026-01-01",
     "commit": "c" * 40,
 }
 

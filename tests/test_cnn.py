@@ -141,7 +141,7 @@ def test_a_file_gives_back_the_network(tmp_path):
 def test_weights_of_another_kind_of_net_are_refused(tmp_path):
     path = tmp_path / "a.h5"
     network.save(path, {"latest": ConvNetwork.initial("3M5", cnn.DIGIT, 10, 0)}, {})
-    with pytest.raises(files.FileFault, match="holds deepbig convolutional weights version 1"):
+    with pytest.raises(files.FileFault, match="holds 'deepbig convolutional weights' version 1"):
         network.load(path, Network)
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from factories import SESSION, make_run
 
 from experiments import export
 from experiments.running import store
@@ -19,23 +20,17 @@ START = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 def write_run(path, epochs=3, n_validation=None):
     """A run file with random numbers in it; returns the run."""
     generator = np.random.default_rng(epochs)
-    config = {
-        "data": {"name": "MNIST", "n_train": 700, "n_validation": n_validation, "n_test": 70},
-        "sizes": [841, 33, 10],
-        "epochs": 7,  # so it is unfinished
-        "deformation": None,
-    }
-    sessions = [
-        {"start": START.isoformat(timespec="seconds"), "end": None, "why": "killed"},
-        {"start": "2026-03-05T00:00:00+00:00", "end": None, "why": "running"},
-    ]
     metrics = {name: generator.random(epochs).tolist() for name in store.METRICS}
     metrics["epoch"] = list(range(1, epochs + 1))
     for name in ("validation_errors", "test_errors"):
         metrics[name] = generator.integers(1, 70, epochs).tolist()
-    outputs = generator.random((70, 10), np.float32)
-    labels = generator.integers(0, 10, 70, np.uint8)
-    run = store.Run(config, sessions, metrics, outputs, labels)
+    of_data = {"n_train": 700, "n_validation": n_validation, "n_test": 70}
+    run = make_run(epochs, metrics, data=of_data, epochs=7, deformation=None)  # so unfinished
+    ends = {"end": None, "why": "killed"}
+    run.provenance = [
+        SESSION | ends | {"start": START.isoformat(timespec="seconds")},
+        SESSION | ends | {"start": "2026-03-05T00:00:00+00:00"},
+    ]
     store.write_run(path, run)
     return run
 

@@ -18,7 +18,7 @@ from experiments.scoring import voting
 @pytest.fixture(scope="module")
 def path(tmp_path_factory, digits):
     """A run file."""
-    data = {"name": digits.name, "sha256": digits.sha256, "n_train": 60, "n_test": 360}
+    data = {"name": digits.name, "sha256": digits.sha256, "n_train": 70, "n_test": 360}
     path = tmp_path_factory.mktemp("figure1") / "net1-seed0-load_digits.h5"
     metrics = {"test_errors": [14, 11]}
     store.write_run(path, make_run(data=data, labels=digits.test_labels, metrics=metrics))
@@ -77,9 +77,8 @@ def test_figure1_of_a_perfect_run(path):
 
 def test_figure1_takes_the_best_run(path, tmp_path):
     def put(name, wrong, data_name):
-        run = store.read_run(path)
-        run.config["data"]["name"] = data_name
-        run.metrics["test_errors"] = [wrong, wrong]
+        data = {"name": data_name, "n_test": 360}
+        run = make_run(data=data, metrics={"test_errors": [wrong, wrong]})
         store.write_run(tmp_path / name, run)
 
     put("a.h5", 5, "load_digits")

@@ -13,10 +13,10 @@ import pytest
 from browser import browser, check_page  # noqa: F401, a fixture
 from factories import make_run
 
-from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from experiments import notebooks
 from experiments.running import examples, store
+from experiments.running.dataset import DIGIT
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 from mlp_gpu import network
@@ -194,9 +194,7 @@ def test_small_runs_that_were_not_finished_are_made_whole(tmp_path, monkeypatch,
 
     def write(path, epochs):
         path.parent.mkdir(exist_ok=True)
-        run = run_on("load_digits")
-        run.config["epochs"] = 2
-        run.metrics |= {"epoch": list(range(1, epochs + 1)), "validation_errors": [1] * epochs}
+        run = make_run(epochs, data={"name": "load_digits", "n_test": 2}, epochs=2)
         store.write_run(path, run)
 
     monkeypatch.setattr(examples, "_make", make)
@@ -219,7 +217,8 @@ def test_a_convolutional_nets_run_is_none_of_the_seven(tmp_path, monkeypatch):
     for name in "abcdefg":
         run = run_on("load_digits")
         if name == "g":
-            run.config["layers"] = "3M5"
+            del run.config["sizes"]
+            run.config |= {"layers": "3M5", "source": [1, 29, 29]}
         store.write_run(tmp_path / "example" / f"{name}.h5", run)
     assert len(examples.load_runs(tmp_path)) == 7
     assert made == [tmp_path / "example"]
@@ -229,10 +228,14 @@ def test_a_convolutional_nets_run_is_none_of_the_seven(tmp_path, monkeypatch):
 
 
 def test_a_net_is_that_of_the_chosen_epoch(tmp_path):
-    latest, chosen = (ConvNetwork.initial("3M5", Maps(1, 9, 9), 10, seed) for seed in (0, 1))
+    path, run = tmp_path / "a.h5", run_on("MNIST")
+    del run.config["sizes"]
+    run.config |= {"layers": "3M5", "source": [1, 29, 29]}
+    store.write_run(path, run)
+    latest, chosen = (ConvNetwork.initial("3M5", DIGIT, 10, seed) for seed in (0, 1))
     networks = {"latest": latest, "chosen": chosen}
-    network.save(store.weights_path(tmp_path / "a.h5"), networks, {"epoch": 2})
-    found = examples.load_convolutional(tmp_path / "a.h5")
+    network.save(store.weights_path(path), networks, {"config": json.dumps(run.config), "epoch": 1})
+    found = examples.load_convolutional(path)
     assert np.array_equal(found.weights[0], chosen.weights[0])
 
 

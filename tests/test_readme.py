@@ -286,6 +286,9 @@ def test_what_of_starts_and_tests_is_not_measured_says_so(empty):
         {"what": "make test", "seconds": "250.4"},
         {"what": "start of a worker", "seconds": "1.24"},
     ]
+    measured = {"repeats": "1", "seconds_p20": "1", "seconds_p80": "300"}
+    source = {"device": "box", "driver": "", "versions": "", "date": "2026-01-01", "commit": "c"}
+    rows = [row | measured | source for row in rows]
     (empty / "results" / "box").mkdir(parents=True)
     (empty / "results" / "box" / "startup.csv").write_text(csv_text(rows))
     assert readme.pages()["README.md"]["durations"] == (
@@ -308,7 +311,9 @@ def test_benchmarks_of_every_device_are_shown(empty):
     on_cpu = SOURCE | {"device": "Some CPU", "driver": ""}
     write_bench([net_measurement("engine cpu", 300.0)], on_cpu, empty / "results/cpu/bench.csv")
     text = readme.benchmarks(read_benchmarks())
-    assert text.startswith("Some CPU; a 1; today; commit cccccccccccc; medians of 7 repeats:\n\n|")
+    assert text.startswith(
+        "Some CPU; a 1; 2026-01-01; commit cccccccccccc; medians of 7 repeats:\n\n|"
+    )
     assert "| engine cpu " in text
     assert text.endswith("\n\nOn a GPU: not measured yet.")
     assert readme.kernels(read_benchmarks()) == readme.NOT_MEASURED
@@ -319,11 +324,11 @@ def test_benchmarks_of_every_device_are_shown(empty):
     write_bench(gpu_measurements(), SOURCE, empty / "results/gpu/bench.csv")
     text = readme.benchmarks(read_benchmarks())
     assert "Some CPU" in text
-    assert "Some GPU; driver 1.2; a 1; today" in text
+    assert "Some GPU; driver 1.2; a 1; 2026-01-01" in text
     assert "not measured" not in text
     assert "forward_partial" not in text
     text = readme.kernels(read_benchmarks())
-    assert text.startswith("Some GPU; driver 1.2; a 1; today; commit cccccccccccc; medians")
+    assert text.startswith("Some GPU; driver 1.2; a 1; 2026-01-01; commit cccccccccccc; medians")
     assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
     assert "Some CPU" not in text
     text = readme.speed(read_benchmarks())
@@ -372,7 +377,7 @@ def test_a_record_of_a_gpu_ends_the_sentence_that_there_is_none(empty, kind):
     (folder / "table1-net1-seed3.json").write_text(json.dumps(content))
     if kind == "check":
         checks = [{"check": "GPU", "passed": False, "result": "as it is", "seconds": 61}]
-        source = {"device": "Some GPU", "driver": "1.2", "end": "today", "commit": "c" * 40}
+        source = factories.SESSION | {"device": "Some GPU", "driver": "1.2", "commit": "c" * 40}
         text = json.dumps({"passed": False, "checks": checks, "provenance": source})
         (folder / "gpu-check.json").write_text(text)
     assert ("never run" in readme.pages()["README.md"]["headline"]) == (kind == "bench")
@@ -381,7 +386,9 @@ def test_a_record_of_a_gpu_ends_the_sentence_that_there_is_none(empty, kind):
         assert "never run" not in readme.pages()["README.md"]["headline"]
     if kind == "check":
         text = readme.pages()["results/README.md"]["gpu-check"]
-        assert text.startswith("Some GPU, driver 1.2; today; commit cccccccccccc:\n\n| check ")
+        assert text.startswith(
+            "Some GPU, driver 1.2; 2026-01-02T00:00:00+00:00; commit cccccccccccc:\n\n| check "
+        )
         assert re.search(r"^\| GPU +\| no +\| as it is +\| 0:01:01 \|$", text, re.MULTILINE)
 
 

@@ -1,14 +1,13 @@
 """`python -m experiments.record`, of committees."""
 
-import numpy as np
 import pytest
+from factories import make_run
 
 from experiments import record
 from experiments.running import store
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
 from experiments.scoring import records
-from mlp_gpu.network import NETS
 
 
 def committee_rows(**changes):
@@ -16,7 +15,11 @@ def committee_rows(**changes):
     row = {"experiment": "experiment1", "net": "1", "member": "init 1", "finished": "True"}
     row |= {"data": "MNIST", "device": "Some CPU, 2 cores", "commit": "0" * 40, "seconds": "60"}
     row |= {"seed": "0", "epochs": "9", "images_an_epoch": "60000", "eta": "0.1"}
-    row |= {"eta_decay": "0.9", "date": "2026-01-01", **changes}
+    row |= {"eta_decay": "0.9", "date": "2026-01-01"}
+    row |= {"errors": "2", "n_test": "100", "percent": "2", "low": "1", "high": "3", "paper": ""}
+    row |= {"second_guesses": "1", "mean_percent": "2", "best_member": "init 1", "mcnemar_p": "1"}
+    row |= {"only_committee": "0", "only_best": "0", "shared_1": "2", "chosen_epoch": "9"}
+    row |= {"layers": "841-10", "engine": "cpu", "driver": "", "versions": "python=3", **changes}
     other = row | {"net": "2", "member": "init 2", "seconds": "90", "date": "2026-01-02"}
     return [row, other], [row | {"experiment": "experiment2"}, other | {"net": ""}]
 
@@ -58,11 +61,7 @@ def test_a_committee_that_the_readme_does_not_show_is_not_recorded(tmp_path, mon
 
 def make_member():
     """A finished run of net 1 that was never trained."""
-    data = {"name": "MNIST", "sha256": "", "n_train": 6, "n_test": 1, "width": None}
-    config = {"data": data, "sizes": list(NETS[1]), "epochs": 1, "seed": 0}
-    session = {"dirty": False, "device": "Some CPU", "end": "2026-01-01"}
-    metrics = {name: [1] for name in store.METRICS}
-    return store.Run(config, [session], metrics, np.zeros((1, 10), np.float32), np.zeros(1))
+    return make_run(metrics={"validation_errors": [1]}, data={"n_train": 6, "n_test": 1}, epochs=1)
 
 
 def test_a_member_of_a_committee_is_no_row_of_table_1(tmp_path, monkeypatch):
@@ -94,13 +93,13 @@ def test_a_committee_that_does_not_count_is_not_recorded(tmp_path, monkeypatch, 
 
 
 def test_other_files_are_no_committees(tmp_path):
-    with pytest.raises(Problem, match="is not a committee's table"):
+    with pytest.raises(record.files.FileFault, match=r"a\.csv is damaged .* lacks the column"):
         record.write_committee(write_csv(tmp_path / "a.csv", [{"a": 1}]))
     (tmp_path / "empty.csv").touch()
-    with pytest.raises(Problem, match="is not a committee's table"):
+    with pytest.raises(record.files.FileFault, match="expected rows, found none"):
         record.write_committee(tmp_path / "empty.csv")
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe")
-    with pytest.raises(record.files.FileFault, match=r"cannot read .*bytes\.csv: it is not text"):
+    with pytest.raises(record.files.FileFault, match=r"bytes\.csv is damaged: it is no text"):
         record.write_committee(tmp_path / "bytes.csv")
     with pytest.raises(record.files.FileFault, match=r"cannot read .*no\.csv: No such file"):
         record.write_committee(tmp_path / "no.csv")

@@ -33,7 +33,7 @@ from report_pages import (
 from experiments import report
 from experiments.drawing import bench_plots, report_sections, run_plots
 from experiments.drawing.page import Page
-from experiments.drawing.report_files import Found, collect, read_rows
+from experiments.drawing.report_files import Found, collect, read_scaling
 from experiments.running import data, store
 from experiments.running.nets import is_convolutional
 from experiments.running.provenance import REPOSITORY
@@ -234,7 +234,7 @@ def test_what_is_derived_leads_to_the_committees_it_is_derived_from(text):
     assert sources_of(text, caption(part, "What the paper shows, and whether")) == lines
     part = sections(text)["Benchmarks", "Several workers"]
     timings, *others = sources_of(text, caption(part, "Clusters on paper."))
-    row = read_rows(REPOSITORY / SCALING)[-1]
+    row = read_scaling(REPOSITORY / SCALING)[-1]
     assert row["commit"][:12] in timings
     assert row["date"] in timings
     assert others == lines
@@ -246,7 +246,7 @@ def test_clusters_are_estimated_from_experiments_on_mnist_on_such_workers(monkey
         return [member, member | {"net": "", "device": "several"}]
 
     found = Found(REPOSITORY)
-    timed = read_rows(REPOSITORY / SCALING)
+    timed = read_scaling(REPOSITORY / SCALING)
     found.scalings["timed"] = timed
     device = timed[-1]["device"]
     found.committees = {

@@ -20,7 +20,7 @@ from report_pages import (
 from experiments import report
 from experiments.drawing import report_sections
 from experiments.drawing.page import Page
-from experiments.drawing.report_files import collect, read_rows
+from experiments.drawing.report_files import collect, read_bench
 from experiments.running import store
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
@@ -142,12 +142,12 @@ def test_damaged_files_are_named_and_the_rest_goes_on(results, tmp_path, capsys)
 
 
 def test_a_benchmark_whose_bytes_are_none_is_named(results, tmp_path):
-    rows = read_rows(REPOSITORY / "results" / "amd-epyc-2-cores" / "bench.csv")
+    rows = read_bench(REPOSITORY / "results" / "amd-epyc-2-cores" / "bench.csv")
     rows = [row | {"bytes": row["bytes"] and "many"} for row in rows]
     (results / "bench.csv").write_text(csv_text(rows))
     found = collect(tmp_path)
     assert not found.benches
-    assert re.search("bench.csv is damaged: .*'many'", *found.faults)
+    assert re.search("bench.csv is damaged .*bytes of row 1 is 'many'", *found.faults)
 
 
 def test_a_page_that_cannot_be_written_is_a_fault(results, tmp_path):

@@ -144,7 +144,7 @@ def test_records_of_convolutional_nets():
     assert readme.cnn_benchmarks([old]) == readme.NOT_MEASURED
     on_cpu, on_gpu = as_text(cnn_measurements()), as_text([cnn_kernel()])
     source, table, sentence, missing = readme.cnn_benchmarks([old, on_cpu]).split("\n\n")
-    assert source.startswith("Some GPU; driver 1.2; a 1; today; commit cccccccccccc; ")
+    assert source.startswith("Some GPU; driver 1.2; a 1; 2026-01-01; commit cccccccccccc; ")
     assert "| 3: 20M-60M-100M-150N " in table
     assert sentence.startswith("On a chip, `engine cpu` takes 200 microseconds per image")
     assert missing == readme.ON_A_GPU

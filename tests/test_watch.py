@@ -5,6 +5,7 @@ import os
 import sys
 import time
 
+import factories
 import pytest
 from filelock import FileLock
 from waiting import join
@@ -221,8 +222,10 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "gone.h5").unlink()
     rows = watch.describe_all(scanner.scan(), NOW)
     none = ["-"] * 6
-    assert sorted(rows) == [
-        ["bad", *none, "damaged, or no run file"],
+    rows.sort()
+    assert rows[0][-1].startswith("is damaged: expected SHA-256")
+    assert rows == [
+        ["bad", *none, rows[0][-1]],
         ["folder", *none, "cannot read it: Is a directory"],
         ["gone", *none, "cannot read it: No such file or directory"],
     ]
@@ -265,9 +268,8 @@ def test_a_writer_and_its_watcher_do_not_disturb_each_other(tmp_path):
     stop = context.Event()
 
     def make(epochs):
-        run = make_run(epochs=epochs, of=1000)
-        run.metrics["test_errors"] = run.metrics["validation_errors"] = [epochs] * epochs
-        return run
+        errors = {f"{kind}_errors": [epochs] * epochs for kind in ("validation", "test")}
+        return factories.make_run(epochs, errors, data={"n_test": 200}, epochs=1000)
 
     def work():
         epochs = 0

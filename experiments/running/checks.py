@@ -44,7 +44,7 @@ def _shown(value: object) -> str:
     """A value of JSON, or the beginning of it, in ASCII on one line."""
     if isinstance(value, dict | list):
         return f"a JSON {'object' if isinstance(value, dict) else 'array'}"
-    return f"{ascii(value):.80}"
+    return f"{value!a:.80}"
 
 
 def integer(low: int, high: int) -> Rule:
@@ -60,20 +60,41 @@ def number(low: float, high: float) -> Rule:
     )
 
 
+_CONTROLS = re.compile("[\0-\x1f\x7f-\x9f]")
+_HALVES = re.compile("[\ud800-\udfff]")  # of letters, which UTF-8 has not
+
+
 def _is_text(value: object) -> bool:
     if not isinstance(value, str) or len(value) > 10_000:
         return False
-    return not re.search("[\0-\x1f\x7f-\x9f\ud800-\udfff]", value)  # control codes, half letters
+    return not (_CONTROLS.search(value) or _HALVES.search(value))
+
+
+def _time(value: object) -> datetime | None:
+    """A time of these centuries; None if a value is none."""
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return found if found and 1970 <= found.year < 3000 else None
 
 
 def _is_time(value: object) -> bool:
-    try:
-        return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
-    except ValueError:
-        return False
+    found = _time(value)
+    return found is not None and found.tzinfo is not None
+
+
+def _is_device(value: object) -> bool:
+    # A folder is named after it.
+    return (
+        _is_text(value) and len(str(value)) <= 200 and bool(re.search("(?i)[a-z0-9]", str(value)))
+    )
 
 
 TEXT = _rule("a text of one line", _is_text)
+LINES = _rule("a text", lambda value: isinstance(value, str) and not _HALVES.search(value))
+DEVICE = _rule("a name with letters or digits, of at most 200", _is_device)
+DATE = _rule("a time, ISO 8601", lambda value: _time(value) is not None)
 TIME = _rule("a time with its zone, ISO 8601", _is_time)
 ANY: Rule = _rule("anything", lambda value: True)
 FLAG = _rule("true or false", lambda value: isinstance(value, bool))
@@ -163,7 +184,7 @@ PROVENANCE = array(
         {
             "commit": TEXT,
             "dirty": FLAG,
-            "device": TEXT,
+            "device": DEVICE,
             "versions": mapping({}, others=TEXT),
             "start": TIME,
             "end": nullable(TIME),
@@ -195,6 +216,16 @@ _COUNTS = "epoch", "validation_errors", "test_errors"
 _COUNT, _NUMBER = integer(-MANY, MANY), number(-1e300, 1e300)
 # As JSON has them; `check_metrics` compares them with the limits.
 METRICS = mapping({name: array(_COUNT if name in _COUNTS else _NUMBER, 1) for name in LIMITS})
+
+
+def parsed_number(where: str, text: str, largest: float) -> None:
+    """Raise files.Malformed unless a text is a finite number, of at most such a size."""
+    try:
+        is_number = abs(float(text)) <= largest
+    except ValueError:
+        is_number = False
+    if not is_number:
+        raise Malformed(f"{where} is {text!a:.80}, expected a number up to {largest:g}")
 
 
 def parse_json(where: str, text: str) -> Any:
@@ -238,7 +269,7 @@ def check_config(where: str, config: Any) -> None:
         try:
             Deformation(**deformation)
         except (TypeError, ValueError) as error:
-            raise Malformed(f"{where}.deformation: {ascii(str(error)):.200}") from None
+            raise Malformed(f"{where}.deformation: {str(error)!a:.200}") from None
 
 
 def check_metrics(metrics: Mapping[str, Sequence], config: Mapping) -> None:

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cnn_gpu.network import ConvNetwork
-from experiments.running import jobs, store
+from experiments.running import jobs, runs, store
 from experiments.running.data import Dataset
 from experiments.running.errors import Problem
 from experiments.running.nets import is_convolutional
 from experiments.running.store import Run
-from mlp_gpu import network
 from mlp_gpu.files import FileFault
 
 # Seven small perceptrons on scikit-learn's embedded digits are enough for most notebooks.
@@ -45,18 +44,18 @@ def load_runs(folder: Path | None = None) -> dict[str, Run]:
     paths = store.run_files(folder)
     if all(own in path.parents for path in paths) and not _is_made(paths):
         _make(own)
-    runs = {}
+    found = {}
     for path in store.run_files(folder):
         try:
-            runs[str(path.relative_to(folder).with_suffix(""))] = store.read_run(path)
+            found[str(path.relative_to(folder).with_suffix(""))] = store.read_run(path)
         except FileFault as fault:
             print(f"left out: {fault}")
-    names = {run.config["data"]["name"] for run in runs.values()}
+    names = {run.config["data"]["name"] for run in found.values()}
     if not names:
         raise Problem(f"no run below {folder} can be read; move them away, or train others")
     name = "MNIST" if "MNIST" in names else min(names)
-    chosen = {key: run for key, run in runs.items() if run.config["data"]["name"] == name}
-    left_out = len(runs) - len(chosen)
+    chosen = {key: run for key, run in found.items() if run.config["data"]["name"] == name}
+    left_out = len(found) - len(chosen)
     others = f"; on other data, left out: {left_out}" if left_out else ""
     print(f"runs on {name} below {folder}: {len(chosen)}{others}")
     return chosen
@@ -70,12 +69,13 @@ def load_data(runs: Mapping[str, Run]) -> Dataset:
 def load_convolutional(path: Path) -> ConvNetwork:
     """The net of a run file at its chosen epoch, from the weights file beside it.
 
-    Raises files.FileFault if that is missing, damaged or of another kind of net.
+    Raises files.FileFault if one of them is missing or damaged, Problem if they do not belong
+    together or the net is none of this kind.
     """
-    run = store.read_run(path)
-    if not is_convolutional(run.config):
-        raise Problem(f"{path} holds no convolutional net")
-    return runs.load_weights(path, run)[0]["chosen"]
+    net = runs.load_weights(path, store.read_run(path))[0]["chosen"]
+    if not isinstance(net, ConvNetwork):
+        raise Problem(f"{path} is of a perceptron; name the run of a convolutional net")
+    return net
 
 
 def _is_made(paths: list[Path]) -> bool:

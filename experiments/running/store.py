@@ -163,7 +163,7 @@ def read_run(path: Path) -> Run:
 
 
 def read_weights(path: Path, config: dict) -> tuple[dict[str, nets.AnyNetwork], dict, int]:
-    """Read the weights file of a run: its networks, latest and chosen; its configuration; its epoch.
+    """Read a weights file: its networks, latest and chosen; its run's configuration; its epoch.
 
     config: of the run. Raises files.FileFault as `read_run` does, and if the nets have other layers
     than the configuration in the file says.

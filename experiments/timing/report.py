@@ -4,6 +4,7 @@ The tables take rows as `row` makes them, or as bench.csv gives them back, where
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -269,3 +270,15 @@ def bench_source(rows: list[dict]) -> str:
         f"{first['device']}; {driver}{first['versions'].replace('=', ' ')}; {first['date']}; "
         f"commit {first['commit'][:12]}; medians of {first['repeats']} repeats:"
     )
+
+
+# What is made of a benchmark; one of which it cannot be made is damaged.
+BENCH_USES = (
+    bench_source,
+    net_table,
+    deform_table,
+    cnn_table,
+    partial(kernel_table, nets=(1, 4)),
+    partial(kernel_table, nets=cnn_tables.PAPER, group="cnn kernel"),
+    evaluation_table,
+)

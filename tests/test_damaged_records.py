@@ -1,0 +1,198 @@
+"""Records that somebody damaged or made up: one sentence, and nothing is written."""
+
+import json
+
+import pytest
+from committee_cases import read_csv
+from factories import make_run
+from forgeries import expect_sentence
+from measurements import SOURCE, net_measurement, write_bench
+
+from experiments import readme, record
+from experiments.running import provenance, store
+from experiments.running.formatting import csv_text
+from experiments.scoring import records
+
+OURS = provenance.REPOSITORY / "results" / "amd-epyc-2-cores"
+BYTES = {
+    "half": b"{",
+    "empty": b"",
+    "array": b"[]",
+    "null": b"null",
+    "number": b"3",
+    "no text": b"\xff\xfe{}",
+    "deep": b"[" * 100_000,
+    "long number": b"9" * 5000,
+    "object": b"{}",
+}
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """A folder of records, of no machine's, in a repository without any other."""
+    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
+    folder = tmp_path / "results" / "some-cpu"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["a.json", "gpu-check.json", "ladder.json"])
+@pytest.mark.parametrize("what", BYTES)
+def test_a_damaged_json_record_is_named(results, name, what):
+    (results / name).write_bytes(BYTES[what])
+    before = contents(results.parent)
+    assert name in expect_sentence(readme.pages)
+    assert contents(results.parent) == before
+
+
+@pytest.mark.parametrize("what", BYTES)
+def test_a_run_is_not_recorded_over_a_damaged_record(results, tmp_path, what):
+    (tmp_path / "runs").mkdir()
+    path = tmp_path / "runs" / "a.h5"
+    run = make_run(data={"n_test": 50}, metrics={"test_errors": [5, 5]})
+    store.write_run(path, run)
+    (results / "runs-a.json").write_bytes(BYTES[what])
+    before = contents(results)
+    assert "runs-a.json" in expect_sentence(lambda: record.write_record(path))
+    assert contents(results) == before
+
+
+def change(found, keys, value):
+    for key in keys[:-1]:
+        found = found[key]
+    if value is MISSING:
+        del found[keys[-1]]
+    else:
+        found[keys[-1]] = value
+
+
+MISSING = object()
+WRONG = (MISSING, None, "x", -1, [], {}, True, 1e400, 10**400, "\ud800")
+KEYS = {
+    "ladder.json": (
+        *(("data",), ("hidden",), ("kernels",), ("times",), ("search",), ("accuracy",)),
+        *(("kernels", 0, "rung"), ("kernels", 0, "flops"), ("times", 0, "us"), ("times", 0)),
+        *(("times", 0, "us", 0), ("search", 0, "eta"), ("accuracy", 0, "wrong")),
+        *(("provenance",), ("provenance", "device"), ("provenance", "versions")),
+    ),
+    "table1-net1-seed0.json": (
+        *(("config",), ("provenance",), ("metrics",), ("config", "data"), ("config", "epochs")),
+        *(("metrics", "eta"), ("metrics", "test_errors"), ("metrics", "test_errors", 0)),
+        *(("metrics", "train_seconds", 0), ("provenance", 0), ("provenance", 0, "device")),
+        *(("provenance", 0, "start"), ("config", "sizes"), ("config", "sizes", 1)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "keys"), [(name, k) for name, ks in KEYS.items() for k in ks])
+def test_a_json_record_of_other_types_is_named(results, name, keys):
+    for value in WRONG:
+        if value == "x" and keys[-1] in ("data", "rung", "device"):  # a text as good as others
+            continue
+        if value is MISSING and isinstance(keys[-1], int):
+            continue
+        found = json.loads((OURS / name).read_text())
+        change(found, keys, value)
+        if (keys[-1], value) in (("search", []), ("kernels", []), ("versions", {})):
+            continue
+        (results / name).write_text(json.dumps(found))
+        assert name in expect_sentence(readme.pages), value
+
+
+TABLES = "experiment6.csv", "bench.csv", "scaling.csv", "startup.csv"
+STARTUP = {"what": "make test", "repeats": "1"} | dict.fromkeys(
+    ("seconds", "seconds_p20", "seconds_p80"), "3"
+)
+
+
+def rows_of(name):
+    if name == "startup.csv":
+        source = {"device": "box", "driver": "", "versions": "", "date": "2026-01-01"}
+        return [STARTUP | source | {"commit": "c"}]
+    return read_csv(OURS / name)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_that_lacks_a_column_is_named(results, name):
+    rows = rows_of(name)
+    (results / name).write_text(csv_text(rows))
+    columns = {"experiment6.csv": records.COMMITTEE, "bench.csv": records.BENCH}
+    columns |= {"scaling.csv": records.SCALING, "startup.csv": records.STARTUP}
+    needed = {*columns[name].numbers, *columns[name].filled, *columns[name].texts}
+    assert records.read_csv(results / name, columns[name]) == rows
+    for missing in needed:
+        text = csv_text([{k: v for k, v in row.items() if k != missing} for row in rows])
+        (results / name).write_text(text)
+        assert f"lacks the column {missing}" in expect_sentence(readme.pages)
+    for column in {*columns[name].numbers, *columns[name].filled}:
+        bad = ["\x1b[31m", "a\nb"] if column not in columns[name].numbers else ["x", "nan", "1e99"]
+        bad += [""] if column in columns[name].filled else []
+        for cell in bad:
+            (results / name).write_text(csv_text([*rows[:-1], rows[-1] | {column: cell}]))
+            assert name in expect_sentence(readme.pages), (column, cell)
+
+
+CSV = {
+    "empty": b"",
+    "no rows": b"experiment,device\n",
+    "no text": b"\xff\xfe",
+    "a long field": b'a,b\n1,"' + b"x" * 200_000 + b'"\n',
+    "a NUL": b"a,b\n1,\0\n",
+    "one column": b"experiment\nexperiment6\n",
+    "quotes without end": b'experiment,"device\n',
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("what", CSV)
+def test_a_damaged_table_is_named(results, tmp_path, name, what):
+    (results / name).write_bytes(CSV[what])
+    assert name in expect_sentence(readme.pages)
+    if name == "experiment6.csv":
+        before = contents(results)
+        (tmp_path / name).write_bytes(CSV[what])
+        assert name in expect_sentence(lambda: record.write_committee(tmp_path / name))
+        assert contents(results) == before
+
+
+def test_a_long_field_in_a_committees_table(results, tmp_path):
+    rows = read_csv(OURS / "experiment6.csv")
+    rows[0]["versions"] = "x" * 200_000
+    (tmp_path / "a.csv").write_text(csv_text(rows))
+    assert "a.csv is damaged" in expect_sentence(lambda: record.write_committee(tmp_path / "a.csv"))
+
+
+@pytest.mark.parametrize("device", ["", " ", "--", "x" * 300, "a\tb"])
+def test_a_committee_without_a_device_is_not_recorded(results, tmp_path, device):
+    rows = [row | {"device": device} for row in read_csv(OURS / "experiment6.csv")]
+    (tmp_path / "a.csv").write_text(csv_text(rows))
+    said = expect_sentence(lambda: record.write_committee(tmp_path / "a.csv"))
+    assert "device of row 1" in said
+    assert not contents(tmp_path / "results")
+
+
+def test_a_column_twice_or_a_row_too_long(results, tmp_path):
+    text = (OURS / "experiment6.csv").read_text()
+    for other in (text.replace("experiment,net", "net,net", 1), text + "1,2\n", text[:-60]):
+        (tmp_path / "a.csv").write_text(other)
+        expect_sentence(lambda: record.write_committee(tmp_path / "a.csv"))
+    assert not contents(tmp_path / "results")
+
+
+def test_a_benchmark_of_which_no_page_can_be_made(results):
+    results.rmdir()
+    write_bench([net_measurement("engine cpu", 300.0)], SOURCE, results / "bench.csv")
+    readme.pages()
+    (rows,) = records.read_benchmarks()
+    for other in ({"weights": "1.5"}, {"us": ""}, {"weights": ""}):
+        (results / "bench.csv").write_text(csv_text([row | other for row in rows]))
+        assert "bench.csv is damaged" in expect_sentence(readme.pages)
+
+
+def test_all_our_records_are_read():
+    assert len(records.read_records()) > 20
+    assert len(records.read_committees()) == 12
