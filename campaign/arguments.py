@@ -59,7 +59,7 @@ TEXTS = (
         "\x1b[2J",
     ),
     *("x" * 5000, "1M1", "20M5s1-MP2-10N", "0M0-0N", "1M1-MP29-" * 200, "x:y"),
-    "tcp://127.0.0.1:9",
+    *("%(prog)s", "tcp://127.0.0.1:9"),
 )
 PATHS = (
     *("missing", "missing/a/b", "folder", "empty.h5", "text.h5", "closed", "closed/x", ".", ".."),

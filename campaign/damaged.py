@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -115,15 +116,14 @@ class Batch:
         name, main = make(rng, folder)
         provenance.REPOSITORY = folder
         before = listing(folder)
-        read = partial(cli.run, lambda: main() and None)
-        ended = forks.fork(read, [f"{self.kind}: {name}"], folder, LIMIT_SECONDS)
+        ended = forks.fork(partial(cli.run, main), [f"{self.kind}: {name}"], folder, LIMIT_SECONDS)
         wrong = ended.complaint((0, 2))
         if not wrong and ended.status == 2 and listing(folder) != before:
             wrong = f"something was written though the status is 2\n{ended}"
         shutil.rmtree(folder)
         return wrong
 
-    def _make_files(self, rng: random.Random, folder: Path) -> tuple[str, Callable[[], object]]:
+    def _make_files(self, rng: random.Random, folder: Path) -> tuple[str, Callable[[], Any]]:
         """A folder with damaged files of data, or of a run; what reads them, and its name."""
         if self.what in ("run", "weights"):
             return self._make_run(rng, folder)
@@ -172,7 +172,7 @@ class Batch:
         target.write_bytes(mutate(rng, target.read_bytes()))
         return path
 
-    def _make_run(self, rng: random.Random, folder: Path) -> tuple[str, Callable[[], object]]:
+    def _make_run(self, rng: random.Random, folder: Path) -> tuple[str, Callable[[], Any]]:
         from experiments import export, record, report, watch
         from experiments.running import store
 
@@ -184,7 +184,7 @@ class Batch:
             expected = self._expect(key, lambda: content_of_run(self.sample))
             whole = store.read_run(self.sample.with_name("run.h5")).metrics
             expected_metrics = json.dumps([whole[name] for name in METRICS])
-        readers: dict[str, Callable[[], object]] = {
+        readers: dict[str, Callable[[], Any]] = {
             "read": partial(compare, partial(content_of_run, path), expected),
             "train": partial(train_on, path, config, expected_metrics),
             "watch": partial(watch.main, ["--once", "."]),
@@ -196,7 +196,7 @@ class Batch:
         name = rng.choice([*readers, *names] if self.what == "run" else names)
         return name, readers[name]
 
-    def _make_records(self, rng: random.Random, folder: Path) -> tuple[str, Callable[[], object]]:
+    def _make_records(self, rng: random.Random, folder: Path) -> tuple[str, Callable[[], Any]]:
         """A copy of the records of the repository with one that is damaged."""
         from experiments import readme, record, report
 
@@ -207,7 +207,7 @@ class Batch:
             path.write_bytes(text.encode("utf-8", rng.choice(("replace", "surrogatepass"))))
         else:
             path.write_bytes(mutations.mutate_csv(rng, path.read_text()))
-        readers: dict[str, Callable[[], object]] = {
+        readers: dict[str, Callable[[], Any]] = {
             "readme": partial(readme.main, []),
             "report": partial(report.main, ["--out", "report.html"]),
         }

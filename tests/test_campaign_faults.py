@@ -13,7 +13,7 @@ import pytest
 from campaign import arguments, commands, damage, forks, mutations, samples, system, trial
 from campaign.commands import Ended
 from campaign.damaged import Batch
-from experiments.running import data, provenance
+from experiments.running import cli, data, processes, provenance
 from experiments.running.errors import Problem
 
 pytestmark = pytest.mark.skipif(
@@ -45,6 +45,7 @@ def test_a_fork_ends_as_a_program(main, status, complaint, tmp_path, monkeypatch
     assert (wrong is None) if complaint is None else wrong.startswith(complaint)
 
 
+@pytest.mark.slow
 def test_a_process_that_a_fork_leaves_is_found_and_killed(tmp_path):
     (tmp_path / "work").mkdir()
     found = forks.fork(lambda: subprocess.Popen(["sleep", "60"]), ["x"], tmp_path / "work", 5)
@@ -136,6 +137,7 @@ def test_command_lines_are_judged(found, complaint):
     assert (wrong is None) if complaint is None else wrong.startswith(complaint)
 
 
+@pytest.mark.slow
 def test_command_lines_name_every_command_and_every_option():
     lines = []
     for number in range(150):
@@ -233,3 +235,46 @@ def test_batches_that_end_early_are_found(tmp_path, monkeypatch):
     outcome = forks.run_batch("x", {}, tmp_path, tmp_path)
     assert outcome.tries == 1
     assert "two" in outcome.failure
+
+
+# What the campaign found
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "not enough memory"),
+        (OSError(24, "Too many open files"), "ulimit -n"),
+        (OSError(12, "Cannot allocate memory"), "no more memory"),
+    ],
+)
+def test_what_the_machine_lacks_is_one_sentence(error, said, capsys):
+    def main():
+        try:
+            raise error
+        finally:
+            raise ImportError("some module")
+
+    with pytest.raises(SystemExit) as ending:
+        cli.run(main)
+    assert ending.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+
+
+def test_other_exceptions_are_not_hidden():
+    def main():
+        raise FileNotFoundError(2, "No such file")
+
+    with pytest.raises(FileNotFoundError):
+        cli.run(main)
+
+
+def test_no_semaphores_for_workers(monkeypatch):
+    def refuse(*arguments, **options):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", refuse)
+    with pytest.raises(Problem, match=r"no semaphores: Function not implemented.*--workers 1"):
+        processes.LocalProcesses(2)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from experiments.running.errors import Interrupted, signals
+from experiments.running.errors import Interrupted, lack, signals
 from experiments.running.formatting import csv_text, shortened
 from experiments.running.messages import drop_unwritable, output_error, tell
 from mlp_gpu import engines, files
@@ -33,6 +33,12 @@ def run(main: Callable[[], int | None]) -> None:
         status = ending.code
     except Fault as fault:
         tell(shortened(f"error: {fault}"))
+        sys.exit(2)
+    except Exception as raised:
+        sentence = lack(raised)
+        if sentence is None:
+            raise
+        tell(f"error: {sentence}")
         sys.exit(2)
     except Interrupted as interrupted:
         tell(str(interrupted))
