@@ -116,11 +116,8 @@ def again(path: Path) -> int:
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m campaign",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("", __doc__)
+    parser.prog = "python -m campaign"
     parser.add_argument(
         "--minutes",
         type=cli.number(0.1, 10_000),

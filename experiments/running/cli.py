@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from experiments.running.errors import Interrupted, signals
+from experiments.running.errors import Interrupted, lack, signals
 from experiments.running.formatting import csv_text, shortened
 from experiments.running.messages import drop_unwritable, output_error, tell
 from mlp_gpu import engines, files
@@ -34,10 +34,14 @@ def run(main: Callable[[], int | None]) -> None:
     except Fault as fault:
         tell(shortened(f"error: {fault}"))
         sys.exit(2)
-    except OSError as refusal:  # such as a folder that was closed or vanished meanwhile
-        where = "" if refusal.filename is None else f"{refusal.filename}: "
-        what = f"error: {where}{refusal.strerror or refusal}; what was saved before is whole"
-        tell(shortened(what))
+    except Exception as raised:
+        sentence = lack(raised)
+        if sentence is None and isinstance(raised, OSError):  # a folder was closed, or vanished
+            where = "" if raised.filename is None else f"{raised.filename}: "
+            sentence = f"{where}{raised.strerror or raised}; what was saved before is whole"
+        if sentence is None:
+            raise
+        tell(shortened(f"error: {sentence}"))
         sys.exit(2)
     except Interrupted as interrupted:
         tell(str(interrupted))

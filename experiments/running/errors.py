@@ -1,5 +1,6 @@
 """What can end a command: bad input, which one sentence describes, and signals."""
 
+import errno
 import os
 import signal
 import threading
@@ -11,10 +12,30 @@ from mlp_gpu.faults import Fault
 
 LLVM = os.path.join("llvmlite", "binding", "executionengine.py")
 RETRY_SECONDS = 0.05  # after which a signal comes again that came while LLVM compiled
+LACKS = {
+    errno.ENOMEM: "memory; end other programs, or take fewer --workers",
+    errno.EMFILE: "file handles for a process; raise the limit with ulimit -n",
+    errno.ENFILE: "file handles; end other programs",
+    errno.EAGAIN: "processes or threads; end other programs, or take fewer --workers",
+}
 
 
 class Problem(Fault):
     """One sentence for the user: what is wrong with the input of a command or with its machine."""
+
+
+def lack(error: BaseException | None) -> str | None:
+    """What this machine lacked when the exception was raised, in a sentence; None if nothing.
+
+    Such an exception may come from anywhere, from imports too, and is no mistake of the program.
+    """
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return "there is not enough memory; end other programs, or take fewer --workers"
+        if isinstance(error, OSError) and error.errno in LACKS:
+            return f"this machine has no more {LACKS[error.errno]}: {error.strerror}"
+        error = error.__cause__ or error.__context__
+    return None
 
 
 class Interrupted(BaseException):

@@ -28,7 +28,7 @@ import numpy as np
 
 from deform_gpu import TABLE1
 from experiments.running import configs, data, nets, pools, runs, store
-from experiments.running.errors import Interrupted, Problem
+from experiments.running.errors import Interrupted, Problem, lack
 from experiments.running.formatting import duration, plural
 from experiments.running.messages import tell
 from experiments.running.pools import Channel, Pool
@@ -363,9 +363,12 @@ def _train_unfinished(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, 
                     settle(job, future.result())
                 except pool.WorkerDied:
                     pass  # it stays unsettled
-                except Exception as error:  # a mistake in our code: the other jobs still go on
-                    traceback.print_exception(error)
-                    settle(job, Outcome(None, f"{type(error).__name__}: {error}", FAILED))
+                except Exception as error:  # the other jobs still go on
+                    sentence = lack(error)
+                    if sentence is None:  # a mistake in our code
+                        traceback.print_exception(error)
+                        sentence = f"{type(error).__name__}: {error}"
+                    settle(job, Outcome(None, sentence, FAILED))
             unsettled = [job for job in unsettled if job not in outcomes]
             if any(job not in outcomes for job in submitted):
                 deaths += 1

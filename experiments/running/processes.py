@@ -17,7 +17,7 @@ from multiprocessing.queues import SimpleQueue
 from typing import Any
 
 from experiments.running import provenance
-from experiments.running.errors import Interrupted, signals
+from experiments.running.errors import Interrupted, Problem, signals
 from experiments.running.messages import drop_unwritable
 
 POLL_SECONDS = 0.2  # between two looks for messages
@@ -57,12 +57,18 @@ class LocalProcesses:
             gpu_numbers = self._context.SimpleQueue()
             for worker in range(self.workers):
                 gpu_numbers.put(worker % self._n_gpus)
-        self._executor = ProcessPoolExecutor(
-            self.workers,
-            mp_context=self._context,
-            initializer=_start_worker,
-            initargs=(self._writer, self._stop_signal, gpu_numbers),
-        )
+        try:
+            self._executor = ProcessPoolExecutor(
+                self.workers,
+                mp_context=self._context,
+                initializer=_start_worker,
+                initargs=(self._writer, self._stop_signal, gpu_numbers),
+            )
+        except OSError as error:  # of its semaphores, which Linux has in /dev/shm
+            raise Problem(
+                "several workers cannot be had, because this machine gives them no semaphores: "
+                f"{error.strerror}; see that /dev/shm can be written, or take --workers 1"
+            ) from error
 
     def submit(self, function: Callable, *arguments: Any) -> Future:
         threads = max(1, provenance.cores() // self.workers)

@@ -1,0 +1,280 @@
+"""Tests of the campaign's damage, command lines and faults of the system: each can fail."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from campaign import arguments, commands, damage, forks, mutations, samples, system, trial
+from campaign.commands import Ended
+from campaign.damaged import Batch
+from experiments.running import cli, data, processes, provenance
+from experiments.running.errors import Problem
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the campaign needs Linux"
+)
+
+
+def ended(status=0, stderr="", seconds=1.0):
+    return Ended(["x"], status, "", stderr, seconds, 0)
+
+
+@pytest.mark.parametrize(
+    ("main", "status", "complaint"),
+    [
+        (lambda: None, 0, None),
+        (lambda: sys.exit(1), 1, "the status is 1"),
+        (lambda: os.abort(), -6, "the status is -6"),
+        (lambda: 1 / 0, 1, "a traceback"),
+        (lambda: bytearray(3 * 2**30), 1, "a traceback"),
+        (lambda: time.sleep(60), -9, "the status is -9"),
+    ],
+)
+def test_a_fork_ends_as_a_program(main, status, complaint, tmp_path, monkeypatch):
+    monkeypatch.setattr(forks, "PATIENCE", 1)
+    (tmp_path / "work").mkdir()
+    found = forks.fork(main, ["x"], tmp_path / "work", 2)
+    assert found.status == status
+    wrong = found.complaint((0, 2))
+    assert (wrong is None) if complaint is None else wrong.startswith(complaint)
+
+
+@pytest.mark.slow
+def test_a_process_that_a_fork_leaves_is_found_and_killed(tmp_path):
+    (tmp_path / "work").mkdir()
+    found = forks.fork(lambda: subprocess.Popen(["sleep", "60"]), ["x"], tmp_path / "work", 5)
+    assert found.left_behind == 1
+
+
+# Damage
+
+
+@pytest.fixture
+def batch(tmp_path, monkeypatch):
+    """Inputs of damaged IDX files."""
+    monkeypatch.setattr(data, "FILES", data.FILES)
+    monkeypatch.setattr(provenance, "REPOSITORY", provenance.REPOSITORY)
+    for folder in ("shared/idx", "own"):
+        (tmp_path / folder).mkdir(parents=True)
+    samples.write_idx(tmp_path / "shared" / "idx")
+    drawn = {"kind": "idx bytes", "seed": 1, "first": 0, "inputs": 12}
+    return Batch(drawn, tmp_path / "shared", tmp_path / "own")
+
+
+def failures(batch):
+    return [wrong for _, make in batch.tries() if (wrong := make())]
+
+
+def test_damaged_files_are_refused_or_right(batch):
+    assert not failures(batch)
+
+
+def test_readers_that_break_are_found(batch, monkeypatch):
+    load, calls = data.load_pixels, []
+
+    def crash(*arguments):
+        raise KeyError("x")
+
+    def write(choice, folder):
+        (folder / "new").touch()
+        raise Problem("no")
+
+    def trust(choice, folder):  # whatever the files hold
+        calls.append(folder)
+        found = load(choice, batch.shared / "idx")
+        found.test_labels[0] ^= len(calls) > 1
+        return found
+
+    batch._expect("idx", lambda: "of the whole files")
+    for reader, complaint in (
+        (crash, "a traceback"),
+        (write, "something was written"),
+        (trust, "the status is 3"),
+    ):
+        monkeypatch.setattr(data, "load_pixels", reader)
+        found = failures(batch)
+        assert found
+        assert all(wrong.startswith(complaint) for wrong in found)
+
+
+def test_each_kind_of_damage_is_drawn_and_can_be_repeated():
+    drawn = [trial.draw(damage, 0, number) for number in range(len(damage.KINDS))]
+    assert {one["kind"] for one in drawn} == set(damage.KINDS)
+    assert drawn == [trial.draw(damage, 0, number) for number in range(len(damage.KINDS))]
+    assert json.loads(json.dumps(drawn)) == drawn
+
+
+def test_mutations_change_and_can_be_repeated():
+    content = bytes(range(256)) * 4
+    changed = [mutations.mutate_bytes(random.Random(seed), content) for seed in range(40)]
+    assert changed == [mutations.mutate_bytes(random.Random(seed), content) for seed in range(40)]
+    assert sum(one != content for one in changed) > 35
+
+
+# Command lines
+
+
+@pytest.mark.parametrize(
+    ("found", "complaint"),
+    [
+        (ended(2, "error: no\n"), None),
+        (ended(2, "no\n"), "0 sentences"),
+        (ended(2, f"error: {'9' * 1000}\n"), "the sentence has 1007 letters"),
+        (ended(3), "the status is 3"),
+        (ended(130, "stopped by SIGINT\n"), "the status is 130"),
+        (ended(130, "stopped by SIGINT\n", 9.0), None),
+        (ended(130, "", 9.0), "Ctrl-C is not told of"),
+    ],
+)
+def test_command_lines_are_judged(found, complaint):
+    wrong = arguments.judge(found, 5)
+    assert (wrong is None) if complaint is None else wrong.startswith(complaint)
+
+
+@pytest.mark.slow
+def test_command_lines_name_every_command_and_every_option():
+    lines = []
+    for number in range(150):
+        drawn = trial.draw(arguments, 0, number)
+        lines += [*drawn["lines"], drawn["whole"]]
+    assert lines[:16] == [
+        *trial.draw(arguments, 0, 0)["lines"],
+        trial.draw(arguments, 0, 0)["whole"],
+    ]
+    assert {line[0] for line in lines} == {*arguments.OTHERS, *arguments.WRITERS, "campaign"}
+    for command in arguments.OTHERS:
+        said = {word.partition("=")[0] for line in lines if line[0] == command for word in line[1:]}
+        for strings, _, _ in arguments.options_of(command):
+            assert not strings or said & set(strings)
+
+
+# Faults of the system
+
+REPLACE = """
+import sys
+from pathlib import Path
+from mlp_gpu import files
+try:
+    files.replace(Path(sys.argv[1]), b"new")
+except files.FileFault as fault:
+    sys.exit(str(fault))
+"""
+
+
+def test_the_layer_fails_at_each_operation(tmp_path):
+    path = tmp_path / "file"
+    layer = Path(system.__file__).parent / "layer"
+    for at in range(1, 8):
+        path.write_bytes(b"old")
+        fault = {"fault": "full disk", "at": at, "value": 0, "folder": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", REPLACE, str(path)],
+            env=os.environ
+            | {"DEEPBIG_FAULT": json.dumps(fault)}
+            | {"PYTHONPATH": f"{layer}{os.pathsep}{provenance.REPOSITORY}"},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode == 0:
+            break
+        assert "No space left on device" in done.stderr
+        assert path.read_bytes() == b"old"
+        assert os.listdir(tmp_path) == ["file"]
+    assert at == 5  # open, write, fsync, replace
+    assert path.read_bytes() == b"new"
+
+
+def test_lost_and_other_results_are_found(tmp_path, monkeypatch):
+    drawn = {"kind": "full disk", "command": "cnn", "at": 1, "value": 0}
+    found: dict = {"first": ended(2, "error: full\n"), "second": ended(), "content": {}}
+
+    def start(line, folder, **options):
+        return found["first" if "variables" in options else "second"]
+
+    monkeypatch.setattr(system, "start", start)
+    monkeypatch.setattr(
+        system, "content", lambda work: found["content"] if "work" in work.parts else {}
+    )
+
+    def attempt(**changes):
+        before = found | {}
+        found.update(changes)
+        folder = tmp_path / str(len(os.listdir(tmp_path)))
+        folder.mkdir()
+        try:
+            return system.attempt(drawn, tmp_path / "shared", folder).failure
+        finally:
+            found.update(before)
+
+    assert attempt() is None
+    assert attempt(first=ended(1, "Traceback (most recent call last)")).startswith("a traceback")
+    assert attempt(first=ended(2)).startswith("0 sentences")
+    assert attempt(second=ended(2, "error: no")).startswith("the status is 2")
+    assert attempt(content={"run.h5": ()}).startswith("the bits are others")
+    monkeypatch.setattr(system, "leftovers", lambda work: ["x.tmp"])
+    assert "left over: ['x.tmp']" in attempt()
+
+
+def test_every_kind_of_fault_is_drawn():
+    drawn = [trial.draw(system, 0, number) for number in range(len(system.KINDS))]
+    assert [one["kind"] for one in drawn] == list(system.KINDS)
+    assert json.loads(json.dumps(drawn)) == drawn
+
+
+def test_batches_that_end_early_are_found(tmp_path, monkeypatch):
+    def run(*arguments, **options):
+        return Ended(["x"], -11, '{"try": "one"}\n{"failure": null}\n{"try": "two"}', "", 1.0, 0)
+
+    monkeypatch.setattr(commands, "run", run)
+    outcome = forks.run_batch("x", {}, tmp_path, tmp_path)
+    assert outcome.tries == 1
+    assert "two" in outcome.failure
+
+
+# What the campaign found
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "not enough memory"),
+        (OSError(24, "Too many open files"), "ulimit -n"),
+        (OSError(12, "Cannot allocate memory"), "no more memory"),
+    ],
+)
+def test_what_the_machine_lacks_is_one_sentence(error, said, capsys):
+    def main():
+        try:
+            raise error
+        finally:
+            raise ImportError("some module")
+
+    with pytest.raises(SystemExit) as ending:
+        cli.run(main)
+    assert ending.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+
+
+def test_other_exceptions_are_not_hidden():
+    def main():
+        raise FileNotFoundError(2, "No such file")
+
+    with pytest.raises(FileNotFoundError):
+        cli.run(main)
+
+
+def test_no_semaphores_for_workers(monkeypatch):
+    def refuse(*arguments, **options):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", refuse)
+    with pytest.raises(Problem, match=r"no semaphores: Function not implemented.*--workers 1"):
+        processes.LocalProcesses(2)
