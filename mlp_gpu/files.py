@@ -75,8 +75,11 @@ def read_bytes(path: Path) -> bytes:
 def replace(path: Path, content: bytes | memoryview) -> None:
     """Put `content` in the place of `path`, atomically and durably; its folder must exist.
 
-    Raises FileFault if the system refuses (disk full, read-only, ...); the old file then stays.
+    Raises FileFault if the system refuses (disk full, read-only, ...); the old file then stays. So
+    does what is no regular file, such as a device.
     """
+    if path.exists() and not path.is_file():
+        raise FileFault(f"cannot write {path}: it is no regular file; name another one")
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     _remove_half_written(path)
     try:

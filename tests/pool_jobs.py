@@ -42,6 +42,12 @@ def multiply_compiled(channel, a, b):
     return numba.njit(lambda a, b: np.dot(a, b))(a, b), before
 
 
+def look_at_nothing(channel):
+    """A job that takes long and asks for no stop signal, as compiling does."""
+    channel.send({"pid": os.getpid()})
+    time.sleep(600)
+
+
 def wait_for_stop(channel, path):
     """Wait for the stop signal and save it, as a training does."""
     if channel.stop_signal():

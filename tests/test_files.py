@@ -169,3 +169,9 @@ def test_a_command_prints_names_of_any_bytes(tmp_path):
 def test_a_regular_file_is_read(tmp_path):
     (tmp_path / "file").write_bytes(b"content")
     assert files.read_bytes(tmp_path / "file") == b"content"
+
+
+def test_what_is_no_file_is_not_replaced():
+    with pytest.raises(files.FileFault, match="no regular file"):
+        files.replace(Path("/dev/null"), b"")
+    assert Path("/dev/null").is_char_device()

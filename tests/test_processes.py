@@ -10,7 +10,14 @@ from contextlib import closing, nullcontext
 
 import numpy as np
 import pytest
-from pool_jobs import die, double, multiply_compiled, tell_threads, wait_for_stop
+from pool_jobs import (
+    die,
+    double,
+    look_at_nothing,
+    multiply_compiled,
+    tell_threads,
+    wait_for_stop,
+)
 from waiting import join, wait_until
 
 from experiments.running import errors, processes, provenance
@@ -270,3 +277,20 @@ def test_ctrl_c_while_the_workers_start_is_for_the_parent_alone(tmp_path):
     assert (tmp_path / "stderr").read_text() == ""
     assert sorted(answers) == ["a\n", "b\n"]
     assert parent.returncode == 0
+
+
+def test_a_job_that_does_not_look_is_ended_with_the_pool(monkeypatch):
+    """Ctrl-C while workers compile must not wait for the compiler."""
+    monkeypatch.setattr(processes, "CLOSE_SECONDS", 0.1)
+    pool, told = LocalProcesses(2), []
+    pool.on_message = told.append
+    pool.submit(look_at_nothing)
+    quick = pool.submit(double, 1)
+    for _ in pool.as_completed([quick]):
+        pass
+    wait_until(lambda: pool._reader.poll() or told)
+    closer = threading.Thread(target=pool.close, daemon=True)
+    workers = pids(pool)
+    closer.start()
+    join(closer, 60)
+    assert not any(map(is_alive, workers))

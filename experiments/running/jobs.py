@@ -9,8 +9,7 @@ While a worker trains it sends messages, dictionaries that JSON can hold:
     {"run": label, "event": "end"}
 
 A worker that dies loses at most the epoch it was in. Its job is submitted again, and another worker
-goes on from the run file, if both workers see the same folder. The lock beside the run file keeps
-two workers from training one run.
+goes on from the run file, if both see the same folder. A lock beside that file keeps others out.
 """
 
 import argparse
@@ -364,10 +363,9 @@ def _train_unfinished(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, 
                 except pool.WorkerDied:
                     pass  # it stays unsettled
                 except Exception as error:  # the other jobs still go on
-                    sentence = lack(error)
-                    if sentence is None:  # a mistake in our code
+                    if lack(error) is None:  # a mistake in our code
                         traceback.print_exception(error)
-                        sentence = f"{type(error).__name__}: {error}"
+                    sentence = lack(error) or f"{type(error).__name__}: {error}"
                     settle(job, Outcome(None, sentence, FAILED))
             unsettled = [job for job in unsettled if job not in outcomes]
             if any(job not in outcomes for job in submitted):
@@ -382,7 +380,7 @@ def _train_unfinished(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, 
                     view.tell(f"a worker process died; new ones go on with {plural(n, 'run')}")
                     pool.restart()
     except Interrupted as reason:
-        if reason.consequence:  # the signal came while this process itself was training
+        if reason.consequence:  # this process itself was training
             raise
         pool.stop(reason.signum, futures)
         raise Interrupted(

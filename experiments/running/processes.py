@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
@@ -21,6 +22,7 @@ from experiments.running.errors import Interrupted, Problem, signals
 from experiments.running.messages import drop_unwritable
 
 POLL_SECONDS = 0.2  # between two looks for messages
+CLOSE_SECONDS = 5  # for jobs to see that they are to end: one that compiles does not look
 
 # Environment variables by which libraries learn how many threads they may use.
 THREAD_VARIABLES = (
@@ -112,9 +114,16 @@ class LocalProcesses:
             pass
 
     def close(self) -> None:
-        # Jobs that still run belong to a command that ended with an error.
+        # Jobs that still run belong to a command that ended with an error, or warm up for nothing.
+        # What they have saved is whole at any moment.
         self._stop_signal.value = signal.SIGTERM
-        self._executor.shutdown(cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        end = time.monotonic() + CLOSE_SECONDS
+        for process in self._processes:
+            process.join(max(0, end - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
 
 
 class _PipeChannel:
