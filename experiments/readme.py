@@ -1,4 +1,4 @@
-"""Write the generated parts of README.md, results/README.md and docs/ladder.md from results/.
+"""Write the generated parts of README.md, results/README.md and documents from results/.
 
 A part stands between two markers. It holds tables, and sentences whose numbers were measured; the
 text around it is written by hand.
@@ -7,6 +7,7 @@ text around it is written by hand.
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from campaign import report
 from experiments.running import cli, nets, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration, markdown_table
@@ -14,6 +15,8 @@ from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, committees, ladder_tables, tables
 from experiments.scoring import findings as scores
 from experiments.scoring.records import (
+    CAMPAIGN,
+    CAMPAIGN_RULE,
     GPU_CHECK,
     GPU_CHECK_RULE,
     LADDER,
@@ -270,7 +273,13 @@ def ladders(records: Sequence[Mapping]) -> str:
     return "\n\n".join(parts) or NOT_MEASURED
 
 
-# --- parts of docs/ladder.md
+# --- parts of other documents
+
+
+def campaigns(paths: Sequence[Path]) -> str:
+    """What `make campaign` tried, machine by machine."""
+    found = [read_json(path, CAMPAIGN_RULE) for path in paths]
+    return "\n\n".join(report.table(record).rstrip() for record in found) or NOT_MEASURED
 
 
 def ladder_rung(records: Sequence[Mapping], rung: str) -> str:
@@ -327,6 +336,7 @@ def pages() -> dict[str, dict[str, str]]:
             "kernels": kernels(benches),
             "gpu-check": gpu_checks(checks),
         },
+        "docs/promises.md": {"campaign": campaigns(sorted(results.glob(f"*/{CAMPAIGN}")))},
         "docs/ladder.md": {
             f"ladder-{rung.replace(' ', '-')}": ladder_rung(ladder_records, rung)
             for rung in ladder_tables.RUNG_NAMES

@@ -26,10 +26,11 @@ from mlp_gpu.files import FileFault, Malformed, checked, read_bytes
 COMMITTEES = r"(experiment[1-6]|table4)(-load_digits)?"
 SETTINGS = "member", "seed", "epochs", "images_an_epoch", "eta", "eta_decay"
 
-# In the same folder, of experiments.gpu_check and experiments.ladder.
+# In the same folder, of experiments.gpu_check, experiments.ladder and the campaign.
 GPU_CHECK = "gpu-check.json"
 LADDER = "ladder.json"
-NOT_OF_RUNS = GPU_CHECK, LADDER
+CAMPAIGN = "campaign.json"
+NOT_OF_RUNS = GPU_CHECK, LADDER, CAMPAIGN
 
 LARGEST, LONGEST = 1e30, 1e10  # numbers in tables; seconds, which are taken from dates
 
@@ -192,6 +193,24 @@ LADDER_RULE = mapping(
                     **dict.fromkeys(("seed", "epoch", "wrong", "n_test"), _COUNT),
                 }
             )
+        ),
+        "provenance": _SESSION,
+    }
+)
+
+
+CAMPAIGN_RULE = mapping(
+    {
+        "seed": integer(0, 2**64),
+        "minutes": checks.nullable(number(0, LONGEST)),
+        "parts": array(
+            mapping(
+                {
+                    **dict.fromkeys(("part", "claim", "unit"), checks.TEXT),
+                    **dict.fromkeys(("goal", "tries", "failures", "seconds"), _COUNT),
+                }
+            ),
+            shortest=1,
         ),
         "provenance": _SESSION,
     }
