@@ -46,6 +46,8 @@ KINDS = (
     *(*DISKS, *FOLDERS, "slow disk", "no handles", "no memory", "clock", "no semaphores"),
     *("two commands", "cache", "stdout", "stderr"),
 )
+AT_AN_OPERATION = *DISKS, *FOLDERS, "slow disk", "no handles", "no memory"
+MET = "met"  # a file that is there once the command has met its fault
 LIMIT_SECONDS = 240
 METRICS = ("epoch", "eta", "train_loss", "validation_errors", "test_errors")
 
@@ -105,11 +107,13 @@ def attempt(trial: dict, shared: Path, folder: Path) -> Outcome:
         shutil.copytree(shared / "cnn" / "out", work / "out")
     before = content(work)
     ended = disturb(trial, line, folder, work)
+    # A command may end before the operation at which the fault would have come.
+    tries = int(kind not in AT_AN_OPERATION or (folder / MET).exists())
     wrong = ended.complaint((0, 1, 2))
     if kind == "stderr" and wrong and wrong.startswith("0 sentences"):
         wrong = None  # nobody could have read it
     if wrong:
-        return Outcome(1, wrong)
+        return Outcome(tries, wrong)
     away = work / "out-away"
     if away.exists():  # what a user would do who finds it
         shutil.rmtree(work / "out", ignore_errors=True)
@@ -118,14 +122,14 @@ def attempt(trial: dict, shared: Path, folder: Path) -> Outcome:
     # Where nothing can be removed, the next start does it.
     left = leftovers(work) if kind in ("full disk", "quota", "no handles", "no memory") else []
     if lost or left:
-        return Outcome(1, f"lost: {lost}, left over: {left}\n{ended}")
+        return Outcome(tries, f"lost: {lost}, left over: {left}\n{ended}")
     again = start(line, work)
     wrong = again.complaint((0,))
     if not wrong and (left := leftovers(work)):
         wrong = f"{left} are left over after another start\n{again}"
     if not wrong and name in TRAININGS and content(work) != content(shared / name):
         wrong = f"the bits are others than of an undisturbed run\n{ended}\n{again}"
-    return Outcome(1, wrong)
+    return Outcome(tries, wrong)
 
 
 def disturb(trial: dict, line: tuple[str, ...], folder: Path, work: Path) -> Ended:
@@ -138,7 +142,8 @@ def disturb(trial: dict, line: tuple[str, ...], folder: Path, work: Path) -> End
     if kind == "two commands":
         return two(line, work, value)
     target = work / ("out" if trial["command"] in TRAININGS else "")
-    fault = {"fault": kind, "at": trial["at"], "value": value, "folder": str(target)}
+    fault = {"fault": kind, "at": trial["at"], "value": value}
+    fault |= {"folder": str(target), "met": str(folder / MET)}
     path = f"{Path(__file__).parent / 'layer'}{os.pathsep}{REPOSITORY}"
     variables = {"PYTHONPATH": path, "DEEPBIG_FAULT": json.dumps(fault)}
     return start(line, work, variables=variables)

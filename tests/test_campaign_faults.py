@@ -168,11 +168,13 @@ except files.FileFault as fault:
 
 
 def test_the_layer_fails_at_each_operation(tmp_path):
-    path = tmp_path / "file"
+    """And says when it has."""
+    path, met = tmp_path / "file", tmp_path.with_suffix(".met")
     layer = Path(system.__file__).parent / "layer"
     for at in range(1, 8):
         path.write_bytes(b"old")
         fault = {"fault": "full disk", "at": at, "value": 0, "folder": str(tmp_path)}
+        fault["met"] = str(met)
         done = subprocess.run(
             [sys.executable, "-c", REPLACE, str(path)],
             env=os.environ
@@ -181,8 +183,10 @@ def test_the_layer_fails_at_each_operation(tmp_path):
             capture_output=True,
             text=True,
         )
+        assert met.exists() == (done.returncode != 0)
         if done.returncode == 0:
             break
+        met.unlink()
         assert "No space left on device" in done.stderr
         assert path.read_bytes() == b"old"
         assert os.listdir(tmp_path) == ["file"]
@@ -265,9 +269,9 @@ def test_what_the_machine_lacks_is_one_sentence(error, said, capsys):
 
 def test_other_exceptions_are_not_hidden():
     def main():
-        raise FileNotFoundError(2, "No such file")
+        raise LookupError("a mistake in our code")
 
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(LookupError):
         cli.run(main)
 
 

@@ -1,7 +1,7 @@
 """A layer between a command and the system, which fails on demand. Python imports it at its start.
 
 DEEPBIG_FAULT is JSON: `folder`, whose files are concerned; `fault`, what happens; `at`, the number
-of the operation on files, from 1, at which it begins. An operation opens a file to write, writes,
+of the operation on files, from 1, at which it begins; `met`, a file to make then. An operation opens a file to write, writes,
 syncs, renames, removes, or makes a folder. Every process of a command counts for itself.
 """
 
@@ -38,6 +38,7 @@ def _operation(path, name):
     _done += 1
     if _done < _fault["at"]:
         return
+    os.close(_originals["open"](_fault["met"], os.O_CREAT | os.O_WRONLY))
     kind = _fault["fault"]
     if kind in _CODES and not (name in _REMOVING and kind in ("full disk", "quota")):
         raise OSError(_CODES[kind], os.strerror(_CODES[kind]), os.fsdecode(path))
