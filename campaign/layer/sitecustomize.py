@@ -1,8 +1,9 @@
 """A layer between a command and the system, which fails on demand. Python imports it at its start.
 
 DEEPBIG_FAULT is JSON: `folder`, whose files are concerned; `fault`, what happens; `at`, the number
-of the operation on files, from 1, at which it begins; `met`, a file to make then. An operation opens a file to write, writes,
-syncs, renames, removes, or makes a folder. Every process of a command counts for itself.
+of the operation on files, from 1, at which it begins; `met`, a file to make then. An operation
+opens a file to write, writes, syncs, renames, removes, or makes a folder. Every process of a
+command counts for itself.
 """
 
 import builtins
