@@ -24,9 +24,9 @@ from mlp_gpu.training import Schedule
 TITLE = "Deep, big, simple nets: what was trained and measured"
 INTRODUCTION = (
     "Plain multi-layer perceptrons and convolutional nets, trained by on-line back-propagation on "
-    "deformed digits, after Cireşan, Meier, Gambardella and Schmidhuber (2010 to 2012). Runs are the files of trainings "
-    "that were found; records are what is kept of finished ones in results/. A number in brackets "
-    "leads to where the numbers or the picture beside it come from."
+    "deformed digits, after Cireşan, Meier, Gambardella and Schmidhuber (2010 to 2012). Runs are "
+    "the files of trainings that were found; records are what is kept of finished ones in "
+    "results/. A number in brackets leads to where the numbers or the picture beside it come from."
 )
 NOT_MNIST = (
     "These are the 1,797 small digits of scikit-learn's load_digits. Their figures have nothing to "
