@@ -15,7 +15,7 @@ from mlp_gpu.jit import njit
 # Compiled code takes the address as an argument: kept code must not hold that of another process.
 SGEMM = get_cython_function_address("scipy.linalg.cython_blas", "sgemm")
 PLAIN, TRANSPOSED = ord("N"), ord("T")
-# Multiply-adds of a product that OpenBLAS makes without copying the matrices first, which is faster.
+# Multiply-adds of a product that OpenBLAS makes without copying matrices first, which is faster.
 SMALL = 1_000_000
 
 _CHAR, _INT, _FLOAT = ir.IntType(8), ir.IntType(32), ir.FloatType()

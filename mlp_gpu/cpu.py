@@ -19,12 +19,9 @@ from mlp_gpu import blocks, team
 from mlp_gpu.blas import SGEMM
 from mlp_gpu.blocks import FASTMATH, scaled_tanh
 from mlp_gpu.checks import check_training, flat_images
+from mlp_gpu.engines import IMAGES_PER_BLOCK
 from mlp_gpu.jit import njit
 from mlp_gpu.network import Network, count_weights
-
-# Measured for nets 1 to 5, 841-800-10 and 784-128-10: from 16 to 64 the time differs by little.
-# More images pay for reading and writing W more seldom, fewer for the corrections.
-IMAGES_PER_BLOCK = 32
 
 WEIGHTS_PER_TICK = 500_000_000  # weight updates: some tenths of a second
 PREDICT_BATCH = 500  # images per matrix product, so that states take little memory
@@ -83,11 +80,16 @@ def predict_in_threads(
 class CpuEngine:
     """On-line training and batched prediction on the CPU. See `mlp_gpu.engines` for the methods.
 
-    All threads that Numba may use take part. The results are the same bits for any number of them.
+    images_per_block: how many images are trained between two updates of the weight matrices; other
+    numbers round otherwise. All threads that Numba may use take part: the results are the same bits
+    for any number of them.
     """
 
     name = "cpu"
     schedule = None
+
+    def __init__(self, images_per_block: int = IMAGES_PER_BLOCK):
+        self._images_per_block = images_per_block
 
     def set_network(self, network: Network) -> None:
         self._sizes = network.sizes
@@ -108,9 +110,9 @@ class CpuEngine:
         check_training(labels, order, len(images), self._sizes[-1])
         n_panels = max(W.shape[0] for W in self._weights.hidden)
         members = max(1, min(numba.config.NUMBA_NUM_THREADS, n_panels))
-        block = blocks.make_block(self._sizes, IMAGES_PER_BLOCK, members)
+        block = blocks.make_block(self._sizes, self._images_per_block, members)
         sizes = np.array(self._sizes)
-        n_blocks = WEIGHTS_PER_TICK // (IMAGES_PER_BLOCK * count_weights(self._sizes))
+        n_blocks = WEIGHTS_PER_TICK // (self._images_per_block * count_weights(self._sizes))
 
         def train(chunk: np.ndarray) -> float:
             def work(member: int, meeting: np.ndarray) -> float:
@@ -134,7 +136,8 @@ class CpuEngine:
             threadpool_limits(1, user_api="blas"),  # how BLAS rounds depends on its threads
             ThreadPoolExecutor(members) as executor,
         ):
-            return train_in_chunks(train, order, IMAGES_PER_BLOCK * max(1, n_blocks), tick)
+            images_per_tick = self._images_per_block * max(1, n_blocks)
+            return train_in_chunks(train, order, images_per_tick, tick)
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._sizes[0])
