@@ -246,6 +246,7 @@ def output_layer(a, W, h, scales, deltas):
 def begin_block(member, members, block, weights, images, now, sgemm, meeting, times):
     """Gather a block's images; make what layer 1 needs of all of them. Modifies block and meeting.
 
+    Other members' part of gram is not needed before the second image, and so not waited for here.
     now: indices of the block's images. The other arguments and the result: see `train_blocks`.
     """
     B, H = now.shape[0], block.inputs[0]
@@ -260,7 +261,7 @@ def begin_block(member, members, block, weights, images, now, sgemm, meeting, ti
         rows = slice(B * group // GRAM_GROUPS, B * (group + 1) // GRAM_GROUPS)
         if rows.start < rows.stop:
             product_with_transposed(sgemm, block.gram[rows, :B], H[rows], H[:B])
-    return wait(meeting, members, times)
+    return times
 
 
 @njit(nogil=True, fastmath=FASTMATH)

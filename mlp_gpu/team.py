@@ -95,15 +95,22 @@ def wait(meeting, members, times):
 def run(executor: ThreadPoolExecutor, members: int, work: Callable) -> list:
     """The results of work(member, meeting) for each member, all at the same time.
 
-    executor: of members - 1 threads or more; this thread is member 0. work: compiled, without the
-    GIL. Whatever is raised here breaks the team up, so that nobody waits for ever.
+    executor: of members - 1 threads or more; this thread is member 0. work: compiled, so that it
+    needs no GIL. If anything is raised, by a member or by a signal here, the team is broken up, so
+    that nobody waits for ever.
     """
     place = meeting()
-    others = []
+
+    def work_or_break_up(member: int) -> object:
+        try:
+            return work(member, place)
+        except BaseException:
+            place[BROKEN_UP] = 1
+            raise
+
     try:
-        for member in range(1, members):
-            others.append(executor.submit(work, member, place))
-        return [work(0, place), *(other.result() for other in others)]
+        others = [executor.submit(work_or_break_up, member) for member in range(1, members)]
+        return [work_or_break_up(0), *(other.result() for other in others)]
     except BaseException:
         place[BROKEN_UP] = 1
         raise
