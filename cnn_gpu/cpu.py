@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from cnn_gpu import activation, filters
+from cnn_gpu import filters
 from cnn_gpu.layers import (
     CONVOLUTION,
     FULLY_CONNECTED,
@@ -21,20 +21,17 @@ from cnn_gpu.layers import (
     Layer,
 )
 from cnn_gpu.network import ConvNetwork, weight_mask
+from mlp_gpu.blocks import FASTMATH, scaled_tanh_derivative, softmax_delta
 from mlp_gpu.checks import check_training, flat_images
-from mlp_gpu.cpu import (
-    FASTMATH,
-    predict_in_threads,
-    scaled_tanh_derivative,
-    softmax_delta,
-    train_in_chunks,
-)
+from mlp_gpu.cpu import activate, predict_in_threads, train_in_chunks
 from mlp_gpu.jit import njit
 
 # A row of `geometry`, int64: a layer's kind, its maps, its source, its kernel and its step.
 KINDS = (CONVOLUTION, FULLY_CONNECTED, MAX_POOLING, IMAGE_PROCESSING)
 KIND, HEIGHT, WIDTH, N_SOURCE, SOURCE_WIDTH, KERNEL_Y, KERNEL_X, STEP_Y, STEP_X = range(9)
 POOLING, PROCESSING = KINDS.index(MAX_POOLING), KINDS.index(IMAGE_PROCESSING)
+
+IMAGES_PER_TICK = 250  # some tenths of a second of the largest net
 
 Arrays: TypeAlias = tuple[np.ndarray, ...]  # one for each layer
 
@@ -57,10 +54,6 @@ class Gradients(NamedTuple):
     states: Arrays
     patches: Arrays
     weights: Arrays
-
-
-# A division by zero must not end the loop: so it vectorises.
-scaled_tanh = njit(activation.scaled_tanh, error_model="numpy")
 
 
 @njit(nogil=True)
@@ -191,13 +184,6 @@ def back_and_update(patch_gradient, W, patch, delta, eta):
             total += w[j] * delta[j]
             w[j] -= g * delta[j]
         patch_gradient[i] = total
-
-
-@njit(nogil=True, fastmath=FASTMATH, error_model="numpy")
-def activate(a):
-    """The scaled tanh of every element of a, float32 (n,), in place."""
-    for i in range(a.shape[0]):
-        a[i] = scaled_tanh(a[i])
 
 
 @njit(nogil=True, fastmath=FASTMATH)
@@ -365,7 +351,7 @@ class ConvCpuEngine:
             )
 
         with threadpool_limits(1, user_api="blas"):
-            return train_in_chunks(train, order, tick)
+            return train_in_chunks(train, order, IMAGES_PER_TICK, tick)
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._network.source.n_neurons)

@@ -77,6 +77,11 @@ class Network:
             weights.append(W)
         return cls(sizes, tuple(weights))
 
+    @classmethod
+    def blank(cls, sizes: tuple[int, ...]) -> "Network":
+        """A net whose weights are all zero."""
+        return cls(sizes, tuple(np.zeros(shape, np.float32) for shape in padded_shapes(sizes)))
+
     def unpadded(self) -> list[np.ndarray]:
         """Views of the weight matrices without their padding, (n_in + 1, n_out)."""
         return [

@@ -8,12 +8,13 @@ import reference_cnn
 from executed import DEVICES, HAS_GPU, on_device
 from gpu_arrays import capture_small_graphs, count_bytes
 
-from cnn_gpu import activation, cpu, cuda
+from cnn_gpu import cpu, cuda
 from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.cuda import ConvCudaEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork, weight_mask
 from experiments.scoring import cnn_tables
+from mlp_gpu import activation
 from mlp_gpu import cpu as mlp_cpu
 from mlp_gpu import cuda as mlp_cuda
 from mlp_gpu.activation import A, B
@@ -133,7 +134,7 @@ def test_states_are_those_of_the_reference(net):
 def test_the_same_input_gives_the_same_bits_whatever_came_before(new_engine, net, monkeypatch):
     network, _, images, labels = net
     engine, loss = trained(new_engine(), network, images, labels)
-    for module in (mlp_cpu, mlp_cuda):
+    for module in (cpu, mlp_cuda):
         monkeypatch.setattr(module, "IMAGES_PER_TICK", 3)
     ticks = []
     again = new_engine()

@@ -46,8 +46,9 @@ def _small_batches(monkeypatch):
 @pytest.fixture
 def _small_chunks(monkeypatch):
     """Engines call tick several times in ten images."""
-    for module in (cpu, cuda):
-        monkeypatch.setattr(module, "IMAGES_PER_TICK", 4)
+    monkeypatch.setattr(CpuEngine.__init__, "__defaults__", (4,))
+    monkeypatch.setattr(cpu, "WEIGHTS_PER_TICK", 0)
+    monkeypatch.setattr(cuda, "IMAGES_PER_TICK", 4)
 
 
 def bits(engine):

@@ -8,13 +8,11 @@ net has not ten, which older configurations do not say.
 from dataclasses import astuple
 from typing import TypeAlias
 
-import numpy as np
-
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from mlp_gpu import engines
 from mlp_gpu.engines import Engine
-from mlp_gpu.network import N_CLASSES, Network, padded_shapes
+from mlp_gpu.network import N_CLASSES, Network
 
 AnyNetwork: TypeAlias = Network | ConvNetwork
 
@@ -40,8 +38,7 @@ def blank(config: dict) -> AnyNetwork:
     """A net of the run's size, for what does not depend on its weights."""
     if is_convolutional(config):
         return initial(config)
-    sizes = tuple(config["sizes"])  # zeros need not be drawn
-    return Network(sizes, tuple(np.zeros(shape, np.float32) for shape in padded_shapes(sizes)))
+    return Network.blank(tuple(config["sizes"]))  # zeros need not be drawn
 
 
 def kind(config: dict) -> type[Network] | type[ConvNetwork]:
@@ -60,7 +57,8 @@ def is_of(net: AnyNetwork, config: dict) -> bool:
 def make_engine(config: dict, schedule: str) -> Engine:
     """The engine of a run. schedule: of the GPU's engine, one of engines.SCHEDULES."""
     if not is_convolutional(config):
-        return engines.make_engine(config["engine"], schedule)
+        images_per_block = config.get("images_per_block", engines.IMAGES_PER_BLOCK)
+        return engines.make_engine(config["engine"], schedule, images_per_block)
     if config["engine"] == "cuda":
         from cnn_gpu.cuda import ConvCudaEngine  # imports numba
 

@@ -14,11 +14,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from cnn_gpu.cpu import activate, through_activation
+from cnn_gpu.cpu import through_activation
 from cnn_gpu.layers import CONVOLUTION
 from cnn_gpu.network import ConvNetwork, connection_kernels, weight_matrix
 from experiments.timing.peers import Peer
-from mlp_gpu.cpu import FASTMATH, softmax_delta
+from mlp_gpu.blocks import FASTMATH, softmax_delta
+from mlp_gpu.cpu import activate
 from mlp_gpu.jit import njit
 
 # A row of `geometry`, int64.

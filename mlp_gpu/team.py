@@ -1,0 +1,116 @@
+"""A team of threads in compiled code: they work side by side and wait for one another.
+
+A barrier spins for some microseconds, which is how long the others usually take, then lets other
+threads run: so a team that shares its cores with other processes slows down and does not stop.
+"""
+
+import platform
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from mlp_gpu.jit import njit
+
+SPINS = 2000  # before others are let run: some microseconds
+COUNT, BROKEN_UP = 0, 8  # places in a meeting: a cache line each
+X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
+YIELD = "SwitchToThread" if platform.system() == "Windows" else "sched_yield"
+
+_yield = types.ExternalFunction(YIELD, types.int32())
+
+
+def meeting() -> np.ndarray:
+    """Where a team meets, int64: how often its members have come, and whether it was broken up."""
+    return np.zeros(16, np.int64)
+
+
+def _pointer(context, builder, kind, array, index):
+    """The address of an element of an array of int64."""
+    found = make_array(kind)(context, builder, array)
+    return cgutils.gep(builder, found.data, index)
+
+
+@intrinsic
+def _add(_context, array, index):
+    """array[index] += 1 as one step of all threads; what is written before is seen by them."""
+
+    def generate(context, builder, signature, values):
+        place = _pointer(context, builder, signature.args[0], *values)
+        builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "acq_rel")
+
+    return types.void(array, types.intp), generate
+
+
+@intrinsic
+def _load(_context, array, index):
+    """array[index] as other threads have written it; what they wrote before is seen then."""
+
+    def generate(context, builder, signature, values):
+        place = _pointer(context, builder, signature.args[0], *values)
+        return builder.load_atomic(place, "acquire", 8)
+
+    return types.int64(array, types.intp), generate
+
+
+@intrinsic
+def _pause(_context):
+    """Tell the core that this thread waits."""
+
+    def generate(_context, builder, _signature, _values):
+        if X86:
+            kind = ir.FunctionType(ir.VoidType(), [])
+            pause = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause")
+            builder.call(pause, [])
+
+    return types.void(), generate
+
+
+@njit(nogil=True)
+def wait(meeting, members, times):
+    """Wait until all members have come as often as this one. Returns that: times + 1.
+
+    meeting: of the team, modified. times: how often this member has come before. A team that was
+    broken up waits no more.
+    """
+    times += 1
+    if members == 1:
+        return times
+    _add(meeting, COUNT)
+    spins = 0
+    while _load(meeting, COUNT) < times * members and _load(meeting, BROKEN_UP) == 0:
+        spins += 1
+        if spins < SPINS:
+            _pause()
+        else:
+            _yield()
+    return times
+
+
+def run(executor: ThreadPoolExecutor, members: int, work: Callable) -> list:
+    """The results of work(member, meeting) for each member, all at the same time.
+
+    executor: of members - 1 threads or more; this thread is member 0. work: compiled, so that it
+    needs no GIL. If anything is raised, by a member or by a signal here, the team is broken up, so
+    that nobody waits for ever.
+    """
+    place = meeting()
+
+    def work_or_break_up(member: int) -> object:
+        try:
+            return work(member, place)
+        except BaseException:
+            place[BROKEN_UP] = 1
+            raise
+
+    try:
+        others = [executor.submit(work_or_break_up, member) for member in range(1, members)]
+        return [work_or_break_up(0), *(other.result() for other in others)]
+    except BaseException:
+        place[BROKEN_UP] = 1
+        raise

@@ -1,0 +1,81 @@
+"""Threads that wait for one another in compiled code."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import pytest
+
+from mlp_gpu import team
+
+
+@pytest.fixture
+def executor():
+    with ThreadPoolExecutor(8) as threads:
+        yield threads
+
+
+@numba.njit(nogil=True)
+def passed_on(member, meeting, members, numbers, rounds):
+    """Each member adds what its neighbour wrote in the round before. Returns its last number."""
+    times = 0
+    for step in range(rounds):
+        numbers[(step + 1) % 2, member] = numbers[step % 2, (member + 1) % members] + member
+        times = team.wait(meeting, members, times)
+    return numbers[rounds % 2, member]
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 8])
+def test_nobody_goes_on_before_all_have_come(executor, members):
+    rounds = 2000
+    numbers, expected = np.zeros((2, members), np.int64), np.zeros(members, np.int64)
+    for _ in range(rounds):
+        expected = np.roll(expected, -1) + np.arange(members)
+    found = team.run(
+        executor, members, lambda member, at: passed_on(member, at, members, numbers, rounds)
+    )
+    assert found == list(expected)
+
+
+def test_a_member_that_sleeps_delays_and_does_not_stop(executor):
+    def work(member, meeting):
+        time.sleep(0.05 * member)
+        return passed_on(member, meeting, 3, numbers, 10)
+
+    numbers = np.zeros((2, 3), np.int64)
+    assert len(team.run(executor, 3, work)) == 3
+
+
+class Broken(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("culprit", [0, 1, 2])
+def test_whoever_fails_breaks_the_team_up(culprit):
+    """Without that, the others would wait for ever."""
+    numbers = np.zeros((2, 3), np.int64)
+
+    def work(member, meeting):
+        if member == culprit:
+            raise Broken
+        return passed_on(member, meeting, 3, numbers, 1000)
+
+    before = threading.active_count()
+    with pytest.raises(Broken), ThreadPoolExecutor(2) as threads:
+        team.run(threads, 3, work)
+    assert threading.active_count() == before
+
+
+def test_a_thread_that_cannot_be_started_breaks_the_team_up(executor, monkeypatch):
+    numbers, submit = np.zeros((2, 3), np.int64), executor.submit
+
+    def submit_one(work, member):
+        if member == 2:
+            raise RuntimeError("can't start new thread")
+        return submit(work, member)
+
+    monkeypatch.setattr(executor, "submit", submit_one)
+    with pytest.raises(RuntimeError, match="start new thread"):
+        team.run(executor, 3, lambda member, at: passed_on(member, at, 3, numbers, 10))
