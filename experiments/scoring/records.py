@@ -16,10 +16,11 @@ from experiments.running.store import Run
 COMMITTEES = r"(experiment[1-6]|table4)(-load_digits)?"
 SETTINGS = "member", "seed", "epochs", "images_an_epoch", "eta", "eta_decay"
 
-# In the same folder, of experiments.gpu_check and experiments.ladder.
+# In the same folder, of experiments.gpu_check, experiments.ladder and experiments.blocks.
 GPU_CHECK = "gpu-check.json"
 LADDER = "ladder.json"
-NOT_OF_RUNS = GPU_CHECK, LADDER
+BLOCKS = "blocks.json"
+NOT_OF_RUNS = GPU_CHECK, LADDER, BLOCKS
 
 
 def read_csv(path: Path) -> list[dict]:
