@@ -104,7 +104,7 @@ def measure(dataset: data.Dataset) -> list[dict]:
     images = deform(dataset.train_images[order], labels, TABLE1, SEED, epoch=1)
     images = images.reshape(len(images), -1)
     for sizes, steps, n_trained in CASES:
-        network, name = Network.initial(sizes, SEED), "-".join(map(str, sizes))
+        network, name = Network.initial(sizes, SEED), block_tables.net_name(sizes)
         before = slice(steps, steps + n_trained)
         for stage, etas in (("start", START_ETAS), ("trained", TRAINED_ETAS)):
             trained_on = len(labels[before]) if stage == "trained" else 0

@@ -64,6 +64,47 @@ def test_windows_match_the_reference(sizes, per_window, per_block, tolerance, mo
     assert distance(found, expected, weights) < rounding(sizes) + allowed
 
 
+@pytest.mark.parametrize(
+    ("layer", "image", "change", "done"),
+    [
+        (0, 0, 9.0, 5),  # of the first image no change matters
+        (0, 2, 1.01e-3, 2),  # of the largest delta of its own layer, which is 10
+        (0, 2, 0.99e-3, 5),
+        (1, 3, 1.01e-4, 3),
+        (1, 3, -1.01e-4, 3),
+        (1, 3, 0.99e-4, 5),
+        (1, 1, np.nan, 1),
+    ],
+)
+def test_images_at_the_front_are_done_if_all_layers_stay(layer, image, change, done):
+    deltas = [np.full((5, 3), 10.0), np.full((5, 2), -1.0)]
+    before = copies(deltas)
+    before[layer][image, 1] += change
+    assert window._count_done(deltas, before) == done
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_everything_has_the_precision_of_the_weights(dtype, monkeypatch):
+    seen, activate = [], window._activate
+    monkeypatch.setattr(window, "_activate", lambda a: seen.append(a.dtype) or activate(a))
+    weights, images, labels = make((31, 33, 10))
+    for train, *more in ((window.train_plainly,), (window.train_in_windows, 4, 8)):
+        train(copies(weights, dtype), images, labels, ETA, *more)
+        assert set(seen) == {np.dtype(dtype)}
+        seen.clear()
+
+
+def test_large_outputs_do_not_overflow():
+    weights, images, labels = make((13, 7))
+    start = [1e4 * W for W in weights]
+    found, plain = copies(start, np.float32), copies(start, np.float32)
+    window.train_in_windows(found, images, labels, ETA, 4, 8)
+    window.train_plainly(plain, images, labels, ETA)
+    for weights in (found, plain):
+        assert all(np.isfinite(W).all() for W in weights)
+        assert norm(weights, start) > 1
+
+
 def test_one_image_in_a_window_is_the_chain():
     sizes, n = (31, 33, 17, 10), 40
     weights, images, labels = make(sizes, n)

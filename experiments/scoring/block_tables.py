@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from experiments.running.formatting import markdown_table
+from mlp_gpu.network import NETS
 
 # The ways to make the same steps that a record has distances of.
 PLAIN, ENGINE = "plain float32 loop", "CPU engine"
@@ -12,13 +13,19 @@ WINDOWS = {
 }
 
 
+def net_name(sizes: Sequence[int]) -> str:
+    """What a net is called: its number in Table 1, or its layers."""
+    numbers = [number for number, own in NETS.items() if own == tuple(sizes)]
+    return f"net {numbers[0]}" if numbers else "-".join(map(str, sizes))
+
+
 def distance_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
     """A line for each net, stage and learning rate: distances from float64, and sweeps."""
     lines = []
     for row in rows:
         trained_on = row["trained_on"]
         line = {
-            "net": "-".join(map(str, row["sizes"])),
+            "net": net_name(row["sizes"]),
             "trained before on": f"{trained_on:,} images" if trained_on else "nothing",
             "eta": f"{row['eta']:g}",
             "steps": str(row["steps"]),

@@ -86,16 +86,23 @@ def _train_block(
                 e = delta @ weights[layer][1:].T - eta * _of_images_before(gram, first) @ y
                 delta = e * _slope(y[now])
         sweeps.append((first, end))
-        same = np.ones(end - first, bool)
-        for deltas, old in zip(D, before, strict=True):
-            new = deltas[now]
-            same &= abs(new - old).max(axis=1) <= TOLERANCE * abs(new).max()
-        # The first image is corrected by images that are done, so it is exact whatever changed.
-        same[0] = True
-        first += len(same) if same.all() else int(same.argmin())
+        first += _count_done([deltas[now] for deltas in D], before)
     for W, h, deltas in zip(weights, H, D, strict=True):
         W -= eta * h.T @ deltas
     return sweeps
+
+
+def _count_done(deltas: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> int:
+    """How many images at the front of a window are done: their deltas of every layer stayed.
+
+    deltas: of this sweep, a matrix a layer with a row for each image; before: of the sweep before.
+    """
+    same = np.ones(len(deltas[0]), bool)
+    for new, old in zip(deltas, before, strict=True):
+        same &= abs(new - old).max(axis=1) <= TOLERANCE * abs(new).max()
+    # The first image is corrected by images that are done, so it is exact whatever changed.
+    same[0] = True
+    return len(same) if same.all() else int(same.argmin())
 
 
 def _of_images_before(gram: np.ndarray, first: int) -> np.ndarray:
