@@ -20,6 +20,7 @@ from experiments.running import cli, data, provenance
 from experiments.running.messages import tell
 from experiments.scoring import block_tables
 from experiments.scoring.records import BLOCKS
+from experiments.timing import window
 from mlp_gpu import files
 from mlp_gpu.engines import IMAGES_PER_BLOCK
 from mlp_gpu.network import N_CLASSES, N_INPUTS, NETS, Network
@@ -66,8 +67,6 @@ def after_training(network: Network, images: np.ndarray, labels: np.ndarray, eta
 
 def compare(network: Network, images: np.ndarray, labels: np.ndarray, eta: float) -> dict:
     """Distances after a step for each image, by the ways of `block_tables`, and windows' sweeps."""
-    from experiments.timing import window  # imports numba
-
     start = network.unpadded()
     exact = [W.astype(np.float64) for W in start]
     window.train_plainly(exact, images, labels, eta)

@@ -18,6 +18,8 @@ from experiments.drawing.thread_drawing import (
     new_figure,
     set_scaled,
 )
+from experiments.timing import window
+from mlp_gpu.network import Network
 
 N_IMAGES, IN_WINDOW = 16, 6  # of the drawn block
 SWEEP = 4  # the drawn one of those that the window needs, from 0
@@ -39,9 +41,6 @@ STYLES = {
 
 def example_sweeps() -> Sweeps:
     """Those that a block of random images needs, of a small net with random weights."""
-    from experiments.timing import window  # imports numba
-    from mlp_gpu.network import Network
-
     rng = np.random.default_rng(0)
     images = rng.uniform(-1, 1, (N_IMAGES, SIZES[0])).astype(np.float32)
     weights = [W.astype(np.float64) for W in Network.initial(SIZES, seed=0).unpadded()]
