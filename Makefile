@@ -18,7 +18,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 cnn ladder committee figure1 deformations notebooks report pictures kernels bench scaling startup campaign gpu-check test test-all lint lock audit record readme clean
+.PHONY: help setup table1 table3 cnn ladder committee figure1 deformations notebooks report pictures kernels bench blocks scaling startup campaign gpu-check test test-all lint lock audit record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -82,6 +82,9 @@ kernels: $(READY)  ## compile every kernel, print registers, shared memory, spil
 
 bench: $(READY)  ## time kernels, engines, PyTorch and more on this machine
 	$(RUN) -m experiments.bench $(ARGS)
+
+blocks: $(READY)  ## compare training in blocks with exact on-line steps, in float64
+	$(RUN) -m experiments.blocks $(ARGS)
 
 scaling: $(READY)  ## time several workers against one, training several nets
 	$(RUN) -m experiments.scaling $(ARGS)

@@ -2,9 +2,9 @@
 
 They are of the runs there are: learning curves, confusions, the hardest digits, committees, and
 kernels, maps and errors of convolutional nets; of the newest benchmark; and of what needs neither:
-how each kernel maps its threads to data (threads_KERNEL), and which neurons read a neuron
-(pulling). A figure of runs needs some: where there are none, small ones are made. The figures of
-deformations are saved by 'make deformations'.
+how each kernel maps its threads to data (threads_KERNEL), which images of a block correct which
+(block_of_images), and which neurons read a neuron (pulling). A figure of runs needs some: where
+there are none, small ones are made. The figures of deformations are saved by 'make deformations'.
 """
 
 from collections.abc import Callable, Mapping

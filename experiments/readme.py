@@ -1,4 +1,4 @@
-"""Write the generated parts of README.md, results/README.md and documents from results/.
+"""Write the generated parts of README.md, results/README.md and pages of docs/ from results/.
 
 A part stands between two markers. It holds tables, and sentences whose numbers were measured; the
 text around it is written by hand.
@@ -12,9 +12,18 @@ from experiments.running import cli, nets, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration, markdown_table
 from experiments.running.store import Run
-from experiments.scoring import cnn_tables, committee_report, committees, ladder_tables, tables
+from experiments.scoring import (
+    block_tables,
+    cnn_tables,
+    committee_report,
+    committees,
+    ladder_tables,
+    tables,
+)
 from experiments.scoring import findings as scores
 from experiments.scoring.records import (
+    BLOCKS,
+    BLOCKS_RULE,
     CAMPAIGN,
     CAMPAIGN_RULE,
     GPU_CHECK,
@@ -296,6 +305,15 @@ def ladder_rung(records: Sequence[Mapping], rung: str) -> str:
     return "\n\n".join(parts)
 
 
+# --- the part of docs/online-in-blocks.md
+
+
+def blocks(paths: Sequence[Path]) -> str:
+    """How near each way of training in blocks comes to float64, machine by machine."""
+    found = [used(path, read_json(path, BLOCKS_RULE), (block_tables.tables,)) for path in paths]
+    return "\n\n".join(map(block_tables.tables, found)) or NOT_MEASURED
+
+
 # --- all pages
 
 
@@ -341,6 +359,7 @@ def pages() -> dict[str, dict[str, str]]:
             f"ladder-{rung.replace(' ', '-')}": ladder_rung(ladder_records, rung)
             for rung in ladder_tables.RUNG_NAMES
         },
+        "docs/online-in-blocks.md": {"blocks": blocks(sorted(results.glob(f"*/{BLOCKS}")))},
     }
 
 

@@ -99,8 +99,9 @@ def test_every_document_can_be_reached_from_the_readme():
     assert reached == set(DOCUMENTS)
 
 
-def test_every_kernels_drawing_is_shown():
-    pages = links(prose("docs/kernels.md")) + links(prose("docs/ladder.md"))
+def test_every_drawing_is_shown():
+    names = "kernels", "ladder", "online-in-blocks"
+    pages = [target for name in names for target in links(prose(f"docs/{name}.md"))]
     shown = {Path(target).stem for target in pages if ".png" in target}
     assert shown == set(DRAWINGS)
     drawn = {path.stem for path in (REPOSITORY / "docs" / "pictures").iterdir()}

@@ -19,7 +19,7 @@ from experiments.scoring.records import read_benchmarks, read_committees
 from experiments.timing import findings as speeds
 from mlp_gpu.network import NETS
 
-PAGES = "README.md", "results/README.md", "docs/ladder.md"
+PAGES = "README.md", "results/README.md", "docs/ladder.md", "docs/online-in-blocks.md"
 MAX_LINES = 200
 
 
@@ -88,7 +88,8 @@ def test_main_writes_all_pages(empty, capsys):
 
 def test_without_records_nothing_is_measured(empty):
     pages = readme.pages()
-    assert set(pages["results/README.md"].values()) == {readme.NOT_MEASURED}
+    for page in ("results/README.md", "docs/online-in-blocks.md"):
+        assert set(pages[page].values()) == {readme.NOT_MEASURED}
     parts = pages["README.md"]
     assert parts["headline"] == parts["speed"] == readme.NOT_MEASURED
     assert parts["durations"].startswith("- Not measured yet: `make test`; `make test-all`; first")

@@ -13,7 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from deform_gpu.parameters import SIDE
-from experiments.drawing import thread_maps_cnn, thread_maps_deform, thread_maps_ladder
+from experiments.drawing import (
+    block_drawing,
+    thread_maps_cnn,
+    thread_maps_deform,
+    thread_maps_ladder,
+)
 from experiments.drawing.figures import LABEL_SIZE, SMALL_SIZE
 from experiments.drawing.thread_drawing import (
     BLOCK,
@@ -371,4 +376,5 @@ DRAWINGS: dict[str, Callable[[], Figure]] = {
     "threads_adjust_weights": thread_maps_cnn.draw_adjusting,
     "threads_maps": thread_maps_cnn.draw_others,
     **thread_maps_ladder.DRAWINGS,
+    "block_of_images": block_drawing.draw_block,
 }

@@ -26,11 +26,13 @@ from mlp_gpu.files import FileFault, Malformed, checked, read_bytes
 COMMITTEES = r"(experiment[1-6]|table4)(-load_digits)?"
 SETTINGS = "member", "seed", "epochs", "images_an_epoch", "eta", "eta_decay"
 
-# In the same folder, of experiments.gpu_check, experiments.ladder and the campaign.
+# In the same folder, of experiments.gpu_check, experiments.ladder, experiments.blocks and the
+# campaign.
 GPU_CHECK = "gpu-check.json"
 LADDER = "ladder.json"
+BLOCKS = "blocks.json"
 CAMPAIGN = "campaign.json"
-NOT_OF_RUNS = GPU_CHECK, LADDER, CAMPAIGN
+NOT_OF_RUNS = GPU_CHECK, LADDER, BLOCKS, CAMPAIGN
 
 LARGEST, LONGEST = 1e30, 1e10  # numbers in tables; seconds, which are taken from dates
 
@@ -199,6 +201,25 @@ LADDER_RULE = mapping(
 )
 
 
+_DISTANCES = mapping({}, others=number(0, LARGEST))
+BLOCKS_RULE = mapping(
+    {
+        "data": checks.TEXT,
+        **dict.fromkeys(("seed", "images_per_block"), _COUNT),
+        "rows": array(
+            mapping(
+                {
+                    "sizes": array(integer(1, 10**6), 2, 100),
+                    **dict.fromkeys(("trained_on", "steps"), _COUNT),
+                    "eta": number(0, LARGEST),
+                    **dict.fromkeys(("distances", "sweeps_per_image"), _DISTANCES),
+                }
+            ),
+            shortest=1,
+        ),
+        "provenance": _SESSION,
+    }
+)
 CAMPAIGN_RULE = mapping(
     {
         "seed": integer(0, 2**64),

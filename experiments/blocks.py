@@ -1,0 +1,140 @@
+"""How near training in blocks ends to exact on-line back-propagation, on real, deformed digits.
+
+Takes each net as it is at the start, and after training by the CPU engine. From there it makes the
+same on-line steps several times: image after image in float64, which counts as exact, and in
+float32; by the CPU engine, in blocks one image after another (a chain); and in blocks by a window
+of several images at once. Prints, for each, the distance of the weights from those of float64, as
+a part of the way that these went, and how often a window's images went forward and backward. All of
+it goes into blocks.json. Takes some minutes.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from deform_gpu import TABLE1
+from experiments.running import cli, data, provenance
+from experiments.running.messages import tell
+from experiments.scoring import block_tables
+from experiments.scoring.records import BLOCKS
+from experiments.timing import window
+from mlp_gpu import files
+from mlp_gpu.engines import IMAGES_PER_BLOCK
+from mlp_gpu.network import N_CLASSES, N_INPUTS, NETS, Network
+from mlp_gpu.training import image_order
+
+SEED = 0
+# Each net with its steps, and the images that it is trained on before it counts as trained.
+CASES = (
+    ((N_INPUTS, 800, N_CLASSES), 256, 20_000),
+    (NETS[1], 256, 20_000),
+    (NETS[4], 128, 6_000),
+)
+ETA = 1e-3  # of training, as the paper's at its beginning
+START_ETAS, TRAINED_ETAS = (ETA,), (ETA, 1e-4)
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.blocks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    cli.add_data_arguments(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/blocks"),
+        metavar="DIR",
+        help="folder for blocks.json (default: %(default)s)",
+    )
+    return parser.parse_args(argv)
+
+
+def after_training(network: Network, images: np.ndarray, labels: np.ndarray, eta: float) -> Network:
+    """The network after a step of the CPU engine for each image, in their order."""
+    from mlp_gpu.cpu import CpuEngine  # imports numba
+
+    engine = CpuEngine(IMAGES_PER_BLOCK)
+    engine.set_network(network)
+    engine.train(images, labels, np.arange(len(labels)), eta)
+    return engine.get_network()
+
+
+def compare(network: Network, images: np.ndarray, labels: np.ndarray, eta: float) -> dict:
+    """Distances after a step for each image, by the ways of `block_tables`, and windows' sweeps."""
+    start = network.unpadded()
+    exact = [W.astype(np.float64) for W in start]
+    window.train_plainly(exact, images, labels, eta)
+    way = _norm(exact, start)
+
+    plain = [W.copy() for W in start]
+    window.train_plainly(plain, images, labels, eta)
+    distances = {block_tables.PLAIN: _norm(plain, exact) / way}
+    trained = after_training(network, images, labels, eta).unpadded()
+    distances[block_tables.ENGINE] = _norm(trained, exact) / way
+    passes = {}
+    for name, sizes in block_tables.WINDOWS.items():
+        weights = [W.copy() for W in start]
+        sweeps = window.train_in_windows(weights, images, labels, eta, *sizes)
+        distances[name] = _norm(weights, exact) / way
+        passes[name] = sum(end - first for first, end in sweeps) / len(images)
+    return {"distances": distances, "sweeps_per_image": passes}
+
+
+def _norm(one: list[np.ndarray], other: list[np.ndarray]) -> float:
+    """The distance of two nets' weights, all layers together."""
+    squares = (np.square(W - V, dtype=np.float64).sum() for W, V in zip(one, other, strict=True))
+    return float(np.sqrt(sum(squares)))
+
+
+def measure(dataset: data.Dataset) -> list[dict]:
+    """A row for each net, stage and learning rate."""
+    from deform_gpu import deform  # imports numba
+
+    rows = []
+    n = max(steps + n_trained for _, steps, n_trained in CASES)
+    order = image_order(len(dataset.train_labels), SEED, epoch=1)[:n]
+    labels = dataset.train_labels[order]
+    images = deform(dataset.train_images[order], labels, TABLE1, SEED, epoch=1)
+    images = images.reshape(len(images), -1)
+    for sizes, steps, n_trained in CASES:
+        network, name = Network.initial(sizes, SEED), block_tables.net_name(sizes)
+        before = slice(steps, steps + n_trained)
+        for stage, etas in (("start", START_ETAS), ("trained", TRAINED_ETAS)):
+            trained_on = len(labels[before]) if stage == "trained" else 0
+            if trained_on:
+                tell(f"{name}: training on {trained_on:,} images ...")
+                network = after_training(network, images[before], labels[before], ETA)
+            for eta in etas:
+                tell(f"{name}, {stage}, eta {eta:g}: {steps} steps, every way ...")
+                row = {"sizes": sizes, "trained_on": trained_on, "eta": eta, "steps": steps}
+                rows.append(row | compare(network, images[:steps], labels[:steps], eta))
+    return rows
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_arguments(argv)
+    dataset = data.load(arguments.data, arguments.data_dir)
+    source = provenance.collect()
+    files.make_folder(arguments.out)
+    with threadpool_limits(1, user_api="blas"):  # how BLAS rounds depends on its threads
+        rows = measure(dataset)
+    record = {
+        "data": dataset.name,
+        "seed": SEED,
+        "images_per_block": IMAGES_PER_BLOCK,
+        "rows": rows,
+        "provenance": source | {"end": provenance.now()},
+    }
+    files.replace(arguments.out / BLOCKS, (json.dumps(record, indent=1) + "\n").encode())
+    print(block_tables.tables(record))
+    tell(f"written to {arguments.out}: {BLOCKS}")
+
+
+if __name__ == "__main__":
+    cli.run(main)

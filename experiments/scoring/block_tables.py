@@ -1,0 +1,45 @@
+"""The record of training in blocks, experiments.blocks, as Markdown."""
+
+from collections.abc import Mapping, Sequence
+
+from experiments.running.formatting import markdown_table
+from mlp_gpu.network import NETS
+
+# The ways to make the same steps that a record has distances of.
+PLAIN, ENGINE = "plain float32 loop", "CPU engine"
+# Images of a window, and of a block.
+WINDOWS = {
+    f"window of {window}, B = {block}": (window, block) for window, block in ((16, 64), (32, 128))
+}
+
+
+def net_name(sizes: Sequence[int]) -> str:
+    """What a net is called: its number in Table 1, or its layers."""
+    numbers = [number for number, own in NETS.items() if own == tuple(sizes)]
+    return f"net {numbers[0]}" if numbers else "-".join(map(str, sizes))
+
+
+def distance_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
+    """A line for each net, stage and learning rate: distances from float64, and sweeps."""
+    lines = []
+    for row in rows:
+        trained_on = row["trained_on"]
+        line = {
+            "net": net_name(row["sizes"]),
+            "trained before on": f"{trained_on:,} images" if trained_on else "nothing",
+            "eta": f"{row['eta']:g}",
+            "steps": str(row["steps"]),
+        }
+        line |= {name: f"{row['distances'][name]:.1e}" for name in (PLAIN, ENGINE, *WINDOWS)}
+        sweeps = " / ".join(f"{row['sweeps_per_image'][name]:.1f}" for name in WINDOWS)
+        lines.append(line | {"sweeps of the two windows": sweeps})
+    return lines
+
+
+def tables(record: Mapping) -> str:
+    """What a record says, with where it comes from."""
+    source = record["provenance"]
+    heading = f"{record['data']}, deformed, seed {record['seed']}; the engine's blocks of "
+    heading += f"{record['images_per_block']} images; {source['device']}; {source['start'][:10]}; "
+    heading += f"commit {source['commit'][:12]}:"
+    return f"{heading}\n\n{markdown_table(distance_table(record['rows']))}"

@@ -1,0 +1,132 @@
+"""On-line back-propagation in NumPy: image after image, and in blocks by a window of images.
+
+The window is the way to solve a block's equations that the CPU engine does not go (`mlp_gpu.blocks`
+goes the other, the chain), and that a GPU's kernels can be held against: see
+docs/online-in-blocks.md. A net here is a list of matrices W, (n_in + 1, n_out), row 0 the bias, in
+float32 or float64, whose precision everything else then has.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mlp_gpu.activation import SLOPE, A, B
+
+TOLERANCE = 1e-4  # of the window's largest delta of a layer: less is no change of a delta
+
+
+def train_plainly(
+    weights: Sequence[np.ndarray], images: np.ndarray, labels: np.ndarray, eta: float
+) -> None:
+    """A step for each image, written as the papers say it. Modifies weights.
+
+    images: float32 (n, n_in), in the order of the steps. labels: uint8 (n,). eta: learning rate.
+    """
+    for image, label in zip(images, labels, strict=True):
+        states = [_with_one(image[np.newaxis], weights)]
+        for W in weights[:-1]:
+            states.append(_with_one(_activate(states[-1] @ W), weights))
+        deltas = [_output_delta(states[-1] @ weights[-1], label)]
+        for W, h in zip(weights[:0:-1], states[:0:-1], strict=True):
+            deltas.insert(0, (deltas[0] @ W[1:].T) * _slope(h[:, 1:]))
+        for W, h, delta in zip(weights, states, deltas, strict=True):
+            W -= np.float32(eta) * h.T @ delta
+
+
+def train_in_windows(
+    weights: Sequence[np.ndarray],
+    images: np.ndarray,
+    labels: np.ndarray,
+    eta: float,
+    per_window: int,
+    per_block: int,
+) -> list[tuple[int, int]]:
+    """The same steps in blocks, each solved by a window that slides over it. Modifies weights.
+
+    per_window, per_block: how many images, at least 1; with one in a window it is the chain. Other
+    arguments: as `train_plainly`. Returns of each sweep the first image that went forward and
+    backward, and the one after the last. No image goes more than per_window times.
+    """
+    sweeps = []
+    for start in range(0, len(images), per_block):
+        block = slice(start, start + per_block)
+        found = _train_block(weights, images[block], labels[block], np.float32(eta), per_window)
+        sweeps += [(start + first, start + end) for first, end in found]
+    return sweeps
+
+
+def _train_block(
+    weights: Sequence[np.ndarray],
+    images: np.ndarray,
+    labels: np.ndarray,
+    eta: np.float32,
+    per_window: int,
+) -> list[tuple[int, int]]:
+    """The steps of a block of m images; its sweeps, counted from its first image."""
+    m, H = len(images), [_with_one(images, weights)]  # H: what each layer reads, (m, n_in + 1)
+    H += [_with_one(np.zeros((m, W.shape[1])), weights) for W in weights[:-1]]
+    D = [np.zeros((m, W.shape[1]), W.dtype) for W in weights]  # its deltas; no guess: zero
+    first_product, first_gram = H[0] @ weights[0], H[0] @ H[0].T
+    sweeps, first = [], 0
+    while first < m:
+        end = min(first + per_window, m)
+        now, before = slice(first, end), [deltas[first:end].copy() for deltas in D]
+        for layer, W in enumerate(weights):
+            h = H[layer]
+            a = h[now] @ W if layer else first_product[now]
+            gram = h[now] @ h[:end].T if layer else first_gram[now, :end]
+            a = a - eta * _of_images_before(gram, first) @ D[layer][:end]
+            if layer + 1 < len(weights):
+                H[layer + 1][now, 1:] = _activate(a)
+        delta = _output_delta(a, labels[now])
+        for layer in range(len(weights) - 1, -1, -1):
+            D[layer][now] = delta
+            if layer:
+                y, gram = H[layer][:end, 1:], delta @ D[layer][:end].T
+                e = delta @ weights[layer][1:].T - eta * _of_images_before(gram, first) @ y
+                delta = e * _slope(y[now])
+        sweeps.append((first, end))
+        first += _count_done([deltas[now] for deltas in D], before)
+    for W, h, deltas in zip(weights, H, D, strict=True):
+        W -= eta * h.T @ deltas
+    return sweeps
+
+
+def _count_done(deltas: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> int:
+    """How many images at the front of a window are done: their deltas of every layer stayed.
+
+    deltas: of this sweep, a matrix a layer with a row for each image; before: of the sweep before.
+    """
+    same = np.ones(len(deltas[0]), bool)
+    for new, old in zip(deltas, before, strict=True):
+        same &= abs(new - old).max(axis=1) <= TOLERANCE * abs(new).max()
+    # The first image is corrected by images that are done, so it is exact whatever changed.
+    same[0] = True
+    return len(same) if same.all() else int(same.argmin())
+
+
+def _of_images_before(gram: np.ndarray, first: int) -> np.ndarray:
+    """Scalar products of images first, first + 1, ... with all; zero but for those before each."""
+    return np.tril(gram, first - 1)
+
+
+def _with_one(states: np.ndarray, weights: Sequence[np.ndarray]) -> np.ndarray:
+    """What a layer reads of images: a 1, then their states, (m, n), in the weights' precision."""
+    return np.insert(states.astype(weights[0].dtype), 0, 1, axis=1)
+
+
+def _activate(a: np.ndarray) -> np.ndarray:
+    return A * np.tanh(B * a)
+
+
+def _slope(y: np.ndarray) -> np.ndarray:
+    """The activation's derivative, from its value."""
+    return SLOPE * (A - y) * (A + y)
+
+
+def _output_delta(a: np.ndarray, labels: np.ndarray | int) -> np.ndarray:
+    """softmax(a) - one_hot(labels), a row for each image."""
+    p = np.exp(a - a.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    p[np.arange(len(a)), labels] -= 1
+    return p

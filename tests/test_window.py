@@ -1,0 +1,198 @@
+"""On-line back-propagation in NumPy, plainly and by windows, against the float64 reference."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import reference
+
+from experiments.timing import window
+from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.network import Network
+
+SIZES = [(13, 7), (31, 33, 10), (97, 1, 5), (50, 37, 64, 33, 10), (7, *(9,) * 9, 3)]
+ETA = 0.05  # large, so that corrections and steps show
+
+
+def make(sizes, n=30, seed=0):
+    """Random weights, float64 that are float32 numbers too, images and labels."""
+    rng = np.random.default_rng(seed)
+    weights = reference.random_weights(sizes, rng)
+    images = rng.uniform(-1, 1, (n, sizes[0])).astype(np.float32)
+    return weights, images, rng.integers(0, sizes[-1], n).astype(np.uint8)
+
+
+def copies(weights, dtype=np.float64):
+    return [W.astype(dtype) for W in weights]
+
+
+def norm(one, other):
+    return np.sqrt(sum(np.square(W - V).sum() for W, V in zip(one, other, strict=True)))
+
+
+def distance(found, expected, start):
+    """Of weights from those expected, as a part of the way that these went."""
+    return norm(found, expected) / norm(expected, start)
+
+
+def rounding(sizes):
+    """The distance that the activation's constants make, float32's, a layer after another."""
+    return len(sizes) * reference.EPS
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_plain_steps_match_the_reference(sizes):
+    weights, images, labels = make(sizes)
+    found = copies(weights)
+    window.train_plainly(found, images, labels, ETA)
+    expected, _ = reference.train(weights, images, labels, range(30), ETA)
+    assert distance(found, expected, weights) < rounding(sizes)
+
+
+@pytest.mark.parametrize("tolerance", [0, window.TOLERANCE])
+@pytest.mark.parametrize(("per_window", "per_block"), [(1, 1), (1, 8), (5, 11), (64, 7), (9, 100)])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_windows_match_the_reference(sizes, per_window, per_block, tolerance, monkeypatch):
+    monkeypatch.setattr(window, "TOLERANCE", tolerance)
+    weights, images, labels = make(sizes)
+    order = np.random.default_rng(1).integers(0, 30, 30)  # some images several times
+    found = copies(weights)
+    window.train_in_windows(found, images[order], labels[order], ETA, per_window, per_block)
+    expected, _ = reference.train(weights, images, labels, order, ETA)
+    # What changes less than the tolerance is as if it were known; a chain has nothing to tolerate.
+    allowed = 0 if per_window == 1 else tolerance
+    assert distance(found, expected, weights) < rounding(sizes) + allowed
+
+
+@pytest.mark.parametrize(
+    ("layer", "image", "change", "done"),
+    [
+        (0, 0, 9.0, 5),  # of the first image no change matters
+        (0, 2, 1.01e-3, 2),  # of the largest delta of its own layer, which is 10
+        (0, 2, 0.99e-3, 5),
+        (1, 3, 1.01e-4, 3),
+        (1, 3, -1.01e-4, 3),
+        (1, 3, 0.99e-4, 5),
+        (1, 1, np.nan, 1),
+    ],
+)
+def test_images_at_the_front_are_done_if_all_layers_stay(layer, image, change, done):
+    deltas = [np.full((5, 3), 10.0), np.full((5, 2), -1.0)]
+    before = copies(deltas)
+    before[layer][image, 1] += change
+    assert window._count_done(deltas, before) == done
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_everything_has_the_precision_of_the_weights(dtype, monkeypatch):
+    seen, activate = [], window._activate
+    monkeypatch.setattr(window, "_activate", lambda a: seen.append(a.dtype) or activate(a))
+    weights, images, labels = make((31, 33, 10))
+    for train, *more in ((window.train_plainly,), (window.train_in_windows, 4, 8)):
+        train(copies(weights, dtype), images, labels, ETA, *more)
+        assert set(seen) == {np.dtype(dtype)}
+        seen.clear()
+
+
+def test_large_outputs_do_not_overflow():
+    weights, images, labels = make((13, 7))
+    start = [1e4 * W for W in weights]
+    found, plain = copies(start, np.float32), copies(start, np.float32)
+    window.train_in_windows(found, images, labels, ETA, 4, 8)
+    window.train_plainly(plain, images, labels, ETA)
+    for weights in (found, plain):
+        assert all(np.isfinite(W).all() for W in weights)
+        assert norm(weights, start) > 1
+
+
+def test_one_image_in_a_window_is_the_chain():
+    sizes, n = (31, 33, 17, 10), 40
+    weights, images, labels = make(sizes, n)
+    found = copies(weights, np.float32)
+    sweeps = window.train_in_windows(found, images, labels, ETA, 1, 8)
+    assert sweeps == [(t, t + 1) for t in range(n)]
+    network, engine = Network.blank(sizes), CpuEngine(8)
+    for W, V in zip(network.unpadded(), weights, strict=True):
+        W[:] = V
+    engine.set_network(network)
+    engine.train(images, labels, np.arange(n), ETA)
+    # The engine's tanh is another: its error is 4e-7.
+    assert distance(found, engine.get_network().unpadded(), weights) < 5e-6
+
+
+def test_without_corrections_the_second_sweep_is_the_last():
+    weights, images, labels = make((31, 33, 10), 17)
+    found = copies(weights)
+    sweeps = window.train_in_windows(found, images, labels, 0.0, 4, 10)
+    # An image is done in its second sweep, for want of a change; the first one of a window at once.
+    first_block = [(0, 4), (1, 5), (4, 8), (5, 9), (8, 10), (9, 10)]
+    assert sweeps == [*first_block, (10, 14), (11, 15), (14, 17), (15, 17)]
+    assert norm(found, weights) == 0
+
+
+def test_where_all_deltas_change_images_are_done_one_by_one(monkeypatch):
+    monkeypatch.setattr(window, "TOLERANCE", -1)  # as if they did, whatever they do
+    weights, images, labels = make((31, 33, 21, 10), 20)
+    found, expected = copies(weights), copies(weights)
+    sweeps = window.train_in_windows(found, images, labels, ETA, 6, 16)
+    first_block = [(t, min(t + 6, 16)) for t in range(16)]
+    assert sweeps == [*first_block, (16, 20), (17, 20), (18, 20), (19, 20)]
+    window.train_plainly(expected, images, labels, ETA)
+    assert distance(found, expected, weights) < 1e-12  # the same, in another order of sums
+
+
+def test_huge_corrections_are_made_too(monkeypatch):
+    monkeypatch.setattr(window, "TOLERANCE", 0)
+    weights, images, labels = make((31, 33, 21, 10), 20)
+    found, expected = copies(weights), copies(weights)
+    sweeps = window.train_in_windows(found, images, labels, 5.0, 6, 20)
+    assert 20 / 2 < len(sweeps) <= 20
+    window.train_plainly(expected, images, labels, 5.0)
+    assert distance(found, expected, weights) < 1e-9
+
+
+@pytest.mark.parametrize("eta", [1e-3, 0.05, 0.5])
+def test_windows_slide_and_no_image_goes_more_often_than_a_window_is_long(eta):
+    weights, images, labels = make((31, 33, 10), 50)
+    sweeps = window.train_in_windows(weights, images, labels, eta, 7, 16)
+    times = np.zeros(50, int)
+    for first, end in sweeps:
+        assert 1 <= end - first <= 7
+        assert first // 16 == (end - 1) // 16  # of one block
+        times[first:end] += 1
+    assert all(first < following for (first, _), (following, _) in pairwise(sweeps))
+    assert times.min() >= 1
+    assert times.max() <= 7
+    assert len(sweeps) < 50  # less than the chain has
+
+
+def test_smaller_corrections_need_fewer_sweeps():
+    def count(eta):
+        weights, images, labels = make((31, 33, 10), 64)
+        return len(window.train_in_windows(weights, images, labels, eta, 16, 32))
+
+    assert count(1e-4) < count(1e-2) < count(1.0)
+
+
+@pytest.mark.parametrize("where", ["weights", "image"])
+def test_nan_ends_too(where):
+    weights, images, labels = make((13, 9, 5), 20)
+    if where == "weights":
+        weights[1][2, 3] = np.nan
+    else:
+        images[0, 4] = np.nan
+    sweeps = window.train_in_windows(weights, images, labels, ETA, 4, 8)
+    # In the first block all, later none of the deltas are numbers: nothing is ever the same.
+    assert [first for first, _ in sweeps] == list(range(20))
+    assert all(np.isnan(W).any() for W in weights)
+
+
+def test_float32_is_nearer_to_float64_in_windows_than_image_after_image():
+    """Weights are rounded once a block. See docs/online-in-blocks.md."""
+    sizes, n = (97, 101, 53, 10), 400
+    weights, images, labels = make(sizes, n)
+    exact, plain, windows = copies(weights), *(copies(weights, np.float32) for _ in range(2))
+    window.train_plainly(exact, images, labels, 1e-3)
+    window.train_plainly(plain, images, labels, 1e-3)
+    window.train_in_windows(windows, images, labels, 1e-3, 16, 64)
+    assert 0 < 2 * distance(windows, exact, weights) < distance(plain, exact, weights) < 1e-3
