@@ -39,11 +39,7 @@ START_ETAS, TRAINED_ETAS = (ETA,), (ETA, 1e-4)
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.blocks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("blocks", __doc__)
     cli.add_data_arguments(parser)
     parser.add_argument(
         "--out",
