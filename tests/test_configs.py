@@ -3,14 +3,17 @@
 import json
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 from committee_cases import make_config, make_jobs, numbered
 
 from deform_gpu import TABLE1, Deformation, is_narrow, normalize_width
-from experiments.running import configs, data, store
+from experiments.running import configs, data, nets, store
 from experiments.running.errors import Problem
 from experiments.scoring import records
 from experiments.scoring.committees import EXPERIMENTS
+from mlp_gpu import engines
+from mlp_gpu.training import Schedule
 
 
 def numbers(images):
@@ -120,5 +123,29 @@ def test_records_are_those_of_the_same_trainings_today(digits):
             config["deformation"] and Deformation(**config["deformation"]),
             config["engine"],
         )
-        store.check_config("x.h5", config, today)
+        # Those from before the engine trained in blocks are rounded otherwise.
+        rounding = {"images_per_block": config.get("images_per_block")}
+        store.check_config("x.h5", config, today | rounding)
         assert configs.count_validation(config) == config["data"]["n_train"]
+
+
+def test_a_perceptron_trains_in_blocks_of_as_many_images_as_its_configuration_says(digits):
+    """Others would be rounded otherwise, so a run that was begun without blocks does not go on."""
+    few = data.limit(digits, 40)
+    schedule = Schedule(epochs=1, eta=0.01)
+    config = configs.make_config(few, (841, 70, 10), schedule, 0, None, "cpu")
+    assert config["images_per_block"] == engines.IMAGES_PER_BLOCK
+    for other in ("20M5s2-10", (841, 10)):
+        engine = "cpu" if isinstance(other, str) else "cuda"
+        assert "images_per_block" not in configs.make_config(few, other, schedule, 0, None, engine)
+    with pytest.raises(Problem, match="images_per_block is None there and 32 here"):
+        store.check_config("x.h5", config | {"images_per_block": None}, config)
+
+    def trained(config):
+        engine = nets.make_engine(config, "graph")
+        engine.set_network(nets.initial(config))
+        engine.train(few.train_images, few.train_labels, np.arange(40), 0.01)
+        return [W.tobytes() for W in engine.get_network().weights]
+
+    assert trained(config) == trained(config | {"images_per_block": 32})
+    assert trained(config) != trained(config | {"images_per_block": 7})
