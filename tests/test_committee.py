@@ -221,7 +221,7 @@ def test_nothing_is_written_if_every_committee_fails(made_up, tmp_path, capsys):
         (["--experiment", "7"], "argument --experiment: expected an integer from 1 to 6, got '7'"),
         (["--experiment", "0"], "argument --experiment: expected an integer from 1 to 6, got '0'"),
         (["--experiment", "2,2"], "argument --experiment: expected different integers, got '2,2'"),
-        (["--experiment", ""], "argument --experiment: expected an integer"),
+        (["--experiment", ""], "argument --experiment: expected a value, got ''"),
         (["--experiment", "one"], "argument --experiment: expected an integer"),
         (["--seed", str(2**63 + 1)], "argument --seed: expected an integer from 0 to"),
         (["--seed", "-1"], "argument --seed"),

@@ -14,6 +14,7 @@ from watched_runs import NOW, WRITTEN, make_run, write
 from experiments import watch
 from experiments.running import runs, store
 from experiments.watch import RunScanner, Snapshot
+from mlp_gpu import hdf5
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's terminals")
 
@@ -237,14 +238,13 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
 def test_what_the_system_refuses_once_is_read_again(tmp_path, monkeypatch):
     write(tmp_path / "a.h5", make_run())
     scanner = RunScanner([tmp_path])
-    read_bytes = watch.Path.read_bytes
 
     def refuse(path):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(watch.Path, "read_bytes", refuse)
-    assert scanner.scan()["a"].fault == "cannot read it: Input/output error"
-    monkeypatch.setattr(watch.Path, "read_bytes", read_bytes)
+    with monkeypatch.context() as patch:
+        patch.setattr(hdf5, "read_bytes", refuse)
+        assert scanner.scan()["a"].fault == "cannot read it: Input/output error"
     assert scanner.scan()["a"].run.epochs == 4
 
 
