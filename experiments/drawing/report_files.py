@@ -25,6 +25,7 @@ BENCH_USES = (
     timing_report.net_table,
     timing_report.deform_table,
     timing_report.cnn_table,
+    timing_report.evaluation_table,
     bench_plots.works,
 )
 SCALING_USES = timing_report.bench_source, clusters.scaling_table
