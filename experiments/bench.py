@@ -1,11 +1,12 @@
 """Time the engines, their kernels and their peers on this machine, in one run.
 
-For nets 1 to 5, one image per step: microseconds per image and weight updates per second of each
-engine, of a plain NumPy loop, and of PyTorch and JAX where they are installed; the bytes per second
-that an engine must move, on the CPU beside a scaled copy of arrays of the same size. On a GPU also
-each kernel of each layer beside a copy, and the evaluation of a batch; without a GPU, what the
-compiled kernels take of one. Last the deformation of the same images, by ours and by its peers:
-SciPy, and albumentations and kornia where they are installed.
+For nets 1 to 5 and 841-800-10, one image per step: microseconds per image and weight updates per
+second of each engine, of a plain NumPy loop, and of PyTorch and JAX where they are installed; the
+bytes per second that an engine must move, on the CPU beside a scaled copy and a read of as many
+weights, and beside a product of matrices; the evaluation. On a GPU also each kernel of each layer
+beside a copy; without a GPU, what the compiled kernels take of one. Last the deformation of the
+same images, by ours and by its peers: SciPy, and albumentations and kornia where they are
+installed.
 
 The convolutional nets of Table 1 of 2011 likewise, beside loops over connections and PyTorch, and
 beside a product of matrices; on a GPU also each kernel of one of them.
@@ -20,7 +21,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 
 from cnn_gpu.network import ConvNetwork
 from deform_gpu import TABLE1
@@ -30,93 +30,42 @@ from experiments.running import cli, provenance
 from experiments.running.formatting import csv_text, markdown_table, plural
 from experiments.running.messages import tell
 from experiments.scoring import cnn_tables
-from experiments.timing import cnn, compiled, deform_peers, host, peers
+from experiments.timing import cnn, compiled, deform_peers, host, mlp, peer_processes, peers
 from experiments.timing import deform as deform_timing
 from experiments.timing import gpu as gpu_timing
 from experiments.timing import report as timing_report
 from experiments.timing.host import Workload, random_examples
 from experiments.timing.measurement import Measurement
 from mlp_gpu import files, gpu
-from mlp_gpu.cpu import CpuEngine
-from mlp_gpu.network import NETS, Network
-from mlp_gpu.training import Schedule
+from mlp_gpu.network import Network
 
-ETA = Schedule().eta
 CNN_NETS = tuple(cnn_tables.PAPER)
 PEER_PACKAGES = ("torch", "jax", "albumentations", "kornia")
 
 # Images per call: enough that the overhead of a call does not count, few enough that it ends soon.
-ENGINE_IMAGES = 100
-CPU_PEER_IMAGES = 20
-GPU_PEER_IMAGES = 500
 DEFORM_IMAGES = 6000
 DEFORM_PEER_IMAGES = 600
 
 
-def engine_bytes(network: Network) -> int:
-    """Bytes of weights that the CPU engine must move for one image.
+def measure_net(
+    net: int | str,
+    makers: dict[str, Callable[..., peers.Peer]],
+    repeats: int,
+    timer: gpu_timing.Timer | None,
+) -> list[Measurement]:
+    """Measurements of one of mlp.NETS.
 
-    One pass that updates and goes forward (read and write), and one backward (read), which the
-    first layer does not need.
+    makers: of the peers on the CPU. timer: None without a GPU.
     """
-    n_bytes = 4 * network.n_weights
-    first = 4 * (network.sizes[0] + 1) * network.sizes[1]
-    return 3 * n_bytes - first
-
-
-@njit(nogil=True)
-def scale(target: np.ndarray, source: np.ndarray, factor: np.float32) -> None:
-    """target = factor * source, float32 (n,), in one thread. Modifies target."""
-    for i in range(source.shape[0]):
-        target[i] = factor * source[i]
-
-
-def engine_workloads(network: Network) -> dict[str, Workload]:
-    """The CPU engine, and a scaled copy of the weights."""
-    images, labels = random_examples(ENGINE_IMAGES, network.sizes[0])
-    order = np.arange(ENGINE_IMAGES)
-    engine = CpuEngine()
-    engine.set_network(network)
-    sources = [W.ravel().copy() for W in network.weights]
-    targets = [W.ravel().copy() for W in network.weights]
-
-    def copy() -> None:
-        for target, source in zip(targets, sources, strict=True):
-            scale(target, source, np.float32(0.5))
-
-    return {
-        "engine cpu": Workload(
-            lambda: engine.train(images, labels, order, ETA), ENGINE_IMAGES, engine_bytes(network)
-        ),
-        "scaled copy": Workload(copy, None, 2 * sum(W.nbytes for W in sources)),
-    }
-
-
-def peer_workloads(
-    makers: dict[str, Callable[..., peers.Peer]], network: Network, n_images: int
-) -> dict[str, Workload]:
-    """Those peers that can train the net, on n_images images."""
-    images, labels = random_examples(n_images, network.sizes[0])
-
-    def maker(make: Callable[..., peers.Peer]) -> Callable[[], Callable[[], None]]:
-        return lambda: make(network, images, labels, ETA).train
-
-    return host.make_workloads({name: maker(make) for name, make in makers.items()}, n_images)
-
-
-def measure_net(net: int, repeats: int, timer: gpu_timing.Timer | None) -> list[Measurement]:
-    """Measurements of one net of Table 1. timer: None without a GPU."""
-    network = Network.initial(NETS[net], seed=0)
+    network = Network.initial(mlp.NETS[net], seed=0)
     measured = []
     if timer:
         measured += on_device(gpu.name(), gpu_timing.measure_net(network, timer, repeats))
-    workloads = engine_workloads(network)
-    workloads |= peer_workloads(peers.on_cpu(), network, CPU_PEER_IMAGES)
-    times = host.measure("net", workloads, repeats, copy="scaled copy")
-    measured += on_device(provenance.device("cpu"), times)
+    measured += on_device(provenance.device("cpu"), mlp.measure_on_cpu(network, makers, repeats))
     if timer:
-        workloads = peer_workloads(peers.on_gpu(), network, GPU_PEER_IMAGES)
-        measured += on_device(gpu.name(), host.measure("net", workloads, repeats))
+        measured += on_device(
+            gpu.name(), mlp.measure_peers_on_gpu(network, peers.on_gpu(), repeats)
+        )
     return of_net(net, network, measured)
 
 
@@ -131,7 +80,7 @@ def measure_cnn(net: int, repeats: int, timer: gpu_timing.Timer | None) -> list[
 
 
 def of_net(
-    net: int, network: Network | ConvNetwork, measured: list[Measurement]
+    net: int | str, network: Network | ConvNetwork, measured: list[Measurement]
 ) -> list[Measurement]:
     """The measurements with the number of the net, its weights, and the CPU engine's time."""
     (cpu_engine_us,) = (one.us for one in measured if one.name == "engine cpu")
@@ -200,12 +149,14 @@ def on_device(device: str, measured: list[Measurement]) -> list[Measurement]:
 
 def measure_all(repeats: int, timer: gpu_timing.Timer | None) -> list[Measurement]:
     """All measurements; tells the progress. timer: None without a GPU."""
-    n_parts = len(NETS) + len(CNN_NETS) + 1
+    n_parts = len(mlp.NETS) + len(CNN_NETS) + 1
     measured = []
-    for part, net in enumerate(NETS, start=1):
-        tell(f"measuring net {net} ... (part {part} of {n_parts})")
-        measured += measure_net(net, repeats, timer)
-    for part, net in enumerate(CNN_NETS, start=len(NETS) + 1):
+    with peer_processes.started(peers.on_cpu()) as makers:
+        for part, net in enumerate(mlp.NETS, start=1):
+            title = timing_report.net_title(net)
+            tell(f"measuring {title} ... (part {part} of {n_parts})")
+            measured += measure_net(net, makers, repeats, timer)
+    for part, net in enumerate(CNN_NETS, start=len(mlp.NETS) + 1):
         tell(f"measuring convolutional net {net} ... (part {part} of {n_parts})")
         measured += measure_cnn(net, repeats, timer)
     tell(f"measuring the deformation ... (part {n_parts} of {n_parts})")
@@ -251,13 +202,13 @@ def main(argv: list[str] | None = None) -> None:
 
     figures.save_figure(bench_plots.draw_times(rows), folder / "bench")
     print(markdown_table(timing_report.net_table(rows)))
+    print("\n" + markdown_table(timing_report.evaluation_table(rows)))
     print("\n" + markdown_table(timing_report.cnn_table(rows)))
     print("\n" + markdown_table(timing_report.deform_table(rows)))
     if reason:
         print("\n" + compiled_kernels())
     else:
-        print("\n" + markdown_table(timing_report.kernel_table(rows, NETS)))
-        print("\n" + markdown_table(timing_report.evaluation_table(rows)))
+        print("\n" + markdown_table(timing_report.kernel_table(rows, mlp.NETS)))
         print("\n" + markdown_table(timing_report.kernel_table(rows, CNN_NETS, "cnn kernel")))
     tell(f"written to {folder}: bench.csv, bench.png, bench.pdf")
 

@@ -126,9 +126,10 @@ def speed(benches: Sequence[list[dict]]) -> str:
         return NOT_MEASURED
     shown = next(filter(timing_report.on_gpu, benches), benches[0])
     picture = provenance.device_folder(shown[0]["device"]) / "bench.png"
-    sentences = []
+    sentences: list[str | None] = []
     for rows in benches:
-        sentences += [*speeds.bench_sentences(rows), speeds.deform_sentence(rows)]
+        sentences += [*speeds.bench_sentences(rows), *speeds.epoch_sentences(rows)]
+        sentences.append(speeds.deform_sentence(rows))
     if not any(map(timing_report.on_gpu, benches)):
         sentences.append(ON_A_GPU)
     return (
@@ -199,16 +200,14 @@ def scalings(found: Sequence[Sequence[Mapping]]) -> str:
     return "\n\n".join(parts) or NOT_MEASURED
 
 
-def benchmarks(
-    benches: Sequence[list[dict]],
-    table: Callable[[list[dict]], list[dict]] = timing_report.net_table,
-) -> str:
-    """A table, of whole nets and their peers, for every device there is a record of."""
+def benchmarks(benches: Sequence[list[dict]], *tables: Callable[[list[dict]], list[dict]]) -> str:
+    """Tables of what was measured on every device there is a record of; none without lines."""
     if not benches:
         return NOT_MEASURED
-    parts = [
-        f"{timing_report.bench_source(rows)}\n\n{markdown_table(table(rows))}" for rows in benches
-    ]
+    parts = []
+    for rows in benches:
+        found = [markdown_table(lines) for table in tables if (lines := table(rows))]
+        parts += [timing_report.bench_source(rows), *found]
     if not any(timing_report.on_gpu(rows) for rows in benches):
         parts.append(ON_A_GPU)
     return "\n\n".join(parts)
@@ -235,7 +234,6 @@ def kernels(benches: Sequence[list[dict]]) -> str:
         parts += [
             timing_report.bench_source(rows),
             markdown_table(timing_report.kernel_table(rows, nets=(1, 4))),
-            markdown_table(timing_report.evaluation_table(rows)),
         ]
     return "\n\n".join(parts) or NOT_MEASURED
 
@@ -349,7 +347,7 @@ def pages() -> dict[str, dict[str, str]]:
             "ladder": ladders(ladder_records),
             "scaling": scalings(found),
             "deformation": benchmarks(benches, timing_report.deform_table),
-            "bench": benchmarks(benches),
+            "bench": benchmarks(benches, timing_report.net_table, timing_report.evaluation_table),
             "cnn-bench": cnn_benchmarks(benches),
             "kernels": kernels(benches),
             "gpu-check": gpu_checks(checks),

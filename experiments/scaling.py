@@ -1,8 +1,9 @@
 """How much faster several workers train several nets than one worker does, on this machine.
 
-Trains the same few nets with one worker and with more, in turn, several times. Also measures how
-long workers take to start, and how many bytes a run writes to the run folder, which workers share.
-Prints a table and writes scaling.csv to results/<device>.
+Trains the same few nets with one worker and with more, in turn, several times. Workers share the
+cores: on a CPU one worker trains each net on all of them. Also measures how long workers take to
+start, and how many bytes a run writes to the run folder, which workers share. Prints a table and
+writes scaling.csv to results/<device>.
 """
 
 import argparse

@@ -55,18 +55,22 @@ def train_in_chunks(
 
 
 def predict_in_threads(
-    activations: Callable[[np.ndarray], np.ndarray], images: np.ndarray, n_classes: int
+    activations: Callable[[np.ndarray], np.ndarray],
+    images: np.ndarray,
+    n_classes: int,
+    threads: int | None = None,
 ) -> np.ndarray:
     """Class probabilities of images, float32 (n, n_classes).
 
-    activations: of the output layer for some of the images. Called in several threads at once.
+    activations: of the output layer for some of the images. Called in several threads at once;
+    threads: in how many, None: in all that Numba may use.
     """
     outputs = np.empty((len(images), n_classes), np.float32)
     starts = range(0, len(images), PREDICT_BATCH)
     # Our own threads, one each for BLAS: how BLAS rounds depends on how many threads it has.
     with (
         threadpool_limits(1, user_api="blas"),
-        ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS) as executor,
+        ThreadPoolExecutor(threads or numba.config.NUMBA_NUM_THREADS) as executor,
     ):
         parts = executor.map(lambda n: activations(images[n : n + PREDICT_BATCH]), starts)
         for start, part in zip(starts, parts, strict=True):
@@ -81,15 +85,16 @@ class CpuEngine:
     """On-line training and batched prediction on the CPU. See `mlp_gpu.engines` for the methods.
 
     images_per_block: how many images are trained between two updates of the weight matrices; other
-    numbers round otherwise. All threads that Numba may use take part: the results are the same bits
-    for any number of them.
+    numbers round otherwise. threads: how many take part, None: all that Numba may use; the results
+    are the same bits for any number of them.
     """
 
     name = "cpu"
     schedule = None
 
-    def __init__(self, images_per_block: int = IMAGES_PER_BLOCK):
+    def __init__(self, images_per_block: int = IMAGES_PER_BLOCK, threads: int | None = None):
         self._images_per_block = images_per_block
+        self._threads = threads
 
     def set_network(self, network: Network) -> None:
         self._sizes = network.sizes
@@ -109,7 +114,7 @@ class CpuEngine:
         images = flat_images(images, self._sizes[0])
         check_training(labels, order, len(images), self._sizes[-1])
         n_panels = max(W.shape[0] for W in self._weights.hidden)
-        members = max(1, min(numba.config.NUMBA_NUM_THREADS, n_panels))
+        members = max(1, min(self._threads or numba.config.NUMBA_NUM_THREADS, n_panels))
         block = blocks.make_block(self._sizes, self._images_per_block, members)
         sizes = np.array(self._sizes)
         n_blocks = WEIGHTS_PER_TICK // (self._images_per_block * count_weights(self._sizes))
@@ -151,4 +156,4 @@ class CpuEngine:
                 h += W[0]
             return h
 
-        return predict_in_threads(activations, images, self._sizes[-1])
+        return predict_in_threads(activations, images, self._sizes[-1], self._threads)

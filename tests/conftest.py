@@ -31,6 +31,15 @@ def digits():
 
 
 @pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """A repository without records."""
+    from experiments.running import provenance
+
+    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def sandbox(tmp_path, monkeypatch):
     """Working folder and cache in a temporary folder, no $MNIST_DIR, no proxy."""
     (tmp_path / "work").mkdir()

@@ -1,6 +1,7 @@
 """`python -m experiments.bench`: what it measures, writes and prints."""
 
 import csv
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -10,29 +11,13 @@ from measurements import gpu_measurements, measurement
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from experiments import bench
-from experiments.timing import cnn, connections, deform_peers, peers
+from experiments.timing import ceilings, cnn, connections, deform_peers, mlp, peers
 from experiments.timing import gpu as gpu_timing
 from experiments.timing import report as timing_report
 from mlp_gpu import gpu
-from mlp_gpu.network import NETS, Network, count_weights
+from mlp_gpu.network import count_weights
 
 SIZES = (33, 21, 17, 10)
-
-
-def test_a_peer_that_fails_is_told_and_left_out(capsys):
-    def fail(*_arguments):
-        raise RuntimeError("no such thing")
-
-    makers = {"bad": fail, "NumPy loop, CPU": peers.numpy_loop}
-    assert list(bench.peer_workloads(makers, Network.initial(SIZES, 0), 2)) == ["NumPy loop, CPU"]
-    assert (
-        "bad fails, so it is not measured: RuntimeError: no such thing" in capsys.readouterr().err
-    )
-
-
-def test_engine_bytes():
-    # (1,347,510 weights: read and written once, read again but for the 842,000 of layer 1)
-    assert bench.engine_bytes(Network.initial(NETS[1], 0)) == 4 * (3 * 1_347_510 - 842_000)
 
 
 def test_a_peer_of_the_deformation_that_fails_is_told_and_left_out(capsys):
@@ -50,12 +35,11 @@ def test_a_peer_of_the_deformation_that_fails_is_told_and_left_out(capsys):
 
 def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     """On tiny nets, without a GPU."""
-    monkeypatch.setattr(bench, "NETS", {1: SIZES})
-    tiny_cnn(monkeypatch)
+    monkeypatch.setattr(mlp, "NETS", {"33-21-17-10": SIZES, 1: SIZES})
+    tiny_works(monkeypatch)
+    asked = []
+    monkeypatch.setattr(bench.peer_processes, "started", in_this_process(asked))
     monkeypatch.setattr(cnn.cnn_peers, "on_cpu", lambda: {"loops, CPU": connections.loops})
-    monkeypatch.setattr(bench.host, "MIN_REPEAT_SECONDS", 0)
-    monkeypatch.setattr(bench, "DEFORM_IMAGES", 100)
-    monkeypatch.setattr(bench, "DEFORM_PEER_IMAGES", 10)
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: "there is none")
     monkeypatch.setattr(bench.compiled, "missing_toolkit", lambda: "there is no compiler")
@@ -69,7 +53,8 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     assert list(rows[0])[: len(timing_report.COLUMNS)] == list(timing_report.COLUMNS)
     assert {"device", "versions", "date", "commit"} < set(rows[0])
     names = {one["name"] for one in rows}
-    assert {"engine cpu", "scaled copy", *peers.on_cpu(), *deform_peers.on_cpu()} < names
+    assert {"engine cpu", *peers.on_cpu(), *deform_peers.on_cpu()} < names
+    assert asked == [list(peers.on_cpu())]  # processes are started once for all nets
     assert "CPU, 1 thread" in names
     assert {one["ran_on"] for one in rows} == {rows[0]["device"]}
     assert {one["repeats"] for one in rows} == {"7"}
@@ -77,16 +62,22 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     assert engine["name"] == "engine cpu"
     assert float(engine["times_cpu"]) == 1
     assert int(engine["weights"]) == count_weights(SIZES)
-    # 1,268 weights, 714 of them in layer 1; the copy reads and writes 4,096 with their padding.
-    assert int(engine["bytes"]) == 4 * (3 * 1268 - 714)
-    copy = rows[1]
-    assert (copy["name"], copy["images"]) == ("scaled copy", "")
-    assert int(copy["bytes"]) == 2 * 4 * 4096
+    own = {row["name"]: row for row in rows if row["net"] == engine["net"] == "33-21-17-10"}
+    copy = own["scaled copy"]
+    assert copy["images"] == ""
+    assert int(copy["bytes"]) == 2 * 4 * 1268
     assert float(copy["percent_of_copy"]) == pytest.approx(100)
     assert engine["copy_gb_a_second"] == copy["gb_a_second"]
+    busy = own["engine cpu, a core busy"]
+    assert float(busy["times_cpu"]) == pytest.approx(float(engine["us"]) / float(busy["us"]))
+    evaluation = own["engine cpu, evaluation"]
+    assert (evaluation["group"], evaluation["times_cpu"]) == ("evaluation", "")
+    assert own["NumPy loop, CPU"]["settings"] == "here"
     assert "no GPU is measured: there is none" in said.err
-    assert "measuring net 1 ... (part 1 of 3)" in said.err
-    assert "measuring convolutional net 3 ... (part 2 of 3)" in said.err
+    assert "measuring 33-21-17-10 ... (part 1 of 4)" in said.err
+    assert "measuring net 1 ... (part 2 of 4)" in said.err
+    assert "measuring convolutional net 3 ... (part 3 of 4)" in said.err
+    assert "measuring the deformation ... (part 4 of 4)" in said.err
     convolutional = {one["name"]: one for one in rows if one["group"] == "cnn"}
     assert list(convolutional) == ["engine cpu", "matrix product", "loops, CPU"]
     ours, product, loops = convolutional.values()
@@ -98,6 +89,8 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     assert product["images"] == product["times_cpu"] == ""
     assert "| loops, CPU" in said.out
     assert "| engine cpu" in said.out
+    assert "| NumPy loop, CPU (here)" in said.out
+    assert "TFLOP/s" in said.out  # of the evaluation
     assert "| CPU, 1 thread" in said.out
     assert said.out.endswith("there is no compiler\n")
 
@@ -123,12 +116,34 @@ def test_too_few_repeats_are_refused(capsys):
     assert "expected an integer from 7 to 1000, got '6'" in capsys.readouterr().err
 
 
-def tiny_cnn(monkeypatch):
-    """In place of net 3 of 2011."""
+def in_this_process(asked):
+    """Stands in for the processes of the peers."""
+
+    @contextmanager
+    def started(makers):
+        asked.append(list(makers))
+
+        def here(make):
+            return lambda *arguments: replace(make(*arguments), note="here")
+
+        yield {name: here(make) for name, make in makers.items()}
+
+    return started
+
+
+def tiny_works(monkeypatch):
+    """Little of everything, and a small net in place of net 3 of 2011."""
     monkeypatch.setattr(bench, "CNN_NETS", (3,))
     network = ConvNetwork.initial("2M3s1", Maps(1, 31, 31), 10, 0)
     monkeypatch.setattr(cnn, "initial", lambda net: network)
-    monkeypatch.setattr(cnn, "PRODUCT_SIDE", 64)
+    monkeypatch.setattr(ceilings, "PRODUCT_SIDE", 64)
+    monkeypatch.setattr(ceilings, "CALL_BYTES", 0)
+    monkeypatch.setattr(mlp, "ENGINE_UPDATES", 1)
+    monkeypatch.setattr(mlp, "PEER_UPDATES", 2 * 1268)
+    monkeypatch.setattr(mlp, "PREDICT_BATCH", 5)
+    monkeypatch.setattr(bench.host, "MIN_REPEAT_SECONDS", 0)
+    monkeypatch.setattr(bench, "DEFORM_IMAGES", 100)
+    monkeypatch.setattr(bench, "DEFORM_PEER_IMAGES", 10)
 
 
 class NoPaper:
@@ -143,8 +158,8 @@ class NoPaper:
 
 def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     """With made-up times of the GPU."""
-    monkeypatch.setattr(bench, "NETS", {4: SIZES})
-    tiny_cnn(monkeypatch)
+    monkeypatch.setattr(mlp, "NETS", {4: SIZES})
+    tiny_works(monkeypatch)
     monkeypatch.setattr(cnn.cnn_peers, "on_cpu", dict)
     asked = []
     kernel = measurement(2.0, group="cnn kernel", name="convolve_maps", state="warm", layer=1)
@@ -155,9 +170,6 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
         return [engine, kernel]
 
     monkeypatch.setattr(cnn, "measure_on_gpu", on_gpu)
-    monkeypatch.setattr(bench.host, "MIN_REPEAT_SECONDS", 0)
-    monkeypatch.setattr(bench, "DEFORM_IMAGES", 100)
-    monkeypatch.setattr(bench, "DEFORM_PEER_IMAGES", 10)
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: None)
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
@@ -192,7 +204,8 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     expected = float(convolutional["engine cpu"]["us"]) / 9
     assert float(convolutional["engine cuda graph"]["times_cpu"]) == pytest.approx(expected)
     times = {row["name"]: row for row in rows if row["times_cpu"] and row["group"] == "net"}
-    assert set(times) == {"engine cuda graph", "engine cpu", "PyTorch eager, GPU"}
+    on_cpu = {"engine cpu", "engine cpu, 1 thread", "engine cpu, a core busy"}
+    assert set(times) == {"engine cuda graph", *on_cpu, "PyTorch eager, GPU"}
     ours, cpu = times["engine cuda graph"], times["engine cpu"]
     assert float(ours["times_cpu"]) == pytest.approx(float(cpu["us"]) / float(ours["us"]))
     said = capsys.readouterr()

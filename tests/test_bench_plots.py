@@ -7,6 +7,7 @@ from measurements import SOURCE, measurement, net_measurement
 from experiments.drawing import bench_plots
 from experiments.running import provenance
 from experiments.running.formatting import csv_text
+from experiments.timing import mlp
 from experiments.timing import report as timing_report
 from experiments.timing.measurement import CopyTimes, Measurement
 from mlp_gpu.network import NETS, count_weights
@@ -27,7 +28,9 @@ def row(name, us, percent, **more):
 
 
 def engine(name, net, us, percent, **more):
-    more = {"n_weights": count_weights(NETS[net]), "n_images": 1, "net": net, "ran_on": CPU} | more
+    sizes = mlp.NETS[net]
+    fields = {"n_weights": count_weights(sizes), "flops": mlp.training_flops(sizes), "n_images": 1}
+    more = fields | {"net": net, "ran_on": CPU} | more
     return row(name, us, percent, group="net", **more)
 
 
@@ -80,22 +83,39 @@ def test_convolutional_nets_are_not_drawn():
 def test_layers_are_added_up():
     found = {(one.net, one.name, one.state): one for one in bench_plots.works(on_gpu())}
     assert set(found) == {
-        (1, "engine cpu", ""),
-        (2, "engine cpu", ""),
-        (2, "engine cuda graph", ""),
-        (1, "forward_partial", "cold"),
-        (1, "forward_partial", "warm"),
-        (1, "forward_reduce", "cold"),
+        ("1", "engine cpu", ""),
+        ("2", "engine cpu", ""),
+        ("2", "engine cuda graph", ""),
+        ("1", "forward_partial", "cold"),
+        ("1", "forward_partial", "warm"),
+        ("1", "forward_reduce", "cold"),
     }
-    both = found[1, "forward_partial", "cold"]
+    both = found["1", "forward_partial", "cold"]
     assert (both.us, both.n_bytes) == (40, 4000)
     assert both.copy_us == pytest.approx(8 + 12)
     assert both.flops == 2 * (32 * 50 + 100 * 7)
     assert both.ran_on == GPU
-    assert found[1, "forward_reduce", "cold"].flops == 0
-    assert np.isnan(found[2, "engine cuda graph", ""].copy_us)
-    # Net 1, 1,347,510 weights: forward, back but for layer 1's 842,000, and the update.
-    assert found[1, "engine cpu", ""].flops == 2 * (3 * 1_347_510 - 842_000)
+    assert found["1", "forward_reduce", "cold"].flops == 0
+    assert np.isnan(found["2", "engine cuda graph", ""].copy_us)
+    assert found["1", "engine cpu", ""].flops == 2 * (3 * 1_347_510 - 842_000)
+
+
+def test_a_record_without_the_flops_of_nets():
+    """As they were before 841-800-10 was measured: bars are drawn, no roofline."""
+    rows = [{key: cell for key, cell in one.items() if key != "flops"} for one in on_cpu()]
+    assert {one.flops for one in bench_plots.works(rows)} == {0}
+    bars = bench_plots.draw_roofline(rows).axes
+    assert [len(one.patches) for one in bars] == [1, 1]
+
+
+def test_a_net_that_is_named_by_its_sizes():
+    rows = [engine("engine cpu", "841-800-10", 40.0, 50, n_bytes=1000), *on_cpu()]
+    (axes,) = bench_plots.draw_times(rows).axes
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == ["0.682\n841-800-10", "1.35\nnet 1", "3.27\nnet 2"]
+    bars, _ = panels(rows)
+    assert [one.get_title() for one in bars] == ["841-800-10", "net 1", "net 2"]
+    assert [bar.get_width() for bar in bars[0].patches] == pytest.approx([50])
 
 
 def test_bars_are_percent_of_the_copy():

@@ -102,28 +102,6 @@ def test_compiled_torch_trains_the_same_net():
     assert_same_net(make, train(*NETS["skipping"]))
 
 
-def test_the_fastest_settings_are_taken(monkeypatch):
-    """The first of three trainings, which may compile, does not count."""
-    now, made = [0.0], []
-    monkeypatch.setattr(cnn_peers.time, "perf_counter", lambda: now[0])
-    seconds = {1: [1, 5, 4], 2: [90, 3, 9], 3: [2, 6, 7]}
-
-    def make(network, images, labels, eta, settings):
-        assert (network, images, labels, eta) == ("net", "images", "labels", 0.5)
-        made.append(settings.threads)
-        spans = iter(seconds[settings.threads])
-
-        def train():
-            now[0] += next(spans)
-
-        return Peer(train, list, f" ({settings})")
-
-    choices = [Settings(threads=n) for n in seconds]
-    peer = cnn_peers.fastest("net", "images", "labels", 0.5, make, choices)
-    assert made == [1, 2, 3, 2]
-    assert peer.note == " (2 threads, oneDNN)"
-
-
 def test_all_settings_are_tried(monkeypatch):
     monkeypatch.setattr(cnn_peers.provenance, "cores", lambda: 4)
     texts = list(map(str, cnn_peers.all_settings()))

@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nets
+import numpy as np
 import pytest
 
+from mlp_gpu import cpu, team
 from mlp_gpu.cpu import PREDICT_BATCH, CpuEngine
 
 SIZES = [(13, 7), (31, 33, 10), (97, 1, 5), (50, 37, 64, 33, 10), (33, 501, 97, 10)]
@@ -46,3 +49,26 @@ def test_outputs_do_not_depend_on_how_many_threads_there_are():
     one, two = [process.communicate()[0] for process in processes]
     assert len(one.strip()) == 64
     assert one == two
+
+
+@pytest.mark.parametrize("asked", [None, 1, 2, 5])
+def test_as_many_threads_as_asked_for(asked, monkeypatch):
+    """At most one for each slice of the widest layer trains: 200 neurons have four."""
+    monkeypatch.setattr(cpu.numba.config, "NUMBA_NUM_THREADS", 3)
+    members, run = [], team.run
+
+    class Executor(ThreadPoolExecutor):
+        def __init__(self, workers):
+            super().__init__(workers)
+            members.append(workers)
+
+    def noted(executor, n, work):
+        members.append(n)
+        return run(executor, n, work)
+
+    monkeypatch.setattr(team, "run", noted)
+    engine, _, images, labels = nets.make(CpuEngine(threads=asked), (13, 200, 10))
+    engine.train(images, labels, np.arange(12), 0.1)
+    monkeypatch.setattr(cpu, "ThreadPoolExecutor", Executor)
+    engine.predict(images)
+    assert members == [min(asked or 3, 4), asked or 3]

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments import bench
 from experiments.drawing import bench_plots
-from experiments.timing import peers
+from experiments.timing import host, peers
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import Network
 
@@ -88,7 +87,7 @@ def test_jax_trains_the_same_net():
 
 def test_peers_train_on():
     """Each call of `train` goes on from the last, so that a repeat is not another piece of work."""
-    images, labels = bench.random_examples(5, 33)
+    images, labels = host.random_examples(5, 33)
     for make in peers.on_cpu().values():
         peer = make(Network.initial(SIZES, 0), images, labels, ETA)
         peer.train()
@@ -130,3 +129,24 @@ def test_a_package_that_breaks_at_its_import_is_told(monkeypatch):
     monkeypatch.setattr(peers.importlib, "import_module", broken)
     assert peers.import_error("torch") == "OSError: libtorch.so: no such file"
     assert "PyTorch eager, CPU" not in peers.on_cpu()
+
+
+def test_the_fastest_settings_are_taken(monkeypatch):
+    """The first of three trainings, which may compile, does not count."""
+    now, made = [0.0], []
+    monkeypatch.setattr(peers.time, "perf_counter", lambda: now[0])
+    seconds = {1: [1, 5, 4], 2: [90, 3, 9], 3: [2, 6, 7]}
+
+    def make(network, images, labels, eta, choice):
+        assert (network, images, labels, eta) == ("net", "images", "labels", 0.5)
+        made.append(choice)
+        spans = iter(seconds[choice])
+
+        def train():
+            now[0] += next(spans)
+
+        return peers.Peer(train, list, f"as {choice}")
+
+    peer = peers.fastest("net", "images", "labels", 0.5, make, list(seconds))
+    assert made == [1, 2, 3, 2]
+    assert peer.note == "as 2"

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import factories
 import pytest
-from measurements import SOURCE, gpu_measurements, measurement, net_measurement, write_bench
+from measurements import SOURCE, gpu_measurements, write_bench
 
 from experiments import readme
-from experiments.running import provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
 from experiments.running.provenance import REPOSITORY
@@ -19,7 +18,13 @@ from experiments.scoring.records import read_benchmarks, read_committees
 from experiments.timing import findings as speeds
 from mlp_gpu.network import NETS
 
-PAGES = "README.md", "results/README.md", "docs/ladder.md", "docs/online-in-blocks.md"
+PAGES = (
+    "README.md",
+    "results/README.md",
+    "docs/promises.md",
+    "docs/ladder.md",
+    "docs/online-in-blocks.md",
+)
 MAX_LINES = 200
 
 
@@ -33,13 +38,6 @@ def make_run(net=1, name="MNIST", wrong=(35, 33), validation=(60, 70), deformati
 
 def text_of(page):
     return (REPOSITORY / page).read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def empty(tmp_path, monkeypatch):
-    """A repository without records."""
-    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
-    return tmp_path
 
 
 def records(*runs):
@@ -303,68 +301,6 @@ def test_what_of_starts_and_tests_is_not_measured_says_so(empty):
     assert text.startswith("On a box: ")
     assert text.count("0:01:00") == 6
     assert "ot measured" not in text
-
-
-def test_benchmarks_of_every_device_are_shown(empty):
-    assert readme.benchmarks(read_benchmarks()) == readme.NOT_MEASURED
-    assert readme.kernels(read_benchmarks()) == readme.NOT_MEASURED
-
-    on_cpu = SOURCE | {"device": "Some CPU", "driver": ""}
-    write_bench([net_measurement("engine cpu", 300.0)], on_cpu, empty / "results/cpu/bench.csv")
-    text = readme.benchmarks(read_benchmarks())
-    assert text.startswith(
-        "Some CPU; a 1; 2026-01-01; commit cccccccccccc; medians of 7 repeats:\n\n|"
-    )
-    assert "| engine cpu " in text
-    assert text.endswith("\n\nOn a GPU: not measured yet.")
-    assert readme.kernels(read_benchmarks()) == readme.NOT_MEASURED
-    text = readme.speed(read_benchmarks())
-    assert text.startswith("![Time per image against weights](results/some-cpu/bench.png)\n\n")
-    assert text.endswith("On a GPU: not measured yet.")
-
-    write_bench(gpu_measurements(), SOURCE, empty / "results/gpu/bench.csv")
-    text = readme.benchmarks(read_benchmarks())
-    assert "Some CPU" in text
-    assert "Some GPU; driver 1.2; a 1; 2026-01-01" in text
-    assert "not measured" not in text
-    assert "forward_partial" not in text
-    text = readme.kernels(read_benchmarks())
-    assert text.startswith("Some GPU; driver 1.2; a 1; 2026-01-01; commit cccccccccccc; medians")
-    assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
-    assert "Some CPU" not in text
-    text = readme.speed(read_benchmarks())
-    assert text.startswith("![Time per image against weights](results/some-gpu/bench.png)\n\n")
-    assert "`engine cpu`" in text
-    assert "`engine cuda graph`" in text
-    assert "not measured" not in text
-
-
-def test_a_benchmark_in_sentences(empty):
-    large = {"net": 4, "n_weights": 12_000_000, "cpu_engine_us": [3000.0] * 7}
-    deform = {"group": "deformation", "n_images": 1}
-    found = [
-        net_measurement("engine cpu", 300.0),
-        net_measurement("NumPy loop, CPU", 1500.0),
-        net_measurement("engine cpu", 3000.0, **large),
-        net_measurement("NumPy loop, CPU", 9000.0, **large),
-        measurement(20.0, name="CPU, 1 thread", **deform),
-        measurement(10.0, name="CPU, 2 threads", **deform),
-        measurement(300.0, name="scipy recipe", **deform),
-        measurement(1.0, name="kornia, CPU", **deform),
-    ]
-    write_bench(found, SOURCE, empty / "results/gpu/bench.csv")
-    (rows,) = read_benchmarks()
-    first, speedup = speeds.bench_sentences(rows)
-    assert first == (
-        "On a chip, `engine cpu` takes 300 microseconds per image for net 1 and 3,000 for net 4, "
-        "which is 4.5 and 4.0 billion weight updates per second."
-    )
-    assert speedup == "Its speedup is 3.0 to 5.0 over NumPy loop, CPU."
-    assert speeds.deform_sentence(rows) == (
-        "Deforming 60,000 images takes 0.6 s (CPU, 2 threads), a speedup of 30 over the SciPy "
-        "recipe; the paper's CPU took 93 s."
-    )
-    assert speeds.deform_sentence([row for row in rows if row["group"] == "net"]) is None
 
 
 @pytest.mark.parametrize("kind", ["run", "bench", "check"])

@@ -10,7 +10,7 @@ from timers import new_timer
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
-from experiments.timing import cnn, cnn_kernels, connections, host
+from experiments.timing import ceilings, cnn, cnn_kernels, connections, host
 from experiments.timing import gpu as gpu_timing
 from experiments.timing.peers import Peer
 from mlp_gpu import cuda as mlp_cuda
@@ -38,18 +38,6 @@ def test_image_processing_is_not_counted():
     )
 
 
-def test_the_ceiling_is_a_product_of_matrices(monkeypatch):
-    monkeypatch.setattr(cnn, "PRODUCT_SIDE", 33)
-    asked = []
-    monkeypatch.setattr(cnn.np, "matmul", lambda *given, out: asked.append((given, out)))
-    work = cnn.matrix_product()
-    work.call()
-    (((left, right), out),) = asked
-    assert left.dtype == right.dtype == out.dtype == np.float32
-    assert left.shape == right.shape == out.shape == (33, 33)
-    assert (work.flops, work.n_images) == (2 * 33**3, None)
-
-
 def test_engine_peers_and_product_are_measured(small, monkeypatch, capsys):
     def noted(*arguments):
         return replace(connections.loops(*arguments), note=" (slowly)")
@@ -58,7 +46,7 @@ def test_engine_peers_and_product_are_measured(small, monkeypatch, capsys):
         return Peer(lambda: None, lambda: list(network.weights))
 
     monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
-    monkeypatch.setattr(cnn, "PRODUCT_SIDE", 33)
+    monkeypatch.setattr(ceilings, "PRODUCT_SIDE", 33)
     monkeypatch.setattr(cnn.cnn_peers, "on_cpu", lambda: {"loops": noted, "idle": idle})
     found = cnn.measure_on_cpu(small, 7)
     assert [one.name for one in found] == ["engine cpu", "matrix product", "loops (slowly)"]

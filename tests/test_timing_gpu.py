@@ -204,6 +204,8 @@ def test_everything_on_the_gpu_is_measured(timer, monkeypatch):
     assert len(by_group["evaluation"]) == 2
     assert by_group["evaluation"][0].flops == 2 * 3 * count_weights(network.sizes)
     assert by_group["net"][0].n_bytes == sum(kernel.n_bytes for kernel in kernels)
+    # Forward, back but for layer 1, and the update.
+    assert by_group["net"][0].flops == 2 * (3 * count_weights(network.sizes) - 38 * 21)
 
 
 def test_the_deformation_on_the_gpu_is_measured(timer, monkeypatch):

@@ -12,6 +12,12 @@ from experiments.timing import report as timing_report
 from experiments.timing.measurement import CopyTimes, Measurement, ProductTimes
 
 
+def as_text(measurements):
+    """Rows as bench.csv gives them back."""
+    found = [timing_report.row(one) | SOURCE for one in measurements]
+    return [{k: "" if cell is None else str(cell) for k, cell in row.items()} for row in found]
+
+
 def test_row_of_a_kernel():
     found = timing_report.row(
         Measurement(
@@ -42,7 +48,8 @@ def test_row_of_a_net():
     assert found["images_a_second"] == pytest.approx(50_000)
     assert found["updates_a_second"] == pytest.approx(1.5e8)
     assert found["times_cpu"] == pytest.approx(4)
-    assert found["gb_a_second"] is found["percent_of_copy"] is None
+    assert found["gb_a_second"] is found["percent_of_copy"] is found["percent_of_read"] is None
+    assert timing_report.row(replace(one, settings="so"))["settings"] == "so"
     assert timing_report.row(one)["updates_a_second"] is None
 
 
@@ -54,8 +61,13 @@ def test_row_of_an_evaluation():
 
 
 def test_net_table_has_the_papers_figures_above_ours():
+    read = CopyTimes(us=np.full(7, 100.0), n_bytes=2_000_000)
+    product = ProductTimes(us=np.full(7, 100.0), flops=8e6)
     measurements = [
-        net_measurement("engine cpu", 300.0, n_bytes=3_000_000),
+        net_measurement(
+            "engine cpu", 300.0, n_bytes=3_000_000, read=read, flops=6e6, product=product
+        ),
+        net_measurement("JAX scan, CPU", 600.0, settings="2 threads"),
         measurement(5.0, group="net", net=1, name="scaled copy", ran_on="it"),
         measurement(10.0, group="deformation", name="deform", n_images=1),
     ]
@@ -74,10 +86,26 @@ def test_net_table_has_the_papers_figures_above_ours():
         "speedup over CPU": "1.00",
         "GB/s": "10.0",
         "% of copy": "",
+        "% of read": "50",
+        "GFLOP/s": "20",
+        "% of product": "25",
         "device": "a chip",
     }
-    assert lines[3]["us per image (p20-p80)"] == ""
-    assert len(lines) == 4
+    assert (lines[3]["engine"], lines[3]["speedup over CPU"]) == (
+        "JAX scan, CPU (2 threads)",
+        "0.50",
+    )
+    assert lines[4]["us per image (p20-p80)"] == ""
+    assert len(lines) == 5
+
+
+def test_records_of_before_peers_had_settings():
+    (row,) = as_text([net_measurement("engine cpu", 300.0)])
+    for name in ("settings", "percent_of_read", "percent_of_product"):
+        del row[name]
+    line = timing_report.net_table([row])[2]
+    assert line["engine"] == "engine cpu"
+    assert line["% of read"] == line["% of product"] == ""
 
 
 def cnn_measurements():
@@ -129,12 +157,6 @@ def test_cnn_table():
     without = [timing_report.row(one) for one in cnn_measurements()[:3]]
     assert timing_report.cnn_table(without)[0]["speedup over PyTorch"] == ""
     assert timing_report.cnn_table([timing_report.row(one) for one in gpu_measurements()]) == []
-
-
-def as_text(measurements):
-    """Rows as bench.csv gives them back."""
-    found = [timing_report.row(one) | SOURCE for one in measurements]
-    return [{k: "" if cell is None else str(cell) for k, cell in row.items()} for row in found]
 
 
 def test_records_of_convolutional_nets():
@@ -197,6 +219,10 @@ def test_kernel_tables_have_both_states_in_a_line():
     found = [timing_report.row(one) for one in gpu_measurements()]
     kernels = timing_report.kernel_table(found, nets=(1, 4))
     evaluation = timing_report.evaluation_table(found)
+    # A net that is named by its sizes.
+    named = [row | {"net": "841-800-10"} for row in found if row["group"] == "kernel"]
+    assert len(timing_report.kernel_table(named, ("841-800-10", 1))) == 2
+    assert timing_report.kernel_table(named, (1, 4)) == []
     assert len(kernels) == 3
     floor = kernels[0]
     assert (floor["kernel"], floor["layer"], floor["MB"]) == ("empty kernel", "", "")
@@ -227,3 +253,18 @@ def test_kernel_tables_have_both_states_in_a_line():
     assert len(evaluation) == 6
     assert evaluation[0]["TFLOP/s"] == "5000.00"
     assert evaluation[0]["images/s"] == "2,048,000,000"
+    assert (evaluation[0]["L2"], evaluation[0]["% of product"]) == ("warm", "")
+    product = ProductTimes(us=np.full(7, 100.0), flops=8e6)
+    fields = {"group": "evaluation", "net": 1, "n_images": 1, "flops": 1e6, "product": product}
+    one = measurement(25.0, name="engine cpu, evaluation", ran_on="a chip", **fields)
+    (line,) = timing_report.evaluation_table(as_text([one]))
+    assert line == {
+        "net": "1",
+        "L2": "",
+        "us (p20-p80)": "25.00 (25.00-25.00)",
+        "images": "1",
+        "images/s": "40,000",
+        "TFLOP/s": "0.04",
+        "% of product": "50",
+        "device": "a chip",
+    }

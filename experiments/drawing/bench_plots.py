@@ -24,8 +24,7 @@ from experiments.drawing.figures import (
     VERMILION,
 )
 from experiments.scoring.records import read_benchmarks
-from experiments.timing.report import PAPER
-from mlp_gpu.network import NETS
+from experiments.timing.report import PAPER, net_title
 
 # Line and marker of each engine and peer: ours solid, the others' dotted; what runs on a GPU has a
 # filled marker.
@@ -33,6 +32,8 @@ STYLES = {
     "engine cuda graph": (BLACK, "-", "o", True),
     "engine cuda launch": (BLUE, "-", "s", True),
     "engine cpu": (VERMILION, "-", "^", False),
+    "engine cpu, 1 thread": (VERMILION, "-", ">", False),
+    "engine cpu, a core busy": (VERMILION, "-", "h", False),
     "NumPy loop, CPU": (PURPLE, ":", "v", False),
     "PyTorch eager, CPU": (GREEN, ":", "D", False),
     "PyTorch eager, GPU": (GREEN, ":", "D", True),
@@ -61,7 +62,7 @@ class Work:
     they are not counted.
     """
 
-    net: int
+    net: str
     name: str
     state: str
     ran_on: str
@@ -84,9 +85,8 @@ def read_newest() -> dict[str, list[dict]]:
 
 def flops(one: dict) -> int:
     """Multiplications and additions of a row; 0 where the weights do not tell how many."""
-    if one["group"] == "net":  # forward, back but for the first layer, and the update
-        n_in, n_out = NETS[int(one["net"])][:2]
-        return 2 * (3 * int(one["weights"]) - (n_in + 1) * n_out)
+    if one["group"] == "net":
+        return int(one.get("flops") or 0)
     return 2 * (int(one["n_in"]) + 1) * int(one["n_out"]) if one["name"] in KERNEL_MARKERS else 0
 
 
@@ -96,7 +96,7 @@ def works(rows: Collection[dict]) -> list[Work]:
     for one in rows:
         # The copy of a net's weights has a row of its own, without images.
         if one["bytes"] and (one["group"] == "kernel" or (one["group"] == "net" and one["images"])):
-            key = int(one["net"]), one["name"], one["state"] or "", one["ran_on"]
+            key = str(one["net"]), one["name"], one["state"] or "", one["ran_on"]
             us = float(one["us"])
             copy_us = us * float(one["percent_of_copy"] or "nan") / 100
             layer = us, copy_us, float(one["bytes"]), flops(one)
@@ -107,12 +107,12 @@ def works(rows: Collection[dict]) -> list[Work]:
 def draw_times(rows: Sequence[dict]) -> Figure:
     """Microseconds per image against the weights of the net, one line per engine or peer."""
     points: dict[str, list[tuple[float, float]]] = {}
-    nets: dict[float, str] = {}
+    titles: dict[float, str] = {}
     for one in rows:
         if one["group"] == "net" and one["updates_a_second"]:
             millions = float(one["weights"]) / 1e6
             points.setdefault(one["name"], []).append((millions, float(one["us"])))
-            nets[millions] = one["net"]
+            titles[millions] = net_title(one["net"])
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
     axes = figure.add_subplot()
     axes.set_xscale("log")
@@ -123,11 +123,11 @@ def draw_times(rows: Sequence[dict]) -> Figure:
         colour, line, marker, filled = STYLES[name]
         fill = colour if filled else "none"
         axes.plot(weights, us, line, color=colour, marker=marker, mfc=fill, ms=7, label=name)
-    at = np.array(sorted(nets))
+    at = np.array(sorted(titles))
     year, (updates, _) = list(PAPER.items())[-1]
     label = f"paper, {year}:\n{updates / 1e9:g}e9 updates/s"
     axes.plot(at, 1e12 * at / updates, "--", color="0.45", label=label)
-    axes.set_xticks(at, [f"{weights:.3g}\nnet {nets[weights]}" for weights in at])
+    axes.set_xticks(at, [f"{weights:.3g}\n{titles[weights]}" for weights in at])
     axes.set_xticks([], minor=True)
     axes.set_xlabel("weights of the net, millions")
     axes.set_ylabel("time per image, microseconds")
@@ -151,17 +151,18 @@ def draw_roofline(rows: Sequence[dict]) -> Figure:
     figure = Figure(figsize=(FIGURE_WIDTH, high + 3.8), layout="constrained")
     figure.suptitle(f"Against the ceiling; {rows[0]['device']}", fontsize=TITLE_SIZE)
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(high, 3.5))[:, 0]
-    nets = sorted({work.net for work in beside})
+    nets = list(dict.fromkeys(work.net for work in beside))
     panels = above.subplots(1, len(nets), sharex=True, sharey=True, squeeze=False)[0]
     for axes, net in zip(panels, nets, strict=True):
         _draw_bars(axes, [work for work in beside if work.net == net], titles)
-        axes.set_title(f"net {net}", fontsize=LABEL_SIZE)
+        axes.set_title(net_title(net), fontsize=LABEL_SIZE)
     panels[0].set_xlim(0, 1.4 * max(100, *(100 * work.copy_us / work.us for work in beside)))
     panels[0].set_ylim(len(titles) - 0.4, -0.6)
     panels[0].set_yticks(range(len(titles)), titles)
     label = "bytes per second, in percent of the copy measured beside it"
     above.supxlabel(label, fontsize=LABEL_SIZE)
-    _draw_intensities(below.add_subplot(), [work for work in found if work.flops])
+    if counted := [work for work in found if work.flops]:  # older records count none of nets
+        _draw_intensities(below.add_subplot(), counted)
     note = "More than 100 %: weights that stay in a cache from one use to the next."
     if not any(one["group"] == "kernel" for one in rows):
         note = f"Kernels: not measured yet on a GPU. {note}"

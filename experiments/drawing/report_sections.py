@@ -298,6 +298,8 @@ def add_benchmarks(page: Page, found: Found) -> None:
     _begin_timings(page, "Engines and their peers", benches)
     for rows in benches:
         _add_timings(page, rows, timing_report.net_table(rows))
+        if evaluations := timing_report.evaluation_table(rows):
+            _add_timings(page, rows, evaluations)
         _add_bench_figures(page, rows)
     convolutional = [rows for rows in benches if timing_report.cnn_table(rows)]
     _begin_timings(page, "Convolutional nets and their peers", convolutional)
@@ -312,7 +314,6 @@ def add_benchmarks(page: Page, found: Found) -> None:
     _begin_timings(page, "The kernels", on_gpu)
     for rows in on_gpu:
         _add_timings(page, rows, timing_report.kernel_table(rows, nets=(1, 4)))
-        _add_timings(page, rows, timing_report.evaluation_table(rows))
     _begin_timings(page, "Several workers", found.scalings)
     for rows in found.scalings.values():
         _add_timings(page, rows, clusters.scaling_table(rows))

@@ -84,7 +84,7 @@ COMMITTEE = Columns(
 )
 BENCH = Columns(
     numbers=(
-        *("net", "weights", "layer", "n_in", "n_out", "repeats", "us_p20", "us", "us_p80"),
+        *("weights", "layer", "n_in", "n_out", "repeats", "us_p20", "us", "us_p80"),
         *(
             "images",
             "images_a_second",
@@ -97,7 +97,7 @@ BENCH = Columns(
         "percent_of_product",
     ),
     filled=("group", "name", *_SOURCE),
-    texts=("state", "ran_on", "driver", "versions"),
+    texts=("net", "state", "ran_on", "driver", "versions"),
 )
 _SCALED = (
     *("workers", "runs", "seconds", "seconds_p20", "seconds_p80", "speedup"),

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.cuda import ConvCudaEngine
@@ -14,7 +13,7 @@ from experiments.running import data
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
 from experiments.scoring.cnn_tables import PAPER
-from experiments.timing import cnn_peers, host
+from experiments.timing import ceilings, cnn_peers, host
 from experiments.timing.cnn_kernels import training_kernels
 from experiments.timing.gpu import Timer, measure_kernels, time_training
 from experiments.timing.host import Workload, random_examples
@@ -32,7 +31,7 @@ ENGINE_IMAGES = 1000
 CPU_PEER_IMAGES = 20
 GPU_PEER_IMAGES = 500
 
-PRODUCT_SIDE = 1024  # of the matrices whose product is the ceiling
+PRODUCT = "matrix product"
 
 
 def initial(number: int) -> ConvNetwork:
@@ -50,20 +49,6 @@ def training_flops(network: ConvNetwork) -> int:
     return 3 * sum(forward) - forward[0]
 
 
-def matrix_product() -> Workload:
-    """The product of two matrices by NumPy's library, in one thread."""
-    rng = np.random.default_rng(0)
-    shape = PRODUCT_SIDE, PRODUCT_SIDE
-    left, right = (rng.uniform(-1, 1, shape).astype(np.float32) for _ in range(2))
-    out = np.empty_like(left)
-
-    def multiply() -> None:
-        with threadpool_limits(1, user_api="blas"):
-            np.matmul(left, right, out=out)
-
-    return Workload(multiply, flops=2 * PRODUCT_SIDE**3)
-
-
 def engine_workload(network: ConvNetwork) -> Workload:
     """The CPU engine."""
     images, labels = random_examples(ENGINE_IMAGES, network.source.n_neurons)
@@ -71,15 +56,23 @@ def engine_workload(network: ConvNetwork) -> Workload:
     engine = ConvCpuEngine()
     engine.set_network(network)
     flops = training_flops(network)
-    return Workload(lambda: engine.train(images, labels, order, ETA), ENGINE_IMAGES, flops=flops)
+    return Workload(
+        lambda: engine.train(images, labels, order, ETA),
+        ENGINE_IMAGES,
+        flops=flops,
+        product=PRODUCT,
+    )
 
 
 def peer_workloads(
-    makers: dict[str, Callable[..., Peer]], network: ConvNetwork, n_images: int
+    makers: dict[str, Callable[..., Peer]],
+    network: ConvNetwork,
+    n_images: int,
+    product: str | None = None,
 ) -> dict[str, Workload]:
     """Those peers that take the steps of our engine on n_images images.
 
-    Their names say with which settings they train.
+    Their names say with which settings they train. product: see `Workload`.
     """
     images, labels = random_examples(n_images, network.source.n_neurons)
     engine = ConvCpuEngine()
@@ -100,14 +93,17 @@ def peer_workloads(
 
     made = host.make_workloads({name: maker(name) for name in makers}, n_images)
     flops = training_flops(network)
-    return {name + notes[name]: replace(one, flops=flops) for name, one in made.items()}
+    return {
+        name + notes[name]: replace(one, flops=flops, product=product) for name, one in made.items()
+    }
 
 
 def measure_on_cpu(network: ConvNetwork, repeats: int) -> list[Measurement]:
     """Measurements of the CPU engine, its peers, and a product of matrices."""
-    workloads = {"engine cpu": engine_workload(network), "matrix product": matrix_product()}
-    workloads |= peer_workloads(cnn_peers.on_cpu(), network, CPU_PEER_IMAGES)
-    return host.measure("cnn", workloads, repeats, product="matrix product")
+    product = replace(ceilings.matrix_product(), product=PRODUCT)
+    workloads = {"engine cpu": engine_workload(network), PRODUCT: product}
+    workloads |= peer_workloads(cnn_peers.on_cpu(), network, CPU_PEER_IMAGES, PRODUCT)
+    return host.measure("cnn", workloads, repeats)
 
 
 def measure_on_gpu(

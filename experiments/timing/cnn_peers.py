@@ -5,8 +5,7 @@ best, and compiled. At its best means that a few steps are timed with each setti
 fastest one is measured. Absent connections are weights that each step sets to zero again.
 """
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -173,30 +172,6 @@ def torch_compiled_step(
     return Peer(train, weights, f" ({settings})")
 
 
-def fastest(
-    network: ConvNetwork,
-    images: np.ndarray,
-    labels: np.ndarray,
-    eta: float,
-    make: Callable[..., Peer],
-    choices: Sequence[Settings],
-) -> Peer:
-    """A new peer with those settings that are the fastest to train with. make: one of those above.
-
-    Each trains three times, the first of which does not count.
-    """
-    seconds = []
-    for settings in choices:
-        peer = make(network, images, labels, eta, settings)
-        spans = []
-        for _ in range(3):
-            started = time.perf_counter()
-            peer.train()
-            spans.append(time.perf_counter() - started)
-        seconds.append(min(spans[1:]))
-    return make(network, images, labels, eta, choices[int(np.argmin(seconds))])
-
-
 def all_settings() -> list[Settings]:
     """Every way that PyTorch can train on this processor."""
     threads = sorted({1, provenance.cores()})
@@ -212,8 +187,8 @@ def on_cpu() -> dict[str, Callable[..., Peer]]:
     """The peers that train on the CPU: by name, the function that makes one."""
     makers: dict[str, Callable[..., Peer]] = {"loops over connections, CPU": connections.loops}
     if not peers.import_error("torch"):
-        best = partial(fastest, make=torch_by_hand, choices=all_settings())
-        compiled = partial(fastest, make=torch_compiled_step, choices=compiled_settings())
+        best = partial(peers.fastest, make=torch_by_hand, choices=all_settings())
+        compiled = partial(peers.fastest, make=torch_compiled_step, choices=compiled_settings())
         makers["PyTorch eager, CPU"] = partial(peers.torch_eager, build=torch_net)
         makers["PyTorch eager at its best, CPU"] = best
         makers["PyTorch compiled, CPU"] = compiled

@@ -13,6 +13,18 @@ from experiments.timing import report as timing_report
 from mlp_gpu.network import NETS
 
 CNN_NET = 3  # of Table 1 of 2011, of which the sentences tell
+EPOCH_NETS = ("1", "841-800-10")  # whose epochs are told
+GTX_480 = "2012, GTX 480"
+EVALUATION = "engine cpu, evaluation"
+
+# The first of these that stands beside an engine is told.
+CEILINGS = {"percent_of_read": "read of memory", "percent_of_copy": "scaled copy"}
+
+# Under which an engine is measured once more, by what is added to its name.
+CONDITIONS = {
+    ", 1 thread": "in one thread",
+    ", a core busy": "beside a process that keeps a core busy",
+}
 
 # What startup.csv has, a row each.
 STARTUP = (
@@ -78,32 +90,98 @@ def _time(seconds: float) -> str:
 
 def bench_sentences(rows: Sequence[Mapping]) -> list[str]:
     """What a benchmark says of each engine beside its peers. rows: of bench.csv, all text."""
-    nets = [row for row in rows if row["group"] == "net"]
-    names = dict.fromkeys(row["name"] for row in nets if row["images"])
-    engines = [name for name in names if name.startswith("engine")]
+    nets = [row for row in rows if row["group"] == "net" and row["images"]]
+    us = {(row["name"], row["net"]): float(row["us"]) for row in nets}
+    names = dict.fromkeys(row["name"] for row in nets)
+    others = [name for name in names if not name.startswith("engine")]
     sentences = []
-    for name in engines:
+    for name in (name for name in names if name.startswith("engine") and "," not in name):
+
+        def ratios(other: str, name: str = name) -> list[float]:
+            """Of another's time to that of this engine, a net each."""
+            return [t / us[name, net] for (who, net), t in us.items() if who == other]
+
         own = sorted((row for row in nets if row["name"] == name), key=_weights)
-        small, large = own[0], own[-1]
+        sentences.append(_rates(own))
+        slower = [
+            f"{_range(found)} times as long {how}"
+            for suffix, how in CONDITIONS.items()
+            if (found := ratios(name + suffix))
+        ]
+        if slower:
+            sentences.append(f"It takes {' and '.join(slower)}.")
+        for column, what in CEILINGS.items():
+            if shares := [float(row[column]) for row in own if row.get(column)]:
+                sentences.append(
+                    f"It moves {min(shares):.0f} to {max(shares):.0f} % of the bytes per second "
+                    f"that a {what} moves."
+                )
+                break
+        if others:
+            at_best = any(row.get("settings") for row in nets)
+            speedups = "; ".join(f"{_range(ratios(peer))} over {peer}" for peer in others)
+            note = ", each with its fastest settings" if at_best else ""
+            sentences.append(f"Its speedup is {speedups}{note}.")
+    return sentences
+
+
+def _rates(own: Sequence[Mapping]) -> str:
+    """The times of an engine for its smallest and its largest net, and which beat the paper's."""
+    small, large = own[0], own[-1]
+    updates, _ = timing_report.PAPER[GTX_480]
+    faster = [
+        timing_report.net_title(row["net"])
+        for row in own
+        if float(row["updates_a_second"]) > updates
+    ]
+    return (
+        f"On {small['ran_on']}, `{small['name']}` takes {float(small['us']):,.0f} microseconds per "
+        f"image for {timing_report.net_title(small['net'])} and {float(large['us']):,.0f} for "
+        f"{timing_report.net_title(large['net'])}, "
+        f"which is {float(small['updates_a_second']) / 1e9:.1f} and "
+        f"{float(large['updates_a_second']) / 1e9:.1f} billion weight updates per second; the "
+        f"GTX 480 of 2012 made up to {updates / 1e9:g}"
+        + (f", fewer than it makes for {', '.join(faster)}." if faster else ".")
+    )
+
+
+def _range(found: Sequence[float]) -> str:
+    return f"{min(found):.1f} to {max(found):.1f}"
+
+
+def epoch_sentences(rows: Sequence[Mapping]) -> list[str]:
+    """What a benchmark says of the rest of an epoch on the CPU. rows: of bench.csv, all text."""
+    evaluations = {
+        row["net"]: row
+        for row in rows
+        if row["group"] == "evaluation" and row["name"] == EVALUATION
+    }
+    shares = [float(row["percent_of_product"]) for row in evaluations.values()]
+    training = {
+        row["net"]: row for row in rows if (row["group"], row["name"]) == ("net", "engine cpu")
+    }
+    deforming = [
+        float(row["us"])
+        for row in rows
+        if row["group"] == "deformation" and row["name"].startswith("CPU, ")
+    ]
+    sentences = []
+    if shares:
         sentences.append(
-            f"On {small['ran_on']}, `{name}` takes {float(small['us']):,.0f} microseconds per "
-            f"image for net {small['net']} and {float(large['us']):,.0f} for net {large['net']}, "
-            f"which is {float(small['updates_a_second']) / 1e9:.1f} and "
-            f"{float(large['updates_a_second']) / 1e9:.1f} billion weight updates per second."
+            f"Evaluation on the CPU multiplies and adds {min(shares):.0f} to {max(shares):.0f} % "
+            "as fast as a product of large matrices."
         )
-        copies = [float(row["percent_of_copy"]) for row in own if row["percent_of_copy"]]
-        if copies:
-            sentences.append(
-                f"It moves {min(copies):.0f} to {max(copies):.0f} % of the bytes per second that a "
-                "scaled copy moves."
-            )
-        us = {row["net"]: float(row["us"]) for row in own}
-        speedups = []
-        for peer in (peer for peer in names if peer not in engines):
-            ratios = [float(row["us"]) / us[row["net"]] for row in nets if row["name"] == peer]
-            speedups.append(f"{min(ratios):.1f} to {max(ratios):.1f} over {peer}")
-        if speedups:
-            sentences.append(f"Its speedup is {'; '.join(speedups)}.")
+    parts = []
+    for net in EPOCH_NETS:
+        if deforming and net in evaluations and net in training:
+            rest = 60_000 * min(deforming) + 70_000 * float(evaluations[net]["us"])
+            share = rest / (rest + 60_000 * float(training[net]["us"]))
+            parts.append(f"{100 * share:.0f} % for {timing_report.net_title(net)}")
+    if parts:
+        sentences.append(
+            "Of an epoch, 60,000 images deformed and trained on and 70,000 evaluated, what is not "
+            f"training takes {' and '.join(parts)}."
+        )
     return sentences
 
 

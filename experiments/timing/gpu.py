@@ -21,6 +21,7 @@ from experiments.running.errors import Problem
 from experiments.running.messages import tell
 from experiments.timing.host import random_examples
 from experiments.timing.measurement import CopyTimes, Measurement
+from experiments.timing.mlp import training_flops
 from mlp_gpu import cuda as engine
 from mlp_gpu import gpu
 from mlp_gpu.engines import Engine
@@ -312,7 +313,12 @@ def measure_schedule(network: Network, schedule: str, n_bytes: int, repeats: int
     trainer.set_network(network)
     us = time_training(trainer, network.sizes[0], repeats)
     return Measurement(
-        group="net", name=f"engine cuda {schedule}", us=us, n_images=1, n_bytes=n_bytes
+        group="net",
+        name=f"engine cuda {schedule}",
+        us=us,
+        n_images=1,
+        n_bytes=n_bytes,
+        flops=training_flops(network.sizes),
     )
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,13 +19,20 @@ class Workload:
 
     call: does it once; returns when it is done. n_images: that a call trains or deforms, None if it
     does neither. n_bytes: that must be moved for an image or, without images, in a call; flops:
-    floating-point operations, likewise; None if that is not known.
+    floating-point operations, likewise; None if that is not known. copy, read, product: the names
+    of the workloads that are its ceilings, see `Measurement`. settings: see there. beside: makes
+    what goes on meanwhile.
     """
 
     call: Callable[[], object]
     n_images: int | None = None
-    n_bytes: int | None = None
+    n_bytes: float | None = None
     flops: int | None = None
+    copy: str | None = None
+    read: str | None = None
+    product: str | None = None
+    settings: str = ""
+    beside: Callable[[], AbstractContextManager] = nullcontext
 
 
 def random_examples(n: int, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
@@ -42,38 +50,38 @@ def time_workloads(workloads: dict[str, Workload], repeats: int) -> dict[str, np
     n_calls = {}
     for name, workload in workloads.items():
         workload.call()  # compiles, touches memory
-        started = time.perf_counter()
-        workload.call()
-        n_calls[name] = max(1, round(MIN_REPEAT_SECONDS / (time.perf_counter() - started)))
+        n_calls[name] = max(1, round(MIN_REPEAT_SECONDS / _time_calls(workload, 1)))
     us = {name: np.empty(repeats) for name in workloads}
     for repeat in range(repeats):
         for name, workload in workloads.items():
-            started = time.perf_counter()
-            for _ in range(n_calls[name]):
-                workload.call()
-            seconds = (time.perf_counter() - started) / n_calls[name]
+            seconds = _time_calls(workload, n_calls[name])
             us[name][repeat] = 1e6 * seconds / (workload.n_images or 1)
     return us
 
 
-def measure(
-    group: str,
-    workloads: dict[str, Workload],
-    repeats: int,
-    copy: str | None = None,
-    product: str | None = None,
-) -> list[Measurement]:
-    """Measurements of the workloads.
+def _time_calls(workload: Workload, n_calls: int) -> float:
+    """Seconds that a call takes, on average."""
+    with workload.beside():
+        started = time.perf_counter()
+        for _ in range(n_calls):
+            workload.call()
+        return (time.perf_counter() - started) / n_calls
 
-    copy, product: the names of the one that is a copy and of the one that is a product of matrices,
-    if there are such.
-    """
+
+def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[Measurement]:
+    """Measurements of the workloads."""
     us = time_workloads(workloads, repeats)
-    ceiling = highest = None
-    if copy is not None and (n_bytes := workloads[copy].n_bytes):
-        ceiling = CopyTimes(us=us[copy], n_bytes=n_bytes)
-    if product is not None and (flops := workloads[product].flops):
-        highest = ProductTimes(us=us[product], flops=flops)
+
+    def moved(name: str | None) -> CopyTimes | None:
+        if name is None or not (n_bytes := workloads[name].n_bytes):
+            return None
+        return CopyTimes(us=us[name], n_bytes=n_bytes)
+
+    def multiplied(name: str | None) -> ProductTimes | None:
+        if name is None or not (flops := workloads[name].flops):
+            return None
+        return ProductTimes(us=us[name], flops=flops)
+
     return [
         Measurement(
             group=group,
@@ -81,9 +89,11 @@ def measure(
             us=us[name],
             n_images=workload.n_images and 1,
             n_bytes=workload.n_bytes,
-            copy=ceiling if workload.n_bytes else None,
+            copy=moved(workload.copy),
+            read=moved(workload.read),
             flops=workload.flops,
-            product=highest if workload.flops else None,
+            product=multiplied(workload.product),
+            settings=workload.settings or None,
         )
         for name, workload in workloads.items()
     ]

@@ -7,13 +7,13 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CopyTimes:
-    """A copy that took turns with a measurement: the ceiling of what memory allows.
+    """A copy or a read that took turns with a measurement: the ceiling of what memory allows.
 
-    us: microseconds of each repeat, float64 (repeats,). n_bytes: that it moved, read and written.
+    us: microseconds of each repeat, float64 (repeats,). n_bytes: that it read and wrote.
     """
 
     us: np.ndarray
-    n_bytes: int
+    n_bytes: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,13 +32,14 @@ class Measurement:
     """The times of one engine, kernel, deformation or copy; None where a field does not apply.
 
     group: `net`, `deformation`, `kernel` or `evaluation`, which says what `us` is the time of: an
-    image in the first two, a launch, a batch. Of a copy in group `net` it is the time of the copy.
-    `cnn` and `cnn kernel` are as `net` and `kernel`, of convolutional nets; there a product of
-    matrices has the time of a product.
-    us: microseconds of each repeat, float64 (repeats,). ran_on: the device. net: of Table 1, with
-    n_weights weights. layer: from 1, with n_in inputs and n_out neurons. state: of the GPU's L2
-    cache before the launch, warm or cold. n_images, n_bytes, flops: that were trained, deformed or
-    evaluated, that had to be moved, and floating-point operations, each in one such time.
+    image in the first two, a launch, a batch; of a CPU's evaluation an image. `cnn` and `cnn
+    kernel` are as `net` and `kernel`, of convolutional nets. Copies, reads and products of matrices
+    in `net` and `cnn` have the time of a call.
+    us: microseconds of each repeat, float64 (repeats,). ran_on: the device. net: of Table 1, or its
+    sizes, with n_weights weights. layer: from 1, with n_in inputs and n_out neurons. state: of the
+    GPU's L2 cache before the launch, warm or cold. settings: of a peer that has a choice. n_images,
+    n_bytes, flops: that were trained, deformed or evaluated, that had to be moved, and
+    floating-point operations, each in one such time. copy, read, product: its ceilings.
     cpu_engine_us: `us` of the CPU engine on the same net. paper_gb_per_second: what the paper
     reports for the same kernel.
     """
@@ -47,16 +48,18 @@ class Measurement:
     name: str
     us: np.ndarray
     ran_on: str | None = None
-    net: int | None = None
+    net: int | str | None = None
     n_weights: int | None = None
     layer: int | None = None
     n_in: int | None = None
     n_out: int | None = None
     state: str | None = None
+    settings: str | None = None
     n_images: int | None = None
-    n_bytes: int | None = None
+    n_bytes: float | None = None
     flops: float | None = None
     copy: CopyTimes | None = None
+    read: CopyTimes | None = None
     product: ProductTimes | None = None
     cpu_engine_us: np.ndarray | None = None
     paper_gb_per_second: float | None = None

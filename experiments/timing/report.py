@@ -15,13 +15,16 @@ NOT_MEASURED = "Not measured yet."
 
 # Columns of bench.csv, before those of the provenance. Times are in microseconds: per image in the
 # groups `net`, `cnn` and `deformation`, per launch in `kernel` and `cnn kernel`, per batch in
-# `evaluation`; a copy in `net` and a product of matrices in `cnn` have the time of one. "In that
-# time": in the median. Nets are of Table 1 of 2010; of 2011 in `cnn` and `cnn kernel`.
+# `evaluation` or, on a CPU, per image; copies, reads and products of matrices have that of a call.
+# "In that time": in the median. Nets are of Table 1 of 2010, or named by their sizes; of 2011 in
+# `cnn` and `cnn kernel`. Older records lack `settings` and `percent_of_read`: there the CPU engine
+# has one thread, and peers are not at their best.
 COLUMNS = (
     "group",
     "net",
     "weights",  # of the net
     "name",
+    "settings",  # those that a peer is fastest with
     "layer",  # from 1, with its n_in inputs and n_out neurons
     "n_in",
     "n_out",
@@ -39,6 +42,7 @@ COLUMNS = (
     "gb_a_second",
     "copy_gb_a_second",  # of the copy measured in turn with it
     "percent_of_copy",
+    "percent_of_read",  # of memory, measured in turn with it
     "tflop_a_second",
     "paper_gb_a_second",
     "flops",  # floating-point operations in that time
@@ -69,6 +73,7 @@ def row(measured: Measurement) -> dict:
         "net": measured.net,
         "weights": measured.n_weights,
         "name": measured.name,
+        "settings": measured.settings,
         "layer": measured.layer,
         "n_in": measured.n_in,
         "n_out": measured.n_out,
@@ -95,12 +100,20 @@ def row(measured: Measurement) -> dict:
             found["copy_gb_a_second"] = copy.n_bytes / np.median(copy.us) / 1e3
             share = measured.n_bytes / copy.n_bytes
             found["percent_of_copy"] = 100 * share * np.median(copy.us / measured.us)
+        if read := measured.read:
+            share = measured.n_bytes / read.n_bytes
+            found["percent_of_read"] = 100 * share * np.median(read.us / measured.us)
     if measured.flops:
         found["tflop_a_second"] = measured.flops / us / 1e6
         if product := measured.product:
             share = measured.flops / product.flops
             found["percent_of_product"] = 100 * share * np.median(product.us / measured.us)
     return found
+
+
+def net_title(net: int | str) -> str:
+    """What a net is called in sentences: 'net 1', or its sizes."""
+    return f"net {net}" if str(net).isdigit() else str(net)
 
 
 def format_number(value: float | str | None, form: str, unit: float = 1) -> str:
@@ -135,13 +148,16 @@ def net_table(rows: Collection[dict]) -> list[dict[str, str]]:
     lines += [
         {
             "net": str(row["net"]),
-            "engine": row["name"],
+            "engine": row["name"] + (f" ({row['settings']})" if row.get("settings") else ""),
             "us per image (p20-p80)": format_us(row) if row["images"] else "",
             "images/s": format_number(row["images_a_second"], "{:,.0f}"),
             "1e9 updates/s": format_number(row["updates_a_second"], "{:.3g}", 1e9),
             "speedup over CPU": format_number(row["times_cpu"], "{:.2f}"),
             "GB/s": format_number(row["gb_a_second"], "{:,.1f}"),
             "% of copy": format_number(row["percent_of_copy"], "{:.0f}"),
+            "% of read": format_number(row.get("percent_of_read"), "{:.0f}"),
+            "GFLOP/s": format_number(row["tflop_a_second"], "{:,.0f}", 1e-3),
+            "% of product": format_number(row.get("percent_of_product"), "{:.0f}"),
             "device": row["ran_on"],
         }
         for row in rows
@@ -217,12 +233,12 @@ def fastest_torch(rows: Iterable[Mapping], net: str | int, ran_on: str) -> float
 
 
 def kernel_table(
-    rows: Collection[dict], nets: Collection[int], group: str = "kernel"
+    rows: Collection[dict], nets: Collection[int | str], group: str = "kernel"
 ) -> list[dict[str, str]]:
     """Kernels of some nets, as lines of a table; one line for both states of the L2 cache."""
     lines: dict[tuple, dict[str, str]] = {}
     for row in rows:
-        if row["group"] == group and int(row["net"]) in nets:
+        if row["group"] == group and str(row["net"]) in map(str, nets):
             state = row["state"]
             line = lines.setdefault((row["net"], row["layer"], row["name"]), {})
             line |= {
@@ -242,15 +258,17 @@ def kernel_table(
 
 
 def evaluation_table(rows: Collection[dict]) -> list[dict[str, str]]:
-    """The evaluation of all nets on a GPU, as lines of a table."""
+    """The evaluation of all nets, as lines of a table: an image on a CPU, a batch on a GPU."""
     return [
         {
             "net": str(row["net"]),
-            "L2": row["state"],
-            "us per batch (p20-p80)": format_us(row),
+            "L2": row["state"] or "",
+            "us (p20-p80)": format_us(row),
             "images": format_number(row["images"], "{:,.0f}"),
             "images/s": format_number(row["images_a_second"], "{:,.0f}"),
             "TFLOP/s": format_number(row["tflop_a_second"], "{:.2f}"),
+            "% of product": format_number(row.get("percent_of_product"), "{:.0f}"),
+            "device": row["ran_on"] or "",
         }
         for row in rows
         if row["group"] == "evaluation"

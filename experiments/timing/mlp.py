@@ -1,0 +1,168 @@
+"""Time the nets of Table 1 (2010) and that of the committees (2012): the CPU engine and its peers.
+
+The engine trains on all threads, on one, and on all beside a process that keeps a core busy. Beside
+it stand what memory and arithmetic allow on as many threads.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numba
+import numpy as np
+
+from experiments.timing import ceilings, host
+from experiments.timing.host import Workload, random_examples
+from experiments.timing.measurement import Measurement
+from experiments.timing.peers import Peer
+from mlp_gpu import network
+from mlp_gpu.cpu import PREDICT_BATCH, CpuEngine
+from mlp_gpu.engines import IMAGES_PER_BLOCK
+from mlp_gpu.network import Network, count_weights
+from mlp_gpu.training import Schedule
+
+ETA = Schedule().eta
+NETS: dict[int | str, tuple[int, ...]] = {"841-800-10": (841, 800, 10)} | {**network.NETS}
+
+# Weight updates of a call: enough that its overhead does not count, few enough that it ends soon.
+ENGINE_UPDATES = 1_000_000_000
+PEER_UPDATES = 100_000_000
+GPU_PEER_IMAGES = 500
+BATCHES_PER_THREAD = 4  # to evaluate
+
+# Ends by itself, in case that this process ends before it can end the other.
+KEEP_BUSY = """
+import time
+print(end="begun", flush=True)
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    pass
+"""
+
+
+def engine_bytes(sizes: tuple[int, ...]) -> float:
+    """Bytes of weights that the CPU engine must move for one image.
+
+    Layers after the first are read twice for each image, forward and backward. Once a block the
+    first is read for all images, and all are updated, that is read and written.
+    """
+    n_bytes = 4 * count_weights(sizes)
+    first = 4 * (sizes[0] + 1) * sizes[1]
+    return 2 * (n_bytes - first) + (2 * n_bytes + first) / IMAGES_PER_BLOCK
+
+
+def training_flops(sizes: tuple[int, ...]) -> int:
+    """Multiplications and additions that training on an image needs.
+
+    Forward, back but for the first layer, and the update. Corrections within a block not counted.
+    """
+    return 2 * (3 * count_weights(sizes) - (sizes[0] + 1) * sizes[1])
+
+
+@contextmanager
+def busy_core() -> Iterator[None]:
+    """Inside, another process computes all the time."""
+    command = [sys.executable, "-I", "-c", KEEP_BUSY]
+    # In a session of its own, Ctrl-C does not reach it.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.read(1)
+            yield
+        finally:
+            process.kill()
+
+
+def engine_workload(net: Network, threads: int | None, suffix: str = "") -> Workload:
+    """The CPU engine. threads: as of the engine. suffix: of the names of its ceilings."""
+    block = IMAGES_PER_BLOCK * net.n_weights
+    n_images = IMAGES_PER_BLOCK * -(-ENGINE_UPDATES // block)
+    images, labels = random_examples(n_images, net.sizes[0])
+    order = np.arange(n_images)
+    engine = CpuEngine(threads=threads)
+    engine.set_network(net)
+    return Workload(
+        lambda: engine.train(images, labels, order, ETA),
+        n_images,
+        engine_bytes(net.sizes),
+        training_flops(net.sizes),
+        copy="scaled copy" + suffix,
+        read="read of memory" + suffix,
+        product="matrix product" + suffix,
+    )
+
+
+def evaluation_workload(net: Network, threads: int) -> Workload:
+    """The evaluation by the CPU engine, on all threads."""
+    n_images = BATCHES_PER_THREAD * PREDICT_BATCH * threads
+    images, _ = random_examples(n_images, net.sizes[0])
+    engine = CpuEngine()
+    engine.set_network(net)
+    flops = 2 * net.n_weights
+    return Workload(lambda: engine.predict(images), n_images, flops=flops, product="matrix product")
+
+
+def ceiling_workloads(n_weights: int, threads: int, suffix: str = "") -> dict[str, Workload]:
+    """What memory and arithmetic allow on so many threads, each its own ceiling."""
+    copy, read, product = (
+        name + suffix for name in ("scaled copy", "read of memory", "matrix product")
+    )
+    return {
+        copy: replace(ceilings.scaled_copy(n_weights, threads), copy=copy),
+        read: replace(ceilings.memory_read(n_weights, threads), read=read),
+        product: replace(ceilings.matrix_product(threads), product=product),
+    }
+
+
+def cpu_workloads(net: Network) -> dict[str, Workload]:
+    """The CPU engine and its ceilings. Names without a number of threads are of all threads."""
+    threads, one = numba.config.NUMBA_NUM_THREADS, ", 1 thread"
+    engine = engine_workload(net, None)
+    return {
+        "engine cpu": engine,
+        "engine cpu, 1 thread": engine_workload(net, 1, one),
+        "engine cpu, a core busy": Workload(engine.call, engine.n_images, beside=busy_core),
+        **ceiling_workloads(net.n_weights, threads),
+        **ceiling_workloads(net.n_weights, 1, one),
+        "engine cpu, evaluation": evaluation_workload(net, threads),
+    }
+
+
+def peer_workloads(
+    makers: dict[str, Callable[..., Peer]], net: Network, n_images: int
+) -> dict[str, Workload]:
+    """Those peers that can train the net, on n_images images."""
+    images, labels = random_examples(n_images, net.sizes[0])
+    notes = {}
+
+    def maker(name: str) -> Callable[[], Callable[[], None]]:
+        def make() -> Callable[[], None]:
+            peer = makers[name](net, images, labels, ETA)
+            notes[name] = peer.note
+            return peer.train
+
+        return make
+
+    made = host.make_workloads({name: maker(name) for name in makers}, n_images)
+    return {name: replace(one, settings=notes[name]) for name, one in made.items()}
+
+
+def measure_on_cpu(
+    net: Network, makers: dict[str, Callable[..., Peer]], repeats: int
+) -> list[Measurement]:
+    """Measurements of the CPU engine, its ceilings, and the peers that the makers make."""
+    workloads = cpu_workloads(net)
+    workloads |= peer_workloads(makers, net, max(1, PEER_UPDATES // net.n_weights))
+    return [
+        replace(one, group="evaluation") if one.name == "engine cpu, evaluation" else one
+        for one in host.measure("net", workloads, repeats)
+    ]
+
+
+def measure_peers_on_gpu(
+    net: Network, makers: dict[str, Callable[..., Peer]], repeats: int
+) -> list[Measurement]:
+    """Measurements of the peers on a GPU."""
+    return host.measure("net", peer_workloads(makers, net, GPU_PEER_IMAGES), repeats)
