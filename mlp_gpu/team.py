@@ -17,7 +17,7 @@ from numba.np.arrayobj import make_array
 
 from mlp_gpu.jit import njit
 
-SPINS = 2000  # before others are let run: some microseconds
+SPINS = 500  # before others are let run: some microseconds
 COUNT, BROKEN_UP = 0, 8  # places in a meeting: a cache line each
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
 YIELD = "SwitchToThread" if platform.system() == "Windows" else "sched_yield"
