@@ -5,6 +5,7 @@ threads run: so a team that shares its cores with other processes slows down and
 """
 
 import platform
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,7 +21,7 @@ from mlp_gpu.jit import njit
 SPINS = 500  # before others are let run: some microseconds
 COUNT, BROKEN_UP = 0, 8  # places in a meeting: a cache line each
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
-YIELD = "SwitchToThread" if platform.system() == "Windows" else "sched_yield"
+YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 
 _yield = types.ExternalFunction(YIELD, types.int32())
 

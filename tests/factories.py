@@ -32,6 +32,7 @@ def make_config(data=(), **changes):
             "width": None,
         },
         "sizes": list(NETS[1]),
+        "images_per_block": 32,
         "epochs": 2,
         "eta": 1e-3,
         "decay": 0.997,

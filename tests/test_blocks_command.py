@@ -104,7 +104,14 @@ ROW = {"sizes": [841, 800, 10], "trained_on": 20_000, "eta": 1e-4, "steps": 256}
 ROW |= {"distances": dict(zip(sorted(WAYS), (1e-6, 2.34e-5, 3e-5, 4e-5), strict=True))}
 ROW |= {"sweeps_per_image": dict(zip(block_tables.WINDOWS, (4.04, 6.96), strict=True))}
 SOURCE = {"device": "Some CPU", "start": "2026-01-01T00:00:00+00:00", "commit": "c" * 40}
-RECORD = {"data": "MNIST", "seed": 0, "images_per_block": 32, "rows": [ROW], "provenance": SOURCE}
+SOURCE |= {"dirty": False, "driver": None, "versions": {}, "end": "2026-01-01T01:00:00+00:00"}
+RECORD = {
+    "data": "MNIST",
+    "seed": 0,
+    "images_per_block": 32,
+    "rows": [ROW],
+    "provenance": SOURCE | {"dirty": False},
+}
 
 
 def test_a_row_as_a_line():

@@ -21,6 +21,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def _nothing_at_the_end_of_a_fork(monkeypatch):
+    """What other tests have registered for the end of this process is not for a fork of it."""
+    monkeypatch.setattr(forks.atexit, "_run_exitfuncs", lambda: None)
+
+
 def ended(status=0, stderr="", seconds=1.0):
     return Ended(["x"], status, "", stderr, seconds, 0)
 

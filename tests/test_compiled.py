@@ -137,11 +137,11 @@ def test_all_arithmetic_is_float32_and_in_line(compiled):
             assert ".local" not in one.ptx, one.name
         assert not re.search(r"\bcall\b", one.ptx), one.name
         assert "tanh.approx" not in one.ptx, one.name  # 2^-11, too rough
-    for one in versions(
-        compiled, "forward_reduce", "forward_batch", "convolve_maps", "output_delta", "softmax_rows"
-    ):
-        # tanh in the first three, exp in the others
-        assert re.search(r"\bex2\.approx(\.ftz)?\.f32\b", one.ptx), one.cc
+    for one in versions(compiled, "output_delta", "softmax_rows"):
+        assert re.search(r"\bex2\.approx(\.ftz)?\.f32\b", one.ptx), one.cc  # exp
+    for one in versions(compiled, "forward_reduce", "forward_batch", "convolve_maps"):
+        assert "ex2" not in one.ptx, one.cc  # tanh is multiplications, and
+        assert re.search(r"\bdiv\.rn\.f32\b", one.ptx), one.cc
 
 
 @needs_toolkit

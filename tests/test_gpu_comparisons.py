@@ -26,6 +26,7 @@ class Faster(CpuEngine):
     """Trains with a learning rate that is too high by a part `more`."""
 
     def __init__(self, more):
+        super().__init__()
         self.more = more
 
     def train(self, images, labels, order, eta, tick):
@@ -36,6 +37,7 @@ class Odd(CpuEngine):
     """Differs in a single bit."""
 
     def __init__(self, where):
+        super().__init__()
         self.where = where
 
     def get_network(self):
@@ -61,6 +63,7 @@ class Watched(CpuEngine):
     """Writes down what it is trained on."""
 
     def __init__(self):
+        super().__init__()
         self.heard = []
 
     def train(self, images, labels, order, eta, tick):
