@@ -12,7 +12,10 @@ import numpy as np
 
 from experiments.running import cifar, data, norb, provenance
 
-PAGES = "README.md", "results/README.md", "docs/ladder.md"
+PAGES = (
+    *("README.md", "results/README.md"),
+    *("docs/promises.md", "docs/ladder.md", "docs/online-in-blocks.md"),
+)
 IDX_SHAPES = (6, 28, 28), (6,), (4, 28, 28), (4,)
 SIZES, CNN = (841, 12, 10), "2M5s1-MP5-9N"
 PERCEPTRON, CONVOLUTIONAL = "mlp", "cnn"  # names of the folders with their run files

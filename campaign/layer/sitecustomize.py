@@ -137,7 +137,7 @@ def _install_no_semaphores():
     class SemLock:
         SEM_VALUE_MAX = 2**31 - 1
 
-        def __init__(self, *arguments):
+        def __init__(self, *arguments, **named):
             code = _fault["value"]
             raise OSError(code, os.strerror(code))
 
