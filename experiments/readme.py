@@ -364,11 +364,13 @@ def pages() -> dict[str, dict[str, str]]:
 def main(argv: list[str] | None = None) -> None:
     parser = cli.Parser("readme", __doc__)
     parser.parse_args(argv)
+    texts = {}  # of all pages, before one is written
     for page, parts in pages().items():
         path = provenance.REPOSITORY / page
-        text = render(path.read_text(encoding="utf-8"), parts, page)
+        texts[path] = render(files.read_bytes(path).decode(), parts, page)
+    for path, text in texts.items():
         files.replace(path, text.encode())
-        print(f"written: {page}")
+        print(f"written: {path.relative_to(provenance.REPOSITORY)}")
 
 
 if __name__ == "__main__":
