@@ -34,8 +34,8 @@ FASTMATH = {"reassoc", "contract", "nsz"}
 PANEL = 64  # neurons: a constant, so that loops over them become a few vector instructions
 
 # A division by zero must not end the loop: so it vectorises.
-scaled_tanh = njit(activation.scaled_tanh, error_model="numpy")
-scaled_tanh_derivative = njit(activation.scaled_tanh_derivative)
+scaled_tanh = njit(activation.scaled_tanh, fastmath=FASTMATH, error_model="numpy")
+scaled_tanh_derivative = njit(activation.scaled_tanh_derivative, fastmath=FASTMATH)
 
 
 class Weights(NamedTuple):

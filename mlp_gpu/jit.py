@@ -15,6 +15,7 @@ from numba.core.caching import FunctionCache
 
 from mlp_gpu.kept_code import FOLDER
 
+ROUNDING = {"fastmath": False, "error_model": "python"}  # Numba's defaults
 LOCK_SECONDS = 10  # to wait for another process that saves
 
 
@@ -48,11 +49,13 @@ class _KeptCode(FunctionCache):
 def njit(function: Callable | None = None, **options: Any) -> Any:
     """numba.njit with the same options, except that compiled code is kept.
 
-    Use as a decorator, with options or without.
+    Nor are fastmath and error_model those of whichever function happens to call this one first, as
+    they are in Numba where they are not given: rounding would depend on it. Use as a decorator,
+    with options or without.
     """
     if function is None:
         return lambda function: njit(function, **options)
-    dispatcher = numba.njit(**options)(function)
+    dispatcher = numba.njit(**(ROUNDING | options))(function)
     if FOLDER is None or numba.config.DISABLE_JIT:
         return dispatcher
     # Numba looks at this setting only when it makes a cache; others' functions keep their own.

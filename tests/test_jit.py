@@ -240,3 +240,24 @@ def test_others_keep_numbas_own_setting(folder):
 def test_without_compilation_functions_are_what_they_are(folder, monkeypatch):
     monkeypatch.setattr(numba.config, "DISABLE_JIT", True)
     assert jit.njit(increment) is increment
+
+
+def test_rounding_does_not_depend_on_who_calls_a_function_first(folder):
+    """Numba compiles what has no fastmath of its own with that of its first caller."""
+
+    @jit.njit
+    def total(x):
+        found = np.float32(0)
+        for i in range(x.shape[0]):
+            found += x[i]
+        return found
+
+    @numba.njit(fastmath=True)
+    def call(x):
+        return total(x)
+
+    x = np.random.default_rng(0).random(1000, dtype=np.float32)
+    expected = np.add.accumulate(x)[-1]  # one after another
+    assert x.sum() != expected  # in another order
+    call(x)
+    assert total(x) == expected
