@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from experiments.running.provenance import REPOSITORY
@@ -102,9 +103,9 @@ def run(
                 process.kill()
                 process.wait()
             seconds = time.monotonic() - started
-            left = clear_away(mark, patience=0 if too_long else 10)
+            left = clear_away(partial(processes, mark), patience=0 if too_long else 10)
         finally:
-            clear_away(mark, patience=0)
+            clear_away(partial(processes, mark), patience=0)
             with _lock:
                 del _running[mark]
     if _stopped.is_set():
@@ -141,10 +142,10 @@ def processes(mark: str) -> list[int]:
     return found
 
 
-def clear_away(mark: str, patience: float) -> int:
-    """Kill the processes of a command that live after so many seconds; returns how many did."""
+def clear_away(find: Callable[[], list[int]], patience: float) -> int:
+    """Kill those of the processes found that live after so many seconds; returns how many did."""
     end = time.monotonic() + patience
-    while (left := processes(mark)) and time.monotonic() < end:
+    while (left := find()) and time.monotonic() < end:
         time.sleep(0.05)
     for process in left:
         with contextlib.suppress(ProcessLookupError):
@@ -158,4 +159,4 @@ def stop() -> None:
     with _lock:
         marks = list(_running)
     for mark in marks:
-        clear_away(mark, patience=0)
+        clear_away(partial(processes, mark), patience=0)

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from campaign import commands
@@ -88,7 +89,9 @@ def fork(
             os.killpg(child, signal.SIGKILL)
         time.sleep(POLL_SECONDS)
     seconds_taken = time.monotonic() - started
-    left = _clear_away(child, patience=0 if code == signal.SIGKILL else 5)
+    left = commands.clear_away(
+        partial(_members, child), patience=0 if code == signal.SIGKILL else 5
+    )
     stderr = err.read_text(errors="replace")
     if usage.ru_maxrss > 1024 * 1024 * GIGABYTES:
         stderr += f"\nTraceback (most recent call last): none, but {usage.ru_maxrss} KiB of memory"
@@ -131,17 +134,6 @@ def _end(main: Callable[[], object]) -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     os._exit(status if isinstance(status, int) else 1)
-
-
-def _clear_away(session: int, patience: float) -> int:
-    """Kill the processes of a session that live after so many seconds; returns how many did."""
-    end = time.monotonic() + patience
-    while (left := _members(session)) and time.monotonic() < end:
-        time.sleep(0.02)
-    for process in left:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-    return len(left)
 
 
 def _members(session: int) -> list[int]:

@@ -250,7 +250,8 @@ def begin_block(member, members, block, weights, images, now, sgemm, meeting, ti
     now: indices of the block's images. The other arguments and the result: see `train_blocks`.
     """
     B, H = now.shape[0], block.inputs[0]
-    for t in range(B * member // members, B * (member + 1) // members):
+    begin, end = own_part(B, member, members)
+    for t in range(begin, end):
         H[t, 1:] = images[now[t]]
     times = wait(meeting, members, times)
     begin, end = own_part(block.first.shape[0], member, members)
