@@ -16,6 +16,7 @@ import numpy as np
 
 from mlp_gpu.hdf5 import SEAL, USER_BLOCK, put_seal
 
+LARGEST_READ = 2**27  # bytes of a dataset that is changed by its values
 FOREIGN = "/proc/version"  # no file of ours may be read by way of a run file
 
 JSON_VALUES: tuple = (
@@ -142,7 +143,9 @@ def _mutate_object(rng: random.Random, file: h5py.File, name: str) -> None:
     """Replace or change a dataset or a group."""
     old = file[name]
     shape, dtype = getattr(old, "shape", (3,)), getattr(old, "dtype", np.dtype("f4"))
-    values = old[()] if isinstance(old, h5py.Dataset) else np.zeros(3, "f4")
+    # A dataset that an earlier mutation made huge is not read.
+    is_small = isinstance(old, h5py.Dataset) and old.nbytes <= LARGEST_READ
+    values = old[()] if is_small else np.zeros(3, "f4")
     kinds: dict[str, Callable[[], object]] = {
         "lost": lambda: None,
         "values": lambda: file.create_dataset(name, data=_other_values(rng, values)),
