@@ -2,14 +2,13 @@
 
 Every trial is drawn from the seed and made in processes and a folder of its own, at low priority.
 What went wrong is written to a file in the folder failures; --again makes that trial again. Prints
-a table, and writes it with its numbers as campaign.json. Without --minutes it takes hours: until
-every part has reached its goal.
+a table, and writes it with its numbers as campaign.json, in which parts that are not made again
+stay. Without --minutes it takes hours: until every part has reached its goal.
 """
 
 import argparse
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -154,26 +153,28 @@ def main(argv: list[str] | None = None) -> int:
     os.nice(19)
     if options.again:
         return again(options.again)
-    shutil.rmtree(options.out / "failures", ignore_errors=True)
     files.make_folder(options.out)
-    source = provenance.collect()
-    started, rows = time.monotonic(), []
+    rows = report.read(options.out)
+    started, failures = time.monotonic(), 0
     parts = [part for part in PARTS if part.NAME in options.parts]
-    try:
-        for place, part in enumerate(parts):
-            end = float("inf")
-            if options.minutes:  # what a part leaves over, those after it share
-                now = time.monotonic()
-                left = started + 60 * options.minutes - now
-                end = now + left / (len(parts) - place)
-            rows.append(run_part(part, options.seed, end, options.out))
-            tell(report.sentence(rows[-1]))
-    finally:
-        if rows:
-            record = {"seed": options.seed, "minutes": options.minutes, "parts": rows}
-            record["provenance"] = source | {"end": provenance.now()}
-            report.write(options.out, record)
-    return 1 if any(row["failures"] for row in rows) else 0
+    for place, part in enumerate(parts):
+        for path in options.out.glob(f"failures/{part.NAME}-*.json"):
+            path.unlink()
+        end = float("inf")
+        if options.minutes:  # what a part leaves over, those after it share
+            now = time.monotonic()
+            left = started + 60 * options.minutes - now
+            end = now + left / (len(parts) - place)
+        source = provenance.collect()
+        row = run_part(part, options.seed, end, options.out)
+        how = {"seed": options.seed, "minutes": options.minutes}
+        rows[part.NAME] = row | how | {"provenance": source | {"end": provenance.now()}}
+        report.write(options.out, [rows[p.NAME] for p in PARTS if p.NAME in rows])
+        failures += row["failures"]
+        tell(report.sentence(row))
+    print(report.table([rows[part.NAME] for part in parts]))
+    tell(f"written to {options.out}: campaign.json, campaign.md")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

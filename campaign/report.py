@@ -1,11 +1,11 @@
 """The campaign's record, and its table."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.running.formatting import duration, markdown_table
-from experiments.running.messages import tell
+from experiments.scoring.records import CAMPAIGN, CAMPAIGN_RULE, read_json
 from mlp_gpu import files
 
 
@@ -17,9 +17,9 @@ def sentence(row: Mapping) -> str:
     )
 
 
-def table(record: Mapping) -> str:
-    """A campaign's record as Markdown."""
-    rows = [
+def table(rows: Sequence[Mapping]) -> str:
+    """The rows of a campaign's record as Markdown."""
+    cells = [
         {
             "part": row["part"],
             "what must hold": row["claim"],
@@ -27,18 +27,27 @@ def table(record: Mapping) -> str:
             "goal": f"{row['goal']:,}",
             "failed trials": str(row["failures"]),
             "time": duration(row["seconds"]),
+            "seed": str(row["seed"]),
+            "date": row["provenance"]["end"][:10],
+            "commit": row["provenance"]["commit"][:7],
         }
-        for row in record["parts"]
+        for row in rows
     ]
-    source = record["provenance"]
-    where = f"{source['device']}, seed {record['seed']}, {source['end'][:10]}, commit "
-    return f"{markdown_table(rows)}\n\n{where}{source['commit'][:7]}.\n"
+    devices = sorted({row["provenance"]["device"] for row in rows})
+    return f"{markdown_table(cells)}\n\n{'; '.join(devices)}.\n"
 
 
-def write(folder: Path, record: Mapping) -> None:
-    """Print a campaign's table; write it and the record. Raises files.FileFault if that fails."""
-    text = table(record)
-    files.replace(folder / "campaign.json", (json.dumps(record, indent=1) + "\n").encode())
-    files.replace(folder / "campaign.md", text.encode())
-    print(text)
-    tell(f"written to {folder}: campaign.json, campaign.md")
+def read(folder: Path) -> dict[str, dict]:
+    """The rows of the record in a folder, by part; none if there is no record.
+
+    Raises files.FileFault if it is damaged.
+    """
+    path = folder / CAMPAIGN
+    found = read_json(path, CAMPAIGN_RULE)["parts"] if path.exists() else []
+    return {row["part"]: row for row in found}
+
+
+def write(folder: Path, rows: Sequence[Mapping]) -> None:
+    """Write a campaign's record and its table. Raises files.FileFault if that fails."""
+    files.replace(folder / CAMPAIGN, (json.dumps({"parts": rows}, indent=1) + "\n").encode())
+    files.replace(folder / "campaign.md", table(rows).encode())

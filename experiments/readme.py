@@ -286,7 +286,7 @@ def ladders(records: Sequence[Mapping]) -> str:
 def campaigns(paths: Sequence[Path]) -> str:
     """What `make campaign` tried, machine by machine."""
     found = [read_json(path, CAMPAIGN_RULE) for path in paths]
-    return "\n\n".join(report.table(record).rstrip() for record in found) or NOT_MEASURED
+    return "\n\n".join(report.table(record["parts"]).rstrip() for record in found) or NOT_MEASURED
 
 
 def ladder_rung(records: Sequence[Mapping], rung: str) -> str:

@@ -48,6 +48,13 @@ def look_at_nothing(channel):
     time.sleep(600)
 
 
+def die_when_stopped(channel):
+    channel.send({"pid": os.getpid()})
+    while not channel.stop_signal():
+        time.sleep(0.01)
+    die(channel)
+
+
 def wait_for_stop(channel, path):
     """Wait for the stop signal and save it, as a training does."""
     if channel.stop_signal():

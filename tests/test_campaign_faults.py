@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from campaign import arguments, commands, damage, forks, mutations, samples, system, trial
+from campaign import __main__ as campaign
+from campaign import arguments, commands, damage, forks, mutations, report, samples, system, trial
 from campaign.commands import Ended
 from campaign.damaged import Batch
+from campaign.trial import Outcome
 from experiments.running import cli, data, processes, provenance
 from experiments.running.errors import Problem
 
@@ -288,3 +290,41 @@ def test_no_semaphores_for_workers(monkeypatch):
     monkeypatch.setattr(processes, "ProcessPoolExecutor", refuse)
     with pytest.raises(Problem, match=r"no semaphores: Function not implemented.*--workers 1"):
         processes.LocalProcesses(2)
+
+
+class Fake:
+    """A part of the campaign whose trials fail as often as is said."""
+
+    CLAIM, UNIT, GOAL = "nothing happens", "tries", 3
+
+    def __init__(self, name, failing):
+        self.NAME, self._failing = name, failing
+
+    def prepare(self, shared):
+        pass
+
+    def draw(self, rng, number):
+        return {"number": number}
+
+    def attempt(self, trial, shared, folder):
+        return Outcome(1, "it broke" if trial["number"] < self._failing else None)
+
+
+def test_a_part_made_again_replaces_its_row_and_its_failures_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign.os, "nice", lambda n: None)
+
+    def run(*failing):
+        fakes = [Fake(name, n) for name, n in zip(("a", "b"), failing, strict=True)]
+        monkeypatch.setattr(campaign, "PARTS", fakes)
+
+    run(1, 2)
+    assert campaign.main(["--out", str(tmp_path)]) == 1
+    run(0, 2)
+    assert campaign.main(["--out", str(tmp_path), "--parts", "a", "--seed", "7"]) == 0
+    rows = report.read(tmp_path)
+    assert [(row["part"], row["seed"], row["failures"]) for row in rows.values()] == [
+        ("a", 7, 0),
+        ("b", 0, 2),
+    ]
+    names = sorted(path.name for path in (tmp_path / "failures").iterdir())
+    assert names == ["b-0-0.json", "b-0-1.json"]

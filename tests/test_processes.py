@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pool_jobs import (
     die,
+    die_when_stopped,
     double,
     look_at_nothing,
     multiply_compiled,
@@ -155,6 +156,26 @@ def test_a_process_that_dies_is_told_while_another_is_busy(tmp_path):
     assert len(told) == 2
     assert all(isinstance(future.exception(), pool.WorkerDied) for future in told)
     assert not (tmp_path / "busy").exists()
+
+
+@linux
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_stopping_ends_though_workers_die_meanwhile():
+    began = []
+
+    def take(message):
+        began.append(message)
+        if len(began) == 2:
+            raise Interrupted(signal.SIGTERM)
+
+    with closing(LocalProcesses(2)) as pool:
+        pool.on_message = take
+        jobs = [pool.submit(die_when_stopped) for _ in range(2)]
+        jobs += [pool.submit(double, 0) for _ in range(20)]
+        with pytest.raises(Interrupted):
+            list(pool.as_completed(jobs))
+        pool.stop(signal.SIGTERM, jobs)
+    assert all(job.done() for job in jobs)
 
 
 def test_closing_stops_what_an_error_left_running(tmp_path):

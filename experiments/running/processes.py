@@ -108,9 +108,10 @@ class LocalProcesses:
         self._start()
 
     def stop(self, signum: int, waiting: Iterable[Future]) -> None:
+        # Jobs that have not begun end at once too. To cancel their futures would break the thread
+        # of Python 3.11's executor if a worker died meanwhile, and nothing would be done any more.
         self._stop_signal.value = signum
-        begun = [future for future in waiting if not future.cancel()]
-        for _ in self.as_completed(begun):
+        for _ in self.as_completed(waiting):
             pass
 
     def close(self) -> None:
@@ -186,6 +187,8 @@ def _do_nothing(_channel: "_PipeChannel") -> None:
 
 
 def _run_job(function: Callable, *arguments: Any) -> Any:
+    if _channel.stop_signal():
+        return None
     try:
         return function(_channel, *arguments)
     except Interrupted:

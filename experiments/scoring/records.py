@@ -222,18 +222,18 @@ BLOCKS_RULE = mapping(
 )
 CAMPAIGN_RULE = mapping(
     {
-        "seed": integer(0, 2**64),
-        "minutes": checks.nullable(number(0, LONGEST)),
         "parts": array(
             mapping(
                 {
                     **dict.fromkeys(("part", "claim", "unit"), checks.TEXT),
                     **dict.fromkeys(("goal", "tries", "failures", "seconds"), _COUNT),
+                    "seed": integer(0, 2**64),
+                    "minutes": checks.nullable(number(0, LONGEST)),
+                    "provenance": _SESSION,
                 }
             ),
             shortest=1,
         ),
-        "provenance": _SESSION,
     }
 )
 
