@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -52,13 +53,24 @@ LIMIT_SECONDS = 240
 METRICS = ("epoch", "eta", "train_loss", "validation_errors", "test_errors")
 
 
+_locks = {name: threading.Lock() for name in TRAININGS}
+
+
 def prepare(shared: Path) -> None:
-    """Undisturbed runs of all trainings."""
-    for name, line in TRAININGS.items():
-        (shared / name).mkdir()
-        ended = start(line, shared / name)
-        if ended.status != 0:
-            raise RuntimeError(f"no undisturbed run\n{ended}")
+    """Nothing: undisturbed runs are made by the first trial that needs them."""
+
+
+def undisturbed(name: str, shared: Path) -> Path:
+    """The folder of an undisturbed run of a training. Raises RuntimeError if it fails."""
+    folder = shared / name
+    with _locks[name]:
+        if not folder.exists():
+            folder.mkdir()
+            ended = start(TRAININGS[name], folder)
+            if ended.status != 0:
+                shutil.rmtree(folder)
+                raise RuntimeError(f"no undisturbed run\n{ended}")
+    return folder
 
 
 def draw(rng: random.Random, number: int) -> dict:
@@ -103,8 +115,9 @@ def attempt(trial: dict, shared: Path, folder: Path) -> Outcome:
     line = (TRAININGS | READERS)[name]
     work = folder / "work"
     work.mkdir()
+    expected = undisturbed("cnn" if name in READERS else name, shared)
     if name in READERS:
-        shutil.copytree(shared / "cnn" / "out", work / "out")
+        shutil.copytree(expected / "out", work / "out")
     before = content(work)
     ended = disturb(trial, line, folder, work)
     # A command may end before the operation at which the fault would have come.
@@ -127,7 +140,7 @@ def attempt(trial: dict, shared: Path, folder: Path) -> Outcome:
     wrong = again.complaint((0,))
     if not wrong and (left := leftovers(work)):
         wrong = f"{left} are left over after another start\n{again}"
-    if not wrong and name in TRAININGS and content(work) != content(shared / name):
+    if not wrong and name in TRAININGS and content(work) != content(expected):
         wrong = f"the bits are others than of an undisturbed run\n{ended}\n{again}"
     return Outcome(tries, wrong)
 

@@ -205,6 +205,7 @@ def test_the_layer_fails_at_each_operation(tmp_path):
 def test_lost_and_other_results_are_found(tmp_path, monkeypatch):
     drawn = {"kind": "full disk", "command": "cnn", "at": 1, "value": 0}
     found: dict = {"first": ended(2, "error: full\n"), "second": ended(), "content": {}}
+    (tmp_path / "shared" / "cnn").mkdir(parents=True)  # what is undisturbed
 
     def start(line, folder, **options):
         return found["first" if "variables" in options else "second"]
@@ -231,6 +232,16 @@ def test_lost_and_other_results_are_found(tmp_path, monkeypatch):
     assert attempt(content={"run.h5": ()}).startswith("the bits are others")
     monkeypatch.setattr(system, "leftovers", lambda work: ["x.tmp"])
     assert "left over: ['x.tmp']" in attempt()
+
+
+def test_a_failed_undisturbed_run_is_made_again(tmp_path, monkeypatch):
+    ends = [ended(2, "error: no"), ended()]
+    monkeypatch.setattr(system, "start", lambda line, folder: ends.pop(0))
+    with pytest.raises(RuntimeError, match="no undisturbed run"):
+        system.undisturbed("cnn", tmp_path)
+    assert system.undisturbed("cnn", tmp_path) == tmp_path / "cnn"
+    assert system.undisturbed("cnn", tmp_path) == tmp_path / "cnn"
+    assert not ends
 
 
 def test_every_kind_of_fault_is_drawn():
