@@ -94,9 +94,6 @@ def run(
                 raise Stopped
             process = subprocess.Popen(command, env=environment, start_new_session=True, **settings)  # type: ignore[call-overload]
             _running[mark] = process
-        # Linux shares the cores among sessions first: niceness alone would only count within one.
-        with contextlib.suppress(OSError):
-            Path(f"/proc/{process.pid}/autogroup").write_text("19")
         try:
             meanwhile(process, mark)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -339,17 +339,3 @@ def test_a_part_made_again_replaces_its_row_and_its_failures_only(tmp_path, monk
     ]
     names = sorted(path.name for path in (tmp_path / "failures").iterdir())
     assert names == ["b-0-0.json", "b-0-1.json"]
-
-
-AUTOGROUP = Path("/proc/self/autogroup")
-
-
-@pytest.mark.skipif(not AUTOGROUP.exists(), reason="needs a Linux that groups by sessions")
-def test_commands_give_way_to_other_sessions(tmp_path):
-    found = []
-
-    def look(process, mark):
-        found.append(Path(f"/proc/{process.pid}/autogroup").read_text().split()[-2:])
-
-    commands.run("experiments.watch", ["--help"], tmp_path, meanwhile=look)
-    assert found == [["nice", "19"]]
