@@ -1,7 +1,5 @@
 """Deform a set of images on the CPU: the whole training set at the beginning of every epoch."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numba
 import numpy as np
 
@@ -10,6 +8,7 @@ from deform_gpu.field import GRID, KERNEL, convolve_field, fill_field, gaussian_
 from deform_gpu.parameters import SIDE, Deformation
 from deform_gpu.philox import split_seed
 from deform_gpu.warp import draw_matrices, warp_batch
+from mlp_gpu.team import share
 
 BATCH = GRID * GRID  # images that share a displacement field
 
@@ -60,8 +59,7 @@ def deform_set(
             place -= top * GRID
             warp_batch(out[own], images[own], matrices[own], displacement, place, background)
 
-    with ThreadPoolExecutor(threads) as executor:
-        list(executor.map(work, range(min(threads, len(batches)))))  # list() passes exceptions on
+    share(work, range(min(threads, len(batches))), threads)
 
 
 def make_displacement(

@@ -68,13 +68,13 @@ def predict_in_threads(
     outputs = np.empty((len(images), n_classes), np.float32)
     starts = range(0, len(images), PREDICT_BATCH)
     # Our own threads, one each for BLAS: how BLAS rounds depends on how many threads it has.
-    with (
-        threadpool_limits(1, user_api="blas"),
-        ThreadPoolExecutor(threads or numba.config.NUMBA_NUM_THREADS) as executor,
-    ):
-        parts = executor.map(lambda n: activations(images[n : n + PREDICT_BATCH]), starts)
-        for start, part in zip(starts, parts, strict=True):
-            outputs[start : start + len(part)] = part
+    with threadpool_limits(1, user_api="blas"):
+
+        def predict(start: int) -> None:
+            part = slice(start, start + PREDICT_BATCH)
+            outputs[part] = activations(images[part])
+
+        team.share(predict, starts, threads or numba.config.NUMBA_NUM_THREADS)
     outputs -= outputs.max(axis=1, keepdims=True)
     np.exp(outputs, out=outputs)
     outputs /= outputs.sum(axis=1, keepdims=True)

@@ -6,7 +6,7 @@ threads run: so a team that shares its cores with other processes slows down and
 
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -91,6 +91,17 @@ def wait(meeting, members, times):
         else:
             _yield()
     return times
+
+
+def share(work: Callable, parts: Sequence, threads: int) -> list:
+    """[work(part) for part in parts], in so many threads at the same time.
+
+    A single one is this one: to start another can take for ever in a process without memory.
+    """
+    if threads == 1:
+        return list(map(work, parts))
+    with ThreadPoolExecutor(threads) as executor:
+        return list(executor.map(work, parts))
 
 
 def run(executor: ThreadPoolExecutor, members: int, work: Callable) -> list:

@@ -269,6 +269,7 @@ def test_batches_that_end_early_are_found(tmp_path, monkeypatch):
         (MemoryError(), "not enough memory"),
         (OSError(24, "Too many open files"), "ulimit -n"),
         (OSError(12, "Cannot allocate memory"), "no more memory"),
+        (RuntimeError("can't start new thread"), "starts no more processes or threads"),
     ],
 )
 def test_what_the_machine_lacks_is_one_sentence(error, said, capsys):

@@ -79,3 +79,22 @@ def test_a_thread_that_cannot_be_started_breaks_the_team_up(executor, monkeypatc
     monkeypatch.setattr(executor, "submit", submit_one)
     with pytest.raises(RuntimeError, match="start new thread"):
         team.run(executor, 3, lambda member, at: passed_on(member, at, 3, numbers, 10))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_parts_are_shared_by_as_many_threads(threads):
+    def work(part):
+        time.sleep(0.01)
+        return part, threading.get_ident()
+
+    found = team.share(work, range(40), threads)
+    assert [part for part, _ in found] == list(range(40))
+    threads_seen = {ident for _, ident in found}
+    assert len(threads_seen) == threads
+    assert (threads_seen == {threading.get_ident()}) == (threads == 1)
+
+
+def test_what_a_part_raises_is_raised():
+    for threads in (1, 3):
+        with pytest.raises(ZeroDivisionError):
+            team.share(lambda part: 1 / part, range(3), threads)

@@ -34,6 +34,8 @@ def lack(error: BaseException | None) -> str | None:
             return "there is not enough memory; end other programs, or take fewer --workers"
         if isinstance(error, OSError) and error.errno in LACKS:
             return f"this machine has no more {LACKS[error.errno]}: {error.strerror}"
+        if isinstance(error, RuntimeError) and str(error) == "can't start new thread":  # Python's
+            return f"this machine starts no more {LACKS[errno.EAGAIN]}"
         error = error.__cause__ or error.__context__
     return None
 
