@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from deform_gpu import TABLE1
-from experiments.running import configs, data, nets, pools, runs, store
+from experiments.running import configs, data, nets, plans, pools, runs, store
 from experiments.running.errors import Interrupted, Problem, lack
 from experiments.running.formatting import duration, plural
 from experiments.running.messages import tell
@@ -229,6 +229,7 @@ def session(
         schedule = f", schedule {arguments.schedule or SCHEDULE}" if engine == "cuda" else ""
         workers = f", {pool.workers} workers" if pool.workers > 1 else ""
         tell(f"engine {engine}{schedule}: {devices}{workers}")
+        tell(plans.announce(arguments, engine))
         if kept_code.NOT_KEPT:
             tell(f"compiled code is not kept, so each process compiles anew: {kept_code.NOT_KEPT}")
         yield dataset, pool, engine
