@@ -143,9 +143,7 @@ def _mutate_object(rng: random.Random, file: h5py.File, name: str) -> None:
     """Replace or change a dataset or a group."""
     old = file[name]
     shape, dtype = getattr(old, "shape", (3,)), getattr(old, "dtype", np.dtype("f4"))
-    # A dataset that an earlier mutation made huge is not read.
-    is_small = isinstance(old, h5py.Dataset) and old.nbytes <= LARGEST_READ
-    values = old[()] if is_small else np.zeros(3, "f4")
+    values = old[()] if _is_plain(old) else np.zeros(3, "f4")
     kinds: dict[str, Callable[[], object]] = {
         "lost": lambda: None,
         "values": lambda: file.create_dataset(name, data=_other_values(rng, values)),
@@ -179,6 +177,13 @@ def _mutate_object(rng: random.Random, file: h5py.File, name: str) -> None:
     if rng.random() < 0.5 and name in file and kind not in ("hard", "soft", "external link"):
         for key, value in attributes.items():
             file[name].attrs[key] = value
+
+
+def _is_plain(found: h5py.HLObject) -> bool:
+    """Whether it can be read here: earlier mutations may have made it huge, or of other files."""
+    if not isinstance(found, h5py.Dataset) or found.nbytes > LARGEST_READ:
+        return False
+    return not found.is_virtual and found.external is None
 
 
 def _make_virtual(
