@@ -99,15 +99,19 @@ class OnlineCudaEngine(ABC):
 
         launches = self.launches(eta)
         graph: gpu.Graph = None
-        if self.schedule == "graph" and len(order) >= IMAGES_PER_GRAPH:
-            graph = gpu.capture(lambda stream: play(launches * IMAGES_PER_GRAPH, stream))
         total = 0.0
         for start in range(0, len(order), IMAGES_PER_TICK):
             n = min(IMAGES_PER_TICK, len(order) - start)
-            n_graphs = n // IMAGES_PER_GRAPH if graph else 0
+            n_graphs = 0
+            if self.schedule == "graph":
+                # At least one image goes before the graph: the first launch of a kernel compiles
+                # and loads it, which drivers before CUDA 12.3 may refuse while one is captured.
+                n_graphs = (n - (graph is None)) // IMAGES_PER_GRAPH
+            play(launches * (n - n_graphs * IMAGES_PER_GRAPH), self.stream)
+            if n_graphs and graph is None:
+                graph = gpu.capture(lambda stream: play(launches * IMAGES_PER_GRAPH, stream))
             for _ in range(n_graphs):
                 graph.launch(self.stream)
-            play(launches * (n - n_graphs * IMAGES_PER_GRAPH), self.stream)
             (losses,) = gpu.read([self.epoch["losses"][start : start + n]], self.stream)
             loss = losses.sum(dtype=np.float64)
             total += loss

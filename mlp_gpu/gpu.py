@@ -25,6 +25,7 @@ DeviceArray: TypeAlias = Any  # an array on the GPU
 Stream: TypeAlias = Any  # what is launched on it runs in order
 Graph: TypeAlias = Any  # launches that were captured
 
+OUR_CUDA = 12  # of the packages in pyproject.toml; the driver may know a newer one
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 # Classes of numba and cuda.core, in modules that are not for us to import.
 DRIVER_ERRORS = ("CudaAPIError", "CudaSupportError", "CUDAError")
@@ -42,6 +43,12 @@ def missing(n_bytes: int = 0) -> str | None:
     try:
         known = cuda.cudadrv.driver.get_version()
         needed = int(metadata.version("cuda-bindings").split(".")[0])
+        if known[0] < needed > OUR_CUDA:
+            return (
+                f"the installed cuda-bindings need CUDA {needed}, and the driver knows CUDA "
+                f"{known[0]}.{known[1]}; another package may have brought them: run make clean "
+                "setup, and install peers by pip install -e '.[peers]' alone"
+            )
         if known[0] < needed:
             return (
                 f"the NVIDIA driver is too old: it knows CUDA {known[0]}.{known[1]} and the "

@@ -54,6 +54,32 @@ def test_schedules_give_the_same_bits(sizes, monkeypatch):
     assert len(graphs) == 1
 
 
+def test_every_kernel_is_launched_before_it_is_captured(monkeypatch):
+    """A driver may refuse to load code while a graph is captured."""
+    launched, captures = set(), []
+    launch, capture = gpu.Launch.__call__, gpu.capture
+
+    def noted_launch(self, stream):
+        launched.add(self.kernel)
+        launch(self, stream)
+
+    def noted_capture(work):
+        before = set(launched)
+        graph = capture(work)
+        captures.append((before, launched - before))
+        return graph
+
+    monkeypatch.setattr(gpu.Launch, "__call__", noted_launch)
+    monkeypatch.setattr(gpu, "capture", noted_capture)
+    for n in (1, 3, 4):  # a graph is of three images: only four are one before it, and a graph
+        engine, _, images, labels = make((13, 7, 5))
+        engine.train(images, labels, ORDER[:n], ETA)
+        launched.clear()
+    ((before, more),) = captures
+    assert len(before) > 5
+    assert not more
+
+
 def test_training_goes_on_where_it_stopped_with_the_same_bits():
     whole, _, images, labels = make((13, 7))
     parts, *_ = make((13, 7))

@@ -258,9 +258,9 @@ def test_peers_that_are_missing_are_named_with_how_to_get_them(monkeypatch):
     assert not deform_peers.on_gpu()
     albumentations, kornia = deform_peers.missing(gpu=True)
     assert "albumentations is not measured (No module named 'albumentations')" in albumentations
-    assert "pip install albumentations" in albumentations
+    assert "pip install -e '.[peers]'" in albumentations
     assert "kornia is not measured" in kornia
-    assert "pip install kornia" in kornia
+    assert "pip install -e '.[peers]'" in kornia
 
 
 @pytest.mark.parametrize("sees", [False, True])

@@ -76,8 +76,9 @@ def test_nothing_is_missing_on_a_good_machine(machine):
         ),
         (
             {"version": (12, 9), "packages": "13.0.3"},
-            "the NVIDIA driver is too old: it knows CUDA 12.9 and the installed packages need "
-            "CUDA 13; update the driver",
+            "the installed cuda-bindings need CUDA 13, and the driver knows CUDA 12.9; another "
+            "package may have brought them: run make clean setup, and install peers by pip install "
+            "-e '.[peers]' alone",
         ),
         (
             {"cc": (6, 1)},
@@ -98,7 +99,7 @@ def test_nothing_is_missing_on_a_good_machine(machine):
             "the GPU has no memory free; end what else runs on it",
         ),
     ],
-    ids=["driver", "device", "old", "older than CUDA 13", "capability", "memory", "other", "full"],
+    ids=["driver", "device", "old", "mixture", "capability", "memory", "other", "full"],
 )
 def test_what_is_missing_is_told(machine, state, sentence):
     machine(**state)

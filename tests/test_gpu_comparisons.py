@@ -303,6 +303,24 @@ def test_one_epoch_of_other_images_is_seen(sample, on_cpu, stale):
     assert found["cpu_distance"] > 0
 
 
+@pytest.mark.parametrize("n", [100, 300, 1000])
+def test_few_images_come_again_until_they_are_many(sample, n, monkeypatch):
+    asked = []
+    monkeypatch.setattr(gpu_comparisons, "N_IMAGES", n)
+    monkeypatch.setattr(gpu_comparisons, "DeformedAhead", lambda *given, **more: given)
+    monkeypatch.setattr(gpu_comparisons, "CudaEngine", lambda: None)
+    monkeypatch.setattr(gpu_comparisons, "compare_ahead", lambda *given: asked.append(given))
+    monkeypatch.setattr(gpu_comparisons, "judge_ahead", lambda found: None)
+    gpu_comparisons.check_ahead(sample)
+    ((dataset, _, _, _, (images, labels, *_)),) = asked
+    assert images is dataset.train_images
+    assert labels is dataset.train_labels
+    assert len(images) == len(labels) == max(n, 300)
+    for k in (0, 99, max(n, 300) - 1):
+        np.testing.assert_array_equal(images[k], sample.train_images[k % 300])
+        assert labels[k] == sample.train_labels[k % 300]
+
+
 AHEAD = {
     "timelines_ms": [
         {"deformation_begun": -0.1, "deformation_ended": 2.0, "trained": 600.0},

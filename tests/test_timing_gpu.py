@@ -82,7 +82,7 @@ def test_timer_waits_longer_for_a_slow_host(monkeypatch):
 
 
 def test_timer_gives_up_on_a_host_that_is_always_late(monkeypatch):
-    _, timer = fake_timer(monkeypatch, lates=[True] * 4)
+    _, timer = fake_timer(monkeypatch, lates=[True] * len(gpu_timing.MEMSET_COUNTS))
     with pytest.raises(Problem, match="CUDA_LAUNCH_BLOCKING"):
         timer(lambda stream: None, "warm")
 
@@ -206,6 +206,23 @@ def test_everything_on_the_gpu_is_measured(timer, monkeypatch):
     assert by_group["net"][0].n_bytes == sum(kernel.n_bytes for kernel in kernels)
     # Forward, back but for layer 1, and the update.
     assert by_group["net"][0].flops == 2 * (3 * count_weights(network.sizes) - 38 * 21)
+
+
+def test_deformations_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys):
+    def late(enqueue, state):
+        if enqueue == "stage" or (enqueue == "listing" and next(calls) > 1):
+            raise Problem("the host is too slow")
+        return 120.0
+
+    calls = iter(range(100))
+    whole, fields = {"tile": "tile", "stage": "stage"}, {"listing": "listing"}
+    monkeypatch.setattr(deform_timing, "whole_deformations", lambda *arguments: whole)
+    monkeypatch.setattr(deform_timing, "field_convolutions", lambda *arguments: fields)
+    monkeypatch.setattr(gpu, "device_array", lambda shape, dtype: None)
+    late.wake, late.stream = lambda: None, None
+    (found,) = deform_timing.measure(np.empty((60, 29, 29)), None, late, 4)
+    assert (found.name, list(found.us)) == ("tile", [2.0] * 4)
+    assert capsys.readouterr().err.count("is left out: the host is too slow") == 2
 
 
 def test_the_deformation_on_the_gpu_is_measured(timer, monkeypatch):

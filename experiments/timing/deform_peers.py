@@ -181,7 +181,7 @@ def on_gpu() -> dict[str, Callable]:
 def missing(gpu: bool) -> list[str]:
     """A sentence for each peer that cannot be measured. gpu: whether a GPU is measured."""
     sentences = [
-        f"{package} is not measured ({reason}); 'pip install {package}' brings it"
+        f"{package} is not measured ({reason}); pip install -e '.[peers]' brings it"
         for package in ("albumentations", "kornia")
         if (reason := peers.import_error(package))
     ]

@@ -40,7 +40,7 @@ from mlp_gpu.training import Schedule
 CACHE_STATES = ("warm", "cold")
 
 MIN_MEMSET_BYTES = 1 << 29  # takes some 0.2 ms of an H100
-MEMSET_COUNTS = (1, 4, 16, 64)  # tried one after another: more where the host takes longer
+MEMSET_COUNTS = (1, 4, 16, 64, 256)  # tried one after another: more where the host takes longer
 NEEDED_GPU_BYTES = 3 * MIN_MEMSET_BYTES  # for the memset, and for net 4
 WAKE_SECONDS = 0.5
 

@@ -305,7 +305,7 @@ def on_gpu() -> dict[str, Callable[..., Peer]]:
 def missing(gpu: bool) -> list[str]:
     """A sentence for each peer that cannot be measured. gpu: whether a GPU is measured."""
     sentences = [
-        f"{name} is not measured ({reason}); 'pip install {package}' brings it"
+        f"{name} is not measured ({reason}); pip install -e '.[peers]' brings it"
         for name, package in (("PyTorch", "torch"), ("JAX", "jax"))
         if (reason := import_error(package))
     ]
