@@ -133,7 +133,7 @@ def test_on_a_terminal_it_redraws_until_ctrl_c(tmp_path):
     finally:
         terminal.process.kill()
     assert terminal.process.returncode == 0
-    assert rest.endswith("\r\n")
+    assert rest.replace("^C", "").endswith("\r\n")  # Linux may echo the key after the answer
     *_, last = terminal.text.split("\x1b[H")  # the table stays
     assert "net4" in last
     assert "and 3 more" in last
