@@ -70,10 +70,10 @@ def missing(n_bytes: int = 0) -> str | None:
 def _not_said_again(unraisable: "sys.UnraisableHookArgs") -> None:
     """A GPU that failed frees nothing. Its error is told once, by what fails before or next."""
     if getattr(unraisable.exc_type, "__name__", "") not in DRIVER_ERRORS:
-        sys.__unraisablehook__(unraisable)
+        _earlier_hook(unraisable)
 
 
-sys.unraisablehook = _not_said_again
+_earlier_hook, sys.unraisablehook = sys.unraisablehook, _not_said_again
 
 
 @contextmanager

@@ -312,3 +312,32 @@ def test_a_signal_while_llvm_compiles_is_not_dropped(capfd):
         signal.signal(signal.SIGTERM, handlers[1])
     assert names["called"]
     assert capfd.readouterr().err == ""
+
+
+def test_a_signal_while_an_object_ends_is_not_dropped(capfd, monkeypatch):
+    """What is raised there Python prints and forgets."""
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    other = []
+    monkeypatch.setattr(sys, "unraisablehook", other.append)
+
+    class Ending:
+        def __init__(self, end):
+            self.end = end
+
+        def __del__(self):
+            self.end()
+
+    def end_and_go_on():
+        Ending(lambda: 1 / 0)
+        Ending(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        time.sleep(20)
+
+    errors.Signals().install()
+    try:
+        with pytest.raises(Interrupted):
+            end_and_go_on()
+    finally:
+        signal.signal(signal.SIGINT, handlers[0])
+        signal.signal(signal.SIGTERM, handlers[1])
+    assert [one.exc_type for one in other] == [ZeroDivisionError]
+    assert capfd.readouterr().err == ""

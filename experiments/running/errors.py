@@ -3,15 +3,16 @@
 import errno
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 from mlp_gpu.faults import Fault
 
 LLVM = os.path.join("llvmlite", "binding", "executionengine.py")
-RETRY_SECONDS = 0.05  # after which a signal comes again that came while LLVM compiled
+RETRY_SECONDS = 0.05  # after which a signal comes again that came where exceptions are dropped
 LACKS = {
     errno.ENOMEM: "memory; end other programs, or take fewer --workers",
     errno.EMFILE: "file handles for a process; raise the limit with ulimit -n",
@@ -59,6 +60,7 @@ class Signals:
     def __init__(self) -> None:
         self._held = False
         self._pending = 0
+        self._earlier_hook: Callable | None = None
 
     def install_exits(self) -> None:
         """Until `install` is called, both signals end the process, with one line on stderr.
@@ -72,14 +74,23 @@ class Signals:
         """Take over both signals. Call from the main thread."""
         signal.signal(signal.SIGINT, self._handle)
         signal.signal(signal.SIGTERM, self._handle)
+        if self._earlier_hook is None:
+            self._earlier_hook, sys.unraisablehook = sys.unraisablehook, self._not_raised
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self._held:
             self._pending = signum
         elif _is_compiling(frame):
-            threading.Timer(RETRY_SECONDS, os.kill, (os.getpid(), signum)).start()
+            _send_again(signum)
         else:
             raise Interrupted(signum)
+
+    def _not_raised(self, unraisable: "sys.UnraisableHookArgs") -> None:
+        """Python drops what is raised where objects end; a signal that came there comes again."""
+        if isinstance(unraisable.exc_value, Interrupted):
+            _send_again(unraisable.exc_value.signum)
+        elif self._earlier_hook:
+            self._earlier_hook(unraisable)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -92,6 +103,10 @@ class Signals:
         if self._pending:
             signum, self._pending = self._pending, 0
             raise Interrupted(signum)
+
+
+def _send_again(signum: int) -> None:
+    threading.Timer(RETRY_SECONDS, os.kill, (os.getpid(), signum)).start()
 
 
 def _is_compiling(frame: FrameType | None) -> bool:
