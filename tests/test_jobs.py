@@ -23,7 +23,7 @@ from light_jobs import (
 
 from campaign.run_bits import bits, run_bits, whys
 from experiments import table1
-from experiments.running import jobs, store
+from experiments.running import jobs, runs, store
 from experiments.running.errors import Interrupted, Problem
 from experiments.running.pools import InProcess
 from mlp_gpu import kept_code, network
@@ -99,6 +99,21 @@ def test_deaths_without_an_epoch_between_come_to_an_end(light, tmp_path):
     # Each is tried alone once, after MAX_WORKER_DEATHS in a row, and nobody is left after the last.
     assert pool.restarts == 2 * (jobs.MAX_WORKER_DEATHS + 1) - 1
     assert all(failure.endswith("died, again and again") for failure in failures)
+
+
+def test_memory_that_runs_out_behind_another_error_is_told(light, tmp_path, monkeypatch):
+    """A worker's error comes without the error that caused it."""
+
+    def run_out_of_memory(*arguments):
+        try:
+            raise MemoryError
+        finally:
+            raise ValueError("I/O operation on closed file.")
+
+    monkeypatch.setattr(runs, "train_run", run_out_of_memory)
+    outcome = jobs.train_job(InProcess(), make_job(tmp_path, 0))
+    assert outcome.run is None
+    assert "not enough memory" in outcome.failure
 
 
 def test_a_process_that_dies_over_the_estimate_ends_the_command(light, tmp_path):

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from experiments.running.errors import Interrupted, lack, signals
+from experiments.running.errors import Interrupted, explained, signals
 from experiments.running.formatting import csv_text, shortened
 from experiments.running.messages import drop_unwritable, output_error, tell
 from mlp_gpu import engines, files
-from mlp_gpu.faults import Fault
 
 
 def run(main: Callable[[], int | None]) -> None:
@@ -31,24 +30,17 @@ def run(main: Callable[[], int | None]) -> None:
         status = main()
     except SystemExit as ending:  # argparse has printed its help or a complaint
         status = ending.code
-    except Fault as fault:
-        tell(shortened(f"error: {fault}"))
-        sys.exit(2)
-    except Exception as raised:
-        sentence = lack(raised)
-        if sentence is None and isinstance(raised, OSError):  # a folder was closed, or vanished
-            where = "" if raised.filename is None else f"{raised.filename}: "
-            sentence = f"{where}{raised.strerror or raised}; what was saved before is whole"
-        if sentence is None:
+    except Exception as error:
+        if not (sentence := explained(error)):
             raise
         tell(shortened(f"error: {sentence}"))
         sys.exit(2)
     except Interrupted as interrupted:
         tell(str(interrupted))
         sys.exit(128 + interrupted.signum)
-    error = output_error()
-    if error is not None and not isinstance(error, BrokenPipeError):
-        tell(f"error: cannot print the result: {getattr(error, 'strerror', None) or error}")
+    failure = output_error()
+    if failure is not None and not isinstance(failure, BrokenPipeError):
+        tell(f"error: cannot print the result: {getattr(failure, 'strerror', None) or failure}")
         sys.exit(2)
     sys.exit(status)
 

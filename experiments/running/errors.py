@@ -25,11 +25,23 @@ class Problem(Fault):
     """One sentence for the user: what is wrong with the input of a command or with its machine."""
 
 
-def lack(error: BaseException | None) -> str | None:
-    """What this machine lacked when the exception was raised, in a sentence; None if nothing.
+def explained(error: Exception) -> str | None:
+    """What was wrong with the input or with the machine, in a sentence; None: with our code.
 
-    Such an exception may come from anywhere, from imports too, and is no mistake of the program.
+    Its causes are looked at too: a lack of memory is often followed by another error.
     """
+    if isinstance(error, Fault):
+        return str(error)
+    if sentence := _lack(error):
+        return sentence
+    if isinstance(error, OSError):  # a folder was closed, or vanished
+        where = "" if error.filename is None else f"{error.filename}: "
+        return f"{where}{error.strerror or error}; what was saved before is whole"
+    return None
+
+
+def _lack(error: BaseException | None) -> str | None:
+    """What this machine lacked; such an error may come from anywhere, from imports too."""
     while error is not None:
         if isinstance(error, MemoryError):
             return "there is not enough memory; end other programs, or take fewer --workers"

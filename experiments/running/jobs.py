@@ -27,22 +27,20 @@ import numpy as np
 
 from deform_gpu import TABLE1
 from experiments.running import configs, data, nets, plans, pools, runs, store
-from experiments.running.errors import Interrupted, Problem, lack
+from experiments.running.errors import Interrupted, Problem, explained
 from experiments.running.formatting import duration, plural
 from experiments.running.messages import tell
 from experiments.running.pools import Channel, Pool
 from experiments.running.progress import Track, View
 from experiments.running.store import METRICS, Run
 from mlp_gpu import files, kept_code, training
-from mlp_gpu.faults import Fault, GpuFault
+from mlp_gpu.faults import GpuFault
 from mlp_gpu.training import Schedule
 
 SCHEDULE = "graph"  # if none is asked for
 MESSAGE_SECONDS = 0.5  # between two messages of a training
 
-# So many workers may die in a row without an epoch done by any. After that, each job that may have
-# killed them is tried alone.
-MAX_WORKER_DEATHS = 3
+MAX_WORKER_DEATHS = 3  # in a row, without an epoch done; after that each job is tried alone
 
 FAILED, GPU_FAILED = 1, 2  # exit statuses
 
@@ -169,9 +167,10 @@ def train_job(channel: Channel, job: Job) -> Outcome:
         runs.warm_up(engine, job.config, dataset)
         timeout = channel.lock_timeout
         return Outcome(runs.train_run(job.path, job.config, dataset, engine, reporter, timeout))
-    except Fault as fault:
-        status = GPU_FAILED if isinstance(fault, GpuFault) else FAILED
-        return Outcome(None, str(fault), status)
+    except Exception as error:
+        if sentence := explained(error):  # its causes are lost on the way to the command
+            return Outcome(None, sentence, GPU_FAILED if isinstance(error, GpuFault) else FAILED)
+        raise
     finally:
         reporter.send("end")
 
@@ -364,9 +363,9 @@ def _train_unfinished(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, 
                 except pool.WorkerDied:
                     pass  # it stays unsettled
                 except Exception as error:  # the other jobs still go on
-                    if lack(error) is None:  # a mistake in our code
+                    if not (sentence := explained(error)):
                         traceback.print_exception(error)
-                    sentence = lack(error) or f"{type(error).__name__}: {error}"
+                        sentence = f"{type(error).__name__}: {error}"
                     settle(job, Outcome(None, sentence, FAILED))
             unsettled = [job for job in unsettled if job not in outcomes]
             if any(job not in outcomes for job in submitted):
