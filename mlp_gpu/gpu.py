@@ -104,6 +104,12 @@ def _explain(message: str) -> str:
             "the NVIDIA driver finds no GPU (CUDA_ERROR_NO_DEVICE); see what nvidia-smi and "
             "CUDA_VISIBLE_DEVICES say"
         )
+    if "DEVICE_UNAVAILABLE" in message:
+        return (
+            "the GPU is taken: it is in exclusive-process mode, and another process has it "
+            "(CUDA_ERROR_DEVICE_UNAVAILABLE); end that process, or let nvidia-smi -c DEFAULT share "
+            "the GPU"
+        )
     if "OUT_OF_MEMORY" in message:
         return "the GPU has no memory free; end what else runs on it"
     return f"no GPU can be used: {message}; see what nvidia-smi says"
@@ -126,6 +132,17 @@ def count() -> int:
 def select(number: int) -> None:
     """Make this process' main thread compute on the GPU of that number, from 0."""
     cuda.select_device(number)
+
+
+def release() -> None:
+    """Give the GPU back for good, to processes that this one starts.
+
+    In exclusive-process mode a GPU is of one process alone. cuda.core keeps the context that it was
+    given, so this process cannot take the GPU again. If it cannot be given back, they will say so.
+    """
+    if cuda.cudadrv.driver.driver.list_devices():
+        with suppress(GpuFault), faults():
+            cuda.close()
 
 
 @faults()
@@ -185,6 +202,11 @@ def read(arrays: Iterable[DeviceArray], stream: Stream) -> list[np.ndarray]:
 def on_gpu(array: np.ndarray | DeviceArray) -> bool:
     """Whether an array is on the GPU, and not on the host."""
     return hasattr(array, "copy_to_host")
+
+
+def place(array: DeviceArray) -> tuple:
+    """Where an array on the GPU is, and its shape: what a launch with that array depends on."""
+    return array.__cuda_array_interface__["data"][0], array.shape
 
 
 def new_stream() -> Stream:

@@ -31,6 +31,12 @@ def name(channel, path):
     return path.name
 
 
+def gpu_missing(channel):
+    from mlp_gpu import gpu  # not imported by workers without a GPU
+
+    return gpu.missing()
+
+
 def tell_threads(channel):
     variables = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     return variables, numba.config.NUMBA_NUM_THREADS, os.getpid()

@@ -180,6 +180,32 @@ def test_images_are_deformed_an_epoch_ahead_on_a_stream_that_overlaps(chance):
     assert done.returncode == 0, done.stderr
 
 
+EXCLUSIVE = """
+import subprocess
+import sys
+from contextlib import closing
+
+import pool_jobs
+
+from experiments.running.processes import LocalProcesses
+from mlp_gpu import gpu
+
+assert gpu.missing() is None
+with closing(LocalProcesses(1, n_gpus=1)) as pool:
+    print(pool.submit(pool_jobs.gpu_missing).result(), flush=True)
+    third = "from mlp_gpu import gpu; print(gpu.missing(), flush=True)"
+    subprocess.run([sys.executable, "-c", third])
+"""
+
+
+def test_workers_have_the_gpu_that_one_process_alone_can_have(tmp_path):
+    done = build.run(EXCLUSIVE, STANDIN_EXCLUSIVE=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    worker, other = done.stdout.splitlines()
+    assert worker == "None"
+    assert other.startswith("the GPU is taken: it is in exclusive-process mode, and another")
+
+
 @pytest.mark.slow
 def test_a_kernel_that_reads_past_an_array_ends_the_gpu():
     done = run(

@@ -136,14 +136,14 @@ def opened(
             yield cluster, engine, " and ".join(sorted(devices))
         return
     engine = choose_engine(arguments.engine, lambda: _missing_here(needed_bytes), tell)
-    n_gpus = 0
+    device, n_gpus = provenance.device(engine), 0
     if engine == "cuda":
         from mlp_gpu import gpu  # imports numba
 
         n_gpus = gpu.count()
     workers = min(arguments.workers or n_gpus or provenance.cores(), n_jobs)
     with closing(LocalProcesses(workers, n_gpus) if workers > 1 else InProcess()) as pool:
-        yield pool, engine, provenance.device(engine)
+        yield pool, engine, device
 
 
 def _missing_here(needed_bytes: Callable[[], int]) -> str | None:

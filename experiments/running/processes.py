@@ -36,13 +36,18 @@ THREAD_VARIABLES = (
 class LocalProcesses:
     """Processes of this machine, which share its cores equally. See `pools.Pool` for the methods.
 
-    n_gpus: how many GPUs there are; workers are assigned to them in turn.
+    n_gpus: how many GPUs there are; workers are assigned to them in turn, and this process gives
+    them back.
     """
 
     WorkerDied: type[Exception] = BrokenExecutor
 
     def __init__(self, workers: int, n_gpus: int = 0):
         self.workers, self._n_gpus = workers, n_gpus
+        if n_gpus:
+            from mlp_gpu import gpu  # imports numba
+
+            gpu.release()
         self.on_message: Callable[[dict], None] = lambda message: None
         # A new interpreter each: CUDA and threads do not survive a fork.
         self._context = multiprocessing.get_context("spawn")

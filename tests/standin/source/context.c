@@ -1,6 +1,10 @@
 /* Contexts, one for each GPU, and the names of errors. */
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "standin.h"
 
@@ -12,9 +16,34 @@ static _Thread_local int depth = 0;
 
 struct Context *current_context(void) { return depth ? stack[depth - 1] : NULL; }
 
+/* With STANDIN_EXCLUSIVE, a folder, each GPU is in exclusive-process mode: it has a file there,
+   which the process that has a context on it keeps locked. */
+static int lock_of[MAX_DEVICES];
+
+static int is_taken(int device) {
+    const char *folder = getenv("STANDIN_EXCLUSIVE");
+    char path[4096];
+    if (!folder || lock_of[device]) return 0;
+    snprintf(path, sizeof path, "%s/%d", folder, device);
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0) return 1;
+    if (flock(file, LOCK_EX | LOCK_NB)) {
+        close(file);
+        return 1;
+    }
+    lock_of[device] = file;
+    return 0;
+}
+
+static void give_back(int device) {
+    if (lock_of[device]) close(lock_of[device]);
+    lock_of[device] = 0;
+}
+
 CUresult cuDevicePrimaryCtxRetain(struct Context **context, int device) {
     WITH_DRIVER(cuDevicePrimaryCtxRetain);
     if (device < 0 || device >= n_devices) return INVALID_DEVICE;
+    if (is_taken(device)) return DEVICE_UNAVAILABLE;
     *context = &contexts[device];
     (*context)->retained++;
     return SUCCESS;
@@ -24,13 +53,15 @@ CUresult cuDevicePrimaryCtxRelease(int device) {
     WITH_DRIVER(cuDevicePrimaryCtxRelease);
     if (device < 0 || device >= n_devices) return INVALID_DEVICE;
     if (!contexts[device].retained) return INVALID_CONTEXT;
-    contexts[device].retained--;
+    if (!--contexts[device].retained) give_back(device);
     return SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxReset(int device) {
     WITH_DRIVER(cuDevicePrimaryCtxReset);
-    return device < 0 || device >= n_devices ? INVALID_DEVICE : finish_all();
+    if (device < 0 || device >= n_devices) return INVALID_DEVICE;
+    give_back(device);
+    return finish_all();
 }
 
 CUresult cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
@@ -102,6 +133,7 @@ static const struct {
     {4, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
     {46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are busy or unavailable"},
     {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are busy or unavailable"},
     {101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {200, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
     {201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
