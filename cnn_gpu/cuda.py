@@ -109,9 +109,7 @@ class ConvCudaEngine(OnlineCudaEngine):
 
     @gpu.faults()
     def set_network(self, network: ConvNetwork) -> None:
-        self.images = None
-        for name in ("_perceptron", "_arrays", "_rows", "_maps"):
-            vars(self).pop(name, None)  # frees the old arrays before there are new ones
+        self.forget("_perceptron", "_arrays", "_rows", "_maps")
         self._network, self._layers = network, map_layers(network)
         self.n_inputs, self.n_classes = network.source.n_neurons, network.n_classes
         n = self.batch_size = batch_size(network)
@@ -149,12 +147,12 @@ class ConvCudaEngine(OnlineCudaEngine):
         found += [W[: layer.source.n_neurons + 1, : layer.maps.n].copy() for layer, W in connected]
         return replace(self._network, weights=tuple(found))
 
-    def launches(self, eta: float) -> list[Launch]:
+    def launches(self) -> list[Launch]:
         perceptron, order = self._perceptron, self.epoch["order"]
         if not self._layers:
             found = pick(perceptron.states[0], self.images, order, self.step)
             found += perceptron.forward(self.epoch, self.step) + perceptron.backward()
-            return found + perceptron.update(eta)
+            return found + perceptron.update(self.eta)
         found = pick(self._rows[:1].reshape(self.n_inputs), self.images, order, self.step)
         found += self._forward(perceptron.states[0].reshape(1, -1), 1)
         found += perceptron.forward(self.epoch, self.step)
@@ -169,8 +167,8 @@ class ConvCudaEngine(OnlineCudaEngine):
             found += self._back(number)
         for number in range(lowest, len(kinds)):
             if kinds[number] == CONVOLUTION:
-                found += self._adjust(number, eta)
-        return found + perceptron.update(eta)
+                found += self._adjust(number)
+        return found + perceptron.update(self.eta)
 
     def predict_batch(self, images: np.ndarray) -> DeviceArray:
         n = len(images)
@@ -212,7 +210,7 @@ class ConvCudaEngine(OnlineCudaEngine):
             return backward.pull(delta_in, arrays["delta"], h, arrays["w"], *tables, layer)
         return pooling.unpool(delta_in, arrays["delta"], arrays["winners"][:1], layer)
 
-    def _adjust(self, number: int, eta: float) -> list[Launch]:
+    def _adjust(self, number: int) -> list[Launch]:
         arrays, h = self._arrays[number], self._states(1)[number]
         w, bias, delta, pairs = (arrays[name] for name in ("w", "bias", "delta", "pairs"))
-        return weights.adjust(w, bias, delta, h, pairs, eta, self._layers[number])
+        return weights.adjust(w, bias, delta, h, pairs, self.eta, self._layers[number])

@@ -6,13 +6,15 @@ both give the same bits:
 
 - launch: one launch after another, as in the papers. A modern GPU is expected to wait for its host.
 - graph: the launches of several images are captured in a CUDA graph, which is replayed. Which image
-  comes next is read from device memory, so each replay trains other images.
+  comes next, and the learning rate, are read from device memory. So each replay trains other
+  images, and a graph serves all epochs whose images are in the same place.
 
 Evaluation takes thousands of images at once through one layer after another.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -34,7 +36,7 @@ def epoch_bytes(n_inputs: int, n_images: int) -> int:
 
     n_images: on the host. Images that are already on the GPU need no more memory.
     """
-    return 8 + n_images * (4 * n_inputs + 1 + 8 + 4)  # the step; pixels, label, order, loss
+    return 8 + 4 + n_images * (4 * n_inputs + 1 + 8 + 4)  # step, eta; pixels, label, order, loss
 
 
 def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
@@ -62,13 +64,15 @@ class OnlineCudaEngine(ABC):
         self.schedule = schedule
         self.stream = gpu.new_stream()
         self.step = gpu.device_array((1,), np.int64)
+        self.eta = gpu.device_array((1,), np.float32)  # the learning rate
         # Own arrays for images, labels, order and losses of `train`.
         self.epoch: dict[str, DeviceArray] = {}
         # Images of the epoch: our own array, or one that `train` was given.
         self.images: DeviceArray = None
+        self._graphs: dict[tuple, gpu.Graph] = {}  # by where the images are
 
     @abstractmethod
-    def launches(self, eta: float) -> list[Launch]:
+    def launches(self) -> list[Launch]:
         """The launches that train one image, in order. `train` has put images on the GPU before."""
 
     @abstractmethod
@@ -94,11 +98,11 @@ class OnlineCudaEngine(ABC):
         if not gpu.on_gpu(images):
             hosts["images"] = images
         pairs = [(self._array_like(name, host), host) for name, host in hosts.items()]
-        gpu.fill([*pairs, (self.step, np.zeros(1, np.int64))], self.stream)
+        numbers = (self.step, np.zeros(1, np.int64)), (self.eta, np.full(1, eta, np.float32))
+        gpu.fill([*pairs, *numbers], self.stream)
         self.images = images if gpu.on_gpu(images) else self.epoch["images"]
 
-        launches = self.launches(eta)
-        graph: gpu.Graph = None
+        launches, graphs, place = self.launches(), self._graphs, gpu.place(self.images)
         total = 0.0
         for start in range(0, len(order), IMAGES_PER_TICK):
             n = min(IMAGES_PER_TICK, len(order) - start)
@@ -106,12 +110,13 @@ class OnlineCudaEngine(ABC):
             if self.schedule == "graph":
                 # At least one image goes before the graph: the first launch of a kernel compiles
                 # and loads it, which drivers before CUDA 12.3 may refuse while one is captured.
-                n_graphs = (n - (graph is None)) // IMAGES_PER_GRAPH
+                n_graphs = (n - (place not in graphs)) // IMAGES_PER_GRAPH
             play(launches * (n - n_graphs * IMAGES_PER_GRAPH), self.stream)
-            if n_graphs and graph is None:
-                graph = gpu.capture(lambda stream: play(launches * IMAGES_PER_GRAPH, stream))
+            if n_graphs and place not in graphs:
+                work = launches * IMAGES_PER_GRAPH
+                graphs[place] = gpu.capture(partial(play, work))
             for _ in range(n_graphs):
-                graph.launch(self.stream)
+                graphs[place].launch(self.stream)
             (losses,) = gpu.read([self.epoch["losses"][start : start + n]], self.stream)
             loss = losses.sum(dtype=np.float64)
             total += loss
@@ -127,10 +132,21 @@ class OnlineCudaEngine(ABC):
             (outputs[part],) = gpu.read([self.predict_batch(images[part])], self.stream)
         return outputs
 
+    def forget(self, *arrays: str) -> None:
+        """Free what belongs to the old network, before memory is taken for a new one.
+
+        arrays: attributes of the subclass.
+        """
+        self.images = None
+        self._graphs.clear()
+        for name in arrays:
+            vars(self).pop(name, None)
+
     def _array_like(self, name: str, host: np.ndarray) -> DeviceArray:
         """The array of an epoch on the GPU: the last epoch's, or a new one if the shapes differ."""
         array = self.epoch.get(name)
         if array is None or array.shape != host.shape:
+            self._graphs.clear()  # they use the old one
             array = self.epoch[name] = gpu.device_array(host.shape, host.dtype)
         return array
 
@@ -142,8 +158,7 @@ class CudaEngine(OnlineCudaEngine):
     def set_network(self, network: Network) -> None:
         self._sizes = network.sizes
         self.n_inputs, self.n_classes = network.sizes[0], network.sizes[-1]
-        self.images = None
-        vars(self).pop("_net", None)  # frees the old arrays before there are new ones
+        self.forget("_net")
         self.batch_size = PREDICT_BATCH
         self._net = Perceptron(network.sizes, self.batch_size)
         gpu.fill(zip(self._net.weights, network.weights, strict=True), self.stream)
@@ -152,12 +167,12 @@ class CudaEngine(OnlineCudaEngine):
     def get_network(self) -> Network:
         return Network(self._sizes, tuple(gpu.read(self._net.weights, self.stream)))
 
-    def launches(self, eta: float) -> list[Launch]:
+    def launches(self) -> list[Launch]:
         return [
             *pick(self._net.states[0], self.images, self.epoch["order"], self.step),
             *self._net.forward(self.epoch, self.step),
             *self._net.backward(),
-            *self._net.update(eta),
+            *self._net.update(self.eta),
         ]
 
     def predict_batch(self, images: np.ndarray) -> DeviceArray:

@@ -95,8 +95,8 @@ class Perceptron:
             )
         return found
 
-    def update(self, eta: float) -> list[Launch]:
-        """One step of gradient descent on all layers."""
+    def update(self, eta: DeviceArray) -> list[Launch]:
+        """One step of gradient descent on all layers. eta: the learning rate, (1,) float32."""
         layers = zip(self.weights, self.states, self.deltas, strict=True)
         return [launch for W, h, delta in layers for launch in update(W, h, delta, eta)]
 

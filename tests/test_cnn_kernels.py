@@ -110,8 +110,8 @@ def test_adjusted_weights(arrays, convolution):
     w, pairs = weights_of(layer, W, table)
     eta = float(np.float32(0.1))
     there, bias = arrays.put(w), arrays.put(W[0])
-    given = (padded(delta), padded(maps), weights.pairs_of(table))
-    arrays.run(weights.adjust(there, bias, *map(arrays.put, given), eta, layer))
+    given = (padded(delta), padded(maps), weights.pairs_of(table), np.full(1, eta, np.float32))
+    arrays.run(weights.adjust(there, bias, *map(arrays.put, given), layer))
     steps, terms = (
         eta * reference_cnn.weight_gradient(layer, table, *map(of, (maps, delta.astype(float))))
         for of in (lambda x: x, abs)
@@ -203,6 +203,6 @@ def test_blocks_have_at_most_1024_threads_and_take_each_neuron_once():
     for kernel in ((32, 31), (32, 32), (1, 1023), (40, 40)):
         layer = parse(f"2M{kernel[1]}x{kernel[0]}", Maps(1, *kernel), 1)[0]
         empty = np.zeros((2, 3))
-        (launch,) = weights.adjust(empty, empty, empty, empty, empty, 0.0, layer)
+        (launch,) = weights.adjust(*[empty] * 6, layer)
         assert launch.threads[0] == kernel[1] + 1
         assert np.prod(launch.threads) <= 1024

@@ -85,7 +85,7 @@ def test_threads_a_block_are_those_of_the_launches():
         *forward.propagate_forward(y, partial, W, x),
         *output.output_deltas(z, step, step, partial, V, y, step, step),
         *backward.propagate_back(y, partial, V, z, y),
-        *update.update(W, x, y, 0.1),
+        *update.update(W, x, y, z),
         *evaluate.evaluate(batch, [W, V]),
         *matrices.draw(np.zeros((3, 2, 3)), z, TABLE1, (0, 0, 0), 0, 5),
         *tiles.deform(images, images, step, step, TABLE1, (0, 0, 0), 0),

@@ -80,6 +80,29 @@ def test_every_kernel_is_launched_before_it_is_captured(monkeypatch):
     assert not more
 
 
+def test_a_graph_serves_all_epochs_whose_images_are_in_its_place(monkeypatch):
+    captures = []
+    capture = gpu.capture
+    monkeypatch.setattr(gpu, "capture", lambda work: captures.append(None) or capture(work))
+    trained = {}
+    for schedule in cuda.SCHEDULES:
+        engine, _, images, labels = make((13, 7, 5), schedule)
+        buffers = [gpu.device_array(images.shape, np.float32) for _ in range(2)]
+        stream = gpu.new_stream()
+        # An epoch fills one buffer, the next the other; then there are more steps; then a new net.
+        epochs = [(0, ORDER), (1, ORDER), (0, ORDER[::-1]), (1, ORDER), (1, ORDER[:8]), (1, ORDER)]
+        found = trained[schedule] = []
+        for number, (buffer, order) in enumerate(epochs):
+            if number == len(epochs) - 1:
+                engine.set_network(Network.initial((13, 7, 5), 3))
+            gpu.fill([(buffers[buffer], np.roll(images, number, axis=0))], stream)
+            found.append(engine.train(buffers[buffer], labels, order, ETA / (1 + number)))
+            found += [W.tobytes() for W in engine.get_network().weights]
+            if schedule == "graph":
+                assert len(captures) == (1, 2, 2, 2, 3, 4)[number]
+    assert trained["graph"] == trained["launch"]
+
+
 def test_training_goes_on_where_it_stopped_with_the_same_bits():
     whole, _, images, labels = make((13, 7))
     parts, *_ = make((13, 7))

@@ -114,7 +114,7 @@ def test_update(arrays, n_in, n_out):
     W, h, rng = layer(n_in, n_out)
     delta, eta = uniform(rng, n_out), float(np.float32(0.1))
     there = arrays.padded(W)
-    arrays.run(update.update(there, arrays.put(h), arrays.put(delta), eta))
+    arrays.run(update.update(there, *map(arrays.put, (h, delta, np.full(1, eta, np.float32)))))
     found = arrays.get(there)
     step = eta * np.outer(np.concatenate(([1], h)).astype(np.float64), delta)
     assert (abs(found[: n_in + 1, :n_out] - (W - step)) <= EPS * (abs(W) + 2 * abs(step))).all()
@@ -222,7 +222,7 @@ def every_kernel(arrays, n_in, n_out):
         (last, [out, losses, step]),
         (back_1, [back]),
         (back_2, [delta_in]),
-        (update.update(W, h, delta, 0.1)[0], [W]),
+        (update.update(W, h, delta, losses)[0], [W]),
         (product, batch[1:]),
         (softmax, batch[1:]),
     ]

@@ -60,7 +60,7 @@ def launches():
         *backward.propagate_back(delta_in, numbers(35, 96), numbers(96, 1120), numbers(1120), h)[
             1:
         ],
-        *update.update(W, h, delta, 0.1),
+        *update.update(W, h, delta, numbers(1)),
         *evaluate.evaluate([numbers(128, 32), numbers(128, 128)], [numbers(64, 128)])[:1],
     ]
     return {launch.kernel.py_func.__name__: launch for launch in found}

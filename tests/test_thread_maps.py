@@ -29,7 +29,7 @@ def launches():
     back = np.zeros(backward.partial_shape(W.shape), np.float32)
     first, second = forward.propagate_forward(y, sums, W, h)
     third, fourth = backward.propagate_back(h, back, W, y, h)
-    (last,) = update.update(W, h, y, 0.0)
+    (last,) = update.update(W, h, y, np.zeros(1, np.float32))
     height, width = CONVOLVED
     region = listing1.KERNEL - 1
     field = np.zeros((height + region, pad32(width + region)), np.float32)

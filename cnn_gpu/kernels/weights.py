@@ -8,7 +8,7 @@ over all neurons (y, x) of map m, where connection k leads from map i to map m.
 delta (maps * height, pitch) and h (source maps * source height, pitch): float32, with an axis of
 one image in front, see `cnn_gpu.kernels`. w and bias as in `forward`. pairs int32 (connections, 3),
 the paper's list of "map index pairs": m, i, and 1 for the connection that has the bias of m with
-it, its first one.
+it, its first one. eta float32 (1,).
 
 "The 1d grid has a block for each connection between two maps. Thread blocks are 2d, with a
 corresponding thread for every kernel weight. The bias weight is included as an entire row of
@@ -55,18 +55,18 @@ def adjust_weights(
                 read = blocks.row_of(i, source_height, y * step_y + v)
                 for x in range(width):
                     total += delta[0, row, np.uint32(x)] * h[0, read, np.uint32(x * step_x + u)]
-            w[k, np.uint32(v * kernel_x + u)] -= eta * total
+            w[k, np.uint32(v * kernel_x + u)] -= eta[0] * total
     elif cuda.threadIdx.y == 0 and pairs[k, HAS_BIAS]:
         total = np.float32(0)
         for y in range(height):
             for x in range(width):
                 total += delta[0, blocks.row_of(m, height, y), np.uint32(x)]
-        bias[np.uint32(m)] -= eta * total
+        bias[np.uint32(m)] -= eta[0] * total
 
 
 SIGNATURES = {
     adjust_weights: "void(float32[:, ::1], float32[::1], float32[:, :, ::1], float32[:, :, ::1], "
-    "int32[:, ::1], float32, " + ", ".join(["int32"] * 7) + ")",
+    "int32[:, ::1], float32[::1], " + ", ".join(["int32"] * 7) + ")",
 }
 
 
@@ -83,12 +83,12 @@ def adjust(
     delta: DeviceArray,
     h: DeviceArray,
     pairs: DeviceArray,
-    eta: float,
+    eta: DeviceArray,
     layer: Layer,
 ) -> list[Launch]:
     """One step of gradient descent on a convolution. Modifies w and bias."""
     (kernel_y, kernel_x), maps = layer.kernel, layer.maps
     lines = min(kernel_y, blocks.MAX_THREADS // (kernel_x + 1))
     sizes = maps.height, maps.width, layer.source.height, kernel_y, kernel_x, *layer.step
-    arguments = (w, bias, delta, h, pairs, np.float32(eta), *map(np.int32, sizes))
+    arguments = (w, bias, delta, h, pairs, eta, *map(np.int32, sizes))
     return [Launch(adjust_weights, (pairs.shape[0], 1), (kernel_x + 1, lines), arguments)]

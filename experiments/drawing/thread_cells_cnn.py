@@ -192,6 +192,6 @@ def make_mappings(
             partial(_laid_out, small, ("read", "write")),
         ),
     }
-    (adjusting,) = weights.adjust(w, bias, y, h, listed, 0.0, layer)
+    (adjusting,) = weights.adjust(w, bias, y, h, listed, np.zeros(1, np.float32), layer)
     found = {name: _of_neurons(*mapping) for name, mapping in over.items()}
     return found | {"adjust_weights": Mapping(adjusting, partial(_adjusted, layer, connected))}

@@ -145,7 +145,7 @@ def make_walk(name: str, n_in: int = N_IN, n_out: int = N_OUT) -> Walk:
     back = np.zeros(backward.partial_shape(W.shape), np.float32)
     launches = forward.propagate_forward(y, sums, W, h)
     launches += backward.propagate_back(h, back, W, y, h)
-    launches += update.update(W, h, y, 0.0)
+    launches += update.update(W, h, y, np.zeros(1, np.float32))
     V = np.zeros((pad32(n_out + 1), pad32(N_CLASSES)), np.float32)
     delta, losses = np.zeros(N_CLASSES, np.float32), np.zeros(1, np.float32)
     last = np.zeros(forward.partial_shape(V.shape, n_out), np.float32)

@@ -34,6 +34,10 @@ class DeviceArray:
         self.shape, self.dtype, self.ndim = content.shape, content.dtype, content.ndim
         self.size, self.nbytes = content.size, content.nbytes
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"data": (self.content.ctypes.data, False)}  # as much of it as is asked for here
+
     def __len__(self) -> int:
         return len(self.content)
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from cnn_gpu.cuda import constants_of, map_layers, padded, perceptron_sizes
 from cnn_gpu.kernels import backward, blocks, forward, layout, weights
 from cnn_gpu.layers import Layer, Maps
@@ -45,6 +47,7 @@ def training_kernels(network: ConvNetwork, stream: Stream) -> Iterator[Kernel]:
         return data.floats(*blocks.shape(maps, 1))
 
     first, last = network.source, layers[-1].maps
+    eta = data.put(np.full(1, ETA, np.float32))
     yield picking_kernel(first.n_neurons, data)
     rows = data.floats(1, first.n_neurons)
     yield copying_kernel(layout.to_maps(floats(first), rows, first), 1, first)
@@ -58,7 +61,7 @@ def training_kernels(network: ConvNetwork, stream: Stream) -> Iterator[Kernel]:
         if number > 1:
             tables = at["readers"], at["numbers"]
             launches += backward.pull(floats(layer.source), delta, h, at["w"], *tables, layer)
-        launches += weights.adjust(at["w"], at["bias"], delta, h, at["pairs"], ETA, layer)
+        launches += weights.adjust(at["w"], at["bias"], delta, h, at["pairs"], eta, layer)
         n_in, n_out = layer.source.n_neurons, layer.maps.n_neurons
         for launch in launches:
             name = launch.kernel.py_func.__name__

@@ -193,7 +193,7 @@ def connected_kernels(
         if first + number > 1:
             back = gpu.device_array(backward.partial_shape(W.shape), np.float32)
             launches += propagate_back(data.floats(n_in), back, W, delta, h)
-        launches += update(W, h, delta, ETA)
+        launches += update(W, h, delta, data.put(np.full(1, ETA, np.float32)))
         n_bytes = kernel_bytes(n_in, n_out)
         for launch in launches:
             name = launch.kernel.py_func.__name__

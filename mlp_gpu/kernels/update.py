@@ -2,8 +2,8 @@
 
     W -= eta (1, h) delta^T
 
-W (pad32(n_in + 1), pad32(n_out)), row 0 the bias; h (n_in,); delta (n_out,): float32, C order. The
-listing calls h states.
+W (pad32(n_in + 1), pad32(n_out)), row 0 the bias; h (n_in,); delta (n_out,); eta (1,): float32, C
+order. The listing calls h states.
 
 A block takes 16 rows and 256 columns. The first 16 threads bring the states of these rows into
 shared memory; then each thread updates the 16 weights of its column in an unrolled loop.
@@ -19,6 +19,7 @@ Departures from the listing:
 - It reads the delta before it checks whether the column is a neuron. Here the check comes first.
 - It writes each weight before it reads the next, and so waits 16 times for memory. Here all 16 are
   read first.
+- Its eta is an argument. Here it is read from memory, so that a CUDA graph serves all epochs.
 - It calls its 16 rows pitch_y, hiding the pitch_y of 32 that the other listings have.
 """
 
@@ -46,7 +47,7 @@ def update_weights(W, h, delta, eta, n_in, n_out):
             states[thread] = 0
     cuda.syncthreads()
     if neuron < n_out:
-        step = eta * delta[neuron]
+        step = eta[0] * delta[neuron]
         w = cuda.local.array(ROWS, np.float32)  # registers
         for i in range(ROWS):
             w[i] = W[np.uint32(first + i), neuron]
@@ -55,13 +56,13 @@ def update_weights(W, h, delta, eta, n_in, n_out):
 
 
 SIGNATURES = {
-    update_weights: "void(float32[:, ::1], float32[::1], float32[::1], float32, int32, int32)",
+    update_weights: "void(float32[:, ::1], float32[::1], float32[::1], float32[::1], int32, int32)",
 }
 
 
-def update(W: DeviceArray, h: DeviceArray, delta: DeviceArray, eta: float) -> list[Launch]:
+def update(W: DeviceArray, h: DeviceArray, delta: DeviceArray, eta: DeviceArray) -> list[Launch]:
     """One step of gradient descent on a layer. Modifies W."""
     n_in, n_out = h.shape[0], delta.shape[0]
     grid = -(-n_out // THREADS), -(-(n_in + 1) // ROWS)
-    arguments = (W, h, delta, np.float32(eta), np.int32(n_in), np.int32(n_out))
+    arguments = (W, h, delta, eta, np.int32(n_in), np.int32(n_out))
     return [Launch(update_weights, grid, THREADS, arguments)]
