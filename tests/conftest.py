@@ -1,6 +1,7 @@
 """What several test files share as fixtures, and what a run of the tests says at its end."""
 
 import os
+import signal
 
 import pytest
 
@@ -28,6 +29,18 @@ def digits():
     from experiments.running import data
 
     return data.load("digits")
+
+
+@pytest.fixture
+def signals_raise():
+    """SIGINT and SIGTERM raise Interrupted, as in every command."""
+    from experiments.running.errors import signals
+
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    signals.install()
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from waiting import join, wait_until
 
 from campaign.run_bits import bits, epochs_on_disk
 from experiments.running import cli, errors, progress, runs, store
-from experiments.running.errors import Interrupted, Problem, signals
+from experiments.running.errors import Interrupted, Problem
 from mlp_gpu import files, hdf5, network
 from mlp_gpu.network import Network
 
@@ -168,10 +168,8 @@ def test_signals_save_and_the_same_command_goes_on(uninterrupted, tmp_path, sign
     assert bits(path) == bits(uninterrupted)
 
 
-def test_signals_wait_while_files_are_written(tmp_path, monkeypatch):
+def test_signals_wait_while_files_are_written(signals_raise, tmp_path, monkeypatch):
     path = tmp_path / "run.h5"
-    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    signals.install()
     write = hdf5.replace
 
     def interrupted_write(target, content):
@@ -180,12 +178,8 @@ def test_signals_wait_while_files_are_written(tmp_path, monkeypatch):
         write(target, content)
 
     monkeypatch.setattr(hdf5, "replace", interrupted_write)
-    try:
-        with pytest.raises(Interrupted, match=r"1 of 6 epochs are safe in .*run\.h5"):
-            train(path)
-    finally:
-        signal.signal(signal.SIGINT, handlers[0])
-        signal.signal(signal.SIGTERM, handlers[1])
+    with pytest.raises(Interrupted, match=r"1 of 6 epochs are safe in .*run\.h5"):
+        train(path)
     assert epochs_on_disk(path) == 1
     assert network.load(store.weights_path(path), Network)[1]["epoch"] == 1
 
@@ -290,9 +284,8 @@ def test_what_a_killed_process_left_of_a_table_is_removed_when_it_is_written_aga
     }
 
 
-def test_a_signal_while_llvm_compiles_is_not_dropped(capfd):
+def test_a_signal_while_llvm_compiles_is_not_dropped(signals_raise, capfd):
     """What Python code raises that C calls is printed and forgotten, and the command goes on."""
-    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     names = {}
     source = "def notify():\n    kill()\n    called.append(1)"
     exec(compile(source, f"/site-packages/{errors.LLVM}", "exec"), names)
@@ -303,20 +296,14 @@ def test_a_signal_while_llvm_compiles_is_not_dropped(capfd):
         ctypes.CFUNCTYPE(None)(names["notify"])()
         time.sleep(20)
 
-    errors.signals.install()
-    try:
-        with pytest.raises(Interrupted):
-            compile_and_go_on()
-    finally:
-        signal.signal(signal.SIGINT, handlers[0])
-        signal.signal(signal.SIGTERM, handlers[1])
+    with pytest.raises(Interrupted):
+        compile_and_go_on()
     assert names["called"]
     assert capfd.readouterr().err == ""
 
 
-def test_a_signal_while_an_object_ends_is_not_dropped(capfd, monkeypatch):
+def test_a_signal_while_an_object_ends_is_not_dropped(signals_raise, capfd, monkeypatch):
     """What is raised there Python prints and forgets."""
-    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     other = []
     monkeypatch.setattr(sys, "unraisablehook", other.append)
 
@@ -333,11 +320,7 @@ def test_a_signal_while_an_object_ends_is_not_dropped(capfd, monkeypatch):
         time.sleep(20)
 
     errors.Signals().install()
-    try:
-        with pytest.raises(Interrupted):
-            end_and_go_on()
-    finally:
-        signal.signal(signal.SIGINT, handlers[0])
-        signal.signal(signal.SIGTERM, handlers[1])
+    with pytest.raises(Interrupted):
+        end_and_go_on()
     assert [one.exc_type for one in other] == [ZeroDivisionError]
     assert capfd.readouterr().err == ""

@@ -21,7 +21,7 @@ from pool_jobs import (
 )
 from waiting import join, wait_until
 
-from experiments.running import errors, processes, provenance
+from experiments.running import processes, provenance
 from experiments.running.errors import Interrupted
 from experiments.running.processes import LocalProcesses
 
@@ -193,18 +193,8 @@ def test_closing_stops_what_an_error_left_running(tmp_path):
     join(thread)
 
 
-@pytest.fixture
-def signals():
-    """As the scripts take them, for a test."""
-    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
-    errors.signals.install()
-    yield
-    for signum, handler in before.items():
-        signal.signal(signum, handler)
-
-
 @pytest.mark.parametrize("where", ["submit", "recv_bytes", "wait"])
-def test_a_signal_cuts_nothing_in_two(where, local, signals, monkeypatch):
+def test_a_signal_cuts_nothing_in_two(where, local, signals_raise, monkeypatch):
     """Half a process started, half a message read, a lock kept: each would end the pool."""
     owners = {"submit": local._executor, "recv_bytes": local._reader, "wait": processes.futures}
     owner = owners[where]
