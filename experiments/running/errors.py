@@ -72,6 +72,7 @@ class Signals:
     def __init__(self) -> None:
         self._held = False
         self._pending = 0
+        self._raised = False
         self._earlier_hook: Callable | None = None
 
     def install_exits(self) -> None:
@@ -95,13 +96,17 @@ class Signals:
         elif _is_compiling(frame):
             _send_again(signum)
         else:
+            self._raised = True
             raise Interrupted(signum)
 
     def _not_raised(self, unraisable: "sys.UnraisableHookArgs") -> None:
-        """Python drops what is raised where objects end; a signal that came there comes again."""
+        """Python drops what is raised where objects end; a signal that came there comes again.
+
+        After a signal, objects that it left half made complain when they end: nobody is told.
+        """
         if isinstance(unraisable.exc_value, Interrupted):
             _send_again(unraisable.exc_value.signum)
-        elif self._earlier_hook:
+        elif self._earlier_hook and not self._raised:
             self._earlier_hook(unraisable)
 
     @contextmanager
@@ -113,7 +118,7 @@ class Signals:
         finally:
             self._held = False
         if self._pending:
-            signum, self._pending = self._pending, 0
+            signum, self._pending, self._raised = self._pending, 0, True
             raise Interrupted(signum)
 
 
