@@ -3,7 +3,8 @@
 Every trial is drawn from the seed and made in processes and a folder of its own, at low priority.
 What went wrong is written to a file in the folder failures; --again makes that trial again. Prints
 a table, and writes it with its numbers as campaign.json, in which parts that are not made again
-stay. Without --minutes it takes hours: until every part has reached its goal.
+stay. Without --minutes it takes hours: until every part has reached its goal. A part that was
+stopped before, without any failure, goes on from there; any other begins anew.
 """
 
 import argparse
@@ -12,8 +13,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
 
 from tqdm import tqdm
@@ -28,12 +31,33 @@ from mlp_gpu import files
 PARTS: Sequence[Part] = (kills, power, damage, system, arguments, endurance)
 
 
-def trials(part: Part, seed: int) -> Iterator[tuple[int, dict]]:
-    """The trials of a part, with their numbers, as long as there are any."""
-    number = 0
-    while (trial := draw(part, seed, number)) is not None:
+def new_row(part: Part, seed: int) -> dict:
+    """What the record has of a part of which no trial was made.
+
+    drawn: how many trials were drawn. left: those of them that did not end, by number. earlier:
+    provenance of earlier commands that made some of the trials.
+    """
+    row = {"part": part.NAME, "claim": part.CLAIM, "unit": part.UNIT, "goal": part.GOAL}
+    row |= {"tries": 0, "failures": 0, "seconds": 0, "seed": seed}
+    return row | {"drawn": 0, "left": [], "earlier": []}
+
+
+def goes_on(row: Mapping, part: Part, seed: int) -> bool:
+    """Whether the row is of a part that stopped before its goal, and without any failure."""
+    if "drawn" not in row or row["failures"]:  # an older record, or none
+        return False
+    return (row["seed"], row["goal"]) == (seed, part.GOAL) and row["tries"] < part.GOAL
+
+
+def trials(part: Part, row: dict) -> Iterator[tuple[int, dict]]:
+    """The trials that were not made yet, with their numbers. Modifies row."""
+    for number in chain(tuple(row["left"]), count(row["drawn"])):
+        if (trial := draw(part, row["seed"], number)) is None:
+            return
+        if number >= row["drawn"]:
+            row["drawn"] = number + 1
+            row["left"].append(number)
         yield number, trial
-        number += 1
 
 
 def attempt(part: Part, trial: dict, shared: Path) -> Outcome:
@@ -47,26 +71,35 @@ def attempt(part: Part, trial: dict, shared: Path) -> Outcome:
             return Outcome(1, f"{type(error).__name__}: {error}")
 
 
-def run_part(part: Part, seed: int, end: float, folder: Path) -> dict:
+def run_part(part: Part, row: dict, end: float, folder: Path, save: Callable[[], None]) -> None:
     """Make trials until the part's goal is reached or time.monotonic() is `end`.
 
-    Returns a row of the report. Writes what failed to folder/failures.
+    row: of the record, modified. save: called after each trial. Writes what failed to
+    folder/failures.
     """
-    started, tries, failures = time.monotonic(), 0, 0
+    started = time.monotonic() - row["seconds"]
     running: dict[Future, tuple[int, dict]] = {}
-    coming = trials(part, seed)
+    coming = trials(part, row)
     commands.until(end)
     with (
         tempfile.TemporaryDirectory(prefix="deepbig-") as shared,
         ThreadPoolExecutor(provenance.cores()) as executor,
-        tqdm(total=part.GOAL, unit=f" {part.UNIT}", desc=part.NAME, disable=None) as bar,
+        tqdm(
+            total=part.GOAL,
+            initial=row["tries"],
+            unit=f" {part.UNIT}",
+            desc=part.NAME,
+            disable=None,
+        ) as bar,
     ):
         try:
             part.prepare(Path(shared))
             while True:
                 while len(running) < provenance.cores() and time.monotonic() < end:
                     # What runs will add to the count: else the last tries were made in vain.
-                    if tries + len(running) >= part.GOAL or not (found := next(coming, None)):
+                    if row["tries"] + len(running) >= part.GOAL:
+                        break
+                    if not (found := next(coming, None)):
                         break
                     running[executor.submit(attempt, part, found[1], Path(shared))] = found
                 if not running:
@@ -74,19 +107,20 @@ def run_part(part: Part, seed: int, end: float, folder: Path) -> dict:
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     number, trial = running.pop(future)
                     outcome = future.result()
-                    tries += outcome.tries
+                    row["tries"] += outcome.tries
                     bar.update(outcome.tries)
+                    if outcome.tries:  # else it was stopped
+                        row["left"].remove(number)
                     if outcome.failure:
-                        failures += 1
-                        path = folder / "failures" / f"{part.NAME}-{seed}-{number}.json"
+                        row["failures"] += 1
+                        path = folder / "failures" / f"{part.NAME}-{row['seed']}-{number}.json"
                         write_failure(path, part, trial, outcome.failure)
                         tell(f"{part.NAME}, trial {number}: {outcome.failure.splitlines()[0]}")
+                    row["seconds"] = round(time.monotonic() - started)
+                    save()
         except BaseException:
             commands.stop()
             raise
-    seconds = time.monotonic() - started
-    row = {"part": part.NAME, "claim": part.CLAIM, "unit": part.UNIT, "goal": part.GOAL}
-    return row | {"tries": tries, "failures": failures, "seconds": round(seconds)}
 
 
 def write_failure(path: Path, part: Part, trial: dict, failure: str) -> None:
@@ -112,6 +146,12 @@ def again(path: Path) -> int:
         outcome = attempt(part, trial, Path(shared))
     print(outcome.failure or f"it holds: {outcome.tries} {part.UNIT}")
     return 1 if outcome.failure else 0
+
+
+def save(rows: Mapping[str, dict], row: dict, folder: Path) -> None:
+    """Write the record. row: the one that changed. Raises files.FileFault if that fails."""
+    row["provenance"]["end"] = provenance.now()
+    report.write(folder, [rows[part.NAME] for part in PARTS if part.NAME in rows])
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -158,18 +198,24 @@ def main(argv: list[str] | None = None) -> int:
     started, failures = time.monotonic(), 0
     parts = [part for part in PARTS if part.NAME in options.parts]
     for place, part in enumerate(parts):
-        for path in options.out.glob(f"failures/{part.NAME}-*.json"):
-            path.unlink()
+        row = rows.get(part.NAME, {})
+        if not goes_on(row, part, options.seed):
+            row = new_row(part, options.seed)
+            for path in options.out.glob(f"failures/{part.NAME}-*.json"):
+                path.unlink()
+        else:
+            row["earlier"].append(row["provenance"])
+            tell(f"{part.NAME}: goes on after {row['tries']:,} {part.UNIT}")
         end = float("inf")
         if options.minutes:  # what a part leaves over, those after it share
             now = time.monotonic()
             left = started + 60 * options.minutes - now
             end = now + left / (len(parts) - place)
-        source = provenance.collect()
-        row = run_part(part, options.seed, end, options.out)
-        how = {"seed": options.seed, "minutes": options.minutes}
-        rows[part.NAME] = row | how | {"provenance": source | {"end": provenance.now()}}
-        report.write(options.out, [rows[p.NAME] for p in PARTS if p.NAME in rows])
+        row |= {"minutes": options.minutes, "provenance": provenance.collect()}
+        rows[part.NAME] = row
+
+        run_part(part, row, end, options.out, partial(save, rows, row, options.out))
+        save(rows, row, options.out)
         failures += row["failures"]
         tell(report.sentence(row))
     print(report.table([rows[part.NAME] for part in parts]))

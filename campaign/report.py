@@ -29,12 +29,17 @@ def table(rows: Sequence[Mapping]) -> str:
             "time": duration(row["seconds"]),
             "seed": str(row["seed"]),
             "date": row["provenance"]["end"][:10],
-            "commit": row["provenance"]["commit"][:7],
+            "commit": ", ".join(dict.fromkeys(one["commit"][:7] for one in _commands(row))),
         }
         for row in rows
     ]
-    devices = sorted({row["provenance"]["device"] for row in rows})
+    devices = sorted({one["device"] for row in rows for one in _commands(row)})
     return f"{markdown_table(cells)}\n\n{'; '.join(devices)}.\n"
+
+
+def _commands(row: Mapping) -> list[Mapping]:
+    """Provenance of the commands that made a row's trials."""
+    return [*row.get("earlier", []), row["provenance"]]
 
 
 def read(folder: Path) -> dict[str, dict]:

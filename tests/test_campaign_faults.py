@@ -16,7 +16,7 @@ from campaign.commands import Ended
 from campaign.damaged import Batch
 from campaign.trial import Outcome
 from experiments.running import cli, data, processes, provenance
-from experiments.running.errors import Problem
+from experiments.running.errors import Interrupted, Problem
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the campaign needs Linux"
@@ -340,3 +340,36 @@ def test_a_part_made_again_replaces_its_row_and_its_failures_only(tmp_path, monk
     ]
     names = sorted(path.name for path in (tmp_path / "failures").iterdir())
     assert names == ["b-0-0.json", "b-0-1.json"]
+
+
+def test_a_part_that_was_stopped_goes_on(tmp_path, monkeypatch):
+    """With the trials that were under way, and those that were not drawn yet; saved each time."""
+    monkeypatch.setattr(campaign.os, "nice", lambda n: None)
+    fake, made, stopped = Fake("a", 0), [], []
+    monkeypatch.setattr(campaign, "PARTS", [fake])
+
+    def attempt(trial, shared, folder):
+        if trial["number"] in stopped:
+            raise campaign.commands.Stopped
+        made.append(trial["number"])
+        if made == [0, 2]:
+            raise Interrupted(2)
+        return Outcome(1)
+
+    fake.GOAL, fake.attempt = 6, attempt
+    monkeypatch.setattr(campaign.provenance, "cores", lambda: 1)
+    stopped.append(1)
+    with pytest.raises(Interrupted):  # in the third trial; the second was stopped before
+        campaign.main(["--out", str(tmp_path)])
+    (row,) = report.read(tmp_path).values()
+    assert (row["tries"], row["left"], row["drawn"]) == (1, [1], 2)
+    stopped.clear()
+    made.clear()
+    assert campaign.main(["--out", str(tmp_path)]) == 0
+    assert made == [1, 2, 3, 4, 5]
+    (row,) = report.read(tmp_path).values()
+    assert (row["tries"], row["left"], len(row["earlier"])) == (6, [], 1)
+    assert campaign.main(["--out", str(tmp_path)]) == 0  # a part at its goal begins anew
+    assert made == [1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]
+    assert campaign.main(["--out", str(tmp_path), "--seed", "1"]) == 0
+    assert len(made) == 17

@@ -230,7 +230,13 @@ CAMPAIGN_RULE = mapping(
                     "seed": integer(0, 2**64),
                     "minutes": checks.nullable(number(0, LONGEST)),
                     "provenance": _SESSION,
-                }
+                },
+                # Records from before a part could go on lack these.
+                optional={
+                    "drawn": _COUNT,
+                    "left": array(_COUNT),
+                    "earlier": array(_SESSION),
+                },
             ),
             shortest=1,
         ),
