@@ -11,7 +11,7 @@ from types import FrameType
 
 from mlp_gpu.faults import Fault
 
-LLVM = os.path.join("llvmlite", "binding", "executionengine.py")
+LLVM = os.path.join("llvmlite", "binding", "")  # modules that call LLVM, or are called by it
 RETRY_SECONDS = 0.05  # after which a signal comes again that came where exceptions are dropped
 LACKS = {
     errno.ENOMEM: "memory; end other programs, or take fewer --workers",
@@ -93,7 +93,7 @@ class Signals:
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self._held:
             self._pending = signum
-        elif _is_compiling(frame):
+        elif _is_in_llvm(frame):
             _send_again(signum)
         else:
             self._raised = True
@@ -126,9 +126,13 @@ def _send_again(signum: int) -> None:
     threading.Timer(RETRY_SECONDS, os.kill, (os.getpid(), signum)).start()
 
 
-def _is_compiling(frame: FrameType | None) -> bool:
-    """Whether the code that was interrupted is called by LLVM, which drops exceptions."""
-    while frame and not frame.f_code.co_filename.endswith(LLVM):
+def _is_in_llvm(frame: FrameType | None) -> bool:
+    """Whether the code that was interrupted calls LLVM, or is called by it.
+
+    LLVM drops exceptions. And an object of LLVM whose owner was about to change would be freed
+    twice, which crashes.
+    """
+    while frame and LLVM not in frame.f_code.co_filename:
         frame = frame.f_back
     return frame is not None
 
