@@ -345,6 +345,7 @@ def test_a_part_made_again_replaces_its_row_and_its_failures_only(tmp_path, monk
 def test_a_part_that_was_stopped_goes_on(tmp_path, monkeypatch):
     """With the trials that were under way, and those that were not drawn yet; saved each time."""
     monkeypatch.setattr(campaign.os, "nice", lambda n: None)
+    monkeypatch.setattr(campaign.commands, "stop", lambda: None)  # what it stops is for good
     fake, made, stopped = Fake("a", 0), [], []
     monkeypatch.setattr(campaign, "PARTS", [fake])
 

@@ -179,7 +179,7 @@ def test_a_new_network_comes_after_the_old_one_is_freed(monkeypatch):
     engine, *_ = make((13, 7))
     before = len(alive)
     engine.set_network(engine.get_network())
-    assert alive[before] == 1  # the step, which stays
+    assert alive[before] == 2  # the step and the learning rate, which stay
 
 
 def test_unknown_schedule_is_refused():
