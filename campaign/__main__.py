@@ -199,13 +199,13 @@ def main(argv: list[str] | None = None) -> int:
     parts = [part for part in PARTS if part.NAME in options.parts]
     for place, part in enumerate(parts):
         row = rows.get(part.NAME, {})
-        if not goes_on(row, part, options.seed):
+        if goes_on(row, part, options.seed):
+            row["earlier"].append(row["provenance"])
+            tell(f"{part.NAME}: goes on after {row['tries']:,} {part.UNIT}")
+        else:
             row = new_row(part, options.seed)
             for path in options.out.glob(f"failures/{part.NAME}-*.json"):
                 path.unlink()
-        else:
-            row["earlier"].append(row["provenance"])
-            tell(f"{part.NAME}: goes on after {row['tries']:,} {part.UNIT}")
         end = float("inf")
         if options.minutes:  # what a part leaves over, those after it share
             now = time.monotonic()
@@ -213,7 +213,6 @@ def main(argv: list[str] | None = None) -> int:
             end = now + left / (len(parts) - place)
         row |= {"minutes": options.minutes, "provenance": provenance.collect()}
         rows[part.NAME] = row
-
         run_part(part, row, end, options.out, partial(save, rows, row, options.out))
         save(rows, row, options.out)
         failures += row["failures"]

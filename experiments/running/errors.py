@@ -72,7 +72,6 @@ class Signals:
     def __init__(self) -> None:
         self._held = False
         self._pending = 0
-        self._raised = False
         self._earlier_hook: Callable | None = None
 
     def install_exits(self) -> None:
@@ -96,17 +95,13 @@ class Signals:
         elif _is_in_llvm(frame):
             _send_again(signum)
         else:
-            self._raised = True
             raise Interrupted(signum)
 
     def _not_raised(self, unraisable: "sys.UnraisableHookArgs") -> None:
-        """Python drops what is raised where objects end; a signal that came there comes again.
-
-        After a signal, objects that it left half made complain when they end: nobody is told.
-        """
+        """Python drops what is raised where objects end; a signal that came there comes again."""
         if isinstance(unraisable.exc_value, Interrupted):
             _send_again(unraisable.exc_value.signum)
-        elif self._earlier_hook and not self._raised:
+        elif self._earlier_hook:
             self._earlier_hook(unraisable)
 
     @contextmanager
@@ -118,7 +113,7 @@ class Signals:
         finally:
             self._held = False
         if self._pending:
-            signum, self._pending, self._raised = self._pending, 0, True
+            signum, self._pending = self._pending, 0
             raise Interrupted(signum)
 
 
