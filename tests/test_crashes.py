@@ -324,3 +324,28 @@ def test_a_signal_while_an_object_ends_is_not_dropped(signals_raise, capfd, monk
         end_and_go_on()
     assert [one.exc_type for one in other] == [ZeroDivisionError]
     assert capfd.readouterr().err == ""
+
+
+def test_a_signal_while_a_module_is_imported_waits_until_it_is(
+    signals_raise, tmp_path, monkeypatch
+):
+    """A module in C may make an ImportError of it, as if a package were not installed."""
+    (tmp_path / "module_of_a_signal.py").write_text(
+        "import os, signal\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "except BaseException:\n"
+        "    raise ImportError('something is missing')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def import_and_go_on():
+        import module_of_a_signal
+
+        imported.append(module_of_a_signal)
+        time.sleep(20)
+
+    imported = []
+    with pytest.raises(Interrupted):
+        import_and_go_on()
+    assert imported

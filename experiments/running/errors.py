@@ -12,6 +12,7 @@ from types import FrameType
 from mlp_gpu.faults import Fault
 
 LLVM = os.path.join("llvmlite", "binding", "")  # modules that call LLVM, or are called by it
+IMPORTS = "<frozen importlib"  # what runs a module's code for the first time
 RETRY_SECONDS = 0.05  # after which a signal comes again that came where exceptions are dropped
 LACKS = {
     errno.ENOMEM: "memory; end other programs, or take fewer --workers",
@@ -92,7 +93,7 @@ class Signals:
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self._held:
             self._pending = signum
-        elif _is_in_llvm(frame):
+        elif _would_be_lost(frame):
             _send_again(signum)
         else:
             raise Interrupted(signum)
@@ -121,15 +122,18 @@ def _send_again(signum: int) -> None:
     threading.Timer(RETRY_SECONDS, os.kill, (os.getpid(), signum)).start()
 
 
-def _is_in_llvm(frame: FrameType | None) -> bool:
-    """Whether the code that was interrupted calls LLVM, or is called by it.
+def _would_be_lost(frame: FrameType | None) -> bool:
+    """Whether the code that was interrupted works with LLVM, or imports a module.
 
     LLVM drops exceptions. And an object of LLVM whose owner was about to change would be freed
-    twice, which crashes.
+    twice, which crashes. Modules in C may raise an ImportError instead, as if something were not
+    installed, and a module that was half imported is missing later.
     """
-    while frame and LLVM not in frame.f_code.co_filename:
+    while frame:
+        if LLVM in (name := frame.f_code.co_filename) or name.startswith(IMPORTS):
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
 
 
 def _exit(signum: int, _frame: FrameType | None) -> None:
