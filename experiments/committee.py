@@ -28,7 +28,7 @@ from experiments.scoring.committees import (
     TABLE4,
     Experiment,
 )
-from mlp_gpu import files
+from mlp_gpu import engines, files
 
 # They say how nets are trained, so they have no meaning for given run files.
 TRAINING_OPTIONS = (
@@ -68,7 +68,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "(default: 0)",
     )
     plans.add_arguments(parser, "all six within 40 minutes on two cores")
-    cli.add_engine_arguments(parser)
+    cli.add_engine_arguments(parser, (*engines.SCHEDULES, engines.WINDOW))
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser)
     parser.add_argument(
@@ -119,6 +119,7 @@ def make_jobs(
             engine,
             width=member.width,
             n_validation=n_validation if member.resample else None,
+            windows=arguments.schedule == engines.WINDOW,
         )
         name = committees.run_name(experiment, member, seed, dataset.name)
         made.append(jobs.make_job(arguments, arguments.out / f"{name}.h5", name, config))
@@ -132,10 +133,10 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], in
 
     def needed_bytes(dataset: data.Dataset) -> int:
         from deform_gpu import cuda as deform_cuda  # imports numba
-        from mlp_gpu import cuda
+        from mlp_gpu.window.engine import device_bytes
 
         n = len(dataset.train_labels)
-        largest = max(cuda.device_bytes(e.sizes, n) for e in experiments.values())
+        largest = max(device_bytes(e.sizes, n) for e in experiments.values())
         return largest + deform_cuda.device_bytes(n, data.SIDE)
 
     with jobs.session(arguments, n_runs, needed_bytes) as (dataset, pool, engine):

@@ -13,6 +13,7 @@ from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
 from experiments.running.store import Run
 from experiments.scoring import tables
+from mlp_gpu import engines
 from mlp_gpu.network import NETS
 
 
@@ -40,7 +41,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="deform on the CPU before each epoch, not on the GPU during the training; the images "
         "differ by rounding",
     )
-    cli.add_engine_arguments(parser)
+    cli.add_engine_arguments(parser, (*engines.SCHEDULES, engines.WINDOW))
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser)
     parser.add_argument(
@@ -64,10 +65,10 @@ def run_path(folder: Path, net: int, seed: int, data_name: str, distortion: bool
 def needed_bytes(arguments: argparse.Namespace, dataset: data.Dataset) -> int:
     """An upper bound of the GPU memory that the largest of the nets needs, in bytes."""
     from deform_gpu import cuda as deform_cuda  # imports numba
-    from mlp_gpu import cuda
+    from mlp_gpu.window.engine import device_bytes
 
     n = len(dataset.train_labels)
-    needed = max(cuda.device_bytes(NETS[net], n) for net in arguments.nets)
+    needed = max(device_bytes(NETS[net], n) for net in arguments.nets)
     if not (arguments.no_distortion or arguments.cpu_deformation):
         needed += deform_cuda.device_bytes(n, data.SIDE)
     return needed
@@ -93,6 +94,7 @@ def main(argv: list[str] | None = None) -> int:
                 deformation,
                 engine,
                 arguments.cpu_deformation,
+                windows=arguments.schedule == engines.WINDOW,
             )
             path = run_path(arguments.out, net, seed, dataset.name, not arguments.no_distortion)
             queue.append(jobs.make_job(arguments, path, f"net {net}, seed {seed}", config))

@@ -102,10 +102,14 @@ class OnlineCudaEngine(ABC):
         gpu.fill([*pairs, *numbers], self.stream)
         self.images = images if gpu.on_gpu(images) else self.epoch["images"]
 
+        return self._train_epoch(len(order), tick)
+
+    def _train_epoch(self, n_images: int, tick: Callable[[int, float], None]) -> float:
+        """What `train` does when all data are on the GPU. Returns the mean loss."""
         launches, graphs, place = self.launches(), self._graphs, gpu.place(self.images)
         total = 0.0
-        for start in range(0, len(order), IMAGES_PER_TICK):
-            n = min(IMAGES_PER_TICK, len(order) - start)
+        for start in range(0, n_images, IMAGES_PER_TICK):
+            n = min(IMAGES_PER_TICK, n_images - start)
             n_graphs = 0
             if self.schedule == "graph":
                 # At least one image goes before the graph: the first launch of a kernel compiles
@@ -117,11 +121,15 @@ class OnlineCudaEngine(ABC):
                 graphs[place] = gpu.capture(partial(play, work))
             for _ in range(n_graphs):
                 graphs[place].launch(self.stream)
-            (losses,) = gpu.read([self.epoch["losses"][start : start + n]], self.stream)
-            loss = losses.sum(dtype=np.float64)
-            total += loss
-            tick(n, loss / n)
-        return total / len(order)
+            total += self._tell_losses(start, n, tick)
+        return total / n_images
+
+    def _tell_losses(self, start: int, n: int, tick: Callable[[int, float], None]) -> float:
+        """Wait for n images of the epoch from `start` on, and tell of them; their summed loss."""
+        (losses,) = gpu.read([self.epoch["losses"][start : start + n]], self.stream)
+        loss = losses.sum(dtype=np.float64)
+        tick(n, loss / n)
+        return loss
 
     @gpu.faults()
     def predict(self, images: np.ndarray) -> np.ndarray:

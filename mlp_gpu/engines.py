@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 NAMES = ("cpu", "cuda")
 SCHEDULES = ("graph", "launch")  # of the GPU's engine, see `mlp_gpu.cuda`
+WINDOW = "window"  # another, of perceptrons alone, see `mlp_gpu.window`
 
 # Of the CPU's engine, see `mlp_gpu.blocks`. Measured for nets 1 to 5, 841-800-10 and 784-128-10:
 # from 16 to 64 the time per image differs by a tenth. More images read and write the weights more
 # seldom, fewer have fewer corrections.
 IMAGES_PER_BLOCK = 32
+WINDOW_IMAGES_PER_BLOCK = 128  # of the schedule `window`: the more, the fewer launches an image
 
 
 Net = TypeVar("Net")  # the kind of nets that an engine trains
@@ -93,8 +95,13 @@ def make_engine(
 ) -> Engine[Network]:
     """The engine of that name, one of NAMES.
 
-    schedule: one of SCHEDULES, for the GPU's engine. images_per_block: for the CPU's.
+    schedule: for the GPU's engine, one of SCHEDULES or WINDOW. images_per_block: for the CPU's, and
+    for WINDOW.
     """
+    if name == "cuda" and schedule == WINDOW:
+        from mlp_gpu.window.engine import WindowCudaEngine
+
+        return WindowCudaEngine(images_per_block)
     if name == "cuda":
         from mlp_gpu.cuda import CudaEngine
 

@@ -326,6 +326,10 @@ def comparison_cases():
 
                 cases.append(Case(f"setp.{name}u.{kind}", "pred", (kind, kind), unordered))
             cases.append(Case(f"setp.{name}.{kind}", "pred", (kind, kind), expected))
+        if kind in ("f32", "f64"):
+            both = (kind, kind)
+            cases.append(Case(f"setp.num.{kind}", "pred", both, lambda x, y: (x == x) & (y == y)))
+            cases.append(Case(f"setp.nan.{kind}", "pred", both, lambda x, y: (x != x) | (y != y)))
         cases.append(
             Case(f"selp.{kind}", kind, (kind, kind, "pred"), lambda x, y, p: np.where(p, x, y))
         )

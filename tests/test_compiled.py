@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import window_cases
 from compiled_cases import THREADS_PER_BLOCK, needs_toolkit
 
 from cnn_gpu import kernels as cnn_kernels
@@ -94,6 +95,7 @@ def test_threads_a_block_are_those_of_the_launches():
         *listing1.convolve(W, W, W, 37.0, 64),
         *(mapping.launch for mapping in mappings.values()),
         *(mapping.launch for mapping in thread_cells_ladder.make_mappings(512).values()),
+        *window_cases.launches().values(),
     ]
     assert {
         launch.kernel.py_func.__name__: launch.threads for launch in launches
@@ -120,6 +122,13 @@ def test_shared_memory_is_what_the_shapes_say(compiled):
         "forward_batch": 2 * 64 * 16 * 4,
         "convolve_field": (21 * 21 + 30 * 21 + 10 * 21) * 4,
         "deform_tiles": 2 * (52 + 30) * 49 * 4,
+        "forward_products": (32 + 64) * 33 * 4,
+        "backward_products": (32 + 64) * 33 * 4,
+        "forward_states": 8 * 128 * 4,
+        "output_deltas": 2 * 32 * 4,
+        "backward_deltas": (8 * 128 + 2 * 8 * 64) * 4,
+        "slide_window": (2 * 256 + 32) * 4,
+        "update_weights_of_block": 2 * 16 * 64 * 4,
         "forward_tiled": (512 * 9 + 8) * 4,
         "forward_shared": (784 + 512) * 4,
         "deltas_shared": 10 * 4,
@@ -177,6 +186,11 @@ def test_barriers_are_kept(compiled):
         assert [step for step, _ in groupby(found)] == expected[one.name], one.name
         one_only = one.name in ("forward_partial", "delta_partial", "update_weights")
         assert found.count("bar.sync") == (1 if one_only else 2), one.name
+    window = {"forward_products": 2, "backward_products": 2, "update_weights_of_block": 2}
+    for one in versions(compiled, *window, "next_block", "gather_images"):
+        assert one.ptx.count("bar.sync") == window.get(one.name, 0), one.name
+        # Registers, and no sum that two threads make together.
+        assert not re.search(r"\b(atom|red)\.", one.ptx), one.name
     for one in versions(compiled, "deform_tiles"):  # whose blocks a compiler puts in another order
         assert one.ptx.count("bar.sync") == 2, one.cc
 

@@ -15,10 +15,12 @@ from gpu_arrays import capture_small_graphs
 from mlp_gpu import cpu, cuda, engines
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import CudaEngine
+from mlp_gpu.window.engine import WindowCudaEngine
 
 ENGINES = {
     "cpu": CpuEngine,
     **{f"cuda {schedule}": partial(CudaEngine, schedule) for schedule in cuda.SCHEDULES},
+    "cuda window": partial(WindowCudaEngine, 4),
 }
 
 ORDER = np.array([3, 1, 4, 1, 5, 9, 2, 6, 11, 0])

@@ -16,7 +16,7 @@ OPCODES = """
     cvt.rni.f32.f32 div.approx.f32 div.f32 div.full.f32 dp4a.u32.u32 ex2.f32 ex2.approx.f64
     fma.f32 fma.rn.ftz.f32 fma.rz.f64 lop3.b32 mad.f32 mad.s32 max.NaN.f32 min.ftz.f32 mul.s32
     mul24.lo.s32 neg.ftz.f32 prmt.b32 rcp.rz.f32 selp.x.b32 setp.f32 setp.lt.and.s32
-    setp.nan.f32 setp.num.f32 setp.ltx.s32 setp.ltu.s32 shf.l.b32 shf.x.wrap.b32 shf.l.wrap.u64
+    setp.nan.s32 setp.num.u32 setp.ltx.s32 setp.ltu.s32 shf.l.b32 shf.x.wrap.b32 shf.l.wrap.u64
     shl.x.b32 sin.approx.f32 sqrt.approx.f32 sqrt.f32 tanh.x trap
 """
 

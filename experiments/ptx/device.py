@@ -9,12 +9,13 @@ from numba.core import sigutils, types
 from cnn_gpu import kernels as cnn_kernels
 from deform_gpu import kernels as deform_kernels
 from experiments.ptx.run import Allocation, Launched, Program, View, aligned
-from mlp_gpu import gpu
+from mlp_gpu import gpu, window
 from mlp_gpu import kernels as mlp_kernels
 from mlp_gpu.ladder import rungs
 
 SIGNATURES = {
     **mlp_kernels.SIGNATURES,
+    **window.SIGNATURES,
     **deform_kernels.SIGNATURES,
     **cnn_kernels.SIGNATURES,
     **rungs.SIGNATURES,

@@ -42,11 +42,15 @@ def find(opcode: tuple[str, ...]) -> Operation:
 
 
 def _compare(kind: str, modifiers: list[str]) -> Operation | None:
-    """setp. Of floats, a comparison with NaN holds only if its name ends in u."""
+    """setp. Of floats, a comparison with NaN holds only if its name ends in u, or is nan."""
     if len(modifiers) != 1:
         return None
     relation = modifiers[0]
-    if kind in ("f32", "f64"):
+    sign: str | None
+    if kind in ("f32", "f64") and relation in ("num", "nan"):
+        compare = ir.IRBuilder.fcmp_ordered if relation == "num" else ir.IRBuilder.fcmp_unordered
+        sign = "ord" if relation == "num" else "uno"
+    elif kind in ("f32", "f64"):
         unordered = len(relation) == 3 and relation[2] == "u"
         sign = COMPARISONS.get(relation[:2] if unordered else relation)
         compare = ir.IRBuilder.fcmp_unordered if unordered else ir.IRBuilder.fcmp_ordered

@@ -75,8 +75,14 @@ class Parser(argparse.ArgumentParser):
         super().error(shortened(message))
 
 
-def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that say what computes, the same in every script that trains."""
+def add_engine_arguments(
+    parser: argparse.ArgumentParser, schedules: Sequence[str] = engines.SCHEDULES
+) -> None:
+    """The options that say what computes, the same in every script that trains.
+
+    schedules: those that the script's nets can have.
+    """
+    window = "; or many images at once, exactly on-line, which rounds otherwise"
     parser.add_argument(
         "--engine",
         choices=("auto", *engines.NAMES),
@@ -85,9 +91,10 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--schedule",
-        choices=engines.SCHEDULES,
+        choices=schedules,
         help="how the GPU's kernels are launched: as CUDA graphs of several images, or one after "
-        "another as in the papers, which is slower; the results are the same (default: graph)",
+        "another as in the papers, which is slower and gives the same results"
+        f"{window if engines.WINDOW in schedules else ''} (default: graph)",
     )
 
 

@@ -10,7 +10,7 @@ from deform_gpu import COMMITTEE, TABLE1, TRANSLATION, Deformation
 from experiments.running import data
 from experiments.running.dataset import KINDS, Dataset
 from experiments.running.errors import Problem
-from mlp_gpu.engines import IMAGES_PER_BLOCK
+from mlp_gpu.engines import IMAGES_PER_BLOCK, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.network import N_CLASSES
 from mlp_gpu.training import Schedule
 
@@ -25,6 +25,7 @@ def make_config(
     cpu_deformation: bool = False,
     width: int | None = None,
     n_validation: int | None = None,
+    windows: bool = False,
 ) -> dict:
     """Everything that defines a run, with the types that JSON would give back.
 
@@ -33,8 +34,8 @@ def make_config(
     deformation: None for undeformed images. engine: one of engines.NAMES. cpu_deformation: whether
     images are deformed on the CPU even if the engine is the GPU's, as images of several maps are.
     width: of normalised bounding boxes, pixels; None: not normalised. n_validation: training images
-    that are kept apart to choose the epoch; None: all training images choose it. Raises Problem if
-    none would be left to train on.
+    that are kept apart to choose the epoch; None: all training images choose it. windows: whether a
+    GPU trains by the schedule `window`. Raises Problem if no images would be left to train on.
     """
     deformed_on = "cpu" if cpu_deformation or dataset.train_images.ndim > 3 else engine
     if len(dataset.train_labels) <= (n_validation or 0):
@@ -51,6 +52,8 @@ def make_config(
         described = {"sizes": net}
         if engine == "cpu":  # rounding depends on it, and so the bits
             described["images_per_block"] = IMAGES_PER_BLOCK
+        elif windows:
+            described["images_per_block"] = WINDOW_IMAGES_PER_BLOCK
     config = {
         "data": {
             "name": dataset.name,

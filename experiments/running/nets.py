@@ -55,10 +55,14 @@ def is_of(net: AnyNetwork, config: dict) -> bool:
 
 
 def make_engine(config: dict, schedule: str) -> Engine:
-    """The engine of a run. schedule: of the GPU's engine, one of engines.SCHEDULES."""
+    """The engine of a run. schedule: of the GPU's engine, one of engines.SCHEDULES.
+
+    A run of the GPU that names images_per_block is one of the schedule `window`.
+    """
     if not is_convolutional(config):
-        images_per_block = config.get("images_per_block", engines.IMAGES_PER_BLOCK)
-        return engines.make_engine(config["engine"], schedule, images_per_block)
+        if images_per_block := config.get("images_per_block"):
+            return engines.make_engine(config["engine"], engines.WINDOW, images_per_block)
+        return engines.make_engine(config["engine"], schedule)
     if config["engine"] == "cuda":
         from cnn_gpu.cuda import ConvCudaEngine  # imports numba
 

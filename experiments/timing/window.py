@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlp_gpu.activation import SLOPE, A, B
-
-TOLERANCE = 1e-4  # of the window's largest delta of a layer: less is no change of a delta
+from mlp_gpu.window.progress import TOLERANCE, next_window
 
 
 def train_plainly(
@@ -40,18 +39,24 @@ def train_in_windows(
     eta: float,
     per_window: int,
     per_block: int,
+    adapts: bool = False,
 ) -> list[tuple[int, int]]:
     """The same steps in blocks, each solved by a window that slides over it. Modifies weights.
 
-    per_window, per_block: how many images, at least 1; with one in a window it is the chain. Other
-    arguments: as `train_plainly`. Returns of each sweep the first image that went forward and
-    backward, and the one after the last. No image goes more than per_window times.
+    per_window, per_block: how many images, at least 1; with one in a window it is the chain.
+    adapts: whether windows become larger or smaller from block to block, as on a GPU; per_window is
+    the first block's. Other arguments: as `train_plainly`. Returns of each sweep the first image
+    that went forward and backward, and the one after the last. No image goes more often than a
+    window has images.
     """
     sweeps = []
     for start in range(0, len(images), per_block):
         block = slice(start, start + per_block)
         found = _train_block(weights, images[block], labels[block], np.float32(eta), per_window)
         sweeps += [(start + first, start + end) for first, end in found]
+        if adapts:
+            times = sum(end - first for first, end in found)
+            per_window = next_window(per_window, times, per_block)
     return sweeps
 
 

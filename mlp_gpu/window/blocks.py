@@ -1,0 +1,104 @@
+"""What is done once a block: its images are gathered, and all weights updated at its end.
+
+    W -= eta H^T D,  the updates of all images of the block at once
+
+images float32 (nets, n, n_in), order int64 (nets, m); H, D, W and eta as `sums` has them.
+
+`gather_images`, when a block has just begun: a thread copies a pixel. `update_weights_of_block`,
+when all its images are done: a block of 16 x 16 threads takes 64 x 64 weights, a thread 4 x 4 of
+them, 16 apart, in registers; the rows of H and D of 16 images at a time are in shared memory.
+"""
+
+import numpy as np
+
+from mlp_gpu.gpu import DeviceArray, Launch, cuda
+from mlp_gpu.window.progress import BLOCK, FIRST, START, SWEPT
+
+PIXELS = 256  # per block of gather_images
+SIDE = 16  # threads along each side of a block
+EACH = 4  # rows, and columns, per thread
+TILE = SIDE * EACH
+IMAGES = 16  # in shared memory at a time
+
+
+@cuda.jit
+def gather_images(H, progress, images, order):
+    net, t = np.uint32(cuda.blockIdx.z), cuda.blockIdx.y
+    i = np.uint32(cuda.blockIdx.x * PIXELS + cuda.threadIdx.x)
+    if progress[net, SWEPT] == 0 and t < progress[net, BLOCK] and i < images.shape[2]:
+        image = order[net, np.uint32(progress[net, START] + t)]
+        H[net, np.uint32(t), i + np.uint32(1)] = images[net, np.uint32(image), i]
+
+
+@cuda.jit
+def update_weights_of_block(W, progress, H, D, eta, n_in, n_out):
+    thread, net = cuda.threadIdx.x, np.uint32(cuda.blockIdx.z)
+    x, y = thread % SIDE, thread // SIDE
+    row0, column0 = cuda.blockIdx.y * TILE, cuda.blockIdx.x * TILE
+    n = progress[net, BLOCK]
+    h_tile = cuda.shared.array((IMAGES, TILE), np.float32)
+    d_tile = cuda.shared.array((IMAGES, TILE), np.float32)
+    step = cuda.local.array((EACH, EACH), np.float32)  # registers
+    column = cuda.local.array(EACH, np.float32)
+    if n == 0 or progress[net, FIRST] < n:
+        return
+    for r in range(EACH):
+        for c in range(EACH):
+            step[r, c] = 0
+    for t0 in range(0, n, IMAGES):
+        for r in range(IMAGES * TILE // (SIDE * SIDE)):
+            image, place = thread // TILE + SIDE * SIDE // TILE * r, thread % TILE
+            t = t0 + image
+            h = d = np.float32(0)
+            if t < n and row0 + place < H.shape[2]:
+                h = H[net, np.uint32(t), np.uint32(row0 + place)]
+            if t < n and column0 + place < D.shape[2]:
+                d = D[net, np.uint32(t), np.uint32(column0 + place)]
+            h_tile[np.uint32(image), np.uint32(place)] = h
+            d_tile[np.uint32(image), np.uint32(place)] = d
+        cuda.syncthreads()
+        for image in range(IMAGES):
+            for c in range(EACH):
+                column[c] = d_tile[np.uint32(image), np.uint32(x + SIDE * c)]
+            for r in range(EACH):
+                h = h_tile[np.uint32(image), np.uint32(y + SIDE * r)]
+                for c in range(EACH):
+                    step[r, c] += h * column[c]
+        cuda.syncthreads()
+    for r in range(EACH):
+        for c in range(EACH):
+            row, neuron = row0 + y + SIDE * r, column0 + x + SIDE * c
+            if row <= n_in and neuron < n_out:
+                W[net, np.uint32(row), np.uint32(neuron)] -= eta[0] * step[r, c]
+
+
+SIGNATURES = {
+    gather_images: "void(float32[:, :, ::1], int32[:, ::1], float32[:, :, ::1], int64[:, ::1])",
+    update_weights_of_block: "void(float32[:, :, ::1], int32[:, ::1], float32[:, :, ::1], "
+    "float32[:, :, ::1], float32[::1], int32, int32)",
+}
+
+
+def gather(
+    H: DeviceArray, progress: DeviceArray, images: DeviceArray, order: DeviceArray
+) -> list[Launch]:
+    """Copy the images of a block that has just begun. Modifies H."""
+    n_nets, n_block, _ = H.shape
+    grid = -(-images.shape[2] // PIXELS), n_block, n_nets
+    return [Launch(gather_images, grid, PIXELS, (H, progress, images, order))]
+
+
+def update(
+    W: DeviceArray,
+    progress: DeviceArray,
+    H: DeviceArray,
+    D: DeviceArray,
+    eta: DeviceArray,
+    n_in: int,
+    n_out: int,
+) -> list[Launch]:
+    """All steps of a block whose images are done. Modifies W."""
+    n_nets, rows, columns = W.shape
+    grid = -(-columns // TILE), -(-rows // TILE), n_nets
+    arguments = W, progress, H, D, eta, np.int32(n_in), np.int32(n_out)
+    return [Launch(update_weights_of_block, grid, SIDE * SIDE, arguments)]

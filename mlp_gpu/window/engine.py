@@ -1,0 +1,83 @@
+"""The GPU engine's schedule `window`: on-line steps in blocks, many images at once, exactly.
+
+Where the window stands is in the GPU's memory: the host launches blocks ahead, each with as many
+sweeps as the last ones needed and some more, and looks once a chunk how far they came. Launches for
+which nothing is left to do return at once. The bits do not depend on how many there are.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from mlp_gpu import cuda, gpu
+from mlp_gpu.cuda import CudaEngine
+from mlp_gpu.engines import WINDOW, WINDOW_IMAGES_PER_BLOCK
+from mlp_gpu.gpu import DeviceArray, Launch, play
+from mlp_gpu.network import Network
+from mlp_gpu.window import progress
+from mlp_gpu.window.nets import Windows
+
+SWEEPS_STEP = 8  # a graph has a multiple of it, so that there are few different ones
+SPARE = 1.25  # sweeps of a graph, as a part of a block's mean in the last chunk
+
+
+def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
+    """Memory on the GPU, in bytes, that training and evaluating a net needs."""
+    return cuda.device_bytes(sizes, n_images) + Windows.device_bytes(
+        sizes, 1, WINDOW_IMAGES_PER_BLOCK
+    )
+
+
+class WindowCudaEngine(CudaEngine):
+    """As CudaEngine, with weights that are updated once a block. images_per_block: at most 128."""
+
+    def __init__(self, images_per_block: int = WINDOW_IMAGES_PER_BLOCK):
+        super().__init__()
+        self.schedule, self._n_block = WINDOW, images_per_block
+        self._n_sweeps = SWEEPS_STEP  # that are launched for a block
+
+    @gpu.faults()
+    def set_network(self, network: Network) -> None:
+        self.forget("_windows")
+        super().set_network(network)
+        weights = [W.reshape(1, *W.shape) for W in self._net.weights]
+        self._windows = Windows(network.sizes, weights, self._n_block)
+        gpu.fill(self._windows.blank(), self.stream)
+
+    def _train_epoch(self, n_images: int, tick: Callable[[int, float], None]) -> float:
+        gpu.fill([self._windows.at_start(n_images)], self.stream)
+        images = self.images.reshape(1, *self.images.shape)
+        epoch = {name: self.epoch[name] for name in ("labels", "order", "losses")}
+        epoch = {name: array.reshape(1, *array.shape) for name, array in epoch.items()}
+        done, sweeps, total = 0, 0, 0.0
+        while done < n_images:
+            blocks = max(1, cuda.IMAGES_PER_TICK // self._n_block)
+            key = (*gpu.place(self.images), self._n_sweeps)
+            if key not in self._graphs:
+                launches = self._block_launches(images, epoch, n_images)
+                # Before a kernel is captured it was launched, see CudaEngine._train_epoch.
+                play(launches, self.stream)
+                blocks -= 1
+                self._graphs[key] = gpu.capture(partial(play, launches))
+            for _ in range(blocks):
+                self._graphs[key].launch(self.stream)
+            (state,) = gpu.read([self._windows.progress], self.stream)
+            n = int(state[0, progress.START]) - done
+            needed, sweeps = int(state[0, progress.SWEEPS]) - sweeps, int(state[0, progress.SWEEPS])
+            if n > 0:
+                total += self._tell_losses(done, n, tick)
+                done += n
+            wanted = SPARE * needed / max(1, n // self._n_block)
+            self._n_sweeps = min(SWEEPS_STEP * math.ceil(wanted / SWEEPS_STEP), self._n_block)
+        return total / n_images
+
+    def _block_launches(
+        self, images: DeviceArray, epoch: dict[str, DeviceArray], n_images: int
+    ) -> list[Launch]:
+        """A block, if _n_sweeps are enough; otherwise a part of it."""
+        windows = self._windows
+        return [
+            *windows.begin_block(images, epoch["order"]),
+            *windows.sweep(epoch, self.eta) * self._n_sweeps,
+            *windows.end_block(self.eta, n_images),
+        ]

@@ -1,0 +1,128 @@
+"""Nets of one shape that are trained by windows: their arrays, and the launches on them."""
+
+from itertools import chain, pairwise
+
+import numpy as np
+
+from mlp_gpu import gpu
+from mlp_gpu.gpu import DeviceArray, Launch
+from mlp_gpu.network import pad32, padded_shapes
+from mlp_gpu.window import blocks, products, progress, sums
+
+
+class Windows:
+    """The arrays of nets of one shape, float32, and the launches that train them.
+
+    sizes: as `mlp_gpu.network.Network` has them. weights: for each layer those of all nets, (nets,
+    pad32(n_in + 1), pad32(n_out)). n_block: images of a block, at most sums.MAX_BLOCK.
+
+    Nets share launches and nothing else, so each has the same bits as if it were alone. Raises
+    gpu.GpuFault if there is too little memory.
+    """
+
+    def __init__(
+        self,
+        sizes: tuple[int, ...],
+        weights: list[DeviceArray],
+        n_block: int,
+    ):
+        self._sizes, self._weights, self._n_block = sizes, weights, n_block
+        self.n_nets = len(weights[0])
+        shapes = self._shapes(sizes, self.n_nets, n_block)
+        self.progress = gpu.device_array((self.n_nets, progress.FIELDS), np.int32)
+        self._arrays = {
+            kind: [gpu.device_array(shape, np.float32) for shape in some]
+            for kind, some in shapes.items()
+        }
+
+    @staticmethod
+    def _shapes(
+        sizes: tuple[int, ...], n_nets: int, n_block: int
+    ) -> dict[str, list[tuple[int, ...]]]:
+        W = padded_shapes(sizes)
+        forward = [(rows, columns, n_block, progress.MAX_WINDOW) for rows, columns in W]
+        forward[0] = (*W[0], n_block, n_block)
+        backward = [(columns, rows, n_block, progress.MAX_WINDOW) for rows, columns in W[1:]]
+        return {
+            "inputs": [(n_nets, n_block, pad32(n + 1)) for n in sizes],
+            "deltas": [(n_nets, n_block, columns) for _, columns in W],
+            "forward": [products.partial_shape(n_nets, *shape) for shape in forward],
+            "backward": [products.partial_shape(n_nets, *shape) for shape in backward],
+            "changes": [sums.changes_shape(n_nets, sizes)],
+        }
+
+    @classmethod
+    def device_bytes(cls, sizes: tuple[int, ...], n_nets: int, n_block: int) -> int:
+        """Memory on the GPU, in bytes, of all arrays but the weights."""
+        shapes = chain.from_iterable(cls._shapes(sizes, n_nets, n_block).values())
+        return 4 * (sum(int(np.prod(shape)) for shape in shapes) + n_nets * progress.FIELDS)
+
+    def blank(self) -> list[tuple[DeviceArray, np.ndarray]]:
+        """Arrays that must be filled once, and with what: padding that no kernel writes."""
+        pairs = [
+            (array, np.zeros(array.shape, np.float32))
+            for kind in ("inputs", "deltas", "changes")
+            for array in self._arrays[kind]
+        ]
+        for _, inputs in pairs[: len(self._sizes)]:
+            inputs[:, :, 0] = 1  # what the biases are multiplied with
+        return pairs
+
+    def at_start(self, n_images: int) -> tuple[DeviceArray, np.ndarray]:
+        """The array that must be filled before an epoch of n_images, and with what."""
+        return self.progress, progress.at_start(self.n_nets, self._n_block, n_images)
+
+    def begin_block(self, images: DeviceArray, order: DeviceArray) -> list[Launch]:
+        """If a block has just begun: its images, and what layer 1 needs of all of them.
+
+        images: (nets, n, n_in). order: (nets, m).
+        """
+        H = self._arrays["inputs"][0]
+        return [
+            *blocks.gather(H, self.progress, images, order),
+            *products.forward(
+                self._arrays["forward"][0], self.progress, H, self._weights[0], whole=True
+            ),
+        ]
+
+    def sweep(self, epoch: dict[str, DeviceArray], eta: DeviceArray) -> list[Launch]:
+        """All images of the window once forward and backward; then it slides.
+
+        epoch: labels, order and losses, a row for each net. Modifies the losses.
+        """
+        W, last, progress_, sizes = (
+            self._weights,
+            len(self._weights) - 1,
+            self.progress,
+            self._sizes,
+        )
+        H, D, A = (self._arrays[kind] for kind in ("inputs", "deltas", "forward"))
+        (changes,) = self._arrays["changes"]
+        found: list[Launch] = []
+        for layer, (_, n_out) in enumerate(pairwise(sizes)):
+            if layer > 0:
+                found += products.forward(A[layer], progress_, H[layer], W[layer])
+            found += sums.forward(
+                H[layer + 1], A[layer], progress_, D[layer], eta, n_out, layer < last
+            )
+        found += sums.outputs(D[last], changes, progress_, H[-1], epoch, sizes[-1])
+        for layer in range(last, 0, -1):
+            E = self._arrays["backward"][layer - 1]
+            found += products.backward(E, progress_, D[layer], W[layer])
+            found += sums.backward(
+                D[layer - 1], changes, E, progress_, H[layer], eta, layer - 1, sizes[layer]
+            )
+        return found + progress.slide(progress_, changes)
+
+    def end_block(self, eta: DeviceArray, n_images: int) -> list[Launch]:
+        """If all images of the block are done: the update of all weights, then the next block.
+
+        n_images: of the epoch.
+        """
+        found: list[Launch] = []
+        layers = zip(
+            self._weights, self._arrays["inputs"][:-1], self._arrays["deltas"], strict=True
+        )
+        for (W, H, D), (n_in, n_out) in zip(layers, pairwise(self._sizes), strict=True):
+            found += blocks.update(W, self.progress, H, D, eta, n_in, n_out)
+        return found + progress.end_block(self.progress, self._n_block, n_images)

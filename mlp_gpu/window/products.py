@@ -1,0 +1,220 @@
+"""Products of a window's rows with weights and with rows of the block, stage 1 of a sweep.
+
+    forward:  [A | G] = H (W | H^T),   backward:  [E | G] = D (W^T | D^T)
+
+of the window's images, of which layer l reads the rows of H and has the deltas D. G are the scalar
+products with the images of the block, from its first to the window's last: the corrections need
+those with images before. H (nets, B, pad32(n_in + 1)), column 0 is 1; D (nets, B, pad32(n_out));
+W (nets, pad32(n_in + 1), pad32(n_out)); partial (nets, splits, ring, columns + B), where columns
+are those of W or, backward, its rows: float32, C order. Image t of the block has row t modulo ring.
+
+A block of 128 threads takes 32 images and 64 columns, and one part of the sum: `depth` inputs or
+neurons, 32 at a time in shared memory. A thread adds up 4 x 4 products in registers. The matrix is
+turned on its way into shared memory, or not: either way a column's 32 numbers lie in a row there,
+33 words from the next one's. So threads side by side always read consecutive words of memory, and
+write and read 32 different banks. Each number from memory is used 32 or 64 times.
+
+The sums of the parts are stage 2, as in the papers: see `sums`.
+"""
+
+import numpy as np
+
+from mlp_gpu.gpu import DeviceArray, Launch, cuda
+from mlp_gpu.window.progress import BLOCK, END, FIRST, SWEPT
+
+THREADS = 128
+WARPS = THREADS // 32
+IMAGES = 32  # rows per block
+COLUMNS = 64  # columns per block
+DEPTH = 32  # inputs in shared memory at a time
+STRIDE = DEPTH + 1  # words from one row of shared memory to the next
+ROW_WORDS, COLUMN_WORDS = IMAGES * STRIDE, COLUMNS * STRIDE
+X, Y = 16, THREADS // 16  # threads along the columns and along the images
+EACH = 4  # images, and columns, per thread
+MIN_CHUNKS = 2  # of DEPTH inputs in a part of the sum
+MAX_BLOCKS = 264  # about: two for each multiprocessor of a large GPU
+
+
+@cuda.jit(device=True, inline="always")
+def load_rows(tile, M, n_tile, first, end, i0, thread):
+    """tile = rows first, first + 1, ... of M from column i0 on; zero from row `end` on."""
+    lane, warp = thread % 32, thread // 32
+    for r in range(n_tile // WARPS):
+        row = warp + WARPS * r
+        value = np.float32(0)
+        if first + row < end:
+            value = M[np.uint32(first + row), np.uint32(i0 + lane)]
+        tile[np.uint32(row * STRIDE + lane)] = value
+
+
+@cuda.jit(device=True, inline="always")
+def load_columns(tile, M, j0, i0, thread):
+    """tile = columns j0, j0 + 1, ... of M from row i0 on, turned; zero past the last column."""
+    column = thread % COLUMNS
+    for r in range(DEPTH * COLUMNS // THREADS):
+        depth = thread // COLUMNS + THREADS // COLUMNS * r
+        value = np.float32(0)
+        if j0 + column < M.shape[1]:
+            value = M[np.uint32(i0 + depth), np.uint32(j0 + column)]
+        tile[np.uint32(column * STRIDE + depth)] = value
+
+
+@cuda.jit(device=True, inline="always")
+def multiply(z, a, b, n_rows, thread):
+    """z += a b^T, for the thread's images and columns. n_rows: of z that have an image."""
+    x, y = thread % X, thread // X
+    column = cuda.local.array(EACH, np.float32)  # registers
+    for i in range(DEPTH):
+        for c in range(EACH):
+            column[c] = b[np.uint32((x + X * c) * STRIDE + i)]
+        for r in range(EACH):
+            if r < n_rows:
+                value = a[np.uint32((y + Y * r) * STRIDE + i)]
+                for c in range(EACH):
+                    z[r, c] += value * column[c]
+
+
+@cuda.jit(device=True, inline="always")
+def store(partial, z, first, end, j0, offset, n_columns, thread):
+    """Columns j0, j0 + 1, ... of n_columns, which `partial` has from `offset` on."""
+    x, y = thread % X, thread // X
+    for r in range(EACH):
+        image = first + y + Y * r
+        if image < end:
+            row = np.uint32(image % partial.shape[0])
+            for c in range(EACH):
+                if j0 + x + X * c < n_columns:
+                    partial[row, np.uint32(offset + j0 + x + X * c)] = z[r, c]
+
+
+@cuda.jit(device=True, inline="always")
+def images_of(progress, whole, number):
+    """The rows that a block takes: its first image, the one after its last.
+
+    whole: the rows of all images of a block that has just begun, 32 for each number. Otherwise the
+    window's.
+    """
+    if not whole:
+        return progress[FIRST], progress[END]
+    first = number * IMAGES
+    end = min(first + IMAGES, progress[BLOCK])
+    return first, end if progress[SWEPT] == 0 else first
+
+
+@cuda.jit
+def forward_products(partial, progress, H, W, depth, whole):
+    thread, net, columns = cuda.threadIdx.x, np.uint32(cuda.blockIdx.z), W.shape[2]
+    groups = -(-H.shape[1] // IMAGES) if whole else 1
+    split, group = cuda.blockIdx.y // groups, cuda.blockIdx.y % groups
+    tiles = -(-columns // COLUMNS)
+    is_gram = cuda.blockIdx.x >= tiles
+    j0 = (cuda.blockIdx.x - tiles if is_gram else cuda.blockIdx.x) * COLUMNS
+    first, end = images_of(progress[net], whole, group)
+    h_tile = cuda.shared.array(ROW_WORDS, np.float32)
+    m_tile = cuda.shared.array(COLUMN_WORDS, np.float32)
+    z = cuda.local.array((EACH, EACH), np.float32)  # registers
+    for r in range(EACH):
+        for c in range(EACH):
+            z[r, c] = 0
+    if first >= end or (is_gram and j0 >= end):
+        return
+    n_rows = -(-(end - first) // Y)
+    for i0 in range(split * depth, min((split + 1) * depth, W.shape[1]), DEPTH):
+        load_rows(h_tile, H[net], IMAGES, first, end, i0, thread)
+        if is_gram:
+            load_rows(m_tile, H[net], COLUMNS, j0, end, i0, thread)
+        else:
+            load_columns(m_tile, W[net], j0, i0, thread)
+        cuda.syncthreads()
+        multiply(z, h_tile, m_tile, n_rows, thread)
+        cuda.syncthreads()
+    offset, n_columns = (columns, end) if is_gram else (0, columns)
+    store(partial[net, np.uint32(split)], z, first, end, j0, offset, n_columns, thread)
+
+
+@cuda.jit
+def backward_products(partial, progress, D, W, depth):
+    thread, net, columns = cuda.threadIdx.x, np.uint32(cuda.blockIdx.z), W.shape[1]
+    split, tiles = cuda.blockIdx.y, -(-columns // COLUMNS)
+    is_gram = cuda.blockIdx.x >= tiles
+    j0 = (cuda.blockIdx.x - tiles if is_gram else cuda.blockIdx.x) * COLUMNS
+    first, end = progress[net, FIRST], progress[net, END]
+    d_tile = cuda.shared.array(ROW_WORDS, np.float32)
+    m_tile = cuda.shared.array(COLUMN_WORDS, np.float32)
+    z = cuda.local.array((EACH, EACH), np.float32)  # registers
+    for r in range(EACH):
+        for c in range(EACH):
+            z[r, c] = 0
+    if first >= end or (is_gram and j0 >= end):
+        return
+    n_rows = -(-(end - first) // Y)
+    for i0 in range(split * depth, min((split + 1) * depth, W.shape[2]), DEPTH):
+        load_rows(d_tile, D[net], IMAGES, first, end, i0, thread)
+        if is_gram:
+            load_rows(m_tile, D[net], COLUMNS, j0, end, i0, thread)
+        else:
+            load_rows(m_tile, W[net], COLUMNS, j0, columns, i0, thread)
+        cuda.syncthreads()
+        multiply(z, d_tile, m_tile, n_rows, thread)
+        cuda.syncthreads()
+    offset, n_columns = (columns, end) if is_gram else (0, columns)
+    store(partial[net, np.uint32(split)], z, first, end, j0, offset, n_columns, thread)
+
+
+SIGNATURES = {
+    forward_products: "void(float32[:, :, :, ::1], int32[:, ::1], float32[:, :, ::1], "
+    "float32[:, :, ::1], int32, boolean)",
+    backward_products: "void(float32[:, :, :, ::1], int32[:, ::1], float32[:, :, ::1], "
+    "float32[:, :, ::1], int32)",
+}
+
+
+def _tiles(columns: int, n_block: int) -> int:
+    """Blocks side by side: for the columns of a matrix, and for the images of a block."""
+    return -(-columns // COLUMNS) + -(-n_block // COLUMNS)
+
+
+def depth_of(inner: int, columns: int, n_block: int) -> int:
+    """How long the parts of a sum over `inner` inputs or neurons, a multiple of 32, are.
+
+    Shorter parts give a GPU more blocks to work on at once, longer ones have fewer sums to store.
+    """
+    chunks = inner // DEPTH
+    splits = max(1, min(chunks // MIN_CHUNKS, MAX_BLOCKS // _tiles(columns, n_block)))
+    return DEPTH * -(-chunks // splits)
+
+
+def partial_shape(
+    n_nets: int, inner: int, columns: int, n_block: int, ring: int
+) -> tuple[int, int, int, int]:
+    """Shape of `partial`. inner, columns: of W, the side that is summed over and the other."""
+    splits = -(-inner // depth_of(inner, columns, n_block))
+    return n_nets, splits, ring, columns + n_block
+
+
+def _grid(partial: DeviceArray, columns: int, groups: int) -> tuple[int, int, int]:
+    n_nets, splits, _, width = partial.shape
+    return _tiles(columns, width - columns), splits * groups, n_nets
+
+
+def forward(
+    partial: DeviceArray, progress: DeviceArray, H: DeviceArray, W: DeviceArray, whole: bool = False
+) -> list[Launch]:
+    """Of the window's images; if `whole`, of all of a block that has just begun. Modifies partial.
+
+    partial: of as many rows as a window, or a block, has at most.
+    """
+    _, inner, columns = W.shape
+    depth, groups = depth_of(inner, columns, H.shape[1]), -(-H.shape[1] // IMAGES) if whole else 1
+    arguments = partial, progress, H, W, np.int32(depth), whole
+    return [Launch(forward_products, _grid(partial, columns, groups), THREADS, arguments)]
+
+
+def backward(
+    partial: DeviceArray, progress: DeviceArray, D: DeviceArray, W: DeviceArray
+) -> list[Launch]:
+    """Of the window's images. Modifies partial."""
+    _, columns, inner = W.shape
+    depth = np.int32(depth_of(inner, columns, D.shape[1]))
+    grid = _grid(partial, columns, 1)
+    return [Launch(backward_products, grid, THREADS, (partial, progress, D, W, depth))]

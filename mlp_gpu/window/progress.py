@@ -1,0 +1,137 @@
+"""Where a window stands, in the GPU's memory, so that no launch needs a number from the host.
+
+progress int32 (nets, FIELDS), a row for each net. Kernels read there what is to do: those of a
+sweep return at once when the block is done, and those of a block until it is.
+
+`slide_window`, a block for each net, ends a sweep: it finds how many images at the front are done.
+Thread (g, k) takes image k of the window and every eighth of the places where `sums` left the
+largest deltas and changes. `next_block`, a thread for each net, ends a block.
+"""
+
+import math
+
+import numpy as np
+
+from mlp_gpu.gpu import DeviceArray, Launch, cuda
+
+START = 0  # images of the epoch that earlier blocks trained
+BLOCK = 1  # images of this block; none after the last
+FIRST = 2  # images of this block that are done: the window's first
+END = 3  # the one after the window's last
+SWEPT = 4  # images of this block that went forward and backward at least once
+WINDOW = 5  # images that a window has where its block does not end before
+TIMES = 6  # how often images of this block went forward and backward, together
+SWEEPS = 7  # sweeps of the epoch
+FIELDS = 8
+
+MIN_WINDOW, MAX_WINDOW = 8, 32  # images
+FIRST_WINDOW = 16  # of an epoch
+TOLERANCE = np.float32(1e-4)  # of the window's largest delta of a layer: less is no change
+
+GROUPS = 8
+THREADS = GROUPS * MAX_WINDOW
+
+
+def larger(a, b):
+    """The larger of two numbers; NaN if one is."""
+    return b if b > a or math.isnan(b) else a
+
+
+def next_window(window, times, images):
+    """Images of the next block's windows, after a block that went times forward and backward.
+
+    Larger windows need fewer sweeps for a block, but take each image through more of them. At most
+    twice as many sweeps an image come of twice the window, so the rule does not swing.
+    """
+    if times > 8 * images and window > MIN_WINDOW:
+        return window // 2
+    if times < 4 * images and window < MAX_WINDOW:
+        return 2 * window
+    return window
+
+
+larger_of = cuda.jit(device=True, inline="always")(larger)
+window_after = cuda.jit(device=True, inline="always")(next_window)
+
+
+@cuda.jit
+def slide_window(progress, changes):
+    net, thread = np.uint32(cuda.blockIdx.z), cuda.threadIdx.x
+    image, group = thread % MAX_WINDOW, thread // MAX_WINDOW
+    first, end = progress[net, FIRST], progress[net, END]
+    n = end - first
+    changed = cuda.shared.array(THREADS, np.float32)
+    largest = cuda.shared.array(THREADS, np.float32)
+    is_same = cuda.shared.array(MAX_WINDOW, np.int32)
+    same = True
+    for layer in range(changes.shape[1]):
+        change = size = np.float32(0)
+        if image < n:
+            for tile in range(group, changes.shape[3], GROUPS):
+                where = np.uint32(layer), np.uint32(tile), np.uint32(image)
+                change = larger_of(change, changes[net, where[0], 0, where[1], where[2]])
+                size = larger_of(size, changes[net, where[0], 1, where[1], where[2]])
+        changed[thread], largest[thread] = change, size
+        cuda.syncthreads()
+        if group == 0:
+            for g in range(1, GROUPS):
+                change = larger_of(change, changed[np.uint32(g * MAX_WINDOW + image)])
+            for other in range(THREADS):
+                size = larger_of(size, largest[np.uint32(other)])
+            if not change <= TOLERANCE * size:
+                same = False
+        cuda.syncthreads()
+    if group == 0:
+        is_same[image] = same
+    cuda.syncthreads()
+    if thread == 0 and n > 0:
+        done = np.int32(1)  # the first is corrected by images that are done: it is exact
+        while done < n and is_same[np.uint32(done)]:
+            done += 1
+        first += done
+        progress[net, FIRST] = first
+        progress[net, SWEPT] = end
+        progress[net, TIMES] += n
+        progress[net, SWEEPS] += 1
+        progress[net, END] = min(first + progress[net, WINDOW], progress[net, BLOCK])
+
+
+@cuda.jit
+def next_block(progress, n_block, n_images):
+    net = np.uint32(cuda.blockIdx.z)
+    n = progress[net, BLOCK]
+    if n > 0 and progress[net, FIRST] == n:
+        window = progress[net, WINDOW]
+        if n == n_block:  # the last one of an epoch may be short
+            window = window_after(window, progress[net, TIMES], n)
+        start = progress[net, START] + n
+        block = min(n_block, n_images - start)
+        progress[net, START], progress[net, BLOCK] = start, block
+        progress[net, FIRST] = progress[net, SWEPT] = progress[net, TIMES] = 0
+        progress[net, WINDOW], progress[net, END] = window, min(window, block)
+
+
+SIGNATURES = {
+    slide_window: "void(int32[:, ::1], float32[:, :, :, :, ::1])",
+    next_block: "void(int32[:, ::1], int32, int32)",
+}
+
+
+def at_start(n_nets: int, n_block: int, n_images: int) -> np.ndarray:
+    """The progress of nets at the start of an epoch, on the host."""
+    progress = np.zeros((n_nets, FIELDS), np.int32)
+    progress[:, BLOCK] = min(n_block, n_images)
+    progress[:, WINDOW] = FIRST_WINDOW
+    progress[:, END] = min(FIRST_WINDOW, n_block, n_images)
+    return progress
+
+
+def slide(progress: DeviceArray, changes: DeviceArray) -> list[Launch]:
+    """End a sweep. changes: as `sums` has them. Modifies progress."""
+    return [Launch(slide_window, (1, 1, progress.shape[0]), THREADS, (progress, changes))]
+
+
+def end_block(progress: DeviceArray, n_block: int, n_images: int) -> list[Launch]:
+    """If all images of the block are done, begin the next one. Modifies progress."""
+    sizes = np.int32(n_block), np.int32(n_images)
+    return [Launch(next_block, (1, 1, progress.shape[0]), 1, (progress, *sizes))]

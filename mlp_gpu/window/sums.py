@@ -1,0 +1,244 @@
+"""The sums of a window's products, with corrections: stage 2 of a sweep.
+
+    forward:   a_t = A[t] - eta sum_{s<t} G[t, s] d_s,   y_t = 1.7159 tanh(0.6666 a_t)
+    outputs:   a_t alike,   delta_t = softmax(a_t) - one_hot(label_t)
+    backward:  e_t = E[t] - eta sum_{s<t} G[t, s] h_s,   delta_t = e_t y'(h_t)
+
+for the window's images t. A, E and G are sums of the parts that `products` left in `partial`, from
+the first to the last. The images s are those of the block before t. Forward, those of the same
+window have the deltas of the sweep before, and those that no sweep has reached yet have none.
+
+H (nets, B, pad32(n_in + 1)), what a layer reads, column 0 is 1; D (nets, B, pad32(n_out)), its
+deltas; labels uint8 (nets, n), order int64 (nets, m), losses float32 (nets, m); eta float32 (1,).
+changes (nets, layers, 2, tiles, 32): of each layer and image of the window, the largest change of
+a delta against the sweep before, and the largest delta, in each tile of neurons.
+
+`forward_states`, `backward_deltas`: a block of 256 threads takes 8 images and 64 neurons, a thread
+two images of a neuron. First the block adds up the 8 rows of G, zero where nothing is to be
+corrected. `output_deltas`: a warp takes an image, a thread every 32nd class, and every thread adds
+up all exponentials. It is a launch of its own, because all a_t need deltas that it overwrites.
+"""
+
+import math
+
+import numpy as np
+
+from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
+from mlp_gpu.kernels.backward import scaled_tanh_derivative
+from mlp_gpu.kernels.forward import scaled_tanh
+from mlp_gpu.window.progress import END, FIRST, MAX_WINDOW, START, SWEPT, larger_of
+
+MAX_BLOCK = 128  # images: so many scalar products have room in shared memory
+THREADS = 256
+NEURONS = 64  # per block
+IMAGES = 8  # per block
+GROUPS = THREADS // NEURONS
+EACH = IMAGES // GROUPS  # images per thread
+DOTS, DELTAS = IMAGES * MAX_BLOCK, IMAGES * NEURONS  # of a block
+
+
+@cuda.jit(device=True, inline="always")
+def sum_parts(partial, row, column):
+    """The sum of a product's parts, from the first to the last."""
+    total = np.float32(0)
+    for split in range(partial.shape[0]):
+        total += partial[np.uint32(split), np.uint32(row), np.uint32(column)]
+    return total
+
+
+@cuda.jit(device=True, inline="always")
+def sum_dots(dots, partial, offset, first, n, end, limit, thread, threads):
+    """Rows of G for n images from the first on, (n, MAX_BLOCK); zero from min(t, limit) on."""
+    for place in range(thread, n * MAX_BLOCK, threads):
+        t, s = first + place // MAX_BLOCK, place % MAX_BLOCK
+        total = np.float32(0)
+        if t < end and s < min(t, limit):
+            total = sum_parts(partial, t % partial.shape[1], offset + s)
+        dots[np.uint32(place)] = total
+
+
+@cuda.jit(device=True, inline="always")
+def largest_of_rows(values, rows, width, thread, threads):
+    """The first of each row of `values` becomes the row's largest. width: a power of 2."""
+    half = width // 2
+    while half > 0:
+        for place in range(thread, rows * half, threads):
+            here = np.uint32(place // half * width + place % half)
+            values[here] = larger_of(values[here], values[np.uint32(here + half)])
+        cuda.syncthreads()
+        half //= 2
+
+
+@cuda.jit
+def forward_states(H_next, partial, progress, D, eta, n_out, hidden):
+    net, thread = np.uint32(cuda.blockIdx.z), cuda.threadIdx.x
+    neuron, group = cuda.blockIdx.x * NEURONS + thread % NEURONS, thread // NEURONS
+    end, swept = progress[net, END], progress[net, SWEPT]
+    first = progress[net, FIRST] + cuda.blockIdx.y * IMAGES
+    dots = cuda.shared.array(DOTS, np.float32)
+    if first >= end:
+        return
+    sum_dots(dots, partial[net], D.shape[2], first, IMAGES, end, swept, thread, THREADS)
+    cuda.syncthreads()
+    if neuron >= n_out:
+        return
+    total = cuda.local.array(EACH, np.float32)  # registers
+    for r in range(EACH):
+        total[r] = 0
+    for s in range(min(swept, end - 1)):
+        delta = D[net, np.uint32(s), np.uint32(neuron)]
+        for r in range(EACH):
+            total[r] += dots[np.uint32((group + GROUPS * r) * MAX_BLOCK + s)] * delta
+    for r in range(EACH):
+        t = first + group + GROUPS * r
+        if t < end:
+            a = sum_parts(partial[net], t % partial.shape[2], neuron) - eta[0] * total[r]
+            H_next[net, np.uint32(t), np.uint32(1 + neuron)] = scaled_tanh(a) if hidden else a
+
+
+@cuda.jit
+def output_deltas(D, changes, losses, progress, A, labels, order, n_out):
+    net, thread, image = np.uint32(cuda.blockIdx.z), cuda.threadIdx.x, cuda.blockIdx.y
+    t = progress[net, FIRST] + image
+    changed = cuda.shared.array(WARP, np.float32)
+    size = cuda.shared.array(WARP, np.float32)
+    if t >= progress[net, END]:
+        return
+    a = A[net, np.uint32(t)]  # from its second number on
+    highest = a[1]
+    for j in range(1, n_out):
+        highest = max(highest, a[np.uint32(1 + j)])
+    total = np.float32(0)
+    for j in range(n_out):
+        total += math.exp(a[np.uint32(1 + j)] - highest)
+    now = np.uint32(progress[net, START] + t)
+    label = np.uint32(labels[net, np.uint32(order[net, now])])
+    if thread == 0:
+        losses[net, now] = math.log(total) - (a[label + np.uint32(1)] - highest)
+    change = most = np.float32(0)
+    for j in range(thread, n_out, WARP):
+        delta = math.exp(a[np.uint32(1 + j)] - highest) / total - np.float32(j == label)
+        before = D[net, np.uint32(t), np.uint32(j)] if t < progress[net, SWEPT] else np.float32(0)
+        D[net, np.uint32(t), np.uint32(j)] = delta
+        change, most = larger_of(change, abs(delta - before)), larger_of(most, abs(delta))
+    changed[thread], size[thread] = change, most
+    cuda.syncthreads()
+    largest_of_rows(changed, 1, WARP, thread, WARP)
+    largest_of_rows(size, 1, WARP, thread, WARP)
+    if thread == 0:
+        layer = np.uint32(changes.shape[1] - 1)
+        changes[net, layer, 0, 0, np.uint32(image)] = changed[0]
+        changes[net, layer, 1, 0, np.uint32(image)] = size[0]
+
+
+@cuda.jit
+def backward_deltas(D, changes, partial, progress, H, eta, layer, n):
+    net, thread = np.uint32(cuda.blockIdx.z), cuda.threadIdx.x
+    column, group = thread % NEURONS, thread // NEURONS
+    neuron = cuda.blockIdx.x * NEURONS + column
+    end, swept = progress[net, END], progress[net, SWEPT]
+    first = progress[net, FIRST] + cuda.blockIdx.y * IMAGES
+    dots = cuda.shared.array(DOTS, np.float32)
+    changed = cuda.shared.array(DELTAS, np.float32)
+    size = cuda.shared.array(DELTAS, np.float32)
+    if first >= end:
+        return
+    sum_dots(dots, partial[net], H.shape[2], first, IMAGES, end, end, thread, THREADS)
+    cuda.syncthreads()
+    total = cuda.local.array(EACH, np.float32)  # registers
+    for r in range(EACH):
+        total[r] = 0
+    if neuron < n:
+        for s in range(min(first + IMAGES, end) - 1):
+            state = H[net, np.uint32(s), np.uint32(1 + neuron)]
+            for r in range(EACH):
+                total[r] += dots[np.uint32((group + GROUPS * r) * MAX_BLOCK + s)] * state
+    for r in range(EACH):
+        image = group + GROUPS * r
+        t = first + image
+        change = most = np.float32(0)
+        if t < end and neuron < n:
+            e = sum_parts(partial[net], t % partial.shape[2], 1 + neuron) - eta[0] * total[r]
+            delta = e * scaled_tanh_derivative(H[net, np.uint32(t), np.uint32(1 + neuron)])
+            before = D[net, np.uint32(t), np.uint32(neuron)] if t < swept else np.float32(0)
+            D[net, np.uint32(t), np.uint32(neuron)] = delta
+            change, most = abs(delta - before), abs(delta)
+        changed[np.uint32(image * NEURONS + column)] = change
+        size[np.uint32(image * NEURONS + column)] = most
+    cuda.syncthreads()
+    largest_of_rows(changed, IMAGES, NEURONS, thread, THREADS)
+    largest_of_rows(size, IMAGES, NEURONS, thread, THREADS)
+    if thread < IMAGES and first + thread < end:
+        tile, image = np.uint32(cuda.blockIdx.x), np.uint32(cuda.blockIdx.y * IMAGES + thread)
+        changes[net, np.uint32(layer), 0, tile, image] = changed[np.uint32(thread * NEURONS)]
+        changes[net, np.uint32(layer), 1, tile, image] = size[np.uint32(thread * NEURONS)]
+
+
+SIGNATURES = {
+    forward_states: "void(float32[:, :, ::1], float32[:, :, :, ::1], int32[:, ::1], "
+    "float32[:, :, ::1], float32[::1], int32, boolean)",
+    output_deltas: "void(float32[:, :, ::1], float32[:, :, :, :, ::1], float32[:, ::1], "
+    "int32[:, ::1], float32[:, :, ::1], uint8[:, ::1], int64[:, ::1], int32)",
+    backward_deltas: "void(float32[:, :, ::1], float32[:, :, :, :, ::1], float32[:, :, :, ::1], "
+    "int32[:, ::1], float32[:, :, ::1], float32[::1], int32, int32)",
+}
+
+
+def changes_shape(n_nets: int, sizes: tuple[int, ...]) -> tuple[int, int, int, int, int]:
+    """Shape of `changes`. sizes: of the layers, the inputs first."""
+    tiles = max(1, -(-max(sizes[1:]) // NEURONS))
+    return n_nets, len(sizes) - 1, 2, tiles, MAX_WINDOW
+
+
+def forward(
+    H_next: DeviceArray,
+    partial: DeviceArray,
+    progress: DeviceArray,
+    D: DeviceArray,
+    eta: DeviceArray,
+    n_out: int,
+    hidden: bool,
+) -> list[Launch]:
+    """States of the window's images in a layer of n_out neurons. Modifies H_next.
+
+    D: the layer's deltas. hidden: whether it has the activation; otherwise H_next gets a.
+    """
+    grid = -(-n_out // NEURONS), MAX_WINDOW // IMAGES, D.shape[0]
+    arguments = H_next, partial, progress, D, eta, np.int32(n_out), hidden
+    return [Launch(forward_states, grid, THREADS, arguments)]
+
+
+def outputs(
+    D: DeviceArray,
+    changes: DeviceArray,
+    progress: DeviceArray,
+    A: DeviceArray,
+    epoch: dict[str, DeviceArray],
+    n_out: int,
+) -> list[Launch]:
+    """Deltas and losses of the window's images in the output layer. Modifies D, changes, losses.
+
+    A: what `forward` made of it. epoch: labels, order and losses.
+    """
+    data = epoch["losses"], progress, A, epoch["labels"], epoch["order"]
+    grid = 1, MAX_WINDOW, D.shape[0]
+    return [Launch(output_deltas, grid, WARP, (D, changes, *data, np.int32(n_out)))]
+
+
+def backward(
+    D: DeviceArray,
+    changes: DeviceArray,
+    partial: DeviceArray,
+    progress: DeviceArray,
+    H: DeviceArray,
+    eta: DeviceArray,
+    layer: int,
+    n: int,
+) -> list[Launch]:
+    """Deltas of the window's images in a hidden layer of n neurons. Modifies D and changes.
+
+    H: what the layer after it reads. layer: which one this is, from 0.
+    """
+    grid = -(-n // NEURONS), MAX_WINDOW // IMAGES, D.shape[0]
+    arguments = D, changes, partial, progress, H, eta, np.int32(layer), np.int32(n)
+    return [Launch(backward_deltas, grid, THREADS, arguments)]

@@ -1,0 +1,210 @@
+"""The GPU engine's schedule `window`: what is its own; see also tests/test_engines.py."""
+
+import nets
+import numpy as np
+import pytest
+import reference
+from executed import DEVICES, HAS_GPU, on_device
+from gpu_arrays import count_bytes
+
+from experiments.timing import window as oracle
+from mlp_gpu import cuda, gpu
+from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.network import NETS, Network
+from mlp_gpu.window import engine as window_engine
+from mlp_gpu.window import progress
+from mlp_gpu.window.engine import WindowCudaEngine
+from mlp_gpu.window.nets import Windows
+
+SIZES = [(13, 7), (31, 33, 10), (97, 1, 5), (50, 37, 64, 33, 10), (17, *(19,) * 4, 3)]
+ETA = float(np.float32(0.05))  # large, so that corrections and steps show
+
+
+@pytest.fixture(autouse=True, params=DEVICES)
+def device(request):
+    with on_device(request.param) as executor:
+        yield executor
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch):
+    monkeypatch.setattr(cuda, "IMAGES_PER_TICK", 32)
+
+
+def make(sizes, n_block, n):
+    """The engine with random weights, images, labels, and an order that repeats some images."""
+    engine, weights, images, labels = nets.make(WindowCudaEngine(n_block), sizes, n=n)
+    order = np.random.default_rng(n_block).integers(0, n, n)
+    return engine, weights, images, labels, order
+
+
+def distance(found, expected, start):
+    """Of weights from those expected, as a part of the way that these went."""
+    pairs = [zip(found, expected, strict=True), zip(expected, start, strict=True)]
+    off, way = (sum(np.square(W - V.astype(float)).sum() for W, V in pair) for pair in pairs)
+    return np.sqrt(off / way)
+
+
+def count_sweeps(engine):
+    (state,) = gpu.read([engine._windows.progress], engine.stream)
+    return int(state[0, progress.SWEEPS]), int(state[0, progress.WINDOW])
+
+
+@pytest.mark.parametrize("n_block", [1, 7, 19, 50, 128])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_training_is_the_oracles_and_that_of_float64(sizes, n_block):
+    engine, weights, images, labels, order = make(sizes, n_block, 61)
+    loss = engine.train(images, labels, order, ETA)
+    found = engine.get_network()
+    nets.assert_trained(found, loss, weights, images, labels, order, ETA)
+    nets.assert_padding_is_zero(found)
+    known = [W.astype(np.float32) for W in weights]
+    first = progress.FIRST_WINDOW
+    sweeps = oracle.train_in_windows(known, images[order], labels[order], ETA, first, n_block, True)
+    n_sweeps, last_window = count_sweeps(engine)
+    assert n_sweeps == len(sweeps)
+    assert last_window >= max(end - start for start, end in sweeps[-1:])
+    exact, _ = reference.train(weights, images, labels, order, ETA)
+    assert distance(found.unpadded(), known, weights) < 2 * distance(known, exact, weights)
+
+
+def test_windows_adapt_to_how_many_sweeps_images_need():
+    windows = {}
+    for eta in (1e-4, 0.6):
+        engine, _, images, labels, _ = make((31, 33, 10), 40, 160)
+        engine.train(images, labels, np.arange(160), eta)
+        windows[eta] = count_sweeps(engine)[1]
+    assert windows == {1e-4: progress.MAX_WINDOW, 0.6: progress.MIN_WINDOW}
+
+
+def results(n_block=7, sizes=(31, 33, 10)):
+    """Losses, all that tick was told added up, and bits, of two epochs of 61 images."""
+    engine, _, images, labels, order = make(sizes, n_block, 61)
+    heard = []
+    losses = [
+        engine.train(images, labels, order, eta, lambda n, loss: heard.append(n))
+        for eta in (ETA, ETA / 2)
+    ]
+    assert sum(heard) == 2 * 61
+    return losses, [W.tobytes() for W in engine.get_network().weights], heard
+
+
+def test_bits_do_not_depend_on_how_many_sweeps_a_graph_has(monkeypatch):
+    expected = results()
+    graphs, heard = set(), set()
+    for step, spare in ((1, 1.0), (1, 0.2), (3, 1.25), (64, 1.25)):
+        monkeypatch.setattr(window_engine, "SWEEPS_STEP", step)
+        monkeypatch.setattr(window_engine, "SPARE", spare)
+        made = []
+        capture = gpu.capture
+        with monkeypatch.context() as patch:
+            patch.setattr(gpu, "capture", lambda work, c=capture, m=made: m.append(0) or c(work))
+            found = results()
+        assert found[:2] == expected[:2]
+        graphs.add(len(made))
+        heard.add(tuple(found[2]))
+    assert len(graphs) > 1  # they were different indeed
+    assert len(heard) > 1
+
+
+def test_repeats_are_bit_equal():
+    """Without a GPU, threads and blocks run in another order each time."""
+    sizes = (50, 37, 64, 33, 10)
+    assert results(sizes=sizes) == results(sizes=sizes)
+
+
+def test_an_epoch_begins_anew_whatever_was_before():
+    """Windows too: so a run that is resumed has the same bits."""
+    whole, _, images, labels, order = make((31, 33, 10), 20, 61)
+    whole.train(images, labels, order, 1.0)
+    assert count_sweeps(whole)[1] < progress.FIRST_WINDOW
+    again = WindowCudaEngine(20)
+    again.set_network(whole.get_network())
+    losses = [engine.train(images, labels, order, ETA) for engine in (whole, again)]
+    assert losses[0] == losses[1]
+    for W, V in zip(whole.get_network().weights, again.get_network().weights, strict=True):
+        assert (W.view(np.uint32) == V.view(np.uint32)).all()
+
+
+def test_a_number_that_is_none_ends_all_the_same():
+    engine, _, images, labels, order = make((31, 33, 10), 19, 61)
+    images[order[40], 3] = np.nan
+    heard = []
+    engine.train(images, labels, order, ETA, lambda n, loss: heard.append(np.isnan(loss)))
+    assert not heard[0]
+    assert heard[-1]
+    nets.assert_padding_is_zero(engine.get_network())
+
+
+def test_nets_together_have_the_same_bits_as_alone():
+    sizes, n, n_block, n_nets = (31, 33, 10), 45, 20, 3
+    alone = [nets.make(WindowCudaEngine(n_block), sizes, seed=seed, n=n) for seed in range(n_nets)]
+    stream, rng = gpu.new_stream(), np.random.default_rng(0)
+
+    def put(hosts):
+        host = np.stack(hosts)
+        there = gpu.device_array(host.shape, host.dtype)
+        gpu.fill([(there, host)], stream)
+        return there
+
+    networks = [engine.get_network() for engine, *_ in alone]
+    weights = [put(layers) for layers in zip(*(one.weights for one in networks), strict=True)]
+    images, labels = (put([made[k] for made in alone]) for k in (2, 3))
+    orders = [rng.permutation(n) for _ in range(n_nets)]
+    epoch = {"labels": labels, "order": put(orders)}
+    epoch["losses"] = gpu.device_array((n_nets, n), np.float32)
+    eta = gpu.device_array((1,), np.float32)
+    windows = Windows(sizes, weights, n_block)
+    start = [*windows.blank(), windows.at_start(n), (eta, np.full(1, ETA, np.float32))]
+    gpu.fill(start, stream)
+    launches = windows.begin_block(images, epoch["order"]) + windows.sweep(epoch, eta) * 5
+    launches += windows.end_block(eta, n)
+    for _ in range(n):  # as many as any net needs
+        gpu.play(launches, stream)
+        (state,) = gpu.read([windows.progress], stream)
+        if (state[:, progress.START] == n).all():
+            break
+    (losses,) = gpu.read([epoch["losses"]], stream)
+    sweeps = []
+    for net, (engine, _, own_images, own_labels) in enumerate(alone):
+        loss = engine.train(own_images, own_labels, orders[net], ETA)
+        assert loss == losses[net].sum(dtype=np.float64) / n
+        sweeps.append(count_sweeps(engine)[0])
+        for W, there in zip(engine.get_network().weights, weights, strict=True):
+            (found,) = gpu.read([there], stream)
+            assert found[net].tobytes() == W.tobytes()
+    assert state[:, progress.SWEEPS].tolist() == sweeps
+    assert len(set(sweeps)) > 1  # one net goes on when another is done
+
+
+def test_memory_is_what_device_bytes_says(monkeypatch):
+    taken = count_bytes(monkeypatch)
+    monkeypatch.setattr(cuda, "PREDICT_BATCH", 5)
+    engine, _, images, labels, _ = make((13, 7, 5), 128, 2)
+    for _ in range(2):  # the second epoch takes no more
+        engine.train(images, labels, np.arange(2), 0.0)
+    engine.predict(images)
+    assert sum(taken) == window_engine.device_bytes((13, 7, 5), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("net", "n"), [(1, 500), (4, 500)] if HAS_GPU else [(1, 24), (4, 5)])
+def test_nets_of_table_1_are_the_oracles_and_the_cpus(net, n):
+    """Digits would be better examples; random images have the same sizes and a harder error."""
+    rng = np.random.default_rng(0)
+    images = rng.uniform(-1, 1, (n, 841)).astype(np.float32)
+    labels = rng.integers(0, 10, n).astype(np.uint8)
+    network, outputs, weights = Network.initial(NETS[net], 0), [], []
+    for engine in (CpuEngine(), WindowCudaEngine()):
+        engine.set_network(network)
+        engine.train(images, labels, np.arange(n), 1e-3)
+        outputs.append(engine.predict(images))
+        weights.append(engine.get_network().unpadded())
+    assert abs(outputs[0] - outputs[1]).max() < 1e-4
+    known = [W.copy() for W in network.unpadded()]
+    first = progress.FIRST_WINDOW
+    sweeps = oracle.train_in_windows(known, images, labels, 1e-3, first, 128, True)
+    if not HAS_GPU:  # in more steps rounding may decide whether a delta has changed
+        assert count_sweeps(engine)[0] == len(sweeps)
+    for other in (weights[0], known):
+        assert distance(weights[1], other, network.unpadded()) < 1e-4
