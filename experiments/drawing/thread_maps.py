@@ -18,6 +18,7 @@ from experiments.drawing import (
     thread_maps_cnn,
     thread_maps_deform,
     thread_maps_ladder,
+    thread_maps_window,
 )
 from experiments.drawing.figures import LABEL_SIZE, SMALL_SIZE
 from experiments.drawing.thread_drawing import (
@@ -375,6 +376,7 @@ DRAWINGS: dict[str, Callable[[], Figure]] = {
     "threads_pull_deltas": thread_maps_cnn.draw_pulling,
     "threads_adjust_weights": thread_maps_cnn.draw_adjusting,
     "threads_maps": thread_maps_cnn.draw_others,
+    **thread_maps_window.DRAWINGS,
     **thread_maps_ladder.DRAWINGS,
     "block_of_images": block_drawing.draw_block,
 }
