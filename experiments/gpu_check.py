@@ -2,10 +2,10 @@
 
 In order: the tests of kernels and engine on the GPU, with 250 repeats of each kernel; NVIDIA's
 compute-sanitizer on the small ones, where it is installed; the same images deformed on the CPU and
-on the GPU; the same nets trained on the CPU and on the GPU, a perceptron and a convolutional one; a
-net trained on images that the GPU deforms at the same time; the benchmarks. A check that fails
-does not stop the next one. Writes gpu-check.json and bench.csv to results/<this GPU> and prints a
-table. The exit status is 1 if a check failed.
+on the GPU; the same nets trained on the CPU and on the GPU, a perceptron, without windows and with
+them, and a convolutional one; a net trained on images that the GPU deforms at the same time; the
+benchmarks. A check that fails does not stop the next one. Writes gpu-check.json and bench.csv to
+results/<this GPU> and prints a table. The exit status is 1 if a check failed.
 """
 
 import json
@@ -55,6 +55,7 @@ def main(argv: list[str] | None = None) -> None:
         "racecheck": lambda: gpu_programs.check_sanitizer("racecheck"),
         "deformation, CPU and GPU": lambda: gpu_comparisons.check_deformation(dataset),
         "net 1, CPU and GPU": lambda: gpu_comparisons.check_engines(dataset),
+        "net 1 in windows, CPU and GPU": lambda: gpu_comparisons.check_windows(dataset),
         "net 3 of 2011, CPU and GPU": lambda: gpu_comparisons.check_cnn_engines(dataset),
         "net 1, deformed meanwhile": lambda: gpu_comparisons.check_ahead(dataset),
         "benchmarks": lambda: gpu_programs.check_bench(folder),

@@ -57,7 +57,7 @@ def compare_cnn(sample, graph, launch, description="6M5s1-8M5s1c50%-7N"):
 def test_the_same_convolutional_engine_passes(sample):
     found = compare_cnn(sample, ConvCpuEngine(), ConvCpuEngine())
     assert found["gpu_distance"] == found["output_difference"] == 0
-    assert found["schedules_bit_equal"] is True
+    assert found["gpu_bit_equal"] is True
     assert 1e-8 < found["peer_distance"] < 1e-4
     assert found["gpu_errors"] == found["cpu_errors"]
     assert gpu_comparisons.judge_engines(found).passed

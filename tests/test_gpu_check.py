@@ -45,7 +45,8 @@ def test_without_a_gpu_one_sentence_and_status_2(variables, sentence, tmp_path):
 
 
 NAMES = ["GPU", "tests on the GPU", "memcheck", "racecheck", "deformation, CPU and GPU"]
-NAMES += ["net 1, CPU and GPU", "net 3 of 2011, CPU and GPU", "net 1, deformed meanwhile"]
+NAMES += ["net 1, CPU and GPU", "net 1 in windows, CPU and GPU", "net 3 of 2011, CPU and GPU"]
+NAMES += ["net 1, deformed meanwhile"]
 NAMES += ["benchmarks"]
 
 
@@ -69,6 +70,7 @@ def fakes(monkeypatch):
     fake(gpu_programs, "check_sanitizer", "clean")
     fake(gpu_comparisons, "check_deformation", "equal")
     fake(gpu_comparisons, "check_engines", "alike")
+    fake(gpu_comparisons, "check_windows", "alike in windows")
     fake(gpu_comparisons, "check_cnn_engines", "alike too")
     fake(gpu_comparisons, "check_ahead", "hidden")
     fake(gpu_programs, "check_bench", "bench.csv")
@@ -95,6 +97,7 @@ def test_record_and_table(fakes, tmp_path, capsys):
         "clean",
         "equal",
         "alike",
+        "alike in windows",
         "alike too",
         "hidden",
         "bench.csv",
@@ -112,13 +115,14 @@ def test_record_and_table(fakes, tmp_path, capsys):
         "check_sanitizer",
         "check_deformation",
         "check_engines",
+        "check_windows",
         "check_cnn_engines",
         "check_ahead",
         "check_bench",
     ]
     assert [call[1] for call in fakes[1:3]] == ["memcheck", "racecheck"]
-    assert [fakes[i][1].name for i in (3, 4, 5, 6)] == ["load_digits"] * 4
-    assert fakes[7][1] == tmp_path / "new" / "folder"
+    assert [fakes[i][1].name for i in (3, 4, 5, 6, 7)] == ["load_digits"] * 5
+    assert fakes[8][1] == tmp_path / "new" / "folder"
 
     said = capsys.readouterr()
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said.out.splitlines()]
@@ -126,7 +130,7 @@ def test_record_and_table(fakes, tmp_path, capsys):
     assert [line[0] for line in lines[2:]] == NAMES
     assert lines[3] == ["tests on the GPU", "9 passed", "0"]
     assert "FAILED" not in said.out
-    assert [f"{name} ..." in said.err for name in NAMES] == [True] * 9
+    assert [f"{name} ..." in said.err for name in NAMES] == [True] * 10
 
 
 def test_the_folder_is_named_after_the_gpu(fakes, tmp_path, monkeypatch):
@@ -145,7 +149,7 @@ def test_a_failed_check_gives_status_1(fakes, tmp_path, monkeypatch, capsys):
     assert left.value.code == "failed: racecheck, benchmarks"  # which Python prints, for status 1
     assert read(tmp_path)["passed"] is False
     table = capsys.readouterr().out.splitlines()
-    assert [("FAILED: " in line) for line in table] == [False] * 5 + [True] + [False] * 4 + [True]
+    assert [("FAILED: " in line) for line in table] == [False] * 5 + [True] + [False] * 5 + [True]
     assert "| FAILED: so so" in table[5]
 
 
@@ -162,7 +166,7 @@ def test_a_check_that_breaks_off_does_not_stop_the_next(fakes, tmp_path, monkeyp
     assert row["result"].startswith("ValueError: no\n good")
     assert "in break_off" in row["details"]["traceback"]
     table = capsys.readouterr().out.splitlines()
-    assert len(table) == 11
+    assert len(table) == 12
     assert "| FAILED: ValueError: no good no" in table[7]
     assert max(map(len, table)) < 160
 

@@ -78,6 +78,22 @@ def test_a_convolutional_net_is_the_cpus():
     assert done.returncode == 0, done.stderr
 
 
+WINDOW = """
+from mlp_gpu.window.engine import WindowCudaEngine
+
+cuda.IMAGES_PER_TICK = 4
+expected = train(cpu.CpuEngine())
+assert_close(train(WindowCudaEngine(4)), expected)
+assert_close(train(WindowCudaEngine()), expected)
+"""
+
+
+@pytest.mark.slow
+def test_the_window_is_the_cpus():
+    done = run(WINDOW)
+    assert done.returncode == 0, done.stderr
+
+
 FAULTS = """
 expected = train(cpu.CpuEngine())
 for schedule in ("launch", "graph"):

@@ -11,6 +11,7 @@ from deform_gpu import deform
 from experiments.running.errors import Problem
 from experiments.timing import deform as deform_timing
 from experiments.timing import gpu as gpu_timing
+from experiments.timing.window_work import block_work, sweep_work
 from mlp_gpu import gpu
 from mlp_gpu.network import Network, count_weights
 
@@ -130,13 +131,10 @@ def test_copies_move_the_bytes_they_are_told(monkeypatch):
 
 
 def test_a_schedule_is_timed_between_ticks(monkeypatch):
-    now = [0.0]
+    now, epochs = [0.0], []
     monkeypatch.setattr(gpu_timing.time, "perf_counter", lambda: now[0])
 
     class Engine:
-        def __init__(self, schedule):
-            assert schedule == "graph"
-
         def set_network(self, network):
             now[0] += 100
 
@@ -144,11 +142,12 @@ def test_a_schedule_is_timed_between_ticks(monkeypatch):
             assert images.shape == (1000, 33)
             assert len(order) == 8 * 1000
             now[0] += 50  # the upload
+            epochs.append(None)
             for chunk in range(8):
-                now[0] += 1 + chunk
+                now[0] += 1 + chunk + 100 * (len(epochs) == 1)
                 tick(1000, 0.5)
 
-    monkeypatch.setattr(gpu_timing.engine, "CudaEngine", Engine)
+    monkeypatch.setattr(gpu_timing.engines, "make_engine", lambda name, schedule: Engine())
     one = gpu_timing.measure_schedule(Network.initial(SIZES, 0), "graph", 77, 7)
     assert one.us == pytest.approx([2e3, 3e3, 4e3, 5e3, 6e3, 7e3, 8e3])
     assert (one.name, one.n_bytes, one.n_images) == ("engine cuda graph", 77, 1)
@@ -160,11 +159,12 @@ def test_kernels_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys):
 
     monkeypatch.setattr(gpu_timing, "training_kernels", lambda network, stream: [])
     monkeypatch.setattr(gpu_timing, "measure_schedule", lambda *arguments: arguments[1])
+    monkeypatch.setattr(gpu_timing, "measure_window", lambda *arguments: "window")
     monkeypatch.setattr(gpu_timing, "measure_empty_kernel", late)
     monkeypatch.setattr(gpu_timing, "measure_kernels", late)
     monkeypatch.setattr(gpu_timing, "measure_evaluation", lambda *arguments: ["evaluation"])
     timer = SimpleNamespace(wake=lambda: None, stream=None)
-    assert gpu_timing.measure_net(None, timer, 7) == ["graph", "launch", "evaluation"]
+    assert gpu_timing.measure_net(None, timer, 7) == ["graph", "launch", "window", "evaluation"]
     assert capsys.readouterr().err.count("the host is too slow") == 2
 
 
@@ -177,6 +177,7 @@ def timer(request):
 def test_everything_on_the_gpu_is_measured(timer, monkeypatch):
     monkeypatch.setattr(gpu_timing.engine, "IMAGES_PER_TICK", 1)
     monkeypatch.setattr(gpu_timing.engine, "PREDICT_BATCH", 3)
+    monkeypatch.setattr(gpu_timing.engines, "WINDOW_IMAGES_PER_BLOCK", 1)
     network = Network.initial((37, 21, 33, 10), 0)
     kernels = list(gpu_timing.training_kernels(network, timer.stream))
     assert [(kernel.name, kernel.layer) for kernel in kernels] == [
@@ -206,6 +207,12 @@ def test_everything_on_the_gpu_is_measured(timer, monkeypatch):
     assert by_group["net"][0].n_bytes == sum(kernel.n_bytes for kernel in kernels)
     # Forward, back but for layer 1, and the update.
     assert by_group["net"][0].flops == 2 * (3 * count_weights(network.sizes) - 38 * 21)
+    names = [f"engine cuda {schedule}" for schedule in ("graph", "launch", "window")]
+    assert [one.name for one in by_group["net"]] == names
+    # An image in a block of its own has one sweep.
+    work = sweep_work(network.sizes, 1, 1, 1) + block_work(network.sizes, 1)
+    assert by_group["net"][2].n_bytes == work.n_bytes
+    assert by_group["net"][2].flops == work.flops
 
 
 def test_deformations_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys):

@@ -29,6 +29,7 @@ from experiments.timing.report import PAPER, net_title
 # Line and marker of each engine and peer: ours solid, the others' dotted; what runs on a GPU has a
 # filled marker.
 STYLES = {
+    "engine cuda window": (GREY, "-", "*", True),
     "engine cuda graph": (BLACK, "-", "o", True),
     "engine cuda launch": (BLUE, "-", "s", True),
     "engine cpu": (VERMILION, "-", "^", False),

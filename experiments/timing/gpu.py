@@ -22,8 +22,9 @@ from experiments.running.messages import tell
 from experiments.timing.host import random_examples
 from experiments.timing.measurement import CopyTimes, Measurement
 from experiments.timing.mlp import training_flops
+from experiments.timing.window_work import work_of_an_image
 from mlp_gpu import cuda as engine
-from mlp_gpu import gpu
+from mlp_gpu import engines, gpu
 from mlp_gpu.engines import Engine
 from mlp_gpu.gpu import DeviceArray, Launch, Stream
 from mlp_gpu.kernels import backward, forward
@@ -35,6 +36,7 @@ from mlp_gpu.kernels.pick import pick
 from mlp_gpu.kernels.update import update
 from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule
+from mlp_gpu.window.engine import WindowCudaEngine
 
 # Before the launch the L2 cache holds as much of the kernel's data as it has room for, or none.
 CACHE_STATES = ("warm", "cold")
@@ -309,7 +311,7 @@ def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Mea
 
 def measure_schedule(network: Network, schedule: str, n_bytes: int, repeats: int) -> Measurement:
     """Measurement of the engine with a schedule. n_bytes: that it must move for an image."""
-    trainer = engine.CudaEngine(schedule)
+    trainer = engines.make_engine("cuda", schedule)
     trainer.set_network(network)
     us = time_training(trainer, network.sizes[0], repeats)
     return Measurement(
@@ -322,17 +324,41 @@ def measure_schedule(network: Network, schedule: str, n_bytes: int, repeats: int
     )
 
 
+def measure_window(network: Network, repeats: int) -> Measurement:
+    """Measurement of the schedule `window`, with the work of as many sweeps as were needed."""
+    n_block = engines.WINDOW_IMAGES_PER_BLOCK
+    trainer = WindowCudaEngine(n_block)
+    trainer.set_network(network)
+    us = time_training(trainer, network.sizes[0], repeats)
+    blocks = -(-(repeats + 1) * engine.IMAGES_PER_TICK // n_block)
+    sweeps, times = trainer.count_sweeps()
+    work = work_of_an_image(network.sizes, sweeps / blocks, times / sweeps, n_block)
+    return Measurement(
+        group="net",
+        name=f"engine cuda {trainer.schedule}",
+        us=us,
+        n_images=1,
+        n_bytes=round(work.n_bytes),
+        flops=round(work.flops),
+    )
+
+
 def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
     """Microseconds per image of an engine on a GPU, which has a network; float64 (repeats,).
 
     By the host's clock, from tick to tick, when the GPU is done. The first tick comes after all
-    that is done once in an epoch.
+    that is done once in an epoch, the second epoch after all that is done once.
     """
     images, labels = random_examples(N_IMAGES, n_inputs)
     order = np.random.default_rng(0).integers(0, N_IMAGES, (repeats + 1) * engine.IMAGES_PER_TICK)
-    ticks: list[float] = []
-    trainer.train(images, labels, order, ETA, lambda n, loss: ticks.append(time.perf_counter()))
-    return 1e6 * np.diff(ticks) / engine.IMAGES_PER_TICK
+    ticks: list[tuple[float, int]] = []
+    for _ in range(2):
+        ticks.clear()
+        trainer.train(
+            images, labels, order, ETA, lambda n, loss: ticks.append((time.perf_counter(), n))
+        )
+    moments, images_done = np.array(ticks).T
+    return 1e6 * (np.diff(moments) / images_done[1:])[-repeats:]
 
 
 def measure_net(network: Network, timer: Timer, repeats: int) -> list[Measurement]:
@@ -341,6 +367,7 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> list[Measuremen
     kernels = list(training_kernels(network, timer.stream))
     n_bytes = sum(kernel.n_bytes for kernel in kernels)
     measured = [measure_schedule(network, name, n_bytes, repeats) for name in engine.SCHEDULES]
+    measured.append(measure_window(network, repeats))
     for measure in (
         lambda: measure_empty_kernel(timer, repeats),
         lambda: measure_kernels(kernels, timer, repeats),

@@ -44,6 +44,12 @@ class WindowCudaEngine(CudaEngine):
         self._windows = Windows(network.sizes, weights, self._n_block)
         gpu.fill(self._windows.blank(), self.stream)
 
+    @gpu.faults()
+    def count_sweeps(self) -> tuple[int, int]:
+        """Sweeps of the last training, and how often its images went, all together."""
+        (state,) = gpu.read([self._windows.progress], self.stream)
+        return int(state[0, progress.SWEEPS]), int(state[0, progress.ALL_TIMES])
+
     def _train_epoch(self, n_images: int, tick: Callable[[int, float], None]) -> float:
         gpu.fill([self._windows.at_start(n_images)], self.stream)
         images = self.images.reshape(1, *self.images.shape)

@@ -22,7 +22,8 @@ SWEPT = 4  # images of this block that went forward and backward at least once
 WINDOW = 5  # images that a window has where its block does not end before
 TIMES = 6  # how often images of this block went forward and backward, together
 SWEEPS = 7  # sweeps of the epoch
-FIELDS = 8
+ALL_TIMES = 8  # how often images of the epoch went forward and backward, together
+FIELDS = 9
 
 MIN_WINDOW, MAX_WINDOW = 8, 32  # images
 FIRST_WINDOW = 16  # of an epoch
@@ -92,6 +93,7 @@ def slide_window(progress, changes):
         progress[net, FIRST] = first
         progress[net, SWEPT] = end
         progress[net, TIMES] += n
+        progress[net, ALL_TIMES] += n
         progress[net, SWEEPS] += 1
         progress[net, END] = min(first + progress[net, WINDOW], progress[net, BLOCK])
 

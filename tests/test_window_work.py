@@ -1,0 +1,79 @@
+"""Bytes and operations of the window are those of its launches, as executed."""
+
+import numpy as np
+import pytest
+import touches
+from compiled_cases import needs_toolkit
+
+from experiments.timing.window_work import Work, block_work, sweep_work, work_of_an_image
+from mlp_gpu.network import padded_shapes
+from mlp_gpu.window import progress
+from mlp_gpu.window.nets import Windows
+
+SIZES = (63, 127, 32)  # with little padding
+N_BLOCK, FIRST, END = 64, 20, 48
+COUNTED = {"W", "H", "D", "partial", "H_next", "A", "images"}
+
+
+def executed_bytes(launches):
+    """Of what each launch reads and writes, each number once for each launch."""
+    total = 0
+    for launch in launches:
+        names = launch.kernel.py_func.__code__.co_varnames
+        touched = touches.touched(launch, names, 3 * [(1 << 12,)])
+        found = {(a, kind, c) for (a, kind, *_), cells in touched.items() for c in cells}
+        total += 4 * sum(array in COUNTED for array, _, _ in found)
+    return total
+
+
+@pytest.fixture
+def windows(monkeypatch):
+    """A net's launches on arrays of the host; and its progress, to be set."""
+
+    def array(shape, dtype):
+        return np.zeros(shape, dtype)
+
+    monkeypatch.setattr("mlp_gpu.gpu.device_array", array)
+    weights = [np.zeros((1, *shape), np.float32) for shape in padded_shapes(SIZES)]
+    return Windows(SIZES, weights, N_BLOCK)
+
+
+@needs_toolkit
+def test_a_sweep_moves_what_its_launches_move(windows):
+    windows.progress[:] = progress.at_start(1, N_BLOCK, 200)
+    windows.progress[0, [progress.FIRST, progress.END, progress.SWEPT]] = FIRST, END, END
+    epoch = {"labels": np.zeros((1, 200), np.uint8), "order": np.zeros((1, 200), int)}
+    epoch["losses"] = np.zeros((1, 200), np.float32)
+    found = executed_bytes(windows.sweep(epoch, np.ones(1, np.float32)))
+    expected = sweep_work(SIZES, END - FIRST, END, N_BLOCK).n_bytes
+    assert expected == pytest.approx(found, rel=0.05)
+
+
+@needs_toolkit
+def test_a_block_moves_what_its_launches_move(windows):
+    windows.progress[:] = progress.at_start(1, N_BLOCK, 200)
+    images, order = np.zeros((1, 200, SIZES[0]), np.float32), np.arange(200)[None]
+    found = executed_bytes(windows.begin_block(images, order))
+    windows.progress[0, progress.FIRST] = N_BLOCK
+    found += executed_bytes(windows.end_block(np.ones(1, np.float32), 200)[:-1])
+    assert block_work(SIZES, N_BLOCK).n_bytes == pytest.approx(found, rel=0.05)
+
+
+def test_operations():
+    # Two layers of one weight and one bias, one image: no image is before it.
+    forward, gram = 2 * 2, 2 * 2
+    backward, back_gram = 2 * 2, 2
+    parts = 2 + 2 + 3
+    assert sweep_work((1, 1, 1), 1, 1, 1).flops == forward + gram + backward + back_gram + parts
+    block = forward + gram + 2 * (2 * 2)
+    assert block_work((1, 1, 1), 1).flops == block
+    # The second of two images is corrected by the first, in each sum.
+    more = sweep_work((1, 1, 1), 2, 2, 2).flops - 2 * sweep_work((1, 1, 1), 1, 2, 2).flops
+    assert more == -2 * 3  # one pair less than if each had one before it
+
+
+def test_an_image_has_its_part_of_sweeps_and_of_a_block():
+    net = (841, 1000, 500, 10)
+    sweep, block = sweep_work(net, 32, 80, 128), block_work(net, 128)
+    assert work_of_an_image(net, 20, 32, 128) == (sweep * 20 + block) * (1 / 128)
+    assert Work(3, 4) + Work(1, 2) * 2 == Work(5, 8)
