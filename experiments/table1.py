@@ -74,31 +74,36 @@ def needed_bytes(arguments: argparse.Namespace, dataset: data.Dataset) -> int:
     return needed
 
 
+def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str) -> list[jobs.Job]:
+    """A job for each net and seed that the command line names. engine: one of engines.NAMES."""
+    deformation = None if arguments.no_distortion else TABLE1
+    made = []
+    for net, seed in product(arguments.nets, arguments.seeds):
+        plan = plans.choose(arguments, engine, plans.QUICK_TABLE1[dataset.name][net])
+        config = make_config(
+            data.limit(dataset, plan.n_images),
+            NETS[net],
+            plan.schedule,
+            seed,
+            deformation,
+            engine,
+            arguments.cpu_deformation,
+            windows=arguments.schedule == engines.WINDOW,
+        )
+        path = run_path(arguments.out, net, seed, dataset.name, not arguments.no_distortion)
+        made.append(jobs.make_job(arguments, path, f"net {net}, seed {seed}", config))
+    return made
+
+
 def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
-    combinations = list(product(arguments.nets, arguments.seeds))
-    deformation = None if arguments.no_distortion else TABLE1
 
     def needed(dataset: data.Dataset) -> int:
         return needed_bytes(arguments, dataset)
 
-    with jobs.session(arguments, len(combinations), needed) as (dataset, pool, engine):
-        queue = []
-        for net, seed in combinations:
-            plan = plans.choose(arguments, engine, plans.QUICK_TABLE1[dataset.name][net])
-            config = make_config(
-                data.limit(dataset, plan.n_images),
-                NETS[net],
-                plan.schedule,
-                seed,
-                deformation,
-                engine,
-                arguments.cpu_deformation,
-                windows=arguments.schedule == engines.WINDOW,
-            )
-            path = run_path(arguments.out, net, seed, dataset.name, not arguments.no_distortion)
-            queue.append(jobs.make_job(arguments, path, f"net {net}, seed {seed}", config))
-        outcomes = jobs.train_all(queue, pool)
+    n_jobs = len(arguments.nets) * len(arguments.seeds)
+    with jobs.session(arguments, n_jobs, needed) as (dataset, pool, engine):
+        outcomes = jobs.train_all(make_jobs(arguments, dataset, engine), pool)
 
     runs = [outcome.run for outcome in outcomes if outcome.run is not None]
     if runs:

@@ -8,6 +8,7 @@ import pytest
 from committee_cases import make_config, make_jobs, numbered
 
 from deform_gpu import TABLE1, Deformation, is_narrow, normalize_width
+from experiments import cnn, table1
 from experiments.running import configs, data, nets, store
 from experiments.running.errors import Problem
 from experiments.scoring import records
@@ -149,3 +150,36 @@ def test_a_perceptron_trains_in_blocks_of_as_many_images_as_its_configuration_sa
 
     assert trained(config) == trained(config | {"images_per_block": 32})
     assert trained(config) != trained(config | {"images_per_block": 7})
+
+
+def test_runs_by_windows_say_so_and_have_their_engine(digits, monkeypatch):
+    """They are rounded otherwise, so a run of another schedule does not go on by windows."""
+    few, options = data.limit(digits, 40), {"windows": True}
+    schedule = Schedule(epochs=1, eta=0.01)
+    blocks = {}
+    for engine in engines.NAMES:
+        config = configs.make_config(few, (841, 9, 10), schedule, 0, None, engine, **options)
+        blocks[engine] = config["images_per_block"]
+    assert blocks == {"cpu": engines.IMAGES_PER_BLOCK, "cuda": engines.WINDOW_IMAGES_PER_BLOCK}
+    without = configs.make_config(few, (841, 9, 10), schedule, 0, None, "cuda")
+    with pytest.raises(Problem, match="images_per_block is 128 there and None here"):
+        store.check_config("x.h5", config, without)
+    made = []
+    monkeypatch.setattr(engines, "make_engine", lambda *arguments: made.append(arguments))
+    for one in (config, without):
+        nets.make_engine(one, "launch")
+    assert made == [("cuda", "window", 128), ("cuda", "launch")]
+
+
+def test_commands_train_by_windows_where_a_gpu_is_asked_to(digits):
+    argv = ["--data", "digits", "--nets", "1", "--schedule"]
+    for chosen, expected in (("window", 128), ("graph", None)):
+        arguments = table1.parse_arguments([*argv, chosen])
+        (job,) = table1.make_jobs(arguments, digits, "cuda")
+        assert job.config.get("images_per_block") == expected
+        (job,) = table1.make_jobs(arguments, digits, "cpu")
+        assert job.config["images_per_block"] == 32
+        job, *_ = make_jobs(EXPERIMENTS[1], "--schedule", chosen, dataset=digits, engine="cuda")
+        assert job.config.get("images_per_block") == expected
+    with pytest.raises(SystemExit):
+        cnn.parse_arguments(["--schedule", "window"])
