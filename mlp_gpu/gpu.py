@@ -229,6 +229,9 @@ def let_wait(stream: Stream, other: Stream) -> None:
     stream.wait(other)
 
 
+_kept: set[Any] = set()  # kernels whose compiled code is looked for, and kept
+
+
 @dataclass(frozen=True)
 class Launch:
     """A kernel with its grid (blocks in x, y, z), threads per block (in x, y), and arguments."""
@@ -239,6 +242,11 @@ class Launch:
     arguments: tuple
 
     def __call__(self, stream: Stream) -> None:
+        if self.kernel not in _kept:
+            from mlp_gpu.kept_kernels import keep_kernel  # of the compiler, which may be missing
+
+            keep_kernel(self.kernel)
+            _kept.add(self.kernel)
         self.kernel[self.grid, self.threads, stream](*self.arguments)
 
 

@@ -1,4 +1,4 @@
-"""Compile functions for the CPU, and keep what was compiled for the next process.
+"""Compile functions for the CPU, and keep what was compiled, for a GPU too, for the next process.
 
 Compiling takes each process some seconds. Where the code is kept, and why it is always that of the
 sources as they are: see `kept_code`.
@@ -19,15 +19,18 @@ ROUNDING = {"fastmath": False, "error_model": "python"}  # Numba's defaults
 LOCK_SECONDS = 10  # to wait for another process that saves
 
 
-class _KeptCode(FunctionCache):
-    """The compiled code of a function, in FOLDER.
+class Kept:
+    """Before a cache of Numba's: the compiled code of a function or kernel, in FOLDER.
 
     Code that cannot be loaded is compiled, and what cannot be saved is compiled again next time.
     """
 
+    cache_path: str
+    flush: Callable[[], None]
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
-            return super().load_overload(sig, target_context)
+            return super().load_overload(sig, target_context)  # type: ignore[misc]
         except Exception:  # a damaged pickle may raise anything
             with suppress(OSError, Timeout), self._lock():
                 self.flush()
@@ -35,7 +38,7 @@ class _KeptCode(FunctionCache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         with suppress(OSError, Timeout), self._lock():
-            super().save_overload(sig, data)
+            super().save_overload(sig, data)  # type: ignore[misc]
 
     def _lock(self) -> FileLock:
         """Held by whoever writes.
@@ -44,6 +47,24 @@ class _KeptCode(FunctionCache):
         compile two signatures at once would give both the same number, and one the other's code.
         """
         return FileLock(Path(self.cache_path) / "lock", timeout=LOCK_SECONDS)
+
+
+class _KeptCode(Kept, FunctionCache):
+    """Of a function for the CPU."""
+
+
+def keep(dispatcher: Any, cache: type[Kept], function: Callable) -> None:
+    """Let a dispatcher of Numba's look for compiled code in FOLDER, and put it there."""
+    if FOLDER is None:
+        return
+    # Numba looks at this setting only when it makes a cache; others' functions keep their own.
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(FOLDER)
+    try:
+        dispatcher._cache = cache(function)  # type: ignore[call-arg]  # as enable_caching() does
+    except (OSError, RuntimeError):  # the folder is full or gone
+        pass
+    finally:
+        numba.config.CACHE_DIR = before
 
 
 def njit(function: Callable | None = None, **options: Any) -> Any:
@@ -56,14 +77,6 @@ def njit(function: Callable | None = None, **options: Any) -> Any:
     if function is None:
         return lambda function: njit(function, **options)
     dispatcher = numba.njit(**(ROUNDING | options))(function)
-    if FOLDER is None or numba.config.DISABLE_JIT:
-        return dispatcher
-    # Numba looks at this setting only when it makes a cache; others' functions keep their own.
-    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(FOLDER)
-    try:
-        dispatcher._cache = _KeptCode(function)  # as enable_caching() does
-    except (OSError, RuntimeError):  # the folder is full or gone
-        pass
-    finally:
-        numba.config.CACHE_DIR = before
+    if not numba.config.DISABLE_JIT:
+        keep(dispatcher, _KeptCode, function)
     return dispatcher

@@ -3,7 +3,7 @@
 Numba can keep compiled code in files, but it compiles anew only when the file of the function
 itself changes: a formula that the function takes from another module could be edited without any
 effect. So each state of our sources has a folder of its own, named by the SHA-256 of all packages
-that compile, of numba's and llvmlite's versions, and of numba's settings. What is loaded can only
+that compile, of the versions of what compiles, and of numba's settings. What is loaded can only
 be what these sources compile to.
 
 The files are pickled code, and whoever can write them can run code as us. So they are in the user's
@@ -16,13 +16,21 @@ import os
 import shutil
 import stat
 from contextlib import suppress
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent
 FOLDERS_KEPT = 8  # of so many states of the sources, those that were used last
 # Settings that no code for the CPU depends on.
+COMPILERS = ("numba", "llvmlite", "numba-cuda", "cuda-toolkit")
 INDIFFERENT = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_ENABLE_CUDASIM")
+
+
+def _version(package: str) -> str:
+    """A package's version; none for one that is not installed."""
+    with suppress(PackageNotFoundError):
+        return version(package)
+    return ""
 
 
 def cache_root() -> Path:
@@ -33,7 +41,7 @@ def cache_root() -> Path:
 
 def state_of_sources() -> str:
     """SHA-256 of everything that compiled code depends on, as hexadecimal digits."""
-    digest = hashlib.sha256(f"{version('numba')} {version('llvmlite')}".encode())
+    digest = hashlib.sha256(" ".join(map(_version, COMPILERS)).encode())
     for name, value in sorted(os.environ.items()):
         if name.startswith("NUMBA_") and name not in INDIFFERENT:
             digest.update(f"{name}={value}\0".encode())

@@ -46,6 +46,31 @@ def run(code, **environment):
     return build.run(TRAIN + textwrap.dedent(code), **environment)
 
 
+KEPT = """
+train(cuda.CudaEngine("launch"))
+kernels = gpu._kept
+found = [(sum(k._cache_hits.values()), sum(k._cache_misses.values())) for k in kernels]
+print(len(found), *map(sum, zip(*found)), min(k._cache.cache_path for k in kernels))
+"""
+
+
+def test_compiled_kernels_are_kept_for_the_next_process(tmp_path):
+    (tmp_path / "cache").mkdir()
+    counts = []
+    for number in range(3):
+        done = run(KEPT, XDG_CACHE_HOME=str(tmp_path / "cache"))
+        assert done.returncode == 0, done.stderr
+        *numbers, folder = done.stdout.split()
+        counts.append([int(number) for number in numbers])
+        assert folder.startswith(str(tmp_path / "cache" / "deepbig" / "compiled"))
+        if number == 1:  # a damaged file is no more than compiled again
+            (path,) = tmp_path.rglob("*update_weights-*.nbc")
+            path.write_bytes(b"damaged")
+    n = counts[0][0]
+    assert n > 5
+    assert counts == [[n, 0, n], [n, n, 0], [n, n - 1, 1]]
+
+
 CONVOLUTIONAL = """
 import cnn_gpu.cuda
 from cnn_gpu.cpu import ConvCpuEngine
