@@ -68,7 +68,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "(default: 0)",
     )
     plans.add_arguments(parser, "all six within 40 minutes on two cores")
-    cli.add_engine_arguments(parser, (*engines.SCHEDULES, engines.WINDOW))
+    cli.add_engine_arguments(parser, (engines.WINDOW, *engines.SCHEDULES))
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser)
     parser.add_argument(
@@ -119,7 +119,7 @@ def make_jobs(
             engine,
             width=member.width,
             n_validation=n_validation if member.resample else None,
-            windows=arguments.schedule == engines.WINDOW,
+            windows=cli.schedule(arguments) == engines.WINDOW,
         )
         name = committees.run_name(experiment, member, seed, dataset.name)
         made.append(jobs.make_job(arguments, arguments.out / f"{name}.h5", name, config))

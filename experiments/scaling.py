@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from deform_gpu import COMMITTEE
-from experiments.running import cli, data, jobs, provenance, store
+from experiments.running import cli, data, gpu_trial, jobs, provenance, store
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text, markdown_table
@@ -43,7 +43,7 @@ def make_jobs(
             f"run {seed}",
             make_config(images, SIZES, Schedule(EPOCHS), seed, COMMITTEE, engine),
             arguments.data_dir,
-            arguments.schedule or jobs.SCHEDULE,
+            cli.schedule(arguments),
         )
         for seed in range(n)
     ]
@@ -134,7 +134,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     arguments = parser.parse_args(argv)
     dataset = jobs.load(arguments.data, arguments.data_dir)
-    engine = choose_engine(arguments.engine, gpu.missing, tell)
+    engine = choose_engine(arguments.engine, lambda: gpu_trial.try_gpu().reason, tell)
     max_workers = gpu.count() if engine == "cuda" else provenance.cores()
     counts = sorted({1, *(arguments.workers or [max_workers])})
     source = provenance.collect(engine)

@@ -41,7 +41,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="deform on the CPU before each epoch, not on the GPU during the training; the images "
         "differ by rounding",
     )
-    cli.add_engine_arguments(parser, (*engines.SCHEDULES, engines.WINDOW))
+    cli.add_engine_arguments(parser, (engines.WINDOW, *engines.SCHEDULES))
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser)
     parser.add_argument(
@@ -88,7 +88,7 @@ def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str)
             deformation,
             engine,
             arguments.cpu_deformation,
-            windows=arguments.schedule == engines.WINDOW,
+            windows=cli.schedule(arguments) == engines.WINDOW,
         )
         path = run_path(arguments.out, net, seed, dataset.name, not arguments.no_distortion)
         made.append(jobs.make_job(arguments, path, f"net {net}, seed {seed}", config))

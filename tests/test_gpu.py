@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from experiments import table1
-from experiments.running import plans
+from experiments.running import gpu_trial, plans
 from mlp_gpu import cuda, driver, engines, gpu
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import device_bytes
@@ -39,6 +39,7 @@ def machine(monkeypatch):
             return SimpleNamespace(get_memory_info=lambda: SimpleNamespace(free=free))
 
         monkeypatch.setattr(driver, "is_missing", lambda: init == NO_DRIVER)
+        monkeypatch.setattr(gpu_trial, "try_gpu", lambda: gpu_trial.Trial(gpu.missing()))
         monkeypatch.setattr(gpu.cuda.cudadrv.driver, "get_version", get_version)
         monkeypatch.setattr(gpu.cuda, "current_context", current_context)
         monkeypatch.setattr(

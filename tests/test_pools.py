@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from pool_jobs import double, fail, wait_for_stop
 
-from experiments.running import cli, pools, provenance
+from experiments.running import cli, gpu_trial, pools, provenance
 from experiments.running.errors import Interrupted, Problem
 from experiments.running.pools import InProcess
 from experiments.running.processes import LocalProcesses
@@ -127,6 +127,12 @@ def test_as_many_processes_as_cores_as_jobs_or_as_asked_for(
 
 def missing_above_7_bytes(n_bytes=0):
     return f"{n_bytes} bytes" if n_bytes > 7 else None
+
+
+@pytest.fixture(autouse=True)
+def _tried_here(monkeypatch):
+    """What a process of its own would find is what this one is told to find."""
+    monkeypatch.setattr(gpu_trial, "try_gpu", lambda: gpu_trial.Trial(gpu.missing()))
 
 
 def never():

@@ -272,9 +272,18 @@ def test_a_kernel_that_reads_past_an_array_ends_the_gpu():
     assert "Traceback" not in done.stderr
 
 
-def train_table1(out, engine="cuda", **environment):
-    """`make table1` with net 1 on a few digits."""
-    command = [sys.executable, "-m", "experiments.table1", "--engine", engine, "--data", "digits"]
+UNTRIED = """
+from experiments import table1
+from experiments.running import cli, gpu_trial
+
+gpu_trial.try_gpu = lambda: gpu_trial.Trial(None)
+cli.run(table1.main)
+"""
+
+
+def train_table1(out, *options, program=("-c", UNTRIED, "--schedule", "graph"), **environment):
+    """`make table1` with net 1 on a few digits, by graphs on a GPU that is not tried before."""
+    command = [sys.executable, *program, "--data", "digits", *options]
     return subprocess.run(
         [*command, "--nets", "1", "--epochs", "2", "--limit", "25", "--out", str(out)],
         env=build.environment() | environment,
@@ -288,11 +297,18 @@ def train_table1(out, engine="cuda", **environment):
 def test_table1_is_that_of_the_cpu_and_names_what_computed(tmp_path):
     rows = {}
     for engine in ("cuda", "cpu"):
-        done = train_table1(tmp_path / engine, engine)
+        program = "-m", "experiments.table1"
+        done = train_table1(tmp_path / engine, "--engine", engine, program=program)
         assert done.returncode == 0, done.stderr
+        assert ("engine cuda, schedule window: stand-in" in done.stderr) == (engine == "cuda")
         with (tmp_path / engine / "table1.csv").open(newline="") as file:
             (rows[engine],) = csv.DictReader(file)
     assert rows["cuda"]["device"] == "stand-in for a GPU, on a CPU"
+    (path,) = store.run_files(tmp_path / "cuda")
+    (session,) = store.read_run(path).provenance
+    assert session["schedule"] == "window"
+    assert session["gpu_trial"]["reason"] is None
+    assert len(session["gpu_trial"]["differences"]) == 7
     # A digit whose outputs are nearly equal may fall to either side.
     assert abs(int(rows["cuda"]["tefbv_errors"]) - int(rows["cpu"]["tefbv_errors"])) <= 1
 

@@ -75,14 +75,20 @@ class Parser(argparse.ArgumentParser):
         super().error(shortened(message))
 
 
+SCHEDULES = {
+    engines.WINDOW: "for many images at once, exactly on-line, but rounded otherwise",
+    "graph": "as CUDA graphs of several images",
+    "launch": "one after another as in the papers, slower, with the results of graph",
+}
+
+
 def add_engine_arguments(
     parser: argparse.ArgumentParser, schedules: Sequence[str] = engines.SCHEDULES
 ) -> None:
     """The options that say what computes, the same in every script that trains.
 
-    schedules: those that the script's nets can have.
+    schedules: those that the script's nets can have, the usual one first.
     """
-    window = "; or many images at once, exactly on-line, which rounds otherwise"
     parser.add_argument(
         "--engine",
         choices=("auto", *engines.NAMES),
@@ -92,10 +98,16 @@ def add_engine_arguments(
     parser.add_argument(
         "--schedule",
         choices=schedules,
-        help="how the GPU's kernels are launched: as CUDA graphs of several images, or one after "
-        "another as in the papers, which is slower and gives the same results"
-        f"{window if engines.WINDOW in schedules else ''} (default: graph)",
+        help="how the GPU's kernels are launched; "
+        + "; ".join(f"{name}: {SCHEDULES[name]}" for name in schedules)
+        + f" (default: {schedules[0]})",
     )
+    parser.set_defaults(usual_schedule=schedules[0])
+
+
+def schedule(arguments: argparse.Namespace) -> str:
+    """The schedule that the command line asks for."""
+    return arguments.schedule or arguments.usual_schedule
 
 
 def add_worker_arguments(parser: argparse.ArgumentParser) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from deform_gpu import TABLE1
-from experiments.running import configs, data, nets, plans, pools, runs, store
+from experiments.running import cli, configs, data, nets, plans, pools, runs, store
 from experiments.running.errors import Interrupted, Problem, explained
 from experiments.running.formatting import duration, plural
 from experiments.running.messages import tell
@@ -34,10 +34,10 @@ from experiments.running.pools import Channel, Pool
 from experiments.running.progress import Track, View
 from experiments.running.store import METRICS, Run
 from mlp_gpu import files, kept_code, training
+from mlp_gpu.engines import SCHEDULES
 from mlp_gpu.faults import GpuFault
 from mlp_gpu.training import Schedule
 
-SCHEDULE = "graph"  # if none is asked for
 MESSAGE_SECONDS = 0.5  # between two messages of a training
 
 MAX_WORKER_DEATHS = 3  # in a row, without an epoch done; after that each job is tried alone
@@ -58,7 +58,7 @@ class Job:
     label: str
     config: dict
     data_dir: Path | None = None
-    schedule: str = SCHEDULE
+    schedule: str = SCHEDULES[0]
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def warm_up_worker(_channel: Channel, engine: str, net: tuple[int, ...] | str) -
     image, label = np.zeros((1, data.SIDE, data.SIDE), np.float32), np.zeros(1, np.uint8)
     dataset = data.Dataset("MNIST", image, label, image, label, "", "")
     config = configs.make_config(dataset, net, Schedule(), 0, TABLE1, engine)
-    runs.warm_up(nets.make_engine(config, SCHEDULE), config, dataset)
+    runs.warm_up(nets.make_engine(config, SCHEDULES[0]), config, dataset)
 
 
 def train_job(channel: Channel, job: Job) -> Outcome:
@@ -225,7 +225,7 @@ def session(
         )
         if arguments.schedule and engine == "cpu":
             tell("--schedule is for a GPU and changes nothing here")
-        schedule = f", schedule {arguments.schedule or SCHEDULE}" if engine == "cuda" else ""
+        schedule = f", schedule {cli.schedule(arguments)}" if engine == "cuda" else ""
         workers = f", {pool.workers} workers" if pool.workers > 1 else ""
         tell(f"engine {engine}{schedule}: {devices}{workers}")
         tell(plans.announce(arguments, engine))
@@ -239,7 +239,7 @@ def make_job(arguments: argparse.Namespace, path: Path, label: str, config: dict
     data_dir = arguments.data_dir
     if arguments.scheduler:  # workers have other current folders
         path, data_dir = path.absolute(), data_dir and data_dir.absolute()
-    return Job(path, label, config, data_dir, arguments.schedule or SCHEDULE)
+    return Job(path, label, config, data_dir, cli.schedule(arguments))
 
 
 def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:

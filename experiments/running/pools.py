@@ -12,7 +12,7 @@ from concurrent.futures import BrokenExecutor, Future
 from contextlib import closing, contextmanager
 from typing import Any, Protocol
 
-from experiments.running import provenance
+from experiments.running import gpu_trial, provenance
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
 from experiments.running.processes import LocalProcesses
@@ -128,7 +128,10 @@ def opened(
         with closing(Cluster(arguments.scheduler)) as cluster:
 
             def missing() -> str | None:
-                needed = 0 if any(cluster.call_on_workers(gpu.missing)) else needed_bytes()
+                trials = cluster.call_on_workers(gpu_trial.try_gpu)
+                if reasons := [trial.reason for trial in trials if trial.reason]:
+                    return reasons[0]
+                needed = needed_bytes()
                 return next(filter(None, cluster.call_on_workers(gpu.missing, needed)), None)
 
             engine = choose_engine(arguments.engine, missing, tell)
@@ -150,6 +153,8 @@ def _missing_here(needed_bytes: Callable[[], int]) -> str | None:
     """Why no GPU of this machine can be used, in a sentence; None if one can."""
     if driver.is_missing():
         return driver.MISSING
+    if reason := gpu_trial.try_gpu().reason:
+        return reason
     from mlp_gpu import gpu  # imports numba
 
-    return gpu.missing() or gpu.missing(needed_bytes())
+    return gpu.missing(needed_bytes())

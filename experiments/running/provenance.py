@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from experiments.running import gpu_trial
+
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SOURCES = ("mlp_gpu", "deform_gpu", "cnn_gpu", "experiments", "pyproject.toml", "requirements.lock")
 PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
@@ -82,7 +84,7 @@ def collect(engine: str = "cpu") -> dict:
         from mlp_gpu import gpu  # imports numba
 
         driver, packages = gpu.driver_version(), GPU_PACKAGES
-    return {
+    found = {
         **commit(),
         "argv": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "versions": versions(packages),
@@ -91,6 +93,7 @@ def collect(engine: str = "cpu") -> dict:
         "device": device(engine),
         "start": now(),
     }
+    return found | ({"gpu_trial": gpu_trial.last_trial()} if engine == "cuda" else {})
 
 
 def peak_memory() -> int | None:

@@ -1,0 +1,142 @@
+"""A GPU is tried before it is used: what is compared and said, and that nothing waits for ever."""
+
+import json
+import os
+import sys
+import time
+
+import numpy as np
+import pytest
+from executed import DEVICES, on_device
+from standin import build
+
+from experiments.running import gpu_trial, provenance
+from experiments.running.gpu_trial import LIMITS, Trial, judge, last_trial, try_gpu
+from mlp_gpu import gpu
+
+COMPARED = [
+    "pixels, deformed",
+    *(
+        f"{what}, trained by {how}"
+        for how in ("graph", "launch", "window")
+        for what in ("weights", "outputs")
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch):
+    monkeypatch.setenv(gpu_trial.VARIABLE, "null")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_good_gpu_is_near_the_cpu(device, monkeypatch):
+    monkeypatch.setattr(gpu_trial, "N_IMAGES", 30)
+    with on_device(device):
+        found = gpu_trial.compare()
+    assert list(found) == COMPARED
+    assert judge(found) is None
+    for what, difference in found.items():
+        assert 0 < difference < LIMITS[what.split(",")[0]] / 10, what
+
+
+@pytest.mark.parametrize("what", COMPARED)
+@pytest.mark.parametrize("factor", [0.99, 1.01, np.nan])
+def test_what_differs_too_much_is_named(what, factor):
+    limit = LIMITS[what.split(",")[0]]
+    reason = judge(dict.fromkeys(COMPARED, 0.0) | {what: factor * limit})
+    if factor == 0.99:
+        assert reason is None
+    else:
+        assert reason.startswith(f"the GPU computes something else than the CPU ({what}: ")
+        assert f"expected at most {limit:.2g}" in reason
+
+
+def as_child(monkeypatch, tmp_path, script):
+    """Let a script stand for the process that tries the GPU."""
+    path = tmp_path / "python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(path))
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("exit 0", "exit status 0"),
+        ("echo nonsense", "exit status 0"),
+        ("echo '[]'", "exit status 0"),
+        ("echo '{\"other\": 1}'", "exit status 0"),
+        ("echo one >&2; echo 'OSError: no' >&2; exit 3", "OSError: no"),
+        ("kill -SEGV $$", "exit status -11"),
+    ],
+)
+def test_a_process_that_fails_is_a_sentence(script, reason, monkeypatch, tmp_path):
+    as_child(monkeypatch, tmp_path, script)
+    said = try_gpu().reason
+    assert said == f"the GPU failed when it was tried before use: {reason}"
+    assert last_trial()["reason"] == said
+
+
+def test_a_gpu_that_does_not_answer_is_given_up(monkeypatch, tmp_path):
+    as_child(monkeypatch, tmp_path, f"echo $$ > {tmp_path / 'pid'}; exec sleep 60")
+    monkeypatch.setattr(gpu_trial, "SECONDS", 0.5)
+    started = time.monotonic()
+    assert try_gpu().reason.startswith("the GPU did not answer within 0.5 seconds")
+    assert time.monotonic() - started < 10
+    child = int((tmp_path / "pid").read_text())
+    assert os.waitpid(child, 0)[1] == 9  # it was killed
+
+
+def test_what_a_trial_came_to_is_recorded(monkeypatch, tmp_path):
+    trial = {"reason": None, "differences": {"pixels, deformed": 1e-7}, "seconds": 1.5}
+    as_child(monkeypatch, tmp_path, f"echo '{json.dumps(trial)}'")
+    assert try_gpu() == Trial(**trial)
+    assert last_trial() == trial
+    monkeypatch.setattr(gpu, "driver_version", lambda: "580.1")
+    monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
+    assert provenance.collect("cuda")["gpu_trial"] == trial
+    assert "gpu_trial" not in provenance.collect("cpu")
+    monkeypatch.setenv(gpu_trial.VARIABLE, "{")  # somebody else's
+    assert last_trial() is None
+
+
+def test_without_a_gpu_the_process_says_why(capsys, monkeypatch):
+    monkeypatch.setattr(gpu, "missing", lambda: "there is none")
+    gpu_trial.main()
+    assert json.loads(capsys.readouterr().out) == {
+        "reason": "there is none",
+        "differences": {},
+        "seconds": 0.0,
+    }
+
+
+needs_standin = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+TRY = """
+import os
+from experiments.running import gpu_trial
+from mlp_gpu import gpu
+print(gpu_trial.try_gpu().reason)
+print(gpu.missing())  # it is free again
+"""
+
+
+@needs_standin
+@pytest.mark.slow
+def test_the_trial_through_the_driver(tmp_path):
+    done = build.run(TRY, STANDIN_EXCLUSIVE=str(tmp_path))
+    assert done.stdout.splitlines() == ["None", "None"], done.stderr
+
+
+@needs_standin
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("cuInit:1:999", "no GPU can be used: "),
+        ("cuLibraryLoadData:2:999", "the GPU failed with CUDA_ERROR_UNKNOWN"),
+    ],
+)
+def test_faults_of_the_driver_are_sentences(fault, said):
+    done = build.run(TRY.replace("print(gpu.missing())", ""), STANDIN_FAIL=fault)
+    assert done.stdout.startswith(said), done.stdout + done.stderr
