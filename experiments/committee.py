@@ -68,7 +68,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "(default: 0)",
     )
     plans.add_arguments(parser, "all six within 40 minutes on two cores")
-    cli.add_engine_arguments(parser, (engines.WINDOW, *engines.SCHEDULES))
+    cli.add_engine_arguments(parser, engines.PERCEPTRON_SCHEDULES)
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser)
     parser.add_argument(

@@ -24,7 +24,7 @@ from experiments.running.messages import tell
 from experiments.running.processes import LocalProcesses
 from experiments.timing import clusters
 from mlp_gpu import files, gpu
-from mlp_gpu.engines import choose_engine
+from mlp_gpu.engines import PERCEPTRON_SCHEDULES, WINDOW, choose_engine
 from mlp_gpu.training import Schedule
 
 SIZES = (841, 800, 10)  # the committee's nets
@@ -41,7 +41,15 @@ def make_jobs(
         jobs.Job(
             folder / f"{seed}.h5",
             f"run {seed}",
-            make_config(images, SIZES, Schedule(EPOCHS), seed, COMMITTEE, engine),
+            make_config(
+                images,
+                SIZES,
+                Schedule(EPOCHS),
+                seed,
+                COMMITTEE,
+                engine,
+                windows=cli.schedule(arguments) == WINDOW,
+            ),
             arguments.data_dir,
             cli.schedule(arguments),
         )
@@ -124,7 +132,7 @@ def main(argv: list[str] | None = None) -> None:
         metavar="N,N",
         help="numbers of workers to compare with one (default: all GPUs, or all cores)",
     )
-    cli.add_engine_arguments(parser)
+    cli.add_engine_arguments(parser, PERCEPTRON_SCHEDULES)
     cli.add_data_arguments(parser)
     parser.add_argument(
         "--out",

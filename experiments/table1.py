@@ -41,7 +41,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="deform on the CPU before each epoch, not on the GPU during the training; the images "
         "differ by rounding",
     )
-    cli.add_engine_arguments(parser, (engines.WINDOW, *engines.SCHEDULES))
+    cli.add_engine_arguments(parser, engines.PERCEPTRON_SCHEDULES)
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser)
     parser.add_argument(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NAMES = ("cpu", "cuda")
 SCHEDULES = ("graph", "launch")  # of the GPU's engine, see `mlp_gpu.cuda`
 WINDOW = "window"  # another, of perceptrons alone, see `mlp_gpu.window`
+PERCEPTRON_SCHEDULES = (WINDOW, *SCHEDULES)
 
 # Of the CPU's engine, see `mlp_gpu.blocks`. Measured for nets 1 to 5, 841-800-10 and 784-128-10:
 # from 16 to 64 the time per image differs by a tenth. More images read and write the weights more

@@ -18,7 +18,7 @@ COMPARED = [
     "pixels, deformed",
     *(
         f"{what}, trained by {how}"
-        for how in ("graph", "launch", "window")
+        for how in ("window", "graph", "launch")
         for what in ("weights", "outputs")
     ),
 ]

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from deform_gpu import TABLE1
-from mlp_gpu.engines import SCHEDULES, WINDOW, make_engine
+from mlp_gpu.engines import PERCEPTRON_SCHEDULES, make_engine
 from mlp_gpu.network import Network
 
 SIZES = (841, 35, 21, 10)
@@ -85,7 +85,7 @@ def compare() -> dict[str, float]:
     order = rng.permutation(N_IMAGES)
     start = Network.initial(SIZES, SEED)
 
-    def train(engine: str, schedule: str) -> tuple[list[np.ndarray], np.ndarray]:
+    def train(engine: str, schedule: str = "graph") -> tuple[list[np.ndarray], np.ndarray]:
         trainer = make_engine(engine, schedule)
         trainer.set_network(start)
         trainer.train(images, labels, order, ETA)
@@ -93,9 +93,9 @@ def compare() -> dict[str, float]:
 
     deformed = [deform(images, labels, TABLE1, SEED, 1, device=name) for name in ("cpu", "cuda")]
     found = {"pixels, deformed": float(abs(deformed[0] - deformed[1]).max())}
-    weights, outputs = train("cpu", SCHEDULES[0])
+    weights, outputs = train("cpu")
     way = _distance(weights, start.unpadded())
-    for schedule in (*SCHEDULES, WINDOW):
+    for schedule in PERCEPTRON_SCHEDULES:
         there, answers = train("cuda", schedule)
         found[f"weights, trained by {schedule}"] = _distance(there, weights) / way
         found[f"outputs, trained by {schedule}"] = float(abs(answers - outputs).max())
