@@ -4,8 +4,9 @@ In order: the tests of kernels and engine on the GPU, with 250 repeats of each k
 compute-sanitizer on the small ones, where it is installed; the same images deformed on the CPU and
 on the GPU; the same nets trained on the CPU and on the GPU, a perceptron, without windows and with
 them, and a convolutional one; a net trained on images that the GPU deforms at the same time; the
-benchmarks. A check that fails does not stop the next one. Writes gpu-check.json and bench.csv to
-results/<this GPU> and prints a table. The exit status is 1 if a check failed.
+benchmarks. Each check has a process of its own, so one that fails, or leaves the GPU in a bad
+state, does not stop the next one. Writes gpu-check.json and bench.csv to results/<this GPU> and
+prints a table. The exit status is 1 if a check failed.
 """
 
 import json
@@ -13,16 +14,41 @@ import sys
 import textwrap
 import time
 import traceback
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from experiments.running import cli, data, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import markdown_table
 from experiments.running.messages import tell
+from experiments.running.pools import Channel
+from experiments.running.processes import LocalProcesses
 from experiments.scoring.records import GPU_CHECK
 from experiments.timing import gpu_comparisons, gpu_programs
 from experiments.timing.check_result import CheckResult
 from mlp_gpu import files, gpu
+
+Answer = TypeVar("Answer")
+
+
+def alone(function: Callable[..., Answer], *arguments: Any) -> Answer:
+    """What a function returns in a process of its own, which then gives the GPU back."""
+    with closing(LocalProcesses(1)) as pool:
+        (future,) = pool.as_completed([pool.submit(_call, function, *arguments)])
+        return future.result()
+
+
+def _call(_channel: Channel, function: Callable[..., Answer], *arguments: Any) -> Answer:
+    return function(*arguments)
+
+
+def describe() -> tuple[str | None, dict]:
+    """Why there is no GPU to check, or None; and where its numbers come from."""
+    reason = gpu.missing()
+    return reason, {} if reason else provenance.collect("cuda")
 
 
 def table_line(row: dict) -> dict[str, str]:
@@ -42,23 +68,26 @@ def main(argv: list[str] | None = None) -> None:
         help="folder for gpu-check.json and bench.csv (default: results/<this GPU>)",
     )
     arguments = parser.parse_args(argv)
-    if reason := gpu.missing():
+    reason, source = alone(describe)
+    if reason:
         raise Problem(f"there is no GPU to check: {reason}")
-    folder = arguments.out or provenance.device_folder(gpu.name())
+    folder = arguments.out or provenance.device_folder(source["device"])
     files.make_folder(folder)
     dataset = data.load(arguments.data, arguments.data_dir)
-    source = provenance.collect("cuda")
+    comparisons = {
+        "deformation, CPU and GPU": gpu_comparisons.check_deformation,
+        "net 1, CPU and GPU": gpu_comparisons.check_engines,
+        "net 1 in windows, CPU and GPU": gpu_comparisons.check_windows,
+        "net 3 of 2011, CPU and GPU": gpu_comparisons.check_cnn_engines,
+        "net 1, deformed meanwhile": gpu_comparisons.check_ahead,
+    }
     checks = {
         "GPU": lambda: CheckResult(True, f"{source['device']}, driver {source['driver']}"),
         "tests on the GPU": gpu_programs.check_tests,
         "memcheck": lambda: gpu_programs.check_sanitizer("memcheck"),
         "racecheck": lambda: gpu_programs.check_sanitizer("racecheck"),
-        "deformation, CPU and GPU": lambda: gpu_comparisons.check_deformation(dataset),
-        "net 1, CPU and GPU": lambda: gpu_comparisons.check_engines(dataset),
-        "net 1 in windows, CPU and GPU": lambda: gpu_comparisons.check_windows(dataset),
-        "net 3 of 2011, CPU and GPU": lambda: gpu_comparisons.check_cnn_engines(dataset),
-        "net 1, deformed meanwhile": lambda: gpu_comparisons.check_ahead(dataset),
-        "benchmarks": lambda: gpu_programs.check_bench(folder),
+        **{name: partial(alone, check, dataset) for name, check in comparisons.items()},
+        "benchmarks": lambda: gpu_programs.check_bench(folder, source["device"]),
     }
     rows: list[dict] = []
     for name, check in checks.items():

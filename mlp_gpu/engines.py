@@ -92,21 +92,21 @@ def choose_engine(
 
 
 def make_engine(
-    name: str, schedule: str = "graph", images_per_block: int = IMAGES_PER_BLOCK
+    name: str, schedule: str = "graph", images_per_block: int | None = None
 ) -> Engine[Network]:
     """The engine of that name, one of NAMES.
 
-    schedule: for the GPU's engine, one of SCHEDULES or WINDOW. images_per_block: for the CPU's, and
-    for WINDOW.
+    schedule: for the GPU's engine, one of PERCEPTRON_SCHEDULES. images_per_block: for the CPU's and
+    for WINDOW; None: the usual number.
     """
     if name == "cuda" and schedule == WINDOW:
         from mlp_gpu.window.engine import WindowCudaEngine
 
-        return WindowCudaEngine(images_per_block)
+        return WindowCudaEngine(images_per_block or WINDOW_IMAGES_PER_BLOCK)
     if name == "cuda":
         from mlp_gpu.cuda import CudaEngine
 
         return CudaEngine(schedule)
     from mlp_gpu.cpu import CpuEngine
 
-    return CpuEngine(images_per_block)
+    return CpuEngine(images_per_block or IMAGES_PER_BLOCK)

@@ -37,7 +37,7 @@ class Kept:
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        with suppress(OSError, Timeout), self._lock():
+        with suppress(Exception), self._lock():
             super().save_overload(sig, data)  # type: ignore[misc]
 
     def _lock(self) -> FileLock:
@@ -60,7 +60,9 @@ def keep(dispatcher: Any, cache: type[Kept], function: Callable) -> None:
     # Numba looks at this setting only when it makes a cache; others' functions keep their own.
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(FOLDER)
     try:
-        dispatcher._cache = cache(function)  # type: ignore[call-arg]  # as enable_caching() does
+        made = cache(function)  # type: ignore[call-arg]
+        if FOLDER in Path(made.cache_path).parents:  # Numba takes other folders if it must
+            dispatcher._cache = made  # as enable_caching() does
     except (OSError, RuntimeError):  # the folder is full or gone
         pass
     finally:

@@ -21,8 +21,8 @@ from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent
 FOLDERS_KEPT = 8  # of so many states of the sources, those that were used last
-# Settings that no code for the CPU depends on.
 COMPILERS = ("numba", "llvmlite", "numba-cuda", "cuda-toolkit")
+# Settings that no compiled code depends on.
 INDIFFERENT = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_ENABLE_CUDASIM")
 
 

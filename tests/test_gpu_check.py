@@ -62,6 +62,7 @@ def fakes(monkeypatch):
 
         monkeypatch.setattr(module, name, check)
 
+    monkeypatch.setattr(gpu_check, "alone", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda: None)
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU 9000")
@@ -143,7 +144,7 @@ def test_a_failed_check_gives_status_1(fakes, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         gpu_programs, "check_sanitizer", lambda tool: CheckResult(tool[0] == "m", "so so")
     )
-    monkeypatch.setattr(gpu_programs, "check_bench", lambda folder: CheckResult(False, "status 2"))
+    monkeypatch.setattr(gpu_programs, "check_bench", lambda *_: CheckResult(False, "status 2"))
     with pytest.raises(SystemExit) as left:
         run_main(tmp_path)
     assert left.value.code == "failed: racecheck, benchmarks"  # which Python prints, for status 1
@@ -187,3 +188,22 @@ def test_bad_input_is_told_before_any_check(fakes, tmp_path):
     with pytest.raises(Problem, match="no such folder"):
         gpu_check.main(["--data-dir", str(tmp_path / "nowhere"), "--out", str(tmp_path)])
     assert fakes == []
+
+
+def end_badly(status):
+    os._exit(status)
+
+
+def test_a_check_has_a_process_of_its_own():
+    """So it gives the GPU back, and leaves nothing to the next if it fails."""
+    assert gpu_check.alone(os.getpid) not in (os.getpid(), gpu_check.alone(os.getpid))
+    with pytest.raises(ZeroDivisionError):
+        gpu_check.alone(divmod, 1, 0)
+    with pytest.raises(gpu_check.LocalProcesses.WorkerDied):
+        gpu_check.alone(end_badly, 9)
+
+
+def test_no_gpu_is_told(monkeypatch):
+    monkeypatch.setattr(gpu_check, "alone", lambda function: ("none", {}))
+    with pytest.raises(Problem, match="there is no GPU to check: none"):
+        gpu_check.main(["--data", "digits"])

@@ -15,7 +15,6 @@ from experiments.running.errors import Interrupted
 from experiments.running.provenance import REPOSITORY
 from experiments.timing import gpu_programs
 from experiments.timing.check_result import CheckResult
-from mlp_gpu import gpu
 
 CLEAN = "========= COMPUTE-SANITIZER\n...\n3 passed in 1.2s\n========= ERROR SUMMARY: 0 errors\n"
 
@@ -295,7 +294,6 @@ def test_which_sanitizer(sanitizer, tmp_path, monkeypatch):
 
 def test_the_benchmarks_write_to_the_same_folder(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(gpu, "name", lambda: "Some GPU 9000")
     (tmp_path / "here").mkdir()
     asked, devices, statuses = [], ["Some GPU 9000", "Some CPU"], [0, 0, 1]
 
@@ -306,10 +304,12 @@ def test_the_benchmarks_write_to_the_same_folder(monkeypatch, tmp_path, capsys):
         return statuses.pop(0)
 
     monkeypatch.setattr(gpu_programs, "run_command", run)
-    assert gpu_programs.check_bench(Path("here")) == CheckResult(True, "bench.csv")
+    assert gpu_programs.check_bench(Path("here"), "Some GPU 9000") == CheckResult(True, "bench.csv")
     assert asked == [[sys.executable, "-m", "experiments.bench", "--out", str(tmp_path / "here")]]
-    assert not gpu_programs.check_bench(Path("here")).passed
-    assert gpu_programs.check_bench(Path("here")) == CheckResult(False, "ended with status 1")
+    assert not gpu_programs.check_bench(Path("here"), "Some GPU 9000").passed
+    assert gpu_programs.check_bench(Path("here"), "Some GPU 9000") == CheckResult(
+        False, "ended with status 1"
+    )
     with pytest.raises(SystemExit):
         bench.main(["--help"])
     assert "--out DIR" in capsys.readouterr().out

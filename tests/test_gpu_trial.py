@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import sys
+import threading
 import time
 
 import numpy as np
@@ -11,8 +13,9 @@ from executed import DEVICES, on_device
 from standin import build
 
 from experiments.running import gpu_trial, provenance
+from experiments.running.errors import Interrupted
 from experiments.running.gpu_trial import LIMITS, Trial, judge, last_trial, try_gpu
-from mlp_gpu import gpu
+from mlp_gpu import driver, gpu
 
 COMPARED = [
     "pixels, deformed",
@@ -27,6 +30,7 @@ COMPARED = [
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch):
     monkeypatch.setenv(gpu_trial.VARIABLE, "null")
+    monkeypatch.setattr(driver, "is_missing", lambda: False)
 
 
 @pytest.mark.slow
@@ -89,10 +93,37 @@ def test_a_gpu_that_does_not_answer_is_given_up(monkeypatch, tmp_path):
     assert os.waitpid(child, 0)[1] == 9  # it was killed
 
 
-def test_what_a_trial_came_to_is_recorded(monkeypatch, tmp_path):
+@pytest.mark.usefixtures("signals_raise")
+def test_a_signal_ends_the_trial_and_its_process(monkeypatch, tmp_path):
+    as_child(monkeypatch, tmp_path, f"echo $$ > {tmp_path / 'pid'}; exec sleep 60")
+    threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    with pytest.raises(Interrupted):
+        try_gpu()
+    assert os.waitpid(int((tmp_path / "pid").read_text()), 0)[1] == 9
+
+
+def test_a_gpu_that_was_good_is_not_tried_again(monkeypatch, tmp_path):
+    """In exclusive-process mode this process may have it by then."""
+    as_child(monkeypatch, tmp_path, f"echo run >> {tmp_path / 'log'}; echo '{{\"reason\": null}}'")
+    assert try_gpu() == try_gpu() == Trial(None)
+    assert (tmp_path / "log").read_text() == "run\n"
+    monkeypatch.setenv(gpu_trial.VARIABLE, '{"reason": "it was hot"}')
+    assert try_gpu() == Trial(None)  # a bad one is
+    assert (tmp_path / "log").read_text() == "run\nrun\n"
+
+
+def test_without_a_driver_no_process_is_started(monkeypatch, capsys):
+    monkeypatch.setattr(driver, "is_missing", lambda: True)
+    monkeypatch.setattr(gpu_trial.subprocess, "Popen", None)
+    assert try_gpu() == Trial(driver.MISSING)
+    assert capsys.readouterr().err == ""
+
+
+def test_what_a_trial_came_to_is_recorded(monkeypatch, tmp_path, capsys):
     trial = {"reason": None, "differences": {"pixels, deformed": 1e-7}, "seconds": 1.5}
     as_child(monkeypatch, tmp_path, f"echo '{json.dumps(trial)}'")
     assert try_gpu() == Trial(**trial)
+    assert capsys.readouterr().err.startswith("trying the GPU: ")
     assert last_trial() == trial
     monkeypatch.setattr(gpu, "driver_version", lambda: "580.1")
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU")

@@ -224,6 +224,14 @@ def test_a_full_disk_costs_nothing_but_time(folder, monkeypatch):
     assert jit.njit(increment)(1) == 2
 
 
+def test_no_other_folder_of_numbas_is_taken(folder, monkeypatch):
+    """It has some, which are open to others and keep code whose sources have changed."""
+    locator = numba.core.caching._UserProvidedCacheLocator
+    assert "NullCache" not in type(jit.njit(increment)._cache).__name__
+    monkeypatch.setattr(locator, "from_function", classmethod(lambda *_: None))
+    assert "NullCache" in type(jit.njit(increment)._cache).__name__
+
+
 def test_options_are_numbas(folder):
     assert jit.njit(error_model="numpy")(lambda x: 1 / x)(0.0) == np.inf
     with pytest.raises(ZeroDivisionError):

@@ -132,7 +132,9 @@ def missing_above_7_bytes(n_bytes=0):
 @pytest.fixture(autouse=True)
 def _tried_here(monkeypatch):
     """What a process of its own would find is what this one is told to find."""
-    monkeypatch.setattr(gpu_trial, "try_gpu", lambda: gpu_trial.Trial(gpu.missing()))
+    monkeypatch.setenv(gpu_trial.VARIABLE, "null")
+    monkeypatch.setattr(gpu_trial, "tell", lambda text: None)
+    monkeypatch.setattr(gpu_trial, "_try_gpu", lambda: gpu_trial.Trial(gpu.missing()))
 
 
 def never():

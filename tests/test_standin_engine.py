@@ -199,10 +199,11 @@ def test_each_function_that_fails_at_its_first_call_ends_a_process_in_one_senten
 AHEAD = """
 from deform_gpu.cuda import DeformedAhead, deform_set
 from deform_gpu.parameters import TABLE1
+from mlp_gpu.window.engine import WindowCudaEngine
 
 digits = rng.uniform(-1, 1, (3, 29, 29)).astype(np.float32)
 expected = [deform_set(digits, labels[:3], TABLE1, 5, epoch) for epoch in (1, 2, 3)]
-engine = cuda.CudaEngine("launch")
+engine = WindowCudaEngine(2) if WINDOWS else cuda.CudaEngine("launch")
 engine.set_network(Network.initial((841, 35, 10), 1))
 ahead = DeformedAhead(digits, labels[:3], TABLE1, 5, 3)
 for epoch in (1, 2, 3):
@@ -218,7 +219,8 @@ for epoch in (1, 2, 3):
 @pytest.mark.slow
 @pytest.mark.parametrize("chance", [{}, {"STANDIN_SEED": "1"}], ids=["late", "by chance"])
 def test_images_are_deformed_an_epoch_ahead_on_a_stream_that_overlaps(chance):
-    done = run(AHEAD, STANDIN_GPUS="7.5" if chance else "10.0", **chance)
+    code = AHEAD.replace("WINDOWS", str(bool(chance)))
+    done = run(code, STANDIN_GPUS="7.5" if chance else "10.0", **chance)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,5 +1,7 @@
 """The GPU engine's schedule `window`: what is its own; see also tests/test_engines.py."""
 
+from types import SimpleNamespace
+
 import nets
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from gpu_arrays import count_bytes
 from experiments.timing import window as oracle
 from mlp_gpu import cuda, gpu
 from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.faults import GpuFault
 from mlp_gpu.network import NETS, Network
 from mlp_gpu.window import engine as window_engine
 from mlp_gpu.window import progress
@@ -62,7 +65,8 @@ def test_training_is_the_oracles_and_that_of_float64(sizes, n_block):
     first = progress.FIRST_WINDOW
     sweeps = oracle.train_in_windows(known, images[order], labels[order], ETA, first, n_block, True)
     n_sweeps, last_window = count_sweeps(engine)
-    assert n_sweeps == len(sweeps)
+    if not HAS_GPU:  # there rounding may decide whether a delta has changed
+        assert n_sweeps == len(sweeps)
     assert last_window >= max(end - start for start, end in sweeps[-1:])
     exact, _ = reference.train(weights, images, labels, order, ETA)
     assert distance(found.unpadded(), known, weights) < 2 * distance(known, exact, weights)
@@ -177,6 +181,20 @@ def test_nets_together_have_the_same_bits_as_alone():
     assert len(set(sweeps)) > 1  # one net goes on when another is done
 
 
+@pytest.mark.parametrize("n_block", [0, 129])
+def test_blocks_that_have_no_room_are_refused(n_block):
+    with pytest.raises(ValueError, match=f"expected 1 to 128 images per block, got {n_block}"):
+        WindowCudaEngine(n_block)
+
+
+def test_a_gpu_that_does_nothing_is_told(monkeypatch):
+    engine, _, images, labels, order = make((13, 7), 20, 61)
+    monkeypatch.setattr(gpu.Launch, "__call__", lambda self, stream: None)
+    monkeypatch.setattr(gpu, "capture", lambda work: SimpleNamespace(launch=lambda stream: None))
+    with pytest.raises(GpuFault, match="came to a standstill after 0 of 61 images"):
+        engine.train(images, labels, order, ETA)
+
+
 def test_memory_is_what_device_bytes_says(monkeypatch):
     taken = count_bytes(monkeypatch)
     monkeypatch.setattr(cuda, "PREDICT_BATCH", 5)
@@ -204,7 +222,7 @@ def test_nets_of_table_1_are_the_oracles_and_the_cpus(net, n):
     known = [W.copy() for W in network.unpadded()]
     first = progress.FIRST_WINDOW
     sweeps = oracle.train_in_windows(known, images, labels, 1e-3, first, 128, True)
-    if not HAS_GPU:  # in more steps rounding may decide whether a delta has changed
+    if not HAS_GPU:
         assert count_sweeps(engine)[0] == len(sweeps)
     for other in (weights[0], known):
         assert distance(weights[1], other, network.unpadded()) < 1e-4

@@ -16,9 +16,20 @@ from reference import EPS, A, B
 from experiments.timing import window as oracle
 from mlp_gpu.network import pad32
 from mlp_gpu.window import SIGNATURES, blocks, products, progress, sums
-from mlp_gpu.window.progress import BLOCK, END, FIRST, START, SWEEPS, SWEPT, TIMES, WINDOW
+from mlp_gpu.window.progress import (
+    ALL_TIMES,
+    BLOCK,
+    END,
+    FIRST,
+    START,
+    SWEEPS,
+    SWEPT,
+    TIMES,
+    WINDOW,
+)
 
-LAYERS = [(1, 1), (31, 33), (32, 5), (97, 10), (33, 97), (130, 70)]
+SIZES = [(1, 1), (31, 33), (32, 5), (97, 10), (33, 97), (130, 70)]
+LAYERS = [pytest.param(*sizes, id="small-{}-{}".format(*sizes)) for sizes in SIZES]
 ETA = np.float32(0.25)
 N_BLOCK = 75  # images, of which the two nets have so many in their windows
 WINDOWS = [(0, 5), (41, 73)]
@@ -147,7 +158,7 @@ def partial_sums(n_columns, windows, ring, seed):
 
 @pytest.mark.parametrize("hidden", [True, False])
 @pytest.mark.parametrize("ring", [progress.MAX_WINDOW, N_BLOCK])
-@pytest.mark.parametrize("n_out", [1, 33, 97])
+@pytest.mark.parametrize("n_out", [pytest.param(n, id=f"small-{n}") for n in (1, 33, 97)])
 def test_states(arrays, n_out, ring, hidden):
     swept = 2, 60
     _, _, D = layer(5, n_out)
@@ -170,7 +181,7 @@ def test_states(arrays, n_out, ring, hidden):
     assert np.isnan(found).all()
 
 
-@pytest.mark.parametrize("n_out", [1, 10, 71])
+@pytest.mark.parametrize("n_out", [pytest.param(n, id=f"small-{n}") for n in (1, 10, 71)])
 def test_output_deltas(arrays, n_out):
     rng = np.random.default_rng(n_out)
     swept = 2, 60
@@ -203,7 +214,8 @@ def test_output_deltas(arrays, n_out):
         before[:n] = D[net, first : first + n, :n_out]
         now = found[net, first:end, :n_out]
         last = changed[net, 2, :, 0, : end - first]
-        assert (last[0] == abs(now - before.astype(np.float32)).max(axis=1)).all()
+        change = abs(now - before.astype(np.float32)).max(axis=1)
+        assert (abs(last[0] - change) <= EPS).all()  # of a delta that was not rounded, perhaps
         assert (last[1] == abs(now).max(axis=1)).all()
         last[:] = np.nan
         rest = slice(max(end, swept[net]), None)
@@ -213,7 +225,7 @@ def test_output_deltas(arrays, n_out):
     assert np.isnan(losses).all()
 
 
-@pytest.mark.parametrize("n", [1, 33, 97])
+@pytest.mark.parametrize("n", [pytest.param(n, id=f"small-{n}") for n in (1, 33, 97)])
 def test_deltas(arrays, n):
     rng = np.random.default_rng(n)
     swept = 2, 60
@@ -240,8 +252,10 @@ def test_deltas(arrays, n):
         for tile in range(tiles):
             columns = slice(tile * sums.NEURONS, (tile + 1) * sums.NEURONS)
             own = changed[net, 1, :, tile, : end - first]
-            assert (own[0] == abs(now - before)[:, columns].max(axis=1)).all()
-            assert (own[1] == abs(now)[:, columns].max(axis=1)).all()
+            change = abs(now - before)[:, columns].max(axis=1)
+            size = abs(now)[:, columns].max(axis=1)
+            assert (abs(own[0] - change) <= EPS * size).all()  # see test_output_deltas
+            assert (own[1] == size).all()
             own[:] = np.nan
         assert (found[net, :first, :n] == D[net, :first, :n]).all()
         assert np.isnan(found[net, max(end, swept[net]) :]).all()
@@ -267,13 +281,14 @@ def test_nan_is_the_largest_change(arrays):
 def slid(arrays, changes, windows, window=16, block=N_BLOCK):
     """Progress after a sweep that left these changes. float32 (2, layers, 2, tiles, 32)."""
     now = in_windows(windows, swept=(0, 0), block=block)
-    now[:, [WINDOW, TIMES, SWEEPS]] = window, 1000, 7
+    now[:, [WINDOW, TIMES, ALL_TIMES, SWEEPS]] = window, 1000, 2000, 7
     there = arrays.put(now)
     arrays.run(progress.slide(there, arrays.put(changes)))
     found = arrays.get(there)
     n = np.array([end - first for first, end in windows])
     still = n == 0
     assert (found[:, TIMES] == 1000 + n).all()
+    assert (found[:, ALL_TIMES] == 2000 + n).all()
     assert (found[:, SWEEPS] == 7 + (n > 0)).all()
     assert (found[~still, SWEPT] == np.array([end for _, end in windows])[~still]).all()
     assert (found[:, END] == np.minimum(found[:, FIRST] + window, block))[~still].all()
@@ -290,7 +305,7 @@ def quiet(n_layers=2, tiles=11):
     return changes
 
 
-@pytest.mark.parametrize("n", [1, 5, 32])
+@pytest.mark.parametrize("n", [pytest.param(n, id=f"small-{n}") for n in (1, 5, 32)])
 def test_a_window_slides_over_what_stayed(arrays, n):
     windows = [(3, 3 + n), (40, 40)]  # the second net has nothing to do
     changes = quiet()
@@ -361,7 +376,7 @@ def test_after_the_last_block_there_is_none(arrays):
     assert (arrays.get(there) == found).all()
 
 
-@pytest.mark.parametrize("n_in", [1, 33, 257])
+@pytest.mark.parametrize("n_in", [pytest.param(n, id=f"small-{n}") for n in (1, 33, 257)])
 def test_gather(arrays, n_in):
     rng = np.random.default_rng(n_in)
     images = uniform(rng, 2, 9, n_in)

@@ -100,7 +100,7 @@ def update_cells(thread: int) -> np.ndarray:
 
 def change_cells(thread: int, tiles: int) -> list[tuple[int, int]]:
     """Of slide_window: the (tile, image) of a layer whose largest change a thread reads."""
-    image, group = thread % progress.MAX_WINDOW, thread // progress.MAX_WINDOW
+    image, group = divmod(thread, progress.GROUPS)
     return [(tile, image) for tile in range(group, tiles, progress.GROUPS)]
 
 

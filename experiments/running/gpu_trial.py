@@ -15,6 +15,9 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from deform_gpu import TABLE1
+from experiments.running.errors import signals
+from experiments.running.messages import tell
+from mlp_gpu import driver
 from mlp_gpu.engines import PERCEPTRON_SCHEDULES, make_engine
 from mlp_gpu.network import Network
 
@@ -23,7 +26,7 @@ N_IMAGES, ETA, SEED = 300, 0.01, 0
 # Between images in [-1, 1]; between probabilities; of weights, as a part of the way that they went.
 LIMITS = {"pixels": 1e-4, "outputs": 1e-3, "weights": 1e-3}
 VARIABLE = "DEEPBIG_GPU_TRIAL"
-SECONDS = 120  # until a GPU is given up; kernels are compiled once, which takes most of it
+SECONDS = 180  # until a GPU is given up; kernels are compiled once, which takes most of it
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,14 @@ class Trial:
 def try_gpu() -> Trial:
     """Try the GPU of this machine in a process of its own.
 
-    What it came to is in the environment of this process, and so of those that it starts.
+    What it came to is in the environment of this process, and so of those that it starts. A GPU
+    that was good is not tried again: this process may have it for itself alone by now.
     """
+    if driver.is_missing():
+        return Trial(driver.MISSING)
+    if (known := last_trial()) and known.get("reason", "") is None:
+        return Trial(**known)
+    tell("trying the GPU: some seconds, or a minute if its kernels must be compiled")
     trial = _try_gpu()
     os.environ[VARIABLE] = json.dumps(asdict(trial))
     return trial
@@ -58,16 +67,21 @@ def last_trial() -> dict | None:
 
 def _try_gpu() -> Trial:
     command = [sys.executable, "-m", "experiments.running.gpu_trial"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = None
     try:
+        with signals.held():
+            child = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
         answer, complaint = child.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
         return Trial(
             f"the GPU did not answer within {SECONDS} seconds, when it was tried before use; see "
-            "what nvidia-smi says"
+            "what nvidia-smi says, or start again: what was compiled until then is kept"
         )
     finally:
-        child.kill()  # and not waited for: a driver may hold it for ever
+        if child:
+            child.kill()  # and not waited for: a driver may hold it for ever
     try:
         return Trial(**json.loads(answer.splitlines()[-1]))
     except (IndexError, TypeError, ValueError):

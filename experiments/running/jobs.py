@@ -148,7 +148,7 @@ def warm_up_worker(_channel: Channel, engine: str, net: tuple[int, ...] | str) -
     """
     image, label = np.zeros((1, data.SIDE, data.SIDE), np.float32), np.zeros(1, np.uint8)
     dataset = data.Dataset("MNIST", image, label, image, label, "", "")
-    config = configs.make_config(dataset, net, Schedule(), 0, TABLE1, engine)
+    config = configs.make_config(dataset, net, Schedule(), 0, TABLE1, engine, windows=True)
     runs.warm_up(nets.make_engine(config, SCHEDULES[0]), config, dataset)
 
 

@@ -16,7 +16,6 @@ from experiments.running import gpu_trial, provenance
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
 from experiments.running.processes import LocalProcesses
-from mlp_gpu import driver
 from mlp_gpu.engines import choose_engine
 
 
@@ -151,8 +150,6 @@ def opened(
 
 def _missing_here(needed_bytes: Callable[[], int]) -> str | None:
     """Why no GPU of this machine can be used, in a sentence; None if one can."""
-    if driver.is_missing():
-        return driver.MISSING
     if reason := gpu_trial.try_gpu().reason:
         return reason
     from mlp_gpu import gpu  # imports numba

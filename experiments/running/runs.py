@@ -16,7 +16,7 @@ from experiments.running.data import Dataset
 from experiments.running.errors import Interrupted, Problem, signals
 from experiments.running.nets import AnyNetwork
 from mlp_gpu import files, network, training
-from mlp_gpu.engines import Engine
+from mlp_gpu.engines import WINDOW, Engine
 
 
 class Callbacks:
@@ -81,7 +81,9 @@ def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> fl
     """About how long an epoch of the run will take, from hundredths of a second of its work."""
     n_train, n_test = config["data"]["n_train"], config["data"]["n_test"]
     n_predict = count_validation(config) + n_test
-    engine.set_network(nets.blank(config))
+    # How many sweeps a window needs depends on its corrections.
+    sweeps = engine.schedule == WINDOW
+    engine.set_network(nets.initial(config) if sweeps else nets.blank(config))
     images, labels = dataset.train_images[:200], dataset.train_labels[:200]
 
     def seconds_per_image(process: Callable[[int], object], n: int, min_seconds: float) -> float:
@@ -96,7 +98,8 @@ def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> fl
             n *= max(2, math.ceil(1.2 * min_seconds / taken))
 
     def train(n: int) -> None:
-        engine.train(images, labels, np.arange(n) % len(images), 0.0)
+        eta = config["eta"] if sweeps else 0.0
+        engine.train(images, labels, np.arange(n) % len(images), eta)
 
     def predict(n: int) -> None:
         engine.predict(np.resize(images, (n, *images.shape[1:])))

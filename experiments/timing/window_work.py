@@ -25,7 +25,7 @@ class Work:
         return Work(self.n_bytes * times, self.flops * times)
 
 
-def _product(inner: int, columns: int, n: int, end: int, n_block: int) -> tuple[Work, int]:
+def _product(inner: int, columns: int, n: float, end: float, n_block: int) -> tuple[Work, float]:
     """Stage 1 of n images, the last of which is image end - 1 of its block; parts in words."""
     rows, across = pad32(inner), pad32(columns)
     parts = -(-rows // products.depth_of(rows, across, n_block)) * n * (columns + end)
@@ -33,13 +33,13 @@ def _product(inner: int, columns: int, n: int, end: int, n_block: int) -> tuple[
     return Work(4 * words, 2 * n * inner * (columns + end)), parts
 
 
-def _sum(parts: int, columns: int, n: int, end: int) -> Work:
+def _sum(parts: float, columns: int, n: float, end: float) -> Work:
     """Stage 2: the parts, what corrects them, and the results. Images before each correct it."""
     before = n * (end - (n + 1) / 2)  # pairs of an image and one before
     return Work(4 * (parts + end * columns + n * columns), 2 * before * columns + parts)
 
 
-def sweep_work(sizes: tuple[int, ...], n: int, end: int, n_block: int) -> Work:
+def sweep_work(sizes: tuple[int, ...], n: float, end: float, n_block: int) -> Work:
     """A sweep of n images, of which the last is image end - 1 of its block.
 
     sizes: of the layers. Deltas are read before they are overwritten, to see how they changed.
@@ -68,5 +68,5 @@ def work_of_an_image(
     sizes: tuple[int, ...], sweeps_per_block: float, window: float, n_block: int
 ) -> Work:
     """What an image needs, where blocks need so many sweeps of so many images on average."""
-    sweep = sweep_work(sizes, round(window), round((n_block + window) / 2), n_block)
+    sweep = sweep_work(sizes, window, (n_block + window) / 2, n_block)
     return (sweep * sweeps_per_block + block_work(sizes, n_block)) * (1 / n_block)

@@ -12,12 +12,15 @@ from functools import partial
 from mlp_gpu import cuda, gpu
 from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.engines import WINDOW, WINDOW_IMAGES_PER_BLOCK
+from mlp_gpu.faults import GpuFault
 from mlp_gpu.gpu import DeviceArray, Launch, play
 from mlp_gpu.network import Network
 from mlp_gpu.window import progress
 from mlp_gpu.window.nets import Windows
+from mlp_gpu.window.sums import MAX_BLOCK
 
 SWEEPS_STEP = 8  # a graph has a multiple of it, so that there are few different ones
+MAX_GRAPHS = 8  # that are kept, for two places of images and some numbers of sweeps
 SPARE = 1.25  # sweeps of a graph, as a part of a block's mean in the last chunk
 
 
@@ -29,9 +32,14 @@ def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
 
 
 class WindowCudaEngine(CudaEngine):
-    """As CudaEngine, with weights that are updated once a block. images_per_block: at most 128."""
+    """As CudaEngine, with weights that are updated once a block of images.
+
+    Raises ValueError for more images_per_block than sums.MAX_BLOCK, or fewer than one.
+    """
 
     def __init__(self, images_per_block: int = WINDOW_IMAGES_PER_BLOCK):
+        if not 1 <= images_per_block <= MAX_BLOCK:
+            raise ValueError(f"expected 1 to {MAX_BLOCK} images per block, got {images_per_block}")
         super().__init__()
         self.schedule, self._n_block = WINDOW, images_per_block
         self._n_sweeps = SWEEPS_STEP  # that are launched for a block
@@ -58,18 +66,26 @@ class WindowCudaEngine(CudaEngine):
         done, sweeps, total = 0, 0, 0.0
         while done < n_images:
             blocks = max(1, cuda.IMAGES_PER_TICK // self._n_block)
+            blocks = min(blocks, -(-(n_images - done) // self._n_block))
             key = (*gpu.place(self.images), self._n_sweeps)
             if key not in self._graphs:
                 launches = self._block_launches(images, epoch, n_images)
                 # Before a kernel is captured it was launched, see CudaEngine._train_epoch.
                 play(launches, self.stream)
                 blocks -= 1
+                if len(self._graphs) >= MAX_GRAPHS:
+                    self._graphs.clear()
                 self._graphs[key] = gpu.capture(partial(play, launches))
             for _ in range(blocks):
                 self._graphs[key].launch(self.stream)
             (state,) = gpu.read([self._windows.progress], self.stream)
             n = int(state[0, progress.START]) - done
             needed, sweeps = int(state[0, progress.SWEEPS]) - sweeps, int(state[0, progress.SWEEPS])
+            if needed == 0:
+                raise GpuFault(
+                    f"the GPU came to a standstill after {done:,} of {n_images:,} images; see what "
+                    "nvidia-smi says, and start again"
+                )
             if n > 0:
                 total += self._tell_losses(done, n, tick)
                 done += n

@@ -1,10 +1,11 @@
 """Where a window stands, in the GPU's memory, so that no launch needs a number from the host.
 
 progress int32 (nets, FIELDS), a row for each net. Kernels read there what is to do: those of a
-sweep return at once when the block is done, and those of a block until it is.
+sweep return at once when the block is done, those of a block's begin once it was swept, those of
+its end until it is done.
 
 `slide_window`, a block for each net, ends a sweep: it finds how many images at the front are done.
-Thread (g, k) takes image k of the window and every eighth of the places where `sums` left the
+Eight threads take an image of the window, each every eighth of the places where `sums` left the
 largest deltas and changes. `next_block`, a thread for each net, ends a block.
 """
 
@@ -55,15 +56,29 @@ larger_of = cuda.jit(device=True, inline="always")(larger)
 window_after = cuda.jit(device=True, inline="always")(next_window)
 
 
+@cuda.jit(device=True, inline="always")
+def largest_of_rows(values, rows, width, thread, threads):
+    """The first of each row of `values` becomes the row's largest. width: a power of 2."""
+    half = width // 2
+    while half > 0:
+        for place in range(thread, rows * half, threads):
+            here = np.uint32(place // half * width + place % half)
+            values[here] = larger_of(values[here], values[np.uint32(here + half)])
+        cuda.syncthreads()
+        half //= 2
+
+
 @cuda.jit
 def slide_window(progress, changes):
     net, thread = np.uint32(cuda.blockIdx.z), cuda.threadIdx.x
-    image, group = thread % MAX_WINDOW, thread // MAX_WINDOW
+    image, group = thread // GROUPS, thread % GROUPS
     first, end = progress[net, FIRST], progress[net, END]
     n = end - first
     changed = cuda.shared.array(THREADS, np.float32)
     largest = cuda.shared.array(THREADS, np.float32)
     is_same = cuda.shared.array(MAX_WINDOW, np.int32)
+    if n == 0:
+        return
     same = True
     for layer in range(changes.shape[1]):
         change = size = np.float32(0)
@@ -74,18 +89,15 @@ def slide_window(progress, changes):
                 size = larger_of(size, changes[net, where[0], 1, where[1], where[2]])
         changed[thread], largest[thread] = change, size
         cuda.syncthreads()
-        if group == 0:
-            for g in range(1, GROUPS):
-                change = larger_of(change, changed[np.uint32(g * MAX_WINDOW + image)])
-            for other in range(THREADS):
-                size = larger_of(size, largest[np.uint32(other)])
-            if not change <= TOLERANCE * size:
-                same = False
+        largest_of_rows(changed, MAX_WINDOW, GROUPS, thread, THREADS)
+        largest_of_rows(largest, 1, THREADS, thread, THREADS)
+        if not changed[np.uint32(image * GROUPS)] <= TOLERANCE * largest[0]:
+            same = False
         cuda.syncthreads()
     if group == 0:
         is_same[image] = same
     cuda.syncthreads()
-    if thread == 0 and n > 0:
+    if thread == 0:
         done = np.int32(1)  # the first is corrected by images that are done: it is exact
         while done < n and is_same[np.uint32(done)]:
             done += 1

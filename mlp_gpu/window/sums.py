@@ -26,7 +26,15 @@ import numpy as np
 from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
 from mlp_gpu.kernels.backward import scaled_tanh_derivative
 from mlp_gpu.kernels.forward import scaled_tanh
-from mlp_gpu.window.progress import END, FIRST, MAX_WINDOW, START, SWEPT, larger_of
+from mlp_gpu.window.progress import (
+    END,
+    FIRST,
+    MAX_WINDOW,
+    START,
+    SWEPT,
+    larger_of,
+    largest_of_rows,
+)
 
 MAX_BLOCK = 128  # images: so many scalar products have room in shared memory
 THREADS = 256
@@ -34,6 +42,7 @@ NEURONS = 64  # per block
 IMAGES = 8  # per block
 GROUPS = THREADS // NEURONS
 EACH = IMAGES // GROUPS  # images per thread
+LOADS = 16  # numbers whose loads are under way together, as in `kernels.partial`
 DOTS, DELTAS = IMAGES * MAX_BLOCK, IMAGES * NEURONS  # of a block
 
 
@@ -41,9 +50,31 @@ DOTS, DELTAS = IMAGES * MAX_BLOCK, IMAGES * NEURONS  # of a block
 def sum_parts(partial, row, column):
     """The sum of a product's parts, from the first to the last."""
     total = np.float32(0)
-    for split in range(partial.shape[0]):
-        total += partial[np.uint32(split), np.uint32(row), np.uint32(column)]
+    values = cuda.local.array(LOADS, np.float32)  # registers
+    for first in range(0, partial.shape[0], LOADS):
+        for i in range(LOADS):
+            split = np.uint32(first + i)
+            is_part = split < partial.shape[0]
+            values[i] = (
+                partial[split, np.uint32(row), np.uint32(column)] if is_part else np.float32(0)
+            )
+        for i in range(LOADS):
+            total += values[i]
     return total
+
+
+@cuda.jit(device=True, inline="always")
+def add_corrections(total, dots, M, column, end, group):
+    """total += a thread's rows of dots times a column of M, up to row end - 1."""
+    values = cuda.local.array(LOADS, np.float32)  # registers
+    for first in range(0, end, LOADS):
+        for i in range(LOADS):
+            s = np.uint32(first + i)
+            values[i] = M[s, np.uint32(column)] if first + i < end else np.float32(0)
+        for i in range(LOADS):
+            for r in range(EACH):
+                row = (group + GROUPS * r) * MAX_BLOCK
+                total[r] += dots[np.uint32(row + first + i)] * values[i]
 
 
 @cuda.jit(device=True, inline="always")
@@ -55,18 +86,6 @@ def sum_dots(dots, partial, offset, first, n, end, limit, thread, threads):
         if t < end and s < min(t, limit):
             total = sum_parts(partial, t % partial.shape[1], offset + s)
         dots[np.uint32(place)] = total
-
-
-@cuda.jit(device=True, inline="always")
-def largest_of_rows(values, rows, width, thread, threads):
-    """The first of each row of `values` becomes the row's largest. width: a power of 2."""
-    half = width // 2
-    while half > 0:
-        for place in range(thread, rows * half, threads):
-            here = np.uint32(place // half * width + place % half)
-            values[here] = larger_of(values[here], values[np.uint32(here + half)])
-        cuda.syncthreads()
-        half //= 2
 
 
 @cuda.jit
@@ -85,10 +104,7 @@ def forward_states(H_next, partial, progress, D, eta, n_out, hidden):
     total = cuda.local.array(EACH, np.float32)  # registers
     for r in range(EACH):
         total[r] = 0
-    for s in range(min(swept, end - 1)):
-        delta = D[net, np.uint32(s), np.uint32(neuron)]
-        for r in range(EACH):
-            total[r] += dots[np.uint32((group + GROUPS * r) * MAX_BLOCK + s)] * delta
+    add_corrections(total, dots, D[net], neuron, min(swept, end - 1), group)
     for r in range(EACH):
         t = first + group + GROUPS * r
         if t < end:
@@ -149,10 +165,7 @@ def backward_deltas(D, changes, partial, progress, H, eta, layer, n):
     for r in range(EACH):
         total[r] = 0
     if neuron < n:
-        for s in range(min(first + IMAGES, end) - 1):
-            state = H[net, np.uint32(s), np.uint32(1 + neuron)]
-            for r in range(EACH):
-                total[r] += dots[np.uint32((group + GROUPS * r) * MAX_BLOCK + s)] * state
+        add_corrections(total, dots, H[net], 1 + neuron, min(first + IMAGES, end) - 1, group)
     for r in range(EACH):
         image = group + GROUPS * r
         t = first + image
