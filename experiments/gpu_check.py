@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> None:
         "net 3 of 2011, CPU and GPU": gpu_comparisons.check_cnn_engines,
         "net 1, deformed meanwhile": gpu_comparisons.check_ahead,
     }
-    checks = {
+    checks: dict[str, Callable[[], CheckResult]] = {
         "GPU": lambda: CheckResult(True, f"{source['device']}, driver {source['driver']}"),
         "tests on the GPU": gpu_programs.check_tests,
         "memcheck": lambda: gpu_programs.check_sanitizer("memcheck"),
