@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ from numba.core import config
 
 from mlp_gpu import driver
 from mlp_gpu.faults import GpuFault
+from mlp_gpu.jit import Kept, keep
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
 WARP = 32  # threads that are scheduled together
@@ -232,6 +234,17 @@ def let_wait(stream: Stream, other: Stream) -> None:
 _kept: set[Any] = set()  # kernels whose compiled code is looked for, and kept
 
 
+@cache
+def _kept_kernel() -> type[Kept]:
+    """The cache of a kernel's compiled code, for each compute capability and version of CUDA."""
+    from numba.cuda.dispatcher import CUDACache  # which the simulator lacks
+
+    class KeptKernel(Kept, CUDACache):
+        pass
+
+    return KeptKernel
+
+
 @dataclass(frozen=True)
 class Launch:
     """A kernel with its grid (blocks in x, y, z), threads per block (in x, y), and arguments."""
@@ -243,9 +256,7 @@ class Launch:
 
     def __call__(self, stream: Stream) -> None:
         if self.kernel not in _kept:
-            from mlp_gpu.kept_kernels import keep_kernel  # of the compiler, which may be missing
-
-            keep_kernel(self.kernel)
+            keep(self.kernel, _kept_kernel(), self.kernel.py_func)
             _kept.add(self.kernel)
         self.kernel[self.grid, self.threads, stream](*self.arguments)
 

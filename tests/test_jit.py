@@ -226,7 +226,7 @@ def test_a_full_disk_costs_nothing_but_time(folder, monkeypatch):
 
 def test_no_other_folder_of_numbas_is_taken(folder, monkeypatch):
     """It has some, which are open to others and keep code whose sources have changed."""
-    locator = numba.core.caching._UserProvidedCacheLocator
+    locator = numba.core.caching.UserProvidedCacheLocator
     assert "NullCache" not in type(jit.njit(increment)._cache).__name__
     monkeypatch.setattr(locator, "from_function", classmethod(lambda *_: None))
     assert "NullCache" in type(jit.njit(increment)._cache).__name__

@@ -283,7 +283,9 @@ cli.run(table1.main)
 """
 
 
-def train_table1(out, *options, program=("-c", UNTRIED, "--schedule", "graph"), **environment):
+def train_table1(
+    out, *options, program=("-c", UNTRIED, "--engine", "cuda", "--schedule", "graph"), **environment
+):
     """`make table1` with net 1 on a few digits, by graphs on a GPU that is not tried before."""
     command = [sys.executable, *program, "--data", "digits", *options]
     return subprocess.run(

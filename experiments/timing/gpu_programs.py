@@ -25,6 +25,7 @@ GPU_TESTS = tuple(
         "cuda",
         "window_kernels",
         "window_engine",
+        "gpu_trial",
         "cnn_kernels",
         "cnn_engines",
         "ladder",
