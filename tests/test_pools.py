@@ -196,6 +196,15 @@ def test_without_numba_cuda_the_gpu_cannot_be_had(monkeypatch, capsys):
     assert_no_gpu_is_used(reason, capsys)
 
 
+def test_a_gpu_that_computes_something_else_is_not_used(monkeypatch, capsys):
+    reason = gpu_trial.judge({"weights, trained by window": 0.5})
+    assert "weights, trained by window: 0.5 apart" in reason
+    monkeypatch.setattr(driver, "is_missing", lambda: False)
+    monkeypatch.setattr(gpu_trial, "_try_gpu", lambda: gpu_trial.Trial(reason))
+    monkeypatch.setattr(gpu, "missing", never)
+    assert_no_gpu_is_used(reason, capsys)
+
+
 def test_the_cluster_says_what_it_computes_on(cluster, capsys):
     arguments = parse("--scheduler", cluster.scheduler_address)
     with pools.opened(arguments, 1, never) as (pool, engine, device):
