@@ -136,3 +136,15 @@ def test_tiles_are_drawn(draw, names):
         own = kernel.cells(thread_maps_window.THREAD_SHOWN)
         assert cells_drawn(part, "own") == cells_of(own)
         assert bool(boxes(whole, "images")) == ("products" in name)
+
+
+def test_what_ends_a_sweep_and_a_block_is_drawn():
+    *_, slide, ending = thread_maps_window.draw_blocks_and_progress().axes
+    tiles = thread_maps_window.make_launches()["slide_window"].arguments[1].shape[3]
+    own = thread_maps_window.change_cells(41, tiles)
+    assert own
+    assert cells_drawn(slide, "own") == own
+    assert "thread 41 reads" in slide.get_title()
+    fields = [name for name in vars(progress) if isinstance(vars(progress)[name], int)]
+    assert len(ending.patches) == progress.FIELDS
+    assert {patch.get_label() for patch in ending.patches} <= set(fields)

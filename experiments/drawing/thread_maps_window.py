@@ -280,16 +280,17 @@ def draw_blocks_and_progress() -> Figure:
     launch = launches["slide_window"]
     tiles = launch.arguments[1].shape[3]
     draw_lines(slide, 0, progress.MAX_WINDOW, tiles)
-    draw_cells(slide, change_cells(THREAD_SHOWN, tiles), THREAD, "own")
+    thread = 5 * progress.GROUPS + 1
+    draw_cells(slide, change_cells(thread, tiles), THREAD, "own")
     title = f"slide_window: one block of {launch.threads}\nthreads takes each layer's {tiles} "
-    title += f"tiles\nof changes; thread {THREAD_SHOWN} reads"
+    title += f"tiles\nof changes; thread {thread} reads"
     set_scaled(slide, progress.MAX_WINDOW, tiles, "image of the window", "tile", title)
     set_bare(ending, (0, 10), (0, 6), "next_block: one thread,\nthe numbers of progress")
-    names = ["START", "BLOCK", "FIRST", "END", "SWEPT", "WINDOW", "TIMES", "SWEEPS"]
+    names = ["START", "BLOCK", "FIRST", "END", "SWEPT", "WINDOW", "TIMES", "SWEEPS", "ALL_TIMES"]
     for place, name in enumerate(names):
-        row, column = place // 2, place % 2
-        draw_box(ending, 5 * column, 1.4 * row, 4.6, 1, OUTLINE, name)
-        add_text(ending, 5 * column + 2.3, 1.4 * row + 0.5, name.lower())
+        row, column = place // 3, place % 3
+        draw_box(ending, 3.4 * column, 1.8 * row, 3.1, 1.3, OUTLINE, name)
+        add_text(ending, 3.4 * column + 1.55, 1.8 * row + 0.65, name.lower().replace("_", " "))
     styles = {"one block": BLOCK, "one thread": THREAD, "in shared memory": SHARED}
     add_legend(figure, styles | WARP_AND_IDLE)
     return figure
