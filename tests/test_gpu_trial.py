@@ -80,7 +80,7 @@ def test_a_process_that_fails_is_a_sentence(script, reason, monkeypatch, tmp_pat
     as_child(monkeypatch, tmp_path, script)
     said = try_gpu().reason
     assert said == f"the GPU failed when it was tried before use: {reason}"
-    assert last_trial()["reason"] == said
+    assert last_trial().reason == said
 
 
 def test_a_gpu_that_does_not_answer_is_given_up(monkeypatch, tmp_path):
@@ -124,13 +124,15 @@ def test_what_a_trial_came_to_is_recorded(monkeypatch, tmp_path, capsys):
     as_child(monkeypatch, tmp_path, f"echo '{json.dumps(trial)}'")
     assert try_gpu() == Trial(**trial)
     assert capsys.readouterr().err.startswith("trying the GPU: ")
-    assert last_trial() == trial
+    assert last_trial() == Trial(**trial)
     monkeypatch.setattr(gpu, "driver_version", lambda: "580.1")
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
     assert provenance.collect("cuda")["gpu_trial"] == trial
     assert "gpu_trial" not in provenance.collect("cpu")
-    monkeypatch.setenv(gpu_trial.VARIABLE, "{")  # somebody else's
-    assert last_trial() is None
+    for other in ("{", "[1]", "null", '{"reason": null, "more": 1}'):  # somebody else's
+        monkeypatch.setenv(gpu_trial.VARIABLE, other)
+        assert last_trial() is None
+        assert "gpu_trial" not in provenance.collect("cuda")
 
 
 def test_without_a_gpu_the_process_says_why(capsys, monkeypatch):

@@ -50,18 +50,23 @@ def try_gpu() -> Trial:
     """
     if driver.is_missing():
         return Trial(driver.MISSING)
-    if (known := last_trial()) and known.get("reason", "") is None:
-        return Trial(**known)
+    if (known := last_trial()) and known.reason is None:
+        return known
     tell("trying the GPU: some seconds, or a minute if its kernels must be compiled")
     trial = _try_gpu()
     os.environ[VARIABLE] = json.dumps(asdict(trial))
     return trial
 
 
-def last_trial() -> dict | None:
+def last_trial() -> Trial | None:
     """What the last trial of this process, or of the one that started it, came to."""
-    with suppress(ValueError):
-        return json.loads(os.environ.get(VARIABLE, "null"))
+    return _read(os.environ.get(VARIABLE, ""))
+
+
+def _read(text: str) -> Trial | None:
+    """The trial that a line of JSON tells of; None if it does not."""
+    with suppress(TypeError, ValueError):
+        return Trial(**json.loads(text))
     return None
 
 
@@ -82,11 +87,10 @@ def _try_gpu() -> Trial:
     finally:
         if child:
             child.kill()  # and not waited for: a driver may hold it for ever
-    try:
-        return Trial(**json.loads(answer.splitlines()[-1]))
-    except (IndexError, TypeError, ValueError):
-        last = complaint.strip().splitlines()[-1:] or [f"exit status {child.returncode}"]
-        return Trial(f"the GPU failed when it was tried before use: {last[0]}")
+    if trial := _read(answer.strip().rpartition("\n")[2]):
+        return trial
+    last = complaint.strip().rpartition("\n")[2] or f"exit status {child.returncode}"
+    return Trial(f"the GPU failed when it was tried before use: {last}")
 
 
 def compare() -> dict[str, float]:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -93,7 +94,8 @@ def collect(engine: str = "cpu") -> dict:
         "device": device(engine),
         "start": now(),
     }
-    return found | ({"gpu_trial": gpu_trial.last_trial()} if engine == "cuda" else {})
+    trial = gpu_trial.last_trial() if engine == "cuda" else None
+    return found | ({"gpu_trial": asdict(trial)} if trial else {})
 
 
 def peak_memory() -> int | None:

@@ -101,64 +101,51 @@ def images_of(progress, whole, number):
     return first, end if progress[SWEPT] == 0 else first
 
 
-@cuda.jit
-def forward_products(partial, progress, H, W, depth, whole):
-    thread, net, columns = cuda.threadIdx.x, np.uint32(cuda.blockIdx.z), W.shape[2]
-    groups = -(-H.shape[1] // IMAGES) if whole else 1
-    split, group = cuda.blockIdx.y // groups, cuda.blockIdx.y % groups
+@cuda.jit(device=True, inline="always")
+def sum_part(partial, A, W, first, end, split, depth, turned):
+    """One part of A (W | A^T) for the block's images and columns; if `turned`, of A (W^T | A^T)."""
+    thread = cuda.threadIdx.x
+    inner, columns = (W.shape[1], W.shape[0]) if turned else W.shape
     tiles = -(-columns // COLUMNS)
     is_gram = cuda.blockIdx.x >= tiles
     j0 = (cuda.blockIdx.x - tiles if is_gram else cuda.blockIdx.x) * COLUMNS
-    first, end = images_of(progress[net], whole, group)
-    h_tile = cuda.shared.array(ROW_WORDS, np.float32)
+    a_tile = cuda.shared.array(ROW_WORDS, np.float32)
     m_tile = cuda.shared.array(COLUMN_WORDS, np.float32)
     z = cuda.local.array((EACH, EACH), np.float32)  # registers
     for r in range(EACH):
         for c in range(EACH):
             z[r, c] = 0
-    if first >= end or (is_gram and j0 >= end):
-        return
-    n_rows = -(-(end - first) // Y)
-    for i0 in range(split * depth, min((split + 1) * depth, W.shape[1]), DEPTH):
-        load_rows(h_tile, H[net], IMAGES, first, end, i0, thread)
-        if is_gram:
-            load_rows(m_tile, H[net], COLUMNS, j0, end, i0, thread)
-        else:
-            load_columns(m_tile, W[net], j0, i0, thread)
-        cuda.syncthreads()
-        multiply(z, h_tile, m_tile, n_rows, thread)
-        cuda.syncthreads()
-    offset, n_columns = (columns, end) if is_gram else (0, columns)
-    store(partial[net, np.uint32(split)], z, first, end, j0, offset, n_columns, thread)
+    if first < end and not (is_gram and j0 >= end):
+        n_rows = -(-(end - first) // Y)
+        for i0 in range(split * depth, min((split + 1) * depth, inner), DEPTH):
+            load_rows(a_tile, A, IMAGES, first, end, i0, thread)
+            if is_gram:
+                load_rows(m_tile, A, COLUMNS, j0, end, i0, thread)
+            elif turned:
+                load_rows(m_tile, W, COLUMNS, j0, columns, i0, thread)
+            else:
+                load_columns(m_tile, W, j0, i0, thread)
+            cuda.syncthreads()
+            multiply(z, a_tile, m_tile, n_rows, thread)
+            cuda.syncthreads()
+        offset, n_columns = (columns, end) if is_gram else (0, columns)
+        store(partial[np.uint32(split)], z, first, end, j0, offset, n_columns, thread)
+
+
+@cuda.jit
+def forward_products(partial, progress, H, W, depth, whole):
+    net = np.uint32(cuda.blockIdx.z)
+    groups = -(-H.shape[1] // IMAGES) if whole else 1
+    split, group = cuda.blockIdx.y // groups, cuda.blockIdx.y % groups
+    first, end = images_of(progress[net], whole, group)
+    sum_part(partial[net], H[net], W[net], first, end, split, depth, False)
 
 
 @cuda.jit
 def backward_products(partial, progress, D, W, depth):
-    thread, net, columns = cuda.threadIdx.x, np.uint32(cuda.blockIdx.z), W.shape[1]
-    split, tiles = cuda.blockIdx.y, -(-columns // COLUMNS)
-    is_gram = cuda.blockIdx.x >= tiles
-    j0 = (cuda.blockIdx.x - tiles if is_gram else cuda.blockIdx.x) * COLUMNS
+    net = np.uint32(cuda.blockIdx.z)
     first, end = progress[net, FIRST], progress[net, END]
-    d_tile = cuda.shared.array(ROW_WORDS, np.float32)
-    m_tile = cuda.shared.array(COLUMN_WORDS, np.float32)
-    z = cuda.local.array((EACH, EACH), np.float32)  # registers
-    for r in range(EACH):
-        for c in range(EACH):
-            z[r, c] = 0
-    if first >= end or (is_gram and j0 >= end):
-        return
-    n_rows = -(-(end - first) // Y)
-    for i0 in range(split * depth, min((split + 1) * depth, W.shape[2]), DEPTH):
-        load_rows(d_tile, D[net], IMAGES, first, end, i0, thread)
-        if is_gram:
-            load_rows(m_tile, D[net], COLUMNS, j0, end, i0, thread)
-        else:
-            load_rows(m_tile, W[net], COLUMNS, j0, columns, i0, thread)
-        cuda.syncthreads()
-        multiply(z, d_tile, m_tile, n_rows, thread)
-        cuda.syncthreads()
-    offset, n_columns = (columns, end) if is_gram else (0, columns)
-    store(partial[net, np.uint32(split)], z, first, end, j0, offset, n_columns, thread)
+    sum_part(partial[net], D[net], W[net], first, end, cuda.blockIdx.y, depth, True)
 
 
 SIGNATURES = {
