@@ -21,7 +21,7 @@ import numpy as np
 from mlp_gpu import gpu
 from mlp_gpu.checks import check_training, flat_images
 from mlp_gpu.engines import SCHEDULES
-from mlp_gpu.gpu import DeviceArray, Launch, play
+from mlp_gpu.gpu import DeviceArray, Launch, Stream, play
 from mlp_gpu.kernels.pick import pick
 from mlp_gpu.network import Network
 from mlp_gpu.perceptron import Perceptron
@@ -121,12 +121,17 @@ class OnlineCudaEngine(ABC):
                 graphs[place] = gpu.capture(partial(play, work))
             for _ in range(n_graphs):
                 graphs[place].launch(self.stream)
-            total += self._tell_losses(start, n, tick)
+            total += self._tell_losses(start, n, tick, self.stream)
         return total / n_images
 
-    def _tell_losses(self, start: int, n: int, tick: Callable[[int, float], None]) -> float:
-        """Wait for n images of the epoch from `start` on, and tell of them; their summed loss."""
-        (losses,) = gpu.read([self.epoch["losses"][start : start + n]], self.stream)
+    def _tell_losses(
+        self, start: int, n: int, tick: Callable[[int, float], None], stream: Stream
+    ) -> float:
+        """Wait for n images of the epoch from `start` on, and tell of them; their summed loss.
+
+        stream: on which they are trained, or one that waits for it.
+        """
+        (losses,) = gpu.read([self.epoch["losses"][start : start + n]], stream)
         loss = losses.sum(dtype=np.float64)
         tick(n, loss / n)
         return loss
@@ -146,15 +151,19 @@ class OnlineCudaEngine(ABC):
         arrays: attributes of the subclass.
         """
         self.images = None
-        self._graphs.clear()
+        self._drop_graphs()
         for name in arrays:
             vars(self).pop(name, None)
+
+    def _drop_graphs(self) -> None:
+        gpu.synchronize(self.stream)  # one of them may be running
+        self._graphs.clear()
 
     def _array_like(self, name: str, host: np.ndarray) -> DeviceArray:
         """The array of an epoch on the GPU: the last epoch's, or a new one if the shapes differ."""
         array = self.epoch.get(name)
         if array is None or array.shape != host.shape:
-            self._graphs.clear()  # they use the old one
+            self._drop_graphs()  # they use the old one
             array = self.epoch[name] = gpu.device_array(host.shape, host.dtype)
         return array
 

@@ -111,6 +111,31 @@ def test_bits_do_not_depend_on_how_many_sweeps_a_graph_has(monkeypatch):
     assert len(heard) > 1
 
 
+def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatch):
+    """So the GPU does not wait for the host. Chunks have 32 images, so two blocks of 16."""
+    engine, _, images, labels, _ = make((13, 7), 16, 96)
+    done = []
+    launch, read = engine._launch_blocks, gpu.read
+
+    def count_launches(blocks, n_images):
+        done.append(f"{blocks} blocks")
+        launch(blocks, n_images)
+
+    def count_reads(arrays, stream):
+        done.append("look" if arrays[0].shape == (1, progress.FIELDS) else "losses")
+        assert stream is engine._reader
+        return read(arrays, stream)
+
+    monkeypatch.setattr(window_engine, "SWEEPS_STEP", 64)  # enough for a block
+    engine._n_sweeps = 64
+    monkeypatch.setattr(engine, "_launch_blocks", count_launches)
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu, "read", count_reads)
+        engine.train(images, labels, np.arange(96), ETA)
+    looks = ["look", "losses"]
+    assert done == ["2 blocks", "2 blocks", *looks, "2 blocks", *looks, *looks]
+
+
 def test_repeats_are_bit_equal():
     """Without a GPU, threads and blocks run in another order each time."""
     sizes = (50, 37, 64, 33, 10)

@@ -1,19 +1,22 @@
 """The GPU engine's schedule `window`: on-line steps in blocks, many images at once, exactly.
 
 Where the window stands is in the GPU's memory: the host launches blocks ahead, each with as many
-sweeps as the last ones needed and some more, and looks once a chunk how far they came. Launches for
-which nothing is left to do return at once. The bits do not depend on how many there are.
+sweeps as the last ones needed and some more. Once a chunk of blocks it looks how far they came,
+while the GPU is at the next chunk. Launches for which nothing is left to do return at once. The
+bits do not depend on how many there are.
 """
 
 import math
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
 from mlp_gpu import cuda, gpu
 from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.engines import WINDOW, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.faults import GpuFault
-from mlp_gpu.gpu import DeviceArray, Launch, play
+from mlp_gpu.gpu import Launch, play
 from mlp_gpu.network import Network
 from mlp_gpu.window import progress
 from mlp_gpu.window.nets import Windows
@@ -26,9 +29,8 @@ SPARE = 1.25  # sweeps of a graph, as a part of a block's mean in the last chunk
 
 def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
     """Memory on the GPU, in bytes, that training and evaluating a net needs."""
-    return cuda.device_bytes(sizes, n_images) + Windows.device_bytes(
-        sizes, 1, WINDOW_IMAGES_PER_BLOCK
-    )
+    windows = Windows.device_bytes(sizes, 1, WINDOW_IMAGES_PER_BLOCK)
+    return cuda.device_bytes(sizes, n_images) + windows + 2 * 4 * progress.FIELDS
 
 
 class WindowCudaEngine(CudaEngine):
@@ -37,20 +39,24 @@ class WindowCudaEngine(CudaEngine):
     Raises ValueError for more images_per_block than sums.MAX_BLOCK, or fewer than one.
     """
 
+    @gpu.faults()
     def __init__(self, images_per_block: int = WINDOW_IMAGES_PER_BLOCK):
         if not 1 <= images_per_block <= MAX_BLOCK:
             raise ValueError(f"expected 1 to {MAX_BLOCK} images per block, got {images_per_block}")
         super().__init__()
         self.schedule, self._n_block = WINDOW, images_per_block
         self._n_sweeps = SWEEPS_STEP  # that are launched for a block
+        self._reader = gpu.new_stream()  # on which the host looks how far the blocks came
 
     @gpu.faults()
     def set_network(self, network: Network) -> None:
-        self.forget("_windows")
+        self.forget("_windows", "_seen")
         super().set_network(network)
         weights = [W.reshape(1, *W.shape) for W in self._net.weights]
         self._windows = Windows(network.sizes, weights, self._n_block)
         gpu.fill(self._windows.blank(), self.stream)
+        # The progress as a chunk left it: that of one chunk is read while the next one runs.
+        self._seen = [gpu.device_array((1, progress.FIELDS), np.int32) for _ in range(2)]
 
     @gpu.faults()
     def count_sweeps(self) -> tuple[int, int]:
@@ -60,44 +66,52 @@ class WindowCudaEngine(CudaEngine):
 
     def _train_epoch(self, n_images: int, tick: Callable[[int, float], None]) -> float:
         gpu.fill([self._windows.at_start(n_images)], self.stream)
+        most = max(1, cuda.IMAGES_PER_TICK // self._n_block)
+        done, ahead, sweeps, total = 0, 0, 0, 0.0  # ahead: blocks that the host has not looked at
+        while done < n_images:
+            blocks = min(most, -(-(n_images - done) // self._n_block) - ahead)
+            if blocks > 0:
+                self._launch_blocks(blocks, n_images)
+            if ahead > 0:
+                (state,) = gpu.read(self._seen[:1], self._reader)
+                n = int(state[0, progress.START]) - done
+                needed = int(state[0, progress.SWEEPS]) - sweeps
+                if needed == 0:
+                    raise GpuFault(
+                        f"the GPU came to a standstill after {done:,} of {n_images:,} images; see "
+                        "what nvidia-smi says, and start again"
+                    )
+                if n > 0:
+                    total += self._tell_losses(done, n, tick, self._reader)
+                done, sweeps = done + n, sweeps + needed
+                wanted = SPARE * needed / max(1, n // self._n_block)
+                self._n_sweeps = min(SWEEPS_STEP * math.ceil(wanted / SWEEPS_STEP), self._n_block)
+            gpu.let_wait(self._reader, self.stream)
+            self._seen.reverse()
+            ahead = blocks
+        return total / n_images
+
+    def _launch_blocks(self, blocks: int, n_images: int) -> None:
+        """Launch so many blocks, and what notes in _seen[1] how far they came."""
+        key = (*gpu.place(self.images), self._n_sweeps)
+        if key not in self._graphs:
+            launches = self._block_launches(n_images)
+            # Before a kernel is captured it was launched, see CudaEngine._train_epoch.
+            play(launches, self.stream)
+            blocks -= 1
+            if len(self._graphs) >= MAX_GRAPHS:
+                self._drop_graphs()
+            self._graphs[key] = gpu.capture(partial(play, launches))
+        for _ in range(blocks):
+            self._graphs[key].launch(self.stream)
+        self._seen[1].copy_to_device(self._windows.progress, stream=self.stream)
+
+    def _block_launches(self, n_images: int) -> list[Launch]:
+        """A block, if _n_sweeps are enough; otherwise a part of it."""
+        windows = self._windows
         images = self.images.reshape(1, *self.images.shape)
         epoch = {name: self.epoch[name] for name in ("labels", "order", "losses")}
         epoch = {name: array.reshape(1, *array.shape) for name, array in epoch.items()}
-        done, sweeps, total = 0, 0, 0.0
-        while done < n_images:
-            blocks = max(1, cuda.IMAGES_PER_TICK // self._n_block)
-            blocks = min(blocks, -(-(n_images - done) // self._n_block))
-            key = (*gpu.place(self.images), self._n_sweeps)
-            if key not in self._graphs:
-                launches = self._block_launches(images, epoch, n_images)
-                # Before a kernel is captured it was launched, see CudaEngine._train_epoch.
-                play(launches, self.stream)
-                blocks -= 1
-                if len(self._graphs) >= MAX_GRAPHS:
-                    self._graphs.clear()
-                self._graphs[key] = gpu.capture(partial(play, launches))
-            for _ in range(blocks):
-                self._graphs[key].launch(self.stream)
-            (state,) = gpu.read([self._windows.progress], self.stream)
-            n = int(state[0, progress.START]) - done
-            needed, sweeps = int(state[0, progress.SWEEPS]) - sweeps, int(state[0, progress.SWEEPS])
-            if needed == 0:
-                raise GpuFault(
-                    f"the GPU came to a standstill after {done:,} of {n_images:,} images; see what "
-                    "nvidia-smi says, and start again"
-                )
-            if n > 0:
-                total += self._tell_losses(done, n, tick)
-                done += n
-            wanted = SPARE * needed / max(1, n // self._n_block)
-            self._n_sweeps = min(SWEEPS_STEP * math.ceil(wanted / SWEEPS_STEP), self._n_block)
-        return total / n_images
-
-    def _block_launches(
-        self, images: DeviceArray, epoch: dict[str, DeviceArray], n_images: int
-    ) -> list[Launch]:
-        """A block, if _n_sweeps are enough; otherwise a part of it."""
-        windows = self._windows
         return [
             *windows.begin_block(images, epoch["order"]),
             *windows.sweep(epoch, self.eta) * self._n_sweeps,
