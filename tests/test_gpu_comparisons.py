@@ -308,7 +308,7 @@ def test_few_images_come_again_until_they_are_many(sample, n, monkeypatch):
     asked = []
     monkeypatch.setattr(gpu_comparisons, "N_IMAGES", n)
     monkeypatch.setattr(gpu_comparisons, "DeformedAhead", lambda *given, **more: given)
-    monkeypatch.setattr(gpu_comparisons, "CudaEngine", lambda: None)
+    monkeypatch.setattr(gpu_comparisons, "WindowCudaEngine", lambda: None)
     monkeypatch.setattr(gpu_comparisons, "compare_ahead", lambda *given: asked.append(given))
     monkeypatch.setattr(gpu_comparisons, "judge_ahead", lambda found: None)
     gpu_comparisons.check_ahead(sample)

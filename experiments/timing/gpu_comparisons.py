@@ -296,4 +296,5 @@ def check_ahead(dataset: data.Dataset) -> CheckResult:
     dataset = with_images(dataset, N_IMAGES)
     images, labels = dataset.train_images, dataset.train_labels
     ahead = DeformedAhead(images, labels, TABLE1, SEED, last_epoch=EPOCHS)
-    return judge_ahead(compare_ahead(dataset, NETS[1], CudaEngine(), CudaEngine(), ahead))
+    engines = WindowCudaEngine(), WindowCudaEngine()  # the schedule that leaves the least time
+    return judge_ahead(compare_ahead(dataset, NETS[1], *engines, ahead))
