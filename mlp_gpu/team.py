@@ -1,7 +1,8 @@
 """A team of threads in compiled code: they work side by side and wait for one another.
 
 A barrier spins for some microseconds, which is how long the others usually take, then lets other
-threads run: so a team that shares its cores with other processes slows down and does not stop.
+threads run, then sleeps: so a team that shares its cores with other processes slows down and does not
+stop, and a thread that lost its core gets that of one that waits for it.
 """
 
 import platform
@@ -19,11 +20,14 @@ from numba.np.arrayobj import make_array
 from mlp_gpu.jit import njit
 
 SPINS = 500  # before others are let run: some microseconds
+YIELDS = 300  # before it sleeps: longer than a neighbour is late that still has its core
 COUNT, BROKEN_UP = 0, 8  # places in a meeting: a cache line each
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
-YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
+IS_WINDOWS = sys.platform == "win32"
+YIELD = "SwitchToThread" if IS_WINDOWS else "sched_yield"
 
 _yield = types.ExternalFunction(YIELD, types.int32())
+_sleep = types.ExternalFunction("usleep", types.int32(types.uint32))  # Windows has none
 
 
 def meeting() -> np.ndarray:
@@ -88,8 +92,10 @@ def wait(meeting, members, times):
         spins += 1
         if spins < SPINS:
             _pause()
-        else:
+        elif IS_WINDOWS or spins < SPINS + YIELDS:
             _yield()
+        else:
+            _sleep(np.uint32(1))  # microsecond, with the system's slack some 50
     return times
 
 

@@ -48,6 +48,22 @@ def test_a_member_that_sleeps_delays_and_does_not_stop(executor):
     assert len(team.run(executor, 3, work)) == 3
 
 
+@pytest.mark.skipif(team.IS_WINDOWS, reason="there waiting threads never sleep")
+def test_who_waits_for_long_leaves_its_core_to_others(executor):
+    """By the processor's time, which other programs do not make longer."""
+    numbers, seconds = np.zeros((2, 2), np.int64), 0.3
+
+    def work(member, meeting):
+        if member == 1:
+            time.sleep(seconds)
+        before = time.thread_time()
+        passed_on(member, meeting, 2, numbers, 1)
+        return time.thread_time() - before
+
+    passed_on(0, team.meeting(), 1, numbers, 1)  # compiles
+    assert team.run(executor, 2, work)[0] < seconds / 2
+
+
 class Broken(BaseException):
     pass
 
