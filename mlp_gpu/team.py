@@ -1,8 +1,8 @@
 """A team of threads in compiled code: they work side by side and wait for one another.
 
 A barrier spins for some microseconds, which is how long the others usually take, then lets other
-threads run, then sleeps: so a team that shares its cores with other processes slows down and does not
-stop, and a thread that lost its core gets that of one that waits for it.
+threads run, then sleeps: so a team that shares its cores with other processes slows down and does
+not stop, and a thread that lost its core gets that of one that waits for it.
 """
 
 import platform
