@@ -18,7 +18,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 cnn ladder committee figure1 deformations notebooks report pictures kernels bench blocks scaling startup campaign gpu-check test test-all lint lock audit record readme clean
+.PHONY: help setup table1 table3 cnn ladder committee nightly recognise redrawn draw figure1 deformations notebooks report pictures kernels bench blocks scaling startup campaign gpu-check test test-all lint lock audit record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -61,6 +61,18 @@ ladder: $(READY)  ## one small net, seven rungs of kernels: what each does for a
 
 committee: $(READY)  ## train the committees of 2012, print them beside the paper's
 	$(RUN) -m experiments.committee $(ARGS)
+
+nightly: $(READY)  ## the papers' own schedules, one net after another, for nights; ARGS="--hours 8"
+	$(RUN) -m experiments.nightly $(ARGS)
+
+recognise: $(READY)  ## recognise digits in pictures of your own: ARGS="photo.png"
+	$(RUN) -m experiments.recognise $(ARGS)
+
+redrawn: $(READY)  ## count how many test digits are recognised when they are redrawn as pictures
+	$(RUN) -m experiments.redrawn $(ARGS)
+
+draw: $(READY)  ## write a page to draw digits on, which a net recognises in the browser
+	$(RUN) -m experiments.draw $(ARGS)
 
 figure1: $(READY)  ## draw the digits that the best run there is gets wrong
 	$(RUN) -m experiments.figure1 $(ARGS)

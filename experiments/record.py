@@ -2,7 +2,8 @@
 
 The record of a run, a JSON file, has its configuration, its provenance and its metrics of every
 epoch; that of a committee is its table, a CSV file, as it is. Only finished runs of a committed
-source tree count; `python -m experiments.readme` makes tables of them.
+source tree count, or with --unfinished also those that were stopped, which the tables then say.
+`python -m experiments.readme` makes the tables.
 """
 
 import json
@@ -23,16 +24,17 @@ def record_path(path: Path, run: Run) -> Path:
     return folder / f"{path.absolute().parent.name}-{path.stem}.json"
 
 
-def write_record(path: Path) -> Path:
+def write_record(path: Path, unfinished: bool = False) -> Path:
     """Write the record of the run file at `path`; returns where.
 
-    Raises Problem if the run does not count, files.FileFault if a file cannot be read or written.
+    unfinished: whether a run counts that is not finished. Raises Problem if the run does not count,
+    files.FileFault if a file cannot be read or written.
     """
     run = read_run(path)
-    if not run.finished:
+    if not (run.finished or unfinished):
         raise Problem(
             f"{path} has {run.epochs} of {run.config['epochs']} epochs: only a finished run "
-            "counts; the command that began it goes on with it"
+            "counts; the command that began it goes on with it, --unfinished records it as it is"
         )
     if any(session["dirty"] for session in run.provenance):
         raise Problem(
@@ -46,11 +48,18 @@ def write_record(path: Path) -> Path:
         )
     record = {"config": run.config, "provenance": run.provenance, "metrics": run.metrics}
     target = record_path(path, run)
-    if target.exists() and read_record(target).config != run.config:
-        raise Problem(
-            f"{target} is the record of a run with another configuration; rename the folder of "
-            f"{path}, which the record is named after, or move that file away"
-        )
+    if target.exists():
+        earlier = read_record(target)
+        if earlier.config != run.config:
+            raise Problem(
+                f"{target} is the record of a run with another configuration; rename the folder of "
+                f"{path}, which the record is named after, or move that file away"
+            )
+        if earlier.epochs > run.epochs:
+            raise Problem(
+                f"{target} has {earlier.epochs} epochs of the same run, {path} only {run.epochs}: "
+                "train on, or move that file away"
+            )
     files.make_folder(target.parent)
     files.replace(target, (json.dumps(record, indent=1) + "\n").encode())
     return target
@@ -100,8 +109,18 @@ def main(argv: list[str] | None = None) -> None:
         metavar="FILE",
         help="run files, RUN.h5, and tables of committees, such as experiment6.csv",
     )
-    for path in parser.parse_args(argv).files:
-        print(write_committee(path) if path.suffix == ".csv" else write_record(path))
+    parser.add_argument(
+        "--unfinished",
+        action="store_true",
+        help="record runs too that were stopped before their end; they go on, and may be recorded "
+        "again",
+    )
+    arguments = parser.parse_args(argv)
+    for path in arguments.files:
+        if path.suffix == ".csv":
+            print(write_committee(path))
+        else:
+            print(write_record(path, arguments.unfinished))
 
 
 if __name__ == "__main__":

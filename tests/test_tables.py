@@ -11,7 +11,7 @@ from scipy.stats import beta
 from experiments import record, table1
 from experiments.running import store
 from experiments.running.errors import Problem
-from experiments.scoring import records, tables
+from experiments.scoring import findings, records, tables
 from mlp_gpu.network import NETS
 
 
@@ -88,6 +88,20 @@ def test_records(tmp_path, monkeypatch):
     store.write_run(path, unfinished)
     with pytest.raises(Problem, match="2 of 9 epochs: only a finished run counts"):
         record.write_record(path)
+    run.provenance[-1] |= {"dirty": False, "device": "Some CPU, 2 cores"}
+    store.write_run(path, replace(unfinished, provenance=run.provenance))
+    record.main([str(path), "--unfinished"])
+    (again,) = records.read_records()
+    row = tables.table1_row(again)
+    assert tables.result_cells(row)["epochs x images"].startswith("2 of 9 x ")
+    (line, *_) = tables.best_table([again])
+    assert line["epochs x images"].startswith("2 of 9 x ")
+    assert "after 2 of 9 epochs in" in findings.best_sentence([again])
+    fewer = {name: values[:1] for name, values in run.metrics.items()}
+    store.write_run(path, replace(unfinished, provenance=run.provenance, metrics=fewer))
+    with pytest.raises(Problem, match=r"has 2 epochs of the same run, .* only 1: train on"):
+        record.write_record(path, unfinished=True)
+    next(tmp_path.glob("results/*/*.json")).unlink()
 
     run.provenance[-1]["dirty"] = True
     store.write_run(path, run)

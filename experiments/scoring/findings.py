@@ -19,7 +19,8 @@ def best_sentence(runs: Sequence[Run]) -> str:
     text = (
         f"Net {row['net']} gets {row['tefbv_errors']} of {row['n_test']:,} test digits wrong: "
         f"{row['tefbv']:.2f} % (95 % interval {row['tefbv_low']:.2f}-{row['tefbv_high']:.2f}), "
-        f"after {row['epochs']:,} epochs in {duration(row['seconds'])} on {row['device']}. The "
+        f"after {tables.count_epochs(row)} epochs in {duration(row['seconds'])} on "
+        f"{row['device']}. The "
         f"paper's net {row['net']} has {paper.tefbv:.2f} %, after {PAPER_EPOCHS:,} epochs in "
         f"{paper.hours} hours on a GTX 280."
     )
@@ -45,9 +46,9 @@ def convolutional_sentence(runs: Sequence[Run]) -> str | None:
     return (
         f"{paper.name} gets {row['tefbv_errors']} of {row['n_test']:,} test digits wrong: "
         f"{row['tefbv']:.2f} % (95 % interval {row['tefbv_low']:.2f}-{row['tefbv_high']:.2f}), "
-        f"after {row['epochs']:,} epochs in {duration(row['seconds'])} on {row['device']}, with "
-        f"kernel sizes that we guessed. The paper's has {paper.tefbv:.2f} %, after "
-        f"{cnn_tables.PAPER_EPOCHS} epochs."
+        f"after {tables.count_epochs(row)} epochs in {duration(row['seconds'])} on "
+        f"{row['device']}, with kernel sizes that we guessed. The paper's has "
+        f"{paper.tefbv:.2f} %, after {cnn_tables.PAPER_EPOCHS} epochs."
     )
 
 

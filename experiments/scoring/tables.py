@@ -101,6 +101,7 @@ def result_columns(run: Run) -> dict:
         "distortion": config["deformation"] is not None,
         "seed": config["seed"],
         "epochs": run.epochs,
+        "planned_epochs": config["epochs"],
         "images_an_epoch": config["data"]["n_train"],
         "eta": config["eta"],
         "eta_decay": config["decay"],
@@ -116,6 +117,12 @@ def result_columns(run: Run) -> dict:
         "engine": engine_name(run),
         **provenance.columns(run.provenance[-1]),
     }
+
+
+def count_epochs(row: Mapping) -> str:
+    """How many epochs a run in a tidy row was trained, and of how many if it is not finished."""
+    done, planned = row["epochs"], row["planned_epochs"]
+    return f"{done:,}" if done == planned else f"{done:,} of {planned:,}"
 
 
 def table1_table(runs: Sequence[Run]) -> list[dict[str, str]]:
@@ -148,7 +155,7 @@ def result_cells(row: dict) -> dict[str, str]:
         "BTE %": f"{row['bte']:.2f}",
         "wrong (BTE)": str(row["bte_errors"]),
         "time": duration(row["seconds"]),
-        "epochs x images": f"{row['epochs']} x {row['images_an_epoch']:,}",
+        "epochs x images": f"{count_epochs(row)} x {row['images_an_epoch']:,}",
         "eta, decay": f"{row['eta']:g}, {row['eta_decay']:g}",
         "seed": str(row["seed"]),
     }
@@ -172,7 +179,7 @@ def best_table(runs: Sequence[Run]) -> list[dict[str, str]]:
             line |= {
                 "TEfBV % (95 % interval)": f"{row['tefbv']:.2f} "
                 f"({row['tefbv_low']:.2f}-{row['tefbv_high']:.2f})",
-                "epochs x images": f"{row['epochs']:,} x {row['images_an_epoch']:,}",
+                "epochs x images": f"{count_epochs(row)} x {row['images_an_epoch']:,}",
                 "time": duration(row["seconds"]),
             }
         else:
