@@ -1,7 +1,8 @@
 """Save the figures of the notebooks, each as NAME.png and NAME.pdf.
 
 They are of the runs there are: learning curves, confusions, the hardest digits, committees, and
-kernels, maps and errors of convolutional nets; of the newest benchmark; and of what needs neither:
+kernels, maps and errors of convolutional nets; of the records in results/, the newest benchmark and
+errors against hours; and of what needs neither:
 how each kernel maps its threads to data (threads_KERNEL), which images of a block correct which
 (block_of_images), and which neurons read a neuron (pulling). A figure of runs needs some: where
 there are none, small ones are made. The figures of deformations are saved by 'make deformations'.
@@ -15,12 +16,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cnn_gpu.layers import Maps, parse
-from experiments.drawing import bench_plots, error_plots, figures, run_plots
+from experiments.drawing import bench_plots, error_plots, figures, record_plots, run_plots
 from experiments.running import cli, examples, jobs
 from experiments.running.configs import title
 from experiments.running.errors import Problem
 from experiments.running.nets import is_convolutional
 from experiments.running.store import Run, weights_path
+from experiments.scoring import records
 from experiments.scoring.committees import find_committees
 from experiments.scoring.tables import best_of
 from mlp_gpu.network import N_CLASSES
@@ -98,15 +100,16 @@ def _draw_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
     return conv_plots.draw_maps(net, engine.states(image), int(run.labels[0]), heading)
 
 
-def benchmark_pictures() -> dict[str, Callable[[], Figure]]:
-    """What can be drawn of the newest benchmark in results/, by name; nothing if there is none."""
-    rows = next(iter(bench_plots.read_newest().values()), None)
-    if rows is None:
-        return {}
-    return {
-        "times": partial(bench_plots.draw_times, rows),
-        "roofline": partial(bench_plots.draw_roofline, rows),
-    }
+def record_pictures() -> dict[str, Callable[[], Figure]]:
+    """What can be drawn of the records in results/, of benchmarks the newest, by name."""
+    found: dict[str, Callable[[], Figure]] = {}
+    if rows := next(iter(bench_plots.read_newest().values()), None):
+        found["times"] = partial(bench_plots.draw_times, rows)
+        found["roofline"] = partial(bench_plots.draw_roofline, rows)
+    runs = records.read_records()
+    if record_plots.best_records(runs):
+        found["error_against_hours"] = partial(record_plots.draw_error_against_hours, runs)
+    return found
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -137,7 +140,7 @@ def main(argv: list[str] | None = None) -> None:
     from experiments.drawing import conv_plots  # imports numba
     from experiments.drawing.thread_maps import DRAWINGS
 
-    found = benchmark_pictures() | DRAWINGS
+    found = record_pictures() | DRAWINGS
     found["pulling"] = partial(conv_plots.draw_pulling, FIGURE2, (10, 14))
     if not arguments.names or set(arguments.names) - set(found):
         runs = examples.load_runs(arguments.runs)

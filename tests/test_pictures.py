@@ -12,7 +12,7 @@ from experiments.drawing.thread_maps import DRAWINGS
 from experiments.running import configs, data, examples, store
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
-from experiments.scoring import committees
+from experiments.scoring import committees, records
 from experiments.scoring.committees import EXPERIMENTS, run_name
 from mlp_gpu.training import Schedule
 
@@ -42,7 +42,7 @@ def test_every_figure_is_saved_as_png_and_pdf(folder, tmp_path, capsys):
     pictures.main(["--runs", str(folder), "--out", str(tmp_path)])
     names = [*OF_RUNS]
     names += [f"experiment3-load_digits_{what}" for what in ("misclassified", "members", "shared")]
-    names += ["times", "roofline", *DRAWINGS, "pulling"]
+    names += ["times", "roofline", "error_against_hours", *DRAWINGS, "pulling"]
     written = {tmp_path / f"{name}.{form}" for name in names for form in ("png", "pdf")}
     assert set(tmp_path.iterdir()) == written
     said = capsys.readouterr().out
@@ -161,7 +161,9 @@ def test_figures_that_need_weights_are_not_offered_without(convolutional):
     assert pictures.net_pictures({}, convolutional, images) == {}
 
 
-def test_there_is_no_figure_of_a_benchmark_without_records(monkeypatch):
-    assert list(pictures.benchmark_pictures()) == ["times", "roofline"]
+def test_there_are_no_figures_of_records_without_records(monkeypatch):
+    assert list(pictures.record_pictures()) == ["times", "roofline", "error_against_hours"]
     monkeypatch.setattr(bench_plots, "read_benchmarks", list)
-    assert pictures.benchmark_pictures() == {}
+    assert list(pictures.record_pictures()) == ["error_against_hours"]
+    monkeypatch.setattr(records, "read_records", list)
+    assert pictures.record_pictures() == {}
