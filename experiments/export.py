@@ -1,9 +1,11 @@
-"""Give a run to other programs: as CSV files, or as curves in TensorBoard.
+"""Give a run away: as CSV files, as curves in TensorBoard, or its net alone.
 
 --csv writes RUN.metrics.csv, a row per epoch, and RUN.outputs.csv, a row per test digit, with the
 class probabilities p0, p1 and so on at the chosen epoch. --tensorboard writes a folder of curves
 over the epochs, RUN.tensorboard; with --out, DIR/RUN, so that 'tensorboard --logdir DIR' shows
-several runs. Files of an earlier export are replaced.
+several runs. --net writes RUN.net, the weights at the chosen epoch in one small sealed file: as
+float16 if no answer on the test digits changes by that, which it says. Files of an earlier export
+are replaced.
 """
 
 import io
@@ -13,10 +15,14 @@ from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
 
-from experiments.running import cli, store
+import numpy as np
+
+from experiments.running import cli, configs, jobs, net_files, nets, runs, store
 from experiments.running.configs import count_validation
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
+from experiments.running.messages import tell
+from experiments.running.nets import AnyNetwork
 from experiments.running.store import Run
 from mlp_gpu import files
 
@@ -109,6 +115,39 @@ def write_tensorboard(folder: Path, run: Run) -> Path:
     return folder / EVENTS
 
 
+def write_net(path: Path, run: Run, run_path: Path, data_dir: Path | None) -> Path:
+    """Write a run's net at its chosen epoch as a net file at `path`. Prints what it holds.
+
+    run_path: the run's file, beside which its weights are. Raises Problem if they do not belong
+    together or the run was tested on other data, files.FileFault if a file cannot be read or
+    written.
+    """
+    dataset = jobs.load_known(run.config, data_dir)
+    prepared = configs.prepare(dataset, run.config)
+    network = runs.load_weights(run_path, run)[0]["chosen"]
+
+    def answers(network: AnyNetwork) -> np.ndarray:
+        return nets.predictor(run.config, network).predict(prepared.test_images).argmax(axis=1)
+
+    try:
+        halved = net_files.halved(network)
+    except ValueError:
+        why = "one is too large for float16"
+        half = False
+    else:
+        changed = np.count_nonzero(answers(halved) != answers(network))
+        n = len(prepared.test_images)
+        why = f"float16 changes {changed} of {n:,} answers on test digits"
+        half = changed == 0
+    files.make_folder(path.parent)
+    net_files.write(path, net_files.NetFile(run.config, run.chosen, network), half)
+    tell(
+        f"{path.name}: {configs.title(run.config)}, epoch {run.chosen}, {path.stat().st_size:,} "
+        f"bytes; weights as {'float16' if half else 'float32'}, for {why}"
+    )
+    return path
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = cli.Parser("export", __doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.h5", help="run files")
@@ -120,6 +159,10 @@ def main(argv: list[str] | None = None) -> None:
         help="write a folder per run for TensorBoard; needs the package tensorboard, which "
         "pip install -e '.[tensorboard]' installs",
     )
+    form.add_argument(
+        "--net", action="store_true", help="write the net of the chosen epoch, RUN.net"
+    )
+    cli.add_data_dir_argument(parser)
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder to write in (default: that of the run file)"
     )
@@ -130,15 +173,18 @@ def main(argv: list[str] | None = None) -> None:
         raise Problem(
             f"{n} runs would be written to {stem}: export them one by one, with another --out"
         )
-    runs = [store.read_run(path) for path in arguments.runs]  # before anything is written
-    for stem, run in zip(stems, runs, strict=True):
+    found = [store.read_run(path) for path in arguments.runs]  # before anything is written
+    for stem, path, run in zip(stems, arguments.runs, found, strict=True):
         if arguments.csv:
             written = write_csv(stem, run)
+        elif arguments.net:
+            target = stem.with_name(stem.name + net_files.SUFFIX)
+            written = [write_net(target, run, path, arguments.data_dir)]
         else:
             folder = stem if arguments.out else stem.with_name(f"{stem.name}.tensorboard")
             written = [write_tensorboard(folder, run)]
-        for path in written:
-            print(path)
+        for target in written:
+            print(target)
 
 
 if __name__ == "__main__":

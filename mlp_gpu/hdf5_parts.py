@@ -24,6 +24,7 @@ from mlp_gpu.files import Malformed
 TYPES: dict[bytes, np.dtype] = {
     bytes.fromhex("10080000 08000000 00004000"): np.dtype("<i8"),
     bytes.fromhex("11203f00 08000000 00004000 340b0034 ff030000"): np.dtype("<f8"),
+    bytes.fromhex("11200f00 02000000 00001000 0a05000a 0f000000"): np.dtype("<f2"),
     bytes.fromhex("11201f00 04000000 00002000 17080017 7f000000"): np.dtype("<f4"),
     bytes.fromhex("10000000 01000000 00000800"): np.dtype("u1"),
     # As h5py writes bool: an enumeration of int8, FALSE and TRUE.

@@ -70,3 +70,10 @@ def make_engine(config: dict, schedule: str) -> Engine:
     from cnn_gpu.cpu import ConvCpuEngine
 
     return ConvCpuEngine()
+
+
+def predictor(config: dict, network: AnyNetwork) -> Engine:
+    """The CPU's engine with a run's net, to predict with."""
+    engine = make_engine(config | {"engine": "cpu"}, engines.SCHEDULES[0])
+    engine.set_network(network)
+    return engine
