@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from campaign import report
+from experiments import redrawn
 from experiments.running import cli, nets, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration, markdown_table
@@ -30,6 +31,8 @@ from experiments.scoring.records import (
     GPU_CHECK_RULE,
     LADDER,
     LADDER_RULE,
+    REDRAWN,
+    REDRAWN_RULE,
     SCALING,
     STARTUP,
     by_device,
@@ -312,6 +315,15 @@ def blocks(paths: Sequence[Path]) -> str:
     return "\n\n".join(map(block_tables.tables, found)) or NOT_MEASURED
 
 
+# --- the part of docs/recognise.md
+
+
+def recognised(paths: Sequence[Path]) -> str:
+    """How many redrawn digits are wrong, machine by machine."""
+    found = [used(path, read_json(path, REDRAWN_RULE), (redrawn.table,)) for path in paths]
+    return "\n\n".join(map(redrawn.table, found)) or NOT_MEASURED
+
+
 # --- all pages
 
 
@@ -357,6 +369,7 @@ def pages() -> dict[str, dict[str, str]]:
             f"ladder-{rung.replace(' ', '-')}": ladder_rung(ladder_records, rung)
             for rung in ladder_tables.RUNG_NAMES
         },
+        "docs/recognise.md": {"redrawn": recognised(sorted(results.glob(f"*/{REDRAWN}")))},
         "docs/online-in-blocks.md": {"blocks": blocks(sorted(results.glob(f"*/{BLOCKS}")))},
     }
 

@@ -4,8 +4,11 @@ Writes one HTML file that holds its pictures and asks nothing of the network. Ea
 where it comes from. Files that cannot be read are named, on the page and on stderr.
 """
 
+import os
 from pathlib import Path
+from urllib.parse import quote
 
+from experiments.drawing.page import DRAW, Html
 from experiments.drawing.report_files import collect
 from experiments.drawing.report_sections import build
 from experiments.running import cli
@@ -41,6 +44,9 @@ def main(argv: list[str] | None = None) -> None:
     found = collect(arguments.runs)
     for fault in found.faults:
         tell(f"left out: {fault}")
+    if (drawing := arguments.runs / DRAW).is_file():
+        link = quote(os.path.relpath(drawing, arguments.out.parent))
+        found.links.append(Html(f'<a href="{link}">Draw a digit</a> and see what a net says.'))
     content = printable(build(found)).encode()
     files.make_folder(arguments.out.parent)
     files.replace(arguments.out, content)

@@ -110,17 +110,20 @@ class Chromium:
         self._thread.submit(self._playwright.stop).result()
         self._thread.shutdown()
 
-    def visit(self, path: Path, width: int, media: str, work: Callable):
+    def visit(self, path: Path, width: int, media: str, work: Callable, scheme: str = "light"):
         """What `work` returns, given the page at `path` as it is shown, and what went wrong.
 
-        width: of the window, pixels. media: screen or print. What goes wrong is a list, to which
-        requests that leave the file, requests that fail, and errors of scripts are added.
+        width: of the window, pixels. media: screen or print. scheme: light or dark. What goes wrong
+        is a list, to which requests that leave the file, requests that fail, and errors of scripts
+        are added.
         """
 
         def show():
             context = self._browser.new_context(
                 viewport={"width": width, "height": 900},
                 is_mobile=width < MAX_PHONE_WIDTH,
+                has_touch=width < MAX_PHONE_WIDTH,
+                color_scheme=scheme,
                 offline=True,
             )
             context.set_default_timeout(TIMEOUT_MS)
@@ -165,6 +168,7 @@ def check_page(
     width: int,
     screenshot: Path | None = None,
     media: str = "screen",
+    scheme: str = "light",
 ) -> dict:
     """Assert that a page is whole at this width, in pixels; returns what it has.
 
@@ -172,6 +176,7 @@ def check_page(
     links within the page lead somewhere, nothing is wider than the window, and no text leaves or is
     cut off by its box, except in boxes that scroll. It has: the numbers of `figures`, `tables` and
     `links`; `ids`; `headings`, with their levels; `text`. screenshot: .png of the whole page.
+    scheme: light or dark.
     """
 
     def look(page, problems: list[str]) -> dict:
@@ -181,7 +186,7 @@ def check_page(
         facts["problems"] = problems + facts["problems"]
         return facts
 
-    facts = browser.visit(path, width, media, look)
+    facts = browser.visit(path, width, media, look, scheme)
     problems, wide = facts.pop("problems"), facts.pop("width")
     problems += [f"{wide} pixels wide"] if wide > width else []
     assert not problems, f"{path.name}, {width} pixels: {'; '.join(problems)}"

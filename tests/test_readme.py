@@ -23,6 +23,7 @@ PAGES = (
     "results/README.md",
     "docs/promises.md",
     "docs/ladder.md",
+    "docs/recognise.md",
     "docs/online-in-blocks.md",
 )
 MAX_LINES = 200

@@ -8,6 +8,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -397,3 +398,18 @@ def test_images_are_those_of_the_run():
     run.config["data"]["sha256"] = "1" * 64
     assert report_sections.find_test_images(run) is None
     assert report_sections.find_test_images(make_run()) is None  # no MNIST, and no download
+
+
+def test_the_page_to_draw_on_is_linked_where_it_is(folder, tmp_path):
+    out = tmp_path / "pages" / "report.html"
+    options = ["--runs", str(folder), "--out", str(out)]
+    drawing = folder / "draw.html"
+    report.main(options)
+    assert "Draw a digit" not in out.read_text()
+    drawing.write_text("a page")
+    try:
+        report.main(options)
+    finally:
+        drawing.unlink()
+    (link,) = re.findall('<a href="([^"]*)">Draw a digit</a>', out.read_text())
+    assert (out.parent / unquote(link)).resolve() == drawing.resolve()

@@ -51,6 +51,7 @@ figcaption, .sources { font-size: 0.85rem; }
 """
 LONGEST_UNBROKEN_CELL = 24  # letters; longer cells of a table may be broken into lines
 CSS_PIXELS_PER_INCH = 96
+DRAW = "draw.html"  # the page of experiments.draw, in the folder of the runs
 
 
 class Html(str):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from experiments.drawing import bench_plots
+from experiments.drawing.page import Html
 from experiments.running import provenance, store
 from experiments.running.formatting import printable
 from experiments.running.store import Run
@@ -21,7 +22,8 @@ class Found:
 
     folder: where runs were looked for. runs: by the paths of their files below it, without .h5.
     By the paths of their files: records, of runs, without outputs; and the rows of committees,
-    benchmarks and scaling, all text. faults: a sentence for each file that cannot be read.
+    benchmarks and scaling, all text. faults: a sentence for each file that cannot be read. links:
+    paragraphs that lead to other pages.
     """
 
     folder: Path
@@ -31,6 +33,7 @@ class Found:
     benches: dict[str, list[dict]] = field(default_factory=dict)
     scalings: dict[str, list[dict]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    links: list[Html] = field(default_factory=list)
 
 
 def collect(folder: Path) -> Found:

@@ -395,4 +395,4 @@ def build(found: Found) -> str:
         f"Found: {', '.join(counts)}, and {plural(timings, 'record')} of timings. Written "
         f"{provenance.now()} by commit {str(tree['commit'])[:12]}{changes}.",
     ]
-    return page.render(TITLE, introduction, found.faults)
+    return page.render(TITLE, [*introduction, *found.links], found.faults)

@@ -26,13 +26,14 @@ from mlp_gpu.files import FileFault, Malformed, checked, read_bytes
 COMMITTEES = r"(experiment[1-6]|table4)(-load_digits)?"
 SETTINGS = "member", "seed", "epochs", "images_an_epoch", "eta", "eta_decay"
 
-# In the same folder, of experiments.gpu_check, experiments.ladder, experiments.blocks and the
-# campaign.
+# In the same folder, of experiments.gpu_check, experiments.ladder, experiments.blocks, the campaign
+# and experiments.redrawn.
 GPU_CHECK = "gpu-check.json"
 LADDER = "ladder.json"
 BLOCKS = "blocks.json"
 CAMPAIGN = "campaign.json"
-NOT_OF_RUNS = GPU_CHECK, LADDER, BLOCKS, CAMPAIGN
+REDRAWN = "redrawn.json"
+NOT_OF_RUNS = GPU_CHECK, LADDER, BLOCKS, CAMPAIGN, REDRAWN
 
 LARGEST, LONGEST = 1e30, 1e10  # numbers in tables; seconds, which are taken from dates
 
@@ -240,6 +241,17 @@ CAMPAIGN_RULE = mapping(
             ),
             shortest=1,
         ),
+    }
+)
+REDRAWN_RULE = mapping(
+    {
+        "net": checks.TEXT,
+        **dict.fromkeys(("n", "seed"), _COUNT),
+        "rows": array(
+            mapping({"way": checks.TEXT, **dict.fromkeys(("wrong", "not_found"), _COUNT)}),
+            shortest=1,
+        ),
+        "provenance": _SESSION,
     }
 )
 

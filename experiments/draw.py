@@ -1,0 +1,137 @@
+"""Write a page to draw digits on, which a net recognises in the browser: runs/draw.html.
+
+The page is one file that asks nothing of any network. It shows what the net says while one draws,
+what it sees, and what it says to the same digit deformed as in training. The net is the best
+841-800-10 perceptron of the runs there are, as 'make committee' trains them, or that of --net.
+"""
+
+import argparse
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from experiments.drawing.page import DRAW
+from experiments.running import cli, configs, examples, jobs, net_files, nets
+from experiments.running.errors import Problem
+from experiments.running.net_files import NetFile
+from experiments.scoring import trained
+from mlp_gpu import activation, files
+from mlp_gpu.network import Network
+
+TEMPLATES = Path(__file__).parent / "drawing"
+MAX_BYTES = 3_000_000
+SMALL = [841, 800, 10]
+N_EXAMPLES = 24
+SLIDERS = (  # of the deformation; values are those of 2012, section 5
+    {"name": "sigma", "label": "σ, smooth", "unit": "pixels", "low": 2, "high": 10, "value": 6},
+    {"name": "alpha", "label": "α, elastic", "unit": "pixels", "low": 0, "high": 80, "value": 36},
+    {"name": "beta", "label": "β, angle", "unit": "°", "low": 0, "high": 45, "value": 12.5},
+    {"name": "gamma", "label": "γ, size", "unit": "%", "low": 0, "high": 40, "value": 12.5},
+)
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = cli.Parser("draw", __doc__)
+    parser.add_argument(
+        "--net",
+        type=Path,
+        metavar="FILE",
+        help=f"{trained.NET_FILE} (default: the best 841-800-10 run below $RUNS_DIR, or else runs)",
+    )
+    cli.add_data_dir_argument(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help=f"the page (default: {DRAW} in $RUNS_DIR, or else in runs)",
+    )
+    return parser.parse_args(argv)
+
+
+def is_small(config: dict) -> bool:
+    """Whether a run's net is the one that the page has room for, trained on digits as they are."""
+    return config.get("sizes") == SMALL and not config["data"].get("width")
+
+
+def encoded(values: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
+
+
+def hardest(member: NetFile, data_dir: Path | None) -> list[dict]:
+    """Test digits that the net gets wrong, the worst first: pixels, label and guess of each."""
+    dataset = configs.prepare(jobs.load_known(member.config, data_dir), member.config)
+    outputs = nets.predictor(member.config, member.network).predict(dataset.test_images)
+    guesses, labels = outputs.argmax(axis=1), dataset.test_labels
+    believed = outputs[np.arange(len(labels)), labels]
+    order = np.argsort(believed, kind="stable")
+    order = order[guesses[order] != labels[order]][:N_EXAMPLES]
+    pixels = np.round(127.5 * (dataset.test_images[order] + 1)).astype(np.uint8)
+    return [
+        {"pixels": encoded(image), "label": int(labels[k]), "guess": int(guesses[k])}
+        for k, image in zip(order, pixels, strict=True)
+    ]
+
+
+def usable(member: NetFile) -> NetFile:
+    """The net as the page computes it: its weights are of half precision.
+
+    Raises Problem if the page cannot compute it.
+    """
+    network = member.network
+    if not isinstance(network, Network) or network.sizes[0] != SMALL[0]:
+        raise Problem("the page computes perceptrons of 29x29 inputs alone; name the run of one")
+    if member.config["data"].get("width"):
+        raise Problem("the net sees digits made equally wide, which the page does not make")
+    try:
+        return replace(member, network=net_files.halved(network))
+    except ValueError as error:
+        raise Problem(f"the page has no room for the net's weights: {error}") from None
+
+
+def page(member: NetFile, found: list[dict]) -> str:
+    """The page as HTML. member: as `usable` gives it. found: digits to load, as `hardest` does.
+
+    Raises Problem if it would be too large.
+    """
+    assert isinstance(member.network, Network)
+    content = {
+        "title": f"{configs.title(member.config)}, weights in half precision",
+        "sizes": member.config["sizes"],
+        "weights": [encoded(W.astype("<f2")) for W in member.network.unpadded()],
+        "A": float(activation.A),
+        "B": float(activation.B),
+        "sliders": [slider | {"step": 0.5} for slider in SLIDERS],
+        "examples": found,
+    }
+    script = files.read_bytes(TEMPLATES / "draw.js").decode()
+    text = files.read_bytes(TEMPLATES / "draw.html").decode()
+    # A text in a script must not end the script.
+    data = json.dumps(content).replace("</", "<\\/")
+    text = text.replace("@SCRIPT@", script).replace('"@DATA@"', data)
+    if len(text.encode()) > MAX_BYTES:
+        raise Problem(
+            f"a page with this net has {len(text.encode()) / 1e6:.1f} MB, at most "
+            f"{MAX_BYTES / 1e6:.0f} are sensible; name the run of a smaller net, such as 841-800-10"
+        )
+    return text
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_arguments(argv)
+    path = arguments.net or trained.find_best(
+        examples.find_folder(), is_small, 'make committee ARGS="--experiment 3"'
+    )
+    member = usable(trained.load(path))
+    text = page(member, hardest(member, arguments.data_dir))
+    out = arguments.out or examples.find_folder() / DRAW
+    files.make_folder(out.parent)
+    files.replace(out, text.encode())
+    print(f"written to {out}, with the net of {path}; open it in a browser")
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,88 @@
+"""Recognise digits in pictures of your own: photographs of paper, scans, drawings.
+
+Prints for each picture what the net saw and its guesses. A picture shows one digit, dark on light
+or light on dark, in any colours and of any size; it is cut out and centred as MNIST's digits are.
+The net is the best of the runs there are, or that of --net; several are a committee, which averages
+their outputs. 'make table1' trains some.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from experiments.running import cli, configs, examples, ink
+from experiments.running.errors import Problem
+from experiments.running.formatting import csv_text, printable
+from experiments.running.messages import tell
+from experiments.scoring import trained
+
+SHADES = " .:-=+*#%@"  # of ink, from none to all
+N_GUESSES = 3
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = cli.Parser("recognise", __doc__)
+    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="PNG, JPEG, ...")
+    parser.add_argument(
+        "--net",
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help=f"{trained.NET_FILE}; may be given several times (default: the best run below "
+        "$RUNS_DIR, or else runs)",
+    )
+    parser.add_argument(
+        "--csv",
+        action="store_true",
+        help="print a table instead, for programs: image, guess, and all class probabilities",
+    )
+    return parser.parse_args(argv)
+
+
+def drawing(pixels: np.ndarray) -> str:
+    """A digit, uint8 (28, 28), as text: two rows of pixels a line."""
+    shades = pixels.reshape(14, 2, 28).mean(axis=1) * (len(SHADES) - 1) / 255
+    lines = ("".join(SHADES[k] for k in row).rstrip() for row in np.round(shades).astype(int))
+    return "\n".join(f"  {line}".rstrip() for line in lines).strip("\n")
+
+
+def guesses(outputs: np.ndarray) -> str:
+    """The most likely classes in words: '7 (99.8 %), 1 (0.1 %), 9 (0.1 %)'."""
+    likely = np.argsort(-outputs, kind="stable")[:N_GUESSES]
+    return ", ".join(f"{digit} ({100 * outputs[digit]:.1f} %)" for digit in likely)
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parse_arguments(argv)
+    paths = arguments.net or [trained.find_best(examples.find_folder())]
+    members = [trained.load(path) for path in paths]
+    for path, member in zip(paths, members, strict=True):
+        tell(f"net: {path}, {configs.title(member.config)}")
+    found: list[tuple[Path, np.ndarray]] = []
+    status = 0
+    for path in arguments.images:
+        try:
+            found.append((path, ink.read_digit(path)))
+        except Problem as problem:  # the other pictures are looked at all the same
+            tell(f"error: {problem}")
+            status = 2
+    if found:
+        outputs = trained.recognise(members, np.stack([pixels for _, pixels in found]))
+        if arguments.csv:
+            rows = [
+                {"image": str(path), "guess": int(row.argmax())}
+                | {f"p{digit}": float(value) for digit, value in enumerate(row)}
+                for (path, _), row in zip(found, outputs, strict=True)
+            ]
+            sys.stdout.write(csv_text(rows))
+        else:
+            for (path, pixels), row in zip(found, outputs, strict=True):
+                print(f"{printable(str(path))}: {guesses(row)}\n\n{drawing(pixels)}\n")
+    return status
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,80 @@
+"""Trained nets for digits, to use them: the best there is, or those in files."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments.running import data, net_files, nets, runs, store
+from experiments.running.dataset import DIGIT, KINDS, Dataset
+from experiments.running.errors import Problem
+from experiments.running.net_files import NetFile
+from experiments.scoring.tables import best_of
+from mlp_gpu.files import FileFault
+
+NET_FILE = (
+    "a run file, RUN.h5, with its weights file beside it, or a net that 'python -m "
+    "experiments.export --net' wrote, RUN.net"
+)
+
+
+def load(path: Path) -> NetFile:
+    """The net in a net file, or that of a run file at its chosen epoch.
+
+    Raises files.FileFault if a file is missing or damaged, Problem if it is of no net for digits.
+    """
+    if path.suffix == net_files.SUFFIX:
+        found = net_files.read(path)
+    else:
+        run = store.read_run(path)
+        network = runs.load_weights(path, run)[0]["chosen"]
+        found = NetFile(run.config, run.chosen, network)
+    if not is_for_digits(found.config):
+        raise Problem(f"{path} is of a net for {found.config['data']['name']}, not for digits")
+    return found
+
+
+def is_for_digits(config: dict) -> bool:
+    """Whether a run's net sees digits of 29x29 pixels."""
+    return KINDS[config["data"]["name"]].source == DIGIT
+
+
+def find_best(
+    folder: Path,
+    fits: Callable[[dict], bool] = is_for_digits,
+    advice: str = 'make table1 ARGS="--nets 1"',
+) -> Path:
+    """The best of the runs below a folder whose weights are there.
+
+    fits: whether a run with that configuration will do. advice: the command that trains one. Raises
+    Problem if there is none.
+    """
+    found = {}
+    for path in store.run_files(folder):
+        try:
+            run = store.read_run(path)
+        except FileFault:
+            continue  # of damaged files 'make report' tells
+        if fits(run.config) and run.epochs and store.weights_path(path).exists():
+            found[path] = run
+    if not found:
+        raise Problem(
+            f"there is no trained net for this below {folder}: train one with '{advice}', which "
+            "takes some minutes, or name one with --net"
+        )
+    return best_of(found)
+
+
+def recognise(members: Sequence[NetFile], pixels: np.ndarray) -> np.ndarray:
+    """Class probabilities float32 (n, 10) of digits, the average of all members.
+
+    pixels: uint8 (n, 28, 28), as MNIST has its digits.
+    """
+    labels = np.zeros(len(pixels), np.uint8)
+    asked = data.scale(Dataset("MNIST", pixels, labels, pixels, labels, "", ""))
+    outputs = []
+    for member in members:
+        width = member.config["data"].get("width")
+        images = (data.normalize(asked, width) if width else asked).test_images
+        outputs.append(nets.predictor(member.config, member.network).predict(images))
+    return np.mean(outputs, axis=0)

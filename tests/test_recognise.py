@@ -1,0 +1,148 @@
+"""`python -m experiments.recognise`: pictures in, guesses out."""
+
+import csv
+import io
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deform_gpu import is_narrow, normalize_width
+from experiments import cnn, committee, export, recognise, table1
+from experiments.running import data, ink, net_files, nets, runs, store
+from experiments.running.errors import Problem
+from experiments.running.net_files import NetFile
+from experiments.scoring import trained
+from mlp_gpu.files import FileFault
+
+TINY = ["--data", "digits", "--limit", "400", "--eta", "2e-3", "--workers", "1", "--out"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of runs: a perceptron, a convolutional net, and two nets of which one sees WN10."""
+    folder = tmp_path_factory.mktemp("runs")
+    table1.main(["--nets", "1", "--epochs", "6", *TINY, str(folder / "table1")])
+    cnn.main(["--net", "2M5s1-MP5", "--epochs", "1", *TINY, str(folder / "cnn")])
+    committee.main(["--experiment", "6", "--epochs", "1", *TINY, str(folder / "committee")])
+    return folder
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Three test digits of load_digits, as pictures, and their labels."""
+    found = data.load_pixels("digits")
+    paths = []
+    for k in range(3):
+        pixels = (15.9 * found.test_images[k]).astype(np.uint8)
+        large = Image.fromarray(255 - np.pad(pixels, 2)).resize((240, 240))
+        paths.append(tmp_path / f"digit{k}.png")
+        large.save(paths[-1])
+    return paths, found.test_labels[:3]
+
+
+def expected(path, member):
+    """What a net makes of a picture, step by step."""
+    image = data.to_29(ink.read_digit(path)[None]) / np.float32(127.5) - 1
+    if width := member.config["data"].get("width"):
+        image = normalize_width(image, width, keep=is_narrow(image))
+    return nets.predictor(member.config, member.network).predict(image)[0]
+
+
+def test_guesses_and_a_drawing_for_each_picture(folder, pictures, monkeypatch, capsys):
+    monkeypatch.setenv("RUNS_DIR", str(folder))
+    paths, _ = pictures
+    assert recognise.main([str(path) for path in paths]) == 0
+    printed = capsys.readouterr()
+    best = trained.find_best(folder)
+    assert best == folder / "table1" / "net1-seed0-load_digits.h5"
+    assert f"net: {best}, 841-1000-500-10 on load_digits" in printed.err
+    lines = printed.out.splitlines()
+    for path in paths:
+        outputs = expected(path, trained.load(best))
+        likely = outputs.argsort()[::-1][:3]
+        said = ", ".join(f"{digit} ({100 * outputs[digit]:.1f} %)" for digit in likely)
+        assert f"{path}: {said}" in lines
+    assert printed.out.count("@") > 30
+
+
+def test_a_table_for_programs(folder, pictures, capsys):
+    paths, _ = pictures
+    run = folder / "table1" / "net1-seed0-load_digits.h5"
+    assert recognise.main([*map(str, paths), "--csv", "--net", str(run)]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["image"] for row in rows] == [str(path) for path in paths]
+    for path, row in zip(paths, rows, strict=True):
+        outputs = expected(path, trained.load(run))
+        np.testing.assert_allclose([float(row[f"p{k}"]) for k in range(10)], outputs, rtol=1e-5)
+        assert int(row["guess"]) == outputs.argmax()
+
+
+def test_several_nets_are_a_committee(folder, pictures, tmp_path, capsys):
+    """One of them convolutional, one that sees normalised digits, one from a net file."""
+    paths, _ = pictures
+    perceptron = folder / "table1" / "net1-seed0-load_digits.h5"
+    export.main([str(perceptron), "--net", "--out", str(tmp_path)])
+    (convolutional,) = store.run_files(folder / "cnn")
+    narrow = folder / "committee" / "WN10-seed0-load_digits.h5"
+    files = [tmp_path / f"{perceptron.stem}.net", convolutional, narrow]
+    capsys.readouterr()
+    options = [argument for path in files for argument in ("--net", str(path))]
+    assert recognise.main([*map(str, paths), "--csv", *options]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.count("net: ") == 3
+    members = [trained.load(path) for path in files]
+    assert [m.config["data"].get("width") for m in members] == [None, None, 10]
+    for path, row in zip(paths, csv.DictReader(io.StringIO(printed.out)), strict=True):
+        outputs = np.mean([expected(path, member) for member in members], axis=0)
+        np.testing.assert_allclose([float(row[f"p{k}"]) for k in range(10)], outputs, rtol=1e-5)
+
+
+def test_a_picture_that_shows_no_digit_does_not_stop_the_others(folder, pictures, capsys, tmp_path):
+    paths, _ = pictures
+    empty = tmp_path / "empty.png"
+    Image.new("L", (50, 50), 255).save(empty)
+    run = folder / "table1" / "net1-seed0-load_digits.h5"
+    assert recognise.main([str(empty), str(paths[0]), "--net", str(run)]) == 2
+    printed = capsys.readouterr()
+    assert f"error: {empty}: it shows no ink" in printed.err
+    assert f"{paths[0]}: " in printed.out
+
+
+def test_without_a_net_it_is_said_how_to_train_one(tmp_path, pictures, monkeypatch):
+    paths, _ = pictures
+    monkeypatch.setenv("RUNS_DIR", str(tmp_path / "none"))
+    with pytest.raises(Problem, match="train one with 'make table1 ARGS=\"--nets 1\"'"):
+        recognise.main([str(paths[0])])
+
+
+def test_runs_without_weights_and_damaged_ones_are_not_the_best(folder, tmp_path):
+    best = folder / "table1" / "net1-seed0-load_digits.h5"
+    other = folder / "committee" / "WN10-seed0-load_digits.h5"
+    for path in (best, other, store.weights_path(other)):
+        os.link(path, tmp_path / path.name)
+    (tmp_path / "damaged.h5").write_text("damaged")
+    store.weights_path(tmp_path / "damaged.h5").touch()
+    assert trained.find_best(tmp_path) == tmp_path / other.name
+
+
+def test_what_holds_no_net_for_digits_is_refused(folder, tmp_path):
+    with pytest.raises(FileFault, match="cannot read"):
+        trained.load(tmp_path / "missing.net")
+    path = folder / "table1" / "net1-seed0-load_digits.h5"
+    run = store.read_run(path)
+    network = runs.load_weights(path, run)[0]["chosen"]
+    config = run.config | {"data": run.config["data"] | {"name": "CIFAR10"}}
+    net_files.write(tmp_path / "a.net", NetFile(config, 1, network), half=False)
+    with pytest.raises(Problem, match="is of a net for CIFAR10, not for digits"):
+        trained.load(tmp_path / "a.net")
+
+
+def test_the_drawing_has_the_ink_where_it_is():
+    pixels = np.zeros((28, 28), np.uint8)
+    pixels[6:22, 10:12] = 255
+    pixels[6:8, 10:20] = 128
+    lines = recognise.drawing(pixels).splitlines()
+    assert lines[0] == " " * 12 + "+" * 10
+    assert lines[1:] == [" " * 12 + "@@"] * 7
