@@ -4,9 +4,7 @@ Writes one HTML file that holds its pictures and asks nothing of the network. Ea
 where it comes from. Files that cannot be read are named, on the page and on stderr.
 """
 
-import os
 from pathlib import Path
-from urllib.parse import quote
 
 from experiments.drawing.page import DRAW, Html
 from experiments.drawing.report_files import collect
@@ -44,9 +42,8 @@ def main(argv: list[str] | None = None) -> None:
     found = collect(arguments.runs)
     for fault in found.faults:
         tell(f"left out: {fault}")
-    if (drawing := arguments.runs / DRAW).is_file():
-        link = quote(os.path.relpath(drawing, arguments.out.parent))
-        found.links.append(Html(f'<a href="{link}">Draw a digit</a> and see what a net says.'))
+    if (arguments.out.parent / DRAW).is_file():
+        found.links.append(Html(f'<a href="{DRAW}">Draw a digit</a> and see what a net says.'))
     content = printable(build(found)).encode()
     files.make_folder(arguments.out.parent)
     files.replace(arguments.out, content)

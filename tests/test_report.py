@@ -8,7 +8,6 @@ import io
 import json
 import re
 from dataclasses import replace
-from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -400,16 +399,11 @@ def test_images_are_those_of_the_run():
     assert report_sections.find_test_images(make_run()) is None  # no MNIST, and no download
 
 
-def test_the_page_to_draw_on_is_linked_where_it_is(folder, tmp_path):
-    out = tmp_path / "pages" / "report.html"
+def test_the_page_to_draw_on_is_linked_where_it_is_beside(folder, tmp_path):
+    out = tmp_path / "report.html"
     options = ["--runs", str(folder), "--out", str(out)]
-    drawing = folder / "draw.html"
     report.main(options)
     assert "Draw a digit" not in out.read_text()
-    drawing.write_text("a page")
-    try:
-        report.main(options)
-    finally:
-        drawing.unlink()
-    (link,) = re.findall('<a href="([^"]*)">Draw a digit</a>', out.read_text())
-    assert (out.parent / unquote(link)).resolve() == drawing.resolve()
+    (tmp_path / "draw.html").write_text("a page")
+    report.main(options)
+    assert '<a href="draw.html">Draw a digit</a>' in out.read_text()
