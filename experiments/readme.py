@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from campaign import report
-from experiments import redrawn
 from experiments.running import cli, nets, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration, markdown_table
@@ -19,6 +18,7 @@ from experiments.scoring import (
     committee_report,
     committees,
     ladder_tables,
+    redrawn_table,
     tables,
 )
 from experiments.scoring import findings as scores
@@ -320,8 +320,8 @@ def blocks(paths: Sequence[Path]) -> str:
 
 def recognised(paths: Sequence[Path]) -> str:
     """How many redrawn digits are wrong, machine by machine."""
-    found = [used(path, read_json(path, REDRAWN_RULE), (redrawn.table,)) for path in paths]
-    return "\n\n".join(map(redrawn.table, found)) or NOT_MEASURED
+    found = [used(path, read_json(path, REDRAWN_RULE), (redrawn_table.table,)) for path in paths]
+    return "\n\n".join(map(redrawn_table.table, found)) or NOT_MEASURED
 
 
 # --- all pages

@@ -8,7 +8,7 @@ themselves. All of it goes into redrawn.json. Takes some minutes.
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +17,8 @@ from scipy import ndimage
 from tqdm import tqdm
 
 from experiments.running import cli, configs, data, examples, ink, provenance
-from experiments.running.formatting import markdown_table
 from experiments.running.messages import tell
-from experiments.scoring import trained
+from experiments.scoring import redrawn_table, trained
 from experiments.scoring.records import REDRAWN
 from mlp_gpu import files
 
@@ -124,23 +123,6 @@ def measure(
     return {"wrong": len(labels) - int(right[found].sum()), "not_found": len(labels) - len(found)}
 
 
-def table(record: Mapping) -> str:
-    """What a record says, with where it comes from."""
-    n, source = record["n"], record["provenance"]
-    lines = [
-        {
-            "digits": row["way"],
-            "wrong": f"{row['wrong']} of {n:,}",
-            "%": f"{100 * row['wrong'] / n:.2f}",
-            "of these, no digit found": str(row["not_found"]),
-        }
-        for row in record["rows"]
-    ]
-    heading = f"{record['net']}; {n:,} test digits, drawn with seed {record['seed']}; "
-    heading += f"{source['device']}; {source['start'][:10]}; commit {source['commit'][:12]}:"
-    return f"{heading}\n\n{markdown_table(lines)}"
-
-
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line, with ranges checked."""
     parser = cli.Parser("redrawn", __doc__)
@@ -189,7 +171,7 @@ def main(argv: list[str] | None = None) -> None:
         "provenance": source | {"end": provenance.now()},
     }
     files.replace(arguments.out / REDRAWN, (json.dumps(record, indent=1) + "\n").encode())
-    print(table(record))
+    print(redrawn_table.table(record))
     tell(f"written to {arguments.out}: {REDRAWN}")
 
 

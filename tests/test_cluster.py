@@ -169,7 +169,7 @@ def test_a_scheduler_that_dies_is_one_sentence(signum, tmp_path, monkeypatch, ca
     scheduler = start("scheduler", "--host", "127.0.0.1", "--port", "0")
     worker = start("worker", "--nthreads", "1")
     try:
-        wait_until(file.exists)
+        wait_until(lambda: file.exists() and file.read_text())
         address = json.loads(file.read_text())["address"]
         with distributed.Client(address) as client:
             client.wait_for_workers(1, timeout=120)

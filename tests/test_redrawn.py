@@ -9,7 +9,7 @@ from factories import make_config
 from experiments import redrawn
 from experiments.running import data, net_files, provenance
 from experiments.running.net_files import NetFile
-from experiments.scoring import records, trained
+from experiments.scoring import records, redrawn_table, trained
 from mlp_gpu.network import Network
 
 N = 20
@@ -80,7 +80,7 @@ def test_the_record_and_its_table(asked, tmp_path, capsys):
     assert (record["n"], record["net"]) == (8, "841-7-10 on MNIST, seed 0")
     assert record["provenance"]["device"] == provenance.collect()["device"]
     record["rows"][1] |= {"wrong": 3, "not_found": 1}
-    text = redrawn.table(record)
+    text = redrawn_table.table(record)
     line = next(line for line in text.splitlines() if "as it is" in line)
     assert [cell.strip() for cell in line.split("|")[1:-1]] == ["as it is", "3 of 8", "37.50", "1"]
     assert "841-7-10 on MNIST" in capsys.readouterr().out

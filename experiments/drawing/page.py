@@ -23,7 +23,7 @@ table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tab
 caption { text-align: left; padding-bottom: 0.25rem; }
 caption span { display: inline-block; position: sticky; left: 0;
   max-width: min(70rem, calc(100vw - 2rem)); }
-th, td { text-align: left; vertical-align: top; padding: 0.2rem 0.35rem; white-space: nowrap;
+th, td { text-align: left; vertical-align: top; padding: 0.2rem 0.33rem; white-space: nowrap;
   border-bottom: 1px solid #bbb; }
 .long { white-space: normal; min-width: 8rem; }
 th { border-bottom: 2px solid #111; vertical-align: bottom; white-space: normal; }
