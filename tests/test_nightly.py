@@ -116,7 +116,9 @@ def test_the_mixed_committee_has_no_unfinished_nets_and_of_the_committees_the_wi
     assert sorted(nightly.mixed_members(tmp_path)) == sorted(expected)
 
 
-SLEEPING = ["timeit", "-n1", "-r1", "import time; time.sleep(60)"]
+# As our commands do, it hears of SIGINT also where a shell began the tests in the background.
+LISTEN = "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler)"
+SLEEPING = ["timeit", "-n1", "-r1", f"{LISTEN}; time.sleep(60)"]
 
 
 def test_a_command_has_a_time_to_end():
