@@ -63,9 +63,11 @@ def ask(browser, path, script, argument=None, width=1000):
 
 
 def digits():
-    """Images uint8 (N, 28, 28)."""
-    rng = np.random.default_rng(0)
-    small = rng.integers(0, 256, (N, 7, 7)).astype(np.uint8)
+    """Test digits uint8 (N, 28, 28), MNIST's where it is, else load_digits', enlarged."""
+    found = data.load_pixels("auto").test_images[:N]
+    if found.shape[1:] == (28, 28):
+        return found
+    small = (15 * found).astype(np.uint8)
     return np.stack([np.asarray(Image.fromarray(x).resize((28, 28))) for x in small])
 
 
@@ -122,9 +124,7 @@ def test_200_digits_have_the_outputs_of_python(browser, written, member):
     )
     expected = trained.recognise([member], pixels)
     assert np.abs(found - expected).max() < 1e-3
-    sure = np.sort(expected, axis=1)[:, -1] - np.sort(expected, axis=1)[:, -2] > 2e-3
-    assert (found.argmax(axis=1) == expected.argmax(axis=1))[sure].all()
-    assert sure.mean() > 0.9
+    assert (found.argmax(axis=1) == expected.argmax(axis=1)).all()
     assert len(set(expected.argmax(axis=1))) > 1
 
 
