@@ -44,12 +44,6 @@ def coloured(amount: np.ndarray, ink_colour: object, paper: object) -> np.ndarra
     return np.round(picture).clip(0, 255).astype(np.uint8)
 
 
-def disc(radius: int) -> np.ndarray:
-    """The pixels within a radius, bool (2 radius + 1, 2 radius + 1)."""
-    y, x = np.mgrid[-radius : radius + 1, -radius : radius + 1]
-    return x * x + y * y <= radius * radius
-
-
 def itself(digit: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return coloured(digit / 255, WHITE, BLACK)
 
@@ -64,7 +58,7 @@ def inverted(digit: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def broad(digit: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     sharp = (enlarged(digit, 12) > 0.5).astype(float)
-    return coloured(ndimage.grey_dilation(sharp, footprint=disc(BROADER)), BLACK, WHITE)
+    return coloured(ndimage.grey_dilation(sharp, footprint=ink.disc(BROADER)), BLACK, WHITE)
 
 
 def thin(digit: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -72,7 +66,7 @@ def thin(digit: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     sharp = enlarged(digit, 12) > 0.5
     depth = ndimage.distance_transform_edt(sharp)
     middle = (sharp & (depth > ndimage.maximum_filter(depth, 3) - 0.6)).astype(float)
-    return coloured(ndimage.grey_dilation(middle, footprint=disc(PEN)), BLACK, WHITE)
+    return coloured(ndimage.grey_dilation(middle, footprint=ink.disc(PEN)), BLACK, WHITE)
 
 
 def moved(digit: np.ndarray, rng: np.random.Generator) -> np.ndarray:

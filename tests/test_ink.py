@@ -9,7 +9,6 @@ from experiments.redrawn import (
     BLACK,
     WHITE,
     coloured,
-    disc,
     enlarged,
     in_colour,
     inverted,
@@ -73,7 +72,7 @@ def test_strokes_become_as_wide_as_mnists(change, radius, digits, tmp_path):
     before, after = [], []
     for digit in digits[:20]:
         amount = (enlarged(digit, 12) > 0.5).astype(float)
-        amount = getattr(ndimage, change)(amount, footprint=disc(radius))
+        amount = getattr(ndimage, change)(amount, footprint=ink.disc(radius))
         if amount.max() == 0:
             continue  # nothing is left of it
         picture = coloured(np.pad(amount, 30), BLACK, WHITE)
@@ -100,6 +99,20 @@ def test_a_line_of_a_pixel_on_a_large_sheet_is_a_digit(width, side, tmp_path):
     found = ink.read_digit(_saved(image, tmp_path / "a.png"))
     assert found.max() == 255
     assert 40 < np.count_nonzero(found > 127) < 200
+
+
+def test_nine_in_ten_of_mnists_strokes_are_usual():
+    found = data.load_pixels("auto")
+    if found.name != "MNIST":
+        pytest.skip("MNIST is not here")
+    widths = []
+    for digit in found.train_images[:1000]:
+        large = ink._resized(ink._cropped(digit / np.float32(255)), ink.FINE * ink.DIGIT_SIDE)
+        widths.append(ink.stroke_width(np.pad(large, 2 * ink.FINE)))
+    low, high = ink.STROKES
+    usual = np.mean([low <= width <= high for width in widths])
+    assert usual == pytest.approx(0.9, abs=0.05)
+    assert np.median(widths) == pytest.approx(ink.USUAL_STROKE, abs=0.1)
 
 
 def picture(digit, mode="RGB"):

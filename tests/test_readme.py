@@ -112,6 +112,16 @@ def test_every_record_has_a_name_that_is_explained():
         assert any(re.fullmatch(one, name) for one in patterns), f"what is {name}?"
 
 
+def test_no_record_names_a_folder_of_the_machine_it_is_from():
+    """Command lines are recorded as they were typed; those of records name what is below here."""
+    for path in (REPOSITORY / "results").glob("*/*.*"):
+        if path.suffix in (".json", ".csv"):
+            found = re.findall(
+                r"(?<![\w.])/(?:home|root|tmp|work|mnt|Users)/[^\s\"]*", path.read_text()
+            )
+            assert not found, f"{path.name} names {found[0]}"
+
+
 # --- what was measured of errors
 
 

@@ -215,13 +215,25 @@ def _resized(ink: Pixels, side: int) -> Pixels:
 def _with_usual_strokes(ink: Pixels) -> Pixels:
     """Ink FINE times as large as a digit; strokes thinner or wider than MNIST's are as usual."""
     ink = np.pad(ink / ink.max(), 2 * FINE)  # thin strokes became faint when they were reduced
-    depth = ndimage.distance_transform_edt(ink > 0.5)
-    # Across a stroke of width w the mean depth is w / 4.
-    width = 4 * depth[depth > 0].mean() / FINE if depth.any() else 0.0
+    width = stroke_width(ink)
     if STROKES[0] <= width <= STROKES[1]:
         return ink
     radius = max(1, round(FINE * abs(USUAL_STROKE - width) / 2))
-    y, x = np.mgrid[-radius : radius + 1, -radius : radius + 1]
     change = ndimage.grey_dilation if width < USUAL_STROKE else ndimage.grey_erosion
-    changed = change(ink, footprint=x * x + y * y <= radius * radius)
+    changed = change(ink, footprint=disc(radius))
     return changed if changed.max() > 0.5 else ink
+
+
+def stroke_width(ink: Pixels) -> float:
+    """How wide strokes are on average, in pixels of a digit. ink: FINE times as large, with paper
+    around it.
+    """
+    depth = ndimage.distance_transform_edt(ink > 0.5)
+    # Across a stroke of width w the mean depth is w / 4.
+    return 4 * depth[depth > 0].mean() / FINE if depth.any() else 0.0
+
+
+def disc(radius: int) -> np.ndarray:
+    """The pixels within a radius, bool (2 radius + 1, 2 radius + 1)."""
+    y, x = np.mgrid[-radius : radius + 1, -radius : radius + 1]
+    return x * x + y * y <= radius * radius
