@@ -34,7 +34,7 @@ MIN_PART = 0.02  # of all ink; smaller blots are not of the digit
 # Another digit has so much of the larger one's ink and size, and keeps so much distance.
 MIN_OTHER_INK, MIN_OTHER_SIZE = 0.25, 0.5
 MIN_GAP_BESIDE, MIN_GAP_BELOW = 0.08, 0.25
-STROKES, USUAL_STROKE = (2.0, 4.1), 2.7  # widths of MNIST's, pixels: nine in ten; their median
+STROKES, USUAL_STROKE = (2.0, 4.1), 2.8  # widths of MNIST's, pixels: nine in ten; their median
 
 Pixels = NDArray[np.float32]
 
