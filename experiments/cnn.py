@@ -190,7 +190,7 @@ def report(runs: list[Run]) -> str:
         title = f"The nets of Table {table.number} of the 2011 paper on {name}, which is NOT "
         title += table.data
         note = "These figures must not be compared with the paper's."
-    return tables.report(title, note, cnn_tables.table(runs), [], runs)
+    return tables.report(title, note, cnn_tables.table(runs), runs)
 
 
 if __name__ == "__main__":

@@ -211,7 +211,7 @@ def form_committee(paths: Sequence[Path]) -> Committee:
     if unfinished:
         note += f"\nNot trained to the end: {', '.join(unfinished)}."
     return Committee(
-        name="committee",
+        name=committee_report.GIVEN,
         title=f"A committee of {len(runs)} nets on {first.config['data']['name']}",
         members=tuple(names),
         runs=tuple(runs),

@@ -106,7 +106,8 @@ def headline(
         "A perceptron": scores.best_sentence(deformed),
         "A convolutional net": scores.convolutional_sentence(convolutional),
         "Committees": scores.claims_sentence(found),
-        "The paper's schedule: not measured yet": scores.schedule_sentence(deformed),
+        "A mixed committee": scores.mixed_sentence(found),
+        "The paper's schedule": scores.schedule_sentence(deformed),
         "GPUs: not measured yet": None if has_gpu else NO_GPU,
     }
     return "\n".join(f"- **{what}.** {text}" for what, text in items.items() if text)
@@ -150,10 +151,16 @@ def table1(records: Mapping[Path, Run], data: str) -> str:
     if not own:
         return NOT_MEASURED
     paths = sorted(own, key=lambda path: tables.table1_order(own[path]))
-    parts = [markdown_table(tables.table1_table([own[path] for path in paths]))]
+    runs = [own[path] for path in paths]
+    parts = [markdown_table(tables.table1_table(runs)), *_means(runs)]
     if data == "MNIST" and not any(run.epochs == Schedule().epochs for run in own.values()):
         parts.append("The paper's own schedule, 2,300 epochs: not measured yet.")
     return "\n\n".join([*parts, sources({path: own[path] for path in paths})])
+
+
+def _means(runs: Sequence[Run]) -> list[str]:
+    """A paragraph of what several seeds give, if any training was done with several."""
+    return [" ".join(tables.means(runs))] if tables.means(runs) else []
 
 
 def sources(records: Mapping[Path, Run]) -> str:
@@ -168,13 +175,14 @@ def cnn(records: Mapping[Path, Run], data: str) -> str:
     if not own:
         return NOT_MEASURED
     own = dict(sorted(own.items(), key=lambda item: cnn_tables.order(item[1])))
-    return markdown_table(cnn_tables.table(list(own.values()))) + "\n\n" + sources(own)
+    runs = list(own.values())
+    return "\n\n".join([markdown_table(cnn_tables.table(runs)), *_means(runs), sources(own)])
 
 
 def committee_rows(found: Sequence[Sequence[Mapping]], data: str) -> str:
     """Our committees on the data of that name, device by device, and where they come from."""
     parts = []
-    for kind in ("experiment", "table4"):
+    for kind in ("experiment", "table4", committee_report.GIVEN):
         for rows in by_device(found, data, kind):
             parts += [
                 markdown_table(committee_report.summary_table(rows)),

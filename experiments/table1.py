@@ -127,7 +127,7 @@ def report(runs: list[Run]) -> str:
         note = "These figures must not be compared with the paper's."
     if not distortion:
         note += " Trained without distortion."
-    return tables.report(title, note, tables.table1_table(runs), tables.table1_means(runs), runs)
+    return tables.report(title, note, tables.table1_table(runs), runs)
 
 
 if __name__ == "__main__":

@@ -58,6 +58,13 @@ def test_rows_of_a_committee_counted_by_hand():
         assert row["low"] == pytest.approx(100 * beta.ppf(0.025, k, 6 - k + 1))
         assert row["high"] == pytest.approx(100 * beta.ppf(0.975, k + 1, 6 - k))
         assert row["experiment"] == "experiment9"
+    assert [row["wrong_digits"] for row in rows] == ["1 2 3", "1 2", "0 2 5", "1 2 5"]
+    for back in (rows, through_csv(rows)):
+        assert committee_report.wrong_for_all(back) == [2]
+        assert committee_report.committee_table(back)[0]["wrong for all"] == "1"
+    older = [{k: v for k, v in row.items() if k != "wrong_digits"} for row in rows]
+    assert committee_report.wrong_for_all(older) is None
+    assert committee_report.committee_table(older)[0]["wrong for all"] == "-"
     of_members = ("mean_percent", "best_member", "only_committee", "only_best", "mcnemar_p")
     assert {row[name] for row in rows[:-1] for name in of_members} == {""}
     assert rows[-1]["mean_percent"] == pytest.approx(100 * 8 / 18)
@@ -75,7 +82,7 @@ def test_a_committee_may_know_what_none_of_its_members_knows():
     assert [int(wrong.sum()) for wrong in odd.wrong] == [1, 1, 1, 0]
     text = committee_report.committee_markdown(odd)
     assert "The committee gets 0 of 1 wrong, 0.00 %; its average member 100.00 %.\n" in text
-    assert "Wrong for every member: 1 digit.\n" in text
+    assert "Wrong for every member: 1 digit, at the places 0 (from 0).\n" in text
 
 
 def test_comparison_has_the_committee_first():
@@ -142,7 +149,7 @@ def test_markdown_of_a_committee_counted_by_hand():
         text
     )
     assert "wrong for the committee alone, 0 for the member alone; p = 1 (McNemar" in text
-    assert "Wrong for every member: 1 digit.\n" in text
+    assert "Wrong for every member: 1 digit, at the places 2 (from 0).\n" in text
     members, shared = tables_of(text)
     assert [line["net"] for line in members] == ["1", "2", "3", ""]
     assert [line[""] for line in members] == ["a", "b", "c", "**committee**"]

@@ -12,7 +12,7 @@ from experiments import readme
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
 from experiments.running.provenance import REPOSITORY
-from experiments.scoring import cnn_tables, committees, tables
+from experiments.scoring import cnn_tables, committee_report, committees, tables
 from experiments.scoring import findings as scores
 from experiments.scoring.records import read_benchmarks, read_committees
 from experiments.timing import findings as speeds
@@ -182,7 +182,7 @@ def test_the_headline_names_the_best_run_and_the_papers():
     assert "after 3 epochs in 0:00:09 on Some GPU" in single
     assert "The paper's net 1 has 0.49 %, after 2,300 epochs in 23.4 hours on a GTX 280." in single
     assert "below 1 % for the first time after epoch 2" in single
-    assert schedule.startswith("- **The paper's schedule: not measured yet.** ")
+    assert schedule.startswith("- **The paper's schedule.** Not measured yet: ")
     assert "hours" not in schedule  # no run of net 4
     assert "never run on a GPU" in gpu
     assert "below 1 %" not in readme.headline([make_run(wrong=(101, 100))], [], [], True)
@@ -199,7 +199,16 @@ def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
     assert "An epoch of net 4 takes 0:03:00 on Some GPU. 2,300 of them would take 115 hours" in text
     assert "GTX 280 took 114.5" in text
     done = make_run(epochs=2300, wrong=[35] * 2300, validation=[60] * 2300)
+    other = make_run(epochs=2300, wrong=[9] * 2300, validation=[60] * 2300)
+    other.config["eta"] = 2e-3  # so long, but not by the paper's rates
+    assert scores.schedule_sentence([whole, other]) == scores.schedule_sentence([whole])
     assert scores.schedule_sentence([whole, done]) is None
+    begun, barely = (
+        replace(done, metrics={k: v[:n] for k, v in done.metrics.items()}) for n in (1300, 2)
+    )
+    text = scores.schedule_sentence([whole, begun, barely])
+    assert text.startswith("Not finished: net 1 has been trained for 1,300 of the paper's 2,300 ")
+    assert "confirms or refutes its 0.35 % for net 4. An epoch of net 4 takes 0:03:00" in text
 
 
 def of_committees(errors, device="box", data="MNIST"):
@@ -234,6 +243,38 @@ def test_claims_that_show_and_that_do_not():
     assert scores.claims_sentence(of_committees({1: (2, 1)}, data="load_digits")) is None
 
 
+def test_claims_of_committees_whose_wrong_digits_are_known():
+    found = of_committees({1: (250, 221), 2: (200, 207), 3: (210, 169), 6: (180, 171)})
+    for rows, places in ((found[2], range(169)), (found[3], range(1, 172))):
+        rows[-1]["wrong_digits"] = " ".join(map(str, places))
+    lines = committee_report.order_table([row for rows in found for row in rows])
+    # Digit 0 is wrong for one, digits 169, 170 and 171 for the other: p = 2 (1 + 4) / 16.
+    assert [line["McNemar's p"] for line in lines] == ["-", "-", "0.62", ""]
+    text = scores.claims_sentence(found)
+    assert "1.71 against 1.69 %, McNemar's p 0.62 (paper: 0.43 against 0.56 %)" in text
+    assert "2.07 against 2.21 % (paper: 1.31 against 1.70 %)" in text
+
+
+def test_a_mixed_committee_stands_apart():
+    found = of_committees({1: (250, 221), 6: (180, 171)})
+    assert scores.mixed_sentence(found) is None
+    net, last = found.pop()
+    mixed = [net | {"member": name, "experiment": "committee"} for name in "ab"]
+    mixed.append(last | {"experiment": "committee", "errors": "29", "percent": "0.29"})
+    mixed[1]["percent"] = "0.41"
+    text = scores.mixed_sentence([*found, mixed])
+    assert text == (
+        "2 nets of several kinds, which the papers have no row for, get 29 of 10,000 test digits "
+        "wrong together: 0.29 % (95 % interval 1.00-2.00); the best of them alone 0.41 %."
+    )
+    for row, places in zip(mixed, ("3 5 9", "5 9 11", "5"), strict=True):
+        row["wrong_digits"] = places
+    assert scores.mixed_sentence([mixed]) == f"{text} Wrong for every one of them: 2 digits."
+    for row in mixed:
+        row["data"] = "load_digits"
+    assert scores.mixed_sentence([mixed]) is None
+
+
 def test_a_row_per_experiment_is_of_its_best_record_on_mnist():
     found = of_committees({1: (250, 221), 3: (210, 169)})
     found += of_committees({1: (240, 230)}, device="other")
@@ -260,6 +301,8 @@ def test_committees_stand_device_by_device():
         "box",
         "other",
     ]
+    mixed = [row | {"experiment": "committee"} for row in found[0]]
+    assert "\n| committee | 2.21 " in readme.committee_rows([*found, mixed], "MNIST")
     assert text.index("2.21") < text.index("- box") < text.index("2.30") < text.index("- other")
     assert readme.committee_rows(found, "load_digits") == readme.NOT_MEASURED
 

@@ -50,13 +50,28 @@ def test_a_committee_is_recorded_as_it_is(tmp_path, monkeypatch):
     assert target.read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["committee", "experiment7", "experiment1-other", "table4x"])
+@pytest.mark.parametrize(
+    "name", ["committee-load_digits", "experiment7", "experiment1-other", "table4x"]
+)
 def test_a_committee_that_the_readme_does_not_show_is_not_recorded(tmp_path, monkeypatch, name):
     monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
     path = write_csv(tmp_path / "experiment1.csv", committee_rows(experiment=name)[0])
     with pytest.raises(Problem, match=f"is of a committee called {name}, which the README"):
         record.write_committee(path)
     assert not (tmp_path / "results").exists()
+
+
+def test_a_committee_of_given_runs_is_recorded_with_what_is_wrong_for_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
+    rows = committee_rows(experiment="committee", wrong_digits="3 7")[0]
+    target = record.write_committee(write_csv(tmp_path / "mixed.csv", rows))
+    assert target.name == "committee.csv"
+    assert records.read_committees() == [rows]
+    for places in ("3 x", "3  7", "-1", "3,7", "\u0663"):
+        rows[0]["wrong_digits"] = places
+        path = write_csv(tmp_path / "other.csv", rows)
+        with pytest.raises(record.files.FileFault, match=r"wrong_digits of row 1 is .* whole"):
+            record.write_committee(path)
 
 
 def make_member():

@@ -78,6 +78,32 @@ def test_without_distortion_the_papers_other_column():
     assert cells["paper BTE %"] == cells["paper hours"] == "-"
 
 
+def test_several_seeds_of_one_training_have_a_mean():
+    def trained(wrong, **config):
+        metrics = {"test_errors": [wrong, 99], "validation_errors": [1, 2]}
+        return make_run(metrics=metrics, **config)
+
+    runs = [trained(81), trained(91, seed=1), trained(70, eta=2e-3, seed=2), trained(83, seed=2)]
+    again = trained(79, seed=5)
+    again.config["epochs"] = 9  # it was stopped
+    (sentence,) = tables.means([*runs, again])
+    # The deviations from 85 are -4, 6 and -2; their squares come to 56.
+    assert sentence == (
+        "Net 1, 2 x 60,000 images, 3 seeds: TEfBV 0.85 % on average, standard deviation "
+        f"{(56 / 2) ** 0.5 / 100:.2f}, from 0.81 to 0.91 %."
+    )
+    assert sentence in table1.report([*runs, again])
+    assert tables.with_other_seeds(runs[1], runs) == [runs[0], runs[1], runs[3]]
+    assert tables.spread([again]) == "one seed"
+    text = findings.best_sentence(runs)
+    assert "0.70 %" in text
+    assert "; one seed. The" in text
+    assert "; 3 seeds: TEfBV 0.85 %" in findings.best_sentence([runs[0], runs[1], runs[3]])
+    apart = [trained(n, seed=n, deformation=None) for n in (50, 60)]
+    assert tables.means(apart)[0].startswith("Net 1, no distortion, 2 x 60,000 images, 2 seeds")
+    assert tables.means(runs[:1]) == []
+
+
 def test_records(tmp_path, monkeypatch):
     monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
     path = tmp_path / "long" / "net1-seed0.h5"

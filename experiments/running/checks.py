@@ -91,9 +91,14 @@ def _is_device(value: object) -> bool:
     )
 
 
+def _are_places(value: object) -> bool:
+    return isinstance(value, str) and bool(re.fullmatch("([0-9]{1,9}( [0-9]{1,9})*)?", value))
+
+
 TEXT = _rule("a text of one line", _is_text)
 LINES = _rule("a text", lambda value: isinstance(value, str) and not _HALVES.search(value))
 DEVICE = _rule("a name with letters or digits, of at most 200", _is_device)
+PLACES = _rule("whole numbers with spaces between them", _are_places)
 DATE = _rule("a time, ISO 8601", lambda value: _time(value) is not None)
 TIME = _rule("a time with its zone, ISO 8601", _is_time)
 ANY: Rule = _rule("anything", lambda value: True)

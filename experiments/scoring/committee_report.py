@@ -15,6 +15,7 @@ from experiments.running.store import Run
 from experiments.scoring import tables, voting
 
 COMMITTEE = "committee"
+GIVEN = "committee"  # name of a committee of given run files, which has no row in the papers
 AND = " and "  # between several values in a cell
 
 
@@ -73,7 +74,8 @@ def unfinished(runs: Sequence[Run]) -> str:
 def tidy_rows(committee: Committee) -> list[dict]:
     """A row for each member, and one for the committee, its provenance included.
 
-    Errors in percent. shared_k: errors that the row has in common with member k.
+    Errors in percent. shared_k: errors that the row has in common with member k. wrong_digits:
+    the places of the misclassified digits among the test digits, the first at 0.
     """
     shared = voting.count_shared(committee.wrong)
     comparison = committee.compare()
@@ -101,6 +103,7 @@ def tidy_rows(committee: Committee) -> list[dict]:
                 "only_best": "" if is_member else comparison.only_b,
                 "mcnemar_p": "" if is_member else comparison.p,
                 **{f"shared_{i + 1}": int(n) for i, n in enumerate(shared[k, :-1])},
+                "wrong_digits": " ".join(map(str, np.flatnonzero(committee.wrong[k]))),
                 **(_of_run(committee.runs[k]) if is_member else _of_all(committee.runs)),
             }
         )
@@ -156,8 +159,8 @@ def committee_markdown(committee: Committee) -> str:
         markdown_table(_members_table(rows)),
         "",
     ]
-    last = rows[-1]
-    all_wrong = int(np.all(committee.wrong[:-1], axis=0).sum())
+    last, all_wrong = rows[-1], wrong_for_all(rows) or []
+    places = f", at the places {', '.join(map(str, all_wrong))} (from 0)" if all_wrong else ""
     lines += [
         f"The committee gets {last['errors']} of {last['n_test']:,} wrong, "
         f"{last['percent']:.2f} %; its average member {last['mean_percent']:.2f} %.",
@@ -167,7 +170,7 @@ def committee_markdown(committee: Committee) -> str:
         f"it): {plural(last['only_committee'], 'digit')} wrong for the committee alone, "
         f"{last['only_best']} for the member alone; p = {last['mcnemar_p']:.2g} (McNemar, exact, "
         "two-sided).",
-        f"Wrong for every member: {plural(all_wrong, 'digit')}.",
+        f"Wrong for every member: {plural(len(all_wrong), 'digit')}{places}.",
         "",
         "Errors in common, each member's own on the diagonal:",
         "",
@@ -232,6 +235,20 @@ def by_committee(rows: Sequence[Mapping]) -> dict[str, list[Mapping]]:
     return groups
 
 
+def wrong_for_all(rows: Sequence[Mapping]) -> list[int] | None:
+    """The places of the digits that every member of a committee gets wrong; None if a record does
+    not have them. Rows of one committee, as `tidy_rows` gives them or as CSV gives them back.
+    """
+    wrong = [_wrong(row) for row in rows if row["net"] != ""]
+    found = [places for places in wrong if places is not None]
+    return sorted(set.intersection(*found)) if len(found) == len(wrong) else None
+
+
+def _wrong(row: Mapping) -> set[int] | None:
+    """The places of what a row's net gets wrong; None in a record that does not have them."""
+    return set(map(int, row["wrong_digits"].split())) if "wrong_digits" in row else None
+
+
 def summary_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
     """Several committees of equal size side by side: paper / ours, percent.
 
@@ -270,6 +287,7 @@ def committee_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
     lines = []
     for name, own in by_committee(rows).items():
         row = own[-1]
+        all_wrong = wrong_for_all(own)
         best = next(member for member in own if member["member"] == row["best_member"])
         lines.append(
             {
@@ -282,6 +300,7 @@ def committee_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
                 "best member %": f"{float(best['percent']):.2f}, {row['best_member']}",
                 "only committee / only best wrong": f"{row['only_committee']} / {row['only_best']}",
                 "p": f"{float(row['mcnemar_p']):.2g}",
+                "wrong for all": "-" if all_wrong is None else str(len(all_wrong)),
                 "epochs x images": f"{row['epochs']} x {row['images_an_epoch']}",
                 "time": duration(float(row["seconds"])),
             }
@@ -314,6 +333,7 @@ def order_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
         if a["paper"] != "":
             line["paper %"] = f"{float(a['paper']):.2f} against {float(b['paper']):.2f}"
         line["ours %"] = f"{float(a['percent']):.2f} against {float(b['percent']):.2f}"
+        line["McNemar's p"] = _mcnemar(a, b)
         line["shows"] = "yes" if float(a["percent"]) < float(b["percent"]) else "no"
         lines.append(line)
     beaten = [
@@ -329,3 +349,13 @@ def order_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
         "shows": "yes" if len(beaten) == len(groups) else "no",
     }
     return [*lines, line]
+
+
+def _mcnemar(a: Mapping, b: Mapping) -> str:
+    """McNemar's p of two committees on the same digits; "-" if a record does not have them."""
+    wrong_a, wrong_b = _wrong(a), _wrong(b)
+    if wrong_a is None or wrong_b is None:
+        return "-"
+    places = sorted(wrong_a | wrong_b)
+    both = [np.array([place in wrong for place in places], bool) for wrong in (wrong_a, wrong_b)]
+    return f"{voting.compare(*both).p:.2g}"

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from experiments.running.formatting import duration
+from experiments.running.configs import schedule_of
+from experiments.running.formatting import duration, plural
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, tables
 from experiments.scoring.records import by_device
@@ -20,7 +21,7 @@ def best_sentence(runs: Sequence[Run]) -> str:
         f"Net {row['net']} gets {row['tefbv_errors']} of {row['n_test']:,} test digits wrong: "
         f"{row['tefbv']:.2f} % (95 % interval {row['tefbv_low']:.2f}-{row['tefbv_high']:.2f}), "
         f"after {tables.count_epochs(row)} epochs in {duration(row['seconds'])} on "
-        f"{row['device']}. The "
+        f"{row['device']}; {tables.spread(tables.with_other_seeds(run, runs))}. The "
         f"paper's net {row['net']} has {paper.tefbv:.2f} %, after {PAPER_EPOCHS:,} epochs in "
         f"{paper.hours} hours on a GTX 280."
     )
@@ -41,30 +42,39 @@ def convolutional_sentence(runs: Sequence[Run]) -> str | None:
     own = [run for run in own if run.config["data"]["name"] == "MNIST"]
     if not own:
         return None
-    row = min(map(cnn_tables.row, own), key=lambda row: row["tefbv"])
+    run = min(own, key=lambda run: cnn_tables.row(run)["tefbv"])
+    row = cnn_tables.row(run)
     paper = nets[row["layers"]]
     return (
         f"{paper.name} gets {row['tefbv_errors']} of {row['n_test']:,} test digits wrong: "
         f"{row['tefbv']:.2f} % (95 % interval {row['tefbv_low']:.2f}-{row['tefbv_high']:.2f}), "
         f"after {tables.count_epochs(row)} epochs in {duration(row['seconds'])} on "
-        f"{row['device']}, with kernel sizes that we guessed. The paper's has "
+        f"{row['device']}, with kernel sizes that we guessed; "
+        f"{tables.spread(tables.with_other_seeds(run, own))}. The paper's has "
         f"{paper.tefbv:.2f} %, after {cnn_tables.PAPER_EPOCHS} epochs."
     )
 
 
 def schedule_sentence(runs: Sequence[Run]) -> str | None:
-    """How far the paper's schedule is away, by our longest run of net 4; None if a run took it.
+    """How far the paper's schedule is away: by the longest run that follows it, and by our longest
+    run of net 4. None if a run followed it to its end.
 
     runs: on deformed MNIST.
     """
-    if any(run.epochs == PAPER_EPOCHS for run in runs):
-        return None
-    paper = tables.PAPER[4]
-    text = (
-        f"No net has been trained for the paper's {PAPER_EPOCHS:,} epochs, so nothing here "
-        f"confirms or refutes its {paper.tefbv:.2f} % for net 4."
-    )
     whole = [run for run in runs if run.config["data"]["n_train"] == 60_000]
+    begun = [run for run in whole if is_papers(run)]
+    if any(run.finished for run in begun):
+        return None
+    if begun:
+        run = max(begun, key=lambda run: run.epochs)
+        text = (
+            f"Not finished: net {tables.net_number(run)} has been trained for {run.epochs:,} of "
+            f"the paper's {PAPER_EPOCHS:,} epochs, at its learning rates, and no net for all. So"
+        )
+    else:
+        text = f"Not measured yet: no net has been trained for its {PAPER_EPOCHS:,} epochs, so"
+    paper = tables.PAPER[4]
+    text += f" nothing here confirms or refutes its {paper.tefbv:.2f} % for net 4."
     whole = [run for run in whole if tables.net_number(run) == 4]
     if whole:
         run = max(whole, key=lambda run: run.epochs)
@@ -75,6 +85,11 @@ def schedule_sentence(runs: Sequence[Run]) -> str | None:
             f"paper's GTX 280 took {paper.hours}."
         )
     return text
+
+
+def is_papers(run: Run) -> bool:
+    """Whether a run follows the schedule of 2010."""
+    return schedule_of(run.config) == Schedule()
 
 
 def claims_sentence(found: Sequence[Sequence[Mapping]]) -> str | None:
@@ -90,7 +105,8 @@ def claims_sentence(found: Sequence[Sequence[Mapping]]) -> str | None:
             epochs = " or ".join(dict.fromkeys(row["epochs"] for row in rows))
             return (
                 f"Of the paper's {len(claims)} claims {len(shown)} show in the counts of wrong "
-                f"digits after {epochs} epochs: {'; '.join(shown) or 'none'}. "
+                f"digits after {epochs} epochs, one training of each net: "
+                f"{'; '.join(shown) or 'none'}. "
                 + (f"Not shown: {'; '.join(missed)}. " if missed else "")
             ).strip()
     return None
@@ -100,4 +116,29 @@ def _claim(claim: Mapping[str, str]) -> str:
     """A line of the table of claims, in words."""
     if not claim["paper %"]:
         return f"{claim['claim']} {claim['ours %']}"
-    return f"{claim['claim']}, {claim['ours %']} % (paper: {claim['paper %']} %)"
+    p = claim["McNemar's p"]
+    ours = f"{claim['ours %']} %" + ("" if p == "-" else f", McNemar's p {p}")
+    return f"{claim['claim']}, {ours} (paper: {claim['paper %']} %)"
+
+
+def mixed_sentence(found: Sequence[Sequence[Mapping]]) -> str | None:
+    """What nets of several kinds decide together, by our best record on MNIST; None without one.
+
+    found: the rows of each committee, as CSV gives them back.
+    """
+    mixed = [rows for rows in found if rows[-1]["experiment"] == committee_report.GIVEN]
+    mixed = [rows for rows in mixed if rows[-1]["data"] == "MNIST"]
+    if not mixed:
+        return None
+    *members, last = min(mixed, key=lambda rows: int(rows[-1]["errors"]))
+    best = min(float(row["percent"]) for row in members)
+    text = (
+        f"{len(members)} nets of several kinds, which the papers have no row for, get "
+        f"{last['errors']} of {int(last['n_test']):,} test digits wrong together: "
+        f"{float(last['percent']):.2f} % (95 % interval {float(last['low']):.2f}-"
+        f"{float(last['high']):.2f}); the best of them alone {best:.2f} %."
+    )
+    all_wrong = committee_report.wrong_for_all([*members, last])
+    if all_wrong is not None:
+        text += f" Wrong for every one of them: {plural(len(all_wrong), 'digit')}."
+    return text

@@ -23,7 +23,7 @@ from mlp_gpu.files import FileFault, Malformed, checked, read_bytes
 
 # Names of the committees that may be recorded; and the columns in which two committees of the same
 # name must agree for one to replace the other.
-COMMITTEES = r"(experiment[1-6]|table4)(-load_digits)?"
+COMMITTEES = rf"(experiment[1-6]|table4)(-load_digits)?|{committee_report.GIVEN}"
 SETTINGS = "member", "seed", "epochs", "images_an_epoch", "eta", "eta_decay"
 
 # In the same folder, of experiments.gpu_check, experiments.ladder, experiments.blocks, the campaign
@@ -67,6 +67,8 @@ class Columns:
                     checks.DEVICE(where, cell)
                 elif name in self.filled and not cell:
                     raise Malformed(f"{where} is empty")
+                elif name == "wrong_digits":
+                    checks.PLACES(where, cell)
                 elif name == "date":
                     checks.DATE(where, cell)
                 else:

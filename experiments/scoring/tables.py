@@ -1,8 +1,10 @@
 """Table 1 of the 2010 paper with our runs beside it, and how runs are put in rows."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from statistics import mean, stdev
 from typing import TypeVar
 
 from experiments.running import configs, provenance
@@ -189,18 +191,42 @@ def best_table(runs: Sequence[Run]) -> list[dict[str, str]]:
     return lines
 
 
-def table1_means(runs: Sequence[Run]) -> list[str]:
-    """A sentence for each net that was trained with several seeds."""
+def means(runs: Sequence[Run]) -> list[str]:
+    """A sentence for each training that was done with several seeds."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(_training(run), []).append(run)
     sentences = []
-    rows = [table1_row(run) for run in runs]
-    for net in dict.fromkeys(row["net"] for row in rows):
-        errors = [row["tefbv"] for row in rows if row["net"] == net]
-        if len(errors) > 1:
+    for group in groups.values():
+        if len(group) > 1:
+            row = result_columns(group[0])
+            net = _net(group[0]) + ("" if row["distortion"] else ", no distortion")
             sentences.append(
-                f"Net {net}, {len(errors)} seeds: TEfBV {sum(errors) / len(errors):.2f} % on "
-                f"average, from {min(errors):.2f} to {max(errors):.2f} %."
+                f"{net[0].upper()}{net[1:]}, {count_epochs(row)} x "
+                f"{row['images_an_epoch']:,} images, {spread(group)}."
             )
     return sentences
+
+
+def spread(runs: Sequence[Run]) -> str:
+    """How trainings that differ in their seeds came out, in words."""
+    errors = [100 * run.chosen_errors / run.config["data"]["n_test"] for run in runs]
+    if len(errors) == 1:
+        return "one seed"
+    return (
+        f"{len(errors)} seeds: TEfBV {mean(errors):.2f} % on average, standard deviation "
+        f"{stdev(errors):.2f}, from {min(errors):.2f} to {max(errors):.2f} %"
+    )
+
+
+def with_other_seeds(run: Run, runs: Sequence[Run]) -> list[Run]:
+    """Those of the runs that differ from a run in nothing but their seeds; it is one of them."""
+    return [other for other in runs if _training(other) == _training(run)]
+
+
+def _training(run: Run) -> str:
+    """What a run has in common with those of other seeds, as text."""
+    return json.dumps([run.epochs, run.config | {"seed": None}], sort_keys=True)
 
 
 ERRORS_EXPLAINED = (
@@ -210,27 +236,29 @@ ERRORS_EXPLAINED = (
 )
 
 
-def report(
-    title: str, note: str, table: Sequence[Mapping[str, str]], means: Sequence[str], runs: list[Run]
-) -> str:
-    """A table with what its reader must know, as Markdown. means: sentences below the table."""
-    lines = [f"# {title}", "", note, "", markdown_table(table), "", *means, *ERRORS_EXPLAINED, ""]
+def report(title: str, note: str, table: Sequence[Mapping[str, str]], runs: list[Run]) -> str:
+    """A table with what its reader must know, as Markdown."""
+    lines = [f"# {title}", "", note, "", markdown_table(table), "", *means(runs)]
+    lines += [*ERRORS_EXPLAINED, ""]
     lines += [f"- {provenance_line(run)}" for run in runs]
     return "\n".join(lines) + "\n"
+
+
+def _net(run: Run) -> str:
+    """What a run trained: 'net 1', or layers."""
+    return f"net {net_number(run)}" if is_table1(run) else configs.net_name(run.config)
 
 
 def provenance_line(run: Run) -> str:
     """Where and when a run was trained, in one line."""
     row = result_columns(run)
-    name = configs.net_name(run.config)
-    name = f"net {net_number(run)}" if is_table1(run) else name
     peak = run.provenance[-1].get("peak_memory_bytes")
     commits = dict.fromkeys(
         session["commit"][:12] + (" with changes" if session["dirty"] else "")
         for session in run.provenance
     )
     return (
-        f"{name}, seed {row['seed']}: {row['device']}"
+        f"{_net(run)}, seed {row['seed']}: {row['device']}"
         + (f", driver {row['driver']}" if row["driver"] else "")
         + f", engine {row['engine']}"
         + (f", {peak / 1e6:,.0f} MB at most" if peak else "")
