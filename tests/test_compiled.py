@@ -1,5 +1,6 @@
 """What the kernels become when they are compiled, from PTX and from the compiler's log."""
 
+import functools
 import os
 import re
 import subprocess
@@ -33,6 +34,11 @@ SINES = "draw_matrices"  # CUDA's sine has a way for huge angles that needs a st
 CCS = ((7, 5), (8, 0), (9, 0), (10, 0))
 
 
+@functools.cache
+def compile_for(cc):
+    return compiled_kernels.compile_all((cc,))
+
+
 @pytest.fixture(
     scope="module",
     params=[((9, 0),), pytest.param(CCS, marks=pytest.mark.slow)],
@@ -40,10 +46,7 @@ CCS = ((7, 5), (8, 0), (9, 0), (10, 0))
 )
 def compiled(request):
     """{(name, compute capability): kernel} of all kernels; compiling for all takes a minute."""
-    if request.param == CCS:
-        found = compiled_kernels.compile_all()
-    else:
-        found = compiled_kernels.compile_all(request.param)
+    found = [one for cc in request.param for one in compile_for(cc)]
     kernels = {(one.name, one.cc): one for one in found}
     assert set(kernels) == {(name, cc) for name in THREADS_PER_BLOCK for cc in request.param}
     return kernels

@@ -1,9 +1,12 @@
 """Each check of executed kernels finds its fault, and says where; and lets pass what is right."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from compiled_cases import needs_toolkit
 
+from experiments.ptx import checks
 from experiments.ptx.device import DeviceArray, Executor, device_array
 from experiments.ptx.run import KernelFault
 from mlp_gpu.gpu import Launch, cuda
@@ -274,3 +277,30 @@ def test_a_launch_may_touch_what_the_last_one_touched():
     out = ones(32)
     for _ in range(2):
         run(two_blocks_write, ONE, [out])
+
+
+def test_compiled_checks_are_kept_and_damage_is_compiled_anew(tmp_path, monkeypatch):
+    compiled = []
+
+    def cfunc(signature):
+        made = SimpleNamespace(native_name="name", inspect_llvm=lambda: "some\ncode")
+        return lambda function: compiled.append(function) or made
+
+    monkeypatch.setattr(checks, "FOLDER", tmp_path)
+    monkeypatch.setattr(checks, "numba", SimpleNamespace(cfunc=cfunc))
+    compile_access = checks.compiled_access.__wrapped__
+    for _ in range(2):
+        assert compile_access() == ("name", "some\ncode")
+    assert compiled == [checks.access]
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for content in (b"", b"a\nb", whole[:-1], whole.replace(b"name", b"nave"), b"\xff"):
+        path.write_bytes(content)
+        assert compile_access() == ("name", "some\ncode")
+        assert path.read_bytes() == whole
+    assert len(compiled) == 6
+    monkeypatch.setattr(checks, "FOLDER", tmp_path / "gone")
+    assert compile_access() == ("name", "some\ncode")
+    monkeypatch.setattr(checks, "FOLDER", None)
+    assert compile_access() == ("name", "some\ncode")
+    assert len(compiled) == 8

@@ -9,12 +9,17 @@ two blocks of the same launch. Atomics among themselves are not.
 """
 
 import functools
-from typing import Any
+import hashlib
+from contextlib import suppress
+from pathlib import Path
 
 import numba
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+
+from mlp_gpu.files import FileFault, replace
+from mlp_gpu.kept_code import FOLDER
 
 READ, WRITE, ATOMIC = range(3)
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3}
@@ -188,9 +193,29 @@ def check(context, frame, address, size, stamp, place, kind, space):
 
 
 @functools.cache
-def compiled_access() -> Any:
-    """`access` as numba compiles it: not at the import, because it takes seconds."""
-    return numba.cfunc(types.int32(*[types.int64] * 3, *[types.int32] * 5))(access)
+def compiled_access() -> tuple[str, str]:
+    """The name of `access` in LLVM's code, and that code, as numba compiles it.
+
+    It takes seconds: so not at the import, and kept for the next process.
+    """
+    path = FOLDER and FOLDER / f"access-{_sha256(Path(__file__).read_text())[:16]}.ll"
+    if path:
+        with suppress(OSError, ValueError):  # it is not there, or damaged
+            digest, content = path.read_text().split("\n", 1)
+            if digest == _sha256(content):
+                name, code = content.split("\n", 1)
+                return name, code
+    made = numba.cfunc(types.int32(*[types.int64] * 3, *[types.int32] * 5))(access)
+    name, code = made.native_name, made.inspect_llvm()
+    if path:
+        with suppress(FileFault):
+            content = f"{name}\n{code}"
+            replace(path, f"{_sha256(content)}\n{content}".encode())
+    return name, code
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def access(context, frame, address, size, thread, place, kind, space):

@@ -268,8 +268,8 @@ def _compile(text: str) -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(text)
-    access = checks.compiled_access().inspect_llvm().replace("noinline", "alwaysinline")
-    module.link_in(llvm.parse_assembly(access))
+    _, access = checks.compiled_access()
+    module.link_in(llvm.parse_assembly(access.replace("noinline", "alwaysinline")))
     for function in module.functions:
         if not function.is_declaration and function.name.startswith(("_ZN", "cfunc.")):
             function.linkage = "internal"

@@ -5,6 +5,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
+from numba.experimental import function_type  # noqa: F401  # makes numba know ThreadFunction
 
 from experiments.ptx import checks
 from experiments.ptx.translate import FAULT, FINISHED

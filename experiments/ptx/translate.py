@@ -99,7 +99,7 @@ class _Translator:
 
         ir_module = ir.Module(kernel.name)
         function = ir.Function(ir_module, THREAD_TYPE, "thread")
-        name = checks.compiled_access().native_name
+        name, _ = checks.compiled_access()
         self._any_access = ir.Function(ir_module, checks.ACCESS_TYPE, name)
         self._accesses: dict[tuple, ir.Function] = {}
         (
