@@ -49,7 +49,6 @@ from experiments.timing import findings as speeds
 from experiments.timing import report as timing_report
 from experiments.timing.report import NOT_MEASURED
 from mlp_gpu import files
-from mlp_gpu.training import Schedule
 
 ON_A_GPU = "On a GPU: not measured yet."
 NO_GPU = (
@@ -152,15 +151,13 @@ def table1(records: Mapping[Path, Run], data: str) -> str:
         return NOT_MEASURED
     paths = sorted(own, key=lambda path: tables.table1_order(own[path]))
     runs = [own[path] for path in paths]
-    parts = [markdown_table(tables.table1_table(runs)), *_means(runs)]
-    if data == "MNIST" and not any(run.epochs == Schedule().epochs for run in own.values()):
-        parts.append("The paper's own schedule, 2,300 epochs: not measured yet.")
-    return "\n\n".join([*parts, sources({path: own[path] for path in paths})])
-
-
-def _means(runs: Sequence[Run]) -> list[str]:
-    """A paragraph of what several seeds give, if any training was done with several."""
-    return [" ".join(tables.means(runs))] if tables.means(runs) else []
+    parts = [markdown_table(tables.table1_table(runs)), " ".join(tables.means(runs))]
+    begun = [run for run in runs if scores.follows_paper(run)]
+    if data == "MNIST" and not any(run.finished for run in begun):
+        state = "finished" if begun else "measured"
+        parts.append(f"The paper's own schedule, {scores.PAPER_EPOCHS:,} epochs: not {state} yet.")
+    parts.append(sources({path: own[path] for path in paths}))
+    return "\n\n".join(filter(None, parts))
 
 
 def sources(records: Mapping[Path, Run]) -> str:
@@ -176,7 +173,8 @@ def cnn(records: Mapping[Path, Run], data: str) -> str:
         return NOT_MEASURED
     own = dict(sorted(own.items(), key=lambda item: cnn_tables.order(item[1])))
     runs = list(own.values())
-    return "\n\n".join([markdown_table(cnn_tables.table(runs)), *_means(runs), sources(own)])
+    parts = markdown_table(cnn_tables.table(runs)), " ".join(tables.means(runs)), sources(own)
+    return "\n\n".join(filter(None, parts))
 
 
 def committee_rows(found: Sequence[Sequence[Mapping]], data: str) -> str:

@@ -87,7 +87,7 @@ def write_committee(path: Path) -> Path:
     target = provenance.device_folder(rows[-1]["device"]) / f"{name}.csv"
     if target.exists() and settings(read_committee(target)) != settings(rows):
         raise Problem(
-            f"{target} is the record of a committee with other seeds or another schedule; move "
+            f"{target} is the record of a committee with other members, seeds or schedule; move "
             "that file away"
         )
     files.make_folder(target.parent)

@@ -62,6 +62,10 @@ def test_rows_of_a_committee_counted_by_hand():
     for back in (rows, through_csv(rows)):
         assert committee_report.wrong_for_all(back) == [2]
         assert committee_report.committee_table(back)[0]["wrong for all"] == "1"
+    committee_report.check_wrong_digits(rows)
+    for forged in ("1 2", "1 2 2", "1 2 6"):
+        with pytest.raises(ValueError, match="wrong_digits are not 3 of 6 digits"):
+            committee_report.check_wrong_digits([*rows[1:], rows[0] | {"wrong_digits": forged}])
     older = [{k: v for k, v in row.items() if k != "wrong_digits"} for row in rows]
     assert committee_report.wrong_for_all(older) is None
     assert committee_report.committee_table(older)[0]["wrong for all"] == "-"
@@ -82,7 +86,7 @@ def test_a_committee_may_know_what_none_of_its_members_knows():
     assert [int(wrong.sum()) for wrong in odd.wrong] == [1, 1, 1, 0]
     text = committee_report.committee_markdown(odd)
     assert "The committee gets 0 of 1 wrong, 0.00 %; its average member 100.00 %.\n" in text
-    assert "Wrong for every member: 1 digit, at the places 0 (from 0).\n" in text
+    assert "Wrong for every member: 1 digit: 0, counted from 0.\n" in text
 
 
 def test_comparison_has_the_committee_first():
@@ -149,7 +153,7 @@ def test_markdown_of_a_committee_counted_by_hand():
         text
     )
     assert "wrong for the committee alone, 0 for the member alone; p = 1 (McNemar" in text
-    assert "Wrong for every member: 1 digit, at the places 2 (from 0).\n" in text
+    assert "Wrong for every member: 1 digit: 2, counted from 0.\n" in text
     members, shared = tables_of(text)
     assert [line["net"] for line in members] == ["1", "2", "3", ""]
     assert [line[""] for line in members] == ["a", "b", "c", "**committee**"]

@@ -1,5 +1,6 @@
 """Each check of executed kernels finds its fault, and says where; and lets pass what is right."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -299,8 +300,14 @@ def test_compiled_checks_are_kept_and_damage_is_compiled_anew(tmp_path, monkeypa
         assert compile_access() == ("name", "some\ncode")
         assert path.read_bytes() == whole
     assert len(compiled) == 6
+    edited = tmp_path / "edited.py"
+    edited.write_text(Path(checks.__file__).read_text() + "#")
+    with monkeypatch.context() as patch:
+        patch.setattr(checks, "__file__", str(edited))
+        assert compile_access() == ("name", "some\ncode")
+    assert len(compiled) == 7
     monkeypatch.setattr(checks, "FOLDER", tmp_path / "gone")
     assert compile_access() == ("name", "some\ncode")
     monkeypatch.setattr(checks, "FOLDER", None)
     assert compile_access() == ("name", "some\ncode")
-    assert len(compiled) == 8
+    assert len(compiled) == 9

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import factories
 import pytest
+from committee_cases import of_committees
 from measurements import SOURCE, gpu_measurements, write_bench
 
 from experiments import readme
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
 from experiments.running.provenance import REPOSITORY
-from experiments.scoring import cnn_tables, committee_report, committees, tables
+from experiments.scoring import cnn_tables, committees, tables
 from experiments.scoring import findings as scores
 from experiments.scoring.records import read_benchmarks, read_committees
 from experiments.timing import findings as speeds
@@ -134,7 +135,9 @@ def test_all_rows_of_records():
     sources = re.findall(r"^- `(.+)`: (net \d).* commit 0123456789ab$", text, re.MULTILINE)
     assert sources == [("table1-net2-seed2.json", "net 2"), ("table1-net4-seed0.json", "net 4")]
     whole = make_run(epochs=2300, wrong=[35] * 2300, validation=[60] * 2300)
-    assert "not measured yet" not in readme.table1(records(whole), "MNIST")
+    assert "epochs: not " not in readme.table1(records(whole), "MNIST")
+    begun = replace(whole, metrics={k: v[:9] for k, v in whole.metrics.items()})
+    assert "2,300 epochs: not finished yet." in readme.table1(records(begun), "MNIST")
     digits = readme.table1(found, "load_digits")
     assert "paper" not in digits
     assert digits.count("\n|") == 2  # under the header
@@ -202,77 +205,16 @@ def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
     other = make_run(epochs=2300, wrong=[9] * 2300, validation=[60] * 2300)
     other.config["eta"] = 2e-3  # so long, but not by the paper's rates
     assert scores.schedule_sentence([whole, other]) == scores.schedule_sentence([whole])
-    assert scores.schedule_sentence([whole, done]) is None
+    text = scores.schedule_sentence([whole, done])
+    assert text.startswith("Net 1 has followed it for 2,300 epochs. Nothing here confirms")
+    done4 = make_run(net=4, epochs=2300, wrong=[35] * 2300, validation=[60] * 2300)
+    assert scores.schedule_sentence([whole, done, done4]) is None
     begun, barely = (
         replace(done, metrics={k: v[:n] for k, v in done.metrics.items()}) for n in (1300, 2)
     )
     text = scores.schedule_sentence([whole, begun, barely])
-    assert text.startswith("Not finished: net 1 has been trained for 1,300 of the paper's 2,300 ")
-    assert "confirms or refutes its 0.35 % for net 4. An epoch of net 4 takes 0:03:00" in text
-
-
-def of_committees(errors, device="box", data="MNIST"):
-    """Rows of experiments, each of one net and its committee, as CSV gives them back.
-
-    errors: of net and committee, of 10,000, for each experiment.
-    """
-    found = []
-    for number, pair in errors.items():
-        name = f"experiment{number}" + ("" if data == "MNIST" else f"-{data}")
-        row = {"experiment": name, "n_test": "10000", "device": device, "data": data}
-        row |= {"epochs": "8", "images_an_epoch": "60000", "low": "1", "high": "2"}
-        row |= {"date": "2026-01-01T00:10:00+00:00", "seconds": "60"}
-        paper = str(committees.EXPERIMENTS[number].paper) if data == "MNIST" else ""
-        percents = [{"errors": str(n), "percent": str(n / 100), "paper": paper} for n in pair]
-        net, last = (row | percent for percent in percents)
-        last |= {"net": "", "member": "committee", "mean_percent": str(pair[0] / 100)}
-        found.append([net | {"net": "1", "member": "init 1"}, last])
-    return found
-
-
-def test_claims_that_show_and_that_do_not():
-    found = of_committees({1: (250, 221), 2: (200, 207), 3: (210, 169), 6: (180, 171)})
-    text = scores.claims_sentence(found)
-    assert text.startswith("Of the paper's 4 claims 2 show in the counts of wrong digits after 8 ")
-    shown, missed = text.split("Not shown: ")
-    assert "1.69 against 2.21 % (paper: 0.56 against 1.7" in shown
-    assert "2.07 against 2.21 %" in shown
-    assert "1.71 against 1.69 % (paper: 0.43 against 0.56 %)" in missed
-    assert "in 3 of 4" in missed  # the committee of experiment 2 is worse than its member
-    assert scores.claims_sentence(found[:3]) is None
-    assert scores.claims_sentence(of_committees({1: (2, 1)}, data="load_digits")) is None
-
-
-def test_claims_of_committees_whose_wrong_digits_are_known():
-    found = of_committees({1: (250, 221), 2: (200, 207), 3: (210, 169), 6: (180, 171)})
-    for rows, places in ((found[2], range(169)), (found[3], range(1, 172))):
-        rows[-1]["wrong_digits"] = " ".join(map(str, places))
-    lines = committee_report.order_table([row for rows in found for row in rows])
-    # Digit 0 is wrong for one, digits 169, 170 and 171 for the other: p = 2 (1 + 4) / 16.
-    assert [line["McNemar's p"] for line in lines] == ["-", "-", "0.62", ""]
-    text = scores.claims_sentence(found)
-    assert "1.71 against 1.69 %, McNemar's p 0.62 (paper: 0.43 against 0.56 %)" in text
-    assert "2.07 against 2.21 % (paper: 1.31 against 1.70 %)" in text
-
-
-def test_a_mixed_committee_stands_apart():
-    found = of_committees({1: (250, 221), 6: (180, 171)})
-    assert scores.mixed_sentence(found) is None
-    net, last = found.pop()
-    mixed = [net | {"member": name, "experiment": "committee"} for name in "ab"]
-    mixed.append(last | {"experiment": "committee", "errors": "29", "percent": "0.29"})
-    mixed[1]["percent"] = "0.41"
-    text = scores.mixed_sentence([*found, mixed])
-    assert text == (
-        "2 nets of several kinds, which the papers have no row for, get 29 of 10,000 test digits "
-        "wrong together: 0.29 % (95 % interval 1.00-2.00); the best of them alone 0.41 %."
-    )
-    for row, places in zip(mixed, ("3 5 9", "5 9 11", "5"), strict=True):
-        row["wrong_digits"] = places
-    assert scores.mixed_sentence([mixed]) == f"{text} Wrong for every one of them: 2 digits."
-    for row in mixed:
-        row["data"] = "load_digits"
-    assert scores.mixed_sentence([mixed]) is None
+    assert text.startswith("Net 1 has followed it for 1,300 of 2,300 epochs. Nothing here ")
+    assert "confirms or refutes the 0.35 % of net 4. An epoch of net 4 takes 0:03:00" in text
 
 
 def test_a_row_per_experiment_is_of_its_best_record_on_mnist():

@@ -64,6 +64,7 @@ def test_a_committee_that_the_readme_does_not_show_is_not_recorded(tmp_path, mon
 def test_a_committee_of_given_runs_is_recorded_with_what_is_wrong_for_all(tmp_path, monkeypatch):
     monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
     rows = committee_rows(experiment="committee", wrong_digits="3 7")[0]
+    rows[0] |= {"errors": "0", "wrong_digits": ""}
     target = record.write_committee(write_csv(tmp_path / "mixed.csv", rows))
     assert target.name == "committee.csv"
     assert records.read_committees() == [rows]

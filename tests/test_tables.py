@@ -84,23 +84,26 @@ def test_several_seeds_of_one_training_have_a_mean():
         return make_run(metrics=metrics, **config)
 
     runs = [trained(81), trained(91, seed=1), trained(70, eta=2e-3, seed=2), trained(83, seed=2)]
+    twice = trained(81)  # on another machine
     again = trained(79, seed=5)
     again.config["epochs"] = 9  # it was stopped
-    (sentence,) = tables.means([*runs, again])
+    (sentence,) = tables.means([*runs, again, twice])
     # The deviations from 85 are -4, 6 and -2; their squares come to 56.
     assert sentence == (
-        "Net 1, 2 x 60,000 images, 3 seeds: TEfBV 0.85 % on average, standard deviation "
-        f"{(56 / 2) ** 0.5 / 100:.2f}, from 0.81 to 0.91 %."
+        "Net 1, 2 x 60,000 images, eta and decay 0.001, 0.997; 3 seeds: TEfBV 0.85 % on average, "
+        f"standard deviation {(56 / 2) ** 0.5 / 100:.2f}, from 0.81 to 0.91 %."
     )
     assert sentence in table1.report([*runs, again])
     assert tables.with_other_seeds(runs[1], runs) == [runs[0], runs[1], runs[3]]
+    assert tables.with_other_seeds(twice, [runs[0], twice]) == [twice]
+    assert tables.means([runs[0], twice]) == []
     assert tables.spread([again]) == "one seed"
     text = findings.best_sentence(runs)
     assert "0.70 %" in text
     assert "; one seed. The" in text
     assert "; 3 seeds: TEfBV 0.85 %" in findings.best_sentence([runs[0], runs[1], runs[3]])
     apart = [trained(n, seed=n, deformation=None) for n in (50, 60)]
-    assert tables.means(apart)[0].startswith("Net 1, no distortion, 2 x 60,000 images, 2 seeds")
+    assert tables.means(apart)[0].startswith("Net 1, no distortion, 2 x 60,000 images, eta and")
     assert tables.means(runs[:1]) == []
 
 

@@ -10,15 +10,17 @@ two blocks of the same launch. Atomics among themselves are not.
 
 import functools
 import hashlib
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import numba
 from llvmlite import ir
+from llvmlite.binding import get_process_triple
 from numba import types
 from numba.extending import intrinsic
 
-from mlp_gpu.files import FileFault, replace
+from mlp_gpu.files import FileFault, read_bytes, replace
 from mlp_gpu.kept_code import FOLDER
 
 READ, WRITE, ATOMIC = range(3)
@@ -198,10 +200,11 @@ def compiled_access() -> tuple[str, str]:
 
     It takes seconds: so not at the import, and kept for the next process.
     """
-    path = FOLDER and FOLDER / f"access-{_sha256(Path(__file__).read_text())[:16]}.ll"
+    state = " ".join([sys.version, get_process_triple(), Path(__file__).read_text()])
+    path = FOLDER and FOLDER / f"access-{_sha256(state)[:16]}.ll"
     if path:
         with suppress(OSError, ValueError):  # it is not there, or damaged
-            digest, content = path.read_text().split("\n", 1)
+            digest, content = read_bytes(path).decode().split("\n", 1)
             if digest == _sha256(content):
                 name, code = content.split("\n", 1)
                 return name, code

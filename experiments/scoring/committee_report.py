@@ -14,7 +14,7 @@ from experiments.running.formatting import duration, markdown_table, plural
 from experiments.running.store import Run
 from experiments.scoring import tables, voting
 
-COMMITTEE = "committee"
+COMMITTEE = "committee"  # in place of a member's name
 GIVEN = "committee"  # name of a committee of given run files, which has no row in the papers
 AND = " and "  # between several values in a cell
 
@@ -159,8 +159,9 @@ def committee_markdown(committee: Committee) -> str:
         markdown_table(_members_table(rows)),
         "",
     ]
-    last, all_wrong = rows[-1], wrong_for_all(rows) or []
-    places = f", at the places {', '.join(map(str, all_wrong))} (from 0)" if all_wrong else ""
+    last = rows[-1]
+    all_wrong = np.flatnonzero(np.all(committee.wrong[:-1], axis=0))
+    numbers = f": {', '.join(map(str, all_wrong))}, counted from 0" if len(all_wrong) else ""
     lines += [
         f"The committee gets {last['errors']} of {last['n_test']:,} wrong, "
         f"{last['percent']:.2f} %; its average member {last['mean_percent']:.2f} %.",
@@ -170,7 +171,7 @@ def committee_markdown(committee: Committee) -> str:
         f"it): {plural(last['only_committee'], 'digit')} wrong for the committee alone, "
         f"{last['only_best']} for the member alone; p = {last['mcnemar_p']:.2g} (McNemar, exact, "
         "two-sided).",
-        f"Wrong for every member: {plural(len(all_wrong), 'digit')}{places}.",
+        f"Wrong for every member: {plural(len(all_wrong), 'digit')}{numbers}.",
         "",
         "Errors in common, each member's own on the diagonal:",
         "",
@@ -228,7 +229,7 @@ def source_line(row: Mapping) -> str:
 
 
 def by_committee(rows: Sequence[Mapping]) -> dict[str, list[Mapping]]:
-    """The rows of each committee, under its name without the data's: 'experiment1', 'table4'."""
+    """The rows of each committee, under its name without the data's: 'experiment1', 'committee'."""
     groups: dict[str, list[Mapping]] = {}
     for row in rows:
         groups.setdefault(row["experiment"].partition("-")[0], []).append(row)
@@ -242,6 +243,14 @@ def wrong_for_all(rows: Sequence[Mapping]) -> list[int] | None:
     wrong = [_wrong(row) for row in rows if row["net"] != ""]
     found = [places for places in wrong if places is not None]
     return sorted(set.intersection(*found)) if len(found) == len(wrong) else None
+
+
+def check_wrong_digits(rows: Sequence[Mapping]) -> None:
+    """Raise ValueError unless each row names as many wrong digits as it counts, if it names any."""
+    for row in rows:
+        wrong, errors, n_test = _wrong(row), int(row["errors"]), int(row["n_test"])
+        if wrong is not None and (len(wrong) != errors or max(wrong, default=0) >= n_test):
+            raise ValueError(f"wrong_digits are not {errors} of {n_test} digits")
 
 
 def _wrong(row: Mapping) -> set[int] | None:
@@ -288,7 +297,7 @@ def committee_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
     for name, own in by_committee(rows).items():
         row = own[-1]
         all_wrong = wrong_for_all(own)
-        best = next(member for member in own if member["member"] == row["best_member"])
+        best = next(member for member in own[:-1] if member["member"] == row["best_member"])
         lines.append(
             {
                 "committee": _short_name(name),
@@ -308,6 +317,8 @@ def committee_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
     return lines
 
 
+# What must be the same of two committees that are compared.
+TRAINING = "epochs", "eta", "eta_decay"
 ORDER = (
     ("deformed beats undeformed", "experiment3", "experiment1"),
     ("widths beat seeds, undeformed", "experiment2", "experiment1"),
@@ -323,7 +334,7 @@ def has_order(rows: Sequence[Mapping]) -> bool:
 def order_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
     """Whether our committees come in the paper's order. Rows as for `summary_table`.
 
-    Needs the committees of ORDER.
+    Two that were trained differently show nothing. Needs the committees of ORDER.
     """
     groups = by_committee(rows)
     lines = []
@@ -333,8 +344,10 @@ def order_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
         if a["paper"] != "":
             line["paper %"] = f"{float(a['paper']):.2f} against {float(b['paper']):.2f}"
         line["ours %"] = f"{float(a['percent']):.2f} against {float(b['percent']):.2f}"
-        line["McNemar's p"] = _mcnemar(a, b)
+        alike = all(a.get(name) == b.get(name) for name in TRAINING)
+        line["McNemar's p"] = _mcnemar(a, b) if alike else "-"
         line["shows"] = "yes" if float(a["percent"]) < float(b["percent"]) else "no"
+        line["shows"] = line["shows"] if alike else "-"
         lines.append(line)
     beaten = [
         name[-1]

@@ -57,24 +57,21 @@ def convolutional_sentence(runs: Sequence[Run]) -> str | None:
 
 def schedule_sentence(runs: Sequence[Run]) -> str | None:
     """How far the paper's schedule is away: by the longest run that follows it, and by our longest
-    run of net 4. None if a run followed it to its end.
+    run of net 4. None if net 4 followed it to its end.
 
     runs: on deformed MNIST.
     """
     whole = [run for run in runs if run.config["data"]["n_train"] == 60_000]
-    begun = [run for run in whole if is_papers(run)]
-    if any(run.finished for run in begun):
+    begun = [run for run in whole if follows_paper(run)]
+    if any(run.finished and tables.net_number(run) == 4 for run in begun):
         return None
     if begun:
-        run = max(begun, key=lambda run: run.epochs)
-        text = (
-            f"Not finished: net {tables.net_number(run)} has been trained for {run.epochs:,} of "
-            f"the paper's {PAPER_EPOCHS:,} epochs, at its learning rates, and no net for all. So"
-        )
+        row = max(map(tables.table1_row, begun), key=lambda row: row["epochs"])
+        text = f"Net {row['net']} has followed it for {tables.count_epochs(row)} epochs."
     else:
-        text = f"Not measured yet: no net has been trained for its {PAPER_EPOCHS:,} epochs, so"
+        text = f"Not measured yet: no net has followed it, for {PAPER_EPOCHS:,} epochs."
     paper = tables.PAPER[4]
-    text += f" nothing here confirms or refutes its {paper.tefbv:.2f} % for net 4."
+    text += f" Nothing here confirms or refutes the {paper.tefbv:.2f} % of net 4."
     whole = [run for run in whole if tables.net_number(run) == 4]
     if whole:
         run = max(whole, key=lambda run: run.epochs)
@@ -87,7 +84,7 @@ def schedule_sentence(runs: Sequence[Run]) -> str | None:
     return text
 
 
-def is_papers(run: Run) -> bool:
+def follows_paper(run: Run) -> bool:
     """Whether a run follows the schedule of 2010."""
     return schedule_of(run.config) == Schedule()
 
@@ -102,12 +99,14 @@ def claims_sentence(found: Sequence[Sequence[Mapping]]) -> str | None:
             claims = committee_report.order_table(rows)
             shown = [_claim(claim) for claim in claims if claim["shows"] == "yes"]
             missed = [_claim(claim) for claim in claims if claim["shows"] == "no"]
+            unlike = [claim["claim"] for claim in claims if claim["shows"] == "-"]
             epochs = " or ".join(dict.fromkeys(row["epochs"] for row in rows))
             return (
                 f"Of the paper's {len(claims)} claims {len(shown)} show in the counts of wrong "
                 f"digits after {epochs} epochs, one training of each net: "
                 f"{'; '.join(shown) or 'none'}. "
                 + (f"Not shown: {'; '.join(missed)}. " if missed else "")
+                + (f"Not compared, as trainings differ: {'; '.join(unlike)}." if unlike else "")
             ).strip()
     return None
 
@@ -122,7 +121,7 @@ def _claim(claim: Mapping[str, str]) -> str:
 
 
 def mixed_sentence(found: Sequence[Sequence[Mapping]]) -> str | None:
-    """What nets of several kinds decide together, by our best record on MNIST; None without one.
+    """What nets of all kinds decide together, by our best record on MNIST; None without one.
 
     found: the rows of each committee, as CSV gives them back.
     """
@@ -131,9 +130,11 @@ def mixed_sentence(found: Sequence[Sequence[Mapping]]) -> str | None:
     if not mixed:
         return None
     *members, last = min(mixed, key=lambda rows: int(rows[-1]["errors"]))
+    shapes = {row["layers"] for row in members}
     best = min(float(row["percent"]) for row in members)
     text = (
-        f"{len(members)} nets of several kinds, which the papers have no row for, get "
+        f"{len(members)} nets, {plural(len(shapes), 'shape')} of net, which the papers have no row "
+        "for, get "
         f"{last['errors']} of {int(last['n_test']):,} test digits wrong together: "
         f"{float(last['percent']):.2f} % (95 % interval {float(last['low']):.2f}-"
         f"{float(last['high']):.2f}); the best of them alone {best:.2f} %."

@@ -119,7 +119,10 @@ STARTUP = Columns(
 )
 
 # What is made of tables; one of which it cannot be made is damaged.
-COMMITTEE_USES = committee_report.committee_table, committee_report.summary_table
+COMMITTEE_USES = (
+    *(committee_report.committee_table, committee_report.summary_table),
+    committee_report.check_wrong_digits,
+)
 DAMAGE_ERRORS = ArithmeticError, ValueError, TypeError, LookupError, StopIteration
 
 RUN = mapping(
@@ -319,7 +322,7 @@ def by_device(
 ) -> list[list[Mapping]]:
     """The rows of all committees on the data of that name, a list for each device.
 
-    found: as `read_committees` gives them. kind: experiment or table4.
+    found: as `read_committees` gives them. kind: experiment, table4 or committee.
     """
     devices: dict[str, list[Mapping]] = {}
     for rows in found:

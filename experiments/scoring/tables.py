@@ -195,15 +195,16 @@ def means(runs: Sequence[Run]) -> list[str]:
     """A sentence for each training that was done with several seeds."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(_training(run), []).append(run)
+        groups.setdefault(_training(run), with_other_seeds(run, runs))
     sentences = []
     for group in groups.values():
         if len(group) > 1:
             row = result_columns(group[0])
+            cells = result_cells(row)
             net = _net(group[0]) + ("" if row["distortion"] else ", no distortion")
             sentences.append(
-                f"{net[0].upper()}{net[1:]}, {count_epochs(row)} x "
-                f"{row['images_an_epoch']:,} images, {spread(group)}."
+                f"{net[0].upper()}{net[1:]}, {cells['epochs x images']} images, eta and decay "
+                f"{cells['eta, decay']}; {spread(group)}."
             )
     return sentences
 
@@ -220,8 +221,9 @@ def spread(runs: Sequence[Run]) -> str:
 
 
 def with_other_seeds(run: Run, runs: Sequence[Run]) -> list[Run]:
-    """Those of the runs that differ from a run in nothing but their seeds; it is one of them."""
-    return [other for other in runs if _training(other) == _training(run)]
+    """Of the runs that differ from a run in nothing but their seeds one for each; it is one."""
+    own = {other.config["seed"]: other for other in runs if _training(other) == _training(run)}
+    return list((own | {run.config["seed"]: run}).values())
 
 
 def _training(run: Run) -> str:

@@ -1,0 +1,69 @@
+"""scoring/findings.py: what is said of recorded committees."""
+
+from committee_cases import of_committees
+
+from experiments.scoring import committee_report, findings
+
+
+def test_claims_that_show_and_that_do_not():
+    found = of_committees({1: (250, 221), 2: (200, 207), 3: (210, 169), 6: (180, 171)})
+    text = findings.claims_sentence(found)
+    assert text.startswith("Of the paper's 4 claims 2 show in the counts of wrong digits after 8 ")
+    shown, missed = text.split("Not shown: ")
+    assert "1.69 against 2.21 % (paper: 0.56 against 1.7" in shown
+    assert "2.07 against 2.21 %" in shown
+    assert "1.71 against 1.69 % (paper: 0.43 against 0.56 %)" in missed
+    assert "in 3 of 4" in missed  # the committee of experiment 2 is worse than its member
+    assert findings.claims_sentence(found[:3]) is None
+    assert findings.claims_sentence(of_committees({1: (2, 1)}, data="load_digits")) is None
+
+
+def test_claims_of_committees_whose_wrong_digits_are_known():
+    found = of_committees({1: (250, 221), 2: (200, 207), 3: (210, 169), 6: (180, 171)})
+    for rows, places in ((found[2], range(169)), (found[3], range(1, 172))):
+        rows[-1]["wrong_digits"] = " ".join(map(str, places))
+    lines = committee_report.order_table([row for rows in found for row in rows])
+    # Digit 0 is wrong for one, digits 169, 170 and 171 for the other: p = 2 (1 + 4) / 16.
+    assert [line["McNemar's p"] for line in lines] == ["-", "-", "0.62", ""]
+    text = findings.claims_sentence(found)
+    assert "Not compared" not in text
+    assert "1.71 against 1.69 %, McNemar's p 0.62 (paper: 0.43 against 0.56 %)" in text
+    assert "2.07 against 2.21 % (paper: 1.31 against 1.70 %)" in text
+
+
+def test_committees_that_were_trained_differently_show_nothing():
+    found = of_committees({1: (250, 221), 2: (200, 207), 3: (210, 169), 6: (180, 171)})
+    for rows in found[2:]:
+        rows[-1] |= {"wrong_digits": "1", "epochs": "100"}
+    lines = committee_report.order_table([row for rows in found for row in rows])
+    assert [line["shows"] for line in lines] == ["-", "yes", "no", "no"]
+    text = findings.claims_sentence(found)
+    assert "claims 1 show in the counts of wrong digits after 8 or 100 epochs" in text
+    assert text.endswith(" Not compared, as trainings differ: deformed beats undeformed.")
+    assert "1.69 against 2.21" not in text
+    found[1][-1]["eta"] = "0.1"
+    lines = committee_report.order_table([row for rows in found for row in rows])
+    assert [line["shows"] for line in lines] == ["-", "-", "no", "no"]
+
+
+def test_a_mixed_committee_stands_apart():
+    found = of_committees({1: (250, 221), 6: (180, 171)})
+    assert findings.mixed_sentence(found) is None
+    net, last = found.pop()
+    mixed = [net | {"member": name, "experiment": "committee"} for name in "ab"]
+    mixed.append(last | {"experiment": "committee", "errors": "29", "percent": "0.29"})
+    mixed[1] |= {"percent": "0.41", "layers": "841-10"}
+    mixed[0] |= {"percent": "0.43", "layers": "20M-150N"}
+    worse = [row | {"errors": "30"} for row in mixed]
+    text = findings.mixed_sentence([*found, worse, mixed])
+    assert text == (
+        "2 nets, 2 shapes of net, which the papers have no row for, get 29 of 10,000 test digits "
+        "wrong together: 0.29 % (95 % interval 1.00-2.00); the best of them alone 0.41 %."
+    )
+    assert findings.mixed_sentence([mixed, worse]) == text
+    for row, places in zip(mixed, ("3 5 9", "5 9 11", "5"), strict=True):
+        row["wrong_digits"] = places
+    assert findings.mixed_sentence([mixed]) == f"{text} Wrong for every one of them: 2 digits."
+    for row in mixed:
+        row["data"] = "load_digits"
+    assert findings.mixed_sentence([mixed]) is None
