@@ -58,7 +58,7 @@ def test_digits_never_stand_beside_the_papers_figures(folder):
     assert "must not be compared" in text
     assert "| paper" not in text
     assert "0.49" not in text
-    assert "Net 1, 2 seeds: TEfBV" in text
+    assert "; 2 seeds: TEfBV" in text
 
 
 def test_csv_agrees_with_the_run_files(folder):

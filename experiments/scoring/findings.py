@@ -69,7 +69,7 @@ def schedule_sentence(runs: Sequence[Run]) -> str | None:
         row = max(map(tables.table1_row, begun), key=lambda row: row["epochs"])
         text = f"Net {row['net']} has followed it for {tables.count_epochs(row)} epochs."
     else:
-        text = f"Not measured yet: no net has followed it, for {PAPER_EPOCHS:,} epochs."
+        text = f"Not measured yet: no net has followed it for its {PAPER_EPOCHS:,} epochs."
     paper = tables.PAPER[4]
     text += f" Nothing here confirms or refutes the {paper.tefbv:.2f} % of net 4."
     whole = [run for run in whole if tables.net_number(run) == 4]
