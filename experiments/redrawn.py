@@ -157,8 +157,9 @@ def main(argv: list[str] | None = None) -> None:
     for name, way in WAYS.items():
         tell(f"{name} ...")
         rows.append({"way": name} | measure([member], pixels, labels, way))
+    net = f"{configs.title(member.config)}, after epoch {member.epoch:,} of "
     record = {
-        "net": configs.title(member.config),
+        "net": f"{net}{member.config['epochs']:,}",
         "n": len(labels),
         "seed": SEED,
         "rows": rows,
