@@ -87,10 +87,11 @@ def test_peers_make_the_same_steps(name, times):
 ON_GPU = """
 import numpy as np
 from experiments.running.errors import Problem
-from experiments.timing import ladder
+from experiments.timing import gpu, ladder
 from mlp_gpu.ladder import coalesced
 from mlp_gpu.ladder.net import Net
 
+gpu.MIN_MEMSET_BYTES = 1 << 20
 ladder.GPU_IMAGES, ladder.CHECKED_STEPS, ladder.WORK_STEPS = 2, 3, 2
 images = (np.random.default_rng(0).random((2, 784)) < 0.2).astype(np.float32)
 examples = images, np.array([3, 5], np.uint8)
