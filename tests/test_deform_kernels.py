@@ -159,7 +159,7 @@ def test_deforming_by_nothing_gives_the_image_back_bit_for_bit(arrays, side):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES[:1], indirect=True)  # it takes minutes
+@pytest.mark.parametrize("device", DEVICES[:1], indirect=True)  # it takes long
 def test_gpu_and_cpu_agree_on_as_many_images_as_mnist_has():
     images, labels = make_images(60_000, 29 if HAS_GPU else 9)
     on_cpu = deform(images, labels, seed=SEED, epoch=3)
