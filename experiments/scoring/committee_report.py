@@ -338,16 +338,16 @@ def order_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
     """
     groups = by_committee(rows)
     lines = []
-    for claim, better, worse in ORDER:
-        a, b = groups[better][-1], groups[worse][-1]
-        line = {"claim": claim, "committees": f"{better[-1]} against {worse[-1]}"}
+    for claim, first, second in ORDER:
+        a, b = groups[first][-1], groups[second][-1]
+        line = {"claim": claim, "committees": f"{first[-1]} against {second[-1]}"}
         if a["paper"] != "":
             line["paper %"] = f"{float(a['paper']):.2f} against {float(b['paper']):.2f}"
         line["ours %"] = f"{float(a['percent']):.2f} against {float(b['percent']):.2f}"
         alike = all(a.get(name) == b.get(name) for name in TRAINING)
         line["McNemar's p"] = _mcnemar(a, b) if alike else "-"
-        line["shows"] = "yes" if float(a["percent"]) < float(b["percent"]) else "no"
-        line["shows"] = line["shows"] if alike else "-"
+        better = "yes" if float(a["percent"]) < float(b["percent"]) else "no"
+        line["shows"] = better if alike else "-"
         lines.append(line)
     beaten = [
         name[-1]
