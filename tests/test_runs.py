@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -11,7 +12,7 @@ from small_runs import CONFIG, DATASET, SIZES, train, train_some
 from campaign.run_bits import bits
 from deform_gpu import TABLE1, deform
 from experiments.running import runs, store
-from experiments.running.configs import deformer, make_config, schedule_of
+from experiments.running.configs import count_validation, deformer, make_config, schedule_of
 from experiments.running.errors import Problem
 from mlp_gpu import network
 from mlp_gpu.cpu import CpuEngine
@@ -189,12 +190,41 @@ def test_diverging_run_stops_and_keeps_the_last_good_epoch(tmp_path, monkeypatch
     assert "not a finite number" in run.provenance[-1]["why"]
 
 
-def test_estimate_is_of_the_right_size():
-    engine = CpuEngine()
-    short = runs.estimate_epoch_seconds(engine, CONFIG, DATASET)
+class EngineOfKnownSpeed:
+    """Takes 2 ms to train an image and 0.5 ms to predict one, by a clock of its own."""
+
+    schedule = None
+
+    def __init__(self):
+        self.now = 0.0
+
+    def set_network(self, net):
+        pass
+
+    def train(self, images, labels, order, eta):
+        self.now += 0.002 * len(order)
+
+    def predict(self, images):
+        self.now += 0.0005 * len(images)
+
+    def deform(self, images):
+        self.now += 0.00025 * len(images)
+
+
+def test_an_epoch_is_estimated_by_what_each_image_takes(monkeypatch):
+    engine = EngineOfKnownSpeed()
+    clock = SimpleNamespace(perf_counter=lambda: engine.now)
+    monkeypatch.setattr(runs, "time", clock)
+    monkeypatch.setattr(
+        runs, "deformer", lambda _, dataset: lambda epoch: engine.deform(dataset.train_images)
+    )
     config = CONFIG | {"data": CONFIG["data"] | {"n_train": 30_000, "n_test": 36_000}}
-    long = runs.estimate_epoch_seconds(engine, config, DATASET)
-    assert 10 * short < long  # 100 times the work, and a margin that no noise fills
+    deformed, predicted = 30_000, 36_000 + count_validation(config)
+    expected = 30_000 * 0.002 + deformed * 0.00025 + predicted * 0.0005
+    assert runs.estimate_epoch_seconds(engine, config, DATASET) == pytest.approx(expected)
+    config |= {"deformed_on": "cuda"}  # while the GPU trains
+    estimate = runs.estimate_epoch_seconds(engine, config, DATASET)
+    assert estimate == pytest.approx(expected - deformed * 0.00025)
 
 
 def test_every_epoch_is_deformed_anew_with_the_runs_seed():

@@ -25,7 +25,7 @@ caption span { display: inline-block; position: sticky; left: 0;
   max-width: min(70rem, calc(100vw - 2rem)); }
 th, td { text-align: left; vertical-align: top; padding: 0.2rem 0.33rem; white-space: nowrap;
   border-bottom: 1px solid #bbb; }
-.long { white-space: normal; min-width: 8rem; }
+.long { white-space: normal; min-width: 6rem; }
 th { border-bottom: 2px solid #111; vertical-align: bottom; white-space: normal; }
 nav ul { list-style: none; padding: 0; }
 .l3 { margin-left: 1.5rem; }
@@ -49,7 +49,7 @@ figcaption, .sources { font-size: 0.85rem; }
   img { max-height: 150mm; width: auto; }
 }
 """
-LONGEST_UNBROKEN_CELL = 24  # letters; longer cells of a table may be broken into lines
+LONGEST_UNBROKEN_CELL = 20  # letters; longer cells of a table may be broken into lines
 CSS_PIXELS_PER_INCH = 96
 DRAW = "draw.html"  # the page of experiments.draw, in the folder of the runs
 
