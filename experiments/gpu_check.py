@@ -9,6 +9,7 @@ state, does not stop the next one. Writes gpu-check.json and bench.csv to result
 prints a table. The exit status is 1 if a check failed.
 """
 
+import faulthandler
 import json
 import sys
 import textwrap
@@ -32,17 +33,34 @@ from experiments.timing.check_result import CheckResult
 from mlp_gpu import files, gpu
 
 Answer = TypeVar("Answer")
+SECONDS = 300  # until a comparison is given up: a GPU may hang
 
 
 def alone(function: Callable[..., Answer], *arguments: Any) -> Answer:
-    """What a function returns in a process of its own, which then gives the GPU back."""
+    """What a function returns in a process of its own, which then gives the GPU back.
+
+    Raises Problem if the process dies, or ends itself after SECONDS; it prints where it was then.
+    """
     with closing(LocalProcesses(1)) as pool:
-        (future,) = pool.as_completed([pool.submit(_call, function, *arguments)])
-        return future.result()
+        (future,) = pool.as_completed([pool.submit(_call, SECONDS, function, *arguments)])
+        try:
+            return future.result()
+        except pool.WorkerDied as error:
+            raise Problem(
+                f"its process died, or took more than {SECONDS} seconds; what it printed last says "
+                "where it was, and nvidia-smi whether the GPU still answers"
+            ) from error
 
 
-def _call(_channel: Channel, function: Callable[..., Answer], *arguments: Any) -> Answer:
-    return function(*arguments)
+def _call(
+    _channel: Channel, seconds: float, function: Callable[..., Answer], *arguments: Any
+) -> Answer:
+    # By a thread of C, which no call that hangs can keep from running.
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        return function(*arguments)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def describe() -> tuple[str | None, dict]:

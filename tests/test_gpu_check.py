@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -199,8 +200,17 @@ def test_a_check_has_a_process_of_its_own():
     assert gpu_check.alone(os.getpid) not in (os.getpid(), gpu_check.alone(os.getpid))
     with pytest.raises(ZeroDivisionError):
         gpu_check.alone(divmod, 1, 0)
-    with pytest.raises(gpu_check.LocalProcesses.WorkerDied):
+    with pytest.raises(Problem, match="its process died"):
         gpu_check.alone(end_badly, 9)
+
+
+def test_a_check_that_hangs_is_ended_and_says_where_it_was(monkeypatch, capfd):
+    monkeypatch.setattr(gpu_check, "SECONDS", 0.5)
+    with pytest.raises(Problem, match=r"took more than 0\.5 seconds"):
+        gpu_check.alone(time.sleep, 600)
+    said = capfd.readouterr().err
+    assert "Timeout (0:00:00.5" in said
+    assert " in _call\n" in said
 
 
 def test_no_gpu_is_told(monkeypatch):

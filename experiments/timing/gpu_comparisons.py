@@ -128,6 +128,8 @@ def compare_engines(
         "output_difference": float(abs(one[1][-1].outputs - on_cpu[1][-1].outputs).max()),
         "gpu_errors": [row.test_errors for row in one[1]],
         "cpu_errors": [row.test_errors for row in on_cpu[1]],
+        "gpu_seconds": [row.train_seconds for row in one[1]],
+        "cpu_seconds": [row.train_seconds for row in on_cpu[1]],
     }
 
 
