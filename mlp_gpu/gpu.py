@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +19,10 @@ from numba.core import config
 from mlp_gpu import driver
 from mlp_gpu.faults import GpuFault
 from mlp_gpu.jit import Kept, keep
+
+# numba-cuda overloads this function, which NumPy 2.5 no longer has, before it first compiles:
+# https://github.com/NVIDIA/numba-cuda/issues/907
+vars(np).setdefault("row_stack", np.vstack)
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
 WARP = 32  # threads that are scheduled together
@@ -69,13 +74,24 @@ def missing(n_bytes: int = 0) -> str | None:
     return _too_little(n_bytes, free) if free < n_bytes else None
 
 
+# A GPU that failed frees nothing. Its error is told once, by what fails before or next.
+
+
 def _not_said_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """A GPU that failed frees nothing. Its error is told once, by what fails before or next."""
     if getattr(unraisable.exc_type, "__name__", "") not in DRIVER_ERRORS:
         _earlier_hook(unraisable)
 
 
+def _not_said_at_exit(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    at_exit = trace is not None and trace.tb_frame.f_code.co_name == "_exitfunc"  # of weakref
+    if not (at_exit and kind.__name__ in DRIVER_ERRORS):
+        _earlier_excepthook(kind, error, trace)
+
+
 _earlier_hook, sys.unraisablehook = sys.unraisablehook, _not_said_again
+_earlier_excepthook, sys.excepthook = sys.excepthook, _not_said_at_exit
 
 
 @contextmanager

@@ -165,6 +165,20 @@ def test_training_is_the_cpus_and_every_fault_ends_it_in_one_sentence(step):
             assert outcome.startswith(SENTENCES[code]), (function, outcome)
 
 
+LOST = """
+start = Network.initial((40, *[10] * 12), 1)  # more arrays than numba frees at once
+engine = cuda.CudaEngine("graph")
+train(engine)
+"""
+
+
+def test_a_gpu_that_is_lost_is_told_once_though_nothing_can_be_freed():
+    done = run(LOST, STANDIN_FAIL="cuGraphLaunch:1:719")
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1
+    assert done.stderr.count("CUDA_ERROR_LAUNCH_FAILED") == 1
+
+
 COLD = """
 start = Network.initial((40, 10), 1)  # fewer kernels, the same functions of the driver
 try:

@@ -183,7 +183,7 @@ CUresult cuInit(unsigned flags) {
 
 CUresult cuDriverGetVersion(int *version) {
     WITHOUT_DRIVER(cuDriverGetVersion);
-    *version = 12090;
+    *version = 13000;
     return SUCCESS;
 }
 
