@@ -329,6 +329,22 @@ def test_missing_library_is_named(library, monkeypatch):
         kernels.main([])
 
 
+WITHOUT_ROW_STACK = """
+import numpy as np
+vars(np).pop("row_stack", None)
+from mlp_gpu import gpu
+print(".entry" in gpu.cuda.compile_ptx(lambda out: None, "void(float32[::1])", cc=(9, 0))[0])
+"""
+
+
+@needs_toolkit
+def test_kernels_compile_with_a_numpy_that_numba_cuda_does_not_know():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_ROW_STACK], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
 def test_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(compiled_kernels, "SIMULATED", False)
     monkeypatch.setattr(compiled_kernels, "cuda", SimpleNamespace(implementation="Built-in"))
