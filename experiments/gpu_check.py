@@ -28,27 +28,31 @@ from experiments.running.messages import tell
 from experiments.running.pools import Channel
 from experiments.running.processes import LocalProcesses
 from experiments.scoring.records import GPU_CHECK
-from experiments.timing import gpu_comparisons, gpu_programs
+from experiments.timing import compiled, gpu_comparisons, gpu_programs
 from experiments.timing.check_result import CheckResult
 from mlp_gpu import files, gpu
 
 Answer = TypeVar("Answer")
-SECONDS = 300  # until a comparison is given up: a GPU may hang
+LIMIT_SECONDS = 300  # for what needs a GPU, which may hang
 
 
 def alone(function: Callable[..., Answer], *arguments: Any) -> Answer:
     """What a function returns in a process of its own, which then gives the GPU back.
 
-    Raises Problem if the process dies, or ends itself after SECONDS; it prints where it was then.
+    Raises Problem if the process dies, or takes longer than LIMIT_SECONDS: it then prints where it
+    is, and ends.
     """
+    started = time.monotonic()
     with closing(LocalProcesses(1)) as pool:
-        (future,) = pool.as_completed([pool.submit(_call, SECONDS, function, *arguments)])
+        (future,) = pool.as_completed([pool.submit(_call, LIMIT_SECONDS, function, *arguments)])
         try:
             return future.result()
         except pool.WorkerDied as error:
+            is_late = time.monotonic() - started >= LIMIT_SECONDS
+            what = f"took more than {LIMIT_SECONDS} seconds" if is_late else "died"
             raise Problem(
-                f"its process died, or took more than {SECONDS} seconds; what it printed last says "
-                "where it was, and nvidia-smi whether the GPU still answers"
+                f"its process {what}; what it printed last says where it was, and nvidia-smi "
+                "whether the GPU still answers"
             ) from error
 
 
@@ -65,7 +69,7 @@ def _call(
 
 def describe() -> tuple[str | None, dict]:
     """Why there is no GPU to check, or None; and where its numbers come from."""
-    reason = gpu.missing()
+    reason = gpu.missing() or compiled.missing_toolkit()
     return reason, {} if reason else provenance.collect("cuda")
 
 

@@ -1,5 +1,6 @@
 """What the other modules use of the GPU. This is the only module that imports numba's `cuda`."""
 
+import atexit
 import re
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from mlp_gpu import driver
 from mlp_gpu.faults import GpuFault
 from mlp_gpu.jit import Kept, keep
 
-# numba-cuda overloads this function, which NumPy 2.5 no longer has, before it first compiles:
+# When numba-cuda first compiles, it overloads np.row_stack. NumPy 2.5 no longer has that:
 # https://github.com/NVIDIA/numba-cuda/issues/907
 vars(np).setdefault("row_stack", np.vstack)
 
@@ -74,24 +75,26 @@ def missing(n_bytes: int = 0) -> str | None:
     return _too_little(n_bytes, free) if free < n_bytes else None
 
 
-# A GPU that failed frees nothing. Its error is told once, by what fails before or next.
-
-
 def _not_said_again(unraisable: "sys.UnraisableHookArgs") -> None:
+    """A GPU that failed frees nothing. Its error is told once, by what fails before or next."""
     if getattr(unraisable.exc_type, "__name__", "") not in DRIVER_ERRORS:
         _earlier_hook(unraisable)
 
 
-def _not_said_at_exit(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    at_exit = trace is not None and trace.tb_frame.f_code.co_name == "_exitfunc"  # of weakref
-    if not (at_exit and kind.__name__ in DRIVER_ERRORS):
-        _earlier_excepthook(kind, error, trace)
+@cache
+def _keep_silent_at_exit() -> None:
+    """Print nothing of the arrays that cannot be freed when this process ends."""
+
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if kind.__name__ not in DRIVER_ERRORS:
+            earlier(kind, error, trace)
+
+    earlier = sys.excepthook
+    # Called before what frees them, which was registered with the first array.
+    atexit.register(setattr, sys, "excepthook", tell)
 
 
 _earlier_hook, sys.unraisablehook = sys.unraisablehook, _not_said_again
-_earlier_excepthook, sys.excepthook = sys.excepthook, _not_said_at_exit
 
 
 @contextmanager
@@ -107,6 +110,7 @@ def faults() -> Iterator[None]:
         code = re.search(r"CUDA_ERROR_\w+", str(error))
         if code is None or code[0] == "CUDA_ERROR_OUT_OF_MEMORY":
             raise GpuFault(_explain(" ".join(str(error).split()))) from None
+        _keep_silent_at_exit()
         raise GpuFault(
             f"the GPU failed with {code[0]}, and this process can no longer use it; see what "
             "nvidia-smi says, and start again"

@@ -12,7 +12,7 @@ import pytest
 from experiments import gpu_check
 from experiments.running.errors import Interrupted, Problem
 from experiments.running.provenance import REPOSITORY
-from experiments.timing import gpu_comparisons, gpu_programs
+from experiments.timing import compiled, gpu_comparisons, gpu_programs
 from experiments.timing.check_result import CheckResult
 from mlp_gpu import gpu
 
@@ -66,6 +66,7 @@ def fakes(monkeypatch):
     monkeypatch.setattr(gpu_check, "alone", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda: None)
+    monkeypatch.setattr(compiled, "missing_toolkit", lambda: None)
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU 9000")
     monkeypatch.setattr(gpu, "driver_version", lambda: "580.1, CUDA 13.0")
     fake(gpu_programs, "check_tests", "9 passed")
@@ -200,17 +201,24 @@ def test_a_check_has_a_process_of_its_own():
     assert gpu_check.alone(os.getpid) not in (os.getpid(), gpu_check.alone(os.getpid))
     with pytest.raises(ZeroDivisionError):
         gpu_check.alone(divmod, 1, 0)
-    with pytest.raises(Problem, match="its process died"):
+    with pytest.raises(Problem, match="its process died;"):
         gpu_check.alone(end_badly, 9)
 
 
 def test_a_check_that_hangs_is_ended_and_says_where_it_was(monkeypatch, capfd):
-    monkeypatch.setattr(gpu_check, "SECONDS", 0.5)
-    with pytest.raises(Problem, match=r"took more than 0\.5 seconds"):
+    monkeypatch.setattr(gpu_check, "LIMIT_SECONDS", 0.5)
+    with pytest.raises(Problem, match=r"its process took more than 0\.5 seconds;"):
         gpu_check.alone(time.sleep, 600)
     said = capfd.readouterr().err
     assert "Timeout (0:00:00.5" in said
     assert " in _call\n" in said
+
+
+def test_a_gpu_for_which_nothing_can_be_compiled_is_told(fakes, tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "missing_toolkit", lambda: "no compiler")
+    with pytest.raises(Problem, match="there is no GPU to check: no compiler"):
+        run_main(tmp_path)
+    assert fakes == []
 
 
 def test_no_gpu_is_told(monkeypatch):

@@ -1,6 +1,7 @@
 """timing/gpu_comparisons.py, where there is no GPU: CPU engines stand in for those compared."""
 
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -71,6 +72,12 @@ class Watched(CpuEngine):
         return super().train(images, labels, order, eta, tick)
 
 
+class Slow(CpuEngine):
+    def train(self, *arguments):
+        time.sleep(0.2)
+        return super().train(*arguments)
+
+
 def compare(sample, graph, launch):
     """Of a small perceptron."""
     network, engines = Network.initial(SIZES, 0), (CpuEngine(), graph, launch)
@@ -89,6 +96,12 @@ def test_the_same_engine_passes(sample):
     assert result.passed
     assert result.details is found
     json.dumps(found)
+
+
+def test_the_seconds_of_each_epoch_are_kept(sample):
+    found = compare(sample, Slow(), CpuEngine())
+    assert len(found["gpu_seconds"]) == len(found["cpu_seconds"]) == 3
+    assert min(found["gpu_seconds"]) >= 0.2
 
 
 @pytest.mark.parametrize("more", [0.01, 1e-3])

@@ -134,6 +134,16 @@ def test_report_of_pytest(test_file):
     assert all(len(list_) == len(set(list_)) for list_ in found.values())
 
 
+def test_a_test_that_hangs_is_ended(tmp_path, capfd):
+    path = tmp_path / "test_it.py"
+    path.write_text("import time\n\ndef test_hangs():\n    time.sleep(600)\n")
+    options = [option.replace("=120", "=0.5") for option in gpu_programs.HANGING_TESTS]
+    status, found = gpu_programs.run_tests([*options, str(path), "-p", "no:cacheprovider"])
+    assert status == 1
+    assert found == {"passed": [], "failed": [], "skipped": []}
+    assert " in test_hangs\n" in capfd.readouterr().err
+
+
 def test_pytest_that_leaves_no_report(tmp_path):
     status, found = gpu_programs.run_tests(["--no-such-option"])
     assert status == 4
@@ -154,7 +164,7 @@ def test_tests_on_the_gpu(status, repeats, passed, monkeypatch):
         gpu_programs, "run_tests", lambda *how: asked.append(how) or (status, found)
     )
     result = gpu_programs.check_tests()
-    assert asked == [(gpu_programs.GPU_TESTS,)]
+    assert asked == [((*gpu_programs.HANGING_TESTS, *gpu_programs.GPU_TESTS),)]
     assert result.passed == passed
     assert result.text.startswith(
         f"{1 + repeats} passed, {len(found['failed'])} failed, 1 skipped; {repeats} of bit-equal"

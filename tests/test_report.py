@@ -89,7 +89,7 @@ def test_table_1_is_sorted_by_net_distortion_and_work(text):
     nets = [row["net"] for row in table]
     assert nets == sorted(nets)
     work = [row["epochs x images"].replace(",", "") for row in table if row["net"] == "1"]
-    # Of a run that is not finished, "818 of 2300 x 60000": what it is to be.
+    # A run that is not finished says "818 of 2300 x 60000" and is sorted by the 2300.
     images = [np.prod([int(part.split(" of ")[-1]) for part in cell.split(" x ")]) for cell in work]
     assert len(images) > 2
     assert images == sorted(images, reverse=True)

@@ -11,6 +11,7 @@ import pytest
 from standin import build
 
 from experiments.running import store
+from mlp_gpu import kept_code
 
 pytestmark = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
 
@@ -69,6 +70,11 @@ def test_compiled_kernels_are_kept_for_the_next_process(tmp_path):
     n = counts[0][0]
     assert n > 5
     assert counts == [[n, 0, n], [n, n, 0], [n, n - 1, 1]]
+
+
+def test_what_is_compiled_for_it_is_kept_apart_from_what_a_gpu_loads():
+    done = build.run("from mlp_gpu import kept_code; print(kept_code.state_of_sources())")
+    assert done.stdout.strip() not in ("", kept_code.state_of_sources())
 
 
 CONVOLUTIONAL = """

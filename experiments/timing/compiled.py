@@ -53,7 +53,7 @@ def missing_toolkit() -> str | None:
         except DynamicLibNotFoundError:
             return (
                 f"CUDA's library {library} cannot be found: pip install 'numba-cuda[cu12]' "
-                "brings it"
+                "brings it, or set CUDA_HOME to the folder of a CUDA toolkit"
             )
     return None
 

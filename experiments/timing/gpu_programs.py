@@ -37,6 +37,8 @@ GPU_TESTS = tuple(
         "cnn_peers",
     )
 )
+# The seconds after which a test is taken to hang: pytest then says where it is, and ends.
+HANGING_TESTS = ("-o", "faulthandler_timeout=120", "-o", "faulthandler_exit_on_timeout=true")
 REPEAT_TESTS = "repeats_are_bit_equal"  # in the names of the tests that repeat kernels
 SMALL_TESTS = (
     "-k",
@@ -110,7 +112,7 @@ def read_report(path: Path) -> dict[str, list[str]]:
 
 def check_tests() -> CheckResult:
     """The tests of kernels and engine."""
-    status, found = run_tests(GPU_TESTS)
+    status, found = run_tests((*HANGING_TESTS, *GPU_TESTS))
     repeats = sum(REPEAT_TESTS in name for name in found["passed"])
     text = ", ".join(f"{len(names)} {outcome}" for outcome, names in found.items())
     text += f"; {repeats} of bit-equal repeats"

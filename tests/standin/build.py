@@ -61,6 +61,8 @@ def environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(start + ([known] if known else [])),
         "STANDIN_LIBRARY": str(library()),
         "STANDIN_NVJITLINK": str(linker()),
+        # Compiled kernels are kept by all such variables: no GPU shall load what was made for it.
+        "NUMBA_STANDIN": "1",
     }
 
 
