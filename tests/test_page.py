@@ -14,7 +14,7 @@ def test_markdown_of_cells_becomes_html():
 
 def test_only_long_text_may_be_broken_into_lines():
     page = Page()
-    cells = "x" * 24, "y" * 25, Html("<b>z</b>" * 9)
+    cells = "x" * 20, "y" * 21, Html("<b>z</b>" * 9)
     page.table("", [dict(zip("abc", cells, strict=True))])
     kinds = re.findall("<td(.*?)>(?:<b>)?(.)", page.render("", []))
     assert kinds == [("", "x"), (' class="long"', "y"), ("", "z")]
