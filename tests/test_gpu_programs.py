@@ -137,7 +137,7 @@ def test_report_of_pytest(test_file):
 def test_a_test_that_hangs_is_ended(tmp_path, capfd):
     path = tmp_path / "test_it.py"
     path.write_text("import time\n\ndef test_hangs():\n    time.sleep(600)\n")
-    options = [option.replace("=120", "=0.5") for option in gpu_programs.HANGING_TESTS]
+    options = [option.replace("=300", "=0.5") for option in gpu_programs.HANGING_TESTS]
     status, found = gpu_programs.run_tests([*options, str(path), "-p", "no:cacheprovider"])
     assert status == 1
     assert found == {"passed": [], "failed": [], "skipped": []}

@@ -38,7 +38,7 @@ GPU_TESTS = tuple(
     )
 )
 # The seconds after which a test is taken to hang: pytest then says where it is, and ends.
-HANGING_TESTS = ("-o", "faulthandler_timeout=120", "-o", "faulthandler_exit_on_timeout=true")
+HANGING_TESTS = ("-o", "faulthandler_timeout=300", "-o", "faulthandler_exit_on_timeout=true")
 REPEAT_TESTS = "repeats_are_bit_equal"  # in the names of the tests that repeat kernels
 SMALL_TESTS = (
     "-k",
