@@ -35,7 +35,7 @@ from experiments.scoring.records import (
     REDRAWN_RULE,
     SCALING,
     STARTUP,
-    by_device,
+    by_folder,
     read_benchmarks,
     read_committees,
     read_csv,
@@ -93,7 +93,7 @@ def render(text: str, parts: Mapping[str, str], page: str) -> str:
 def headline(
     runs: Sequence[Run],
     convolutional: Sequence[Run],
-    found: Sequence[Sequence[Mapping]],
+    found: Mapping[Path, Sequence[Mapping]],
     has_gpu: bool,
 ) -> str:
     """What is reproduced, how far, and on what. has_gpu: whether anything ran on a GPU."""
@@ -105,7 +105,7 @@ def headline(
         "A perceptron": scores.best_sentence(deformed),
         "A convolutional net": scores.convolutional_sentence(convolutional),
         "Committees": scores.claims_sentence(found),
-        "A mixed committee": scores.mixed_sentence(found),
+        "A mixed committee": scores.mixed_sentence(found.values()),
         "The paper's schedule": scores.schedule_sentence(deformed),
         "GPUs: not measured yet": None if has_gpu else NO_GPU,
     }
@@ -114,7 +114,7 @@ def headline(
 
 def duration_list(
     records: Mapping[Path, Run],
-    found: Sequence[Sequence[Mapping]],
+    found: Mapping[Path, Sequence[Mapping]],
     startups: Mapping[str, Sequence[Mapping]],
 ) -> str:
     """How long the commands took, as recorded."""
@@ -177,12 +177,13 @@ def cnn(records: Mapping[Path, Run], data: str) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def committee_rows(found: Sequence[Sequence[Mapping]], data: str) -> str:
-    """Our committees on the data of that name, device by device, and where they come from."""
+def committee_rows(found: Mapping[Path, Sequence[Mapping]], data: str) -> str:
+    """Our committees on the data of that name, folder by folder, and where they come from."""
     parts = []
     for kind in ("experiment", "table4", committee_report.GIVEN):
-        for rows in by_device(found, data, kind):
+        for folder, rows in by_folder(found, data, kind).items():
             parts += [
+                f"`{folder.name}-*.csv`, eta and decay {rows[-1]['eta']}, {rows[-1]['eta_decay']}:",
                 markdown_table(committee_report.summary_table(rows)),
                 markdown_table(committee_report.committee_table(rows)),
             ]
@@ -193,7 +194,7 @@ def committee_rows(found: Sequence[Sequence[Mapping]], data: str) -> str:
     return "\n\n".join(parts) or NOT_MEASURED
 
 
-def scalings(found: Sequence[Sequence[Mapping]]) -> str:
+def scalings(found: Mapping[Path, Sequence[Mapping]]) -> str:
     """1 worker against several, device by device, and clusters on paper."""
     parts, on_gpu_too = [], False
     for path in sorted((provenance.REPOSITORY / "results").glob("*/scaling.csv")):
@@ -352,7 +353,7 @@ def pages() -> dict[str, dict[str, str]]:
             "headline": headline(runs, list(convolutional.values()), found, has_gpu),
             "durations": duration_list(records, found, startups),
             "nets": markdown_table(tables.best_table(runs)),
-            "experiments": markdown_table(committees.experiments_table(found)),
+            "experiments": markdown_table(committees.experiments_table(found.values())),
             "speed": speed(benches),
         },
         "results/README.md": {

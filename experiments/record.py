@@ -84,11 +84,12 @@ def write_committee(path: Path) -> Path:
                 f"{path}: {row['member']} was trained by a source tree with uncommitted changes, "
                 "so its numbers cannot be traced; commit, then train again in another folder"
             )
-    target = provenance.device_folder(rows[-1]["device"]) / f"{name}.csv"
+    folder = provenance.device_folder(rows[-1]["device"])
+    target = folder / f"{path.absolute().parent.name}-{name}.csv"
     if target.exists() and settings(read_committee(target)) != settings(rows):
         raise Problem(
-            f"{target} is the record of a committee with other members, seeds or schedule; move "
-            "that file away"
+            f"{target} is the record of a committee with other members, seeds or schedule; rename "
+            f"the folder of {path}, which the record is named after, or move that file away"
         )
     files.make_folder(target.parent)
     files.replace(target, read_text(path).encode())

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from pathlib import Path
 
 import factories
 import numpy as np
@@ -55,22 +56,24 @@ def make_run(config, outputs, labels, seconds=4.0, **session):
     return factories.make_run(None, metrics, session, outputs, labels, **config)
 
 
-def of_committees(errors, device="box", data="MNIST"):
-    """Rows of experiments, each of one net and its committee, as CSV gives them back.
+def of_committees(errors, device="box", data="MNIST", folder="committee"):
+    """Rows of experiments, each of one net and its committee, as CSV gives them back, by paths.
 
     errors: of net and committee, of 10,000, for each experiment.
     """
-    found = []
+    found = {}
     for number, pair in errors.items():
         name = f"experiment{number}" + ("" if data == "MNIST" else f"-{data}")
         row = {"experiment": name, "n_test": "10000", "device": device, "data": data}
         row |= {"epochs": "8", "images_an_epoch": "60000", "low": "1", "high": "2"}
+        row |= {"eta": "0.003", "eta_decay": "0.9"}
         row |= {"date": "2026-01-01T00:10:00+00:00", "seconds": "60"}
         paper = str(committees.EXPERIMENTS[number].paper) if data == "MNIST" else ""
         percents = [{"errors": str(n), "percent": str(n / 100), "paper": paper} for n in pair]
         net, last = (row | percent for percent in percents)
         last |= {"net": "", "member": "committee", "mean_percent": str(pair[0] / 100)}
-        found.append([net | {"net": "1", "member": "init 1"}, last])
+        rows = [net | {"net": "1", "member": "init 1"}, last]
+        found[Path("results", device, f"{folder}-{name}.csv")] = rows
     return found
 
 

@@ -103,7 +103,7 @@ def test_a_json_record_of_other_types_is_named(results, name, keys):
         assert name in expect_sentence(readme.pages), value
 
 
-TABLES = "experiment6.csv", "bench.csv", "scaling.csv", "startup.csv"
+TABLES = "committee-experiment6.csv", "bench.csv", "scaling.csv", "startup.csv"
 STARTUP = {"what": "make test", "repeats": "1"} | dict.fromkeys(
     ("seconds", "seconds_p20", "seconds_p80"), "3"
 )
@@ -120,7 +120,7 @@ def rows_of(name):
 def test_a_table_that_lacks_a_column_is_named(results, name):
     rows = rows_of(name)
     (results / name).write_text(csv_text(rows))
-    columns = {"experiment6.csv": records.COMMITTEE, "bench.csv": records.BENCH}
+    columns = {"committee-experiment6.csv": records.COMMITTEE, "bench.csv": records.BENCH}
     columns |= {"scaling.csv": records.SCALING, "startup.csv": records.STARTUP}
     needed = {*columns[name].numbers, *columns[name].filled, *columns[name].texts}
     assert records.read_csv(results / name, columns[name]) == rows
@@ -152,7 +152,7 @@ CSV = {
 def test_a_damaged_table_is_named(results, tmp_path, name, what):
     (results / name).write_bytes(CSV[what])
     assert name in expect_sentence(readme.pages)
-    if name == "experiment6.csv":
+    if name == "committee-experiment6.csv":
         before = contents(results)
         (tmp_path / name).write_bytes(CSV[what])
         assert name in expect_sentence(lambda: record.write_committee(tmp_path / name))
@@ -160,7 +160,7 @@ def test_a_damaged_table_is_named(results, tmp_path, name, what):
 
 
 def test_a_long_field_in_a_committees_table(results, tmp_path):
-    rows = read_csv(OURS / "experiment6.csv")
+    rows = read_csv(OURS / "committee-experiment6.csv")
     rows[0]["versions"] = "x" * 200_000
     (tmp_path / "a.csv").write_text(csv_text(rows))
     assert "a.csv is damaged" in expect_sentence(lambda: record.write_committee(tmp_path / "a.csv"))
@@ -168,7 +168,7 @@ def test_a_long_field_in_a_committees_table(results, tmp_path):
 
 @pytest.mark.parametrize("device", ["", " ", "--", "x" * 300, "a\tb"])
 def test_a_committee_without_a_device_is_not_recorded(results, tmp_path, device):
-    rows = [row | {"device": device} for row in read_csv(OURS / "experiment6.csv")]
+    rows = [row | {"device": device} for row in read_csv(OURS / "committee-experiment6.csv")]
     (tmp_path / "a.csv").write_text(csv_text(rows))
     said = expect_sentence(lambda: record.write_committee(tmp_path / "a.csv"))
     assert "device of row 1" in said
@@ -176,7 +176,7 @@ def test_a_committee_without_a_device_is_not_recorded(results, tmp_path, device)
 
 
 def test_a_column_twice_or_a_row_too_long(results, tmp_path):
-    text = (OURS / "experiment6.csv").read_text()
+    text = (OURS / "committee-experiment6.csv").read_text()
     for other in (text.replace("experiment,net", "net,net", 1), text + "1,2\n", text[:-60]):
         (tmp_path / "a.csv").write_text(other)
         expect_sentence(lambda: record.write_committee(tmp_path / "a.csv"))

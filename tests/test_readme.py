@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import factories
 import pytest
@@ -101,7 +102,7 @@ def test_every_record_has_a_name_that_is_explained():
     """Names in the first column of a table. N, S and E are numbers, LAYERS those of a net."""
     cells = re.findall(r"^\| (`.+?) \|", text_of("results/README.md"), re.MULTILINE)
     names = re.findall(r"`(\w[^`]*\.(?:json|csv|png))`", "".join(cells))
-    numbers = "(?<=net)N|(?<=cnn)N|(?<=seed)S|(?<=experiment)E"
+    numbers = "(?<=net)N|(?<=cnn)N|(?<=committee)N|(?<=seed)S|(?<=experiment)E"
     patterns = [re.sub(numbers, r"\\d+", name) for name in names]
     patterns = [pattern.replace("LAYERS", r"\d+M[\dMNPscpx-]+") for pattern in patterns]
     results = REPOSITORY / "results"
@@ -177,7 +178,7 @@ def test_the_headline_names_the_best_run_and_the_papers():
     net = make_run(wrong=(70, 61), validation=(5, 4))
     del net.config["sizes"]
     net.config |= {"layers": cnn_tables.PAPER[3].layers, "source": [1, 29, 29]}
-    text = readme.headline([*runs, make_run(wrong=(0, 0), deformation=False)], [net], [], False)
+    text = readme.headline([*runs, make_run(wrong=(0, 0), deformation=False)], [net], {}, False)
     single, convolutional, schedule, gpu = text.splitlines()
     assert "20M-60M-100M-150N gets 61 of 10,000 test digits wrong: 0.61 %" in convolutional
     assert "The paper's has 0.38 %, after 500 epochs." in convolutional
@@ -188,7 +189,7 @@ def test_the_headline_names_the_best_run_and_the_papers():
     assert schedule.startswith("- **The paper's schedule.** Not measured yet: ")
     assert "hours" not in schedule  # no run of net 4
     assert "never run on a GPU" in gpu
-    assert "below 1 %" not in readme.headline([make_run(wrong=(101, 100))], [], [], True)
+    assert "below 1 %" not in readme.headline([make_run(wrong=(101, 100))], [], {}, True)
 
 
 def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
@@ -219,9 +220,9 @@ def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
 
 def test_a_row_per_experiment_is_of_its_best_record_on_mnist():
     found = of_committees({1: (250, 221), 3: (210, 169)})
-    found += of_committees({1: (240, 230)}, device="other")
-    found += of_committees({2: (3, 2)}, data="load_digits")
-    rows = committees.experiments_table(found)
+    found |= of_committees({1: (240, 230)}, device="other")
+    found |= of_committees({2: (3, 2)}, data="load_digits")
+    rows = committees.experiments_table(found.values())
     assert [row["experiment"] for row in rows] == [*"123456", "Table 4"]
     ours = [row["committee % (95 % interval)"] for row in rows]
     assert ours == ["2.21 (1.00-2.00)", "not measured yet", "1.69 (1.00-2.00)"] + 4 * [ours[1]]
@@ -231,21 +232,25 @@ def test_a_row_per_experiment_is_of_its_best_record_on_mnist():
     assert rows[2]["epochs x images"] == "8 x 60,000"
 
 
-def test_committees_stand_device_by_device():
-    found = of_committees({1: (250, 221)}) + of_committees({1: (240, 230)}, device="other")
-    for rows in found:
+def test_committees_stand_folder_by_folder():
+    found = of_committees({1: (250, 221)}) | of_committees({1: (240, 230)}, device="other")
+    found |= of_committees({1: (245, 225)}, device="other", folder="night")
+    for rows in found.values():
         for row in rows:
             row |= {"driver": "", "engine": "cpu", "versions": "a=1", "commit": "c" * 40}
             row |= {"best_member": "init 1", "only_committee": "1", "only_best": "2"}
             row |= {"second_guesses": "3", "mcnemar_p": "0.5"}
     text = readme.committee_rows(found, "MNIST")
-    assert re.findall(r"^- (\w+), engine cpu; a 1; 2026-01-01; commit c{12}$", text, re.M) == [
-        "box",
-        "other",
+    source = r"^- (\w+), engine cpu; a 1; 2026-01-01; commit c{12}$"
+    assert re.findall(source, text, re.M) == ["box", "other", "other"]
+    assert re.findall("^`(.*)-.*, eta and decay 0.003, 0.9:$", text, re.M) == [
+        *("committee", "committee", "night")
     ]
-    mixed = [row | {"experiment": "committee"} for row in found[0]]
-    assert "\n| committee | 2.21 " in readme.committee_rows([*found, mixed], "MNIST")
-    assert text.index("2.21") < text.index("- box") < text.index("2.30") < text.index("- other")
+    own = next(iter(found.values()))
+    mixed = {Path("mixed-committee.csv"): [row | {"experiment": "committee"} for row in own]}
+    assert "\n| committee | 2.21 " in readme.committee_rows(found | mixed, "MNIST")
+    positions = [text.index(part) for part in ("2.21", "- box", "2.30", "- other", "2.25")]
+    assert positions == sorted(positions)
     assert readme.committee_rows(found, "load_digits") == readme.NOT_MEASURED
 
 
@@ -261,18 +266,21 @@ def test_a_command_takes_from_the_first_start_to_the_last_end():
             "end": f"2026-01-01T10:{20 - net}:30+00:00",
         }
         runs.append(run)
-    (text,) = speeds.command_sentences(records(*runs), [])
+    (text,) = speeds.command_sentences(records(*runs), {})
     assert text == (
         "`make table1`: 0:18:30 on Some GPU; nets 1 to 5 get 10, 20, 30, 40, 50 of 10,000 test "
         "digits wrong."
     )
-    assert speeds.command_sentences(records(*runs[:4]), []) == []
+    assert speeds.command_sentences(records(*runs[:4]), {}) == []
     # Another folder is another command.
     others = {path.with_name(f"whole-{path.name}"): run for path, run in records(*runs).items()}
-    assert speeds.command_sentences(others, []) == []
+    assert speeds.command_sentences(others, {}) == []
 
-    found = of_committees({1: (2, 1), 2: (2, 1), 3: (2, 1), 6: (2, 1)})
-    found[0][0]["date"] = "2026-01-01T00:05:00+00:00"  # so it started at 0:04
+    found = of_committees({1: (2, 1), 2: (2, 1), 3: (2, 1), 6: (2, 1)}, folder="night")
+    assert speeds.command_sentences({}, found) == []
+    found |= of_committees({1: (2, 1), 2: (2, 1), 3: (2, 1), 6: (2, 1)})
+    first = found[Path("results/box/committee-experiment1.csv")]
+    first[0]["date"] = "2026-01-01T00:05:00+00:00"  # so it started at 0:04
     assert speeds.command_sentences({}, found) == ["`make committee`: 0:06:00 on box."]
 
 

@@ -21,7 +21,8 @@ def committee_rows(**changes):
     row |= {"only_committee": "0", "only_best": "0", "shared_1": "2", "chosen_epoch": "9"}
     row |= {"layers": "841-10", "engine": "cpu", "driver": "", "versions": "python=3", **changes}
     other = row | {"net": "2", "member": "init 2", "seconds": "90", "date": "2026-01-02"}
-    return [row, other], [row | {"experiment": "experiment2"}, other | {"net": ""}]
+    second = {"experiment": "experiment2"}
+    return [row, other], [row | second, other | second | {"net": ""}]
 
 
 def write_csv(path, rows):
@@ -31,23 +32,27 @@ def write_csv(path, rows):
 
 def test_a_committee_is_recorded_as_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
-    path = write_csv(tmp_path / "renamed.csv", committee_rows()[0])
+    (tmp_path / "night").mkdir()
+    path = write_csv(tmp_path / "night" / "renamed.csv", committee_rows()[0])
     target = record.write_committee(path)
-    assert target == tmp_path / "results" / "some-cpu-2-cores" / "experiment1.csv"
+    assert target == tmp_path / "results" / "some-cpu-2-cores" / "night-experiment1.csv"
     assert target.read_bytes() == path.read_bytes()
     (target.parent / "bench.csv").write_text("group,net\nnet,1\n")
-    assert records.read_committees() == [committee_rows()[0]]
+    assert records.read_committees() == {target: committee_rows()[0]}
 
-    # The same again, with other results, replaces it; another committee does not.
+    # The same again, with other results, replaces it; another committee does not, which in another
+    # folder has a record of its own.
     record.write_committee(write_csv(path, committee_rows(seconds="61")[0]))
     assert target.read_bytes() == path.read_bytes()
     for changes in ({"seed": "7"}, {"epochs": "10"}, {"eta": "0.2"}, {"eta_decay": "1"}):
-        other = write_csv(tmp_path / "other.csv", committee_rows(**changes)[0])
-        with pytest.raises(
-            Problem, match=r"experiment1\.csv is the record of a committee with oth"
-        ):
+        other = write_csv(tmp_path / "night" / "other.csv", committee_rows(**changes)[0])
+        with pytest.raises(Problem, match=r"night-experiment1\.csv is .* rename the folder"):
             record.write_committee(other)
     assert target.read_bytes() == path.read_bytes()
+    (tmp_path / "longer").mkdir()
+    other = record.write_committee(other.rename(tmp_path / "longer" / "experiment1.csv"))
+    assert other == target.with_name("longer-experiment1.csv")
+    assert list(records.read_committees()) == [other, target]
 
 
 @pytest.mark.parametrize(
@@ -65,9 +70,10 @@ def test_a_committee_of_given_runs_is_recorded_with_what_is_wrong_for_all(tmp_pa
     monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
     rows = committee_rows(experiment="committee", wrong_digits="3 7")[0]
     rows[0] |= {"errors": "0", "wrong_digits": ""}
-    target = record.write_committee(write_csv(tmp_path / "mixed.csv", rows))
-    assert target.name == "committee.csv"
-    assert records.read_committees() == [rows]
+    (tmp_path / "mixed").mkdir()
+    target = record.write_committee(write_csv(tmp_path / "mixed" / "committee.csv", rows))
+    assert target.name == "mixed-committee.csv"
+    assert records.read_committees() == {target: rows}
     for places in ("3 x", "3  7", "-1", "3,7", "\u0663"):
         rows[0]["wrong_digits"] = places
         path = write_csv(tmp_path / "other.csv", rows)

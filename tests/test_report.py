@@ -8,6 +8,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,7 +138,7 @@ def test_a_committee_is_formed_of_the_runs(text, folder):
 
 def test_recorded_committees_are_there(text):
     part = sections(text)["MNIST", "The committees of 2012"]
-    with (REPOSITORY / "results" / "amd-epyc-2-cores" / "experiment3.csv").open() as file:
+    with (REPOSITORY / "results" / "amd-epyc-2-cores" / "committee-experiment3.csv").open() as file:
         last = list(csv.DictReader(file))[-1]
     rows = [row for table in tables_in(part) for row in table if row.get("from") == "record"]
     (row,) = [row for row in rows if row["committee"] == "exp. 3"]
@@ -167,9 +168,8 @@ def test_text_from_files_is_escaped(text):
 def test_the_head_counts_what_there_is(text):
     head = plain(re.search("<header>.*</header>", text, re.DOTALL)[0])
     records = sorted((REPOSITORY / "results").glob("*/*"))
-    kept = [
-        p for p in records if re.search(r"seed\d.*\.json$|/experiment\d.*csv$|table4.*csv$", str(p))
-    ]
+    names = r"seed\d.*\.json$|-(experiment\d|table4|committee).*csv$"
+    kept = [path for path in records if re.search(names, path.name)]
     digits = sum("load_digits" in path.name for path in kept)
     timings = sum(path.name in ("bench.csv", "scaling.csv") for path in records)
     mnist = len(kept) - digits
@@ -247,12 +247,14 @@ def test_clusters_are_estimated_from_experiments_on_mnist_on_such_workers(monkey
     timed = read_scaling(REPOSITORY / SCALING)
     found.scalings["timed"] = timed
     device = timed[-1]["device"]
-    found.committees = {
-        "own": rows("experiment1", "MNIST", device),
-        "table": rows("table4", "MNIST", device),
-        "digits": rows("experiment1-load_digits", "load_digits", device),
-        "elsewhere": rows("experiment2", "MNIST", "another"),
+    recorded = {
+        "committee-experiment1": rows("experiment1", "MNIST", device),
+        "committee-table4": rows("table4", "MNIST", device),
+        "committee-experiment1-load_digits": rows("experiment1-load_digits", "load_digits", device),
+        "committee-experiment2": rows("experiment2", "MNIST", "another"),
+        "committee100-experiment6": rows("experiment6", "MNIST", device),
     }
+    found.committees = {Path(f"{name}.csv"): own for name, own in recorded.items()}
     monkeypatch.setattr(clusters, "estimate_clusters", lambda *_: ("So.", [{"a": "1"}]))
     monkeypatch.setattr(
         report_sections, "_committee_source", lambda where, own: f"{where}: {own[0]['experiment']}"
@@ -261,7 +263,7 @@ def test_clusters_are_estimated_from_experiments_on_mnist_on_such_workers(monkey
     report_sections.add_benchmarks(page, found)
     text = page.render("", [])
     _, *others = sources_of(text, caption(text, "Clusters on paper."))
-    assert others == ["records of several: experiment1 back"]
+    assert others == ["records of runs in committee, several: experiment1 back"]
 
 
 def test_benchmarks_lead_to_their_source(text):

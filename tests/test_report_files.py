@@ -87,7 +87,7 @@ def test_a_recorded_committee_stands_there_once(results, tmp_path):
     found = collect(runs)
     one = committees.find_committees(found.runs)[0]
     rows = csv_text(committee_report.tidy_rows(one))
-    (results / "experiment6-load_digits.csv").write_text(rows)
+    (results / "committee-experiment6-load_digits.csv").write_text(rows)
     found = collect(runs)
     page = Page()
     report_sections.add_committees(page, found, found.runs, "load_digits")
@@ -118,7 +118,7 @@ def test_damaged_files_are_named_and_the_rest_goes_on(results, tmp_path, capsys)
     runs.mkdir()
     (runs / "a<b.h5").write_bytes(b"nothing of ours")
     own = REPOSITORY / "results" / "amd-epyc-2-cores"
-    names = ("bench.csv", "experiment3.csv", "scaling.csv", "table1-net1-seed0.json")
+    names = ("bench.csv", "committee-experiment3.csv", "scaling.csv", "table1-net1-seed0.json")
     for name in names:
         content = (own / name).read_bytes() if (own / name).exists() else b"a,b\n1,2\n"
         (results / name).write_bytes(content[: len(content) - 150])
@@ -126,13 +126,13 @@ def test_damaged_files_are_named_and_the_rest_goes_on(results, tmp_path, capsys)
     (results / "gpu-check.json").write_text("[]")
     (results / "lacks.json").write_text('{"config": {}, "provenance": [], "metrics": {}}')
     (results / "binary.json").write_bytes(b"\xff\xfe")
-    (results / "experiment1.csv").write_text("")
+    (results / "committee-experiment1.csv").write_text("")
     found = collect(runs)
     path = tmp_path / "report.html"
     assert report.main(["--runs", str(runs), "--out", str(path)]) is None
     said = capsys.readouterr().err
     warned = plain(re.search("<header>.*</header>", path.read_text(), re.DOTALL)[0])
-    for name in (*names, "a<b.h5", "lacks.json", "binary.json", "experiment1.csv"):
+    for name in (*names, "a<b.h5", "lacks.json", "binary.json", "committee-experiment1.csv"):
         assert re.search(f"left out: .*{name}", said), name
         assert name in warned
     assert list(found.records) == ["results/some/whole.json"]

@@ -1,6 +1,7 @@
 """`python -m experiments.scaling`: several workers against one, and what clusters would take."""
 
 import csv
+from pathlib import Path
 
 import pytest
 from test_record_committee import committee_rows
@@ -71,16 +72,22 @@ def test_an_estimated_cluster_trains_in_rounds():
     ]
 
 
+def recorded(found, folder="committee"):
+    return {Path(f"{folder}-{rows[-1]['experiment']}.csv"): rows for rows in found}
+
+
 def test_a_run_of_two_experiments_counts_once():
     rows = [{"device": "Some CPU, 2 cores", "start_seconds": "10", "bytes_an_epoch": "8e6"}]
     rows[0]["workers"] = "2"
-    said, table = clusters.estimate_clusters(rows, list(committee_rows()))
-    assert "the 2 recorded runs of experiments 1 to 6, 75 s each" in said
+    said, table = clusters.estimate_clusters(rows, recorded(committee_rows()))
+    assert "the 2 recorded runs of `make committee`, 75 s each" in said
     assert "8.0 MB per epoch" in said
     assert table == clusters.cluster_table(75, 10, 2)
-    said, none = clusters.estimate_clusters(rows, list(committee_rows(data="load_digits")))
+    said, none = clusters.estimate_clusters(rows, recorded(committee_rows(data="load_digits")))
     assert "not measured yet" in said
     assert none == []
-    said, none = clusters.estimate_clusters(rows, list(committee_rows(device="Another")))
+    longer = recorded(committee_rows(seconds="9000"), "committee100")
+    assert "not measured yet" in clusters.estimate_clusters(rows, longer)[0]
+    said, none = clusters.estimate_clusters(rows, recorded(committee_rows(device="Another")))
     assert "not measured yet" in said
     assert none == []

@@ -1,6 +1,5 @@
 """What there is to report: the runs and records that can be read, and the files that cannot."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +28,7 @@ class Found:
     folder: Path
     runs: dict[str, Run] = field(default_factory=dict)
     records: dict[str, Run] = field(default_factory=dict)
-    committees: dict[str, list[dict]] = field(default_factory=dict)
+    committees: dict[Path, list[dict]] = field(default_factory=dict)
     benches: dict[str, list[dict]] = field(default_factory=dict)
     scalings: dict[str, list[dict]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -40,21 +39,22 @@ def collect(folder: Path) -> Found:
     """Read all runs below the folder, and all records in results/."""
     found = Found(folder)
 
-    def read(into: dict, path: Path, name: Path, reader: Callable) -> None:
+    def read(into: dict, path: Path, key: Path | str, reader: Callable) -> None:
         try:
-            into[printable(name.as_posix())] = reader(path)
+            into[key] = reader(path)
         except FileFault as fault:
             found.faults.append(str(fault))
 
     for path in store.run_files(folder):
-        read(found.runs, path, path.relative_to(folder).with_suffix(""), store.read_run)
+        name = printable(path.relative_to(folder).with_suffix("").as_posix())
+        read(found.runs, path, name, store.read_run)
     base = provenance.REPOSITORY
     for path in sorted((base / "results").glob("*/*")):
-        name = path.relative_to(base)
+        name = printable(path.relative_to(base).as_posix())
         if path.suffix == ".json" and path.name not in records.NOT_OF_RUNS:
             read(found.records, path, name, records.read_record)
-        elif path.suffix == ".csv" and re.fullmatch(records.COMMITTEES, path.stem):
-            read(found.committees, path, name, records.read_committee)
+        elif records.is_committee(path):
+            read(found.committees, path, path, records.read_committee)
         elif path.name == "bench.csv":
             read(found.benches, path, name, read_bench)
         elif path.name == "scaling.csv":

@@ -1,6 +1,6 @@
 """What the page of all runs and records says, section by section: its rows, figures and sources."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +11,13 @@ from experiments.drawing.report_files import Found
 from experiments.running import configs, data, provenance
 from experiments.running.dataset import KINDS
 from experiments.running.errors import Problem
-from experiments.running.formatting import duration, plural
+from experiments.running.formatting import duration, plural, printable
 from experiments.running.nets import is_convolutional
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, tables, voting
 from experiments.scoring.committee_report import Committee, unfinished
 from experiments.scoring.committees import find_committees
+from experiments.scoring.records import folder_of, of_make_committee
 from experiments.timing import clusters
 from experiments.timing import report as timing_report
 from mlp_gpu.training import Schedule
@@ -149,18 +150,16 @@ def add_convolutional(page: Page, found: Found, runs: Mapping[str, Run], name: s
 def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
     """The committees of 2012 on the data of that name, from records and runs, and pictures."""
     page.heading(3, "The committees of 2012")
-    recorded = [rows for rows in found.committees.values() if rows[-1]["data"] == name]
-    formed = []
-    for one in find_committees(runs):
-        formed.append((one, _text_rows(one), _where(one, found)))
+    recorded = {path: one for path, one in found.committees.items() if one[-1]["data"] == name}
+    formed = [(one, _text_rows(one), _where(one, found)) for one in find_committees(runs)]
     if not (recorded or formed):
         page.say(f"No committee yet: `make committee{MAKE_OPTION[name]}`.")
     groups: dict[str, list] = {}  # what stands side by side: what the rows are from, and the rows
-    for rows in recorded:
+    for path, rows in recorded.items():
         origin = ", and ".join(["record", *(where for _, own, where in formed if own == rows)])
-        groups.setdefault(f"records of {rows[-1]['device']}", []).append((origin, rows))
+        groups.setdefault(_recorded_in(path, rows), []).append((origin, rows))
     for one, rows, where in formed:
-        if rows not in recorded:
+        if rows not in recorded.values():
             groups.setdefault(where, []).append((where + unfinished(one.runs), rows))
     for where, group in groups.items():
         for kind in "experiment", "table4":
@@ -190,6 +189,10 @@ def _where(one: Committee, found: Found) -> str:
     return f"runs in {folder.as_posix() if folder.name else found.folder.resolve().name}"
 
 
+def _recorded_in(path: Path, rows: Sequence[Mapping]) -> str:
+    return f"records of runs in {printable(folder_of(path, rows).name)}, {rows[-1]['device']}"
+
+
 def _add_side_by_side(page: Page, where: str, own: list[tuple], name: str) -> None:
     """Committees of equal size, each with what its rows are from."""
     rows = [row for _, one in own for row in one]
@@ -211,7 +214,7 @@ def _add_side_by_side(page: Page, where: str, own: list[tuple], name: str) -> No
         page.table(claims, order, lines)
 
 
-def _committee_source(where: str, rows: list[dict]) -> str:
+def _committee_source(where: str, rows: Sequence[Mapping]) -> str:
     members = rows[:-1]
     seeds = ", ".join(row["seed"] for row in members)
     lines = dict.fromkeys(committee_report.source_line(row) for row in members)
@@ -317,7 +320,7 @@ def add_benchmarks(page: Page, found: Found) -> None:
     _begin_timings(page, "Several workers", found.scalings)
     for rows in found.scalings.values():
         _add_timings(page, rows, clusters.scaling_table(rows))
-        _add_estimate(page, rows, list(found.committees.values()))
+        _add_estimate(page, rows, found.committees)
 
 
 def _begin_timings(page: Page, title: str, timed: Collection) -> None:
@@ -330,16 +333,14 @@ def _add_timings(page: Page, rows: list[dict], table: list[dict[str, str]]) -> N
     page.table(f"{rows[0]['device']}.", table, [_bench_source(rows)])
 
 
-def _add_estimate(page: Page, rows: list[dict], committees: list[list[dict]]) -> None:
-    """How long clusters would take for the committees' trainings, by the timings in `rows`."""
+def _add_estimate(page: Page, rows: list[dict], committees: Mapping[Path, list[dict]]) -> None:
+    """How long clusters would take for `make committee`, by the timings in `rows`."""
     sentence, estimates = clusters.estimate_clusters(rows, committees)
     page.say(sentence)
     sources = [_bench_source(rows)]
-    for own in committees:
-        ran = {(row["data"], row["device"]) for row in own[:-1]}
-        is_estimated = own[0]["experiment"].startswith("experiment")
-        if is_estimated and ("MNIST", rows[-1]["device"]) in ran:
-            sources.append(_committee_source(f"records of {own[-1]['device']}", own))
+    for path, own in of_make_committee(committees).items():
+        if rows[-1]["device"] in {row["device"] for row in own[:-1]}:
+            sources.append(_committee_source(_recorded_in(path, own), own))
     if estimates:
         page.table("Clusters on paper.", estimates, sources)
 

@@ -1,6 +1,6 @@
 """The committees of the 2012 paper: Tables 1 and 2 (section 5) and Table 4 (section 6.2)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -184,7 +184,7 @@ def find_committees(runs: Mapping[str, Run]) -> list[Committee]:
     return found
 
 
-def experiments_table(found: Sequence[Sequence[Mapping]]) -> list[dict[str, str]]:
+def experiments_table(found: Collection[Sequence[Mapping]]) -> list[dict[str, str]]:
     """A line for each committee of the paper: our best record on MNIST beside the paper's figures.
 
     found: the rows of each record, as CSV gives them back.

@@ -1,12 +1,13 @@
 """What the recorded errors come to, in sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from experiments.running.configs import schedule_of
 from experiments.running.formatting import duration, plural
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, tables
-from experiments.scoring.records import by_device
+from experiments.scoring.records import by_folder
 from mlp_gpu.training import Schedule
 
 PAPER_EPOCHS = Schedule().epochs
@@ -89,26 +90,28 @@ def follows_paper(run: Run) -> bool:
     return schedule_of(run.config) == Schedule() and run.config["data"]["n_train"] == 60_000
 
 
-def claims_sentence(found: Sequence[Sequence[Mapping]]) -> str | None:
-    """Which of the paper's claims about committees show; None if not all of them are recorded.
+def claims_sentence(found: Mapping[Path, Sequence[Mapping]]) -> str | None:
+    """Which of the paper's claims show in the folder of runs that has the best of all committees;
+    None if no folder has all the committees that the claims compare.
 
-    found: the rows of each committee, as CSV gives them back.
+    found: the rows of each committee, as CSV gives them back, by the paths of their records.
     """
-    for rows in by_device(found, "MNIST"):
-        if committee_report.has_order(rows):
-            claims = committee_report.order_table(rows)
-            shown = [_claim(claim) for claim in claims if claim["shows"] == "yes"]
-            missed = [_claim(claim) for claim in claims if claim["shows"] == "no"]
-            unlike = [claim["claim"] for claim in claims if claim["shows"] == "-"]
-            epochs = " or ".join(dict.fromkeys(row["epochs"] for row in rows))
-            return (
-                f"Of the paper's {len(claims)} claims {len(shown)} show in the counts of wrong "
-                f"digits after {epochs} epochs, one training of each net: "
-                f"{'; '.join(shown) or 'none'}. "
-                + (f"Not shown: {'; '.join(missed)}. " if missed else "")
-                + (f"Not compared, as trainings differ: {'; '.join(unlike)}." if unlike else "")
-            ).strip()
-    return None
+    folders = by_folder(found, "MNIST").values()
+    complete = [rows for rows in folders if committee_report.has_order(rows)]
+    if not complete:
+        return None
+    rows = min(complete, key=lambda rows: min(int(row["errors"]) for row in rows if not row["net"]))
+    claims = committee_report.order_table(rows)
+    shown = [_claim(claim) for claim in claims if claim["shows"] == "yes"]
+    missed = [_claim(claim) for claim in claims if claim["shows"] == "no"]
+    unlike = [claim["claim"] for claim in claims if claim["shows"] == "-"]
+    epochs = " or ".join(dict.fromkeys(row["epochs"] for row in rows))
+    return (
+        f"Of the paper's {len(claims)} claims {len(shown)} show in the counts of wrong digits "
+        f"after {epochs} epochs, one training of each net: {'; '.join(shown) or 'none'}. "
+        + (f"Not shown: {'; '.join(missed)}. " if missed else "")
+        + (f"Not compared, as trainings differ: {'; '.join(unlike)}." if unlike else "")
+    ).strip()
 
 
 def _claim(claim: Mapping[str, str]) -> str:
@@ -120,7 +123,7 @@ def _claim(claim: Mapping[str, str]) -> str:
     return f"{claim['claim']}, {ours} (paper: {claim['paper %']} %)"
 
 
-def mixed_sentence(found: Sequence[Sequence[Mapping]]) -> str | None:
+def mixed_sentence(found: Iterable[Sequence[Mapping]]) -> str | None:
     """What nets of all kinds decide together, by our best record on MNIST; None without one.
 
     found: the rows of each committee, as CSV gives them back.

@@ -21,9 +21,11 @@ from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, tables
 from mlp_gpu.files import FileFault, Malformed, checked, read_bytes
 
-# Names of the committees that may be recorded; and the columns in which two committees of the same
-# name must agree for one to replace the other.
+# Names of the committees that may be recorded, behind the name of their folder of runs, which is
+# this one for 'make committee'; and the columns in which two committees of the same name must agree
+# for one to replace the other.
 COMMITTEES = rf"(experiment[1-6]|table4)(-load_digits)?|{committee_report.GIVEN}"
+COMMAND_FOLDER = "committee"
 SETTINGS = "member", "seed", "epochs", "images_an_epoch", "eta", "eta_decay"
 
 # In the same folder, of experiments.gpu_check, experiments.ladder, experiments.blocks, the campaign
@@ -311,25 +313,48 @@ def read_committee(path: Path) -> list[dict]:
     return used(path, read_csv(path, COMMITTEE), COMMITTEE_USES)
 
 
-def read_committees() -> list[list[dict]]:
-    """The rows of all committees below results/, all text, in the order of their names."""
+def read_committees() -> dict[Path, list[dict]]:
+    """The rows of all committees below results/, all text, in the order of their paths."""
     paths = sorted((provenance.REPOSITORY / "results").glob("*/*.csv"))
-    return [read_committee(path) for path in paths if re.fullmatch(COMMITTEES, path.stem)]
+    return {path: read_committee(path) for path in paths if is_committee(path)}
 
 
-def by_device(
-    found: Sequence[Sequence[Mapping]], data: str, kind: str = "experiment"
-) -> list[list[Mapping]]:
-    """The rows of all committees on the data of that name, a list for each device.
+def is_committee(path: Path) -> bool:
+    """Whether a file's name is that of the record of a committee."""
+    return re.fullmatch(rf".+-({COMMITTEES})\.csv", path.name) is not None
 
-    found: as `read_committees` gives them. kind: experiment, table4 or committee.
+
+def folder_of(path: Path, rows: Sequence[Mapping]) -> Path:
+    """results/<device>/<folder of its runs>, of the record of a committee at `path`."""
+    return path.with_name(path.stem.removesuffix(f"-{rows[-1]['experiment']}"))
+
+
+def by_folder(
+    found: Mapping[Path, Sequence[Mapping]], data: str, kind: str = "experiment"
+) -> dict[Path, list[Mapping]]:
+    """The rows of all committees on the data of that name, together those of one folder of runs.
+
+    found: as `read_committees` gives them. kind: experiment, table4 or committee. The keys are of
+    `folder_of`.
     """
-    devices: dict[str, list[Mapping]] = {}
-    for rows in found:
+    folders: dict[Path, list[Mapping]] = {}
+    for path, rows in found.items():
         last = rows[-1]
         if last["data"] == data and last["experiment"].startswith(kind):
-            devices.setdefault(last["device"], []).extend(rows)
-    return list(devices.values())
+            folders.setdefault(folder_of(path, rows), []).extend(rows)
+    return folders
+
+
+def of_make_committee(
+    found: Mapping[Path, Sequence[Mapping]],
+) -> dict[Path, Sequence[Mapping]]:
+    """Those of the committees that 'make committee' trains on MNIST, by the paths of records."""
+    return {
+        path: rows
+        for path, rows in found.items()
+        if rows[-1]["data"] == "MNIST" and rows[-1]["experiment"].startswith("experiment")
+        if folder_of(path, rows).name == COMMAND_FOLDER
+    }
 
 
 def read_benchmarks(uses: Iterable[Callable[[list[dict]], object]] = ()) -> list[list[dict]]:

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from experiments.running import jobs
 from experiments.running.formatting import duration
+from experiments.scoring.records import of_make_committee
 
 CLUSTER_SIZES = (1, 2, 7, 13, 39)  # workers; the experiments have 39 different runs
 
@@ -46,28 +48,27 @@ def cluster_table(run_seconds: float, start_seconds: float, n_runs: int) -> list
 
 
 def estimate_clusters(
-    rows: Sequence[Mapping], committees: Sequence[Sequence[Mapping]]
+    rows: Sequence[Mapping], found: Mapping[Path, Sequence[Mapping]]
 ) -> tuple[str, list[dict[str, str]]]:
-    """How long clusters of such workers would take for the six experiments, from our records.
+    """How long clusters of such workers would take for `make committee`, from our records.
 
-    rows: as for `scaling_table`. committees: the rows of each record. Returns a sentence and
-    the lines of a table; no lines if no committee was trained on such a device.
+    rows: as for `scaling_table`. found: the rows of each committee, by the paths of their records.
+    Returns a sentence and the lines of a table; no lines if `make committee` is not recorded on
+    such a device.
     """
-    device = rows[-1]["device"]
     # The same run may be in several committees.
     seconds = {
         (row["date"], row["seconds"]): float(row["seconds"])
-        for own in committees
+        for own in of_make_committee(found).values()
         for row in own
-        if row["net"] and (row["data"], row["device"]) == ("MNIST", device)
-        if row["experiment"].startswith("experiment")
+        if row["net"] and row["device"] == rows[-1]["device"]
     }
     if not seconds:
         return "Clusters: the cost of a run is not measured yet.", []
     mean = sum(seconds.values()) / len(seconds)
     start, n_bytes = float(rows[-1]["start_seconds"]), float(rows[-1]["bytes_an_epoch"])
     return (
-        f"Estimated, not measured: the {len(seconds)} recorded runs of experiments 1 to 6, "
+        f"Estimated, not measured: the {len(seconds)} recorded runs of `make committee`, "
         f"{mean:.0f} s each on average, on G workers like these: {start:.0f} s to start, then "
         f"ceil({len(seconds)} / G) runs one after another. Workers share only the scheduler, with "
         f"which each exchanges some 100 bytes every {jobs.MESSAGE_SECONDS} s, and the run folder, "

@@ -8,7 +8,7 @@ from pathlib import Path
 from experiments.running.formatting import duration
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, tables
-from experiments.scoring.records import by_device
+from experiments.scoring.records import by_folder, of_make_committee
 from experiments.timing import report as timing_report
 from mlp_gpu.network import NETS
 
@@ -37,10 +37,12 @@ STARTUP = (
 )
 
 
-def command_sentences(records: Mapping[Path, Run], found: Sequence[Sequence[Mapping]]) -> list[str]:
+def command_sentences(
+    records: Mapping[Path, Run], found: Mapping[Path, Sequence[Mapping]]
+) -> list[str]:
     """How long the commands took whose trainings are all recorded, and what they came to.
 
-    records: runs, by the paths of their records. found: the rows of each committee.
+    records: runs, and found: the rows of each committee, by the paths of their records.
     """
     sentences = []
     for folder in dict.fromkeys(path.parent for path in records):
@@ -53,7 +55,7 @@ def command_sentences(records: Mapping[Path, Run], found: Sequence[Sequence[Mapp
                 f"`make table1`: {_elapsed(spans)} on {own[0].provenance[-1]['device']}; nets 1 to "
                 f"{len(own)} get {wrong} of {own[0].config['data']['n_test']:,} test digits wrong."
             )
-    for rows in by_device(found, "MNIST"):
+    for rows in by_folder(of_make_committee(found), "MNIST").values():
         if committee_report.has_order(rows):
             nets = [row for row in rows if row["net"]]
             spans = [(_before(row["date"], float(row["seconds"])), row["date"]) for row in nets]
