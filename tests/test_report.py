@@ -8,7 +8,6 @@ import io
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,16 +31,15 @@ from report_pages import (
 )
 
 from experiments import report
-from experiments.drawing import bench_plots, report_sections, run_plots
+from experiments.drawing import report_sections, run_plots
 from experiments.drawing.page import Page
 from experiments.drawing.report_files import Found, collect, read_scaling
 from experiments.running import data, store
 from experiments.running.nets import is_convolutional
 from experiments.running.provenance import REPOSITORY
 from experiments.scoring import records, voting
-from experiments.timing import clusters
 
-SCALING = "results/amd-epyc-2-cores/scaling.csv"
+SCALING = REPOSITORY / "results" / "amd-epyc-2-cores" / "scaling.csv"
 
 # Runs and records
 
@@ -232,38 +230,10 @@ def test_what_is_derived_leads_to_the_committees_it_is_derived_from(text):
     assert sources_of(text, caption(part, "What the paper shows, and whether")) == lines
     part = sections(text)["Benchmarks", "Several workers"]
     timings, *others = sources_of(text, caption(part, "Clusters on paper."))
-    row = read_scaling(REPOSITORY / SCALING)[-1]
+    row = read_scaling(SCALING)[-1]
     assert row["commit"][:12] in timings
     assert row["date"] in timings
     assert others == lines
-
-
-def test_clusters_are_estimated_from_experiments_on_mnist_on_such_workers(monkeypatch):
-    def rows(name, data, device):
-        member = {"experiment": name, "net": "1", "data": data, "device": device}
-        return [member, member | {"net": "", "device": "several"}]
-
-    found = Found(REPOSITORY)
-    timed = read_scaling(REPOSITORY / SCALING)
-    found.scalings["timed"] = timed
-    device = timed[-1]["device"]
-    recorded = {
-        "committee-experiment1": rows("experiment1", "MNIST", device),
-        "committee-table4": rows("table4", "MNIST", device),
-        "committee-experiment1-load_digits": rows("experiment1-load_digits", "load_digits", device),
-        "committee-experiment2": rows("experiment2", "MNIST", "another"),
-        "committee100-experiment6": rows("experiment6", "MNIST", device),
-    }
-    found.committees = {Path(f"{name}.csv"): own for name, own in recorded.items()}
-    monkeypatch.setattr(clusters, "estimate_clusters", lambda *_: ("So.", [{"a": "1"}]))
-    monkeypatch.setattr(
-        report_sections, "_committee_source", lambda where, own: f"{where}: {own[0]['experiment']}"
-    )
-    page = Page()
-    report_sections.add_benchmarks(page, found)
-    text = page.render("", [])
-    _, *others = sources_of(text, caption(text, "Clusters on paper."))
-    assert others == ["records of runs in committee, several: experiment1 back"]
 
 
 def test_benchmarks_lead_to_their_source(text):
@@ -284,31 +254,6 @@ def test_benchmarks_lead_to_their_source(text):
 
 
 # Pictures
-
-
-def test_the_ceiling_is_drawn_where_copies_were_timed(monkeypatch):
-    (rows,) = records.read_benchmarks()[:1]
-    seen = []
-    monkeypatch.setattr(bench_plots, "draw_roofline", lambda one: seen.append(one) or Figure())
-    page = Page()
-    report_sections.add_benchmarks(page, Found(REPOSITORY, benches={"own": rows}))
-    assert seen == [rows]
-    assert "bars and as a roofline" in page.render("", [])
-    monkeypatch.undo()
-    rows = [row for row in rows if row["group"] != "evaluation"]
-    without = [row | {"percent_of_copy": ""} for row in rows]
-    page = Page()
-    report_sections.add_benchmarks(page, Found(REPOSITORY, benches={"own": without}))
-    text = page.render("", [])
-    assert "one line per engine" in text
-    assert "TFLOP/s" not in text
-    evaluation = {"group": "evaluation", "images": "1", "tflop_a_second": "0.5"}
-    page = Page()
-    with_it = [*rows, rows[0] | evaluation | {"percent_of_product": "71"}]
-    report_sections.add_benchmarks(page, Found(REPOSITORY, benches={"own": with_it}))
-    (line,) = next(t for t in tables_in(page.render("", [])) if "TFLOP/s" in t[0])
-    assert (line["TFLOP/s"], line["% of product"]) == ("0.50", "71")
-    assert "bars and as a roofline" not in text
 
 
 def pictures(text):
