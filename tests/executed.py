@@ -1,4 +1,7 @@
-"""Where kernels run in tests: on a GPU if there is one, else executed as they were compiled."""
+"""Where kernels run in tests: on a GPU if there is one, else executed as they were compiled.
+
+A test file of which all tests run there imports the fixture `device`.
+"""
 
 from contextlib import contextmanager
 
@@ -60,4 +63,11 @@ def on_device(name):
         patch.setattr(gpu, "capture", capture)
         patch.setattr(gpu.cuda, "event", Event)
         patch.setattr(gpu.Launch, "__call__", call)
+        yield executor
+
+
+@pytest.fixture(autouse=True, params=DEVICES)
+def device(request):
+    """Each test of the file runs on each of DEVICES: the executor, None for a GPU."""
+    with on_device(request.param) as executor:
         yield executor

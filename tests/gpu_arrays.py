@@ -1,6 +1,7 @@
 """What tests of kernels share: arrays on the GPU that betray reads and writes past their ends."""
 
 import numpy as np
+import pytest
 
 from mlp_gpu import cuda, gpu
 from mlp_gpu.network import pad32
@@ -53,6 +54,11 @@ class Arrays:
         found = array.copy_to_host(stream=self.stream)
         gpu.synchronize(self.stream)
         return found
+
+
+@pytest.fixture
+def arrays():
+    return Arrays()
 
 
 def uniform(rng, *shape):

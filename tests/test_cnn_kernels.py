@@ -2,12 +2,13 @@
 
 What the kernels must not touch is NaN: memory before and after each array, and the padding of rows.
 """
+# ruff: noqa: F401, F811 - fixtures are imported
 
 import numpy as np
 import pytest
 import reference_cnn
-from executed import DEVICES, on_device
-from gpu_arrays import Arrays, uniform
+from executed import device
+from gpu_arrays import arrays, uniform
 from reference import EPS, A, B
 
 from cnn_gpu import filters
@@ -27,17 +28,6 @@ POOLINGS = {
     "leaves pixels over": ("MP2x3", Maps(2, 11, 9)),
     "a line a block": ("MP2", Maps(1, 34, 35)),
 }
-
-
-@pytest.fixture(autouse=True, params=DEVICES)
-def device(request):
-    with on_device(request.param) as executor:
-        yield executor
-
-
-@pytest.fixture
-def arrays():
-    return Arrays()
 
 
 def padded(maps):

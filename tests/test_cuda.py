@@ -1,11 +1,12 @@
 """What is the GPU engine's own; see also tests/test_engines.py."""
+# ruff: noqa: F401 - fixtures are imported
 
 import weakref
 
 import nets
 import numpy as np
 import pytest
-from executed import DEVICES, HAS_GPU, on_device
+from executed import HAS_GPU, device
 from gpu_arrays import capture_small_graphs, count_bytes
 
 from mlp_gpu import cuda, gpu
@@ -18,12 +19,6 @@ ORDER = np.array([3, 1, 4, 1, 5, 9, 2, 6, 11, 0])
 ETA = float(np.float32(0.05))  # large, so that each step shows
 
 SIZES = [(33, 21, 17, 10), (13, 7), (31, 33, 10), (50, 37, 64, 33, 10), (33, 501, 97, 10)]
-
-
-@pytest.fixture(autouse=True, params=DEVICES)
-def device(request):
-    with on_device(request.param) as executor:
-        yield executor
 
 
 @pytest.fixture(autouse=True)

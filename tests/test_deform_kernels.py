@@ -1,4 +1,5 @@
 """Every kernel of the deformation against float64."""
+# ruff: noqa: F401, F811 - fixtures are imported
 
 import dataclasses
 
@@ -16,8 +17,8 @@ from deform_cases import (
     displacement_tolerance,
     make_images,
 )
-from executed import DEVICES, HAS_GPU, on_device
-from gpu_arrays import Arrays, count_bytes, uniform
+from executed import DEVICES, HAS_GPU, device
+from gpu_arrays import arrays, count_bytes, uniform
 from numba.core import sigutils
 from scipy import signal
 
@@ -40,17 +41,6 @@ SETS += [
     pytest.param(*sizes, id="large-{}-{}-{}".format(*sizes), marks=pytest.mark.slow)
     for sizes in LARGE
 ]
-
-
-@pytest.fixture(autouse=True, params=DEVICES)
-def device(request):
-    with on_device(request.param) as executor:
-        yield executor
-
-
-@pytest.fixture
-def arrays():
-    return Arrays()
 
 
 def tile_launches(arrays, out, images, labels, deformation, first=0):

@@ -179,10 +179,12 @@ def test_all_tests_that_need_a_gpu_are_run():
         path.as_posix()
         for path in tests
         if re.search(
-            r"^from executed import .*\bon_device$", (REPOSITORY / path).read_text(), re.MULTILINE
+            r"^from executed import .*\b(on_)?device$",
+            (REPOSITORY / path).read_text(),
+            re.MULTILINE,
         )
     }
-    assert {"tests/test_ladder.py", "tests/test_engines.py"} <= need_a_gpu
+    assert {"tests/test_ladder.py", "tests/test_engines.py", "tests/test_cuda.py"} <= need_a_gpu
     assert need_a_gpu <= set(gpu_programs.GPU_TESTS)
 
 

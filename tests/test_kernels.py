@@ -2,13 +2,14 @@
 
 A sum of n products may be off by sqrt(n) eps sum|terms|, times four for four standard deviations.
 """
+# ruff: noqa: F401, F811 - fixtures are imported
 
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from executed import DEVICES, HAS_GPU, on_device
-from gpu_arrays import Arrays, uniform
+from executed import HAS_GPU, device
+from gpu_arrays import arrays, uniform
 from numba.core import sigutils
 from reference import EPS, A, B
 
@@ -21,17 +22,6 @@ LAYERS = [pytest.param(*sizes, id="small-{}-{}".format(*sizes)) for sizes in SMA
 LAYERS += [
     pytest.param(*sizes, id="large-{}-{}".format(*sizes), marks=pytest.mark.slow) for sizes in LARGE
 ]
-
-
-@pytest.fixture(autouse=True, params=DEVICES)
-def device(request):
-    with on_device(request.param) as executor:
-        yield executor
-
-
-@pytest.fixture
-def arrays():
-    return Arrays()
 
 
 def layer(n_in, n_out, seed=0):

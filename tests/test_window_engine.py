@@ -1,4 +1,5 @@
 """The GPU engine's schedule `window`: what is its own; see also tests/test_engines.py."""
+# ruff: noqa: F401 - fixtures are imported
 
 from types import SimpleNamespace
 
@@ -6,7 +7,7 @@ import nets
 import numpy as np
 import pytest
 import reference
-from executed import DEVICES, HAS_GPU, on_device
+from executed import HAS_GPU, device
 from gpu_arrays import count_bytes
 
 from experiments.timing import window as oracle
@@ -21,12 +22,6 @@ from mlp_gpu.window.nets import Windows
 
 SIZES = [(13, 7), (31, 33, 10), (97, 1, 5), (50, 37, 64, 33, 10), (17, 19, 19, 19, 3)]
 ETA = float(np.float32(0.05))  # large, so that corrections and steps show
-
-
-@pytest.fixture(autouse=True, params=DEVICES)
-def device(request):
-    with on_device(request.param) as executor:
-        yield executor
 
 
 @pytest.fixture(autouse=True)

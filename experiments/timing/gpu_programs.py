@@ -24,6 +24,7 @@ GPU_TESTS = tuple(
         "engines",
         "cuda",
         "window_kernels",
+        "window_progress",
         "window_engine",
         "gpu_trial",
         "cnn_kernels",
@@ -45,7 +46,13 @@ SMALL_TESTS = (
     "small",
     *(
         f"tests/test_{name}.py"
-        for name in ("kernels", "window_kernels", "deform_kernels", "cnn_kernels")
+        for name in (
+            "kernels",
+            "window_kernels",
+            "window_progress",
+            "deform_kernels",
+            "cnn_kernels",
+        )
     ),
 )
 TOOLKITS_FOLDER = Path("/usr/local")
