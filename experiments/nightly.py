@@ -64,10 +64,17 @@ STEPS = (
         "--nets 1,2 --epochs 60 --eta-decay 0.96 --no-distortion",
         "undeformed",
     ),
+    Step(
+        "experiments 1, 2, 4 and 5, 100 epochs",
+        "committee",
+        "--experiment 1,2,4,5 --epochs 100 --eta 3e-3 --eta-decay 0.966",
+        "committee100",
+    ),
     Step("seven convolutional layers, 500 epochs", "cnn", "--nets 4 --profile paper", "deep"),
 )
 MIXED = "a mixed committee, which has no row in the papers"
-MIXED_OF = "paper/*", "cnn34/*", "cnn17/*", "deep/*", "net4/*", "committee100/WN*"  # its members
+# Its members; of the committees' nets those of the widths, deformed.
+MIXED_OF = "paper/*", "cnn34/*", "cnn17/*", "deep/*", "net4/*", "committee100/WN??-seed*"
 STOP_SECONDS = 5  # in which a command ends that the terminal's Ctrl-C reached too
 
 

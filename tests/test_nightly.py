@@ -21,6 +21,7 @@ from experiments.running.errors import Problem
 from experiments.running.plans import PAPER, PAPER_CNN
 from experiments.running.provenance import REPOSITORY
 from experiments.scoring import cnn_tables
+from experiments.scoring.committees import EXPERIMENTS
 
 TINY = (
     Step("a perceptron", "table1", "--nets 1 --epochs 1 --limit 60", "paper"),
@@ -66,9 +67,20 @@ def test_epochs_are_those_of_the_title(step):
 
 
 def test_two_steps_never_write_the_same_tables():
-    """table1 writes table1.md into its folder, or table3.md; cnn writes cnn.md."""
-    written = [(step.folder, step.command) for step in STEPS]
+    """table1 writes table1.md into its folder, or table3.md; cnn cnn.md; committee one for each."""
+    written = []
+    for step in STEPS:
+        arguments, _ = plan_of(step)
+        tables = arguments.experiment if step.command == "committee" else [step.command]
+        written += [(step.folder, table) for table in tables]
     assert len(set(written)) == len(written)
+
+
+def test_all_committees_are_trained_alike_so_that_they_can_be_compared():
+    steps = [(step, plan_of(step)) for step in STEPS if step.command == "committee"]
+    numbers = [number for _, (arguments, _) in steps for number in arguments.experiment]
+    assert sorted(numbers) == list(EXPERIMENTS)
+    assert len({(step.folder, plan) for step, (_, plan) in steps}) == 1
 
 
 def test_all_of_it_in_order_and_again(tmp_path, monkeypatch, capfd, niced):
@@ -101,6 +113,7 @@ def test_the_mixed_committee_has_no_unfinished_nets_and_of_the_committees_the_wi
         ("net4/net4-seed0", 2),
         ("committee100/WN10-seed0", 1),
         ("committee100/original-seed0", 1),
+        ("committee100/WN10-undeformed-seed0", 1),
         ("undeformed/net1-seed0-no-distortion", 1),
     ):
         path = tmp_path / f"{name}.h5"
@@ -208,7 +221,7 @@ def test_a_signal_stops_the_training_too_and_the_same_command_goes_on(to_all, tm
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 128 + (signal.SIGINT if to_all else signal.SIGTERM)
     assert "Traceback" not in said
-    assert "1 of 8: net 1, the paper's 2,300 epochs" in said
+    assert "1 of 9: net 1, the paper's 2,300 epochs" in said
     assert "the same command goes on from there" in said
     with runs.lock(path):  # nobody trains any more
         assert store.read_run(path).epochs < 2300
