@@ -195,4 +195,4 @@ def test_a_benchmark_of_which_no_page_can_be_made(results):
 
 def test_all_our_records_are_read():
     assert len(records.read_records()) > 20
-    assert len(records.read_committees()) == 12
+    assert len(records.read_committees()) >= 12

@@ -334,5 +334,5 @@ def test_a_record_of_a_gpu_ends_the_sentence_that_there_is_none(empty, kind):
 
 
 def test_records_are_there_to_be_compared():
-    assert len(read_committees()) == 12
+    assert len(read_committees()) >= 12
     assert len(read_benchmarks()) >= 1
