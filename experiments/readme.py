@@ -352,7 +352,9 @@ def pages() -> dict[str, dict[str, str]]:
         "README.md": {
             "headline": headline(runs, list(convolutional.values()), found, has_gpu),
             "durations": duration_list(records, found, startups),
-            "nets": markdown_table(tables.best_table(runs)),
+            "nets": markdown_table(
+                tables.best_table(runs) + cnn_tables.best_table(list(convolutional.values()))
+            ),
             "experiments": markdown_table(committees.experiments_table(found.values())),
             "speed": speed(benches),
         },

@@ -94,7 +94,7 @@ def test_without_records_nothing_is_measured(empty):
     parts = pages["README.md"]
     assert parts["headline"] == parts["speed"] == readme.NOT_MEASURED
     assert parts["durations"].startswith("- Not measured yet: `make test`; `make test-all`; first")
-    assert parts["nets"].count("not measured yet") == 5
+    assert parts["nets"].count("not measured yet") == 9
     assert parts["experiments"].count("not measured yet") == 7
 
 
@@ -168,6 +168,28 @@ def test_a_row_per_net_is_of_its_best_deformed_run_on_mnist():
     assert ours[0] == ours[2] == ours[3] == "not measured yet"
     assert [row["paper TEfBV %"] for row in rows] == ["0.49", "0.46", "0.41", "0.35", "0.44"]
     assert rows[1]["epochs x images"] == "2 x 60,000"
+
+
+def test_a_row_per_convolutional_net_is_of_its_best_run_on_deformed_mnist():
+    runs = [
+        make_run(wrong=(50, 40), validation=(1, 2)),
+        make_run(wrong=(45, 99), validation=(1, 2)),
+        make_run(wrong=(1, 1), deformation=False),
+        make_run(wrong=(2, 2), name="load_digits"),
+        make_run(wrong=(3, 3), validation=(1, 2)),
+    ]
+    for run in runs:
+        del run.config["sizes"]
+        run.config |= {"layers": cnn_tables.PAPER[3].layers, "source": [1, 29, 29]}
+    runs[-1].config["layers"] = "20M5s1-MP2"  # none of the paper's
+    rows = cnn_tables.best_table(runs)
+    ours = [row["TEfBV % (95 % interval)"] for row in rows]
+    assert ours == [*2 * ["not measured yet"], "0.45 (0.33-0.60)", "not measured yet"]
+    assert [row["layers"] for row in rows] == [net.name for net in cnn_tables.PAPER.values()]
+    assert [row["paper TEfBV %"] for row in rows] == ["1.02", "0.55", "0.38", "0.35"]
+    assert [row["weights"] for row in rows] == ["30,590", "242,240", "179,340", "416,260"]
+    assert rows[2]["epochs x images"] == "2 x 60,000"
+    assert rows[0].keys() == tables.best_table([])[0].keys()
 
 
 def test_the_headline_names_the_best_run_and_the_papers():

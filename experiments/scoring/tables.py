@@ -176,19 +176,22 @@ def best_table(runs: Sequence[Run]) -> list[dict[str, str]]:
         }
         own = [row for row in map(table1_row, runs) if row["net"] == net]
         own = [row for row in own if row["data"] == "MNIST" and row["distortion"]]
-        if own:
-            row = min(own, key=lambda row: row["tefbv"])
-            line |= {
-                "TEfBV % (95 % interval)": f"{row['tefbv']:.2f} "
-                f"({row['tefbv_low']:.2f}-{row['tefbv_high']:.2f})",
-                "epochs x images": f"{count_epochs(row)} x {row['images_an_epoch']:,}",
-                "time": duration(row["seconds"]),
-            }
-        else:
-            blank = dict.fromkeys(("epochs x images", "time"), "")
-            line |= {"TEfBV % (95 % interval)": "not measured yet"} | blank
-        lines.append(line)
+        lines.append(line | best_cells(own))
     return lines
+
+
+def best_cells(rows: Sequence[Mapping]) -> dict[str, str]:
+    """The best of the rows of one net, as cells of a line; what they are without any."""
+    if not rows:
+        blank = dict.fromkeys(("epochs x images", "time"), "")
+        return {"TEfBV % (95 % interval)": "not measured yet"} | blank
+    row = min(rows, key=lambda row: row["tefbv"])
+    return {
+        "TEfBV % (95 % interval)": f"{row['tefbv']:.2f} "
+        f"({row['tefbv_low']:.2f}-{row['tefbv_high']:.2f})",
+        "epochs x images": f"{count_epochs(row)} x {row['images_an_epoch']:,}",
+        "time": duration(row["seconds"]),
+    }
 
 
 def means(runs: Sequence[Run]) -> list[str]:
