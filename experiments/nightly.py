@@ -65,9 +65,9 @@ STEPS = (
         "undeformed",
     ),
     Step(
-        "experiments 1, 2, 4 and 5, 100 epochs",
+        "experiments 1 to 6, 100 epochs",
         "committee",
-        "--experiment 1,2,4,5 --epochs 100 --eta 3e-3 --eta-decay 0.966",
+        "--epochs 100 --eta 3e-3 --eta-decay 0.966",
         "committee100",
     ),
     Step("seven convolutional layers, 500 epochs", "cnn", "--nets 4 --profile paper", "deep"),

@@ -107,7 +107,7 @@ def record_pictures() -> dict[str, Callable[[], Figure]]:
         found["times"] = partial(bench_plots.draw_times, rows)
         found["roofline"] = partial(bench_plots.draw_roofline, rows)
     runs = records.read_records()
-    if record_plots.best_records(runs):
+    if record_plots.longest_records(runs):
         found["error_against_hours"] = partial(record_plots.draw_error_against_hours, runs)
     return found
 

@@ -183,7 +183,7 @@ def committee_rows(found: Mapping[Path, Sequence[Mapping]], data: str) -> str:
     for kind in ("experiment", "table4", committee_report.GIVEN):
         for folder, rows in by_folder(found, data, kind).items():
             parts += [
-                f"`{folder.name}-*.csv`, eta and decay {rows[-1]['eta']}, {rows[-1]['eta_decay']}:",
+                f"`{folder.name}-*.csv`, {committee_report.rates(rows)}:",
                 markdown_table(committee_report.summary_table(rows)),
                 markdown_table(committee_report.committee_table(rows)),
             ]
@@ -353,7 +353,7 @@ def pages() -> dict[str, dict[str, str]]:
             "headline": headline(runs, list(convolutional.values()), found, has_gpu),
             "durations": duration_list(records, found, startups),
             "nets": markdown_table(
-                tables.best_table(runs) + cnn_tables.best_table(list(convolutional.values()))
+                tables.longest_table(runs) + cnn_tables.longest_table(list(convolutional.values()))
             ),
             "experiments": markdown_table(committees.experiments_table(found.values())),
             "speed": speed(benches),

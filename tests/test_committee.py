@@ -19,7 +19,7 @@ from committee_cases import (
 
 from experiments import committee
 from experiments.running import configs, data, jobs, plans
-from experiments.scoring import committee_report
+from experiments.scoring import committee_report, records
 from experiments.scoring.committees import EXPERIMENTS
 
 
@@ -268,5 +268,6 @@ def test_help_names_units_and_defaults(capsys):
         assert part in text
     arguments = committee.parse_arguments([])
     assert (arguments.seed, str(arguments.out), arguments.runs) == (0, "runs/committee", [])
+    assert arguments.out.name == records.COMMAND_FOLDER
     assert arguments.experiment is None
     assert arguments.table4 is False

@@ -19,6 +19,8 @@ def test_claims_that_show_and_that_do_not():
     assert findings.claims_sentence(better | found) == findings.claims_sentence(found | better)
     best = of_committees({6: (180, 9)}, folder="without-the-others")
     assert findings.claims_sentence(found | best) == text
+    next(iter(found.values()))[0]["errors"] = "3"  # a member, not a committee
+    assert "1.67 against 1.68 %" in findings.claims_sentence(found | better)
     found.popitem()
     assert findings.claims_sentence(found | best) is None
     assert findings.claims_sentence(of_committees({1: (2, 1)}, data="load_digits")) is None

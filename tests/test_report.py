@@ -33,7 +33,7 @@ from report_pages import (
 from experiments import report
 from experiments.drawing import report_sections, run_plots
 from experiments.drawing.page import Page
-from experiments.drawing.report_files import Found, collect, read_scaling
+from experiments.drawing.report_files import collect, read_scaling
 from experiments.running import data, store
 from experiments.running.nets import is_convolutional
 from experiments.running.provenance import REPOSITORY

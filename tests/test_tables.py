@@ -123,7 +123,7 @@ def test_records(tmp_path, monkeypatch):
     (again,) = records.read_records()
     row = tables.table1_row(again)
     assert tables.result_cells(row)["epochs x images"].startswith("2 of 9 x ")
-    (line, *_) = tables.best_table([again])
+    (line, *_) = tables.longest_table([again])
     assert line["epochs x images"].startswith("2 of 9 x ")
     assert "after 2 of 9 epochs in" in findings.best_sentence([again])
     fewer = {name: values[:1] for name, values in run.metrics.items()}

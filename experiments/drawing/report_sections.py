@@ -154,20 +154,18 @@ def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str)
     formed = [(one, _text_rows(one), _where(one, found)) for one in find_committees(runs)]
     if not (recorded or formed):
         page.say(f"No committee yet: `make committee{MAKE_OPTION[name]}`.")
-    groups: dict[str, list] = {}  # what stands side by side: what the rows are from, and the rows
+    groups: dict[Path | str, list] = {}  # side by side: from where, what they are from, the rows
     for path, rows in recorded.items():
         origin = ", and ".join(["record", *(where for _, own, where in formed if own == rows)])
-        groups.setdefault(_recorded_in(path, rows), []).append((origin, rows))
+        groups.setdefault(folder_of(path), []).append((_recorded_in(path, rows), origin, rows))
     for one, rows, where in formed:
         if rows not in recorded.values():
-            groups.setdefault(where, []).append((where + unfinished(one.runs), rows))
-    for where, group in groups.items():
-        for kind in "experiment", "table4":
-            same = [
-                (origin, rows) for origin, rows in group if rows[0]["experiment"].startswith(kind)
-            ]
+            groups.setdefault(where, []).append((where, where + unfinished(one.runs), rows))
+    for group in groups.values():
+        for kind in "experiment", "table4", committee_report.GIVEN:
+            same = [one for one in group if one[-1][0]["experiment"].startswith(kind)]
             if same:
-                _add_side_by_side(page, where, same, name)
+                _add_side_by_side(page, same, name)
     for one, rows, where in formed:
         errors = f"committee {100 * one.wrong[-1].mean():.2f} %, members {one.mean_percent:.2f} %"
         alt = f"Test errors of {one.title}: {errors} on average, with 95 % intervals."
@@ -190,20 +188,21 @@ def _where(one: Committee, found: Found) -> str:
 
 
 def _recorded_in(path: Path, rows: Sequence[Mapping]) -> str:
-    return f"records of runs in {printable(folder_of(path, rows).name)}, {rows[-1]['device']}"
+    return f"records of runs in {printable(folder_of(path).name)}, {rows[-1]['device']}"
 
 
-def _add_side_by_side(page: Page, where: str, own: list[tuple], name: str) -> None:
-    """Committees of equal size, each with what its rows are from."""
-    rows = [row for _, one in own for row in one]
-    lines = [_committee_source(where, one) for _, one in own]
+def _add_side_by_side(page: Page, own: list[tuple], name: str) -> None:
+    """Committees of equal size: where they all are, what the rows of each are from, its rows."""
+    where = own[0][0]
+    rows = [row for *_, one in own for row in one]
+    lines = [_committee_source(where, one) for *_, one in own]
     percent = "errors in percent" + (", the paper / ours" if name == "MNIST" else "")
     summary = committee_report.summary_table(rows)
     summary.append(dict(zip(summary[0], ["source", *map(page.cite, lines)], strict=True)))
     page.table(f"Each net and its committee, {where}: {percent}.", summary)
     results = [
         {"source": page.cite(line), **row, "from": origin}
-        for (origin, _), line, row in zip(
+        for (_, origin, _), line, row in zip(
             own, lines, committee_report.committee_table(rows), strict=True
         )
     ]

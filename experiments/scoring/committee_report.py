@@ -228,6 +228,12 @@ def source_line(row: Mapping) -> str:
     )
 
 
+def rates(rows: Sequence[Mapping]) -> str:
+    """The learning rates of the members. Rows as for `summary_table`."""
+    pairs = dict.fromkeys(f"{row['eta']}, {row['eta_decay']}" for row in rows if row["net"])
+    return f"eta and decay {'; '.join(pairs)}"
+
+
 def by_committee(rows: Sequence[Mapping]) -> dict[str, list[Mapping]]:
     """The rows of each committee, under its name without the data's: 'experiment1', 'committee'."""
     groups: dict[str, list[Mapping]] = {}

@@ -37,13 +37,13 @@ def best_sentence(runs: Sequence[Run]) -> str:
 
 
 def convolutional_sentence(runs: Sequence[Run]) -> str | None:
-    """The best run of a net of Table 1 of 2011 on MNIST, beside the paper's; None without any."""
+    """The longest run of a net of Table 1 of 2011 on deformed MNIST; None without any."""
     nets = {paper.layers: paper for paper in cnn_tables.PAPER.values()}
     own = [run for run in runs if run.config["layers"] in nets]
-    own = [run for run in own if run.config["data"]["name"] == "MNIST"]
+    own = list(filter(tables.is_on_deformed_mnist, own))
     if not own:
         return None
-    run = min(own, key=lambda run: cnn_tables.row(run)["tefbv"])
+    run = tables.most_trained(own)
     row = cnn_tables.row(run)
     paper = nets[row["layers"]]
     return (
@@ -91,8 +91,9 @@ def follows_paper(run: Run) -> bool:
 
 
 def claims_sentence(found: Mapping[Path, Sequence[Mapping]]) -> str | None:
-    """Which of the paper's claims show in the folder of runs that has the best of all committees;
-    None if no folder has all the committees that the claims compare.
+    """Which of the paper's claims show. None if no folder of runs has all committees compared.
+
+    Of several such folders the one with the best committee counts.
 
     found: the rows of each committee, as CSV gives them back, by the paths of their records.
     """

@@ -21,11 +21,11 @@ from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, tables
 from mlp_gpu.files import FileFault, Malformed, checked, read_bytes
 
-# Names of the committees that may be recorded, behind the name of their folder of runs, which is
-# this one for 'make committee'; and the columns in which two committees of the same name must agree
-# for one to replace the other.
+# Names of the committees that may be recorded. The name of their folder of runs stands before them.
 COMMITTEES = rf"(experiment[1-6]|table4)(-load_digits)?|{committee_report.GIVEN}"
-COMMAND_FOLDER = "committee"
+COMMAND_FOLDER = "committee"  # of 'make committee'
+_COMMITTEE_NAME = re.compile(rf"(.+)-(?:{COMMITTEES})\.csv")
+# In which columns two committees of the same name must agree for one to replace the other.
 SETTINGS = "member", "seed", "epochs", "images_an_epoch", "eta", "eta_decay"
 
 # In the same folder, of experiments.gpu_check, experiments.ladder, experiments.blocks, the campaign
@@ -321,18 +321,18 @@ def read_committees() -> dict[Path, list[dict]]:
 
 def is_committee(path: Path) -> bool:
     """Whether a file's name is that of the record of a committee."""
-    return re.fullmatch(rf".+-({COMMITTEES})\.csv", path.name) is not None
+    return _COMMITTEE_NAME.fullmatch(path.name) is not None
 
 
-def folder_of(path: Path, rows: Sequence[Mapping]) -> Path:
+def folder_of(path: Path) -> Path:
     """results/<device>/<folder of its runs>, of the record of a committee at `path`."""
-    return path.with_name(path.stem.removesuffix(f"-{rows[-1]['experiment']}"))
+    return path.with_name(_COMMITTEE_NAME.sub(r"\1", path.name))
 
 
 def by_folder(
     found: Mapping[Path, Sequence[Mapping]], data: str, kind: str = "experiment"
 ) -> dict[Path, list[Mapping]]:
-    """The rows of all committees on the data of that name, together those of one folder of runs.
+    """The rows of all committees on the data of that name, by their folder of runs.
 
     found: as `read_committees` gives them. kind: experiment, table4 or committee. The keys are of
     `folder_of`.
@@ -341,19 +341,19 @@ def by_folder(
     for path, rows in found.items():
         last = rows[-1]
         if last["data"] == data and last["experiment"].startswith(kind):
-            folders.setdefault(folder_of(path, rows), []).extend(rows)
+            folders.setdefault(folder_of(path), []).extend(rows)
     return folders
 
 
 def of_make_committee(
     found: Mapping[Path, Sequence[Mapping]],
 ) -> dict[Path, Sequence[Mapping]]:
-    """Those of the committees that 'make committee' trains on MNIST, by the paths of records."""
+    """Experiments 1 to 6 on MNIST as 'make committee' trains them, by the paths of records."""
     return {
         path: rows
         for path, rows in found.items()
         if rows[-1]["data"] == "MNIST" and rows[-1]["experiment"].startswith("experiment")
-        if folder_of(path, rows).name == COMMAND_FOLDER
+        if folder_of(path).name == COMMAND_FOLDER
     }
 
 
