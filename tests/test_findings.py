@@ -19,6 +19,12 @@ def test_claims_that_show_and_that_do_not():
     assert findings.claims_sentence(better | found) == findings.claims_sentence(found | better)
     best = of_committees({6: (180, 9)}, folder="without-the-others")
     assert findings.claims_sentence(found | best) == text
+    longer = of_committees({1: (250, 222), 2: (200, 207), 3: (210, 170), 6: (180, 172)}, folder="b")
+    for rows in longer.values():
+        rows[0]["epochs"] = "9"  # of the member, which is what counts
+    assert "1.70 against 2.22 %" in findings.claims_sentence(found | longer)
+    next(iter(longer.values()))[0]["epochs"] = "7"  # one net that was trained for less
+    assert findings.claims_sentence(found | longer) == text
     next(iter(found.values()))[0]["errors"] = "3"  # a member, not a committee
     assert "1.67 against 1.68 %" in findings.claims_sentence(found | better)
     found.popitem()

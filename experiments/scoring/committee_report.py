@@ -332,6 +332,11 @@ ORDER = (
 )
 
 
+def images_trained(rows: Sequence[Mapping]) -> int:
+    """The number of images that the least trained member of committees was trained with."""
+    return min(int(row["epochs"]) * int(row["images_an_epoch"]) for row in rows if row["net"])
+
+
 def has_order(rows: Sequence[Mapping]) -> bool:
     """Whether all committees of ORDER are there."""
     return {name for _, *pair in ORDER for name in pair} <= by_committee(rows).keys()

@@ -93,7 +93,8 @@ def follows_paper(run: Run) -> bool:
 def claims_sentence(found: Mapping[Path, Sequence[Mapping]]) -> str | None:
     """Which of the paper's claims show. None if no folder of runs has all committees compared.
 
-    Of several such folders the one with the best committee counts.
+    Of several such folders the one that was trained longest counts, then that with the best
+    committee.
 
     found: the rows of each committee, as CSV gives them back, by the paths of their records.
     """
@@ -101,7 +102,13 @@ def claims_sentence(found: Mapping[Path, Sequence[Mapping]]) -> str | None:
     complete = [rows for rows in folders if committee_report.has_order(rows)]
     if not complete:
         return None
-    rows = min(complete, key=lambda rows: min(int(row["errors"]) for row in rows if not row["net"]))
+    rows = min(
+        complete,
+        key=lambda rows: (
+            -committee_report.images_trained(rows),
+            min(int(row["errors"]) for row in rows if not row["net"]),
+        ),
+    )
     claims = committee_report.order_table(rows)
     shown = [_claim(claim) for claim in claims if claim["shows"] == "yes"]
     missed = [_claim(claim) for claim in claims if claim["shows"] == "no"]

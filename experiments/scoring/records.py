@@ -123,7 +123,7 @@ STARTUP = Columns(
 # What is made of tables; one of which it cannot be made is damaged.
 COMMITTEE_USES = (
     *(committee_report.committee_table, committee_report.summary_table),
-    committee_report.check_wrong_digits,
+    *(committee_report.check_wrong_digits, committee_report.images_trained),
 )
 DAMAGE_ERRORS = ArithmeticError, ValueError, TypeError, LookupError, StopIteration
 
