@@ -9,13 +9,16 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from campaign import forks, mutations, samples
 from campaign.damage import listing
 from experiments.running import cli, data, provenance
+
+if TYPE_CHECKING:
+    from experiments.running.nets import AnyNetwork
 
 LIMIT_SECONDS = 10
 METRICS = "train_loss", "validation_errors", "test_errors"
@@ -56,19 +59,37 @@ def content_of_run(path: Path) -> str:
         assert np.isfinite(values).all(), f"{name} is not finite"
         assert min(values) >= 0, f"{name} is negative"
     assert run.epochs - epoch in (0, 1), "the epoch of the weights"
-    expected = nets.initial(config)
-    for network in networks.values():
-        for W, like in zip(network.weights, expected.weights, strict=True):
-            if like is not None:
-                assert W is not None, "weights are missing"
-                assert W.shape == like.shape, "the weights' shape"
-                assert np.isfinite(W).all(), "weights are not finite"
-                if not nets.is_convolutional(config):
-                    assert not W[like == 0].any(), "the padding is not zero"
-    weights = [W.tobytes() for net in networks.values() for W in net.weights if W is not None]
     told = json.dumps([run.config, run.provenance, run.metrics], sort_keys=True).encode()
-    whole = told + run.outputs.tobytes() + run.labels.tobytes() + b"".join(weights)
+    whole = told + run.outputs.tobytes() + run.labels.tobytes()
+    for network in networks.values():
+        whole += content_of_weights(network, config)
     return hashlib.sha256(whole).hexdigest()
+
+
+def content_of_net(path: Path) -> str:
+    """A digest of a net file, whose weights are checked."""
+    from experiments.running import net_files
+
+    found = net_files.read(path)
+    told = json.dumps([found.config, found.epoch], sort_keys=True).encode()
+    return hashlib.sha256(told + content_of_weights(found.network, found.config)).hexdigest()
+
+
+def content_of_weights(network: "AnyNetwork", config: dict) -> bytes:
+    """The weights of a net, which are checked."""
+    from experiments.running import nets
+
+    content = b""
+    for W, like in zip(network.weights, nets.initial(config).weights, strict=True):
+        if like is not None:
+            assert W is not None, "weights are missing"
+            assert W.shape == like.shape, "the weights' shape"
+            assert W.dtype == np.float32, "the weights' type"
+            assert np.isfinite(W).all(), "weights are not finite"
+            if not nets.is_convolutional(config):
+                assert not W[like == 0].any(), "the padding is not zero"
+            content += W.tobytes()
+    return content
 
 
 def train_on(path: Path, config: dict, expected: str | None) -> None:
@@ -124,9 +145,11 @@ class Batch:
         return wrong
 
     def _make_files(self, rng: random.Random, folder: Path) -> tuple[str, Callable[[], Any]]:
-        """A folder with damaged files of data, or of a run; what reads them, and its name."""
+        """A folder with damaged files of data, of a run, or a net; what reads it, and its name."""
         if self.what in ("run", "weights"):
             return self._make_run(rng, folder)
+        if self.what == "net":
+            return self._make_net(rng, folder)
         family = self.what if self.what in ("idx", "norb", "cifar") else ""
         family = family or ("cifar" if self.what == "tar" else rng.choice(("idx", "norb", "cifar")))
         shutil.copytree(self.shared / family, folder)
@@ -163,14 +186,36 @@ class Batch:
         shutil.copy(self.shared / net / f"{name}.h5", path)
         shutil.copy(self.shared / net / f"{name}.weights.h5", store.weights_path(path))
         self.sample = self.shared / net / f"{name}.h5"
-        target = path if self.what == "run" else store.weights_path(path)
+        self._mutate(rng, path if self.what == "run" else store.weights_path(path))
+        return path
+
+    def _mutate(self, rng: random.Random, path: Path) -> None:
+        """Damage a sealed file, in the way that the kind of the trial says."""
         mutate = {
             "bytes": mutations.mutate_bytes,
             "sealed": mutations.mutate_sealed,
             "structure": mutations.mutate_structure,
         }[self.kind.split()[1]]
-        target.write_bytes(mutate(rng, target.read_bytes()))
-        return path
+        path.write_bytes(mutate(rng, path.read_bytes()))
+
+    def _make_net(self, rng: random.Random, folder: Path) -> tuple[str, Callable[[], Any]]:
+        from experiments import recognise
+
+        sample = self.shared / rng.choice((samples.PERCEPTRON, samples.CONVOLUTIONAL)) / "run.net"
+        folder.mkdir()
+        path = folder / sample.name
+        shutil.copy(sample, path)
+        self._mutate(rng, path)
+        expected = None
+        if self.kind.endswith("bytes"):
+            expected = self._expect(sample.parent.name, lambda: content_of_net(sample))
+        picture = str(self.shared / samples.PICTURE)
+        readers: dict[str, Callable[[], Any]] = {
+            "read": partial(compare, partial(content_of_net, path), expected),
+            "recognise": partial(recognise.main, [picture, "--net", path.name]),
+        }
+        name = rng.choice(sorted(readers))
+        return name, readers[name]
 
     def _make_run(self, rng: random.Random, folder: Path) -> tuple[str, Callable[[], Any]]:
         from experiments import export, record, report, watch
@@ -251,7 +296,7 @@ class Batch:
 def main(trial: str, shared: str, own: str) -> None:
     """Make the tries of a trial, a fork each."""
     content = json.loads(Path(trial).read_text())
-    if content["kind"].startswith(("run", "weights")):
+    if content["kind"].startswith(("run", "weights", "net")):
         import cnn_gpu.cpu  # noqa: F401 - what a training needs, once
         import deform_gpu.batches  # noqa: F401
 

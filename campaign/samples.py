@@ -19,6 +19,7 @@ PAGES = (
 IDX_SHAPES = (6, 28, 28), (6,), (4, 28, 28), (4,)
 SIZES, CNN = (841, 12, 10), "2M5s1-MP5-9N"
 PERCEPTRON, CONVOLUTIONAL = "mlp", "cnn"  # names of the folders with their run files
+PICTURE = "three.png"  # of a digit, whole
 
 
 def idx_files() -> tuple[data.IdxFile, data.IdxFile, data.IdxFile, data.IdxFile]:
@@ -77,9 +78,9 @@ def write_cifar(folder: Path) -> None:
 
 
 def train(path: Path, net: tuple[int, ...] | str) -> None:
-    """A run of two epochs on few of load_digits' images, and its weights."""
+    """A run of two epochs on few of load_digits' images, its weights, and its net as float16."""
     from deform_gpu import TABLE1
-    from experiments.running import nets, runs, store
+    from experiments.running import net_files, nets, runs, store
     from experiments.running.configs import make_config
     from mlp_gpu.training import Schedule
 
@@ -103,6 +104,9 @@ def train(path: Path, net: tuple[int, ...] | str) -> None:
         session.update(dirty=False, commit="0" * 40)
     store.write_run(path, run)
     path.with_suffix(".lock").unlink()
+    chosen = runs.load_weights(path, run)[0]["chosen"]
+    found = net_files.NetFile(config, run.chosen, chosen)
+    net_files.write(path.with_suffix(net_files.SUFFIX), found, half=True)
 
 
 def copy_results(folder: Path) -> None:
@@ -124,6 +128,7 @@ def main(shared: Path) -> None:
         write(shared / name)
     train(shared / PERCEPTRON / "run.h5", SIZES)
     train(shared / CONVOLUTIONAL / "run.h5", CNN)
+    shutil.copy(provenance.REPOSITORY / "docs" / "pictures" / PICTURE, shared)
     (shared / "results-copy").mkdir()
     copy_results(shared / "results-copy")
 
