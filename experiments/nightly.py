@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.running import cli, store
-from experiments.running.errors import Interrupted, Problem
+from experiments.running.errors import Interrupted, Problem, signals
 from experiments.running.messages import tell
 
 LOW_PRIORITY = 19  # of 19
@@ -140,11 +140,13 @@ def run_until(command: Sequence[str], end: float) -> int | None:
     """The exit status of a command of the project; None if it was stopped at the end.
 
     command: as it is typed behind 'python -m'. end: as time.monotonic() gives it. A command that a
-    signal killed has status 128 and the signal's number, as in a shell. Raises Interrupted on a
-    signal to this process, when the command has ended too.
+    signal killed has status 128 and the signal's number, as in a shell. On a signal to this
+    process, when the command has ended too, raises SystemExit if it has told of the signal, else
+    Interrupted.
     """
-    process = subprocess.Popen([sys.executable, "-m", *command])
     try:
+        with signals.held(), signals.blocked():
+            process = subprocess.Popen([sys.executable, "-m", *command])
         status = process.wait(max(end - time.monotonic(), 0))
         return status if status >= 0 else 128 - status
     except subprocess.TimeoutExpired:
@@ -156,7 +158,8 @@ def run_until(command: Sequence[str], end: float) -> int | None:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(STOP_SECONDS)
         process.send_signal(reason.signum)
-        process.wait()
+        if process.wait() == 128 + reason.signum:
+            raise SystemExit(128 + reason.signum) from None
         raise
 
 

@@ -17,7 +17,7 @@ from campaign.run_bits import epochs_on_disk
 from experiments import cnn, nightly, table1
 from experiments.nightly import STEPS, Step
 from experiments.running import plans, runs, store
-from experiments.running.errors import Problem
+from experiments.running.errors import Problem, signals
 from experiments.running.plans import PAPER, PAPER_CNN
 from experiments.running.provenance import REPOSITORY
 from experiments.scoring import cnn_tables
@@ -129,7 +129,8 @@ def test_the_mixed_committee_has_no_unfinished_nets_and_of_the_committees_the_wi
 
 
 # As our commands do, it hears of SIGINT also where a shell began the tests in the background.
-LISTEN = "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler)"
+LISTEN = "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler); "
+LISTEN += "signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})"
 SLEEPING = ["timeit", "-n1", "-r1", f"{LISTEN}; time.sleep(60)"]
 
 
@@ -220,10 +221,25 @@ def test_a_signal_stops_the_training_too_and_the_same_command_goes_on(to_all, tm
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 128 + (signal.SIGINT if to_all else signal.SIGTERM)
     assert "Traceback" not in said
+    assert said.count("stopped by") == 1
     assert "1 of 9: net 1, the paper's 2,300 epochs" in said
     assert "the same command goes on from there" in said
     with runs.lock(path):  # nobody trains any more
         assert store.read_run(path).epochs < 2300
+
+
+def test_a_command_that_was_just_started_ends_in_a_sentence_too():
+    """Ctrl-C reaches its Python while that is starting, where only Python could answer."""
+    with signals.blocked():
+        process = subprocess.Popen(
+            [sys.executable, "-m", "experiments.nightly", "--help"],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=REPOSITORY,
+        )
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (128 + signal.SIGINT, "stopped by SIGINT\n")
 
 
 def test_a_core_is_left_free(monkeypatch):

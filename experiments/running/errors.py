@@ -82,6 +82,7 @@ class Signals:
         """
         signal.signal(signal.SIGINT, _exit)
         signal.signal(signal.SIGTERM, _exit)
+        _set_mask("SIG_UNBLOCK", {signal.SIGINT})  # see `blocked`
 
     def install(self) -> None:
         """Take over both signals. Call from the main thread."""
@@ -116,6 +117,26 @@ class Signals:
         if self._pending:
             signum, self._pending = self._pending, 0
             raise Interrupted(signum)
+
+    @contextmanager
+    def blocked(self) -> Iterator[None]:
+        """Inside, processes are started in which SIGINT waits until they handle it.
+
+        Ctrl-C reaches all processes of a terminal, also one whose Python is still starting, which
+        would end with a traceback.
+        """
+        mask = _set_mask("SIG_BLOCK", {signal.SIGINT})
+        try:
+            yield
+        finally:
+            _set_mask("SIG_SETMASK", mask)
+
+
+def _set_mask(how: str, signals: set) -> set:
+    """Change which signals are blocked; returns those that were before. Not on Windows."""
+    if not hasattr(signal, "pthread_sigmask"):
+        return set()
+    return signal.pthread_sigmask(getattr(signal, how), signals)
 
 
 def _send_again(signum: int) -> None:

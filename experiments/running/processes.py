@@ -208,12 +208,9 @@ def _new_processes_have(variables: dict[str, str]) -> Iterator[None]:
     """
     before = dict(os.environ)
     os.environ.update(variables)
-    if hasattr(signal, "pthread_sigmask"):  # not on Windows
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
+        with signals.blocked():
+            yield
     finally:
-        if hasattr(signal, "pthread_sigmask"):
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.environ.clear()
         os.environ.update(before)
