@@ -21,6 +21,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent
 FOLDERS_KEPT = 8  # of so many states of the sources, those that were used last
+COMPILED = "*_gpu", "experiments/ptx"  # packages of what is compiled
 COMPILERS = ("numba", "llvmlite", "numba-cuda", "cuda-toolkit")
 # Settings that no compiled code depends on.
 INDIFFERENT = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_ENABLE_CUDASIM")
@@ -45,7 +46,7 @@ def state_of_sources() -> str:
     for name, value in sorted(os.environ.items()):
         if name.startswith("NUMBA_") and name not in INDIFFERENT:
             digest.update(f"{name}={value}\0".encode())
-    for path in sorted(SOURCES.glob("*_gpu/**/*.py")):
+    for path in sorted(path for folder in COMPILED for path in SOURCES.glob(f"{folder}/**/*.py")):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(SOURCES).as_posix()} {len(content)}\0".encode())
         digest.update(content)

@@ -174,7 +174,7 @@ def test_settings_that_change_the_code_have_folders_of_their_own(monkeypatch, va
     assert (kept_code.state_of_sources() != before) == counts
 
 
-@pytest.mark.parametrize("change", ["content", "name", "new"])
+@pytest.mark.parametrize("change", ["content", "name", "new", "executor"])
 def test_every_source_counts(sources, monkeypatch, change):
     monkeypatch.setattr(kept_code, "SOURCES", sources)
     before = kept_code.state_of_sources()
@@ -187,6 +187,9 @@ def test_every_source_counts(sources, monkeypatch, change):
         case "new":
             (sources / "cnn_gpu").mkdir()
             (sources / "cnn_gpu" / "cpu.py").write_text("")
+        case "executor":
+            (sources / "experiments" / "ptx").mkdir(parents=True)
+            (sources / "experiments" / "ptx" / "run.py").write_text("")
     assert kept_code.state_of_sources() != before
 
 

@@ -9,10 +9,6 @@ two blocks of the same launch. Atomics among themselves are not.
 """
 
 import functools
-import hashlib
-import sys
-from contextlib import suppress
-from pathlib import Path
 
 import numba
 from llvmlite import ir
@@ -20,8 +16,7 @@ from llvmlite.binding import get_process_triple
 from numba import types
 from numba.extending import intrinsic
 
-from mlp_gpu.files import FileFault, read_bytes, replace
-from mlp_gpu.kept_code import FOLDER
+from experiments.ptx.kept import kept_text
 
 READ, WRITE, ATOMIC = range(3)
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3}
@@ -200,25 +195,13 @@ def compiled_access() -> tuple[str, str]:
 
     It takes seconds: so not at the import, and kept for the next process.
     """
-    state = " ".join([sys.version, get_process_triple(), Path(__file__).read_text()])
-    path = FOLDER and FOLDER / f"access-{_sha256(state)[:16]}.ll"
-    if path:
-        with suppress(OSError, ValueError):  # it is not there, or damaged
-            digest, content = read_bytes(path).decode().split("\n", 1)
-            if digest == _sha256(content):
-                name, code = content.split("\n", 1)
-                return name, code
-    made = numba.cfunc(types.int32(*[types.int64] * 3, *[types.int32] * 5))(access)
-    name, code = made.native_name, made.inspect_llvm()
-    if path:
-        with suppress(FileFault):
-            content = f"{name}\n{code}"
-            replace(path, f"{_sha256(content)}\n{content}".encode())
+    name, code = kept_text("access", get_process_triple(), _compile_access).split("\n", 1)
     return name, code
 
 
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _compile_access() -> str:
+    made = numba.cfunc(types.int32(*[types.int64] * 3, *[types.int32] * 5))(access)
+    return f"{made.native_name}\n{made.inspect_llvm()}"
 
 
 def access(context, frame, address, size, thread, place, kind, space):

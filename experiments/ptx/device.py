@@ -8,6 +8,7 @@ from numba.core import sigutils, types
 
 from cnn_gpu import kernels as cnn_kernels
 from deform_gpu import kernels as deform_kernels
+from experiments.ptx.kept import kept_text
 from experiments.ptx.run import Allocation, Launched, Program, View, aligned
 from mlp_gpu import gpu, window
 from mlp_gpu import kernels as mlp_kernels
@@ -118,9 +119,26 @@ class Executor:
         """The program of a kernel, and Numba's types of its arguments."""
         if kernel not in self._programs:
             signature = self.signatures[kernel]
-            ptx, _ = gpu.cuda.compile_ptx(kernel.py_func, signature, cc=self.cc, lineinfo=True)
-            self._programs[kernel] = Program(ptx), sigutils.normalize_signature(signature)[0]
+            kinds = sigutils.normalize_signature(signature)[0]
+            ptx = compile_ptx(kernel, signature, self.cc, lineinfo=True)
+            self._programs[kernel] = Program(ptx), kinds
         return self._programs[kernel]
+
+
+def compile_ptx(kernel: Any, signature: str, cc: tuple[int, int], lineinfo: bool = False) -> str:
+    """The PTX of a kernel; kept if it is one of this project's, as their files give them.
+
+    lineinfo: whether it names the lines of the source.
+    """
+    function = kernel.py_func
+
+    def compile_now() -> str:
+        return gpu.cuda.compile_ptx(function, signature, cc=cc, lineinfo=lineinfo)[0]
+
+    if SIGNATURES.get(kernel) != signature:
+        return compile_now()
+    where = f"{function.__module__} {function.__code__.co_filename}"  # PTX names the file
+    return kept_text(function.__name__, f"{where} {signature} {cc} {lineinfo}", compile_now)
 
 
 def _array_parameters(array: np.ndarray) -> list[bytes]:

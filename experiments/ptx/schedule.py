@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 from numba.experimental import function_type  # noqa: F401  # makes numba know ThreadFunction
 
 from experiments.ptx import checks
 from experiments.ptx.translate import FAULT, FINISHED
+from mlp_gpu.jit import njit
 
 DIVERGED = 1  # threads of a block are at different barriers
 
@@ -28,7 +28,7 @@ class ThreadFunction(types.WrapperAddressProtocol):
         return _SIGNATURE
 
 
-@numba.njit
+@njit
 def run_blocks(thread_function, blocks, threads, special, shared, addresses, frame_bytes):
     """Run blocks one after another. Returns 0, FAULT or DIVERGED; the context says where.
 

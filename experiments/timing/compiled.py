@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.ptx import report
-from experiments.ptx.device import SIGNATURES, DeviceArray, Executor, device_array
+from experiments.ptx.device import SIGNATURES, DeviceArray, Executor, compile_ptx, device_array
 from experiments.running.messages import tell
 from mlp_gpu.gpu import SIMULATED, cuda
 from mlp_gpu.kernels import backward
@@ -63,7 +63,7 @@ def compile_kernel(kernel: Any, signature: str, cc: tuple[int, int]) -> Compiled
 
     Raises ValueError if the compiler's log lacks a number.
     """
-    ptx, _ = cuda.compile_ptx(kernel.py_func, signature, cc=cc)
+    ptx = compile_ptx(kernel, signature, cc)
     log = _link(ptx, cc)
     # "used", not "Used": an earlier line of the log counts registers too.
     (registers,) = _numbers(r"\bused (\d+) registers", log)
