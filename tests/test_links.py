@@ -132,6 +132,7 @@ QUICK = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in DOCUMENTS if QUICK[name]])
 def test_quick_commands_run(name, tmp_path):
     """In another folder, of these sources, with this interpreter."""

@@ -82,6 +82,7 @@ def test_all_committees_are_trained_alike_so_that_they_can_be_compared():
     assert len({(step.folder, plan) for step, (_, plan) in steps}) == 1
 
 
+@pytest.mark.slow
 def test_all_of_it_in_order_and_again(tmp_path, monkeypatch, capfd, niced):
     monkeypatch.setattr(nightly, "STEPS", TINY)
     options = ["--data", "digits", "--out", str(tmp_path)]
@@ -197,6 +198,7 @@ def test_one_core_is_left_free_if_asked_for(monkeypatch, tmp_path):
     assert left == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to_all", [True, False], ids=["Ctrl-C", "kill"])
 def test_a_signal_stops_the_training_too_and_the_same_command_goes_on(to_all, tmp_path):
     """A terminal's Ctrl-C reaches the command and the training, a kill the command alone."""

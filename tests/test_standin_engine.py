@@ -55,6 +55,7 @@ print(len(found), *map(sum, zip(*found)), min(k._cache.cache_path for k in kerne
 """
 
 
+@pytest.mark.slow
 def test_compiled_kernels_are_kept_for_the_next_process(tmp_path):
     (tmp_path / "cache").mkdir()
     counts = []
