@@ -17,6 +17,7 @@ from report_pages import (
     HOSTILE,
     SESSION,
     caption,
+    captions,
     fixed,
     folder,
     make_run,
@@ -226,10 +227,14 @@ def test_curves_and_members_lead_to_the_sources_of_all_their_runs(text, folder):
 
 def test_what_is_derived_leads_to_the_committees_it_is_derived_from(text):
     part = sections(text)["MNIST", "The committees of 2012"]
-    summary = next(t for t in tables_in(part) if list(t[0])[:2] == ["net", "exp. 1"])
-    lines = [sources_of(text, cell)[0] for cell in list(summary[-1].values())[1:]]
-    assert len(lines) == 6
-    assert sources_of(text, caption(part, "What the paper shows, and whether")) == lines
+    summaries = [t for t in tables_in(part) if list(t[0])[:2] == ["net", "exp. 1"]]
+    claims = [one for one in captions(part) if plain(one).startswith("What the paper shows, and")]
+    found = []
+    for summary, claim in zip(summaries, claims, strict=True):  # of each folder of runs
+        found.append([sources_of(text, cell)[0] for cell in list(summary[-1].values())[1:]])
+        assert len(found[-1]) == 6
+        assert sources_of(text, claim) == found[-1]
+    lines = found[0]  # of `make committee`
     part = sections(text)["Benchmarks", "Several workers"]
     timings, *others = sources_of(text, caption(part, "Clusters on paper."))
     row = read_scaling(SCALING)[-1]
