@@ -13,6 +13,8 @@ from mlp_gpu import gpu
 
 EXECUTORS = {f"{major}.{minor}": Executor((major, minor)) for major, minor in ((7, 5), (10, 0))}
 DEVICES = list(EXECUTORS) if gpu.missing() else ["GPU"]
+# Each kernel is tested on each of DEVICES. Engines launch the same kernels wherever they are.
+ENGINE_DEVICES = DEVICES[:1]
 HAS_GPU = DEVICES == ["GPU"]
 
 

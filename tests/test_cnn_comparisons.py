@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from executed import DEVICES, HAS_GPU, on_device
+from executed import ENGINE_DEVICES, HAS_GPU, on_device
 from gpu_arrays import capture_small_graphs
 
 from cnn_gpu import cuda as cnn_cuda
@@ -70,7 +70,7 @@ def test_another_learning_rate_of_a_convolutional_net_fails(sample):
     assert not gpu_comparisons.judge_engines(found).passed
 
 
-@pytest.mark.parametrize("device", DEVICES[:1])
+@pytest.mark.parametrize("device", ENGINE_DEVICES)
 def test_convolutional_nets_on_the_gpu_pass(device, sample, monkeypatch):
     """Few images where there is no GPU and the kernels are executed; the limits are the same."""
     n = 300 if HAS_GPU else 21

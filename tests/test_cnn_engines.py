@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import reference_cnn
-from executed import DEVICES, HAS_GPU, on_device
+from executed import ENGINE_DEVICES, HAS_GPU, on_device
 from gpu_arrays import capture_small_graphs, count_bytes
 
 from cnn_gpu import cpu, cuda
@@ -39,7 +39,9 @@ ENGINES = {
     "cpu": ConvCpuEngine,
     **{f"cuda {name}": partial(ConvCudaEngine, name) for name in mlp_cuda.SCHEDULES},
 }
-PLACES = [(name, device) for name in ENGINES for device in (DEVICES if "cuda" in name else ["CPU"])]
+PLACES = [
+    (name, device) for name in ENGINES for device in (ENGINE_DEVICES if "cuda" in name else ["CPU"])
+]
 
 
 @pytest.fixture(params=PLACES, ids=" on ".join)
@@ -170,7 +172,7 @@ def test_large_activations_are_probabilities(new_engine):
     np.testing.assert_allclose(p, [[0, 0.5, 0.5]], atol=0.02)
 
 
-@pytest.mark.parametrize("device", DEVICES[:1])
+@pytest.mark.parametrize("device", ENGINE_DEVICES)
 def test_memory_on_the_gpu_is_what_device_bytes_says(device, net, monkeypatch):
     network, _, images, labels = net
     monkeypatch.setattr(cuda, "PREDICT_BATCH", 4)
@@ -193,7 +195,7 @@ def test_memory_on_the_gpu_is_what_device_bytes_says(device, net, monkeypatch):
 )
 def test_no_deltas_are_computed_below_the_first_weights(layers, expected):
     network = ConvNetwork.initial(layers, Maps(1, 12, 12), 3, 0)
-    with on_device(DEVICES[0]):
+    with on_device(ENGINE_DEVICES[0]):
         images = np.zeros((1, 12, 12), np.float32)
         engine, _ = trained(ConvCudaEngine(), network, images, np.zeros(1, np.uint8), np.arange(1))
         names = [launch.kernel.py_func.__name__ for launch in engine.launches()]
@@ -208,14 +210,14 @@ def test_large_states_are_evaluated_few_at_a_time():
 
 def test_a_map_wider_than_a_block_is_refused():
     network = ConvNetwork.initial("1M1", Maps(1, 1, 1025), 3, 0)
-    with on_device(DEVICES[0]):
+    with on_device(ENGINE_DEVICES[0]):
         engine = ConvCudaEngine()
         with pytest.raises(ValueError, match=r"1025 neurons wide; .* take the CPU"):
             engine.set_network(network)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", ENGINE_DEVICES)
 @pytest.mark.parametrize("number", cnn_tables.PAPER)
 def test_gpu_and_cpu_agree_on_nets_of_table_1(device, number):
     """As the paper checks its GPU program: by the results of a training on the CPU."""

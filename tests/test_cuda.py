@@ -6,7 +6,7 @@ import weakref
 import nets
 import numpy as np
 import pytest
-from executed import HAS_GPU, device
+from executed import ENGINE_DEVICES, HAS_GPU, device
 from gpu_arrays import capture_small_graphs, count_bytes
 
 from mlp_gpu import cuda, gpu
@@ -14,6 +14,8 @@ from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.faults import GpuFault
 from mlp_gpu.network import NETS, Network
+
+pytestmark = pytest.mark.parametrize("device", ENGINE_DEVICES, indirect=True)
 
 ORDER = np.array([3, 1, 4, 1, 5, 9, 2, 6, 11, 0])
 ETA = float(np.float32(0.05))  # large, so that each step shows

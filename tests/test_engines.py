@@ -9,7 +9,7 @@ import nets
 import numpy as np
 import pytest
 import reference
-from executed import DEVICES, on_device
+from executed import ENGINE_DEVICES, on_device
 from gpu_arrays import capture_small_graphs
 
 from mlp_gpu import cpu, cuda, engines, gpu
@@ -29,7 +29,9 @@ ETA = float(np.float32(0.05))  # large, so that each step shows
 SMALL = (13, 7)
 
 SIZES = [SMALL, (33, 21, 17, 10), (31, 33, 10), (97, 1, 5), (50, 37, 64, 33, 10), (33, 501, 97, 10)]
-PLACES = [(name, device) for name in ENGINES for device in (DEVICES if "cuda" in name else ["CPU"])]
+PLACES = [
+    (name, device) for name in ENGINES for device in (ENGINE_DEVICES if "cuda" in name else ["CPU"])
+]
 
 
 @pytest.fixture(params=PLACES, ids=" on ".join)

@@ -3,13 +3,14 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 
 import numpy as np
 import pytest
-from executed import DEVICES, on_device
+from executed import ENGINE_DEVICES, on_device
 from standin import build
 
 from experiments.running import gpu_trial, provenance
@@ -34,7 +35,7 @@ def _own_environment(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", ENGINE_DEVICES)
 def test_a_good_gpu_is_near_the_cpu(device, monkeypatch):
     monkeypatch.setattr(gpu_trial, "N_IMAGES", 30)
     with on_device(device):
@@ -58,11 +59,19 @@ def test_what_differs_too_much_is_named(what, factor):
 
 
 def as_child(monkeypatch, tmp_path, script):
-    """Let a script stand for the process that tries the GPU."""
+    """Let a script stand for the process that tries the GPU. Returns a list, of those started."""
     path = tmp_path / "python"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(path))
+    children, popen = [], subprocess.Popen
+
+    def start(*arguments, **options):
+        children.append(popen(*arguments, **options))
+        return children[-1]
+
+    monkeypatch.setattr(gpu_trial.subprocess, "Popen", start)
+    return children
 
 
 @pytest.mark.parametrize(
@@ -84,22 +93,21 @@ def test_a_process_that_fails_is_a_sentence(script, reason, monkeypatch, tmp_pat
 
 
 def test_a_gpu_that_does_not_answer_is_given_up(monkeypatch, tmp_path):
-    as_child(monkeypatch, tmp_path, f"echo $$ > {tmp_path / 'pid'}; exec sleep 60")
+    children = as_child(monkeypatch, tmp_path, "exec sleep 60")
     monkeypatch.setattr(gpu_trial, "SECONDS", 0.5)
     started = time.monotonic()
     assert try_gpu().reason.startswith("the GPU did not answer within 0.5 seconds")
     assert time.monotonic() - started < 10
-    child = int((tmp_path / "pid").read_text())
-    assert os.waitpid(child, 0)[1] == 9  # it was killed
+    assert [child.wait(10) for child in children] == [-signal.SIGKILL]
 
 
 @pytest.mark.usefixtures("signals_raise")
 def test_a_signal_ends_the_trial_and_its_process(monkeypatch, tmp_path):
-    as_child(monkeypatch, tmp_path, f"echo $$ > {tmp_path / 'pid'}; exec sleep 60")
+    children = as_child(monkeypatch, tmp_path, "exec sleep 60")
     threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
     with pytest.raises(Interrupted):
         try_gpu()
-    assert os.waitpid(int((tmp_path / "pid").read_text()), 0)[1] == 9
+    assert [child.wait(10) for child in children] == [-signal.SIGKILL]
 
 
 def test_a_gpu_that_was_good_is_not_tried_again(monkeypatch, tmp_path):
@@ -147,19 +155,9 @@ def test_without_a_gpu_the_process_says_why(capsys, monkeypatch):
 
 needs_standin = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
 TRY = """
-import os
 from experiments.running import gpu_trial
-from mlp_gpu import gpu
 print(gpu_trial.try_gpu().reason)
-print(gpu.missing())  # it is free again
 """
-
-
-@needs_standin
-@pytest.mark.slow
-def test_the_trial_through_the_driver(tmp_path):
-    done = build.run(TRY, STANDIN_EXCLUSIVE=str(tmp_path))
-    assert done.stdout.splitlines() == ["None", "None"], done.stderr
 
 
 @needs_standin
@@ -171,5 +169,5 @@ def test_the_trial_through_the_driver(tmp_path):
     ],
 )
 def test_faults_of_the_driver_are_sentences(fault, said):
-    done = build.run(TRY.replace("print(gpu.missing())", ""), STANDIN_FAIL=fault)
+    done = build.run(TRY, STANDIN_FAIL=fault)
     assert done.stdout.startswith(said), done.stdout + done.stderr

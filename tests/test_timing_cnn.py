@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from executed import DEVICES
+from executed import ENGINE_DEVICES
 from timers import new_timer
 
 from cnn_gpu.layers import Maps
@@ -72,7 +72,7 @@ def test_kernel_bytes(small):
     }
 
 
-@pytest.fixture(params=DEVICES[:1])
+@pytest.fixture(params=ENGINE_DEVICES)
 def timer(request):
     with new_timer(request.param) as timer:
         yield timer

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from executed import DEVICES, HAS_GPU
+from executed import ENGINE_DEVICES, HAS_GPU
 from timers import new_timer
 
 from deform_gpu import deform
@@ -168,7 +168,7 @@ def test_kernels_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys):
     assert capsys.readouterr().err.count("the host is too slow") == 2
 
 
-@pytest.fixture(params=DEVICES[:1])
+@pytest.fixture(params=ENGINE_DEVICES)
 def timer(request):
     with new_timer(request.param) as timer:
         yield timer

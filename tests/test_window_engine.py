@@ -7,7 +7,7 @@ import nets
 import numpy as np
 import pytest
 import reference
-from executed import HAS_GPU, device
+from executed import ENGINE_DEVICES, HAS_GPU, device
 from gpu_arrays import count_bytes
 
 from experiments.timing import window as oracle
@@ -19,6 +19,8 @@ from mlp_gpu.window import engine as window_engine
 from mlp_gpu.window import progress
 from mlp_gpu.window.engine import WindowCudaEngine
 from mlp_gpu.window.nets import Windows
+
+pytestmark = pytest.mark.parametrize("device", ENGINE_DEVICES, indirect=True)
 
 SIZES = [(13, 7), (31, 33, 10), (97, 1, 5), (50, 37, 64, 33, 10), (17, 19, 19, 19, 3)]
 ETA = float(np.float32(0.05))  # large, so that corrections and steps show
