@@ -1,16 +1,12 @@
 """Each check of executed kernels finds its fault, and says where; and lets pass what is right."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from compiled_cases import needs_toolkit
 
-from experiments.ptx import checks, device, kept
 from experiments.ptx.device import DeviceArray, Executor, device_array
 from experiments.ptx.run import KernelFault
 from mlp_gpu.gpu import Launch, cuda
-from mlp_gpu.kernels import update
 
 pytestmark = needs_toolkit
 
@@ -278,60 +274,3 @@ def test_a_launch_may_touch_what_the_last_one_touched():
     out = ones(32)
     for _ in range(2):
         run(two_blocks_write, ONE, [out])
-
-
-def test_compiled_checks_are_kept_and_damage_is_compiled_anew(tmp_path, monkeypatch):
-    compiled = []
-
-    def cfunc(signature):
-        made = SimpleNamespace(native_name="name", inspect_llvm=lambda: "some\ncode")
-        return lambda function: compiled.append(function) or made
-
-    monkeypatch.setattr(kept, "FOLDER", tmp_path)
-    monkeypatch.setattr(checks, "numba", SimpleNamespace(cfunc=cfunc))
-    compile_access = checks.compiled_access.__wrapped__
-    for _ in range(2):
-        assert compile_access() == ("name", "some\ncode")
-    assert compiled == [checks.access]
-    (path,) = tmp_path.iterdir()
-    whole = path.read_bytes()
-    for content in (b"", b"a\nb", whole[:-1], whole.replace(b"name", b"nave"), b"\xff"):
-        path.write_bytes(content)
-        assert compile_access() == ("name", "some\ncode")
-        assert path.read_bytes() == whole
-    assert len(compiled) == 6
-    monkeypatch.setattr(checks, "get_process_triple", lambda: "another processor")
-    assert compile_access() == ("name", "some\ncode")
-    assert len(compiled) == 7
-    monkeypatch.setattr(kept, "FOLDER", tmp_path / "gone")
-    assert compile_access() == ("name", "some\ncode")
-    monkeypatch.setattr(kept, "FOLDER", None)
-    assert compile_access() == ("name", "some\ncode")
-    assert len(compiled) == 9
-
-
-def test_the_ptx_of_our_kernels_is_kept_for_each_compute_capability(tmp_path, monkeypatch):
-    """But never that of others, of which the folder's name knows nothing."""
-    compiled = []
-
-    def compile_ptx(function, signature, cc, lineinfo):
-        compiled.append((function.__name__, cc))
-        return "\n".join(map(str, compiled[-1])), None
-
-    monkeypatch.setattr(kept, "FOLDER", tmp_path)
-    monkeypatch.setattr(cuda, "compile_ptx", compile_ptx)
-    monkeypatch.setattr(device, "Program", lambda ptx: ptx)
-    ours, theirs = update.update_weights, cuda.jit(lambda out: None)
-    signatures = {ours: device.SIGNATURES[ours], theirs: "void(float32[::1])"}
-    found = []
-    for _ in range(2):
-        for cc in ((7, 5), (10, 0)):
-            executor = Executor(cc, signatures=signatures)
-            found += [executor.program(kernel)[0] for kernel in signatures]
-    assert found[:4] == found[4:]
-    assert len(set(found)) == 4
-    names = [name for name, _ in compiled]
-    assert (names.count("update_weights"), names.count("<lambda>")) == (2, 4)
-    other = Executor((7, 5), signatures={ours: "void(float32[::1])"})
-    other.program(ours)
-    assert len(compiled) == 7

@@ -9,15 +9,13 @@ must not depend on it. `checks` looks at each access.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from experiments.ptx import checks
+from experiments.ptx.machine_code import FUNCTION, machine_code
 from experiments.ptx.parse import Instruction, Variable, parse
 from experiments.ptx.schedule import DIVERGED, ThreadFunction, run_blocks
-from experiments.ptx.translate import Translation, translate
 
 MAX_TRACE = 1 << 21  # accesses of a block that are recorded
 ALIGNMENT = 256  # bytes: of arrays on a GPU
@@ -83,10 +81,14 @@ class Launched:
 
 
 class Program:
-    """The kernels of a text of PTX. Raises parse.UnknownPtx for what is not known."""
+    """The kernels of a text of PTX. Raises parse.UnknownPtx for what is not known.
 
-    def __init__(self, ptx: str):
+    keep: whether their machine code is kept for the next process.
+    """
+
+    def __init__(self, ptx: str, keep: bool = False):
         self.module = parse(ptx)
+        self.ptx, self.keep = ptx, keep
         self.tables = {
             name: np.frombuffer(variable.content or b"", np.uint8).copy()
             for name, variable in self.module.tables.items()
@@ -121,10 +123,8 @@ class _Executable:
     def __init__(self, program: Program, name: str):
         self._kernel = program.module.kernels[name]
         self._tables = program.tables
-        addresses = {name: content.ctypes.data for name, content in self._tables.items()}
-        self._made: Translation = translate(self._kernel, program.module, addresses)
-        self._engine = _compile(self._made.text)
-        self._function = ThreadFunction(self._engine.get_function_address("thread"))
+        self._engine, self._layout = machine_code(program.ptx, program.module, name, program.keep)
+        self._function = ThreadFunction(self._engine.get_function_address(FUNCTION))
 
     def launch(
         self,
@@ -146,14 +146,16 @@ class _Executable:
             )
         rng = np.random.default_rng(seed)
         threads, blocks = _ordered(n_threads, order, rng), _ordered(n_blocks, order, rng)
-        packed = np.frombuffer(b"".join(p.ljust(8, b"\0") for p in parameters), np.int64)
-        frames = np.empty((n_threads, self._made.frame_bytes), np.uint8)
-        shared = aligned(max(self._made.shared_bytes, 1))
+        tables = [content.ctypes.data for content in self._tables.values()]
+        numbers = [int.from_bytes(content, "little") for content in parameters]
+        packed = np.array(numbers + tables, np.uint64)
+        frames = np.empty((n_threads, self._layout.frame_bytes), np.uint8)
+        shared = aligned(max(self._layout.shared_bytes, 1))
         stamps = {n: _no_stamps(v.size, _granule(v)) for n, v in self._kernel.shared.items()}
         ranges = self._ranges(views, shared, stamps)
         latest = np.full(len(self._kernel.code), ranges[-1].ctypes.data)
         trace = np.zeros((MAX_TRACE if traced else 1, 3), np.int64)
-        executed = np.zeros(self._made.n_pieces, np.int64)
+        executed = np.zeros(self._layout.n_pieces, np.int64)
         special = np.array([0, 0, 0, *block, 0, 0, 0, *grid], np.int32)
         context = np.zeros(checks.N_CONTEXT, np.int64)
         for slot, array in (
@@ -165,8 +167,8 @@ class _Executable:
         context[checks.N_RANGES] = len(ranges) - 1
         begins = 1 + max((view.allocation.time for view in views), default=checks.HOST_TIME)
         context[checks.TIME] = context[checks.LAUNCH_TIME] = begins
-        context[checks.FRAME_BYTES] = self._made.frame_bytes
-        context[checks.FRAME_LOCAL] = self._made.local_start
+        context[checks.FRAME_BYTES] = self._layout.frame_bytes
+        context[checks.FRAME_LOCAL] = self._layout.local_start
         context[checks.TRACE_CAPACITY] = len(trace) if traced else 0
         in_order = (packed, frames, shared, special, context, executed)
         addresses = tuple(array.ctypes.data for array in in_order)
@@ -180,7 +182,7 @@ class _Executable:
                 special,
                 shared,
                 addresses,
-                self._made.frame_bytes,
+                self._layout.frame_bytes,
             )
             for view in views:
                 view.allocation.time = int(context[checks.TIME])
@@ -188,9 +190,9 @@ class _Executable:
                 raise KernelFault(self._explain(status, context, ranges, views, grid, block))
             if traced:
                 traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
-        times = np.array([0 if k is None else executed[k] for k in self._made.pieces])
+        times = np.array([0 if k is None else executed[k] for k in self._layout.pieces])
         arrays = {v.name: (v.allocation.address + v.start, v.n_bytes) for v in views}
-        for name, offset in self._made.shared.items():
+        for name, offset in self._layout.shared.items():
             arrays[name] = shared.ctypes.data + offset, self._kernel.shared[name].size
         return Launched(self._kernel.code, times, blocks, traces, arrays)
 
@@ -208,7 +210,7 @@ class _Executable:
             begin, first = one.address + view.start, view.start // one.granule
             shift, stamped = one.granule.bit_length() - 1, one.stamps[first:].ctypes.data
             rows.append([begin, begin + view.n_bytes, checks.SPACES["global"], shift, stamped])
-        for name, offset in self._made.shared.items():
+        for name, offset in self._layout.shared.items():
             variable, begin = self._kernel.shared[name], shared.ctypes.data + offset
             shift, stamped = _granule(variable).bit_length() - 1, stamps[name].ctypes.data
             rows.append([begin, begin + variable.size, checks.SHARED, shift, stamped])
@@ -240,7 +242,7 @@ class _Executable:
         code = self._kernel.code[context[checks.FAULT_PLACE]]
         assert isinstance(code, Instruction)
         address = int(context[checks.FAULT_ADDRESS])
-        names = [view.name for view in views] + list(self._made.shared)
+        names = [view.name for view in views] + list(self._layout.shared)
         names += [name for name in self._tables for _ in range(2)]
         where = "no array"
         for row, name in zip(ranges[:-1], names, strict=True):
@@ -261,32 +263,6 @@ def readable_name(mangled: str) -> str:
         length = int(rest[:digits])
         name, rest = rest[digits : digits + length], rest[digits + length :]
     return name
-
-
-def _compile(text: str) -> Any:
-    """LLVM IR as machine code, with checks.access inlined where it is called."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    module = llvm.parse_assembly(text)
-    _, access = checks.compiled_access()
-    module.link_in(llvm.parse_assembly(access.replace("noinline", "alwaysinline")))
-    for function in module.functions:
-        if not function.is_declaration and function.name.startswith(("_ZN", "cfunc.")):
-            function.linkage = "internal"
-            function.add_function_attribute("alwaysinline")
-    module.verify()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=2,
-        codemodel="jitdefault",
-    )
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    return engine
 
 
 def _no_stamps(n_bytes: int, granule: int) -> np.ndarray:

@@ -2,11 +2,12 @@
 
     int32 thread(parameters, frame, shared, special, context, executed, thread, resume)
 
-All but the last two are addresses. parameters: 8 bytes each. frame: this thread's registers that
-live across a barrier, and its local memory. shared: the block's memory. special: 12 int32, tid,
-ntid, ctaid and nctaid, x, y and z of each. context: what `checks` needs. executed: an int64 a piece
-of code without branches, which counts how often it ran. thread: its number in the block. resume: 0,
-or what the function returned at the barrier from which it goes on.
+All but the last two are addresses. parameters: 8 bytes each, then the addresses of the module's
+tables. frame: this thread's registers that live across a barrier, and its local memory. shared: the
+block's memory. special: 12 int32, tid, ntid, ctaid and nctaid, x, y and z of each. context: what
+`checks` needs. executed: an int64 a piece of code without branches, which counts how often it ran.
+thread: its number in the block. resume: 0, or what the function returned at the barrier from which
+it goes on.
 
 Returns FINISHED, FAULT if a check failed, or the number of the barrier that the thread waits at.
 """
@@ -45,15 +46,14 @@ THREAD_TYPE = ir.FunctionType(I32, [I64] * 6 + [I32] * 2)
 
 
 @dataclass(frozen=True)
-class Translation:
-    """LLVM IR of a kernel, and where things are.
+class Layout:
+    """Where things are in a kernel's LLVM IR.
 
     frame_bytes: of each thread; local memory begins at local_start. shared: offsets of shared
     variables. pieces: for each instruction of the kernel's code, the piece of code whose executions
     are counted; None for labels.
     """
 
-    text: str
     frame_bytes: int
     local_start: int
     shared: dict[str, int]
@@ -62,15 +62,12 @@ class Translation:
     n_pieces: int
 
 
-def translate(kernel: Kernel, module: Module, tables: dict[str, int]) -> Translation:
-    """The translation of a kernel. tables: addresses of the module's tables.
-
-    Raises UnknownPtx for what is not known.
-    """
-    return _Translator(kernel, module, tables).translation()
+def translate(kernel: Kernel, module: Module) -> tuple[str, Layout]:
+    """A kernel of a module as LLVM IR. Raises UnknownPtx for what is not known."""
+    return _Translator(kernel, module).translation()
 
 
-def layout(variables: dict[str, Variable], start: int, gap: int) -> tuple[dict[str, int], int]:
+def _offsets(variables: dict[str, Variable], start: int, gap: int) -> tuple[dict[str, int], int]:
     """Offsets of variables with gaps between, in bytes, and the end of the last."""
     offsets = {}
     for name, variable in variables.items():
@@ -81,10 +78,11 @@ def layout(variables: dict[str, Variable], start: int, gap: int) -> tuple[dict[s
 
 
 class _Translator:
-    def __init__(self, kernel: Kernel, module: Module, tables: dict[str, int]):
-        self._kernel, self._tables = kernel, tables
-        self._shared, self._shared_bytes = layout(kernel.shared, 0, GAP)
+    def __init__(self, kernel: Kernel, module: Module):
+        self._kernel = kernel
+        self._shared, self._shared_bytes = _offsets(kernel.shared, 0, GAP)
         self._parameters = {name: 8 * k for k, name in enumerate(kernel.parameters)}
+        self._tables = {name: 8 * k for k, name in enumerate(module.tables, len(kernel.parameters))}
         self._barriers = [
             k
             for k, c in enumerate(kernel.code)
@@ -95,7 +93,7 @@ class _Translator:
         saved = sorted(set().union(*self._saved.values()))
         self._slots = {name: 8 * k for k, name in enumerate(saved)}
         aligned = {n: Variable(v.size, max(16, v.align)) for n, v in kernel.local.items()}
-        self._local, self._frame_bytes = layout(aligned, 8 * len(saved), 0)
+        self._local, self._frame_bytes = _offsets(aligned, 8 * len(saved), 0)
 
         ir_module = ir.Module(kernel.name)
         function = ir.Function(ir_module, THREAD_TYPE, "thread")
@@ -122,7 +120,7 @@ class _Translator:
         self._pieces: list[int | None] = []
         self._n_pieces = 0
 
-    def translation(self) -> Translation:
+    def translation(self) -> tuple[str, Layout]:
         self._registers = {
             name: self._b.alloca(llvm_type(kind)) for name, kind in self._kernel.registers.items()
         }
@@ -151,8 +149,7 @@ class _Translator:
             except (KeyError, ValueError):  # operands that no such instruction has
                 raise UnknownPtx(str(code)) from None
         self._branch_to(None)
-        return Translation(
-            str(self._module),
+        return str(self._module), Layout(
             max(16, -(-self._frame_bytes // 16) * 16),
             8 * len(self._slots),
             self._shared,
@@ -265,7 +262,8 @@ class _Translator:
         if name in self._local:
             return self._b.add(self._frame, I64(self._local[name]))
         if name in self._tables:
-            return I64(self._tables[name])
+            place = self._b.add(self._parameters_at, I64(self._tables[name]))
+            return self._b.load(self._pointer(place, I64), typ=I64)
         raise UnknownPtx(f"the operand {name}")
 
     def _write(self, register: str, value: ir.Value, kind: str) -> None:
