@@ -6,9 +6,9 @@ effect. So each state of our sources has a folder of its own, named by the SHA-2
 that compile, of the versions of what compiles, and of numba's settings. What is loaded can only
 be what these sources compile to.
 
-The files are pickled code, and whoever can write them can run code as us. So they are in the user's
-cache folder, in a folder that belongs to the user and that nobody else may enter (mode 700). If it
-cannot be such a folder, nothing is kept: `NOT_KEPT` says why.
+The files are pickled and machine code, and whoever can write them can run code as us. So they are
+in the user's cache folder, in a folder that belongs to the user and that nobody else may enter
+(mode 700). If it cannot be such a folder, nothing is kept: `NOT_KEPT` says why.
 """
 
 import hashlib

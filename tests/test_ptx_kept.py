@@ -1,10 +1,9 @@
-"""Tests of experiments/ptx/kept.py: what the next process need not compile again."""
+"""Tests of what experiments/ptx keeps, so that the next process need not compile it again."""
 
 from types import SimpleNamespace
 
 import numpy as np
 from llvmlite.binding import FeatureMap
-from ptx_kernels import text_of
 
 from experiments.ptx import checks, device, kept, machine_code
 from experiments.ptx.device import Executor
@@ -12,42 +11,50 @@ from experiments.ptx.run import Allocation, Program, View
 from mlp_gpu.gpu import cuda
 from mlp_gpu.kernels import update
 
-TABLE = ".const .align 4 .b8 table[8] = {1, 2, 3, 4, 5, 6, 7, 8};"
-READ_TABLE = """
-.reg .b64 %d; .reg .b64 %x;
-mov.u64 %d, table; ld.const.b64 %x, [%d]; st.global.b64 [%a0], %x;
-"""
+BEGINNING = ".version 7.0\n.target sm_75\n.address_size 64\n"
+TABLE = ".const .align 4 .b8 table[8] = {7, 0, 0, 0, 0, 0, 0, 0};\n"
+FROM_TABLE = "mov.u64 %x, table; ld.const.b64 %x, [%x];"
 
 
-def read_table(program):
-    """What the kernel of READ_TABLE writes."""
+def kernel(name, body):
+    """A kernel that writes what the body leaves in %x."""
+    return (
+        f".visible .entry {name}(.param .u64 p) {{ .reg .b64 %a; .reg .b64 %x; {body} "
+        "ld.param.u64 %a, [p]; st.global.b64 [%a], %x; ret; }\n"
+    )
+
+
+def written(program, name):
+    """The number that a kernel writes."""
     found = np.zeros(1, np.uint64)
     there = Allocation.at(found.ctypes.data, found.nbytes, found.itemsize)
     address = np.uint64(found.ctypes.data).tobytes()
-    program.launch("k", (1,), (1,), [address], [View(there, 0, found.nbytes, "found")])
-    return found.tobytes()
+    program.launch(name, (1,), (1,), [address], [View(there, 0, found.nbytes, "found")])
+    return found[0]
 
 
 def test_machine_code_is_kept_for_the_same_kernel_and_processor(tmp_path, monkeypatch):
-    translated = []
+    translate, translated = machine_code.translate, []
 
-    def translate(*arguments):
-        translated.append(arguments)
-        return machine_code_translates(*arguments)
+    def count(kernel, module):
+        translated.append(kernel.name)
+        return translate(kernel, module)
 
-    machine_code_translates = machine_code.translate
-    monkeypatch.setattr(machine_code, "translate", translate)
+    checks.compiled_access()  # else it is compiled for the new folder
     monkeypatch.setattr(kept, "FOLDER", tmp_path)
-    ptx = text_of(READ_TABLE, 1, before=TABLE)
+    monkeypatch.setattr(machine_code, "translate", count)
+    ptx = BEGINNING + TABLE + kernel("first", FROM_TABLE) + kernel("second", "mov.u64 %x, 8;")
     # All at once, so that each has its table at another address.
-    programs = [Program(ptx, keep=keep) for keep in (False, True, True)]
-    assert [read_table(program) for program in programs] == [bytes(range(1, 9))] * 3
-    assert len(translated) == 2
-    other = Program(text_of(READ_TABLE, 1, before=TABLE.replace("8}", "9}")), keep=True)
-    assert read_table(other) == bytes([*range(1, 8), 9])
-    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", FeatureMap)
-    assert read_table(Program(ptx, keep=True)) == bytes(range(1, 9))
-    assert len(translated) == 4
+    programs = [Program(ptx) for _ in range(3)]
+    for name, number in (("first", 7), ("second", 8)):
+        assert [written(program, name) for program in programs] == [number] * 3
+    assert translated == ["first", "second"]
+    assert written(Program(ptx.replace("{7", "{9").replace("8;", "6;")), "second") == 6
+    assert len(translated) == 3
+    for changed, value in ("get_host_cpu_features", FeatureMap()), ("get_host_cpu_name", "generic"):
+        monkeypatch.setattr(machine_code.llvm, changed, lambda value=value: value)
+        assert written(Program(ptx), "first") == 7
+    assert len(translated) == 5
 
 
 def test_compiled_checks_are_kept_and_damage_is_compiled_anew(tmp_path, monkeypatch):
@@ -90,7 +97,7 @@ def test_the_ptx_of_our_kernels_is_kept_for_each_compute_capability(tmp_path, mo
 
     monkeypatch.setattr(kept, "FOLDER", tmp_path)
     monkeypatch.setattr(cuda, "compile_ptx", compile_ptx)
-    monkeypatch.setattr(device, "Program", lambda ptx, keep: (ptx, keep))
+    monkeypatch.setattr(device, "Program", lambda ptx: ptx)
     ours, theirs = update.update_weights, cuda.jit(lambda out: None)
     signatures = {ours: device.SIGNATURES[ours], theirs: "void(float32[::1])"}
     found = []
@@ -98,7 +105,6 @@ def test_the_ptx_of_our_kernels_is_kept_for_each_compute_capability(tmp_path, mo
         for cc in ((7, 5), (10, 0)):
             executor = Executor(cc, signatures=signatures)
             found += [executor.program(kernel)[0] for kernel in signatures]
-    assert [keep for _, keep in found] == [True, False] * 4
     assert found[:4] == found[4:]
     assert len(set(found)) == 4
     names = [name for name, _ in compiled]

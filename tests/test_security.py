@@ -24,6 +24,7 @@ CALLS = {
     *("eval", "exec", "compile", "__import__", "import_module", "exec_module", "system", "popen"),
     *("execv", "execve", "execvp", "spawnl", "spawnv", "loadtxt", "extract", "extractall"),
     *("read_pickle", "FunctionCache", "CDLL", "unsafe_load", "literal_eval", "startfile"),
+    *("add_object_file", "parse_assembly"),
 }
 ARGUMENTS = {"allow_pickle", "shell", "weights_only"}
 
@@ -32,6 +33,8 @@ ALLOWED = {
     ("mlp_gpu/driver.py", "ctypes"): "asks whether there is a driver",
     ("mlp_gpu/driver.py", "CDLL"): "the driver of that name, as the system finds it",
     ("mlp_gpu/jit.py", "FunctionCache"): "compiled code, kept in a private folder",
+    ("experiments/ptx/machine_code.py", "add_object_file"): "machine code in the private folder",
+    ("experiments/ptx/machine_code.py", "parse_assembly"): "LLVM IR, kept in the private folder",
     ("experiments/running/cluster.py", "asyncio"): "Dask's",
     ("experiments/running/cluster.py", "distributed"): "Dask, where a scheduler is named",
     ("experiments/running/download.py", "pooch"): "downloads, which are verified",

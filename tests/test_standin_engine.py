@@ -57,19 +57,23 @@ print(len(found), *map(sum, zip(*found)), min(k._cache.cache_path for k in kerne
 @pytest.mark.slow
 def test_compiled_kernels_are_kept_for_the_next_process(tmp_path):
     (tmp_path / "cache").mkdir()
-    counts = []
+    counts, executed = [], []
     for number in range(3):
         done = run(KEPT, XDG_CACHE_HOME=str(tmp_path / "cache"))
         assert done.returncode == 0, done.stderr
         *numbers, folder = done.stdout.split()
         counts.append([int(number) for number in numbers])
         assert folder.startswith(str(tmp_path / "cache" / "deepbig" / "compiled"))
+        files = tmp_path.rglob("executed-*.txt")  # what the stand-in made of the kernels
+        executed.append({(path.name, path.stat().st_mtime_ns) for path in files})
         if number == 1:  # a damaged file is no more than compiled again
             (path,) = tmp_path.rglob("*update_weights-*.nbc")
             path.write_bytes(b"damaged")
     n = counts[0][0]
     assert n > 5
     assert counts == [[n, 0, n], [n, n, 0], [n, n - 1, 1]]
+    assert len(executed[0]) == n
+    assert executed[1] == executed[0]
 
 
 def test_what_is_compiled_for_it_is_kept_apart_from_what_a_gpu_loads():

@@ -121,12 +121,12 @@ class Executor:
             signature = self.signatures[kernel]
             kinds = sigutils.normalize_signature(signature)[0]
             ptx = compile_ptx(kernel, signature, self.cc, lineinfo=True)
-            self._programs[kernel] = Program(ptx, _is_known(kernel, signature)), kinds
+            self._programs[kernel] = Program(ptx), kinds
         return self._programs[kernel]
 
 
 def compile_ptx(kernel: Any, signature: str, cc: tuple[int, int], lineinfo: bool = False) -> str:
-    """The PTX of a kernel; kept if it is one of this project's.
+    """The PTX of a kernel; kept if it is one of this project's, as their files give them.
 
     lineinfo: whether it names the lines of the source.
     """
@@ -135,15 +135,10 @@ def compile_ptx(kernel: Any, signature: str, cc: tuple[int, int], lineinfo: bool
     def compile_now() -> str:
         return gpu.cuda.compile_ptx(function, signature, cc=cc, lineinfo=lineinfo)[0]
 
-    if not _is_known(kernel, signature):
+    if SIGNATURES.get(kernel) != signature:
         return compile_now()
     where = f"{function.__module__} {function.__code__.co_filename}"  # PTX names the file
     return kept_text(function.__name__, f"{where} {signature} {cc} {lineinfo}", compile_now)
-
-
-def _is_known(kernel: Any, signature: str) -> bool:
-    """Whether this is one of the project's kernels, as their files give them: they are kept."""
-    return SIGNATURES.get(kernel) == signature
 
 
 def _array_parameters(array: np.ndarray) -> list[bytes]:

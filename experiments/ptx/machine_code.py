@@ -12,14 +12,11 @@ from experiments.ptx.kept import kept_text
 from experiments.ptx.parse import Module
 from experiments.ptx.translate import Layout, translate
 
-FUNCTION = "thread"  # as `translate` names it
 
+def machine_code(ptx: str, module: Module, name: str) -> tuple[Any, Layout]:
+    """LLVM's engine with a kernel's `translate.FUNCTION`, and where things are for that.
 
-def machine_code(ptx: str, module: Module, name: str, keep: bool) -> tuple[Any, Layout]:
-    """LLVM's engine that holds a kernel's function, and where things are for it.
-
-    ptx: the text of the module. keep: whether to take what an earlier process kept, and to keep it.
-    Raises parse.UnknownPtx for what is not known.
+    ptx: the text of the module. Raises parse.UnknownPtx for what is not known.
     """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -29,8 +26,8 @@ def machine_code(ptx: str, module: Module, name: str, keep: bool) -> tuple[Any, 
         code = base64.b64encode(_compiled(text)).decode()
         return json.dumps({"layout": asdict(layout), "code": code})
 
-    state = " ".join((llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), name, ptx))
-    found = json.loads(kept_text("executed", state, make) if keep else make())
+    processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    found = json.loads(kept_text("executed", " ".join((*processor, name, ptx)), make))
     return _loaded(base64.b64decode(found["code"])), Layout(**found["layout"])
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from experiments.ptx import checks
-from experiments.ptx.machine_code import FUNCTION, machine_code
+from experiments.ptx.machine_code import machine_code
 from experiments.ptx.parse import Instruction, Variable, parse
 from experiments.ptx.schedule import DIVERGED, ThreadFunction, run_blocks
+from experiments.ptx.translate import FUNCTION
 
 MAX_TRACE = 1 << 21  # accesses of a block that are recorded
 ALIGNMENT = 256  # bytes: of arrays on a GPU
@@ -81,14 +82,10 @@ class Launched:
 
 
 class Program:
-    """The kernels of a text of PTX. Raises parse.UnknownPtx for what is not known.
+    """The kernels of a text of PTX. Raises parse.UnknownPtx for what is not known."""
 
-    keep: whether their machine code is kept for the next process.
-    """
-
-    def __init__(self, ptx: str, keep: bool = False):
-        self.module = parse(ptx)
-        self.ptx, self.keep = ptx, keep
+    def __init__(self, ptx: str):
+        self.ptx, self.module = ptx, parse(ptx)
         self.tables = {
             name: np.frombuffer(variable.content or b"", np.uint8).copy()
             for name, variable in self.module.tables.items()
@@ -123,7 +120,7 @@ class _Executable:
     def __init__(self, program: Program, name: str):
         self._kernel = program.module.kernels[name]
         self._tables = program.tables
-        self._engine, self._layout = machine_code(program.ptx, program.module, name, program.keep)
+        self._engine, self._layout = machine_code(program.ptx, program.module, name)
         self._function = ThreadFunction(self._engine.get_function_address(FUNCTION))
 
     def launch(

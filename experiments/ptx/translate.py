@@ -42,7 +42,7 @@ GAP = 1024  # bytes that are no array's between shared arrays: whoever leaves on
 FENCES = {"membar", "fence"}  # threads run one after another here
 ATOMS = ("add", "min", "max", "and", "or", "xor", "exch", "cas")
 CHECK_TYPE = ir.FunctionType(I32, [I64] * 3 + [I32] * 2)
-THREAD_TYPE = ir.FunctionType(I32, [I64] * 6 + [I32] * 2)
+FUNCTION, THREAD_TYPE = "thread", ir.FunctionType(I32, [I64] * 6 + [I32] * 2)
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Layout:
     """Where things are in a kernel's LLVM IR.
 
     frame_bytes: of each thread; local memory begins at local_start. shared: offsets of shared
-    variables. pieces: for each instruction of the kernel's code, the piece of code whose executions
-    are counted; None for labels.
+    variables, in shared_bytes. pieces: for each instruction of the kernel's code, the number of the
+    piece of code, of n_pieces, whose executions are counted; None for labels.
     """
 
     frame_bytes: int
@@ -96,7 +96,7 @@ class _Translator:
         self._local, self._frame_bytes = _offsets(aligned, 8 * len(saved), 0)
 
         ir_module = ir.Module(kernel.name)
-        function = ir.Function(ir_module, THREAD_TYPE, "thread")
+        function = ir.Function(ir_module, THREAD_TYPE, FUNCTION)
         name, _ = checks.compiled_access()
         self._any_access = ir.Function(ir_module, checks.ACCESS_TYPE, name)
         self._accesses: dict[tuple, ir.Function] = {}

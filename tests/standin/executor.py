@@ -71,7 +71,7 @@ class Memory:
 
 
 memory = Memory()
-_program = functools.cache(functools.partial(Program, keep=True))
+_program = functools.cache(Program)
 
 
 def launch(
