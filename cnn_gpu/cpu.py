@@ -1,8 +1,16 @@
 """The CPU engine for convolutional nets: on-line, one image after another, in one thread.
 
 A convolution is a product of matrices: the patches of the layer before, gathered in a row for each
-neuron of a map, times the weights of all maps. Absent connections are multiplied too, as zeros. No
-memory is allocated for an image.
+neuron of a map, times the weights of all maps. Absent connections are multiplied too, as zeros.
+Gradients are those of -eta times the loss, so that an update only adds. No memory is allocated for
+an image.
+
+    forward     state = y(patches W)         patches (positions, n_in + 1), the last column is 1
+    backward    by_patches = delta W^T       W (n_in + 1, width), the last row holds the biases
+    update      W += patches^T delta         delta (positions, width)
+
+width: the number of maps, rounded up to a multiple of LINE; the columns of padding stay zero. The
+bits do not depend on the width of vectors: see `mlp_gpu.vector_kernel`.
 """
 
 from collections.abc import Callable
@@ -10,21 +18,15 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from cnn_gpu import filters
-from cnn_gpu.layers import (
-    CONVOLUTION,
-    FULLY_CONNECTED,
-    IMAGE_PROCESSING,
-    MAX_POOLING,
-    Layer,
-)
-from cnn_gpu.network import ConvNetwork, weight_mask
-from mlp_gpu.blocks import FASTMATH, scaled_tanh_derivative, softmax_delta
+from cnn_gpu.layers import CONVOLUTION, FULLY_CONNECTED, IMAGE_PROCESSING, MAX_POOLING, Layer
+from cnn_gpu.network import ConvNetwork
 from mlp_gpu.checks import check_training, flat_images
-from mlp_gpu.cpu import activate, predict_in_threads, train_in_chunks
+from mlp_gpu.cpu import predict_in_threads, train_in_chunks
+from mlp_gpu.cpu_window import scaled_tanh, scaled_tanh_derivative, softmax, softmax_delta
 from mlp_gpu.jit import njit
+from mlp_gpu.vector_kernel import CHUNK, LINE, add_product, aligned_zeros, round_up, transpose
 
 # A row of `geometry`, int64: a layer's kind, its maps, its source, its kernel and its step.
 KINDS = (CONVOLUTION, FULLY_CONNECTED, MAX_POOLING, IMAGE_PROCESSING)
@@ -32,36 +34,46 @@ KIND, HEIGHT, WIDTH, N_SOURCE, SOURCE_WIDTH, KERNEL_Y, KERNEL_X, STEP_Y, STEP_X 
 POOLING, PROCESSING = KINDS.index(MAX_POOLING), KINDS.index(IMAGE_PROCESSING)
 
 IMAGES_PER_TICK = 250  # some tenths of a second of the largest net
+PANEL = 64  # rows of a weight matrix that are transposed at a time: they stay near
+PANEL_ROW = PANEL + LINE  # an odd number of lines: rows do not meet in a few sets of the cache
 
 Arrays: TypeAlias = tuple[np.ndarray, ...]  # one for each layer
 
 
 class Scratch(NamedTuple):
-    """Memory for one image, float32 but for winners.
+    """Memory for one image, float32 but for winners; an array for each layer.
 
-    states: (positions, maps) of the input and of each layer. patches: what `gather` makes, or what
-    `process` needs, (1, 1) for max-pooling. winners: int32, what `pool` makes.
+    states: (positions, maps) of the input and of each layer; that of the last is not computed.
+    patches: see `gather`, the border of `process`, or (1, 1) for max-pooling. winners: int32, see
+    `pool`. sums: (positions, width), forward patches W, backward delta; (1, 1) without weights.
+    zeros: (1, n), as many as the widest product has columns.
     """
 
     states: Arrays
     patches: Arrays
     winners: Arrays
+    sums: Arrays
+    zeros: np.ndarray
 
 
 class Gradients(NamedTuple):
-    """Derivatives of the loss for one image, float32: by states, patches and weights."""
+    """Derivatives of -eta times the loss for one image, float32: by states, patches and weights.
+
+    Those by weights are stored only where `update` needs it. panel: scratch of `through_weights`.
+    """
 
     states: Arrays
     patches: Arrays
     weights: Arrays
+    panel: np.ndarray
 
 
 @njit(nogil=True)
 def gather(patches, source, shape):
-    """Copy what each neuron of a map reads into a row of patches, after a 1 for the bias.
+    """Copy the states that each neuron of a map reads into a row of patches. Modifies patches.
 
-    patches: float32 (positions, 1 + kernel * maps), modified. source: float32 (positions, maps) of
-    the layer before. shape: a row of `geometry`.
+    patches: float32 (positions, kernel * maps + 1 or more), with a 1 after the states. source:
+    float32 (positions, maps) of the layer before. shape: a row of `geometry`.
     """
     flat, n_source = source.ravel(), shape[N_SOURCE]
     run = shape[KERNEL_X] * n_source  # neighbours in x are neighbours in memory
@@ -70,14 +82,15 @@ def gather(patches, source, shape):
             row = patches[y * shape[WIDTH] + x]
             for ky in range(shape[KERNEL_Y]):
                 place = (y * shape[STEP_Y] + ky) * shape[SOURCE_WIDTH] + x * shape[STEP_X]
-                start, to = place * n_source, 1 + ky * run
-                for i in range(run):  # quicker than slices of a few pixels
-                    row[to + i] = flat[start + i]
+                to = row[ky * run : (ky + 1) * run]
+                read = flat[place * n_source : place * n_source + run]
+                for i in range(run):  # quicker than an assignment of a few pixels
+                    to[i] = read[i]
 
 
 @njit(nogil=True)
 def scatter(source_gradient, patch_gradient, shape):
-    """Add what each row of patches holds to where `gather` took it from.
+    """Add each row of patch_gradient to the states that `gather` copied there.
 
     source_gradient: float32 (positions, maps) of the layer before, modified. patch_gradient:
     float32, of the shape of patches.
@@ -90,9 +103,10 @@ def scatter(source_gradient, patch_gradient, shape):
             row = patch_gradient[y * shape[WIDTH] + x]
             for ky in range(shape[KERNEL_Y]):
                 place = (y * shape[STEP_Y] + ky) * shape[SOURCE_WIDTH] + x * shape[STEP_X]
-                start, begin = place * n_source, 1 + ky * run
+                read = row[ky * run : (ky + 1) * run]
+                to = flat[place * n_source : place * n_source + run]
                 for i in range(run):
-                    flat[start + i] += row[begin + i]
+                    to[i] += read[i]
 
 
 @njit(nogil=True)
@@ -126,7 +140,7 @@ def unpool(source_gradient, gradient, winners):
             source_gradient[winners[position, m], m] = gradient[position, m]
 
 
-@njit(nogil=True, fastmath=FASTMATH)
+@njit(nogil=True)
 def process(state, border, source, bank, shape):
     """The maps of the source, then those of each filter. Modifies state; border is scratch.
 
@@ -156,37 +170,62 @@ def process(state, border, source, bank, shape):
                     state[y * width + x, (1 + f) * n + i] = total[x * n + i]
 
 
-@njit(nogil=True, fastmath=FASTMATH)
-def update(W, mask, patches, delta, sums, eta):
-    """W -= eta patches^T delta where there are connections. Modifies W; sums is scratch like W.
+@njit(nogil=True)
+def copy_columns(target, source):
+    """Copy the columns that both have. Modifies target. Both float32 (positions, maps or width)."""
+    n = min(target.shape[1], source.shape[1])
+    for position in range(target.shape[0]):
+        to, row = target[position], source[position]
+        for i in range(n):
+            to[i] = row[i]
 
-    mask: float32, 1 where there is a weight and 0 elsewhere, or (1, 1) where all are there.
+
+@njit(nogil=True)
+def through_weights(by_patches, delta, W, n_maps, panel, zeros):
+    """by_patches = delta W^T, without the biases. Modifies by_patches and panel.
+
+    by_patches: (positions, n_in or more). panel: (width, PANEL_ROW), PANEL rows of W transposed.
+    zeros: see `Scratch`.
     """
-    np.dot(patches.T, delta, sums)
-    w, m, s = W.ravel(), mask.ravel(), sums.ravel()
-    if mask.shape[0] < W.shape[0]:
-        for i in range(w.shape[0]):
-            w[i] -= eta * s[i]
+    n_in = W.shape[0] - 1
+    for start in range(0, n_in, PANEL):
+        rows = min(PANEL, n_in - start)
+        columns = (rows + LINE - 1) // LINE * LINE
+        transpose(panel, W[start : start + rows])
+        part = by_patches[:, start : start + columns]
+        add_product(part, zeros[:, :columns], delta[:, :n_maps], panel[:n_maps, :columns])
+
+
+@njit(nogil=True)
+def update(W, mask, patches, delta, change, zeros):
+    """W += patches^T delta where there are connections. Modifies W; change is scratch like W.
+
+    mask: float32 (maps of the source, width), 1 where a map reads another; (0, 1) if all do. The
+    products of more than CHUNK positions are summed in `change`, so that W is rounded once.
+    """
+    w, c, m, n = W.ravel(), change.ravel(), mask.ravel(), mask.shape[0]
+    if patches.shape[0] <= CHUNK:
+        add_product(W, W, patches.T, delta)
     else:
+        add_product(change, zeros, patches.T, delta)
         for i in range(w.shape[0]):
-            w[i] -= eta * m[i] * s[i]
+            w[i] += c[i]
+    if n > 0:
+        for start in range(0, W.shape[0] - 1, n):
+            rows = W[start : start + n].ravel()
+            for i in range(rows.shape[0]):
+                weight = rows[i]
+                rows[i] = weight if m[i] > 0 else np.float32(0)
 
 
-@njit(nogil=True, fastmath=FASTMATH)
-def back_and_update(patch_gradient, W, patch, delta, eta):
-    """patch_gradient = W delta, then W -= eta patch delta^T, in one pass over W. Modifies both.
-
-    For a single position and all connections. patch_gradient, patch: (rows of W,). delta (maps,).
-    """
-    for i in range(W.shape[0]):
-        w, g, total = W[i], eta * patch[i], np.float32(0)
-        for j in range(w.shape[0]):
-            total += w[j] * delta[j]
-            w[j] -= g * delta[j]
-        patch_gradient[i] = total
+@njit(nogil=True, error_model="numpy")
+def activate(a):
+    """The scaled tanh of every element of a, float32 (n,), in place."""
+    for i in range(a.shape[0]):
+        a[i] = scaled_tanh(a[i])
 
 
-@njit(nogil=True, fastmath=FASTMATH)
+@njit(nogil=True)
 def through_activation(gradient, state):
     """gradient *= y'(a), from the states y. Modifies gradient. Both float32 (n,)."""
     for i in range(gradient.shape[0]):
@@ -195,22 +234,24 @@ def through_activation(gradient, state):
 
 @njit(nogil=True)
 def forward(geometry, weights, scratch):
-    """The states of all layers from that of the input, states[0]; of the last, the activations.
+    """The states of all layers from that of the input, states[0]. Modifies scratch.
 
-    Modifies scratch.
+    The activations of the last layer are in scratch.sums.
     """
     n_layers, states = len(weights), scratch.states
     for layer in range(n_layers):
         shape, patches, state = geometry[layer], scratch.patches[layer], states[layer + 1]
+        W, sums = weights[layer], scratch.sums[layer]
         if shape[KIND] == POOLING:
             pool(state, scratch.winners[layer], states[layer], shape)
             continue
         if shape[KIND] == PROCESSING:
-            process(state, patches, states[layer], weights[layer], shape)
+            process(state, patches, states[layer], W, shape)
             continue
         gather(patches, states[layer], shape)
-        np.dot(patches, weights[layer], state)
+        add_product(sums, scratch.zeros[:, : W.shape[1]], patches[:, : W.shape[0]], W)
         if layer + 1 < n_layers:
+            copy_columns(state, sums)
             activate(state.ravel())
 
 
@@ -218,44 +259,48 @@ def forward(geometry, weights, scratch):
 def train_images(geometry, weights, masks, scratch, gradients, images, labels, order, eta):
     """One on-line step for each image of `order`; returns the summed loss, float64.
 
-    Modifies weights, scratch and gradients. weights, masks: `Arrays`, (1, 1) for max-pooling, see
-    `update`; of image processing weights has the filters. images float32 (n, pixels),
-    labels (n,), order (m,), indices of images; eta float32.
+    Modifies weights, scratch and gradients. weights: W (n_in + 1, width) of a layer with weights,
+    (1, 1) for max-pooling, the filters of image processing. masks: see `update`. images float32
+    (n, pixels), labels (n,), order (m,), indices of images; eta float32.
     """
     n_layers, states, loss = len(weights), scratch.states, 0.0
+    output, n_classes = scratch.sums[n_layers - 1][0], states[n_layers].shape[1]
     lowest = 0  # layer with weights: below it no gradient is needed
     while geometry[lowest, KIND] == POOLING or geometry[lowest, KIND] == PROCESSING:
         lowest += 1
     for image in order:
         states[0].ravel()[:] = images[image]
         forward(geometry, weights, scratch)
-        loss += softmax_delta(gradients.states[n_layers][0], states[n_layers][0], labels[image])
+        loss += softmax_delta(output, labels[image], n_classes)
+        for j in range(n_classes):
+            output[j] *= -eta
         for layer in range(n_layers - 1, lowest - 1, -1):
-            patches, gradient = scratch.patches[layer], gradients.states[layer + 1]
+            gradient, state = gradients.states[layer + 1], states[layer + 1]
             if geometry[layer, KIND] == POOLING:
                 unpool(gradients.states[layer], gradient, scratch.winners[layer])
                 continue
+            W, delta, patches = weights[layer], scratch.sums[layer], scratch.patches[layer]
             if layer + 1 < n_layers:
-                through_activation(gradient.ravel(), states[layer + 1].ravel())
-            W, by_patches = weights[layer], gradients.patches[layer]
-            if patches.shape[0] == 1 and masks[layer].shape[0] == 1:
-                back_and_update(by_patches[0], W, patches[0], gradient[0], eta)
-            else:
-                if layer > lowest:  # with the weights as they were
-                    np.dot(gradient, W.T, by_patches)
-                update(W, masks[layer], patches, gradient, gradients.weights[layer], eta)
-            if layer > lowest:
+                through_activation(gradient.ravel(), state.ravel())
+                copy_columns(delta, gradient)
+            if layer > lowest:  # with the weights before the update
+                by_patches, n_maps = gradients.patches[layer], state.shape[1]
+                through_weights(by_patches, delta, W, n_maps, gradients.panel, scratch.zeros)
                 scatter(gradients.states[layer], by_patches, geometry[layer])
+            zeros, change = scratch.zeros[:, : W.shape[1]], gradients.weights[layer]
+            update(W, masks[layer], patches[:, : W.shape[0]], delta, change, zeros)
     return loss
 
 
 @njit(nogil=True)
-def output_activations(outputs, geometry, weights, scratch, images):
-    """Activations of the last layer for each image. Modifies outputs, float32 (n, n_classes)."""
+def class_probabilities(outputs, geometry, weights, scratch, images):
+    """The softmax of the last layer for each image. Modifies outputs, float32 (n, n_classes)."""
+    last, n_classes = scratch.sums[len(weights) - 1][0], outputs.shape[1]
     for image in range(images.shape[0]):
         scratch.states[0].ravel()[:] = images[image]
         forward(geometry, weights, scratch)
-        outputs[image] = scratch.states[len(weights)][0]
+        softmax(last, n_classes)
+        outputs[image] = last[:n_classes]
 
 
 class ConvCpuEngine:
@@ -269,41 +314,40 @@ class ConvCpuEngine:
 
     def set_network(self, network: ConvNetwork) -> None:
         self._network = network
-        self._geometry = np.array(
-            [
-                (
-                    KINDS.index(layer.kind),
-                    layer.maps.height,
-                    layer.maps.width,
-                    layer.source.n,
-                    layer.source.width,
-                    *layer.kernel,
-                    *layer.step,
-                )
-                for layer in network.layers
-            ]
-        )
-        pairs = list(zip(network.layers, network.weights, strict=True))
-        self._weights = tuple(self._fixed(layer) if W is None else W.copy() for layer, W in pairs)
-        nothing = np.zeros((1, 1), np.float32)
+        self._geometry = np.array([self._shape(layer) for layer in network.layers])
+        self._weights = tuple(map(self._padded_weights, network.layers, network.weights))
         self._masks = tuple(
-            nothing
-            if table is None or table.all()
-            else weight_mask(layer, table).astype(np.float32)
-            for layer, table in zip(network.layers, network.connections, strict=True)
+            np.zeros((0, 1), np.float32) if table is None or table.all() else self._padded(table)
+            for table in network.connections
         )
 
     @staticmethod
-    def _fixed(layer: Layer) -> np.ndarray:
-        """What a layer that is not trained has in place of weights."""
+    def _shape(layer: Layer) -> tuple[int, ...]:
+        """A row of `geometry`."""
+        maps, source = layer.maps, layer.source
+        sizes = maps.height, maps.width, source.n, source.width, *layer.kernel, *layer.step
+        return KINDS.index(layer.kind), *sizes
+
+    @staticmethod
+    def _padded(W: np.ndarray) -> np.ndarray:
+        """A float32 copy of W with zero columns up to a multiple of LINE, and memory behind it."""
+        copy = aligned_zeros(round_up(W.shape[0]), round_up(W.shape[1]))[: W.shape[0]]
+        copy[:, : W.shape[1]] = W
+        return copy
+
+    @classmethod
+    def _padded_weights(cls, layer: Layer, W: np.ndarray | None) -> np.ndarray:
+        """See weights of `train_images`. W: as in `ConvNetwork`, the biases in its first row."""
+        if W is not None:
+            return cls._padded(np.roll(W, -1, axis=0))
         if layer.kind == MAX_POOLING:
             return np.zeros((1, 1), np.float32)
         return filters.bank(layer.filters)
 
     def get_network(self) -> ConvNetwork:
         weights = tuple(
-            None if mine is None else W.copy()
-            for W, mine in zip(self._weights, self._network.weights, strict=True)
+            None if W is None else np.roll(padded[:, : W.shape[1]], 1, axis=0)
+            for padded, W in zip(self._weights, self._network.weights, strict=True)
         )
         return replace(self._network, weights=weights)
 
@@ -311,8 +355,15 @@ class ConvCpuEngine:
         layers = self._network.layers
         maps = [self._network.source, *(layer.maps for layer in layers)]
         states = tuple(np.zeros((m.height * m.width, m.n), np.float32) for m in maps)
-        patches = tuple(np.ones(self._patches_shape(layer), np.float32) for layer in layers)
-        return Scratch(states, patches, tuple(np.zeros(h.shape, np.int32) for h in states[1:]))
+        patches, sums = [], []
+        for layer, state, W in zip(layers, states[1:], self._weights, strict=True):
+            patches.append(aligned_zeros(*self._patches_shape(layer)))
+            sums.append(aligned_zeros(*((len(state), W.shape[1]) if layer.has_weights else (1, 1))))
+            if layer.has_weights:
+                patches[-1][:, len(W) - 1] = 1
+        winners = tuple(np.zeros(state.shape, np.int32) for state in states[1:])
+        zeros = aligned_zeros(1, max(PANEL, *(W.shape[1] for W in self._weights)))
+        return Scratch(states, tuple(patches), winners, tuple(sums), zeros)
 
     @staticmethod
     def _patches_shape(layer: Layer) -> tuple[int, int]:
@@ -321,7 +372,8 @@ class ConvCpuEngine:
             return 1, 1
         if layer.kind == IMAGE_PROCESSING:
             return maps.height + height, (maps.width + width - 1) * source.n
-        return maps.height * maps.width, 1 + height * width * source.n
+        row = round_up(height * width * source.n + 1, 2 * LINE) + LINE  # see `PANEL_ROW`
+        return maps.height * maps.width, row
 
     def train(
         self,
@@ -334,36 +386,29 @@ class ConvCpuEngine:
         images = flat_images(images, self._network.source.n_neurons)
         check_training(labels, order, len(images), self._network.n_classes)
         scratch = self._scratch()
-        like = scratch.states, scratch.patches, self._weights
-        gradients = Gradients(*(tuple(map(np.zeros_like, arrays)) for arrays in like))
+        gradients = Gradients(
+            tuple(map(np.zeros_like, scratch.states)),
+            tuple(aligned_zeros(*patches.shape) for patches in scratch.patches),
+            tuple(aligned_zeros(*W.shape) for W in self._weights),
+            aligned_zeros(scratch.zeros.shape[1], PANEL_ROW),
+        )
+        net = self._geometry, self._weights, self._masks, scratch, gradients
 
         def train(chunk: np.ndarray) -> float:
-            return train_images(
-                self._geometry,
-                self._weights,
-                self._masks,
-                scratch,
-                gradients,
-                images,
-                labels,
-                chunk,
-                np.float32(eta),
-            )
+            return train_images(*net, images, labels, chunk, np.float32(eta))
 
-        with threadpool_limits(1, user_api="blas"):
-            return train_in_chunks(train, order, IMAGES_PER_TICK, tick)
+        return train_in_chunks(train, order, IMAGES_PER_TICK, tick)
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._network.source.n_neurons)
-        return predict_in_threads(self._last_activations, images, self._network.n_classes)
 
-    def _last_activations(self, images: np.ndarray) -> np.ndarray:
-        outputs = np.empty((len(images), self._network.n_classes), np.float32)
-        output_activations(outputs, self._geometry, self._weights, self._scratch(), images)
-        return outputs
+        def fill(outputs: np.ndarray, images: np.ndarray) -> None:
+            class_probabilities(outputs, self._geometry, self._weights, self._scratch(), images)
+
+        return predict_in_threads(fill, images, self._network.n_classes)
 
     def states(self, image: np.ndarray) -> list[np.ndarray]:
-        """What the input and each layer have for an image: float32 (height, width, maps) each.
+        """The states of the input and of each layer, float32 (height, width, maps) each.
 
         image: float32, the pixels of the net's input, by y, x and map. The last array has the class
         probabilities.

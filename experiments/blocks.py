@@ -2,8 +2,8 @@
 
 Takes each net as it is at the start, and after training by the CPU engine. From there it makes the
 same on-line steps several times: image after image in float64, which counts as exact, and in
-float32; by the CPU engine, in blocks one image after another (a chain); and in blocks by a window
-of several images at once. Prints, for each, the distance of the weights from those of float64, as
+float32; by the CPU engine, whose windows grow and shrink; and in NumPy by windows of one size.
+Prints, for each, the distance of the weights from those of float64, as
 a part of the way that these went, and how often a window's images went forward and backward. All of
 it goes into blocks.json. Takes some minutes.
 """
@@ -22,7 +22,6 @@ from experiments.scoring import block_tables
 from experiments.scoring.records import BLOCKS
 from experiments.timing import window
 from mlp_gpu import files
-from mlp_gpu.engines import IMAGES_PER_BLOCK
 from mlp_gpu.network import N_CLASSES, N_INPUTS, NETS, Network
 from mlp_gpu.training import image_order
 
@@ -55,7 +54,7 @@ def after_training(network: Network, images: np.ndarray, labels: np.ndarray, eta
     """The network after a step of the CPU engine for each image, in their order."""
     from mlp_gpu.cpu import CpuEngine  # imports numba
 
-    engine = CpuEngine(IMAGES_PER_BLOCK)
+    engine = CpuEngine()
     engine.set_network(network)
     engine.train(images, labels, np.arange(len(labels)), eta)
     return engine.get_network()
@@ -123,7 +122,6 @@ def main(argv: list[str] | None = None) -> None:
     record = {
         "data": dataset.name,
         "seed": SEED,
-        "images_per_block": IMAGES_PER_BLOCK,
         "rows": rows,
         "provenance": source | {"end": provenance.now()},
     }

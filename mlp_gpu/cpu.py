@@ -1,11 +1,13 @@
-"""The CPU engine: on-line back-propagation in blocks, by a team of threads.
+"""The CPU engine: on-line back-propagation by a window of images, on a team of threads.
 
 Each image needs, for every layer, W^T h forward, W delta backward, and W -= eta h delta^T. In the
 papers each of the three is a pass over W. Here W is only read within a block of images and updated
 once for all of them, with corrections that make the sequence of updates that of the papers: see
-`blocks`.
+`cpu_window`. Evaluation needs no update between images: it multiplies W with many images at once.
+All products of matrices are those of `vector_kernel`; no BLAS is called.
 
-Evaluation needs no update between images, so it is a matrix product for many images at once.
+Images of a block and of a window follow from the number of weights and from how often the images
+of the last blocks went forward and backward, never from the machine. So the same bits come of any.
 """
 
 from collections.abc import Callable
@@ -13,25 +15,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-from mlp_gpu import blocks, team
-from mlp_gpu.blas import SGEMM
-from mlp_gpu.blocks import FASTMATH, scaled_tanh
+from mlp_gpu import cpu_window, team
 from mlp_gpu.checks import check_training, flat_images
-from mlp_gpu.engines import IMAGES_PER_BLOCK
-from mlp_gpu.jit import njit
 from mlp_gpu.network import Network, count_weights
+from mlp_gpu.window_rule import Limits, cpu_tolerance
 
 WEIGHTS_PER_TICK = 500_000_000  # weight updates: some tenths of a second
-PREDICT_BATCH = 500  # images per matrix product, so that states take little memory
+PREDICT_BATCH = 192  # images that go through a layer together
 
-
-@njit(nogil=True, fastmath=FASTMATH, error_model="numpy")
-def activate(a):
-    """The scaled tanh of every element of a, float32 (n,), in place."""
-    for i in range(a.shape[0]):
-        a[i] = scaled_tanh(a[i])
+MANY_WEIGHTS = 5_000_000  # of a net from here on: more than a usual cache holds
+FEW_LIMITS = 48, Limits(smallest=6, largest=24, few=2.5, many=5.0)  # with images of a block
+MANY_LIMITS = 192, Limits(smallest=6, largest=96, few=3.25, many=6.5)
 
 
 def train_in_chunks(
@@ -55,53 +50,46 @@ def train_in_chunks(
 
 
 def predict_in_threads(
-    activations: Callable[[np.ndarray], np.ndarray],
+    fill: Callable[[np.ndarray, np.ndarray], None],
     images: np.ndarray,
     n_classes: int,
     threads: int | None = None,
 ) -> np.ndarray:
     """Class probabilities of images, float32 (n, n_classes).
 
-    activations: of the output layer for some of the images. Called in several threads at once;
-    threads: in how many, None: in all that Numba may use.
+    fill: writes those of some images, its second argument, into its first. Called in several
+    threads at once; threads: in how many, None: in all that Numba may use.
     """
     outputs = np.empty((len(images), n_classes), np.float32)
-    starts = range(0, len(images), PREDICT_BATCH)
-    # Our own threads, one each for BLAS: how BLAS rounds depends on how many threads it has.
-    with threadpool_limits(1, user_api="blas"):
-
-        def predict(start: int) -> None:
-            part = slice(start, start + PREDICT_BATCH)
-            outputs[part] = activations(images[part])
-
-        team.share(predict, starts, threads or numba.config.NUMBA_NUM_THREADS)
-    outputs -= outputs.max(axis=1, keepdims=True)
-    np.exp(outputs, out=outputs)
-    outputs /= outputs.sum(axis=1, keepdims=True)
+    parts = [slice(i, i + PREDICT_BATCH) for i in range(0, len(images), PREDICT_BATCH)]
+    threads = threads or numba.config.NUMBA_NUM_THREADS
+    team.share(lambda part: fill(outputs[part], images[part]), parts, threads)
     return outputs
 
 
 class CpuEngine:
     """On-line training and batched prediction on the CPU. See `mlp_gpu.engines` for the methods.
 
-    images_per_block: how many images are trained between two updates of the weight matrices; other
-    numbers round otherwise. threads: how many take part, None: all that Numba may use; the results
-    are the same bits for any number of them.
+    threads: how many take part, None: all that Numba may use; the results are the same bits for any
+    number of them. Raises ValueError for fewer than one.
     """
 
     name = "cpu"
     schedule = None
 
-    def __init__(self, images_per_block: int = IMAGES_PER_BLOCK, threads: int | None = None):
-        self._images_per_block = images_per_block
+    def __init__(self, threads: int | None = None):
+        if threads is not None and threads < 1:
+            raise ValueError(f"expected at least 1 thread, got {threads}")
         self._threads = threads
 
     def set_network(self, network: Network) -> None:
         self._sizes = network.sizes
-        self._weights = blocks.to_weights(network)
+        self._weights = cpu_window.to_weights(network)
+        is_small = count_weights(network.sizes) < MANY_WEIGHTS
+        self.images_per_block, self._limits = FEW_LIMITS if is_small else MANY_LIMITS
 
     def get_network(self) -> Network:
-        return blocks.to_network(self._sizes, self._weights)
+        return cpu_window.to_network(self._sizes, self._weights)
 
     def train(
         self,
@@ -113,47 +101,51 @@ class CpuEngine:
     ) -> float:
         images = flat_images(images, self._sizes[0])
         check_training(labels, order, len(images), self._sizes[-1])
-        n_panels = max(W.shape[0] for W in self._weights.hidden)
-        members = max(1, min(self._threads or numba.config.NUMBA_NUM_THREADS, n_panels))
-        block = blocks.make_block(self._sizes, self._images_per_block, members)
-        sizes = np.array(self._sizes)
-        n_blocks = WEIGHTS_PER_TICK // (self._images_per_block * count_weights(self._sizes))
+        n_block, limits = self.images_per_block, self._limits
+        most = min(self._threads or numba.config.NUMBA_NUM_THREADS, cpu_window.GROUPS)
+        block, private = cpu_window.make_block(self._sizes, n_block, limits.largest, most)
+        self._progress = cpu_window.new_progress(limits)
+        pace = team.Pace(most)
+        sizes, tolerance = np.array(self._sizes), cpu_tolerance(eta)
 
         def train(chunk: np.ndarray) -> float:
-            def work(member: int, meeting: np.ndarray) -> float:
-                return blocks.train_blocks(
-                    member,
+            def work(thread: int, meeting: np.ndarray) -> float:
+                return cpu_window.train_blocks(
+                    thread,
                     meeting,
-                    members,
+                    pace.threads,
                     sizes,
                     self._weights,
                     block,
+                    private,
                     images,
                     labels,
                     chunk,
                     np.float32(eta),
-                    SGEMM,
+                    tolerance,
+                    n_block,
+                    limits,
+                    self._progress,
                 )
 
-            return team.run(executor, members, work)[0]
+            with pace.measured(len(chunk)):
+                return pace.run(executor, work)[0]
 
-        with (
-            threadpool_limits(1, user_api="blas"),  # how BLAS rounds depends on its threads
-            ThreadPoolExecutor(members) as executor,
-        ):
-            images_per_tick = self._images_per_block * max(1, n_blocks)
-            return train_in_chunks(train, order, images_per_tick, tick)
+        blocks = WEIGHTS_PER_TICK // (n_block * count_weights(self._sizes))
+        with ThreadPoolExecutor(most) as executor:
+            return train_in_chunks(train, order, n_block * max(1, blocks), tick)
+
+    def count_sweeps(self) -> tuple[int, int]:
+        """Sweeps of the last training, and how often its images went, all together."""
+        _, passes, sweeps = self._progress.tolist()
+        return sweeps, passes
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._sizes[0])
-        weights = self.get_network().unpadded()
+        sizes = np.array(self._sizes)
 
-        def activations(h: np.ndarray) -> np.ndarray:
-            for layer, W in enumerate(weights):
-                if layer > 0:
-                    activate(h.ravel())
-                h = h @ W[1:]
-                h += W[0]
-            return h
+        def fill(outputs: np.ndarray, part: np.ndarray) -> None:
+            states = cpu_window.make_states(self._sizes, len(part))
+            cpu_window.predict(outputs, part, sizes, self._weights, states)
 
-        return predict_in_threads(activations, images, self._sizes[-1], self._threads)
+        return predict_in_threads(fill, images, self._sizes[-1], self._threads)

@@ -22,10 +22,10 @@ SCHEDULES = ("graph", "launch")  # of the GPU's engine, see `mlp_gpu.cuda`
 WINDOW = "window"  # another, of perceptrons alone, see `mlp_gpu.window`
 PERCEPTRON_SCHEDULES = (WINDOW, *SCHEDULES)
 
-# Of the CPU's engine, see `mlp_gpu.blocks`. Measured for nets 1 to 5, 841-800-10 and 784-128-10:
-# from 16 to 64 the time per image differs by a tenth. More images read and write the weights more
-# seldom, fewer have fewer corrections.
-IMAGES_PER_BLOCK = 32
+# Version of the CPU engines' arithmetic: the order of their sums, and the rule by which the
+# perceptron's chooses blocks and windows. It is part of a run's configuration, because bits depend
+# on it; runs from before lack it.
+CPU_ARITHMETIC = 1
 WINDOW_IMAGES_PER_BLOCK = 128  # of the schedule `window`: the more, the fewer launches an image
 
 
@@ -96,8 +96,8 @@ def make_engine(
 ) -> Engine[Network]:
     """The engine of that name, one of NAMES.
 
-    schedule: for the GPU's engine, one of PERCEPTRON_SCHEDULES. images_per_block: for the CPU's and
-    for WINDOW; None: the usual number.
+    schedule: for the GPU's engine, one of PERCEPTRON_SCHEDULES. images_per_block: for WINDOW; None:
+    the usual number.
     """
     if name == "cuda" and schedule == WINDOW:
         from mlp_gpu.window.engine import WindowCudaEngine
@@ -109,4 +109,4 @@ def make_engine(
         return CudaEngine(schedule)
     from mlp_gpu.cpu import CpuEngine
 
-    return CpuEngine(images_per_block or IMAGES_PER_BLOCK)
+    return CpuEngine()

@@ -7,8 +7,10 @@ not stop, and a thread that lost its core gets that of one that waits for it.
 
 import platform
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 from llvmlite import ir
@@ -21,6 +23,8 @@ from mlp_gpu.jit import njit
 
 SPINS = 500  # before others are let run: some microseconds
 YIELDS = 300  # before it sleeps: longer than a neighbour is late that still has its core
+HAS_CORE = 0.8  # part of its time that a thread has a core, unless others want it
+CHUNKS_TO_TRY = 20  # of some tenths of a second: then more threads are tried again
 COUNT, BROKEN_UP = 0, 8  # places in a meeting: a cache line each
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
 IS_WINDOWS = sys.platform == "win32"
@@ -132,3 +136,53 @@ def run(executor: ThreadPoolExecutor, members: int, work: Callable) -> list:
     except BaseException:
         place[BROKEN_UP] = 1
         raise
+
+
+class Pace:
+    """How many threads of a team work: fewer where others take the cores from them.
+
+    most: threads that there may be. Threads that wait for one that has no core do nothing, so
+    beside busy processes fewer may train more images a second. The bits allow any number of them.
+    """
+
+    def __init__(self, most: int):
+        self.threads = self._most = most
+        self._best: tuple[float, int] | None = None  # the rate to be beaten, and its threads
+        self._chunks = 0  # since the number was last changed
+        self._busy = 1.0  # part of its time that a thread had a core, in the last chunk
+
+    @contextmanager
+    def measured(self, n_images: int) -> Iterator[None]:
+        """Inside, the threads train n_images. Chooses their number for the next time."""
+        start = time.monotonic()
+        yield
+        rate = n_images / max(time.monotonic() - start, 1e-9)
+        self._chunks += 1
+        if self._best is not None:  # another number was tried
+            before, threads = self._best
+            if rate < before:
+                self.threads = threads
+            self._best, self._chunks = None, 0
+        elif self._busy < HAS_CORE and self.threads > 1:
+            self._try(max(1, self.threads // 2), rate)
+        elif self.threads < self._most and self._chunks >= CHUNKS_TO_TRY:
+            self._try(min(self._most, 2 * self.threads), rate)
+
+    def _try(self, threads: int, rate: float) -> None:
+        self._best = rate, self.threads
+        self.threads = threads
+
+    def run(self, executor: ThreadPoolExecutor, work: Callable) -> list:
+        """As `run` with this number of threads."""
+        start = time.monotonic()
+        used = [0.0] * self.threads
+
+        def timed(member: int, meeting: np.ndarray) -> object:
+            before = time.thread_time()
+            result = work(member, meeting)
+            used[member] = time.thread_time() - before
+            return result
+
+        results = run(executor, self.threads, timed)
+        self._busy = min(used) / max(time.monotonic() - start, 1e-9)
+        return results

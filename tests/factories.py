@@ -32,7 +32,7 @@ def make_config(data=(), **changes):
             "width": None,
         },
         "sizes": list(NETS[1]),
-        "images_per_block": 32,
+        "cpu_arithmetic": 1,
         "epochs": 2,
         "eta": 1e-3,
         "decay": 0.997,

@@ -39,7 +39,6 @@ def test_a_row_for_each_net_stage_and_learning_rate(record):
         for name, (per_window, _) in block_tables.WINDOWS.items():
             assert 1 < row["sweeps_per_image"][name] < per_window
     assert record["data"] == "load_digits"
-    assert record["images_per_block"] == 32
     assert record["provenance"]["end"]
 
 
@@ -108,7 +107,6 @@ SOURCE |= {"dirty": False, "driver": None, "versions": {}, "end": "2026-01-01T01
 RECORD = {
     "data": "MNIST",
     "seed": 0,
-    "images_per_block": 32,
     "rows": [ROW],
     "provenance": SOURCE | {"dirty": False},
 }
@@ -132,7 +130,7 @@ def test_the_page_has_the_records_of_all_machines(tmp_path):
         path.write_text(json.dumps(RECORD))
     text = readme.blocks(paths)
     assert text == "\n\n".join(2 * [block_tables.tables(RECORD)])
-    assert "the engine's blocks of 32 images; Some CPU; 2026-01-01; commit cccccccccccc:" in text
+    assert "seed 0; Some CPU; 2026-01-01; commit cccccccccccc:" in text
 
 
 def test_bad_arguments_are_said_in_a_sentence(capsys):

@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict, replace
 
-import numpy as np
 import pytest
 from committee_cases import make_config, make_jobs, numbered
 
@@ -124,32 +123,26 @@ def test_records_are_those_of_the_same_trainings_today(digits):
             config["deformation"] and Deformation(**config["deformation"]),
             config["engine"],
         )
-        # Those from before the engine trained in blocks are rounded otherwise.
-        rounding = {"images_per_block": config.get("images_per_block")}
+        # Those of the CPU from before are rounded otherwise.
+        names = "images_per_block", "cpu_arithmetic"
+        rounding = {name: config.get(name) for name in names}
         store.check_config("x.h5", config, today | rounding)
         assert configs.count_validation(config) == config["data"]["n_train"]
 
 
-def test_a_perceptron_trains_in_blocks_of_as_many_images_as_its_configuration_says(digits):
-    """Others would be rounded otherwise, so a run that was begun without blocks does not go on."""
-    few = data.limit(digits, 40)
-    schedule = Schedule(epochs=1, eta=0.01)
-    config = configs.make_config(few, (841, 70, 10), schedule, 0, None, "cpu")
-    assert config["images_per_block"] == engines.IMAGES_PER_BLOCK
-    for other in ("20M5s2-10", (841, 10)):
-        engine = "cpu" if isinstance(other, str) else "cuda"
-        assert "images_per_block" not in configs.make_config(few, other, schedule, 0, None, engine)
-    with pytest.raises(Problem, match="images_per_block is None there and 32 here"):
-        store.check_config("x.h5", config | {"images_per_block": None}, config)
-
-    def trained(config):
-        engine = nets.make_engine(config, "graph")
-        engine.set_network(nets.initial(config))
-        engine.train(few.train_images, few.train_labels, np.arange(40), 0.01)
-        return [W.tobytes() for W in engine.get_network().weights]
-
-    assert trained(config) == trained(config | {"images_per_block": 32})
-    assert trained(config) != trained(config | {"images_per_block": 7})
+def test_runs_of_the_cpu_name_their_arithmetic_and_older_ones_are_not_resumed(digits):
+    few, schedule = data.limit(digits, 40), Schedule(epochs=1, eta=0.01)
+    for net in ((841, 70, 10), "20M5s2-10"):
+        config = configs.make_config(few, net, schedule, 0, None, "cpu")
+        assert config["cpu_arithmetic"] == engines.CPU_ARITHMETIC
+        assert "cpu_arithmetic" not in configs.make_config(few, net, schedule, 0, None, "cuda")
+        older = config.copy()
+        del older["cpu_arithmetic"]
+        with pytest.raises(
+            Problem, match=r"^x.h5 was trained by an older version .* not resumed; "
+        ):
+            store.check_config("x.h5", older, config)
+    assert type(nets.make_engine(older | {"images_per_block": 32}, "graph")).name == "cpu"
 
 
 def test_runs_by_windows_say_so_and_have_their_engine(digits, monkeypatch):
@@ -159,8 +152,8 @@ def test_runs_by_windows_say_so_and_have_their_engine(digits, monkeypatch):
     blocks = {}
     for engine in engines.NAMES:
         config = configs.make_config(few, (841, 9, 10), schedule, 0, None, engine, **options)
-        blocks[engine] = config["images_per_block"]
-    assert blocks == {"cpu": engines.IMAGES_PER_BLOCK, "cuda": engines.WINDOW_IMAGES_PER_BLOCK}
+        blocks[engine] = config.get("images_per_block")
+    assert blocks == {"cpu": None, "cuda": engines.WINDOW_IMAGES_PER_BLOCK}
     without = configs.make_config(few, (841, 9, 10), schedule, 0, None, "cuda")
     with pytest.raises(Problem, match="images_per_block is 128 there and None here"):
         store.check_config("x.h5", config, without)
@@ -178,7 +171,7 @@ def test_commands_train_by_windows_where_a_gpu_is_asked_to(digits):
         (job,) = table1.make_jobs(arguments, digits, "cuda")
         assert job.config.get("images_per_block") == expected
         (job,) = table1.make_jobs(arguments, digits, "cpu")
-        assert job.config["images_per_block"] == 32
+        assert "images_per_block" not in job.config
         job, *_ = make_jobs(EXPERIMENTS[1], "--schedule", chosen, dataset=digits, engine="cuda")
         assert job.config.get("images_per_block") == expected
     with pytest.raises(SystemExit):

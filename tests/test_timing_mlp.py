@@ -34,10 +34,11 @@ def test_nets():
 
 
 def test_engine_bytes():
-    # Net 1 has 1,347,510 weights, 842,000 of them in layer 1. The others are read twice an image.
-    # Each 32 images layer 1 is read once more, and all are read and written.
+    # Net 1 has 1,347,510 weights, 842,000 of them in layer 1. The others are read twice a sweep.
+    # Once a block layer 1 is read once more, and all are read and written.
     a_block = 2 * 1_347_510 + 842_000
-    assert mlp.engine_bytes(NETS[1]) == 4 * (2 * (1_347_510 - 842_000) + a_block / 32)
+    expected = 4 * (2 * 0.5 * (1_347_510 - 842_000) + a_block / 48)
+    assert mlp.engine_bytes(NETS[1], sweeps=0.5, per_block=48) == expected
 
 
 def test_multiplications_and_additions():
@@ -57,6 +58,9 @@ def test_an_engine_beside_what_its_threads_can_do(small, monkeypatch):
         def train(self, images, labels, order, eta):
             asked.append((self._threads, len(order)))
 
+        def count_sweeps(self):
+            return 24, 100
+
     monkeypatch.setattr(mlp, "CpuEngine", Engine)
     for name in ("scaled_copy", "memory_read", "matrix_product"):
         make = getattr(ceilings, name)
@@ -67,6 +71,8 @@ def test_an_engine_beside_what_its_threads_can_do(small, monkeypatch):
 
         monkeypatch.setattr(ceilings, name, noted)
     works = mlp.cpu_workloads(small)
+    assert asked == [(None, 48), (1, 48)]  # to count the sweeps
+    asked.clear()
     assert list(works) == [
         "engine cpu",
         "engine cpu, 1 thread",
@@ -91,14 +97,14 @@ def test_an_engine_beside_what_its_threads_can_do(small, monkeypatch):
         assert one.copy == "scaled copy" + suffix
         assert one.read == "read of memory" + suffix
         assert one.product == "matrix product" + suffix
-        assert one.n_bytes == mlp.engine_bytes(SIZES)
+        assert one.n_bytes == mlp.engine_bytes(SIZES, 0.5, 48)
         assert one.flops == mlp.training_flops(SIZES)
         one.call()
     busy, evaluation = works["engine cpu, a core busy"], works["engine cpu, evaluation"]
     busy.call()
-    assert asked == [(None, 32), (1, 32), (None, 32)]
+    assert asked == [(None, 48), (1, 48), (None, 48)]
     assert busy.beside is mlp.busy_core
-    assert (busy.n_images, busy.n_bytes) == (32, None)
+    assert (busy.n_images, busy.n_bytes) == (48, None)
     assert evaluation.n_images == 4 * 5 * 3
     assert evaluation.flops == 2 * count_weights(SIZES)
     assert evaluation.product == "matrix product"

@@ -19,6 +19,7 @@ from mlp_gpu.window import engine as window_engine
 from mlp_gpu.window import progress
 from mlp_gpu.window.engine import WindowCudaEngine
 from mlp_gpu.window.nets import Windows
+from mlp_gpu.window.progress import LIMITS
 
 pytestmark = pytest.mark.parametrize("device", ENGINE_DEVICES, indirect=True)
 
@@ -60,7 +61,9 @@ def test_training_is_the_oracles_and_that_of_float64(sizes, n_block):
     nets.assert_padding_is_zero(found)
     known = [W.astype(np.float32) for W in weights]
     first = progress.FIRST_WINDOW
-    sweeps = oracle.train_in_windows(known, images[order], labels[order], ETA, first, n_block, True)
+    sweeps = oracle.train_in_windows(
+        known, images[order], labels[order], ETA, first, n_block, LIMITS
+    )
     n_sweeps, last_window = count_sweeps(engine)
     if not HAS_GPU:  # there rounding may decide whether a delta has changed
         assert n_sweeps == len(sweeps)
@@ -243,7 +246,7 @@ def test_nets_of_table_1_are_the_oracles_and_the_cpus(net, n):
     assert abs(outputs[0] - outputs[1]).max() < 1e-4
     known = [W.copy() for W in network.unpadded()]
     first = progress.FIRST_WINDOW
-    sweeps = oracle.train_in_windows(known, images, labels, 1e-3, first, 128, True)
+    sweeps = oracle.train_in_windows(known, images, labels, 1e-3, first, 128, LIMITS)
     if not HAS_GPU:
         assert count_sweeps(engine)[0] == len(sweeps)
     for other in (weights[0], known):

@@ -6,7 +6,6 @@ import pytest
 from executed import device
 from gpu_arrays import arrays
 
-from experiments.timing import window as oracle
 from mlp_gpu.window import progress
 from mlp_gpu.window.progress import (
     ALL_TIMES,
@@ -19,6 +18,7 @@ from mlp_gpu.window.progress import (
     TIMES,
     WINDOW,
 )
+from mlp_gpu.window_rule import next_window
 
 N_BLOCK = 75  # images, of which the two nets have so many in their windows
 WINDOWS = [(0, 5), (41, 73)]
@@ -118,7 +118,7 @@ def test_the_next_block(arrays, window, times, after):
     expected = standing(START=225, BLOCK=50, FIRST=0, END=after, SWEPT=0, WINDOW=after, TIMES=0)
     expected[:, SWEEPS] = 9
     assert (found[0] == expected[0]).all()
-    assert oracle.next_window(window, times, 75) == after
+    assert next_window(window, times, 75, progress.LIMITS) == after
 
 
 def test_after_the_last_block_there_is_none(arrays):

@@ -178,6 +178,7 @@ CONFIG = mapping(
     {
         "sizes": array(integer(1, 1_000_000), 2, 100),
         "images_per_block": integer(1, 10_000),
+        "cpu_arithmetic": integer(1, 1000),
         "layers": TEXT,
         "source": array(integer(1, 1000), 3, 3),
         "n_classes": integer(1, 256),

@@ -10,7 +10,7 @@ from deform_gpu import COMMITTEE, TABLE1, TRANSLATION, Deformation
 from experiments.running import data
 from experiments.running.dataset import KINDS, Dataset
 from experiments.running.errors import Problem
-from mlp_gpu.engines import IMAGES_PER_BLOCK, WINDOW_IMAGES_PER_BLOCK
+from mlp_gpu.engines import CPU_ARITHMETIC, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.network import N_CLASSES
 from mlp_gpu.training import Schedule
 
@@ -50,10 +50,10 @@ def make_config(
             described["n_classes"] = kind.n_classes
     else:
         described = {"sizes": net}
-        if engine == "cpu":  # rounding depends on it, and so the bits
-            described["images_per_block"] = IMAGES_PER_BLOCK
-        elif windows:
+        if engine != "cpu" and windows:  # rounding depends on it, and so the bits
             described["images_per_block"] = WINDOW_IMAGES_PER_BLOCK
+    if engine == "cpu":
+        described["cpu_arithmetic"] = CPU_ARITHMETIC
     config = {
         "data": {
             "name": dataset.name,

@@ -186,6 +186,13 @@ def read_weights(path: Path, config: dict) -> tuple[dict[str, nets.AnyNetwork], 
 
 def check_config(path: Path, found: dict, expected: dict) -> None:
     """Raise Problem with the differences if the file's configuration is not the one asked for."""
+    older = found.get("cpu_arithmetic"), expected.get("cpu_arithmetic")
+    if found["engine"] == expected["engine"] and None in older and older != (None, None):
+        raise Problem(
+            f"{path} was trained by an older version of this program, which rounds otherwise: it "
+            "can be shown, exported and used in committees, but not resumed; choose another folder "
+            "with --out, or move that file away"
+        )
     differences = list(_differences(found, expected))
     if differences:
         raise Problem(

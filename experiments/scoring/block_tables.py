@@ -39,7 +39,6 @@ def distance_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
 def tables(record: Mapping) -> str:
     """What a record says, with where it comes from."""
     source = record["provenance"]
-    heading = f"{record['data']}, deformed, seed {record['seed']}; the engine's blocks of "
-    heading += f"{record['images_per_block']} images; {source['device']}; {source['start'][:10]}; "
-    heading += f"commit {source['commit'][:12]}:"
+    heading = f"{record['data']}, deformed, seed {record['seed']}; {source['device']}; "
+    heading += f"{source['start'][:10]}; commit {source['commit'][:12]}:"
     return f"{heading}\n\n{markdown_table(distance_table(record['rows']))}"

@@ -213,7 +213,7 @@ _DISTANCES = mapping({}, others=number(0, LARGEST))
 BLOCKS_RULE = mapping(
     {
         "data": checks.TEXT,
-        **dict.fromkeys(("seed", "images_per_block"), _COUNT),
+        "seed": _COUNT,
         "rows": array(
             mapping(
                 {
@@ -226,7 +226,8 @@ BLOCKS_RULE = mapping(
             shortest=1,
         ),
         "provenance": _SESSION,
-    }
+    },
+    {"images_per_block": _COUNT},  # of older records
 )
 CAMPAIGN_RULE = mapping(
     {
@@ -259,7 +260,8 @@ REDRAWN_RULE = mapping(
             shortest=1,
         ),
         "provenance": _SESSION,
-    }
+    },
+    {"images_per_block": _COUNT},  # of older records
 )
 
 

@@ -19,7 +19,6 @@ from experiments.timing.measurement import Measurement
 from experiments.timing.peers import Peer
 from mlp_gpu import network
 from mlp_gpu.cpu import PREDICT_BATCH, CpuEngine
-from mlp_gpu.engines import IMAGES_PER_BLOCK
 from mlp_gpu.network import Network, count_weights
 from mlp_gpu.training import Schedule
 
@@ -42,15 +41,16 @@ while time.monotonic() < end:
 """
 
 
-def engine_bytes(sizes: tuple[int, ...]) -> float:
+def engine_bytes(sizes: tuple[int, ...], sweeps: float, per_block: int) -> float:
     """Bytes of weights that the CPU engine must move for one image.
 
-    Layers after the first are read twice for each image, forward and backward. Once a block the
-    first is read for all images, and all are updated, that is read and written.
+    Layers after the first are read twice for each sweep, forward and backward. Once a block the
+    first is read for all images, and all are updated, that is read and written. sweeps: for an
+    image on average. per_block: images of a block.
     """
     n_bytes = 4 * count_weights(sizes)
     first = 4 * (sizes[0] + 1) * sizes[1]
-    return 2 * (n_bytes - first) + (2 * n_bytes + first) / IMAGES_PER_BLOCK
+    return 2 * sweeps * (n_bytes - first) + (2 * n_bytes + first) / per_block
 
 
 def training_flops(sizes: tuple[int, ...]) -> int:
@@ -77,16 +77,18 @@ def busy_core() -> Iterator[None]:
 
 def engine_workload(net: Network, threads: int | None, suffix: str = "") -> Workload:
     """The CPU engine. threads: as of the engine. suffix: of the names of its ceilings."""
-    block = IMAGES_PER_BLOCK * net.n_weights
-    n_images = IMAGES_PER_BLOCK * -(-ENGINE_UPDATES // block)
-    images, labels = random_examples(n_images, net.sizes[0])
-    order = np.arange(n_images)
     engine = CpuEngine(threads=threads)
     engine.set_network(net)
+    per_block = engine.images_per_block
+    n_images = per_block * -(-ENGINE_UPDATES // (per_block * net.n_weights))
+    images, labels = random_examples(n_images, net.sizes[0])
+    order = np.arange(n_images)
+    engine.train(images[:per_block], labels[:per_block], order[:per_block], ETA)
+    sweeps, _ = engine.count_sweeps()
     return Workload(
         lambda: engine.train(images, labels, order, ETA),
         n_images,
-        engine_bytes(net.sizes),
+        engine_bytes(net.sizes, sweeps / per_block, per_block),
         training_flops(net.sizes),
         copy="scaled copy" + suffix,
         read="read of memory" + suffix,

@@ -1,7 +1,6 @@
 """On-line back-propagation in NumPy: image after image, and in blocks by a window of images.
 
-The window is the way to solve a block's equations that the CPU engine does not go (`mlp_gpu.blocks`
-goes the other, the chain), and that a GPU's kernels can be held against: see
+The truth that the CPU's window (`mlp_gpu.cpu_window`) and the GPU's kernels are held against: see
 docs/online-in-blocks.md. A net here is a list of matrices W, (n_in + 1, n_out), row 0 the bias, in
 float32 or float64, whose precision everything else then has.
 """
@@ -11,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlp_gpu.activation import SLOPE, A, B
-from mlp_gpu.window.progress import TOLERANCE, next_window
+from mlp_gpu.window.progress import TOLERANCE
+from mlp_gpu.window_rule import Limits, next_window
 
 
 def train_plainly(
@@ -39,24 +39,28 @@ def train_in_windows(
     eta: float,
     per_window: int,
     per_block: int,
-    adapts: bool = False,
+    limits: Limits | None = None,
+    tolerance: float | None = None,
 ) -> list[tuple[int, int]]:
     """The same steps in blocks, each solved by a window that slides over it. Modifies weights.
 
     per_window, per_block: how many images, at least 1; with one in a window it is the chain.
-    adapts: whether windows become larger or smaller from block to block, as on a GPU; per_window is
-    the first block's. Other arguments: as `train_plainly`. Returns of each sweep the first image
-    that went forward and backward, and the one after the last. No image goes more often than a
-    window has images.
+    limits: within which windows become larger or smaller from block to block, per_window being the
+    first block's; None: they do not. tolerance: the largest change of a delta that counts as none,
+    as a part of the window's largest; None: TOLERANCE, as on a GPU. Other arguments: as
+    `train_plainly`. Returns of each sweep the first image that went forward and backward, and the
+    one after the last. No image goes more often than a window has images.
     """
-    sweeps = []
+    sweeps, least = [], float(TOLERANCE) if tolerance is None else tolerance
     for start in range(0, len(images), per_block):
         block = slice(start, start + per_block)
-        found = _train_block(weights, images[block], labels[block], np.float32(eta), per_window)
+        found = _train_block(
+            weights, images[block], labels[block], np.float32(eta), per_window, least
+        )
         sweeps += [(start + first, start + end) for first, end in found]
-        if adapts:
+        if limits and len(images[block]) == per_block:
             times = sum(end - first for first, end in found)
-            per_window = next_window(per_window, times, per_block)
+            per_window = next_window(per_window, times, per_block, limits)
     return sweeps
 
 
@@ -66,6 +70,7 @@ def _train_block(
     labels: np.ndarray,
     eta: np.float32,
     per_window: int,
+    tolerance: float,
 ) -> list[tuple[int, int]]:
     """The steps of a block of m images; its sweeps, counted from its first image."""
     m, H = len(images), [_with_one(images, weights)]  # H: what each layer reads, (m, n_in + 1)
@@ -91,20 +96,22 @@ def _train_block(
                 e = delta @ weights[layer][1:].T - eta * _of_images_before(gram, first) @ y
                 delta = e * _slope(y[now])
         sweeps.append((first, end))
-        first += _count_done([deltas[now] for deltas in D], before)
+        first += _count_done([deltas[now] for deltas in D], before, tolerance)
     for W, h, deltas in zip(weights, H, D, strict=True):
         W -= eta * h.T @ deltas
     return sweeps
 
 
-def _count_done(deltas: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> int:
+def _count_done(
+    deltas: Sequence[np.ndarray], before: Sequence[np.ndarray], tolerance: float
+) -> int:
     """How many images at the front of a window are done: their deltas of every layer stayed.
 
     deltas: of this sweep, a matrix a layer with a row for each image; before: of the sweep before.
     """
     same = np.ones(len(deltas[0]), bool)
     for new, old in zip(deltas, before, strict=True):
-        same &= abs(new - old).max(axis=1) <= TOLERANCE * abs(new).max()
+        same &= abs(new - old).max(axis=1) <= tolerance * abs(new).max()
     # The first image is corrected by images that are done, so it is exact whatever changed.
     same[0] = True
     return len(same) if same.all() else int(same.argmin())

@@ -9,11 +9,10 @@ Eight threads take an image of the window, each every eighth of the places where
 largest deltas and changes. `next_block`, a thread for each net, ends a block.
 """
 
-import math
-
 import numpy as np
 
 from mlp_gpu.gpu import DeviceArray, Launch, cuda
+from mlp_gpu.window_rule import Limits, larger, next_window
 
 START = 0  # images of the epoch that earlier blocks trained
 BLOCK = 1  # images of this block; none after the last
@@ -27,29 +26,12 @@ ALL_TIMES = 8  # how often images of the epoch went forward and backward, togeth
 FIELDS = 9
 
 MIN_WINDOW, MAX_WINDOW = 8, 32  # images
+LIMITS = Limits(MIN_WINDOW, MAX_WINDOW, few=4, many=8)
 FIRST_WINDOW = 16  # of an epoch
 TOLERANCE = np.float32(1e-4)  # of the window's largest delta of a layer: less is no change
 
 GROUPS = 8
 THREADS = GROUPS * MAX_WINDOW
-
-
-def larger(a, b):
-    """The larger of two numbers; NaN if one is."""
-    return b if b > a or math.isnan(b) else a
-
-
-def next_window(window, times, images):
-    """Images of the next block's windows, after a block that went times forward and backward.
-
-    Larger windows need fewer sweeps for a block, but take each image through more of them. At most
-    twice as many sweeps an image come of twice the window, so the rule does not swing.
-    """
-    if times > 8 * images and window > MIN_WINDOW:
-        return window // 2
-    if times < 4 * images and window < MAX_WINDOW:
-        return 2 * window
-    return window
 
 
 larger_of = cuda.jit(device=True, inline="always")(larger)
@@ -117,7 +99,7 @@ def next_block(progress, n_block, n_images):
     if n > 0 and progress[net, FIRST] == n:
         window = progress[net, WINDOW]
         if n == n_block:  # the last one of an epoch may be short
-            window = window_after(window, progress[net, TIMES], n)
+            window = window_after(window, progress[net, TIMES], n, LIMITS)
         start = progress[net, START] + n
         block = min(n_block, n_images - start)
         progress[net, START], progress[net, BLOCK] = start, block

@@ -1,0 +1,342 @@
+"""The CPU's kernel: C = S + A B for float32 matrices, with C in vector registers.
+
+    C, S (rows, columns), A (rows, k), B (k, columns)
+
+        B     ________________
+             |    |    |    |    |     one row of B: VECTORS vectors of LANES floats, loaded once
+    A        |____|____|____|____|     a step
+     ___
+    | a |    | += a * row of B   |     each element of A is broadcast to a vector; each
+    | a |    | += a * row of B   |     accumulator takes one fused multiply-add a step
+    | a |    | += a * row of B   |     ROWS x VECTORS accumulators stay in registers
+     ---
+
+For each CHUNK of k the accumulators begin at zero; at its end they are added to S, later to C. So
+each element is a sum of chunks, and each chunk a chain of fused multiply-adds in the order of k:
+the same bits for any number of lanes and any shape of tile. Tiles follow from the registers there
+are: 32 of 16 lanes (AVX-512) hold 6 x 4 accumulators, 16 of 8 lanes (AVX2) or of 4 hold 3 x 4. A
+processor without fused multiply-add computes each one by a call to the C library: right, but slow.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.core import cgutils
+from numba.core.codegen import get_host_cpu_features
+from numba.extending import intrinsic
+
+from mlp_gpu.jit import njit
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+LINE = 16  # floats in a cache line; columns of C come in multiples of it
+CHUNK = 96  # steps whose products are summed before they are added to C
+VECTORS = 4  # vectors of a row of a tile, at most
+
+
+def _features() -> set[str]:
+    """Names of the vector instructions that Numba compiles for."""
+    features = config.CPU_FEATURES
+    if features is None:
+        features = get_host_cpu_features()
+    return {name[1:] for name in features.split(",") if name.startswith("+")}
+
+
+def choose_lanes(features: set[str]) -> int:
+    """Floats in a vector register of a processor with these features."""
+    return 16 if "avx512f" in features else 8 if "avx" in features else 4
+
+
+LANES = choose_lanes(_features())
+ROWS = 6 if LANES == 16 else 3  # rows of a tile, at most
+
+_FLOAT, _INT, _BYTE = ir.FloatType(), ir.IntType(64), ir.IntType(8)
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+_LINE = ir.VectorType(_FLOAT, LINE)
+
+
+def _int(value: int) -> ir.Constant:
+    return ir.Constant(_INT, value)
+
+
+def _mask(lanes: list[int]) -> ir.Constant:
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
+
+
+def _vector_at(builder, base, offset, vector=_VECTOR):
+    """The address of a vector, `offset` floats after the address `base`."""
+    return builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
+
+
+def _prefetch(builder, address, n_lines):
+    """Ask for cache lines that will be read soon; address: an integer."""
+    pointer = _BYTE.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [pointer] + [ir.IntType(32)] * 3)
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    read, keep_in_all_caches, data = (ir.Constant(ir.IntType(32), value) for value in (0, 3, 1))
+    for line in range(n_lines):
+        place = builder.inttoptr(builder.add(address, _int(ALIGNMENT * line)), pointer)
+        builder.call(function, [place, read, keep_in_all_caches, data])
+
+
+def _generate_tile(builder, rows, vectors, values):
+    """Generate the loop over k of a tile of `rows` x `vectors` accumulators, and C = S + them."""
+    C, c_row, S, s_row, A, a_row, a_step, B, b_step, k, ahead, is_ahead = values
+    kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
+    name = f"llvm.fma.v{LANES}f32"
+    multiply_add = cgutils.get_or_insert_function(builder.module, kind, name)
+    row_offsets = [builder.mul(_int(r), a_row) for r in range(rows)]
+    zero = ir.Constant(_VECTOR, [0.0] * LANES)
+    before = builder.block
+    step = builder.append_basic_block("step")
+    after = builder.append_basic_block("after")
+    builder.branch(step)
+    builder.position_at_end(step)
+    phis = {name: builder.phi(_INT) for name in ("i", "ahead")}
+    a, b = builder.phi(A.type), builder.phi(B.type)
+    sums = [[builder.phi(_VECTOR) for _ in range(vectors)] for _ in range(rows)]
+    with builder.if_then(is_ahead):
+        _prefetch(builder, phis["ahead"], -(-vectors * LANES // LINE))
+    loaded = [
+        builder.load(_vector_at(builder, b, _int(v * LANES)), align=4) for v in range(vectors)
+    ]
+    totals = []
+    for r in range(rows):
+        element = builder.load(builder.gep(a, [row_offsets[r]]))
+        nothing = ir.Constant(_VECTOR, ir.Undefined)
+        first = builder.insert_element(nothing, element, ir.Constant(ir.IntType(32), 0))
+        broadcast = builder.shuffle_vector(first, nothing, _mask([0] * LANES))
+        totals.append(
+            [builder.call(multiply_add, [broadcast, loaded[v], sums[r][v]]) for v in range(vectors)]
+        )
+    following = {
+        phis["i"]: (_int(0), builder.add(phis["i"], _int(1))),
+        phis["ahead"]: (ahead, builder.add(phis["ahead"], builder.mul(b_step, _int(4)))),
+        a: (A, builder.gep(a, [a_step])),
+        b: (B, builder.gep(b, [b_step])),
+    }
+    for r in range(rows):
+        for v in range(vectors):
+            following[sums[r][v]] = zero, totals[r][v]
+    end = builder.block
+    for phi, (first, next_value) in following.items():
+        phi.add_incoming(first, before)
+        phi.add_incoming(next_value, end)
+    builder.cbranch(builder.icmp_signed("<", following[phis["i"]][1], k), step, after)
+    builder.position_at_end(after)
+    for r in range(rows):
+        for v in range(vectors):
+            source, target = (
+                _vector_at(builder, base, builder.add(builder.mul(_int(r), row), _int(v * LANES)))
+                for base, row in ((S, s_row), (C, c_row))
+            )
+            total = builder.fadd(builder.load(source, align=4), totals[r][v])
+            builder.store(total, target, align=4)
+
+
+def _as_function(name, n_arguments, generate):
+    """Code generation of an intrinsic: a call of a function that is never inlined.
+
+    Otherwise each function that multiplies would hold all tiles, and take minutes to compile.
+    generate(builder, arguments): the function's body. Its arguments are int64.
+    """
+
+    def call(_context, builder, _signature, values):
+        kind = ir.FunctionType(ir.VoidType(), [_INT] * n_arguments)
+        function = cgutils.get_or_insert_function(builder.module, kind, name)
+        if function.is_declaration:
+            function.linkage = "linkonce_odr"
+            function.attributes.add("noinline")
+            body = ir.IRBuilder(function.append_basic_block("entry"))
+            generate(body, list(function.args))
+            body.ret_void()
+        builder.call(function, values)
+
+    return call
+
+
+@intrinsic
+def _tile(_context, C, c_row, S, s_row, A, a_row, a_step, B, b_step, k, ahead, is_ahead, shape):
+    """C = S + A B for one tile and one chunk. Addresses, and distances in floats, all int64.
+
+    shape: rows * (VECTORS + 1) + vectors of the tile. ahead, is_ahead: an address that is
+    prefetched from, as far as B is read, and whether to do so.
+    """
+
+    def generate(builder, values):
+        *values, shape = values
+        pointers = {
+            index: builder.inttoptr(values[index], _FLOAT.as_pointer()) for index in (0, 2, 4, 7)
+        }
+        values = [pointers.get(index, value) for index, value in enumerate(values)]
+        values[-1] = builder.icmp_signed("!=", values[-1], _int(0))
+        done = builder.append_basic_block("done")
+        switch = builder.switch(shape, done)
+        for rows in range(1, ROWS + 1):
+            for vectors in range(1, VECTORS + 1):
+                case = builder.append_basic_block(f"tile_{rows}_{vectors}")
+                switch.add_case(_int(rows * (VECTORS + 1) + vectors), case)
+                builder.position_at_end(case)
+                _generate_tile(builder, rows, vectors, values)
+                builder.branch(done)
+        builder.position_at_end(done)
+
+    return types.void(*[types.int64] * 13), _as_function("deepbig_tile", 13, generate)
+
+
+@intrinsic
+def not_inlined(_context):
+    """Tell LLVM not to inline the function that calls this: large ones compile faster apart."""
+
+    def generate(_context, builder, _signature, _values):
+        builder.function.attributes.add("noinline")
+
+    return types.void(), generate
+
+
+@njit(nogil=True)
+def place(matrix, i, j):
+    """Where a part of a float32 matrix begins: its address, and the distance of rows in floats.
+
+    Its rows are contiguous. This costs less than a slice, to compile and to run.
+    """
+    return np.int64(matrix.ctypes.data + i * matrix.strides[0] + 4 * j), matrix.strides[0] // 4
+
+
+@njit(nogil=True)
+def row_place(vector, j):
+    """As `place`, of a matrix whose rows are all the same vector, from element j on."""
+    return np.int64(vector.ctypes.data + 4 * j), np.int64(0)
+
+
+@njit(nogil=True)
+def _product(C_at, S_at, A, a_row, a_step, B_at, rows, columns, k, streams):
+    """See `add_product_at`. All int64, so that it is compiled once; distances in floats."""
+    not_inlined()
+    (C, c_row), (S, s_row), (B, b_step) = C_at, S_at, B_at
+    tiles = (rows + ROWS - 1) // ROWS
+    for start in range(0, k, CHUNK):
+        steps = min(CHUNK, k - start)
+        for j in range(0, columns, VECTORS * LANES):
+            vectors = min(VECTORS, (columns - j) // LANES)
+            b = B + 4 * (start * b_step + j)
+            row = 0
+            for tile in range(tiles):
+                n = (rows - row) // (tiles - tile)  # so that no tile is much lower than others
+                _tile(
+                    C + 4 * (row * c_row + j),
+                    c_row,
+                    S + 4 * (row * s_row + j),
+                    s_row,
+                    A + 4 * (row * a_row + start * a_step),
+                    a_row,
+                    a_step,
+                    b,
+                    b_step,
+                    steps,
+                    b + 4 * steps * b_step,
+                    np.int64(streams != 0 and tile == 0),
+                    n * (VECTORS + 1) + vectors,
+                )
+                row += n
+        S, s_row = C, c_row
+
+
+@njit(nogil=True)
+def add_product(C, S, A, B):
+    """C = S + A B. Modifies C (rows, columns), float32, columns a multiple of LINE.
+
+    S: C itself; or another matrix like C, or a single row (1, columns) to be added to each of C.
+    A (rows, k), B (k, columns), k at least 1: float32; the rows of B, C and S are contiguous, those
+    of A need not be: A may be the transposed view of a matrix.
+    """
+    a_row, a_step = np.int64(A.strides[0] // 4), np.int64(A.strides[1] // 4)
+    s = place(S, 0, 0) if S.shape[0] > 1 else row_place(S[0], 0)
+    n, m, k = np.int64(C.shape[0]), np.int64(C.shape[1]), np.int64(A.shape[1])
+    a = np.int64(A.ctypes.data)
+    _product(place(C, 0, 0), s, a, a_row, a_step, place(B, 0, 0), n, m, k, np.int64(0))
+
+
+@njit(nogil=True)
+def add_product_at(C, S, A, B, rows, columns, k, streams):
+    """C = S + A B as `add_product`, of parts of matrices, each given by its `place`.
+
+    streams: whether B comes from memory in the order of its rows, so that its next chunk is to be
+    prefetched.
+    """
+    n, m, k, one = np.int64(rows), np.int64(columns), np.int64(k), np.int64(1)
+    _product(C, S, A[0], A[1], one, B, n, m, k, np.int64(streams))
+
+
+@intrinsic
+def _transpose_square(_context, target, target_row, source, source_row):
+    """Copy LINE x LINE floats, transposed. Addresses, and distances in floats, all int64."""
+
+    def generate(builder, values):
+        target, target_row, source, source_row = values
+        target, source = (builder.inttoptr(p, _FLOAT.as_pointer()) for p in (target, source))
+        rows = []
+        for r in range(LINE):
+            place = _vector_at(builder, source, builder.mul(_int(r), source_row), _LINE)
+            rows.append(builder.load(place, align=4))
+        half = 1
+        while half < LINE:  # exchange squares of `half` x `half` across the diagonal
+            lanes = range(LINE)
+            upper = _mask([j if not j & half else LINE + j - half for j in lanes])
+            lower = _mask([j + half if not j & half else LINE + j for j in lanes])
+            for r in range(LINE):
+                if not r & half:
+                    a, b = rows[r], rows[r + half]
+                    rows[r] = builder.shuffle_vector(a, b, upper)
+                    rows[r + half] = builder.shuffle_vector(a, b, lower)
+            half *= 2
+        for r in range(LINE):
+            place = _vector_at(builder, target, builder.mul(_int(r), target_row), _LINE)
+            builder.store(rows[r], place, align=4)
+
+    return types.void(*[types.int64] * 4), _as_function("deepbig_transpose", 4, generate)
+
+
+@njit(nogil=True)
+def transpose_at(target, source, rows, columns):
+    """target = source^T, in squares of LINE x LINE floats; each given by its `place`.
+
+    source has `rows` and `columns`. Both are rounded up to multiples of LINE, and there must be
+    memory for that behind both.
+    """
+    for r in range(0, rows, LINE):
+        for c in range(0, columns, LINE):
+            _transpose_square(
+                target[0] + 4 * (c * target[1] + r),
+                target[1],
+                source[0] + 4 * (r * source[1] + c),
+                source[1],
+            )
+
+
+@njit(nogil=True)
+def transpose(target, source):
+    """target = source^T, as `transpose_at`. Modifies target. Both float32 with contiguous rows."""
+    transpose_at(place(target, 0, 0), place(source, 0, 0), source.shape[0], source.shape[1])
+
+
+@intrinsic
+def floats_at(_context, address):
+    """A pointer to float32 at an address, for numba.carray."""
+
+    def generate(_context, builder, _signature, values):
+        return builder.inttoptr(values[0], _FLOAT.as_pointer())
+
+    return types.CPointer(types.float32)(types.int64), generate
+
+
+def round_up(n: int, multiple: int = LINE) -> int:
+    """The smallest multiple that is at least n."""
+    return -(-n // multiple) * multiple
+
+
+def aligned_zeros(*shape: int) -> np.ndarray:
+    """Zeros, float32, in C order, whose memory begins at a multiple of ALIGNMENT bytes."""
+    n = int(np.prod(shape))
+    memory = np.zeros(n + 2 * LINE, np.float32)
+    start = -memory.ctypes.data // 4 % LINE
+    return memory[start : start + n].reshape(shape)

@@ -1,0 +1,50 @@
+"""How a window of images slides and grows: scalar formulas, compiled for the CPU and the GPU.
+
+See docs/online-in-blocks.md. The NumPy program `experiments/timing/window.py` uses them too.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+
+def larger(a, b):
+    """The larger of two numbers; NaN if one is."""
+    return b if b > a or math.isnan(b) else a
+
+
+class Limits(NamedTuple):
+    """Within what windows grow.
+
+    smallest, largest: images of a window. few, many: how often an image goes forward and backward
+    on average; with fewer times than `few` the next block's windows are twice as large, with more
+    than `many` half as large. many >= 2 few, because twice the window takes at most twice as many
+    times: so windows do not swing.
+    """
+
+    smallest: int
+    largest: int
+    few: float
+    many: float
+
+
+def next_window(window, times, images, limits):
+    """Images of the next block's windows, after a block whose images went `times` through sweeps.
+
+    times: of all images together. Larger windows need fewer sweeps for a block, but take each image
+    through more of them.
+    """
+    if times > limits.many * images and window > limits.smallest:
+        return window // 2
+    if times < limits.few * images and window < limits.largest:
+        return 2 * window
+    return window
+
+
+def cpu_tolerance(eta: float) -> np.float32:
+    """The largest change of a delta that counts as none, as a part of the window's largest delta.
+
+    Rounding, as a part of the way that the weights go, grows as 1 / eta, and so may the tolerance.
+    """
+    return np.float32(min(max(3e-7 / eta if eta > 0 else 0.1, 1e-4), 0.1))

@@ -1,0 +1,224 @@
+"""Training by windows on the CPU: on-line back-propagation, for any window and team."""
+
+import inspect
+import threading
+
+import nets
+import numba
+import numpy as np
+import pytest
+
+from experiments.timing import window as oracle
+from mlp_gpu import cpu, cpu_window, team
+from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.network import Network
+from mlp_gpu.window_rule import Limits, cpu_tolerance
+
+ETA = float(np.float32(0.05))  # large, so that each step shows
+# Widths around a panel of 64, fewer panels than threads of a team, no hidden layer, nine of them.
+SIZES = [
+    (9, 4),
+    (70, 19),
+    (7, 1, 3),
+    (33, 97, 10),
+    (64, 64, 65, 11),
+    (20, 130, 31, 33, 70),
+    (33, 700, 7),
+    (12, *[17] * 9, 10),
+]
+BARRIER, N_BARRIERS = "wait(meeting, threads, times)", 6
+
+
+def set_threads(monkeypatch, n):
+    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n)
+
+
+def set_windows(monkeypatch, n_block, smallest, largest, few=2.5, many=5.0):
+    limits = n_block, Limits(smallest, largest, few, many)
+    monkeypatch.setattr(cpu, "FEW_LIMITS", limits)
+
+
+def steps(images, n=41):
+    """An order with repeated images, the same one several times in a row too."""
+    order = np.random.default_rng(1).integers(0, len(images), n)
+    order[5:8] = order[4]
+    return order
+
+
+def trained(sizes, order=None, eta=ETA):
+    """The network after the steps as bytes, and the mean loss."""
+    engine, _, images, labels = nets.make(CpuEngine(), sizes)
+    loss = engine.train(images, labels, steps(images) if order is None else order, eta)
+    return [W.tobytes() for W in engine.get_network().weights], loss
+
+
+@pytest.mark.parametrize("window", [(1, 1, 1), (2, 1, 1), (7, 3, 3), (32, 5, 20), (100, 40, 40)])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_windows_of_any_size_match_the_reference(sizes, window, monkeypatch):
+    """The last block is shorter. Without a tolerance all that is left is rounding."""
+    set_windows(monkeypatch, *window)
+    monkeypatch.setattr(cpu, "cpu_tolerance", lambda eta: np.float32(1e-6))
+    engine, weights, images, labels = nets.make(CpuEngine(), sizes)
+    order = steps(images)
+    loss = engine.train(images, labels, order, ETA)
+    nets.assert_trained(engine.get_network(), loss, weights, images, labels, order, ETA)
+    nets.assert_padding_is_zero(engine.get_network())
+
+
+def test_one_image_is_one_step():
+    sizes = (33, 97, 70, 10)
+    engine, weights, images, labels = nets.make(CpuEngine(), sizes)
+    loss = engine.train(images, labels, np.array([3]), ETA)
+    nets.assert_trained(engine.get_network(), loss, weights, images, labels, [3], ETA)
+
+
+@pytest.mark.parametrize("eta", [0.1, 0.02, 1e-3])
+def test_sweeps_are_those_of_the_numpy_program(eta, monkeypatch):
+    """The same windows in the same blocks, growing and shrinking by the same rule."""
+    sizes, n_block = (31, 97, 70, 10), 12
+    set_windows(monkeypatch, n_block, 2, 8, few=1.5, many=3.0)
+    engine, weights, images, labels = nets.make(CpuEngine(), sizes, n=60)
+    engine.train(images, labels, np.arange(60), eta)
+    plain = [W.astype(np.float32) for W in weights]
+    limits, tolerance = cpu.FEW_LIMITS[1], cpu_tolerance(eta)
+    sweeps = oracle.train_in_windows(plain, images, labels, eta, 2, n_block, limits, tolerance)
+    passes = sum(end - first for first, end in sweeps)
+    assert engine.count_sweeps() == (len(sweeps), passes)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_bits_do_not_depend_on_the_number_of_threads(sizes, monkeypatch):
+    set_windows(monkeypatch, 16, 5, 5)
+    results = []
+    for threads in (1, 2, 3, 5, 16):
+        set_threads(monkeypatch, threads)
+        results.append(trained(sizes))
+    assert all(result == results[0] for result in results)
+
+
+def test_a_training_leaves_nothing_behind_for_the_next():
+    """A run that was stopped and resumed has the bits of one that was not."""
+    sizes = (20, 130, 70, 10)
+    engine, _, images, labels = nets.make(CpuEngine(), sizes)
+    order = steps(images)
+    for part in (order, order[::-1]):
+        engine.train(images, labels, part, ETA)
+    resumed, *_ = nets.make(CpuEngine(), sizes)
+    for part in (order, order[::-1]):
+        network = resumed.get_network()
+        resumed = CpuEngine()
+        resumed.set_network(network)
+        resumed.train(images, labels, part, ETA)
+    found = zip(engine.get_network().weights, resumed.get_network().weights, strict=True)
+    assert all(W.tobytes() == V.tobytes() for W, V in found)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_weights_go_into_panels_and_back(sizes):
+    network = Network.initial(sizes, seed=3)
+    weights = cpu_window.to_weights(network)
+    back = cpu_window.to_network(sizes, weights)
+    assert all((W == V).all() for W, V in zip(network.weights, back.weights, strict=True))
+    weights.W.values[:] = 7
+    assert (network.weights[-1] != 7).all()  # a copy
+
+
+@pytest.mark.parametrize("size", [200.0, 800.0])
+def test_large_activations_have_a_finite_loss(size):
+    """Without the largest one taken off, their exponential would be infinite."""
+    sizes = (9, 12, 5)
+    engine, weights, images, labels = nets.make(CpuEngine(), sizes)
+    weights[1] *= size / abs(weights[1]).max() / 6
+    network = Network.blank(sizes)
+    for W, V in zip(network.unpadded(), weights, strict=True):
+        W[:] = V
+    engine.set_network(network)
+    weights = [W.astype(float) for W in network.unpadded()]
+    images = images / 40
+    loss = engine.train(images, labels, np.arange(12), 0.0)
+    h = np.insert(images.astype(float), 0, 1, axis=1) @ weights[0]
+    h = np.insert(nets.reference.A * np.tanh(nets.reference.B * h), 0, 1, axis=1)
+    a = h @ weights[1]
+    assert abs(a).max() > size / 12
+    a -= a.max(axis=1, keepdims=True)
+    expected = np.mean(np.log(np.exp(a).sum(axis=1)) - a[np.arange(12), labels])
+    assert abs(loss - expected) <= 1e-4 * expected
+
+
+@pytest.mark.parametrize("threads", [0, -3])
+def test_fewer_threads_than_one_are_refused(threads):
+    with pytest.raises(ValueError, match=f"expected at least 1 thread, got {threads}"):
+        CpuEngine(threads)
+
+
+@numba.njit(nogil=True)
+def idle():
+    """Do nothing for up to some 100 microseconds, seldom for longer than others take."""
+    x = np.random.random()  # noqa: NPY002 - the one that is compiled
+    for _ in range(int(40_000 * max(0.0, x - 0.6))):
+        x += np.sqrt(x)
+    return x
+
+
+@numba.njit(nogil=True)
+def wait_unevenly(meeting, threads, times):
+    idle()
+    times = team.wait(meeting, threads, times)
+    idle()
+    return times
+
+
+def with_dawdlers(left_out=None):
+    """`cpu_window.train_blocks` with threads that dawdle, without the barrier of that number."""
+    first, *rest = inspect.getsource(cpu_window).split(BARRIER)
+    assert len(rest) == N_BARRIERS
+    calls = ["times + 1" if number == left_out else BARRIER for number in range(N_BARRIERS)]
+    text = first + "".join(call + part for call, part in zip(calls, rest, strict=True))
+    text = text.replace("from mlp_gpu.team import wait", "")
+    namespace = {"__name__": "dawdling", "wait": wait_unevenly}
+    exec(compile(text, "dawdling", "exec"), namespace)
+    return namespace["train_blocks"]
+
+
+def trained_by(train_blocks, monkeypatch, sizes=(33, 97, 130, 10)):
+    """As `trained`, by two threads and several blocks, none of which begins like the one before."""
+    set_windows(monkeypatch, 6, 3, 3)
+    monkeypatch.setattr(cpu_window, "train_blocks", train_blocks)
+    return trained(sizes, order=np.random.default_rng(4).integers(0, 12, 26))
+
+
+@pytest.mark.slow
+def test_threads_that_dawdle_change_nothing(monkeypatch):
+    set_threads(monkeypatch, 2)
+    expected = trained_by(cpu_window.train_blocks, monkeypatch)
+    train_blocks = with_dawdlers()
+    assert all(trained_by(train_blocks, monkeypatch) == expected for _ in range(50))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("barrier", range(N_BARRIERS))
+def test_a_team_that_dawdles_goes_wrong_without_any_of_its_barriers(barrier, monkeypatch):
+    set_threads(monkeypatch, 2)
+    sizes = (
+        (130, 10) if barrier == 2 else (33, 97, 130, 10)
+    )  # the one of nets without hidden layers
+    expected = trained_by(cpu_window.train_blocks, monkeypatch, sizes)
+    train_blocks = with_dawdlers(left_out=barrier)
+    found = (trained_by(train_blocks, monkeypatch, sizes) for _ in range(500))
+    assert any(result != expected for result in found)
+
+
+def test_an_exception_of_a_tick_leaves_no_thread_behind(monkeypatch):
+    set_threads(monkeypatch, 3)
+
+    class Stop(BaseException):
+        pass
+
+    def stop(n_images, loss):
+        raise Stop
+
+    engine, _, images, labels = nets.make(CpuEngine(), (33, 200, 10))
+    before = threading.active_count()
+    with pytest.raises(Stop):
+        engine.train(images, labels, steps(images), ETA, stop)
+    assert threading.active_count() == before

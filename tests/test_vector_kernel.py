@@ -1,0 +1,211 @@
+"""The CPU's kernel: products and transposed matrices, with vectors of any width."""
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from llvmlite import binding
+
+from mlp_gpu.vector_kernel import (
+    ALIGNMENT,
+    CHUNK,
+    LINE,
+    add_product,
+    aligned_zeros,
+    choose_lanes,
+    round_up,
+    transpose,
+)
+
+MAX_ROWS, MAX_COLUMNS = 13, 112
+COLUMNS = range(LINE, MAX_COLUMNS + 1, LINE)
+STEPS = (1, CHUNK - 1, CHUNK, CHUNK + 1, 200, 300)
+GUARD = 3  # rows and columns around a matrix; no multiple of a vector, so that no row is aligned
+
+BASE = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,-avx512f"
+# Numba's name of a processor, the features that it compiles for, and the lanes of a vector then.
+NARROWER = [
+    pytest.param("haswell", f"{BASE},+avx,+avx2,+fma", 8, id="avx2"),
+    pytest.param("nehalem", f"{BASE},-avx,-avx2,-fma", 4, id="sse-without-fma"),
+]
+
+
+def has_avx2_and_fma():
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    features = binding.get_host_cpu_features()
+    return bool(features.get("avx2") and features.get("fma"))
+
+
+def guarded(matrix, fill):
+    """A copy of a matrix inside a larger one that is full of `fill`; returns both."""
+    rows, columns = matrix.shape
+    memory = np.full((rows + 2 * GUARD, columns + 2 * GUARD), fill, np.float32)
+    inside = memory[GUARD:-GUARD, GUARD:-GUARD]
+    inside[:] = matrix
+    return inside, memory
+
+
+def factors(rows, k, columns):
+    """S (rows, columns), A (rows, k), B (k, columns): random float32 numbers."""
+    rng = np.random.default_rng(k)
+    sizes = [(rows, columns), (rows, k), (k, columns)]
+    return [rng.standard_normal(size, dtype=np.float32) for size in sizes]
+
+
+def as_transposed_view(A):
+    return np.ascontiguousarray(A.T).T
+
+
+def as_strided_slice(A):
+    memory = np.full((2 * A.shape[0], 3 * A.shape[1]), np.nan, np.float32)
+    memory[::2, ::3] = A
+    return memory[::2, ::3]
+
+
+@cache
+def add_product_of_any_layout():
+    """`add_product`, compiled once; otherwise Numba compiles it for each combination of layouts."""
+    matrix = numba.float32[:, :]
+    return numba.njit((matrix, matrix, matrix, matrix))(add_product.py_func)
+
+
+@pytest.mark.parametrize("start", ["C itself", "another matrix", "one row"])
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, as_transposed_view, as_strided_slice])
+def test_add_product_of_any_size_matches_float64(layout, start):
+    """All memory around S, A and B is NaN; that around C keeps its value."""
+    for k in STEPS:
+        S, A, B = factors(MAX_ROWS, k, MAX_COLUMNS)
+        if start == "one row":
+            S[1:] = S[0]
+        expected = S + A.astype(float) @ B.astype(float)
+        terms = abs(S) + abs(A).astype(float) @ abs(B).astype(float)
+        tolerance = np.sqrt(k) * np.finfo(np.float32).eps * terms
+        for rows, columns in product(range(1, MAX_ROWS + 1), COLUMNS):
+            part = S[:rows, :columns]
+            C, memory = guarded(part if start == "C itself" else np.nan * part, 7)
+            read = C
+            if start != "C itself":
+                read, _ = guarded(part[:1] if start == "one row" else part, np.nan)
+            right, _ = guarded(B[:, :columns], np.nan)
+            add_product_of_any_layout()(C, read, layout(A[:rows]), right)
+            assert (abs(C - expected[:rows, :columns]) <= tolerance[:rows, :columns]).all()
+            C[:] = 7
+            assert (memory == 7).all()
+
+
+def fused(a, b, c):
+    """a b + c of float32 numbers, rounded once, to float32.
+
+    In float64 the product is exact and the sum is not. Rounded to odd it has the digits that
+    rounding to float32 afterwards needs (Boldo and Melquiond, 2008).
+    """
+    ab, c = a.astype(float) * b, c.astype(float)
+    total = ab + c
+    of_c = total - ab
+    error = (ab - (total - of_c)) + (c - of_c)  # ab + c - total, exactly
+    odd = np.nextafter(total, np.copysign(np.inf, error))
+    is_even = total.view(np.int64) % 2 == 0
+    return np.where(is_even & (error != 0), odd, total).astype(np.float32)
+
+
+@pytest.mark.parametrize(("rows", "k", "columns"), [(1, 1, 16), (13, 97, 48), (7, 300, 112)])
+def test_add_product_has_the_bits_of_its_definition(rows, k, columns):
+    """For each CHUNK of k, a chain of fused multiply-adds from zero; then it is added."""
+    S, A, B = factors(rows, k, columns)
+    expected = S
+    for start in range(0, k, CHUNK):
+        total = np.zeros((rows, columns), np.float32)
+        for i in range(start, min(start + CHUNK, k)):
+            total = fused(A[:, i : i + 1], B[i], total)
+        expected = expected + total
+    C = np.full((rows, columns), np.nan, np.float32)
+    add_product(C, S, A, B)
+    assert C.tobytes() == expected.tobytes()
+
+
+def digest():
+    """SHA-256 of products and of a transposed matrix; equal for every width of vectors."""
+    results = hashlib.sha256()
+    for rows, k, columns in product(range(1, MAX_ROWS + 1), STEPS, COLUMNS):
+        S, A, B = factors(rows, k, columns)
+        C = np.full_like(S, np.nan)
+        add_product(C, S, A, B)
+        results.update(C.tobytes())
+    source, *_ = factors(48, 1, MAX_COLUMNS)
+    target = np.full((MAX_COLUMNS, 48), np.nan, np.float32)
+    transpose(target, source)
+    results.update(target.tobytes())
+    return results.hexdigest()
+
+
+@pytest.mark.skipif(not has_avx2_and_fma(), reason="needs an x86-64 processor with AVX2 and FMA")
+@pytest.mark.parametrize(("processor", "features", "lanes"), NARROWER)
+def test_add_product_with_narrower_vectors_has_the_same_bits(processor, features, lanes, tmp_path):
+    """Without fused multiply-add LLVM calls fmaf of the C library."""
+    code = "import mlp_gpu.vector_kernel, test_vector_kernel as test\n"
+    code += "print(mlp_gpu.vector_kernel.LANES, test.digest())"
+    environment = {
+        "NUMBA_CPU_NAME": processor,
+        "NUMBA_CPU_FEATURES": features,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "XDG_CACHE_HOME": str(tmp_path),  # nor does its compiled code displace the user's
+    }
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert process.stdout.split() == [str(lanes), digest()]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (16, 48), (17, 33), (47, 15)])
+def test_transpose_of_any_size_moves_whole_blocks(rows, columns):
+    """Sizes are rounded up to LINE. All memory around the target keeps its value."""
+    height, width = round_up(rows), round_up(columns)
+    values = np.arange(height * width, dtype=np.float32).reshape(height, width)
+    source, _ = guarded(values, np.nan)
+    target, memory = guarded(np.full((width, height), np.nan, np.float32), -1)
+    transpose(target[:columns, :rows], source[:rows, :columns])
+    assert (target == values.T).all()
+    target[:] = -1
+    assert (memory == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("features", "lanes"),
+    [
+        (set(), 4),
+        ({"neon"}, 4),
+        ({"sse4.2", "avx"}, 8),
+        ({"avx", "avx2", "fma"}, 8),
+        ({"avx", "avx2", "fma", "avx512f"}, 16),
+    ],
+)
+def test_choose_lanes_fills_the_widest_register(features, lanes):
+    assert choose_lanes(features) == lanes
+
+
+@pytest.mark.parametrize(("n", "expected"), [(0, 0), (1, 16), (16, 16), (17, 32)])
+def test_round_up_is_the_next_multiple_or_n_itself(n, expected):
+    assert round_up(n) == expected
+
+
+@pytest.mark.parametrize("shape", [(1,), (13, 7), (3, 5, 31)])
+def test_aligned_zeros_begin_at_a_cache_line(shape):
+    """Kept alive together, so that they do not all get the same memory."""
+    arrays = [aligned_zeros(*shape) for _ in range(20)]
+    assert all(array.ctypes.data % ALIGNMENT == 0 for array in arrays)
+    assert all(array.shape == shape and array.flags.c_contiguous for array in arrays)
+    assert all(array.dtype == np.float32 and not array.any() for array in arrays)
