@@ -25,6 +25,7 @@ SPINS = 500  # before others are let run: some microseconds
 YIELDS = 300  # before it sleeps: longer than a neighbour is late that still has its core
 HAS_CORE = 0.8  # part of its time that a thread has a core, unless others want it
 CHUNKS_TO_TRY = 20  # of some tenths of a second: then more threads are tried again
+CHUNKS_OF_REST = 5  # after fewer threads were tried and were slower
 COUNT, BROKEN_UP = 0, 8  # places in a meeting: a cache line each
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
 IS_WINDOWS = sys.platform == "win32"
@@ -148,7 +149,8 @@ class Pace:
     def __init__(self, most: int):
         self.threads = self._most = most
         self._best: tuple[float, int] | None = None  # the rate to be beaten, and its threads
-        self._chunks = 0  # since the number was last changed
+        self._chunks = 0  # since the last try
+        self._rest = 0  # chunks until fewer are tried again
         self._busy = 1.0  # part of its time that a thread had a core, in the last chunk
 
     @contextmanager
@@ -160,10 +162,11 @@ class Pace:
         self._chunks += 1
         if self._best is not None:  # another number was tried
             before, threads = self._best
+            self._rest = CHUNKS_OF_REST if rate < before else 0
             if rate < before:
                 self.threads = threads
             self._best, self._chunks = None, 0
-        elif self._busy < HAS_CORE and self.threads > 1:
+        elif self._busy < HAS_CORE and self.threads > 1 and self._chunks >= self._rest:
             self._try(max(1, self.threads // 2), rate)
         elif self.threads < self._most and self._chunks >= CHUNKS_TO_TRY:
             self._try(min(self._most, 2 * self.threads), rate)

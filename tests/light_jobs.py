@@ -20,6 +20,7 @@ from experiments.running.jobs import Job
 from experiments.running.pools import InProcess
 from experiments.running.progress import View
 from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule
 
 EPOCHS = 20  # of some hundredths of a second
@@ -29,18 +30,30 @@ TABLE = ["--data", "digits", "--nets", "1", "--seeds", "0,1", "--epochs", "8", "
 class LightEngine(CpuEngine):
     """As the CPU's for a net of one layer, without anything to be compiled."""
 
+    def set_network(self, network):
+        self._network = Network(network.sizes, tuple(W.copy() for W in network.weights))
+
+    def get_network(self):
+        return Network(self._network.sizes, tuple(W.copy() for W in self._network.weights))
+
+    def _probabilities(self, x):
+        a = x @ self._network.unpadded()[0]
+        p = np.exp(a - a.max(axis=-1, keepdims=True))
+        return p / p.sum(axis=-1, keepdims=True)
+
+    def predict(self, images):
+        return self._probabilities(np.insert(images.reshape(len(images), -1), 0, 1, axis=1))
+
     def train(self, images, labels, order, eta, tick=lambda n, loss: None):
-        W = self._weights.outputs  # turned
+        (W,) = self._network.unpadded()
         losses = []
         with np.errstate(all="ignore"):
             for k in order:
                 x = np.append(np.float32(1), images[k])
-                activations = (W * x).sum(axis=1)
-                delta = np.exp(activations - activations.max())
-                delta /= delta.sum()
+                delta = self._probabilities(x)
                 losses.append(1 - delta[labels[k]])
                 delta[labels[k]] -= 1
-                W -= np.float32(eta) * delta[:, None] * x
+                W -= np.float32(eta) * np.outer(x, delta)
         tick(len(order), np.mean(losses))
         return float(np.mean(losses))
 

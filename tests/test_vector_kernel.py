@@ -1,18 +1,13 @@
 """The CPU's kernel: products and transposed matrices, with vectors of any width."""
 
 import hashlib
-import os
-import platform
-import subprocess
-import sys
 from functools import cache
 from itertools import product
-from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
-from llvmlite import binding
+from narrow_vectors import NARROWER, needs_avx2, printed_by
 
 from mlp_gpu.vector_kernel import (
     ALIGNMENT,
@@ -29,20 +24,6 @@ MAX_ROWS, MAX_COLUMNS = 13, 112
 COLUMNS = range(LINE, MAX_COLUMNS + 1, LINE)
 STEPS = (1, CHUNK - 1, CHUNK, CHUNK + 1, 200, 300)
 GUARD = 3  # rows and columns around a matrix; no multiple of a vector, so that no row is aligned
-
-BASE = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,-avx512f"
-# Numba's name of a processor, the features that it compiles for, and the lanes of a vector then.
-NARROWER = [
-    pytest.param("haswell", f"{BASE},+avx,+avx2,+fma", 8, id="avx2"),
-    pytest.param("nehalem", f"{BASE},-avx,-avx2,-fma", 4, id="sse-without-fma"),
-]
-
-
-def has_avx2_and_fma():
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return False
-    features = binding.get_host_cpu_features()
-    return bool(features.get("avx2") and features.get("fma"))
 
 
 def guarded(matrix, fill):
@@ -147,27 +128,12 @@ def digest():
     return results.hexdigest()
 
 
-@pytest.mark.skipif(not has_avx2_and_fma(), reason="needs an x86-64 processor with AVX2 and FMA")
-@pytest.mark.parametrize(("processor", "features", "lanes"), NARROWER)
-def test_add_product_with_narrower_vectors_has_the_same_bits(processor, features, lanes, tmp_path):
-    """Without fused multiply-add LLVM calls fmaf of the C library."""
+@needs_avx2
+@pytest.mark.parametrize(("processor", "lanes"), NARROWER)
+def test_add_product_with_narrower_vectors_has_the_same_bits(processor, lanes, tmp_path):
     code = "import mlp_gpu.vector_kernel, test_vector_kernel as test\n"
     code += "print(mlp_gpu.vector_kernel.LANES, test.digest())"
-    environment = {
-        "NUMBA_CPU_NAME": processor,
-        "NUMBA_CPU_FEATURES": features,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "XDG_CACHE_HOME": str(tmp_path),  # nor does its compiled code displace the user's
-    }
-    process = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | environment,
-        cwd=Path(__file__).parent,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    assert process.stdout.split() == [str(lanes), digest()]
+    assert printed_by(processor, code, tmp_path) == [str(lanes), digest()]
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (16, 48), (17, 33), (47, 15)])
