@@ -246,7 +246,7 @@ def own_panels(panels, thread, threads):
 
 @njit(nogil=True)
 def sum_parts(gram, parts, panels, start):
-    """gram = start + the sum of all groups' parts. Modifies gram (k, n). parts: of `Block`."""
+    """gram = start + the sum of all groups' parts. Modifies gram (k, n). parts: see PARTS."""
     not_inlined()
     k, n = gram.shape
     size = k * n
@@ -262,7 +262,7 @@ def sum_parts(gram, parts, panels, start):
 
 @njit(nogil=True)
 def set_part(parts, group, zeros, rows, columns, k, n, m):
-    """The part of a group becomes rows @ columns. Modifies parts, of `Block`.
+    """The part of a group becomes rows @ columns. Modifies parts, see PARTS.
 
     rows (k, m), columns (m, n): each given by its `place`.
     """
