@@ -337,12 +337,8 @@ def begin_block(thread, threads, block, private, weights, sizes, images, now, et
     now: indices of the block's images. The other arguments and the result: see `train_blocks`.
     """
     not_inlined()
-    n, n_in, H, HT = (
-        now.shape[0],
-        sizes[0],
-        of_layer(block, STATES, 0),
-        of_layer(block, STATES_T, 0),
-    )
+    n, n_in, G = now.shape[0], sizes[0], item(block, GRAM)[0]
+    H, HT = of_layer(block, STATES, 0), of_layer(block, STATES_T, 0)
     begin, end = own_part(up(n) // LINE, thread, threads)
     for t in range(begin * LINE, min(n, end * LINE)):
         h, image = H[t], images[now[t]]
@@ -370,16 +366,11 @@ def begin_block(thread, threads, block, private, weights, sizes, images, now, et
     for t in range(0, n, LINE):
         for s in range(0, t + LINE, LINE):  # only of images before
             if begin <= square < end:
-                gram, one = (
-                    place(item(block, GRAM)[0], t, s),
-                    row_place(own(private, thread, ONES)[0], 0),
-                )
+                gram, one = place(G, t, s), row_place(own(private, thread, ONES)[0], 0)
                 add_product_at(gram, one, place(H, t, 0), place(HT, 0, s), side, side, n_in, STAYS)
                 for i in range(t, t + LINE):
                     for j in range(s, s + LINE):
-                        item(block, GRAM)[0][i, j] = (
-                            -eta * item(block, GRAM)[0][i, j] if j < i else np.float32(0)
-                        )
+                        G[i, j] = -eta * G[i, j] if j < i else np.float32(0)
             square += 1
     return times
 

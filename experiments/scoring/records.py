@@ -260,8 +260,7 @@ REDRAWN_RULE = mapping(
             shortest=1,
         ),
         "provenance": _SESSION,
-    },
-    {"images_per_block": _COUNT},  # of older records
+    }
 )
 
 
