@@ -40,5 +40,8 @@ def tables(record: Mapping) -> str:
     """What a record says, with where it comes from."""
     source = record["provenance"]
     heading = f"{record['data']}, deformed, seed {record['seed']}; {source['device']}; "
-    heading += f"{source['start'][:10]}; commit {source['commit'][:12]}:"
+    heading += f"{source['start'][:10]}; commit {source['commit'][:12]}"
+    if "images_per_block" in record:
+        heading += f"; the CPU engine before windows, {record['images_per_block']} images a block"
+    heading += ":"
     return f"{heading}\n\n{markdown_table(distance_table(record['rows']))}"
