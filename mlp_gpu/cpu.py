@@ -6,8 +6,9 @@ once for all of them, with corrections that make the sequence of updates that of
 `cpu_window`. Evaluation needs no update between images: it multiplies W with many images at once.
 All products of matrices are those of `vector_kernel`; no BLAS is called.
 
-Images of a block and of a window follow from the number of weights and from how often the images
-of the last blocks went forward and backward, never from the machine. So the same bits come of any.
+Images of a block and of a window follow from the number of weights, from eta, and from how often
+the images of the last blocks went forward and backward, never from the machine. So the same bits
+come of any.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,9 @@ PREDICT_BATCH = 192  # images that go through a layer together
 
 MANY_WEIGHTS = 5_000_000  # of a net from here on: more than a usual cache holds
 FEW_LIMITS = 48, Limits(smallest=6, largest=24, few=2.5, many=5.0)  # with images of a block
-MANY_LIMITS = 192, Limits(smallest=6, largest=96, few=3.25, many=6.5)
+MANY_LIMITS = 96, Limits(smallest=6, largest=96, few=3.0, many=6.0)
+# At larger rates images of a window need more sweeps than reading weights from a cache is worth.
+SINGLE_ETA = 2e-4  # above it, windows of nets below MANY_WEIGHTS have one image
 
 
 def train_in_chunks(
@@ -85,8 +88,8 @@ class CpuEngine:
     def set_network(self, network: Network) -> None:
         self._sizes = network.sizes
         self._weights = cpu_window.to_weights(network)
-        is_small = count_weights(network.sizes) < MANY_WEIGHTS
-        self.images_per_block, self._limits = FEW_LIMITS if is_small else MANY_LIMITS
+        self._is_small = count_weights(network.sizes) < MANY_WEIGHTS
+        self.images_per_block, self._limits = FEW_LIMITS if self._is_small else MANY_LIMITS
 
     def get_network(self) -> Network:
         return cpu_window.to_network(self._sizes, self._weights)
@@ -102,6 +105,8 @@ class CpuEngine:
         images = flat_images(images, self._sizes[0])
         check_training(labels, order, len(images), self._sizes[-1])
         n_block, limits = self.images_per_block, self._limits
+        if self._is_small and eta > SINGLE_ETA:
+            limits = limits._replace(smallest=1, largest=1)
         most = min(self._threads or numba.config.NUMBA_NUM_THREADS, cpu_window.GROUPS)
         block, private = cpu_window.make_block(self._sizes, n_block, limits.largest, most)
         self._progress = cpu_window.new_progress(limits)

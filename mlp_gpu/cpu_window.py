@@ -99,8 +99,6 @@ STATES, STATES_T, DELTAS, DELTAS_T = np.arange(4)
 #   LOSSES: (1, K); ZEROS, ONES: (1, n), as many as the widest matrix has columns
 DOTS, SUMS, DELTAS_OUT, DELTAS_OUT_T, A_OUT, SPREAD, LOSSES, ZEROS, ONES = np.arange(9)
 
-STREAMS, STAYS = np.int64(1), np.int64(0)  # whether a product reads its matrix from memory
-
 
 def count_panels(n: int) -> int:
     """Panels of n neurons."""
@@ -268,7 +266,7 @@ def set_part(parts, group, zeros, rows, columns, k, n, m):
     """
     not_inlined()
     part = np.int64(parts.ctypes.data + 4 * group * k * n), np.int64(n)
-    add_product_at(part, row_place(zeros, 0), rows, columns, k, n, m, STAYS)
+    add_product_at(part, row_place(zeros, 0), rows, columns, k, n, m)
 
 
 @njit(nogil=True)
@@ -358,7 +356,6 @@ def begin_block(thread, threads, block, private, weights, sizes, images, now, et
             n,
             width,
             n_in,
-            STREAMS,
         )
     squares = up(n) // LINE
     begin, end = own_part(squares * (squares + 1) // 2, thread, threads)
@@ -367,7 +364,7 @@ def begin_block(thread, threads, block, private, weights, sizes, images, now, et
         for s in range(0, t + LINE, LINE):  # only of images before
             if begin <= square < end:
                 gram, one = place(G, t, s), row_place(own(private, thread, ONES)[0], 0)
-                add_product_at(gram, one, place(H, t, 0), place(HT, 0, s), side, side, n_in, STAYS)
+                add_product_at(gram, one, place(H, t, 0), place(HT, 0, s), side, side, n_in)
                 for i in range(t, t + LINE):
                     for j in range(s, s + LINE):
                         G[i, j] = -eta * G[i, j] if j < i else np.float32(0)
@@ -397,7 +394,6 @@ def set_outputs(block, zeros, weights, group, n_in, first, end):
         end - first,
         W.shape[1],
         stop - start,
-        STAYS,
     )
 
 
@@ -434,15 +430,15 @@ def forward(thread, threads, block, private, weights, sizes, window, eta, meetin
                 if layer > 0:
                     b = row_place(item(weights.b, layer)[0, 0], start)
                     rows, columns = place(H, first, 0), place(W[q], 0, 0)
-                    add_product_at(A, b, rows, columns, k, width, n_in, STREAMS)
+                    add_product_at(A, b, rows, columns, k, width, n_in)
                     if swept > 0:
-                        add_product_at(A, A, place(gram, 0, 0), deltas, k, width, swept, STAYS)
+                        add_product_at(A, A, place(gram, 0, 0), deltas, k, width, swept)
                 elif swept > 0:
                     A_first, dots = (
                         place(item(block, FIRST)[q], first, 0),
                         place(item(block, GRAM)[0], first, 0),
                     )
-                    add_product_at(A, A_first, dots, deltas, k, width, swept, STAYS)
+                    add_product_at(A, A_first, dots, deltas, k, width, swept)
                 for t in range(k):
                     a = sums[t] if layer > 0 or swept > 0 else item(block, FIRST)[q, first + t]
                     y = H_next[first + t][start : start + PANEL]
@@ -478,7 +474,7 @@ def forward(thread, threads, block, private, weights, sizes, window, eta, meetin
                 a[j] += part[j]
     if swept > 0:
         a, deltas = place(outputs, 0, 0), place(own(private, thread, DELTAS_OUT), 0, 0)
-        add_product_at(a, a, place(gram, 0, 0), deltas, k, outputs.shape[1], swept, STAYS)
+        add_product_at(a, a, place(gram, 0, 0), deltas, k, outputs.shape[1], swept)
     return times
 
 
@@ -527,7 +523,7 @@ def backward(thread, threads, block, private, weights, sizes, window, labels, et
     note_changes(thread, block, private, n_hidden, k)
     transpose_at(place(DT_out, 0, first), place(D_out, first, 0), k, n_out)
     zero, dots = row_place(zeros, 0), place(gram, 0, 0)
-    add_product_at(dots, zero, place(D_out, first, 0), place(DT_out, 0, 0), k, wide, n_out, STAYS)
+    add_product_at(dots, zero, place(D_out, first, 0), place(DT_out, 0, 0), k, wide, n_out)
     scale_gram(gram, first, eta)
     for layer in range(n_hidden - 1, -1, -1):
         H, T, parts = (
@@ -550,11 +546,11 @@ def backward(thread, threads, block, private, weights, sizes, window, labels, et
                 E, rows = place(sums, 0, 0), place(T[q], 0, 0)
                 if layer + 1 == n_hidden:
                     deltas = place(D_out, first, 0)
-                    add_product_at(E, zero, deltas, rows, k, width, n_out, STAYS)
+                    add_product_at(E, zero, deltas, rows, k, width, n_out)
                 else:
                     deltas = place(of_layer(block, DELTAS, layer + 1), first, 0)
-                    add_product_at(E, zero, deltas, rows, k, width, sizes[layer + 2], STREAMS)
-                add_product_at(E, E, dots, place(H, 0, start), k, width, end, STAYS)
+                    add_product_at(E, zero, deltas, rows, k, width, sizes[layer + 2])
+                add_product_at(E, E, dots, place(H, 0, start), k, width, end)
                 for t in range(k):
                     e, y = sums[t], H[first + t][start : start + PANEL]
                     for j in range(width):
@@ -608,7 +604,7 @@ def end_block(thread, threads, block, private, weights, sizes, n, eta, meeting, 
             D, b = of_layer(block, DELTAS, layer)[:n], item(weights.b, layer)[0, 0]
             scale_and_sum(D, b, q * PANEL, width, own(private, thread, SUMS)[0], -eta)
             panel, h_T = place(W[q], 0, 0), place(of_layer(block, STATES_T, layer), 0, 0)
-            add_product_at(panel, panel, h_T, place(D, 0, q * PANEL), n_in, width, n, STAYS)
+            add_product_at(panel, panel, h_T, place(D, 0, q * PANEL), n_in, width, n)
     D, n_in, W, T = (
         own(private, thread, DELTAS_OUT)[:n],
         sizes[n_hidden],
@@ -622,7 +618,7 @@ def end_block(thread, threads, block, private, weights, sizes, n, eta, meeting, 
     for q in range(begin, stop):
         start, end = q * PANEL, min(n_in, (q + 1) * PANEL)
         rows, h_T = place(W, start, 0), place(of_layer(block, STATES_T, n_hidden), start, 0)
-        add_product_at(rows, rows, h_T, place(D, 0, 0), end - start, W.shape[1], n, STAYS)
+        add_product_at(rows, rows, h_T, place(D, 0, 0), end - start, W.shape[1], n)
         if n_hidden > 0:
             transpose_at(place(T[q], 0, 0), rows, end - start, W.shape[1])
     times = wait(meeting, threads, times)
@@ -751,7 +747,7 @@ def predict(outputs, images, sizes, weights, states):
             start = q * width
             b, a = row_place(item(weights.b, layer)[0, 0], start), place(A, 0, start)
             rows = place(W[q], 0, 0)
-            add_product_at(a, b, place(H, 0, 0), rows, n, width, sizes[layer], STREAMS)
+            add_product_at(a, b, place(H, 0, 0), rows, n, width, sizes[layer])
             if layer < n_hidden:
                 for t in range(n):
                     a = A[t][start : start + PANEL]

@@ -49,7 +49,7 @@ def choose_lanes(features: set[str]) -> int:
 LANES = choose_lanes(_features())
 ROWS = 6 if LANES == 16 else 3  # rows of a tile, at most
 
-_FLOAT, _INT, _BYTE = ir.FloatType(), ir.IntType(64), ir.IntType(8)
+_FLOAT, _INT = ir.FloatType(), ir.IntType(64)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 _LINE = ir.VectorType(_FLOAT, LINE)
 
@@ -67,20 +67,9 @@ def _vector_at(builder, base, offset, vector=_VECTOR):
     return builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
 
 
-def _prefetch(builder, address, n_lines):
-    """Ask for cache lines that will be read soon; address: an integer."""
-    pointer = _BYTE.as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), [pointer] + [ir.IntType(32)] * 3)
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    read, keep_in_all_caches, data = (ir.Constant(ir.IntType(32), value) for value in (0, 3, 1))
-    for line in range(n_lines):
-        place = builder.inttoptr(builder.add(address, _int(ALIGNMENT * line)), pointer)
-        builder.call(function, [place, read, keep_in_all_caches, data])
-
-
 def _generate_tile(builder, rows, vectors, values):
     """Generate the loop over k of a tile of `rows` x `vectors` accumulators, and C = S + them."""
-    C, c_row, S, s_row, A, a_row, a_step, B, b_step, k, ahead, is_ahead = values
+    C, c_row, S, s_row, A, a_row, a_step, B, b_step, k = values
     kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
     name = f"llvm.fma.v{LANES}f32"
     multiply_add = cgutils.get_or_insert_function(builder.module, kind, name)
@@ -91,11 +80,9 @@ def _generate_tile(builder, rows, vectors, values):
     after = builder.append_basic_block("after")
     builder.branch(step)
     builder.position_at_end(step)
-    phis = {name: builder.phi(_INT) for name in ("i", "ahead")}
+    i = builder.phi(_INT)
     a, b = builder.phi(A.type), builder.phi(B.type)
     sums = [[builder.phi(_VECTOR) for _ in range(vectors)] for _ in range(rows)]
-    with builder.if_then(is_ahead):
-        _prefetch(builder, phis["ahead"], -(-vectors * LANES // LINE))
     loaded = [
         builder.load(_vector_at(builder, b, _int(v * LANES)), align=4) for v in range(vectors)
     ]
@@ -109,8 +96,7 @@ def _generate_tile(builder, rows, vectors, values):
             [builder.call(multiply_add, [broadcast, loaded[v], sums[r][v]]) for v in range(vectors)]
         )
     following = {
-        phis["i"]: (_int(0), builder.add(phis["i"], _int(1))),
-        phis["ahead"]: (ahead, builder.add(phis["ahead"], builder.mul(b_step, _int(4)))),
+        i: (_int(0), builder.add(i, _int(1))),
         a: (A, builder.gep(a, [a_step])),
         b: (B, builder.gep(b, [b_step])),
     }
@@ -121,7 +107,7 @@ def _generate_tile(builder, rows, vectors, values):
     for phi, (first, next_value) in following.items():
         phi.add_incoming(first, before)
         phi.add_incoming(next_value, end)
-    builder.cbranch(builder.icmp_signed("<", following[phis["i"]][1], k), step, after)
+    builder.cbranch(builder.icmp_signed("<", following[i][1], k), step, after)
     builder.position_at_end(after)
     for r in range(rows):
         for v in range(vectors):
@@ -155,11 +141,10 @@ def _as_function(name, n_arguments, generate):
 
 
 @intrinsic
-def _tile(_context, C, c_row, S, s_row, A, a_row, a_step, B, b_step, k, ahead, is_ahead, shape):
+def _tile(_context, C, c_row, S, s_row, A, a_row, a_step, B, b_step, k, shape):
     """C = S + A B for one tile and one chunk. Addresses, and distances in floats, all int64.
 
-    shape: rows * (VECTORS + 1) + vectors of the tile. ahead, is_ahead: an address that is
-    prefetched from, as far as B is read, and whether to do so.
+    shape: rows * (VECTORS + 1) + vectors of the tile.
     """
 
     def generate(builder, values):
@@ -168,7 +153,6 @@ def _tile(_context, C, c_row, S, s_row, A, a_row, a_step, B, b_step, k, ahead, i
             index: builder.inttoptr(values[index], _FLOAT.as_pointer()) for index in (0, 2, 4, 7)
         }
         values = [pointers.get(index, value) for index, value in enumerate(values)]
-        values[-1] = builder.icmp_signed("!=", values[-1], _int(0))
         done = builder.append_basic_block("done")
         switch = builder.switch(shape, done)
         for rows in range(1, ROWS + 1):
@@ -180,7 +164,7 @@ def _tile(_context, C, c_row, S, s_row, A, a_row, a_step, B, b_step, k, ahead, i
                 builder.branch(done)
         builder.position_at_end(done)
 
-    return types.void(*[types.int64] * 13), _as_function("deepbig_tile", 13, generate)
+    return types.void(*[types.int64] * 11), _as_function("deepbig_tile", 11, generate)
 
 
 @intrinsic
@@ -209,7 +193,7 @@ def row_place(vector, j):
 
 
 @njit(nogil=True)
-def _product(C_at, S_at, A, a_row, a_step, B_at, rows, columns, k, streams):
+def _product(C_at, S_at, A, a_row, a_step, B_at, rows, columns, k):
     """See `add_product_at`. All int64, so that it is compiled once; distances in floats."""
     not_inlined()
     (C, c_row), (S, s_row), (B, b_step) = C_at, S_at, B_at
@@ -233,8 +217,6 @@ def _product(C_at, S_at, A, a_row, a_step, B_at, rows, columns, k, streams):
                     b,
                     b_step,
                     steps,
-                    b + 4 * steps * b_step,
-                    np.int64(streams != 0 and tile == 0),
                     n * (VECTORS + 1) + vectors,
                 )
                 row += n
@@ -253,18 +235,14 @@ def add_product(C, S, A, B):
     s = place(S, 0, 0) if S.shape[0] > 1 else row_place(S[0], 0)
     n, m, k = np.int64(C.shape[0]), np.int64(C.shape[1]), np.int64(A.shape[1])
     a = np.int64(A.ctypes.data)
-    _product(place(C, 0, 0), s, a, a_row, a_step, place(B, 0, 0), n, m, k, np.int64(0))
+    _product(place(C, 0, 0), s, a, a_row, a_step, place(B, 0, 0), n, m, k)
 
 
 @njit(nogil=True)
-def add_product_at(C, S, A, B, rows, columns, k, streams):
-    """C = S + A B as `add_product`, of parts of matrices, each given by its `place`.
-
-    streams: whether B comes from memory in the order of its rows, so that its next chunk is to be
-    prefetched.
-    """
+def add_product_at(C, S, A, B, rows, columns, k):
+    """C = S + A B as `add_product`, of parts of matrices, each given by its `place`."""
     n, m, k, one = np.int64(rows), np.int64(columns), np.int64(k), np.int64(1)
-    _product(C, S, A[0], A[1], one, B, n, m, k, np.int64(streams))
+    _product(C, S, A[0], A[1], one, B, n, m, k)
 
 
 @intrinsic

@@ -32,7 +32,7 @@ SIZES = [
     (33, 700, 7),
     (12, *[17] * 9, 10),
 ]
-DIGEST = "846147742ff1f17b0cb9ab2529ca7f4f73f59ea52cbed7d0cc1a6bd30bb8cf57"
+DIGEST = "f025ac27c4623282b5c2c135379d501630b383c889528e5a8882c89737962b1d"
 BARRIER, N_BARRIERS = "wait(meeting, threads, times)", 6
 
 
@@ -43,6 +43,7 @@ def set_threads(monkeypatch, n):
 def set_windows(monkeypatch, n_block, smallest, largest, few=2.5, many=5.0):
     limits = n_block, Limits(smallest, largest, few, many)
     monkeypatch.setattr(cpu, "FEW_LIMITS", limits)
+    monkeypatch.setattr(cpu, "SINGLE_ETA", math.inf)
 
 
 def steps(images, n=41):
