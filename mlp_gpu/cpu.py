@@ -26,7 +26,7 @@ WEIGHTS_PER_TICK = 500_000_000  # weight updates: some tenths of a second
 PREDICT_BATCH = 192  # images that go through a layer together
 
 MANY_WEIGHTS = 5_000_000  # of a net from here on: more than a usual cache holds
-FEW_LIMITS = 48, Limits(smallest=6, largest=24, few=2.5, many=5.0)  # with images of a block
+FEW_LIMITS = 48, Limits(smallest=6, largest=24, few=2.2, many=4.4)  # with images of a block
 MANY_LIMITS = 96, Limits(smallest=6, largest=96, few=3.0, many=6.0)
 # At larger rates images of a window need more sweeps than reading weights from a cache is worth.
 SINGLE_ETA = 2e-4  # above it, windows of nets below MANY_WEIGHTS have one image
