@@ -397,7 +397,7 @@ class ConvCpuEngine:
         def train(chunk: np.ndarray) -> float:
             return train_images(*net, images, labels, chunk, np.float32(eta))
 
-        return train_in_chunks(train, order, IMAGES_PER_TICK, tick)
+        return train_in_chunks(train, order, IMAGES_PER_TICK, IMAGES_PER_TICK, tick)
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._network.source.n_neurons)

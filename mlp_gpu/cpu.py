@@ -35,20 +35,23 @@ SINGLE_ETA = 2e-4  # above it, windows of nets below MANY_WEIGHTS have one image
 def train_in_chunks(
     train: Callable[[np.ndarray], float],
     order: np.ndarray,
-    images_per_tick: int,
+    first: int,
+    most: int,
     tick: Callable[[int, float], None],
 ) -> float:
     """The mean loss of a training on images in this order, with a tick after each chunk of it.
 
-    train: makes the steps of a chunk and returns their summed loss. order, tick: see
+    train: makes the steps of a chunk and returns their summed loss. first: images of the first
+    chunk; each is twice as large as the one before, up to `most`. order, tick: see
     `mlp_gpu.engines`.
     """
-    total = 0.0
-    for start in range(0, len(order), images_per_tick):
-        chunk = order[start : start + images_per_tick]
+    total, start, size = 0.0, 0, first
+    while start < len(order):
+        chunk = order[start : start + size]
         loss = train(chunk)
         total += loss
         tick(len(chunk), loss / len(chunk))
+        start, size = start + size, min(2 * size, most)
     return total / len(order)
 
 
@@ -136,9 +139,9 @@ class CpuEngine:
             with pace.measured(len(chunk)):
                 return pace.run(executor, work)[0]
 
-        blocks = WEIGHTS_PER_TICK // (n_block * count_weights(self._sizes))
-        with ThreadPoolExecutor(most) as executor:
-            return train_in_chunks(train, order, n_block * max(1, blocks), tick)
+        blocks = max(1, WEIGHTS_PER_TICK // (n_block * count_weights(self._sizes)))
+        with ThreadPoolExecutor(most) as executor:  # the first chunks are short: see `team.Pace`
+            return train_in_chunks(train, order, n_block, n_block * blocks, tick)
 
     def count_sweeps(self) -> tuple[int, int]:
         """Sweeps of the last training, and how often its images went, all together."""

@@ -24,7 +24,7 @@ from mlp_gpu.jit import njit
 SPINS = 500  # before others are let run: some microseconds
 YIELDS = 300  # before it sleeps: longer than a neighbour is late that still has its core
 HAS_CORE = 0.8  # part of its time that a thread has a core, unless others want it
-CHUNKS_TO_TRY = 20  # of some tenths of a second: then more threads are tried again
+CHUNKS_TO_TRY = 20  # of some tenths of a second: then more threads, with cores, are tried again
 CHUNKS_OF_REST = 5  # after fewer threads were tried and were slower
 COUNT, BROKEN_UP = 0, 8  # places in a meeting: a cache line each
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
@@ -143,7 +143,8 @@ class Pace:
     """How many threads of a team work: fewer where others take the cores from them.
 
     most: threads that there may be. Threads that wait for one that has no core do nothing, so
-    beside busy processes fewer may train more images a second. The bits allow any number of them.
+    beside busy processes fewer may train more images a second. More are tried only when those that
+    work have their cores. The bits allow any number of them.
     """
 
     def __init__(self, most: int):
@@ -168,7 +169,7 @@ class Pace:
             self._best, self._chunks = None, 0
         elif self._busy < HAS_CORE and self.threads > 1 and self._chunks >= self._rest:
             self._try(max(1, self.threads // 2), rate)
-        elif self.threads < self._most and self._chunks >= CHUNKS_TO_TRY:
+        elif self._busy >= HAS_CORE and self.threads < self._most and self._chunks >= CHUNKS_TO_TRY:
             self._try(min(self._most, 2 * self.threads), rate)
 
     def _try(self, threads: int, rate: float) -> None:

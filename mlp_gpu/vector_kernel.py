@@ -46,8 +46,13 @@ def choose_lanes(features: set[str]) -> int:
     return 16 if "avx512f" in features else 8 if "avx" in features else 4
 
 
+def choose_rows(lanes: int) -> int:
+    """Rows of a tile, at most: the accumulators need most of 32 or 16 registers."""
+    return 6 if lanes == 16 else 3
+
+
 LANES = choose_lanes(_features())
-ROWS = 6 if LANES == 16 else 3  # rows of a tile, at most
+ROWS = choose_rows(LANES)
 
 _FLOAT, _INT = ir.FloatType(), ir.IntType(64)
 _VECTOR = ir.VectorType(_FLOAT, LANES)

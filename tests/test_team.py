@@ -147,7 +147,7 @@ def test_pace_keeps_all_threads_that_have_their_cores(monkeypatch):
 
 def test_pace_takes_fewer_threads_where_they_are_faster(monkeypatch):
     rates = {4: 10, 2: 30, 1: 70}
-    chosen = chosen_threads(monkeypatch, rates, 0.5, 20)
+    chosen = chosen_threads(monkeypatch, rates, 0.5, 60)
     assert chosen[:4] == [4, 2, 2, 1]
     assert set(chosen[4:]) == {1}
 

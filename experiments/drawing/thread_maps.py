@@ -19,6 +19,7 @@ from experiments.drawing import (
     thread_maps_deform,
     thread_maps_ladder,
     thread_maps_window,
+    tile_drawing,
 )
 from experiments.drawing.figures import LABEL_SIZE, SMALL_SIZE
 from experiments.drawing.thread_drawing import (
@@ -376,6 +377,7 @@ DRAWINGS: dict[str, Callable[[], Figure]] = {
     "threads_pull_deltas": thread_maps_cnn.draw_pulling,
     "threads_adjust_weights": thread_maps_cnn.draw_adjusting,
     "threads_maps": thread_maps_cnn.draw_others,
+    "vector_tile": tile_drawing.draw_tile,
     **thread_maps_window.DRAWINGS,
     **thread_maps_ladder.DRAWINGS,
     "block_of_images": block_drawing.draw_block,
