@@ -7,6 +7,7 @@ import sys
 from contextlib import closing
 
 import pytest
+from llvmlite import binding
 from pool_jobs import double, fail, wait_for_stop
 
 from experiments.running import cli, gpu_trial, pools, provenance
@@ -163,6 +164,16 @@ def test_a_gpu_must_have_the_memory_that_is_needed(monkeypatch, capsys):
     with pools.opened(parse(), 1, lambda: 8) as (_, engine, _):
         assert engine == "cpu"
     assert capsys.readouterr().err == "no GPU is used: 8 bytes\n"
+
+
+@pytest.mark.parametrize(
+    ("features", "is_slow"), [({"fma": False}, 1), ({"fma": True}, 0), ({}, 0)]
+)
+def test_a_processor_without_fused_multiply_add_is_told_of(features, is_slow, monkeypatch, capsys):
+    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: features)
+    with pools.opened(parse("--engine", "cpu"), 1, lambda: 8):
+        pass
+    assert capsys.readouterr().err.count("no fused multiply-add") == is_slow
 
 
 def assert_no_gpu_is_used(reason, capsys):

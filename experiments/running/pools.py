@@ -110,7 +110,7 @@ def opened(
 
     arguments: those of cli.add_engine_arguments and cli.add_worker_arguments. n_jobs: a pool has
     no more workers than that. needed_bytes: memory that a GPU must have; called if there is a GPU.
-    Says why no GPU is used, if none is.
+    Says why no GPU is used, if none is, and whether the processor lacks what makes the CPU fast.
 
     Raises Problem or gpu.GpuFault if the pool or its engine cannot be had.
     """
@@ -138,6 +138,11 @@ def opened(
             yield cluster, engine, " and ".join(sorted(devices))
         return
     engine = choose_engine(arguments.engine, lambda: _missing_here(needed_bytes), tell)
+    if engine == "cpu" and provenance.lacks_multiply_add():
+        tell(
+            "this processor has no fused multiply-add, so the C library computes each one: results "
+            "are the same, and training is slow"
+        )
     device, n_gpus = provenance.device(engine), 0
     if engine == "cuda":
         from mlp_gpu import gpu  # imports numba
