@@ -97,7 +97,8 @@ images = (np.random.default_rng(0).random((2, 784)) < 0.2).astype(np.float32)
 examples = images, np.array([3, 5], np.uint8)
 rows = ladder.gpu_times(Net.initial(10, 0), examples, 1)
 *rungs, copy = rows
-print(*(row["name"] for row in rungs if row["us"][0] > 0 and row["work_us"][0] > 0), sep=", ")
+# An empty kernel's time is taken off work_us: on a busy CPU less than nothing may be left.
+print(*(row["name"] for row in rungs if row["us"][0] > 0 and len(row["work_us"]) == 1), sep=", ")
 assert copy["name"].startswith("copy ") and copy["us"][0] > 0
 coalesced.RATES = np.float32(0.01), np.float32(0)
 try:
