@@ -27,8 +27,7 @@ from numba.extending import intrinsic
 
 from mlp_gpu.jit import njit
 
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector
-LINE = 16  # floats in a cache line; columns of C come in multiples of it
+LINE = 16  # floats in a cache line and in the widest vector; columns of C: a multiple of it
 CHUNK = 96  # steps whose products are summed before they are added to C
 VECTORS = 4  # vectors of a row of a tile, at most
 
@@ -318,7 +317,7 @@ def round_up(n: int, multiple: int = LINE) -> int:
 
 
 def aligned_zeros(*shape: int) -> np.ndarray:
-    """Zeros, float32, in C order, whose memory begins at a multiple of ALIGNMENT bytes."""
+    """Zeros, float32, in C order, whose memory begins at a multiple of LINE floats."""
     n = int(np.prod(shape))
     memory = np.zeros(n + 2 * LINE, np.float32)
     start = -memory.ctypes.data // 4 % LINE

@@ -10,7 +10,6 @@ import pytest
 from narrow_vectors import NARROWER, needs_avx2, printed_by
 
 from mlp_gpu.vector_kernel import (
-    ALIGNMENT,
     CHUNK,
     LINE,
     add_product,
@@ -172,6 +171,6 @@ def test_round_up_is_the_next_multiple_or_n_itself(n, expected):
 def test_aligned_zeros_begin_at_a_cache_line(shape):
     """Kept alive together, so that they do not all get the same memory."""
     arrays = [aligned_zeros(*shape) for _ in range(20)]
-    assert all(array.ctypes.data % ALIGNMENT == 0 for array in arrays)
+    assert all(array.ctypes.data % (4 * LINE) == 0 for array in arrays)
     assert all(array.shape == shape and array.flags.c_contiguous for array in arrays)
     assert all(array.dtype == np.float32 and not array.any() for array in arrays)
