@@ -26,8 +26,8 @@ WEIGHTS_PER_TICK = 500_000_000  # weight updates: some tenths of a second
 PREDICT_BATCH = 192  # images that go through a layer together
 
 MANY_WEIGHTS = 5_000_000  # of a net from here on: more than a usual cache holds
-FEW_LIMITS = 48, Limits(smallest=6, largest=24, few=2.2, many=4.4)  # with images of a block
-MANY_LIMITS = 96, Limits(smallest=6, largest=96, few=3.0, many=6.0)
+FEW_BLOCK, MANY_BLOCK = 48, 96  # images of a block, of nets below MANY_WEIGHTS and of others
+LIMITS = Limits(smallest=6, largest=24, few=2.2, many=4.4)
 # At larger rates images of a window need more sweeps than reading weights from a cache is worth.
 SINGLE_ETA = 2e-4  # above it, windows of nets below MANY_WEIGHTS have one image
 
@@ -92,7 +92,7 @@ class CpuEngine:
         self._sizes = network.sizes
         self._weights = cpu_window.to_weights(network)
         self._is_small = count_weights(network.sizes) < MANY_WEIGHTS
-        self.images_per_block, self._limits = FEW_LIMITS if self._is_small else MANY_LIMITS
+        self.images_per_block = FEW_BLOCK if self._is_small else MANY_BLOCK
 
     def get_network(self) -> Network:
         return cpu_window.to_network(self._sizes, self._weights)
@@ -107,9 +107,9 @@ class CpuEngine:
     ) -> float:
         images = flat_images(images, self._sizes[0])
         check_training(labels, order, len(images), self._sizes[-1])
-        n_block, limits = self.images_per_block, self._limits
+        n_block, limits = self.images_per_block, LIMITS
         if self._is_small and eta > SINGLE_ETA:
-            limits = limits._replace(smallest=1, largest=1)
+            limits = LIMITS._replace(smallest=1, largest=1)
         most = min(self._threads or numba.config.NUMBA_NUM_THREADS, cpu_window.GROUPS)
         block, private = cpu_window.make_block(self._sizes, n_block, limits.largest, most)
         self._progress = cpu_window.new_progress(limits)

@@ -13,13 +13,14 @@ at once, with the deltas of the sweep before in the corrections:
 All are products of matrices, see `vector_kernel`. A window of one image is one step.
 
 Each layer's neurons are cut into panels, in groups. A thread owns some groups: columns of W forward
-and in the update, columns of the next layer's transposed W backward. It computes its groups' parts
-of G, of G' and of the output layer's activations; after a barrier every thread sums all parts in
-the order of the groups. So the bits do not depend on how many threads there are. The rest of the
+and in the update, rows of the next layer's W backward. It computes its groups' parts of G, of G'
+and of the output layer's activations; after a barrier every thread sums all parts in the order of
+the groups. So the bits do not depend on how many threads there are. The rest of the
 output layer is small: every thread computes all of it, and waits for nobody.
 """
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -32,18 +33,19 @@ from mlp_gpu.network import Network
 from mlp_gpu.team import wait
 from mlp_gpu.vector_kernel import (
     LINE,
+    PANEL,
     add_product_at,
+    add_product_nt_at,
+    add_product_tn_at,
     aligned_zeros,
     floats_at,
     not_inlined,
     place,
     round_up,
     row_place,
-    transpose_at,
 )
 from mlp_gpu.window_rule import Limits, larger, next_window
 
-PANEL = 64  # neurons: a constant, so that loops over them become a few vector instructions
 GROUPS = 8  # of panels in a layer, at most: as many threads can share it
 
 # A division by zero must not end the loop: so it vectorises.
@@ -67,13 +69,12 @@ class Stack(NamedTuple):
 class Weights(NamedTuple):
     """The weights of a net, an array of each kind for each layer.
 
-    W: (panels, n_in, width), cut by the layer's neurons, each a panel of PANEL; the output layer is
-    one wider or narrower panel. T: the same transposed, cut by the layer's inputs: (panels, n_out,
-    PANEL); none for layer 1. b: the biases, (1, 1, n_out). Sizes are rounded up to LINE or PANEL.
+    W: (panels, n_in, PANEL), cut by the layer's neurons, each a panel; but of the output layer
+    (1, n_out, n_in), transposed. b: the biases, (1, 1, n_out). Sizes are rounded up to LINE or
+    PANEL.
     """
 
     W: Stack
-    T: Stack
     b: Stack
 
 
@@ -86,18 +87,18 @@ class Weights(NamedTuple):
 #   CHANGES: the largest change of an image's deltas in a sweep, (threads, layers, K)
 #   LARGEST: the largest delta, (threads, 1, layers)
 # Then arrays of each layer: STATES that it reads, (1, B, n_in), and DELTAS of the hidden ones,
-# (1, B, n_out); both also transposed.
+# (1, B, n_out).
 FIRST, GRAM, PARTS, OUTPUTS, CHANGES, LARGEST, SINGLE = np.arange(7)
-STATES, STATES_T, DELTAS, DELTAS_T = np.arange(4)
+STATES, DELTAS = np.arange(2)
 
 # Arrays of each thread, a Stack; the first dimension is the thread.
 #   DOTS: -eta G or G' of one layer, (K, B)
 #   SUMS: a panel's A or E, (K, PANEL)
-#   DELTAS_OUT: of the output layer, (B, n_out), also transposed
+#   DELTAS_OUT: of the output layer, (B, n_out)
 #   A_OUT: activations of the output layer, then its deltas, (K, n_out)
 #   SPREAD: changes of each image's deltas by place in a panel, in row K the largest deltas
 #   LOSSES: (1, K); ZEROS, ONES: (1, n), as many as the widest matrix has columns
-DOTS, SUMS, DELTAS_OUT, DELTAS_OUT_T, A_OUT, SPREAD, LOSSES, ZEROS, ONES = np.arange(9)
+DOTS, SUMS, DELTAS_OUT, A_OUT, SPREAD, LOSSES, ZEROS, ONES = np.arange(8)
 
 
 def count_panels(n: int) -> int:
@@ -128,38 +129,35 @@ def item(stack, i):
     return carray(floats_at(stack.values.ctypes.data + 4 * start), (n, rows, columns))
 
 
+def _pairs(network: Network, weights: Weights) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Views of the same numbers in both."""
+    *hidden, output = network.unpadded()
+    for W, b in zip((*hidden, output), views(weights.b), strict=True):
+        yield W[0], b[0, 0, : W.shape[1]]
+    *panels, turned = views(weights.W)
+    for W, layer in zip(hidden, panels, strict=True):
+        for q, panel in enumerate(layer):
+            part = W[1:, q * PANEL : (q + 1) * PANEL]
+            yield part, panel[: part.shape[0], : part.shape[1]]
+    yield output[1:].T, turned[0, : output.shape[1], : output.shape[0] - 1]
+
+
 def to_weights(network: Network) -> Weights:
     """A copy of a network's weights."""
-    layers = list(pairwise(network.sizes))
-    panels = [(count_panels(n_out), PANEL) for _, n_out in layers[:-1]]
-    panels.append((1, round_up(network.sizes[-1])))
-    shapes_W, shapes_T = [], []
-    for (n_in, _), (n, width) in zip(layers, panels, strict=True):
-        shapes_W.append((n, round_up(n_in), width))
-        shapes_T.append((count_panels(n_in) if len(shapes_W) > 1 else 0, n * width, PANEL))
-    shapes_b = [(1, 1, n * width) for n, width in panels]
-    weights = Weights(make_stack(shapes_W), make_stack(shapes_T), make_stack(shapes_b))
-    for layer, padded in enumerate(network.unpadded()):
-        n_in, n_out = padded.shape[0] - 1, padded.shape[1]
-        W, T = views(weights.W)[layer], views(weights.T)[layer]
-        views(weights.b)[layer][0, 0, :n_out] = padded[0]
-        wide = np.zeros((W.shape[1], W.shape[0] * W.shape[2]), np.float32)
-        wide[:n_in, :n_out] = padded[1:]
-        W[:] = wide.reshape(W.shape[1], W.shape[0], W.shape[2]).swapaxes(0, 1)
-        for p in range(len(T)):
-            rows = wide[p * PANEL : (p + 1) * PANEL]
-            T[p, :, : len(rows)] = rows.T
+    *hidden, (n_in, n_out) = pairwise(network.sizes)
+    shapes = [(count_panels(n), round_up(m), PANEL) for m, n in hidden]
+    shapes_b = [(1, 1, round_up(n)) for n in network.sizes[1:]]
+    weights = Weights(make_stack([*shapes, (1, round_up(n_out), _row(n_in))]), make_stack(shapes_b))
+    for source, target in _pairs(network, weights):
+        target[:] = source
     return weights
 
 
 def to_network(sizes: tuple[int, ...], weights: Weights) -> Network:
     """The network with a copy of these weights."""
     network = Network.blank(sizes)
-    for layer, padded in enumerate(network.unpadded()):
-        n_in, n_out = padded.shape[0] - 1, padded.shape[1]
-        W = views(weights.W)[layer]
-        padded[0] = views(weights.b)[layer][0, 0, :n_out]
-        padded[1:] = W.swapaxes(0, 1).reshape(W.shape[1], -1)[:n_in, :n_out]
+    for target, source in _pairs(network, weights):
+        target[:] = source
     return network
 
 
@@ -183,12 +181,10 @@ def make_block(
             (threads, layers, K),
             (threads, 1, layers),
             *((1, B, _row(n)) for n in inputs),
-            *((1, round_up(n, PANEL), row) for n in inputs),
             *((1, B, _row(n)) for n in (*hidden, 0)),
-            *((1, round_up(n, PANEL), row) for n in (*hidden, 0)),
         ]
     )
-    shapes = [(K, row), (K, PANEL), (B, n_out), (n_out, row), (K, n_out)]
+    shapes = [(K, row), (K, PANEL), (B, n_out), (K, n_out)]
     shapes += [(K + 1, max(PANEL, n_out)), (1, K), (1, row + PANEL + n_out), (1, LINE)]
     private = make_stack([(threads, *shape) for shape in shapes])
     views(private)[ONES][:] = 1
@@ -198,7 +194,7 @@ def make_block(
 @njit(nogil=True)
 def of_layer(block, kind, layer):
     """A layer's array of one of the kinds STATES, ..., a matrix."""
-    layers = (block.places.shape[0] - SINGLE) // 4
+    layers = (block.places.shape[0] - SINGLE) // 2
     return item(block, SINGLE + kind * layers + layer)[0]
 
 
@@ -259,14 +255,14 @@ def sum_parts(gram, parts, panels, start):
 
 
 @njit(nogil=True)
-def set_part(parts, group, zeros, rows, columns, k, n, m):
-    """The part of a group becomes rows @ columns. Modifies parts, see PARTS.
+def set_part(parts, group, zeros, rows, others, k, n, m):
+    """The part of a group becomes rows @ others.T. Modifies parts, see PARTS.
 
-    rows (k, m), columns (m, n): each given by its `place`.
+    rows (k, m), others (n, m): each given by its `place`.
     """
     not_inlined()
     part = np.int64(parts.ctypes.data + 4 * group * k * n), np.int64(n)
-    add_product_at(part, row_place(zeros, 0), rows, columns, k, n, m)
+    add_product_nt_at(part, row_place(zeros, 0), rows, others, PANEL, k, n, m)
 
 
 @njit(nogil=True)
@@ -336,14 +332,12 @@ def begin_block(thread, threads, block, private, weights, sizes, images, now, et
     """
     not_inlined()
     n, n_in, G = now.shape[0], sizes[0], item(block, GRAM)[0]
-    H, HT = of_layer(block, STATES, 0), of_layer(block, STATES_T, 0)
-    begin, end = own_part(up(n) // LINE, thread, threads)
-    for t in range(begin * LINE, min(n, end * LINE)):
+    H = of_layer(block, STATES, 0)
+    begin, end = own_part(n, thread, threads)
+    for t in range(begin, end):
         h, image = H[t], images[now[t]]
         for i in range(n_in):
             h[i] = image[i]
-    t = begin * LINE
-    transpose_at(place(HT, 0, t), place(H, t, 0), end * LINE - t, n_in)
     times = wait(meeting, threads, times)
     begin, end = own_panels(item(block, FIRST).shape[0], thread, threads)
     for q in range(begin, end):
@@ -364,7 +358,8 @@ def begin_block(thread, threads, block, private, weights, sizes, images, now, et
         for s in range(0, t + LINE, LINE):  # only of images before
             if begin <= square < end:
                 gram, one = place(G, t, s), row_place(own(private, thread, ONES)[0], 0)
-                add_product_at(gram, one, place(H, t, 0), place(HT, 0, s), side, side, n_in)
+                rows, others = place(H, t, 0), place(H, s, 0)
+                add_product_nt_at(gram, one, rows, others, PANEL, side, side, n_in)
                 for i in range(t, t + LINE):
                     for j in range(s, s + LINE):
                         G[i, j] = -eta * G[i, j] if j < i else np.float32(0)
@@ -386,13 +381,14 @@ def set_outputs(block, zeros, weights, group, n_in, first, end):
     start, stop = neurons_of(group, n_in)
     last = weights.W.places.shape[0] - 1
     H, W = of_layer(block, STATES, last), item(weights.W, last)[0]
-    add_product_at(
+    add_product_nt_at(
         place(item(block, OUTPUTS)[group], 0, 0),
         row_place(zeros, 0),
         place(H, first, start),
-        place(W, start, 0),
+        place(W, 0, start),
+        PANEL,
         end - first,
-        W.shape[1],
+        W.shape[0],
         stop - start,
     )
 
@@ -410,11 +406,7 @@ def forward(thread, threads, block, private, weights, sizes, window, eta, meetin
     zeros, outputs = own(private, thread, ZEROS)[0], own(private, thread, A_OUT)
     for layer in range(n_hidden):
         n_in, n_out, W = sizes[layer], sizes[layer + 1], item(weights.W, layer)
-        H, H_next, HT_next = (
-            of_layer(block, STATES, layer),
-            of_layer(block, STATES, layer + 1),
-            of_layer(block, STATES_T, layer + 1),
-        )
+        H, H_next = of_layer(block, STATES, layer), of_layer(block, STATES, layer + 1)
         D, parts, panels = (
             of_layer(block, DELTAS, layer),
             item(block, PARTS)[times % 2, 0],
@@ -446,9 +438,8 @@ def forward(thread, threads, block, private, weights, sizes, window, eta, meetin
                         y[j] = scaled_tanh(a[j])
                 q += 1
             start, end_ = neurons_of(group, n_out)
-            n, h = end_ - start, place(H_next, first, start)
-            transpose_at(place(HT_next, start, first), h, k, n)
-            set_part(parts, group, zeros, h, place(HT_next, start, 0), k, wide, n)
+            h, others = place(H_next, first, start), place(H_next, 0, start)
+            set_part(parts, group, zeros, h, others, k, wide, end_ - start)
             if layer + 1 == n_hidden:
                 set_outputs(block, zeros, weights, group, n_out, first, end)
         times = wait(meeting, threads, times)
@@ -515,41 +506,38 @@ def backward(thread, threads, block, private, weights, sizes, window, labels, et
     n_hidden, n_out, k, wide = sizes.shape[0] - 2, sizes[-1], end - first, up(end)
     gram, sums = own(private, thread, DOTS)[:k, :wide], own(private, thread, SUMS)
     changes, zeros = own(private, thread, SPREAD), own(private, thread, ZEROS)[0]
-    D_out, DT_out = own(private, thread, DELTAS_OUT), own(private, thread, DELTAS_OUT_T)
+    D_out = own(private, thread, DELTAS_OUT)
     for t in range(k):
         a = own(private, thread, A_OUT)[t]
         own(private, thread, LOSSES)[0][t] = softmax_delta(a, labels[t], n_out)
         replace_deltas(D_out[first + t], a, first + t < swept, changes[t], changes[k])
     note_changes(thread, block, private, n_hidden, k)
-    transpose_at(place(DT_out, 0, first), place(D_out, first, 0), k, n_out)
     zero, dots = row_place(zeros, 0), place(gram, 0, 0)
-    add_product_at(dots, zero, place(D_out, first, 0), place(DT_out, 0, 0), k, wide, n_out)
+    rows, others = place(D_out, first, 0), place(D_out, 0, 0)
+    add_product_nt_at(dots, zero, rows, others, PANEL, k, wide, n_out)
     scale_gram(gram, first, eta)
     for layer in range(n_hidden - 1, -1, -1):
-        H, T, parts = (
+        H, D, parts = (
             of_layer(block, STATES, layer + 1),
-            item(weights.T, layer + 1),
+            of_layer(block, DELTAS, layer),
             item(block, PARTS)[times % 2, 0],
         )
-        D, DT, panels, n = (
-            of_layer(block, DELTAS, layer),
-            of_layer(block, DELTAS_T, layer),
-            T.shape[0],
-            sizes[layer + 1],
-        )
+        W, n = item(weights.W, layer + 1), sizes[layer + 1]
+        panels = (n + PANEL - 1) // PANEL
         begin, stop = own_groups(panels, thread, threads)
         for group in range(begin, stop):
             q, q_end = panels_of(group, panels)
             while q < q_end:
                 start = q * PANEL
                 width = up(min(PANEL, n - start))
-                E, rows = place(sums, 0, 0), place(T[q], 0, 0)
+                E = place(sums, 0, 0)
                 if layer + 1 == n_hidden:
-                    deltas = place(D_out, first, 0)
-                    add_product_at(E, zero, deltas, rows, k, width, n_out)
+                    deltas, columns = place(D_out, first, 0), place(W[0], 0, start)
+                    add_product_at(E, zero, deltas, columns, k, width, n_out)
                 else:
                     deltas = place(of_layer(block, DELTAS, layer + 1), first, 0)
-                    add_product_at(E, zero, deltas, rows, k, width, sizes[layer + 2])
+                    rows, panel, m = place(W[0], start, 0), W.shape[1] * PANEL, sizes[layer + 2]
+                    add_product_nt_at(E, zero, deltas, rows, panel, k, width, m)
                 add_product_at(E, E, dots, place(H, 0, start), k, width, end)
                 for t in range(k):
                     e, y = sums[t], H[first + t][start : start + PANEL]
@@ -560,9 +548,8 @@ def backward(thread, threads, block, private, weights, sizes, window, labels, et
                 q += 1
             if layer > 0:
                 start, end_ = neurons_of(group, n)
-                m, d = end_ - start, place(D, first, start)
-                transpose_at(place(DT, start, first), d, k, m)
-                set_part(parts, group, zeros, d, place(DT, start, 0), k, wide, m)
+                d, others = place(D, first, start), place(D, 0, start)
+                set_part(parts, group, zeros, d, others, k, wide, end_ - start)
         note_changes(thread, block, private, layer, k)
         if layer > 0:
             times = wait(meeting, threads, times)
@@ -603,34 +590,19 @@ def end_block(thread, threads, block, private, weights, sizes, n, eta, meeting, 
             width = up(min(PANEL, sizes[layer + 1] - q * PANEL))
             D, b = of_layer(block, DELTAS, layer)[:n], item(weights.b, layer)[0, 0]
             scale_and_sum(D, b, q * PANEL, width, own(private, thread, SUMS)[0], -eta)
-            panel, h_T = place(W[q], 0, 0), place(of_layer(block, STATES_T, layer), 0, 0)
-            add_product_at(panel, panel, h_T, place(D, 0, q * PANEL), n_in, width, n)
-    D, n_in, W, T = (
-        own(private, thread, DELTAS_OUT)[:n],
-        sizes[n_hidden],
-        item(weights.W, n_hidden)[0],
-        item(weights.T, n_hidden),
-    )
+            panel, h = place(W[q], 0, 0), place(of_layer(block, STATES, layer), 0, 0)
+            add_product_tn_at(panel, panel, h, place(D, 0, q * PANEL), n_in, width, n)
+    n_in, W = sizes[n_hidden], item(weights.W, n_hidden)[0]
+    H, D = of_layer(block, STATES, n_hidden), own(private, thread, DELTAS_OUT)[:n]
     b = item(weights.b, n_hidden)[0, 0] if thread == 0 else own(private, thread, A_OUT)[0]
     for start in range(0, b.shape[0], LINE):
         scale_and_sum(D, b, start, LINE, own(private, thread, SUMS)[0], -eta)
     begin, stop = own_panels((n_in + PANEL - 1) // PANEL, thread, threads)
-    for q in range(begin, stop):
-        start, end = q * PANEL, min(n_in, (q + 1) * PANEL)
-        rows, h_T = place(W, start, 0), place(of_layer(block, STATES_T, n_hidden), start, 0)
-        add_product_at(rows, rows, h_T, place(D, 0, 0), end - start, W.shape[1], n)
-        if n_hidden > 0:
-            transpose_at(place(T[q], 0, 0), rows, end - start, W.shape[1])
-    times = wait(meeting, threads, times)
-    for layer in range(1, n_hidden):
-        T, W = item(weights.T, layer), item(weights.W, layer)
-        begin, stop = own_panels(T.shape[0], thread, threads)
-        for p in range(begin, stop):
-            for q in range(W.shape[0]):
-                n_rows = min(sizes[layer] - p * PANEL, PANEL)
-                rows = place(W[q], p * PANEL, 0)
-                transpose_at(place(T[p], q * PANEL, 0), rows, n_rows, PANEL)
-    return times
+    start, end = begin * PANEL, min(n_in, stop * PANEL)
+    if start < end:
+        columns, h = place(W, 0, start), place(H, 0, start)
+        add_product_tn_at(columns, columns, place(D, 0, 0), h, sizes[-1], up(end - start), n)
+    return wait(meeting, threads, times)
 
 
 @njit(nogil=True)
@@ -728,8 +700,8 @@ def new_progress(limits: Limits) -> np.ndarray:
 
 
 def make_states(sizes: tuple[int, ...], n: int) -> Stack:
-    """The memory that `predict` needs for n images: the states of each layer."""
-    return make_stack([(1, n, _row(count_panels(size) * PANEL)) for size in sizes[1:]])
+    """The memory that `predict` needs for n images: the inputs and the states of each layer."""
+    return make_stack([(1, n, _row(size)) for size in sizes])
 
 
 @njit(nogil=True, error_model="numpy")
@@ -738,24 +710,27 @@ def predict(outputs, images, sizes, weights, states):
 
     images float32 (n, n_in); states: of `make_states`.
     """
-    n, n_hidden = images.shape[0], sizes.shape[0] - 2
-    H = images
-    for layer in range(n_hidden + 1):
-        W, A = item(weights.W, layer), item(states, layer)[0]
-        width = W.shape[2]
-        for q in range(W.shape[0]):
-            start = q * width
-            b, a = row_place(item(weights.b, layer)[0, 0], start), place(A, 0, start)
-            rows = place(W[q], 0, 0)
-            add_product_at(a, b, place(H, 0, 0), rows, n, width, sizes[layer])
-            if layer < n_hidden:
-                for t in range(n):
-                    a = A[t][start : start + PANEL]
-                    for j in range(PANEL):
-                        a[j] = scaled_tanh(a[j])
-        H = A
+    n, n_hidden, H = images.shape[0], sizes.shape[0] - 2, item(states, 0)[0]
     for t in range(n):
-        a = item(states, n_hidden)[0, t]
-        softmax(a, sizes[n_hidden + 1])
-        for j in range(outputs.shape[1]):
-            outputs[t, j] = a[j]
+        h, image = H[t], images[t]
+        for i in range(sizes[0]):
+            h[i] = image[i]
+    for layer in range(n_hidden):
+        W, b, A = item(weights.W, layer), item(weights.b, layer)[0, 0], item(states, layer + 1)[0]
+        for q in range(W.shape[0]):
+            start = q * PANEL
+            width = up(min(PANEL, sizes[layer + 1] - start))
+            a, rows = place(A, 0, start), place(W[q], 0, 0)
+            add_product_at(a, row_place(b, start), place(H, 0, 0), rows, n, width, sizes[layer])
+            for t in range(n):
+                a = A[t][start : start + PANEL]
+                for j in range(width):
+                    a[j] = scaled_tanh(a[j])
+        H = A
+    A, b, n_out = item(states, n_hidden + 1)[0], item(weights.b, n_hidden)[0, 0], outputs.shape[1]
+    columns, h = place(item(weights.W, n_hidden)[0], 0, 0), place(H, 0, 0)
+    add_product_nt_at(place(A, 0, 0), row_place(b, 0), h, columns, PANEL, n, n_out, sizes[n_hidden])
+    for t in range(n):
+        softmax(A[t][: up(n_out)], n_out)
+        for j in range(n_out):
+            outputs[t, j] = A[t, j]

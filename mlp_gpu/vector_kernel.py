@@ -1,6 +1,6 @@
-"""The CPU's kernel: C = S + A B for float32 matrices, with C in vector registers.
+"""The CPU's kernel: C = S + A B, A^T B or A B^T for float32 matrices, sums in vector registers.
 
-    C, S (rows, columns), A (rows, k), B (k, columns)
+A B: C, S (rows, columns), A (rows, k), B (k, columns)
 
         B     ________________
              |    |    |    |    |     one row of B: VECTORS vectors of LANES floats, loaded once
@@ -11,12 +11,21 @@
     | a |    | += a * row of B   |     ROWS x VECTORS accumulators stay in registers
      ---
 
-For each CHUNK of k the accumulators begin at zero; at its end they are added to S, later to C. So
-each element is a sum of chunks, and each chunk a chain of fused multiply-adds in the order of k:
-the same bits for any number of lanes and any shape of tile. Tiles follow from the registers there
-are: 32 of 16 lanes (AVX-512) hold 6 x 4 accumulators, 16 of 8 lanes (AVX2) or of 4 hold 3 x 4. A
-processor without fused multiply-add computes each one by a call to the C library: right, but slow.
+A^T B is the same with other distances between the elements of A.
+
+A B^T, B (columns, k): a tile is ROWS x DOTS scalar products. At each step a line of LINE floats of
+every row of A is multiplied with one of every row of B; a scalar product is the sum of its LINE
+partial sums.
+
+For each CHUNK or DOTS_CHUNK of k the accumulators begin at zero; at its end they are added to S,
+later to C. So each element is a sum of chunks, and each chunk a chain of fused multiply-adds in the
+order of k, or LINE of them: the same bits for any number of lanes and any shape of tile. Tiles
+follow from the registers there are: 32 of 16 lanes (AVX-512) hold 6 x 4 accumulators, 16 of 8 lanes
+(AVX2) or of 4 hold 3 x 4. A processor without fused multiply-add computes each one by a call to the
+C library: right, but slow.
 """
+
+from itertools import product
 
 import numpy as np
 from llvmlite import ir
@@ -30,6 +39,9 @@ from mlp_gpu.jit import njit
 LINE = 16  # floats in a cache line and in the widest vector; columns of C: a multiple of it
 CHUNK = 96  # steps whose products are summed before they are added to C
 VECTORS = 4  # vectors of a row of a tile, at most
+PANEL = 64  # columns of B that are in one piece in A B^T
+DOTS_CHUNK = 1024  # the same as CHUNK for A B^T: a multiple of PANEL
+AHEAD = 16  # rows of B that A B^T reads ahead; the processor does not foresee its jumps
 
 
 def _features() -> set[str]:
@@ -52,8 +64,10 @@ def choose_rows(lanes: int) -> int:
 
 LANES = choose_lanes(_features())
 ROWS = choose_rows(LANES)
+SHAPE = 16  # numbers of tiles: see `_choice_of_tiles`
+DOTS = LANES // 4  # columns of a tile of A B^T
 
-_FLOAT, _INT = ir.FloatType(), ir.IntType(64)
+_FLOAT, _INT, _BYTE = ir.FloatType(), ir.IntType(64), ir.IntType(8)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 _LINE = ir.VectorType(_FLOAT, LINE)
 
@@ -107,20 +121,107 @@ def _generate_tile(builder, rows, vectors, values):
     for r in range(rows):
         for v in range(vectors):
             following[sums[r][v]] = zero, totals[r][v]
-    end = builder.block
-    for phi, (first, next_value) in following.items():
-        phi.add_incoming(first, before)
-        phi.add_incoming(next_value, end)
-    builder.cbranch(builder.icmp_signed("<", following[i][1], k), step, after)
-    builder.position_at_end(after)
+    _loop(builder, following, before, builder.icmp_signed("<", following[i][1], k), after)
     for r in range(rows):
         for v in range(vectors):
-            source, target = (
-                _vector_at(builder, base, builder.add(builder.mul(_int(r), row), _int(v * LANES)))
-                for base, row in ((S, s_row), (C, c_row))
+            c_offset, s_offset = (
+                builder.add(builder.mul(_int(r), row), _int(v * LANES)) for row in (c_row, s_row)
             )
-            total = builder.fadd(builder.load(source, align=4), totals[r][v])
-            builder.store(total, target, align=4)
+            _store_sum(builder, C, S, c_offset, s_offset, totals[r][v])
+
+
+def _generate_dots(builder, rows, columns, values):
+    """Generate the loop over k of `rows` x `columns` scalar products, and C = S + them."""
+    C, c_row, S, s_row, A, a_row, B, b_row, b_jump, lines = values
+    kind = ir.FunctionType(_LINE, [_LINE] * 3)
+    multiply_add = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LINE}f32")
+    a_offsets = [builder.mul(_int(r), a_row) for r in range(rows)]
+    b_offsets = [builder.mul(_int(c), b_row) for c in range(columns)]
+    before = builder.block
+    step = builder.append_basic_block("step")
+    after = builder.append_basic_block("after")
+    builder.branch(step)
+    builder.position_at_end(step)
+    i, a, b = builder.phi(_INT), builder.phi(A.type), builder.phi(B.type)
+    sums = [[builder.phi(_LINE) for _ in range(columns)] for _ in range(rows)]
+    right = [builder.load(_vector_at(builder, b, offset, _LINE), align=4) for offset in b_offsets]
+    totals = []
+    for r in range(rows):
+        left = builder.load(_vector_at(builder, a, a_offsets[r], _LINE), align=4)
+        totals.append(
+            [builder.call(multiply_add, [left, right[c], sums[r][c]]) for c in range(columns)]
+        )
+    ahead = builder.gep(b, [builder.mul(_int(AHEAD), b_row)])
+    for offset in b_offsets:  # here, behind the sums: before them LLVM runs out of registers
+        _prefetch(builder, builder.gep(ahead, [offset]))
+    next_i = builder.add(i, _int(1))
+    is_in_panel = builder.icmp_signed("!=", builder.and_(next_i, _int(PANEL // LINE - 1)), _int(0))
+    following = {
+        i: (_int(0), next_i),
+        a: (A, builder.gep(a, [_int(LINE)])),
+        b: (B, builder.gep(b, [builder.select(is_in_panel, _int(LINE), b_jump)])),
+    }
+    for r in range(rows):
+        for c in range(columns):
+            following[sums[r][c]] = ir.Constant(_LINE, [0.0] * LINE), totals[r][c]
+    _loop(builder, following, before, builder.icmp_signed("<", next_i, lines), after)
+    for r in range(rows):
+        _store_sum(
+            builder,
+            C,
+            S,
+            builder.mul(_int(r), c_row),
+            builder.mul(_int(r), s_row),
+            _sum_lanes(builder, totals[r]),
+        )
+
+
+def _loop(builder, following, before, goes_on, after):
+    """End the block of a loop; go on behind it, in the block `after`.
+
+    following: the first and the next value of each phi.
+    """
+    step = builder.block
+    for phi, (first, next_value) in following.items():
+        phi.add_incoming(first, before)
+        phi.add_incoming(next_value, step)
+    builder.cbranch(goes_on, step, after)
+    builder.position_at_end(after)
+
+
+def _store_sum(builder, C, S, c_offset, s_offset, vector):
+    """Store a vector of C: that of S plus `vector`. Offsets in floats."""
+    source = _vector_at(builder, S, s_offset, vector.type)
+    target = _vector_at(builder, C, c_offset, vector.type)
+    builder.store(builder.fadd(builder.load(source, align=4), vector), target, align=4)
+
+
+def _prefetch(builder, address):
+    """Ask for the line at an address that will be read soon, into the second cache."""
+    kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer()] + [ir.IntType(32)] * 3)
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    read, second, data = (ir.Constant(ir.IntType(32), value) for value in (0, 2, 1))
+    builder.call(function, [builder.bitcast(address, _BYTE.as_pointer()), read, second, data])
+
+
+def _sum_lanes(builder, vectors):
+    """The sum of the LINE floats of each vector, as one vector; 1, 2, 4, 8 or 16 vectors.
+
+    The upper half is added to the lower one until one float is left, for any number of vectors.
+    """
+    width = LINE  # floats that are left of each
+    while width > 1:
+        n_lanes, pairs = vectors[0].type.count, [(vectors[0], vectors[0])]
+        if len(vectors) > 1:
+            n_lanes, pairs = 2 * n_lanes, list(zip(vectors[::2], vectors[1::2], strict=True))
+        width //= 2
+        lower = [i + j for i in range(0, n_lanes, 2 * width) for j in range(width)]
+        upper = [lane + width for lane in lower]
+        vectors = [
+            builder.fadd(*(builder.shuffle_vector(u, v, _mask(half)) for half in (lower, upper)))
+            for u, v in pairs
+        ]
+    return vectors[0]
 
 
 def _as_function(name, n_arguments, generate):
@@ -144,31 +245,47 @@ def _as_function(name, n_arguments, generate):
     return call
 
 
-@intrinsic
-def _tile(_context, C, c_row, S, s_row, A, a_row, a_step, B, b_step, k, shape):
-    """C = S + A B for one tile and one chunk. Addresses, and distances in floats, all int64.
+def _choice_of_tiles(generate_tile, shapes, pointers):
+    """The body of a function whose last argument chooses a tile, for `_as_function`.
 
-    shape: rows * (VECTORS + 1) + vectors of the tile.
+    generate_tile(builder, rows, columns, values). shapes: (rows, columns) of each tile; its number
+    is rows * SHAPE + columns. pointers: which of the arguments are addresses.
     """
 
-    def generate(builder, values):
-        *values, shape = values
-        pointers = {
-            index: builder.inttoptr(values[index], _FLOAT.as_pointer()) for index in (0, 2, 4, 7)
-        }
-        values = [pointers.get(index, value) for index, value in enumerate(values)]
+    def generate(builder, arguments):
+        *values, shape = arguments
+        for index in pointers:
+            values[index] = builder.inttoptr(values[index], _FLOAT.as_pointer())
         done = builder.append_basic_block("done")
         switch = builder.switch(shape, done)
-        for rows in range(1, ROWS + 1):
-            for vectors in range(1, VECTORS + 1):
-                case = builder.append_basic_block(f"tile_{rows}_{vectors}")
-                switch.add_case(_int(rows * (VECTORS + 1) + vectors), case)
-                builder.position_at_end(case)
-                _generate_tile(builder, rows, vectors, values)
-                builder.branch(done)
+        for rows, columns in shapes:
+            case = builder.append_basic_block(f"tile_{rows}_{columns}")
+            switch.add_case(_int(rows * SHAPE + columns), case)
+            builder.position_at_end(case)
+            generate_tile(builder, rows, columns, values)
+            builder.branch(done)
         builder.position_at_end(done)
 
+    return generate
+
+
+@intrinsic
+def _tile(_context, C, c_row, S, s_row, A, a_row, a_step, B, b_step, k, shape):
+    """C = S + A B for one tile and one chunk. Addresses, and distances in floats, all int64."""
+    shapes = product(range(1, ROWS + 1), range(1, VECTORS + 1))
+    generate = _choice_of_tiles(_generate_tile, shapes, (0, 2, 4, 7))
     return types.void(*[types.int64] * 11), _as_function("deepbig_tile", 11, generate)
+
+
+@intrinsic
+def _dots(_context, C, c_row, S, s_row, A, a_row, B, b_row, b_jump, lines, shape):
+    """C = S + A B^T for one tile and one chunk of lines. See `_tile`.
+
+    b_jump: from the last line of a panel to the first of the next.
+    """
+    shapes = [(rows, DOTS) for rows in range(1, ROWS + 1)] + [(1, 2 * DOTS)]
+    generate = _choice_of_tiles(_generate_dots, shapes, (0, 2, 4, 6))
+    return types.void(*[types.int64] * 11), _as_function("deepbig_dots", 11, generate)
 
 
 @intrinsic
@@ -221,9 +338,40 @@ def _product(C_at, S_at, A, a_row, a_step, B_at, rows, columns, k):
                     b,
                     b_step,
                     steps,
-                    n * (VECTORS + 1) + vectors,
+                    n * SHAPE + vectors,
                 )
                 row += n
+        S, s_row = C, c_row
+
+
+@njit(nogil=True)
+def _product_nt(C_at, S_at, A_at, B_at, panel, rows, columns, k):
+    """See `add_product_nt_at`. All int64."""
+    not_inlined()
+    (C, c_row), (S, s_row), (A, a_row), (B, b_row) = C_at, S_at, A_at, B_at
+    tiles = (rows + ROWS - 1) // ROWS
+    for start in range(0, k, DOTS_CHUNK):
+        lines = (min(DOTS_CHUNK, k - start) + LINE - 1) // LINE
+        row = 0
+        for tile in range(tiles):
+            n, j = (rows - row) // (tiles - tile), 0
+            while j < columns:
+                width = 2 * DOTS if n == 1 and j + DOTS < columns else DOTS
+                _dots(
+                    C + 4 * (row * c_row + j),
+                    c_row,
+                    S + 4 * (row * s_row + j),
+                    s_row,
+                    A + 4 * (row * a_row + start),
+                    a_row,
+                    B + 4 * (start // PANEL * panel + j * b_row),
+                    b_row,
+                    panel - PANEL + LINE,
+                    lines,
+                    n * SHAPE + width,
+                )
+                j += width
+            row += n
         S, s_row = C, c_row
 
 
@@ -247,6 +395,24 @@ def add_product_at(C, S, A, B, rows, columns, k):
     """C = S + A B as `add_product`, of parts of matrices, each given by its `place`."""
     n, m, k, one = np.int64(rows), np.int64(columns), np.int64(k), np.int64(1)
     _product(C, S, A[0], A[1], one, B, n, m, k)
+
+
+@njit(nogil=True)
+def add_product_tn_at(C, S, A, B, rows, columns, k):
+    """C = S + A^T B as `add_product_at`; A (k, rows)."""
+    n, m, k, one = np.int64(rows), np.int64(columns), np.int64(k), np.int64(1)
+    _product(C, S, A[0], one, A[1], B, n, m, k)
+
+
+@njit(nogil=True)
+def add_product_nt_at(C, S, A, B, panel, rows, columns, k):
+    """C = S + A B^T as `add_product_at`; B (columns, k).
+
+    columns are rounded up to a multiple of 4, and k to one of LINE: there A or B must be zero, and
+    the other finite. B is cut into panels of PANEL columns, `panel` floats from one to the next.
+    """
+    n, m, k, panel = np.int64(rows), np.int64(columns), np.int64(k), np.int64(panel)
+    _product_nt(C, S, A, B, panel, n, m, k)
 
 
 @intrinsic
@@ -279,26 +445,18 @@ def _transpose_square(_context, target, target_row, source, source_row):
 
 
 @njit(nogil=True)
-def transpose_at(target, source, rows, columns):
-    """target = source^T, in squares of LINE x LINE floats; each given by its `place`.
+def transpose(target, source):
+    """target = source^T, in squares of LINE x LINE floats. Modifies target.
 
-    source has `rows` and `columns`. Both are rounded up to multiples of LINE, and there must be
+    Both float32 with contiguous rows. Sizes are rounded up to multiples of LINE, and there must be
     memory for that behind both.
     """
-    for r in range(0, rows, LINE):
-        for c in range(0, columns, LINE):
+    (at, row), (source_at, source_row) = place(target, 0, 0), place(source, 0, 0)
+    for r in range(0, source.shape[0], LINE):
+        for c in range(0, source.shape[1], LINE):
             _transpose_square(
-                target[0] + 4 * (c * target[1] + r),
-                target[1],
-                source[0] + 4 * (r * source[1] + c),
-                source[1],
+                at + 4 * (c * row + r), row, source_at + 4 * (r * source_row + c), source_row
             )
-
-
-@njit(nogil=True)
-def transpose(target, source):
-    """target = source^T, as `transpose_at`. Modifies target. Both float32 with contiguous rows."""
-    transpose_at(place(target, 0, 0), place(source, 0, 0), source.shape[0], source.shape[1])
 
 
 @intrinsic

@@ -32,7 +32,7 @@ SIZES = [
     (33, 700, 7),
     (12, *[17] * 9, 10),
 ]
-DIGEST = "f025ac27c4623282b5c2c135379d501630b383c889528e5a8882c89737962b1d"
+DIGEST = "003ba7678ec1f882b90f4c4b7447f3f97dd537a84ef124e178b6e385a5bc37d2"
 BARRIER, N_BARRIERS = "wait(meeting, threads, times)", 6
 
 
@@ -41,8 +41,8 @@ def set_threads(monkeypatch, n):
 
 
 def set_windows(monkeypatch, n_block, smallest, largest, few=2.5, many=5.0):
-    limits = n_block, Limits(smallest, largest, few, many)
-    monkeypatch.setattr(cpu, "FEW_LIMITS", limits)
+    monkeypatch.setattr(cpu, "FEW_BLOCK", n_block)
+    monkeypatch.setattr(cpu, "LIMITS", Limits(smallest, largest, few, many))
     monkeypatch.setattr(cpu, "SINGLE_ETA", math.inf)
 
 
@@ -88,10 +88,27 @@ def test_sweeps_are_those_of_the_numpy_program(eta, monkeypatch):
     engine, weights, images, labels = nets.make(CpuEngine(), sizes, n=60)
     engine.train(images, labels, np.arange(60), eta)
     plain = [W.astype(np.float32) for W in weights]
-    limits, tolerance = cpu.FEW_LIMITS[1], cpu_tolerance(eta)
+    limits, tolerance = cpu.LIMITS, cpu_tolerance(eta)
     sweeps = oracle.train_in_windows(plain, images, labels, eta, 2, n_block, limits, tolerance)
     passes = sum(end - first for first, end in sweeps)
     assert engine.count_sweeps() == (len(sweeps), passes)
+
+
+@pytest.mark.parametrize(
+    ("many", "eta", "block", "window"),
+    [(False, 3e-4, 48, 1), (False, 1e-4, 48, 6), (True, 3e-4, 96, 6)],
+)
+def test_windows_have_one_image_only_for_few_weights_at_large_rates(
+    many, eta, block, window, monkeypatch
+):
+    """A sweep over fewer images than a window finishes them all, or is the last of the block."""
+    monkeypatch.setattr(cpu, "MANY_WEIGHTS", 0 if many else 10**9)
+    engine, _, images, labels = nets.make(CpuEngine(), (20, 70, 10), n=block)
+    engine.train(images, labels, np.arange(block), eta)
+    sweeps, passes = engine.count_sweeps()
+    assert engine.images_per_block == block
+    assert sweeps == block if window == 1 else passes > block
+    assert math.ceil(passes / window) <= sweeps <= block
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -233,6 +250,7 @@ def with_dawdlers(left_out=None):
 def trained_by(train_blocks, monkeypatch, sizes=(33, 97, 130, 10)):
     """As `trained`, by two threads and several blocks, none of which begins like the one before."""
     set_windows(monkeypatch, 6, 3, 3)
+    monkeypatch.setattr(team, "HAS_CORE", 0.0)  # two threads, although they dawdle
     monkeypatch.setattr(cpu_window, "train_blocks", train_blocks)
     return trained(sizes, order=np.random.default_rng(4).integers(0, 12, 26))
 

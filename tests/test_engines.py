@@ -51,7 +51,7 @@ def _small_batches(monkeypatch):
 @pytest.fixture
 def _small_chunks(monkeypatch):
     """Engines call tick several times in ten images."""
-    monkeypatch.setattr(cpu, "FEW_LIMITS", (4, *cpu.FEW_LIMITS[1:]))
+    monkeypatch.setattr(cpu, "FEW_BLOCK", 4)
     monkeypatch.setattr(cpu, "WEIGHTS_PER_TICK", 0)
     monkeypatch.setattr(cuda, "IMAGES_PER_TICK", 4)
 

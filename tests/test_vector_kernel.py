@@ -11,10 +11,15 @@ from narrow_vectors import NARROWER, needs_avx2, printed_by
 
 from mlp_gpu.vector_kernel import (
     CHUNK,
+    DOTS_CHUNK,
     LINE,
+    PANEL,
     add_product,
+    add_product_nt_at,
+    add_product_tn_at,
     aligned_zeros,
     choose_lanes,
+    place,
     round_up,
     transpose,
 )
@@ -112,14 +117,68 @@ def test_add_product_has_the_bits_of_its_definition(rows, k, columns):
     assert C.tobytes() == expected.tobytes()
 
 
+def add_product_tn(C, S, A, B):
+    """C = S + A B by a copy of A^T."""
+    left = np.ascontiguousarray(A.T)
+    parts = [place(M, 0, 0) for M in (C, S, left, B)]
+    add_product_tn_at(*parts, *C.shape, A.shape[1])
+
+
+def add_product_nt(C, S, A, B):
+    """C = S + A B by a copy of B^T in panels, in memory that is NaN behind each row's last line."""
+    (rows, k), columns = A.shape, B.shape[1]
+    left = np.full((rows, round_up(k) + GUARD), np.nan, np.float32)
+    left[:, : round_up(k)] = 0
+    left[:, :k] = A
+    panels = np.full((-(-k // PANEL), columns + GUARD, PANEL), np.nan, np.float32)
+    for i in range(round_up(k)):
+        panels[i // PANEL, :columns, i % PANEL] = B[i] if i < k else 1
+    parts = [place(M, 0, 0) for M in (C, S, left, panels[0])]
+    add_product_nt_at(*parts, panels[0].size, rows, columns, k)
+
+
+@pytest.mark.parametrize("columns", [4, 12, 52, 64])
+@pytest.mark.parametrize("k", [1, 16, 40, 64, 100, DOTS_CHUNK, DOTS_CHUNK + 70])
+def test_add_product_nt_of_any_size_has_the_bits_of_its_definition(k, columns):
+    """LINE chains for each DOTS_CHUNK of k; halves of their sums are added. C keeps its margins."""
+    for rows in range(1, MAX_ROWS + 1):
+        S, A, B = factors(rows, k, columns)
+        C, memory = guarded(S, 7)
+        add_product_nt(C, C, A, B)
+        expected = S
+        for start in range(0, k, DOTS_CHUNK):
+            end = min(start + DOTS_CHUNK, k)
+            lanes = np.zeros((rows, columns, LINE), np.float32)
+            for i in range(start, end, LINE):
+                n = min(LINE, end - i)
+                a, b = A[:, None, i : i + n], B.T[None, :, i : i + n]
+                lanes[:, :, :n] = fused(a, b, lanes[:, :, :n])
+            while lanes.shape[2] > 1:
+                half = lanes.shape[2] // 2
+                lanes = lanes[:, :, :half] + lanes[:, :, half:]
+            expected = expected + lanes[:, :, 0]
+        assert C.tobytes() == expected.tobytes()
+        C[:] = 7
+        assert (memory == 7).all()
+
+
+def test_add_product_tn_has_the_bits_of_add_product():
+    S, A, B = factors(13, 200, 48)
+    expected, C = (np.full_like(S, np.nan) for _ in range(2))
+    add_product(expected, S, A, B)
+    add_product_tn(C, S, A, B)
+    assert C.tobytes() == expected.tobytes()
+
+
 def digest():
     """SHA-256 of products and of a transposed matrix; equal for every width of vectors."""
     results = hashlib.sha256()
     for rows, k, columns in product(range(1, MAX_ROWS + 1), STEPS, COLUMNS):
         S, A, B = factors(rows, k, columns)
         C = np.full_like(S, np.nan)
-        add_product(C, S, A, B)
-        results.update(C.tobytes())
+        for product_of in (add_product, add_product_nt):
+            product_of(C, S, A, B)
+            results.update(C.tobytes())
     source, *_ = factors(48, 1, MAX_COLUMNS)
     target = np.full((MAX_COLUMNS, 48), np.nan, np.float32)
     transpose(target, source)
