@@ -3,13 +3,13 @@
 For nets 1 to 5 and 841-800-10, one image per step: microseconds per image and weight updates per
 second of each engine, of a plain NumPy loop, and of PyTorch and JAX where they are installed; the
 bytes per second that an engine must move, on the CPU beside a scaled copy and a read of as many
-weights, and beside a product of matrices; the evaluation. On a GPU also each kernel of each layer
-beside a copy; without a GPU, what the compiled kernels take of one. Last the deformation of the
-same images, by ours and by its peers: SciPy, and albumentations and kornia where they are
-installed.
+weights; operations per second of the CPU's engine, its kernel and the evaluation, beside a loop of
+multiply-adds. On a GPU also each kernel of each layer beside a copy; without a GPU, what the
+compiled kernels take of one. Last the deformation of the same images, by ours and by its peers:
+SciPy, and albumentations and kornia where they are installed.
 
 The convolutional nets of Table 1 of 2011 likewise, beside loops over connections and PyTorch, and
-beside a product of matrices; on a GPU also each kernel of one of them.
+beside multiply-adds; on a GPU also each kernel of one of them.
 
 Every time is the median of several repeats, in which what is compared takes turns. Prints tables,
 and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>.

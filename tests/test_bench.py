@@ -79,14 +79,14 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     assert "measuring convolutional net 3 ... (part 3 of 4)" in said.err
     assert "measuring the deformation ... (part 4 of 4)" in said.err
     convolutional = {one["name"]: one for one in rows if one["group"] == "cnn"}
-    assert list(convolutional) == ["engine cpu", "matrix product", "loops, CPU"]
-    ours, product, loops = convolutional.values()
+    assert list(convolutional) == ["engine cpu", "multiply-adds", "loops, CPU"]
+    ours, peak, loops = convolutional.values()
     assert {one["net"] for one in convolutional.values()} == {"3"}
     assert float(ours["times_cpu"]) == 1
     assert float(loops["times_cpu"]) == pytest.approx(float(ours["us"]) / float(loops["us"]))
     assert int(ours["weights"]) == 2 * 10 + 10 * (2 * 15 * 15 + 1)
-    assert float(product["percent_of_product"]) == pytest.approx(100)
-    assert product["images"] == product["times_cpu"] == ""
+    assert float(peak["percent_of_peak"]) == pytest.approx(100)
+    assert peak["images"] == peak["times_cpu"] == ""
     assert "| loops, CPU" in said.out
     assert "| engine cpu" in said.out
     assert "| NumPy loop, CPU (here)" in said.out
@@ -136,7 +136,7 @@ def tiny_works(monkeypatch):
     monkeypatch.setattr(bench, "CNN_NETS", (3,))
     network = ConvNetwork.initial("2M3s1", Maps(1, 31, 31), 10, 0)
     monkeypatch.setattr(cnn, "initial", lambda net: network)
-    monkeypatch.setattr(ceilings, "PRODUCT_SIDE", 64)
+    monkeypatch.setattr(ceilings, "CALL_FLOPS", 10_000)
     monkeypatch.setattr(ceilings, "CALL_BYTES", 0)
     monkeypatch.setattr(mlp, "ENGINE_UPDATES", 1)
     monkeypatch.setattr(mlp, "PEER_UPDATES", 2 * 1268)

@@ -1,17 +1,17 @@
-"""timing/ceilings.py: copies, reads and products do what their bytes and operations say."""
-
-import threading
+"""timing/ceilings.py: copies, reads and multiply-adds do what their bytes and operations say."""
 
 import numpy as np
 import pytest
 
 from experiments.timing import ceilings
+from mlp_gpu.vector_kernel import LANES, PANEL, ROWS, VECTORS
 
 
 @pytest.fixture(autouse=True)
 def _little(monkeypatch):
     monkeypatch.setattr(ceilings, "CALL_BYTES", 2400)
-    monkeypatch.setattr(ceilings, "PRODUCT_SIDE", 33)
+    monkeypatch.setattr(ceilings, "CALL_FLOPS", 10_000)
+    monkeypatch.setattr(ceilings, "KERNEL_K", 128)
 
 
 def spied(monkeypatch, name):
@@ -67,33 +67,36 @@ def test_passes_are_made():
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_product_in_each_thread_at_the_same_time(threads, monkeypatch):
-    asked, limits, meeting = [], [], threading.Barrier(threads)
-
-    class Limits:
-        now = None
-
-        def __init__(self, n=None, user_api=None):
-            self.n = (n, user_api)
-
-        def __enter__(self):
-            Limits.now = self.n
-
-        def __exit__(self, *_):
-            Limits.now = None
-
-    def noted(*given, out):
-        limits.append(Limits.now)
-        meeting.wait(timeout=60)
-        asked.append((given, out))
-
-    monkeypatch.setattr(ceilings, "threadpool_limits", Limits)
-    monkeypatch.setattr(ceilings.np, "matmul", noted)
-    work = ceilings.matrix_product(threads)
+def test_multiply_adds_are_chains_that_end_where_they_begin(threads, monkeypatch):
+    """1 is the fixed point of x / 2 + 1 / 2, so a sum of other numbers means that some are lost."""
+    assert ceilings.multiply_and_add(np.float32(1), 5) == ROWS * VECTORS
+    assert ceilings.multiply_and_add(np.float32(17), 3) == ROWS * VECTORS * 3  # 1 + 16 / 2**3
+    seen = spied(monkeypatch, "multiply_and_add")
+    work = ceilings.multiply_adds(threads)
     work.call()
-    assert limits == threads * [(1, "blas")]  # one thread of the library's for each of ours
-    for (left, right), out in asked:
-        assert left.dtype == right.dtype == out.dtype == np.float32
-        assert left.shape == right.shape == out.shape == (33, 33)
-    assert len({out.ctypes.data for _, out in asked}) == threads
-    assert (work.flops, work.n_images) == (threads * 2 * 33**3, None)
+    assert len(seen) == threads
+    steps = {steps for _, steps, _ in seen}
+    assert {work.flops} == {threads * n * 2 * LANES * ROWS * VECTORS for n in steps}
+    assert work.flops <= 10_000
+
+
+@pytest.mark.parametrize("name", ["multiply_forward", "multiply_backward"])
+def test_the_kernel_uses_each_weight_for_all_rows(name, monkeypatch):
+    monkeypatch.setattr(ceilings, "CALL_FLOPS", 16_000_000)
+    seen, multiply = [], getattr(ceilings, name)
+
+    def spy(C, A, W, passes):
+        seen.append((C, A, W, passes))
+        A[:] = 1
+        multiply(C, A, W, passes)
+
+    work = ceilings.kernel(spy, 2 * 3 * 128 * PANEL, 2)
+    work.call()
+    assert len(seen) == 2
+    for C, _, W, passes in seen:
+        assert W.shape == (3, 128, PANEL)
+        assert (W == 1).all()
+        assert C.sum() == passes * C.shape[0] * W.size
+        assert len(set(C.ravel())) == 1
+    assert work.flops == sum(2 * C.shape[0] * W.size * passes for C, _, W, passes in seen)
+    assert seen[0][3] > 1

@@ -84,6 +84,7 @@ def environment(*_arguments):
 
 def test_a_process_has_its_settings_and_ends(case, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), *sys.path]))
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     process = PeerProcess(Settings(7, True))
     try:
         with pytest.raises(RuntimeError, match="ValueError: no such net"):
@@ -93,6 +94,7 @@ def test_a_process_has_its_settings_and_ends(case, monkeypatch):
         assert pid != os.getpid()
         assert variables.items() >= Settings(7, True).variables.items()
         assert variables["PATH"] == os.environ["PATH"]
+        assert "OPENBLAS_CORETYPE" not in variables
         for _ in range(2):
             with pytest.raises(RuntimeError, match="its process ended, status 3"):
                 process.ask(environment, "train")

@@ -9,7 +9,7 @@ from experiments import readme
 from experiments.scoring.records import read_benchmarks
 from experiments.timing import findings as speeds
 from experiments.timing import report as timing_report
-from experiments.timing.measurement import CopyTimes, ProductTimes
+from experiments.timing.measurement import CopyTimes, PeakTimes
 
 
 def test_benchmarks_of_every_device_are_shown(empty):
@@ -81,8 +81,8 @@ def test_a_benchmark_of_threads_in_sentences(empty):
     read = CopyTimes(us=np.full(7, 100.0), n_bytes=1e6)
     copy = CopyTimes(us=np.full(7, 100.0), n_bytes=7e6)
     moved = {"n_bytes": 1e6, "read": read, "copy": copy}
-    product = ProductTimes(us=np.full(7, 100.0), flops=8e6)
-    evaluated = {"group": "evaluation", "name": "engine cpu, evaluation", "product": product}
+    peak = PeakTimes(us=np.full(7, 100.0), flops=8e6)
+    evaluated = {"group": "evaluation", "name": "engine cpu, evaluation", "peak": peak}
     evaluated |= {"n_images": 1}
     deform = {"group": "deformation", "n_images": 1}
     found = [
@@ -113,8 +113,7 @@ def test_a_benchmark_of_threads_in_sentences(empty):
     ]
     # 60,000 (5 us + 200 us) + 70,000 * 20 us: 1.7 s of 13.7 s. And 1.0 s of 4.0 s.
     assert speeds.epoch_sentences(rows) == [
-        "Evaluation on the CPU multiplies and adds 50 to 75 % as fast as a product of large "
-        "matrices.",
+        "Evaluation on the CPU multiplies and adds 50 to 75 % as fast as the processor can.",
         "Of an epoch, 60,000 images deformed and trained on and 70,000 evaluated, what is not "
         "training takes 12 % for net 1 and 25 % for 841-800-10.",
     ]

@@ -28,15 +28,15 @@ def test_works_take_turns(monkeypatch):
     assert us["a"] == pytest.approx(np.full(7, 0.2e6))  # an image
     assert us["b"] == pytest.approx(np.full(7, 3e6))  # a call
     assert "".join(calls) == "aabb" + 7 * "ab"
-    changed = replace(workloads["a"], n_bytes=30, flops=6, copy="b", read="b", product="b")
+    changed = replace(workloads["a"], n_bytes=30, flops=6, copy="b", read="b", peak="b")
     a, b = host.measure("group", {"a": changed, "b": replace(workloads["b"], flops=20)}, 7)
     assert (a.n_images, b.n_images) == (1, None)
     row = timing_report.row(a)
     assert row["percent_of_copy"] == pytest.approx(100 * (30 / 600) * (3 / 0.2))
     assert row["percent_of_read"] == pytest.approx(row["percent_of_copy"])
-    assert row["percent_of_product"] == pytest.approx(100 * (6 / 20) * (3 / 0.2))
+    assert row["percent_of_peak"] == pytest.approx(100 * (6 / 20) * (3 / 0.2))
     found = timing_report.row(b)
-    assert {found[f"percent_of_{name}"] for name in ("copy", "read", "product")} == {None}
+    assert {found[f"percent_of_{name}"] for name in ("copy", "read", "peak")} == {None}
 
 
 def test_what_goes_on_meanwhile_is_not_timed(monkeypatch):

@@ -20,7 +20,7 @@ SIZES = (33, 90, 17, 10)
 def small(monkeypatch):
     """A net, and little work with it."""
     monkeypatch.setattr(ceilings, "CALL_BYTES", 0)
-    monkeypatch.setattr(ceilings, "PRODUCT_SIDE", 33)
+    monkeypatch.setattr(ceilings, "CALL_FLOPS", 10_000)
     monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
     monkeypatch.setattr(mlp, "ENGINE_UPDATES", 1)
     monkeypatch.setattr(mlp, "PREDICT_BATCH", 5)
@@ -62,7 +62,7 @@ def test_an_engine_beside_what_its_threads_can_do(small, monkeypatch):
             return 24, 100
 
     monkeypatch.setattr(mlp, "CpuEngine", Engine)
-    for name in ("scaled_copy", "memory_read", "matrix_product"):
+    for name in ("scaled_copy", "memory_read", "multiply_adds"):
         make = getattr(ceilings, name)
 
         def noted(*arguments, make=make, name=name):
@@ -77,8 +77,9 @@ def test_an_engine_beside_what_its_threads_can_do(small, monkeypatch):
         "engine cpu",
         "engine cpu, 1 thread",
         "engine cpu, a core busy",
-        *("scaled copy", "read of memory", "matrix product"),
-        *("scaled copy, 1 thread", "read of memory, 1 thread", "matrix product, 1 thread"),
+        *("scaled copy", "read of memory", "multiply-adds"),
+        *("scaled copy, 1 thread", "read of memory, 1 thread", "multiply-adds, 1 thread"),
+        *("kernel, forward", "kernel, backward"),
         "engine cpu, evaluation",
     ]
     n = small.n_weights
@@ -88,7 +89,7 @@ def test_an_engine_beside_what_its_threads_can_do(small, monkeypatch):
         for one in (
             ("scaled_copy", n, threads),
             ("memory_read", n, threads),
-            ("matrix_product", threads),
+            ("multiply_adds", threads),
         )
     ]
     assert engines == [None, 1, *expected, None]
@@ -96,7 +97,7 @@ def test_an_engine_beside_what_its_threads_can_do(small, monkeypatch):
         one = works["engine cpu" + suffix]
         assert one.copy == "scaled copy" + suffix
         assert one.read == "read of memory" + suffix
-        assert one.product == "matrix product" + suffix
+        assert one.peak == "multiply-adds" + suffix
         assert one.n_bytes == mlp.engine_bytes(SIZES, 0.5, 48)
         assert one.flops == mlp.training_flops(SIZES)
         one.call()
@@ -107,7 +108,7 @@ def test_an_engine_beside_what_its_threads_can_do(small, monkeypatch):
     assert (busy.n_images, busy.n_bytes) == (48, None)
     assert evaluation.n_images == 4 * 5 * 3
     assert evaluation.flops == 2 * count_weights(SIZES)
-    assert evaluation.product == "matrix product"
+    assert evaluation.peak == "multiply-adds"
 
 
 def test_work_is_in_whole_blocks(monkeypatch):
@@ -131,15 +132,17 @@ def test_everything_on_the_cpu_is_measured(small, monkeypatch):
     assert groups.pop("engine cpu, evaluation") == "evaluation"
     assert set(groups.values()) == {"net"}
     for suffix in ("", ", 1 thread"):
-        copy, read, product = (
-            found[name + suffix] for name in ("scaled copy", "read of memory", "matrix product")
+        copy, read, peak = (
+            found[name + suffix] for name in ("scaled copy", "read of memory", "multiply-adds")
         )
         engine = found["engine cpu" + suffix]
         assert engine.copy.us is copy.us is copy.copy.us
         assert engine.read.us is read.us is read.read.us
-        assert engine.product.us is product.us is product.product.us
+        assert engine.peak.us is peak.us is peak.peak.us
         assert (engine.n_images, copy.n_images) == (1, None)
-    assert found["engine cpu, evaluation"].product.us is found["matrix product"].us
+    assert found["engine cpu, evaluation"].peak.us is found["multiply-adds"].us
+    for name in mlp.KERNELS:
+        assert found[f"kernel, {name}"].peak.us is found["multiply-adds"].us
     assert found["NumPy"].copy is None
 
 

@@ -9,7 +9,7 @@ from measurements import SOURCE, gpu_measurements, measurement, net_measurement
 from experiments import readme
 from experiments.timing import findings
 from experiments.timing import report as timing_report
-from experiments.timing.measurement import CopyTimes, Measurement, ProductTimes
+from experiments.timing.measurement import CopyTimes, Measurement, PeakTimes
 
 
 def as_text(measurements):
@@ -62,11 +62,9 @@ def test_row_of_an_evaluation():
 
 def test_net_table_has_the_papers_figures_above_ours():
     read = CopyTimes(us=np.full(7, 100.0), n_bytes=2_000_000)
-    product = ProductTimes(us=np.full(7, 100.0), flops=8e6)
+    peak = PeakTimes(us=np.full(7, 100.0), flops=8e6)
     measurements = [
-        net_measurement(
-            "engine cpu", 300.0, n_bytes=3_000_000, read=read, flops=6e6, product=product
-        ),
+        net_measurement("engine cpu", 300.0, n_bytes=3_000_000, read=read, flops=6e6, peak=peak),
         net_measurement("JAX scan, CPU", 600.0, settings="2 threads"),
         measurement(5.0, group="net", net=1, name="scaled copy", ran_on="it"),
         measurement(10.0, group="deformation", name="deform", n_images=1),
@@ -88,7 +86,7 @@ def test_net_table_has_the_papers_figures_above_ours():
         "% of copy": "",
         "% of read": "50",
         "GFLOP/s": "20",
-        "% of product": "25",
+        "% of peak": "25",
         "device": "a chip",
     }
     assert (lines[3]["engine"], lines[3]["speedup over CPU"]) == (
@@ -101,26 +99,26 @@ def test_net_table_has_the_papers_figures_above_ours():
 
 def test_records_of_before_peers_had_settings():
     (row,) = as_text([net_measurement("engine cpu", 300.0)])
-    for name in ("settings", "percent_of_read", "percent_of_product"):
+    for name in ("settings", "percent_of_read", "percent_of_peak"):
         del row[name]
     line = timing_report.net_table([row])[2]
     assert line["engine"] == "engine cpu"
-    assert line["% of read"] == line["% of product"] == ""
+    assert line["% of read"] == line["% of peak"] == ""
 
 
 def cnn_measurements():
     """Of net 3 of 2011 on a chip and a GPU."""
     both = {"group": "cnn", "net": 3, "ran_on": "a chip", "n_weights": 179_340}
-    product = ProductTimes(us=np.full(7, 1000.0), flops=1e8)  # 50 billion multiply-adds a second
+    peak = PeakTimes(us=np.full(7, 1000.0), flops=1e8)  # 50 billion multiply-adds a second
     one = both | {"n_images": 1, "flops": 4e6, "cpu_engine_us": np.full(7, 200.0)}
     there = one | {"ran_on": "a GPU"}
     return [
-        measurement(200.0, name="engine cpu", product=product, **one),
-        measurement(1000.0, name="matrix product", product=product, flops=1e8, **both),
-        measurement(500.0, name="loops over connections, CPU", product=product, **one),
-        measurement(2000.0, name="PyTorch eager, CPU", product=product, **one),
-        measurement(800.0, name="PyTorch eager at its best, CPU (so)", product=product, **one),
-        measurement(100.0, name="PyTorch compiled, CPU", product=product, **one),
+        measurement(200.0, name="engine cpu", peak=peak, **one),
+        measurement(1000.0, name="multiply-adds", peak=peak, flops=1e8, **both),
+        measurement(500.0, name="loops over connections, CPU", peak=peak, **one),
+        measurement(2000.0, name="PyTorch eager, CPU", peak=peak, **one),
+        measurement(800.0, name="PyTorch eager at its best, CPU (so)", peak=peak, **one),
+        measurement(100.0, name="PyTorch compiled, CPU", peak=peak, **one),
         measurement(50.0, name="engine cuda graph", **there),
         measurement(400.0, name="PyTorch eager, GPU", **there),
         measurement(1.0, name="PyTorch eager, CPU", **one | {"net": 4}),
@@ -143,17 +141,17 @@ def test_cnn_table():
         "speedup over CPU": "1.00",
         "speedup over PyTorch": "4.00",  # over the faster of the two eager ones
         "1e9 multiply-adds/s": "10.0",
-        "% of product": "20",
+        "% of peak": "20",
         "device": "a chip",
     }
-    product, loops, eager, best, compiled, graph, *_ = lines[1:]
-    assert (product["us per image (p20-p80)"], product["speedup over PyTorch"]) == ("", "")
-    assert (product["1e9 multiply-adds/s"], product["% of product"]) == ("50.0", "100")
+    peak, loops, eager, best, compiled, graph, *_ = lines[1:]
+    assert (peak["us per image (p20-p80)"], peak["speedup over PyTorch"]) == ("", "")
+    assert (peak["1e9 multiply-adds/s"], peak["% of peak"]) == ("50.0", "100")
     assert (loops["speedup over CPU"], loops["speedup over PyTorch"]) == ("0.40", "1.60")
     assert [one["speedup over PyTorch"] for one in (eager, best)] == ["0.40", "1.00"]
     assert compiled["speedup over PyTorch"] == "8.00"
     assert (graph["speedup over CPU"], graph["speedup over PyTorch"]) == ("4.00", "8.00")
-    assert graph["% of product"] == ""
+    assert graph["% of peak"] == ""
     without = [timing_report.row(one) for one in cnn_measurements()[:3]]
     assert timing_report.cnn_table(without)[0]["speedup over PyTorch"] == ""
     assert timing_report.cnn_table([timing_report.row(one) for one in gpu_measurements()]) == []
@@ -161,7 +159,7 @@ def test_cnn_table():
 
 def test_records_of_convolutional_nets():
     old = as_text([net_measurement("engine cpu", 300.0)])
-    for name in ("flops", "percent_of_product"):  # records have them since there are such nets
+    for name in ("flops", "percent_of_peak"):  # records have them since there are such nets
         del old[0][name]
     assert readme.cnn_benchmarks([old]) == readme.NOT_MEASURED
     on_cpu, on_gpu = as_text(cnn_measurements()), as_text([cnn_kernel()])
@@ -179,10 +177,10 @@ def test_sentences_of_convolutional_nets():
     assert findings.cnn_sentences(rows) == [
         "On a chip, `engine cpu` takes 200 microseconds per image for 20M-60M-100M-150N, in one "
         "thread. It multiplies and adds 10.0 billion times per second, absent connections not "
-        "counted, 20 % of what a product of large matrices does. Its speedup is 4.0 over PyTorch "
+        "counted, 20 % of what the processor can. Its speedup is 4.0 over PyTorch "
         "eager at its best and 2.5 over loops over connections."
     ]
-    assert findings.cnn_sentences(rows[:2])[0].endswith("matrices does.")
+    assert findings.cnn_sentences(rows[:2])[0].endswith("processor can.")
     assert findings.cnn_sentences(rows[-1:]) == []
 
 
@@ -253,9 +251,9 @@ def test_kernel_tables_have_both_states_in_a_line():
     assert len(evaluation) == 6
     assert evaluation[0]["TFLOP/s"] == "5000.00"
     assert evaluation[0]["images/s"] == "2,048,000,000"
-    assert (evaluation[0]["L2"], evaluation[0]["% of product"]) == ("warm", "")
-    product = ProductTimes(us=np.full(7, 100.0), flops=8e6)
-    fields = {"group": "evaluation", "net": 1, "n_images": 1, "flops": 1e6, "product": product}
+    assert (evaluation[0]["L2"], evaluation[0]["% of peak"]) == ("warm", "")
+    peak = PeakTimes(us=np.full(7, 100.0), flops=8e6)
+    fields = {"group": "evaluation", "net": 1, "n_images": 1, "flops": 1e6, "peak": peak}
     one = measurement(25.0, name="engine cpu, evaluation", ran_on="a chip", **fields)
     (line,) = timing_report.evaluation_table(as_text([one]))
     assert line == {
@@ -265,6 +263,6 @@ def test_kernel_tables_have_both_states_in_a_line():
         "images": "1",
         "images/s": "40,000",
         "TFLOP/s": "0.04",
-        "% of product": "50",
+        "% of peak": "50",
         "device": "a chip",
     }

@@ -99,7 +99,6 @@ BENCH = Columns(
             "copy_gb_a_second",
         ),
         *("times_cpu", "percent_of_copy", "tflop_a_second", "paper_gb_a_second", "flops"),
-        "percent_of_product",
     ),
     filled=("group", "name", *_SOURCE),
     texts=("net", "state", "ran_on", "driver", "versions"),

@@ -31,7 +31,7 @@ ENGINE_IMAGES = 1000
 CPU_PEER_IMAGES = 20
 GPU_PEER_IMAGES = 500
 
-PRODUCT = "matrix product"
+PEAK = "multiply-adds"
 
 
 def initial(number: int) -> ConvNetwork:
@@ -60,7 +60,7 @@ def engine_workload(network: ConvNetwork) -> Workload:
         lambda: engine.train(images, labels, order, ETA),
         ENGINE_IMAGES,
         flops=flops,
-        product=PRODUCT,
+        peak=PEAK,
     )
 
 
@@ -68,11 +68,11 @@ def peer_workloads(
     makers: dict[str, Callable[..., Peer]],
     network: ConvNetwork,
     n_images: int,
-    product: str | None = None,
+    peak: str | None = None,
 ) -> dict[str, Workload]:
     """Those peers that take the steps of our engine on n_images images.
 
-    Their names say with which settings they train. product: see `Workload`.
+    Their names say with which settings they train. peak: see `Workload`.
     """
     images, labels = random_examples(n_images, network.source.n_neurons)
     engine = ConvCpuEngine()
@@ -93,16 +93,14 @@ def peer_workloads(
 
     made = host.make_workloads({name: maker(name) for name in makers}, n_images)
     flops = training_flops(network)
-    return {
-        name + notes[name]: replace(one, flops=flops, product=product) for name, one in made.items()
-    }
+    return {name + notes[name]: replace(one, flops=flops, peak=peak) for name, one in made.items()}
 
 
 def measure_on_cpu(network: ConvNetwork, repeats: int) -> list[Measurement]:
-    """Measurements of the CPU engine, its peers, and a product of matrices."""
-    product = replace(ceilings.matrix_product(), product=PRODUCT)
-    workloads = {"engine cpu": engine_workload(network), PRODUCT: product}
-    workloads |= peer_workloads(cnn_peers.on_cpu(), network, CPU_PEER_IMAGES, PRODUCT)
+    """Measurements of the CPU engine, its peers, and multiply-adds."""
+    peak = replace(ceilings.multiply_adds(), peak=PEAK)
+    workloads = {"engine cpu": engine_workload(network), PEAK: peak}
+    workloads |= peer_workloads(cnn_peers.on_cpu(), network, CPU_PEER_IMAGES, PEAK)
     return host.measure("cnn", workloads, repeats)
 
 

@@ -158,7 +158,7 @@ def epoch_sentences(rows: Sequence[Mapping]) -> list[str]:
         for row in rows
         if row["group"] == "evaluation" and row["name"] == EVALUATION
     }
-    shares = [float(row["percent_of_product"]) for row in evaluations.values()]
+    shares = [float(row["percent_of_peak"]) for row in evaluations.values() if _has_peak(row)]
     training = {
         row["net"]: row for row in rows if (row["group"], row["name"]) == ("net", "engine cpu")
     }
@@ -171,7 +171,7 @@ def epoch_sentences(rows: Sequence[Mapping]) -> list[str]:
     if shares:
         sentences.append(
             f"Evaluation on the CPU multiplies and adds {min(shares):.0f} to {max(shares):.0f} % "
-            "as fast as a product of large matrices."
+            "as fast as the processor can."
         )
     parts = []
     for net in EPOCH_NETS:
@@ -194,12 +194,17 @@ def cnn_sentences(rows: Sequence[Mapping]) -> list[str]:
         return []
     us, loops = float(engine["us"]), own.get("loops over connections, CPU")
     torch_us = timing_report.fastest_torch(rows, str(CNN_NET), engine["ran_on"])
-    name, share = cnn_tables.PAPER[CNN_NET].name, float(engine["percent_of_product"])
+    name = cnn_tables.PAPER[CNN_NET].name
     sentences = [
         f"On {engine['ran_on']}, `engine cpu` takes {us:,.0f} microseconds per image for {name}, "
         "in one thread. It multiplies and adds "
         f"{float(engine['tflop_a_second']) / 2e-3:.1f} billion times per second, absent "
-        f"connections not counted, {share:.0f} % of what a product of large matrices does."
+        "connections not counted"
+        + (
+            f", {float(engine['percent_of_peak']):.0f} % of what the processor can."
+            if _has_peak(engine)
+            else "."
+        )
     ]
     speedups = [("PyTorch eager at its best", torch_us)]
     speedups.append(("loops over connections", float(loops["us"]) if loops else None))
@@ -207,6 +212,11 @@ def cnn_sentences(rows: Sequence[Mapping]) -> list[str]:
     if measured:
         sentences.append(f"Its speedup is {' and '.join(measured)}.")
     return [" ".join(sentences)]
+
+
+def _has_peak(row: Mapping) -> bool:
+    """Whether multiply-adds were measured beside it; in older records they were not."""
+    return bool(row.get("percent_of_peak"))
 
 
 def _weights(row: Mapping) -> int:

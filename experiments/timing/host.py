@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.running.messages import tell
-from experiments.timing.measurement import CopyTimes, Measurement, ProductTimes
+from experiments.timing.measurement import CopyTimes, Measurement, PeakTimes
 
 MIN_REPEAT_SECONDS = 0.2
 
@@ -19,7 +19,7 @@ class Workload:
 
     call: does it once; returns when it is done. n_images: that a call trains or deforms, None if it
     does neither. n_bytes: that must be moved for an image or, without images, in a call; flops:
-    floating-point operations, likewise; None if that is not known. copy, read, product: the names
+    floating-point operations, likewise; None if that is not known. copy, read, peak: the names
     of the workloads that are its ceilings, see `Measurement`. settings: see there. beside: makes
     what goes on meanwhile.
     """
@@ -30,7 +30,7 @@ class Workload:
     flops: int | None = None
     copy: str | None = None
     read: str | None = None
-    product: str | None = None
+    peak: str | None = None
     settings: str = ""
     beside: Callable[[], AbstractContextManager] = nullcontext
 
@@ -77,10 +77,10 @@ def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[Me
             return None
         return CopyTimes(us=us[name], n_bytes=n_bytes)
 
-    def multiplied(name: str | None) -> ProductTimes | None:
+    def multiplied(name: str | None) -> PeakTimes | None:
         if name is None or not (flops := workloads[name].flops):
             return None
-        return ProductTimes(us=us[name], flops=flops)
+        return PeakTimes(us=us[name], flops=flops)
 
     return [
         Measurement(
@@ -92,7 +92,7 @@ def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[Me
             copy=moved(workload.copy),
             read=moved(workload.read),
             flops=workload.flops,
-            product=multiplied(workload.product),
+            peak=multiplied(workload.peak),
             settings=workload.settings or None,
         )
         for name, workload in workloads.items()

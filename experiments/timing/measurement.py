@@ -17,10 +17,10 @@ class CopyTimes:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ProductTimes:
-    """A product of matrices that took turns with a measurement: the ceiling of the arithmetic.
+class PeakTimes:
+    """Multiply-adds that took turns with a measurement: the ceiling of the arithmetic.
 
-    us: microseconds of each repeat, float64 (repeats,). flops: of a product.
+    us: microseconds of each repeat, float64 (repeats,). flops: of a call.
     """
 
     us: np.ndarray
@@ -33,13 +33,13 @@ class Measurement:
 
     group: `net`, `deformation`, `kernel` or `evaluation`, which says what `us` is the time of: an
     image in the first two, a launch, a batch; of a CPU's evaluation an image. `cnn` and `cnn
-    kernel` are as `net` and `kernel`, of convolutional nets. Copies, reads and products of matrices
-    in `net` and `cnn` have the time of a call.
+    kernel` are as `net` and `kernel`, of convolutional nets. Copies, reads, multiply-adds and the
+    kernel in `net` and `cnn` have the time of a call.
     us: microseconds of each repeat, float64 (repeats,). ran_on: the device. net: of Table 1, or its
     sizes, with n_weights weights. layer: from 1, with n_in inputs and n_out neurons. state: of the
     GPU's L2 cache before the launch, warm or cold. settings: of a peer that has a choice. n_images,
     n_bytes, flops: that were trained, deformed or evaluated, that had to be moved, and
-    floating-point operations, each in one such time. copy, read, product: its ceilings.
+    floating-point operations, each in one such time. copy, read, peak: its ceilings.
     cpu_engine_us: `us` of the CPU engine on the same net. paper_gb_per_second: what the paper
     reports for the same kernel.
     """
@@ -60,6 +60,6 @@ class Measurement:
     flops: float | None = None
     copy: CopyTimes | None = None
     read: CopyTimes | None = None
-    product: ProductTimes | None = None
+    peak: PeakTimes | None = None
     cpu_engine_us: np.ndarray | None = None
     paper_gb_per_second: float | None = None

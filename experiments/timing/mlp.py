@@ -29,6 +29,7 @@ NETS: dict[int | str, tuple[int, ...]] = {"841-800-10": (841, 800, 10)} | {**net
 ENGINE_UPDATES = 1_000_000_000
 PEER_UPDATES = 100_000_000
 GPU_PEER_IMAGES = 500
+KERNELS = {"forward": ceilings.multiply_forward, "backward": ceilings.multiply_backward}
 BATCHES_PER_THREAD = 4  # to evaluate
 
 # Ends by itself, in case that this process ends before it can end the other.
@@ -92,7 +93,7 @@ def engine_workload(net: Network, threads: int | None, suffix: str = "") -> Work
         training_flops(net.sizes),
         copy="scaled copy" + suffix,
         read="read of memory" + suffix,
-        product="matrix product" + suffix,
+        peak="multiply-adds" + suffix,
     )
 
 
@@ -103,18 +104,18 @@ def evaluation_workload(net: Network, threads: int) -> Workload:
     engine = CpuEngine()
     engine.set_network(net)
     flops = 2 * net.n_weights
-    return Workload(lambda: engine.predict(images), n_images, flops=flops, product="matrix product")
+    return Workload(lambda: engine.predict(images), n_images, flops=flops, peak="multiply-adds")
 
 
 def ceiling_workloads(n_weights: int, threads: int, suffix: str = "") -> dict[str, Workload]:
     """What memory and arithmetic allow on so many threads, each its own ceiling."""
-    copy, read, product = (
-        name + suffix for name in ("scaled copy", "read of memory", "matrix product")
+    copy, read, peak = (
+        name + suffix for name in ("scaled copy", "read of memory", "multiply-adds")
     )
     return {
         copy: replace(ceilings.scaled_copy(n_weights, threads), copy=copy),
         read: replace(ceilings.memory_read(n_weights, threads), read=read),
-        product: replace(ceilings.matrix_product(threads), product=product),
+        peak: replace(ceilings.multiply_adds(threads), peak=peak),
     }
 
 
@@ -128,6 +129,12 @@ def cpu_workloads(net: Network) -> dict[str, Workload]:
         "engine cpu, a core busy": Workload(engine.call, engine.n_images, beside=busy_core),
         **ceiling_workloads(net.n_weights, threads),
         **ceiling_workloads(net.n_weights, 1, one),
+        **{
+            f"kernel, {name}": replace(
+                ceilings.kernel(multiply, net.n_weights, threads), peak="multiply-adds"
+            )
+            for name, multiply in KERNELS.items()
+        },
         "engine cpu, evaluation": evaluation_workload(net, threads),
     }
 

@@ -15,10 +15,11 @@ NOT_MEASURED = "Not measured yet."
 
 # Columns of bench.csv, before those of the provenance. Times are in microseconds: per image in the
 # groups `net`, `cnn` and `deformation`, per launch in `kernel` and `cnn kernel`, per batch in
-# `evaluation` or, on a CPU, per image; copies, reads and products of matrices have that of a call.
+# `evaluation` or, on a CPU, per image; copies, reads, multiply-adds and the kernel have that of a
+# call.
 # "In that time": in the median. Nets are of Table 1 of 2010, or named by their sizes; of 2011 in
 # `cnn` and `cnn kernel`. Older records lack `settings` and `percent_of_read`: there the CPU engine
-# has one thread, and peers are not at their best.
+# has one thread, and peers are not at their best. Others lack `percent_of_peak`.
 COLUMNS = (
     "group",
     "net",
@@ -46,7 +47,7 @@ COLUMNS = (
     "tflop_a_second",
     "paper_gb_a_second",
     "flops",  # floating-point operations in that time
-    "percent_of_product",  # of the product of matrices measured in turn with it
+    "percent_of_peak",  # of the multiply-adds measured in turn with it
 )
 
 # Training in the papers: weight updates per second, at most, and speedup over their CPU.
@@ -105,9 +106,9 @@ def row(measured: Measurement) -> dict:
             found["percent_of_read"] = 100 * share * np.median(read.us / measured.us)
     if measured.flops:
         found["tflop_a_second"] = measured.flops / us / 1e6
-        if product := measured.product:
-            share = measured.flops / product.flops
-            found["percent_of_product"] = 100 * share * np.median(product.us / measured.us)
+        if peak := measured.peak:
+            share = measured.flops / peak.flops
+            found["percent_of_peak"] = 100 * share * np.median(peak.us / measured.us)
     return found
 
 
@@ -157,7 +158,7 @@ def net_table(rows: Collection[dict]) -> list[dict[str, str]]:
             "% of copy": format_number(row["percent_of_copy"], "{:.0f}"),
             "% of read": format_number(row.get("percent_of_read"), "{:.0f}"),
             "GFLOP/s": format_number(row["tflop_a_second"], "{:,.0f}", 1e-3),
-            "% of product": format_number(row.get("percent_of_product"), "{:.0f}"),
+            "% of peak": format_number(row.get("percent_of_peak"), "{:.0f}"),
             "device": row["ran_on"],
         }
         for row in rows
@@ -214,7 +215,7 @@ def cnn_table(rows: Collection[dict]) -> list[dict[str, str]]:
                 "speedup over CPU": format_number(row["times_cpu"], "{:.2f}"),
                 "speedup over PyTorch": format_number(speedup, "{:.2f}"),
                 "1e9 multiply-adds/s": format_number(row["tflop_a_second"], "{:,.1f}", 2e-3),
-                "% of product": format_number(row["percent_of_product"], "{:.0f}"),
+                "% of peak": format_number(row.get("percent_of_peak"), "{:.0f}"),
                 "device": row["ran_on"],
             }
         )
@@ -267,7 +268,7 @@ def evaluation_table(rows: Collection[dict]) -> list[dict[str, str]]:
             "images": format_number(row["images"], "{:,.0f}"),
             "images/s": format_number(row["images_a_second"], "{:,.0f}"),
             "TFLOP/s": format_number(row["tflop_a_second"], "{:.2f}"),
-            "% of product": format_number(row.get("percent_of_product"), "{:.0f}"),
+            "% of peak": format_number(row.get("percent_of_peak"), "{:.0f}"),
             "device": row["ran_on"] or "",
         }
         for row in rows
