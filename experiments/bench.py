@@ -13,10 +13,13 @@ beside multiply-adds; on a GPU also each kernel of one of them.
 
 Every time is the median of several repeats, in which what is compared takes turns. Prints tables,
 and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>.
+
+Without a GPU, a race at the end, a quarter of an hour: wrong digits of MNIST against seconds of
+training, on-line and by mini-batches in NumPy and PyTorch; race.csv, race.png and race.pdf.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -26,11 +29,21 @@ from cnn_gpu.network import ConvNetwork
 from deform_gpu import TABLE1
 from deform_gpu.batches import deform_set
 from deform_gpu.paper import PaperSet
-from experiments.running import cli, provenance
+from experiments.running import cli, data, provenance
+from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text, markdown_table, plural
 from experiments.running.messages import tell
 from experiments.scoring import cnn_tables
-from experiments.timing import cnn, compiled, deform_peers, host, mlp, peer_processes, peers
+from experiments.timing import (
+    cnn,
+    compiled,
+    deform_peers,
+    host,
+    mlp,
+    peer_processes,
+    peers,
+    race,
+)
 from experiments.timing import deform as deform_timing
 from experiments.timing import gpu as gpu_timing
 from experiments.timing import report as timing_report
@@ -168,6 +181,23 @@ def compiled_kernels() -> str:
     return compiled.missing_toolkit() or markdown_table(compiled.table(compiled.compile_all()))
 
 
+def run_race(folder: Path, source: dict) -> None:
+    """Measure wrong digits against seconds; write and print them. source: the provenance."""
+    try:
+        dataset = data.load("mnist", None)
+    except Problem as problem:
+        tell(f"wrong digits against seconds are not measured: {problem}")
+        return
+    points = race.measure(dataset)
+    rows = [asdict(point) | provenance.columns(source) for point in points]
+    files.replace(folder / "race.csv", csv_text(rows).encode())
+    from experiments.drawing import bench_plots, figures  # imports matplotlib
+
+    figures.save_figure(bench_plots.draw_race(points), folder / "race")
+    print("\n" + markdown_table(race.table(points)))
+    tell(f"written to {folder}: race.csv, race.png, race.pdf")
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = cli.Parser("bench", __doc__)
     parser.add_argument(
@@ -211,6 +241,8 @@ def main(argv: list[str] | None = None) -> None:
         print("\n" + markdown_table(timing_report.kernel_table(rows, mlp.NETS)))
         print("\n" + markdown_table(timing_report.kernel_table(rows, CNN_NETS, "cnn kernel")))
     tell(f"written to {folder}: bench.csv, bench.png, bench.pdf")
+    if reason:
+        run_race(folder, source)
 
 
 if __name__ == "__main__":

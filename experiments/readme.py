@@ -31,6 +31,7 @@ from experiments.scoring.records import (
     GPU_CHECK_RULE,
     LADDER,
     LADDER_RULE,
+    RACE,
     REDRAWN,
     REDRAWN_RULE,
     SCALING,
@@ -44,7 +45,7 @@ from experiments.scoring.records import (
     record_paths,
     used,
 )
-from experiments.timing import clusters
+from experiments.timing import clusters, race
 from experiments.timing import findings as speeds
 from experiments.timing import report as timing_report
 from experiments.timing.report import NOT_MEASURED
@@ -124,7 +125,7 @@ def duration_list(
 
 
 def speed(benches: Sequence[list[dict]]) -> str:
-    """The plot of a benchmark, of a GPU if there is one, and what each benchmark says."""
+    """Plots of a benchmark, of a GPU if there is one, and of a race; what each of them says."""
     if not benches:
         return NOT_MEASURED
     shown = next(filter(timing_report.on_gpu, benches), benches[0])
@@ -135,13 +136,53 @@ def speed(benches: Sequence[list[dict]]) -> str:
         sentences.append(speeds.deform_sentence(rows))
     if not any(map(timing_report.on_gpu, benches)):
         sentences.append(ON_A_GPU)
+    pictures = {"Time per image against weights": picture}
+    for path, rows in read_races().items():
+        pictures.setdefault("Wrong digits against seconds", path.with_suffix(".png"))
+        sentences.append(race_sentence(rows))
+    images = [
+        f'<img src="{path.relative_to(provenance.REPOSITORY)}" width="420" alt="{alt}">'
+        for alt, path in pictures.items()
+    ]
+    return " ".join(images) + "\n\n" + " ".join(filter(None, sentences))
+
+
+def read_races() -> dict[Path, list[dict]]:
+    """The rows of all devices' race.csv, all text."""
+    paths = sorted((provenance.REPOSITORY / "results").glob("*/race.csv"))
+    return {path: used(path, read_csv(path, RACE), (race_table,)) for path in paths}
+
+
+def race_table(rows: Sequence[dict]) -> list[dict[str, str]]:
+    """See `race.table`. rows: of race.csv, all text."""
+    return race.table(race.read(rows))
+
+
+def race_sentence(rows: Sequence[dict]) -> str:
+    """What a race shows. rows: of race.csv, all text."""
+    lines = race_table(rows)
+    wrong = list(lines[0])[-1]
+    found = "; ".join(f"{line['way']} {line[wrong]}" for line in lines)
     return (
-        f"![Time per image against weights]({picture.relative_to(provenance.REPOSITORY)})\n\n"
-        + " ".join(filter(None, sentences))
+        f"One image a step beside mini-batches, each at its best settings: of 10,000 test digits "
+        f"{wrong} on {rows[0]['device']}, median of the seeds (fewest-most): {found}."
     )
 
 
 # --- parts of results/README.md
+
+
+def races() -> str:
+    """Wrong digits against seconds, device by device."""
+    parts = []
+    for rows in read_races().values():
+        first = rows[0]
+        parts += [
+            f"{first['device']}; {first['versions'].replace('=', ' ')}; {first['date']}; "
+            f"commit {first['commit'][:12]}; median (fewest-most) of the seeds:",
+            markdown_table(race_table(rows)),
+        ]
+    return "\n\n".join(parts) or NOT_MEASURED
 
 
 def table1(records: Mapping[Path, Run], data: str) -> str:
@@ -370,6 +411,7 @@ def pages() -> dict[str, dict[str, str]]:
             "deformation": benchmarks(benches, timing_report.deform_table),
             "bench": benchmarks(benches, timing_report.net_table, timing_report.evaluation_table),
             "cnn-bench": cnn_benchmarks(benches),
+            "race": races(),
             "kernels": kernels(benches),
             "gpu-check": gpu_checks(checks),
         },

@@ -11,7 +11,9 @@ from measurements import gpu_measurements, measurement
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from experiments import bench
-from experiments.timing import ceilings, cnn, connections, deform_peers, mlp, peers
+from experiments.running.errors import Problem
+from experiments.scoring.records import RACE, read_csv
+from experiments.timing import ceilings, cnn, connections, deform_peers, mlp, peers, race
 from experiments.timing import gpu as gpu_timing
 from experiments.timing import report as timing_report
 from mlp_gpu import gpu
@@ -43,13 +45,19 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: "there is none")
     monkeypatch.setattr(bench.compiled, "missing_toolkit", lambda: "there is no compiler")
+    monkeypatch.setattr(bench.data, "load", lambda choice, folder: choice)
+    points = [race.Point(race.NUMPY, "so", seed, True, 60.0, 3, 5 + seed) for seed in (0, 1)]
+    monkeypatch.setattr(bench.race, "measure", lambda dataset: points)
     bench.main(["--repeats", "7", "--out", str(tmp_path / "out")])
     said = capsys.readouterr()
     with (tmp_path / "out" / "bench.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        *("bench.csv", "bench.png", "bench.pdf")
+        *("bench.csv", "bench.png", "bench.pdf"),
+        *("race.csv", "race.png", "race.pdf"),
     }
+    assert race.read(read_csv(tmp_path / "out" / "race.csv", RACE)) == points
+    assert "| mini-batches, NumPy | so      | 2     |" in said.out
     assert list(rows[0])[: len(timing_report.COLUMNS)] == list(timing_report.COLUMNS)
     assert {"device", "versions", "date", "commit"} < set(rows[0])
     names = {one["name"] for one in rows}
@@ -92,7 +100,17 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     assert "| NumPy loop, CPU (here)" in said.out
     assert "TFLOP/s" in said.out  # of the evaluation
     assert "| CPU, 1 thread" in said.out
-    assert said.out.endswith("there is no compiler\n")
+    assert "there is no compiler\n" in said.out
+
+
+def test_without_digits_there_is_no_race(tmp_path, monkeypatch, capsys):
+    def load(choice, folder):
+        raise Problem("there are no digits")
+
+    monkeypatch.setattr(bench.data, "load", load)
+    bench.run_race(tmp_path, {})
+    assert not list(tmp_path.iterdir())
+    assert "not measured: there are no digits" in capsys.readouterr().err
 
 
 def test_simulated_gpu_is_not_measured(tmp_path, monkeypatch, capsys):
@@ -185,6 +203,7 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(deform_peers, "on_gpu", lambda: {"kornia, GPU": deform_peers.scipy_recipe})
     monkeypatch.setattr(peers, "on_cpu", dict)
     monkeypatch.setattr(peers, "on_gpu", lambda: {"PyTorch eager, GPU": peers.numpy_loop})
+    monkeypatch.delattr(bench, "run_race")  # a GPU is not lent for that
     bench.main(["--repeats", "7", "--out", str(tmp_path)])
     with (tmp_path / "bench.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

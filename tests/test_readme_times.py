@@ -1,15 +1,19 @@
 """What the pages say of benchmarks: tables, and sentences."""
 
 import re
+from dataclasses import asdict
 
 import numpy as np
 from measurements import SOURCE, gpu_measurements, measurement, net_measurement, write_bench
 
 from experiments import readme
+from experiments.running.formatting import csv_text
 from experiments.scoring.records import read_benchmarks
 from experiments.timing import findings as speeds
+from experiments.timing import race
 from experiments.timing import report as timing_report
 from experiments.timing.measurement import CopyTimes, PeakTimes
+from experiments.timing.race import Point
 
 
 def test_benchmarks_of_every_device_are_shown(empty):
@@ -26,7 +30,7 @@ def test_benchmarks_of_every_device_are_shown(empty):
     assert text.endswith("\n\nOn a GPU: not measured yet.")
     assert readme.kernels(read_benchmarks()) == readme.NOT_MEASURED
     text = readme.speed(read_benchmarks())
-    assert text.startswith("![Time per image against weights](results/some-cpu/bench.png)\n\n")
+    assert text.startswith('<img src="results/some-cpu/bench.png" width=')
     assert text.endswith("On a GPU: not measured yet.")
 
     write_bench(gpu_measurements(), SOURCE, empty / "results/gpu/bench.csv")
@@ -40,10 +44,30 @@ def test_benchmarks_of_every_device_are_shown(empty):
     assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
     assert "Some CPU" not in text
     text = readme.speed(read_benchmarks())
-    assert text.startswith("![Time per image against weights](results/some-gpu/bench.png)\n\n")
+    assert text.startswith('<img src="results/some-gpu/bench.png" width=')
     assert "`engine cpu`" in text
     assert "`engine cuda graph`" in text
     assert "not measured" not in text
+
+
+def test_a_race_stands_beside_the_first_benchmark(empty):
+    write_bench([net_measurement("engine cpu", 300.0)], SOURCE, empty / "results/cpu/bench.csv")
+    assert readme.races() == readme.NOT_MEASURED
+    points = [
+        Point(way, "so", seed, True, seconds, 9, wrong + seed)
+        for way, wrong in ((race.ONLINE, 100), (race.NUMPY, 120))
+        for seed in (0, 1, 2)
+        for seconds in (15.0, 30.0, 60.0)
+    ]
+    rows = [asdict(point) | SOURCE | {"versions": "a=1"} for point in points]
+    (empty / "results/cpu/race.csv").write_text(csv_text(rows))
+    text = readme.speed(read_benchmarks())
+    assert '<img src="results/cpu/race.png"' in text
+    assert text.endswith(
+        "of 10,000 test digits wrong after 60 s on Some GPU, median of the seeds (fewest-most): "
+        "on-line, engine cpu 101 (100-102); mini-batches, NumPy 121 (120-122)."
+    )
+    assert "commit cccccccccccc; median (fewest-most) of the seeds:\n\n| way " in readme.races()
 
 
 def test_a_benchmark_in_sentences(empty):

@@ -22,8 +22,10 @@ from experiments.drawing.figures import (
     SMALL_SIZE,
     TITLE_SIZE,
     VERMILION,
+    finish,
 )
 from experiments.scoring.records import read_benchmarks
+from experiments.timing import race
 from experiments.timing.report import PAPER, net_title
 
 # Line and marker of each engine and peer: ours solid, the others' dotted; what runs on a GPU has a
@@ -208,3 +210,33 @@ def _draw_intensities(axes: Axes, found: list[Work]) -> None:
     axes.grid(color="0.9")
     axes.set_axisbelow(True)
     axes.figure.legend(loc="outside right center", frameon=False, fontsize=LABEL_SIZE)
+
+
+def draw_race(points: Sequence[race.Point]) -> Figure:
+    """Wrong test digits against seconds of training: a line a seed, each way with its setting."""
+    figure = Figure(figsize=(FIGURE_WIDTH, 3.2), layout="constrained")
+    axes = figure.subplots()
+    colors = {race.ONLINE: VERMILION, race.NUMPY: PURPLE, race.TORCH: GREEN}
+    markers = {race.ONLINE: "^", race.NUMPY: "v", race.TORCH: "D"}
+    for way, seeds in race.curves(points).items():
+        for i, own in enumerate(seeds):
+            axes.plot(
+                [point.seconds for point in own],
+                [point.test_errors for point in own],
+                color=colors[way],
+                marker=markers[way],
+                markersize=3,
+                linewidth=1,
+                label=None if i else f"{way}: {own[0].setting}",
+            )
+    axes.set_yscale("log")
+    ticks = [100, 150, 200, 300, 500, 1000]
+    axes.set_yticks(ticks, map(str, ticks))
+    axes.set_yticks([], minor=True)
+    axes.set_ylim(top=1000)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("seconds of training and deforming")
+    axes.set_ylabel("wrong of 10,000 test digits")
+    sizes = "-".join(map(str, race.SIZES))
+    finish(figure, f"One image a step against mini-batches, {sizes}", axes)
+    return figure

@@ -112,6 +112,11 @@ SCALING = Columns(
     filled=("data", "engine", *_SCALED, *_SOURCE),
     texts=("driver", "versions"),
 )
+RACE = Columns(
+    numbers=("seed", "seconds", "apart_errors", "test_errors"),
+    filled=("way", "setting", "seed", "taken", "seconds", "apart_errors", "test_errors", *_SOURCE),
+    texts=("driver", "versions"),
+)
 _STARTED = "repeats", "seconds", "seconds_p20", "seconds_p80"
 STARTUP = Columns(
     numbers=_STARTED,

@@ -73,7 +73,7 @@ class PeerProcess:
             start_new_session=True,
         )
 
-    def ask(self, make: Callable[..., Peer], what: str, *arguments: Any) -> Any:
+    def ask(self, make: Callable[..., Any], what: str, *arguments: Any) -> Any:
         """What `answer` says. Raises RuntimeError if that fails or the process has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -98,7 +98,7 @@ def answer(requests: BinaryIO, answers: BinaryIO) -> None:
     make: the function that makes a peer. what: "make" the peer, with these arguments, or the name
     of a method of the peer that was made last. failure: a line, empty if there is none.
     """
-    made: dict[Callable[..., Peer], Peer] = {}
+    made: dict[Callable[..., Any], Any] = {}
     while True:
         try:
             make, what, arguments = pickle.load(requests)

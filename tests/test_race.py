@@ -1,0 +1,148 @@
+"""timing/race.py: mini-batches step as they should, settings are chosen without test digits."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from experiments.drawing import bench_plots
+from experiments.running import data
+from experiments.running.dataset import Dataset
+from experiments.timing import race
+from experiments.timing.race import NUMPY, ONLINE, TORCH, Point, Setting
+from mlp_gpu.activation import SLOPE, A, B
+from mlp_gpu.network import Network
+
+
+@pytest.fixture
+def dataset(monkeypatch):
+    monkeypatch.setattr(race, "WARM_UP_IMAGES", 3)
+    rng = np.random.default_rng(0)
+    images = rng.uniform(-1, 1, (20, 29, 29)).astype(np.float32)
+    labels = (np.arange(20) % 10).astype(np.uint8)
+    whole = Dataset("MNIST", images[:15], labels[:15], images[15:], labels[15:], "", "here")
+    return data.split(whole, 4, 0)
+
+
+def reference(network, images, labels, order, batch, etas):
+    """Float64: the mean gradient of a batch, momentum 0.9."""
+    weights = [W.astype(float) for W in network.unpadded()]
+    steps = [np.zeros_like(W) for W in weights]
+    for eta in etas:
+        for start in range(0, len(order), batch):
+            now = order[start : start + batch]
+            gradients = [np.zeros_like(W) for W in weights]
+            for h, label in zip(images[now].astype(float), labels[now], strict=True):
+                states = [np.append(1, h)]
+                for W in weights[:-1]:
+                    states.append(np.append(1, A * np.tanh(B * (states[-1] @ W))))
+                a = states[-1] @ weights[-1]
+                delta = np.exp(a) / np.exp(a).sum() - np.eye(len(a))[label]
+                for i in reversed(range(len(weights))):
+                    gradients[i] += np.outer(states[i], delta) / len(now)
+                    slope = SLOPE * (A - states[i][1:]) * (A + states[i][1:])
+                    delta = weights[i][1:] @ delta * slope
+            for W, step, gradient in zip(weights, steps, gradients, strict=True):
+                step *= 0.9
+                step += gradient
+                W -= eta * step
+    return weights
+
+
+@pytest.mark.parametrize("way", [NUMPY, TORCH])
+def test_mini_batches_with_momentum(way):
+    """The last batch is shorter; the second training goes on with the momentum of the first."""
+    if way == TORCH:
+        pytest.importorskip("torch")
+    network, rng = Network.initial((7, 5, 6, 4), 0), np.random.default_rng(0)
+    images = rng.uniform(-1, 1, (11, 7)).astype(np.float32)
+    labels, order = rng.integers(0, 4, 11).astype(np.uint8), rng.permutation(11)
+    net = race.LEARNERS[way](network, 4)
+    for eta in (0.5, 0.1):
+        net.train(images, labels, order, eta)
+    expected = reference(network, images, labels, order, 4, (0.5, 0.1))
+    for W, V in zip(net.weights(), expected, strict=True):
+        np.testing.assert_allclose(W, V, rtol=0, atol=1e-5)
+
+
+def test_learn_counts_what_is_wrong_after_each_epoch(dataset, monkeypatch):
+    etas = []
+
+    class Net(race.OnLine):
+        def __init__(self, network, batch):
+            super().__init__(network, batch)
+            train = self.train
+
+            def noted(images, labels, order, eta):
+                etas.append((len(order), eta))
+                return train(images, labels, order, eta)
+
+            self.train = noted
+
+    clock = iter(np.cumsum([0, 3] * 50))  # each epoch takes 3 seconds, each evaluation none
+    monkeypatch.setattr(race.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setitem(race.LEARNERS, ONLINE, Net)
+    found = race.learn(dataset, Setting(ONLINE, 0.03), 1, 12.5)
+    n = len(dataset.train_labels)
+    assert [seconds for seconds, *_ in found] == [3, 6, 9, 12]
+    rates = [0.03 * 30 ** (-i / 3) for i in range(4)]
+    assert etas == [(3, 0.03), *((n, pytest.approx(eta)) for eta in rates)]
+    assert all(
+        0 <= apart <= 4 and 0 <= test <= len(dataset.test_labels) for _, apart, test in found
+    )
+
+
+def test_the_setting_is_taken_that_has_the_fewest_wrong_of_the_images_set_aside(
+    dataset, monkeypatch
+):
+    settings = [Setting(ONLINE, 0.1), Setting(ONLINE, 0.2), Setting(ONLINE, 0.3)]
+    monkeypatch.setattr(race, "CHOICES", {ONLINE: settings})
+    monkeypatch.setattr(race, "N_APART", 3)
+    asked, closed = [], []
+
+    class Process:
+        def __init__(self, settings):
+            assert settings.threads >= 1
+
+        def ask(self, make, what, *arguments):
+            if what == "make":
+                given, *rest = arguments
+                assert len(given.validation[1]) == 3
+                asked.append(tuple(rest))
+                return None
+            setting, seed, _ = asked[-1]
+            return [(1.0, 50, 50), (2.0, {0.1: 7, 0.2: 5, 0.3: 6}[setting.eta], seed + 10)]
+
+        def close(self):
+            closed.append(self)
+
+    monkeypatch.setattr(race, "PeerProcess", Process)
+    points = race.measure(replace(dataset, validation=None))
+    assert [(setting.eta, seed) for setting, seed, _ in asked] == [
+        *((0.1, 0), (0.2, 0), (0.3, 0)),
+        *((0.2, 1), (0.2, 2)),
+    ]
+    assert len(closed) == 1
+    assert {point.setting for point in points if point.taken} == {"rate 0.2"}
+    assert sum(point.taken for point in points) == 6
+    as_text = [{name: str(value) for name, value in asdict(point).items()} for point in points]
+    assert race.read(as_text) == points
+    monkeypatch.setattr(race, "SECONDS", 2.0)
+    (line,) = race.table(points)
+    assert line["wrong after 2 s"] == "11 (10-12)"
+    assert line["wrong after 1 s"] == "50 (50-50)"
+    (axes,) = bench_plots.draw_race(points).axes
+    assert [list(curve.get_ydata()) for curve in axes.get_lines()] == [[50, 10], [50, 11], [50, 12]]
+
+
+def test_forward_gives_probabilities():
+    network = Network.initial((7, 5, 4), 0)
+    y = race.forward(network.unpadded(), np.ones((3, 7), np.float32))[-1]
+    assert y.shape == (3, 4)
+    np.testing.assert_allclose(y.sum(axis=1), 1, rtol=1e-6)
+
+
+def test_points_of_a_way_are_told_apart_by_seed():
+    point = Point(ONLINE, "rate 1", 0, True, 1.0, 5, 6)
+    points = [point, replace(point, taken=False), replace(point, seed=1)]
+    assert race.curves(points) == {ONLINE: [[points[0]], [points[2]]]}
