@@ -42,7 +42,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "differ by rounding",
     )
     cli.add_engine_arguments(parser, engines.PERCEPTRON_SCHEDULES)
-    cli.add_worker_arguments(parser)
+    cli.add_worker_arguments(parser, cores=4)
     cli.add_data_arguments(parser)
     parser.add_argument(
         "--out",

@@ -214,6 +214,9 @@ def test_table_of_the_runs_that_did_not_fail(table, tmp_path, capsys):
         assert table1.main(argv) == 1
     printed = capsys.readouterr()
     assert "failed: net 1, seed 0: another process is training " in printed.err
+    (row,) = table_rows(tmp_path)
+    wrong = f"{row['tefbv_errors']} of 360 test images wrong, {float(row['tefbv']):.2f}%"
+    assert f"finished: net 1, seed 1: {wrong}\n" in printed.err
     assert printed.out == (tmp_path / "table1.md").read_text() + "\n"
     assert table_rows(tmp_path) == table_rows(table)[1:]
     assert table1.main(argv) == 0  # now that it can be had

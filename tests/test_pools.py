@@ -94,10 +94,10 @@ def test_stopping_lets_begun_jobs_save_and_begins_no_others(kind, request, tmp_p
     assert [path.read_text() for path in tmp_path.iterdir()] == 2 * [str(int(signal.SIGINT))]
 
 
-def parse(*arguments):
+def parse(*arguments, cores=1):
     parser = argparse.ArgumentParser()
     cli.add_engine_arguments(parser)
-    cli.add_worker_arguments(parser)
+    cli.add_worker_arguments(parser, cores)
     return parser.parse_args(arguments)
 
 
@@ -124,6 +124,13 @@ def test_as_many_processes_as_cores_as_jobs_or_as_asked_for(
         assert isinstance(pool, LocalProcesses if workers > 1 else InProcess)
         assert (pool.workers, engine) == (workers, "cpu")
         assert device == provenance.device()
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(2, 1), (4, 1), (7, 1), (9, 2)])
+def test_several_cores_for_each_process(cores, workers, monkeypatch):
+    monkeypatch.setattr(provenance, "cores", lambda: cores)
+    with pools.opened(parse("--engine", "cpu", cores=4), 10, never) as (pool, *_):
+        assert pool.workers == workers
 
 
 def missing_above_7_bytes(n_bytes=0):

@@ -110,15 +110,21 @@ def schedule(arguments: argparse.Namespace) -> str:
     return arguments.schedule or arguments.usual_schedule
 
 
-def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that say how many trainings run at once, and where."""
+def add_worker_arguments(parser: argparse.ArgumentParser, cores: int = 1) -> None:
+    """The options that say how many trainings run at once, and where.
+
+    cores: that a training has without a GPU, unless there are fewer. With several the first of
+    different nets is done early.
+    """
+    parser.set_defaults(cores_of_worker=cores)
+    without_gpu = f"one per {cores} cores, at least one" if cores > 1 else "one per core"
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--workers",
         type=integer(1, 4096),
         metavar="N",
         help="trainings that run at once on this machine, in processes of some 1 GB each (default: "
-        "one per GPU, or without a GPU one per core)",
+        f"one per GPU, or without a GPU {without_gpu})",
     )
     where.add_argument(
         "--scheduler",

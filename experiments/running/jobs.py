@@ -340,8 +340,10 @@ def _train_unfinished(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, 
 
     def settle(job: Job, outcome: Outcome) -> None:
         outcomes[job] = outcome
-        if outcome.run:
-            _save_here(job, outcome.run)
+        if run := outcome.run:
+            _save_here(job, run)
+            n, wrong = len(run.labels), run.chosen_errors
+            view.tell(f"finished: {job.label}: {wrong} of {n:,} test images wrong, {wrong / n:.2%}")
         if outcome.failure:
             view.tell(f"failed: {job.label}: {outcome.failure}")
 

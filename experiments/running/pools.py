@@ -148,7 +148,8 @@ def opened(
         from mlp_gpu import gpu  # imports numba
 
         n_gpus = gpu.count()
-    workers = min(arguments.workers or n_gpus or provenance.cores(), n_jobs)
+    usual = n_gpus or max(1, provenance.cores() // arguments.cores_of_worker)
+    workers = min(arguments.workers or usual, n_jobs)
     with closing(LocalProcesses(workers, n_gpus) if workers > 1 else InProcess()) as pool:
         yield pool, engine, device
 
