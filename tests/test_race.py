@@ -53,7 +53,7 @@ def reference(network, images, labels, order, batch, etas):
 def test_mini_batches_with_momentum(way):
     """The last batch is shorter; the second training goes on with the momentum of the first."""
     if way == TORCH:
-        pytest.importorskip("torch")
+        pytest.importorskip("torch", reason="PyTorch, an optional peer, is not installed")
     network, rng = Network.initial((7, 5, 6, 4), 0), np.random.default_rng(0)
     images = rng.uniform(-1, 1, (11, 7)).astype(np.float32)
     labels, order = rng.integers(0, 4, 11).astype(np.uint8), rng.permutation(11)

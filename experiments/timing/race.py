@@ -17,14 +17,12 @@ from typing import Any
 import numpy as np
 
 from deform_gpu import TABLE1
-from deform_gpu.batches import deform_set
 from experiments.running import data, provenance
 from experiments.running.dataset import Dataset
 from experiments.running.messages import tell
 from experiments.timing.peer_processes import PeerProcess, Settings
 from experiments.timing.peers import import_error, matrices, torch_perceptron
 from mlp_gpu.activation import SLOPE, A, B
-from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import Network
 from mlp_gpu.training import image_order
 
@@ -70,6 +68,8 @@ class OnLine:
     """
 
     def __init__(self, network: Network, batch: int):
+        from mlp_gpu.cpu import CpuEngine  # imports numba
+
         self._engine = CpuEngine()
         self._engine.set_network(network)
         self.train = self._engine.train
@@ -165,6 +165,8 @@ def learn(
 
     dataset: with images set aside for validation. The first epoch says how many epochs there are.
     """
+    from deform_gpu.batches import deform_set  # imports numba
+
     images, labels = dataset.train_images, dataset.train_labels
     assert dataset.validation is not None
 
