@@ -190,7 +190,7 @@ def _loop(builder, following, before, goes_on, after):
 
 
 def _store_sum(builder, C, S, c_offset, s_offset, vector):
-    """Store a vector of C: that of S plus `vector`. Offsets in floats."""
+    """Store S + `vector` in C. Offsets in floats."""
     source = _vector_at(builder, S, s_offset, vector.type)
     target = _vector_at(builder, C, c_offset, vector.type)
     builder.store(builder.fadd(builder.load(source, align=4), vector), target, align=4)

@@ -138,8 +138,8 @@ def test_a_benchmark_of_threads_in_sentences(empty):
     # 60,000 (5 us + 200 us) + 70,000 * 20 us: 1.7 s of 13.7 s. And 1.0 s of 4.0 s.
     assert speeds.epoch_sentences(rows) == [
         "Evaluation on the CPU multiplies and adds 50 to 75 % as fast as the processor can.",
-        "Of an epoch, 60,000 images deformed and trained on and 70,000 evaluated, what is not "
-        "training takes 12 % for net 1 and 25 % for 841-800-10.",
+        "Of an epoch, 60,000 images deformed and trained on and 70,000 evaluated, "
+        "deformation and evaluation take 12 % for net 1 and 25 % for 841-800-10.",
     ]
     text = readme.speed([rows])
     for sentence in (*speeds.bench_sentences(rows), *speeds.epoch_sentences(rows)):

@@ -124,7 +124,7 @@ def multiply_adds(threads: int = 1) -> Workload:
 
 @njit(nogil=True)
 def multiply_forward(C: np.ndarray, A: np.ndarray, W: np.ndarray, passes: int) -> None:
-    """C += A W of each panel of W, as forward, so many times. Modifies C (KERNEL_ROWS, PANEL)."""
+    """C += A W for each panel of W, as forward; `passes` times. Modifies C (KERNEL_ROWS, PANEL)."""
     for _ in range(passes):
         for panel in W:
             c, k = place(C, 0, 0), panel.shape[0]
@@ -133,7 +133,7 @@ def multiply_forward(C: np.ndarray, A: np.ndarray, W: np.ndarray, passes: int) -
 
 @njit(nogil=True)
 def multiply_backward(C: np.ndarray, A: np.ndarray, W: np.ndarray, passes: int) -> None:
-    """C += A W^T of each PANEL rows of W, as backward, so many times. Modifies C."""
+    """C += A W^T for each PANEL rows of W, as backward; `passes` times. Modifies C."""
     for _ in range(passes):
         for i in range(0, W.shape[1], PANEL):
             c, w, k = place(C, 0, 0), place(W[0], i, 0), W.shape[0] * PANEL

@@ -181,8 +181,8 @@ def epoch_sentences(rows: Sequence[Mapping]) -> list[str]:
             parts.append(f"{100 * share:.0f} % for {timing_report.net_title(net)}")
     if parts:
         sentences.append(
-            "Of an epoch, 60,000 images deformed and trained on and 70,000 evaluated, what is not "
-            f"training takes {' and '.join(parts)}."
+            "Of an epoch, 60,000 images deformed and trained on and 70,000 evaluated, deformation "
+            f"and evaluation take {' and '.join(parts)}."
         )
     return sentences
 

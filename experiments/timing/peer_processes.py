@@ -49,7 +49,7 @@ class Settings:
 
 
 def all_settings() -> list[Settings]:
-    """Those that a peer may choose among on this machine."""
+    """The settings that a peer may choose among here; last all threads, with memory kept."""
     threads = sorted({1, provenance.cores()})
     kept = (False, True) if platform.libc_ver()[0] == "glibc" else (False,)
     return [Settings(*one) for one in product(threads, kept)]

@@ -6,7 +6,6 @@ wrong of 10,000 training images is taken, which are set aside; seeds after the f
 alone. Evaluation is not counted, the deformation is.
 """
 
-import platform
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -17,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from deform_gpu import TABLE1
-from experiments.running import data, provenance
+from experiments.running import data
 from experiments.running.dataset import Dataset
 from experiments.running.messages import tell
-from experiments.timing.peer_processes import PeerProcess, Settings
+from experiments.timing.peer_processes import PeerProcess, all_settings
 from experiments.timing.peers import import_error, matrices, torch_perceptron
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.network import Network
@@ -28,7 +27,6 @@ from mlp_gpu.training import image_order
 
 SIZES = 841, 512, 256, 10
 SECONDS = 60.0  # of training and deforming
-KEEPS_MEMORY = platform.libc_ver()[0] == "glibc"
 N_APART = 10_000  # training images to choose a setting by
 SEEDS = (0, 1, 2)
 LAST = 1 / 30  # of the learning rate that is left at the end; it falls by the same factor an epoch
@@ -161,7 +159,7 @@ class Point:
 def learn(
     dataset: Dataset, setting: Setting, seed: int, seconds: float
 ) -> list[tuple[float, int, int]]:
-    """Train a new net for about so many seconds; the last three fields of each Point.
+    """Train a new net for about `seconds` seconds. Returns the last three fields of each Point.
 
     dataset: with images set aside for validation. The first epoch says how many epochs there are.
     """
@@ -197,7 +195,7 @@ def learn(
 
 
 class Training:
-    """What a process of its own is asked for, see `PeerProcess`. Arguments: those of `learn`."""
+    """A training that a `PeerProcess` makes and runs. Takes the arguments of `learn`."""
 
     def __init__(self, *arguments: Any):
         self._arguments = arguments
@@ -214,7 +212,7 @@ def measure(dataset: Dataset) -> list[Point]:
         if way == TORCH and import_error("torch"):
             continue
         tell(f"training, {SECONDS:g} s each time: {way} ...")
-        with closing(PeerProcess(Settings(provenance.cores(), KEEPS_MEMORY))) as process:
+        with closing(PeerProcess(all_settings()[-1])) as process:
             learnt, best, tried = [], settings[0], list(product(SEEDS[:1], settings))
             while tried:
                 seed, setting = tried.pop(0)
