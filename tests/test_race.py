@@ -82,7 +82,8 @@ def test_learn_counts_what_is_wrong_after_each_epoch(dataset, monkeypatch):
     clock = iter(np.cumsum([0, 3] * 50))  # each epoch takes 3 seconds, each evaluation none
     monkeypatch.setattr(race.time, "perf_counter", lambda: float(next(clock)))
     monkeypatch.setitem(race.LEARNERS, ONLINE, Net)
-    found = race.learn(dataset, Setting(ONLINE, 0.03), 1, 12.5)
+    monkeypatch.setattr(race, "SECONDS", 12.5)
+    found = race.Training(dataset, Setting(ONLINE, 0.03), 1).learn()
     n = len(dataset.train_labels)
     assert [seconds for seconds, *_ in found] == [3, 6, 9, 12]
     rates = [0.03 * 30 ** (-i / 3) for i in range(4)]
@@ -110,7 +111,7 @@ def test_the_setting_is_taken_that_has_the_fewest_wrong_of_the_images_set_aside(
                 assert len(given.validation[1]) == 3
                 asked.append(tuple(rest))
                 return None
-            setting, seed, _ = asked[-1]
+            setting, seed = asked[-1]
             return [(1.0, 50, 50), (2.0, {0.1: 7, 0.2: 5, 0.3: 6}[setting.eta], seed + 10)]
 
         def close(self):
@@ -118,7 +119,7 @@ def test_the_setting_is_taken_that_has_the_fewest_wrong_of_the_images_set_aside(
 
     monkeypatch.setattr(race, "PeerProcess", Process)
     points = race.measure(replace(dataset, validation=None))
-    assert [(setting.eta, seed) for setting, seed, _ in asked] == [
+    assert [(setting.eta, seed) for setting, seed in asked] == [
         *((0.1, 0), (0.2, 0), (0.3, 0)),
         *((0.2, 1), (0.2, 2)),
     ]

@@ -70,6 +70,7 @@ def test_an_engine_beside_what_its_threads_can_do(small, monkeypatch):
             return make(*arguments)
 
         monkeypatch.setattr(ceilings, name, noted)
+    monkeypatch.setattr(mlp, "trained", lambda net: net)
     works = mlp.cpu_workloads(small)
     assert asked == [(None, 48), (1, 48)]  # to count the sweeps
     asked.clear()
@@ -115,6 +116,35 @@ def test_work_is_in_whole_blocks(monkeypatch):
     monkeypatch.setattr(mlp, "ENGINE_UPDATES", 70 * count_weights(SIZES))
     work = mlp.engine_workload(Network.initial(SIZES, 0), 1)
     assert work.n_images == 96
+
+
+def test_each_call_trains_on_the_next_images(monkeypatch):
+    """On the same ones the net would soon be right, and its windows would need few sweeps."""
+    monkeypatch.setattr(mlp.host, "N_EXAMPLES", 100)
+    monkeypatch.setattr(mlp, "ENGINE_UPDATES", 1)
+    mlp.host.training_examples.cache_clear()
+    orders = []
+    monkeypatch.setattr(cpu.CpuEngine, "train", lambda self, *given: orders.append(list(given[2])))
+    monkeypatch.setattr(cpu.CpuEngine, "count_sweeps", lambda self: (1, 1))
+    work = mlp.engine_workload(Network.initial(SIZES, 0), 1)
+    for _ in range(4):
+        work.call()
+    mlp.host.training_examples.cache_clear()
+    calls = [*range(48)], [*range(48, 96)], [96, 97, 98, 99, *range(44)], [*range(48)]
+    assert orders[1:] == list(calls)
+
+
+def test_windows_are_timed_on_deformed_digits_by_a_net_that_has_seen_some(digits):
+    images, labels = mlp.host.training_examples(29 * 29)
+    known = mlp.host.data.load("auto")
+    assert images.shape == (mlp.host.N_EXAMPLES, 841)
+    np.testing.assert_array_equal(labels[:50], known.train_labels[:50])
+    undeformed = np.resize(known.train_images, (len(labels), 841))
+    assert 0.02 < np.square(images - undeformed).mean() < np.square(images + 1).mean()
+    net = Network.initial((841, 30, 10), 0)
+    y = cpu.CpuEngine()
+    y.set_network(mlp.trained(net))
+    assert (y.predict(images).argmax(axis=1) == labels).mean() > 0.5
 
 
 def test_everything_on_the_cpu_is_measured(small, monkeypatch):

@@ -19,9 +19,9 @@ import numpy as np
 
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
-from experiments.timing.host import random_examples
+from experiments.timing.host import training_examples
 from experiments.timing.measurement import CopyTimes, Measurement
-from experiments.timing.mlp import training_flops
+from experiments.timing.mlp import trained, training_flops
 from experiments.timing.window_work import work_of_an_image
 from mlp_gpu import cuda as engine
 from mlp_gpu import engines, gpu
@@ -349,8 +349,9 @@ def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
     By the host's clock, from tick to tick, when the GPU is done. The first tick comes after all
     that is done once in an epoch, the second epoch after all that is done once.
     """
-    images, labels = random_examples(N_IMAGES, n_inputs)
-    order = np.random.default_rng(0).integers(0, N_IMAGES, (repeats + 1) * engine.IMAGES_PER_TICK)
+    images, labels = training_examples(n_inputs)
+    n = (repeats + 1) * engine.IMAGES_PER_TICK
+    order = np.random.default_rng(0).integers(0, len(labels), n)
     ticks: list[tuple[float, int]] = []
     for _ in range(2):
         ticks.clear()
@@ -363,6 +364,7 @@ def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
 
 def measure_net(network: Network, timer: Timer, repeats: int) -> list[Measurement]:
     """All measurements of a net on the GPU."""
+    network = trained(network)
     timer.wake()
     kernels = list(training_kernels(network, timer.stream))
     n_bytes = sum(kernel.n_bytes for kernel in kernels)

@@ -4,13 +4,17 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
+from deform_gpu import TABLE1
+from experiments.running import data
 from experiments.running.messages import tell
 from experiments.timing.measurement import CopyTimes, Measurement, PeakTimes
 
 MIN_REPEAT_SECONDS = 0.2
+N_EXAMPLES = 6000
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,23 @@ def random_examples(n: int, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     images = rng.uniform(-1, 1, (n, n_inputs)).astype(np.float32)
     return images, rng.integers(0, 10, n).astype(np.uint8)
+
+
+@cache
+def training_examples(n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """N_EXAMPLES images, float32 (n, n_inputs), and labels, uint8 (n,), for windows to train on.
+
+    How often a window is swept depends on them. So they are deformed digits, of MNIST or else of
+    load_digits; for nets of other sizes than those see they are random.
+    """
+    if n_inputs != data.SIDE**2:
+        return random_examples(N_EXAMPLES, n_inputs)
+    from deform_gpu import deform  # imports numba
+
+    dataset = data.load("auto")
+    images = np.resize(dataset.train_images, (N_EXAMPLES, data.SIDE, data.SIDE))
+    labels = np.resize(dataset.train_labels, N_EXAMPLES)
+    return deform(images, labels, TABLE1, 0, 1).reshape(N_EXAMPLES, -1), labels
 
 
 def time_workloads(workloads: dict[str, Workload], repeats: int) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import cycle
 
 import numba
 import numpy as np
@@ -76,18 +77,33 @@ def busy_core() -> Iterator[None]:
             process.kill()
 
 
+def trained(net: Network) -> Network:
+    """The net after an epoch of `host.training_examples`; its first windows are not typical."""
+    engine = CpuEngine()
+    engine.set_network(net)
+    images, labels = host.training_examples(net.sizes[0])
+    engine.train(images, labels, np.arange(len(labels)), ETA)
+    return engine.get_network()
+
+
 def engine_workload(net: Network, threads: int | None, suffix: str = "") -> Workload:
-    """The CPU engine. threads: as of the engine. suffix: of the names of its ceilings."""
+    """The CPU engine, each call on the next images. threads: as of the engine.
+
+    suffix: of the names of its ceilings.
+    """
     engine = CpuEngine(threads=threads)
     engine.set_network(net)
     per_block = engine.images_per_block
     n_images = per_block * -(-ENGINE_UPDATES // (per_block * net.n_weights))
-    images, labels = random_examples(n_images, net.sizes[0])
-    order = np.arange(n_images)
-    engine.train(images[:per_block], labels[:per_block], order[:per_block], ETA)
+    images, labels = host.training_examples(net.sizes[0])
+    orders = cycle(
+        np.arange(start, start + n_images) % len(labels)
+        for start in range(0, len(labels), n_images)
+    )
+    engine.train(images, labels, np.arange(per_block), ETA)
     sweeps, _ = engine.count_sweeps()
     return Workload(
-        lambda: engine.train(images, labels, order, ETA),
+        lambda: engine.train(images, labels, next(orders), ETA),
         n_images,
         engine_bytes(net.sizes, sweeps / per_block, per_block),
         training_flops(net.sizes),
@@ -122,6 +138,7 @@ def ceiling_workloads(n_weights: int, threads: int, suffix: str = "") -> dict[st
 def cpu_workloads(net: Network) -> dict[str, Workload]:
     """The CPU engine and its ceilings. Names without a number of threads are of all threads."""
     threads, one = numba.config.NUMBA_NUM_THREADS, ", 1 thread"
+    net = trained(net)
     engine = engine_workload(net, None)
     return {
         "engine cpu": engine,
