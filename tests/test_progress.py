@@ -120,7 +120,16 @@ def test_runs_side_by_side_share_what_is_left_of_all(clock, capsys):
     a1, b1, a2 = said(capsys)
     assert a1.endswith(" left 0:00:30; 1 of 3 runs done, all left 0:02:00")  # 30 s x 80 / 20
     assert b1.endswith(" left 0:02:30; 1 of 3 runs done, all left 0:02:30")  # its own
-    assert a2.endswith(" left 0:00:00; 2 of 3 runs done, all left 0:01:30")  # 60 s x 60 / 40
+    assert a2.endswith(" left 0:00:00; 2 of 3 runs done, all left 0:01:22")  # 60 s x 150 / 110
+
+
+def test_an_estimate_that_was_wrong_is_corrected_by_the_first_epoch(clock, capsys):
+    """Also for trainings that have not begun: 1 of 4 epochs in 2 s, and 4 of half as long each."""
+    with View([track("a", 4, 20.0), track("b", 4, 10.0)]) as view:
+        view.show(start("a"))
+        clock.now += 2
+        view.show(epoch("a", 1))
+        assert said(capsys)[-1].endswith("left 0:00:06; 0 of 2 runs done, all left 0:00:10")
 
 
 def test_work_beyond_an_epoch_is_not_counted(clock, capsys):
@@ -198,7 +207,8 @@ def test_bars_of_several_runs(clock):
         assert view._tracks["b"].bar.n == 660
         assert len(tqdm._instances) == 3
         assert terminal.getvalue().count("\na: epoch 1/2") == 0  # a bar shows it
-        for run in "ab":
+        for run, seconds in (("a", 10), ("b", 20)):
+            clock.now += seconds
             view.show(epoch(run, 2))
             view.show(end(run))
             assert view._tracks[run].bar is None
@@ -222,10 +232,10 @@ def test_the_bar_of_one_run_stays(clock):
     with on_terminal() as terminal, View([track("net", 2)]) as view:
         assert view._bar is None
         view.show(start("net"))
-        view.show(tick("net", 600))
-        view.show(epoch("net", 1))
-        view.show(tick("net", 600))
-        view.show(epoch("net", 2))
+        for number in (1, 2):
+            clock.now += 10
+            view.show(tick("net", 600))
+            view.show(epoch("net", number))
         view.show(end("net"))
     assert not tqdm._instances
     text = terminal.getvalue()

@@ -25,9 +25,10 @@ class Track:
     """What is known of one training.
 
     label: its name. epochs, n_train, n_validation, n_test: as its configuration has them.
-    epoch_seconds: estimated time of an epoch. epochs_done: how many are saved. epochs_before: how
-    many of them earlier processes did. images: trained since the last saved epoch. started: by
-    time.perf_counter, seconds; 0 while it waits for a worker.
+    epoch_seconds: expected time of an epoch, from its estimate and the mean that was measured,
+    0 before. epochs_done: how many are saved. epochs_before: how many of them earlier processes
+    did; epochs_first: how many there were when the command began. images: trained since the last
+    saved epoch. started: by time.perf_counter, seconds; 0 while it waits for a worker.
     """
 
     label: str
@@ -36,8 +37,11 @@ class Track:
     n_validation: int
     n_test: int
     epoch_seconds: float
+    estimate: float = 0.0
+    measured: float = 0.0
     epochs_done: int = 0
     epochs_before: int = 0
+    epochs_first: int = 0
     images: int = 0
     started: float = 0.0
     bar: tqdm | None = None
@@ -56,10 +60,10 @@ class View:
 
     def __init__(self, tracks: Sequence[Track], n_finished: int = 0):
         self._tracks = {track.label: track for track in tracks}
+        for track in tracks:
+            track.epochs_first, track.estimate = track.epochs_done, track.epoch_seconds
         self._n_finished = n_finished
         self._n_runs = len(tracks) + n_finished
-        self._total_work = sum(track.epoch_seconds * track.epochs for track in tracks)
-        self._work_before = self._work()  # done by earlier processes
         self._started = time.perf_counter()
         self._on_terminal = sys.stderr.isatty()
         self._bar = None
@@ -67,8 +71,8 @@ class View:
             # tqdm predicts the end from the rate so far. The estimates only weigh the trainings.
             self._bar = tqdm(
                 desc=self._count(),
-                total=self._total_work,
-                initial=self._work_before,
+                total=self._total_work(),
+                initial=self._work(),
                 smoothing=0,
                 dynamic_ncols=True,
                 bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}",
@@ -108,7 +112,7 @@ class View:
 
     def _start(self, track: Track, epochs_done: int) -> None:
         if not track.started:  # a worker with another folder finds other epochs done than we did
-            self._work_before += track.epoch_seconds * (epochs_done - track.epochs_done)
+            track.epochs_first = epochs_done
         track.epochs_before = track.epochs_done = epochs_done
         track.images, track.started = 0, time.perf_counter()
         if self._on_terminal:
@@ -134,6 +138,8 @@ class View:
         track.epochs_done, track.images = row["epoch"], 0
         elapsed = time.perf_counter() - track.started
         mean = elapsed / (track.epochs_done - track.epochs_before)
+        track.measured = mean
+        self._correct()
         seconds_left = mean * (track.epochs - track.epochs_done)
         validation = percent(row["validation_errors"], track.n_validation)
         test = percent(row["test_errors"], track.n_test)
@@ -164,16 +170,28 @@ class View:
             track.bar.close()
             track.bar = None
 
+    def _correct(self) -> None:
+        """Let measured times take the place of estimates, and correct the others alike."""
+        known = [track for track in self._tracks.values() if track.measured]
+        ratio = sum(track.measured for track in known) / sum(track.estimate for track in known)
+        for track in self._tracks.values():
+            track.epoch_seconds = track.measured or ratio * track.estimate
+
+    def _total_work(self) -> float:
+        return sum(track.epoch_seconds * track.epochs for track in self._tracks.values())
+
     def _work(self) -> float:
         return sum(track.work for track in self._tracks.values())
 
     def _seconds_left(self) -> float:
         """Seconds until all trainings are finished, at the mean rate so far."""
         work = self._work()
+        before = sum(track.epoch_seconds * track.epochs_first for track in self._tracks.values())
         elapsed = time.perf_counter() - self._started
-        return elapsed * (self._total_work - work) / (work - self._work_before)
+        return elapsed * (self._total_work() - work) / (work - before)
 
     def _show_all(self) -> None:
         if self._bar is not None:
             self._bar.set_description_str(self._count(), refresh=False)
+            self._bar.total = self._total_work()
             self._bar.update(self._work() - self._bar.n)
