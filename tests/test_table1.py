@@ -90,7 +90,7 @@ def test_other_options_are_refused_before_anything_is_trained(folder, tmp_path):
     result = script(*TINY, "--eta", "0.5", "--seeds", "9,0", "--out", str(folder))
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1].startswith("error: ")
-    assert "eta is 0.001 there and 0.5 here" in result.stderr
+    assert "eta is 0.002 there and 0.5 here" in result.stderr
     assert "Traceback" not in result.stderr
     assert not (folder / "net1-seed9-load_digits.h5").exists()
 
@@ -205,11 +205,29 @@ def test_paper_profile_is_the_papers_schedule():
         assert plan.n_images is None
 
 
-def test_epochs_begin_with_the_papers_plan():
-    arguments = table1.parse_arguments(["--epochs", "9"])
-    plan = plans.choose(arguments, "cpu", plans.QUICK_TABLE1["MNIST"][4])
-    assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (9, 1e-3, 0.997)
-    assert plan.n_images is None
+@pytest.mark.parametrize(
+    ("options", "engine", "profile"),
+    [
+        (["--epochs", "5"], "cpu", plans.QUICK_TABLE1["MNIST"][1]),
+        (["--epochs", "30"], "cpu", plans.SHORT),  # the quick one has 18
+        (["--epochs", "30"], "cuda", plans.SHORT),
+        (["--epochs", "100"], "cuda", plans.PAPER),
+        (["--epochs", "5", "--profile", "short"], "cpu", plans.SHORT),
+    ],
+)
+def test_few_epochs_end_at_the_last_learning_rate_of_a_profile(options, engine, profile):
+    arguments = table1.parse_arguments(options)
+    plan = plans.choose(arguments, engine, plans.QUICK_TABLE1["MNIST"][1])
+    schedule, whole = plan.schedule, profile.schedule
+    assert schedule.epochs == arguments.epochs
+    assert schedule.eta_of(1) == whole.eta_of(1)
+    assert schedule.eta_of(schedule.epochs) == pytest.approx(whole.eta_of(whole.epochs), rel=0.02)
+
+
+@pytest.mark.parametrize("options", [["--profile", "paper"], ["--eta-decay", "0.997"]])
+def test_the_papers_learning_rates_and_given_ones_can_be_gone_on_with(options):
+    plan = plans.choose(table1.parse_arguments(["--epochs", "90", *options]), "cpu", plans.PAPER)
+    assert (plan.schedule.epochs, plan.schedule.eta, plan.schedule.decay) == (90, 1e-3, 0.997)
 
 
 @pytest.mark.parametrize("name", plans.QUICK_TABLE1)

@@ -97,8 +97,9 @@ def add_arguments(
         "--epochs",
         type=cli.integer(1, 1_000_000),
         metavar="N",
-        help="passes over the training images (default: the profile's); with it, the options below "
-        "that are not given take the paper's values",
+        help="passes over the training images (default: the profile's); the learning rate then "
+        "falls from the first to the last of the smallest profile with as many, or follows "
+        "--profile paper",
     )
     parser.add_argument(
         "--limit",
@@ -124,29 +125,41 @@ def add_arguments(
 
 def profile(arguments: argparse.Namespace, engine: str) -> str:
     """The name of the profile that the command line asks for, or the engine's default."""
-    if arguments.epochs is not None:  # the other profiles' values fit their own epochs only
-        return "paper"
     return arguments.profile or ("short" if engine == "cuda" else "quick")
 
 
 def announce(arguments: argparse.Namespace, engine: str) -> str:
-    """Which profile is taken, in a sentence."""
-    if arguments.epochs is not None:
-        return f"epochs as asked for: {arguments.epochs:,}; what else is not given is the paper's"
-    taken = f"profile {profile(arguments, engine)}"
+    """The profile, in a sentence."""
+    name = profile(arguments, engine)
+    if arguments.epochs is not None and name != "paper":
+        return (
+            f"epochs as asked for: {arguments.epochs:,}, in which the learning rate falls as far "
+            "as in a profile; --profile paper keeps the paper's"
+        )
+    taken = f"profile {name}"
     if arguments.profile is None:
         taken += f", the default on a {'GPU' if engine == 'cuda' else 'CPU'}"
-    return taken + ("" if arguments.profile == "paper" else "; --profile paper is the paper's")
+    return taken + ("" if name == "paper" else "; --profile paper is the paper's")
 
 
 def choose(arguments: argparse.Namespace, engine: str, quick: Plan, paper: Plan = PAPER) -> Plan:
-    """The profile's plan, with the values that the command line gives."""
+    """The profile's plan, with the values that the command line gives.
+
+    Without --profile, --epochs takes the smallest profile, from the default on, with as many. Where
+    there are fewer than the profile has, its first and last learning rates stay, so that the net is
+    trained to an end; but not the paper's if it is asked for by name: those can be gone on with.
+    """
     short = min(SHORT, paper, key=lambda plan: plan.schedule.epochs)
-    plan = {"quick": quick, "short": short, "paper": paper}[profile(arguments, engine)]
-    schedule = replace(
-        plan.schedule,
-        epochs=arguments.epochs or plan.schedule.epochs,
-        eta=arguments.eta or plan.schedule.eta,
-        decay=arguments.eta_decay or plan.schedule.decay,
-    )
+    found = {"quick": quick, "short": short, "paper": paper}
+    name = profile(arguments, engine)
+    if arguments.epochs and not arguments.profile:
+        names = list(found)[list(found).index(name) :]
+        name = next((n for n in names if found[n].schedule.epochs >= arguments.epochs), "paper")
+    plan = found[name]
+    own, epochs = plan.schedule, arguments.epochs or plan.schedule.epochs
+    decay = arguments.eta_decay or own.decay
+    if not arguments.eta_decay and 1 < epochs < own.epochs and arguments.profile != "paper":
+        fallen = own.eta_of(own.epochs) / own.eta
+        decay = float(f"{fallen ** (1 / (epochs - 1)):.4g}")
+    schedule = replace(own, epochs=epochs, eta=arguments.eta or own.eta, decay=decay)
     return Plan(schedule, arguments.limit or plan.n_images)

@@ -127,7 +127,7 @@ def lock(path: Path, timeout: float = 0) -> Iterator[None]:
 
     lock_path = path.with_suffix(".lock")
     files.make_folder(path.parent)
-    held = FileLock(lock_path, timeout=timeout)
+    held = FileLock(lock_path, timeout=timeout, fallback_to_soft=False)
     try:
         held.acquire()
     except Timeout:
@@ -136,14 +136,14 @@ def lock(path: Path, timeout: float = 0) -> Iterator[None]:
             "another folder with --out"
         ) from None
     except OSError as error:
+        if error.errno in files.NO_LOCKS:
+            raise Problem(
+                f"files in {path.parent} cannot be locked ({error.strerror}), so that two commands "
+                "could train one run; choose a folder of another file system with --out"
+            ) from error
         raise Problem(
             f"cannot write in {path.parent}: {error.strerror}; choose another folder with --out"
         ) from error
-    except NotImplementedError:
-        raise Problem(
-            f"files in {path.parent} cannot be locked; choose a folder of another file system "
-            "with --out"
-        ) from None
     for half_written in path.parent.glob(f"{path.stem}.*.tmp"):  # by a process that was killed
         with suppress(OSError):  # what is no file is none of ours
             half_written.unlink()
@@ -173,6 +173,7 @@ def resume(
         if run.epochs == 1:  # killed before the first weights file was written: begin again
             return store.Run.new(config, labels), fresh, fresh
         raise Problem(f"{path} is there and {weights} is not; put it back or move both away")
+    run.config = config  # which may ask for more epochs
     _check_labels(path, run, labels)
     networks, epoch = load_weights(path, run)
     is_behind = epoch < run.epochs

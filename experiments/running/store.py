@@ -7,6 +7,7 @@ between the two the run file is one epoch ahead, and that epoch is done again, t
 """
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -109,6 +110,16 @@ def run_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.h5") if not path.name.endswith(WEIGHTS_SUFFIX))
 
 
+def find_folder(folder: Path | None = None) -> Path:
+    """Where runs are: that folder, or else $RUNS_DIR or runs/."""
+    return folder or Path(os.environ.get("RUNS_DIR") or "runs")
+
+
+def without_weights(paths: list[Path]) -> list[Path]:
+    """The paths without those of weights files, which a shell's *.h5 finds beside run files."""
+    return [path for path in paths if not path.name.endswith(WEIGHTS_SUFFIX)] or paths
+
+
 def write_run(path: Path, run: Run) -> None:
     """Replace the run file. Raises files.FileFault if that fails; the old file then stays."""
 
@@ -185,7 +196,10 @@ def read_weights(path: Path, config: dict) -> tuple[dict[str, nets.AnyNetwork], 
 
 
 def check_config(path: Path, found: dict, expected: dict) -> None:
-    """Raise Problem with the differences if the file's configuration is not the one asked for."""
+    """Raise Problem with the differences if the file's configuration is not the one asked for.
+
+    The file may be of fewer epochs, which more would go on from: their learning rates are the same.
+    """
     older = found.get("cpu_arithmetic"), expected.get("cpu_arithmetic")
     if found["engine"] == expected["engine"] and None in older and older != (None, None):
         raise Problem(
@@ -193,7 +207,16 @@ def check_config(path: Path, found: dict, expected: dict) -> None:
             "can be shown, exported and used in committees, but not resumed; choose another folder "
             "with --out, or move that file away"
         )
-    differences = list(_differences(found, expected))
+    fewer = found["epochs"] < expected["epochs"]
+    differences = list(_differences(found | {"epochs": 0}, expected | {"epochs": 0}))
+    if fewer and differences and all(text.startswith(("decay", "eta")) for text in differences):
+        raise Problem(
+            f"{path} holds a run of {found['epochs']:,} epochs, whose learning rates are not the "
+            f"first of {expected['epochs']:,} ({'; '.join(differences)}), so it is not extended; "
+            "give those as --eta and --eta-decay, or choose another folder with --out"
+        )
+    if not fewer:
+        differences = list(_differences(found, expected))
     if differences:
         raise Problem(
             f"{path} holds another run than the one asked for: {'; '.join(differences)}; choose "
