@@ -191,9 +191,13 @@ def run_race(folder: Path, source: dict) -> None:
     points = race.measure(dataset)
     rows = [asdict(point) | provenance.columns(source) for point in points]
     files.replace(folder / "race.csv", csv_text(rows).encode())
-    from experiments.drawing import bench_plots, figures  # imports matplotlib
 
-    figures.save_figure(bench_plots.draw_race(points), folder / "race")
+    def draw() -> None:
+        from experiments.drawing import bench_plots, figures  # imports matplotlib
+
+        figures.save_figure(bench_plots.draw_race(points), folder / "race")
+
+    cli.add_picture(draw)
     print("\n" + markdown_table(race.table(points)))
     tell(f"written to {folder}: race.csv, race.png, race.pdf")
 
@@ -228,9 +232,13 @@ def main(argv: list[str] | None = None) -> None:
     measured = measure_all(arguments.repeats, None if reason else gpu_timing.Timer())
     rows = [timing_report.row(one) | provenance.columns(source) for one in measured]
     files.replace(folder / "bench.csv", csv_text(rows).encode())
-    from experiments.drawing import bench_plots, figures  # imports matplotlib
 
-    figures.save_figure(bench_plots.draw_times(rows), folder / "bench")
+    def draw() -> None:
+        from experiments.drawing import bench_plots, figures  # imports matplotlib
+
+        figures.save_figure(bench_plots.draw_times(rows), folder / "bench")
+
+    cli.add_picture(draw)
     print(markdown_table(timing_report.net_table(rows)))
     print("\n" + markdown_table(timing_report.evaluation_table(rows)))
     print("\n" + markdown_table(timing_report.cnn_table(rows)))

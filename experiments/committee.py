@@ -8,18 +8,17 @@ written to the folder --out. Ctrl-C stops it; the same command continues.
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from experiments.drawing.error_plots import draw_wrong
-from experiments.drawing.figures import save_figure
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text, markdown_table, printable
 from experiments.running.messages import tell
-from experiments.running.store import Run, read_run
+from experiments.running.store import Run, read_run, without_weights
 from experiments.scoring import committee_report, committees
 from experiments.scoring.committee_report import Committee
 from experiments.scoring.committees import (
@@ -79,6 +78,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="folder for run files, tables and pictures (default: %(default)s)",
     )
     arguments = parser.parse_args(argv)
+    arguments.runs = without_weights(arguments.runs)
     if arguments.runs:
         given = [
             name for name in TRAINING_OPTIONS if vars(arguments)[name] != parser.get_default(name)
@@ -236,10 +236,19 @@ def write(committee: Committee, folder: Path, test_images: np.ndarray) -> str:
         "committee": ("Committee", committee.outputs),
     }
     for ending, (name, outputs) in who.items():
-        title = f"{name}. {committee.title}"
-        picture = draw_wrong(outputs, committee.labels, test_images, title)
-        save_figure(picture, folder / f"{committee.name}.{ending}")
+        title, path = f"{name}. {committee.title}", folder / f"{committee.name}.{ending}"
+        cli.add_picture(partial(draw, outputs, committee.labels, test_images, title, path))
     return text
+
+
+def draw(
+    outputs: np.ndarray, labels: np.ndarray, images: np.ndarray, title: str, path: Path
+) -> None:
+    """Draw the digits that outputs get wrong, and save the picture."""
+    from experiments.drawing.error_plots import draw_wrong  # imports matplotlib
+    from experiments.drawing.figures import save_figure
+
+    save_figure(draw_wrong(outputs, labels, images, title), path)
 
 
 def report_all(formed: Sequence[Committee]) -> str:

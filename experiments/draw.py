@@ -2,7 +2,7 @@
 
 The page is one file that asks nothing of any network. It shows what the net says while one draws,
 what it sees, and what it says to the same digit deformed as in training. The net is the best
-841-800-10 perceptron of the runs there are, as 'make committee' trains them, or that of --net.
+perceptron of the runs there are that the page has room for, such as net 1, or that of --net.
 """
 
 import argparse
@@ -13,17 +13,18 @@ from pathlib import Path
 
 import numpy as np
 
+from deform_gpu.parameters import SIDE
 from experiments.drawing.page import DRAW
-from experiments.running import cli, configs, examples, jobs, net_files, nets
+from experiments.running import cli, configs, jobs, net_files, nets, store
 from experiments.running.errors import Problem
 from experiments.running.net_files import NetFile
 from experiments.scoring import trained
 from mlp_gpu import activation, files
-from mlp_gpu.network import Network
+from mlp_gpu.network import Network, count_weights
 
 TEMPLATES = Path(__file__).parent / "drawing"
-MAX_BYTES = 3_000_000
-SMALL = [841, 800, 10]
+MAX_BYTES = 8_000_000  # of the page
+OTHER_BYTES = 100_000  # of the page without the weights
 N_EXAMPLES = 24
 SLIDERS = (  # of the deformation; values are those of 2012, section 5
     {"name": "sigma", "label": "σ, smooth", "unit": "pixels", "low": 2, "high": 10, "value": 6},
@@ -40,7 +41,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--net",
         type=Path,
         metavar="FILE",
-        help=f"{trained.NET_FILE} (default: the best 841-800-10 run below $RUNS_DIR, or else runs)",
+        help=f"{trained.NET_FILE} (default: the best run below $RUNS_DIR, or else runs, whose page "
+        f"has at most {MAX_BYTES / 1e6:.0f} MB)",
     )
     cli.add_data_dir_argument(parser)
     parser.add_argument(
@@ -52,9 +54,15 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def is_small(config: dict) -> bool:
-    """Whether a run's net is the one that the page has room for, trained on digits as they are."""
-    return config.get("sizes") == SMALL and not config["data"].get("width")
+def page_bytes(config: dict) -> int:
+    """The size of a page with a perceptron, about: weights of two bytes, in base64."""
+    return OTHER_BYTES + 8 * count_weights(config["sizes"]) // 3
+
+
+def fits(config: dict) -> bool:
+    """Whether the page has room for a run's net, and the net was trained on digits as they are."""
+    is_usable = trained.is_for_pictures(config) and not config["data"].get("width")
+    return is_usable and "sizes" in config and page_bytes(config) <= MAX_BYTES
 
 
 def encoded(values: np.ndarray) -> str:
@@ -82,8 +90,13 @@ def usable(member: NetFile) -> NetFile:
     Raises Problem if the page cannot compute it.
     """
     network = member.network
-    if not isinstance(network, Network) or network.sizes[0] != SMALL[0]:
+    if not isinstance(network, Network) or network.sizes[0] != SIDE**2:
         raise Problem("the page computes perceptrons of 29x29 inputs alone; name the run of one")
+    if (n_bytes := page_bytes(member.config)) > MAX_BYTES:
+        raise Problem(
+            f"a page with {configs.net_name(member.config)} has {n_bytes / 1e6:.1f} MB, at most "
+            f"{MAX_BYTES / 1e6:.0f} are sensible; name the run of a smaller net, such as net 1"
+        )
     if member.config["data"].get("width"):
         raise Problem("the net sees digits made equally wide, which the page does not make")
     try:
@@ -93,10 +106,7 @@ def usable(member: NetFile) -> NetFile:
 
 
 def page(member: NetFile, found: list[dict]) -> str:
-    """The page as HTML. member: as `usable` gives it. found: digits to load, as `hardest` does.
-
-    Raises Problem if it would be too large.
-    """
+    """The page as HTML. member: as `usable` gives it. found: digits to load, as `hardest` does."""
     assert isinstance(member.network, Network)
     content = {
         "title": f"{configs.title(member.config)}, weights in half precision",
@@ -111,23 +121,15 @@ def page(member: NetFile, found: list[dict]) -> str:
     text = files.read_bytes(TEMPLATES / "draw.html").decode()
     # A text in a script must not end the script.
     data = json.dumps(content).replace("</", "<\\/")
-    text = text.replace("@SCRIPT@", script).replace('"@DATA@"', data)
-    if len(text.encode()) > MAX_BYTES:
-        raise Problem(
-            f"a page with this net has {len(text.encode()) / 1e6:.1f} MB, at most "
-            f"{MAX_BYTES / 1e6:.0f} are sensible; name the run of a smaller net, such as 841-800-10"
-        )
-    return text
+    return text.replace("@SCRIPT@", script).replace('"@DATA@"', data)
 
 
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
-    path = arguments.net or trained.find_best(
-        examples.find_folder(), is_small, 'make committee ARGS="--experiment 3"'
-    )
+    path = arguments.net or trained.find_best(store.find_folder(), fits)
     member = usable(trained.load(path))
     text = page(member, hardest(member, arguments.data_dir))
-    out = arguments.out or examples.find_folder() / DRAW
+    out = arguments.out or store.find_folder() / DRAW
     files.make_folder(out.parent)
     files.replace(out, text.encode())
     print(f"written to {out}, with the net of {path}; open it in a browser")

@@ -167,6 +167,7 @@ def main(argv: list[str] | None = None) -> None:
         "--out", type=Path, metavar="DIR", help="folder to write in (default: that of the run file)"
     )
     arguments = parser.parse_args(argv)
+    arguments.runs = store.without_weights(arguments.runs)
     stems = [(arguments.out or path.parent) / path.stem for path in arguments.runs]
     stem, n = Counter(stems).most_common(1)[0]
     if n > 1:

@@ -13,7 +13,7 @@ from experiments.running import cli, jobs
 from experiments.running.configs import title
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
-from experiments.running.store import read_run, run_files
+from experiments.running.store import find_folder, read_run, run_files
 from experiments.scoring.tables import best_of
 from experiments.scoring.voting import count_sentence
 from mlp_gpu.files import FileFault
@@ -44,7 +44,8 @@ def main(argv: list[str] | None = None) -> None:
         nargs="?",
         type=Path,
         metavar="RUN.h5",
-        help="run file (default: the one below runs/ with the lowest error, MNIST first)",
+        help="run file (default: of those below $RUNS_DIR, or else runs, the one with the lowest "
+        "error, MNIST first)",
     )
     cli.add_data_dir_argument(parser)
     parser.add_argument(
@@ -54,7 +55,7 @@ def main(argv: list[str] | None = None) -> None:
         help="pictures to write, NAME.png and NAME.pdf (default: RUN.figure1 beside the run file)",
     )
     arguments = parser.parse_args(argv)
-    path = arguments.run or find_best(Path("runs"))
+    path = arguments.run or find_best(find_folder())
     run = read_run(path)
     images = jobs.load_known(run.config, arguments.data_dir).test_images
     out = arguments.out or path.with_suffix(".figure1")

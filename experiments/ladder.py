@@ -150,9 +150,13 @@ def main(argv: list[str] | None = None) -> None:
     record["provenance"] = source | {"end": provenance.now()}
     path = folder / LADDER
     files.replace(path, (json.dumps(record, indent=1) + "\n").encode())
-    from experiments.drawing import figures, ladder_plots  # imports matplotlib
 
-    figures.save_figure(ladder_plots.draw_ladder(record), path.with_suffix(""))
+    def draw() -> None:
+        from experiments.drawing import figures, ladder_plots  # imports matplotlib
+
+        figures.save_figure(ladder_plots.draw_ladder(record), path.with_suffix(""))
+
+    cli.add_picture(draw)
     print(report(record))
     tell(f"written to {folder}: {path.name}, and the figure, {path.stem}.png and .pdf")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.running import cli, store
-from experiments.running.errors import Interrupted, Problem, signals
+from experiments.running.errors import OF_TERMINALS, Interrupted, Problem, signals
 from experiments.running.messages import tell
 
 LOW_PRIORITY = 19  # of 19
@@ -154,7 +154,7 @@ def run_until(command: Sequence[str], end: float) -> int | None:
         process.wait()
         return None
     except Interrupted as reason:
-        if reason.signum == signal.SIGINT:  # which a terminal sends to both
+        if reason.signum in OF_TERMINALS:  # which reach both
             with suppress(subprocess.TimeoutExpired):
                 process.wait(STOP_SECONDS)
         process.send_signal(reason.signum)

@@ -21,7 +21,7 @@ from experiments.running import cli, examples, jobs
 from experiments.running.configs import title
 from experiments.running.errors import Problem
 from experiments.running.nets import is_convolutional
-from experiments.running.store import Run, weights_path
+from experiments.running.store import Run, find_folder, weights_path
 from experiments.scoring import records
 from experiments.scoring.committees import find_committees
 from experiments.scoring.tables import best_of
@@ -146,7 +146,7 @@ def main(argv: list[str] | None = None) -> None:
         runs = examples.load_runs(arguments.runs)
         config = next(iter(runs.values())).config
         images = jobs.load_known(config, arguments.data_dir).test_images
-        folder = examples.find_folder(arguments.runs)
+        folder = find_folder(arguments.runs)
         found = run_pictures(runs, images) | net_pictures(runs, folder, images) | found
     unknown = [name for name in arguments.names if name not in found]
     if unknown:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.running import cli, configs, examples, ink
+from experiments.running import cli, configs, ink, store
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text, printable
 from experiments.running.messages import tell
@@ -57,7 +57,7 @@ def guesses(outputs: np.ndarray) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
-    paths = arguments.net or [trained.find_best(examples.find_folder())]
+    paths = arguments.net or [trained.find_best(store.find_folder())]
     members = [trained.load(path) for path in paths]
     for path, member in zip(paths, members, strict=True):
         tell(f"net: {path}, {configs.title(member.config)}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from experiments.running import cli, nets, provenance
 from experiments.running.errors import Problem
-from experiments.running.store import Run, read_run
+from experiments.running.store import Run, read_run, without_weights
 from experiments.scoring import tables
 from experiments.scoring.records import COMMITTEES, SETTINGS, read_committee, read_record, read_text
 from mlp_gpu import files
@@ -117,7 +117,7 @@ def main(argv: list[str] | None = None) -> None:
         "again",
     )
     arguments = parser.parse_args(argv)
-    for path in arguments.files:
+    for path in without_weights(arguments.files):
         if path.suffix == ".csv":
             print(write_committee(path))
         else:

@@ -16,7 +16,7 @@ from PIL import Image
 from scipy import ndimage
 from tqdm import tqdm
 
-from experiments.running import cli, configs, data, examples, ink, provenance
+from experiments.running import cli, configs, data, ink, provenance, store
 from experiments.running.messages import tell
 from experiments.scoring import redrawn_table, trained
 from experiments.scoring.records import REDRAWN
@@ -146,7 +146,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
-    path = arguments.net or trained.find_best(examples.find_folder())
+    path = arguments.net or trained.find_best(store.find_folder())
     member = trained.load(path)
     dataset = data.load_pixels("mnist", arguments.data_dir)
     pixels, labels = dataset.test_images[: arguments.n], dataset.test_labels[: arguments.n]

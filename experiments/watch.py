@@ -224,9 +224,9 @@ def main(argv: list[str] | None = None) -> None:
         "paths",
         nargs="*",
         type=Path,
-        default=[Path("runs")],
+        default=[store.find_folder()],
         metavar="PATH",
-        help="run files, and folders to search for them (default: runs)",
+        help="run files, and folders to search for them (default: $RUNS_DIR, or else runs)",
     )
     parser.add_argument(
         "--interval",
@@ -241,7 +241,7 @@ def main(argv: list[str] | None = None) -> None:
         help="print the table once, also on a terminal",
     )
     arguments = parser.parse_args(argv)
-    scanner = RunScanner(arguments.paths)
+    scanner = RunScanner(store.without_weights(arguments.paths))
     snapshots = scanner.scan()
     if not snapshots:
         raise Problem(

@@ -2,9 +2,13 @@
 
 import ctypes
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 LIBRARIES = ("nvcuda.dll",) if sys.platform == "win32" else ("libcuda.so", "libcuda.so.1")
 MISSING = "there is no NVIDIA driver on this machine; install one"
+PCI = Path("/sys/bus/pci/devices")
+NVIDIA, DISPLAY = "0x10de", "0x03"  # vendor, and the first digits of the class
 
 
 def is_missing() -> bool:
@@ -16,3 +20,13 @@ def is_missing() -> bool:
             continue
         return False
     return True
+
+
+def finds_gpu() -> bool:
+    """Whether an NVIDIA GPU is plugged in, with a driver or without. Linux alone says so."""
+    for device in PCI.glob("*"):
+        with suppress(OSError):
+            vendor, kind = ((device / name).read_text() for name in ("vendor", "class"))
+            if vendor.strip() == NVIDIA and kind.startswith(DISPLAY):
+                return True
+    return False

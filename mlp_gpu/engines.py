@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
+from mlp_gpu import driver
 from mlp_gpu.network import Network
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def choose_engine(
 
     choice: one of NAMES, or `auto`: the GPU's engine where a GPU is usable, else the CPU's.
     missing: returns why the GPU cannot be used, or None, as gpu.missing does. tell: called with a
-    sentence that says why `auto` does not take the GPU.
+    sentence that says why `auto` does not take the GPU; not where there is nothing to take.
     Raises gpu.GpuFault if the choice is `cuda` and the GPU cannot be used.
     """
     if choice == "cpu":
@@ -87,7 +88,8 @@ def choose_engine(
         from mlp_gpu.faults import GpuFault
 
         raise GpuFault(f"{reason}; or take --engine cpu")
-    tell(f"no GPU is used: {reason}")
+    if reason != driver.MISSING or driver.finds_gpu():
+        tell(f"no GPU is used: {reason}")
     return "cpu"
 
 

@@ -14,6 +14,9 @@ from pathlib import Path
 
 from mlp_gpu.faults import Fault
 
+# A file system that has no locks answers a request for one by these; ENOLCK also: by no more locks.
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
+
 
 class FileFault(Fault):
     """A file that cannot be written or read, or must not be trusted; one sentence says why."""

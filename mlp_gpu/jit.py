@@ -46,7 +46,9 @@ class Kept:
         Numba numbers the files of a function's signatures. Without the lock two processes that
         compile two signatures at once would give both the same number, and one the other's code.
         """
-        return FileLock(Path(self.cache_path) / "lock", timeout=LOCK_SECONDS)
+        return FileLock(
+            Path(self.cache_path) / "lock", timeout=LOCK_SECONDS, fallback_to_soft=False
+        )
 
 
 class _KeptCode(Kept, FunctionCache):

@@ -33,10 +33,10 @@ def digits():
 
 @pytest.fixture
 def signals_raise():
-    """SIGINT and SIGTERM raise Interrupted, as in every command."""
-    from experiments.running.errors import signals
+    """SIGNALS raise Interrupted, as in every command."""
+    from experiments.running.errors import SIGNALS, signals
 
-    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
     signals.install()
     yield
     for signum, handler in before.items():

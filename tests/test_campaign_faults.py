@@ -15,7 +15,7 @@ from campaign import arguments, commands, damage, forks, mutations, report, samp
 from campaign.commands import Ended
 from campaign.damaged import Batch
 from campaign.trial import Outcome
-from experiments.running import cli, data, processes, provenance
+from experiments.running import cli, data, provenance
 from experiments.running.errors import Interrupted, Problem
 
 pytestmark = pytest.mark.skipif(
@@ -295,15 +295,6 @@ def test_other_exceptions_are_not_hidden():
 
     with pytest.raises(LookupError):
         cli.run(main)
-
-
-def test_no_semaphores_for_workers(monkeypatch):
-    def refuse(*arguments, **options):
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr(processes, "ProcessPoolExecutor", refuse)
-    with pytest.raises(Problem, match=r"no semaphores: Function not implemented.*--workers 1"):
-        processes.LocalProcesses(2)
 
 
 class Fake:

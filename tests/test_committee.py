@@ -18,6 +18,7 @@ from committee_cases import (
 )
 
 from experiments import committee
+from experiments.drawing import figures
 from experiments.running import configs, data, jobs
 from experiments.scoring import committee_report, records
 from experiments.scoring.committees import EXPERIMENTS
@@ -68,7 +69,7 @@ def made_up(monkeypatch):
     for load in ("load", "load_pixels"):
         monkeypatch.setattr(jobs, load, lambda choice, data_dir: found.dataset)
     monkeypatch.setattr(jobs, "train_all", train_all)
-    monkeypatch.setattr(committee, "save_figure", keep)
+    monkeypatch.setattr(figures, "save_figure", keep)
     return found
 
 

@@ -153,7 +153,9 @@ def test_stopped_before_the_epoch_between_the_two_files_is_done_again(
 
 
 @linux
-@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_signals_save_and_the_same_command_goes_on(uninterrupted, tmp_path, signum, status):
     path = tmp_path / "run.h5"
 

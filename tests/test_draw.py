@@ -19,9 +19,17 @@ from experiments.running import data, nets, store
 from experiments.running.errors import Problem
 from experiments.running.net_files import NetFile
 from experiments.scoring import trained
-from mlp_gpu.network import Network
+from mlp_gpu.network import NETS, Network
 
 N = 200
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prepared():
+    """Pictures count as prepared for nets of load_digits, which need no MNIST."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trained, "PREPARED_AS", "load_digits")
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +51,7 @@ def written(folder):
 
 @pytest.fixture(scope="module")
 def member(folder):
-    return draw.usable(trained.load(trained.find_best(folder, draw.is_small)))
+    return draw.usable(trained.load(trained.find_best(folder, draw.fits)))
 
 
 def content(path):
@@ -305,12 +313,13 @@ def test_hard_digits_are_loaded_and_deformed(browser, written):
 
 def test_what_the_page_has_no_room_for_is_refused(folder, member, monkeypatch, tmp_path):
     monkeypatch.setenv("RUNS_DIR", str(tmp_path))
-    with pytest.raises(Problem, match="train one with 'make committee ARGS=\"--experiment 3\"'"):
+    with pytest.raises(Problem, match="train one with 'make table1 ARGS=\"--nets 1\"'"):
         draw.main([])
-    sizes = (841, 1400, 10)
-    large = NetFile(member.config | {"sizes": sizes}, 1, Network.blank(sizes))
-    with pytest.raises(Problem, match=r"a page with this net has 3\.2 MB, at most 3 are sensible"):
-        draw.page(draw.usable(large), [])
+    large = NetFile(member.config | {"sizes": NETS[2]}, 1, Network.blank(NETS[2]))
+    assert draw.fits(member.config | {"sizes": NETS[1]})
+    assert not draw.fits(large.config)
+    with pytest.raises(Problem, match=r"1500-1000-500-10 has 8\.8 MB, at most 8 are sensible"):
+        draw.usable(large)
     for network in (Network.blank((100, 10)), ConvNetwork.initial("2M5s1", Maps(1, 29, 29), 10, 0)):
         with pytest.raises(Problem, match="perceptrons of 29x29 inputs alone"):
             draw.usable(NetFile(member.config, 1, network))
@@ -321,5 +330,5 @@ def test_what_the_page_has_no_room_for_is_refused(folder, member, monkeypatch, t
     narrow = member.config | {"data": member.config["data"] | {"width": 10}}
     with pytest.raises(Problem, match="digits made equally wide"):
         draw.usable(replace(member, config=narrow))
-    assert not draw.is_small(narrow)
+    assert not draw.fits(narrow)
     assert len(store.run_files(folder)) == 7

@@ -110,7 +110,7 @@ def test_what_is_missing_is_told(machine, state, sentence):
     assert gpu.missing(2_000_000_000) == sentence
     told = []
     assert choose("auto", 2_000_000_000, told.append) == "cpu"
-    assert told == [f"no GPU is used: {sentence}"]
+    assert told == [f"no GPU is used: {sentence}"] * (sentence != driver.MISSING)
     with pytest.raises(GpuFault) as fault:
         choose("cuda", 2_000_000_000)
     assert str(fault.value) == f"{sentence}; or take --engine cpu"
@@ -164,7 +164,7 @@ def test_table1_trains_on_the_cpu_and_says_so(machine, capsys, tmp_path):
     machine(init=NO_DRIVER)
     table1.main(["--data", "digits", "--nets", "1", "--epochs", "1", "--out", str(tmp_path)])
     told = capsys.readouterr().err
-    assert "no GPU is used: there is no NVIDIA driver on this machine; install one\n" in told
+    assert "GPU" not in told
     assert "\nengine cpu: " in told
 
 
@@ -185,4 +185,4 @@ def test_a_gpu_trains_whole_epochs_that_come_to_an_end_by_default():
     assert plans.choose(paper, "cpu", quick_plan) == plans.PAPER
     assert plans.announce(paper, "cpu") == "profile paper"
     few = table1.parse_arguments(["--epochs", "9"])
-    assert plans.announce(few, "cuda").startswith("epochs as asked for: 9;")
+    assert plans.announce(few, "cuda").startswith("epochs as asked for: 9, in which the learning")

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mnist_files import NAMES, check_small, idx, interpolated, write_idx
 
-from experiments.running import data
+from experiments.running import data, download
 from experiments.running.errors import Problem
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -35,6 +35,34 @@ def test_plain_and_gzip(small_mnist, tmp_path, compress):
     check_small(dataset, small_mnist)
     assert dataset.source == str(tmp_path / "new")
     assert dataset.train_labels.flags.writeable  # read-only is another type to numba
+
+
+def test_the_checksum_decides_and_not_the_name(small_mnist, tmp_path):
+    """As 7-Zip names them; among other files, and one under the name of another."""
+    folder = tmp_path / "new"
+    write_idx(folder, small_mnist.contents, (0, 0, 1, 1))
+    for path in folder.iterdir():
+        path.rename(path.with_name(path.name.replace("-idx", ".idx")))
+    (folder / "notes.txt").write_bytes(small_mnist.contents[1][:8] + b"not labels")
+    (folder / "train-images.idx3-ubyte").rename(folder / "a")
+    check_small(data.load("mnist", folder, mirrors=()), small_mnist)
+    (folder / "a").unlink()
+    with pytest.raises(Problem, match=r"only in part: .* found no train-images-idx3-ubyte; add"):
+        data.load("mnist", folder, mirrors=())
+
+
+def test_a_good_file_is_read_beside_an_empty_or_damaged_one(small_mnist):
+    for content in (b"", b"damaged"):
+        (small_mnist.folder / NAMES[0]).write_bytes(content)
+        check_small(data.load("mnist", small_mnist.folder, mirrors=()), small_mnist)
+
+
+def test_a_large_file_of_another_name_is_not_read(small_mnist, monkeypatch):
+    path = small_mnist.folder / f"{NAMES[0]}.gz"
+    monkeypatch.setattr(download, "MAX_BYTES", path.stat().st_size - 1)
+    path.rename(small_mnist.folder / "large")
+    with pytest.raises(Problem, match="only in part"):
+        data.load("mnist", small_mnist.folder, mirrors=())
 
 
 def test_recompressed_files_pass(small_mnist):

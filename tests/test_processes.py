@@ -232,7 +232,8 @@ import pool_jobs
 from experiments.running.processes import LocalProcesses
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, lambda *_: None)
+    for signum in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, lambda *_: None)
     print("ready", flush=True)
     pool = LocalProcesses(2)
     jobs = [pool.submit(getattr(pool_jobs, sys.argv[1]), Path(name)) for name in sys.argv[2:]]
@@ -277,14 +278,15 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
 
 
 @linux
-def test_ctrl_c_while_the_workers_start_is_for_the_parent_alone(tmp_path):
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
+def test_a_terminals_signal_while_workers_start_is_for_the_parent_alone(tmp_path, signum):
     parent = start_parent(tmp_path, "name", "a", "b")
     answers = []
     reader = threading.Thread(target=lambda: answers.extend(parent.stdout), daemon=True)
     reader.start()
 
     def interrupt():
-        os.killpg(parent.pid, signal.SIGINT)
+        os.killpg(parent.pid, signum)
         return len(answers) == 2 or parent.poll() is not None
 
     wait_until(interrupt)

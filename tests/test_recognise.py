@@ -6,10 +6,11 @@ import os
 
 import numpy as np
 import pytest
+from factories import make_run
 from PIL import Image
 
 from deform_gpu import is_narrow, normalize_width
-from experiments import cnn, committee, export, recognise, table1
+from experiments import cnn, committee, draw, export, recognise, table1
 from experiments.running import data, ink, net_files, nets, runs, store
 from experiments.running.errors import Problem
 from experiments.running.net_files import NetFile
@@ -17,6 +18,14 @@ from experiments.scoring import trained
 from mlp_gpu.files import FileFault
 
 TINY = ["--data", "digits", "--limit", "400", "--eta", "2e-3", "--workers", "1", "--out"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prepared():
+    """Pictures count as prepared for nets of load_digits, which need no MNIST."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trained, "PREPARED_AS", "load_digits")
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +136,32 @@ def test_runs_without_weights_and_damaged_ones_are_not_the_best(folder, tmp_path
     assert trained.find_best(tmp_path) == tmp_path / other.name
 
 
+def test_a_net_trained_on_deformed_digits_is_taken_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(trained, "PREPARED_AS", "MNIST")
+    made = {"better": make_run(deformation=None), "deformed": make_run(epochs=9)}
+    made["small"] = make_run(epochs=20, data={"name": "load_digits"})
+    assert made["better"].chosen_errors < made["deformed"].chosen_errors
+    for name, run in made.items():
+        store.write_run(tmp_path / f"{name}.h5", run)
+        store.weights_path(tmp_path / f"{name}.h5").touch()
+    assert trained.find_best(tmp_path) == tmp_path / "deformed.h5"
+    (tmp_path / "deformed.h5").unlink()
+    assert trained.find_best(tmp_path) == tmp_path / "better.h5"
+
+
+def test_nets_of_load_digits_are_refused(folder, pictures, monkeypatch):
+    monkeypatch.setattr(trained, "PREPARED_AS", "MNIST")
+    net = folder / "table1" / "net1-seed0-load_digits.h5"
+    refusal = "is of a net for load_digits, and pictures are prepared as MNIST's digits; train a "
+    refusal += "net for these with 'make table1 ARGS=\"--nets 1\"'"
+    for main, options in ((recognise.main, [str(pictures[0][0])]), (draw.main, [])):
+        with pytest.raises(Problem, match=refusal):
+            main([*options, "--net", str(net)])
+        monkeypatch.setenv("RUNS_DIR", str(folder))
+        with pytest.raises(Problem, match=r"no net for this below .*, trained on MNIST: train one"):
+            main(options)
+
+
 def test_what_holds_no_net_for_digits_is_refused(folder, tmp_path):
     with pytest.raises(FileFault, match="cannot read"):
         trained.load(tmp_path / "missing.net")
@@ -135,7 +170,7 @@ def test_what_holds_no_net_for_digits_is_refused(folder, tmp_path):
     network = runs.load_weights(path, run)[0]["chosen"]
     config = run.config | {"data": run.config["data"] | {"name": "CIFAR10"}}
     net_files.write(tmp_path / "a.net", NetFile(config, 1, network), half=False)
-    with pytest.raises(Problem, match="is of a net for CIFAR10, not for digits"):
+    with pytest.raises(Problem, match="is of a net for CIFAR10, and pictures are prepared as"):
         trained.load(tmp_path / "a.net")
 
 

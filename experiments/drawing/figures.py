@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
@@ -16,6 +17,8 @@ from PIL import Image
 
 from experiments.running.store import Run
 from mlp_gpu import files
+
+matplotlib.rcdefaults()  # figures do not depend on a user's matplotlibrc
 
 DPI = 200
 PNG_COLOURS = 128  # a third of the bytes of a PNG in full colour

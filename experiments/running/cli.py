@@ -168,9 +168,9 @@ def add_data_dir_argument(parser: argparse.ArgumentParser) -> None:
         "--data-dir",
         type=Path,
         metavar="DIR",
-        help="folder with the four MNIST files, plain or gzip-ed IDX (default: $MNIST_DIR, "
-        "./data/mnist, the cache folder; else a download); for runs on other data with theirs, see "
-        "docs/options.md",
+        help="folder with the data's files, of MNIST the four IDX files, plain or gzip-ed "
+        "(default: $MNIST_DIR, ./data/mnist or the cache folder, into which they are downloaded if "
+        "need be; of other data: see docs/options.md)",
     )
 
 
@@ -183,6 +183,18 @@ def write_table(folder: Path, name: str, text: str, rows: Sequence[Mapping]) -> 
     files.replace(folder / f"{name}.csv", csv_text(rows).encode())
     print(text)
     tell(f"written to {folder}: {name}.md, {name}.csv")
+
+
+def add_picture(draw: Callable[[], object]) -> None:
+    """Call a function that draws and saves a picture beside results that are there.
+
+    If it fails, for whatever reason, a sentence says so, and the command goes on.
+    """
+    try:
+        draw()
+    except Exception as error:
+        reason = explained(error) or f"{type(error).__name__}: {error}"
+        tell(shortened(f"a picture is missing: {reason}"))
 
 
 def integer(low: int, high: int | None = None) -> Callable[[str], int]:

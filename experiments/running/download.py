@@ -7,12 +7,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.running.errors import Problem
 
 STALE = 3600  # seconds after which half a download belongs to no running process
+MAX_BYTES = 64 * 2**20  # of a file whose name says nothing, to be read all the same
 SLACK = 2**16  # bytes that a packed file may have more than its content
 TIMEOUT = 3, 20  # seconds to connect to an address of a mirror, and of silence later
 NUMBERS = ("no", "one", "two", "three", "four")
@@ -25,14 +27,31 @@ class NotDownloaded(Problem):
 class File(NamedTuple):
     """A file of a data set.
 
-    names: it may have one of these; the last is what mirrors call it. check: called with the path
-    of a download, raises ValueError if that is not the file: what is wrong with it. limit: the most
-    bytes that a download may have.
+    names: it may have one of these, or another name; the last is what mirrors call it. check:
+    called with a path, raises ValueError if that is not the file: what is wrong with it. limit: the
+    most bytes that the file may have.
     """
 
     names: tuple[str, ...]
     check: Callable[[Path], object]
     limit: int
+
+    def find(self, folder: Path) -> Path | None:
+        """Its path in a folder: the only file with one of its names, or the first that it is.
+
+        None if there is none. Files of other names are read if they have at most MAX_BYTES.
+        """
+        named = [folder / name for name in self.names if os.path.exists(folder / name)]
+        if len(named) == 1 and named[0].stat().st_size:
+            return named[0]
+        return next(filter(self._is, (*named, *_others(folder, self.limit))), (*named, None)[0])
+
+    def _is(self, path: Path) -> bool:
+        try:
+            self.check(path)
+        except ValueError:
+            return False
+        return True
 
 
 class Files(NamedTuple):
@@ -104,19 +123,23 @@ def _cache_folder(files: Files) -> Path:
 
 def _paths(files: Files, folder: Path) -> list[Path] | None:
     """The paths of the files in `folder`, None where there is none at all."""
-    paths, missing = [], []
-    for file in files.files:
-        there = [folder / name for name in file.names if os.path.exists(folder / name)]
-        if there:
-            paths.append(there[0])
-        else:
-            missing.append(file.names[0])
+    found = {file.names[0]: file.find(folder) for file in files.files}
+    paths = [path for path in found.values() if path]
+    missing = [name for name, path in found.items() if not path]
     if paths and missing:
         raise Problem(
             f"{folder} holds {files.name} only in part: expected its {NUMBERS[len(files.files)]} "
             f"files, {files.form}, found no {' and no '.join(missing)}; add what is missing"
         )
     return paths or None
+
+
+def _others(folder: Path, limit: int) -> list[Path]:
+    """The regular files in a folder that may be a file of at most `limit` bytes."""
+    with suppress(OSError):  # it is missing or closed
+        paths = sorted(path for path in folder.iterdir() if path.is_file())
+        return [path for path in paths if 0 < path.stat().st_size <= min(limit, MAX_BYTES)]
+    return []
 
 
 def _fetch(files: Files, folder: Path) -> list[Path]:

@@ -2,12 +2,15 @@
 
 import errno
 import os
+import re
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 from mlp_gpu.faults import Fault
 
@@ -20,6 +23,11 @@ LACKS = {
     errno.ENFILE: "file handles; end other programs",
     errno.EAGAIN: "processes or threads; end other programs, or take fewer --workers",
 }
+
+
+# A closed terminal sends SIGHUP to all of its processes, and Ctrl-C SIGINT. Windows has no SIGHUP.
+OF_TERMINALS = {signal.SIGINT} | ({signal.SIGHUP} if hasattr(signal, "SIGHUP") else set())
+SIGNALS = OF_TERMINALS | {signal.SIGTERM}  # that end a command
 
 
 class Problem(Fault):
@@ -35,10 +43,32 @@ def explained(error: Exception) -> str | None:
         return str(error)
     if sentence := _lack(error):
         return sentence
+    if sentence := _variable(error):
+        return sentence
     if isinstance(error, OSError):  # a folder was closed, or vanished
         where = "" if error.filename is None else f"{error.filename}: "
         return f"{where}{error.strerror or error}; what was saved before is whole"
     return None
+
+
+def check_threads() -> None:
+    """Raise Problem for a NUMBA_NUM_THREADS that is none; call it before numba is imported."""
+    text = os.environ.get("NUMBA_NUM_THREADS") or "1"
+    if not re.fullmatch("0*[1-9][0-9]{0,3}", text):
+        raise Problem(
+            f"NUMBA_NUM_THREADS is {text!r}, expected a number of threads from 1 to 9999; unset it "
+            "to have one for each core"
+        )
+
+
+def end_import(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """The hook for exceptions of a command that is still being imported: as cli.run treats them."""
+    if not (isinstance(error, Exception) and (sentence := explained(error))):
+        sys.__excepthook__(kind, error, trace)
+        return
+    with suppress(OSError):  # stderr may be closed
+        os.write(2, f"error: {sentence}\n".encode(errors="backslashreplace"))
+    os._exit(2)
 
 
 def _lack(error: BaseException | None) -> str | None:
@@ -54,8 +84,19 @@ def _lack(error: BaseException | None) -> str | None:
     return None
 
 
+def _variable(error: Exception) -> str | None:
+    """The environment variable because of which a library could not be imported."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not any(frame.name == "<module>" and "-packages" in frame.filename for frame in frames):
+        return None
+    for name, value in os.environ.items():
+        if value and (name in str(error) or repr(value) in str(error)):
+            return f"{name} is {value!r}, which a library does not take ({error}); unset it"
+    return None
+
+
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived. Not an Exception, so that no handler of exceptions catches it.
+    """One of SIGNALS arrived. Not an Exception, so that no handler of exceptions catches it.
 
     consequence: what the signal means for what the command was doing.
     """
@@ -68,7 +109,7 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """SIGINT and SIGTERM as `Interrupted`, held back while files are written."""
+    """SIGNALS as `Interrupted`, held back while files are written."""
 
     def __init__(self) -> None:
         self._held = False
@@ -76,18 +117,16 @@ class Signals:
         self._earlier_hook: Callable | None = None
 
     def install_exits(self) -> None:
-        """Until `install` is called, both signals end the process, with one line on stderr.
+        """Until `install` is called, all signals end the process, with one line on stderr.
 
         That is for a command that still imports and has nothing to lose.
         """
-        signal.signal(signal.SIGINT, _exit)
-        signal.signal(signal.SIGTERM, _exit)
-        _set_mask("SIG_UNBLOCK", {signal.SIGINT})  # see `blocked`
+        _handle_by(_exit)
+        _set_mask("SIG_UNBLOCK", OF_TERMINALS)  # see `blocked`
 
     def install(self) -> None:
-        """Take over both signals. Call from the main thread."""
-        signal.signal(signal.SIGINT, self._handle)
-        signal.signal(signal.SIGTERM, self._handle)
+        """Take over all signals. Call from the main thread."""
+        _handle_by(self._handle)
         if self._earlier_hook is None:
             self._earlier_hook, sys.unraisablehook = sys.unraisablehook, self._not_raised
 
@@ -120,12 +159,12 @@ class Signals:
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
-        """Inside, processes are started in which SIGINT waits until they handle it.
+        """Inside, processes are started in which OF_TERMINALS wait until they handle them.
 
         Ctrl-C reaches all processes of a terminal, also one whose Python is still starting, which
         would end with a traceback.
         """
-        mask = _set_mask("SIG_BLOCK", {signal.SIGINT})
+        mask = _set_mask("SIG_BLOCK", OF_TERMINALS)
         try:
             yield
         finally:
@@ -137,6 +176,13 @@ def _set_mask(how: str, signals: set) -> set:
     if not hasattr(signal, "pthread_sigmask"):
         return set()
     return signal.pthread_sigmask(getattr(signal, how), signals)
+
+
+def _handle_by(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Have a function handle SIGNALS, but not SIGHUP if it is ignored, as under `nohup`."""
+    for signum in SIGNALS:
+        ignored = signum.name == "SIGHUP" and signal.getsignal(signum) == signal.SIG_IGN
+        signal.signal(signum, signal.SIG_IGN if ignored else handler)
 
 
 def _send_again(signum: int) -> None:

@@ -1,6 +1,5 @@
 """Runs for notebooks: those that are there, or small ones that are trained within a minute."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -24,11 +23,6 @@ N_EXAMPLES = 7
 EXAMPLE = "example"  # the folder of small runs
 
 
-def find_folder(folder: Path | None = None) -> Path:
-    """Where runs are: that folder, or else $RUNS_DIR or runs/."""
-    return folder or Path(os.environ.get("RUNS_DIR", "runs"))
-
-
 def load_runs(folder: Path | None = None) -> dict[str, Run]:
     """The runs below a folder by their names, all on the same data: on MNIST if any are.
 
@@ -40,7 +34,7 @@ def load_runs(folder: Path | None = None) -> dict[str, Run]:
     """
     if folder is not None and not folder.is_dir():
         raise Problem(f"there is no folder {folder}: name one that has run files")
-    folder = find_folder(folder)
+    folder = store.find_folder(folder)
     own = folder / EXAMPLE
     paths = store.run_files(folder)
     if all(own in path.parents for path in paths) and not _is_made(paths):

@@ -1,8 +1,10 @@
 """Messages of a command. They never end a training: what cannot be written is dropped."""
 
 import io
+import logging
 import os
 import sys
+import warnings
 from typing import Any, TextIO
 
 
@@ -57,6 +59,13 @@ def drop_unwritable() -> None:
             stream.reconfigure(errors="backslashreplace")
         if not isinstance(stream, _Dropping):
             setattr(sys, name, _Dropping(stream))
+
+
+def silence_libraries() -> None:
+    """Show no warnings of libraries, which are for programmers, unless Python is asked for them."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    logging.getLogger().addHandler(logging.NullHandler())  # else warnings logged go to stderr
 
 
 def output_error() -> Exception | None:

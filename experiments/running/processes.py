@@ -18,8 +18,8 @@ from multiprocessing.queues import SimpleQueue
 from typing import Any
 
 from experiments.running import provenance
-from experiments.running.errors import Interrupted, Problem, signals
-from experiments.running.messages import drop_unwritable
+from experiments.running.errors import OF_TERMINALS, Interrupted, Problem, signals
+from experiments.running.messages import drop_unwritable, silence_libraries
 
 POLL_SECONDS = 0.2  # between two looks for messages
 CLOSE_SECONDS = 5  # for jobs to see that they are to end: one that compiles does not look
@@ -54,8 +54,18 @@ class LocalProcesses:
         # All workers write into one pipe, without a lock: a killed worker could keep a lock for
         # ever. A message of less than 4096 bytes arrives in one piece all the same.
         self._reader, self._writer = self._context.Pipe(duplex=False)
-        self._stop_signal = self._context.RawValue(ctypes.c_int, 0)
-        self._start()
+        try:
+            with (
+                signals.blocked()
+            ):  # for Python's tracker of semaphores, a process that starts here
+                self._stop_signal = self._context.RawValue(ctypes.c_int, 0)
+                self._start()
+        except OSError as error:  # of semaphores and shared memory, which Linux has in /dev/shm
+            raise Problem(
+                "several workers cannot be had, because this machine gives them no semaphores or "
+                f"shared memory: {error.strerror}; see that /dev/shm can be written, or take "
+                "--workers 1"
+            ) from error
 
     def _start(self) -> None:
         self._processes: set[BaseProcess] = set()
@@ -64,18 +74,12 @@ class LocalProcesses:
             gpu_numbers = self._context.SimpleQueue()
             for worker in range(self.workers):
                 gpu_numbers.put(worker % self._n_gpus)
-        try:
-            self._executor = ProcessPoolExecutor(
-                self.workers,
-                mp_context=self._context,
-                initializer=_start_worker,
-                initargs=(self._writer, self._stop_signal, gpu_numbers),
-            )
-        except OSError as error:  # of its semaphores, which Linux has in /dev/shm
-            raise Problem(
-                "several workers cannot be had, because this machine gives them no semaphores: "
-                f"{error.strerror}; see that /dev/shm can be written, or take --workers 1"
-            ) from error
+        self._executor = ProcessPoolExecutor(
+            self.workers,
+            mp_context=self._context,
+            initializer=_start_worker,
+            initargs=(self._writer, self._stop_signal, gpu_numbers),
+        )
 
     def submit(self, function: Callable, *arguments: Any) -> Future:
         threads = max(1, provenance.cores() // self.workers)
@@ -154,9 +158,11 @@ def _start_worker(writer: Connection, stop_signal: Any, gpu_numbers: SimpleQueue
     """The first thing that a worker process runs."""
     global _channel
     drop_unwritable()
+    silence_libraries()
     _channel = _PipeChannel(writer, stop_signal)
-    # Ctrl-C reaches all processes of a terminal. The parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # They reach all processes of a terminal. The parent decides what they mean.
+    for signum in OF_TERMINALS:
+        signal.signal(signum, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _import_numba()
     if gpu_numbers is not None:
@@ -202,9 +208,9 @@ def _run_job(function: Callable, *arguments: Any) -> Any:
 
 @contextmanager
 def _new_processes_have(variables: dict[str, str]) -> Iterator[None]:
-    """Inside, processes are started with these variables, and with SIGINT blocked.
+    """Inside, processes are started with these variables, and with OF_TERMINALS blocked.
 
-    SIGINT stays blocked in a new process until `_start_worker` has said that it is ignored.
+    They stay blocked in a new process until `_start_worker` has said that they are ignored.
     """
     before = dict(os.environ)
     os.environ.update(variables)

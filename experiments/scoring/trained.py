@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from experiments.running import data, net_files, nets, runs, store
-from experiments.running.dataset import DIGIT, KINDS, Dataset
+from experiments.running.dataset import Dataset
 from experiments.running.errors import Problem
 from experiments.running.net_files import NetFile
 from experiments.scoring.tables import best_of
 from mlp_gpu.files import FileFault
 
+PREPARED_AS = "MNIST"  # pictures and drawings are cut out and centred as the digits of this data
+TRAIN = 'make table1 ARGS="--nets 1"'
 NET_FILE = (
     "a run file, RUN.h5, with its weights file beside it, or a net that 'python -m "
     "experiments.export --net' wrote, RUN.net"
@@ -21,7 +23,8 @@ NET_FILE = (
 def load(path: Path) -> NetFile:
     """The net in a net file, or that of a run file at its chosen epoch.
 
-    Raises files.FileFault if a file is missing or damaged, Problem if it is of no net for digits.
+    Raises files.FileFault if a file is missing or damaged, Problem if it is of a net for images
+    that are prepared in another way.
     """
     if path.suffix == net_files.SUFFIX:
         found = net_files.read(path)
@@ -29,25 +32,23 @@ def load(path: Path) -> NetFile:
         run = store.read_run(path)
         network = runs.load_weights(path, run)[0]["chosen"]
         found = NetFile(run.config, run.chosen, network)
-    if not is_for_digits(found.config):
-        raise Problem(f"{path} is of a net for {found.config['data']['name']}, not for digits")
+    if not is_for_pictures(found.config):
+        raise Problem(
+            f"{path} is of a net for {found.config['data']['name']}, and pictures are prepared as "
+            f"{PREPARED_AS}'s digits; train a net for these with '{TRAIN}'"
+        )
     return found
 
 
-def is_for_digits(config: dict) -> bool:
-    """Whether a run's net sees digits of 29x29 pixels."""
-    return KINDS[config["data"]["name"]].source == DIGIT
+def is_for_pictures(config: dict) -> bool:
+    """Whether a run's net was trained on digits that look as pictures do when they are prepared."""
+    return config["data"]["name"] == PREPARED_AS
 
 
-def find_best(
-    folder: Path,
-    fits: Callable[[dict], bool] = is_for_digits,
-    advice: str = 'make table1 ARGS="--nets 1"',
-) -> Path:
-    """The best of the runs below a folder whose weights are there.
+def find_best(folder: Path, fits: Callable[[dict], bool] = is_for_pictures) -> Path:
+    """The best of the runs below a folder whose weights are there, a deformed one if there is one.
 
-    fits: whether a run with that configuration will do. advice: the command that trains one. Raises
-    Problem if there is none.
+    fits: whether a run with that configuration will do. Raises Problem if there is none.
     """
     found = {}
     for path in store.run_files(folder):
@@ -59,10 +60,10 @@ def find_best(
             found[path] = run
     if not found:
         raise Problem(
-            f"there is no trained net for this below {folder}: train one with '{advice}', which "
-            "takes some minutes, or name one with --net"
+            f"there is no net for this below {folder}, trained on {PREPARED_AS}: train one with "
+            f"'{TRAIN}', which takes some minutes, or name one with --net"
         )
-    return best_of(found)
+    return best_of({path: run for path, run in found.items() if run.config["deformation"]} or found)
 
 
 def recognise(members: Sequence[NetFile], pixels: np.ndarray) -> np.ndarray:

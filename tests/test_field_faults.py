@@ -1,0 +1,238 @@
+"""Machines that are not as ours: file systems without locks, names that are not UTF-8, settings of
+other programs, variables that libraries read, signals of a terminal that closes."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+from small_runs import CONFIG, train, train_some
+from waiting import wait_until
+
+from campaign.run_bits import bits
+from experiments import committee, table1
+from experiments.drawing import figures
+from experiments.running import processes, runs, store
+from experiments.running.errors import Problem
+from experiments.running.provenance import REPOSITORY
+from mlp_gpu import jit, kept_code
+
+TINY = ["--data", "digits", "--limit", "60", "--engine", "cpu", "--nets", "1", "--epochs", "1"]
+posix = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs flock and SIGHUP")
+
+
+def command(name, *arguments, **variables):
+    """What a command said and its status, with these environment variables."""
+    return subprocess.run(
+        [sys.executable, "-m", f"experiments.{name}", *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | variables,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+
+
+# Locks
+
+
+@pytest.fixture(params=["ENOSYS", "ENOLCK", "EOPNOTSUPP"])
+def no_locks(request, monkeypatch):
+    import fcntl
+
+    number = getattr(errno, request.param)
+
+    def refuse(file, how):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    return os.strerror(number)
+
+
+@posix
+def test_a_run_is_not_trained_where_it_cannot_be_locked(no_locks, tmp_path):
+    with pytest.raises(Problem, match=rf"cannot be locked \({no_locks}\).*another file system"):
+        train(tmp_path / "run.h5")
+    assert not (tmp_path / "run.h5").exists()
+
+
+@posix
+def test_without_locks_no_code_is_kept_and_nothing_warns(no_locks, tmp_path, monkeypatch):
+    monkeypatch.setattr(jit, "FOLDER", kept_code.open_folder()[0] or tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder, reason = kept_code.open_folder()
+    assert folder is None
+    assert no_locks in reason
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert jit.njit(lambda x: x + 1)(1) == 2
+    assert not list(tmp_path.rglob("*.nbc"))
+
+
+# Names of folders
+
+
+def test_a_folder_whose_name_is_not_utf8_takes_runs_and_tables(tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    done = command("table1", *TINY, "--seeds", "0,1", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert "caf\\udce9: table1.md, table1.csv" in done.stderr
+    paths = folder.glob("*.h5")  # weights files too, as a shell's *.h5 names them
+    done = command("committee", *paths, "--out", folder / "both")
+    assert done.returncode == 0, done.stderr
+    assert "A committee of 2 nets" in done.stdout
+    for name, option in (("report", "--runs"), ("watch", "--once")):
+        done = command(name, option, folder, RUNS_DIR=str(folder))
+        assert done.returncode == 0, done.stderr
+
+
+def test_sources_below_such_a_folder_keep_no_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_code, "SOURCES", tmp_path / os.fsdecode(b"caf\xe9"))
+    folder, reason = kept_code.open_folder()
+    assert folder is None
+    assert reason.endswith("is not UTF-8; rename it")
+
+
+# Pictures
+
+
+def test_figures_do_not_depend_on_a_matplotlibrc(tmp_path):
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\nno.such.key: 1\n")
+    code = "import sys; sys.argv = ['-m']; import experiments.drawing.figures, matplotlib; "
+    code += "print(matplotlib.rcParams['text.usetex'], matplotlib.rcParams['font.size'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"MATPLOTLIBRC": str(tmp_path)},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("False 10.0\n", "")
+
+
+def test_a_picture_that_fails_ends_nothing(tmp_path, monkeypatch, capsys):
+    def fail(figure, path):
+        raise RuntimeError("latex was not found")
+
+    table1.main([*TINY, "--seeds", "0,1", "--out", str(tmp_path)])
+    monkeypatch.setattr(figures, "save_figure", fail)
+    paths = map(str, store.run_files(tmp_path))
+    assert committee.main([*paths, "--out", str(tmp_path / "both")]) == 0
+    printed = capsys.readouterr()
+    assert "A committee of 2 nets" in printed.out
+    assert printed.err.count("a picture is missing: RuntimeError: latex was not found") == 2
+
+
+# Environment variables
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "99999999999", "abc"])
+def test_a_number_of_threads_that_is_none_is_one_sentence(value, tmp_path):
+    done = command("table1", *TINY, "--out", tmp_path, NUMBA_NUM_THREADS=value)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error")]
+    assert line.startswith(f"error: NUMBA_NUM_THREADS is {value!r}, expected a number of threads")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("name", "value"), [("TQDM_MININTERVAL", "soon"), ("MPLBACKEND", "no!")])
+def test_a_variable_that_a_library_does_not_take_is_named(name, value):
+    done = command("figure1", **{name: value})
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {name} is {value!r}, which a library does not take (")
+    assert line.endswith("); unset it")
+
+
+def test_warnings_of_libraries_are_not_shown():
+    code = "import sys; sys.argv = ['-m']; import experiments, logging, warnings; "
+    code += "warnings.warn('raw'); logging.getLogger('matplotlib').warning('raw')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# Workers
+
+
+@pytest.mark.parametrize("name", ["RawValue", "ProcessPoolExecutor"])
+def test_several_workers_need_shared_memory(name, monkeypatch):
+    def refuse(*arguments, **options):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    where = processes if name == "ProcessPoolExecutor" else processes.multiprocessing.context
+    owner = where if name == "ProcessPoolExecutor" else where.BaseContext
+    monkeypatch.setattr(owner, name, refuse)
+    with pytest.raises(Problem, match=r"shared memory: Read-only file.*/dev/shm.*--workers 1"):
+        processes.LocalProcesses(2)
+
+
+# A terminal that closes
+
+
+def start(folder, ignored):
+    """A training of many epochs on two workers; ignored: whether SIGHUP is, as under nohup."""
+    options = [*TINY[:-1], "200", "--seeds", "0,1", "--workers", "2", "--out", str(folder)]
+    how = signal.SIG_IGN if ignored else signal.SIG_DFL
+    return subprocess.Popen(
+        [sys.executable, "-m", "experiments.table1", *options],
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, how),
+    )
+
+
+@posix
+@pytest.mark.parametrize("ignored", [False, True], ids=["terminal", "nohup"])
+def test_a_closed_terminal_saves_and_ends_a_training_but_not_under_nohup(tmp_path, ignored):
+    process = start(tmp_path, ignored)
+    wait_until(lambda: len(store.run_files(tmp_path)) == 2)
+    os.killpg(process.pid, signal.SIGHUP)
+    if ignored:
+        time.sleep(1)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=60)[1]
+    name = "SIGTERM" if ignored else "SIGHUP"
+    assert process.returncode == 128 + getattr(signal, name)
+    assert said.splitlines()[-1].startswith(f"stopped by {name}: all finished epochs")
+    assert "leaked" not in said
+    for path in store.run_files(tmp_path):
+        assert store.read_run(path).provenance[-1]["why"] == name
+
+
+# Runs that are extended, and files that do not belong together
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_run_of_fewer_epochs_is_extended_to_the_same_bits(tmp_path, epochs):
+    train(tmp_path / "long.h5")
+    train(tmp_path / "run.h5", CONFIG | {"epochs": epochs})
+    assert store.read_run(tmp_path / "run.h5").finished
+    train(tmp_path / "run.h5")
+    assert bits(tmp_path / "run.h5") == bits(tmp_path / "long.h5")
+    with pytest.raises(Problem, match=r"epochs is 6 there and 3 here; choose another folder"):
+        train(tmp_path / "run.h5", CONFIG | {"epochs": 3})
+
+
+def test_a_run_of_other_learning_rates_is_not_extended(tmp_path):
+    train(tmp_path / "run.h5", CONFIG | {"epochs": 1, "decay": 0.5})
+    with pytest.raises(Problem, match=r"decay is 0.5 there and 0.9 here\), so it is not extended"):
+        train(tmp_path / "run.h5")
+
+
+def test_weights_two_epochs_behind_their_run_are_refused(tmp_path):
+    path = tmp_path / "run.h5"
+    train_some(path, 2)
+    weights = store.weights_path(path).read_bytes()
+    train_some(path, 4)
+    store.weights_path(path).write_bytes(weights)
+    with pytest.raises(Problem, match=r"is of epoch 2 and .* of epoch 4: they do not belong"):
+        runs.load_weights(path, store.read_run(path))
