@@ -12,13 +12,19 @@ The convolutional nets of Table 1 of 2011 likewise, beside loops over connection
 beside multiply-adds; on a GPU also each kernel of one of them.
 
 Every time is the median of several repeats, in which what is compared takes turns. Prints tables,
-and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>.
+and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>: each row as soon as
+it is measured, so a fault or a signal costs no other; with --nets, --gpu-only or --minutes the rows
+of what is not measured stay.
 
 Without a GPU, a race at the end, a quarter of an hour: wrong digits of MNIST against seconds of
 training, on-line and by mini-batches in NumPy and PyTorch; race.csv, race.png and race.pdf.
 """
 
-from collections.abc import Callable
+import argparse
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +39,7 @@ from experiments.running import cli, data, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text, markdown_table, plural
 from experiments.running.messages import tell
-from experiments.scoring import cnn_tables
+from experiments.scoring import cnn_tables, records
 from experiments.timing import (
     cnn,
     compiled,
@@ -65,45 +71,50 @@ def measure_net(
     makers: dict[str, Callable[..., peers.Peer]],
     repeats: int,
     timer: gpu_timing.Timer | None,
-) -> list[Measurement]:
+    on_cpu: bool = True,
+) -> Iterator[Measurement]:
     """Measurements of one of mlp.NETS.
 
-    makers: of the peers on the CPU. timer: None without a GPU.
+    makers: of the peers on the CPU. timer: None without a GPU. on_cpu: whether the CPU is measured.
     """
     network = Network.initial(mlp.NETS[net], seed=0)
-    measured = []
+    cpu, named = provenance.device("cpu"), partial(of_net, net, network)
     if timer:
-        measured += on_device(gpu.name(), gpu_timing.measure_net(network, timer, repeats))
-    measured += on_device(provenance.device("cpu"), mlp.measure_on_cpu(network, makers, repeats))
+        yield from named(gpu.name(), gpu_timing.measure_net(network, timer, repeats))
+    if on_cpu:
+        yield from named(cpu, mlp.measure_on_cpu(network, makers, repeats))
     if timer:
-        measured += on_device(
-            gpu.name(), mlp.measure_peers_on_gpu(network, peers.on_gpu(), repeats)
-        )
-    return of_net(net, network, measured)
+        peers_on_gpu = partial(mlp.measure_peers_on_gpu, network, peers.on_gpu(), repeats)
+        yield from named(gpu.name(), host.attempts([peers_on_gpu]))
 
 
-def measure_cnn(net: int, repeats: int, timer: gpu_timing.Timer | None) -> list[Measurement]:
-    """Measurements of one net of Table 1 of 2011. timer: None without a GPU."""
+def measure_cnn(
+    net: int, repeats: int, timer: gpu_timing.Timer | None, on_cpu: bool = True
+) -> Iterator[Measurement]:
+    """Measurements of one net of Table 1 of 2011. Arguments as of `measure_net`."""
     network = cnn.initial(net)
-    measured = on_device(provenance.device("cpu"), cnn.measure_on_cpu(network, repeats))
+    if on_cpu:
+        cpu = provenance.device("cpu")
+        yield from of_net(net, network, cpu, cnn.measure_on_cpu(network, repeats))
     if timer:
         by_kernel = net == cnn.KERNELS_OF
-        measured += on_device(gpu.name(), cnn.measure_on_gpu(network, timer, repeats, by_kernel))
-    return of_net(net, network, measured)
+        on_gpu = cnn.measure_on_gpu(network, timer, repeats, by_kernel)
+        yield from of_net(net, network, gpu.name(), on_gpu)
 
 
 def of_net(
-    net: int | str, network: Network | ConvNetwork, measured: list[Measurement]
-) -> list[Measurement]:
-    """The measurements with the number of the net, its weights, and the CPU engine's time."""
-    (cpu_engine_us,) = (one.us for one in measured if one.name == "engine cpu")
+    net: int | str, network: Network | ConvNetwork, device: str, found: Iterable[Measurement]
+) -> Iterator[Measurement]:
+    """The measurements with the number of the net, its weights, and the device they ran on."""
+    for one in found:
+        yield replace(one, net=net, n_weights=network.n_weights, ran_on=device)
+
+
+def with_cpu_times(measured: Sequence[Measurement]) -> list[Measurement]:
+    """The measurements with the CPU engine's time on the same net, where there is one."""
+    times = {(one.group, one.net): one.us for one in measured if one.name == "engine cpu"}
     return [
-        replace(
-            one,
-            net=net,
-            n_weights=network.n_weights,
-            cpu_engine_us=cpu_engine_us if one.group in ("net", "cnn") and one.n_images else None,
-        )
+        replace(one, cpu_engine_us=times.get((one.group, one.net)) if one.n_images else None)
         for one in measured
     ]
 
@@ -139,41 +150,95 @@ def paper_workload(images: np.ndarray, labels: np.ndarray) -> dict[str, Workload
     }
 
 
-def measure_deformation(repeats: int, timer: gpu_timing.Timer | None) -> list[Measurement]:
-    """Measurements of the deformation, ours and its peers'. timer: None without a GPU."""
+def measure_deformation(
+    repeats: int, timer: gpu_timing.Timer | None, on_cpu: bool = True
+) -> Iterator[Measurement]:
+    """Measurements of the deformation, ours and its peers'. Arguments as of `measure_net`."""
     images, labels = random_examples(deform_timing.N_IMAGES if timer else DEFORM_IMAGES, 29 * 29)
     images = images.reshape(-1, 29, 29)
     some, few = slice(DEFORM_IMAGES), slice(DEFORM_PEER_IMAGES)
-    workloads = deform_workloads(images[some], labels[some])
-    workloads |= deform_peer_workloads(deform_peers.on_cpu(), images[few], labels[few])
-    measured = on_device(provenance.device("cpu"), host.measure("deformation", workloads, repeats))
-    if timer:
-        measured += on_device(gpu.name(), deform_timing.measure(images, labels, timer, repeats))
+
+    def by_host(make: Callable[[], dict[str, Workload]]) -> list[Measurement]:
+        return host.measure("deformation", make(), repeats)
+
+    def cpu_workloads() -> dict[str, Workload]:
+        workloads = deform_workloads(images[some], labels[some])
+        return workloads | deform_peer_workloads(deform_peers.on_cpu(), images[few], labels[few])
+
+    def gpu_workloads() -> dict[str, Workload]:
         workloads = paper_workload(images[some], labels[some])
-        workloads |= deform_peer_workloads(deform_peers.on_gpu(), images[some], labels[some])
-        measured += on_device(gpu.name(), host.measure("deformation", workloads, repeats))
-    return measured
+        return workloads | deform_peer_workloads(deform_peers.on_gpu(), images[some], labels[some])
+
+    if on_cpu:
+        yield from on_device(provenance.device("cpu"), by_host(cpu_workloads))
+    if timer:
+        ours = partial(deform_timing.measure, images, labels, timer, repeats)
+        found = host.attempts([ours, partial(by_host, gpu_workloads)])
+        yield from on_device(gpu.name(), found)
 
 
-def on_device(device: str, measured: list[Measurement]) -> list[Measurement]:
+def on_device(device: str, found: Iterable[Measurement]) -> Iterator[Measurement]:
     """The measurements with the device that they ran on."""
-    return [replace(one, ran_on=device) for one in measured]
+    return (replace(one, ran_on=device) for one in found)
 
 
-def measure_all(repeats: int, timer: gpu_timing.Timer | None) -> list[Measurement]:
-    """All measurements; tells the progress. timer: None without a GPU."""
-    n_parts = len(mlp.NETS) + len(CNN_NETS) + 1
-    measured = []
-    with peer_processes.started(peers.on_cpu()) as makers:
-        for part, net in enumerate(mlp.NETS, start=1):
-            title = timing_report.net_title(net)
-            tell(f"measuring {title} ... (part {part} of {n_parts})")
-            measured += measure_net(net, makers, repeats, timer)
-    for part, net in enumerate(CNN_NETS, start=len(mlp.NETS) + 1):
-        tell(f"measuring convolutional net {net} ... (part {part} of {n_parts})")
-        measured += measure_cnn(net, repeats, timer)
-    tell(f"measuring the deformation ... (part {n_parts} of {n_parts})")
-    return measured + measure_deformation(repeats, timer)
+def measure_all(
+    arguments: argparse.Namespace, timer: gpu_timing.Timer | None
+) -> Iterator[Measurement]:
+    """All measurements that the command line asks for; tells the progress.
+
+    timer: None without a GPU.
+    """
+    repeats, on_cpu = arguments.repeats, not arguments.gpu_only
+    end = time.monotonic() + 60 * (arguments.minutes or math.inf)
+    with peer_processes.started(peers.on_cpu() if on_cpu else {}) as makers:
+        parts: dict[str, Callable[[], Iterator[Measurement]]] = {
+            timing_report.net_title(net): partial(measure_net, net, makers, repeats, timer, on_cpu)
+            for net in arguments.nets or mlp.NETS
+        }
+        if not arguments.nets:
+            for net in CNN_NETS:
+                part = partial(measure_cnn, net, repeats, timer, on_cpu)
+                parts[f"convolutional net {net}"] = part
+            parts["the deformation"] = partial(measure_deformation, repeats, timer, on_cpu)
+        for number, (title, measure) in enumerate(parts.items(), start=1):
+            if time.monotonic() > end:
+                tell(f"{title} is not measured any more, after {arguments.minutes:g} minutes")
+                continue
+            tell(f"measuring {title} ... (part {number} of {len(parts)})")
+            yield from measure()
+
+
+Key = tuple[str, ...]  # what a row of bench.csv is of
+
+
+def key_of(row: Mapping[str, object]) -> Key:
+    """What tells a row of bench.csv from all others."""
+    return tuple(str(row[name] or "") for name in ("group", "net", "name", "layer", "state"))
+
+
+def measure_into(
+    path: Path, arguments: argparse.Namespace, timer: gpu_timing.Timer | None, source: dict
+) -> list[dict]:
+    """Measure, and write bench.csv anew with each row. Returns its rows. source: the provenance.
+
+    Until everything is measured rows of before stay, and those that are not asked for stay then.
+    """
+    before: dict[Key, dict] = {}
+    if path.exists():
+        with suppress(files.FileFault):
+            before = {key_of(row): row for row in records.read_csv(path, records.BENCH)}
+    measured: list[Measurement] = []
+    new: dict[Key, dict] = {}
+    for one in measure_all(arguments, timer):
+        measured.append(one)
+        rows = [timing_report.row(one) for one in with_cpu_times(measured)]
+        new = {key_of(row): row | provenance.columns(source) for row in rows}
+        files.replace(path, csv_text(list((before | new).values())).encode())
+    if not (arguments.nets or arguments.minutes or arguments.gpu_only):
+        files.replace(path, csv_text(list(new.values())).encode())
+        return list(new.values())
+    return list((before | new).values())
 
 
 def compiled_kernels() -> str:
@@ -202,7 +267,8 @@ def run_race(folder: Path, source: dict) -> None:
     tell(f"written to {folder}: race.csv, race.png, race.pdf")
 
 
-def main(argv: list[str] | None = None) -> None:
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
     parser = cli.Parser("bench", __doc__)
     parser.add_argument(
         "--repeats",
@@ -212,12 +278,29 @@ def main(argv: list[str] | None = None) -> None:
         help="repeats of each measurement, at least 7 (default: %(default)s)",
     )
     parser.add_argument(
+        "--nets",
+        type=cli.integers(1, 5),
+        metavar="N,N",
+        help="nets of Table 1 to measure, and nothing else (default: all there is)",
+    )
+    parser.add_argument("--gpu-only", action="store_true", help="measure nothing on the CPU")
+    parser.add_argument(
+        "--minutes",
+        type=cli.number(0.01, 10_000),
+        metavar="N",
+        help="begin no further net after that time (default: no limit)",
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
         help="folder for bench.csv and the pictures (default: results/<this device>)",
     )
-    arguments = parser.parse_args(argv)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_arguments(argv)
     reason = gpu.missing(gpu_timing.NEEDED_GPU_BYTES)
     if reason:
         tell(f"no GPU is measured: {reason}")
@@ -229,9 +312,8 @@ def main(argv: list[str] | None = None) -> None:
     folder = arguments.out or provenance.device_folder(source["device"])
     files.make_folder(folder)
 
-    measured = measure_all(arguments.repeats, None if reason else gpu_timing.Timer())
-    rows = [timing_report.row(one) | provenance.columns(source) for one in measured]
-    files.replace(folder / "bench.csv", csv_text(rows).encode())
+    timer = None if reason else gpu_timing.Timer()
+    rows = measure_into(folder / "bench.csv", arguments, timer, source)
 
     def draw() -> None:
         from experiments.drawing import bench_plots, figures  # imports matplotlib
@@ -249,7 +331,7 @@ def main(argv: list[str] | None = None) -> None:
         print("\n" + markdown_table(timing_report.kernel_table(rows, mlp.NETS)))
         print("\n" + markdown_table(timing_report.kernel_table(rows, CNN_NETS, "cnn kernel")))
     tell(f"written to {folder}: bench.csv, bench.png, bench.pdf")
-    if reason:
+    if reason and not (arguments.nets or arguments.minutes):
         run_race(folder, source)
 
 

@@ -1,55 +1,74 @@
-"""Check a GPU, from the first test of a kernel to the last benchmark.
+"""Check a GPU, from its driver to a long training.
 
-In order: the tests of kernels and engine on the GPU, with 250 repeats of each kernel; NVIDIA's
-compute-sanitizer on the small ones, where it is installed; the same images deformed on the CPU and
-on the GPU; the same nets trained on the CPU and on the GPU, a perceptron, without windows and with
-them, and a convolutional one; a net trained on images that the GPU deforms at the same time; the
-benchmarks. Each check has a process of its own, so one that fails, or leaves the GPU in a bad
-state, does not stop the next one. Writes gpu-check.json and bench.csv to results/<this GPU> and
-prints a table. The exit status is 1 if a check failed.
+Items, in the order of what they tell:
+  gpu          the driver, and a self-test: a small net and images, on the GPU and on the CPU
+  epochs       two epochs of net 1 by each launch mode and on the CPU, one of nets 4 and 5
+  comparisons  the same images deformed and the same nets trained on the CPU and on the GPU
+  kernels      the benchmarks: each kernel of each net timed, PyTorch beside them
+  tests        the tests of kernels and engines on the GPU, with 250 repeats of each kernel
+  sanitizer    NVIDIA's memcheck and racecheck on the small tests, where they are installed
+  training     net 1 for 75 epochs, then net 4 by the paper's schedule for --minutes
+
+Each check has a process of its own, so one that fails, hangs, or leaves the GPU in a bad state does
+not stop the next one. After each, gpu-check.json is written to results/<this GPU>; checks that are
+not asked for keep their results. Prints a table. The exit status is 1 if a check failed.
 """
 
+import argparse
 import faulthandler
 import json
 import sys
 import textwrap
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from experiments.running import cli, data, provenance
+from experiments.running import cli, data, gpu_trial, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import markdown_table
 from experiments.running.messages import tell
 from experiments.running.pools import Channel
-from experiments.running.processes import LocalProcesses
-from experiments.scoring.records import GPU_CHECK
+from experiments.running.processes import LocalProcesses, run_until
+from experiments.running.store import read_run, table1_path
+from experiments.scoring.records import GPU_CHECK, GPU_CHECK_RULE, read_json
 from experiments.timing import compiled, gpu_comparisons, gpu_programs
 from experiments.timing.check_result import CheckResult
 from mlp_gpu import files, gpu
+from mlp_gpu.engines import WINDOW
 
 Answer = TypeVar("Answer")
-LIMIT_SECONDS = 300  # for what needs a GPU, which may hang
+Check = Callable[[float], CheckResult]  # of the seconds that it may take
+
+SECONDS = {  # that an item may take; of the last, net 1's training
+    "gpu": 240,
+    "epochs": 150,
+    "comparisons": 300,
+    "kernels": 300,
+    "tests": 600,
+    "sanitizer": 240,
+    "training": 600,
+}
 
 
-def alone(function: Callable[..., Answer], *arguments: Any) -> Answer:
+def alone(function: Callable[..., Answer], *arguments: Any, seconds: float) -> Answer:
     """What a function returns in a process of its own, which then gives the GPU back.
 
-    Raises Problem if the process dies, or takes longer than LIMIT_SECONDS: it then prints where it
-    is, and ends.
+    Raises Problem if the process dies, or takes longer than `seconds`: it then prints where it is,
+    and ends.
     """
     started = time.monotonic()
     with closing(LocalProcesses(1)) as pool:
-        (future,) = pool.as_completed([pool.submit(_call, LIMIT_SECONDS, function, *arguments)])
+        (future,) = pool.as_completed([pool.submit(_call, seconds, function, *arguments)])
         try:
             return future.result()
         except pool.WorkerDied as error:
-            is_late = time.monotonic() - started >= LIMIT_SECONDS
-            what = f"took more than {LIMIT_SECONDS} seconds" if is_late else "died"
+            is_late = time.monotonic() - started >= seconds
+            what = f"took more than {seconds:.3g} seconds" if is_late else "died"
             raise Problem(
                 f"its process {what}; what it printed last says where it was, and nvidia-smi "
                 "whether the GPU still answers"
@@ -80,8 +99,125 @@ def table_line(row: dict) -> dict[str, str]:
     return {"check": row["check"], "result": short, "seconds": f"{row['seconds']:.0f}"}
 
 
-def main(argv: list[str] | None = None) -> None:
+@dataclass(frozen=True)
+class Machine:
+    """What the checks are of. source: the provenance. folder: of the record."""
+
+    source: dict
+    folder: Path
+    arguments: argparse.Namespace
+    dataset: data.Dataset
+
+
+def self_test(seconds: float) -> CheckResult:
+    """As before each training on a GPU."""
+    trial = gpu_trial.try_gpu()
+    worst = max(trial.differences.values(), default=0.0)
+    return CheckResult(
+        trial.reason is None, trial.reason or f"differences up to {worst:.2g}", asdict(trial)
+    )
+
+
+def checks_of(item: str, machine: Machine) -> dict[str, Check]:
+    """The checks of an item, by their names."""
+    source, dataset = machine.source, machine.dataset
+
+    def compare(function: Callable[..., CheckResult], *more: Any) -> Check:
+        return lambda seconds: alone(function, dataset, *more, seconds=seconds)
+
+    match item:
+        case "gpu":
+            text = f"{source['device']}, driver {source['driver']}"
+            return {"GPU": lambda seconds: CheckResult(True, text), "self-test": self_test}
+        case "epochs":
+            ways = {
+                "window": ("cuda", WINDOW),
+                "graph": ("cuda", "graph"),
+                "CPU": ("cpu", "graph"),
+            }
+            epochs = [(1, way, 2) for way in ways]
+            epochs += [(net, way, 1) for net in (4, 5) for way in ("window", "graph")]
+            return {
+                f"net {net}, {way}": compare(gpu_comparisons.check_epochs, net, *ways[way], n)
+                for net, way, n in epochs
+            }
+        case "comparisons":
+            return {
+                "deformation, CPU and GPU": compare(gpu_comparisons.check_deformation),
+                "net 1, CPU and GPU": compare(gpu_comparisons.check_engines),
+                "net 1 in windows, CPU and GPU": compare(gpu_comparisons.check_windows),
+                "net 3 of 2011, CPU and GPU": compare(gpu_comparisons.check_cnn_engines),
+                "net 1, deformed meanwhile": compare(gpu_comparisons.check_ahead),
+            }
+        case "kernels":
+            check_bench = partial(gpu_programs.check_bench, machine.folder, source["device"])
+            return {"benchmarks": check_bench}
+        case "tests":
+            return {"tests on the GPU": gpu_programs.check_tests}
+        case "sanitizer":
+            return {
+                tool: partial(gpu_programs.check_sanitizer, tool)
+                for tool in ("memcheck", "racecheck")
+            }
+    return {
+        "net 1, 75 epochs": partial(train, machine, 1, "short"),
+        "net 4, the paper's schedule": partial(train, machine, 4, "paper"),
+    }
+
+
+def train(machine: Machine, net: int, profile: str, seconds: float) -> CheckResult:
+    """Train a net of Table 1 by a profile; net 4 for --minutes."""
+    arguments, name = machine.arguments, machine.dataset.name
+    if profile == "paper":
+        seconds = 60 * arguments.minutes
+    options = ["--nets", str(net), "--profile", profile, "--engine", "cuda"]
+    options += ["--data", data.CHOICES[name]]
+    options += ["--data-dir", str(arguments.data_dir)] if arguments.data_dir else []
+    options += ["--limit", str(arguments.limit)] if arguments.limit else []
+    run = table1_path(Path("runs/gpu-check") / profile, net, 0, name, True)
+    return check_training(options, run, seconds)
+
+
+def check_training(options: Sequence[str], run: Path, seconds: float) -> CheckResult:
+    """A training by the command table1, stopped at the last epoch that ends in time.
+
+    options: of table1. run: its run file, from which the same command goes on.
+    """
+    command = ["experiments.table1", *options, "--out", str(run.parent)]
+    status = run_until(command, time.monotonic() + seconds)
+    if not run.exists():
+        return CheckResult(False, f"no epoch in {seconds:.0f} s; status {status}")
+    found = read_run(run)
+    n, us = len(found.labels), 1e6 * found.metrics["train_seconds"][-1]
+    text = f"{found.epochs:,} of {found.config['epochs']:,} epochs, "
+    text += f"{us / found.config['data']['n_train']:.1f} us an image, "
+    text += f"{found.chosen_errors} of {n:,} wrong, in {run}"
+    return CheckResult(status in (0, None), text, {"test_errors": found.metrics["test_errors"]})
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
     parser = cli.Parser("gpu_check", __doc__)
+    parser.add_argument(
+        "--only",
+        type=cli.words(SECONDS),
+        default=list(SECONDS),
+        metavar="ITEM,ITEM",
+        help="items to check (default: all)",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=cli.number(0.01, 10_000),
+        default=8,
+        metavar="N",
+        help="time for net 4's training, which the same command resumes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=cli.integer(1),
+        metavar="N",
+        help="training images used, the first N (default: all)",
+    )
     cli.add_data_arguments(parser)
     parser.add_argument(
         "--out",
@@ -89,50 +225,57 @@ def main(argv: list[str] | None = None) -> None:
         metavar="DIR",
         help="folder for gpu-check.json and bench.csv (default: results/<this GPU>)",
     )
-    arguments = parser.parse_args(argv)
-    reason, source = alone(describe)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_arguments(argv)
+    reason, source = alone(describe, seconds=SECONDS["gpu"])
     if reason:
         raise Problem(f"there is no GPU to check: {reason}")
     folder = arguments.out or provenance.device_folder(source["device"])
     files.make_folder(folder)
-    dataset = data.load(arguments.data, arguments.data_dir)
-    comparisons = {
-        "deformation, CPU and GPU": gpu_comparisons.check_deformation,
-        "net 1, CPU and GPU": gpu_comparisons.check_engines,
-        "net 1 in windows, CPU and GPU": gpu_comparisons.check_windows,
-        "net 3 of 2011, CPU and GPU": gpu_comparisons.check_cnn_engines,
-        "net 1, deformed meanwhile": gpu_comparisons.check_ahead,
-    }
-    checks: dict[str, Callable[[], CheckResult]] = {
-        "GPU": lambda: CheckResult(True, f"{source['device']}, driver {source['driver']}"),
-        "tests on the GPU": gpu_programs.check_tests,
-        "memcheck": lambda: gpu_programs.check_sanitizer("memcheck"),
-        "racecheck": lambda: gpu_programs.check_sanitizer("racecheck"),
-        **{name: partial(alone, check, dataset) for name, check in comparisons.items()},
-        "benchmarks": lambda: gpu_programs.check_bench(folder, source["device"]),
-    }
-    rows: list[dict] = []
-    for name, check in checks.items():
-        tell(f"{name} ...")
-        started = time.perf_counter()
-        try:
-            result = check()
-        except Exception as error:
-            details = {"traceback": traceback.format_exc()}
-            result = CheckResult(False, f"{type(error).__name__}: {error}", details)
-        row = {"check": name, "passed": result.passed, "result": result.text}
-        row |= {"seconds": time.perf_counter() - started, "details": result.details}
-        rows.append(row)
-        failed = [row["check"] for row in rows if not row["passed"]]
-        record = {"passed": len(rows) == len(checks) and not failed, "checks": rows}
-        record["provenance"] = source | {"end": provenance.now()}
-        # After each check, so that nothing is lost if the next one is stopped.
-        files.replace(folder / GPU_CHECK, (json.dumps(record, indent=1) + "\n").encode())
-
-    print(markdown_table([table_line(row) for row in rows]), flush=True)
+    dataset = data.limit(data.load(arguments.data, arguments.data_dir), arguments.limit)
+    machine = Machine(source, folder, arguments, dataset)
+    checks = {item: checks_of(item, machine) for item in SECONDS}
+    names = [name for own in checks.values() for name in own]
+    rows: dict[str, dict] = {}
+    if (folder / GPU_CHECK).exists():
+        with suppress(files.FileFault):
+            record = read_json(folder / GPU_CHECK, GPU_CHECK_RULE)
+            rows = {row["check"]: row for row in record["checks"]}
+    asked = {name for item in arguments.only for name in checks[item]}
+    rows = {name: rows[name] for name in names if name in rows and name not in asked}
+    for item in arguments.only:
+        end = time.monotonic() + SECONDS[item]
+        for name, check in checks[item].items():
+            tell(f"{name} ...")
+            rows[name] = run_check(name, partial(check, max(1.0, end - time.monotonic())))
+            write(folder, source, [rows[name] for name in names if name in rows], len(names))
+    print(markdown_table([table_line(rows[name]) for name in names if name in rows]), flush=True)
     tell(f"written to {folder / GPU_CHECK}")
-    if failed:
+    if failed := [name for name in names if name in asked and not rows[name]["passed"]]:
         sys.exit(f"failed: {', '.join(failed)}")
+
+
+def run_check(name: str, check: Callable[[], CheckResult]) -> dict:
+    """A check as a row of the record."""
+    started = time.perf_counter()
+    try:
+        result = check()
+    except Exception as error:
+        details = {"traceback": traceback.format_exc()}
+        result = CheckResult(False, f"{type(error).__name__}: {error}", details)
+    row = {"check": name, "passed": result.passed, "result": result.text}
+    return row | {"seconds": time.perf_counter() - started, "details": result.details}
+
+
+def write(folder: Path, source: dict, rows: list[dict], n_checks: int) -> None:
+    """Write the record after each check, so that nothing is lost if the next one is stopped."""
+    passed = len(rows) == n_checks and all(row["passed"] for row in rows)
+    record = {"passed": passed, "checks": rows}
+    record["provenance"] = source | {"end": provenance.now()}
+    files.replace(folder / GPU_CHECK, (json.dumps(record, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

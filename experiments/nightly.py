@@ -8,18 +8,14 @@ in time. Ctrl-C stops it too; the same command goes on after the last whole epoc
 import argparse
 import math
 import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.running import cli, store
-from experiments.running.errors import OF_TERMINALS, Interrupted, Problem, signals
+from experiments.running.errors import Problem
 from experiments.running.messages import tell
+from experiments.running.processes import run_until
 
 LOW_PRIORITY = 19  # of 19
 
@@ -75,7 +71,6 @@ STEPS = (
 MIXED = "a mixed committee, which has no row in the papers"
 # Its members; of the committees' nets those of the widths, deformed.
 MIXED_OF = "paper/*", "cnn34/*", "cnn17/*", "deep/*", "net4/*", "committee100/WN??-seed*"
-STOP_SECONDS = 5  # in which a command ends that the terminal's Ctrl-C reached too
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -134,33 +129,6 @@ def places(arguments: argparse.Namespace, folder: str) -> list[str]:
     """The options that say where a command finds the data, and where it writes."""
     data_dir = ["--data-dir", str(arguments.data_dir)] if arguments.data_dir else []
     return [*data_dir, "--out", str(arguments.out / folder)]
-
-
-def run_until(command: Sequence[str], end: float) -> int | None:
-    """The exit status of a command of the project; None if it was stopped at the end.
-
-    command: as it is typed behind 'python -m'. end: as time.monotonic() gives it. A command that a
-    signal killed has status 128 and the signal's number, as in a shell. On a signal to this
-    process, when the command has ended too, raises SystemExit if it has told of the signal, else
-    Interrupted.
-    """
-    try:
-        with signals.held(), signals.blocked():
-            process = subprocess.Popen([sys.executable, "-m", *command])
-        status = process.wait(max(end - time.monotonic(), 0))
-        return status if status >= 0 else 128 - status
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-        process.wait()
-        return None
-    except Interrupted as reason:
-        if reason.signum in OF_TERMINALS:  # which reach both
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_SECONDS)
-        process.send_signal(reason.signum)
-        if process.wait() == 128 + reason.signum:
-            raise SystemExit(128 + reason.signum) from None
-        raise
 
 
 def main(argv: list[str] | None = None) -> int:

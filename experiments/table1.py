@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from deform_gpu import TABLE1
-from experiments.running import cli, data, jobs, plans
+from experiments.running import cli, data, jobs, plans, store
 from experiments.running.configs import make_config
 from experiments.running.store import Run
 from experiments.scoring import tables
@@ -54,14 +54,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def run_path(folder: Path, net: int, seed: int, data_name: str, distortion: bool) -> Path:
-    """The run file of a net and seed."""
-    parts = [f"net{net}", f"seed{seed}"]
-    parts += [] if distortion else ["no-distortion"]
-    parts += [] if data_name == "MNIST" else [data_name]
-    return folder / ("-".join(parts) + ".h5")
-
-
 def needed_bytes(arguments: argparse.Namespace, dataset: data.Dataset) -> int:
     """An upper bound of the GPU memory that the largest of the nets needs, in bytes."""
     from deform_gpu import cuda as deform_cuda  # imports numba
@@ -90,7 +82,8 @@ def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str)
             arguments.cpu_deformation,
             windows=cli.schedule(arguments) == engines.WINDOW,
         )
-        path = run_path(arguments.out, net, seed, dataset.name, not arguments.no_distortion)
+        distortion = deformation is not None
+        path = store.table1_path(arguments.out, net, seed, dataset.name, distortion)
         made.append(jobs.make_job(arguments, path, f"net {net}, seed {seed}", config))
     return made
 

@@ -72,7 +72,22 @@ def missing(n_bytes: int = 0) -> str | None:
             )
     except Exception as error:  # of numba, cuda.core or cuda.bindings
         return _explain(" ".join(str(error).split()))
-    return _too_little(n_bytes, free) if free < n_bytes else None
+    return missing_library() or (_too_little(n_bytes, free) if free < n_bytes else None)
+
+
+def missing_library() -> str | None:
+    """Which of CUDA's libraries that compile kernels is missing, in a sentence; None if none is."""
+    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+
+    for library in ("nvvm", "nvJitLink"):
+        try:
+            load_nvidia_dynamic_lib(library)
+        except DynamicLibNotFoundError:
+            return (
+                f"CUDA's library {library} cannot be found: pip install 'numba-cuda[cu12]' "
+                "brings it, or set CUDA_HOME to the folder of a CUDA toolkit"
+            )
+    return None
 
 
 def _not_said_again(unraisable: "sys.UnraisableHookArgs") -> None:

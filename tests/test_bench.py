@@ -6,17 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measurements import gpu_measurements, measurement
+from measurements import SOURCE, gpu_measurements, measurement, net_measurement, write_bench
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from experiments import bench
 from experiments.running.errors import Problem
-from experiments.scoring.records import RACE, read_csv
-from experiments.timing import ceilings, cnn, connections, deform_peers, mlp, peers, race
+from experiments.scoring.records import BENCH, RACE, read_csv
+from experiments.timing import ceilings, cnn, connections, deform_peers, host, mlp, peers, race
 from experiments.timing import gpu as gpu_timing
 from experiments.timing import report as timing_report
 from mlp_gpu import gpu
+from mlp_gpu.faults import GpuFault
 from mlp_gpu.network import count_weights
 
 SIZES = (33, 21, 17, 10)
@@ -103,6 +104,63 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     assert "there is no compiler\n" in said.out
 
 
+def names_in(path):
+    return [row["name"] for row in read_csv(path, BENCH)]
+
+
+def test_each_row_is_written_as_it_is_measured(tmp_path, monkeypatch):
+    """Rows of before stay until all is measured, and those not asked for stay then too."""
+    path, arguments = tmp_path / "bench.csv", bench.parse_arguments(["--nets", "1"])
+    seen = []
+
+    def measure_all(given, timer, names=("engine cpu", "engine cuda graph")):
+        for name in names:
+            yield net_measurement(name, 20.0)
+            seen.append(names_in(path))
+        if given.gpu_only:
+            raise GpuFault("it fell off the bus")
+
+    monkeypatch.setattr(bench, "measure_all", measure_all)
+    monkeypatch.setattr(bench.provenance, "columns", lambda source: source)
+    write_bench([net_measurement("old", 1.0, net=2)], SOURCE, tmp_path / "new" / "bench.csv")
+    (tmp_path / "new" / "bench.csv").rename(path)
+    rows = bench.measure_into(path, arguments, None, SOURCE)
+    assert seen == [["old", "engine cpu"], ["old", "engine cpu", "engine cuda graph"]]
+    assert [row["name"] for row in rows] == seen[-1]
+    assert [float(row["us"]) for row in read_csv(path, BENCH)] == [1, 20, 20]
+    with pytest.raises(GpuFault):
+        bench.measure_into(path, bench.parse_arguments(["--gpu-only"]), None, SOURCE)
+    assert names_in(path) == seen[-1]
+    bench.measure_into(path, bench.parse_arguments([]), None, SOURCE)
+    assert names_in(path) == ["engine cpu", "engine cuda graph"]
+
+
+def test_what_fails_costs_no_other_row(capsys):
+    def fail():
+        yield measurement(1.0, group="net", name="first")
+        raise ZeroDivisionError("no way")
+
+    makers = [fail, lambda: [measurement(2.0, group="net", name="second")]]
+    assert [one.name for one in host.attempts(makers)] == ["first", "second"]
+    said = capsys.readouterr().err
+    assert said == "some measurements are left out: ZeroDivisionError: no way\n"
+
+
+def test_nets_and_minutes_that_are_asked_for(monkeypatch, capsys):
+    def measure_net(net, makers, repeats, timer, on_cpu):
+        clock.append(clock[-1] + 40)
+        yield (net, makers, timer, on_cpu)
+
+    clock = [0.0]
+    monkeypatch.setattr(bench.time, "monotonic", lambda: clock[-1])
+    monkeypatch.setattr(bench, "measure_net", measure_net)
+    monkeypatch.setattr(bench.peer_processes, "started", in_this_process([]))
+    arguments = bench.parse_arguments(["--nets", "1,4,5", "--gpu-only", "--minutes", "1"])
+    found = list(bench.measure_all(arguments, "a timer"))
+    assert found == [(1, {}, "a timer", False), (4, {}, "a timer", False)]
+    assert "net 5 is not measured any more, after 1 minutes" in capsys.readouterr().err
+
+
 def test_without_digits_there_is_no_race(tmp_path, monkeypatch, capsys):
     def load(choice, folder):
         raise Problem("there are no digits")
@@ -117,7 +175,7 @@ def test_simulated_gpu_is_not_measured(tmp_path, monkeypatch, capsys):
     class Stop(Exception):
         pass
 
-    def stop(repeats, timer):
+    def stop(arguments, timer):
         assert timer is None
         raise Stop
 

@@ -6,11 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
+from factories import make_run
 
 from experiments import gpu_check
+from experiments.running import store
 from experiments.running.errors import Interrupted, Problem
+from experiments.running.gpu_trial import Trial
 from experiments.running.provenance import REPOSITORY
 from experiments.timing import compiled, gpu_comparisons, gpu_programs
 from experiments.timing.check_result import CheckResult
@@ -45,10 +49,13 @@ def test_without_a_gpu_one_sentence_and_status_2(variables, sentence, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-NAMES = ["GPU", "tests on the GPU", "memcheck", "racecheck", "deformation, CPU and GPU"]
-NAMES += ["net 1, CPU and GPU", "net 1 in windows, CPU and GPU", "net 3 of 2011, CPU and GPU"]
-NAMES += ["net 1, deformed meanwhile"]
-NAMES += ["benchmarks"]
+COMPARISONS = ("deformation", "engines", "windows", "cnn_engines", "ahead", "epochs")
+NAMES = ["GPU", "self-test", "net 1, window", "net 1, graph", "net 1, CPU"]
+NAMES += ["net 4, window", "net 4, graph", "net 5, window", "net 5, graph"]
+NAMES += ["deformation, CPU and GPU", "net 1, CPU and GPU", "net 1 in windows, CPU and GPU"]
+NAMES += ["net 3 of 2011, CPU and GPU", "net 1, deformed meanwhile", "benchmarks"]
+NAMES += ["tests on the GPU", "memcheck", "racecheck"]
+NAMES += ["net 1, 75 epochs", "net 4, the paper's schedule"]
 
 
 @pytest.fixture
@@ -63,7 +70,10 @@ def fakes(monkeypatch):
 
         monkeypatch.setattr(module, name, check)
 
-    monkeypatch.setattr(gpu_check, "alone", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(gpu_check, "alone", lambda function, *given, seconds: function(*given))
+    monkeypatch.setattr(gpu_check.gpu_trial, "try_gpu", lambda: Trial(None, {"weights": 1e-5}))
+    fake(gpu_comparisons, "check_epochs", "fast")
+    fake(gpu_check, "check_training", "trained")
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda: None)
     monkeypatch.setattr(compiled, "missing_toolkit", lambda: None)
@@ -93,47 +103,70 @@ def test_record_and_table(fakes, tmp_path, capsys):
     found = read(tmp_path / "new" / "folder")
     assert found["passed"] is True
     assert [row["check"] for row in found["checks"]] == NAMES
-    assert [row["result"] for row in found["checks"]] == [
-        "Some GPU 9000, driver 580.1, CUDA 13.0",
-        "9 passed",
-        "clean",
-        "clean",
-        "equal",
-        "alike",
-        "alike in windows",
-        "alike too",
-        "hidden",
-        "bench.csv",
-    ]
+    results = {row["check"]: row["result"] for row in found["checks"]}
+    assert results["GPU"] == "Some GPU 9000, driver 580.1, CUDA 13.0"
+    assert results["self-test"] == "differences up to 1e-05"
     assert all(row["passed"] is True and 0 <= row["seconds"] < 60 for row in found["checks"])
-    assert found["checks"][1]["details"] == {"made by": "check_tests"}
+    details = {row["check"]: row["details"] for row in found["checks"]}
+    assert details["tests on the GPU"] == {"made by": "check_tests"}
     source = found["provenance"]
     assert (source["device"], source["driver"]) == ("Some GPU 9000", "580.1, CUDA 13.0")
     assert {"commit", "dirty", "versions", "start", "end"} <= set(source)
     assert "cuda-bindings" in source["versions"]
 
-    assert [call[0] for call in fakes] == [
-        "check_tests",
-        "check_sanitizer",
-        "check_sanitizer",
-        "check_deformation",
-        "check_engines",
-        "check_windows",
-        "check_cnn_engines",
-        "check_ahead",
-        "check_bench",
-    ]
-    assert [call[1] for call in fakes[1:3]] == ["memcheck", "racecheck"]
-    assert [fakes[i][1].name for i in (3, 4, 5, 6, 7)] == ["load_digits"] * 5
-    assert fakes[8][1] == tmp_path / "new" / "folder"
+    epochs = [call[2:] for call in fakes if call[0] == "check_epochs"]
+    assert epochs[:3] == [(1, "cuda", "window", 2), (1, "cuda", "graph", 2), (1, "cpu", "graph", 2)]
+    assert epochs[3:] == [(net, "cuda", way, 1) for net in (4, 5) for way in ("window", "graph")]
+    assert [call[1] for call in fakes if call[0] == "check_sanitizer"] == ["memcheck", "racecheck"]
+    compared = [call for call in fakes if call[0] in ("check_deformation", "check_ahead")]
+    assert [call[1].name for call in compared] == ["load_digits"] * 2
+    ((_, folder, device, seconds),) = [call for call in fakes if call[0] == "check_bench"]
+    assert (folder, device) == (tmp_path / "new" / "folder", "Some GPU 9000")
+    assert 0 < seconds <= gpu_check.SECONDS["kernels"]
+    short, paper = [call[1:] for call in fakes if call[0] == "check_training"]
+    assert short[0][:4] == ["--nets", "1", "--profile", "short"]
+    assert paper[0][:4] == ["--nets", "4", "--profile", "paper"]
+    assert paper[2] == 60 * 8
 
     said = capsys.readouterr()
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said.out.splitlines()]
     assert lines[0] == ["check", "result", "seconds"]
     assert [line[0] for line in lines[2:]] == NAMES
-    assert lines[3] == ["tests on the GPU", "9 passed", "0"]
+    assert ["tests on the GPU", "9 passed", "0"] in lines
     assert "FAILED" not in said.out
-    assert [f"{name} ..." in said.err for name in NAMES] == [True] * 10
+    assert [f"{name} ..." in said.err for name in NAMES] == [True] * len(NAMES)
+
+
+def test_items_that_are_not_asked_for_keep_their_results(fakes, tmp_path):
+    """And nothing of them is run; a record that is not whole has not passed."""
+    gpu_check.main(["--data", "digits", "--out", str(tmp_path), "--only", "comparisons"])
+    assert [row["check"] for row in read(tmp_path)["checks"]] == NAMES[9:14]
+    assert read(tmp_path)["passed"] is False
+    assert {call[0] for call in fakes} < {f"check_{name}" for name in COMPARISONS}
+    run = ["--data", "digits", "--out", str(tmp_path), "--only"]
+    gpu_check.main([*run, "gpu,tests"])
+    names = [row["check"] for row in read(tmp_path)["checks"]]
+    assert names == [*NAMES[:2], *NAMES[9:14], "tests on the GPU"]
+    with pytest.raises(SystemExit):
+        gpu_check.main([*run, "gpu,nonsense"])
+
+
+def test_a_training_is_stopped_in_time_and_told(tmp_path, monkeypatch):
+    path = tmp_path / "net4-seed0.h5"
+
+    def run_until(command, end):
+        assert command == ["experiments.table1", "--nets", "4", "--out", str(tmp_path)]
+        assert 50 < end - time.monotonic() <= 60
+        store.write_run(path, make_run(done=2, epochs=7))
+        return None
+
+    monkeypatch.setattr(gpu_check, "run_until", lambda command, end: 2)
+    result = gpu_check.check_training(["--nets", "4"], path, 60)
+    assert (result.passed, result.text) == (False, "no epoch in 60 s; status 2")
+    monkeypatch.setattr(gpu_check, "run_until", run_until)
+    result = gpu_check.check_training(["--nets", "4"], path, 60)
+    assert result.passed
+    assert result.text == f"2 of 7 epochs, 16.7 us an image, 37 of 10,000 wrong, in {path}"
 
 
 def test_the_folder_is_named_after_the_gpu(fakes, tmp_path, monkeypatch):
@@ -144,16 +177,17 @@ def test_the_folder_is_named_after_the_gpu(fakes, tmp_path, monkeypatch):
 
 def test_a_failed_check_gives_status_1(fakes, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
-        gpu_programs, "check_sanitizer", lambda tool: CheckResult(tool[0] == "m", "so so")
+        gpu_programs, "check_sanitizer", lambda tool, _: CheckResult(tool[0] == "m", "so so")
     )
     monkeypatch.setattr(gpu_programs, "check_bench", lambda *_: CheckResult(False, "status 2"))
     with pytest.raises(SystemExit) as left:
         run_main(tmp_path)
-    assert left.value.code == "failed: racecheck, benchmarks"  # which Python prints, for status 1
+    assert left.value.code == "failed: benchmarks, racecheck"  # which Python prints, for status 1
     assert read(tmp_path)["passed"] is False
     table = capsys.readouterr().out.splitlines()
-    assert [("FAILED: " in line) for line in table] == [False] * 5 + [True] + [False] * 5 + [True]
-    assert "| FAILED: so so" in table[5]
+    failed = [NAMES[i - 2] for i, line in enumerate(table) if "FAILED: " in line]
+    assert failed == ["benchmarks", "racecheck"]
+    assert any("| FAILED: so so" in line for line in table)
 
 
 def test_a_check_that_breaks_off_does_not_stop_the_next(fakes, tmp_path, monkeypatch, capsys):
@@ -163,14 +197,14 @@ def test_a_check_that_breaks_off_does_not_stop_the_next(fakes, tmp_path, monkeyp
     monkeypatch.setattr(gpu_comparisons, "check_engines", break_off)
     with pytest.raises(SystemExit, match="failed: net 1, CPU and GPU"):
         run_main(tmp_path)
-    assert fakes[-1][0] == "check_bench"
-    row = read(tmp_path)["checks"][5]
+    assert fakes[-1][0] == "check_training"
+    row = read(tmp_path)["checks"][NAMES.index("net 1, CPU and GPU")]
     assert row["passed"] is False
     assert row["result"].startswith("ValueError: no\n good")
     assert "in break_off" in row["details"]["traceback"]
     table = capsys.readouterr().out.splitlines()
-    assert len(table) == 12
-    assert "| FAILED: ValueError: no good no" in table[7]
+    assert len(table) == 2 + len(NAMES)
+    assert "| FAILED: ValueError: no good no" in table[2 + NAMES.index("net 1, CPU and GPU")]
     assert max(map(len, table)) < 160
 
 
@@ -183,7 +217,7 @@ def test_a_signal_keeps_what_is_measured(fakes, tmp_path, monkeypatch):
         run_main(tmp_path)
     found = read(tmp_path)
     assert found["passed"] is False
-    assert [row["check"] for row in found["checks"]] == NAMES[:5]
+    assert [row["check"] for row in found["checks"]] == NAMES[:10]
 
 
 def test_bad_input_is_told_before_any_check(fakes, tmp_path):
@@ -198,17 +232,17 @@ def end_badly(status):
 
 def test_a_check_has_a_process_of_its_own():
     """So it gives the GPU back, and leaves nothing to the next if it fails."""
-    assert gpu_check.alone(os.getpid) not in (os.getpid(), gpu_check.alone(os.getpid))
+    alone = partial(gpu_check.alone, seconds=60)
+    assert alone(os.getpid) not in (os.getpid(), alone(os.getpid))
     with pytest.raises(ZeroDivisionError):
-        gpu_check.alone(divmod, 1, 0)
+        alone(divmod, 1, 0)
     with pytest.raises(Problem, match="its process died;"):
-        gpu_check.alone(end_badly, 9)
+        alone(end_badly, 9)
 
 
-def test_a_check_that_hangs_is_ended_and_says_where_it_was(monkeypatch, capfd):
-    monkeypatch.setattr(gpu_check, "LIMIT_SECONDS", 0.5)
+def test_a_check_that_hangs_is_ended_and_says_where_it_was(capfd):
     with pytest.raises(Problem, match=r"its process took more than 0\.5 seconds;"):
-        gpu_check.alone(time.sleep, 600)
+        gpu_check.alone(time.sleep, 600, seconds=0.5)
     said = capfd.readouterr().err
     assert "Timeout (0:00:00.5" in said
     assert " in _call\n" in said
@@ -222,6 +256,6 @@ def test_a_gpu_for_which_nothing_can_be_compiled_is_told(fakes, tmp_path, monkey
 
 
 def test_no_gpu_is_told(monkeypatch):
-    monkeypatch.setattr(gpu_check, "alone", lambda function: ("none", {}))
+    monkeypatch.setattr(gpu_check, "alone", lambda function, seconds: ("none", {}))
     with pytest.raises(Problem, match="there is no GPU to check: none"):
         gpu_check.main(["--data", "digits"])

@@ -5,12 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from executed import DEVICES
 
-from experiments import bench
 from experiments.running.errors import Interrupted
 from experiments.running.provenance import REPOSITORY
 from experiments.timing import gpu_programs
@@ -161,10 +161,13 @@ def test_tests_on_the_gpu(status, repeats, passed, monkeypatch):
     }
     asked = []
     monkeypatch.setattr(
-        gpu_programs, "run_tests", lambda *how: asked.append(how) or (status, found)
+        gpu_programs, "run_tests", lambda *how, seconds: asked.append(how) or (status, found)
     )
-    result = gpu_programs.check_tests()
-    assert asked == [((*gpu_programs.HANGING_TESTS, *gpu_programs.GPU_TESTS),)]
+    result = gpu_programs.check_tests(60)
+    (options,) = asked[0]
+    assert options[: len(gpu_programs.HANGING_TESTS)] == gpu_programs.HANGING_TESTS
+    assert options[-len(gpu_programs.GPU_TESTS) :] == gpu_programs.GPU_TESTS
+    assert "-n" in options
     assert result.passed == passed
     assert result.text.startswith(
         f"{1 + repeats} passed, {len(found['failed'])} failed, 1 skipped; {repeats} of bit-equal"
@@ -220,8 +223,8 @@ SAID = {
     "no test found": (5, CLEAN, 0, False, "no errors, but 0 tests passed, status 5"),
     "not started": (255, NOT_STARTED, 0, False, "no summary, status 255"),
     "no sanitizer": (0, "3 passed in 1.2s\n", 3, False, "no summary, status 0"),
-    "too slow": (None, CLEAN[:40], 0, False, "timed out after 120 s"),
-    "errors, too slow": (None, ERRORS, 0, False, "timed out after 120 s"),
+    "too slow": (None, CLEAN[:40], 0, False, "timed out"),
+    "errors, too slow": (None, ERRORS, 0, False, "timed out"),
 }
 
 
@@ -264,7 +267,7 @@ def test_the_sanitizer_runs_the_small_tests(sanitizer, tmp_path, monkeypatch):
     )
     sanitizer('"$@" && echo "========= ERROR SUMMARY: 0 errors"')
     n = 3 * len(DEVICES)  # three sizes
-    assert gpu_programs.check_sanitizer("memcheck") == CheckResult(True, f"clean, {n} tests")
+    assert gpu_programs.check_sanitizer("memcheck", 120) == CheckResult(True, f"clean, {n} tests")
     said = (tmp_path / "arguments").read_text()
     assert said.startswith("--tool memcheck --error-exitcode 99 --report-api-errors no ")
     assert f"{sys.executable} -m pytest -q -k small " in said
@@ -274,22 +277,21 @@ def test_errors_of_the_sanitizer(sanitizer):
     sanitizer(
         'echo "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"; exit 99'
     )
-    result = gpu_programs.check_sanitizer("racecheck")
+    result = gpu_programs.check_sanitizer("racecheck", 120)
     assert (result.passed, result.text) == (False, "1 hazard")
     assert "RACECHECK SUMMARY" in result.details["output"]
 
 
-def test_a_sanitizer_that_takes_too_long(sanitizer, monkeypatch):
+def test_a_sanitizer_that_takes_too_long(sanitizer):
     sanitizer("echo started; sleep 60")
-    monkeypatch.setattr(gpu_programs, "SANITIZER_SECONDS", 0.5)
-    result = gpu_programs.check_sanitizer("racecheck")
-    assert result == CheckResult(False, "timed out after 0.5 s", {"output": "started\n"})
+    result = gpu_programs.check_sanitizer("racecheck", 0.5)
+    assert result == CheckResult(False, "timed out", {"output": "started\n"})
 
 
 def test_which_sanitizer(sanitizer, tmp_path, monkeypatch):
     (tmp_path / "path").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    assert gpu_programs.check_sanitizer("memcheck") == CheckResult(True, "not installed")
+    assert gpu_programs.check_sanitizer("memcheck", 120) == CheckResult(True, "not installed")
     asked = []
 
     def run_tests(options, prefix, log, seconds):
@@ -298,30 +300,30 @@ def test_which_sanitizer(sanitizer, tmp_path, monkeypatch):
 
     monkeypatch.setattr(gpu_programs, "run_tests", run_tests)
     installed = sanitizer("")
-    gpu_programs.check_sanitizer("memcheck")
+    gpu_programs.check_sanitizer("memcheck", 120)
     (tmp_path / "path" / "compute-sanitizer").symlink_to(installed)
-    gpu_programs.check_sanitizer("memcheck")
+    gpu_programs.check_sanitizer("memcheck", 120)
     assert asked == [str(installed), str(tmp_path / "path" / "compute-sanitizer")]
 
 
-def test_the_benchmarks_write_to_the_same_folder(monkeypatch, tmp_path, capsys):
+def test_the_benchmarks_write_to_the_same_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
-    asked, devices, statuses = [], ["Some GPU 9000", "Some CPU"], [0, 0, 1]
+    asked, devices, statuses = [], ["Some GPU 9000", "Some CPU"], [0, 0]
 
-    def run(command):
-        asked.append(command)
+    def run(command, seconds):
+        asked.append((command, seconds))
         if devices:
             (tmp_path / "here" / "bench.csv").write_text(f"us,device\n5.0,{devices.pop(0)}\n")
         return statuses.pop(0)
 
     monkeypatch.setattr(gpu_programs, "run_command", run)
-    assert gpu_programs.check_bench(Path("here"), "Some GPU 9000") == CheckResult(True, "bench.csv")
-    assert asked == [[sys.executable, "-m", "experiments.bench", "--out", str(tmp_path / "here")]]
-    assert not gpu_programs.check_bench(Path("here"), "Some GPU 9000").passed
-    assert gpu_programs.check_bench(Path("here"), "Some GPU 9000") == CheckResult(
-        False, "ended with status 1"
-    )
-    with pytest.raises(SystemExit):
-        bench.main(["--help"])
-    assert "--out DIR" in capsys.readouterr().out
+    check = partial(gpu_programs.check_bench, Path("here"), "Some GPU 9000", 60)
+    assert check() == CheckResult(True, "bench.csv")
+    command = [sys.executable, "-m", "experiments.bench", "--gpu-only", "--out"]
+    assert asked == [([*command, str(tmp_path / "here")], 60)]
+    assert not check().passed
+    (tmp_path / "here" / "bench.csv").write_text("Some GPU 9000")
+    statuses += [None, 1]
+    assert check() == CheckResult(True, "bench.csv, as far as it came in time")
+    assert check() == CheckResult(False, "ended with status 1")

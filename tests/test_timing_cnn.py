@@ -116,7 +116,7 @@ def test_everything_on_the_gpu_is_measured(timer, small, monkeypatch):
     launched = [launch.kernel.py_func.__name__ for launch in engine.launches()]
     assert sorted(launched) == sorted(kernel.name for kernel in kernels)
 
-    found = cnn.measure_on_gpu(small, timer, 1, kernel_by_kernel=True)
+    found = list(cnn.measure_on_gpu(small, timer, 1, kernel_by_kernel=True))
     assert all((one.us > 0).all() for one in found)
     whole = [one for one in found if one.group == "cnn"]
     assert [one.name for one in whole] == ["engine cuda graph", "engine cuda launch", "peer"]

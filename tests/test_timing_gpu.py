@@ -148,7 +148,7 @@ def test_a_schedule_is_timed_between_ticks(monkeypatch):
                 tick(1000, 0.5)
 
     monkeypatch.setattr(gpu_timing.engines, "make_engine", lambda name, schedule: Engine())
-    one = gpu_timing.measure_schedule(Network.initial(SIZES, 0), "graph", 77, 7)
+    (one,) = gpu_timing.measure_schedule(Network.initial(SIZES, 0), "graph", 77, 7)
     assert one.us == pytest.approx([2e3, 3e3, 4e3, 5e3, 6e3, 7e3, 8e3])
     assert (one.name, one.n_bytes, one.n_images) == ("engine cuda graph", 77, 1)
 
@@ -158,14 +158,15 @@ def test_kernels_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys):
         raise Problem("the host is too slow")
 
     monkeypatch.setattr(gpu_timing, "training_kernels", lambda network, stream: [])
-    monkeypatch.setattr(gpu_timing, "measure_schedule", lambda *arguments: arguments[1])
-    monkeypatch.setattr(gpu_timing, "measure_window", lambda *arguments: "window")
+    monkeypatch.setattr(gpu_timing, "measure_schedule", lambda *arguments: [arguments[1]])
+    monkeypatch.setattr(gpu_timing, "measure_window", lambda *arguments: ["window"])
     monkeypatch.setattr(gpu_timing, "measure_empty_kernel", late)
     monkeypatch.setattr(gpu_timing, "measure_kernels", late)
     monkeypatch.setattr(gpu_timing, "measure_evaluation", lambda *arguments: ["evaluation"])
     timer = SimpleNamespace(wake=lambda: None, stream=None)
     monkeypatch.setattr(gpu_timing, "trained", lambda network: network)
-    assert gpu_timing.measure_net(None, timer, 7) == ["graph", "launch", "window", "evaluation"]
+    found = list(gpu_timing.measure_net(None, timer, 7))
+    assert found == ["graph", "launch", "window", "evaluation"]
     assert capsys.readouterr().err.count("the host is too slow") == 2
 
 
@@ -197,7 +198,7 @@ def test_everything_on_the_gpu_is_measured(timer, monkeypatch):
         ("delta_reduce", 3),
         ("update_weights", 3),
     ]
-    found = gpu_timing.measure_net(network, timer, 1)
+    found = list(gpu_timing.measure_net(network, timer, 1))
     assert all((one.us > 0).all() for one in found)
     by_group = {}
     for one in found:

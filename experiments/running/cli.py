@@ -3,7 +3,7 @@
 import argparse
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -221,6 +221,19 @@ def integers(low: int, high: int) -> Callable[[str], list[int]]:
         values = [parse_one(part) for part in text.split(",")]
         if len(set(values)) < len(values):
             raise argparse.ArgumentTypeError(f"expected different integers, got {text!r}")
+        return values
+
+    return parse
+
+
+def words(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """An argparse type: some of the known words, separated by commas."""
+
+    def parse(text: str) -> list[str]:
+        values = text.split(",")
+        if unknown := [value for value in values if value not in known]:
+            names = ", ".join(known)
+            raise argparse.ArgumentTypeError(f"expected some of {names}, got {unknown[0]!r}")
         return values
 
     return parse

@@ -5,13 +5,14 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import SimpleQueue
@@ -22,6 +23,7 @@ from experiments.running.errors import OF_TERMINALS, Interrupted, Problem, signa
 from experiments.running.messages import drop_unwritable, silence_libraries
 
 POLL_SECONDS = 0.2  # between two looks for messages
+STOP_SECONDS = 5  # in which a command ends that a signal of the terminal reached too
 CLOSE_SECONDS = 5  # for jobs to see that they are to end: one that compiles does not look
 
 # Environment variables by which libraries learn how many threads they may use.
@@ -220,3 +222,30 @@ def _new_processes_have(variables: dict[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def run_until(command: Sequence[str], end: float) -> int | None:
+    """The exit status of a command of the project; None if it was stopped at the end.
+
+    command: as it is typed behind 'python -m'. end: as time.monotonic() gives it. A command that a
+    signal killed has status 128 and the signal's number, as in a shell. On a signal to this
+    process, when the command has ended too, raises SystemExit if it has told of the signal, else
+    Interrupted.
+    """
+    try:
+        with signals.held(), signals.blocked():
+            process = subprocess.Popen([sys.executable, "-m", *command])
+        status = process.wait(max(end - time.monotonic(), 0))
+        return status if status >= 0 else 128 - status
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        return None
+    except Interrupted as reason:
+        if reason.signum in OF_TERMINALS:  # which reach both
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_SECONDS)
+        process.send_signal(reason.signum)
+        if process.wait() == 128 + reason.signum:
+            raise SystemExit(128 + reason.signum) from None
+        raise

@@ -88,8 +88,8 @@ def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> fl
 
     def seconds_per_image(process: Callable[[int], object], n: int, min_seconds: float) -> float:
         """The time of process(n) per image, for n or more images that take min_seconds at least."""
-        process(n)  # to warm up
         while True:
+            process(n)  # to warm up; a GPU's engine captures its launches, for so many images
             started = time.perf_counter()
             process(n)
             taken = time.perf_counter() - started

@@ -115,6 +115,14 @@ def find_folder(folder: Path | None = None) -> Path:
     return folder or Path(os.environ.get("RUNS_DIR") or "runs")
 
 
+def table1_path(folder: Path, net: int, seed: int, data_name: str, distortion: bool) -> Path:
+    """The run file of a net of Table 1, and of a seed."""
+    parts = [f"net{net}", f"seed{seed}"]
+    parts += [] if distortion else ["no-distortion"]
+    parts += [] if data_name == "MNIST" else [data_name]
+    return folder / ("-".join(parts) + ".h5")
+
+
 def without_weights(paths: list[Path]) -> list[Path]:
     """The paths without those of weights files, which a shell's *.h5 finds beside run files."""
     return [path for path in paths if not path.name.endswith(WEIGHTS_SUFFIX)] or paths

@@ -1,7 +1,8 @@
 """Time the convolutional nets of Table 1 (2011): the CPU engine, its peers, and the GPU engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from cnn_gpu.cuda import ConvCudaEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from experiments.running import data
-from experiments.running.errors import Problem
 from experiments.running.messages import tell
 from experiments.scoring.cnn_tables import PAPER
 from experiments.timing import ceilings, cnn_peers, host
@@ -106,15 +106,15 @@ def measure_on_cpu(network: ConvNetwork, repeats: int) -> list[Measurement]:
 
 def measure_on_gpu(
     network: ConvNetwork, timer: Timer, repeats: int, kernel_by_kernel: bool
-) -> list[Measurement]:
+) -> Iterator[Measurement]:
     """Measurements of the GPU engine, of PyTorch on the GPU and, if asked for, of each kernel."""
     timer.wake()
     kernels = list(training_kernels(network, timer.stream))
-    measured = []
-    for schedule in engines.SCHEDULES:
+
+    def measure_schedule(schedule: str) -> list[Measurement]:
         engine = ConvCudaEngine(schedule)
         engine.set_network(network)
-        measured.append(
+        return [
             Measurement(
                 group="cnn",
                 name=f"engine cuda {schedule}",
@@ -123,11 +123,15 @@ def measure_on_gpu(
                 n_bytes=sum(kernel.n_bytes for kernel in kernels),
                 flops=training_flops(network),
             )
-        )
+        ]
+
+    def measure_peers() -> list[Measurement]:
+        workloads = peer_workloads(cnn_peers.on_gpu(), network, GPU_PEER_IMAGES)
+        return host.measure("cnn", workloads, repeats)
+
+    makers: list[Callable[[], Iterable[Measurement]]] = [
+        partial(measure_schedule, schedule) for schedule in engines.SCHEDULES
+    ]
     if kernel_by_kernel:
-        try:
-            measured += measure_kernels(kernels, timer, repeats, "cnn kernel")
-        except Problem as reason:  # must not cost the measurements of everything else
-            tell(f"some measurements are left out: {reason}")
-    workloads = peer_workloads(cnn_peers.on_gpu(), network, GPU_PEER_IMAGES)
-    return measured + host.measure("cnn", workloads, repeats)
+        makers.append(partial(measure_kernels, kernels, timer, repeats, "cnn kernel"))
+    return host.attempts([*makers, measure_peers])

@@ -10,7 +10,7 @@ import numpy as np
 from experiments.ptx import report
 from experiments.ptx.device import SIGNATURES, DeviceArray, Executor, compile_ptx, device_array
 from experiments.running.messages import tell
-from mlp_gpu.gpu import SIMULATED, cuda
+from mlp_gpu.gpu import SIMULATED, cuda, missing_library
 from mlp_gpu.kernels import backward
 
 COMPUTE_CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
@@ -45,17 +45,7 @@ def missing_toolkit() -> str | None:
             "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]' brings it, "
             "but not on macOS"
         )
-    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
-
-    for library in ("nvvm", "nvJitLink"):
-        try:
-            load_nvidia_dynamic_lib(library)
-        except DynamicLibNotFoundError:
-            return (
-                f"CUDA's library {library} cannot be found: pip install 'numba-cuda[cu12]' "
-                "brings it, or set CUDA_HOME to the folder of a CUDA toolkit"
-            )
-    return None
+    return missing_library()
 
 
 def compile_kernel(kernel: Any, signature: str, cc: tuple[int, int]) -> CompiledKernel:

@@ -13,13 +13,13 @@ same state of the cache.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from experiments.running.errors import Problem
-from experiments.running.messages import tell
-from experiments.timing.host import training_examples
+from experiments.timing.host import attempts, training_examples
 from experiments.timing.measurement import CopyTimes, Measurement
 from experiments.timing.mlp import trained, training_flops
 from experiments.timing.window_work import work_of_an_image
@@ -262,13 +262,13 @@ def measure_empty_kernel(timer: Timer, repeats: int) -> list[Measurement]:
 
 def measure_kernels(
     kernels: list[Kernel], timer: Timer, repeats: int, group: str = "kernel"
-) -> list[Measurement]:
+) -> Iterator[Measurement]:
     """Measurements of kernels, each in turn with a copy of as many bytes."""
     copy_of = make_copier(max(kernel.n_bytes for kernel in kernels), timer.stream)
-    measured = []
-    for kernel in kernels:
+
+    def measure(kernel: Kernel) -> list[Measurement]:
         us = time_in_turn(timer, [kernel.launch, copy_of(kernel.n_bytes)], repeats)
-        measured += [
+        return [
             Measurement(
                 group=group,
                 name=kernel.name,
@@ -284,7 +284,8 @@ def measure_kernels(
             )
             for state in CACHE_STATES
         ]
-    return measured
+
+    return attempts(partial(measure, kernel) for kernel in kernels)
 
 
 def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Measurement]:
@@ -309,22 +310,26 @@ def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Mea
     ]
 
 
-def measure_schedule(network: Network, schedule: str, n_bytes: int, repeats: int) -> Measurement:
+def measure_schedule(
+    network: Network, schedule: str, n_bytes: int, repeats: int
+) -> list[Measurement]:
     """Measurement of the engine with a schedule. n_bytes: that it must move for an image."""
     trainer = engines.make_engine("cuda", schedule)
     trainer.set_network(network)
     us = time_training(trainer, network.sizes[0], repeats)
-    return Measurement(
-        group="net",
-        name=f"engine cuda {schedule}",
-        us=us,
-        n_images=1,
-        n_bytes=n_bytes,
-        flops=training_flops(network.sizes),
-    )
+    return [
+        Measurement(
+            group="net",
+            name=f"engine cuda {schedule}",
+            us=us,
+            n_images=1,
+            n_bytes=n_bytes,
+            flops=training_flops(network.sizes),
+        )
+    ]
 
 
-def measure_window(network: Network, repeats: int) -> Measurement:
+def measure_window(network: Network, repeats: int) -> list[Measurement]:
     """Measurement of the schedule `window`, with the work of as many sweeps as were needed."""
     n_block = engines.WINDOW_IMAGES_PER_BLOCK
     trainer = WindowCudaEngine(n_block)
@@ -333,14 +338,16 @@ def measure_window(network: Network, repeats: int) -> Measurement:
     blocks = -(-(repeats + 1) * engine.IMAGES_PER_TICK // n_block)
     sweeps, times = trainer.count_sweeps()
     work = work_of_an_image(network.sizes, sweeps / blocks, times / sweeps, n_block)
-    return Measurement(
-        group="net",
-        name=f"engine cuda {trainer.schedule}",
-        us=us,
-        n_images=1,
-        n_bytes=round(work.n_bytes),
-        flops=round(work.flops),
-    )
+    return [
+        Measurement(
+            group="net",
+            name=f"engine cuda {trainer.schedule}",
+            us=us,
+            n_images=1,
+            n_bytes=round(work.n_bytes),
+            flops=round(work.flops),
+        )
+    ]
 
 
 def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
@@ -362,21 +369,18 @@ def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
     return 1e6 * (np.diff(moments) / images_done[1:])[-repeats:]
 
 
-def measure_net(network: Network, timer: Timer, repeats: int) -> list[Measurement]:
+def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[Measurement]:
     """All measurements of a net on the GPU."""
     network = trained(network)
     timer.wake()
     kernels = list(training_kernels(network, timer.stream))
     n_bytes = sum(kernel.n_bytes for kernel in kernels)
-    measured = [measure_schedule(network, name, n_bytes, repeats) for name in engine.SCHEDULES]
-    measured.append(measure_window(network, repeats))
-    for measure in (
-        lambda: measure_empty_kernel(timer, repeats),
-        lambda: measure_kernels(kernels, timer, repeats),
-        lambda: measure_evaluation(network, timer, repeats),
-    ):
-        try:
-            measured += measure()
-        except Problem as reason:  # must not cost the measurements of everything else
-            tell(f"some measurements are left out: {reason}")
-    return measured
+    return attempts(
+        [
+            *(partial(measure_schedule, network, s, n_bytes, repeats) for s in engine.SCHEDULES),
+            partial(measure_window, network, repeats),
+            partial(measure_empty_kernel, timer, repeats),
+            partial(measure_kernels, kernels, timer, repeats),
+            partial(measure_evaluation, network, timer, repeats),
+        ]
+    )

@@ -12,7 +12,7 @@ from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from deform_gpu import COMMITTEE, TABLE1, deform
 from deform_gpu.cuda import DeformedAhead
-from experiments.running import data
+from experiments.running import configs, data
 from experiments.running.messages import tell
 from experiments.running.nets import AnyNetwork
 from experiments.scoring.cnn_tables import PAPER
@@ -22,7 +22,7 @@ from experiments.timing.deform import N_IMAGES
 from mlp_gpu import gpu, training
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import CudaEngine
-from mlp_gpu.engines import Engine
+from mlp_gpu.engines import Engine, make_engine
 from mlp_gpu.network import N_CLASSES, NETS, Network
 from mlp_gpu.window.engine import WindowCudaEngine
 
@@ -145,6 +145,22 @@ def judge_engines(found: dict) -> CheckResult:
     text += f"{found['peer_distance']:.2g}; {wrong} and {expected} of {found['n_test']:,} wrong; "
     text += f"two runs on the GPU {'' if found['gpu_bit_equal'] else 'NOT '}bit-equal"
     return CheckResult(passed, text, found)
+
+
+def check_epochs(
+    dataset: data.Dataset, net: int, engine: str, schedule: str, epochs: int
+) -> CheckResult:
+    """Whole epochs of a net of Table 1, deformed as in a training: time and wrong digits."""
+    rates = training.Schedule(epochs, ETA, 1.0)
+    config = configs.make_config(dataset, NETS[net], rates, SEED, TABLE1, engine)
+    images = configs.deformer(config, dataset)
+    network = Network.initial(NETS[net], SEED)
+    _, rows = train(make_engine(engine, schedule), network, dataset, images, epochs)
+    n, n_test = len(dataset.train_labels), len(dataset.test_labels)
+    us, errors = [1e6 * row.train_seconds / n for row in rows], [row.test_errors for row in rows]
+    text = f"{us[-1]:.1f} us an image; {errors[-1]} of {n_test:,} wrong "
+    text += f"after {epochs} x {n:,} images"
+    return CheckResult(True, text, {"us": us, "test_errors": errors})
 
 
 def check_engines(dataset: data.Dataset) -> CheckResult:

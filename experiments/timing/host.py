@@ -1,7 +1,7 @@
 """Time work by the host's clock: every repeat runs each workload in turn."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +10,7 @@ import numpy as np
 
 from deform_gpu import TABLE1
 from experiments.running import data
+from experiments.running.errors import explained
 from experiments.running.messages import tell
 from experiments.timing.measurement import CopyTimes, Measurement, PeakTimes
 
@@ -118,6 +119,16 @@ def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[Me
         )
         for name, workload in workloads.items()
     ]
+
+
+def attempts(makers: Iterable[Callable[[], Iterable[Measurement]]]) -> Iterator[Measurement]:
+    """The measurements of each maker. One that fails is told, and costs the others nothing."""
+    for make in makers:
+        try:
+            yield from make()
+        except Exception as error:
+            reason = explained(error) or f"{type(error).__name__}: {error}"
+            tell(f"some measurements are left out: {reason}")
 
 
 def make_workloads(makers: dict[str, Callable[[], Callable]], n_images: int) -> dict[str, Workload]:

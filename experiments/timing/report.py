@@ -92,8 +92,9 @@ def row(measured: Measurement) -> dict:
     if measured.n_images:
         images_per_second = 1e6 * measured.n_images / us
         found["images_a_second"] = images_per_second
-        if measured.n_weights and measured.cpu_engine_us is not None:
+        if measured.n_weights and measured.group in ("net", "cnn"):
             found["updates_a_second"] = measured.n_weights * images_per_second
+        if measured.cpu_engine_us is not None:
             found["times_cpu"] = np.median(measured.cpu_engine_us) / us
     if measured.n_bytes:
         found["gb_a_second"] = measured.n_bytes / us / 1e3
