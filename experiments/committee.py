@@ -27,6 +27,7 @@ from experiments.scoring.committees import (
     TABLE4,
     Experiment,
 )
+from experiments.scoring.schedules import takes_windows
 from mlp_gpu import engines, files
 
 # They say how nets are trained, so they have no meaning for given run files.
@@ -110,6 +111,8 @@ def make_jobs(
     n_validation = max(1, len(images.train_labels) // IMAGES_PER_VALIDATION_IMAGE)
     made = []
     for seed, member in enumerate(experiment.members, arguments.seed):
+        name = committees.run_name(experiment, member, seed, dataset.name)
+        path = arguments.out / f"{name}.h5"
         config = make_config(
             images,
             experiment.sizes,
@@ -119,10 +122,9 @@ def make_jobs(
             engine,
             width=member.width,
             n_validation=n_validation if member.resample else None,
-            windows=cli.schedule(arguments) == engines.WINDOW,
+            windows=takes_windows(arguments, experiment.sizes, path),
         )
-        name = committees.run_name(experiment, member, seed, dataset.name)
-        made.append(jobs.make_job(arguments, arguments.out / f"{name}.h5", name, config))
+        made.append(jobs.make_job(arguments, path, name, config))
     return made
 
 

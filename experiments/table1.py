@@ -13,6 +13,7 @@ from experiments.running import cli, data, jobs, plans, store
 from experiments.running.configs import make_config
 from experiments.running.store import Run
 from experiments.scoring import tables
+from experiments.scoring.schedules import takes_windows
 from mlp_gpu import engines
 from mlp_gpu.network import NETS
 
@@ -72,6 +73,8 @@ def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str)
     made = []
     for net, seed in product(arguments.nets, arguments.seeds):
         plan = plans.choose(arguments, engine, plans.QUICK_TABLE1[dataset.name][net])
+        distortion = deformation is not None
+        path = store.table1_path(arguments.out, net, seed, dataset.name, distortion)
         config = make_config(
             data.limit(dataset, plan.n_images),
             NETS[net],
@@ -80,10 +83,8 @@ def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str)
             deformation,
             engine,
             arguments.cpu_deformation,
-            windows=cli.schedule(arguments) == engines.WINDOW,
+            windows=takes_windows(arguments, NETS[net], path),
         )
-        distortion = deformation is not None
-        path = store.table1_path(arguments.out, net, seed, dataset.name, distortion)
         made.append(jobs.make_job(arguments, path, f"net {net}, seed {seed}", config))
     return made
 

@@ -5,10 +5,12 @@ from dataclasses import asdict, replace
 
 import pytest
 from committee_cases import make_config, make_jobs, numbered
+from factories import make_run
+from measurements import SOURCE, net_measurement, write_bench
 
 from deform_gpu import TABLE1, Deformation, is_narrow, normalize_width
 from experiments import cnn, table1
-from experiments.running import configs, data, nets, store
+from experiments.running import configs, data, nets, provenance, store
 from experiments.running.errors import Problem
 from experiments.scoring import records
 from experiments.scoring.committees import EXPERIMENTS
@@ -176,3 +178,26 @@ def test_commands_train_by_windows_where_a_gpu_is_asked_to(digits):
         assert job.config.get("images_per_block") == expected
     with pytest.raises(SystemExit):
         cnn.parse_arguments(["--schedule", "window"])
+
+
+@pytest.mark.parametrize(("window_us", "expected"), [(19.0, 128), (21.0, None), (None, None)])
+def test_a_record_of_the_gpu_says_whether_windows_are_the_default(
+    digits, tmp_path, monkeypatch, window_us, expected
+):
+    """For that net; and a run that has begun keeps its own schedule."""
+    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
+    rows = [net_measurement("engine cuda graph", 20.0)]
+    rows += [net_measurement("engine cuda window", window_us)] if window_us else []
+    write_bench(rows, SOURCE, tmp_path / "results" / "some-gpu" / "bench.csv")
+    argv = ["--data", "digits", "--nets", "1,2", "--out", str(tmp_path)]
+    arguments = table1.parse_arguments(argv)
+    arguments.device = "Some GPU"
+    one, two = table1.make_jobs(arguments, digits, "cuda")
+    assert one.config.get("images_per_block") == expected
+    assert one.schedule == ("window" if expected else "graph")
+    assert "images_per_block" not in two.config
+    begun = make_run(data=two.config["data"], epochs=1)
+    begun.config["images_per_block"] = 128
+    store.write_run(two.path, begun)
+    _, two = table1.make_jobs(arguments, digits, "cuda")
+    assert two.schedule == "window"

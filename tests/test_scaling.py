@@ -39,7 +39,7 @@ def test_speedup_is_the_median_of_ratios_within_a_repeat(tmp_path, monkeypatch, 
 def test_a_measurement_trains_every_net_to_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr(scaling, "MAX_IMAGES", 50)
     dataset = scaling.jobs.load("digits", None)
-    arguments = scaling.argparse.Namespace(data_dir=None, schedule=None, usual_schedule="window")
+    arguments = scaling.argparse.Namespace(data_dir=None, schedule=None)
     trainings = scaling.make_jobs(tmp_path, 3, dataset, "cpu", arguments)
     found = scaling.measure_once(2, 0, trainings)
     for training in trainings:
@@ -54,7 +54,7 @@ def test_a_measurement_trains_every_net_to_its_end(tmp_path, monkeypatch):
 def test_a_training_that_fails_is_not_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(scaling, "LocalProcesses", lambda workers, n_gpus: pools.InProcess())
     dataset = scaling.jobs.load("digits", None)
-    arguments = scaling.argparse.Namespace(data_dir=None, schedule=None, usual_schedule="window")
+    arguments = scaling.argparse.Namespace(data_dir=None, schedule=None)
     trainings = scaling.make_jobs(tmp_path, 2, dataset, "cpu", arguments)
     trainings[0].path.write_text("something else")
     with pytest.raises(Problem, match=r"a training failed: .*0\.h5"):

@@ -343,7 +343,8 @@ def test_table1_is_that_of_the_cpu_and_names_what_computed(tmp_path):
             tmp_path / engine, "--engine", engine, "--epochs=1", program=program, **exclusive
         )
         assert done.returncode == 0, done.stderr
-        assert ("engine cuda, schedule window: stand-in" in done.stderr) == (engine == "cuda")
+        assert ("engine cuda: stand-in" in done.stderr) == (engine == "cuda")
+        assert (", schedule graph, about " in done.stderr) == (engine == "cuda")
         with (tmp_path / engine / "table1.csv").open(newline="") as file:
             (rows[engine],) = csv.DictReader(file)
     assert rows["cuda"]["device"] == "stand-in for a GPU, on a CPU"

@@ -100,14 +100,17 @@ def add_engine_arguments(
         choices=schedules,
         help="how the GPU's kernels are launched; "
         + "; ".join(f"{name}: {SCHEDULES[name]}" for name in schedules)
-        + f" (default: {schedules[0]})",
+        + " (default: graph"
+        + ", or window where a record in results/ says that it is faster for the net on such a GPU"
+        * (engines.WINDOW in schedules)
+        + ")",
     )
-    parser.set_defaults(usual_schedule=schedules[0])
+    parser.set_defaults(device="")  # which a session fills in: the GPU's name
 
 
 def schedule(arguments: argparse.Namespace) -> str:
-    """The schedule that the command line asks for."""
-    return arguments.schedule or arguments.usual_schedule
+    """The schedule that the command line asks for; nets whose runs are by windows have theirs."""
+    return arguments.schedule or engines.SCHEDULES[0]
 
 
 def add_worker_arguments(parser: argparse.ArgumentParser, cores: int = 1) -> None:

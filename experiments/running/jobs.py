@@ -34,7 +34,7 @@ from experiments.running.pools import Channel, Pool
 from experiments.running.progress import Track, View
 from experiments.running.store import METRICS, Run
 from mlp_gpu import files, kept_code, training
-from mlp_gpu.engines import SCHEDULES
+from mlp_gpu.engines import SCHEDULES, WINDOW
 from mlp_gpu.faults import GpuFault
 from mlp_gpu.training import Schedule
 
@@ -189,6 +189,7 @@ def workload(job: Job) -> tuple:
         config["data"]["n_train"],
         configs.count_validation(config),
         config["deformed_on"],
+        job.schedule,
     )
 
 
@@ -203,7 +204,8 @@ def session(
 
     The images are as data.load_pixels gives them. Most commands need no others in this process.
 
-    arguments: those that running.cli adds, and --out, a folder, which is made. n_jobs: how many
+    arguments: those that running.cli adds, and --out, a folder, which is made; gets the names of
+    the devices. n_jobs: how many
     trainings there are. needed_bytes: memory that a GPU must have for one of them. small_net: what
     workers train before there is work, so that the code is compiled, see `warm_up_worker`.
     Raises Problem, files.FileFault or gpu.GpuFault if any of it cannot be had.
@@ -225,9 +227,9 @@ def session(
         )
         if arguments.schedule and engine == "cpu":
             tell("--schedule is for a GPU and changes nothing here")
-        schedule = f", schedule {cli.schedule(arguments)}" if engine == "cuda" else ""
+        arguments.device = devices
         workers = f", {pool.workers} workers" if pool.workers > 1 else ""
-        tell(f"engine {engine}{schedule}: {devices}{workers}")
+        tell(f"engine {engine}: {devices}{workers}")
         tell(plans.announce(arguments, engine))
         if kept_code.NOT_KEPT:
             tell(f"compiled code is not kept, so each process compiles anew: {kept_code.NOT_KEPT}")
@@ -239,7 +241,8 @@ def make_job(arguments: argparse.Namespace, path: Path, label: str, config: dict
     data_dir = arguments.data_dir
     if arguments.scheduler:  # workers have other current folders
         path, data_dir = path.absolute(), data_dir and data_dir.absolute()
-    return Job(path, label, config, data_dir, cli.schedule(arguments))
+    schedule = WINDOW if "images_per_block" in config else cli.schedule(arguments)
+    return Job(path, label, config, data_dir, schedule)
 
 
 def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:
@@ -311,6 +314,7 @@ def _announce(
         tell(
             f"{name}: epochs x images {epochs} x {first.config['data']['n_train']:,}"
             + (f", {done} epochs done" if done else "")
+            + (f", schedule {first.schedule}" if first.config["engine"] == "cuda" else "")
             + f", about {duration(seconds)}"
             + (" each" if len(group) > 1 else "")
         )
