@@ -96,6 +96,7 @@ def test_a_signal_while_a_command_imports_is_one_line(tmp_path, command, signum)
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # not as under nohup
     )
     assert done.returncode == 128 + signum
     assert (done.stdout, done.stderr) == ("", f"stopped by {signum.name}\n")

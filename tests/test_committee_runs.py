@@ -148,7 +148,7 @@ def test_finished_members_are_not_trained_again(folder, tmp_path, capsys):
 
 def test_other_options_are_refused_before_anything_is_trained(folder, tmp_path):
     shutil.copy(run_files(folder, 1)[6], tmp_path)
-    with pytest.raises(Problem, match=r"eta is 0\.001 there and 0\.5 here"):
+    with pytest.raises(Problem, match=r"eta is 0\.005 there and 0\.5 here"):
         committee.main([*TINY, "--experiment", "1", "--eta", "0.5", "--out", str(tmp_path)])
     assert [path.name for path in tmp_path.glob("*.h5")] == [f"{UNDEFORMED[6]}.h5"]
 
@@ -277,7 +277,8 @@ def test_bad_run_files_are_refused_and_nothing_is_written(folder, digits, tmp_pa
     damaged.write_bytes(content)
     assert refused(first, damaged, *out).startswith(f"{damaged} is damaged: expected SHA-256")
     weights = store.weights_path(second)
-    assert refused(first, weights, *out).startswith(f"{weights} holds 'deepbig weights'")
+    assert refused(first, weights, *out).startswith("a committee needs two runs at least")
+    assert refused(weights, weights, *out).startswith(f"{weights} is named twice")
     assert not (tmp_path / "out").exists()
 
 

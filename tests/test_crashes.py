@@ -43,6 +43,7 @@ def child(path, action=lambda: None, config=CONFIG, callbacks=NO_CALLBACKS):
 
     def work():
         sys.stderr = path.with_suffix(".stderr").open("w")
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # not as under nohup
         cli.run(main)
 
     process = multiprocessing.get_context("fork").Process(target=work)

@@ -340,7 +340,10 @@ def test_table1_is_that_of_the_cpu_and_names_what_computed(tmp_path):
         program = "-m", "experiments.table1"
         exclusive = {"STANDIN_EXCLUSIVE": str(tmp_path)}  # the trial has let go of the GPU
         done = train_table1(
-            tmp_path / engine, "--engine", engine, "--epochs=1", program=program, **exclusive
+            tmp_path / engine,
+            *("--engine", engine, "--epochs=1", "--profile=paper"),
+            program=program,
+            **exclusive,
         )
         assert done.returncode == 0, done.stderr
         assert ("engine cuda: stand-in" in done.stderr) == (engine == "cuda")
@@ -350,7 +353,7 @@ def test_table1_is_that_of_the_cpu_and_names_what_computed(tmp_path):
     assert rows["cuda"]["device"] == "stand-in for a GPU, on a CPU"
     (path,) = store.run_files(tmp_path / "cuda")
     (session,) = store.read_run(path).provenance
-    assert session["schedule"] == "window"
+    assert session["schedule"] == "graph"
     assert session["gpu_trial"]["reason"] is None
     assert len(session["gpu_trial"]["differences"]) == 7
     # A digit whose outputs are nearly equal may fall to either side.

@@ -49,7 +49,7 @@ class File(NamedTuple):
     def _is(self, path: Path) -> bool:
         try:
             self.check(path)
-        except ValueError:
+        except (OSError, ValueError):
             return False
         return True
 

@@ -162,4 +162,4 @@ def choose(arguments: argparse.Namespace, engine: str, quick: Plan, paper: Plan 
         fallen = own.eta_of(own.epochs) / own.eta
         decay = float(f"{fallen ** (1 / (epochs - 1)):.4g}")
     schedule = replace(own, epochs=epochs, eta=arguments.eta or own.eta, decay=decay)
-    return Plan(schedule, arguments.limit or plan.n_images)
+    return Plan(schedule, arguments.limit or (None if arguments.epochs else plan.n_images))
