@@ -115,6 +115,11 @@ def test_teardown(leaving): pass
 """
 
 
+@pytest.fixture(autouse=True)
+def outcomes(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_programs, "OUTCOMES", tmp_path / "outcomes")
+
+
 @pytest.fixture
 def test_file(tmp_path):
     path = tmp_path / "test_it.py"
@@ -123,7 +128,7 @@ def test_file(tmp_path):
 
 
 def test_report_of_pytest(test_file):
-    status, found = gpu_programs.run_tests([str(test_file), "-p", "no:cacheprovider"])
+    status, found = gpu_programs.run_tests("it", [str(test_file), "-p", "no:cacheprovider"])
     assert status == 1
     names = {outcome: {name.split("::")[1] for name in names} for outcome, names in found.items()}
     assert names == {
@@ -134,18 +139,28 @@ def test_report_of_pytest(test_file):
     assert all(len(list_) == len(set(list_)) for list_ in found.values())
 
 
+def test_what_came_before_the_end_is_known(tmp_path):
+    """Tests in several processes, one of which hangs."""
+    path = tmp_path / "test_it.py"
+    path.write_text("import time\n\ndef test_a(): pass\n\ndef test_b():\n    time.sleep(600)\n")
+    options = ["-n", "1", str(path), "-p", "no:cacheprovider"]
+    status, found = gpu_programs.run_tests("it", options, seconds=15)
+    assert status is None
+    assert [name.split("::")[1] for name in found["passed"]] == ["test_a"]
+
+
 def test_a_test_that_hangs_is_ended(tmp_path, capfd):
     path = tmp_path / "test_it.py"
     path.write_text("import time\n\ndef test_hangs():\n    time.sleep(600)\n")
     options = [option.replace("=300", "=0.5") for option in gpu_programs.HANGING_TESTS]
-    status, found = gpu_programs.run_tests([*options, str(path), "-p", "no:cacheprovider"])
+    status, found = gpu_programs.run_tests("it", [*options, str(path), "-p", "no:cacheprovider"])
     assert status == 1
     assert found == {"passed": [], "failed": [], "skipped": []}
     assert " in test_hangs\n" in capfd.readouterr().err
 
 
 def test_pytest_that_leaves_no_report(tmp_path):
-    status, found = gpu_programs.run_tests(["--no-such-option"])
+    status, found = gpu_programs.run_tests("it", ["--no-such-option"])
     assert status == 4
     assert found == {"passed": [], "failed": [], "skipped": []}
 
@@ -164,7 +179,8 @@ def test_tests_on_the_gpu(status, repeats, passed, monkeypatch):
         gpu_programs, "run_tests", lambda *how, seconds: asked.append(how) or (status, found)
     )
     result = gpu_programs.check_tests(60)
-    (options,) = asked[0]
+    name, options = asked[0]
+    assert name == "tests"
     assert options[: len(gpu_programs.HANGING_TESTS)] == gpu_programs.HANGING_TESTS
     assert options[-len(gpu_programs.GPU_TESTS) :] == gpu_programs.GPU_TESTS
     assert "-n" in options
@@ -270,7 +286,7 @@ def test_the_sanitizer_runs_the_small_tests(sanitizer, tmp_path, monkeypatch):
     assert gpu_programs.check_sanitizer("memcheck", 120) == CheckResult(True, f"clean, {n} tests")
     said = (tmp_path / "arguments").read_text()
     assert said.startswith("--tool memcheck --error-exitcode 99 --report-api-errors no ")
-    assert f"{sys.executable} -m pytest -q -k small " in said
+    assert f"{sys.executable} -m pytest -q -p experiments.timing.pytest_outcomes -k small " in said
 
 
 def test_errors_of_the_sanitizer(sanitizer):
@@ -294,7 +310,7 @@ def test_which_sanitizer(sanitizer, tmp_path, monkeypatch):
     assert gpu_programs.check_sanitizer("memcheck", 120) == CheckResult(True, "not installed")
     asked = []
 
-    def run_tests(options, prefix, log, seconds):
+    def run_tests(name, options, prefix, log, seconds):
         asked.append(prefix[0])
         return 0, {"passed": []}
 

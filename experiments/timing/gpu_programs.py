@@ -7,14 +7,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
-from xml.etree import ElementTree
 
 from experiments.running import provenance
+from experiments.timing import pytest_outcomes
 from experiments.timing.check_result import CheckResult
+from mlp_gpu import files
 
 GPU_TESTS = tuple(
     f"tests/test_{name}.py"
@@ -57,6 +58,7 @@ SMALL_TESTS = (
         )
     ),
 )
+OUTCOMES = Path("runs/gpu-check")  # files of the tests that ran, and how they ended
 TOOLKITS_FOLDER = Path("/usr/local")
 # The last line of a tool's report. A line "... errors were not printed" counts some of them again.
 SUMMARY_LINE = re.compile(
@@ -66,15 +68,20 @@ KEPT_CHARACTERS = 4000  # of the end of a report
 
 
 def run_command(
-    command: Sequence[str], log: IO | None = None, seconds: float | None = None
+    command: Sequence[str],
+    log: IO | None = None,
+    seconds: float | None = None,
+    variables: Mapping[str, str] = {},
 ) -> int | None:
     """The exit status of a command, run in the repository; None if it took more than `seconds`.
 
-    log: a file for its stdout and stderr; without one it shares ours.
+    log: a file for its stdout and stderr; without one it shares ours. variables: of its environment
+    beside ours.
     """
     child = subprocess.Popen(
         command,
         cwd=provenance.REPOSITORY,
+        env=os.environ | dict(variables),
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
@@ -91,37 +98,30 @@ def run_command(
 
 
 def run_tests(
+    name: str,
     options: Sequence[str],
     prefix: Sequence[str] = (),
     log: IO | None = None,
     seconds: float | None = None,
 ) -> tuple[int | None, dict[str, list[str]]]:
-    """Run pytest: its exit status, and the names of the tests as `read_report` gives them.
+    """Run pytest: its exit status, and the names of the tests by outcome.
 
-    prefix: the program that pytest runs under, with its options. log, seconds: of `run_command`.
+    name: of the file in OUTCOMES to which outcomes are written as they come. prefix: the program
+    that pytest runs under, with its options. log, seconds: of `run_command`.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.xml"
-        command = [*prefix, sys.executable, "-m", "pytest", "-q", *options, f"--junitxml={report}"]
-        return run_command(command, log, seconds), read_report(report)
-
-
-def read_report(path: Path) -> dict[str, list[str]]:
-    """Names of tests by outcome, from pytest's JUnit XML; no names if there is no file."""
-    found: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
-    if path.exists():
-        for case in ElementTree.parse(path).iter("testcase"):
-            tags = {child.tag for child in case}
-            failed = tags & {"failure", "error"}
-            outcome = "failed" if failed else "skipped" if "skipped" in tags else "passed"
-            found[outcome].append(f"{case.get('classname')}::{case.get('name')}")
-    return found
+    path = OUTCOMES.absolute() / f"{name}.txt"
+    files.make_folder(path.parent)
+    path.unlink(missing_ok=True)
+    plugin = ["-p", pytest_outcomes.__name__]
+    command = [*prefix, sys.executable, "-m", "pytest", "-q", *plugin, *options]
+    variables = {pytest_outcomes.VARIABLE: str(path)}
+    return run_command(command, log, seconds, variables), pytest_outcomes.read(path)
 
 
 def check_tests(seconds: float) -> CheckResult:
     """The tests of kernels and engine, in several processes where pytest-xdist is installed."""
     several = SEVERAL_PROCESSES if find_spec("xdist") else ()
-    status, found = run_tests((*HANGING_TESTS, *several, *GPU_TESTS), seconds=seconds)
+    status, found = run_tests("tests", (*HANGING_TESTS, *several, *GPU_TESTS), seconds=seconds)
     repeats = sum(REPEAT_TESTS in name for name in found["passed"])
     text = ", ".join(f"{len(names)} {outcome}" for outcome, names in found.items())
     text += f"; {repeats} of bit-equal repeats"
@@ -140,7 +140,7 @@ def check_sanitizer(tool: str, seconds: float) -> CheckResult:
     # CUDA's Python packages try calls that a driver may lack: those errors are no kernel's fault.
     prefix += ["--report-api-errors", "no"]
     with tempfile.TemporaryFile() as log:
-        status, found = run_tests(SMALL_TESTS, prefix, log=log, seconds=seconds)
+        status, found = run_tests(tool, SMALL_TESTS, prefix, log=log, seconds=seconds)
         log.seek(0)
         output = log.read().decode(errors="replace")
     return judge_sanitizer(status, output, len(found["passed"]))
