@@ -224,16 +224,19 @@ def measure_into(
 
     Until everything is measured rows of before stay, and those that are not asked for stay then.
     """
+    columns = provenance.columns(source)
     before: dict[Key, dict] = {}
     if path.exists():
+        blank = dict.fromkeys((*timing_report.COLUMNS, *columns))  # older files have other columns
         with suppress(files.FileFault):
-            before = {key_of(row): row for row in records.read_csv(path, records.BENCH)}
+            for row in records.read_csv(path, records.BENCH):
+                before[key_of(row)] = blank | {name: row[name] for name in row if name in blank}
     measured: list[Measurement] = []
     new: dict[Key, dict] = {}
     for one in measure_all(arguments, timer):
         measured.append(one)
         rows = [timing_report.row(one) for one in with_cpu_times(measured)]
-        new = {key_of(row): row | provenance.columns(source) for row in rows}
+        new = {key_of(row): row | columns for row in rows}
         files.replace(path, csv_text(list((before | new).values())).encode())
     if not (arguments.nets or arguments.minutes or arguments.gpu_only):
         files.replace(path, csv_text(list(new.values())).encode())
