@@ -55,6 +55,7 @@ from experiments.timing import gpu as gpu_timing
 from experiments.timing import report as timing_report
 from experiments.timing.host import Workload, random_examples
 from experiments.timing.measurement import Measurement
+from experiments.timing.window_kernels import window_kernels
 from mlp_gpu import files, gpu
 from mlp_gpu.network import Network
 
@@ -81,11 +82,24 @@ def measure_net(
     cpu, named = provenance.device("cpu"), partial(of_net, net, network)
     if timer:
         yield from named(gpu.name(), gpu_timing.measure_net(network, timer, repeats))
+        yield from named(gpu.name(), measure_window_kernels(network, timer, repeats))
     if on_cpu:
         yield from named(cpu, mlp.measure_on_cpu(network, makers, repeats))
     if timer:
         peers_on_gpu = partial(mlp.measure_peers_on_gpu, network, peers.on_gpu(), repeats)
         yield from named(gpu.name(), host.attempts([peers_on_gpu]))
+
+
+def measure_window_kernels(
+    network: Network, timer: gpu_timing.Timer, repeats: int
+) -> Iterator[Measurement]:
+    """Measurements of the kernels of the schedule `window`."""
+
+    def measure() -> Iterator[Measurement]:
+        kernels = list(window_kernels(mlp.trained(network), timer.stream))
+        return gpu_timing.measure_kernels(kernels, timer, repeats)
+
+    return host.attempts([measure])
 
 
 def measure_cnn(

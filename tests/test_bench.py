@@ -258,6 +258,7 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     on_gpu = measurement(0.05, group="deformation", name="GPU, a kernel a tile", n_images=1)
     monkeypatch.setattr(bench.deform_timing, "N_IMAGES", 120)
     monkeypatch.setattr(bench.deform_timing, "measure", lambda *arguments: [on_gpu])
+    monkeypatch.setattr(bench, "measure_window_kernels", lambda *arguments: [])
     monkeypatch.setattr(bench, "PaperSet", NoPaper)
     monkeypatch.setattr(deform_peers, "on_cpu", dict)
     monkeypatch.setattr(deform_peers, "on_gpu", lambda: {"kornia, GPU": deform_peers.scipy_recipe})

@@ -11,6 +11,7 @@ from deform_gpu import deform
 from experiments.running.errors import Problem
 from experiments.timing import deform as deform_timing
 from experiments.timing import gpu as gpu_timing
+from experiments.timing.window_kernels import window_kernels
 from experiments.timing.window_work import block_work, sweep_work
 from mlp_gpu import gpu
 from mlp_gpu.network import Network, count_weights
@@ -257,3 +258,27 @@ def test_the_deformation_on_the_gpu_is_measured(timer, monkeypatch):
     assert all(one.us.shape == (2,) and (one.us > 0).all() for one in found)
     if not HAS_GPU:  # the timer says 1 us for everything
         assert [one.us[0] for one in found] == [1 / 60, 1 / 60, 1 / 100, 1 / 100]
+
+
+def test_the_windows_kernels_are_found_half_way_through_a_block(timer):
+    """Each has something to do, again and again: none returns at once or moves the window."""
+    network = Network.initial((37, 21, 33, 10), 0)
+    kernels = list(window_kernels(network, timer.stream))
+    n, end, n_block = 32, 80, 128
+    assert sum(one.n_bytes for one in kernels[2:-3]) == pytest.approx(
+        sweep_work(network.sizes, n, end, n_block).n_bytes
+    )
+    assert [(one.name, one.layer) for one in kernels] == [
+        *(("gather_images", 1), ("forward_products", 1), ("forward_states", 1)),
+        *(("forward_products", 2), ("forward_states", 2)),
+        *(("forward_products", 3), ("forward_states", 3), ("output_deltas", 3)),
+        *(("backward_products", 3), ("backward_deltas", 3)),
+        *(("backward_products", 2), ("backward_deltas", 2)),
+        *(("update_weights_of_block", layer) for layer in (1, 2, 3)),
+    ]
+    for one in kernels:
+        changed = one.launch.arguments[0]
+        gpu.fill([(changed, np.full(changed.shape, 7, np.float32))], timer.stream)
+        gpu.play([one.launch], timer.stream)
+        (found,) = gpu.read([changed], timer.stream)
+        assert (found != 7).any(), one.name

@@ -39,29 +39,52 @@ def _sum(parts: float, columns: int, n: float, end: float) -> Work:
     return Work(4 * (parts + end * columns + n * columns), 2 * before * columns + parts)
 
 
-def sweep_work(sizes: tuple[int, ...], n: float, end: float, n_block: int) -> Work:
-    """A sweep of n images, of which the last is image end - 1 of its block.
+LayerWork = tuple[int, Work]  # a layer, from 1, and what one of its kernels does
 
-    sizes: of the layers. Deltas are read before they are overwritten, to see how they changed.
+
+def sweep_works(sizes: tuple[int, ...], n: float, end: float, n_block: int) -> list[LayerWork]:
+    """Each kernel of a sweep, in the order of launches but for the last, which slides the window.
+
+    A sweep of n images, of which the last is image end - 1 of its block. sizes: of the layers.
+    Deltas are read before they are overwritten, to see how they changed.
     """
-    total = Work(4 * n * (sum(sizes[1:]) + 2 * sizes[-1]))
-    for layer, (n_in, n_out) in enumerate(pairwise(sizes)):
-        forward, parts = _product(n_in + 1, n_out, n, end, n_block)
-        total += _sum(parts, n_out, n, end)
-        if layer > 0:
-            backward, back_parts = _product(n_out, n_in + 1, n, end, n_block)
-            total += forward + backward + _sum(back_parts, n_in, n, end)
-    return total
+    found: list[LayerWork] = []
+    layers = list(enumerate(pairwise(sizes), start=1))
+    for layer, (n_in, n_out) in layers:
+        product, parts = _product(n_in + 1, n_out, n, end, n_block)
+        found += [(layer, product)] if layer > 1 else []
+        found.append((layer, _sum(parts, n_out, n, end)))
+    found.append((len(layers), Work(4 * 3 * n * sizes[-1])))
+    for layer, (n_in, n_out) in reversed(layers[1:]):
+        product, parts = _product(n_out, n_in + 1, n, end, n_block)
+        found += [(layer, product), (layer, _sum(parts, n_in, n, end) + Work(4 * n * n_in))]
+    return found
+
+
+def begin_works(sizes: tuple[int, ...], n_block: int) -> list[LayerWork]:
+    """Each kernel of a block's begin: its images, and layer 1's products."""
+    product, _ = _product(sizes[0] + 1, sizes[1], n_block, n_block, n_block)
+    return [(1, Work(4 * 2 * n_block * sizes[0])), (1, product)]
+
+
+def update_works(sizes: tuple[int, ...], n_block: int) -> list[LayerWork]:
+    """Each kernel of a block's end but for the last: the update of a layer's weights."""
+    found = []
+    for layer, (n_in, n_out) in enumerate(pairwise(sizes), start=1):
+        words = 2 * (n_in + 1) * n_out + n_block * (n_in + 1 + n_out)
+        found.append((layer, Work(4 * words, 2 * n_block * (n_in + 1) * n_out)))
+    return found
+
+
+def sweep_work(sizes: tuple[int, ...], n: float, end: float, n_block: int) -> Work:
+    """A sweep as a whole; arguments as of `sweep_works`."""
+    return sum((work for _, work in sweep_works(sizes, n, end, n_block)), Work())
 
 
 def block_work(sizes: tuple[int, ...], n_block: int) -> Work:
-    """A block's share: its images, layer 1's products, and the update of all weights."""
-    product, _ = _product(sizes[0] + 1, sizes[1], n_block, n_block, n_block)
-    total = Work(4 * 2 * n_block * sizes[0]) + product
-    for n_in, n_out in pairwise(sizes):
-        words = 2 * (n_in + 1) * n_out + n_block * (n_in + 1 + n_out)
-        total += Work(4 * words, 2 * n_block * (n_in + 1) * n_out)
-    return total
+    """A block's share: its begin and its end."""
+    works = begin_works(sizes, n_block) + update_works(sizes, n_block)
+    return sum((work for _, work in works), Work())
 
 
 def work_of_an_image(
