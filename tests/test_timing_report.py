@@ -50,7 +50,7 @@ def test_row_of_a_net():
     assert found["times_cpu"] == pytest.approx(4)
     assert found["gb_a_second"] is found["percent_of_copy"] is found["percent_of_read"] is None
     assert timing_report.row(replace(one, settings="so"))["settings"] == "so"
-    assert timing_report.row(one)["updates_a_second"] is None
+    assert timing_report.row(one)["times_cpu"] is None
 
 
 def test_row_of_an_evaluation():

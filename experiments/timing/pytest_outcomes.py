@@ -11,9 +11,18 @@ VARIABLE = "DEEPBIG_OUTCOMES"
 OUTCOMES = "passed", "failed", "skipped"
 
 
+_is_worker = False  # of pytest-xdist, whose workers report to the process that writes
+
+
+def pytest_configure(config: Any) -> None:
+    """Called once, before the tests."""
+    global _is_worker
+    _is_worker = hasattr(config, "workerinput")
+
+
 def pytest_runtest_logreport(report: Any) -> None:
-    """Called for each phase of a test; by pytest-xdist in its workers too, which do not write."""
-    if "PYTEST_XDIST_WORKER" in os.environ or (report.when != "call" and report.passed):
+    """Called for each phase of a test."""
+    if _is_worker or (report.when != "call" and report.passed):
         return
     with open(os.environ[VARIABLE], "a") as file:
         print(report.outcome, report.nodeid, file=file)
