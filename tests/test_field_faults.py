@@ -16,7 +16,7 @@ from waiting import wait_until
 from campaign.run_bits import bits
 from experiments import committee, table1
 from experiments.drawing import figures
-from experiments.running import processes, runs, store
+from experiments.running import processes, provenance, runs, store
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 from mlp_gpu import jit, kept_code
@@ -94,6 +94,16 @@ def test_sources_below_such_a_folder_keep_no_code(tmp_path, monkeypatch):
     folder, reason = kept_code.open_folder()
     assert folder is None
     assert reason.endswith("is not UTF-8; rename it")
+
+
+def test_the_commit_of_sources_below_such_a_folder_is_found(tmp_path, monkeypatch):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    who = ["-c", "user.name=n", "-c", "user.email=e"]
+    for arguments in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "m"]):
+        folder.mkdir(exist_ok=True)
+        subprocess.run(["git", "-C", folder, *arguments], check=True)
+    monkeypatch.setattr(provenance, "REPOSITORY", folder)
+    assert len(provenance.commit()["commit"]) == 40
 
 
 # Pictures

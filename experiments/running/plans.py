@@ -132,9 +132,10 @@ def announce(arguments: argparse.Namespace, engine: str) -> str:
     """The profile, in a sentence."""
     name = profile(arguments, engine)
     if arguments.epochs is not None and name != "paper":
+        falls = "as the options say" if arguments.eta_decay else "as far as in a profile"
         return (
-            f"epochs as asked for: {arguments.epochs:,}, in which the learning rate falls as far "
-            "as in a profile; --profile paper keeps the paper's"
+            f"epochs as asked for: {arguments.epochs:,}, in which the learning rate falls {falls}; "
+            "--profile paper keeps the paper's"
         )
     taken = f"profile {name}"
     if arguments.profile is None:

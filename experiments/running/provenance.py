@@ -71,9 +71,9 @@ def commit() -> dict:
     """The commit of this source tree and whether sources differ from it; 'unknown' without git."""
 
     def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", REPOSITORY, *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
+        command = ["git", "-C", REPOSITORY, *arguments]
+        done = subprocess.run(command, capture_output=True, check=True)
+        return os.fsdecode(done.stdout).strip()  # a folder's name may be no UTF-8
 
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() == REPOSITORY:
