@@ -71,7 +71,7 @@ def commit() -> dict:
     """The commit of this source tree and whether sources differ from it; 'unknown' without git."""
 
     def git(*arguments: str) -> str:
-        command = ["git", "-C", REPOSITORY, *arguments]
+        command = ["git", "-C", str(REPOSITORY), *arguments]
         done = subprocess.run(command, capture_output=True, check=True)
         return os.fsdecode(done.stdout).strip()  # a folder's name may be no UTF-8
 
