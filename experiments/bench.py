@@ -78,7 +78,7 @@ def measure_net(
 
     makers: of the peers on the CPU. timer: None without a GPU. on_cpu: whether the CPU is measured.
     """
-    network = Network.initial(mlp.NETS[net], seed=0)
+    network = mlp.trained(Network.initial(mlp.NETS[net], seed=0))
     cpu, named = provenance.device("cpu"), partial(of_net, net, network)
     if timer:
         yield from named(gpu.name(), gpu_timing.measure_net(network, timer, repeats))
@@ -96,7 +96,7 @@ def measure_window_kernels(
     """Measurements of the kernels of the schedule `window`."""
 
     def measure() -> Iterator[Measurement]:
-        kernels = list(window_kernels(mlp.trained(network), timer.stream))
+        kernels = list(window_kernels(network, timer.stream))
         return gpu_timing.measure_kernels(kernels, timer, repeats)
 
     return host.attempts([measure])
@@ -231,6 +231,11 @@ def key_of(row: Mapping[str, object]) -> Key:
     return tuple(str(row[name] or "") for name in ("group", "net", "name", "layer", "state"))
 
 
+def is_whole(arguments: argparse.Namespace) -> bool:
+    """Whether the command line asks for all there is to measure."""
+    return not (arguments.nets or arguments.minutes or arguments.gpu_only)
+
+
 def measure_into(
     path: Path, arguments: argparse.Namespace, timer: gpu_timing.Timer | None, source: dict
 ) -> list[dict]:
@@ -252,7 +257,7 @@ def measure_into(
         rows = [timing_report.row(one) for one in with_cpu_times(measured)]
         new = {key_of(row): row | columns for row in rows}
         files.replace(path, csv_text(list((before | new).values())).encode())
-    if not (arguments.nets or arguments.minutes or arguments.gpu_only):
+    if is_whole(arguments):
         files.replace(path, csv_text(list(new.values())).encode())
         return list(new.values())
     return list((before | new).values())
@@ -348,7 +353,7 @@ def main(argv: list[str] | None = None) -> None:
         print("\n" + markdown_table(timing_report.kernel_table(rows, mlp.NETS)))
         print("\n" + markdown_table(timing_report.kernel_table(rows, CNN_NETS, "cnn kernel")))
     tell(f"written to {folder}: bench.csv, bench.png, bench.pdf")
-    if reason and not (arguments.nets or arguments.minutes):
+    if reason and is_whole(arguments):
         run_race(folder, source)
 
 

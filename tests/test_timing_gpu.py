@@ -165,7 +165,6 @@ def test_kernels_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys):
     monkeypatch.setattr(gpu_timing, "measure_kernels", late)
     monkeypatch.setattr(gpu_timing, "measure_evaluation", lambda *arguments: ["evaluation"])
     timer = SimpleNamespace(wake=lambda: None, stream=None)
-    monkeypatch.setattr(gpu_timing, "trained", lambda network: network)
     found = list(gpu_timing.measure_net(None, timer, 7))
     assert found == ["graph", "launch", "window", "evaluation"]
     assert capsys.readouterr().err.count("the host is too slow") == 2

@@ -70,7 +70,6 @@ def test_an_engine_beside_what_its_threads_can_do(small, monkeypatch):
             return make(*arguments)
 
         monkeypatch.setattr(ceilings, name, noted)
-    monkeypatch.setattr(mlp, "trained", lambda net: net)
     works = mlp.cpu_workloads(small)
     assert asked == [(None, 48), (1, 48)]  # to count the sweeps
     asked.clear()

@@ -57,9 +57,8 @@ class LocalProcesses:
         # ever. A message of less than 4096 bytes arrives in one piece all the same.
         self._reader, self._writer = self._context.Pipe(duplex=False)
         try:
-            with (
-                signals.blocked()
-            ):  # for Python's tracker of semaphores, a process that starts here
+            # Python's tracker of semaphores is a process that starts here.
+            with signals.blocked():
                 self._stop_signal = self._context.RawValue(ctypes.c_int, 0)
                 self._start()
         except OSError as error:  # of semaphores and shared memory, which Linux has in /dev/shm

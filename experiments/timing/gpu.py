@@ -21,7 +21,7 @@ import numpy as np
 from experiments.running.errors import Problem
 from experiments.timing.host import attempts, training_examples
 from experiments.timing.measurement import CopyTimes, Measurement
-from experiments.timing.mlp import trained, training_flops
+from experiments.timing.mlp import training_flops
 from experiments.timing.window_work import work_of_an_image
 from mlp_gpu import cuda as engine
 from mlp_gpu import engines, gpu
@@ -371,7 +371,6 @@ def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
 
 def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[Measurement]:
     """All measurements of a net on the GPU."""
-    network = trained(network)
     timer.wake()
     kernels = list(training_kernels(network, timer.stream))
     n_bytes = sum(kernel.n_bytes for kernel in kernels)

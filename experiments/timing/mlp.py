@@ -138,7 +138,6 @@ def ceiling_workloads(n_weights: int, threads: int, suffix: str = "") -> dict[st
 def cpu_workloads(net: Network) -> dict[str, Workload]:
     """The CPU engine and its ceilings. Names without a number of threads are of all threads."""
     threads, one = numba.config.NUMBA_NUM_THREADS, ", 1 thread"
-    net = trained(net)
     engine = engine_workload(net, None)
     return {
         "engine cpu": engine,
