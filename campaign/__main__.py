@@ -26,37 +26,40 @@ from campaign.trial import Outcome, Part, draw
 from experiments.running import cli, provenance
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
+from experiments.scoring.records import CampaignPart
 from mlp_gpu import files
 
 PARTS: Sequence[Part] = (kills, power, damage, system, arguments, endurance)
 
 
-def new_row(part: Part, seed: int) -> dict:
-    """What the record has of a part of which no trial was made.
+def new_row(part: Part, seed: int, minutes: float | None) -> CampaignPart:
+    """A part of the record of which no case was made."""
+    return CampaignPart(
+        part=part.NAME,
+        claim=part.CLAIM,
+        unit=part.UNIT,
+        goal=part.GOAL,
+        seed=seed,
+        minutes=minutes,
+        provenance=provenance.collect(),
+    )
 
-    drawn: how many trials were drawn. left: those of them that did not end, by number. earlier:
-    provenance of earlier commands that made some of the trials.
-    """
-    row = {"part": part.NAME, "claim": part.CLAIM, "unit": part.UNIT, "goal": part.GOAL}
-    row |= {"tries": 0, "failures": 0, "seconds": 0, "seed": seed}
-    return row | {"drawn": 0, "left": [], "earlier": []}
 
-
-def goes_on(row: Mapping, part: Part, seed: int) -> bool:
+def goes_on(row: CampaignPart | None, part: Part, seed: int) -> bool:
     """Whether the row is of a part that stopped before its goal, and without any failure."""
-    if "drawn" not in row or row["failures"]:  # an older record, or none
+    if row is None or row.failures or row.tries > row.drawn == 0:  # none, or an older record
         return False
-    return (row["seed"], row["goal"]) == (seed, part.GOAL) and row["tries"] < part.GOAL
+    return (row.seed, row.goal) == (seed, part.GOAL) and row.tries < part.GOAL
 
 
-def trials(part: Part, row: dict) -> Iterator[tuple[int, dict]]:
+def trials(part: Part, row: CampaignPart) -> Iterator[tuple[int, dict]]:
     """The trials that were not made yet, with their numbers. Modifies row."""
-    for number in chain(tuple(row["left"]), count(row["drawn"])):
-        if (trial := draw(part, row["seed"], number)) is None:
+    for number in chain(tuple(row.left), count(row.drawn)):
+        if (trial := draw(part, row.seed, number)) is None:
             return
-        if number >= row["drawn"]:
-            row["drawn"] = number + 1
-            row["left"].append(number)
+        if number >= row.drawn:
+            row.drawn = number + 1
+            row.left.append(number)
         yield number, trial
 
 
@@ -71,13 +74,15 @@ def attempt(part: Part, trial: dict, shared: Path) -> Outcome:
             return Outcome(1, f"{type(error).__name__}: {error}")
 
 
-def run_part(part: Part, row: dict, end: float, folder: Path, save: Callable[[], None]) -> None:
+def run_part(
+    part: Part, row: CampaignPart, end: float, folder: Path, save: Callable[[], None]
+) -> None:
     """Make trials until the part's goal is reached or time.monotonic() is `end`.
 
     row: of the record, modified. save: called after each trial. Writes what failed to
     folder/failures.
     """
-    started = time.monotonic() - row["seconds"]
+    started = time.monotonic() - row.seconds
     running: dict[Future, tuple[int, dict]] = {}
     coming = trials(part, row)
     commands.until(end)
@@ -86,7 +91,7 @@ def run_part(part: Part, row: dict, end: float, folder: Path, save: Callable[[],
         ThreadPoolExecutor(provenance.cores()) as executor,
         tqdm(
             total=part.GOAL,
-            initial=row["tries"],
+            initial=row.tries,
             unit=f" {part.UNIT}",
             desc=part.NAME,
             disable=None,
@@ -97,7 +102,7 @@ def run_part(part: Part, row: dict, end: float, folder: Path, save: Callable[[],
             while True:
                 while len(running) < provenance.cores() and time.monotonic() < end:
                     # What runs will add to the count: else the last tries were made in vain.
-                    if row["tries"] + len(running) >= part.GOAL:
+                    if row.tries + len(running) >= part.GOAL:
                         break
                     if not (found := next(coming, None)):
                         break
@@ -107,16 +112,16 @@ def run_part(part: Part, row: dict, end: float, folder: Path, save: Callable[[],
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     number, trial = running.pop(future)
                     outcome = future.result()
-                    row["tries"] += outcome.tries
+                    row.tries += outcome.tries
                     bar.update(outcome.tries)
                     if outcome.tries:  # else it was stopped
-                        row["left"].remove(number)
+                        row.left.remove(number)
                     if outcome.failure:
-                        row["failures"] += 1
-                        path = folder / "failures" / f"{part.NAME}-{row['seed']}-{number}.json"
+                        row.failures += 1
+                        path = folder / "failures" / f"{part.NAME}-{row.seed}-{number}.json"
                         write_failure(path, part, trial, outcome.failure)
                         tell(f"{part.NAME}, trial {number}: {outcome.failure.splitlines()[0]}")
-                    row["seconds"] = round(time.monotonic() - started)
+                    row.seconds = round(time.monotonic() - started)
                     save()
         except BaseException:
             commands.stop()
@@ -148,9 +153,9 @@ def again(path: Path) -> int:
     return 1 if outcome.failure else 0
 
 
-def save(rows: Mapping[str, dict], row: dict, folder: Path) -> None:
+def save(rows: Mapping[str, CampaignPart], row: CampaignPart, folder: Path) -> None:
     """Write the record. row: the one that changed. Raises files.FileFault if that fails."""
-    row["provenance"]["end"] = provenance.now()
+    row.provenance = row.provenance.ended()
     report.write(folder, [rows[part.NAME] for part in PARTS if part.NAME in rows])
 
 
@@ -198,12 +203,13 @@ def main(argv: list[str] | None = None) -> int:
     started, failures = time.monotonic(), 0
     parts = [part for part in PARTS if part.NAME in options.parts]
     for place, part in enumerate(parts):
-        row = rows.get(part.NAME, {})
-        if goes_on(row, part, options.seed):
-            row["earlier"].append(row["provenance"])
-            tell(f"{part.NAME}: goes on after {row['tries']:,} {part.UNIT}")
+        row, new = rows.get(part.NAME), new_row(part, options.seed, options.minutes)
+        if row and goes_on(row, part, options.seed):
+            row.earlier = row.sources
+            row.minutes, row.provenance = new.minutes, new.provenance
+            tell(f"{part.NAME}: goes on after {row.tries:,} {part.UNIT}")
         else:
-            row = new_row(part, options.seed)
+            row = new
             for path in options.out.glob(f"failures/{part.NAME}-*.json"):
                 path.unlink()
         end = float("inf")
@@ -211,11 +217,10 @@ def main(argv: list[str] | None = None) -> int:
             now = time.monotonic()
             left = started + 60 * options.minutes - now
             end = now + left / (len(parts) - place)
-        row |= {"minutes": options.minutes, "provenance": provenance.collect()}
         rows[part.NAME] = row
         run_part(part, row, end, options.out, partial(save, rows, row, options.out))
         save(rows, row, options.out)
-        failures += row["failures"]
+        failures += row.failures
         tell(report.sentence(row))
     print(report.table([rows[part.NAME] for part in parts]))
     tell(f"written to {options.out}: campaign.json, campaign.md")

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from campaign import forks, mutations, samples
 from campaign.damage import listing
 from experiments.running import cli, data, provenance
 
 if TYPE_CHECKING:
+    from experiments.running.configs import Config
     from experiments.running.nets import AnyNetwork
 
 LIMIT_SECONDS = 10
@@ -44,22 +46,22 @@ def content_of_data(choice: str, folder: Path) -> str:
 
 def content_of_run(path: Path) -> str:
     """A digest of a run and its weights, which are checked."""
-    from experiments.running import nets, store
+    from experiments.running import store
 
     run = store.read_run(path)
-    config, n_test = run.config, run.config["data"]["n_test"]
+    config, n_test = run.config, run.config.data.n_test
     networks, _, epoch = store.read_weights(store.weights_path(path), config)
-    assert run.outputs.shape == (n_test, nets.count_classes(config)), "the outputs' shape"
+    assert run.outputs.shape == (n_test, config.n_classes), "the outputs' shape"
     assert run.outputs.dtype == np.float32, "the outputs' type"
     assert np.isfinite(run.outputs).all(), "the outputs are not finite"
     assert run.labels.shape == (n_test,), "the labels' shape"
-    assert run.labels.max() < nets.count_classes(config), "the labels' range"
-    for name, values in run.metrics.items():
-        assert len(values) == run.epochs <= config["epochs"], f"the number of {name}"
+    assert run.labels.max() < config.n_classes, "the labels' range"
+    for name, values in asdict(run.metrics).items():
+        assert len(values) == run.epochs <= config.epochs, f"the number of {name}"
         assert np.isfinite(values).all(), f"{name} is not finite"
         assert min(values) >= 0, f"{name} is negative"
     assert run.epochs - epoch in (0, 1), "the epoch of the weights"
-    told = json.dumps([run.config, run.provenance, run.metrics], sort_keys=True).encode()
+    told = json.dumps(run.to_builtins(), sort_keys=True).encode()
     whole = told + run.outputs.tobytes() + run.labels.tobytes()
     for network in networks.values():
         whole += content_of_weights(network, config)
@@ -71,11 +73,11 @@ def content_of_net(path: Path) -> str:
     from experiments.running import net_files
 
     found = net_files.read(path)
-    told = json.dumps([found.config, found.epoch], sort_keys=True).encode()
+    told = json.dumps([found.config.to_builtins(), found.epoch], sort_keys=True).encode()
     return hashlib.sha256(told + content_of_weights(found.network, found.config)).hexdigest()
 
 
-def content_of_weights(network: "AnyNetwork", config: dict) -> bytes:
+def content_of_weights(network: "AnyNetwork", config: "Config") -> bytes:
     """The weights of a net, which are checked."""
     from experiments.running import nets
 
@@ -86,22 +88,22 @@ def content_of_weights(network: "AnyNetwork", config: dict) -> bytes:
             assert W.shape == like.shape, "the weights' shape"
             assert W.dtype == np.float32, "the weights' type"
             assert np.isfinite(W).all(), "weights are not finite"
-            if not nets.is_convolutional(config):
+            if not config.is_convolutional:
                 assert not W[like == 0].any(), "the padding is not zero"
             content += W.tobytes()
     return content
 
 
-def train_on(path: Path, config: dict, expected: str | None) -> None:
+def train_on(path: Path, config: "Config", expected: str | None) -> None:
     """Go on with a run as the commands do. Exits with NOT_AS_BEFORE if its metrics are others."""
     from experiments.running import nets, runs
 
-    dataset = data.limit(data.load("digits"), config["data"]["n_train"])
+    dataset = data.limit(data.load("digits"), config.data.n_train)
     engine = nets.make_engine(config, "graph")
     run = runs.train_run(path, config, dataset, engine, runs.Callbacks())
-    metrics = [run.metrics[name] for name in METRICS]
-    print(json.dumps(metrics), end="")
-    if expected is not None and json.dumps(metrics) != expected:
+    metrics = json.dumps([getattr(run.metrics, name) for name in METRICS])
+    print(metrics, end="")
+    if expected is not None and metrics != expected:
         sys.exit(NOT_AS_BEFORE)
 
 
@@ -228,7 +230,7 @@ class Batch:
             key = "/".join(self.sample.parts[-2:])
             expected = self._expect(key, lambda: content_of_run(self.sample))
             whole = store.read_run(self.sample.with_name("run.h5")).metrics
-            expected_metrics = json.dumps([whole[name] for name in METRICS])
+            expected_metrics = json.dumps([getattr(whole, name) for name in METRICS])
         readers: dict[str, Callable[[], Any]] = {
             "read": partial(compare, partial(content_of_run, path), expected),
             "train": partial(train_on, path, config, expected_metrics),
@@ -262,11 +264,11 @@ class Batch:
             from experiments.running import store
 
             run = store.read_run(self.shared / samples.CONVOLUTIONAL / "run.h5")
-            target = provenance.device_folder(run.provenance[-1]["device"])
+            target = provenance.device_folder(run.provenance[-1].device)
             target = folder / "results" / target.name / f"{samples.CONVOLUTIONAL}-run.json"
             target.parent.mkdir(exist_ok=True)
-            whole = {"config": run.config, "provenance": run.provenance, "metrics": run.metrics}
-            target.write_text(mutations.mutate_json(rng, json.dumps(whole)), errors="replace")
+            text = mutations.mutate_json(rng, json.dumps(run.to_builtins()))
+            target.write_text(text, errors="replace")
             shutil.copytree(self.shared / samples.CONVOLUTIONAL, folder / samples.CONVOLUTIONAL)
             readers["record"] = partial(record.main, [f"{samples.CONVOLUTIONAL}/run.h5"])
         name = rng.choice(sorted(readers))

@@ -1,58 +1,53 @@
 """The campaign's record, and its table."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.running.formatting import duration, markdown_table
-from experiments.scoring.records import CAMPAIGN, CAMPAIGN_RULE, read_json
+from experiments.running.validation import to_json
+from experiments.scoring.records import CAMPAIGN, CampaignPart, CampaignRecord, read_json
 from mlp_gpu import files
 
 
-def sentence(row: Mapping) -> str:
+def sentence(row: CampaignPart) -> str:
     """A part of the record in words."""
     return (
-        f"{row['part']}: {row['tries']:,} of {row['goal']:,} {row['unit']} in "
-        f"{duration(row['seconds'])}, {row['failures']} trials failed"
+        f"{row.part}: {row.tries:,} of {row.goal:,} {row.unit} in "
+        f"{duration(row.seconds)}, {row.failures} trials failed"
     )
 
 
-def table(rows: Sequence[Mapping]) -> str:
+def table(rows: Sequence[CampaignPart]) -> str:
     """The rows of a campaign's record as Markdown."""
     cells = [
         {
-            "part": row["part"],
-            "what must hold": row["claim"],
-            "tried": f"{row['tries']:,} {row['unit']}",
-            "goal": f"{row['goal']:,}",
-            "failed trials": str(row["failures"]),
-            "time": duration(row["seconds"]),
-            "seed": str(row["seed"]),
-            "date": row["provenance"]["end"][:10],
-            "commit": ", ".join(dict.fromkeys(one["commit"][:7] for one in _commands(row))),
+            "part": row.part,
+            "what must hold": row.claim,
+            "tried": f"{row.tries:,} {row.unit}",
+            "goal": f"{row.goal:,}",
+            "failed trials": str(row.failures),
+            "time": duration(row.seconds),
+            "seed": str(row.seed),
+            "date": row.provenance.columns()["date"][:10],
+            "commit": ", ".join(dict.fromkeys(one.commit[:7] for one in row.sources)),
         }
         for row in rows
     ]
-    devices = sorted({one["device"] for row in rows for one in _commands(row)})
+    devices = sorted({one.device for row in rows for one in row.sources})
     return f"{markdown_table(cells)}\n\n{'; '.join(devices)}.\n"
 
 
-def _commands(row: Mapping) -> list[Mapping]:
-    """Provenance of the commands that made a row's trials."""
-    return [*row.get("earlier", []), row["provenance"]]
-
-
-def read(folder: Path) -> dict[str, dict]:
+def read(folder: Path) -> dict[str, CampaignPart]:
     """The rows of the record in a folder, by part; none if there is no record.
 
     Raises files.FileFault if it is damaged.
     """
     path = folder / CAMPAIGN
-    found = read_json(path, CAMPAIGN_RULE)["parts"] if path.exists() else []
-    return {row["part"]: row for row in found}
+    found = read_json(path, CampaignRecord).parts if path.exists() else []
+    return {row.part: row for row in found}
 
 
-def write(folder: Path, rows: Sequence[Mapping]) -> None:
+def write(folder: Path, rows: Sequence[CampaignPart]) -> None:
     """Write a campaign's record and its table. Raises files.FileFault if that fails."""
-    files.replace(folder / CAMPAIGN, (json.dumps({"parts": rows}, indent=1) + "\n").encode())
+    files.replace(folder / CAMPAIGN, to_json(CampaignRecord(list(rows))))
     files.replace(folder / "campaign.md", table(rows).encode())

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from experiments.running import nets, store
 from experiments.running.nets import AnyNetwork
 from experiments.running.store import Run
@@ -21,7 +23,7 @@ def run_bits(run: Run) -> tuple:
     """As `bits`, without the weights."""
     return (
         run.config,
-        {name: values for name, values in run.metrics.items() if name not in TIMES},
+        {name: values for name, values in asdict(run.metrics).items() if name not in TIMES},
         run.outputs.tobytes(),
         run.labels.tobytes(),
     )
@@ -40,4 +42,4 @@ def epochs_on_disk(path: Path) -> int:
 
 def whys(path: Path) -> list[str]:
     """How each process that worked on a run ended, in order."""
-    return [session["why"] for session in store.read_run(path).provenance]
+    return [session.why for session in store.read_run(path).provenance]

@@ -101,7 +101,7 @@ def train(path: Path, net: tuple[int, ...] | str) -> None:
 
     run = runs.train_run(path, config, dataset, engine, StopAfterTwo())
     for session in run.provenance:  # so that it may be recorded
-        session.update(dirty=False, commit="0" * 40)
+        session.dirty, session.commit = False, "0" * 40
     store.write_run(path, run)
     path.with_suffix(".lock").unlink()
     chosen = runs.load_weights(path, run)[0]["chosen"]

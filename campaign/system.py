@@ -224,7 +224,7 @@ def content(work: Path) -> dict[str, tuple]:
         assert config == run.config
         found[str(path.relative_to(work))] = (
             run.config,
-            [run.metrics[name] for name in METRICS],
+            [getattr(run.metrics, name) for name in METRICS],
             run.outputs.tobytes(),
             run.labels.tobytes(),
             epoch,

@@ -23,9 +23,9 @@ training, on-line and by mini-batches in NumPy and PyTorch; race.csv, race.png a
 import argparse
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -37,9 +37,11 @@ from deform_gpu.batches import deform_set
 from deform_gpu.paper import PaperSet
 from experiments.running import cli, data, provenance
 from experiments.running.errors import Problem
-from experiments.running.formatting import csv_text, markdown_table, plural
+from experiments.running.formatting import markdown_table, plural
 from experiments.running.messages import tell
-from experiments.scoring import cnn_tables, records
+from experiments.running.provenance import Source
+from experiments.scoring import cnn_tables
+from experiments.scoring.rows import BenchRow, read_rows, rows_text, source_columns
 from experiments.timing import (
     cnn,
     compiled,
@@ -223,12 +225,9 @@ def measure_all(
             yield from measure()
 
 
-Key = tuple[str, ...]  # what a row of bench.csv is of
-
-
-def key_of(row: Mapping[str, object]) -> Key:
-    """What tells a row of bench.csv from all others."""
-    return tuple(str(row[name] or "") for name in ("group", "net", "name", "layer", "state"))
+def key_of(row: BenchRow) -> tuple:
+    """The columns that tell a row of bench.csv from all others."""
+    return row.group, row.net, row.name, row.layer, row.state
 
 
 def is_whole(arguments: argparse.Namespace) -> bool:
@@ -237,30 +236,26 @@ def is_whole(arguments: argparse.Namespace) -> bool:
 
 
 def measure_into(
-    path: Path, arguments: argparse.Namespace, timer: gpu_timing.Timer | None, source: dict
-) -> list[dict]:
-    """Measure, and write bench.csv anew with each row. Returns its rows. source: the provenance.
+    path: Path, arguments: argparse.Namespace, timer: gpu_timing.Timer | None, source: Source
+) -> list[BenchRow]:
+    """Measure, and write bench.csv anew with each row. Returns its rows.
 
     Until everything is measured rows of before stay, and those that are not asked for stay then.
     """
-    columns = provenance.columns(source)
-    before: dict[Key, dict] = {}
+    columns, before = source_columns(source), {}
     if path.exists():
-        blank = dict.fromkeys((*timing_report.COLUMNS, *columns))  # older files have other columns
         with suppress(files.FileFault):
-            for row in records.read_csv(path, records.BENCH):
-                before[key_of(row)] = blank | {name: row[name] for name in row if name in blank}
+            before = {key_of(row): row for row in read_rows(path, BenchRow)}
     measured: list[Measurement] = []
-    new: dict[Key, dict] = {}
+    new: dict[tuple, BenchRow] = {}
     for one in measure_all(arguments, timer):
         measured.append(one)
-        rows = [timing_report.row(one) for one in with_cpu_times(measured)]
-        new = {key_of(row): row | columns for row in rows}
-        files.replace(path, csv_text(list((before | new).values())).encode())
-    if is_whole(arguments):
-        files.replace(path, csv_text(list(new.values())).encode())
-        return list(new.values())
-    return list((before | new).values())
+        rows = [timing_report.row(one, columns) for one in with_cpu_times(measured)]
+        new = {key_of(row): row for row in rows}
+        files.replace(path, rows_text((before | new).values()).encode())
+    rows = list(new.values() if is_whole(arguments) else (before | new).values())
+    files.replace(path, rows_text(rows).encode())
+    return rows
 
 
 def compiled_kernels() -> str:
@@ -268,16 +263,15 @@ def compiled_kernels() -> str:
     return compiled.missing_toolkit() or markdown_table(compiled.table(compiled.compile_all()))
 
 
-def run_race(folder: Path, source: dict) -> None:
-    """Measure wrong digits against seconds; write and print them. source: the provenance."""
+def run_race(folder: Path, source: Source) -> None:
+    """Measure wrong digits against seconds; write and print them."""
     try:
         dataset = data.load("mnist", None)
     except Problem as problem:
         tell(f"wrong digits against seconds are not measured: {problem}")
         return
-    points = race.measure(dataset)
-    rows = [asdict(point) | provenance.columns(source) for point in points]
-    files.replace(folder / "race.csv", csv_text(rows).encode())
+    points = race.measure(dataset, source_columns(source))
+    files.replace(folder / "race.csv", rows_text(points).encode())
 
     def draw() -> None:
         from experiments.drawing import bench_plots, figures  # imports matplotlib
@@ -330,8 +324,8 @@ def main(argv: list[str] | None = None) -> None:
         for sentence in module.missing(gpu=reason is None):
             tell(sentence)
     source = provenance.collect("cpu" if reason else "cuda")
-    source["versions"] |= provenance.versions(PEER_PACKAGES)
-    folder = arguments.out or provenance.device_folder(source["device"])
+    source.versions |= provenance.versions(PEER_PACKAGES)
+    folder = arguments.out or provenance.device_folder(source.device)
     files.make_folder(folder)
 
     timer = None if reason else gpu_timing.Timer()

@@ -9,7 +9,6 @@ it goes into blocks.json. Takes some minutes.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,9 @@ from threadpoolctl import threadpool_limits
 from deform_gpu import TABLE1
 from experiments.running import cli, data, provenance
 from experiments.running.messages import tell
+from experiments.running.validation import to_json
 from experiments.scoring import block_tables
+from experiments.scoring.block_tables import BlockRecord, BlockRow
 from experiments.scoring.records import BLOCKS
 from experiments.timing import window
 from mlp_gpu import files
@@ -60,8 +61,10 @@ def after_training(network: Network, images: np.ndarray, labels: np.ndarray, eta
     return engine.get_network()
 
 
-def compare(network: Network, images: np.ndarray, labels: np.ndarray, eta: float) -> dict:
-    """Distances after a step for each image, by the ways of `block_tables`, and windows' sweeps."""
+def compare(
+    network: Network, images: np.ndarray, labels: np.ndarray, eta: float
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Distances after a step for each image, and sweeps per image, as BlockRow has them."""
     start = network.unpadded()
     exact = [W.astype(np.float64) for W in start]
     window.train_plainly(exact, images, labels, eta)
@@ -78,7 +81,7 @@ def compare(network: Network, images: np.ndarray, labels: np.ndarray, eta: float
         sweeps = window.train_in_windows(weights, images, labels, eta, *sizes)
         distances[name] = _norm(weights, exact) / way
         passes[name] = sum(end - first for first, end in sweeps) / len(images)
-    return {"distances": distances, "sweeps_per_image": passes}
+    return distances, passes
 
 
 def _norm(one: list[np.ndarray], other: list[np.ndarray]) -> float:
@@ -87,7 +90,7 @@ def _norm(one: list[np.ndarray], other: list[np.ndarray]) -> float:
     return float(np.sqrt(sum(squares)))
 
 
-def measure(dataset: data.Dataset) -> list[dict]:
+def measure(dataset: data.Dataset) -> list[BlockRow]:
     """A row for each net, stage and learning rate."""
     from deform_gpu import deform  # imports numba
 
@@ -107,8 +110,8 @@ def measure(dataset: data.Dataset) -> list[dict]:
                 network = after_training(network, images[before], labels[before], ETA)
             for eta in etas:
                 tell(f"{name}, {stage}, eta {eta:g}: {steps} steps, every way ...")
-                row = {"sizes": sizes, "trained_on": trained_on, "eta": eta, "steps": steps}
-                rows.append(row | compare(network, images[:steps], labels[:steps], eta))
+                found = compare(network, images[:steps], labels[:steps], eta)
+                rows.append(BlockRow(sizes, trained_on, eta, steps, *found))
     return rows
 
 
@@ -119,13 +122,8 @@ def main(argv: list[str] | None = None) -> None:
     files.make_folder(arguments.out)
     with threadpool_limits(1, user_api="blas"):  # how BLAS rounds depends on its threads
         rows = measure(dataset)
-    record = {
-        "data": dataset.name,
-        "seed": SEED,
-        "rows": rows,
-        "provenance": source | {"end": provenance.now()},
-    }
-    files.replace(arguments.out / BLOCKS, (json.dumps(record, indent=1) + "\n").encode())
+    record = BlockRecord(data=dataset.name, seed=SEED, rows=rows, provenance=source.ended())
+    files.replace(arguments.out / BLOCKS, to_json(record))
     print(block_tables.tables(record))
     tell(f"written to {arguments.out}: {BLOCKS}")
 

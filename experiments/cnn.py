@@ -24,6 +24,7 @@ from experiments.running.dataset import DIGIT, KINDS, Kind
 from experiments.running.formatting import markdown_table
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, tables
+from experiments.scoring.rows import rows_text
 
 MAX_NAME = 120  # letters of a run file's name that describe the net
 SMALL = "1M1-MP29"  # every kind of layer, in little time
@@ -175,13 +176,13 @@ def main(argv: list[str] | None = None) -> int:
 
     runs = [outcome.run for outcome in outcomes if outcome.run is not None]
     if runs:
-        cli.write_table(arguments.out, "cnn", report(runs), [cnn_tables.row(run) for run in runs])
+        cli.write_table(arguments.out, "cnn", report(runs), rows_text(map(cnn_tables.row, runs)))
     return max(outcome.status for outcome in outcomes)
 
 
 def report(runs: list[Run]) -> str:
     """The table with what its reader must know, as Markdown."""
-    name = runs[0].config["data"]["name"]
+    name = runs[0].config.data.name
     table = cnn_tables.TABLES[data.CHOICES[name]]
     if name == table.data:
         title = f"Table {table.number} of the 2011 paper, on {name}, the paper beside ours"

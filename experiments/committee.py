@@ -16,7 +16,7 @@ import numpy as np
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
-from experiments.running.formatting import csv_text, markdown_table, printable
+from experiments.running.formatting import markdown_table, printable
 from experiments.running.messages import tell
 from experiments.running.store import Run, read_run, without_weights
 from experiments.scoring import committee_report, committees
@@ -27,6 +27,7 @@ from experiments.scoring.committees import (
     TABLE4,
     Experiment,
 )
+from experiments.scoring.rows import rows_text
 from experiments.scoring.schedules import takes_windows
 from mlp_gpu import engines, files
 
@@ -197,7 +198,7 @@ def form_committee(paths: Sequence[Path]) -> Committee:
     runs = [read_run(path) for path in paths]
     first = runs[0]
     for path, run in zip(paths, runs, strict=True):
-        if run.config["data"]["sha256"] != first.config["data"]["sha256"] or not np.array_equal(
+        if run.config.data.sha256 != first.config.data.sha256 or not np.array_equal(
             run.labels, first.labels
         ):
             raise Problem(
@@ -214,7 +215,7 @@ def form_committee(paths: Sequence[Path]) -> Committee:
         note += f"\nNot trained to the end: {', '.join(unfinished)}."
     return Committee(
         name=committee_report.GIVEN,
-        title=f"A committee of {len(runs)} nets on {first.config['data']['name']}",
+        title=f"A committee of {len(runs)} nets on {first.config.data.name}",
         members=tuple(names),
         runs=tuple(runs),
         note=note,
@@ -222,8 +223,8 @@ def form_committee(paths: Sequence[Path]) -> Committee:
 
 
 def _test_set(run: Run) -> str:
-    found = run.config["data"]
-    return f"{found['n_test']:,} digits of {found['name']} (SHA-256 {found['sha256'][:8]}...)"
+    found = run.config.data
+    return f"{found.n_test:,} digits of {found.name} (SHA-256 {found.sha256[:8]}...)"
 
 
 def write(committee: Committee, folder: Path, test_images: np.ndarray) -> str:
@@ -231,7 +232,7 @@ def write(committee: Committee, folder: Path, test_images: np.ndarray) -> str:
     text = committee_report.committee_markdown(committee)
     files.replace(folder / f"{committee.name}.md", text.encode())
     rows = committee_report.tidy_rows(committee)
-    files.replace(folder / f"{committee.name}.csv", csv_text(rows).encode())
+    files.replace(folder / f"{committee.name}.csv", rows_text(rows).encode())
     best = committee.best
     who = {
         "best": (f"Best net, {committee.members[best]}", committee.runs[best].outputs),
@@ -256,9 +257,9 @@ def draw(
 def report_all(formed: Sequence[Committee]) -> str:
     """Several committees side by side, as Markdown."""
     rows = [row for committee in formed for row in committee_report.tidy_rows(committee)]
-    paper = rows[0]["paper"] != ""
+    paper = rows[0].paper is not None
     parts = [
-        f"# {len(formed)} committees on {rows[0]['data']}, errors in percent"
+        f"# {len(formed)} committees on {rows[0].data}, errors in percent"
         + (", the paper / ours" if paper else " (NOT MNIST: not to be compared with the paper's)"),
         markdown_table(committee_report.summary_table(rows)),
         markdown_table(committee_report.committee_table(rows)),

@@ -16,6 +16,7 @@ import numpy as np
 from deform_gpu.parameters import SIDE
 from experiments.drawing.page import DRAW
 from experiments.running import cli, configs, jobs, net_files, nets, store
+from experiments.running.configs import Config
 from experiments.running.errors import Problem
 from experiments.running.net_files import NetFile
 from experiments.scoring import trained
@@ -54,15 +55,15 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def page_bytes(config: dict) -> int:
+def page_bytes(config: Config) -> int:
     """The size of a page with a perceptron, about: weights of two bytes, in base64."""
-    return OTHER_BYTES + 8 * count_weights(config["sizes"]) // 3
+    return OTHER_BYTES + 8 * count_weights(config.sizes) // 3
 
 
-def fits(config: dict) -> bool:
+def fits(config: Config) -> bool:
     """Whether the page has room for a run's net, and the net was trained on digits as they are."""
-    is_usable = trained.is_for_pictures(config) and not config["data"].get("width")
-    return is_usable and "sizes" in config and page_bytes(config) <= MAX_BYTES
+    is_usable = trained.is_for_pictures(config) and not config.data.width
+    return is_usable and config.is_convolutional and page_bytes(config) <= MAX_BYTES
 
 
 def encoded(values: np.ndarray) -> str:
@@ -94,10 +95,10 @@ def usable(member: NetFile) -> NetFile:
         raise Problem("the page computes perceptrons of 29x29 inputs alone; name the run of one")
     if (n_bytes := page_bytes(member.config)) > MAX_BYTES:
         raise Problem(
-            f"a page with {configs.net_name(member.config)} has {n_bytes / 1e6:.1f} MB, at most "
+            f"a page with {member.config.net_name} has {n_bytes / 1e6:.1f} MB, at most "
             f"{MAX_BYTES / 1e6:.0f} are sensible; name the run of a smaller net, such as net 1"
         )
-    if member.config["data"].get("width"):
+    if member.config.data.width:
         raise Problem("the net sees digits made equally wide, which the page does not make")
     try:
         return replace(member, network=net_files.halved(network))
@@ -109,8 +110,8 @@ def page(member: NetFile, found: list[dict]) -> str:
     """The page as HTML. member: as `usable` gives it. found: digits to load, as `hardest` does."""
     assert isinstance(member.network, Network)
     content = {
-        "title": f"{configs.title(member.config)}, weights in half precision",
-        "sizes": member.config["sizes"],
+        "title": f"{member.config.title}, weights in half precision",
+        "sizes": member.config.sizes,
         "weights": [encoded(W.astype("<f2")) for W in member.network.unpadded()],
         "A": float(activation.A),
         "B": float(activation.B),

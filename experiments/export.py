@@ -16,9 +16,9 @@ from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import asdict
 
 from experiments.running import cli, configs, jobs, net_files, nets, runs, store
-from experiments.running.configs import count_validation
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
 from experiments.running.messages import tell
@@ -44,10 +44,11 @@ CURVES = {
 def metrics_rows(run: Run) -> list[dict]:
     """A row per epoch: its metrics, and its two errors in percent."""
     rows = []
-    for values in zip(*(run.metrics[name] for name in store.METRICS), strict=True):
-        row = dict(zip(store.METRICS, values, strict=True))
-        row["validation_percent"] = 100 * row["validation_errors"] / count_validation(run.config)
-        row["test_percent"] = 100 * row["test_errors"] / run.config["data"]["n_test"]
+    columns = asdict(run.metrics)
+    for values in zip(*columns.values(), strict=True):
+        row = dict(zip(columns, values, strict=True))
+        row["validation_percent"] = 100 * row["validation_errors"] / run.config.n_validation
+        row["test_percent"] = 100 * row["test_errors"] / run.config.data.n_test
         rows.append(row)
     return rows
 
@@ -93,8 +94,8 @@ def write_tensorboard(folder: Path, run: Run) -> Path:
         raise Problem(
             "the package tensorboard is not installed: pip install -e '.[tensorboard]'"
         ) from error
-    start = datetime.fromisoformat(run.provenance[0]["start"]).timestamp()
-    config = f"```json\n{json.dumps(run.config, indent=1)}\n```"  # Markdown
+    start = datetime.fromisoformat(run.provenance[0].start).timestamp()
+    config = f"```json\n{json.dumps(run.config.to_builtins(), indent=1)}\n```"  # Markdown
     events = [
         Event(wall_time=start, file_version="brain.Event:2"),
         Event(wall_time=start, summary=text_pb("config", config)),
@@ -142,7 +143,7 @@ def write_net(path: Path, run: Run, run_path: Path, data_dir: Path | None) -> Pa
     files.make_folder(path.parent)
     net_files.write(path, net_files.NetFile(run.config, run.chosen, network), half)
     tell(
-        f"{path.name}: {configs.title(run.config)}, epoch {run.chosen}, {path.stat().st_size:,} "
+        f"{path.name}: {run.config.title}, epoch {run.chosen}, {path.stat().st_size:,} "
         f"bytes; weights as {'float16' if half else 'float32'}, for {why}"
     )
     return path

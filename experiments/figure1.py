@@ -10,7 +10,6 @@ from typing import TypeVar
 from experiments.drawing.error_plots import draw_wrong
 from experiments.drawing.figures import save_figure
 from experiments.running import cli, jobs
-from experiments.running.configs import title
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
 from experiments.running.store import find_folder, read_run, run_files
@@ -59,8 +58,8 @@ def main(argv: list[str] | None = None) -> None:
     run = read_run(path)
     images = jobs.load_known(run.config, arguments.data_dir).test_images
     out = arguments.out or path.with_suffix(".figure1")
-    written = save_figure(draw_wrong(run.outputs, run.labels, images, title(run.config)), out)
-    print(f"{title(run.config)}:\n{count_sentence(run.outputs, run.labels)}")
+    written = save_figure(draw_wrong(run.outputs, run.labels, images, run.config.title), out)
+    print(f"{run.config.title}:\n{count_sentence(run.outputs, run.labels)}")
     print(f"written to {' and '.join(map(str, written))}")
 
 

@@ -16,7 +16,6 @@ not asked for keep their results. Prints a table. The exit status is 1 if a chec
 
 import argparse
 import faulthandler
-import json
 import sys
 import textwrap
 import time
@@ -35,7 +34,8 @@ from experiments.running.messages import tell
 from experiments.running.pools import Channel
 from experiments.running.processes import LocalProcesses, run_until
 from experiments.running.store import read_run, table1_path
-from experiments.scoring.records import GPU_CHECK, GPU_CHECK_RULE, read_json
+from experiments.running.validation import to_json
+from experiments.scoring.records import GPU_CHECK, GpuCheckRecord, GpuCheckRow, read_json
 from experiments.timing import compiled, gpu_comparisons, gpu_programs
 from experiments.timing.check_result import CheckResult
 from mlp_gpu import files, gpu
@@ -86,24 +86,25 @@ def _call(
         faulthandler.cancel_dump_traceback_later()
 
 
-def describe() -> tuple[str | None, dict]:
-    """Why there is no GPU to check, or None; and where its numbers come from."""
-    reason = gpu.missing() or compiled.missing_toolkit()
-    return reason, {} if reason else provenance.collect("cuda")
+def describe() -> provenance.Source:
+    """Where the numbers of this GPU come from. Raises Problem if there is no GPU to check."""
+    if reason := gpu.missing() or compiled.missing_toolkit():
+        raise Problem(f"there is no GPU to check: {reason}")
+    return provenance.collect("cuda")
 
 
-def table_line(row: dict) -> dict[str, str]:
+def table_line(row: GpuCheckRow) -> dict[str, str]:
     """A check of the record as a line of the table."""
-    result = row["result"] if row["passed"] else f"FAILED: {row['result']}"
+    result = row.result if row.passed else f"FAILED: {row.result}"
     short = textwrap.shorten(result, 110)
-    return {"check": row["check"], "result": short, "seconds": f"{row['seconds']:.0f}"}
+    return {"check": row.check, "result": short, "seconds": f"{row.seconds:.0f}"}
 
 
 @dataclass(frozen=True)
 class Machine:
     """What the checks are of. source: the provenance. folder: of the record."""
 
-    source: dict
+    source: provenance.Source
     folder: Path
     arguments: argparse.Namespace
     dataset: data.Dataset
@@ -127,7 +128,7 @@ def checks_of(item: str, machine: Machine) -> dict[str, Check]:
 
     match item:
         case "gpu":
-            text = f"{source['device']}, driver {source['driver']}"
+            text = f"{source.device}, driver {source.driver}"
             return {"GPU": lambda seconds: CheckResult(True, text), "self-test": self_test}
         case "epochs":
             ways = {
@@ -150,7 +151,7 @@ def checks_of(item: str, machine: Machine) -> dict[str, Check]:
                 "net 1, deformed meanwhile": compare(gpu_comparisons.check_ahead),
             }
         case "kernels":
-            check_bench = partial(gpu_programs.check_bench, machine.folder, source["device"])
+            check_bench = partial(gpu_programs.check_bench, machine.folder, source.device)
             return {"benchmarks": check_bench}
         case "tests":
             return {"tests on the GPU": gpu_programs.check_tests}
@@ -188,11 +189,11 @@ def check_training(options: Sequence[str], run: Path, seconds: float) -> CheckRe
     if not run.exists():
         return CheckResult(False, f"no epoch in {seconds:.0f} s; status {status}")
     found = read_run(run)
-    n, us = len(found.labels), 1e6 * found.metrics["train_seconds"][-1]
-    text = f"{found.epochs:,} of {found.config['epochs']:,} epochs, "
-    text += f"{us / found.config['data']['n_train']:.1f} us an image, "
+    n, us = len(found.labels), 1e6 * found.metrics.train_seconds[-1]
+    text = f"{found.epochs:,} of {found.config.epochs:,} epochs, "
+    text += f"{us / found.config.data.n_train:.1f} us an image, "
     text += f"{found.chosen_errors} of {n:,} wrong, in {run}"
-    return CheckResult(status in (0, None), text, {"test_errors": found.metrics["test_errors"]})
+    return CheckResult(status in (0, None), text, {"test_errors": found.metrics.test_errors})
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -230,20 +231,18 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
-    reason, source = alone(describe, seconds=SECONDS["gpu"])
-    if reason:
-        raise Problem(f"there is no GPU to check: {reason}")
-    folder = arguments.out or provenance.device_folder(source["device"])
+    source = alone(describe, seconds=SECONDS["gpu"])
+    folder = arguments.out or provenance.device_folder(source.device)
     files.make_folder(folder)
     dataset = data.limit(data.load(arguments.data, arguments.data_dir), arguments.limit)
     machine = Machine(source, folder, arguments, dataset)
     checks = {item: checks_of(item, machine) for item in SECONDS}
     names = [name for own in checks.values() for name in own]
-    rows: dict[str, dict] = {}
+    rows: dict[str, GpuCheckRow] = {}
     if (folder / GPU_CHECK).exists():
         with suppress(files.FileFault):
-            record = read_json(folder / GPU_CHECK, GPU_CHECK_RULE)
-            rows = {row["check"]: row for row in record["checks"]}
+            record = read_json(folder / GPU_CHECK, GpuCheckRecord)
+            rows = {row.check: row for row in record.checks}
     asked = {name for item in arguments.only for name in checks[item]}
     rows = {name: rows[name] for name in names if name in rows and name not in asked}
     for item in arguments.only:
@@ -254,11 +253,11 @@ def main(argv: list[str] | None = None) -> None:
             write(folder, source, [rows[name] for name in names if name in rows], len(names))
     print(markdown_table([table_line(rows[name]) for name in names if name in rows]), flush=True)
     tell(f"written to {folder / GPU_CHECK}")
-    if failed := [name for name in names if name in asked and not rows[name]["passed"]]:
+    if failed := [name for name in names if name in asked and not rows[name].passed]:
         sys.exit(f"failed: {', '.join(failed)}")
 
 
-def run_check(name: str, check: Callable[[], CheckResult]) -> dict:
+def run_check(name: str, check: Callable[[], CheckResult]) -> GpuCheckRow:
     """A check as a row of the record."""
     started = time.perf_counter()
     try:
@@ -266,16 +265,15 @@ def run_check(name: str, check: Callable[[], CheckResult]) -> dict:
     except Exception as error:
         details = {"traceback": traceback.format_exc()}
         result = CheckResult(False, f"{type(error).__name__}: {error}", details)
-    row = {"check": name, "passed": result.passed, "result": result.text}
-    return row | {"seconds": time.perf_counter() - started, "details": result.details}
+    seconds = time.perf_counter() - started
+    return GpuCheckRow(name, result.passed, result.text, seconds, result.details)
 
 
-def write(folder: Path, source: dict, rows: list[dict], n_checks: int) -> None:
+def write(folder: Path, source: provenance.Source, rows: list[GpuCheckRow], n_checks: int) -> None:
     """Write the record after each check, so that nothing is lost if the next one is stopped."""
-    passed = len(rows) == n_checks and all(row["passed"] for row in rows)
-    record = {"passed": passed, "checks": rows}
-    record["provenance"] = source | {"end": provenance.now()}
-    files.replace(folder / GPU_CHECK, (json.dumps(record, indent=1) + "\n").encode())
+    passed = len(rows) == n_checks and all(row.passed for row in rows)
+    record = GpuCheckRecord(passed, rows, source.ended())
+    files.replace(folder / GPU_CHECK, to_json(record))
 
 
 if __name__ == "__main__":

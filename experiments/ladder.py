@@ -7,11 +7,9 @@ of it goes into ladder.json, and a figure.
 """
 
 import argparse
-import json
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +17,9 @@ from deform_gpu.resize import resize
 from experiments.running import cli, data, jobs, provenance
 from experiments.running.data import Dataset
 from experiments.running.messages import tell
+from experiments.running.validation import to_json
 from experiments.scoring import ladder_tables
+from experiments.scoring.ladder_tables import AccuracyRow, LadderRecord, RungKernel, SearchRow
 from experiments.scoring.records import LADDER
 from experiments.timing import compiled, ladder
 from mlp_gpu import files, gpu
@@ -84,7 +84,7 @@ def count_wrong(net: Net, images: np.ndarray, labels: np.ndarray) -> int:
     return int(np.count_nonzero(cpu.predict(net, images).argmax(axis=1) != labels))
 
 
-def train(arguments: argparse.Namespace, dataset: Dataset) -> list[dict]:
+def train(arguments: argparse.Namespace, dataset: Dataset) -> list[AccuracyRow]:
     """Train with each seed; a row for each seed and epoch."""
     rows = []
     for seed in arguments.seeds:
@@ -95,12 +95,11 @@ def train(arguments: argparse.Namespace, dataset: Dataset) -> list[dict]:
             wrong = count_wrong(net, dataset.test_images, dataset.test_labels)
             n_test = len(dataset.test_labels)
             tell(f"seed {seed}, epoch {epoch}: {100 * (1 - wrong / n_test):.2f} % correct")
-            row = {"seed": seed, "epoch": epoch, "wrong": wrong, "n_test": n_test}
-            rows.append(row | {"data": dataset.name})
+            rows.append(AccuracyRow(seed, epoch, wrong, n_test, dataset.name))
     return rows
 
 
-def search(arguments: argparse.Namespace, dataset: Dataset) -> list[dict]:
+def search(arguments: argparse.Namespace, dataset: Dataset) -> list[SearchRow]:
     """Train with each learning rate and momentum on a part of the training images, seed 0."""
     split = data.split(dataset, len(dataset.train_labels) // APART, seed=0)
     assert split.validation is not None
@@ -113,15 +112,14 @@ def search(arguments: argparse.Namespace, dataset: Dataset) -> list[dict]:
             cpu.train(net, split.train_images, split.train_labels, order, *rates)
         wrong, n_apart = count_wrong(net, *split.validation), len(split.validation[1])
         tell(f"eta {eta:g}, momentum {momentum:g}: {100 * (1 - wrong / n_apart):.2f} % correct")
-        row = {"eta": eta, "momentum": momentum, "epochs": arguments.epochs, "n_train": n}
-        rows.append(row | {"wrong": wrong, "n_apart": n_apart})
+        rows.append(SearchRow(eta, momentum, arguments.epochs, n, wrong, n_apart))
     return rows
 
 
-def report(record: dict) -> str:
+def report(record: LadderRecord) -> str:
     """A record as Markdown."""
-    parts = [f"# The ladder, 784-{record['hidden']}-10 on {record['data']}"]
-    if record["data"] != "MNIST":
+    parts = [f"# The ladder, 784-{record.hidden}-10 on {record.data}"]
+    if record.data != "MNIST":
         parts.append("Its accuracy must not be compared with the blog's.")
     return "\n\n".join([*parts, *ladder_tables.tables(record)]) + "\n"
 
@@ -133,23 +131,25 @@ def main(argv: list[str] | None = None) -> None:
     source = provenance.collect("cpu" if reason else "cuda")
     folder = arguments.out
     files.make_folder(folder)
-    tell(f"no rung is timed: {reason}" if reason else f"rungs are timed on {source['device']}")
+    tell(f"no rung is timed: {reason}" if reason else f"rungs are timed on {source.device}")
     net, examples = Net.initial(arguments.hidden, 0), (dataset.train_images, dataset.train_labels)
-    record: dict[str, Any] = {"data": dataset.name, "hidden": arguments.hidden, "kernels": []}
     tell("timing ...")  # first: what takes longest is not lost where a GPU fails
-    record["times"] = ladder.host_times(net, examples, REPEATS)
+    times = ladder.host_times(net, examples, REPEATS)
     if reason is None:
-        record["times"] += ladder.gpu_times(net, examples, REPEATS)
+        times += ladder.gpu_times(net, examples, REPEATS)
+    kernels: list[RungKernel] = []
     if missing := compiled.missing_toolkit():
         tell(f"no kernel is counted: {missing}")
     else:
         tell("executing each rung for an image ...")
-        record["kernels"] = ladder.count_rungs(net, examples)
-    record["search"] = search(arguments, dataset) if arguments.search else []
-    record["accuracy"] = train(arguments, dataset)
-    record["provenance"] = source | {"end": provenance.now()}
+        kernels = ladder.count_rungs(net, examples)
+    searched = search(arguments, dataset) if arguments.search else []
+    accuracy = train(arguments, dataset)
+    record = LadderRecord(
+        dataset.name, arguments.hidden, kernels, times, searched, accuracy, source.ended()
+    )
     path = folder / LADDER
-    files.replace(path, (json.dumps(record, indent=1) + "\n").encode())
+    files.replace(path, to_json(record))
 
     def draw() -> None:
         from experiments.drawing import figures, ladder_plots  # imports matplotlib

@@ -114,7 +114,7 @@ def mixed_members(folder: Path) -> list[Path]:
     """
     paths = [path for path in store.run_files(folder) if any(map(path.match, MIXED_OF))]
     runs = {path: store.read_run(path) for path in paths}
-    finished = {path: run.config["data"]["sha256"] for path, run in runs.items() if run.finished}
+    finished = {path: run.config.data.sha256 for path, run in runs.items() if run.finished}
     first = next(iter(finished.values()), None)
     return [path for path, sha256 in finished.items() if sha256 == first]
 

@@ -18,9 +18,7 @@ from matplotlib.figure import Figure
 from cnn_gpu.layers import Maps, parse
 from experiments.drawing import bench_plots, error_plots, figures, record_plots, run_plots
 from experiments.running import cli, examples, jobs
-from experiments.running.configs import title
 from experiments.running.errors import Problem
-from experiments.running.nets import is_convolutional
 from experiments.running.store import Run, find_folder, weights_path
 from experiments.scoring import records
 from experiments.scoring.committees import find_committees
@@ -38,10 +36,10 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Calla
     best = runs[best_of(runs)]
     found: dict[str, Callable[[], Figure]] = {
         "misclassified": partial(
-            error_plots.draw_wrong, best.outputs, best.labels, images, title(best.config)
+            error_plots.draw_wrong, best.outputs, best.labels, images, best.config.title
         ),
         "confusion": partial(
-            error_plots.draw_confusion, best.outputs, best.labels, title(best.config)
+            error_plots.draw_confusion, best.outputs, best.labels, best.config.title
         ),
         "second_guesses": partial(error_plots.draw_ranks, runs),
         "hardest": partial(error_plots.draw_hardest, runs, images),
@@ -68,7 +66,7 @@ def net_pictures(
 
     runs: those below the folder, all on the same data. images: as `run_pictures` takes them.
     """
-    own = {name: run for name, run in runs.items() if is_convolutional(run.config)}
+    own = {name: run for name, run in runs.items() if run.config.is_convolutional}
     if not own:
         return {}
     found: dict[str, Callable[[], Figure]] = {
@@ -86,7 +84,7 @@ def net_pictures(
 def _draw_kernels(run: Run, path: Path) -> Figure:
     from experiments.drawing import conv_plots  # imports numba
 
-    return conv_plots.draw_kernels(examples.load_convolutional(path), title(run.config))
+    return conv_plots.draw_kernels(examples.load_convolutional(path), run.config.title)
 
 
 def _draw_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
@@ -96,7 +94,7 @@ def _draw_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
 
     net, engine = examples.load_convolutional(path), ConvCpuEngine()
     engine.set_network(net)
-    heading = f"{title(run.config)}:\nwhat its layers make of the first test digit"
+    heading = f"{run.config.title}:\nwhat its layers make of the first test digit"
     return conv_plots.draw_maps(net, engine.states(image), int(run.labels[0]), heading)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from campaign import report
-from experiments.running import cli, nets, provenance
+from experiments.running import cli, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration, markdown_table
 from experiments.running.store import Run
@@ -22,28 +22,31 @@ from experiments.scoring import (
     tables,
 )
 from experiments.scoring import findings as scores
+from experiments.scoring.ladder_tables import LadderRecord
 from experiments.scoring.records import (
     BLOCKS,
-    BLOCKS_RULE,
     CAMPAIGN,
-    CAMPAIGN_RULE,
     GPU_CHECK,
-    GPU_CHECK_RULE,
     LADDER,
-    LADDER_RULE,
-    RACE,
     REDRAWN,
-    REDRAWN_RULE,
-    SCALING,
-    STARTUP,
+    CampaignRecord,
+    GpuCheckRecord,
     by_folder,
     read_benchmarks,
     read_committees,
-    read_csv,
     read_json,
     read_record,
     record_paths,
     used,
+)
+from experiments.scoring.rows import (
+    BenchRow,
+    CommitteeRow,
+    RaceRow,
+    ScalingRow,
+    StartupRow,
+    bench_source,
+    read_rows,
 )
 from experiments.timing import clusters, race
 from experiments.timing import findings as speeds
@@ -55,12 +58,6 @@ ON_A_GPU = "On a GPU: not measured yet."
 NO_GPU = (
     "The kernels have never run on a GPU. Compiled for GPUs and executed on a CPU they pass their "
     "tests, and they compile to machine code for four generations of GPUs."
-)
-
-# What is made of a benchmark; one of which it cannot be made is damaged.
-BENCH_USES = (
-    *timing_report.BENCH_USES,
-    *(speeds.bench_sentences, speeds.cnn_sentences, speeds.deform_sentence),
 )
 
 
@@ -94,12 +91,12 @@ def render(text: str, parts: Mapping[str, str], page: str) -> str:
 def headline(
     runs: Sequence[Run],
     convolutional: Sequence[Run],
-    found: Mapping[Path, Sequence[Mapping]],
+    found: Mapping[Path, Sequence[CommitteeRow]],
     has_gpu: bool,
 ) -> str:
     """What is reproduced, how far, and on what. has_gpu: whether anything ran on a GPU."""
-    runs = [run for run in runs if run.config["data"]["name"] == "MNIST"]
-    deformed = [run for run in runs if run.config["deformation"] is not None]
+    runs = [run for run in runs if run.config.data.name == "MNIST"]
+    deformed = [run for run in runs if run.config.deformation is not None]
     if not deformed:
         return NOT_MEASURED
     items = {
@@ -115,8 +112,8 @@ def headline(
 
 def duration_list(
     records: Mapping[Path, Run],
-    found: Mapping[Path, Sequence[Mapping]],
-    startups: Mapping[str, Sequence[Mapping]],
+    found: Mapping[Path, Sequence[CommitteeRow]],
+    startups: Mapping[str, Sequence[StartupRow]],
 ) -> str:
     """How long the commands took, as recorded."""
     items = speeds.command_sentences(records, found)
@@ -124,12 +121,12 @@ def duration_list(
     return "\n".join(f"- {item}" for item in items)
 
 
-def speed(benches: Sequence[list[dict]]) -> str:
+def speed(benches: Sequence[list[BenchRow]]) -> str:
     """Plots of a benchmark, of a GPU if there is one, and of a race; what each of them says."""
     if not benches:
         return NOT_MEASURED
     shown = next(filter(timing_report.on_gpu, benches), benches[0])
-    picture = provenance.device_folder(shown[0]["device"]) / "bench.png"
+    picture = provenance.device_folder(shown[0].source.device) / "bench.png"
     sentences: list[str | None] = []
     for rows in benches:
         sentences += [*speeds.bench_sentences(rows), *speeds.epoch_sentences(rows)]
@@ -137,9 +134,9 @@ def speed(benches: Sequence[list[dict]]) -> str:
     if not any(map(timing_report.on_gpu, benches)):
         sentences.append(ON_A_GPU)
     pictures = {"Time per image against weights": picture}
-    for path, rows in read_races().items():
+    for path, points in read_races().items():
         pictures.setdefault("Wrong digits against seconds", path.with_suffix(".png"))
-        sentences.append(race_sentence(rows))
+        sentences.append(race_sentence(points))
     images = [
         f'<img src="{path.relative_to(provenance.REPOSITORY)}" width="420" alt="{alt}">'
         for alt, path in pictures.items()
@@ -147,25 +144,20 @@ def speed(benches: Sequence[list[dict]]) -> str:
     return " ".join(images) + "\n\n" + " ".join(filter(None, sentences))
 
 
-def read_races() -> dict[Path, list[dict]]:
-    """The rows of all devices' race.csv, all text."""
+def read_races() -> dict[Path, list[RaceRow]]:
+    """The rows of all devices' race.csv."""
     paths = sorted((provenance.REPOSITORY / "results").glob("*/race.csv"))
-    return {path: used(path, read_csv(path, RACE), (race_table,)) for path in paths}
+    return {path: read_rows(path, RaceRow) for path in paths}
 
 
-def race_table(rows: Sequence[dict]) -> list[dict[str, str]]:
-    """See `race.table`. rows: of race.csv, all text."""
-    return race.table(race.read(rows))
-
-
-def race_sentence(rows: Sequence[dict]) -> str:
-    """What a race shows. rows: of race.csv, all text."""
-    lines = race_table(rows)
+def race_sentence(rows: Sequence[RaceRow]) -> str:
+    """What a race shows."""
+    lines = race.table(rows)
     wrong = list(lines[0])[-1]
     found = "; ".join(f"{line['way']} {line[wrong]}" for line in lines)
     return (
         f"One image a step beside mini-batches, each at its best settings: of 10,000 test digits "
-        f"{wrong} on {rows[0]['device']}, median of the seeds (fewest-most): {found}."
+        f"{wrong} on {rows[0].source.device}, median of the seeds (fewest-most): {found}."
     )
 
 
@@ -176,18 +168,18 @@ def races() -> str:
     """Wrong digits against seconds, device by device."""
     parts = []
     for rows in read_races().values():
-        first = rows[0]
+        source = rows[0].source
         parts += [
-            f"{first['device']}; {first['versions'].replace('=', ' ')}; {first['date']}; "
-            f"commit {first['commit'][:12]}; median (fewest-most) of the seeds:",
-            markdown_table(race_table(rows)),
+            f"{source.device}; {source.versions.replace('=', ' ')}; {source.date}; "
+            f"commit {source.commit[:12]}; median (fewest-most) of the seeds:",
+            markdown_table(race.table(rows)),
         ]
     return "\n\n".join(parts) or NOT_MEASURED
 
 
 def table1(records: Mapping[Path, Run], data: str) -> str:
     """Our records on the data of that name, with where they come from."""
-    own = {path: run for path, run in records.items() if run.config["data"]["name"] == data}
+    own = {path: run for path, run in records.items() if run.config.data.name == data}
     if not own:
         return NOT_MEASURED
     paths = sorted(own, key=lambda path: tables.table1_order(own[path]))
@@ -209,7 +201,7 @@ def sources(records: Mapping[Path, Run]) -> str:
 
 def cnn(records: Mapping[Path, Run], data: str) -> str:
     """Our records of convolutional nets on the data of that name, and where they come from."""
-    own = {path: run for path, run in records.items() if run.config["data"]["name"] == data}
+    own = {path: run for path, run in records.items() if run.config.data.name == data}
     if not own:
         return NOT_MEASURED
     own = dict(sorted(own.items(), key=lambda item: cnn_tables.order(item[1])))
@@ -218,7 +210,7 @@ def cnn(records: Mapping[Path, Run], data: str) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def committee_rows(found: Mapping[Path, Sequence[Mapping]], data: str) -> str:
+def committee_rows(found: Mapping[Path, Sequence[CommitteeRow]], data: str) -> str:
     """Our committees on the data of that name, folder by folder, and where they come from."""
     parts = []
     for kind in ("experiment", "table4", committee_report.GIVEN):
@@ -230,60 +222,62 @@ def committee_rows(found: Mapping[Path, Sequence[Mapping]], data: str) -> str:
             ]
             if committee_report.has_order(rows):
                 parts.append(markdown_table(committee_report.order_table(rows)))
-            members = [row for row in rows if row["net"]]
-            parts += dict.fromkeys(f"- {committee_report.source_line(row)}" for row in members)
+            members = [row for row in rows if row.is_member]
+            parts += dict.fromkeys(
+                f"- {committee_report.source_line(row.source, row.engine)}" for row in members
+            )
     return "\n\n".join(parts) or NOT_MEASURED
 
 
-def scalings(found: Mapping[Path, Sequence[Mapping]]) -> str:
+def scalings(found: Mapping[Path, Sequence[CommitteeRow]]) -> str:
     """1 worker against several, device by device, and clusters on paper."""
     parts, on_gpu_too = [], False
     for path in sorted((provenance.REPOSITORY / "results").glob("*/scaling.csv")):
-        rows = used(
-            path, read_csv(path, SCALING), (timing_report.bench_source, clusters.scaling_table)
-        )
-        parts += [timing_report.bench_source(rows), markdown_table(clusters.scaling_table(rows))]
+        rows = read_rows(path, ScalingRow)
+        parts += [bench_source(rows), markdown_table(clusters.scaling_table(rows))]
         sentence, estimates = clusters.estimate_clusters(rows, found)
         parts += [sentence, *([markdown_table(estimates)] if estimates else [])]
-        on_gpu_too |= rows[-1]["engine"] == "cuda"
+        on_gpu_too |= rows[-1].engine == "cuda"
     if parts and not on_gpu_too:
         parts.append("A cluster of GPUs: the cost of a run on a GPU is not measured yet.")
     return "\n\n".join(parts) or NOT_MEASURED
 
 
-def benchmarks(benches: Sequence[list[dict]], *tables: Callable[[list[dict]], list[dict]]) -> str:
+def benchmarks(
+    benches: Sequence[list[BenchRow]], *tables: Callable[[list[BenchRow]], list[dict]]
+) -> str:
     """Tables of what was measured on every device there is a record of; none without lines."""
     if not benches:
         return NOT_MEASURED
     parts = []
     for rows in benches:
         found = [markdown_table(lines) for table in tables if (lines := table(rows))]
-        parts += [timing_report.bench_source(rows), *found]
+        parts += [bench_source(rows), *found]
     if not any(timing_report.on_gpu(rows) for rows in benches):
         parts.append(ON_A_GPU)
     return "\n\n".join(parts)
 
 
-def cnn_benchmarks(benches: Sequence[list[dict]]) -> str:
+def cnn_benchmarks(benches: Sequence[list[BenchRow]]) -> str:
     """Convolutional nets, device by device: sentences, engines and peers, and kernels on a GPU."""
     parts = []
     for rows in benches:
         if lines := timing_report.cnn_table(rows):
-            parts += [timing_report.bench_source(rows), markdown_table(lines)]
+            parts += [bench_source(rows), markdown_table(lines)]
             parts += speeds.cnn_sentences(rows)
         if lines := timing_report.kernel_table(rows, cnn_tables.PAPER, "cnn kernel"):
             parts.append(markdown_table(lines))
-    if parts and not any(row["group"] == "cnn kernel" for rows in benches for row in rows):
+    if parts and not any(row.group == "cnn kernel" for rows in benches for row in rows):
         parts.append(ON_A_GPU)
     return "\n\n".join(parts) or NOT_MEASURED
 
 
-def kernels(benches: Sequence[list[dict]]) -> str:
+def kernels(benches: Sequence[list[BenchRow]]) -> str:
     """The kernels of the smallest and the largest net, on every GPU there is a record of."""
     parts = []
     for rows in filter(timing_report.on_gpu, benches):
         parts += [
-            timing_report.bench_source(rows),
+            bench_source(rows),
             markdown_table(timing_report.kernel_table(rows, nets=(1, 4))),
         ]
     return "\n\n".join(parts) or NOT_MEASURED
@@ -293,39 +287,39 @@ def gpu_checks(paths: Sequence[Path]) -> str:
     """What `make gpu-check` found, GPU by GPU."""
     parts = []
     for path in paths:
-        record = read_json(path, GPU_CHECK_RULE)
-        source = record["provenance"]
+        record = read_json(path, GpuCheckRecord)
         rows = [
             {
-                "check": row["check"],
-                "passed": "yes" if row["passed"] else "no",
-                "result": row["result"],
-                "time": duration(row["seconds"]),
+                "check": row.check,
+                "passed": "yes" if row.passed else "no",
+                "result": row.result,
+                "time": duration(row.seconds),
             }
-            for row in record["checks"]
+            for row in record.checks
         ]
-        line = f"{source['device']}, driver {source['driver']}; {source['end']}; commit "
-        parts += [line + source["commit"][:12] + ":", markdown_table(rows)]
+        source = record.provenance
+        line = f"{source.device}, driver {source.driver}; {source.end}; commit "
+        parts += [line + source.commit[:12] + ":", markdown_table(rows)]
     return "\n\n".join(parts) or NOT_MEASURED
 
 
-def read_ladders() -> list[dict]:
+def read_ladders() -> list[LadderRecord]:
     """The records of the blog's net on MNIST below results/, in the order of their names."""
     paths = sorted((provenance.REPOSITORY / "results").glob(f"*/{LADDER}"))
-    found = {path: read_json(path, LADDER_RULE) for path in paths}
+    found = {path: read_json(path, LadderRecord) for path in paths}
     return [
         used(path, record, (ladder_tables.tables,))
         for path, record in found.items()
-        if (record["data"], record["hidden"]) == ("MNIST", ladder_tables.BLOG_HIDDEN)
+        if (record.data, record.hidden) == ("MNIST", ladder_tables.BLOG_HIDDEN)
     ]
 
 
-def ladders(records: Sequence[Mapping]) -> str:
+def ladders(records: Sequence[LadderRecord]) -> str:
     """What `make ladder` found, machine by machine."""
     parts = []
     for record in records:
-        source = provenance.columns(record["provenance"])
-        line = f"784-{record['hidden']}-10 on {record['data']}: {source['device']}; "
+        source = record.provenance.columns()
+        line = f"784-{record.hidden}-10 on {record.data}: {source['device']}; "
         line += f"{source['versions'].replace('=', ' ')}; {source['date']}; commit "
         parts += [line + source["commit"][:12] + ":", *ladder_tables.tables(record)]
     return "\n\n".join(parts) or NOT_MEASURED
@@ -336,19 +330,19 @@ def ladders(records: Sequence[Mapping]) -> str:
 
 def campaigns(paths: Sequence[Path]) -> str:
     """What `make campaign` tried, machine by machine."""
-    found = [read_json(path, CAMPAIGN_RULE) for path in paths]
-    return "\n\n".join(report.table(record["parts"]).rstrip() for record in found) or NOT_MEASURED
+    found = [read_json(path, CampaignRecord) for path in paths]
+    return "\n\n".join(report.table(record.parts).rstrip() for record in found) or NOT_MEASURED
 
 
-def ladder_rung(records: Sequence[Mapping], rung: str) -> str:
+def ladder_rung(records: Sequence[LadderRecord], rung: str) -> str:
     """What a rung does for an image, from the first record that says so; and its time on GPUs."""
-    counted = [record["kernels"] for record in records if record["kernels"]]
+    counted = [record.kernels for record in records if record.kernels]
     parts = [markdown_table(ladder_tables.kernel_table(counted[0], rung))] if counted else []
     for record in records:
-        rows = {row["name"]: row for row in record["times"]}
+        rows = {row.name: row for row in record.times}
         if rung in rows:
             text = ladder_tables.time_sentence(rows[rung])
-            parts.append(f"On {record['provenance']['device']}: {text}.")
+            parts.append(f"On {record.provenance.device}: {text}.")
     if len(parts) == bool(counted):
         parts.append("Time: not measured yet.")
     return "\n\n".join(parts)
@@ -359,7 +353,10 @@ def ladder_rung(records: Sequence[Mapping], rung: str) -> str:
 
 def blocks(paths: Sequence[Path]) -> str:
     """How near each way of training in blocks comes to float64, machine by machine."""
-    found = [used(path, read_json(path, BLOCKS_RULE), (block_tables.tables,)) for path in paths]
+    found = [
+        used(path, read_json(path, block_tables.BlockRecord), (block_tables.tables,))
+        for path in paths
+    ]
     return "\n\n".join(map(block_tables.tables, found)) or NOT_MEASURED
 
 
@@ -368,7 +365,10 @@ def blocks(paths: Sequence[Path]) -> str:
 
 def recognised(paths: Sequence[Path]) -> str:
     """How many redrawn digits are wrong, machine by machine."""
-    found = [used(path, read_json(path, REDRAWN_RULE), (redrawn_table.table,)) for path in paths]
+    found = [
+        used(path, read_json(path, redrawn_table.RedrawnRecord), (redrawn_table.table,))
+        for path in paths
+    ]
     return "\n\n".join(map(redrawn_table.table, found)) or NOT_MEASURED
 
 
@@ -379,16 +379,16 @@ def pages() -> dict[str, dict[str, str]]:
     """The parts of each page, by their names; of pages, by their paths in the repository."""
     results, ladder_records = provenance.REPOSITORY / "results", read_ladders()
     records = {path: read_record(path) for path in record_paths()}
-    convolutional = {p: run for p, run in records.items() if nets.is_convolutional(run.config)}
+    convolutional = {p: run for p, run in records.items() if run.config.is_convolutional}
     records = {path: run for path, run in records.items() if path not in convolutional}
-    runs, found, benches = list(records.values()), read_committees(), read_benchmarks(BENCH_USES)
+    runs, found, benches = list(records.values()), read_committees(), read_benchmarks()
     checks = sorted(results.glob(f"*/{GPU_CHECK}"))
     startups = {}
     for path in sorted(results.glob("*/startup.csv")):
-        rows = read_csv(path, STARTUP)
-        startups[rows[0]["device"]] = rows
+        rows = read_rows(path, StartupRow)
+        startups[rows[0].source.device] = rows
     has_gpu = bool(checks) or any(map(timing_report.on_gpu, benches))
-    has_gpu |= any(run.config["engine"] == "cuda" for run in runs)
+    has_gpu |= any(run.config.engine == "cuda" for run in runs)
     return {
         "README.md": {
             "headline": headline(runs, list(convolutional.values()), found, has_gpu),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.running import cli, configs, ink, store
+from experiments.running import cli, ink, store
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text, printable
 from experiments.running.messages import tell
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     paths = arguments.net or [trained.find_best(store.find_folder())]
     members = [trained.load(path) for path in paths]
     for path, member in zip(paths, members, strict=True):
-        tell(f"net: {path}, {configs.title(member.config)}")
+        tell(f"net: {path}, {member.config.title}")
     found: list[tuple[Path, np.ndarray]] = []
     status = 0
     for path in arguments.images:

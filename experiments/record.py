@@ -6,21 +6,22 @@ source tree count, or with --unfinished also those that were stopped, which the 
 `python -m experiments.readme` makes the tables.
 """
 
-import json
 import re
 from pathlib import Path
 
-from experiments.running import cli, nets, provenance
+from experiments.running import cli, provenance
 from experiments.running.errors import Problem
 from experiments.running.store import Run, read_run, without_weights
+from experiments.running.validation import to_json
 from experiments.scoring import tables
-from experiments.scoring.records import COMMITTEES, SETTINGS, read_committee, read_record, read_text
+from experiments.scoring.records import COMMITTEES, read_committee, read_record, read_text
+from experiments.scoring.rows import CommitteeRow
 from mlp_gpu import files
 
 
 def record_path(path: Path, run: Run) -> Path:
     """Where the record of a run file goes, named after the file and its folder."""
-    folder = provenance.device_folder(run.provenance[-1]["device"])
+    folder = provenance.device_folder(run.provenance[-1].device)
     return folder / f"{path.absolute().parent.name}-{path.stem}.json"
 
 
@@ -33,20 +34,19 @@ def write_record(path: Path, unfinished: bool = False) -> Path:
     run = read_run(path)
     if not (run.finished or unfinished):
         raise Problem(
-            f"{path} has {run.epochs} of {run.config['epochs']} epochs: only a finished run "
+            f"{path} has {run.epochs} of {run.config.epochs} epochs: only a finished run "
             "counts; the command that began it goes on with it, --unfinished records it as it is"
         )
-    if any(session["dirty"] for session in run.provenance):
+    if any(session.dirty for session in run.provenance):
         raise Problem(
             f"{path} was trained by a source tree with uncommitted changes, so its numbers cannot "
             "be traced; commit, then train again in another folder"
         )
-    if not (tables.is_table1(run) or nets.is_convolutional(run.config)):
+    if not (tables.is_table1(run) or run.config.is_convolutional):
         raise Problem(
             f"{path} is no net of Table 1, as experiments.table1 trains them, and not "
             "convolutional; of a committee record the table, which is a .csv file"
         )
-    record = {"config": run.config, "provenance": run.provenance, "metrics": run.metrics}
     target = record_path(path, run)
     if target.exists():
         earlier = read_record(target)
@@ -61,7 +61,7 @@ def write_record(path: Path, unfinished: bool = False) -> Path:
                 "train on, or move that file away"
             )
     files.make_folder(target.parent)
-    files.replace(target, (json.dumps(record, indent=1) + "\n").encode())
+    files.replace(target, to_json(run.to_builtins()))
     return target
 
 
@@ -71,20 +71,18 @@ def write_committee(path: Path) -> Path:
     Raises Problem if it does not count, files.FileFault if a file cannot be read or written.
     """
     rows = read_committee(path)
-    name = rows[0]["experiment"]
+    name = rows[0].experiment
     if not re.fullmatch(COMMITTEES, name):
         raise Problem(f"{path} is of a committee called {name}, which the README has no table for")
     for row in rows:
-        if row["finished"] != "True":
+        if not row.finished:
+            raise Problem(f"{path}: {row.member} is not trained to its end, so it does not count")
+        if "-dirty" in row.source.commit:
             raise Problem(
-                f"{path}: {row['member']} is not trained to its end, so it does not count"
-            )
-        if "-dirty" in row["commit"]:
-            raise Problem(
-                f"{path}: {row['member']} was trained by a source tree with uncommitted changes, "
+                f"{path}: {row.member} was trained by a source tree with uncommitted changes, "
                 "so its numbers cannot be traced; commit, then train again in another folder"
             )
-    folder = provenance.device_folder(rows[-1]["device"])
+    folder = provenance.device_folder(rows[-1].source.device)
     target = folder / f"{path.absolute().parent.name}-{name}.csv"
     if target.exists() and settings(read_committee(target)) != settings(rows):
         raise Problem(
@@ -96,9 +94,12 @@ def write_committee(path: Path) -> Path:
     return target
 
 
-def settings(rows: list[dict]) -> list[tuple]:
-    """What must be the same in two records of one committee."""
-    return [tuple(row[name] for name in SETTINGS) for row in rows]
+def settings(rows: list[CommitteeRow]) -> list[tuple]:
+    """The settings that must be the same in two records of one committee."""
+    return [
+        (row.member, row.seed, row.epochs, row.images_an_epoch, row.eta, row.eta_decay)
+        for row in rows
+    ]
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -7,7 +7,6 @@ themselves. All of it goes into redrawn.json. Takes some minutes.
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,10 +15,12 @@ from PIL import Image
 from scipy import ndimage
 from tqdm import tqdm
 
-from experiments.running import cli, configs, data, ink, provenance, store
+from experiments.running import cli, data, ink, provenance, store
 from experiments.running.messages import tell
+from experiments.running.validation import to_json
 from experiments.scoring import redrawn_table, trained
 from experiments.scoring.records import REDRAWN
+from experiments.scoring.redrawn_table import RedrawnRecord, RedrawnRow
 from mlp_gpu import files
 
 SEED = 0
@@ -104,8 +105,8 @@ WAYS: dict[str, Way] = {
 
 def measure(
     members: list[trained.NetFile], pixels: np.ndarray, labels: np.ndarray, way: Way
-) -> dict[str, int]:
-    """How many digits, redrawn in a way, are wrong, those included that were not found."""
+) -> tuple[int, int]:
+    """How many digits, redrawn in a way, are wrong or not found, and how many are not found."""
     rng, seen, found = np.random.default_rng(SEED), np.zeros_like(pixels), []
     for k, digit in enumerate(tqdm(pixels, leave=False, unit=" digits")):
         try:
@@ -114,7 +115,7 @@ def measure(
         except ink.NoDigit:
             pass
     right = trained.recognise(members, seen).argmax(axis=1) == labels
-    return {"wrong": len(labels) - int(right[found].sum()), "not_found": len(labels) - len(found)}
+    return len(labels) - int(right[found].sum()), len(labels) - len(found)
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -153,19 +154,14 @@ def main(argv: list[str] | None = None) -> None:
     source = provenance.collect()
     files.make_folder(arguments.out)
     directly = trained.recognise([member], pixels).argmax(axis=1) != labels
-    rows: list[dict] = [{"way": "MNIST's own", "wrong": int(directly.sum()), "not_found": 0}]
+    rows = [RedrawnRow("MNIST's own", int(directly.sum()), 0)]
     for name, way in WAYS.items():
         tell(f"{name} ...")
-        rows.append({"way": name} | measure([member], pixels, labels, way))
-    net = f"{configs.title(member.config)}, after epoch {member.epoch:,} of "
-    record = {
-        "net": f"{net}{member.config['epochs']:,}",
-        "n": len(labels),
-        "seed": SEED,
-        "rows": rows,
-        "provenance": source | {"end": provenance.now()},
-    }
-    files.replace(arguments.out / REDRAWN, (json.dumps(record, indent=1) + "\n").encode())
+        rows.append(RedrawnRow(name, *measure([member], pixels, labels, way)))
+    net = f"{member.config.title}, after epoch {member.epoch:,} of "
+    net += f"{member.config.epochs:,}"
+    record = RedrawnRecord(net, len(labels), SEED, rows, source.ended())
+    files.replace(arguments.out / REDRAWN, to_json(record))
     print(redrawn_table.table(record))
     tell(f"written to {arguments.out}: {REDRAWN}")
 

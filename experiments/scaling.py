@@ -19,9 +19,10 @@ from deform_gpu import COMMITTEE
 from experiments.running import cli, data, gpu_trial, jobs, provenance, store
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
-from experiments.running.formatting import csv_text, markdown_table
+from experiments.running.formatting import markdown_table
 from experiments.running.messages import tell
 from experiments.running.processes import LocalProcesses
+from experiments.scoring.rows import ScalingRow, SourceColumns, rows_text, source_columns
 from experiments.timing import clusters
 from mlp_gpu import files, gpu
 from mlp_gpu.engines import PERCEPTRON_SCHEDULES, WINDOW, choose_engine
@@ -79,8 +80,12 @@ def measure_once(workers: int, gpus: int, trainings: Sequence[jobs.Job]) -> dict
 
 
 def measure(
-    counts: Sequence[int], dataset: data.Dataset, engine: str, arguments: argparse.Namespace
-) -> list[dict]:
+    counts: Sequence[int],
+    dataset: data.Dataset,
+    engine: str,
+    arguments: argparse.Namespace,
+    source: SourceColumns,
+) -> list[ScalingRow]:
     """A row for each number of workers: medians; the speedup is within the same repeat."""
     gpus = gpu.count() if engine == "cuda" else 0
     n_runs = RUNS_PER_WORKER * max(counts)
@@ -96,24 +101,25 @@ def measure(
     for count, own in measured.items():
         seconds = [one["train"] for one in own]
         alone = [one["train"] for one in measured[counts[0]]]
-        rows.append(
-            {
-                "workers": count,
-                "runs": n_runs,
-                "data": dataset.name,
-                "layers": "-".join(map(str, SIZES)),
-                "epochs": EPOCHS,
-                "images_an_epoch": trainings[0].config["data"]["n_train"],
-                "engine": engine,
-                "repeats": repeats,
-                "seconds_p20": np.percentile(seconds, 20),
-                "seconds": np.median(seconds),
-                "seconds_p80": np.percentile(seconds, 80),
-                "speedup": np.median(np.divide(alone, seconds)),
-                "start_seconds": np.median([one["start"] for one in own]),
-                "bytes_an_epoch": own[0]["bytes"],
-            }
+        low, median, high = map(float, np.percentile(seconds, [20, 50, 80]))
+        row = ScalingRow(
+            workers=count,
+            runs=n_runs,
+            data=dataset.name,
+            layers="-".join(map(str, SIZES)),
+            epochs=EPOCHS,
+            images_an_epoch=trainings[0].config.data.n_train,
+            engine=engine,
+            repeats=repeats,
+            seconds_p20=low,
+            seconds=median,
+            seconds_p80=high,
+            speedup=float(np.median(np.divide(alone, seconds))),
+            start_seconds=float(np.median([one["start"] for one in own])),
+            bytes_an_epoch=own[0]["bytes"],
+            source=source,
         )
+        rows.append(row)
     return rows
 
 
@@ -146,11 +152,10 @@ def main(argv: list[str] | None = None) -> None:
     max_workers = gpu.count() if engine == "cuda" else provenance.cores()
     counts = sorted({1, *(arguments.workers or [max_workers])})
     source = provenance.collect(engine)
-    folder = arguments.out or provenance.device_folder(source["device"])
+    folder = arguments.out or provenance.device_folder(source.device)
     files.make_folder(folder)
-    rows = measure(counts, dataset, engine, arguments)
-    rows = [row | provenance.columns(source) for row in rows]
-    files.replace(folder / "scaling.csv", csv_text(rows).encode())
+    rows = measure(counts, dataset, engine, arguments, source_columns(source))
+    files.replace(folder / "scaling.csv", rows_text(rows).encode())
     print(markdown_table(clusters.scaling_table(rows)))
     tell(f"written to {folder}: scaling.csv")
 

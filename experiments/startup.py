@@ -8,7 +8,6 @@ where rows of what was not timed now stay.
 """
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,10 +23,16 @@ from deform_gpu import TABLE1
 from experiments.running import cli, data, jobs, provenance, store
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
-from experiments.running.formatting import csv_text, markdown_table
+from experiments.running.formatting import markdown_table
 from experiments.running.messages import tell
 from experiments.running.processes import LocalProcesses
-from experiments.scoring import records
+from experiments.scoring.rows import (
+    SourceColumns,
+    StartupRow,
+    read_rows,
+    rows_text,
+    source_columns,
+)
 from experiments.timing.findings import STARTUP
 from mlp_gpu import files
 from mlp_gpu.network import NETS
@@ -91,15 +96,23 @@ def time_tests(command: str) -> float:
     return time.perf_counter() - started
 
 
-def measure(what: str, timed: Callable[[], float], repeats: int) -> dict:
-    """A row of startup.csv: the median and the 20th and 80th percentile of the repeats."""
+def measure(
+    what: str, timed: Callable[[], float], repeats: int, source: SourceColumns
+) -> StartupRow:
+    """The median and the 20th and 80th percentile of the repeats."""
     found = []
     for repeat in range(1, repeats + 1):
         tell(f"{what}: {repeat} of {repeats} ...")
         found.append(timed())
-    low, high = np.percentile(found, [20, 80])
-    row = {"what": what, "repeats": repeats, "seconds": statistics.median(found)}
-    return row | {"seconds_p20": low, "seconds_p80": high}
+    low, median, high = map(float, np.percentile(found, [20, 50, 80]))
+    return StartupRow(
+        what=what,
+        repeats=repeats,
+        seconds=median,
+        seconds_p20=low,
+        seconds_p80=high,
+        source=source,
+    )
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -124,7 +137,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     dataset = data.load(arguments.data, arguments.data_dir)
     source = provenance.collect()
-    folder = arguments.out or provenance.device_folder(source["device"])
+    folder = arguments.out or provenance.device_folder(source.device)
     files.make_folder(folder)
 
     def compiling() -> float:
@@ -132,8 +145,7 @@ def main(argv: list[str] | None = None) -> None:
             return first_step(dataset, Path(cache))
 
     path = folder / "startup.csv"
-    before = records.read_csv(path, records.STARTUP) if path.exists() else []
-    rows = {row["what"]: row for row in before}
+    rows = {row.what: row for row in read_rows(path, StartupRow)} if path.exists() else {}
     times: dict[str, tuple[Callable[[], float], int]] = {
         FIRST_STEP: (lambda: first_step(dataset), arguments.repeats),
         FIRST_STEP_OF_ONE: (lambda: first_step(dataset, nets="1"), arguments.repeats),
@@ -145,21 +157,16 @@ def main(argv: list[str] | None = None) -> None:
     else:
         first_step(dataset)  # so that all code is kept
     for what, (timed, repeats) in times.items():
-        rows[what] = measure(what, timed, repeats) | provenance.columns(source)
+        rows[what] = measure(what, timed, repeats, source_columns(source))
     # Not after each: a README that lacks a new record fails the tests that are timed next.
-    files.replace(path, csv_text(list(rows.values())).encode())
-    lines = [
-        {"what": row["what"], "seconds (p20-p80)": _spread(row), "repeats": str(row["repeats"])}
-        for row in rows.values()
-    ]
+    files.replace(path, rows_text(rows.values()).encode())
+    lines = []
+    for row in rows.values():
+        spread = f"{row.seconds:.1f} ({row.seconds_p20:.1f}-{row.seconds_p80:.1f})"
+        line = {"what": row.what, "seconds (p20-p80)": spread, "repeats": str(row.repeats)}
+        lines.append(line)
     print(markdown_table(lines))
     tell(f"written to {folder}: startup.csv")
-
-
-def _spread(row: dict) -> str:
-    """Median and percentiles, of a row as it is or as CSV gives it back."""
-    median, low, high = (float(row[name]) for name in ("seconds", "seconds_p20", "seconds_p80"))
-    return f"{median:.1f} ({low:.1f}-{high:.1f})"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from experiments.running import cli, data, jobs, plans, store
 from experiments.running.configs import make_config
 from experiments.running.store import Run
 from experiments.scoring import tables
+from experiments.scoring.rows import rows_text
 from experiments.scoring.schedules import takes_windows
 from mlp_gpu import engines
 from mlp_gpu.network import NETS
@@ -103,14 +104,14 @@ def main(argv: list[str] | None = None) -> int:
     if runs:
         name = "table3" if arguments.no_distortion else "table1"
         rows = [tables.table1_row(run) for run in runs]
-        cli.write_table(arguments.out, name, report(runs), rows)
+        cli.write_table(arguments.out, name, report(runs), rows_text(rows))
     return max(outcome.status for outcome in outcomes)
 
 
 def report(runs: list[Run]) -> str:
     """The table with what its reader must know, as Markdown."""
-    name = runs[0].config["data"]["name"]
-    distortion = runs[0].config["deformation"] is not None
+    name = runs[0].config.data.name
+    distortion = runs[0].config.deformation is not None
     if name == "MNIST":
         title = "Table 1 on MNIST, the paper beside ours"
         note = "The paper trained for 2,300 epochs of 60,000 images; what we did is in the table."

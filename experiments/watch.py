@@ -22,7 +22,6 @@ from pathlib import Path
 import numpy as np
 
 from experiments.running import cli, store
-from experiments.running.configs import count_validation
 from experiments.running.errors import Interrupted, Problem, signals
 from experiments.running.formatting import duration, plural
 from experiments.running.messages import output_error
@@ -113,7 +112,7 @@ def mean_epoch(run: Run, written: float) -> float:
     written: when the run file was written, seconds since 1970. The process has done as many epochs
     as fit between its start and that time.
     """
-    seconds = written - datetime.fromisoformat(run.provenance[-1]["start"]).timestamp()
+    seconds = written - datetime.fromisoformat(run.provenance[-1].start).timestamp()
     epochs = np.array(run.epoch_seconds[::-1])  # the last one first
     n = max(1, np.count_nonzero(np.cumsum(epochs) <= seconds))
     return float(epochs[:n].mean())
@@ -126,25 +125,25 @@ def describe(name: str, snapshot: Snapshot, now: float) -> list[str]:
     if run is None:
         return [name, *["-"] * 6, _printable(snapshot.fault)]
     config, metrics, last = run.config, run.metrics, run.provenance[-1]
-    n_test = config["data"]["n_test"]
+    n_test = config.data.n_test
     mean, age = mean_epoch(run, snapshot.written), max(now - snapshot.written, 0.0)
     left = "-"
     if run.finished:
         state = "finished"
-    elif last["end"]:
-        state = f"stopped: {last['why']}"
+    elif last.end:
+        state = f"stopped: {last.why}"
     elif age > max(MIN_SILENT_SECONDS, MIN_SILENT_EPOCHS * mean):
         state = f"silent {_short(age)}"
     else:
         state = "training"
-        left = _short(max((config["epochs"] - run.epochs) * mean - age, 0.0))
+        left = _short(max((config.epochs - run.epochs) * mean - age, 0.0))
     return [
         name,
-        f"{run.epochs}/{config['epochs']}",
-        f"{100 * metrics['validation_errors'][-1] / count_validation(config):.2f}",
-        f"{100 * metrics['test_errors'][-1] / n_test:.2f}",
+        f"{run.epochs}/{config.epochs}",
+        f"{100 * metrics.validation_errors[-1] / config.n_validation:.2f}",
+        f"{100 * metrics.test_errors[-1] / n_test:.2f}",
         f"{100 * run.chosen_errors / n_test:.2f}",
-        f"{config['data']['n_train'] / metrics['train_seconds'][-1]:.0f}",
+        f"{config.data.n_train / metrics.train_seconds[-1]:.0f}",
         left,
         state,
     ]
@@ -167,7 +166,7 @@ def describe_all(snapshots: dict[str, Snapshot], now: float) -> list[list[str]]:
 
     def start(name: str) -> str:
         run = snapshots[name].run
-        return run.provenance[-1]["start"] if run else ""
+        return run.provenance[-1].start if run else ""
 
     def is_finished(name: str) -> bool:
         run = snapshots[name].run

@@ -10,6 +10,7 @@ import numpy as np
 from experiments import committee
 from experiments.running import configs, data
 from experiments.scoring import committees
+from experiments.scoring.rows import CommitteeRow, SourceColumns
 from mlp_gpu.training import Schedule
 
 HERE = ["--engine", "cpu", "--workers", "1"]
@@ -47,33 +48,42 @@ def make_config(dataset, **options):
 
 def make_run(config, outputs, labels, seconds=4.0, **session):
     """A finished run that was never trained, with the outputs given."""
-    epochs = config["epochs"]
+    epochs = config.epochs
     metrics = {f"{part}_seconds": [0.0] * epochs for part in ("deform", "evaluate")}
     metrics["train_seconds"] = [seconds / epochs] * epochs
     # Of equal validation errors the earliest epoch is chosen: the second.
     metrics["validation_errors"] = [9] + [4] * (epochs - 1)
     session = {"versions": {"python": "3.11", "numpy": "2.4"}} | session
-    return factories.make_run(None, metrics, session, outputs, labels, **config)
+    return factories.make_run(None, metrics, session, outputs, labels, config)
+
+
+def committee_row(device="box", date="2026-01-01T00:10:00+00:00", **fields):
+    """A row of a committee's table: of a net, or without `net` of its committee."""
+    source = SourceColumns(device=device, versions="a=1", date=date, commit="c" * 40)
+    comparison = {"mean_percent": 2.0, "only_committee": 1, "only_best": 2, "mcnemar_p": 0.5}
+    common = {"experiment": "experiment1", "data": "MNIST", "n_test": 10_000, "errors": 1}
+    common |= {"percent": 1.0, "low": 1.0, "high": 2.0, "second_guesses": 3, "shared": [1]}
+    common |= {"layers": "841-10", "epochs": "8", "images_an_epoch": "60000", "eta": "0.003"}
+    common |= {"eta_decay": "0.9", "seconds": 60.0, "engine": "cpu", "finished": True}
+    own = {"member": "init 1"} if fields.get("net") else comparison | {"member": "committee"}
+    own |= {} if fields.get("net") else {"best_member": "init 1"}
+    return CommitteeRow(source=source, **common | own | fields)
 
 
 def of_committees(errors, device="box", data="MNIST", folder="committee"):
-    """Rows of experiments, each of one net and its committee, as CSV gives them back, by paths.
+    """Rows of experiments, each of one net and its committee, by the paths of records.
 
     errors: of net and committee, of 10,000, for each experiment.
     """
     found = {}
-    for number, pair in errors.items():
+    for number, (of_net, of_all) in errors.items():
         name = f"experiment{number}" + ("" if data == "MNIST" else f"-{data}")
-        row = {"experiment": name, "n_test": "10000", "device": device, "data": data}
-        row |= {"epochs": "8", "images_an_epoch": "60000", "low": "1", "high": "2"}
-        row |= {"eta": "0.003", "eta_decay": "0.9"}
-        row |= {"date": "2026-01-01T00:10:00+00:00", "seconds": "60"}
-        paper = str(committees.EXPERIMENTS[number].paper) if data == "MNIST" else ""
-        percents = [{"errors": str(n), "percent": str(n / 100), "paper": paper} for n in pair]
-        net, last = (row | percent for percent in percents)
-        last |= {"net": "", "member": "committee", "mean_percent": str(pair[0] / 100)}
-        rows = [net | {"net": "1", "member": "init 1"}, last]
-        found[Path("results", device, f"{folder}-{name}.csv")] = rows
+        paper = committees.EXPERIMENTS[number].paper if data == "MNIST" else None
+        both = {"experiment": name, "device": device, "data": data, "paper": paper}
+        found[Path("results", device, f"{folder}-{name}.csv")] = [
+            committee_row(net=1, errors=of_net, percent=of_net / 100, **both),
+            committee_row(errors=of_all, percent=of_all / 100, mean_percent=of_net / 100, **both),
+        ]
     return found
 
 

@@ -9,16 +9,11 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from deform_gpu import Deformation
 from experiments.scoring.committee_report import Committee
 
 N_TEST, N_TRAIN = 157, 613
-DEFORMATION = {
-    "sigma": 6.0,
-    "alpha": 36.0,
-    "beta": [7.5, 12.5] * 5,
-    "gamma_x": 15.0,
-    "gamma_y": 13.0,
-}
+DEFORMATION = Deformation(sigma=6.0, alpha=36.0, beta=(7.5, 12.5) * 5, gamma_x=15.0, gamma_y=13.0)
 LABELS = np.random.default_rng(0).integers(0, 10, N_TEST).astype(np.uint8)
 IMAGES = np.random.default_rng(1).uniform(-1, 1, (N_TEST, 29, 29)).astype(np.float32)
 
@@ -56,13 +51,13 @@ def make_varied_runs(n):
     """Runs whose parameters all differ; some are undeformed, some have one epoch, long names."""
     runs = {}
     for k in range(n):
-        values = {"sigma": 4 + k % 3, "alpha": 36 + k, "gamma_x": 15 + k % 5, "gamma_y": 3 * k}
-        deformation = DEFORMATION | values | {"beta": [7.5 + k % 2] * 10} if k % 4 else None
+        values = {"sigma": 4 + k % 3, "alpha": 36 + k, "gamma_x": 15 + k % 5, "gamma_y": 2 * k}
+        deformation = Deformation(beta=(7.5 + k % 2,) * 10, **values) if k % 4 else None
         name = f"committee/original-sigma4.5-alpha36-{'long-' * (k % 7)}seed{k}"
         width = 10 if k % 5 == 3 else None
         what = {"epochs": 1 + 9 * k, "deformation": deformation, "width": width}
         runs[name] = make_run(k, seconds=20, **what)
-        runs[name].metrics["eta"][0] /= 1 + k % 11
+        runs[name].metrics.eta[0] /= 1 + k % 11
     return runs
 
 

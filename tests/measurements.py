@@ -2,17 +2,18 @@
 
 import numpy as np
 
-from experiments.running.formatting import csv_text
+from experiments.scoring.rows import SourceColumns, rows_text
 from experiments.timing import report as timing_report
 from experiments.timing.measurement import CopyTimes, Measurement
 
-SOURCE = {
-    "device": "Some GPU",
-    "driver": "1.2",
-    "versions": "a=1",
-    "date": "2026-01-01",
-    "commit": "c" * 40,
-}
+SOURCE = SourceColumns(
+    device="Some GPU", driver="1.2", versions="a=1", date="2026-01-01", commit="c" * 40
+)
+
+
+def bench_row(measured, source=SOURCE):
+    """A measurement as a row of bench.csv."""
+    return timing_report.row(measured, source)
 
 
 def measurement(us, **fields):
@@ -47,4 +48,4 @@ def gpu_measurements():
 def write_bench(measurements, source, path):
     """Write bench.csv at `path`."""
     path.parent.mkdir(parents=True)
-    path.write_text(csv_text([timing_report.row(one) | source for one in measurements]))
+    path.write_text(rows_text(bench_row(one, source) for one in measurements))

@@ -9,6 +9,7 @@ import re
 import factories
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from experiments import report
 from experiments.running import data, download, provenance, store
@@ -17,7 +18,7 @@ from experiments.scoring.committees import EXPERIMENTS
 from mlp_gpu.network import NETS
 
 HOSTILE = '<b>&"x'  # in the names of a run file and its folder
-SESSION = factories.SESSION | {"device": "Some <GPU> & more"}
+SESSION = replace(factories.SESSION, device="Some <GPU> & more")
 COMMIT = {"commit": "fedcba9876543210", "dirty": False}
 
 
@@ -37,8 +38,9 @@ def make_run(name="MNIST", sizes=NETS[1], epochs=3, done=None, seed=0, n_wrong=9
     metrics = {"validation_errors": validation, "test_errors": tests}
     for part in ("deform", "train", "evaluate"):
         metrics[f"{part}_seconds"] = [0.5 + seed] * done
-    session = SESSION if done == epochs else SESSION | {"end": None, "why": "running"}
-    config = {"data": of_data, "sizes": list(sizes), "epochs": epochs, "seed": seed}
+    session = {"device": SESSION.device}
+    session |= {} if done == epochs else {"end": None, "why": "running"}
+    config = {"data": of_data, "sizes": sizes, "epochs": epochs, "seed": seed}
     return factories.make_run(done, metrics, session, labels=labels, **config)
 
 

@@ -6,17 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measurements import SOURCE, gpu_measurements, measurement, net_measurement
+from factories import SESSION
+from measurements import SOURCE, bench_row, gpu_measurements, measurement, net_measurement
+from msgspec import structs
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from experiments import bench
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
-from experiments.scoring.records import BENCH, RACE, read_csv
+from experiments.scoring.rows import BenchRow, RaceRow, SourceColumns, read_rows, to_cells
 from experiments.timing import ceilings, cnn, connections, deform_peers, host, mlp, peers, race
 from experiments.timing import gpu as gpu_timing
-from experiments.timing import report as timing_report
 from mlp_gpu import gpu
 from mlp_gpu.faults import GpuFault
 from mlp_gpu.network import count_weights
@@ -48,8 +49,20 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: "there is none")
     monkeypatch.setattr(bench.compiled, "missing_toolkit", lambda: "there is no compiler")
     monkeypatch.setattr(bench.data, "load", lambda choice, folder: choice)
-    points = [race.Point(race.NUMPY, "so", seed, True, 60.0, 3, 5 + seed) for seed in (0, 1)]
-    monkeypatch.setattr(bench.race, "measure", lambda dataset: points)
+    points = [
+        RaceRow(
+            way=race.NUMPY,
+            setting="so",
+            seed=seed,
+            taken=True,
+            seconds=60.0,
+            apart_errors=3,
+            test_errors=5 + seed,
+            source=SOURCE,
+        )
+        for seed in (0, 1)
+    ]
+    monkeypatch.setattr(bench.race, "measure", lambda dataset, source: points)
     bench.main(["--repeats", "7", "--out", str(tmp_path / "out")])
     said = capsys.readouterr()
     with (tmp_path / "out" / "bench.csv").open(newline="") as file:
@@ -58,9 +71,9 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
         *("bench.csv", "bench.png", "bench.pdf"),
         *("race.csv", "race.png", "race.pdf"),
     }
-    assert race.read(read_csv(tmp_path / "out" / "race.csv", RACE)) == points
+    assert read_rows(tmp_path / "out" / "race.csv", RaceRow) == points
     assert "| mini-batches, NumPy | so      | 2     |" in said.out
-    assert list(rows[0])[: len(timing_report.COLUMNS)] == list(timing_report.COLUMNS)
+    assert [*rows[0]] == [*COLUMNS, *SourceColumns.__struct_fields__]
     assert {"device", "versions", "date", "commit"} < set(rows[0])
     names = {one["name"] for one in rows}
     assert {"engine cpu", *peers.on_cpu(), *deform_peers.on_cpu()} < names
@@ -105,8 +118,11 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     assert "there is no compiler\n" in said.out
 
 
+COLUMNS = [name for name in BenchRow.__struct_fields__ if name != "source"]
+
+
 def names_in(path):
-    return [row["name"] for row in read_csv(path, BENCH)]
+    return [row.name for row in read_rows(path, BenchRow)]
 
 
 def test_each_row_is_written_as_it_is_measured(tmp_path, monkeypatch):
@@ -122,18 +138,18 @@ def test_each_row_is_written_as_it_is_measured(tmp_path, monkeypatch):
             raise GpuFault("it fell off the bus")
 
     monkeypatch.setattr(bench, "measure_all", measure_all)
-    monkeypatch.setattr(bench.provenance, "columns", lambda source: source)
-    row = timing_report.row(net_measurement("old", 1.0, net=2)) | SOURCE
-    del row["percent_of_peak"]  # which older records lack; and they have a column of their own
-    path.write_text(csv_text([row | {"percent_of_product": 3.0}]))
-    rows = bench.measure_into(path, arguments, None, SOURCE)
+    source = structs.replace(SESSION, device="Some GPU")
+    cells = to_cells(bench_row(net_measurement("old", 1.0, net=2)))
+    del cells["percent_of_peak"]  # which older records lack; and they have a column of their own
+    path.write_text(csv_text([cells | {"percent_of_product": 3.0}]))
+    rows = bench.measure_into(path, arguments, None, source)
     assert seen == [["old", "engine cpu"], ["old", "engine cpu", "engine cuda graph"]]
-    assert [row["name"] for row in rows] == seen[-1]
-    assert [float(row["us"]) for row in read_csv(path, BENCH)] == [1, 20, 20]
+    assert [row.name for row in rows] == seen[-1]
+    assert [row.us for row in read_rows(path, BenchRow)] == [1, 20, 20]
     with pytest.raises(GpuFault):
-        bench.measure_into(path, bench.parse_arguments(["--gpu-only"]), None, SOURCE)
+        bench.measure_into(path, bench.parse_arguments(["--gpu-only"]), None, source)
     assert names_in(path) == seen[-1]
-    bench.measure_into(path, bench.parse_arguments([]), None, SOURCE)
+    bench.measure_into(path, bench.parse_arguments([]), None, source)
     assert names_in(path) == ["engine cpu", "engine cuda graph"]
 
 

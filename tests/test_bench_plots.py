@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from measurements import SOURCE, measurement, net_measurement
+from measurements import SOURCE, bench_row, measurement, net_measurement
+from msgspec import structs
 
 from experiments.drawing import bench_plots
 from experiments.running import provenance
-from experiments.running.formatting import csv_text
+from experiments.scoring.rows import rows_text
 from experiments.timing import mlp
-from experiments.timing import report as timing_report
 from experiments.timing.measurement import CopyTimes, Measurement
 from mlp_gpu.network import NETS, count_weights
 
@@ -16,15 +16,14 @@ CPU, GPU = "a chip, 2 cores", "a GPU"
 
 
 def row(name, us, percent, **more):
-    """A row as bench.csv has it, all text, whose copy took so many percent of its time."""
+    """A row of bench.csv whose copy took so many percent of its time."""
     fields = {"net": 1, "name": name, "us": np.full(7, us), "n_bytes": 1000, "ran_on": GPU} | more
     if percent:
         copy = CopyTimes(us=np.full(7, us * percent / 100), n_bytes=fields["n_bytes"])
         fields |= {"copy": copy}
     if "n_weights" in fields:
         fields |= {"cpu_engine_us": fields["us"]}
-    made = timing_report.row(Measurement(**fields)) | {"device": GPU}
-    return {key: "" if value is None else str(value) for key, value in made.items()}
+    return bench_row(Measurement(**fields), structs.replace(SOURCE, device=GPU))
 
 
 def engine(name, net, us, percent, **more):
@@ -102,7 +101,7 @@ def test_layers_are_added_up():
 
 def test_a_record_without_the_flops_of_nets():
     """As they were before 841-800-10 was measured: bars are drawn, no roofline."""
-    rows = [{key: cell for key, cell in one.items() if key != "flops"} for one in on_cpu()]
+    rows = [structs.replace(one, flops=None) for one in on_cpu()]
     assert {one.flops for one in bench_plots.works(rows)} == {0}
     bars = bench_plots.draw_roofline(rows).axes
     assert [len(one.patches) for one in bars] == [1, 1]
@@ -211,11 +210,12 @@ def test_the_newest_benchmark_comes_first(tmp_path, monkeypatch):
     assert bench_plots.read_newest() == {}
     for device, date in (("an old chip", "2026-01-02"), ("new", "2026-03-01"), ("a", "2025-12-31")):
         (tmp_path / "results" / device).mkdir(parents=True)
-        rows = [one | SOURCE | {"device": device, "date": date} for one in on_cpu()]
-        (tmp_path / "results" / device / "bench.csv").write_text(csv_text(rows))
+        source = structs.replace(SOURCE, device=device, date=date)
+        rows = [structs.replace(one, source=source) for one in on_cpu()]
+        (tmp_path / "results" / device / "bench.csv").write_text(rows_text(rows))
     found = bench_plots.read_newest()
     assert list(found) == ["new", "an old chip", "a"]
-    assert [one["name"] for one in found["a"]] == [one["name"] for one in on_cpu()]
+    assert [one.name for one in found["a"]] == [one.name for one in on_cpu()]
 
 
 def test_plot_has_a_line_for_everything_and_the_paper():
@@ -223,9 +223,9 @@ def test_plot_has_a_line_for_everything_and_the_paper():
     for net, sizes in NETS.items():
         for i, name in enumerate(bench_plots.STYLES, start=1):
             one = net_measurement(name, 100.0 * i, net=net, n_weights=count_weights(sizes))
-            found.append(timing_report.row(one) | {"device": "Some GPU"})
+            found.append(bench_row(one))
         copy = measurement(1.0, group="net", net=net, name="scaled copy")
-        found.append(timing_report.row(copy) | {"device": "Some GPU"})
+        found.append(bench_row(copy))
     (axes,) = bench_plots.draw_times(found).axes
     lines = {line.get_label(): line.get_xydata() for line in axes.lines}
     paper = lines.pop("paper, 2012, GTX 480:\n7.5e9 updates/s")

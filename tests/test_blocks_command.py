@@ -1,12 +1,15 @@
 """`python -m experiments.blocks`: what it compares, and what it writes."""
 
-import json
-
 import numpy as np
 import pytest
+from factories import SESSION
+from msgspec.structs import replace
 
 from experiments import blocks, readme
+from experiments.running.validation import to_json
 from experiments.scoring import block_tables
+from experiments.scoring.block_tables import BlockRecord, BlockRow
+from experiments.scoring.records import read_json
 from experiments.timing import window
 from mlp_gpu import cpu
 from mlp_gpu.network import Network
@@ -20,26 +23,26 @@ def record(tmp_path, monkeypatch, capsys):
     """What the command leaves of two small nets, and what it prints."""
     monkeypatch.setattr(blocks, "CASES", SMALL)
     blocks.main(["--data", "digits", "--out", str(tmp_path / "new")])
-    record = json.loads((tmp_path / "new" / "blocks.json").read_text())
+    record = read_json(tmp_path / "new" / "blocks.json", BlockRecord)
     assert block_tables.tables(record) in capsys.readouterr().out
     return record
 
 
 def test_a_row_for_each_net_stage_and_learning_rate(record):
-    rows = record["rows"]
-    found = [(row["trained_on"], row["eta"], row["steps"]) for row in rows]
+    rows = record.rows
+    found = [(row.trained_on, row.eta, row.steps) for row in rows]
     # Of load_digits' 1,437 training images as many as are not those of the steps.
     few, all_others = [(90, 1e-3, 70), (90, 1e-4, 70)], [(1397, 1e-3, 40), (1397, 1e-4, 40)]
     assert found == [(0, 1e-3, 70), *few, (0, 1e-3, 40), *all_others]
-    assert [row["sizes"] for row in rows] == 3 * [[841, 20, 10]] + 3 * [[841, 13, 9, 10]]
+    assert [row.sizes for row in rows] == 3 * [(841, 20, 10)] + 3 * [(841, 13, 9, 10)]
     for row in rows:
-        assert set(row["distances"]) == WAYS
-        assert all(0 < distance < 1e-3 for distance in row["distances"].values())
-        assert set(row["sweeps_per_image"]) == set(block_tables.WINDOWS)
+        assert set(row.distances) == WAYS
+        assert all(0 < distance < 1e-3 for distance in row.distances.values())
+        assert set(row.sweeps_per_image) == set(block_tables.WINDOWS)
         for name, (per_window, _) in block_tables.WINDOWS.items():
-            assert 1 < row["sweeps_per_image"][name] < per_window
-    assert record["data"] == "load_digits"
-    assert record["provenance"]["end"]
+            assert 1 < row.sweeps_per_image[name] < per_window
+    assert record.data == "load_digits"
+    assert record.provenance.end
 
 
 def examples(n=40):
@@ -58,8 +61,8 @@ def test_distances_are_parts_of_the_way(monkeypatch):
     monkeypatch.setattr(blocks, "after_training", lambda network, *_: network)
     monkeypatch.setattr(window, "train_plainly", only_exactly)
     monkeypatch.setattr(window, "train_in_windows", lambda *_: [])
-    found = blocks.compare(Network.initial((17, 9, 10), 0), *examples(), 0.01)
-    assert found["distances"] == pytest.approx(dict.fromkeys(WAYS, 1))
+    distances, _ = blocks.compare(Network.initial((17, 9, 10), 0), *examples(), 0.01)
+    assert distances == pytest.approx(dict.fromkeys(WAYS, 1))
 
 
 def test_norms_are_of_all_layers_together():
@@ -70,8 +73,8 @@ def test_norms_are_of_all_layers_together():
 
 def test_sweeps_are_counted_image_by_image(monkeypatch):
     monkeypatch.setattr(window, "train_in_windows", lambda *_: [(0, 16), (10, 26), (20, 40)])
-    found = blocks.compare(Network.initial((17, 9, 10), 0), *examples(), 0.01)
-    assert set(found["sweeps_per_image"].values()) == {(16 + 16 + 20) / 40}
+    _, sweeps = blocks.compare(Network.initial((17, 9, 10), 0), *examples(), 0.01)
+    assert set(sweeps.values()) == {(16 + 16 + 20) / 40}
 
 
 def test_nets_are_trained_by_the_engine_on_other_images(digits, monkeypatch):
@@ -99,17 +102,16 @@ def test_nets_are_trained_by_the_engine_on_other_images(digits, monkeypatch):
     assert not (both[:, np.newaxis] == originals).all(axis=2).any()
 
 
-ROW = {"sizes": [841, 800, 10], "trained_on": 20_000, "eta": 1e-4, "steps": 256}
-ROW |= {"distances": dict(zip(sorted(WAYS), (1e-6, 2.34e-5, 3e-5, 4e-5), strict=True))}
-ROW |= {"sweeps_per_image": dict(zip(block_tables.WINDOWS, (4.04, 6.96), strict=True))}
-SOURCE = {"device": "Some CPU", "start": "2026-01-01T00:00:00+00:00", "commit": "c" * 40}
-SOURCE |= {"dirty": False, "driver": None, "versions": {}, "end": "2026-01-01T01:00:00+00:00"}
-RECORD = {
-    "data": "MNIST",
-    "seed": 0,
-    "rows": [ROW],
-    "provenance": SOURCE | {"dirty": False},
-}
+ROW = BlockRow(
+    sizes=(841, 800, 10),
+    trained_on=20_000,
+    eta=1e-4,
+    steps=256,
+    distances=dict(zip(sorted(WAYS), (1e-6, 2.34e-5, 3e-5, 4e-5), strict=True)),
+    sweeps_per_image=dict(zip(block_tables.WINDOWS, (4.04, 6.96), strict=True)),
+)
+SOURCE = replace(SESSION, commit="c" * 40)
+RECORD = BlockRecord(data="MNIST", seed=0, rows=[ROW], provenance=SOURCE)
 
 
 def test_a_row_as_a_line():
@@ -118,8 +120,8 @@ def test_a_row_as_a_line():
     ways = {block_tables.ENGINE: "1.0e-06", block_tables.PLAIN: "2.3e-05"}
     assert line.items() >= (first | ways | {"steps": "256"}).items()
     assert line["sweeps of the two windows"] == "4.0 / 7.0"
-    net1 = {"sizes": [841, 1000, 500, 10], "trained_on": 0}
-    (line,) = block_tables.distance_table([ROW | net1])
+    net1 = replace(ROW, sizes=(841, 1000, 500, 10), trained_on=0)
+    (line,) = block_tables.distance_table([net1])
     assert (line["net"], line["trained before on"]) == ("net 1", "nothing")
 
 
@@ -127,7 +129,7 @@ def test_the_page_has_the_records_of_all_machines(tmp_path):
     assert readme.blocks([]) == readme.NOT_MEASURED
     paths = [tmp_path / name for name in "ab"]
     for path in paths:
-        path.write_text(json.dumps(RECORD))
+        path.write_bytes(to_json(RECORD))
     text = readme.blocks(paths)
     assert text == "\n\n".join(2 * [block_tables.tables(RECORD)])
     assert "seed 0; Some CPU; 2026-01-01; commit cccccccccccc:" in text

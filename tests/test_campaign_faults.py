@@ -327,7 +327,7 @@ def test_a_part_made_again_replaces_its_row_and_its_failures_only(tmp_path, monk
     run(0, 2)
     assert campaign.main(["--out", str(tmp_path), "--parts", "a", "--seed", "7"]) == 0
     rows = report.read(tmp_path)
-    assert [(row["part"], row["seed"], row["failures"]) for row in rows.values()] == [
+    assert [(row.part, row.seed, row.failures) for row in rows.values()] == [
         ("a", 7, 0),
         ("b", 0, 2),
     ]
@@ -356,13 +356,13 @@ def test_a_part_that_was_stopped_goes_on(tmp_path, monkeypatch):
     with pytest.raises(Interrupted):  # in the third trial; the second was stopped before
         campaign.main(["--out", str(tmp_path)])
     (row,) = report.read(tmp_path).values()
-    assert (row["tries"], row["left"], row["drawn"]) == (1, [1], 2)
+    assert (row.tries, row.left, row.drawn) == (1, [1], 2)
     stopped.clear()
     made.clear()
     assert campaign.main(["--out", str(tmp_path)]) == 0
     assert made == [1, 2, 3, 4, 5]
     (row,) = report.read(tmp_path).values()
-    assert (row["tries"], row["left"], len(row["earlier"])) == (6, [], 1)
+    assert (row.tries, row.left, len(row.earlier)) == (6, [], 1)
     assert campaign.main(["--out", str(tmp_path)]) == 0  # a part at its goal begins anew
     assert made == [1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]
     assert campaign.main(["--out", str(tmp_path), "--seed", "1"]) == 0

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from factories import changed
 from small_runs import DATASET, AtEpoch
 
 from cnn_gpu.cpu import ConvCpuEngine
@@ -79,7 +80,7 @@ def test_runs_go_to_other_commands_as_any_other(folder, tmp_path, capsys):
 
 def test_a_finished_run_is_recorded_and_gets_into_a_table(folder, tmp_path, monkeypatch):
     run = store.read_run(store.run_files(folder)[0])
-    run.provenance[-1] |= {"dirty": False, "device": "Some CPU"}
+    run.provenance[-1].dirty, run.provenance[-1].device = False, "Some CPU"
     path = tmp_path / "cnn" / "net-seed0.h5"
     path.parent.mkdir()
     store.write_run(path, run)
@@ -91,7 +92,7 @@ def test_a_finished_run_is_recorded_and_gets_into_a_table(folder, tmp_path, monk
     text = readme.cnn({target: kept}, "load_digits")
     assert f"| ours | {NET} | 1,456   |" in text
     assert f"- `cnn-net-seed0.json`: {NET}, seed 0: Some CPU" in text
-    net = replace(kept, config=kept.config | {"layers": cnn_tables.PAPER[1].layers})
+    net = replace(kept, config=changed(kept.config, layers=cnn_tables.PAPER[1].layers))
     both = readme.cnn({target: kept, target.with_name("of-the-paper.json"): net}, "load_digits")
     assert both.index("`of-the-paper.json`") < both.index("`cnn-net-seed0.json`")
     assert readme.cnn({target: kept}, "MNIST") == readme.NOT_MEASURED
@@ -107,7 +108,7 @@ def bits(path):
     found, _ = network.load(store.weights_path(path), ConvNetwork)
     weights = [W.tobytes() for one in found.values() for W in one.weights if W is not None]
     run = store.read_run(path)
-    return weights, run.outputs.tobytes(), run.metrics["test_errors"], run.metrics["train_loss"]
+    return weights, run.outputs.tobytes(), run.metrics.test_errors, run.metrics.train_loss
 
 
 def test_a_run_resumes_to_the_same_bits(tmp_path):

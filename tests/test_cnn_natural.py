@@ -2,12 +2,12 @@
 
 import csv
 import hashlib
-import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from factories import changed
 from natural_files import make_cifar, make_norb
 
 from cnn_gpu import layers
@@ -59,16 +59,16 @@ def test_a_net_tells_solids_apart(solids):
     for run in read(solids[1]):
         assert run.outputs.shape == (100, 5)
         assert run.chosen_errors < 40  # by chance 80
-        assert run.config["source"] == [2, 96, 96]
-        assert run.config["n_classes"] == 5
-        assert run.config["deformation"] == json.loads(json.dumps(asdict(TRANSLATION)))
+        assert run.config.source == (2, 96, 96)
+        assert run.config.n_classes == 5
+        assert run.config.deformation == TRANSLATION
 
 
 def test_a_net_tells_shapes_apart(shapes):
     (run,) = read(shapes[1])
     assert run.outputs.shape == (100, 10)
     assert run.chosen_errors < 45  # by chance 90
-    assert run.config["source"] == [3, 32, 32]
+    assert run.config.source == (3, 32, 32)
 
 
 def test_a_finished_run_is_only_read(solids, capsys):
@@ -91,11 +91,11 @@ def test_translation_chooses_the_deformation_and_the_file(solids, tmp_path):
         "MP16-10N-seed0-NORB-like.h5",
     ]
     some, none = read(tmp_path)
-    assert none.config["deformation"] is None
-    assert some.config["deformation"]["translation"] == 2.5
-    assert "undeformed" in configs.title(none.config)
-    assert "translated by up to 2.5 %" in configs.title(some.config)
-    assert "sigma" not in configs.title(some.config)
+    assert none.config.deformation is None
+    assert some.config.deformation.translation == 2.5
+    assert "undeformed" in none.config.title
+    assert "translated by up to 2.5 %" in some.config.title
+    assert "sigma" not in some.config.title
 
 
 def test_digits_are_translated_when_that_is_asked_for():
@@ -107,8 +107,8 @@ def test_digits_are_translated_when_that_is_asked_for():
 def test_digits_have_the_configuration_that_they_always_had(digits):
     """So their older runs are gone on with."""
     config = configs.make_config(digits, "3M5", Schedule(), 0, TABLE1, "cpu")
-    assert config["source"] == [1, 29, 29]
-    assert "n_classes" not in config
+    assert config.source == (1, 29, 29)
+    assert "n_classes" not in config.to_builtins()
     assert nets.initial(config).n_classes == 10
 
 
@@ -150,7 +150,7 @@ def test_images_are_translated_and_nothing_else():
 
 def test_several_maps_are_deformed_on_the_cpu():
     config = configs.make_config(natural(9, 5, 3), "3M3", Schedule(), 0, TRANSLATION, "cuda")
-    assert (config["engine"], config["deformed_on"]) == ("cuda", "cpu")
+    assert (config.engine, config.deformed_on) == ("cuda", "cpu")
 
 
 # The tables of the paper
@@ -197,10 +197,8 @@ def test_small_files_never_stand_beside_the_papers_figures(solids, shapes):
 
 def of_norb(run, layers, deformation):
     """The run, as if it had been on NORB."""
-    changes = {"layers": layers, "deformation": deformation and asdict(deformation)}
-    return replace(
-        run, config=run.config | changes | {"data": run.config["data"] | {"name": "NORB"}}
-    )
+    config = changed(run.config, layers=layers, deformation=deformation, data={"name": "NORB"})
+    return replace(run, config=config)
 
 
 def test_norb_stands_beside_the_papers_figures(solids):

@@ -141,7 +141,7 @@ def test_all_committees_stand_side_by_side(made_up, tmp_path):
         assert line["ours %"] == f"{ours[better]:.2f} against {ours[worse]:.2f}"
         assert line["shows"] == ("yes" if ours[better] < ours[worse] else "no")
     # The same from the rows that CSV gives back.
-    back = [row for found in rows.values() for row in found]
+    back = [r for n in rows for r in records.read_committee(tmp_path / f"experiment{n}.csv")]
     assert committee_report.summary_table(back) == summary
     assert committee_report.committee_table(back) == lines
     assert committee_report.order_table(back) == order
@@ -248,7 +248,7 @@ def test_bad_options(arguments, complaint, capsys):
 
 def test_the_largest_seed_is_good_for_seven_nets():
     made = make_jobs(EXPERIMENTS[4], "--seed", str(2**63))
-    assert [job.config["seed"] for job in made] == [2**63 + k for k in range(7)]
+    assert [job.config.seed for job in made] == [2**63 + k for k in range(7)]
     configs.prepare(numbered(), made[-1].config)
 
 

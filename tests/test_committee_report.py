@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from committee_cases import make_config, make_run, numbered, tables_of
+from committee_cases import committee_row, make_config, make_run, numbered, tables_of
+from factories import changed
+from msgspec import structs
 from scipy.stats import beta
 
-from experiments.running.formatting import csv_text
 from experiments.scoring import committee_report
 from experiments.scoring.committee_report import Committee
+from experiments.scoring.rows import CommitteeRow, from_cells, rows_text
 
 LABELS = np.array([0, 1, 2, 3, 4, 5], np.uint8)
 A = [{0: 0.9, 1: 0.1}, {2: 0.6, 1: 0.4}, {3: 0.9, 2: 0.1}, {4: 0.6, 5: 0.4}, {4: 1}, {5: 1}]
@@ -31,7 +33,7 @@ def small_committee(**changes):
     dataset = replace(numbered(name="MNIST"), test_labels=LABELS)
     made = []
     for seed, votes in enumerate((A, B, C)):
-        config = make_config(dataset) | {"seed": seed}
+        config = changed(make_config(dataset), seed=seed)
         made.append(make_run(config, probabilities(votes), LABELS, seconds=100.0 * (seed + 1)))
     fields = {"name": "experiment9", "title": "Some", "members": ("a", "b", "c"), "runs": made}
     return Committee(**fields | {"paper": (9.0, 8.0, 7.0, 6.5), "note": "Mind this."} | changes)
@@ -39,43 +41,37 @@ def small_committee(**changes):
 
 def test_rows_of_a_committee_counted_by_hand():
     rows = committee_report.tidy_rows(small_committee())
-    assert [row["member"] for row in rows] == ["a", "b", "c", "committee"]
-    assert [row["net"] for row in rows] == [1, 2, 3, ""]
-    assert [row["errors"] for row in rows] == [3, 2, 3, 3]
-    assert {row["n_test"] for row in rows} == {6}
-    assert [row["paper"] for row in rows] == [9.0, 8.0, 7.0, 6.5]
-    assert [row["second_guesses"] for row in rows] == [2, 2, 2, 3]
-    shared = [[row[f"shared_{k}"] for k in (1, 2, 3)] for row in rows]
-    assert shared == [[3, 2, 1], [2, 2, 1], [1, 1, 3], [2, 2, 2]]
-    assert [name for name in rows[0] if name.startswith("shared")] == [
-        "shared_1",
-        "shared_2",
-        "shared_3",
-    ]
+    assert [row.member for row in rows] == ["a", "b", "c", "committee"]
+    assert [row.net for row in rows] == [1, 2, 3, None]
+    assert [row.errors for row in rows] == [3, 2, 3, 3]
+    assert {row.n_test for row in rows} == {6}
+    assert [row.paper for row in rows] == [9.0, 8.0, 7.0, 6.5]
+    assert [row.second_guesses for row in rows] == [2, 2, 2, 3]
+    assert [row.shared for row in rows] == [[3, 2, 1], [2, 2, 1], [1, 1, 3], [2, 2, 2]]
     for row in rows:
-        k = row["errors"]
-        assert row["percent"] == pytest.approx(100 * k / 6)
-        assert row["low"] == pytest.approx(100 * beta.ppf(0.025, k, 6 - k + 1))
-        assert row["high"] == pytest.approx(100 * beta.ppf(0.975, k + 1, 6 - k))
-        assert row["experiment"] == "experiment9"
-    assert [row["wrong_digits"] for row in rows] == ["1 2 3", "1 2", "0 2 5", "1 2 5"]
-    for back in (rows, through_csv(rows)):
-        assert committee_report.wrong_for_all(back) == [2]
-        assert committee_report.committee_table(back)[0]["wrong for all"] == "1"
-    committee_report.check_wrong_digits(rows)
-    for forged in ("1 2", "1 2 2", "1 2 6"):
+        k = row.errors
+        assert row.percent == pytest.approx(100 * k / 6)
+        assert row.low == pytest.approx(100 * beta.ppf(0.025, k, 6 - k + 1))
+        assert row.high == pytest.approx(100 * beta.ppf(0.975, k + 1, 6 - k))
+        assert row.experiment == "experiment9"
+    assert [row.wrong_digits for row in rows] == [[1, 2, 3], [1, 2], [0, 2, 5], [1, 2, 5]]
+    assert through_csv(rows) == rows
+    assert committee_report.wrong_for_all(rows) == [2]
+    assert committee_report.committee_table(rows)[0]["wrong for all"] == "1"
+    for forged in ([1, 2], [1, 2, 2], [1, 2, 6]):
         with pytest.raises(ValueError, match="wrong_digits are not 3 of 6 digits"):
-            committee_report.check_wrong_digits([*rows[1:], rows[0] | {"wrong_digits": forged}])
-    older = [{k: v for k, v in row.items() if k != "wrong_digits"} for row in rows]
+            structs.replace(rows[0], wrong_digits=forged)
+    older = [structs.replace(row, wrong_digits=None) for row in rows]
+    assert through_csv(older) == older
     assert committee_report.wrong_for_all(older) is None
     assert committee_report.committee_table(older)[0]["wrong for all"] == "-"
-    of_members = ("mean_percent", "best_member", "only_committee", "only_best", "mcnemar_p")
-    assert {row[name] for row in rows[:-1] for name in of_members} == {""}
-    assert rows[-1]["mean_percent"] == pytest.approx(100 * 8 / 18)
-    assert rows[-1]["best_member"] == "b"
+    of_members = ("mean_percent", "only_committee", "only_best", "mcnemar_p")
+    assert {getattr(row, name) for row in rows[:-1] for name in of_members} == {None}
+    assert rows[-1].mean_percent == pytest.approx(100 * 8 / 18)
+    assert rows[-1].best_member == "b"
     # Digit 5, of which b has no part.
-    assert (rows[-1]["only_committee"], rows[-1]["only_best"]) == (1, 0)
-    assert rows[-1]["mcnemar_p"] == 1
+    assert (rows[-1].only_committee, rows[-1].only_best) == (1, 0)
+    assert rows[-1].mcnemar_p == 1
 
 
 def test_a_committee_may_know_what_none_of_its_members_knows():
@@ -95,8 +91,8 @@ def test_comparison_has_the_committee_first():
     mixed = [np.concatenate([right[:k], 0.6 * wrong[k:]]) for k in (3, 5)]
     made = [make_run(make_config(dataset), outputs, LABELS) for outputs in (*mixed, right)]
     last = committee_report.tidy_rows(small_committee(runs=made))[-1]
-    assert last["best_member"] == "c"
-    assert (last["errors"], last["only_committee"], last["only_best"]) == (1, 1, 0)
+    assert last.best_member == "c"
+    assert (last.errors, last.only_committee, last.only_best) == (1, 1, 0)
 
 
 def test_of_equal_members_the_first_is_the_best():
@@ -107,31 +103,40 @@ def test_of_equal_members_the_first_is_the_best():
 def test_rows_have_the_provenance_of_their_runs():
     odd = small_committee()
     _, second, third = odd.runs
-    second.config |= {"engine": "cuda"}
+    second.config = changed(second.config, engine="cuda")
     second.provenance.append(
-        second.provenance[0]
-        | {"schedule": "graph", "driver": "580.1", "device": "Some GPU", "dirty": True}
-        | {"end": "2026-02-03T00:00:00"}
+        structs.replace(
+            second.provenance[0],
+            schedule="graph",
+            driver="580.1",
+            device="Some GPU",
+            dirty=True,
+            end="2026-02-03T00:00:00+00:00",
+        )
     )
-    third.config["epochs"] += 1
+    third.config = changed(third.config, epochs=third.config.epochs + 1)
     rows = committee_report.tidy_rows(odd)
-    assert [row["engine"] for row in rows] == ["cpu", "cuda graph", "cpu", "cpu and cuda graph"]
-    assert [row["device"] for row in rows][1:] == ["Some GPU", "Some CPU", "Some CPU and Some GPU"]
-    assert [row["seed"] for row in rows] == [0, 1, 2, ""]
-    assert [row["chosen_epoch"] for row in rows] == [2, 2, 2, ""]
-    assert [row["finished"] for row in rows] == [True, True, False, False]
-    assert [row["seconds"] for row in rows] == pytest.approx([100, 200, 300, 600])
-    assert [row["date"][:10] for row in rows][1:] == ["2026-02-03", "2026-01-02", "2026-02-03"]
-    assert [row["commit"] for row in rows][:2] == [
+    assert [row.engine for row in rows] == ["cpu", "cuda graph", "cpu", "cpu and cuda graph"]
+    assert [row.source.device for row in rows][1:] == [
+        "Some GPU",
+        "Some CPU",
+        "Some CPU and Some GPU",
+    ]
+    assert [row.seed for row in rows] == [0, 1, 2, None]
+    assert [row.chosen_epoch for row in rows] == [2, 2, 2, None]
+    assert [row.finished for row in rows] == [True, True, False, False]
+    assert [row.seconds for row in rows] == pytest.approx([100, 200, 300, 600])
+    assert [row.source.date[:10] for row in rows][1:] == ["2026-02-03", "2026-01-02", "2026-02-03"]
+    assert [row.source.commit for row in rows][:2] == [
         "0123456789abcdef",
         "0123456789abcdef and 0123456789abcdef-dirty",
     ]
-    assert {row["layers"] for row in rows} == {"841-800-10"}
-    assert {row["data"] for row in rows} == {"MNIST"}
-    assert [row["images_an_epoch"] for row in rows] == [66, 66, 66, "66"]
-    assert [(row["eta"], row["eta_decay"]) for row in rows[:-1]] == [(1e-3, 0.997)] * 3
+    assert {row.layers for row in rows} == {"841-800-10"}
+    assert {row.data for row in rows} == {"MNIST"}
+    assert [row.images_an_epoch for row in rows] == ["66"] * 4
+    assert [(row.eta, row.eta_decay) for row in rows[:-1]] == [("0.001", "0.997")] * 3
 
-    lines = [committee_report.source_line(row) for row in rows]
+    lines = [committee_report.source_line(row.source, row.engine) for row in rows]
     versions = "python 3.11 numpy 2.4"
     assert lines[0] == f"Some CPU, engine cpu; {versions}; 2026-01-02; commit 0123456789ab"
     assert lines[1] == (
@@ -177,7 +182,7 @@ def test_markdown_of_a_committee_counted_by_hand():
 
 def test_a_committee_without_the_papers_figures():
     bare = small_committee(paper=None)
-    assert {row["paper"] for row in committee_report.tidy_rows(bare)} == {""}
+    assert {row.paper for row in committee_report.tidy_rows(bare)} == {None}
     assert "paper" not in committee_report.committee_markdown(bare)
     two = [bare, replace(bare, name="experiment8")]
     rows = [row for one in two for row in committee_report.tidy_rows(one)]
@@ -185,17 +190,17 @@ def test_a_committee_without_the_papers_figures():
 
 
 def through_csv(rows):
-    return list(csv.DictReader(csv_text(rows).splitlines()))
+    cells = csv.DictReader(rows_text(rows).splitlines())
+    return [from_cells("it", one, CommitteeRow) for one in cells]
 
 
-@pytest.mark.parametrize("back", [list, through_csv])
-def test_a_member_may_have_any_name(back):
+def test_a_member_may_have_any_name():
     odd = small_committee(members=("committee", "x", "y"))
     members, shared = tables_of(committee_report.committee_markdown(odd))
     assert [line[""] for line in members] == ["committee", "x", "y", "**committee**"]
     assert members[0]["seed"] == "0"
     assert list(shared[0]) == ["", "committee", "x", "y"]
-    lines = committee_report.summary_table(back(committee_report.tidy_rows(odd)))
+    lines = committee_report.summary_table(committee_report.tidy_rows(odd))
     assert [line["net"] for line in lines] == ["1", "2", "3", "average member", "**committee**"]
 
 
@@ -206,9 +211,9 @@ def test_a_member_may_have_any_name(back):
 def test_order_of_the_papers_committees(errors, shows):
     rows = []
     for number, wrong in enumerate(errors, 1):
-        own = {"experiment": f"experiment{number}-load_digits", "paper": "", "percent": str(wrong)}
-        members = [own | {"net": str(k), "errors": str(9 + k % 2)} for k in (1, 2)]
-        rows += [*members, own | {"net": "", "errors": str(wrong)}]
+        own = {"experiment": f"experiment{number}-load_digits", "percent": wrong}
+        rows += [committee_row(net=k, errors=9 + k % 2, **own) for k in (1, 2)]
+        rows.append(committee_row(errors=wrong, **own))
     assert committee_report.has_order(rows)
     lines = committee_report.order_table(rows)
     assert [line["shows"] for line in lines] == shows
@@ -216,8 +221,8 @@ def test_order_of_the_papers_committees(errors, shows):
     assert lines[3]["ours %"] == "in 6 of 6"
     for k in (2, 3):  # no worse is not better
         first, second, last = rows[3 * k : 3 * k + 3]
-        first["errors"] = str(int(last["errors"]) - 1)
-        second["errors"] = str(int(last["errors"]) + 1)
+        first.errors = last.errors - 1
+        second.errors = last.errors + 1
     assert committee_report.order_table(rows)[3]["ours %"] == "in 4 of 6"
     assert committee_report.order_table(rows)[3]["shows"] == "no"
     assert not committee_report.has_order(rows[3:])

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import reference
 from committee_cases import HERE, WIDTHS, read_csv, tables_of
+from factories import changed
 
 from deform_gpu import is_narrow, normalize_width
 from experiments import committee
-from experiments.running import configs, data, jobs, pools, runs, store
+from experiments.running import data, jobs, pools, runs, store
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 from experiments.scoring import committee_report
@@ -87,10 +88,10 @@ def test_csv_agrees_with_the_run_files(folder, number):
 
     for row, run in zip(rows[:-1], found, strict=True):
         # Its own test errors, at the epoch with the fewest validation errors.
-        chosen = int(np.argmin(run.metrics["validation_errors"]))
-        assert int(row["errors"]) == run.metrics["test_errors"][chosen]
+        chosen = int(np.argmin(run.metrics.validation_errors))
+        assert int(row["errors"]) == run.metrics.test_errors[chosen]
         assert int(row["chosen_epoch"]) == chosen + 1
-        assert int(row["seed"]) == run.config["seed"]
+        assert int(row["seed"]) == run.config.seed
         assert (row["epochs"], row["images_an_epoch"], row["finished"]) == ("2", "120", "True")
     seconds = [float(row["seconds"]) for row in rows]
     assert seconds[-1] == pytest.approx(sum(seconds[:-1]))
@@ -171,18 +172,18 @@ def test_a_member_that_another_process_trains_is_named(folder, tmp_path, capsys)
 def test_a_resampled_net_is_validated_on_its_own_set(digits, tmp_path, capsys):
     options = ["--epochs", "2", "--limit", "120", "--eta", "0.003", "--out", str(tmp_path)]
     job = committee.make_jobs(committee.parse_arguments(options), EXPERIMENTS[4], digits, "cpu")[3]
-    assert configs.count_validation(job.config) == 20
+    assert job.config.n_validation == 20
     # Undeformed: that takes no compiling.
-    job = replace(job, config=job.config | {"deformation": None, "deformed_on": None})
+    job = replace(job, config=changed(job.config, deformation=None, deformed_on=None))
     (outcome,) = jobs.train_all([job], pools.InProcess())
     run = outcome.run
     said = capsys.readouterr().err
-    for epoch, errors in enumerate(run.metrics["validation_errors"], 1):
+    for epoch, errors in enumerate(run.metrics.validation_errors, 1):
         assert f"epoch {epoch}/2, " in said
         assert re.search(rf"epoch {epoch}/2, .*, validation {5 * errors:.2f} %, test", said)
-    parts = data.split(data.limit(digits, 120), 20, job.config["seed"])
+    parts = data.split(data.limit(digits, 120), 20, job.config.seed)
     wrong = predictions(job.path, parts.validation[0]).argmax(axis=1) != parts.validation[1]
-    assert wrong.sum() == run.metrics["validation_errors"][run.chosen - 1]
+    assert wrong.sum() == run.metrics.validation_errors[run.chosen - 1]
 
 
 def test_run_files_form_the_same_committee(folder, tmp_path, capsys):
@@ -211,7 +212,7 @@ def test_run_files_form_the_same_committee(folder, tmp_path, capsys):
 def change(path, target, config=None, **fields):
     """A copy of a run file with another configuration or other fields."""
     run = store.read_run(path)
-    run.config |= config or {}
+    run.config = changed(run.config, **config or {})
     store.write_run(target, replace(run, **fields))
     return target
 
@@ -256,7 +257,7 @@ def test_bad_run_files_are_refused_and_nothing_is_written(folder, digits, tmp_pa
     round_about = folder / ".." / folder.name / first.name
     assert "is named twice" in refused(first, round_about, *out)
 
-    other = store.read_run(second).config["data"] | {"sha256": "12" * 32}
+    other = {"sha256": "12" * 32}
     alien = change(second, tmp_path / "alien.h5", {"data": other})
     sentence = refused(first, alien, *out)
     assert sentence.startswith(f"{alien} and {first} were tested on different sets: 360 digits of")
@@ -285,8 +286,8 @@ def test_bad_run_files_are_refused_and_nothing_is_written(folder, digits, tmp_pa
 def test_runs_of_other_data_than_there_are_now_write_nothing(folder, tmp_path):
     paths = []
     for k, path in enumerate(run_files(folder, 1)[:2]):
-        other = store.read_run(path).config["data"] | {"sha256": "12" * 32}
-        paths.append(change(path, tmp_path / f"{k}.h5", {"data": other}))
+        other = {"data": {"sha256": "12" * 32}}
+        paths.append(change(path, tmp_path / f"{k}.h5", other))
     out = tmp_path / "out"
     assert "trained on other data" in refused(*paths, "--out", out)
     assert not out.exists() or list(out.iterdir()) == []

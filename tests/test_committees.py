@@ -1,14 +1,13 @@
 """scoring/committees.py: the committees are those of the paper, and trained as it says."""
 
-import json
-
 import numpy as np
 import pytest
 from committee_cases import AVERAGES, ERRORS, TABLE4_ERRORS, WIDTHS, make_jobs, numbered
 
 from deform_gpu import TABLE1, Deformation
 from experiments import committee
-from experiments.running import configs, plans, store
+from experiments.running import plans, store
+from experiments.running.configs import DataConfig, from_json
 from experiments.running.plans import PAPER, Plan
 from experiments.scoring import committees
 from experiments.scoring.committees import EXPERIMENTS, TABLE4
@@ -80,7 +79,7 @@ def test_equal_trainings_have_one_name_and_different_ones_have_different_names()
         made = make_jobs(experiment)
         assert len({job.label for job in made}) == 7
         for job in made:
-            config = json.dumps(job.config, sort_keys=True)
+            config = job.config
             assert by_name.setdefault(job.label, config) == config
             assert by_config.setdefault(config, job.label) == job.label
             assert str(job.path) == f"some/{job.label}.h5"
@@ -121,10 +120,10 @@ def test_jobs_train_what_the_experiment_says(number):
     made = make_jobs(experiment, "--seed", "40", "--epochs", "3", "--limit", "61")
     for k, (job, member) in enumerate(zip(made, experiment.members, strict=True)):
         config = job.config
-        assert config["seed"] == 40 + k
-        assert config["sizes"] == [841, 800, 10]
-        assert (config["epochs"], config["eta"]) == (3, 5e-3)
-        assert config["decay"] ** 2 == pytest.approx(0.94**59, rel=0.001)  # as after 60 epochs
+        assert config.seed == 40 + k
+        assert config.sizes == (841, 800, 10)
+        assert (config.epochs, config.eta) == (3, 5e-3)
+        assert config.decay**2 == pytest.approx(0.94**59, rel=0.001)  # as after 60 epochs
         # One of six is for validation, rounded down.
         expected = {
             "name": "load_digits",
@@ -134,13 +133,13 @@ def test_jobs_train_what_the_experiment_says(number):
             "n_test": 4,
             "width": member.width,
         }
-        assert config["data"] == expected
+        assert config.data == DataConfig(**expected)
         if member.deformation:
-            assert Deformation(**config["deformation"]) == member.deformation
-            assert config["deformed_on"] == "cpu"
+            assert config.deformation == member.deformation
+            assert config.deformed_on == "cpu"
         else:
-            assert config["deformation"] is config["deformed_on"] is None
-        assert config == json.loads(json.dumps(config))
+            assert config.deformation is config.deformed_on is None
+        assert from_json("it", config.to_json()) == config
 
 
 def test_jobs_of_table_4_have_net_4s_shape_and_quick_schedule():
@@ -148,13 +147,13 @@ def test_jobs_of_table_4_have_net_4s_shape_and_quick_schedule():
     quick = plans.QUICK_TABLE1["load_digits"][4].schedule
     assert len(made) == 7
     for k, job in enumerate(made):
-        assert job.config["sizes"] == [841, 2500, 2000, 1500, 1000, 500, 10]
-        assert Deformation(**job.config["deformation"]) == TABLE1
-        assert job.config["data"]["width"] == WIDTHS[k]
-        assert job.config["seed"] == k
-        assert configs.schedule_of(job.config) == quick
+        assert job.config.sizes == (841, 2500, 2000, 1500, 1000, 500, 10)
+        assert job.config.deformation == TABLE1
+        assert job.config.data.width == WIDTHS[k]
+        assert job.config.seed == k
+        assert job.config.learning_rates == quick
     for job in make_jobs(TABLE4, dataset=numbered(24_001, "MNIST")):
-        assert job.config["data"]["n_train"] == 24_001  # all
+        assert job.config.data.n_train == 24_001  # all
 
 
 def test_the_command_line_chooses_the_experiments():
@@ -173,11 +172,11 @@ def test_titles_tell_members_apart():
     dataset = numbered(60_000, "MNIST")
     for experiment in (*EXPERIMENTS.values(), TABLE4):
         made = make_jobs(experiment, "--profile", "paper", dataset=dataset)
-        assert len({configs.title(job.config) for job in made}) == 7
+        assert len({job.config.title for job in made}) == 7
 
     def title(number, k):
         job = make_jobs(EXPERIMENTS[number], "--profile", "paper", dataset=dataset)[k]
-        return configs.title(job.config)
+        return job.config.title
 
     assert title(2, 0) == "841-800-10 on MNIST, WN10, undeformed, seed 0"
     assert title(3, 2) == "841-800-10 on MNIST, seed 2"
@@ -206,7 +205,7 @@ def test_committees_are_found_among_runs():
     assert one.paper == (0.64, 0.78, 0.70, 0.60, 0.59, 0.70, 0.71, 0.43)
     assert one.title.endswith("seven widths, on MNIST, not trained to the end")
     for run in runs.values():
-        run.metrics["epoch"] = list(range(run.config["epochs"]))
+        run.metrics.epoch = list(range(run.config.epochs))
     assert committees.find_committees(runs)[0].title.endswith("seven widths, on MNIST")
     last = runs.popitem()  # the original, which is experiment 3's too
     assert found(runs) == []
@@ -228,7 +227,7 @@ def test_every_data_set_has_a_quick_plan(name):
     assert quick.n_images is None
     for experiment in EXPERIMENTS.values():
         for job in make_jobs(experiment, dataset=numbered(name=name)):
-            assert configs.schedule_of(job.config) == quick.schedule
+            assert job.config.learning_rates == quick.schedule
     # It ends before the learning rate has come down to its least.
     assert quick.schedule.eta_of(quick.schedule.epochs) > quick.schedule.eta_min
 
@@ -241,7 +240,7 @@ def test_paper_profile_is_the_papers_schedule_with_all_images():
             for job in make_jobs(
                 experiment, *options, dataset=numbered(name="MNIST"), engine=engine
             ):
-                assert configs.schedule_of(job.config) == Schedule()
-                assert configs.count_validation(job.config) == (11 if "resam" in job.label else 66)
-                n_apart = job.config["data"]["n_validation"] or 0
-                assert job.config["data"]["n_train"] + n_apart == 66
+                assert job.config.learning_rates == Schedule()
+                assert job.config.n_validation == (11 if "resam" in job.label else 66)
+                n_apart = job.config.data.n_validation or 0
+                assert job.config.data.n_train + n_apart == 66

@@ -1,14 +1,13 @@
 """running/configs.py: what a training has of the data, and which data it accepts."""
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from committee_cases import make_config, make_jobs, numbered
-from factories import make_run
+from factories import changed, make_run
 from measurements import SOURCE, net_measurement, write_bench
 
-from deform_gpu import TABLE1, Deformation, is_narrow, normalize_width
+from deform_gpu import TABLE1, is_narrow, normalize_width
 from experiments import cnn, table1
 from experiments.running import configs, data, nets, provenance, store
 from experiments.running.errors import Problem
@@ -27,8 +26,8 @@ def test_each_net_of_experiment_4_has_sets_of_its_own():
     for job in make_jobs(EXPERIMENTS[4], "--limit", "66", dataset=whole):
         found = configs.prepare(whole, job.config)
         validation = numbers(found.validation[0])
-        assert len(validation) == 11 == configs.count_validation(job.config)
-        assert len(found.train_labels) == 55 == job.config["data"]["n_train"]
+        assert len(validation) == 11 == job.config.n_validation
+        assert len(found.train_labels) == 55 == job.config.data.n_train
         assert sorted(numbers(found.train_images) + validation) == list(range(66))
         assert found.validation[1].tolist() == [i % 10 for i in validation]
         assert found.train_labels.tolist() == [i % 10 for i in numbers(found.train_images)]
@@ -48,14 +47,14 @@ def test_each_net_of_experiment_4_has_sets_of_its_own():
 def test_few_images_are_not_all_trained_on_by_a_resampled_net(limit):
     for job in make_jobs(EXPERIMENTS[4], "--limit", str(limit)):
         found = configs.prepare(numbered(), job.config)
-        assert len(found.validation[0]) == configs.count_validation(job.config) == 1
+        assert len(found.validation[0]) == job.config.n_validation == 1
         assert len(found.train_labels) == limit - 1
 
 
 def test_the_other_nets_are_validated_on_all_training_images():
     for number in (1, 2, 3, 5, 6):
         for job in make_jobs(EXPERIMENTS[number], "--limit", "20"):
-            assert configs.count_validation(job.config) == 20
+            assert job.config.n_validation == 20
             assert configs.prepare(numbered(), job.config).validation is None
 
 
@@ -88,12 +87,13 @@ def test_other_data_are_refused(digits):
 
 
 def test_configurations_from_before_committees_and_translations_are_as_good(digits):
-    config = make_config(data.limit(digits, 40)) | {"deformation": asdict(TABLE1)}
-    config, old = (json.loads(json.dumps(config)) for _ in range(2))
-    del old["data"]["width"], old["data"]["n_validation"], old["deformation"]["translation"]
-    store.check_config("x.h5", old, config)
-    store.check_config("x.h5", config, old)
-    assert configs.count_validation(old) == 40
+    config = changed(make_config(data.limit(digits, 40)), deformation=TABLE1)
+    old = config.to_builtins()
+    del old["data"]["width"], old["data"]["n_validation"], old["deformed_on"]
+    del old["deformation"]["translation"]
+    old = changed(configs.from_builtins("it", old), deformed_on=config.deformed_on)
+    assert old == config
+    assert old.n_validation == 40
     assert len(configs.prepare(digits, old).train_labels) == 40
     assert configs.prepare(digits, old).validation is None
 
@@ -102,49 +102,48 @@ def test_configurations_from_before_committees_and_translations_are_as_good(digi
         ({"n_validation": 4}, "data.n_validation is None there and 4 here"),
         ({"n_train": 39}, "data.n_train is 40 there and 39 here"),
     ):
-        other = config | {"data": config["data"] | change}
+        other = changed(config, data=change)
         with pytest.raises(Problem, match=f"^x.h5 holds another run .*: {complaint}; choose"):
             store.check_config("x.h5", old, other)
-    moved = config | {"deformation": config["deformation"] | {"translation": 5.0}}
-    with pytest.raises(Problem, match=r"deformation.translation is None there and 5\.0 here"):
+    moved = changed(config, deformation=replace(TABLE1, translation=5.0))
+    with pytest.raises(Problem, match=r"deformation.translation is 0\.0 there and 5\.0 here"):
         store.check_config("x.h5", old, moved)
     with pytest.raises(Problem, match=r"eta is 0\.001 there and 0\.1 here"):
-        store.check_config("x.h5", old, config | {"eta": 0.1})
+        store.check_config("x.h5", old, changed(config, eta=0.1))
 
 
 def test_records_are_those_of_the_same_trainings_today(digits):
-    found = [run for run in records.read_records() if run.config["data"]["name"] == "load_digits"]
+    found = [run for run in records.read_records() if run.config.data.name == "load_digits"]
     assert found
     for run in found:
         config = run.config
         today = configs.make_config(
-            data.limit(digits, config["data"]["n_train"]),
-            tuple(config["sizes"]),
-            configs.schedule_of(config),
-            config["seed"],
-            config["deformation"] and Deformation(**config["deformation"]),
-            config["engine"],
+            data.limit(digits, config.data.n_train),
+            config.sizes,
+            config.learning_rates,
+            config.seed,
+            config.deformation,
+            config.engine,
         )
         # Those of the CPU from before are rounded otherwise.
         names = "images_per_block", "cpu_arithmetic"
-        rounding = {name: config.get(name) for name in names}
-        store.check_config("x.h5", config, today | rounding)
-        assert configs.count_validation(config) == config["data"]["n_train"]
+        assert config == changed(today, **{name: getattr(config, name) for name in names})
+        assert config.n_validation == config.data.n_train
 
 
 def test_runs_of_the_cpu_name_their_arithmetic_and_older_ones_are_not_resumed(digits):
     few, schedule = data.limit(digits, 40), Schedule(epochs=1, eta=0.01)
-    for net in ((841, 70, 10), "20M5s2-10"):
+    for net in ((841, 70, 10), "20M5s2-10N"):
         config = configs.make_config(few, net, schedule, 0, None, "cpu")
-        assert config["cpu_arithmetic"] == engines.CPU_ARITHMETIC
-        assert "cpu_arithmetic" not in configs.make_config(few, net, schedule, 0, None, "cuda")
-        older = config.copy()
-        del older["cpu_arithmetic"]
+        assert config.cpu_arithmetic == engines.CPU_ARITHMETIC
+        on_gpu = configs.make_config(few, net, schedule, 0, None, "cuda")
+        assert "cpu_arithmetic" not in on_gpu.to_builtins()
+        older = changed(config, cpu_arithmetic=None)
         with pytest.raises(
             Problem, match=r"^x.h5 was trained by an older version .* not resumed; "
         ):
             store.check_config("x.h5", older, config)
-    assert type(nets.make_engine(older | {"images_per_block": 32}, "graph")).name == "cpu"
+    assert type(nets.make_engine(changed(older, images_per_block=32), "graph")).name == "cpu"
 
 
 def test_runs_by_windows_say_so_and_have_their_engine(digits, monkeypatch):
@@ -154,7 +153,7 @@ def test_runs_by_windows_say_so_and_have_their_engine(digits, monkeypatch):
     blocks = {}
     for engine in engines.NAMES:
         config = configs.make_config(few, (841, 9, 10), schedule, 0, None, engine, **options)
-        blocks[engine] = config.get("images_per_block")
+        blocks[engine] = config.images_per_block
     assert blocks == {"cpu": None, "cuda": engines.WINDOW_IMAGES_PER_BLOCK}
     without = configs.make_config(few, (841, 9, 10), schedule, 0, None, "cuda")
     with pytest.raises(Problem, match="images_per_block is 128 there and None here"):
@@ -171,11 +170,11 @@ def test_commands_train_by_windows_where_a_gpu_is_asked_to(digits):
     for chosen, expected in (("window", 128), ("graph", None)):
         arguments = table1.parse_arguments([*argv, chosen])
         (job,) = table1.make_jobs(arguments, digits, "cuda")
-        assert job.config.get("images_per_block") == expected
+        assert job.config.images_per_block == expected
         (job,) = table1.make_jobs(arguments, digits, "cpu")
-        assert "images_per_block" not in job.config
+        assert job.config.images_per_block is None
         job, *_ = make_jobs(EXPERIMENTS[1], "--schedule", chosen, dataset=digits, engine="cuda")
-        assert job.config.get("images_per_block") == expected
+        assert job.config.images_per_block == expected
     with pytest.raises(SystemExit):
         cnn.parse_arguments(["--schedule", "window"])
 
@@ -193,11 +192,10 @@ def test_a_record_of_the_gpu_says_whether_windows_are_the_default(
     arguments = table1.parse_arguments(argv)
     arguments.device = "Some GPU"
     one, two = table1.make_jobs(arguments, digits, "cuda")
-    assert one.config.get("images_per_block") == expected
+    assert one.config.images_per_block == expected
     assert one.schedule == ("window" if expected else "graph")
-    assert "images_per_block" not in two.config
-    begun = make_run(data=two.config["data"], epochs=1)
-    begun.config["images_per_block"] = 128
+    assert two.config.images_per_block is None
+    begun = make_run(base=changed(two.config, epochs=1, images_per_block=128))
     store.write_run(two.path, begun)
     _, two = table1.make_jobs(arguments, digits, "cuda")
     assert two.schedule == "window"

@@ -13,6 +13,7 @@ from drawn import (
     named_lines,
     tick_labels,
 )
+from factories import changed
 
 from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork
@@ -220,9 +221,8 @@ def test_a_neuron_outside_is_refused(neuron):
 
 def make_conv_run(layers, seed=0, epochs=20, data="MNIST", **changes):
     run = make_run(seed, epochs)
-    run.config["data"]["name"] = data
-    run.config |= {"layers": layers, "seed": seed, **changes}
-    run.config.pop("sizes")
+    run.config = changed(run.config, data={"name": data})
+    run.config = changed(run.config, layers=layers, seed=seed, **changes)
     return run
 
 
@@ -235,7 +235,7 @@ def test_error_curves():
         "d": make_conv_run(third.layers, 3, eta=0.004),
         "e": make_conv_run(third.layers, 3, eta=0.004),
     }
-    runs["d"].metrics["test_errors"][0] = 0
+    runs["d"].metrics.test_errors[0] = 0
     figure = run_plots.draw_error_curves(runs)
     panels = {axes.get_title().replace("\n", ""): axes for axes in figure.axes}
     assert list(panels) == [third.layers, fourth.layers, "3M5"]
@@ -254,9 +254,9 @@ def test_error_curves():
         assert set(lines) == set(shown[layers]) | papers
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
         for (label, name), bar in zip(shown[layers].items(), axes.containers, strict=True):
-            errors = np.array(runs[name].metrics["test_errors"])
+            errors = np.array(runs[name].metrics.test_errors)
             percent = 100 * np.maximum(errors, 0.5) / N_TEST
-            assert list(lines[label].get_xdata()) == runs[name].metrics["epoch"]
+            assert list(lines[label].get_xdata()) == runs[name].metrics.epoch
             assert list(lines[label].get_ydata()) == list(percent)
             _, _, (spread,) = bar.lines
             early = [epoch for epoch in (1, 3, 17) if epoch <= len(errors)]

@@ -98,7 +98,7 @@ def test_killed_at_random_moments_ends_with_the_same_bits(uninterrupted, tmp_pat
                 break
         train(path)  # the last kill may have come between the two files
         assert bits(path) == bits(uninterrupted)
-        whys = [session["why"] for session in store.read_run(path).provenance]
+        whys = [session.why for session in store.read_run(path).provenance]
         assert whys[-1] == "finished"
         assert set(whys[:-1]) <= {"killed"}
 
@@ -165,8 +165,8 @@ def test_signals_save_and_the_same_command_goes_on(uninterrupted, tmp_path, sign
     assert process.exitcode == status
     run = store.read_run(path)
     assert run.epochs == 2
-    assert run.provenance[-1]["why"] == signal.Signals(signum).name
-    assert run.provenance[-1]["end"]
+    assert run.provenance[-1].why == signal.Signals(signum).name
+    assert run.provenance[-1].end
     train(path)
     assert bits(path) == bits(uninterrupted)
 

@@ -218,14 +218,14 @@ def test_epochs_come_one_ahead(monkeypatch):
 
 def test_runs_that_are_deformed_on_gpu_and_cpu_agree():
     images, labels = make_images(2)
-    dataset = data.Dataset("two", images, labels, images, labels, "", "")
+    dataset = data.Dataset("load_digits", images, labels, images, labels, "", "")
     schedule = training.Schedule(3)
     seen = {}
     for name in ("cpu", "cuda"):
         config = configs.make_config(
             dataset, (841, 10), schedule, 5, TABLE1, "cuda", cpu_deformation=name == "cpu"
         )
-        assert config["deformed_on"] == name
+        assert config.deformed_on == name
         deformer = configs.deformer(config, dataset)
         seen[name] = []
         for epoch in range(2, 4):

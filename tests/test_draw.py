@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from browser import browser, check_page
+from factories import changed
 from PIL import Image
 
 from cnn_gpu.layers import Maps
@@ -104,7 +105,7 @@ def test_the_page_holds_the_net_and_digits_that_it_gets_wrong(written, member):
 
 
 def test_a_text_cannot_end_the_script(member):
-    config = member.config | {"data": member.config["data"] | {"name": "</script><b>"}}
+    config = changed(member.config, data={"name": "</script><b>"})
     text = draw.page(replace(member, config=config), [])
     assert text.count("</script>") == 1
 
@@ -315,8 +316,8 @@ def test_what_the_page_has_no_room_for_is_refused(folder, member, monkeypatch, t
     monkeypatch.setenv("RUNS_DIR", str(tmp_path))
     with pytest.raises(Problem, match="train one with 'make table1 ARGS=\"--nets 1\"'"):
         draw.main([])
-    large = NetFile(member.config | {"sizes": NETS[2]}, 1, Network.blank(NETS[2]))
-    assert draw.fits(member.config | {"sizes": NETS[1]})
+    large = NetFile(changed(member.config, sizes=NETS[2]), 1, Network.blank(NETS[2]))
+    assert draw.fits(changed(member.config, sizes=NETS[1]))
     assert not draw.fits(large.config)
     with pytest.raises(Problem, match=r"1500-1000-500-10 has 8\.8 MB, at most 8 are sensible"):
         draw.usable(large)
@@ -327,7 +328,7 @@ def test_what_the_page_has_no_room_for_is_refused(folder, member, monkeypatch, t
     heavy.weights[0][3, 4] = 1e6
     with pytest.raises(Problem, match="no room for the net's weights: a weight is beyond float16"):
         draw.usable(NetFile(member.config, 1, heavy))
-    narrow = member.config | {"data": member.config["data"] | {"width": 10}}
+    narrow = changed(member.config, data={"width": 10})
     with pytest.raises(Problem, match="digits made equally wide"):
         draw.usable(replace(member, config=narrow))
     assert not draw.fits(narrow)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 from factories import SESSION, make_run
+from msgspec.structs import replace
 
 from experiments import export
 from experiments.running import store
@@ -26,11 +27,8 @@ def write_run(path, epochs=3, n_validation=None):
         metrics[name] = generator.integers(1, 70, epochs).tolist()
     of_data = {"n_train": 700, "n_validation": n_validation, "n_test": 70}
     run = make_run(epochs, metrics, data=of_data, epochs=7, deformation=None)  # so unfinished
-    ends = {"end": None, "why": "killed"}
-    run.provenance = [
-        SESSION | ends | {"start": START.isoformat(timespec="seconds")},
-        SESSION | ends | {"start": "2026-03-05T00:00:00+00:00"},
-    ]
+    starts = START.isoformat(timespec="seconds"), "2026-03-05T00:00:00+00:00"
+    run.provenance = [replace(SESSION, end=None, why="killed", start=start) for start in starts]
     store.write_run(path, run)
     return run
 
@@ -64,7 +62,7 @@ def test_csv_reads_back_to_the_bit(tmp_path, capsys, n_validation, n):
     assert list(rows[0]) == [*store.METRICS, "validation_percent", "test_percent"]
     for name, (dtype, _, _) in store.METRICS.items():
         kind = int if dtype == "int64" else float
-        assert [kind(row[name]) for row in rows] == run.metrics[name]
+        assert [kind(row[name]) for row in rows] == getattr(run.metrics, name)
     for row in rows:
         assert float(row["validation_percent"]) == 100 * int(row["validation_errors"]) / n
         assert float(row["test_percent"]) == 100 * int(row["test_errors"]) / 70
@@ -88,18 +86,20 @@ def test_tensorboard_reads_back(tensorboard, tmp_path, capsys):
     events = read_events(tensorboard, folder)
     metrics = run.metrics
     expected = {
-        "loss/train": metrics["train_loss"],
-        "error/validation": [100 * errors / 700 for errors in metrics["validation_errors"]],
-        "error/test": [100 * errors / 70 for errors in metrics["test_errors"]],
-        "learning_rate": metrics["eta"],
-        "seconds/deform": metrics["deform_seconds"],
-        "seconds/train": metrics["train_seconds"],
-        "seconds/evaluate": metrics["evaluate_seconds"],
+        "loss/train": metrics.train_loss,
+        "error/validation": [100 * errors / 700 for errors in metrics.validation_errors],
+        "error/test": [100 * errors / 70 for errors in metrics.test_errors],
+        "learning_rate": metrics.eta,
+        "seconds/deform": metrics.deform_seconds,
+        "seconds/train": metrics.train_seconds,
+        "seconds/evaluate": metrics.evaluate_seconds,
     }
     assert set(events.Tags()["scalars"]) == set(expected)
     times, now = [], START.timestamp()
     for epoch in range(3):
-        now += sum(metrics[f"{part}_seconds"][epoch] for part in ("deform", "train", "evaluate"))
+        now += sum(
+            getattr(metrics, f"{part}_seconds")[epoch] for part in ("deform", "train", "evaluate")
+        )
         times.append(pytest.approx(now, abs=1e-6))
     for tag, values in expected.items():
         found = events.Scalars(tag)
@@ -140,7 +140,7 @@ def test_several_runs_have_a_folder_each(tensorboard, tmp_path):
     for name, run in runs.items():
         losses = read_events(tensorboard, tmp_path / "out" / name)
         losses = [x.value for x in losses.Scalars("loss/train")]
-        assert losses == [np.float32(loss) for loss in run.metrics["train_loss"]]
+        assert losses == [np.float32(loss) for loss in run.metrics.train_loss]
     export.main([*paths, "--csv"])
     assert [len(read_csv(tmp_path / f"{name}.metrics.csv")) for name in runs] == [2, 4]
 

@@ -10,6 +10,7 @@ import time
 import warnings
 
 import pytest
+from factories import changed
 from small_runs import CONFIG, train, train_some
 from waiting import wait_until
 
@@ -215,7 +216,7 @@ def test_a_closed_terminal_saves_and_ends_a_training_but_not_under_nohup(tmp_pat
     assert said.splitlines()[-1].startswith(f"stopped by {name}: all finished epochs")
     assert "leaked" not in said
     for path in store.run_files(tmp_path):
-        assert store.read_run(path).provenance[-1]["why"] == name
+        assert store.read_run(path).provenance[-1].why == name
 
 
 # Runs that are extended, and files that do not belong together
@@ -224,16 +225,16 @@ def test_a_closed_terminal_saves_and_ends_a_training_but_not_under_nohup(tmp_pat
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_a_run_of_fewer_epochs_is_extended_to_the_same_bits(tmp_path, epochs):
     train(tmp_path / "long.h5")
-    train(tmp_path / "run.h5", CONFIG | {"epochs": epochs})
+    train(tmp_path / "run.h5", changed(CONFIG, epochs=epochs))
     assert store.read_run(tmp_path / "run.h5").finished
     train(tmp_path / "run.h5")
     assert bits(tmp_path / "run.h5") == bits(tmp_path / "long.h5")
     with pytest.raises(Problem, match=r"epochs is 6 there and 3 here; choose another folder"):
-        train(tmp_path / "run.h5", CONFIG | {"epochs": 3})
+        train(tmp_path / "run.h5", changed(CONFIG, epochs=3))
 
 
 def test_a_run_of_other_learning_rates_is_not_extended(tmp_path):
-    train(tmp_path / "run.h5", CONFIG | {"epochs": 1, "decay": 0.5})
+    train(tmp_path / "run.h5", changed(CONFIG, epochs=1, decay=0.5))
     with pytest.raises(Problem, match=r"decay is 0.5 there and 0.9 here\), so it is not extended"):
         train(tmp_path / "run.h5")
 

@@ -5,11 +5,11 @@ import sys
 
 import numpy as np
 import pytest
-from factories import make_run
+from factories import changed, make_run
 
 from experiments import figure1
 from experiments.drawing import error_plots
-from experiments.running import configs, store
+from experiments.running import store
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 from experiments.scoring import voting
@@ -41,7 +41,7 @@ def test_figure1(path, digits, capsys):
     images = digits.test_images
     figure = error_plots.draw_wrong(run.outputs, run.labels, images, "the run")
     assert figure.texts[0].get_text() == f"the run:\n{counted}"
-    assert configs.title(run.config) == "841-1000-500-10 on load_digits, seed 0"
+    assert run.config.title == "841-1000-500-10 on load_digits, seed 0"
     (axes,) = figure.axes
     (mosaic,) = axes.images
     assert len(axes.texts) == 3 * len(wrong)
@@ -96,7 +96,7 @@ def test_figure1_without_a_run(tmp_path):
 
 def test_figure1_of_other_data(path, tmp_path):
     run = store.read_run(path)
-    run.config["data"]["sha256"] = "0" * 64
+    run.config = changed(run.config, data={"sha256": "0" * 64})
     store.write_run(tmp_path / "x.h5", run)
     with pytest.raises(Problem, match="trained on other data"):
         figure1.main([str(tmp_path / "x.h5")])

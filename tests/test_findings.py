@@ -1,6 +1,7 @@
 """scoring/findings.py: what is said of recorded committees."""
 
 from committee_cases import of_committees
+from msgspec.structs import replace
 
 from experiments.scoring import committee_report, findings
 
@@ -21,11 +22,11 @@ def test_claims_that_show_and_that_do_not():
     assert findings.claims_sentence(found | best) == text
     longer = of_committees({1: (250, 222), 2: (200, 207), 3: (210, 170), 6: (180, 172)}, folder="b")
     for rows in longer.values():
-        rows[0]["epochs"] = "9"  # of the member, which is what counts
+        rows[0].epochs = "9"  # of the member, which is what counts
     assert "1.70 against 2.22 %" in findings.claims_sentence(found | longer)
-    next(iter(longer.values()))[0]["epochs"] = "7"  # one net that was trained for less
+    next(iter(longer.values()))[0].epochs = "7"  # one net that was trained for less
     assert findings.claims_sentence(found | longer) == text
-    next(iter(found.values()))[0]["errors"] = "3"  # a member, not a committee
+    next(iter(found.values()))[0].errors = 3  # a member, not a committee
     assert "1.67 against 1.68 %" in findings.claims_sentence(found | better)
     found.popitem()
     assert findings.claims_sentence(found | best) is None
@@ -36,7 +37,7 @@ def test_claims_of_committees_whose_wrong_digits_are_known():
     found = of_committees({1: (250, 221), 2: (200, 207), 3: (210, 169), 6: (180, 171)})
     *_, third, sixth = found.values()
     for rows, places in ((third, range(169)), (sixth, range(1, 172))):
-        rows[-1]["wrong_digits"] = " ".join(map(str, places))
+        rows[-1].wrong_digits = list(places)
     lines = committee_report.order_table([row for rows in found.values() for row in rows])
     # Digit 0 is wrong for one, digits 169, 170 and 171 for the other: p = 2 (1 + 4) / 16.
     assert [line["McNemar's p"] for line in lines] == ["-", "-", "0.62", ""]
@@ -50,14 +51,14 @@ def test_committees_that_were_trained_differently_show_nothing():
     found = of_committees({1: (250, 221), 2: (200, 207), 3: (210, 169), 6: (180, 171)})
     _, second, *others = found.values()
     for rows in others:
-        rows[-1] |= {"wrong_digits": "1", "epochs": "100"}
+        rows[-1].wrong_digits, rows[-1].epochs = [1], "100"
     lines = committee_report.order_table([row for rows in found.values() for row in rows])
     assert [line["shows"] for line in lines] == ["-", "yes", "no", "no"]
     text = findings.claims_sentence(found)
     assert "claims 1 show in the counts of wrong digits after 8 or 100 epochs" in text
     assert text.endswith(" Not compared, as trainings differ: deformed beats undeformed.")
     assert "1.69 against 2.21" not in text
-    second[-1]["eta"] = "0.1"
+    second[-1].eta = "0.1"
     lines = committee_report.order_table([row for rows in found.values() for row in rows])
     assert [line["shows"] for line in lines] == ["-", "-", "no", "no"]
 
@@ -66,20 +67,20 @@ def test_a_mixed_committee_stands_apart():
     found = list(of_committees({1: (250, 221), 6: (180, 171)}).values())
     assert findings.mixed_sentence(found) is None
     net, last = found.pop()
-    mixed = [net | {"member": name, "experiment": "committee"} for name in "ab"]
-    mixed.append(last | {"experiment": "committee", "errors": "29", "percent": "0.29"})
-    mixed[1] |= {"percent": "0.41", "layers": "841-10"}
-    mixed[0] |= {"percent": "0.43", "layers": "20M-150N"}
-    worse = [row | {"errors": "30"} for row in mixed]
+    mixed = [replace(net, member=name, experiment="committee") for name in "ab"]
+    mixed.append(replace(last, experiment="committee", errors=29, percent=0.29))
+    mixed[1].percent, mixed[1].layers = 0.41, "841-10"
+    mixed[0].percent, mixed[0].layers = 0.43, "20M-150N"
+    worse = [replace(row, errors=30) for row in mixed]
     text = findings.mixed_sentence([*found, worse, mixed])
     assert text == (
         "2 nets, 2 shapes of net, which the papers have no row for, get 29 of 10,000 test digits "
         "wrong together: 0.29 % (95 % interval 1.00-2.00); the best of them alone 0.41 %."
     )
     assert findings.mixed_sentence([mixed, worse]) == text
-    for row, places in zip(mixed, ("3 5 9", "5 9 11", "5"), strict=True):
-        row["wrong_digits"] = places
+    for row, places in zip(mixed, ([3, 5, 9], [5, 9, 11], [5]), strict=True):
+        row.wrong_digits = places
     assert findings.mixed_sentence([mixed]) == f"{text} Wrong for every one of them: 2 digits."
     for row in mixed:
-        row["data"] = "load_digits"
+        row.data = "load_digits"
     assert findings.mixed_sentence([mixed]) is None

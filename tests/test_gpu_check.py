@@ -256,6 +256,7 @@ def test_a_gpu_for_which_nothing_can_be_compiled_is_told(fakes, tmp_path, monkey
 
 
 def test_no_gpu_is_told(monkeypatch):
-    monkeypatch.setattr(gpu_check, "alone", lambda function, seconds: ("none", {}))
+    monkeypatch.setattr(gpu_check, "alone", lambda function, seconds: function())
+    monkeypatch.setattr(gpu, "missing", lambda: "none")
     with pytest.raises(Problem, match="there is no GPU to check: none"):
         gpu_check.main(["--data", "digits"])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from factories import changed
 from filelock import FileLock
 from light_jobs import (
     TABLE,
@@ -135,11 +136,11 @@ def test_how_long_it_takes_is_said_beforehand(light, tmp_path, capsys):
             if function is jobs.train_job:
                 return super().submit(function, job)
             asked.append(job.label)
-            seconds = 100.0 if job.config["data"]["n_train"] == 60 else 10.0
+            seconds = 100.0 if job.config.data.n_train == 60 else 10.0
             return super().submit(lambda channel: seconds)
 
     queue = [make_job(tmp_path, seed, epochs=4) for seed in range(5)]
-    queue[3].config["data"]["n_train"] = 60
+    queue[3].config = changed(queue[3].config, data={"n_train": 60})
     jobs.train_all(queue[:1], InProcess())
     with pytest.raises(Interrupted):
         stop_after(1, queue[4:], InProcess())

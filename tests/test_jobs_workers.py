@@ -81,7 +81,7 @@ def test_processes_train_to_the_same_bits(light, expected, tmp_path, heard, caps
         assert own[0] == {"run": f"seed {seed}", "event": "start", "epochs_done": 0}
         assert [m["epoch"] for m in own[1:-1]] == list(range(1, EPOCHS + 1))
         assert own[-1]["event"] == "end"
-        assert own[5]["test_errors"] == found[seed].metrics["test_errors"][4]
+        assert own[5]["test_errors"] == found[seed].metrics.test_errors[4]
         assert whys(queue[seed].path) == ["finished"]
     said = capsys.readouterr().err
     assert f"seed 0 and 2 like it: epochs x images {EPOCHS} x 100, about 0:0" in said

@@ -1,17 +1,21 @@
 """`python -m experiments.ladder`: what it trains, counts, records and refuses."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from compiled_cases import needs_toolkit
+from factories import SESSION
+from msgspec import UNSET
+from msgspec.structs import replace
 from standin import build
 from test_ladder import copy, epoch, moving
 
 from experiments import ladder, readme
 from experiments.running import jobs
 from experiments.scoring import ladder_tables
+from experiments.scoring.ladder_tables import AccuracyRow, LadderRecord, ProgramTime, RungKernel
+from experiments.scoring.records import read_json
 from experiments.timing import ladder as timing
 from experiments.timing import ladder_peers
 from mlp_gpu import gpu
@@ -98,8 +102,8 @@ examples = images, np.array([3, 5], np.uint8)
 rows = ladder.gpu_times(Net.initial(10, 0), examples, 1)
 *rungs, copy = rows
 # An empty kernel's time is taken off work_us: on a busy CPU less than nothing may be left.
-print(*(row["name"] for row in rungs if row["us"][0] > 0 and len(row["work_us"]) == 1), sep=", ")
-assert copy["name"].startswith("copy ") and copy["us"][0] > 0
+print(*(row.name for row in rungs if row.us[0] > 0 and len(row.work_us) == 1), sep=", ")
+assert copy.name.startswith("copy ") and copy.us[0] > 0
 coalesced.RATES = np.float32(0.01), np.float32(0)
 try:
     ladder.gpu_times(Net.initial(10, 0), examples, 1)
@@ -149,49 +153,62 @@ def test_a_record_says_what_was_trained(tmp_path, capsys):
     arguments = ["--hidden", "32", "--seeds", "0,3", "--epochs", "6", "--search"]
     ladder.main([*arguments, "--out", str(tmp_path)])
     said = capsys.readouterr()
-    record = json.loads((tmp_path / "ladder.json").read_text())
-    assert [(row["seed"], row["epoch"]) for row in record["accuracy"]] == [
+    record = read_json(tmp_path / "ladder.json", LadderRecord)
+    assert [(row.seed, row.epoch) for row in record.accuracy] == [
         (seed, n) for seed in (0, 3) for n in range(1, 7)
     ]
-    assert record["accuracy"][5]["wrong"] < 0.5 * record["accuracy"][5]["n_test"]
-    assert [(row["eta"], row["momentum"]) for row in record["search"]] == ladder.SEARCHED
-    assert {(row["n_train"], row["n_apart"]) for row in record["search"]} == {(250, 50)}
-    assert [row["name"] for row in record["times"]] == ["CPU engine", "NumPy", "plain Python"]
+    assert record.accuracy[5].wrong < 0.5 * record.accuracy[5].n_test
+    assert [(row.eta, row.momentum) for row in record.search] == ladder.SEARCHED
+    assert {(row.n_train, row.n_apart) for row in record.search} == {(250, 50)}
+    assert [row.name for row in record.times] == ["CPU engine", "NumPy", "plain Python"]
     assert "must not be compared with the blog's" in said.out
     assert "blog, correct" not in said.out
     assert "no rung is timed: " in said.err
-    assert record["provenance"]["end"]
+    assert record.provenance.end
 
 
 def test_the_blog_stands_beside_mnist_alone():
-    row = {"seed": 0, "epoch": 2, "wrong": 490, "n_test": 10_000, "data": "MNIST"}
+    row = AccuracyRow(seed=0, epoch=2, wrong=490, n_test=10_000, data="MNIST")
     (line,) = ladder_tables.accuracy_table([row])
     assert line["blog, correct %"] == "95.10"
     assert line["correct %"] == "95.10"
     low, high = map(float, line["95 % interval"].split("-"))
     assert low < 95.10 < high
-    (line,) = ladder_tables.accuracy_table([row | {"data": "load_digits"}])
+    (line,) = ladder_tables.accuracy_table([replace(row, data="load_digits")])
     assert "blog, correct %" not in line
 
 
-ROW = {"seed": 0, "epoch": 2, "wrong": 49, "n_test": 1000, "data": "MNIST"}
-KERNEL = {"rung": "naive", "kernel": "k", "blocks": 2, "threads": 64, "registers": 9}
-KERNEL |= dict.fromkeys(("shared_accesses", "shared_passes", "flops", "spill_bytes"), 1)
-KERNEL |= {"read_bytes": 4000, "read_segments": 250, "write_bytes": 0, "write_segments": 125}
-KERNEL |= {"distance": 1e-6, "warps": 4, "images_a_launch": 1}
+ROW = AccuracyRow(seed=0, epoch=2, wrong=49, n_test=1000, data="MNIST")
+KERNEL = RungKernel(
+    rung="naive",
+    images_a_launch=1,
+    kernel="k",
+    blocks=2,
+    threads=64,
+    registers=9,
+    read_bytes=4000,
+    read_segments=250,
+    write_bytes=0,
+    write_segments=125,
+    distance=1e-6,
+    warps=4,
+    **dict.fromkeys(("shared_accesses", "shared_passes", "shared_bytes", "flops"), 1),
+    spill_bytes=1,
+)
+NAIVE = ProgramTime("naive", [5.0, 7.0, 6.0], 1, [1.5, 1.4, 1.6])
+RECORD = LadderRecord("MNIST", 128, [], [], [], [ROW], SESSION)
 
 
 def test_rungs_that_were_not_timed_say_so():
-    (line,) = ladder_tables.rung_table([KERNEL | {"images_a_launch": 20}], [])
+    (line,) = ladder_tables.rung_table([replace(KERNEL, images_a_launch=20)], [])
     assert line["launches"] == "1 for 20 images"
     (line,) = ladder_tables.rung_table([KERNEL], [])
     assert line["launches"] == "1 an image"
     assert line["us an image"] == "not measured yet"
     assert line["moved kB an image"] == "12"
     assert line["blog, us an image"] == "99.8"
-    times = {"name": "naive", "us": [5.0, 7.0, 6.0], "work_us": [1.5, 1.4, 1.6]}
-    copy_times = {"name": timing.COPY, "us": [1.0, 1.2, 9.0]}
-    (line,) = ladder_tables.rung_table([KERNEL], [times, copy_times])
+    copy_times = ProgramTime(timing.COPY, [1.0, 1.2, 9.0], 1)
+    (line,) = ladder_tables.rung_table([KERNEL], [NAIVE, copy_times])
     assert line["us an image"] == "6.0"
     assert line["share of launches %"] == "75"
     assert line["share of a copy's rate %"] == "20"
@@ -201,12 +218,11 @@ def test_rungs_that_were_not_timed_say_so():
 
 
 def test_a_rungs_part_has_its_kernels_and_its_time():
-    record = {"kernels": [KERNEL], "times": [], "provenance": {"device": "Some CPU"}}
+    record = replace(RECORD, kernels=[KERNEL])
     text = readme.ladder_rung([record], "naive")
     assert "| k " in text
     assert text.endswith("Time: not measured yet.")
-    timed = {"name": "naive", "us": [5.0, 7.0, 6.0], "work_us": [1.5, 1.4, 1.6]}
-    on_gpu = record | {"times": [timed], "provenance": {"device": "Some GPU"}}
+    on_gpu = replace(record, times=[NAIVE], provenance=replace(SESSION, device="Some GPU"))
     text = readme.ladder_rung([record, on_gpu], "naive")
     assert text.count("| k ") == 1
     assert text.endswith(
@@ -217,15 +233,14 @@ def test_a_rungs_part_has_its_kernels_and_its_time():
 
 
 def test_a_share_that_noise_makes_negative_is_none():
-    row = {"name": "graph", "us": [5.0], "work_us": [6.0]}
+    row = ProgramTime("graph", [5.0], 1, [6.0])
     assert ladder_tables.time_sentence(row).endswith("an image, 0 % of them launches and waiting")
-    assert ladder_tables.time_sentence(row | {"work_us": []}) == "5.0 microseconds an image"
+    assert ladder_tables.time_sentence(replace(row, work_us=UNSET)) == "5.0 microseconds an image"
 
 
 def test_programs_of_a_gpu_stand_apart():
-    record = {"accuracy": [ROW], "search": [], "kernels": []}
-    times = [{"name": name, "us": [4.0], "n_images": 5} for name in ("NumPy", "JAX scan, GPU")]
-    _, gpu_table, cpu_table = ladder_tables.tables(record | {"times": [*times, {"name": "naive"}]})
+    times = [ProgramTime(name, [4.0], 5) for name in ("NumPy", "JAX scan, GPU", "naive")]
+    _, gpu_table, cpu_table = ladder_tables.tables(replace(RECORD, times=times))
     assert "JAX scan, GPU" in gpu_table
     assert "NumPy" not in gpu_table
     assert "NumPy" in cpu_table
@@ -233,7 +248,7 @@ def test_programs_of_a_gpu_stand_apart():
 
 
 def test_programs_of_the_host_are_compared_with_the_fastest():
-    times = [{"name": name, "us": [us] * 3, "n_images": 5} for name, us in (("a", 10), ("b", 40))]
+    times = [ProgramTime(name, [us] * 3, 5) for name, us in (("a", 10), ("b", 40))]
     fast, slow = ladder_tables.program_table(times)
     assert (fast["times the fastest"], slow["times the fastest"]) == ("1.0", "4.0")
     assert slow["images timed"] == "15"
@@ -241,13 +256,12 @@ def test_programs_of_the_host_are_compared_with_the_fastest():
 
 
 def test_pages_say_where_a_ladder_comes_from():
-    source = {"device": "Some CPU", "versions": {"python": "3"}, "start": "then", "dirty": False}
-    row = {"seed": 0, "epoch": 2, "wrong": 49, "n_test": 1000, "data": "MNIST"}
-    times = [{"name": "CPU engine", "us": [30.0], "n_images": 1}]
-    record = {"data": "MNIST", "hidden": 128, "search": [], "kernels": [], "times": times}
-    record |= {"accuracy": [row], "provenance": source | {"commit": "abc"}}
+    record = replace(RECORD, times=[ProgramTime("CPU engine", [30.0], 1)])
     text = readme.ladders([record])
-    assert "784-128-10 on MNIST: Some CPU; python 3; then; commit abc:" in text
+    assert (
+        "784-128-10 on MNIST: Some CPU; python 3.11; 2026-01-02T00:00:00+00:00; commit 0123456789"
+        in text
+    )
     assert "| 95.10 " in text
     assert readme.ladders([]) == readme.NOT_MEASURED
 

@@ -1,18 +1,20 @@
 """The figure of a ladder's record: what it shows with times of a GPU and without."""
 
 import pytest
-from test_ladder_command import KERNEL
+from msgspec.structs import replace
+from test_ladder_command import KERNEL, RECORD
 
 from experiments.drawing.ladder_plots import draw_ladder
+from experiments.scoring.ladder_tables import AccuracyRow, ProgramTime
 
-ROW = {"seed": 0, "epoch": 1, "wrong": 20, "n_test": 100, "data": "MNIST"}
-RECORD = {
-    "data": "MNIST",
-    "hidden": 128,
-    "accuracy": [ROW, ROW | {"epoch": 2, "wrong": 10}, ROW | {"seed": 1}],
-    "kernels": [KERNEL | {"kernel": name} for name in ("forward_naive", "update_hidden_naive")],
-    "times": [],
-}
+RECORD = replace(
+    RECORD,
+    accuracy=[
+        AccuracyRow(seed, epoch, wrong, 100, "MNIST")
+        for seed, epoch, wrong in ((0, 1, 20), (0, 2, 10), (1, 1, 20))
+    ],
+    kernels=[replace(KERNEL, kernel=name) for name in ("forward_naive", "update_hidden_naive")],
+)
 
 
 def bars(axes):
@@ -25,7 +27,7 @@ def test_accuracy_stands_beside_the_blogs():
     assert list(first.get_ydata()) == pytest.approx([80, 90])
     assert list(second.get_ydata()) == pytest.approx([80])
     assert list(blog.get_ydata()) == [94.16, 95.1]
-    accuracy, _ = draw_ladder(RECORD | {"data": "load_digits"}).axes
+    accuracy, _ = draw_ladder(replace(RECORD, data="load_digits")).axes
     assert len(accuracy.lines) == 2
 
 
@@ -36,8 +38,8 @@ def test_without_times_bars_are_what_is_moved():
 
 
 def test_times_are_split_in_kernels_and_the_rest():
-    times = [{"name": "naive", "us": [8.0, 9.0, 10.0], "work_us": [3.0, 2.0, 4.0]}]
-    times.append({"name": "NumPy", "us": [100.0]})
-    _, rungs = draw_ladder(RECORD | {"times": times}).axes
+    times = [ProgramTime("naive", [8.0, 9.0, 10.0], 1, [3.0, 2.0, 4.0])]
+    times.append(ProgramTime("NumPy", [100.0], 1))
+    _, rungs = draw_ladder(replace(RECORD, times=times)).axes
     assert bars(rungs) == [(0, 3), (3, 6)]
     assert rungs.get_xlabel() == "microseconds an image"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from measurements import bench_row
 
 from experiments.drawing.thread_maps import DRAWINGS
 from experiments.running.provenance import REPOSITORY
@@ -170,7 +171,7 @@ def test_the_columns_of_the_benchmark_are_explained():
     (rows,) = read_benchmarks()[:1]
     columns = timing_report.net_table(rows)[0].keys() - {"net", "engine", "device"}
     convolutional = {"group": "cnn", "name": "engine cpu", "net": 3, "us": np.ones(7)}
-    row = timing_report.row(Measurement(**convolutional))
+    row = bench_row(Measurement(**convolutional))
     columns |= timing_report.cnn_table([row])[0].keys() - {"net", "engine", "device"}
     for column in columns:
         assert f"| {column} |" in text, column

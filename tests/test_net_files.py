@@ -1,11 +1,10 @@
 """Net files: what is written reads back, and what is none is refused in one sentence."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import make_config
+from factories import changed, make_config
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
@@ -16,9 +15,8 @@ from mlp_gpu import hdf5
 from mlp_gpu.files import FileFault
 from mlp_gpu.network import Network
 
-PERCEPTRON = json.loads(json.dumps(make_config(sizes=[841, 7, 10])))
-CONVOLUTIONAL = {name: value for name, value in PERCEPTRON.items() if name != "sizes"}
-CONVOLUTIONAL |= {"layers": "2M5s1-MP5", "source": [1, 29, 29]}
+PERCEPTRON = make_config(sizes=(841, 7, 10))
+CONVOLUTIONAL = changed(PERCEPTRON, layers="2M5s1-MP5")
 
 
 @pytest.fixture(params=["perceptron", "convolutional"])
@@ -72,7 +70,7 @@ def test_a_weight_that_is_too_large_for_half_precision_is_told():
     [
         ({"epoch": 0}, "its epoch is 0, expected 1 to 2"),
         ({"epoch": 3}, "its epoch is 3, expected 1 to 2"),
-        ({"config": json.dumps(make_config(sizes=[841, 8, 10]))}, "other layers than 841-8-10"),
+        ({"config": make_config(sizes=(841, 8, 10)).to_json()}, "other layers than 841-8-10"),
         ({"config": "{}"}, "config"),
         ({"more": 1}, "attributes"),
         ({"schema": "deepbig run"}, "holds 'deepbig run' version 1, expected 'deepbig net'"),
@@ -84,7 +82,7 @@ def test_what_no_net_file_holds_is_refused(changes, reason, tmp_path):
 
     def fill(file):
         file.attrs.update(schema="deepbig net", schema_version=1)
-        file.attrs.update({"config": json.dumps(PERCEPTRON), "epoch": 1} | changes)
+        file.attrs.update({"config": PERCEPTRON.to_json(), "epoch": 1} | changes)
         network.write(file.create_group("net"))
 
     hdf5.write(path, fill)

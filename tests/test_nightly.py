@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from factories import changed
 from waiting import wait_until
 
 from campaign.run_bits import epochs_on_disk
@@ -118,13 +119,13 @@ def test_the_mixed_committee_has_no_unfinished_nets_and_of_the_committees_the_wi
     ):
         path = tmp_path / f"{name}.h5"
         path.parent.mkdir(exist_ok=True)
-        made.config["epochs"] = epochs
+        made.config = changed(made.config, epochs=epochs)
         store.write_run(path, made)
         path.with_name(f"{path.stem}.weights.h5").touch()
         if name in ("paper/net1-seed0", "committee100/WN10-seed0"):
             expected.append(path)
     assert sorted(nightly.mixed_members(tmp_path)) == sorted(expected)
-    made.config |= {"epochs": 1, "data": made.config["data"] | {"sha256": "1" * 64}}
+    made.config = changed(made.config, epochs=1, data={"sha256": "1" * 64})
     store.write_run(tmp_path / "paper" / "of-other-data.h5", made)
     assert sorted(nightly.mixed_members(tmp_path)) == sorted(expected)
 

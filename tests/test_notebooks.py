@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 from browser import browser, check_page  # noqa: F401, a fixture
-from factories import make_run
+from factories import changed, make_run
 
 from cnn_gpu.network import ConvNetwork
 from experiments import notebooks
@@ -164,7 +164,7 @@ def test_runs_on_mnist_come_before_others_and_what_cannot_be_read_is_named(tmp_p
     capsys.readouterr()
     found = examples.load_runs(tmp_path)
     assert list(found) == ["some/b"]
-    assert found["some/b"].config["data"]["name"] == "MNIST"
+    assert found["some/b"].config.data.name == "MNIST"
     said = capsys.readouterr().out
     assert re.search(r"left out: .*c\.h5", said)
     assert "runs on MNIST below" in said
@@ -217,8 +217,7 @@ def test_a_convolutional_nets_run_is_none_of_the_seven(tmp_path, monkeypatch):
     for name in "abcdefg":
         run = run_on("load_digits")
         if name == "g":
-            del run.config["sizes"]
-            run.config |= {"layers": "3M5", "source": [1, 29, 29]}
+            run.config = changed(run.config, layers="3M5")
         store.write_run(tmp_path / "example" / f"{name}.h5", run)
     assert len(examples.load_runs(tmp_path)) == 7
     assert made == [tmp_path / "example"]
@@ -229,12 +228,11 @@ def test_a_convolutional_nets_run_is_none_of_the_seven(tmp_path, monkeypatch):
 
 def test_a_net_is_that_of_the_chosen_epoch(tmp_path):
     path, run = tmp_path / "a.h5", run_on("MNIST")
-    del run.config["sizes"]
-    run.config |= {"layers": "3M5", "source": [1, 29, 29]}
+    run.config = changed(run.config, layers="3M5")
     store.write_run(path, run)
     latest, chosen = (ConvNetwork.initial("3M5", DIGIT, 10, seed) for seed in (0, 1))
     networks = {"latest": latest, "chosen": chosen}
-    network.save(store.weights_path(path), networks, {"config": json.dumps(run.config), "epoch": 1})
+    network.save(store.weights_path(path), networks, {"config": run.config.to_json(), "epoch": 1})
     found = examples.load_convolutional(path)
     assert np.array_equal(found.weights[0], chosen.weights[0])
 

@@ -9,7 +9,7 @@ from deform_gpu import COMMITTEE
 from experiments import cnn, pictures
 from experiments.drawing import bench_plots, conv_plots, error_plots, run_plots, thread_maps
 from experiments.drawing.thread_maps import DRAWINGS
-from experiments.running import configs, data, examples, store
+from experiments.running import data, examples, store
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
 from experiments.scoring import committees, records
@@ -115,7 +115,7 @@ def convolutional(tmp_path_factory):
         cnn.main([*tiny, "--net", net, "--seeds", seeds, "--out", str(folder)])
     path = folder / "4M5s2-6N-seed0-load_digits.h5"
     best = store.read_run(path)
-    best.metrics["test_errors"] = [0]
+    best.metrics.test_errors = [0]
     best.outputs = np.eye(10, dtype=np.float32)[best.labels]
     store.write_run(path, best)
     store.weights_path(path).unlink()
@@ -146,7 +146,7 @@ def test_convolutional_nets_have_figures_of_their_own(convolutional, tmp_path, m
         (name for name in runs if name.startswith("3M5")), key=lambda name: runs[name].chosen_errors
     )
     net = examples.load_convolutional(convolutional / f"{best}.h5")
-    heading = configs.title(runs[best].config)
+    heading = runs[best].config.title
     for found in drawn["kernels"], drawn["maps"]:
         for W, V in zip(found[0].weights, net.weights, strict=True):
             assert W is None or np.array_equal(W, V)

@@ -4,19 +4,28 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import factories
 import pytest
 from committee_cases import of_committees
+from factories import changed
 from measurements import SOURCE, gpu_measurements, write_bench
+from msgspec import structs
 
 from experiments import readme
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
 from experiments.running.provenance import REPOSITORY
+from experiments.running.validation import to_json
 from experiments.scoring import cnn_tables, committees, tables
 from experiments.scoring import findings as scores
-from experiments.scoring.records import read_benchmarks, read_committees
+from experiments.scoring.records import (
+    GpuCheckRecord,
+    GpuCheckRow,
+    read_benchmarks,
+    read_committees,
+)
 from experiments.timing import findings as speeds
 from mlp_gpu.network import NETS
 
@@ -35,7 +44,7 @@ def make_run(net=1, name="MNIST", wrong=(35, 33), validation=(60, 70), deformati
     """A run of a net of Table 1 that was never trained, with the error counts given."""
     metrics = {"validation_errors": list(validation), "test_errors": list(wrong)}
     changes = {} if deformation else {"deformation": None}
-    of_net = {"data": {"name": name}, "sizes": list(NETS[net]), "epochs": epochs, "seed": 3}
+    of_net = {"data": {"name": name}, "sizes": NETS[net], "epochs": epochs, "seed": 3}
     return factories.make_run(metrics=metrics, session={"device": "Some GPU"}, **of_net, **changes)
 
 
@@ -137,7 +146,7 @@ def test_all_rows_of_records():
     assert sources == [("table1-net2-seed2.json", "net 2"), ("table1-net4-seed0.json", "net 4")]
     whole = make_run(epochs=2300, wrong=[35] * 2300, validation=[60] * 2300)
     assert "epochs: not " not in readme.table1(records(whole), "MNIST")
-    begun = replace(whole, metrics={k: v[:9] for k, v in whole.metrics.items()})
+    begun = replace(whole, metrics=whole.metrics.first(9))
     assert "2,300 epochs: not finished yet." in readme.table1(records(begun), "MNIST")
     digits = readme.table1(found, "load_digits")
     assert "paper" not in digits
@@ -147,7 +156,9 @@ def test_all_rows_of_records():
 
 def test_several_sessions_show_all_their_commits():
     run = make_run()
-    other = replace(run, provenance=[run.provenance[0] | {"commit": "f" * 40}, *run.provenance])
+    other = replace(
+        run, provenance=[structs.replace(run.provenance[0], commit="f" * 40), *run.provenance]
+    )
     assert "commit ffffffffffff, 0123456789ab" in tables.provenance_line(other)
 
 
@@ -179,9 +190,8 @@ def test_a_row_per_convolutional_net_is_of_its_best_run_on_deformed_mnist():
         make_run(wrong=(3, 3), validation=(1, 2)),
     ]
     for run in runs:
-        del run.config["sizes"]
-        run.config |= {"layers": cnn_tables.PAPER[3].layers, "source": [1, 29, 29]}
-    runs[-1].config["layers"] = "20M5s1-MP2"  # none of the paper's
+        run.config = changed(run.config, layers=cnn_tables.PAPER[3].layers)
+    runs[-1].config = changed(runs[-1].config, layers="20M5s1-MP2")  # none of the paper's
     rows = cnn_tables.longest_table(runs)
     ours = [row["TEfBV % (95 % interval)"] for row in rows]
     assert ours == [*2 * ["not measured yet"], "0.45 (0.33-0.60)", "not measured yet"]
@@ -198,8 +208,7 @@ def test_the_headline_names_the_best_run_and_the_papers():
         make_run(net=1, wrong=(130, 97, 90), validation=(3, 1, 2), epochs=3),
     ]
     net = make_run(wrong=(70, 61), validation=(5, 4))
-    del net.config["sizes"]
-    net.config |= {"layers": cnn_tables.PAPER[3].layers, "source": [1, 29, 29]}
+    net.config = changed(net.config, layers=cnn_tables.PAPER[3].layers)
     text = readme.headline([*runs, make_run(wrong=(0, 0), deformation=False)], [net], {}, False)
     single, convolutional, schedule, gpu = text.splitlines()
     assert "20M-60M-100M-150N gets 61 of 10,000 test digits wrong: 0.61 %" in convolutional
@@ -216,25 +225,23 @@ def test_the_headline_names_the_best_run_and_the_papers():
 
 def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
     few = make_run(net=4, epochs=3, wrong=(1, 1, 1), validation=(1, 1, 1))
-    few.config["data"]["n_train"] = 12_000
+    few.config = changed(few.config, data={"n_train": 12_000})
     whole = make_run(net=4)
     for part in ("deform_seconds", "train_seconds", "evaluate_seconds"):
-        whole.metrics[part] = [100.0, 20.0]
+        setattr(whole.metrics, part, [100.0, 20.0])
     text = scores.schedule_sentence([few, whole, make_run(net=1)])
     # 360 s for two epochs
     assert "An epoch of net 4 takes 0:03:00 on Some GPU. 2,300 of them would take 115 hours" in text
     assert "GTX 280 took 114.5" in text
     done = make_run(epochs=2300, wrong=[35] * 2300, validation=[60] * 2300)
     other = make_run(epochs=2300, wrong=[9] * 2300, validation=[60] * 2300)
-    other.config["eta"] = 2e-3  # so long, but not by the paper's rates
+    other.config = changed(other.config, eta=2e-3)  # so long, but not by the paper's rates
     assert scores.schedule_sentence([whole, other]) == scores.schedule_sentence([whole])
     text = scores.schedule_sentence([whole, done])
     assert text.startswith("Net 1 has followed it for 2,300 epochs. Nothing here confirms")
     done4 = make_run(net=4, epochs=2300, wrong=[35] * 2300, validation=[60] * 2300)
     assert scores.schedule_sentence([whole, done, done4]) is None
-    begun, barely = (
-        replace(done, metrics={k: v[:n] for k, v in done.metrics.items()}) for n in (1300, 2)
-    )
+    begun, barely = (replace(done, metrics=done.metrics.first(n)) for n in (1300, 2))
     text = scores.schedule_sentence([whole, begun, barely])
     assert text.startswith("Net 1 has followed it for 1,300 of 2,300 epochs. Nothing here ")
     assert "confirms or refutes the 0.35 % of net 4. An epoch of net 4 takes 0:03:00" in text
@@ -254,7 +261,7 @@ def test_a_row_per_experiment_is_of_its_longest_training_on_mnist():
     assert rows[2]["epochs x images"] == "8 x 60,000"
     longer = of_committees({1: (260, 231)}, folder="night")
     for row in next(iter(longer.values())):
-        row["epochs"] = "9"
+        row.epochs = "9"
     rows = committees.experiments_table((longer | found).values())
     assert rows[0]["committee % (95 % interval)"] == "2.31 (1.00-2.00)"
     assert rows[0]["epochs x images"] == "9 x 60,000"
@@ -264,12 +271,7 @@ def test_committees_stand_folder_by_folder():
     found = of_committees({1: (250, 221)}) | of_committees({1: (240, 230)}, device="other")
     found |= of_committees({1: (245, 225), 2: (240, 230)}, device="other", folder="night")
     *_, another = found.values()
-    another[0]["eta"] = "0.5"
-    for rows in found.values():
-        for row in rows:
-            row |= {"driver": "", "engine": "cpu", "versions": "a=1", "commit": "c" * 40}
-            row |= {"best_member": "init 1", "only_committee": "1", "only_best": "2"}
-            row |= {"second_guesses": "3", "mcnemar_p": "0.5"}
+    another[0].eta = "0.5"
     text = readme.committee_rows(found, "MNIST")
     source = r"^- (\w+), engine cpu; a 1; 2026-01-01; commit c{12}$"
     assert re.findall(source, text, re.M) == ["box", "other", "other"]
@@ -279,7 +281,9 @@ def test_committees_stand_folder_by_folder():
         ("night", "0.003, 0.9; 0.5, 0.9"),
     ]
     own = next(iter(found.values()))
-    mixed = {Path("mixed-committee.csv"): [row | {"experiment": "committee"} for row in own]}
+    mixed = {
+        Path("mixed-committee.csv"): [structs.replace(row, experiment="committee") for row in own]
+    }
     assert "\n| committee | 2.21 " in readme.committee_rows(found | mixed, "MNIST")
     positions = [text.index(part) for part in ("2.21", "- box", "2.30", "- other", "2.25")]
     assert positions == sorted(positions)
@@ -293,10 +297,8 @@ def test_a_command_takes_from_the_first_start_to_the_last_end():
     runs = []
     for net in range(1, 6):
         run = make_run(net=net, wrong=(10 * net, 1), validation=(1, 2))
-        run.provenance[0] |= {
-            "start": f"2026-01-01T10:0{net}:00+00:00",
-            "end": f"2026-01-01T10:{20 - net}:30+00:00",
-        }
+        run.provenance[0].start = f"2026-01-01T10:0{net}:00+00:00"
+        run.provenance[0].end = f"2026-01-01T10:{20 - net}:30+00:00"
         runs.append(run)
     (text,) = speeds.command_sentences(records(*runs), {})
     assert text == (
@@ -312,7 +314,7 @@ def test_a_command_takes_from_the_first_start_to_the_last_end():
     assert speeds.command_sentences({}, found) == []
     found |= of_committees({1: (2, 1), 2: (2, 1), 3: (2, 1), 6: (2, 1)})
     first = found[Path("results/box/committee-experiment1.csv")]
-    first[0]["date"] = "2026-01-01T00:05:00+00:00"  # so it started at 0:04
+    first[0].source.date = "2026-01-01T00:05:00+00:00"  # so it started at 0:04
     assert speeds.command_sentences({}, found) == ["`make committee`: 0:06:00 on box."]
 
 
@@ -332,7 +334,7 @@ def test_what_of_starts_and_tests_is_not_measured_says_so(empty):
         "step of `make table1` with one net, code compiled before; first training step of `make "
         "table1`, nothing compiled."
     )
-    rows = [{"what": what, "seconds": "60", "device": "a box"} for what in speeds.STARTUP]
+    rows = [SimpleNamespace(what=what, seconds=60) for what in speeds.STARTUP]
     text = speeds.startup_sentence("a box", rows)
     assert text.startswith("On a box: ")
     assert text.count("0:01:00") == 6
@@ -345,14 +347,14 @@ def test_a_record_of_a_gpu_ends_the_sentence_that_there_is_none(empty, kind):
     folder.mkdir(parents=True)
     run = make_run()
     if kind == "run":
-        run.config["engine"] = "cuda"
-    content = {"config": run.config, "provenance": run.provenance, "metrics": run.metrics}
-    (folder / "table1-net1-seed3.json").write_text(json.dumps(content))
+        run.config = changed(run.config, engine="cuda")
+    (folder / "table1-net1-seed3.json").write_text(json.dumps(run.to_builtins()))
     if kind == "check":
-        checks = [{"check": "GPU", "passed": False, "result": "as it is", "seconds": 61}]
-        source = factories.SESSION | {"device": "Some GPU", "driver": "1.2", "commit": "c" * 40}
-        text = json.dumps({"passed": False, "checks": checks, "provenance": source})
-        (folder / "gpu-check.json").write_text(text)
+        checks = [GpuCheckRow("GPU", False, "as it is", 61)]
+        changes = {"device": "Some GPU", "driver": "1.2", "commit": "c" * 40}
+        source = structs.replace(factories.SESSION, **changes)
+        record = GpuCheckRecord(False, checks, source)
+        (folder / "gpu-check.json").write_bytes(to_json(record))
     assert ("never run" in readme.pages()["README.md"]["headline"]) == (kind == "bench")
     if kind == "bench":
         write_bench(gpu_measurements(), SOURCE, empty / "results" / "other" / "bench.csv")

@@ -1,26 +1,25 @@
 """What the pages say of benchmarks: tables, and sentences."""
 
 import re
-from dataclasses import asdict
 
 import numpy as np
 from measurements import SOURCE, gpu_measurements, measurement, net_measurement, write_bench
+from msgspec.structs import replace
 
 from experiments import readme
-from experiments.running.formatting import csv_text
 from experiments.scoring.records import read_benchmarks
+from experiments.scoring.rows import RaceRow, rows_text
 from experiments.timing import findings as speeds
 from experiments.timing import race
 from experiments.timing import report as timing_report
 from experiments.timing.measurement import CopyTimes, PeakTimes
-from experiments.timing.race import Point
 
 
 def test_benchmarks_of_every_device_are_shown(empty):
     assert readme.benchmarks(read_benchmarks(), timing_report.net_table) == readme.NOT_MEASURED
     assert readme.kernels(read_benchmarks()) == readme.NOT_MEASURED
 
-    on_cpu = SOURCE | {"device": "Some CPU", "driver": ""}
+    on_cpu = replace(SOURCE, device="Some CPU", driver="")
     write_bench([net_measurement("engine cpu", 300.0)], on_cpu, empty / "results/cpu/bench.csv")
     text = readme.benchmarks(read_benchmarks(), timing_report.net_table)
     assert text.startswith(
@@ -54,13 +53,21 @@ def test_a_race_stands_beside_the_first_benchmark(empty):
     write_bench([net_measurement("engine cpu", 300.0)], SOURCE, empty / "results/cpu/bench.csv")
     assert readme.races() == readme.NOT_MEASURED
     points = [
-        Point(way, "so", seed, True, seconds, 9, wrong + seed)
+        RaceRow(
+            way=way,
+            setting="so",
+            seed=seed,
+            taken=True,
+            seconds=seconds,
+            apart_errors=9,
+            test_errors=wrong + seed,
+            source=SOURCE,
+        )
         for way, wrong in ((race.ONLINE, 100), (race.NUMPY, 120))
         for seed in (0, 1, 2)
         for seconds in (15.0, 30.0, 60.0)
     ]
-    rows = [asdict(point) | SOURCE | {"versions": "a=1"} for point in points]
-    (empty / "results/cpu/race.csv").write_text(csv_text(rows))
+    (empty / "results/cpu/race.csv").write_text(rows_text(points))
     text = readme.speed(read_benchmarks())
     assert '<img src="results/cpu/race.png"' in text
     assert text.endswith(
@@ -96,7 +103,7 @@ def test_a_benchmark_in_sentences(empty):
         "Deforming 60,000 images takes 0.6 s (CPU, 2 threads), a speedup of 30 over the SciPy "
         "recipe; the paper's CPU took 93 s."
     )
-    assert speeds.deform_sentence([row for row in rows if row["group"] == "net"]) is None
+    assert speeds.deform_sentence([row for row in rows if row.group == "net"]) is None
     assert speeds.epoch_sentences(rows) == []
 
 
@@ -144,7 +151,7 @@ def test_a_benchmark_of_threads_in_sentences(empty):
     text = readme.speed([rows])
     for sentence in (*speeds.bench_sentences(rows), *speeds.epoch_sentences(rows)):
         assert sentence in text
-    undeformed = [row for row in rows if row["group"] != "deformation"]
+    undeformed = [row for row in rows if row.group != "deformation"]
     assert len(speeds.epoch_sentences(undeformed)) == 1
     text = readme.pages()["results/README.md"]["bench"]
     assert "| engine cpu, a core busy " in text

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from factories import make_run
+from factories import changed, make_run
 from PIL import Image
 
 from deform_gpu import is_narrow, normalize_width
@@ -54,7 +54,7 @@ def pictures(tmp_path):
 def expected(path, member):
     """What a net makes of a picture, step by step."""
     image = data.to_29(ink.read_digit(path)[None]) / np.float32(127.5) - 1
-    if width := member.config["data"].get("width"):
+    if width := member.config.data.width:
         image = normalize_width(image, width, keep=is_narrow(image))
     return nets.predictor(member.config, member.network).predict(image)[0]
 
@@ -102,7 +102,7 @@ def test_several_nets_are_a_committee(folder, pictures, tmp_path, capsys):
     printed = capsys.readouterr()
     assert printed.err.count("net: ") == 3
     members = [trained.load(path) for path in files]
-    assert [m.config["data"].get("width") for m in members] == [None, None, 10]
+    assert [m.config.data.width for m in members] == [None, None, 10]
     for path, row in zip(paths, csv.DictReader(io.StringIO(printed.out)), strict=True):
         outputs = np.mean([expected(path, member) for member in members], axis=0)
         np.testing.assert_allclose([float(row[f"p{k}"]) for k in range(10)], outputs, rtol=1e-5)
@@ -168,7 +168,7 @@ def test_what_holds_no_net_for_digits_is_refused(folder, tmp_path):
     path = folder / "table1" / "net1-seed0-load_digits.h5"
     run = store.read_run(path)
     network = runs.load_weights(path, run)[0]["chosen"]
-    config = run.config | {"data": run.config["data"] | {"name": "CIFAR10"}}
+    config = changed(run.config, data={"name": "CIFAR10"})
     net_files.write(tmp_path / "a.net", NetFile(config, 1, network), half=False)
     with pytest.raises(Problem, match="is of a net for CIFAR10, and pictures are prepared as"):
         trained.load(tmp_path / "a.net")

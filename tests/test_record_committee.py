@@ -1,32 +1,34 @@
 """`python -m experiments.record`, of committees."""
 
 import pytest
-from factories import make_run
+from committee_cases import committee_row
+from factories import changed, make_run
+from msgspec.structs import replace
 
 from experiments import record
 from experiments.running import store
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
 from experiments.scoring import records
+from experiments.scoring.rows import rows_text, to_cells
 
 
-def committee_rows(**changes):
-    """Two experiments that share a net, as CSV gives them back."""
-    row = {"experiment": "experiment1", "net": "1", "member": "init 1", "finished": "True"}
-    row |= {"data": "MNIST", "device": "Some CPU, 2 cores", "commit": "0" * 40, "seconds": "60"}
-    row |= {"seed": "0", "epochs": "9", "images_an_epoch": "60000", "eta": "0.1"}
-    row |= {"eta_decay": "0.9", "date": "2026-01-01"}
-    row |= {"errors": "2", "n_test": "100", "percent": "2", "low": "1", "high": "3", "paper": ""}
-    row |= {"second_guesses": "1", "mean_percent": "2", "best_member": "init 1", "mcnemar_p": "1"}
-    row |= {"only_committee": "0", "only_best": "0", "shared_1": "2", "chosen_epoch": "9"}
-    row |= {"layers": "841-10", "engine": "cpu", "driver": "", "versions": "python=3", **changes}
-    other = row | {"net": "2", "member": "init 2", "seconds": "90", "date": "2026-01-02"}
-    second = {"experiment": "experiment2"}
-    return [row, other], [row | second, other | second | {"net": ""}]
+def committee_rows(commit="0" * 40, **changes):
+    """Two experiments that share a net: the rows of each."""
+    fields = {"device": "Some CPU, 2 cores", "seed": 0, "epochs": "9", "eta": "0.1", "errors": 2}
+    fields |= {"n_test": 100, "chosen_epoch": 9, "date": "2026-01-01"}
+    later = {"seconds": 90.0, "date": "2026-01-02"}
+    one = committee_row(net=1, **fields | changes)
+    two = committee_row(net=2, **fields | later | {"member": "init 2"} | changes)
+    both = committee_row(**fields | later | {"seed": None} | changes)
+    for row in (one, two, both):
+        row.source.commit = commit
+    second = [replace(row, experiment="experiment2") for row in (one, both)]
+    return [replace(row, shared=[2, 1]) for row in (one, two, both)], second
 
 
 def write_csv(path, rows):
-    path.write_text(csv_text(rows))
+    path.write_text(rows_text(rows))
     return path
 
 
@@ -42,9 +44,9 @@ def test_a_committee_is_recorded_as_it_is(tmp_path, monkeypatch):
 
     # The same again, with other results, replaces it; another committee does not, which in another
     # folder has a record of its own.
-    record.write_committee(write_csv(path, committee_rows(seconds="61")[0]))
+    record.write_committee(write_csv(path, committee_rows(seconds=61.0)[0]))
     assert target.read_bytes() == path.read_bytes()
-    for changes in ({"seed": "7"}, {"epochs": "10"}, {"eta": "0.2"}, {"eta_decay": "1"}):
+    for changes in ({"seed": 7}, {"epochs": "10"}, {"eta": "0.2"}, {"eta_decay": "1"}):
         other = write_csv(tmp_path / "night" / "other.csv", committee_rows(**changes)[0])
         with pytest.raises(Problem, match=r"night-experiment1\.csv is .* rename the folder"):
             record.write_committee(other)
@@ -68,16 +70,18 @@ def test_a_committee_that_the_readme_does_not_show_is_not_recorded(tmp_path, mon
 
 def test_a_committee_of_given_runs_is_recorded_with_what_is_wrong_for_all(tmp_path, monkeypatch):
     monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
-    rows = committee_rows(experiment="committee", wrong_digits="3 7")[0]
-    rows[0] |= {"errors": "0", "wrong_digits": ""}
+    rows = committee_rows(experiment="committee", wrong_digits=[3, 7])[0]
+    rows[0] = replace(rows[0], errors=0, wrong_digits=[])
     (tmp_path / "mixed").mkdir()
     target = record.write_committee(write_csv(tmp_path / "mixed" / "committee.csv", rows))
     assert target.name == "mixed-committee.csv"
     assert records.read_committees() == {target: rows}
-    for places in ("3 x", "3  7", "-1", "3,7", "\u0663"):
-        rows[0]["wrong_digits"] = places
-        path = write_csv(tmp_path / "other.csv", rows)
-        with pytest.raises(record.files.FileFault, match=r"wrong_digits of row 1 is .* whole"):
+    for places in ("3 x", "-1", "3,7", "3 3", "3 100", "3"):
+        cells = [to_cells(row) for row in rows]
+        cells[-1]["wrong_digits"] = places
+        path = tmp_path / "other.csv"
+        path.write_text(csv_text(cells))
+        with pytest.raises(record.files.FileFault, match=r"row 3.*wrong_digits"):
             record.write_committee(path)
 
 
@@ -88,10 +92,13 @@ def make_member():
 
 def test_a_member_of_a_committee_is_no_row_of_table_1(tmp_path, monkeypatch):
     monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
-    for changes in ({"sizes": [841, 800, 10]}, {"width": 10}, {"n_validation": 5}):
+    for changes in (
+        {"sizes": (841, 800, 10)},
+        {"data": {"width": 10}},
+        {"data": {"n_validation": 5}},
+    ):
         run = make_member()
-        run.config["sizes"] = changes.get("sizes", run.config["sizes"])
-        run.config["data"] |= {k: v for k, v in changes.items() if k != "sizes"}
+        run.config = changed(run.config, **changes)
         store.write_run(tmp_path / "a.h5", run)
         with pytest.raises(Problem, match="is no net of Table 1"):
             record.write_record(tmp_path / "a.h5")
@@ -102,7 +109,7 @@ def test_a_member_of_a_committee_is_no_row_of_table_1(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"finished": "False"}, "init 1 is not trained to its end"),
+        ({"finished": False}, "init 1 is not trained to its end"),
         ({"commit": "0" * 40 + "-dirty"}, "init 1 was trained by a source tree with uncommitted"),
         ({"commit": "0" * 40 + "-dirty and 1"}, "uncommitted changes"),
     ],
@@ -115,8 +122,9 @@ def test_a_committee_that_does_not_count_is_not_recorded(tmp_path, monkeypatch, 
 
 
 def test_other_files_are_no_committees(tmp_path):
-    with pytest.raises(record.files.FileFault, match=r"a\.csv is damaged .* lacks the column"):
-        record.write_committee(write_csv(tmp_path / "a.csv", [{"a": 1}]))
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    with pytest.raises(record.files.FileFault, match=r"a\.csv is damaged .* missing required"):
+        record.write_committee(tmp_path / "a.csv")
     (tmp_path / "empty.csv").touch()
     with pytest.raises(record.files.FileFault, match="expected rows, found none"):
         record.write_committee(tmp_path / "empty.csv")

@@ -69,7 +69,7 @@ def test_every_net_of_the_papers_has_its_own_line():
 
 
 def test_convolutional_nets_have_the_papers_names():
-    own = [run for run in records.read_records() if "layers" in run.config]
+    own = [run for run in records.read_records() if run.config.is_convolutional]
     assert own
     names = record_plots.longest_records(own)
     assert names.keys() <= {paper.name for paper in cnn_tables.PAPER.values()}

@@ -71,16 +71,16 @@ def test_ways_differ(asked):
 
 
 def test_the_record_and_its_table(asked, tmp_path, capsys):
-    net = NetFile(make_config(sizes=[841, 7, 10], epochs=9), 4, Network.initial((841, 7, 10), 0))
+    net = NetFile(make_config(sizes=(841, 7, 10), epochs=9), 4, Network.initial((841, 7, 10), 0))
     net_files.write(tmp_path / "a.net", net, half=True)
     redrawn.main(["--net", str(tmp_path / "a.net"), "--n", "8", "--out", str(tmp_path)])
-    record = records.read_json(tmp_path / "redrawn.json", records.REDRAWN_RULE)
+    record = records.read_json(tmp_path / "redrawn.json", redrawn_table.RedrawnRecord)
     ways = ["MNIST's own", *redrawn.WAYS]
-    assert record["rows"] == [{"way": way, "wrong": 0, "not_found": 0} for way in ways]
-    assert record["n"] == 8
-    assert record["net"] == "841-7-10 on MNIST, seed 0, after epoch 4 of 9"
-    assert record["provenance"]["device"] == provenance.collect()["device"]
-    record["rows"][1] |= {"wrong": 3, "not_found": 1}
+    assert record.rows == [redrawn_table.RedrawnRow(way, 0, 0) for way in ways]
+    assert record.n == 8
+    assert record.net == "841-7-10 on MNIST, seed 0, after epoch 4 of 9"
+    assert record.provenance.device == provenance.collect().device
+    record.rows[1].wrong, record.rows[1].not_found = 3, 1
     text = redrawn_table.table(record)
     line = next(line for line in text.splitlines() if "as it is" in line)
     assert [cell.strip() for cell in line.split("|")[1:-1]] == ["as it is", "3 of 8", "37.50", "1"]

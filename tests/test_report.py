@@ -11,7 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from factories import changed
 from matplotlib.figure import Figure
+from msgspec import structs
 from PIL import Image
 from report_pages import (
     HOSTILE,
@@ -34,11 +36,11 @@ from report_pages import (
 from experiments import report
 from experiments.drawing import report_sections, run_plots
 from experiments.drawing.page import Page
-from experiments.drawing.report_files import collect, read_scaling
+from experiments.drawing.report_files import collect
 from experiments.running import data, store
-from experiments.running.nets import is_convolutional
 from experiments.running.provenance import REPOSITORY
 from experiments.scoring import records, voting
+from experiments.scoring.rows import ScalingRow, read_rows
 
 SCALING = REPOSITORY / "results" / "amd-epyc-2-cores" / "scaling.csv"
 
@@ -63,7 +65,7 @@ def test_table_1_has_runs_and_records_beside_the_paper(text):
         assert {source_of(text, row).partition(":")[0] for row in rows} == {
             path.relative_to(REPOSITORY).as_posix()
             for path in paths
-            if is_convolutional(json.loads(path.read_text())["config"]) == of_cnn
+            if ("layers" in json.loads(path.read_text())["config"]) == of_cnn
         }
     for row in records:
         name, line = source_of(text, row).split(": ", 1)
@@ -80,7 +82,7 @@ def test_a_run_that_is_not_at_its_end_is_marked(text):
 
 def test_a_stopped_run_says_why():
     run = make_run(epochs=5, done=2)
-    run.provenance = [SESSION | {"why": "SIGINT"}]
+    run.provenance = [structs.replace(SESSION, why="SIGINT")]
     assert report_sections.state(run) == ", 2 of 5 epochs, stopped: SIGINT"
     assert report_sections.state(make_run()) == ""
 
@@ -216,7 +218,7 @@ def test_every_table_and_every_picture_leads_to_a_source(text):
 def test_curves_and_members_lead_to_the_sources_of_all_their_runs(text, folder):
     found = collect(folder).runs
     for name in "MNIST", "load_digits":
-        own = {key: run for key, run in found.items() if run.config["data"]["name"] == name}
+        own = {key: run for key, run in found.items() if run.config.data.name == name}
         for against in "epochs", "the time that they took":
             cited = caption(text, f"{len(own)} runs on {name}, against {against}.")
             lines = [line.removesuffix(" back") for line in sources_of(text, cited)]
@@ -237,9 +239,9 @@ def test_what_is_derived_leads_to_the_committees_it_is_derived_from(text):
     lines = found[0]  # of `make committee`
     part = sections(text)["Benchmarks", "Several workers"]
     timings, *others = sources_of(text, caption(part, "Clusters on paper."))
-    row = read_scaling(SCALING)[-1]
-    assert row["commit"][:12] in timings
-    assert row["date"] in timings
+    source = read_rows(SCALING, ScalingRow)[-1].source
+    assert source.commit[:12] in timings
+    assert source.date in timings
     assert others == lines
 
 
@@ -248,15 +250,15 @@ def test_benchmarks_lead_to_their_source(text):
     (bench,) = records.read_benchmarks()[:1]
     table = tables_in(part)[0]
     (row,) = [row for row in table if (row["net"], row["engine"]) == ("1", "engine cpu")]
-    own = next(one for one in bench if one["net"] == "1" and one["name"] == "engine cpu")
-    assert row["images/s"] == f"{float(own['images_a_second']):,.0f}"
+    own = next(one for one in bench if one.net == "1" and one.name == "engine cpu")
+    assert row["images/s"] == f"{own.images_a_second:,.0f}"
     number = re.search(r'href="#source-(\d+)"', part)[1]
     line = plain(re.search(f'<li id="source-{number}">(.*?)</li>', text)[1])
-    assert own["commit"][:12] in line
-    assert own["date"] in line
-    assert sources_of(text, caption(part, f"Time per image, on {own['device']}.")) == [line]
+    assert own.source.commit[:12] in line
+    assert own.source.date in line
+    assert sources_of(text, caption(part, f"Time per image, on {own.source.device}.")) == [line]
     assert sources_of(
-        text, caption(part, f"Against the ceiling that copies set, on {own['device']}.")
+        text, caption(part, f"Against the ceiling that copies set, on {own.source.device}.")
     ) == [line]
 
 
@@ -289,11 +291,11 @@ def test_pictures_show_something_and_say_what(text):
 
 def test_error_curves_are_of_records_and_of_the_runs_that_are_not_recorded(folder, monkeypatch):
     found = collect(folder)
-    recorded = {key: run for key, run in found.records.items() if is_convolutional(run.config)}
+    recorded = {key: run for key, run in found.records.items() if run.config.is_convolutional}
     copied = next(iter(recorded.values()))
     digits = make_run("load_digits")
-    digits.config["layers"] = "3M5"
-    own = replace(copied, config=copied.config | {"seed": 77})
+    digits.config = changed(digits.config, layers="3M5")
+    own = replace(copied, config=changed(copied.config, seed=77))
     runs = {"copy": copied, "own": own, "mlp": make_run(), "small": digits}
     seen = []
     monkeypatch.setattr(
@@ -301,7 +303,7 @@ def test_error_curves_are_of_records_and_of_the_runs_that_are_not_recorded(folde
     )
     for name, expected in (("MNIST", [*recorded, "own"]), ("load_digits", ["small"])):
         page = Page()
-        of_data = {key: run for key, run in runs.items() if run.config["data"]["name"] == name}
+        of_data = {key: run for key, run in runs.items() if run.config.data.name == name}
         report_sections.add_convolutional(page, found, of_data, name)
         text = page.render("", [])
         assert seen.pop() == expected
@@ -346,7 +348,7 @@ def test_images_are_those_of_the_run():
     digits = data.load("digits")
     run = make_run("load_digits")
     assert (report_sections.find_test_images(run) == digits.test_images).all()
-    run.config["data"]["sha256"] = "1" * 64
+    run.config = changed(run.config, data={"sha256": "1" * 64})
     assert report_sections.find_test_images(run) is None
     assert report_sections.find_test_images(make_run()) is None  # no MNIST, and no download
 

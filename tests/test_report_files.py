@@ -20,12 +20,13 @@ from report_pages import (
 from experiments import report
 from experiments.drawing import report_sections
 from experiments.drawing.page import Page
-from experiments.drawing.report_files import collect, read_bench
+from experiments.drawing.report_files import collect
 from experiments.running import store
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
 from experiments.running.provenance import REPOSITORY
 from experiments.scoring import committee_report, committees
+from experiments.scoring.rows import read_cells, rows_text
 from mlp_gpu.files import FileFault
 
 
@@ -58,8 +59,7 @@ def test_nothing_there(results, tmp_path, capsys, monkeypatch):
 
 
 def write_record(path, run):
-    content = {"config": run.config, "provenance": run.provenance, "metrics": run.metrics}
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps(run.to_builtins()))
 
 
 def test_a_recorded_run_stands_there_once(results, tmp_path):
@@ -86,7 +86,7 @@ def test_a_recorded_committee_stands_there_once(results, tmp_path):
     write_committee(runs / "two")
     found = collect(runs)
     one = committees.find_committees(found.runs)[0]
-    rows = csv_text(committee_report.tidy_rows(one))
+    rows = rows_text(committee_report.tidy_rows(one))
     (results / "committee-experiment6-load_digits.csv").write_text(rows)
     found = collect(runs)
     page = Page()
@@ -142,12 +142,12 @@ def test_damaged_files_are_named_and_the_rest_goes_on(results, tmp_path, capsys)
 
 
 def test_a_benchmark_whose_bytes_are_none_is_named(results, tmp_path):
-    rows = read_bench(REPOSITORY / "results" / "amd-epyc-2-cores" / "bench.csv")
+    rows = read_cells(REPOSITORY / "results" / "amd-epyc-2-cores" / "bench.csv")
     rows = [row | {"bytes": row["bytes"] and "many"} for row in rows]
     (results / "bench.csv").write_text(csv_text(rows))
     found = collect(tmp_path)
     assert not found.benches
-    assert re.search("bench.csv is damaged .*bytes of row 1 is 'many'", *found.faults)
+    assert re.search("bench.csv is damaged .*row 1.bytes is 'many'", *found.faults)
 
 
 def test_a_page_that_cannot_be_written_is_a_fault(results, tmp_path):

@@ -1,5 +1,7 @@
 """Figures of runs: learning curves, learning rates, parameters, members of committees."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from drawn import (
@@ -18,6 +20,7 @@ from drawn import (
     named_lines,
     tick_labels,
 )
+from factories import changed
 
 from experiments.drawing import figures, run_plots
 from experiments.scoring import tables
@@ -29,13 +32,13 @@ def ring_places(axes):
 
 
 def with_value(seed, right=0.8, **values):
-    return make_run(seed, right=right, deformation=DEFORMATION | values)
+    return make_run(seed, right=right, deformation=replace(DEFORMATION, **values))
 
 
 def with_one_deformation(runs):
     for run in runs.values():
-        if run.config["deformation"]:
-            run.config["deformation"] = DEFORMATION
+        if run.config.deformation:
+            run.config = changed(run.config, deformation=DEFORMATION)
     return runs
 
 
@@ -48,12 +51,12 @@ def test_learning_curves_are_the_metrics():
     for name, n_validation in (("a", N_TRAIN), ("b", 101)):
         metrics = runs[name].metrics
         for axes, expected in (
-            (loss, metrics["train_loss"]),
-            (validation, [100 * n / n_validation for n in metrics["validation_errors"]]),
-            (test, [100 * n / N_TEST for n in metrics["test_errors"]]),
+            (loss, metrics.train_loss),
+            (validation, [100 * n / n_validation for n in metrics.validation_errors]),
+            (test, [100 * n / N_TEST for n in metrics.test_errors]),
         ):
             line = named_lines(axes)[name]
-            assert line.get_xdata().tolist() == metrics["epoch"]
+            assert line.get_xdata().tolist() == metrics.epoch
             np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-15)
             assert axes.get_yscale() == "log"
     assert [axes.get_ylabel() for axes in (loss, validation, test)] == [
@@ -84,7 +87,7 @@ def test_learning_curves_against_time(seconds, label, length):
     assert panels[2].get_xlabel() == f"time trained, {label}"
     for name, run in runs.items():
         each = np.transpose(
-            [run.metrics[part] for part in ("deform_seconds", "train_seconds", "evaluate_seconds")]
+            [run.metrics.deform_seconds, run.metrics.train_seconds, run.metrics.evaluate_seconds]
         )
         expected = [each[: k + 1].sum() / length for k in range(len(each))]
         for axes in panels:
@@ -103,12 +106,12 @@ def test_learning_curves_against_what_there_is_not():
 def test_no_errors_at_all_are_half_an_error_and_said():
     runs = make_runs(2)
     assert "half" not in run_plots.draw_learning_curves(runs).get_suptitle()
-    runs["net 1"].metrics["test_errors"][3] = 0
+    runs["net 1"].metrics.test_errors[3] = 0
     figure = run_plots.draw_learning_curves(runs)
     assert "no errors at all: drawn as half an error" in figure.get_suptitle()
     assert named_lines(figure.axes[2])["net 1"].get_ydata()[3] == 50 / N_TEST
     runs = make_runs(2)
-    runs["net 0"].metrics["validation_errors"][0] = 0
+    runs["net 0"].metrics.validation_errors[0] = 0
     figure = run_plots.draw_learning_curves(runs)
     assert "half an error" in figure.get_suptitle()
     assert named_lines(figure.axes[1])["net 0"].get_ydata()[0] == 50 / N_TRAIN
@@ -133,18 +136,18 @@ def test_of_many_runs_the_best_are_named():
     assert sum(line.get_color() == figures.GREY for line in lines) == 6
     assert all(named_lines(figure.axes[0])[name].get_color() != figures.GREY for name in best)
     others = {tuple(line.get_ydata()) for line in lines if line.get_color() == figures.GREY}
-    assert others == {tuple(runs[name].metrics["train_loss"]) for name in runs.keys() - set(best)}
+    assert others == {tuple(runs[name].metrics.train_loss) for name in runs.keys() - set(best)}
 
 
 def test_logarithmic_axes_have_plain_numbers():
     run = make_run(0, epochs=3)
-    run.metrics["train_loss"] = [6.0, 1.0, 0.08]
-    run.metrics["test_errors"] = [4, 5, 6]
+    run.metrics.train_loss = [6.0, 1.0, 0.08]
+    run.metrics.test_errors = [4, 5, 6]
     loss, _, test = draw(run_plots.draw_learning_curves({"a": run})).axes
     assert tick_labels(loss.yaxis) == ["0.1", "0.2", "0.3", "0.5", "1", "2", "3", "5"]
     assert len(tick_labels(test.yaxis)) >= 3  # less than from 2 to 5 too
     assert tick_labels(test.xaxis) == ["1", "2", "3"]
-    run.metrics["train_loss"] = [500.0, 1.0, 0.5]
+    run.metrics.train_loss = [500.0, 1.0, 0.5]
     loss, _, _ = draw(run_plots.draw_learning_curves({"a": run})).axes
     assert tick_labels(loss.yaxis) == ["1", "10", "100"]
 
@@ -158,14 +161,14 @@ def test_only_whole_epochs_have_ticks(plot, epochs):
 
 def test_equal_learning_rates_are_one_line():
     runs = make_runs(4)
-    runs["net 2"].metrics["eta"] = [0.1, 0.03, 0.02, 0.01, 0.005, 0.004, 0.001]
+    runs["net 2"].metrics.eta = [0.1, 0.03, 0.02, 0.01, 0.005, 0.004, 0.001]
     figure = run_plots.draw_learning_rates(runs)
     (axes,) = figure.axes
     lines = named_lines(axes)
     assert list(lines) == legend_texts(figure) == ["net 0 and 2 more", "net 2"]
     for label, name in (("net 0 and 2 more", "net 0"), ("net 2", "net 2")):
-        assert list(lines[label].get_ydata()) == runs[name].metrics["eta"]
-        assert list(lines[label].get_xdata()) == runs[name].metrics["epoch"]
+        assert list(lines[label].get_ydata()) == runs[name].metrics.eta
+        assert list(lines[label].get_xdata()) == runs[name].metrics.epoch
     assert axes.get_yscale() == "log"
     assert figure.get_suptitle() == "Learning rates of 4 runs"
 

@@ -7,18 +7,18 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from small_runs import CONFIG, DATASET, SIZES, train, train_some
+from factories import changed
+from small_runs import CONFIG, DATASET, train, train_some
 
 from campaign.run_bits import bits
 from deform_gpu import TABLE1, deform
 from experiments.running import runs, store
-from experiments.running.configs import count_validation, deformer, make_config, schedule_of
+from experiments.running.configs import deformer
 from experiments.running.errors import Problem
 from mlp_gpu import network
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.files import FileFault
 from mlp_gpu.network import Network
-from mlp_gpu.training import Schedule
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_run_file_has_what_the_design_says(uninterrupted):
     with h5py.File(uninterrupted, "r") as file:  # as any other program reads it
         assert file.attrs["schema"] == "deepbig run"
         assert file.attrs["schema_version"] == 1
-        assert json.loads(file.attrs["config"]) == CONFIG
+        assert json.loads(file.attrs["config"]) == CONFIG.to_builtins()
         (session,) = json.loads(file.attrs["provenance"])
         assert session["why"] == "finished"
         assert session["start"] <= session["end"]
@@ -60,17 +60,15 @@ def test_run_file_has_what_the_design_says(uninterrupted):
 def test_an_epoch_takes_the_time_of_its_three_parts():
     run = store.Run.new(CONFIG, DATASET.test_labels)
     assert (run.epoch_seconds, run.seconds) == ([], 0)
-    run.metrics |= {
-        "deform_seconds": [1.0, 2.0],
-        "train_seconds": [10.0, 20.0],
-        "evaluate_seconds": [100.0, 400.0],
-    }
+    run.metrics.deform_seconds += [1.0, 2.0]
+    run.metrics.train_seconds += [10.0, 20.0]
+    run.metrics.evaluate_seconds += [100.0, 400.0]
     assert (run.epoch_seconds, run.seconds) == ([111, 422], 533)
 
 
 def test_training_learns(uninterrupted):
     run = store.read_run(uninterrupted)
-    assert run.metrics["train_loss"][-1] < 0.7 * run.metrics["train_loss"][0]
+    assert run.metrics.train_loss[-1] < 0.7 * run.metrics.train_loss[0]
     assert run.chosen_errors < 0.4 * 360
     assert 1 < run.chosen < 6
     assert run.epochs == 6
@@ -85,7 +83,7 @@ def test_finished_run_is_not_trained_again(uninterrupted):
 def test_same_seed_same_bits_and_other_seed_others(uninterrupted, tmp_path):
     train(tmp_path / "same.h5")
     assert bits(tmp_path / "same.h5") == bits(uninterrupted)
-    train(tmp_path / "other.h5", CONFIG | {"seed": 6})
+    train(tmp_path / "other.h5", changed(CONFIG, seed=6))
     assert bits(tmp_path / "other.h5")[1:] != bits(uninterrupted)[1:]
 
 
@@ -121,7 +119,7 @@ def test_halves_of_different_runs_are_refused(tmp_path):
     with pytest.raises(Problem, match="do not belong together"):
         train(tmp_path / "a.h5")
     # As far, but with another seed.
-    train_some(tmp_path / "c.h5", 3, CONFIG | {"seed": 6})
+    train_some(tmp_path / "c.h5", 3, changed(CONFIG, seed=6))
     store.weights_path(tmp_path / "c.h5").replace(store.weights_path(tmp_path / "a.h5"))
     with pytest.raises(Problem, match=r"a\.weights\.h5 holds another run .* seed is 6 there"):
         train(tmp_path / "a.h5")
@@ -135,7 +133,7 @@ def test_halves_of_one_run_at_different_epochs_are_refused(
     halves = {}
     for epoch in (run_epoch, weights_epoch):
         halves[epoch] = tmp_path / f"epoch{epoch}.h5"
-        if epoch == CONFIG["epochs"]:
+        if epoch == CONFIG.epochs:
             train(halves[epoch])
         else:
             train_some(halves[epoch], epoch)
@@ -152,14 +150,14 @@ def test_halves_of_one_run_at_different_epochs_are_refused(
 
 def test_other_configuration_is_refused_with_the_difference(uninterrupted):
     before = uninterrupted.read_bytes()
-    other = CONFIG | {"eta": 0.02, "deformation": CONFIG["deformation"] | {"sigma": 4.0}}
+    other = changed(CONFIG, eta=0.02, deformation=replace(CONFIG.deformation, sigma=4.0))
     with pytest.raises(
         Problem,
         match=r"deformation.sigma is 5.5 there and 4.0 here; eta is 0.05 there and 0.02 here; "
         r"choose another folder",
     ):
         train(uninterrupted, other)
-    without = CONFIG | {"deformation": None}
+    without = changed(CONFIG, deformation=None)
     with pytest.raises(Problem, match=r"deformation is \{.*\} there and None here; choose"):
         train(uninterrupted, without)
     assert uninterrupted.read_bytes() == before
@@ -187,7 +185,7 @@ def test_diverging_run_stops_and_keeps_the_last_good_epoch(tmp_path, monkeypatch
         train(path)
     run = store.read_run(path)
     assert run.epochs == 2
-    assert "not a finite number" in run.provenance[-1]["why"]
+    assert "not a finite number" in run.provenance[-1].why
 
 
 class EngineOfKnownSpeed:
@@ -218,24 +216,24 @@ def test_an_epoch_is_estimated_by_what_each_image_takes(monkeypatch):
     monkeypatch.setattr(
         runs, "deformer", lambda _, dataset: lambda epoch: engine.deform(dataset.train_images)
     )
-    config = CONFIG | {"data": CONFIG["data"] | {"n_train": 30_000, "n_test": 36_000}}
-    deformed, predicted = 30_000, 36_000 + count_validation(config)
+    config = changed(CONFIG, data={"n_train": 30_000, "n_test": 36_000})
+    deformed, predicted = 30_000, 36_000 + config.n_validation
     expected = 30_000 * 0.002 + deformed * 0.00025 + predicted * 0.0005
     assert runs.estimate_epoch_seconds(engine, config, DATASET) == pytest.approx(expected)
-    config |= {"deformed_on": "cuda"}  # while the GPU trains
+    config = changed(config, deformed_on="cuda")  # while the GPU trains
     estimate = runs.estimate_epoch_seconds(engine, config, DATASET)
     assert estimate == pytest.approx(expected - deformed * 0.00025)
 
 
 def test_every_epoch_is_deformed_anew_with_the_runs_seed():
     for seed in (2, 6):
-        deformed = deformer(CONFIG | {"seed": seed}, DATASET)
+        deformed = deformer(changed(CONFIG, seed=seed), DATASET)
         for epoch in (1, 2):
             expected = deform(
                 DATASET.train_images, DATASET.train_labels, TABLE1, seed=seed, epoch=epoch
             )
             assert (deformed(epoch) == expected).all()
-    assert deformer(CONFIG | {"deformation": None}, DATASET)(1) is DATASET.train_images
+    assert deformer(changed(CONFIG, deformation=None), DATASET)(1) is DATASET.train_images
 
 
 def test_finished_run_needs_no_weights(uninterrupted, tmp_path):
@@ -244,11 +242,3 @@ def test_finished_run_needs_no_weights(uninterrupted, tmp_path):
     assert runs.epochs_done(path, CONFIG) == 6
     assert train(path).finished
     assert path.read_bytes() == uninterrupted.read_bytes()
-
-
-def test_config_is_what_json_gives_back():
-    assert json.loads(json.dumps(CONFIG)) == CONFIG
-    other = make_config(replace(DATASET, name="x"), SIZES, Schedule(), 5, None, "cpu")
-    assert other["deformation"] is None
-    assert other["data"]["name"] == "x"
-    assert schedule_of(other) == Schedule()

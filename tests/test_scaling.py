@@ -2,8 +2,11 @@
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from measurements import SOURCE
+from msgspec.structs import replace
 from test_record_committee import committee_rows
 
 from experiments import scaling
@@ -17,7 +20,7 @@ def test_speedup_is_the_median_of_ratios_within_a_repeat(tmp_path, monkeypatch, 
 
     def measure_once(workers, gpus, trainings):
         assert len(trainings) == 6  # two for each of three workers, whoever trains them
-        assert len({job.config["seed"] for job in trainings}) == 6
+        assert len({job.config.seed for job in trainings}) == 6
         return {"start": 7.0 + workers, "train": next(seconds[workers]), "bytes": 1000}
 
     monkeypatch.setattr(scaling, "measure_once", measure_once)
@@ -73,12 +76,12 @@ def test_an_estimated_cluster_trains_in_rounds():
 
 
 def recorded(found, folder="committee"):
-    return {Path(f"{folder}-{rows[-1]['experiment']}.csv"): rows for rows in found}
+    return {Path(f"{folder}-{rows[-1].experiment}.csv"): rows for rows in found}
 
 
 def test_a_run_of_two_experiments_counts_once():
-    rows = [{"device": "Some CPU, 2 cores", "start_seconds": "10", "bytes_an_epoch": "8e6"}]
-    rows[0]["workers"] = "2"
+    source = replace(SOURCE, device="Some CPU, 2 cores")
+    rows = [SimpleNamespace(source=source, start_seconds=10, bytes_an_epoch=8e6)]
     said, table = clusters.estimate_clusters(rows, recorded(committee_rows()))
     assert "the 2 recorded runs of `make committee`, 75 s each" in said
     assert "8.0 MB per epoch" in said
@@ -86,7 +89,7 @@ def test_a_run_of_two_experiments_counts_once():
     said, none = clusters.estimate_clusters(rows, recorded(committee_rows(data="load_digits")))
     assert "not measured yet" in said
     assert none == []
-    longer = recorded(committee_rows(seconds="9000"), "committee100")
+    longer = recorded(committee_rows(seconds=9000.0), "committee100")
     assert "not measured yet" in clusters.estimate_clusters(rows, longer)[0]
     said, none = clusters.estimate_clusters(rows, recorded(committee_rows(device="Another")))
     assert "not measured yet" in said

@@ -67,13 +67,13 @@ def test_csv_agrees_with_the_run_files(folder):
     assert [row["seed"] for row in rows] == ["0", "7"]
     for row in rows:
         run = store.read_run(folder / f"net1-seed{row['seed']}-load_digits.h5")
-        chosen = int(np.argmin(run.metrics["validation_errors"]))
-        assert int(row["tefbv_errors"]) == run.metrics["test_errors"][chosen]
-        assert int(row["bte_errors"]) == min(run.metrics["test_errors"])
+        chosen = int(np.argmin(run.metrics.validation_errors))
+        assert int(row["tefbv_errors"]) == run.metrics.test_errors[chosen]
+        assert int(row["bte_errors"]) == min(run.metrics.test_errors)
         assert float(row["tefbv"]) == pytest.approx(int(row["tefbv_errors"]) / 3.60)
         assert row["weights"] == "1347510"
         assert row["distortion"] == "True"
-        assert run.config["deformation"]["sigma"] == 5.5
+        assert run.config.deformation.sigma == 5.5
 
 
 def test_finished_runs_are_not_trained_again(folder, capsys):
@@ -126,7 +126,7 @@ def test_no_distortion_is_a_run_and_a_table_of_its_own(tmp_path, capsys):
     (row,) = csv.DictReader((tmp_path / "table3.csv").read_text().splitlines())
     assert row["distortion"] == "False"
     run = store.read_run(tmp_path / "net1-seed0-no-distortion-load_digits.h5")
-    assert run.config["deformation"] is None
+    assert run.config.deformation is None
     printed = capsys.readouterr().out
     assert "Trained without distortion" in printed
     assert printed == (tmp_path / "table3.md").read_text() + "\n"

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from factories import make_run
+from factories import changed, make_run
 from printed import cells_of
 from scipy.stats import beta
 
@@ -19,7 +19,7 @@ def test_a_run_on_a_gpu_names_driver_and_schedule():
     there = {"device": "Some GPU", "driver": "580.1, CUDA 13.0", "schedule": "graph"}
     run = make_run(engine="cuda", session=there)
     row = tables.table1_row(run)
-    assert (row["engine"], row["driver"]) == ("cuda graph", "580.1, CUDA 13.0")
+    assert (row.engine, row.source.driver) == ("cuda graph", "580.1, CUDA 13.0")
     assert "Some GPU, driver 580.1, CUDA 13.0, engine cuda graph; python" in (
         tables.provenance_line(run)
     )
@@ -86,7 +86,7 @@ def test_several_seeds_of_one_training_have_a_mean():
     runs = [trained(81), trained(91, seed=1), trained(70, eta=2e-3, seed=2), trained(83, seed=2)]
     twice = trained(81)  # on another machine
     again = trained(79, seed=5)
-    again.config["epochs"] = 9  # it was stopped
+    again.config = changed(again.config, epochs=9)  # it was stopped
     (sentence,) = tables.means([*runs, again, twice])
     # The deviations from 85 are -4, 6 and -2; their squares come to 56.
     assert sentence == (
@@ -113,11 +113,11 @@ def test_records(tmp_path, monkeypatch):
     path.parent.mkdir()
     run = make_run()
 
-    unfinished = replace(run, config=run.config | {"epochs": 9})
+    unfinished = replace(run, config=changed(run.config, epochs=9))
     store.write_run(path, unfinished)
     with pytest.raises(Problem, match="2 of 9 epochs: only a finished run counts"):
         record.write_record(path)
-    run.provenance[-1] |= {"dirty": False, "device": "Some CPU, 2 cores"}
+    run.provenance[-1].dirty, run.provenance[-1].device = False, "Some CPU, 2 cores"
     store.write_run(path, replace(unfinished, provenance=run.provenance))
     record.main([str(path), "--unfinished"])
     (again,) = records.read_records()
@@ -126,21 +126,21 @@ def test_records(tmp_path, monkeypatch):
     (line, *_) = tables.longest_table([again])
     assert line["epochs x images"].startswith("2 of 9 x ")
     assert "after 2 of 9 epochs in" in findings.best_sentence([again])
-    fewer = {name: values[:1] for name, values in run.metrics.items()}
+    fewer = run.metrics.first(1)
     store.write_run(path, replace(unfinished, provenance=run.provenance, metrics=fewer))
     with pytest.raises(Problem, match=r"has 2 epochs of the same run, .* only 1: train on"):
         record.write_record(path, unfinished=True)
     next(tmp_path.glob("results/*/*.json")).unlink()
 
-    run.provenance[-1]["dirty"] = True
+    run.provenance[-1].dirty = True
     store.write_run(path, run)
     with pytest.raises(Problem, match="uncommitted changes"):
         record.write_record(path)
 
-    run.provenance[-1] |= {"dirty": False, "device": "Some CPU, 2 cores"}
+    run.provenance[-1].dirty, run.provenance[-1].device = False, "Some CPU, 2 cores"
     store.write_run(path, run)
     target = record.write_record(path)
     assert target == tmp_path / "results" / "some-cpu-2-cores" / "long-net1-seed0.json"
-    assert json.loads(target.read_text())["metrics"] == run.metrics
+    assert json.loads(target.read_text()) == json.loads(json.dumps(run.to_builtins()))
     (again,) = records.read_records()
     assert tables.table1_row(again) == tables.table1_row(run)

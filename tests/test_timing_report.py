@@ -1,12 +1,17 @@
 """timing/report.py: measurements become rows of bench.csv, and such rows tables."""
 
+import csv
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from measurements import SOURCE, gpu_measurements, measurement, net_measurement
+from measurements import bench_row, gpu_measurements, measurement, net_measurement
+from msgspec import structs
 
 from experiments import readme
+from experiments.running.formatting import csv_text
+from experiments.scoring.rows import BenchRow, from_cells, to_cells
 from experiments.timing import findings
 from experiments.timing import report as timing_report
 from experiments.timing.measurement import CopyTimes, Measurement, PeakTimes
@@ -14,12 +19,18 @@ from experiments.timing.measurement import CopyTimes, Measurement, PeakTimes
 
 def as_text(measurements):
     """Rows as bench.csv gives them back."""
-    found = [timing_report.row(one) | SOURCE for one in measurements]
-    return [{k: "" if cell is None else str(cell) for k, cell in row.items()} for row in found]
+    return [cells_again(bench_row(one)) for one in measurements]
+
+
+def cells_again(row, *lacking):
+    """The row after it was written as CSV, without the columns that are lacking."""
+    (cells,) = csv.DictReader(io.StringIO(csv_text([to_cells(row)])))
+    cells = {name: cell for name, cell in cells.items() if name not in lacking}
+    return from_cells("it", cells, BenchRow)
 
 
 def test_row_of_a_kernel():
-    found = timing_report.row(
+    found = bench_row(
         Measurement(
             group="kernel",
             name="some_kernel",
@@ -30,34 +41,34 @@ def test_row_of_a_kernel():
             paper_gb_per_second=115,
         )
     )
-    assert list(found) == list(timing_report.COLUMNS)
-    assert (found["us_p20"], found["us"], found["us_p80"]) == pytest.approx((2.2, 4, 5.8))
-    assert found["repeats"] == 7
-    assert found["gb_a_second"] == pytest.approx(2)  # 8,000 bytes in 4 us
-    assert found["copy_gb_a_second"] == pytest.approx(2)  # 2,000 bytes in 1 us
+    assert cells_again(found) == found
+    assert (found.us_p20, found.us, found.us_p80) == pytest.approx((2.2, 4, 5.8))
+    assert found.repeats == 7
+    assert found.gb_a_second == pytest.approx(2)  # 8,000 bytes in 4 us
+    assert found.copy_gb_a_second == pytest.approx(2)  # 2,000 bytes in 1 us
     # Median of 1/2, 1/4, 1/6, 1/4, 1/5, 1/6, 1/7: 1/5 of the time, for 4 times the bytes.
-    assert found["percent_of_copy"] == pytest.approx(100 * 4 / 5)
-    assert found["paper_gb_a_second"] == 115
-    for name in ("images_a_second", "updates_a_second", "times_cpu", "tflop_a_second", "net"):
-        assert found[name] is None
+    assert found.percent_of_copy == pytest.approx(100 * 4 / 5)
+    assert found.paper_gb_a_second == 115
+    assert found.net == ""
+    assert found.images_a_second is found.updates_a_second is found.times_cpu is None
 
 
 def test_row_of_a_net():
-    one = measurement(20.0, group="net", name="engine", n_images=1, n_weights=3000)
-    found = timing_report.row(replace(one, cpu_engine_us=np.array([70, 80, 90.0])))
-    assert found["images_a_second"] == pytest.approx(50_000)
-    assert found["updates_a_second"] == pytest.approx(1.5e8)
-    assert found["times_cpu"] == pytest.approx(4)
-    assert found["gb_a_second"] is found["percent_of_copy"] is found["percent_of_read"] is None
-    assert timing_report.row(replace(one, settings="so"))["settings"] == "so"
-    assert timing_report.row(one)["times_cpu"] is None
+    one = measurement(20.0, group="net", net=1, name="engine", n_images=1, n_weights=3000)
+    found = bench_row(replace(one, cpu_engine_us=np.array([70, 80, 90.0])))
+    assert found.images_a_second == pytest.approx(50_000)
+    assert found.updates_a_second == pytest.approx(1.5e8)
+    assert found.times_cpu == pytest.approx(4)
+    assert found.gb_a_second is found.percent_of_copy is found.percent_of_read is None
+    assert bench_row(replace(one, settings="so")).settings == "so"
+    assert bench_row(one).times_cpu is None
 
 
 def test_row_of_an_evaluation():
     one = measurement(250.0, group="evaluation", name="batch", n_images=4096, flops=5e9)
-    found = timing_report.row(one)
-    assert found["images_a_second"] == pytest.approx(4096 * 4000)
-    assert found["tflop_a_second"] == pytest.approx(20)
+    found = bench_row(one)
+    assert found.images_a_second == pytest.approx(4096 * 4000)
+    assert found.tflop_a_second == pytest.approx(20)
 
 
 def test_net_table_has_the_papers_figures_above_ours():
@@ -69,7 +80,7 @@ def test_net_table_has_the_papers_figures_above_ours():
         measurement(5.0, group="net", net=1, name="scaled copy", ran_on="it"),
         measurement(10.0, group="deformation", name="deform", n_images=1),
     ]
-    lines = timing_report.net_table([timing_report.row(one) for one in measurements])
+    lines = timing_report.net_table([bench_row(one) for one in measurements])
     assert lines[0]["1e9 updates/s"] == "up to 5"
     assert lines[0]["speedup over CPU"] == "40"
     assert lines[1]["engine"] == "2012, GTX 480"
@@ -98,9 +109,8 @@ def test_net_table_has_the_papers_figures_above_ours():
 
 
 def test_records_of_before_peers_had_settings():
-    (row,) = as_text([net_measurement("engine cpu", 300.0)])
-    for name in ("settings", "percent_of_read", "percent_of_peak"):
-        del row[name]
+    lacking = "settings", "percent_of_read", "percent_of_peak"
+    row = cells_again(bench_row(net_measurement("engine cpu", 300.0)), *lacking)
     line = timing_report.net_table([row])[2]
     assert line["engine"] == "engine cpu"
     assert line["% of read"] == line["% of peak"] == ""
@@ -132,7 +142,7 @@ def cnn_kernel():
 
 
 def test_cnn_table():
-    lines = timing_report.cnn_table([timing_report.row(one) for one in cnn_measurements()])
+    lines = timing_report.cnn_table([bench_row(one) for one in cnn_measurements()])
     assert lines[0] == {
         "net": "3: 20M-60M-100M-150N",
         "engine": "engine cpu",
@@ -152,15 +162,14 @@ def test_cnn_table():
     assert compiled["speedup over PyTorch"] == "8.00"
     assert (graph["speedup over CPU"], graph["speedup over PyTorch"]) == ("4.00", "8.00")
     assert graph["% of peak"] == ""
-    without = [timing_report.row(one) for one in cnn_measurements()[:3]]
+    without = [bench_row(one) for one in cnn_measurements()[:3]]
     assert timing_report.cnn_table(without)[0]["speedup over PyTorch"] == ""
-    assert timing_report.cnn_table([timing_report.row(one) for one in gpu_measurements()]) == []
+    assert timing_report.cnn_table([bench_row(one) for one in gpu_measurements()]) == []
 
 
 def test_records_of_convolutional_nets():
-    old = as_text([net_measurement("engine cpu", 300.0)])
-    for name in ("flops", "percent_of_peak"):  # records have them since there are such nets
-        del old[0][name]
+    # Records have these since there are such nets.
+    old = [cells_again(bench_row(net_measurement("engine cpu", 300.0)), "flops", "percent_of_peak")]
     assert readme.cnn_benchmarks([old]) == readme.NOT_MEASURED
     on_cpu, on_gpu = as_text(cnn_measurements()), as_text([cnn_kernel()])
     source, table, sentence, missing = readme.cnn_benchmarks([old, on_cpu]).split("\n\n")
@@ -190,7 +199,7 @@ def test_deform_table_has_the_papers_figures_above_ours():
         for name, us in (("CPU, 1 thread", 20.0), ("scipy recipe", 400.0), ("GPU", 0.05))
     ]
     measurements.append(net_measurement("engine cpu", 300.0))
-    lines = timing_report.deform_table([timing_report.row(one) for one in measurements])
+    lines = timing_report.deform_table([bench_row(one) for one in measurements])
     assert len(lines) == 6 + 3
     assert lines[1] == {
         "method": "2010, convolution on a GPU",
@@ -209,16 +218,16 @@ def test_deform_table_has_the_papers_figures_above_ours():
     assert lines[7]["speedup over SciPy recipe"] == "1.0"
     assert lines[8]["60,000 images (p20-p80)"] == "3 ms (3 ms-3 ms)"
     assert lines[8]["images/s"] == "20,000,000"
-    without = timing_report.deform_table([timing_report.row(measurements[2])])
+    without = timing_report.deform_table([bench_row(measurements[2])])
     assert without[6]["speedup over SciPy recipe"] == ""
 
 
 def test_kernel_tables_have_both_states_in_a_line():
-    found = [timing_report.row(one) for one in gpu_measurements()]
+    found = [bench_row(one) for one in gpu_measurements()]
     kernels = timing_report.kernel_table(found, nets=(1, 4))
     evaluation = timing_report.evaluation_table(found)
     # A net that is named by its sizes.
-    named = [row | {"net": "841-800-10"} for row in found if row["group"] == "kernel"]
+    named = [structs.replace(row, net="841-800-10") for row in found if row.group == "kernel"]
     assert len(timing_report.kernel_table(named, ("841-800-10", 1))) == 2
     assert timing_report.kernel_table(named, (1, 4)) == []
     assert len(kernels) == 3
@@ -243,7 +252,7 @@ def test_kernel_tables_have_both_states_in_a_line():
         "cold: % of copy": "25",
         "cold: GFLOP/s": "",
     }
-    row = timing_report.row(cnn_kernel())
+    row = bench_row(cnn_kernel())
     (line,) = timing_report.kernel_table([row, *found], (1, 3), "cnn kernel")
     assert (line["net"], line["layer"], line["kernel"]) == ("3", "2: 10 x 20", "convolve_maps")
     assert (line["MFLOP"], line["warm: GFLOP/s"], line["warm: GB/s"]) == ("4.000", "2,000", "2")

@@ -44,7 +44,7 @@ def test_validation_images_that_were_kept_apart():
 
 def test_the_rate_is_that_of_the_last_epoch():
     run = make_run()
-    run.metrics["train_seconds"] = [1.0, 2.0, 3.0, 4.0]
+    run.metrics.train_seconds = [1.0, 2.0, 3.0, 4.0]
     assert cells(run)["rate"] == "1500"
 
 
@@ -72,7 +72,8 @@ def test_what_is_left_in_days():
 def test_what_is_left_counts_the_epochs_of_the_latest_process(started, mean):
     run = make_run(started=WRITTEN + started)
     for name in ("deform_seconds", "train_seconds", "evaluate_seconds"):
-        run.metrics[name][:2] = [5 * seconds for seconds in run.metrics[name][:2]]
+        values = getattr(run.metrics, name)
+        values[:2] = [5 * seconds for seconds in values[:2]]
     assert watch.mean_epoch(run, WRITTEN) == pytest.approx(mean)
 
 
@@ -206,7 +207,7 @@ def test_new_files_are_picked_up_and_only_changed_ones_read(tmp_path, monkeypatc
     content = (tmp_path / "a.h5").read_bytes()
     assert len(content) == stat.st_size
     os.utime(tmp_path / "a.h5", ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert scanner.scan()["a"].run.provenance[0]["why"] == "SIGINT"
+    assert scanner.scan()["a"].run.provenance[0].why == "SIGINT"
     # The same size and the same place, but another time.
     (tmp_path / "bad.h5").write_bytes(b"not  HDF")
     os.utime(tmp_path / "bad.h5", ns=(0, 0))
@@ -293,9 +294,9 @@ def test_a_writer_and_its_watcher_do_not_disturb_each_other(tmp_path):
             reads += snapshot is not before
             before = snapshot
             assert not snapshot.fault
-            assert set(snapshot.run.metrics["test_errors"]) == {snapshot.run.epochs}
-            assert set(snapshot.run.metrics["validation_errors"]) == {snapshot.run.epochs}
-            assert snapshot.run.metrics["epoch"] == list(range(1, snapshot.run.epochs + 1))
+            assert set(snapshot.run.metrics.test_errors) == {snapshot.run.epochs}
+            assert set(snapshot.run.metrics.validation_errors) == {snapshot.run.epochs}
+            assert snapshot.run.metrics.epoch == list(range(1, snapshot.run.epochs + 1))
     finally:
         stop.set()
         join(writer)

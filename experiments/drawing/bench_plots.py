@@ -25,6 +25,7 @@ from experiments.drawing.figures import (
     finish,
 )
 from experiments.scoring.records import read_benchmarks
+from experiments.scoring.rows import BenchRow, RaceRow
 from experiments.timing import race
 from experiments.timing.report import PAPER, net_title
 
@@ -80,42 +81,42 @@ class Work:
         return ", ".join(filter(None, (self.name, self.state)))
 
 
-def read_newest() -> dict[str, list[dict]]:
-    """The rows of each bench.csv below results/, all text, by device, the newest first."""
-    found = sorted(read_benchmarks(), key=lambda rows: rows[0]["date"], reverse=True)
-    return {rows[0]["device"]: rows for rows in found}
+def read_newest() -> dict[str, list[BenchRow]]:
+    """The rows of each bench.csv below results/, by device, the newest first."""
+    found = sorted(read_benchmarks(), key=lambda rows: rows[0].source.date, reverse=True)
+    return {rows[0].source.device: rows for rows in found}
 
 
-def flops(one: dict) -> int:
+def flops(one: BenchRow) -> int:
     """Multiplications and additions of a row; 0 where the weights do not tell how many."""
-    if one["group"] == "net":
-        return int(one.get("flops") or 0)
-    return 2 * (int(one["n_in"]) + 1) * int(one["n_out"]) if one["name"] in KERNEL_MARKERS else 0
+    if one.group == "net":
+        return int(one.flops or 0)
+    return 2 * ((one.n_in or 0) + 1) * (one.n_out or 0) if one.name in KERNEL_MARKERS else 0
 
 
-def works(rows: Collection[dict]) -> list[Work]:
+def works(rows: Collection[BenchRow]) -> list[Work]:
     """What the rows measured, layers added up: all whose bytes are known, but for copies."""
     found: dict[tuple, list[tuple]] = {}
     for one in rows:
         # The copy of a net's weights has a row of its own, without images.
-        if one["bytes"] and (one["group"] == "kernel" or (one["group"] == "net" and one["images"])):
-            key = str(one["net"]), one["name"], one["state"] or "", one["ran_on"]
-            us = float(one["us"])
-            copy_us = us * float(one["percent_of_copy"] or "nan") / 100
-            layer = us, copy_us, float(one["bytes"]), flops(one)
+        if one.bytes and (one.group == "kernel" or (one.group == "net" and one.images)):
+            key = one.net, one.name, one.state, one.ran_on
+            us = one.us
+            copy_us = us * (one.percent_of_copy or math.nan) / 100
+            layer = us, copy_us, one.bytes, flops(one)
             found.setdefault(key, []).append(layer)
     return [Work(*key, *map(sum, zip(*layers, strict=True))) for key, layers in found.items()]
 
 
-def draw_times(rows: Sequence[dict]) -> Figure:
+def draw_times(rows: Sequence[BenchRow]) -> Figure:
     """Microseconds per image against the weights of the net, one line per engine or peer."""
     points: dict[str, list[tuple[float, float]]] = {}
     titles: dict[float, str] = {}
     for one in rows:
-        if one["group"] == "net" and one["updates_a_second"]:
-            millions = float(one["weights"]) / 1e6
-            points.setdefault(one["name"], []).append((millions, float(one["us"])))
-            titles[millions] = net_title(one["net"])
+        if one.group == "net" and one.updates_a_second and one.weights:
+            millions = one.weights / 1e6
+            points.setdefault(one.name, []).append((millions, one.us))
+            titles[millions] = net_title(one.net)
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
     axes = figure.add_subplot()
     axes.set_xscale("log")
@@ -134,13 +135,15 @@ def draw_times(rows: Sequence[dict]) -> Figure:
     axes.set_xticks([], minor=True)
     axes.set_xlabel("weights of the net, millions")
     axes.set_ylabel("time per image, microseconds")
-    axes.set_title(f"One image and one weight update at a time; {rows[0]['device']}", fontsize=10)
+    axes.set_title(
+        f"One image and one weight update at a time; {rows[0].source.device}", fontsize=10
+    )
     axes.grid(axis="y", color="0.85")
     figure.legend(loc="outside right center", frameon=False)
     return figure
 
 
-def draw_roofline(rows: Sequence[dict]) -> Figure:
+def draw_roofline(rows: Sequence[BenchRow]) -> Figure:
     """Engines and kernels against the ceiling that copies set: net by net, and as a roofline.
 
     Raises ValueError if no row has a copy beside it.
@@ -152,7 +155,7 @@ def draw_roofline(rows: Sequence[dict]) -> Figure:
     titles = list(dict.fromkeys(work.title for work in beside))
     high = 1 + 0.17 * len(titles)  # inches
     figure = Figure(figsize=(FIGURE_WIDTH, high + 3.8), layout="constrained")
-    figure.suptitle(f"Against the ceiling; {rows[0]['device']}", fontsize=TITLE_SIZE)
+    figure.suptitle(f"Against the ceiling; {rows[0].source.device}", fontsize=TITLE_SIZE)
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(high, 3.5))[:, 0]
     nets = list(dict.fromkeys(work.net for work in beside))
     panels = above.subplots(1, len(nets), sharex=True, sharey=True, squeeze=False)[0]
@@ -167,7 +170,7 @@ def draw_roofline(rows: Sequence[dict]) -> Figure:
     if counted := [work for work in found if work.flops]:  # older records count none of nets
         _draw_intensities(below.add_subplot(), counted)
     note = "More than 100 %: weights that stay in a cache from one use to the next."
-    if not any(one["group"] == "kernel" for one in rows):
+    if not any(one.group == "kernel" for one in rows):
         note = f"Kernels: not measured yet on a GPU. {note}"
     below.supxlabel(note, fontsize=LABEL_SIZE)
     return figure
@@ -212,7 +215,7 @@ def _draw_intensities(axes: Axes, found: list[Work]) -> None:
     axes.figure.legend(loc="outside right center", frameon=False, fontsize=LABEL_SIZE)
 
 
-def draw_race(points: Sequence[race.Point]) -> Figure:
+def draw_race(points: Sequence[RaceRow]) -> Figure:
     """Wrong test digits against seconds of training: a line a seed, each way with its setting."""
     figure = Figure(figsize=(FIGURE_WIDTH, 3.2), layout="constrained")
     axes = figure.subplots()

@@ -1,7 +1,5 @@
 """The figure of what `make ladder` found, from its record; nothing here measures."""
 
-from collections.abc import Mapping
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,33 +15,33 @@ from experiments.drawing.figures import (
     finish,
 )
 from experiments.ptx.report import SEGMENT
-from experiments.scoring.ladder_tables import BLOG_CORRECT
+from experiments.scoring.ladder_tables import BLOG_CORRECT, LadderRecord, ProgramTime, RungKernel
 
 
-def draw_ladder(record: Mapping) -> Figure:
+def draw_ladder(record: LadderRecord) -> Figure:
     """Accuracy against epochs, and for each rung its time, or without a GPU what it moves."""
     figure = Figure(figsize=(FIGURE_WIDTH, 3), layout="constrained")
     accuracy, rungs = figure.subplots(1, 2, width_ratios=(2, 3))
     _draw_accuracy(accuracy, record)
-    timed = [row for row in record["times"] if "work_us" in row]
+    timed = [row for row in record.times if row.work_us]
     if timed:
         _draw_times(rungs, timed)
-    elif record["kernels"]:
-        _draw_moved(rungs, record["kernels"])
+    elif record.kernels:
+        _draw_moved(rungs, record.kernels)
     else:
         rungs.axis("off")
-    finish(figure, f"The ladder, 784-{record['hidden']}-10 on {record['data']}")
+    finish(figure, f"The ladder, 784-{record.hidden}-10 on {record.data}")
     return figure
 
 
-def _draw_accuracy(axes: Axes, record: Mapping) -> None:
-    for seed in dict.fromkeys(row["seed"] for row in record["accuracy"]):
-        own = [row for row in record["accuracy"] if row["seed"] == seed]
-        correct = [100 * (1 - row["wrong"] / row["n_test"]) for row in own]
-        epochs = [row["epoch"] for row in own]
-        label = "ours, a line a seed" if seed == record["accuracy"][0]["seed"] else None
+def _draw_accuracy(axes: Axes, record: LadderRecord) -> None:
+    for seed in dict.fromkeys(row.seed for row in record.accuracy):
+        own = [row for row in record.accuracy if row.seed == seed]
+        correct = [100 * (1 - row.wrong / row.n_test) for row in own]
+        epochs = [row.epoch for row in own]
+        label = "ours, a line a seed" if seed == record.accuracy[0].seed else None
         axes.plot(epochs, correct, "o-", color=BLUE, linewidth=1, markersize=3, label=label)
-    if record["data"] == "MNIST":
+    if record.data == "MNIST":
         axes.plot(*zip(*BLOG_CORRECT.items(), strict=True), "kx", label="the blog's")
     axes.set_xlabel("epochs")
     axes.set_ylabel("test digits correct, %")
@@ -51,11 +49,11 @@ def _draw_accuracy(axes: Axes, record: Mapping) -> None:
     axes.legend(fontsize=SMALL_SIZE, frameon=False)
 
 
-def _draw_times(axes: Axes, timed: list[Mapping]) -> None:
+def _draw_times(axes: Axes, timed: list[ProgramTime]) -> None:
     """Bars of microseconds an image: the kernels' work, and the rest, which is launching them."""
-    names = [row["name"] for row in timed]
-    whole = np.array([np.median(row["us"]) for row in timed])
-    work = np.minimum([np.median(row["work_us"]) for row in timed], whole)
+    names = [row.name for row in timed]
+    whole = np.array([np.median(row.us) for row in timed])
+    work = np.minimum([np.median(row.work_us or row.us) for row in timed], whole)
     axes.barh(names, work, color=BLUE, edgecolor=BLACK, label="kernels")
     axes.barh(
         names,
@@ -71,19 +69,19 @@ def _draw_times(axes: Axes, timed: list[Mapping]) -> None:
     axes.invert_yaxis()
 
 
-def _draw_moved(axes: Axes, kernels: list[Mapping]) -> None:
+def _draw_moved(axes: Axes, kernels: list[RungKernel]) -> None:
     """Bars of megabytes an image that each rung's warps touch, split by kernel."""
-    names = list(dict.fromkeys(row["rung"] for row in kernels))
+    names = list(dict.fromkeys(row.rung for row in kernels))
     left = dict.fromkeys(names, 0.0)
     parts = {"forward": BLUE, "deltas": BLACK, "update": VERMILION, "train": GREY}
     shown = set()
     for row in kernels:
-        part = next(part for part in parts if row["kernel"].startswith(part))
-        moved = SEGMENT * (row["read_segments"] + row["write_segments"]) / 1e6
+        part = next(part for part in parts if row.kernel.startswith(part))
+        moved = SEGMENT * (row.read_segments + row.write_segments) / 1e6
         label = None if part in shown else {"train": "all in one"}.get(part, part)
         shown.add(part)
-        axes.barh(row["rung"], moved, left=left[row["rung"]], color=parts[part], label=label)
-        left[row["rung"]] += moved
+        axes.barh(row.rung, moved, left=left[row.rung], color=parts[part], label=label)
+        left[row.rung] += moved
     axes.set_xlabel("MB moved an image, as executed (times: not measured yet)")
     axes.legend(fontsize=SMALL_SIZE, frameon=False, loc="lower right")
     axes.invert_yaxis()

@@ -18,7 +18,6 @@ from experiments.drawing.figures import (
     VERMILION,
     finish,
 )
-from experiments.running.nets import is_convolutional
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, tables
 from mlp_gpu.training import Schedule
@@ -55,9 +54,9 @@ def longest_records(runs: Sequence[Run]) -> dict[str, Run]:
 
 def _name(run: Run) -> str | None:
     """As the papers call a run's net; None if it is none of theirs."""
-    if is_convolutional(run.config):
+    if run.config.is_convolutional:
         papers = {paper.layers: paper.name for paper in cnn_tables.PAPER.values()}
-        return papers.get(run.config["layers"])
+        return papers.get(run.config.layers)
     return f"net {tables.net_number(run)}" if tables.is_table1(run) else None
 
 
@@ -72,17 +71,17 @@ def draw_error_against_hours(runs: Sequence[Run]) -> Figure:
         raise ValueError("there are no runs of the papers' nets to draw")
     figure = Figure(figsize=(FIGURE_WIDTH, 4.6), layout="constrained")
     axes = figure.add_subplot()
-    devices = dict.fromkeys(run.provenance[-1]["device"] for run in longest.values())
+    devices = dict.fromkeys(run.provenance[-1].device for run in longest.values())
     for name, run in longest.items():
         colour, line, marker = STYLES[name]
-        n_test = run.config["data"]["n_test"]
+        n_test = run.config.data.n_test
         hours = np.cumsum(run.epoch_seconds) / 3600
-        percent = 100 * np.array(run.metrics["test_errors"]) / n_test
+        percent = 100 * np.array(run.metrics.test_errors) / n_test
         axes.plot(hours, percent, color=colour, ls=line, lw=1)
         low, high = tables.interval(run.chosen_errors, n_test)
-        row = tables.result_columns(run)
-        at, tefbv = hours[-1], row["tefbv"]
-        label = f"{name}, {tables.count_epochs(row)} epochs: {tefbv:.2f} %"
+        row = tables.result_row(run)
+        at, tefbv = hours[-1], row.tefbv
+        label = f"{name}, {row.epochs_done} epochs: {tefbv:.2f} %"
         bar: dict = {
             "fmt": marker,
             "color": colour,

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from experiments.drawing import bench_plots
 from experiments.drawing.page import Html
 from experiments.running import provenance, store
 from experiments.running.formatting import printable
 from experiments.running.store import Run
 from experiments.scoring import records
-from experiments.timing import clusters
-from experiments.timing import report as timing_report
+from experiments.scoring.rows import BenchRow, CommitteeRow, ScalingRow, read_rows
 from mlp_gpu.files import FileFault
 
 
@@ -20,17 +19,17 @@ class Found:
     """What there is to report.
 
     folder: where runs were looked for. runs: by the paths of their files below it, without .h5.
-    By the paths of their files: records, of runs, without outputs; and the rows of committees,
-    benchmarks and scaling, all text. faults: a sentence for each file that cannot be read. links:
+    By the paths of their files: records, of runs, without outputs; and the rows of committees, of
+    benchmarks and of scaling. faults: a sentence for each file that cannot be read. links:
     paragraphs that lead to other pages.
     """
 
     folder: Path
     runs: dict[str, Run] = field(default_factory=dict)
     records: dict[str, Run] = field(default_factory=dict)
-    committees: dict[Path, list[dict]] = field(default_factory=dict)
-    benches: dict[str, list[dict]] = field(default_factory=dict)
-    scalings: dict[str, list[dict]] = field(default_factory=dict)
+    committees: dict[Path, list[CommitteeRow]] = field(default_factory=dict)
+    benches: dict[str, list[BenchRow]] = field(default_factory=dict)
+    scalings: dict[str, list[ScalingRow]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     links: list[Html] = field(default_factory=list)
 
@@ -56,22 +55,7 @@ def collect(folder: Path) -> Found:
         elif records.is_committee(path):
             read(found.committees, path, path, records.read_committee)
         elif path.name == "bench.csv":
-            read(found.benches, path, name, read_bench)
+            read(found.benches, path, name, partial(read_rows, kind=BenchRow))
         elif path.name == "scaling.csv":
-            read(found.scalings, path, name, read_scaling)
+            read(found.scalings, path, name, partial(read_rows, kind=ScalingRow))
     return found
-
-
-def read_bench(path: Path) -> list[dict]:
-    """The rows of a bench.csv, all text. Raises FileFault if no page can be made of them."""
-    uses = *timing_report.BENCH_USES, bench_plots.works
-    return records.used(path, records.read_csv(path, records.BENCH), uses)
-
-
-def read_scaling(path: Path) -> list[dict]:
-    """The rows of a scaling.csv, all text. Raises FileFault if no page can be made of them."""
-    return records.used(
-        path,
-        records.read_csv(path, records.SCALING),
-        (timing_report.bench_source, clusters.scaling_table),
-    )

@@ -8,16 +8,16 @@ import numpy as np
 from experiments.drawing import bench_plots, error_plots, run_plots
 from experiments.drawing.page import Page
 from experiments.drawing.report_files import Found
-from experiments.running import configs, data, provenance
+from experiments.running import data, provenance
 from experiments.running.dataset import KINDS
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration, plural, printable
-from experiments.running.nets import is_convolutional
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, tables, voting
 from experiments.scoring.committee_report import Committee, unfinished
 from experiments.scoring.committees import find_committees
 from experiments.scoring.records import folder_of, of_make_committee
+from experiments.scoring.rows import BenchRow, CommitteeRow, ScalingRow, bench_source
 from experiments.timing import clusters
 from experiments.timing import report as timing_report
 from mlp_gpu.training import Schedule
@@ -54,21 +54,16 @@ def state(run: Run) -> str:
     if run.finished:
         return ""
     last = run.provenance[-1]
-    why = f"stopped: {last['why']}" if last["end"] else "still training, or killed"
-    return f", {run.epochs} of {run.config['epochs']} epochs, {why}"
+    why = f"stopped: {last.why}" if last.end else "still training, or killed"
+    return f", {run.epochs} of {run.config.epochs} epochs, {why}"
 
 
 def source(name: str, run: Run) -> str:
     """Where and when a run was trained, in a line that begins with its name."""
     if tables.is_table1(run):
         return f"{name}: {tables.provenance_line(run)}"
-    commits = (provenance.columns(session)["commit"] for session in run.provenance)
-    row = {
-        **provenance.columns(run.provenance[-1]),
-        "engine": tables.engine_name(run),
-        "commit": committee_report.AND.join(dict.fromkeys(commits)),
-    }
-    return f"{name}: {configs.title(run.config)}; {committee_report.source_line(row)}"
+    line = committee_report.source_line(committee_report.run_source(run), tables.engine_name(run))
+    return f"{name}: {run.config.title}; {line}"
 
 
 def add_table1(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
@@ -77,7 +72,7 @@ def add_table1(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> 
     records = {
         key: run
         for key, run in found.records.items()
-        if run.config["data"]["name"] == name and tables.is_table1(run)
+        if run.config.data.name == name and tables.is_table1(run)
     }
     kinds = dict.fromkeys(records, "record")
     everything = dict(records)
@@ -118,13 +113,13 @@ def add_convolutional(page: Page, found: Found, runs: Mapping[str, Run], name: s
     own = {
         key: run
         for key, run in found.records.items()
-        if run.config["data"]["name"] == name and is_convolutional(run.config)
+        if run.config.data.name == name and run.config.is_convolutional
     }
     recorded = [(run.config, run.metrics) for run in own.values()]
     everything = own | {
         key: run
         for key, run in runs.items()
-        if is_convolutional(run.config) and (run.config, run.metrics) not in recorded
+        if run.config.is_convolutional and (run.config, run.metrics) not in recorded
     }
     if everything:
         page.heading(3, "The convolutional nets of 2011")
@@ -150,8 +145,10 @@ def add_convolutional(page: Page, found: Found, runs: Mapping[str, Run], name: s
 def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
     """The committees of 2012 on the data of that name, from records and runs, and pictures."""
     page.heading(3, "The committees of 2012")
-    recorded = {path: one for path, one in found.committees.items() if one[-1]["data"] == name}
-    formed = [(one, _text_rows(one), _where(one, found)) for one in find_committees(runs)]
+    recorded = {path: one for path, one in found.committees.items() if one[-1].data == name}
+    formed = [
+        (one, committee_report.tidy_rows(one), _where(one, found)) for one in find_committees(runs)
+    ]
     if not (recorded or formed):
         page.say(f"No committee yet: `make committee{MAKE_OPTION[name]}`.")
     groups: dict[Path | str, list] = {}  # side by side: from where, what they are from, the rows
@@ -163,7 +160,7 @@ def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str)
             groups.setdefault(where, []).append((where, where + unfinished(one.runs), rows))
     for group in groups.values():
         for kind in "experiment", "table4", committee_report.GIVEN:
-            same = [one for one in group if one[-1][0]["experiment"].startswith(kind)]
+            same = [one for one in group if one[-1][0].experiment.startswith(kind)]
             if same:
                 _add_side_by_side(page, same, name)
     for one, rows, where in formed:
@@ -171,12 +168,6 @@ def add_committees(page: Page, found: Found, runs: Mapping[str, Run], name: str)
         alt = f"Test errors of {one.title}: {errors} on average, with 95 % intervals."
         caption = f"{one.title}; {where}."
         page.figure(run_plots.draw_members(one), caption, alt, [_committee_source(where, rows)])
-
-
-def _text_rows(one: Committee) -> list[dict[str, str]]:
-    """A committee's rows as records of committees are read: all text."""
-    rows = committee_report.tidy_rows(one)
-    return [{key: "" if cell is None else str(cell) for key, cell in row.items()} for row in rows]
 
 
 def _where(one: Committee, found: Found) -> str:
@@ -187,8 +178,8 @@ def _where(one: Committee, found: Found) -> str:
     return f"runs in {folder.as_posix() if folder.name else found.folder.resolve().name}"
 
 
-def _recorded_in(path: Path, rows: Sequence[Mapping]) -> str:
-    return f"records of runs in {printable(folder_of(path).name)}, {rows[-1]['device']}"
+def _recorded_in(path: Path, rows: Sequence[CommitteeRow]) -> str:
+    return f"records of runs in {printable(folder_of(path).name)}, {rows[-1].source.device}"
 
 
 def _add_side_by_side(page: Page, own: list[tuple], name: str) -> None:
@@ -213,11 +204,11 @@ def _add_side_by_side(page: Page, own: list[tuple], name: str) -> None:
         page.table(claims, order, lines)
 
 
-def _committee_source(where: str, rows: Sequence[Mapping]) -> str:
+def _committee_source(where: str, rows: Sequence[CommitteeRow]) -> str:
     members = rows[:-1]
-    seeds = ", ".join(row["seed"] for row in members)
-    lines = dict.fromkeys(committee_report.source_line(row) for row in members)
-    return f"{where}: {rows[0]['experiment']}, seeds {seeds}: {'; '.join(lines)}"
+    seeds = ", ".join(str(row.seed) for row in members)
+    lines = dict.fromkeys(committee_report.source_line(row.source, row.engine) for row in members)
+    return f"{where}: {rows[0].experiment}, seeds {seeds}: {'; '.join(lines)}"
 
 
 def add_pictures(page: Page, runs: Mapping[str, Run], name: str) -> None:
@@ -237,7 +228,7 @@ def add_pictures(page: Page, runs: Mapping[str, Run], name: str) -> None:
     if not runs:
         return page.say("No run yet.")
     best = tables.best_of(runs)
-    run, title = runs[best], configs.title(runs[best].config)
+    run, title = runs[best], runs[best].config.title
     who = f"{title}, the run with the lowest TEfBV: {best}."
     sources = [source(best, run)]
     counted = voting.count_sentence(run.outputs, run.labels)
@@ -259,12 +250,12 @@ def add_pictures(page: Page, runs: Mapping[str, Run], name: str) -> None:
 
 def find_test_images(run: Run) -> np.ndarray | None:
     """The images that a run was tested on, float32, if they are on this machine."""
-    wanted = run.config["data"]
+    wanted = run.config.data
     try:
-        dataset = data.load_pixels(data.CHOICES[wanted["name"]], mirrors=())
+        dataset = data.load_pixels(data.CHOICES[wanted.name], mirrors=())
     except Problem:
         return None
-    same = dataset.sha256 == wanted["sha256"]
+    same = dataset.sha256 == wanted.sha256
     return data.scale(data.limit(dataset, 1)).test_images if same else None
 
 
@@ -279,7 +270,7 @@ def add_other_runs(page: Page, runs: Mapping[str, Run]) -> None:
                 {
                     "source": page.cite(source(key, run)),
                     "run": key,
-                    "net": configs.title(run.config),
+                    "net": run.config.title,
                     "TEfBV %": f"{100 * run.chosen_errors / n:.2f}",
                     "95 % interval": f"{low:.2f}-{high:.2f}",
                     "wrong": f"{run.chosen_errors} of {n:,}",
@@ -317,9 +308,9 @@ def add_benchmarks(page: Page, found: Found) -> None:
     for rows in on_gpu:
         _add_timings(page, rows, timing_report.kernel_table(rows, nets=(1, 4)))
     _begin_timings(page, "Several workers", found.scalings)
-    for rows in found.scalings.values():
-        _add_timings(page, rows, clusters.scaling_table(rows))
-        _add_estimate(page, rows, found.committees)
+    for scaled in found.scalings.values():
+        _add_timings(page, scaled, clusters.scaling_table(scaled))
+        _add_estimate(page, scaled, found.committees)
 
 
 def _begin_timings(page: Page, title: str, timed: Collection) -> None:
@@ -328,29 +319,33 @@ def _begin_timings(page: Page, title: str, timed: Collection) -> None:
         page.say(timing_report.NOT_MEASURED)
 
 
-def _add_timings(page: Page, rows: list[dict], table: list[dict[str, str]]) -> None:
-    page.table(f"{rows[0]['device']}.", table, [_bench_source(rows)])
+def _add_timings(
+    page: Page, rows: Sequence[BenchRow | ScalingRow], table: list[dict[str, str]]
+) -> None:
+    page.table(f"{rows[0].source.device}.", table, [_bench_source(rows)])
 
 
-def _add_estimate(page: Page, rows: list[dict], committees: Mapping[Path, list[dict]]) -> None:
+def _add_estimate(
+    page: Page, rows: list[ScalingRow], committees: Mapping[Path, list[CommitteeRow]]
+) -> None:
     """How long clusters would take for `make committee`, by the timings in `rows`."""
     sentence, estimates = clusters.estimate_clusters(rows, committees)
     page.say(sentence)
     sources = [_bench_source(rows)]
     for path, own in of_make_committee(committees).items():
-        if rows[-1]["device"] in {row["device"] for row in own[:-1]}:
+        if rows[-1].source.device in {row.source.device for row in own[:-1]}:
             sources.append(_committee_source(_recorded_in(path, own), own))
     if estimates:
         page.table("Clusters on paper.", estimates, sources)
 
 
-def _bench_source(rows: list[dict]) -> str:
-    return timing_report.bench_source(rows).rstrip(":")
+def _bench_source(rows: Sequence[BenchRow | ScalingRow]) -> str:
+    return bench_source(rows).rstrip(":")
 
 
-def _add_bench_figures(page: Page, rows: list[dict]) -> None:
-    where, sources = f"on {rows[0]['device']}", [_bench_source(rows)]
-    if any(row["updates_a_second"] for row in rows):
+def _add_bench_figures(page: Page, rows: list[BenchRow]) -> None:
+    where, sources = f"on {rows[0].source.device}", [_bench_source(rows)]
+    if any(row.updates_a_second for row in rows):
         alt = "Time per image against the weights of the net, one line per engine."
         page.figure(bench_plots.draw_times(rows), f"Time per image, {where}.", alt, sources)
     try:
@@ -365,11 +360,11 @@ def build(found: Found) -> str:
     """The page of all that was found."""
     page = Page()
     counts = []
-    names = {run.config["data"]["name"] for run in (*found.runs.values(), *found.records.values())}
+    names = {run.config.data.name for run in (*found.runs.values(), *found.records.values())}
     for name in (*MAKE_OPTION, *sorted(names & KINDS.keys() - MAKE_OPTION.keys())):
-        runs = {key: run for key, run in found.runs.items() if run.config["data"]["name"] == name}
-        n = sum(run.config["data"]["name"] == name for run in found.records.values())
-        n += sum(rows[-1]["data"] == name for rows in found.committees.values())
+        runs = {key: run for key, run in found.runs.items() if run.config.data.name == name}
+        n = sum(run.config.data.name == name for run in found.records.values())
+        n += sum(rows[-1].data == name for rows in found.committees.values())
         counts.append(f"{plural(len(runs), 'run')} and {plural(n, 'record')} on {name}")
         of_paper = cnn_tables.TABLES[data.CHOICES[name]].data
         if name == of_paper:

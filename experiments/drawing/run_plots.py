@@ -28,7 +28,6 @@ from experiments.drawing.figures import (
     shorten,
 )
 from experiments.running import plans
-from experiments.running.configs import count_validation
 from experiments.running.formatting import plural
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, tables
@@ -79,9 +78,9 @@ def draw_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Fi
     has_zero = False
     for name, style in _line_styles(runs).items():
         run, x = runs[name], times[name]
-        loss.plot(x, run.metrics["train_loss"], **style)
-        n_validation = count_validation(run.config)
-        errors = run.metrics["validation_errors"], run.metrics["test_errors"]
+        loss.plot(x, run.metrics.train_loss, **style)
+        n_validation = run.config.n_validation
+        errors = run.metrics.validation_errors, run.metrics.test_errors
         has_zero |= min(map(min, errors)) == 0
         validation.plot(x, _percent(errors[0], n_validation), **style)
         at, percent = run.chosen - 1, _percent(errors[1], len(run.labels))
@@ -110,14 +109,14 @@ def draw_learning_rates(runs: Mapping[str, Run]) -> Figure:
     require_runs(runs)
     same: dict[tuple, list[str]] = {}
     for name, run in runs.items():
-        same.setdefault(tuple(run.metrics["eta"]), []).append(name)
+        same.setdefault(tuple(run.metrics.eta), []).append(name)
     figure = Figure(figsize=(FIGURE_WIDTH, 3.5), layout="constrained")
     axes = figure.add_subplot()
     styles = _line_styles({names[0]: runs[names[0]] for names in same.values()})
     for eta, (name, *others) in same.items():
         style = styles[name]
         style["label"] += f" and {len(others)} more" if others else ""
-        axes.plot(runs[name].metrics["epoch"], eta, **style)
+        axes.plot(runs[name].metrics.epoch, eta, **style)
     axes.set(xlabel="epoch", ylabel="learning rate η")
     _tick_epochs(axes)
     _make_logarithmic(axes)
@@ -240,8 +239,8 @@ def draw_error_curves(runs: Mapping[str, Run]) -> Figure:
     panels: dict[str, dict[str, Run]] = {}
     for name in sorted(runs, key=lambda name: cnn_tables.order(runs[name])):
         config = runs[name].config
-        own = panels.setdefault(config["layers"], {})
-        label = f"{plural(runs[name].epochs, 'epoch')}, η {config['eta']:g}, seed {config['seed']}"
+        own = panels.setdefault(config.layers, {})
+        label = f"{plural(runs[name].epochs, 'epoch')}, η {config.eta:g}, seed {config.seed}"
         own[f"{label}, {name}" if label in own else label] = runs[name]
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
@@ -269,8 +268,8 @@ def _draw_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
     """The panel of one net."""
     for name, style in _line_styles(runs).items():
         run = runs[name]
-        errors, n_test = run.metrics["test_errors"], run.config["data"]["n_test"]
-        axes.plot(run.metrics["epoch"], _percent(errors, n_test), **style)
+        errors, n_test = run.metrics.test_errors, run.config.data.n_test
+        axes.plot(run.metrics.epoch, _percent(errors, n_test), **style)
         early = [epoch for epoch in cnn_tables.EARLY if epoch <= run.epochs]
         bars = [_error_bar(errors[epoch - 1], n_test) for epoch in early]
         percent, *spread = np.array(bars).T
@@ -278,8 +277,8 @@ def _draw_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
         axes.errorbar(early, percent, yerr=spread, label="_interval", **style)
     config = next(iter(runs.values())).config
     papers = {paper.layers: paper for paper in cnn_tables.PAPER.values()}
-    paper = papers.get(config["layers"])
-    if paper and config["data"]["name"] == "MNIST":
+    paper = papers.get(config.layers)
+    if paper and config.data.name == "MNIST":
         if paper.early:
             style = {"ls": "none", "marker": "*", "ms": 9, "mfc": "white", "mec": BLACK}
             axes.plot(cnn_tables.EARLY, paper.early, label="the paper", zorder=5, **style)
@@ -295,7 +294,7 @@ def _draw_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
 def _times(runs: Mapping[str, Run], against: str) -> tuple[dict[str, np.ndarray], str]:
     """Where on the x axis the epochs of each run are, and what that axis shows."""
     if against == "epochs":
-        return {name: np.array(run.metrics["epoch"]) for name, run in runs.items()}, "epoch"
+        return {name: np.array(run.metrics.epoch) for name, run in runs.items()}, "epoch"
     if against != "hours":
         raise ValueError(f"expected 'epochs' or 'hours' to draw against, got {against!r}")
     times = {name: np.cumsum(run.epoch_seconds) for name, run in runs.items()}
@@ -306,9 +305,7 @@ def _times(runs: Mapping[str, Run], against: str) -> tuple[dict[str, np.ndarray]
 
 def _line_styles(runs: Mapping[str, Run]) -> dict[str, dict]:
     """How to plot the line of each run; of many the best by TEfBV are told apart, and come last."""
-    best = sorted(
-        runs, key=lambda name: runs[name].chosen_errors / runs[name].config["data"]["n_test"]
-    )
+    best = sorted(runs, key=lambda name: runs[name].chosen_errors / runs[name].config.data.n_test)
     marked, others = list(runs), []
     if len(runs) > len(RUN_STYLES):
         marked, others = best[:N_HIGHLIGHTED], best[N_HIGHLIGHTED:]
@@ -346,17 +343,17 @@ def _make_logarithmic(axes: Axes) -> None:
 
 def _largest_value(run: Run, name: str) -> float | None:
     """A parameter of a run's deformation, of beta the largest angle; None if undeformed."""
-    deformation = run.config["deformation"]
+    deformation = run.config.deformation
     if deformation is None:
         return None
-    return max(deformation[name]) if name == "beta" else deformation[name]
+    return max(deformation.beta) if name == "beta" else getattr(deformation, name)
 
 
 def _kind(run: Run) -> str:
     """Which of RUN_KINDS it is. What width-normalisation does would hide what a parameter does."""
-    if run.config["data"].get("width"):
+    if run.config.data.width:
         return "width-normalised"
-    return "deformed" if run.config["deformation"] else "undeformed"
+    return "deformed" if run.config.deformation else "undeformed"
 
 
 def _error_bar(errors: int, n: int) -> tuple[float, float, float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from experiments.running.errors import Interrupted, explained, signals
-from experiments.running.formatting import csv_text, shortened
+from experiments.running.formatting import shortened
 from experiments.running.messages import drop_unwritable, output_error, tell
 from mlp_gpu import engines, files
 
@@ -177,13 +177,13 @@ def add_data_dir_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def write_table(folder: Path, name: str, text: str, rows: Sequence[Mapping]) -> None:
-    """Print a table, and write it as NAME.md, and its rows as NAME.csv. Says where they are.
+def write_table(folder: Path, name: str, text: str, csv: str) -> None:
+    """Print a table, and write it as NAME.md and NAME.csv. Says where they are.
 
-    text: Markdown. Raises files.FileFault if that fails.
+    text: Markdown. csv: its rows. Raises files.FileFault if that fails.
     """
     files.replace(folder / f"{name}.md", text.encode())
-    files.replace(folder / f"{name}.csv", csv_text(rows).encode())
+    files.replace(folder / f"{name}.csv", csv.encode())
     print(text)
     tell(f"written to {folder}: {name}.md, {name}.csv")
 

@@ -10,7 +10,6 @@ from experiments.running import jobs, runs, store
 from experiments.running.data import Dataset
 from experiments.running.errors import Problem
 from experiments.running.formatting import printable
-from experiments.running.nets import is_convolutional
 from experiments.running.store import Run
 from mlp_gpu.files import FileFault
 
@@ -45,11 +44,11 @@ def load_runs(folder: Path | None = None) -> dict[str, Run]:
             found[printable(str(path.relative_to(folder).with_suffix("")))] = store.read_run(path)
         except FileFault as fault:
             print(f"left out: {fault}")
-    names = {run.config["data"]["name"] for run in found.values()}
+    names = {run.config.data.name for run in found.values()}
     if not names:
         raise Problem(f"no run below {folder} can be read; move them away, or train others")
     name = "MNIST" if "MNIST" in names else min(names)
-    chosen = {key: run for key, run in found.items() if run.config["data"]["name"] == name}
+    chosen = {key: run for key, run in found.items() if run.config.data.name == name}
     left_out = len(found) - len(chosen)
     others = f"; on other data, left out: {left_out}" if left_out else ""
     print(f"runs on {name} below {folder}: {len(chosen)}{others}")
@@ -77,7 +76,7 @@ def _is_made(paths: list[Path]) -> bool:
     """Whether all small runs are there, trained to their ends; a convolutional net's is beside."""
     try:
         runs = map(store.read_run, paths)
-        own = [run for run in runs if not is_convolutional(run.config)]
+        own = [run for run in runs if not run.config.is_convolutional]
         return len(own) == N_EXAMPLES and all(run.finished for run in own)
     except FileFault:
         return False

@@ -27,6 +27,7 @@ import numpy as np
 
 from deform_gpu import TABLE1
 from experiments.running import cli, configs, data, nets, plans, pools, runs, store
+from experiments.running.configs import Config
 from experiments.running.errors import Interrupted, Problem, explained
 from experiments.running.formatting import duration, plural
 from experiments.running.messages import tell
@@ -56,7 +57,7 @@ class Job:
 
     path: Path
     label: str
-    config: dict
+    config: Config
     data_dir: Path | None = None
     schedule: str = SCHEDULES[0]
 
@@ -94,24 +95,24 @@ def load(choice: str, data_dir: Path | None) -> data.Dataset:
     return _loaded[key]
 
 
-def load_known(config: dict, data_dir: Path | None) -> data.Dataset:
+def load_known(config: Config, data_dir: Path | None) -> data.Dataset:
     """All images of the data that a run was trained on, not normalised.
 
     config: the run's. data_dir: as data.load takes it. Raises Problem if other data are found.
     """
-    expected = config["data"]
-    dataset = load(data.CHOICES[expected["name"]], data_dir)
-    if dataset.sha256 != expected["sha256"]:
+    expected = config.data
+    dataset = load(data.CHOICES[expected.name], data_dir)
+    if dataset.sha256 != expected.sha256:
         raise Problem(
             f"the run was trained on other data than {dataset.source} holds: expected SHA-256 "
-            f"{expected['sha256']}, found {dataset.sha256}"
+            f"{expected.sha256}, found {dataset.sha256}"
         )
     return dataset
 
 
 def load_for(job: Job) -> data.Dataset:
     """The data that a job asks for, as it is loaded on this machine."""
-    return load(data.CHOICES[job.config["data"]["name"]], job.data_dir)
+    return load(data.CHOICES[job.config.data.name], job.data_dir)
 
 
 class Reporter(runs.Callbacks):
@@ -185,10 +186,10 @@ def workload(job: Job) -> tuple:
     """What the time of an epoch depends on: equal for jobs whose epochs take equally long."""
     config = job.config
     return (
-        configs.net_name(config),
-        config["data"]["n_train"],
-        configs.count_validation(config),
-        config["deformed_on"],
+        config.net_name,
+        config.data.n_train,
+        config.n_validation,
+        config.deformed_on,
         job.schedule,
     )
 
@@ -236,12 +237,12 @@ def session(
         yield dataset, pool, engine
 
 
-def make_job(arguments: argparse.Namespace, path: Path, label: str, config: dict) -> Job:
+def make_job(arguments: argparse.Namespace, path: Path, label: str, config: Config) -> Job:
     """The job of a run, with the folders and the schedule that the command line asks for."""
     data_dir = arguments.data_dir
     if arguments.scheduler:  # workers have other current folders
         path, data_dir = path.absolute(), data_dir and data_dir.absolute()
-    schedule = WINDOW if "images_per_block" in config else cli.schedule(arguments)
+    schedule = WINDOW if config.images_per_block else cli.schedule(arguments)
     return Job(path, label, config, data_dir, schedule)
 
 
@@ -255,16 +256,16 @@ def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:
     is trained. Raises Interrupted on a signal; all finished epochs are then in the run files.
     """
     epochs_done = {job: runs.epochs_done(job.path, job.config) for job in jobs}
-    unfinished = [job for job in jobs if epochs_done[job] < job.config["epochs"]]
+    unfinished = [job for job in jobs if epochs_done[job] < job.config.epochs]
     epoch_seconds = _estimate_all(unfinished, pool)
     _announce(jobs, epochs_done, epoch_seconds, pool)
     tracks = [
         Track(
             label=job.label,
-            epochs=job.config["epochs"],
-            n_train=job.config["data"]["n_train"],
-            n_validation=configs.count_validation(job.config),
-            n_test=job.config["data"]["n_test"],
+            epochs=job.config.epochs,
+            n_train=job.config.data.n_train,
+            n_validation=job.config.n_validation,
+            n_test=job.config.data.n_test,
             epoch_seconds=epoch_seconds[workload(job)],
             epochs_done=epochs_done[job],
         )
@@ -300,7 +301,7 @@ def _announce(
     """Say how long the training will take, a line for each group of equal jobs."""
     groups: dict[tuple, list[Job]] = {}
     for job in jobs:
-        groups.setdefault((epochs_done[job], job.config["epochs"], workload(job)), []).append(job)
+        groups.setdefault((epochs_done[job], job.config.epochs, workload(job)), []).append(job)
     total = longest = 0.0
     for (done, epochs, load), group in groups.items():
         first = group[0]
@@ -312,9 +313,9 @@ def _announce(
         total += seconds * len(group)
         longest = max(longest, seconds)
         tell(
-            f"{name}: epochs x images {epochs} x {first.config['data']['n_train']:,}"
+            f"{name}: epochs x images {epochs} x {first.config.data.n_train:,}"
             + (f", {done} epochs done" if done else "")
-            + (f", schedule {first.schedule}" if first.config["engine"] == "cuda" else "")
+            + (f", schedule {first.schedule}" if first.config.engine == "cuda" else "")
             + f", about {duration(seconds)}"
             + (" each" if len(group) > 1 else "")
         )

@@ -4,7 +4,6 @@ One sealed HDF5 file, RUN.net, of half the size of the weights where half precis
 answer. A run file and its weights file, which a training needs to go on, have four times as much.
 """
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from experiments.running import checks, nets
-from experiments.running.configs import net_name
+from experiments.running import configs, nets
+from experiments.running.configs import Config
 from experiments.running.nets import AnyNetwork
 from mlp_gpu import files, hdf5
 from mlp_gpu.hdf5_parts import Dataset, Group
@@ -28,7 +27,7 @@ WEIGHT = np.dtype(np.float32)
 class NetFile:
     """What a net file holds: the run's configuration, its chosen epoch, and the net there."""
 
-    config: dict
+    config: Config
     epoch: int
     network: AnyNetwork
 
@@ -63,7 +62,7 @@ def write(path: Path, found: NetFile, half: bool) -> None:
 
     def fill(file: h5py.File) -> None:
         file.attrs.update(schema=SCHEMA, schema_version=SCHEMA_VERSION)
-        file.attrs.update(config=json.dumps(found.config), epoch=found.epoch)
+        file.attrs.update(config=found.config.to_json(), epoch=found.epoch)
         group = file.create_group(NET)
         found.network.write(_Halved(group) if half else group)
 
@@ -78,14 +77,13 @@ def read(path: Path) -> NetFile:
     with hdf5.opened(path, SCHEMA, SCHEMA_VERSION) as file:
         attributes = {"schema": str, "schema_version": int, "config": str, "epoch": int}
         file.check({NET}, attributes)
-        config = checks.parse_json("config", str(file.attrs["config"]))
-        checks.check_config("config", config)
+        config = configs.from_json("config", str(file.attrs["config"]))
         epoch = int(file.attrs["epoch"])
-        if not 1 <= epoch <= config["epochs"]:
-            raise files.Malformed(f"its epoch is {epoch}, expected 1 to {config['epochs']}")
+        if not 1 <= epoch <= config.epochs:
+            raise files.Malformed(f"its epoch is {epoch}, expected 1 to {config.epochs}")
         network = nets.kind(config).read(_widened(file.group(NET)))
         if not nets.is_of(network, config):
-            raise files.Malformed(f"its net has other layers than {net_name(config)}")
+            raise files.Malformed(f"its net has other layers than {config.net_name}")
         return NetFile(config, epoch, network)
 
 

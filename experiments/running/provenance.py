@@ -6,17 +6,88 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Annotated
 
-from experiments.running import gpu_trial
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict as fields_of
+from msgspec.structs import replace
+
+from experiments.running.gpu_trial import Trial, last_trial
+from experiments.running.validation import Device, Text, parse_time
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SOURCES = ("mlp_gpu", "deform_gpu", "cnn_gpu", "experiments", "pyproject.toml", "requirements.lock")
 PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
 GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")
+
+
+class Source(Struct, kw_only=True):
+    """Where a number comes from.
+
+    dirty: whether sources differ from the commit. argv: the command line. versions: of Python and
+    of packages. start, end: UTC, ISO 8601; end is None until the work is done.
+    """
+
+    commit: Text
+    dirty: bool
+    argv: list[str] | UnsetType = UNSET
+    versions: dict[Text, Text]
+    driver: Text | UnsetType | None = UNSET
+    platform: str | UnsetType = UNSET
+    device: Device
+    start: Text
+    gpu_trial: Trial | UnsetType = UNSET
+    end: Text | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            text = getattr(self, name)
+            if text is not None and parse_time(text).tzinfo is None:
+                raise ValueError(f"{name} is {text!a:.80}, expected a time with its zone, ISO 8601")
+
+    def ended(self) -> "Source":
+        """The same at the end of the work, which is now."""
+        return replace(self, end=now())
+
+    def columns(self) -> dict[str, str]:
+        """The columns of a table: device, driver, versions, time, commit."""
+        return {
+            "device": self.device,
+            "driver": self.driver or "",
+            "versions": " ".join(f"{name}={version}" for name, version in self.versions.items()),
+            "date": self.end or self.start,
+            "commit": self.commit + ("-dirty" if self.dirty else ""),
+        }
+
+
+class Session(Source, kw_only=True):
+    """A process that trained a run.
+
+    schedule: how a GPU's kernels were launched. why: how the process ended, or "running".
+    """
+
+    engine: Text | UnsetType = UNSET
+    schedule: Text | UnsetType | None = UNSET
+    data_sha256: Text | UnsetType = UNSET
+    end: Text | None
+    why: Text
+    peak_memory_bytes: Annotated[int, Meta(ge=0, le=2**62)] | UnsetType | None = UNSET
+
+    @classmethod
+    def begin(
+        cls, source: Source, engine: str, schedule: str | None, data_sha256: str
+    ) -> "Session":
+        """A process that trains from now on."""
+        return cls(
+            **fields_of(source) | {"end": None},
+            engine=engine,
+            schedule=schedule,
+            data_sha256=data_sha256,
+            why="running",
+        )
 
 
 def now() -> str:
@@ -84,7 +155,7 @@ def commit() -> dict:
     return {"commit": "unknown", "dirty": True}
 
 
-def collect(engine: str = "cpu") -> dict:
+def collect(engine: str = "cpu") -> Source:
     """Everything about this process and its engine that a number should carry with it."""
     driver: str | None = None
     packages: Sequence[str] = PACKAGES
@@ -92,17 +163,17 @@ def collect(engine: str = "cpu") -> dict:
         from mlp_gpu import gpu  # imports numba
 
         driver, packages = gpu.driver_version(), GPU_PACKAGES
-    found = {
+    trial = last_trial() if engine == "cuda" else None
+    return Source(
         **commit(),
-        "argv": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "versions": versions(packages),
-        "driver": driver,
-        "platform": platform.platform(),
-        "device": device(engine),
-        "start": now(),
-    }
-    trial = gpu_trial.last_trial() if engine == "cuda" else None
-    return found | ({"gpu_trial": asdict(trial)} if trial else {})
+        argv=[Path(sys.argv[0]).name, *sys.argv[1:]],
+        versions=versions(packages),
+        driver=driver,
+        platform=platform.platform(),
+        device=device(engine),
+        start=now(),
+        gpu_trial=trial or UNSET,
+    )
 
 
 def peak_memory() -> int | None:
@@ -113,14 +184,3 @@ def peak_memory() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak  # bytes there, KiB on Linux
-
-
-def columns(found: dict) -> dict[str, str]:
-    """What `collect` found, as columns of a table: device, driver, versions, time, commit."""
-    return {
-        "device": found["device"],
-        "driver": found.get("driver") or "",
-        "versions": " ".join(f"{name}={version}" for name, version in found["versions"].items()),
-        "date": found.get("end") or found["start"],
-        "commit": found["commit"] + ("-dirty" if found["dirty"] else ""),
-    }

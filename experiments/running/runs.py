@@ -1,6 +1,5 @@
 """One training run on disk: start it or go on with it, save it after each epoch, end it cleanly."""
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -10,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.running import checks, nets, provenance, store
-from experiments.running.configs import count_validation, deformer, schedule_of
+from experiments.running import nets, provenance, store
+from experiments.running.configs import Config, deformer
 from experiments.running.data import Dataset
 from experiments.running.errors import Interrupted, Problem, signals
 from experiments.running.nets import AnyNetwork
+from experiments.running.provenance import Session
 from mlp_gpu import files, network, training
 from mlp_gpu.engines import WINDOW, Engine
 
@@ -32,7 +32,7 @@ class Callbacks:
         """Called after each epoch, when it is saved."""
 
 
-def epochs_done(path: Path, config: dict) -> int:
+def epochs_done(path: Path, config: Config) -> int:
     """How many epochs are saved both in the run file at `path` and in its weights file.
 
     Raises Problem if the files hold another run than `config` or do not belong together,
@@ -67,20 +67,20 @@ def load_weights(path: Path, run: store.Run) -> tuple[dict[str, AnyNetwork], int
     return networks, epoch
 
 
-def warm_up(engine: Engine, config: dict, dataset: Dataset) -> None:
+def warm_up(engine: Engine, config: Config, dataset: Dataset) -> None:
     """Compile what the run needs, so that its first epoch takes no longer than the others."""
     engine.set_network(nets.initial(config))
     image, label = dataset.train_images[:1], dataset.train_labels[:1]
     engine.train(image, label, np.zeros(1, int), 0.0)
     engine.predict(image)
-    if config["deformed_on"] == "cpu":
+    if config.deformed_on == "cpu":
         deformer(config, replace(dataset, train_images=image, train_labels=label))(1)
 
 
-def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> float:
+def estimate_epoch_seconds(engine: Engine, config: Config, dataset: Dataset) -> float:
     """About how long an epoch of the run will take, from hundredths of a second of its work."""
-    n_train, n_test = config["data"]["n_train"], config["data"]["n_test"]
-    n_predict = count_validation(config) + n_test
+    n_train, n_test = config.data.n_train, config.data.n_test
+    n_predict = config.n_validation + n_test
     # How many sweeps a window needs depends on its corrections.
     sweeps = engine.schedule == WINDOW
     engine.set_network(nets.initial(config) if sweeps else nets.blank(config))
@@ -98,14 +98,14 @@ def estimate_epoch_seconds(engine: Engine, config: dict, dataset: Dataset) -> fl
             n *= max(2, math.ceil(1.2 * min_seconds / taken))
 
     def train(n: int) -> None:
-        eta = config["eta"] if sweeps else 0.0
+        eta = config.eta if sweeps else 0.0
         engine.train(images, labels, np.arange(n) % len(images), eta)
 
     def predict(n: int) -> None:
         engine.predict(np.resize(images, (n, *images.shape[1:])))
 
     training_seconds = seconds_per_image(train, 10, 0.02)
-    if config["deformed_on"] == "cpu":  # a GPU deforms while it trains
+    if config.deformed_on == "cpu":  # a GPU deforms while it trains
         sample = Dataset(dataset.name, images, labels, images, labels, "", "")
         deform_sample = deformer(config, sample)
 
@@ -154,7 +154,7 @@ def lock(path: Path, timeout: float = 0) -> Iterator[None]:
 
 
 def resume(
-    path: Path, config: dict, labels: np.ndarray, engine: Engine, test_images: np.ndarray
+    path: Path, config: Config, labels: np.ndarray, engine: Engine, test_images: np.ndarray
 ) -> tuple[store.Run, AnyNetwork, AnyNetwork]:
     """The run as the last process left it, or a new run; its latest and its chosen network.
 
@@ -178,14 +178,13 @@ def resume(
     networks, epoch = load_weights(path, run)
     is_behind = epoch < run.epochs
     if is_behind:  # killed between the two files: the last epoch is done again
-        for values in run.metrics.values():
-            values.pop()
-        run.provenance[-1]["end"] = None
+        run.metrics = run.metrics.first(epoch)
+        run.provenance[-1].end = None
     for name, of_epoch in (("latest", epoch), ("chosen", run.chosen)):
         engine.set_network(networks[name])
         try:
             _, outputs = training.count_errors(engine, test_images, labels, lambda n: None)
-            fits = checks.may_be_wrong(outputs, labels, run.metrics["test_errors"][of_epoch - 1])
+            fits = store.may_be_wrong(outputs, labels, run.metrics.test_errors[of_epoch - 1])
         except training.Diverged:
             fits = False
         if not fits:
@@ -196,8 +195,8 @@ def resume(
             )
         if is_behind and name == "chosen":
             run.outputs = outputs
-    if run.provenance[-1]["end"] is None:
-        run.provenance[-1]["why"] = "killed"
+    if run.provenance[-1].end is None:
+        run.provenance[-1].why = "killed"
     return run, networks["latest"], networks["chosen"]
 
 
@@ -211,7 +210,7 @@ def _check_labels(path: Path, run: store.Run, labels: np.ndarray) -> None:
 
 def train_run(
     path: Path,
-    config: dict,
+    config: Config,
     dataset: Dataset,
     engine: Engine,
     callbacks: Callbacks,
@@ -227,25 +226,24 @@ def train_run(
     hold the last good epoch.
     """
     test_set = dataset.test_images, dataset.test_labels
-    if epochs_done(path, config) == config["epochs"]:
+    if epochs_done(path, config) == config.epochs:
         run = store.read_run(path)
         _check_labels(path, run, dataset.test_labels)
         return run
     with lock(path, lock_timeout):
         run, latest, chosen = resume(path, config, dataset.test_labels, engine, test_set[0])
         engine.set_network(latest)
-        session = {"engine": config["engine"], "schedule": engine.schedule}
-        session |= {"data_sha256": config["data"]["sha256"]}
-        session |= {"end": None, "why": "running"}
-        run.provenance.append(provenance.collect(engine.name) | session)
+        source = provenance.collect(engine.name)
+        sha256 = config.data.sha256
+        run.provenance.append(Session.begin(source, config.engine, engine.schedule, sha256))
         training_set = dataset.train_images, dataset.train_labels
         epochs = training.train(
             engine,
             training_set,
             dataset.validation or training_set,
             test_set,
-            schedule_of(config),
-            config["seed"],
+            config.learning_rates,
+            config.seed,
             deformer(config, dataset),
             first_epoch=run.epochs + 1,
             tick=callbacks.tick,
@@ -254,8 +252,7 @@ def train_run(
             callbacks.start(run.epochs)
             for row in epochs:
                 with signals.held():
-                    for name, values in run.metrics.items():
-                        values.append(getattr(row, name))
+                    run.metrics.append(row)
                     latest = engine.get_network()
                     if run.chosen == row.epoch:
                         run.outputs, chosen = row.outputs, latest
@@ -278,15 +275,15 @@ def _save(path: Path, run: store.Run, latest: AnyNetwork, chosen: AnyNetwork) ->
     if run.finished:
         _end(run, "finished")
     store.write_run(path, run)
-    attributes: dict[str, str | int] = {"config": json.dumps(run.config), "epoch": run.epochs}
+    attributes: dict[str, str | int] = {"config": run.config.to_json(), "epoch": run.epochs}
     networks = {"latest": latest, "chosen": chosen}
     network.save(store.weights_path(path), networks, attributes)
 
 
 def _end(run: store.Run, why: str) -> None:
-    run.provenance[-1].update(
-        end=provenance.now(), why=why, peak_memory_bytes=provenance.peak_memory()
-    )
+    last = run.provenance[-1]
+    last.end, last.why = provenance.now(), why
+    last.peak_memory_bytes = provenance.peak_memory()
 
 
 def _end_early(path: Path, run: store.Run, why: str) -> str:
@@ -297,4 +294,4 @@ def _end_early(path: Path, run: store.Run, why: str) -> str:
         with signals.held():
             _end(run, why)
             store.write_run(path, run)
-    return f"{run.epochs} of {run.config['epochs']} epochs are safe in {path}"
+    return f"{run.epochs} of {run.config.epochs} epochs are safe in {path}"

@@ -8,24 +8,52 @@ between the two the run file is one epoch ahead, and that epoch is done again, t
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated, Any
 
 import h5py
+import msgspec
 import numpy as np
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
-from experiments.running import checks, nets
-from experiments.running.configs import net_name
+from experiments.running import configs, nets
+from experiments.running.configs import MOST_EPOCHS, Config
 from experiments.running.errors import Problem
+from experiments.running.provenance import Session
+from experiments.running.validation import LONG, Count, Seconds, convert, parse_json
 from mlp_gpu import files, hdf5, network
 from mlp_gpu.training import Epoch, chosen_epoch
 
 SCHEMA, SCHEMA_VERSION = "deepbig run", 1
 WEIGHTS_SUFFIX = ".weights.h5"
+ROUNDING = 1e-3  # more than class probabilities and their sums are off by
 
-# name: (dtype, units, long name). The names are fields of Epoch.
-METRICS = {
+
+class Metrics(Struct, forbid_unknown_fields=True):
+    """One value per epoch in each list. The names are fields of Epoch."""
+
+    epoch: list[Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]]
+    eta: list[Annotated[float, Meta(ge=1e-300, le=1e9)]]
+    train_loss: list[Annotated[float, Meta(ge=-1e300, le=1e300)]]
+    validation_errors: list[Count]
+    test_errors: list[Count]
+    deform_seconds: list[Seconds]
+    train_seconds: list[Annotated[float, Meta(ge=1e-12, le=LONG)]]  # rates are divided by it
+    evaluate_seconds: list[Seconds]
+
+    def append(self, row: Epoch) -> None:
+        """Add an epoch."""
+        for name in METRICS:
+            getattr(self, name).append(getattr(row, name))
+
+    def first(self, n: int) -> "Metrics":
+        """The first n epochs."""
+        return Metrics(**{name: getattr(self, name)[:n] for name in METRICS})
+
+
+METRICS = {  # name: (dtype, units, long name), as in run files
     "epoch": ("int64", "1", "epoch, from 1"),
     "eta": ("float64", "1", "learning rate of the epoch"),
     "train_loss": ("float64", "nat", "mean cross-entropy over the deformed training images"),
@@ -36,68 +64,78 @@ METRICS = {
     "evaluate_seconds": ("float64", "s", "time for validation and test"),
 }
 EPOCH_PARTS = "deform_seconds", "train_seconds", "evaluate_seconds"
-assert set(METRICS) == {field.name for field in fields(Epoch)} - {"outputs"}
+assert [*METRICS, "outputs"] == [field.name for field in fields(Epoch)]
+assert Metrics.__struct_fields__ == tuple(METRICS)
 
 
 @dataclass
 class Run:
     """A run as its file holds it.
 
-    config: everything that defines the run. provenance: a dict for each process that worked on
-    it, in order. metrics: a list for each name in METRICS, one entry per epoch. outputs: class
-    probabilities of the test images at the chosen epoch, float32 (n_test, 10). labels: of the test
-    images, uint8 (n_test,).
+    config: everything that defines the run. provenance: the processes that worked on it, in order.
+    outputs: class probabilities of the test images at the chosen epoch, float32 (n_test, 10).
+    labels: of the test images, uint8 (n_test,).
     """
 
-    config: dict
-    provenance: list[dict]
-    metrics: dict[str, list]
+    config: Config
+    provenance: list[Session]
+    metrics: Metrics
     outputs: np.ndarray
     labels: np.ndarray
 
     @classmethod
-    def new(cls, config: dict, labels: np.ndarray) -> "Run":
+    def new(cls, config: Config, labels: np.ndarray) -> "Run":
         """A run without any epoch."""
-        metrics: dict[str, list] = {name: [] for name in METRICS}
+        metrics = Metrics(**{name: [] for name in METRICS})
         return cls(config, [], metrics, np.empty((len(labels), 0), np.float32), labels)
 
     @property
     def epochs(self) -> int:
         """Epochs done."""
-        return len(self.metrics["epoch"])
+        return len(self.metrics.epoch)
 
     @property
     def finished(self) -> bool:
         """Whether all epochs that the configuration asks for are done."""
-        return self.epochs == self.config["epochs"]
+        return self.epochs == self.config.epochs
 
     @property
     def chosen(self) -> int:
         """The epoch with the fewest validation errors."""
-        return chosen_epoch(self.metrics["validation_errors"])
+        return chosen_epoch(self.metrics.validation_errors)
 
     @property
     def chosen_errors(self) -> int:
         """Test errors at the chosen epoch: TEfBV as a count."""
-        return self.metrics["test_errors"][self.chosen - 1]
+        return self.metrics.test_errors[self.chosen - 1]
 
     @property
     def best_errors(self) -> int:
         """The fewest test errors of any epoch: BTE as a count."""
-        return min(self.metrics["test_errors"])
+        return min(self.metrics.test_errors)
 
     @property
     def epoch_seconds(self) -> list[float]:
         """Time that each epoch took: to wait for its images, to train, and to evaluate."""
         return [
-            sum(epoch) for epoch in zip(*(self.metrics[part] for part in EPOCH_PARTS), strict=True)
+            sum(epoch)
+            for epoch in zip(*(getattr(self.metrics, part) for part in EPOCH_PARTS), strict=True)
         ]
 
     @property
     def seconds(self) -> float:
         """Time that all epochs took."""
         # In this order of additions, because records in results/ hold the last digit.
-        return sum(sum(self.metrics[part]) for part in EPOCH_PARTS)
+        return sum(sum(getattr(self.metrics, part)) for part in EPOCH_PARTS)
+
+    def to_builtins(self) -> dict[str, Any]:
+        """The run without its predictions as JSON's values, as records hold it."""
+        provenance, metrics = msgspec.to_builtins((self.provenance, self.metrics))
+        return {
+            "config": self.config.to_builtins(),
+            "provenance": provenance,
+            "metrics": metrics,
+        }
 
 
 def weights_path(path: Path) -> Path:
@@ -135,12 +173,12 @@ def write_run(path: Path, run: Run) -> None:
         file.attrs.update(
             schema=SCHEMA,
             schema_version=SCHEMA_VERSION,
-            config=json.dumps(run.config),
-            provenance=json.dumps(run.provenance),
+            config=run.config.to_json(),
+            provenance=json.dumps(msgspec.to_builtins(run.provenance)),
         )
         metrics = file.create_group("metrics")
         for name, (dtype, units, long_name) in METRICS.items():
-            values = np.asarray(run.metrics[name], dtype)
+            values = np.asarray(getattr(run.metrics, name), dtype)
             dataset = metrics.create_dataset(name, data=values, track_times=False)
             dataset.attrs.update(units=units, long_name=long_name)
         predictions = file.create_group("predictions")
@@ -151,6 +189,87 @@ def write_run(path: Path, run: Run) -> None:
     hdf5.write(path, fill)
 
 
+def to_sessions(value: object) -> list[Session]:
+    """The provenance of a run in values of JSON. Raises files.Malformed if it is of no run."""
+    sessions = convert("provenance", value, list[Session])
+    if not sessions:
+        raise files.Malformed("provenance is empty, expected the processes that trained the run")
+    return sessions
+
+
+def to_metrics(value: object, config: Config) -> Metrics:
+    """The metrics of a run in values of JSON. Raises files.Malformed if they are of no run."""
+    metrics = convert("metrics", value, Metrics)
+    n = len(metrics.epoch)
+    for name in METRICS:
+        if (length := len(getattr(metrics, name))) != n or not 1 <= n <= config.epochs:
+            raise files.Malformed(
+                f"metrics.{name} has {length} epochs, expected those of metrics.epoch, at least 1 "
+                f"and at most {config.epochs}"
+            )
+    if metrics.epoch != list(range(1, n + 1)):
+        raise files.Malformed(f"metrics.epoch must count from 1 to {n}")
+    for errors, images in (
+        (metrics.validation_errors, config.n_validation),
+        (metrics.test_errors, config.data.n_test),
+    ):
+        if max(errors) > images:
+            raise files.Malformed(f"metrics count {max(errors)} errors of {images} images")
+    return metrics
+
+
+def check_predictions(
+    outputs: np.ndarray, labels: np.ndarray, epoch: object, metrics: Metrics
+) -> None:
+    """Raise files.Malformed unless finite outputs are probabilities, as wrong as the metrics say.
+
+    outputs: float32 (n, classes). labels: uint8 (n,). epoch: of the outputs.
+    """
+    chosen = chosen_epoch(metrics.validation_errors)
+    if epoch != chosen:
+        raise files.Malformed(
+            f"predictions are of epoch {epoch}, expected the chosen one, {chosen}"
+        )
+    if labels.max() >= outputs.shape[1]:
+        raise files.Malformed(f"labels are up to {labels.max()}, of {outputs.shape[1]} classes")
+    if outputs.min() < 0 or abs(outputs.sum(axis=1, dtype=np.float64) - 1).max() > ROUNDING:
+        raise files.Malformed("outputs are no probabilities that add up to 1")
+    n = metrics.test_errors[chosen - 1]
+    if not may_be_wrong(outputs, labels, n):
+        raise files.Malformed(f"outputs are wrong for other than {n} test images, as metrics say")
+
+
+def may_be_wrong(outputs: np.ndarray, labels: np.ndarray, n: int) -> bool:
+    """Whether n errors may have been counted of a net that has such outputs, (n, classes), here.
+
+    On another processor they differ by rounding, and with them now and then what is most likely.
+    """
+    rows = np.arange(len(labels))
+    others = outputs.copy()
+    others[rows, labels] = -np.inf
+    ahead = outputs[rows, labels] - others.max(axis=1)
+    least, most = np.count_nonzero(ahead < -ROUNDING), np.count_nonzero(ahead <= ROUNDING)
+    return bool(least <= n <= most)
+
+
+def run_of_builtins(value: object) -> Run:
+    """A run without its predictions in values of JSON, as `Run.to_builtins` gives them.
+
+    Raises files.Malformed if it is of no run.
+    """
+    parts = convert("it", value, _Parts)
+    config = configs.from_builtins("config", parts.config)
+    nothing = np.empty((0, 0), np.float32), np.empty(0, np.uint8)
+    metrics = to_metrics(parts.metrics, config)
+    return Run(config, to_sessions(parts.provenance), metrics, *nothing)
+
+
+class _Parts(Struct, forbid_unknown_fields=True):
+    config: object
+    provenance: object
+    metrics: object
+
+
 def read_run(path: Path) -> Run:
     """Read a run file.
 
@@ -159,29 +278,27 @@ def read_run(path: Path) -> Run:
     with hdf5.opened(path, SCHEMA, SCHEMA_VERSION) as file:
         attributes = {"schema": str, "schema_version": int, "config": str, "provenance": str}
         file.check({"metrics", "predictions"}, attributes)
-        config = checks.parse_json("config", str(file.attrs["config"]))
-        checks.check_config("config", config)
-        sessions = checks.parse_json("provenance", str(file.attrs["provenance"]))
-        checks.PROVENANCE("provenance", sessions)
+        config = configs.from_json("config", str(file.attrs["config"]))
+        sessions = parse_json("provenance", str(file.attrs["provenance"]))
 
         group = file.group("metrics")
         group.check(set(METRICS), {})
-        metrics = {
+        rows = {
             name: group.row(name, dtype, units=units).tolist()
             for name, (dtype, units, _) in METRICS.items()
         }
-        checks.check_metrics(metrics, config)
+        metrics = to_metrics(rows, config)
 
         group = file.group("predictions")
         group.check({"outputs", "labels"}, {"epoch": int})
-        n_test, n_classes = config["data"]["n_test"], nets.count_classes(config)
+        n_test, n_classes = config.data.n_test, config.n_classes
         outputs = group.array("outputs", "float32", (n_test, n_classes))
         labels = group.array("labels", "uint8", (n_test,))
-        checks.check_predictions(outputs, labels, group.attrs["epoch"], metrics)
-        return Run(config, sessions, metrics, outputs, labels)
+        check_predictions(outputs, labels, group.attrs["epoch"], metrics)
+        return Run(config, to_sessions(sessions), metrics, outputs, labels)
 
 
-def read_weights(path: Path, config: dict) -> tuple[dict[str, nets.AnyNetwork], dict, int]:
+def read_weights(path: Path, config: Config) -> tuple[dict[str, nets.AnyNetwork], Config, int]:
     """Read a weights file: its networks, latest and chosen; its run's configuration; its epoch.
 
     config: of the run. Raises files.FileFault as `read_run` does, and if the nets have other layers
@@ -194,49 +311,38 @@ def read_weights(path: Path, config: dict) -> tuple[dict[str, nets.AnyNetwork], 
         text, epoch = attributes.get("config"), attributes.get("epoch")
         if not (isinstance(text, str) and isinstance(epoch, int)):
             raise files.Malformed("it lacks a configuration or an epoch")
-        found = checks.parse_json("config", text)
-        checks.check_config("config", found)
-        if not 1 <= epoch <= found["epochs"]:
-            raise files.Malformed(f"its epoch is {epoch}, expected 1 to {found['epochs']}")
+        found = configs.from_json("config", text)
+        if not 1 <= epoch <= found.epochs:
+            raise files.Malformed(f"its epoch is {epoch}, expected 1 to {found.epochs}")
         if not all(nets.is_of(net, found) for net in networks.values()):
-            raise files.Malformed(f"its nets have other layers than {net_name(found)}")
+            raise files.Malformed(f"its nets have other layers than {found.net_name}")
     return networks, found, epoch
 
 
-def check_config(path: Path, found: dict, expected: dict) -> None:
-    """Raise Problem with the differences if the file's configuration is not the one asked for.
+def check_config(path: Path, found: Config, expected: Config) -> None:
+    """Raise Problem with the differences if the file's configuration is not the requested one.
 
     The file may be of fewer epochs, which more would go on from: their learning rates are the same.
     """
-    older = found.get("cpu_arithmetic"), expected.get("cpu_arithmetic")
-    if found["engine"] == expected["engine"] and None in older and older != (None, None):
+    older = found.cpu_arithmetic, expected.cpu_arithmetic
+    if found.engine == expected.engine and None in older and older != (None, None):
         raise Problem(
             f"{path} was trained by an older version of this program, which rounds otherwise: it "
             "can be shown, exported and used in committees, but not resumed; choose another folder "
             "with --out, or move that file away"
         )
-    fewer = found["epochs"] < expected["epochs"]
-    differences = list(_differences(found | {"epochs": 0}, expected | {"epochs": 0}))
+    fewer = found.epochs < expected.epochs
+    differences = list(configs.differences(replace(found, epochs=expected.epochs), expected))
     if fewer and differences and all(text.startswith(("decay", "eta")) for text in differences):
         raise Problem(
-            f"{path} holds a run of {found['epochs']:,} epochs, whose learning rates are not the "
-            f"first of {expected['epochs']:,} ({'; '.join(differences)}), so it is not extended; "
+            f"{path} holds a run of {found.epochs:,} epochs, whose learning rates are not the "
+            f"first of {expected.epochs:,} ({'; '.join(differences)}), so it is not extended; "
             "give those as --eta and --eta-decay, or choose another folder with --out"
         )
     if not fewer:
-        differences = list(_differences(found, expected))
+        differences = list(configs.differences(found, expected))
     if differences:
         raise Problem(
             f"{path} holds another run than the one asked for: {'; '.join(differences)}; choose "
             "another folder with --out, or move that file away"
         )
-
-
-def _differences(found: dict, expected: dict, prefix: str = "") -> Iterator[str]:
-    for name in sorted(found.keys() | expected.keys()):
-        # Configurations of older runs lack some names. That means the same as None, or as 0.
-        there, here = found.get(name), expected.get(name)
-        if isinstance(there, dict) and isinstance(here, dict):
-            yield from _differences(there, here, f"{prefix}{name}.")
-        elif (there or None) != (here or None):
-            yield f"{prefix}{name} is {there} there and {here} here"

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cnn_gpu.layers import Maps, parse
-from deform_gpu import TRANSLATION, Deformation
-from experiments.running import nets
+from deform_gpu import TRANSLATION
 from experiments.running.dataset import DIGIT, KINDS
 from experiments.running.store import Run
 from experiments.scoring import tables
+from experiments.scoring.rows import CnnRow
 
 DIGITS = Maps(1, 29, 29)  # what the nets of Table 1 see
 EARLY = (1, 3, 17)  # epochs after which the paper gives the error
@@ -130,10 +130,9 @@ TABLES = {
 def paper_row(run: Run) -> PaperRow | None:
     """The row of Table 2 or 3 that a run belongs beside, if any."""
     config = run.config
-    deformation = config["deformation"] and Deformation(**config["deformation"])
-    for row in PAPER_ROWS.get(config["data"]["name"], ()):
+    for row in PAPER_ROWS.get(config.data.name, ()):
         wanted = replace(TRANSLATION, translation=row.translation) if row.translation else None
-        if (row.layers, wanted) == (config["layers"], deformation):
+        if (row.layers, wanted) == (config.layers, config.deformation):
             return row
     return None
 
@@ -141,28 +140,27 @@ def paper_row(run: Run) -> PaperRow | None:
 def order(run: Run) -> tuple:
     """What to sort rows by: the paper's nets, then others; of each the longest training first."""
     described = [paper.layers for paper in PAPER.values()]
-    layers = run.config["layers"]
+    layers = run.config.layers
     place = described.index(layers) if layers in described else len(described)
-    return place, layers, -run.epochs * run.config["data"]["n_train"], run.config["seed"]
+    return place, layers, -run.epochs * run.config.data.n_train, run.config.seed
 
 
-def row(run: Run) -> dict:
-    """A run as a tidy row, its provenance included. Errors in percent, None where not measured."""
-    config, errors = run.config, run.metrics["test_errors"]
-    n_test = config["data"]["n_test"]
-    early = {
-        f"error_after_{epoch}": 100 * errors[epoch - 1] / n_test if epoch <= len(errors) else None
-        for epoch in EARLY
-    }
-    return {
-        "layers": config["layers"],
-        "translation": (config["deformation"] or {}).get("translation", 0),
-        "weights": _count_weights(
-            config["layers"], Maps(*config["source"]), nets.count_classes(config)
-        ),
-        **early,
-        **tables.result_columns(run),
-    }
+def row(run: Run) -> CnnRow:
+    """A finished or unfinished run of a convolutional net as a row."""
+    config, errors = run.config, run.metrics.test_errors
+
+    def error_after(epoch: int) -> float | None:
+        return 100 * errors[epoch - 1] / config.data.n_test if epoch <= len(errors) else None
+
+    return CnnRow(
+        layers=config.layers,
+        translation=config.deformation.translation if config.deformation else 0,
+        weights=_count_weights(config.layers, Maps(*config.source), config.n_classes),
+        error_after_1=error_after(1),
+        error_after_3=error_after(3),
+        error_after_17=error_after(17),
+        **tables.result_fields(run),
+    )
 
 
 def _count_weights(layers: str, source: Maps, n_classes: int) -> int:
@@ -181,9 +179,7 @@ def longest_table(runs: Sequence[Run]) -> list[dict[str, str]]:
             "layers": paper.name,
             "weights": f"{_count_weights(paper.layers, DIGITS, 10):,}",
             "paper TEfBV %": f"{paper.tefbv:.2f}",
-            **tables.longest_cells(
-                [run for run in deformed if run.config["layers"] == paper.layers]
-            ),
+            **tables.longest_cells([run for run in deformed if run.config.layers == paper.layers]),
         }
         for paper in PAPER.values()
     ]
@@ -196,27 +192,27 @@ def table(runs: Sequence[Run]) -> list[dict[str, str]]:
     """
     paper_nets = {paper.layers: paper for paper in PAPER.values()}
     rows, lines = [row(run) for run in runs], []
-    are_digits = KINDS[rows[0]["data"]].source == DIGIT
+    are_digits = KINDS[rows[0].data].source == DIGIT
     for run, found in zip(runs, rows, strict=True):
-        paper = paper_nets.get(found["layers"])
+        paper = paper_nets.get(found.layers)
         line = {"net": paper.name if paper else "ours"} if are_digits else {}
-        line |= {"layers": found["layers"], "weights": f"{found['weights']:,}"}
-        if not are_digits or any(row["translation"] for row in rows):
-            line["translation %"] = f"{found['translation']:g}"
-        if found["data"] == "MNIST":
+        line |= {"layers": found.layers, "weights": f"{found.weights:,}"}
+        if not are_digits or any(row.translation for row in rows):
+            line["translation %"] = f"{found.translation:g}"
+        if found.data == "MNIST":
             names = ("paper TEfBV %", "paper BTE %", "paper after 1, 3, 17 epochs")
             of_paper = ("-", "-", "-")
             if paper:
                 early = ", ".join(f"{error:.2f}" for error in paper.early) or "-"
                 of_paper = (f"{paper.tefbv:.2f}", f"{paper.bte:.2f}", early)
             line |= dict(zip(names, of_paper, strict=True))
-        elif found["data"] in PAPER_ROWS:
+        elif found.data in PAPER_ROWS:
             beside = paper_row(run)
             line |= {
                 "paper TEfBV %": f"{beside.tefbv:.2f} ± {beside.deviation:.2f}" if beside else "-",
                 "paper runs": f"{beside.n_runs}" if beside else "-",
             }
-        ours = [found[f"error_after_{epoch}"] for epoch in EARLY]
+        ours = found.error_after_1, found.error_after_3, found.error_after_17
         line["after 1, 3, 17 epochs"] = ", ".join(f"{e:.2f}" for e in ours if e is not None)
         lines.append(line | tables.result_cells(found))
     return lines

@@ -10,6 +10,7 @@ from deform_gpu.parameters import WIDTHS
 from experiments.running.store import Run
 from experiments.scoring import committee_report
 from experiments.scoring.committee_report import Committee
+from experiments.scoring.rows import CommitteeRow
 from mlp_gpu.network import NETS
 
 
@@ -149,7 +150,7 @@ def of_experiment(
     name: str, experiment: Experiment, runs: Sequence[Run], note: str = ""
 ) -> Committee:
     """The committee of an experiment's members; name: experiment1 to experiment6, or table4."""
-    data_name = runs[0].config["data"]["name"]
+    data_name = runs[0].config.data.name
     on_mnist = data_name == "MNIST"
     heading = "Table 4 of 2012" if experiment is TABLE4 else f"Experiment {name[-1]} of 2012"
     unfinished = committee_report.unfinished(runs)
@@ -174,7 +175,7 @@ def find_committees(runs: Mapping[str, Run]) -> list[Committee]:
     found = []
     for folder in sorted({Path(name).parent for name in runs}):
         for name, experiment in named.items():
-            data_name = next(iter(runs.values())).config["data"]["name"]
+            data_name = next(iter(runs.values())).config.data.name
             paths = [
                 str(folder / run_name(experiment, member, seed, data_name))
                 for seed, member in enumerate(experiment.members)
@@ -184,10 +185,10 @@ def find_committees(runs: Mapping[str, Run]) -> list[Committee]:
     return found
 
 
-def experiments_table(found: Collection[Sequence[Mapping]]) -> list[dict[str, str]]:
+def experiments_table(found: Collection[Sequence[CommitteeRow]]) -> list[dict[str, str]]:
     """A line for each committee of the paper: our longest training on MNIST beside the paper's.
 
-    found: the rows of each record, as CSV gives them back.
+    found: the rows of each record.
     """
     named = {f"experiment{number}": experiment for number, experiment in EXPERIMENTS.items()}
     lines = []
@@ -199,17 +200,16 @@ def experiments_table(found: Collection[Sequence[Mapping]]) -> list[dict[str, st
             "paper: average net %": f"{sum(paper) / len(paper):.2f}",
             "paper: committee %": f"{experiment.paper:.2f}",
         }
-        own = [rows for rows in found if rows[-1]["experiment"] == name]
+        own = [rows for rows in found if rows[-1].experiment == name]
         if own:
             *_, row = min(
                 own,
-                key=lambda rows: (-committee_report.images_trained(rows), int(rows[-1]["errors"])),
+                key=lambda rows: (-committee_report.images_trained(rows), rows[-1].errors),
             )
             line |= {
-                "average net %": f"{float(row['mean_percent']):.2f}",
-                "committee % (95 % interval)": f"{float(row['percent']):.2f} "
-                f"({float(row['low']):.2f}-{float(row['high']):.2f})",
-                "epochs x images": f"{row['epochs']} x {int(row['images_an_epoch']):,}",
+                "average net %": f"{row.mean_percent:.2f}",
+                "committee % (95 % interval)": f"{row.percent:.2f} ({row.low:.2f}-{row.high:.2f})",
+                "epochs x images": f"{row.epochs} x {int(row.images_an_epoch):,}",
             }
         else:
             line |= {"average net %": "", "committee % (95 % interval)": "not measured yet"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from experiments.running import provenance
 from experiments.running.store import read_run
-from experiments.scoring.records import BENCH, read_csv
+from experiments.scoring.rows import BenchRow, read_rows
 from mlp_gpu.engines import WINDOW
 from mlp_gpu.network import count_weights
 
@@ -18,7 +18,7 @@ def takes_windows(arguments: argparse.Namespace, sizes: tuple[int, ...], path: P
     if arguments.schedule:
         return arguments.schedule == WINDOW
     if path.exists():
-        return "images_per_block" in read_run(path).config
+        return read_run(path).config.images_per_block is not None
     return is_faster(arguments.device, sizes)
 
 
@@ -31,9 +31,9 @@ def is_faster(device: str, sizes: tuple[int, ...]) -> bool:
     if not path.exists():
         return False
     us = {
-        row["name"]: float(row["us"])
-        for row in read_csv(path, BENCH)
-        if row["group"] == "net" and row["weights"] == str(count_weights(sizes))
+        row.name: row.us
+        for row in read_rows(path, BenchRow)
+        if row.group == "net" and row.weights == count_weights(sizes)
     }
     window, graph = us.get(f"engine cuda {WINDOW}"), us.get("engine cuda graph")
     return window is not None and graph is not None and window < graph

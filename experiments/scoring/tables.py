@@ -1,15 +1,17 @@
 """Table 1 of the 2010 paper with our runs beside it, and how runs are put in rows."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import mean, stdev
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from experiments.running import configs, provenance
+from msgspec.structs import replace
+
+from experiments.running.configs import Config
 from experiments.running.formatting import duration, markdown_table
 from experiments.running.store import Run
+from experiments.scoring.rows import ResultRow, Table1Row, source_columns
 from mlp_gpu.network import NETS, count_weights
 
 
@@ -45,25 +47,25 @@ def interval(errors: int, n: int) -> tuple[float, float]:
 
 def net_number(run: Run) -> int:
     """The number in Table 1 of a run's net."""
-    return {sizes: net for net, sizes in NETS.items()}[tuple(run.config["sizes"])]
+    return {sizes: net for net, sizes in NETS.items()}[run.config.sizes]
 
 
 def is_table1(run: Run) -> bool:
     """Whether a run trained a net of Table 1, as experiments.table1 does."""
-    data = run.config["data"]
-    shape = tuple(run.config.get("sizes", ()))  # convolutional nets have none
-    return shape in NETS.values() and not (data.get("width") or data.get("n_validation"))
+    data = run.config.data
+    return run.config.sizes in NETS.values() and not (data.width or data.n_validation)
 
 
 def table1_order(run: Run) -> tuple:
     """What to sort the rows of Table 1 by: the net, then the deformed and longest first."""
-    work = run.epochs * run.config["data"]["n_train"]
-    return net_number(run), run.config["deformation"] is None, -work, run.config["seed"]
+    work = run.epochs * run.config.data.n_train
+    return net_number(run), run.config.deformation is None, -work, run.config.seed
 
 
 def engine_name(run: Run) -> str:
-    """What computed a run, and how a GPU's work was launched: 'cpu', 'cuda graph'."""
-    return " ".join(filter(None, (run.config["engine"], run.provenance[-1].get("schedule"))))
+    """The engine of a run and its launch mode on a GPU: 'cpu', 'cuda graph'."""
+    mode = run.provenance[-1].schedule
+    return f"{run.config.engine} {mode}" if mode else run.config.engine
 
 
 def layers(sizes: Sequence[int]) -> str:
@@ -77,36 +79,39 @@ def best_of(runs: Mapping[Name, Run]) -> Name:
 
     def rank(name: Name) -> tuple[bool, float]:
         run = runs[name]
-        return run.config["data"]["name"] != "MNIST", run.chosen_errors / len(run.labels)
+        return run.config.data.name != "MNIST", run.chosen_errors / len(run.labels)
 
     return min(runs, key=rank)
 
 
-def table1_row(run: Run) -> dict:
-    """A finished or unfinished run as a tidy row, its provenance included. Errors in percent."""
-    config = run.config
-    return {
-        "net": net_number(run),
-        "layers": configs.net_name(config),
-        "weights": count_weights(config["sizes"]),
-        **result_columns(run),
-    }
+def table1_row(run: Run) -> Table1Row:
+    """A finished or unfinished run of a net of Table 1 as a row."""
+    return Table1Row(
+        net=net_number(run),
+        layers=run.config.net_name,
+        weights=count_weights(run.config.sizes),
+        **result_fields(run),
+    )
 
 
-def result_columns(run: Run) -> dict:
-    """What a tidy row holds beside its net: training, errors in percent, provenance."""
-    config = run.config
-    n_test = config["data"]["n_test"]
+def result_row(run: Run) -> ResultRow:
+    """The training, errors and provenance of any run."""
+    return ResultRow(**result_fields(run))
+
+
+def result_fields(run: Run) -> dict[str, Any]:
+    """The fields of `result_row`."""
+    config, n_test = run.config, run.config.data.n_test
     low, high = interval(run.chosen_errors, n_test)
     return {
-        "data": config["data"]["name"],
-        "distortion": config["deformation"] is not None,
-        "seed": config["seed"],
+        "data": config.data.name,
+        "distortion": config.deformation is not None,
+        "seed": config.seed,
         "epochs": run.epochs,
-        "planned_epochs": config["epochs"],
-        "images_an_epoch": config["data"]["n_train"],
-        "eta": config["eta"],
-        "eta_decay": config["decay"],
+        "planned_epochs": config.epochs,
+        "images_an_epoch": config.data.n_train,
+        "eta": config.eta,
+        "eta_decay": config.decay,
         "n_test": n_test,
         "tefbv_errors": run.chosen_errors,
         "tefbv": 100 * run.chosen_errors / n_test,
@@ -117,14 +122,8 @@ def result_columns(run: Run) -> dict:
         "bte": 100 * run.best_errors / n_test,
         "seconds": run.seconds,
         "engine": engine_name(run),
-        **provenance.columns(run.provenance[-1]),
+        "source": source_columns(run.provenance[-1]),
     }
-
-
-def count_epochs(row: Mapping) -> str:
-    """How many epochs a run in a tidy row was trained, and of how many if it is not finished."""
-    done, planned = row["epochs"], row["planned_epochs"]
-    return f"{done:,}" if done == planned else f"{done:,} of {planned:,}"
 
 
 def table1_table(runs: Sequence[Run]) -> list[dict[str, str]]:
@@ -132,42 +131,40 @@ def table1_table(runs: Sequence[Run]) -> list[dict[str, str]]:
     lines = []
     for run in runs:
         row = table1_row(run)
-        paper = PAPER[row["net"]]
+        paper = PAPER[row.net]
         line = {
-            "net": str(row["net"]) + ("" if row["distortion"] else ", no distortion"),
-            "layers": layers(run.config["sizes"]),
-            "weights": f"{row['weights']:,}",
+            "net": str(row.net) + ("" if row.distortion else ", no distortion"),
+            "layers": layers(run.config.sizes),
+            "weights": f"{row.weights:,}",
         }
-        if row["data"] == "MNIST":
+        if row.data == "MNIST":
             line |= {
-                "paper TEfBV %": f"{paper.tefbv if row['distortion'] else paper.undistorted:.2f}",
-                "paper BTE %": f"{paper.bte:.2f}" if row["distortion"] else "-",
-                "paper hours": f"{paper.hours}" if row["distortion"] else "-",
+                "paper TEfBV %": f"{paper.tefbv if row.distortion else paper.undistorted:.2f}",
+                "paper BTE %": f"{paper.bte:.2f}" if row.distortion else "-",
+                "paper hours": f"{paper.hours}" if row.distortion else "-",
             }
         lines.append(line | result_cells(row))
     return lines
 
 
-def result_cells(row: dict) -> dict[str, str]:
+def result_cells(row: ResultRow) -> dict[str, str]:
     """The result columns of a tidy row as they are printed."""
     return {
-        "TEfBV %": f"{row['tefbv']:.2f}",
-        "95 % interval": f"{row['tefbv_low']:.2f}-{row['tefbv_high']:.2f}",
-        "wrong": f"{row['tefbv_errors']} of {row['n_test']:,}",
-        "BTE %": f"{row['bte']:.2f}",
-        "wrong (BTE)": str(row["bte_errors"]),
-        "time": duration(row["seconds"]),
-        "epochs x images": f"{count_epochs(row)} x {row['images_an_epoch']:,}",
-        "eta, decay": f"{row['eta']:g}, {row['eta_decay']:g}",
-        "seed": str(row["seed"]),
+        "TEfBV %": f"{row.tefbv:.2f}",
+        "95 % interval": f"{row.tefbv_low:.2f}-{row.tefbv_high:.2f}",
+        "wrong": f"{row.tefbv_errors} of {row.n_test:,}",
+        "BTE %": f"{row.bte:.2f}",
+        "wrong (BTE)": str(row.bte_errors),
+        "time": duration(row.seconds),
+        "epochs x images": f"{row.epochs_done} x {row.images_an_epoch:,}",
+        "eta, decay": f"{row.eta:g}, {row.eta_decay:g}",
+        "seed": str(row.seed),
     }
 
 
 def most_trained(runs: Sequence[Run]) -> Run:
     """The run that was trained with the most images, of several such runs the best."""
-    return min(
-        runs, key=lambda run: (-run.epochs * run.config["data"]["n_train"], run.chosen_errors)
-    )
+    return min(runs, key=lambda run: (-run.epochs * run.config.data.n_train, run.chosen_errors))
 
 
 def longest_table(runs: Sequence[Run]) -> list[dict[str, str]]:
@@ -187,7 +184,7 @@ def longest_table(runs: Sequence[Run]) -> list[dict[str, str]]:
 
 
 def is_on_deformed_mnist(run: Run) -> bool:
-    return run.config["data"]["name"] == "MNIST" and run.config["deformation"] is not None
+    return run.config.data.name == "MNIST" and run.config.deformation is not None
 
 
 def longest_cells(runs: Sequence[Run]) -> dict[str, str]:
@@ -195,26 +192,25 @@ def longest_cells(runs: Sequence[Run]) -> dict[str, str]:
     if not runs:
         blank = dict.fromkeys(("epochs x images", "time"), "")
         return {"TEfBV % (95 % interval)": "not measured yet"} | blank
-    row = result_columns(most_trained(runs))
+    row = result_row(most_trained(runs))
     return {
-        "TEfBV % (95 % interval)": f"{row['tefbv']:.2f} "
-        f"({row['tefbv_low']:.2f}-{row['tefbv_high']:.2f})",
-        "epochs x images": f"{count_epochs(row)} x {row['images_an_epoch']:,}",
-        "time": duration(row["seconds"]),
+        "TEfBV % (95 % interval)": f"{row.tefbv:.2f} ({row.tefbv_low:.2f}-{row.tefbv_high:.2f})",
+        "epochs x images": f"{row.epochs_done} x {row.images_an_epoch:,}",
+        "time": duration(row.seconds),
     }
 
 
 def means(runs: Sequence[Run]) -> list[str]:
     """A sentence for each training that was done with several seeds."""
-    groups: dict[str, list[Run]] = {}
+    groups: dict[tuple[int, Config], list[Run]] = {}
     for run in runs:
         groups.setdefault(_training(run), with_other_seeds(run, runs))
     sentences = []
     for group in groups.values():
         if len(group) > 1:
-            row = result_columns(group[0])
+            row = result_row(group[0])
             cells = result_cells(row)
-            net = _net(group[0]) + ("" if row["distortion"] else ", no distortion")
+            net = _net(group[0]) + ("" if row.distortion else ", no distortion")
             sentences.append(
                 f"{net[0].upper()}{net[1:]}, {cells['epochs x images']} images, eta and decay "
                 f"{cells['eta, decay']}; {spread(group)}."
@@ -224,7 +220,7 @@ def means(runs: Sequence[Run]) -> list[str]:
 
 def spread(runs: Sequence[Run]) -> str:
     """How trainings that differ in their seeds came out, in words."""
-    errors = [100 * run.chosen_errors / run.config["data"]["n_test"] for run in runs]
+    errors = [100 * run.chosen_errors / run.config.data.n_test for run in runs]
     if len(errors) == 1:
         return "one seed"
     return (
@@ -235,13 +231,13 @@ def spread(runs: Sequence[Run]) -> str:
 
 def with_other_seeds(run: Run, runs: Sequence[Run]) -> list[Run]:
     """Of the runs that differ from a run in nothing but their seeds one for each; it is one."""
-    own = {other.config["seed"]: other for other in runs if _training(other) == _training(run)}
-    return list((own | {run.config["seed"]: run}).values())
+    own = {other.config.seed: other for other in runs if _training(other) == _training(run)}
+    return list((own | {run.config.seed: run}).values())
 
 
-def _training(run: Run) -> str:
-    """What a run has in common with those of other seeds, as text."""
-    return json.dumps([run.epochs, run.config | {"seed": None}], sort_keys=True)
+def _training(run: Run) -> tuple[int, Config]:
+    """The epochs and the configuration of a run but for the seed."""
+    return run.epochs, replace(run.config, seed=0)
 
 
 ERRORS_EXPLAINED = (
@@ -261,21 +257,22 @@ def report(title: str, note: str, table: Sequence[Mapping[str, str]], runs: list
 
 def _net(run: Run) -> str:
     """What a run trained: 'net 1', or layers."""
-    return f"net {net_number(run)}" if is_table1(run) else configs.net_name(run.config)
+    return f"net {net_number(run)}" if is_table1(run) else run.config.net_name
 
 
 def provenance_line(run: Run) -> str:
     """Where and when a run was trained, in one line."""
-    row = result_columns(run)
-    peak = run.provenance[-1].get("peak_memory_bytes")
+    row = result_row(run)
+    peak = run.provenance[-1].peak_memory_bytes
     commits = dict.fromkeys(
-        session["commit"][:12] + (" with changes" if session["dirty"] else "")
+        session.commit[:12] + (" with changes" if session.dirty else "")
         for session in run.provenance
     )
+    source = row.source
     return (
-        f"{_net(run)}, seed {row['seed']}: {row['device']}"
-        + (f", driver {row['driver']}" if row["driver"] else "")
-        + f", engine {row['engine']}"
+        f"{_net(run)}, seed {row.seed}: {source.device}"
+        + (f", driver {source.driver}" if source.driver else "")
+        + f", engine {row.engine}"
         + (f", {peak / 1e6:,.0f} MB at most" if peak else "")
-        + f"; {row['versions'].replace('=', ' ')}; {row['date']}; commit {', '.join(commits)}"
+        + f"; {source.versions.replace('=', ' ')}; {source.date}; commit {', '.join(commits)}"
     )

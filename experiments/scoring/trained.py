@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.running import data, net_files, nets, runs, store
+from experiments.running.configs import Config
 from experiments.running.dataset import Dataset
 from experiments.running.errors import Problem
 from experiments.running.net_files import NetFile
@@ -34,18 +35,18 @@ def load(path: Path) -> NetFile:
         found = NetFile(run.config, run.chosen, network)
     if not is_for_pictures(found.config):
         raise Problem(
-            f"{path} is of a net for {found.config['data']['name']}, and pictures are prepared as "
+            f"{path} is of a net for {found.config.data.name}, and pictures are prepared as "
             f"{PREPARED_AS}'s digits; train a net for these with '{TRAIN}'"
         )
     return found
 
 
-def is_for_pictures(config: dict) -> bool:
+def is_for_pictures(config: Config) -> bool:
     """Whether a run's net was trained on digits that look as pictures do when they are prepared."""
-    return config["data"]["name"] == PREPARED_AS
+    return config.data.name == PREPARED_AS
 
 
-def find_best(folder: Path, fits: Callable[[dict], bool] = is_for_pictures) -> Path:
+def find_best(folder: Path, fits: Callable[[Config], bool] = is_for_pictures) -> Path:
     """The best of the runs below a folder whose weights are there, a deformed one if there is one.
 
     fits: whether a run with that configuration will do. Raises Problem if there is none.
@@ -63,7 +64,7 @@ def find_best(folder: Path, fits: Callable[[dict], bool] = is_for_pictures) -> P
             f"there is no net for this below {folder}, trained on {PREPARED_AS}: train one with "
             f"'{TRAIN}', which takes some minutes, or name one with --net"
         )
-    return best_of({path: run for path, run in found.items() if run.config["deformation"]} or found)
+    return best_of({path: run for path, run in found.items() if run.config.deformation} or found)
 
 
 def recognise(members: Sequence[NetFile], pixels: np.ndarray) -> np.ndarray:
@@ -75,7 +76,7 @@ def recognise(members: Sequence[NetFile], pixels: np.ndarray) -> np.ndarray:
     asked = data.scale(Dataset("MNIST", pixels[:0], labels[:0], pixels, labels, "", ""))
     outputs = []
     for member in members:
-        width = member.config["data"].get("width")
+        width = member.config.data.width
         images = (data.normalize(asked, width) if width else asked).test_images
         outputs.append(nets.predictor(member.config, member.network).predict(images))
     return np.mean(outputs, axis=0)

@@ -7,23 +7,20 @@ from pathlib import Path
 from experiments.running import jobs
 from experiments.running.formatting import duration
 from experiments.scoring.records import of_make_committee
+from experiments.scoring.rows import CommitteeRow, ScalingRow
 
 CLUSTER_SIZES = (1, 2, 7, 13, 39)  # workers; the experiments have 39 different runs
 
 
-def scaling_table(rows: Sequence[Mapping]) -> list[dict[str, str]]:
-    """Several workers against one, as lines of a table.
-
-    rows: of scaling.csv, as experiments.scaling makes them or as CSV gives them back.
-    """
+def scaling_table(rows: Sequence[ScalingRow]) -> list[dict[str, str]]:
+    """Several workers against one, as lines of a table."""
     return [
         {
-            "workers": str(row["workers"]),
-            "trainings": str(row["runs"]),
-            "seconds (p20-p80)": f"{float(row['seconds']):.1f} "
-            f"({float(row['seconds_p20']):.1f}-{float(row['seconds_p80']):.1f})",
-            "speedup over one worker": f"{float(row['speedup']):.2f}",
-            "start-up, s": f"{float(row['start_seconds']):.1f}",
+            "workers": str(row.workers),
+            "trainings": str(row.runs),
+            "seconds (p20-p80)": f"{row.seconds:.1f} ({row.seconds_p20:.1f}-{row.seconds_p80:.1f})",
+            "speedup over one worker": f"{row.speedup:.2f}",
+            "start-up, s": f"{row.start_seconds:.1f}",
         }
         for row in rows
     ]
@@ -48,25 +45,25 @@ def cluster_table(run_seconds: float, start_seconds: float, n_runs: int) -> list
 
 
 def estimate_clusters(
-    rows: Sequence[Mapping], found: Mapping[Path, Sequence[Mapping]]
+    rows: Sequence[ScalingRow], found: Mapping[Path, Sequence[CommitteeRow]]
 ) -> tuple[str, list[dict[str, str]]]:
     """How long clusters of such workers would take for `make committee`, from our records.
 
-    rows: as for `scaling_table`. found: the rows of each committee, by the paths of their records.
+    found: the rows of each committee, by the paths of their records.
     Returns a sentence and the lines of a table; no lines if `make committee` is not recorded on
     such a device.
     """
     # The same run may be in several committees.
     seconds = {
-        (row["date"], row["seconds"]): float(row["seconds"])
+        (row.source.date, row.seconds): row.seconds
         for own in of_make_committee(found).values()
         for row in own
-        if row["net"] and row["device"] == rows[-1]["device"]
+        if row.is_member and row.source.device == rows[-1].source.device
     }
     if not seconds:
         return "Clusters: the cost of a run is not measured yet.", []
     mean = sum(seconds.values()) / len(seconds)
-    start, n_bytes = float(rows[-1]["start_seconds"]), float(rows[-1]["bytes_an_epoch"])
+    start, n_bytes = rows[-1].start_seconds, rows[-1].bytes_an_epoch
     return (
         f"Estimated, not measured: the {len(seconds)} recorded runs of `make committee`, "
         f"{mean:.0f} s each on average, on G workers like these: {start:.0f} s to start, then "

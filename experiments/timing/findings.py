@@ -9,6 +9,7 @@ from experiments.running.formatting import duration
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, tables
 from experiments.scoring.records import by_folder, of_make_committee
+from experiments.scoring.rows import BenchRow, CommitteeRow, StartupRow
 from experiments.timing import report as timing_report
 from mlp_gpu.network import NETS
 
@@ -38,7 +39,7 @@ STARTUP = (
 
 
 def command_sentences(
-    records: Mapping[Path, Run], found: Mapping[Path, Sequence[Mapping]]
+    records: Mapping[Path, Run], found: Mapping[Path, Sequence[CommitteeRow]]
 ) -> list[str]:
     """How long the commands took whose trainings are all recorded, and what they came to.
 
@@ -49,17 +50,17 @@ def command_sentences(
         # The records of `make table1` are named after its folder of runs, runs/table1.
         own = [run for path, run in records.items() if path.match(f"{folder}/table1-net*")]
         if [tables.net_number(run) for run in own] == list(NETS):
-            spans = [(run.provenance[0]["start"], run.provenance[-1]["end"]) for run in own]
+            spans = [(run.provenance[0].start, run.provenance[-1].end or "") for run in own]
             wrong = ", ".join(str(run.chosen_errors) for run in own)
             sentences.append(
-                f"`make table1`: {_elapsed(spans)} on {own[0].provenance[-1]['device']}; nets 1 to "
-                f"{len(own)} get {wrong} of {own[0].config['data']['n_test']:,} test digits wrong."
+                f"`make table1`: {_elapsed(spans)} on {own[0].provenance[-1].device}; nets 1 to "
+                f"{len(own)} get {wrong} of {own[0].config.data.n_test:,} test digits wrong."
             )
     for rows in by_folder(of_make_committee(found), "MNIST").values():
         if committee_report.has_order(rows):
-            nets = [row for row in rows if row["net"]]
-            spans = [(_before(row["date"], float(row["seconds"])), row["date"]) for row in nets]
-            sentences.append(f"`make committee`: {_elapsed(spans)} on {nets[0]['device']}.")
+            nets = [row for row in rows if row.is_member]
+            spans = [(_before(row.source.date, row.seconds), row.source.date) for row in nets]
+            sentences.append(f"`make committee`: {_elapsed(spans)} on {nets[0].source.device}.")
     return sentences
 
 
@@ -75,9 +76,9 @@ def _elapsed(spans: Sequence[tuple[str, str]]) -> str:
     return duration((max(ends) - min(starts)).total_seconds())
 
 
-def startup_sentence(device: str, rows: Sequence[Mapping]) -> str:
-    """How long tests and starts take on a device. rows: of its startup.csv; none: not measured."""
-    found = {row["what"]: float(row["seconds"]) for row in rows}
+def startup_sentence(device: str, rows: Sequence[StartupRow]) -> str:
+    """How long tests and starts take on a device. No rows: not measured."""
+    found = {row.what: row.seconds for row in rows}
     names = {what: re.sub(r"make [\w-]+", r"`\g<0>`", what) for what in STARTUP}
     measured = [f"{names[what]}: {_time(found[what])}" for what in STARTUP if what in found]
     missing = [names[what] for what in STARTUP if what not in found]
@@ -90,11 +91,11 @@ def _time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)
 
 
-def bench_sentences(rows: Sequence[Mapping]) -> list[str]:
-    """What a benchmark says of each engine beside its peers. rows: of bench.csv, all text."""
-    nets = [row for row in rows if row["group"] == "net" and row["images"]]
-    us = {(row["name"], row["net"]): float(row["us"]) for row in nets}
-    names = dict.fromkeys(row["name"] for row in nets)
+def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
+    """What a benchmark says of each engine beside its peers."""
+    nets = [row for row in rows if row.group == "net" and row.images]
+    us = {(row.name, row.net): row.us for row in nets}
+    names = dict.fromkeys(row.name for row in nets)
     others = [name for name in names if not name.startswith("engine")]
     sentences = []
     for name in (name for name in names if name.startswith("engine") and "," not in name):
@@ -103,7 +104,7 @@ def bench_sentences(rows: Sequence[Mapping]) -> list[str]:
             """Of another's time to that of this engine, a net each."""
             return [t / us[name, net] for (who, net), t in us.items() if who == other]
 
-        own = sorted((row for row in nets if row["name"] == name), key=_weights)
+        own = sorted((row for row in nets if row.name == name), key=_weights)
         sentences.append(_rates(own))
         slower = [
             f"{_range(found)} times as long {how}"
@@ -113,35 +114,31 @@ def bench_sentences(rows: Sequence[Mapping]) -> list[str]:
         if slower:
             sentences.append(f"It takes {' and '.join(slower)}.")
         for column, what in CEILINGS.items():
-            if shares := [float(row[column]) for row in own if row.get(column)]:
+            if shares := [share for row in own if (share := getattr(row, column))]:
                 sentences.append(
                     f"It moves {min(shares):.0f} to {max(shares):.0f} % of the bytes per second "
                     f"that a {what} moves."
                 )
                 break
         if others:
-            at_best = any(row.get("settings") for row in nets)
+            at_best = any(row.settings for row in nets)
             speedups = "; ".join(f"{_range(ratios(peer))} over {peer}" for peer in others)
             note = ", each with its fastest settings" if at_best else ""
             sentences.append(f"Its speedup is {speedups}{note}.")
     return sentences
 
 
-def _rates(own: Sequence[Mapping]) -> str:
+def _rates(own: Sequence[BenchRow]) -> str:
     """The times of an engine for its smallest and its largest net, and which beat the paper's."""
     small, large = own[0], own[-1]
     updates, _ = timing_report.PAPER[GTX_480]
-    faster = [
-        timing_report.net_title(row["net"])
-        for row in own
-        if float(row["updates_a_second"]) > updates
-    ]
+    faster = [timing_report.net_title(row.net) for row in own if _updates(row) > updates]
     return (
-        f"On {small['ran_on']}, `{small['name']}` takes {float(small['us']):,.0f} microseconds per "
-        f"image for {timing_report.net_title(small['net'])} and {float(large['us']):,.0f} for "
-        f"{timing_report.net_title(large['net'])}, "
-        f"which is {float(small['updates_a_second']) / 1e9:.1f} and "
-        f"{float(large['updates_a_second']) / 1e9:.1f} billion weight updates per second; the "
+        f"On {small.ran_on}, `{small.name}` takes {small.us:,.0f} microseconds per "
+        f"image for {timing_report.net_title(small.net)} and {large.us:,.0f} for "
+        f"{timing_report.net_title(large.net)}, "
+        f"which is {_updates(small) / 1e9:.1f} and "
+        f"{_updates(large) / 1e9:.1f} billion weight updates per second; the "
         f"GTX 480 of 2012 made up to {updates / 1e9:g}"
         + (f", fewer than it makes for {', '.join(faster)}." if faster else ".")
     )
@@ -151,21 +148,15 @@ def _range(found: Sequence[float]) -> str:
     return f"{min(found):.1f} to {max(found):.1f}"
 
 
-def epoch_sentences(rows: Sequence[Mapping]) -> list[str]:
-    """What a benchmark says of the rest of an epoch on the CPU. rows: of bench.csv, all text."""
+def epoch_sentences(rows: Sequence[BenchRow]) -> list[str]:
+    """What a benchmark says of the rest of an epoch on the CPU."""
     evaluations = {
-        row["net"]: row
-        for row in rows
-        if row["group"] == "evaluation" and row["name"] == EVALUATION
+        row.net: row for row in rows if row.group == "evaluation" and row.name == EVALUATION
     }
-    shares = [float(row["percent_of_peak"]) for row in evaluations.values() if _has_peak(row)]
-    training = {
-        row["net"]: row for row in rows if (row["group"], row["name"]) == ("net", "engine cpu")
-    }
+    shares = [row.percent_of_peak for row in evaluations.values() if row.percent_of_peak]
+    training = {row.net: row for row in rows if (row.group, row.name) == ("net", "engine cpu")}
     deforming = [
-        float(row["us"])
-        for row in rows
-        if row["group"] == "deformation" and row["name"].startswith("CPU, ")
+        row.us for row in rows if row.group == "deformation" and row.name.startswith("CPU, ")
     ]
     sentences = []
     if shares:
@@ -176,8 +167,8 @@ def epoch_sentences(rows: Sequence[Mapping]) -> list[str]:
     parts = []
     for net in EPOCH_NETS:
         if deforming and net in evaluations and net in training:
-            rest = 60_000 * min(deforming) + 70_000 * float(evaluations[net]["us"])
-            share = rest / (rest + 60_000 * float(training[net]["us"]))
+            rest = 60_000 * min(deforming) + 70_000 * evaluations[net].us
+            share = rest / (rest + 60_000 * training[net].us)
             parts.append(f"{100 * share:.0f} % for {timing_report.net_title(net)}")
     if parts:
         sentences.append(
@@ -187,45 +178,44 @@ def epoch_sentences(rows: Sequence[Mapping]) -> list[str]:
     return sentences
 
 
-def cnn_sentences(rows: Sequence[Mapping]) -> list[str]:
-    """What a benchmark says of our CPU engine on net 3 of 2011. rows: of bench.csv, all text."""
-    own = {row["name"]: row for row in rows if (row["group"], row["net"]) == ("cnn", str(CNN_NET))}
+def cnn_sentences(rows: Sequence[BenchRow]) -> list[str]:
+    """What a benchmark says of our CPU engine on net 3 of 2011."""
+    own = {row.name: row for row in rows if (row.group, row.net) == ("cnn", str(CNN_NET))}
     if not (engine := own.get("engine cpu")):
         return []
-    us, loops = float(engine["us"]), own.get("loops over connections, CPU")
-    torch_us = timing_report.fastest_torch(rows, str(CNN_NET), engine["ran_on"])
+    us, loops = engine.us, own.get("loops over connections, CPU")
+    torch_us = timing_report.fastest_torch(rows, str(CNN_NET), engine.ran_on)
     name = cnn_tables.PAPER[CNN_NET].name
     sentences = [
-        f"On {engine['ran_on']}, `engine cpu` takes {us:,.0f} microseconds per image for {name}, "
+        f"On {engine.ran_on}, `engine cpu` takes {us:,.0f} microseconds per image for {name}, "
         "in one thread. It multiplies and adds "
-        f"{float(engine['tflop_a_second']) / 2e-3:.1f} billion times per second, absent "
+        f"{(engine.tflop_a_second or 0) / 2e-3:.1f} billion times per second, absent "
         "connections not counted"
         + (
-            f", {float(engine['percent_of_peak']):.0f} % of what the processor can."
-            if _has_peak(engine)
+            f", {engine.percent_of_peak:.0f} % of what the processor can."
+            if engine.percent_of_peak
             else "."
         )
     ]
     speedups = [("PyTorch eager at its best", torch_us)]
-    speedups.append(("loops over connections", float(loops["us"]) if loops else None))
+    speedups.append(("loops over connections", loops.us if loops else None))
     measured = [f"{them / us:.1f} over {peer}" for peer, them in speedups if them]
     if measured:
         sentences.append(f"Its speedup is {' and '.join(measured)}.")
     return [" ".join(sentences)]
 
 
-def _has_peak(row: Mapping) -> bool:
-    """Whether multiply-adds were measured beside it; in older records they were not."""
-    return bool(row.get("percent_of_peak"))
+def _weights(row: BenchRow) -> int:
+    return row.weights or 0  # an engine has some
 
 
-def _weights(row: Mapping) -> int:
-    return int(row["weights"])
+def _updates(row: BenchRow) -> float:
+    return row.updates_a_second or 0
 
 
-def deform_sentence(rows: Sequence[Mapping]) -> str | None:
+def deform_sentence(rows: Sequence[BenchRow]) -> str | None:
     """How long our fastest deformation takes beside the SciPy recipe; None if not measured."""
-    found = {row["name"]: float(row["us"]) for row in rows if row["group"] == "deformation"}
+    found = {row.name: row.us for row in rows if row.group == "deformation"}
     own = [name for name in found if re.match("CPU|GPU", name)]
     if not own or "scipy recipe" not in found:
         return None

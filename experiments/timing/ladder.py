@@ -11,6 +11,7 @@ from experiments.ptx import report
 from experiments.ptx.device import Executor, device_array
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
+from experiments.scoring.ladder_tables import ProgramTime, RungKernel
 from experiments.timing import compiled, ladder_peers
 from experiments.timing import gpu as gpu_timing
 from experiments.timing.host import Workload, make_workloads, time_workloads
@@ -35,15 +36,12 @@ def copy_of(net: Net) -> Net:
     return Net(*(W.copy() for W in net.arrays))
 
 
-def count_rungs(net: Net, examples: Examples) -> list[dict]:
+def count_rungs(net: Net, examples: Examples) -> list[RungKernel]:
     """A row for each kernel of each rung: how it is launched, what it takes, what it does an image.
 
-    examples: two at least. Bytes are those that the threads of the launch ask for; segments are the
-    32 bytes each that its warps touch; passes are those over shared memory, as many as accesses of
-    warps if there are no bank conflicts. distance: of the rung's weights from those of the CPU
-    engine after the counted steps, relative to how far they moved.
+    examples: two at least.
     """
-    rows: list[dict] = []
+    rows: list[RungKernel] = []
     done: dict[Callable, list[dict]] = {}  # by what makes launches, which some rungs share
     for name, rung in RUNGS.items():
         if rung.launches not in done:
@@ -52,7 +50,7 @@ def count_rungs(net: Net, examples: Examples) -> list[dict]:
         if rung in (graph, one_kernel):
             n_images = graph.IMAGES_PER_GRAPH if rung is graph else one_kernel.CHUNK
         first = {"rung": name, "images_a_launch": n_images}
-        rows += [first | row for row in done[rung.launches]]
+        rows += [RungKernel(**first | row) for row in done[rung.launches]]
     return rows
 
 
@@ -132,7 +130,7 @@ def relative_distance(some: Net, expected: Net, before: Net) -> float:
     return math.sqrt(apart / moved)
 
 
-def host_times(net: Net, examples: Examples, repeats: int) -> list[dict]:
+def host_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
     """Times of the CPU's programs: ours, NumPy and plain Python."""
     images, labels = examples
     on_cpu, in_numpy = copy_of(net), copy_of(net)
@@ -150,14 +148,14 @@ def host_times(net: Net, examples: Examples, repeats: int) -> list[dict]:
     return _times(workloads, repeats)
 
 
-def _times(workloads: dict[str, Workload], repeats: int) -> list[dict]:
+def _times(workloads: dict[str, Workload], repeats: int) -> list[ProgramTime]:
     return [
-        {"name": name, "us": us.tolist(), "n_images": workloads[name].n_images}
+        ProgramTime(name, us.tolist(), workloads[name].n_images or 1)
         for name, us in time_workloads(workloads, repeats).items()
     ]
 
 
-def gpu_times(net: Net, examples: Examples, repeats: int) -> list[dict]:
+def gpu_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
     """Times of all rungs on the GPU, and of PyTorch and JAX where they are installed and see it.
 
     Of a rung also work_us: of its kernels alone, each by itself between two events, its data in the
@@ -178,18 +176,18 @@ def gpu_times(net: Net, examples: Examples, repeats: int) -> list[dict]:
     rows = _times(workloads | make_workloads(makers, GPU_IMAGES), repeats)
     timer = gpu_timing.Timer()
     for row in rows:
-        if row["name"] in RUNGS:
-            rung = RUNGS[row["name"]]
+        if row.name in RUNGS:
+            rung = RUNGS[row.name]
             try:
                 works = [_work_us(net, (images, labels), rung, timer) for _ in range(repeats)]
             except Problem as reason:  # must not cost the measurements of everything else
-                tell(f"the kernels of {row['name']} alone are not timed: {reason}")
+                tell(f"the kernels of {row.name} alone are not timed: {reason}")
             else:
-                row["work_us"] = works
+                row.work_us = works
     n_bytes = 2 * sum(W.nbytes for W in net.arrays)
     copy = gpu_timing.make_copier(n_bytes, timer.stream)(n_bytes)
     us = [timer(copy, "warm") for _ in range(repeats)]
-    rows.append({"name": COPY, "us": us, "n_images": 1})
+    rows.append(ProgramTime(COPY, us, 1))
     _check_rungs(net, (images, labels))
     return rows
 

@@ -17,6 +17,7 @@ from deform_gpu import TABLE1
 from experiments.running import data
 from experiments.running.dataset import Dataset
 from experiments.running.messages import tell
+from experiments.scoring.rows import RaceRow, SourceColumns
 from experiments.timing.peer_processes import PeerProcess, all_settings
 from experiments.timing.peers import import_error, matrices, torch_perceptron
 from mlp_gpu.activation import SLOPE, A, B
@@ -142,23 +143,6 @@ def wrong(weights: Sequence[np.ndarray], images: np.ndarray, labels: np.ndarray)
     return int((y.argmax(axis=1) != labels).sum())
 
 
-@dataclass(frozen=True)
-class Point:
-    """After an epoch of one net; a row of race.csv.
-
-    taken: whether this setting was chosen of its way. seconds: of training and deforming so far.
-    apart_errors, test_errors: wrong digits.
-    """
-
-    way: str
-    setting: str
-    seed: int
-    taken: bool
-    seconds: float
-    apart_errors: int
-    test_errors: int
-
-
 @dataclass
 class Training:
     """One net, trained for about SECONDS. dataset: with images set aside for validation."""
@@ -168,7 +152,7 @@ class Training:
     seed: int
 
     def learn(self) -> list[tuple[float, int, int]]:
-        """The last three fields of each Point; the first epoch says how many epochs there are."""
+        """The last three fields of each RaceRow; the first epoch says how many epochs there are."""
         from deform_gpu.batches import deform_set  # imports numba
 
         x, labels, eta = self.dataset.train_images, self.dataset.train_labels, self.setting.eta
@@ -193,8 +177,11 @@ class Training:
         return points
 
 
-def measure(dataset: Dataset) -> list[Point]:
-    """Train all nets, each way in a process of its own; tells the progress."""
+def measure(dataset: Dataset, source: SourceColumns) -> list[RaceRow]:
+    """Train all nets, each way in a process of its own; tells the progress.
+
+    source: of the rows.
+    """
     apart, found = data.split(dataset, N_APART, seed=0), []
     for way, settings in CHOICES.items():
         if way == TORCH and import_error("torch"):
@@ -210,31 +197,32 @@ def measure(dataset: Dataset) -> list[Point]:
                     best = min(learnt, key=lambda one: one[2][-1][1])[0]
                     tried = list(product(SEEDS[1:], [best]))
         for setting, seed, points in learnt:
-            found += [Point(way, str(setting), seed, setting == best, *one) for one in points]
+            for seconds, apart_errors, test_errors in points:
+                found.append(
+                    RaceRow(
+                        way=way,
+                        setting=str(setting),
+                        seed=seed,
+                        taken=setting == best,
+                        seconds=seconds,
+                        apart_errors=apart_errors,
+                        test_errors=test_errors,
+                        source=source,
+                    )
+                )
     return found
 
 
-def read(rows: Sequence[dict]) -> list[Point]:
-    """The points in rows of race.csv, all text."""
-    return [
-        Point(
-            *(row["way"], row["setting"], int(row["seed"]), row["taken"] == "True"),
-            *(float(row["seconds"]), int(row["apart_errors"]), int(row["test_errors"])),
-        )
-        for row in rows
-    ]
-
-
-def curves(points: Sequence[Point]) -> dict[str, list[list[Point]]]:
+def curves(points: Sequence[RaceRow]) -> dict[str, list[list[RaceRow]]]:
     """The points of the settings that were taken, by way and then by seed."""
-    found: dict[str, dict[int, list[Point]]] = {}
+    found: dict[str, dict[int, list[RaceRow]]] = {}
     for point in points:
         if point.taken:
             found.setdefault(point.way, {}).setdefault(point.seed, []).append(point)
     return {way: list(seeds.values()) for way, seeds in found.items()}
 
 
-def table(points: Sequence[Point]) -> list[dict[str, str]]:
+def table(points: Sequence[RaceRow]) -> list[dict[str, str]]:
     """Wrong test digits of each way: the median, and the fewest and most, of its seeds."""
     lines = []
     for way, seeds in curves(points).items():

@@ -1,54 +1,14 @@
-"""Measurements as rows of bench.csv, and such rows as the tables of `make bench` and the README.
+"""Measurements as rows of bench.csv, and such rows as the tables of `make bench` and the README."""
 
-The tables take rows as `row` makes them, or as bench.csv gives them back, where all is text.
-"""
-
-from collections.abc import Collection, Iterable, Mapping
-from functools import partial
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from experiments.scoring import cnn_tables
+from experiments.scoring.rows import BenchRow, SourceColumns
 from experiments.timing.measurement import Measurement
 
 NOT_MEASURED = "Not measured yet."
-
-# Columns of bench.csv, before those of the provenance. Times are in microseconds: per image in the
-# groups `net`, `cnn` and `deformation`, per launch in `kernel` and `cnn kernel`, per batch in
-# `evaluation` or, on a CPU, per image; copies, reads, multiply-adds and the kernel have that of a
-# call.
-# "In that time": in the median. Nets are of Table 1 of 2010, or named by their sizes; of 2011 in
-# `cnn` and `cnn kernel`. Older records lack `settings` and `percent_of_read`: there the CPU engine
-# has one thread, and peers are not at their best. Others lack `percent_of_peak`.
-COLUMNS = (
-    "group",
-    "net",
-    "weights",  # of the net
-    "name",
-    "settings",  # those that a peer is fastest with
-    "layer",  # from 1, with its n_in inputs and n_out neurons
-    "n_in",
-    "n_out",
-    "state",  # of the GPU's L2 cache before the launch: warm or cold
-    "ran_on",
-    "repeats",
-    "us_p20",  # 20th percentile of the repeats
-    "us",  # median
-    "us_p80",
-    "images",  # trained, deformed or evaluated in that time
-    "images_a_second",
-    "updates_a_second",  # of weights
-    "times_cpu",  # speedup over the CPU engine
-    "bytes",  # that must be moved in that time
-    "gb_a_second",
-    "copy_gb_a_second",  # of the copy measured in turn with it
-    "percent_of_copy",
-    "percent_of_read",  # of memory, measured in turn with it
-    "tflop_a_second",
-    "paper_gb_a_second",
-    "flops",  # floating-point operations in that time
-    "percent_of_peak",  # of the multiply-adds measured in turn with it
-)
 
 # Training in the papers: weight updates per second, at most, and speedup over their CPU.
 PAPER = {"2010, GTX 280": (5e9, 40), "2012, GTX 480": (7.5e9, 50)}
@@ -65,52 +25,49 @@ PAPER_DEFORM_SECONDS = {
 EPOCH_IMAGES = 60_000
 
 
-def row(measured: Measurement) -> dict:
-    """A measurement as a row of bench.csv; None where a column does not apply."""
-    us = np.median(measured.us)
-    low, median, high = np.percentile(measured.us, [20, 50, 80])
-    found = dict.fromkeys(COLUMNS) | {
-        "group": measured.group,
-        "net": measured.net,
-        "weights": measured.n_weights,
-        "name": measured.name,
-        "settings": measured.settings,
-        "layer": measured.layer,
-        "n_in": measured.n_in,
-        "n_out": measured.n_out,
-        "state": measured.state,
-        "ran_on": measured.ran_on,
-        "repeats": len(measured.us),
-        "us_p20": low,
-        "us": median,
-        "us_p80": high,
-        "images": measured.n_images,
-        "bytes": measured.n_bytes,
-        "paper_gb_a_second": measured.paper_gb_per_second,
-        "flops": measured.flops,
-    }
-    if measured.n_images:
-        images_per_second = 1e6 * measured.n_images / us
-        found["images_a_second"] = images_per_second
-        if measured.n_weights and measured.group in ("net", "cnn"):
-            found["updates_a_second"] = measured.n_weights * images_per_second
-        if measured.cpu_engine_us is not None:
-            found["times_cpu"] = np.median(measured.cpu_engine_us) / us
-    if measured.n_bytes:
-        found["gb_a_second"] = measured.n_bytes / us / 1e3
-        if copy := measured.copy:
-            found["copy_gb_a_second"] = copy.n_bytes / np.median(copy.us) / 1e3
-            share = measured.n_bytes / copy.n_bytes
-            found["percent_of_copy"] = 100 * share * np.median(copy.us / measured.us)
-        if read := measured.read:
-            share = measured.n_bytes / read.n_bytes
-            found["percent_of_read"] = 100 * share * np.median(read.us / measured.us)
-    if measured.flops:
-        found["tflop_a_second"] = measured.flops / us / 1e6
-        if peak := measured.peak:
-            share = measured.flops / peak.flops
-            found["percent_of_peak"] = 100 * share * np.median(peak.us / measured.us)
-    return found
+def row(measured: Measurement, source: SourceColumns) -> BenchRow:
+    """A measurement as a row of bench.csv."""
+    us, n_images, n_bytes, flops = measured.us, measured.n_images, measured.n_bytes, measured.flops
+    low, median, high = map(float, np.percentile(us, [20, 50, 80]))
+    rate = 1e6 * n_images / median if n_images else None
+    weights = measured.n_weights if measured.group in ("net", "cnn") else None
+    cpu_us, copy = measured.cpu_engine_us, measured.copy
+    read, peak = measured.read, measured.peak
+    return BenchRow(
+        group=measured.group,
+        net=str(measured.net or ""),
+        weights=measured.n_weights,
+        name=measured.name,
+        settings=measured.settings or "",
+        layer=measured.layer,
+        n_in=measured.n_in,
+        n_out=measured.n_out,
+        state=measured.state or "",
+        ran_on=measured.ran_on or "",
+        repeats=len(us),
+        us_p20=low,
+        us=median,
+        us_p80=high,
+        images=n_images,
+        images_a_second=rate,
+        updates_a_second=weights * rate if weights and rate else None,
+        times_cpu=float(np.median(cpu_us)) / median if rate and cpu_us is not None else None,
+        bytes=n_bytes,
+        gb_a_second=n_bytes / median / 1e3 if n_bytes else None,
+        copy_gb_a_second=copy.n_bytes / float(np.median(copy.us)) / 1e3 if copy else None,
+        percent_of_copy=_percent(n_bytes, copy.n_bytes, copy.us / us) if copy else None,
+        percent_of_read=_percent(n_bytes, read.n_bytes, read.us / us) if read else None,
+        tflop_a_second=flops / median / 1e6 if flops else None,
+        paper_gb_a_second=measured.paper_gb_per_second,
+        flops=flops,
+        percent_of_peak=_percent(flops, peak.flops, peak.us / us) if peak else None,
+        source=source,
+    )
+
+
+def _percent(work: float | None, of_ceiling: float, times: np.ndarray) -> float | None:
+    """How near a rate of work comes to that of its ceiling. times: of both, as quotients."""
+    return 100 * work / of_ceiling * float(np.median(times)) if work else None
 
 
 def net_title(net: int | str) -> str:
@@ -118,25 +75,24 @@ def net_title(net: int | str) -> str:
     return f"net {net}" if str(net).isdigit() else str(net)
 
 
-def format_number(value: float | str | None, form: str, unit: float = 1) -> str:
+def format_number(value: float | None, form: str, unit: float = 1) -> str:
     """A cell of a row in multiples of the unit; nothing if the cell is empty."""
-    return "" if value is None or value == "" else form.format(float(value) / unit)
+    return "" if value is None else form.format(value / unit)
 
 
-def format_us(row: dict) -> str:
+def format_us(row: BenchRow) -> str:
     """Median and percentiles of a row, microseconds: '12.3 (12.1-12.6)'."""
-    median, low, high = (float(row[name]) for name in ("us", "us_p20", "us_p80"))
-    form = "{:,.0f}" if median >= 1000 else "{:.1f}" if median >= 100 else "{:.2f}"
-    return f"{form.format(median)} ({form.format(low)}-{form.format(high)})"
+    form = "{:,.0f}" if row.us >= 1000 else "{:.1f}" if row.us >= 100 else "{:.2f}"
+    return f"{form.format(row.us)} ({form.format(row.us_p20)}-{form.format(row.us_p80)})"
 
 
-def format_epoch(us_per_image: float | str) -> str:
+def format_epoch(us_per_image: float) -> str:
     """How long 60,000 images take: '1.23 s', '4.56 ms'."""
-    seconds = float(us_per_image) * EPOCH_IMAGES / 1e6
+    seconds = us_per_image * EPOCH_IMAGES / 1e6
     return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1e3 * seconds:.3g} ms"
 
 
-def net_table(rows: Collection[dict]) -> list[dict[str, str]]:
+def net_table(rows: Collection[BenchRow]) -> list[dict[str, str]]:
     """Engines and their peers, as lines of a table, below the papers' figures."""
     lines = [
         {
@@ -149,29 +105,29 @@ def net_table(rows: Collection[dict]) -> list[dict[str, str]]:
     ]
     lines += [
         {
-            "net": str(row["net"]),
-            "engine": row["name"] + (f" ({row['settings']})" if row.get("settings") else ""),
-            "us per image (p20-p80)": format_us(row) if row["images"] else "",
-            "images/s": format_number(row["images_a_second"], "{:,.0f}"),
-            "1e9 updates/s": format_number(row["updates_a_second"], "{:.3g}", 1e9),
-            "speedup over CPU": format_number(row["times_cpu"], "{:.2f}"),
-            "GB/s": format_number(row["gb_a_second"], "{:,.1f}"),
-            "% of copy": format_number(row["percent_of_copy"], "{:.0f}"),
-            "% of read": format_number(row.get("percent_of_read"), "{:.0f}"),
-            "GFLOP/s": format_number(row["tflop_a_second"], "{:,.0f}", 1e-3),
-            "% of peak": format_number(row.get("percent_of_peak"), "{:.0f}"),
-            "device": row["ran_on"],
+            "net": row.net,
+            "engine": row.name + (f" ({row.settings})" if row.settings else ""),
+            "us per image (p20-p80)": format_us(row) if row.images else "",
+            "images/s": format_number(row.images_a_second, "{:,.0f}"),
+            "1e9 updates/s": format_number(row.updates_a_second, "{:.3g}", 1e9),
+            "speedup over CPU": format_number(row.times_cpu, "{:.2f}"),
+            "GB/s": format_number(row.gb_a_second, "{:,.1f}"),
+            "% of copy": format_number(row.percent_of_copy, "{:.0f}"),
+            "% of read": format_number(row.percent_of_read, "{:.0f}"),
+            "GFLOP/s": format_number(row.tflop_a_second, "{:,.0f}", 1e-3),
+            "% of peak": format_number(row.percent_of_peak, "{:.0f}"),
+            "device": row.ran_on,
         }
         for row in rows
-        if row["group"] == "net"
+        if row.group == "net"
     ]
     return [dict.fromkeys(lines[-1], "") | line for line in lines]
 
 
-def deform_table(rows: Collection[dict]) -> list[dict[str, str]]:
+def deform_table(rows: Collection[BenchRow]) -> list[dict[str, str]]:
     """The deformation and its peers, as lines of a table, below the papers' figures."""
-    measured = [row for row in rows if row["group"] == "deformation"]
-    recipe_us = next((float(row["us"]) for row in measured if row["name"] == "scipy recipe"), None)
+    measured = [row for row in rows if row.group == "deformation"]
+    recipe_us = next((row.us for row in measured if row.name == "scipy recipe"), None)
     lines = [
         {
             "method": method,
@@ -183,122 +139,100 @@ def deform_table(rows: Collection[dict]) -> list[dict[str, str]]:
         for method, seconds in PAPER_DEFORM_SECONDS.items()
     ]
     for row in measured:
-        median, low, high = (format_epoch(row[name]) for name in ("us", "us_p20", "us_p80"))
-        speedup = recipe_us and recipe_us / float(row["us"])
+        median, low, high = map(format_epoch, (row.us, row.us_p20, row.us_p80))
+        speedup = recipe_us and recipe_us / row.us
         lines.append(
             {
-                "method": row["name"],
+                "method": row.name,
                 "60,000 images (p20-p80)": f"{median} ({low}-{high})",
-                "images/s": format_number(row["images_a_second"], "{:,.0f}"),
+                "images/s": format_number(row.images_a_second, "{:,.0f}"),
                 "speedup over SciPy recipe": format_number(speedup, "{:,.1f}"),
-                "device": row["ran_on"],
+                "device": row.ran_on,
             }
         )
     return lines
 
 
-def cnn_table(rows: Collection[dict]) -> list[dict[str, str]]:
+def cnn_table(rows: Collection[BenchRow]) -> list[dict[str, str]]:
     """Engines for convolutional nets and their peers, as lines of a table; none if not measured.
 
     The speedup over PyTorch is that over its fastest eager row on the same net and device.
     """
-    measured = [row for row in rows if row["group"] == "cnn"]
+    measured = [row for row in rows if row.group == "cnn"]
     lines = []
     for row in measured:
-        torch_us = fastest_torch(measured, row["net"], row["ran_on"])
-        speedup = torch_us / float(row["us"]) if torch_us and row["images"] else None
+        torch_us = fastest_torch(measured, row.net, row.ran_on)
+        speedup = torch_us / row.us if torch_us and row.images else None
         lines.append(
             {
-                "net": f"{row['net']}: {cnn_tables.PAPER[int(row['net'])].name}",
-                "engine": row["name"],
-                "us per image (p20-p80)": format_us(row) if row["images"] else "",
-                "images/s": format_number(row["images_a_second"], "{:,.0f}"),
-                "speedup over CPU": format_number(row["times_cpu"], "{:.2f}"),
+                "net": f"{row.net}: {cnn_tables.PAPER[int(row.net)].name}",
+                "engine": row.name,
+                "us per image (p20-p80)": format_us(row) if row.images else "",
+                "images/s": format_number(row.images_a_second, "{:,.0f}"),
+                "speedup over CPU": format_number(row.times_cpu, "{:.2f}"),
                 "speedup over PyTorch": format_number(speedup, "{:.2f}"),
-                "1e9 multiply-adds/s": format_number(row["tflop_a_second"], "{:,.1f}", 2e-3),
-                "% of peak": format_number(row.get("percent_of_peak"), "{:.0f}"),
-                "device": row["ran_on"],
+                "1e9 multiply-adds/s": format_number(row.tflop_a_second, "{:,.1f}", 2e-3),
+                "% of peak": format_number(row.percent_of_peak, "{:.0f}"),
+                "device": row.ran_on,
             }
         )
     return lines
 
 
-def fastest_torch(rows: Iterable[Mapping], net: str | int, ran_on: str) -> float | None:
+def fastest_torch(rows: Iterable[BenchRow], net: str, ran_on: str) -> float | None:
     """Microseconds per image of PyTorch's fastest eager row on a net and a device; None if none."""
     us = [
-        float(row["us"])
+        row.us
         for row in rows
-        if (row["group"], row["net"], row["ran_on"]) == ("cnn", net, ran_on)
-        and row["name"].startswith("PyTorch eager")
+        if (row.group, row.net, row.ran_on) == ("cnn", net, ran_on)
+        and row.name.startswith("PyTorch eager")
     ]
     return min(us, default=None)
 
 
 def kernel_table(
-    rows: Collection[dict], nets: Collection[int | str], group: str = "kernel"
+    rows: Collection[BenchRow], nets: Collection[int | str], group: str = "kernel"
 ) -> list[dict[str, str]]:
     """Kernels of some nets, as lines of a table; one line for both states of the L2 cache."""
     lines: dict[tuple, dict[str, str]] = {}
     for row in rows:
-        if row["group"] == group and str(row["net"]) in map(str, nets):
-            state = row["state"]
-            line = lines.setdefault((row["net"], row["layer"], row["name"]), {})
+        if row.group == group and row.net in map(str, nets):
+            state = row.state
+            line = lines.setdefault((row.net, row.layer, row.name), {})
             line |= {
-                "net": str(row["net"]),
-                "layer": f"{row['layer']}: {row['n_in']} x {row['n_out']}" if row["layer"] else "",
-                "kernel": row["name"],
-                "MB": format_number(row["bytes"], "{:.3f}", 1e6),
-                "MFLOP": format_number(row["flops"], "{:.3f}", 1e6),
-                "paper GB/s": format_number(row["paper_gb_a_second"], "{:.0f}"),
+                "net": row.net,
+                "layer": f"{row.layer}: {row.n_in} x {row.n_out}" if row.layer else "",
+                "kernel": row.name,
+                "MB": format_number(row.bytes, "{:.3f}", 1e6),
+                "MFLOP": format_number(row.flops, "{:.3f}", 1e6),
+                "paper GB/s": format_number(row.paper_gb_a_second, "{:.0f}"),
                 f"{state}: us (p20-p80)": format_us(row),
-                f"{state}: GB/s": format_number(row["gb_a_second"], "{:,.0f}"),
-                f"{state}: copy GB/s": format_number(row["copy_gb_a_second"], "{:,.0f}"),
-                f"{state}: % of copy": format_number(row["percent_of_copy"], "{:.0f}"),
-                f"{state}: GFLOP/s": format_number(row["tflop_a_second"], "{:,.0f}", 1e-3),
+                f"{state}: GB/s": format_number(row.gb_a_second, "{:,.0f}"),
+                f"{state}: copy GB/s": format_number(row.copy_gb_a_second, "{:,.0f}"),
+                f"{state}: % of copy": format_number(row.percent_of_copy, "{:.0f}"),
+                f"{state}: GFLOP/s": format_number(row.tflop_a_second, "{:,.0f}", 1e-3),
             }
     return list(lines.values())
 
 
-def evaluation_table(rows: Collection[dict]) -> list[dict[str, str]]:
+def evaluation_table(rows: Collection[BenchRow]) -> list[dict[str, str]]:
     """The evaluation of all nets, as lines of a table: an image on a CPU, a batch on a GPU."""
     return [
         {
-            "net": str(row["net"]),
-            "L2": row["state"] or "",
+            "net": row.net,
+            "L2": row.state,
             "us (p20-p80)": format_us(row),
-            "images": format_number(row["images"], "{:,.0f}"),
-            "images/s": format_number(row["images_a_second"], "{:,.0f}"),
-            "TFLOP/s": format_number(row["tflop_a_second"], "{:.2f}"),
-            "% of peak": format_number(row.get("percent_of_peak"), "{:.0f}"),
-            "device": row["ran_on"] or "",
+            "images": format_number(row.images, "{:,.0f}"),
+            "images/s": format_number(row.images_a_second, "{:,.0f}"),
+            "TFLOP/s": format_number(row.tflop_a_second, "{:.2f}"),
+            "% of peak": format_number(row.percent_of_peak, "{:.0f}"),
+            "device": row.ran_on,
         }
         for row in rows
-        if row["group"] == "evaluation"
+        if row.group == "evaluation"
     ]
 
 
-def on_gpu(rows: list[dict]) -> bool:
+def on_gpu(rows: Sequence[BenchRow]) -> bool:
     """Whether these rows are of a benchmark that measured a GPU."""
-    return any(row["group"] == "kernel" for row in rows)
-
-
-def bench_source(rows: list[dict]) -> str:
-    """Where and when a benchmark was run, in one line that ends with a colon."""
-    first = rows[0]
-    driver = f"driver {first['driver']}; " if first["driver"] else ""
-    return (
-        f"{first['device']}; {driver}{first['versions'].replace('=', ' ')}; {first['date']}; "
-        f"commit {first['commit'][:12]}; medians of {first['repeats']} repeats:"
-    )
-
-
-# What is made of a benchmark; one of which it cannot be made is damaged.
-BENCH_USES = (
-    bench_source,
-    net_table,
-    deform_table,
-    cnn_table,
-    partial(kernel_table, nets=(1, 4)),
-    partial(kernel_table, nets=cnn_tables.PAPER, group="cnn kernel"),
-    evaluation_table,
-)
+    return any(row.group == "kernel" for row in rows)
