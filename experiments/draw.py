@@ -63,7 +63,7 @@ def page_bytes(config: Config) -> int:
 def fits(config: Config) -> bool:
     """Whether the page has room for a run's net, and the net was trained on digits as they are."""
     is_usable = trained.is_for_pictures(config) and not config.data.width
-    return is_usable and config.is_convolutional and page_bytes(config) <= MAX_BYTES
+    return is_usable and not config.is_convolutional and page_bytes(config) <= MAX_BYTES
 
 
 def encoded(values: np.ndarray) -> str:
