@@ -179,17 +179,16 @@ def races() -> str:
 
 def table1(records: Mapping[Path, Run], data: str) -> str:
     """Our records on the data of that name, with where they come from."""
-    own = {path: run for path, run in records.items() if run.config.data.name == data}
+    own = tables.table1_runs(records, data)
     if not own:
         return NOT_MEASURED
-    paths = sorted(own, key=lambda path: tables.table1_order(own[path]))
-    runs = [own[path] for path in paths]
+    runs = list(own.values())
     parts = [markdown_table(tables.table1_table(runs)), " ".join(tables.means(runs))]
     begun = [run for run in runs if scores.follows_paper(run)]
     if data == "MNIST" and not any(run.finished for run in begun):
         state = "finished" if begun else "measured"
         parts.append(f"The paper's own schedule, {scores.PAPER_EPOCHS:,} epochs: not {state} yet.")
-    parts.append(sources({path: own[path] for path in paths}))
+    parts.append(sources(own))
     return "\n\n".join(filter(None, parts))
 
 
@@ -201,10 +200,9 @@ def sources(records: Mapping[Path, Run]) -> str:
 
 def cnn(records: Mapping[Path, Run], data: str) -> str:
     """Our records of convolutional nets on the data of that name, and where they come from."""
-    own = {path: run for path, run in records.items() if run.config.data.name == data}
+    own = cnn_tables.convolutional_runs(records, data)
     if not own:
         return NOT_MEASURED
-    own = dict(sorted(own.items(), key=lambda item: cnn_tables.order(item[1])))
     runs = list(own.values())
     parts = markdown_table(cnn_tables.table(runs)), " ".join(tables.means(runs)), sources(own)
     return "\n\n".join(filter(None, parts))

@@ -69,27 +69,24 @@ def source(name: str, run: Run) -> str:
 def add_table1(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
     """Table 1 on the data of that name, from records and runs."""
     page.heading(3, "Table 1, the paper beside ours" if name == "MNIST" else "Table 1's nets")
-    records = {
-        key: run
-        for key, run in found.records.items()
-        if run.config.data.name == name and tables.is_table1(run)
-    }
+    records = tables.table1_runs(found.records, name)
     kinds = dict.fromkeys(records, "record")
     everything = dict(records)
-    for key, run in runs.items():
+    for key, run in tables.table1_runs(runs, name).items():
         same = [k for k, r in records.items() if (r.config, r.metrics) == (run.config, run.metrics)]
         if same:
             kinds[same[0]] = f"record, and run {key}"
-        elif tables.is_table1(run):
+        else:
             everything[key], kinds[key] = run, f"run {key}{state(run)}"
     if not everything:
         return page.say(f"No run yet: `make table1{MAKE_OPTION[name]}`.")
 
-    keys = sorted(everything, key=lambda key: tables.table1_order(everything[key]))
-    rows = tables.table1_table([everything[key] for key in keys])
+    everything = tables.table1_runs(everything, name)
     rows = [
-        {"source": page.cite(source(key, everything[key])), **_move_work(row), "from": kinds[key]}
-        for key, row in zip(keys, rows, strict=True)
+        {"source": page.cite(source(key, run)), **_move_work(row), "from": kinds[key]}
+        for (key, run), row in zip(
+            everything.items(), tables.table1_table(list(everything.values())), strict=True
+        )
     ]
     page.table(TABLE1_CAPTION, rows)
     if name == "MNIST" and all(run.epochs < Schedule().epochs for run in everything.values()):
@@ -110,27 +107,22 @@ def _without_layers(row: Mapping[str, str]) -> dict[str, str]:
 
 def add_convolutional(page: Page, found: Found, runs: Mapping[str, Run], name: str) -> None:
     """The convolutional nets of 2011 on the data of that name, from records and runs."""
-    own = {
-        key: run
-        for key, run in found.records.items()
-        if run.config.data.name == name and run.config.is_convolutional
-    }
+    own = cnn_tables.convolutional_runs(found.records, name)
     recorded = [(run.config, run.metrics) for run in own.values()]
     everything = own | {
         key: run
-        for key, run in runs.items()
-        if run.config.is_convolutional and (run.config, run.metrics) not in recorded
+        for key, run in cnn_tables.convolutional_runs(runs, name).items()
+        if (run.config, run.metrics) not in recorded
     }
     if everything:
         page.heading(3, "The convolutional nets of 2011")
     if own:
-        keys = sorted(own, key=lambda key: cnn_tables.order(own[key]))
-        rows = cnn_tables.table([own[key] for key in keys])
+        rows = cnn_tables.table(list(own.values()))
         page.table(
             "The nets of 2011 and others, from records.",
             [
-                {"source": page.cite(source(key, own[key])), **_without_layers(row)}
-                for key, row in zip(keys, rows, strict=True)
+                {"source": page.cite(source(key, run)), **_without_layers(row)}
+                for (key, run), row in zip(own.items(), rows, strict=True)
             ],
         )
     if everything:
@@ -362,8 +354,8 @@ def build(found: Found) -> str:
     counts = []
     names = {run.config.data.name for run in (*found.runs.values(), *found.records.values())}
     for name in (*MAKE_OPTION, *sorted(names & KINDS.keys() - MAKE_OPTION.keys())):
-        runs = {key: run for key, run in found.runs.items() if run.config.data.name == name}
-        n = sum(run.config.data.name == name for run in found.records.values())
+        runs = tables.on_data(found.runs, name)
+        n = len(tables.on_data(found.records, name))
         n += sum(rows[-1].data == name for rows in found.committees.values())
         counts.append(f"{plural(len(runs), 'run')} and {plural(n, 'record')} on {name}")
         of_paper = cnn_tables.TABLES[data.CHOICES[name]].data

@@ -237,11 +237,11 @@ def draw_error_curves(runs: Mapping[str, Run]) -> Figure:
     """
     require_runs(runs)
     panels: dict[str, dict[str, Run]] = {}
-    for name in sorted(runs, key=lambda name: cnn_tables.order(runs[name])):
-        config = runs[name].config
-        own = panels.setdefault(config.layers, {})
-        label = f"{plural(runs[name].epochs, 'epoch')}, η {config.eta:g}, seed {config.seed}"
-        own[f"{label}, {name}" if label in own else label] = runs[name]
+    data = next(iter(runs.values())).config.data.name
+    for name, run in cnn_tables.convolutional_runs(runs, data).items():
+        own = panels.setdefault(run.config.layers, {})
+        label = f"{plural(run.epochs, 'epoch')}, η {run.config.eta:g}, seed {run.config.seed}"
+        own[f"{label}, {name}" if label in own else label] = run
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = Figure(figsize=(FIGURE_WIDTH, 0.9 + 2.7 * rows), layout="constrained")

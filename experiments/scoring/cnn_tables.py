@@ -137,12 +137,21 @@ def paper_row(run: Run) -> PaperRow | None:
     return None
 
 
-def order(run: Run) -> tuple:
-    """What to sort rows by: the paper's nets, then others; of each the longest training first."""
+def convolutional_runs(runs: Mapping[tables.Name, Run], data: str) -> dict[tables.Name, Run]:
+    """The runs of convolutional nets on the data of that name.
+
+    The paper's nets come before others; of each the longest trainings come first.
+    """
     described = [paper.layers for paper in PAPER.values()]
-    layers = run.config.layers
-    place = described.index(layers) if layers in described else len(described)
-    return place, layers, -run.epochs * run.config.data.n_train, run.config.seed
+
+    def order(item: tuple[tables.Name, Run]) -> tuple:
+        config = item[1].config
+        known = config.layers in described
+        place = described.index(config.layers) if known else len(described)
+        return place, config.layers, -item[1].epochs * config.data.n_train, config.seed
+
+    own = [item for item in tables.on_data(runs, data).items() if item[1].config.is_convolutional]
+    return dict(sorted(own, key=order))
 
 
 def row(run: Run) -> CnnRow:

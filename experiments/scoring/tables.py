@@ -56,10 +56,24 @@ def is_table1(run: Run) -> bool:
     return run.config.sizes in NETS.values() and not (data.width or data.n_validation)
 
 
-def table1_order(run: Run) -> tuple:
-    """What to sort the rows of Table 1 by: the net, then the deformed and longest first."""
-    work = run.epochs * run.config.data.n_train
-    return net_number(run), run.config.deformation is None, -work, run.config.seed
+def on_data(runs: Mapping[Name, Run], data: str) -> dict[Name, Run]:
+    """The runs on the data of that name."""
+    return {name: run for name, run in runs.items() if run.config.data.name == data}
+
+
+def table1_runs(runs: Mapping[Name, Run], data: str) -> dict[Name, Run]:
+    """The runs of nets of Table 1 on the data of that name.
+
+    Sorted by net; of each the deformed ones first, of these the longest trainings.
+    """
+
+    def order(item: tuple[Name, Run]) -> tuple:
+        run = item[1]
+        work = run.epochs * run.config.data.n_train
+        return net_number(run), run.config.deformation is None, -work, run.config.seed
+
+    own = [item for item in on_data(runs, data).items() if is_table1(item[1])]
+    return dict(sorted(own, key=order))
 
 
 def engine_name(run: Run) -> str:
