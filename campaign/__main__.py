@@ -23,11 +23,12 @@ from tqdm import tqdm
 
 from campaign import arguments, commands, damage, endurance, kills, power, report, system
 from campaign.trial import Outcome, Part, draw
+from deepbig_runtime import files
 from experiments.running import cli, provenance
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
+from experiments.scoring import campaign_table
 from experiments.scoring.records import CampaignPart
-from mlp_gpu import files
 
 PARTS: Sequence[Part] = (kills, power, damage, system, arguments, endurance)
 
@@ -222,7 +223,7 @@ def main(argv: list[str] | None = None) -> int:
         save(rows, row, options.out)
         failures += row.failures
         tell(report.sentence(row))
-    print(report.table([rows[part.NAME] for part in parts]))
+    print(campaign_table.table([rows[part.NAME] for part in parts]))
     tell(f"written to {options.out}: campaign.json, campaign.md")
     return 1 if failures else 0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import distributed
 
-from mlp_gpu import files
+from deepbig_runtime import files
 
 POLL_SECONDS = 0.1
 WORKERS = 2

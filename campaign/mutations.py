@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from mlp_gpu.hdf5 import SEAL, USER_BLOCK, put_seal
+from deepbig_runtime.hdf5 import SEAL, USER_BLOCK, put_seal
 
 LARGEST_READ = 2**27  # bytes of a dataset that is changed by its values
 FOREIGN = "/proc/version"  # no file of ours may be read by way of a run file

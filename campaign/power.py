@@ -20,12 +20,12 @@ from campaign import commands, disk
 from campaign.disk import Disk, State
 from campaign.run_bits import bits
 from campaign.trial import Outcome
+from deepbig_runtime.faults import Fault
 from deform_gpu import TABLE1
 from experiments.running import data, nets, runs, store
 from experiments.running.configs import make_config
 from experiments.running.errors import Interrupted
 from mlp_gpu import training
-from mlp_gpu.faults import Fault
 from mlp_gpu.training import Schedule
 
 NAME, UNIT = "power", "states"

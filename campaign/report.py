@@ -1,12 +1,13 @@
-"""The campaign's record, and its table."""
+"""The campaign's record."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.running.formatting import duration, markdown_table
+from deepbig_runtime import files
+from experiments.running.formatting import duration
 from experiments.running.validation import to_json
+from experiments.scoring import campaign_table
 from experiments.scoring.records import CAMPAIGN, CampaignPart, CampaignRecord, read_json
-from mlp_gpu import files
 
 
 def sentence(row: CampaignPart) -> str:
@@ -15,26 +16,6 @@ def sentence(row: CampaignPart) -> str:
         f"{row.part}: {row.tries:,} of {row.goal:,} {row.unit} in "
         f"{duration(row.seconds)}, {row.failures} trials failed"
     )
-
-
-def table(rows: Sequence[CampaignPart]) -> str:
-    """The rows of a campaign's record as Markdown."""
-    cells = [
-        {
-            "part": row.part,
-            "what must hold": row.claim,
-            "tried": f"{row.tries:,} {row.unit}",
-            "goal": f"{row.goal:,}",
-            "failed trials": str(row.failures),
-            "time": duration(row.seconds),
-            "seed": str(row.seed),
-            "date": row.provenance.columns()["date"][:10],
-            "commit": ", ".join(dict.fromkeys(one.commit[:7] for one in row.sources)),
-        }
-        for row in rows
-    ]
-    devices = sorted({one.device for row in rows for one in row.sources})
-    return f"{markdown_table(cells)}\n\n{'; '.join(devices)}.\n"
 
 
 def read(folder: Path) -> dict[str, CampaignPart]:
@@ -50,4 +31,4 @@ def read(folder: Path) -> dict[str, CampaignPart]:
 def write(folder: Path, rows: Sequence[CampaignPart]) -> None:
     """Write a campaign's record and its table. Raises files.FileFault if that fails."""
     files.replace(folder / CAMPAIGN, to_json(CampaignRecord(list(rows))))
-    files.replace(folder / "campaign.md", table(rows).encode())
+    files.replace(folder / "campaign.md", campaign_table.table(rows).encode())

@@ -22,10 +22,10 @@ import numpy as np
 from cnn_gpu import filters
 from cnn_gpu.layers import CONVOLUTION, FULLY_CONNECTED, IMAGE_PROCESSING, MAX_POOLING, Layer
 from cnn_gpu.network import ConvNetwork
-from mlp_gpu.checks import check_training, flat_images
+from deepbig_runtime.arrays import check_training, flat_images
+from deepbig_runtime.jit import njit
 from mlp_gpu.cpu import predict_in_threads, train_in_chunks
 from mlp_gpu.cpu_window import scaled_tanh, scaled_tanh_derivative, softmax, softmax_delta
-from mlp_gpu.jit import njit
 from mlp_gpu.vector_kernel import CHUNK, LINE, add_product, aligned_zeros, round_up, transpose
 
 # A row of `geometry`, int64: a layer's kind, its maps, its source, its kernel and its step.

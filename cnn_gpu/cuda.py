@@ -21,9 +21,9 @@ from cnn_gpu.layers import (
     Layer,
 )
 from cnn_gpu.network import ConvNetwork, connection_kernels, weight_matrix
-from mlp_gpu import gpu
+from deepbig_runtime import gpu
+from deepbig_runtime.gpu import DeviceArray, Launch, play
 from mlp_gpu.cuda import PREDICT_BATCH, OnlineCudaEngine, epoch_bytes
-from mlp_gpu.gpu import DeviceArray, Launch, play
 from mlp_gpu.kernels.pick import pick
 from mlp_gpu.network import pad32
 from mlp_gpu.perceptron import Perceptron

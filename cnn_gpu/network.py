@@ -15,9 +15,9 @@ import h5py
 import numpy as np
 
 from cnn_gpu.layers import Layer, Maps, parse
+from deepbig_runtime.files import Malformed
+from deepbig_runtime.hdf5_parts import Group
 from mlp_gpu import random
-from mlp_gpu.files import Malformed
-from mlp_gpu.hdf5_parts import Group
 from mlp_gpu.network import INITIAL_WEIGHT
 
 MAX_LETTERS, MAX_INPUTS = 1000, 100_000  # of what a file may describe

@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from deepbig_runtime import gpu
+from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
 from deform_gpu.checks import check_epoch, check_images, check_place
 from deform_gpu.field import gaussian_weights
 from deform_gpu.kernels import matrices, tiles
 from deform_gpu.parameters import Deformation
 from deform_gpu.philox import split_seed
-from mlp_gpu import gpu
-from mlp_gpu.gpu import DeviceArray, Launch, Stream, play
 
 
 class GpuSet:

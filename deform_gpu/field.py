@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
+from deepbig_runtime.jit import njit
 from deform_gpu.philox import PURPOSE_FIELD, philox4x32, uniform
-from mlp_gpu.jit import njit
 
 GRID = 10  # a batch is GRID x GRID images
 KERNEL = 21  # cells the Gaussian kernel is wide and high

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from deepbig_runtime import gpu
 from deform_gpu import cuda
 from deform_gpu.batches import deform_set
 from deform_gpu.parameters import TABLE1, Deformation
-from mlp_gpu import gpu
 
 DEVICES = ("cpu", "cuda")
 WHITE = np.float32(127.5)  # a uint8 v stands for v / 127.5 - 1
@@ -39,8 +39,8 @@ def deform(
     first=i that image can be deformed alone. A GPU gives the same result up to rounding: for images
     in [-1, 1] of 29x29 and the presets, less than 1e-5.
 
-    Raises ValueError for any other input, and mlp_gpu.gpu.GpuFault if there is no GPU or if it has
-    too little memory.
+    Raises ValueError for any other input, and GpuFault if there is no GPU or if it has too little
+    memory.
     """
     kind = getattr(images, "dtype", None)
     if not isinstance(images, np.ndarray) or not (kind == np.uint8 or images.dtype.kind == "f"):

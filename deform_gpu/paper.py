@@ -7,6 +7,7 @@ Trainings use `deform_gpu.cuda`.
 
 import numpy as np
 
+from deepbig_runtime import gpu
 from deform_gpu.batches import BATCH, make_matrices
 from deform_gpu.checks import check_epoch
 from deform_gpu.field import GRID, KERNEL, MARGIN, fill_field, gaussian_weights
@@ -14,7 +15,6 @@ from deform_gpu.kernels.listing1 import convolve
 from deform_gpu.parameters import Deformation
 from deform_gpu.philox import split_seed
 from deform_gpu.warp import warp_batch
-from mlp_gpu import gpu
 from mlp_gpu.network import pad32
 
 

@@ -14,8 +14,8 @@ every random number of a deformation is a function of what it is for:
 
 import numpy as np
 
+from deepbig_runtime.jit import njit
 from deform_gpu.checks import check_integer
-from mlp_gpu.jit import njit
 
 PURPOSE_FIELD = 0
 PURPOSE_AFFINE = 1

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mlp_gpu.jit import njit
+from deepbig_runtime.jit import njit
 
 
 def resize(images: np.ndarray, side: int) -> np.ndarray:

@@ -18,9 +18,9 @@ import math
 
 import numpy as np
 
+from deepbig_runtime.jit import njit
 from deform_gpu.field import GRID
 from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, uniform
-from mlp_gpu.jit import njit
 
 RADIANS = math.pi / 180
 

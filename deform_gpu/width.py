@@ -26,8 +26,8 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from deepbig_runtime.jit import njit
 from deform_gpu.checks import check_images
-from mlp_gpu.jit import njit
 
 LARGEST = float(np.finfo(np.float32).max)
 

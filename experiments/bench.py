@@ -32,6 +32,7 @@ from pathlib import Path
 import numpy as np
 
 from cnn_gpu.network import ConvNetwork
+from deepbig_runtime import files, gpu
 from deform_gpu import TABLE1
 from deform_gpu.batches import deform_set
 from deform_gpu.paper import PaperSet
@@ -58,7 +59,6 @@ from experiments.timing import report as timing_report
 from experiments.timing.host import Workload, random_examples
 from experiments.timing.measurement import Measurement
 from experiments.timing.window_kernels import window_kernels
-from mlp_gpu import files, gpu
 from mlp_gpu.network import Network
 
 CNN_NETS = tuple(cnn_tables.PAPER)

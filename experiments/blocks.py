@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from deepbig_runtime import files
 from deform_gpu import TABLE1
 from experiments.running import cli, data, provenance
 from experiments.running.messages import tell
@@ -22,7 +23,6 @@ from experiments.scoring import block_tables
 from experiments.scoring.block_tables import BlockRecord, BlockRow
 from experiments.scoring.records import BLOCKS
 from experiments.timing import window
-from mlp_gpu import files
 from mlp_gpu.network import N_CLASSES, N_INPUTS, NETS, Network
 from mlp_gpu.training import image_order
 

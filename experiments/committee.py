@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deepbig_runtime import files
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
@@ -29,7 +30,7 @@ from experiments.scoring.committees import (
 )
 from experiments.scoring.rows import rows_text
 from experiments.scoring.schedules import takes_windows
-from mlp_gpu import engines, files
+from mlp_gpu.engine import PERCEPTRON_SCHEDULES
 
 # They say how nets are trained, so they have no meaning for given run files.
 TRAINING_OPTIONS = (
@@ -69,7 +70,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "(default: 0)",
     )
     plans.add_arguments(parser, "all six within 40 minutes on two cores")
-    cli.add_engine_arguments(parser, engines.PERCEPTRON_SCHEDULES)
+    cli.add_engine_arguments(parser, PERCEPTRON_SCHEDULES)
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser)
     parser.add_argument(

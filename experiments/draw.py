@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deepbig_runtime import files
 from deform_gpu.parameters import SIDE
 from experiments.drawing.page import DRAW
 from experiments.running import cli, configs, jobs, net_files, nets, store
@@ -20,7 +21,7 @@ from experiments.running.configs import Config
 from experiments.running.errors import Problem
 from experiments.running.net_files import NetFile
 from experiments.scoring import trained
-from mlp_gpu import activation, files
+from mlp_gpu import activation
 from mlp_gpu.network import Network, count_weights
 
 TEMPLATES = Path(__file__).parent / "drawing"

@@ -7,6 +7,7 @@ how many there are and how often the second guess is right.
 from pathlib import Path
 from typing import TypeVar
 
+from deepbig_runtime.files import FileFault
 from experiments.drawing.error_plots import draw_wrong
 from experiments.drawing.figures import save_figure
 from experiments.running import cli, jobs
@@ -15,7 +16,6 @@ from experiments.running.messages import tell
 from experiments.running.store import find_folder, read_run, run_files
 from experiments.scoring.tables import best_of
 from experiments.scoring.voting import count_sentence
-from mlp_gpu.files import FileFault
 
 Name = TypeVar("Name")
 

@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from deepbig_runtime import files, gpu
 from experiments.running import cli, data, gpu_trial, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import markdown_table
@@ -38,8 +39,7 @@ from experiments.running.validation import to_json
 from experiments.scoring.records import GPU_CHECK, GpuCheckRecord, GpuCheckRow, read_json
 from experiments.timing import compiled, gpu_comparisons, gpu_programs
 from experiments.timing.check_result import CheckResult
-from mlp_gpu import files, gpu
-from mlp_gpu.engines import WINDOW
+from mlp_gpu.engine import WINDOW
 
 Answer = TypeVar("Answer")
 Check = Callable[[float], CheckResult]  # of the seconds that it may take

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deepbig_runtime import files, gpu
 from deform_gpu.resize import resize
 from experiments.running import cli, data, jobs, provenance
 from experiments.running.data import Dataset
@@ -22,7 +23,6 @@ from experiments.scoring import ladder_tables
 from experiments.scoring.ladder_tables import AccuracyRow, LadderRecord, RungKernel, SearchRow
 from experiments.scoring.records import LADDER
 from experiments.timing import compiled, ladder
-from mlp_gpu import files, gpu
 from mlp_gpu.ladder import cpu, formulas
 from mlp_gpu.ladder.net import MAX_HIDDEN, MIN_HIDDEN, SIDE, Net, black_and_white
 from mlp_gpu.training import image_order

@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from deepbig_runtime import files
 from experiments.running import cli
 from experiments.running.errors import Interrupted, Problem
 from experiments.running.formatting import duration
 from experiments.running.messages import tell
 from experiments.running.provenance import REPOSITORY
-from mlp_gpu import files
 
 FOLDER = REPOSITORY / "notebooks"
 CELL_TIMEOUT = 600  # seconds

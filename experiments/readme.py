@@ -7,13 +7,14 @@ text around it is written by hand.
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from campaign import report
+from deepbig_runtime import files
 from experiments.running import cli, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration, markdown_table
 from experiments.running.store import Run
 from experiments.scoring import (
     block_tables,
+    campaign_table,
     cnn_tables,
     committee_report,
     committees,
@@ -52,7 +53,6 @@ from experiments.timing import clusters, race
 from experiments.timing import findings as speeds
 from experiments.timing import report as timing_report
 from experiments.timing.report import NOT_MEASURED
-from mlp_gpu import files
 
 ON_A_GPU = "On a GPU: not measured yet."
 NO_GPU = (
@@ -329,7 +329,9 @@ def ladders(records: Sequence[LadderRecord]) -> str:
 def campaigns(paths: Sequence[Path]) -> str:
     """What `make campaign` tried, machine by machine."""
     found = [read_json(path, CampaignRecord) for path in paths]
-    return "\n\n".join(report.table(record.parts).rstrip() for record in found) or NOT_MEASURED
+    return (
+        "\n\n".join(campaign_table.table(record.parts).rstrip() for record in found) or NOT_MEASURED
+    )
 
 
 def ladder_rung(records: Sequence[LadderRecord], rung: str) -> str:

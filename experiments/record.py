@@ -9,6 +9,7 @@ source tree count, or with --unfinished also those that were stopped, which the 
 import re
 from pathlib import Path
 
+from deepbig_runtime import files
 from experiments.running import cli, provenance
 from experiments.running.errors import Problem
 from experiments.running.store import Run, read_run, without_weights
@@ -16,7 +17,6 @@ from experiments.running.validation import to_json
 from experiments.scoring import tables
 from experiments.scoring.records import COMMITTEES, read_committee, read_record, read_text
 from experiments.scoring.rows import CommitteeRow
-from mlp_gpu import files
 
 
 def record_path(path: Path, run: Run) -> Path:

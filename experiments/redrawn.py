@@ -15,13 +15,13 @@ from PIL import Image
 from scipy import ndimage
 from tqdm import tqdm
 
+from deepbig_runtime import files
 from experiments.running import cli, data, ink, provenance, store
 from experiments.running.messages import tell
 from experiments.running.validation import to_json
 from experiments.scoring import redrawn_table, trained
 from experiments.scoring.records import REDRAWN
 from experiments.scoring.redrawn_table import RedrawnRecord, RedrawnRow
-from mlp_gpu import files
 
 SEED = 0
 WHITE, BLACK = (255, 255, 255), (0, 0, 0)

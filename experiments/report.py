@@ -6,6 +6,7 @@ where it comes from. Files that cannot be read are named, on the page and on std
 
 from pathlib import Path
 
+from deepbig_runtime import files
 from experiments.drawing.page import DRAW, Html
 from experiments.drawing.report_files import collect
 from experiments.drawing.report_sections import build
@@ -13,7 +14,6 @@ from experiments.running import cli, store
 from experiments.running.errors import Problem
 from experiments.running.formatting import printable
 from experiments.running.messages import tell
-from mlp_gpu import files
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deepbig_runtime import files, gpu
 from deform_gpu import COMMITTEE
 from experiments.running import cli, data, gpu_trial, jobs, provenance, store
 from experiments.running.configs import make_config
@@ -24,8 +25,8 @@ from experiments.running.messages import tell
 from experiments.running.processes import LocalProcesses
 from experiments.scoring.rows import ScalingRow, SourceColumns, rows_text, source_columns
 from experiments.timing import clusters
-from mlp_gpu import files, gpu
-from mlp_gpu.engines import PERCEPTRON_SCHEDULES, WINDOW, choose_engine
+from mlp_gpu.engine import PERCEPTRON_SCHEDULES, WINDOW
+from mlp_gpu.engines import choose_engine
 from mlp_gpu.training import Schedule
 
 SIZES = (841, 800, 10)  # the committee's nets

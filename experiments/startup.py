@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deepbig_runtime import files
 from deform_gpu import TABLE1
 from experiments.running import cli, data, jobs, provenance, store
 from experiments.running.configs import make_config
@@ -34,7 +35,6 @@ from experiments.scoring.rows import (
     source_columns,
 )
 from experiments.timing.findings import STARTUP
-from mlp_gpu import files
 from mlp_gpu.network import NETS
 from mlp_gpu.training import Schedule
 

@@ -15,7 +15,7 @@ from experiments.running.store import Run
 from experiments.scoring import tables
 from experiments.scoring.rows import rows_text
 from experiments.scoring.schedules import takes_windows
-from mlp_gpu import engines
+from mlp_gpu.engine import PERCEPTRON_SCHEDULES
 from mlp_gpu.network import NETS
 
 
@@ -43,7 +43,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="deform on the CPU before each epoch, not on the GPU during the training; the images "
         "differ by rounding",
     )
-    cli.add_engine_arguments(parser, engines.PERCEPTRON_SCHEDULES)
+    cli.add_engine_arguments(parser, PERCEPTRON_SCHEDULES)
     cli.add_worker_arguments(parser, cores=4)
     cli.add_data_arguments(parser)
     parser.add_argument(
@@ -69,7 +69,7 @@ def needed_bytes(arguments: argparse.Namespace, dataset: data.Dataset) -> int:
 
 
 def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str) -> list[jobs.Job]:
-    """A job for each net and seed that the command line names. engine: one of engines.NAMES."""
+    """A job for each net and seed that the command line names. engine: one of ENGINE_NAMES."""
     deformation = None if arguments.no_distortion else TABLE1
     made = []
     for net, seed in product(arguments.nets, arguments.seeds):

@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import carray
 
+from deepbig_runtime.jit import njit
 from mlp_gpu import activation
-from mlp_gpu.jit import njit
 from mlp_gpu.network import Network
 from mlp_gpu.team import wait
 from mlp_gpu.vector_kernel import (

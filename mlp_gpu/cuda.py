@@ -18,10 +18,10 @@ from functools import partial
 
 import numpy as np
 
-from mlp_gpu import gpu
-from mlp_gpu.checks import check_training, flat_images
-from mlp_gpu.engines import SCHEDULES
-from mlp_gpu.gpu import DeviceArray, Launch, Stream, play
+from deepbig_runtime import gpu
+from deepbig_runtime.arrays import check_training, flat_images
+from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
+from mlp_gpu.engine import SCHEDULES
 from mlp_gpu.kernels.pick import pick
 from mlp_gpu.network import Network
 from mlp_gpu.perceptron import Perceptron

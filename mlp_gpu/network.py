@@ -14,9 +14,10 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 import h5py
 import numpy as np
 
-from mlp_gpu import hdf5, random
-from mlp_gpu.files import Malformed
-from mlp_gpu.hdf5_parts import Group
+from deepbig_runtime import hdf5
+from deepbig_runtime.files import Malformed
+from deepbig_runtime.hdf5_parts import Group
+from mlp_gpu import random
 
 N_INPUTS = 29 * 29
 N_CLASSES = 10

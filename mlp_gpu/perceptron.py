@@ -8,8 +8,8 @@ from itertools import chain
 
 import numpy as np
 
-from mlp_gpu import gpu
-from mlp_gpu.gpu import DeviceArray, Launch
+from deepbig_runtime import gpu
+from deepbig_runtime.gpu import DeviceArray, Launch
 from mlp_gpu.kernels import backward, evaluate, forward
 from mlp_gpu.kernels.backward import propagate_back
 from mlp_gpu.kernels.forward import propagate_forward

@@ -19,7 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from mlp_gpu.jit import njit
+from deepbig_runtime.jit import njit
 
 SPINS = 500  # before others are let run: some microseconds
 YIELDS = 300  # before it sleeps: longer than a neighbour is late that still has its core

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlp_gpu import random
-from mlp_gpu.engines import Engine
+from mlp_gpu.engine import Engine
 
 if TYPE_CHECKING:
-    from mlp_gpu.gpu import DeviceArray
+    from deepbig_runtime.gpu import DeviceArray
 
 IMAGES_PER_PREDICT = 5000  # between two calls of Engine.predict a signal may end the training
 

@@ -34,7 +34,7 @@ from numba.core import cgutils
 from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 
-from mlp_gpu.jit import njit
+from deepbig_runtime.jit import njit
 
 LINE = 16  # floats in a cache line and in the widest vector; columns of C: a multiple of it
 CHUNK = 96  # steps whose products are summed before they are added to C

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from deepbig_runtime import gpu
 from experiments.ptx.device import Executor, device_array
 from experiments.timing.compiled import missing_toolkit
-from mlp_gpu import gpu
 
 EXECUTORS = {f"{major}.{minor}": Executor((major, minor)) for major, minor in ((7, 5), (10, 0))}
 DEVICES = list(EXECUTORS) if gpu.missing() else ["GPU"]

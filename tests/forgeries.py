@@ -7,8 +7,8 @@ import h5py
 import numpy as np
 import pytest
 
-from mlp_gpu import hdf5
-from mlp_gpu.faults import Fault
+from deepbig_runtime import hdf5
+from deepbig_runtime.faults import Fault
 
 
 def reseal(path, change):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from mlp_gpu import cuda, gpu
+from deepbig_runtime import gpu
+from mlp_gpu import cuda
 from mlp_gpu.network import pad32
 
 GUARD = 32  # NaNs on either side of an array

@@ -32,7 +32,7 @@ def name(channel, path):
 
 
 def gpu_missing(channel):
-    from mlp_gpu import gpu  # not imported by workers without a GPU
+    from deepbig_runtime import gpu  # not imported by workers without a GPU
 
     return gpu.missing()
 

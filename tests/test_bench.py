@@ -12,14 +12,14 @@ from msgspec import structs
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
+from deepbig_runtime import gpu
+from deepbig_runtime.faults import GpuFault
 from experiments import bench
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
 from experiments.scoring.rows import BenchRow, RaceRow, SourceColumns, read_rows, to_cells
 from experiments.timing import ceilings, cnn, connections, deform_peers, host, mlp, peers, race
 from experiments.timing import gpu as gpu_timing
-from mlp_gpu import gpu
-from mlp_gpu.faults import GpuFault
 from mlp_gpu.network import count_weights
 
 SIZES = (33, 21, 17, 10)

@@ -169,7 +169,7 @@ def test_command_lines_name_every_command_and_every_option():
 REPLACE = """
 import sys
 from pathlib import Path
-from mlp_gpu import files
+from deepbig_runtime import files
 try:
     files.replace(Path(sys.argv[1]), b"new")
 except files.FileFault as fault:

@@ -7,8 +7,9 @@ import pytest
 
 from campaign import disk, power
 from campaign.disk import SECTOR, Disk
+from deepbig_runtime import files, hdf5
 from experiments.running import runs, store
-from mlp_gpu import files, hdf5, network
+from mlp_gpu import network
 
 
 def after_a_cut(followed):

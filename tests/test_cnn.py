@@ -11,12 +11,13 @@ from small_runs import DATASET, AtEpoch
 from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
+from deepbig_runtime import files
 from deform_gpu import TABLE1
 from experiments import cnn, committee, export, readme, record
 from experiments.running import runs, store
 from experiments.running.configs import make_config
 from experiments.scoring import cnn_tables, records
-from mlp_gpu import files, network
+from mlp_gpu import network
 from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule
 

@@ -13,6 +13,7 @@ import reference
 from committee_cases import HERE, WIDTHS, read_csv, tables_of
 from factories import changed
 
+from deepbig_runtime.files import FileFault
 from deform_gpu import is_narrow, normalize_width
 from experiments import committee
 from experiments.running import data, jobs, pools, runs, store
@@ -21,7 +22,6 @@ from experiments.running.provenance import REPOSITORY
 from experiments.scoring import committee_report
 from experiments.scoring.committees import EXPERIMENTS
 from mlp_gpu import network
-from mlp_gpu.files import FileFault
 from mlp_gpu.network import Network
 
 TINY = ["--data", "digits", *HERE, "--epochs", "2", "--limit", "120"]

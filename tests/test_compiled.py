@@ -332,7 +332,7 @@ def test_missing_library_is_named(library, monkeypatch):
 WITHOUT_ROW_STACK = """
 import numpy as np
 vars(np).pop("row_stack", None)
-from mlp_gpu import gpu
+from deepbig_runtime import gpu
 print(".entry" in gpu.cuda.compile_ptx(lambda out: None, "void(float32[::1])", cc=(9, 0))[0])
 """
 

@@ -14,6 +14,7 @@ from experiments.running.errors import Problem
 from experiments.scoring import records
 from experiments.scoring.committees import EXPERIMENTS
 from mlp_gpu import engines
+from mlp_gpu.engine import CPU_ARITHMETIC, ENGINE_NAMES, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.training import Schedule
 
 
@@ -135,7 +136,7 @@ def test_runs_of_the_cpu_name_their_arithmetic_and_older_ones_are_not_resumed(di
     few, schedule = data.limit(digits, 40), Schedule(epochs=1, eta=0.01)
     for net in ((841, 70, 10), "20M5s2-10N"):
         config = configs.make_config(few, net, schedule, 0, None, "cpu")
-        assert config.cpu_arithmetic == engines.CPU_ARITHMETIC
+        assert config.cpu_arithmetic == CPU_ARITHMETIC
         on_gpu = configs.make_config(few, net, schedule, 0, None, "cuda")
         assert "cpu_arithmetic" not in on_gpu.to_builtins()
         older = changed(config, cpu_arithmetic=None)
@@ -151,10 +152,10 @@ def test_runs_by_windows_say_so_and_have_their_engine(digits, monkeypatch):
     few, options = data.limit(digits, 40), {"windows": True}
     schedule = Schedule(epochs=1, eta=0.01)
     blocks = {}
-    for engine in engines.NAMES:
+    for engine in ENGINE_NAMES:
         config = configs.make_config(few, (841, 9, 10), schedule, 0, None, engine, **options)
         blocks[engine] = config.images_per_block
-    assert blocks == {"cpu": None, "cuda": engines.WINDOW_IMAGES_PER_BLOCK}
+    assert blocks == {"cpu": None, "cuda": WINDOW_IMAGES_PER_BLOCK}
     without = configs.make_config(few, (841, 9, 10), schedule, 0, None, "cuda")
     with pytest.raises(Problem, match="images_per_block is 128 there and None here"):
         store.check_config("x.h5", config, without)

@@ -16,9 +16,10 @@ from small_runs import CONFIG, NO_CALLBACKS, AtEpoch, train, train_some
 from waiting import join, wait_until
 
 from campaign.run_bits import bits, epochs_on_disk
+from deepbig_runtime import files, hdf5
 from experiments.running import cli, errors, progress, runs, store
 from experiments.running.errors import Interrupted, Problem
-from mlp_gpu import files, hdf5, network
+from mlp_gpu import network
 from mlp_gpu.network import Network
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's fork")

@@ -9,10 +9,11 @@ import pytest
 from executed import ENGINE_DEVICES, HAS_GPU, device
 from gpu_arrays import capture_small_graphs, count_bytes
 
-from mlp_gpu import cuda, gpu
+from deepbig_runtime import gpu
+from deepbig_runtime.faults import GpuFault
+from mlp_gpu import cuda
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import CudaEngine
-from mlp_gpu.faults import GpuFault
 from mlp_gpu.network import NETS, Network
 
 pytestmark = pytest.mark.parametrize("device", ENGINE_DEVICES, indirect=True)

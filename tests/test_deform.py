@@ -20,12 +20,12 @@ from deform_cases import (
 from executed import DEVICES, on_device
 from gpu_arrays import Arrays
 
+from deepbig_runtime import gpu
 from deform_gpu import COMMITTEE, TABLE1, Deformation, batches, deform
 from deform_gpu.batches import deform_set, make_displacement, make_matrices
 from deform_gpu.field import gaussian_weights
 from deform_gpu.kernels import stages, tiles
 from deform_gpu.warp import warp_batch
-from mlp_gpu import gpu
 
 
 @pytest.mark.parametrize("name", EXTREMES)

@@ -22,13 +22,14 @@ from gpu_arrays import arrays, count_bytes, uniform
 from numba.core import sigutils
 from scipy import signal
 
+from deepbig_runtime import gpu
 from deform_gpu import TABLE1, cuda, deform, paper
 from deform_gpu.cuda import DeformedAhead, GpuSet
 from deform_gpu.field import gaussian_weights
 from deform_gpu.kernels import SIGNATURES, listing1, matrices, stages, tiles
 from deform_gpu.paper import PaperSet
 from experiments.running import configs, data
-from mlp_gpu import gpu, training
+from mlp_gpu import training
 
 KEY = (*map(np.uint32, reference.key_of(SEED)), np.uint32(3))  # epoch 3
 

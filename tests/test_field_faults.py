@@ -15,12 +15,12 @@ from small_runs import CONFIG, train, train_some
 from waiting import wait_until
 
 from campaign.run_bits import bits
+from deepbig_runtime import compiled_cache, jit
 from experiments import committee, table1
 from experiments.drawing import figures
 from experiments.running import processes, provenance, runs, store
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
-from mlp_gpu import jit, kept_code
 
 TINY = ["--data", "digits", "--limit", "60", "--engine", "cpu", "--nets", "1", "--epochs", "1"]
 posix = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs flock and SIGHUP")
@@ -62,9 +62,9 @@ def test_a_run_is_not_trained_where_it_cannot_be_locked(no_locks, tmp_path):
 
 @posix
 def test_without_locks_no_code_is_kept_and_nothing_warns(no_locks, tmp_path, monkeypatch):
-    monkeypatch.setattr(jit, "FOLDER", kept_code.open_folder()[0] or tmp_path)
+    monkeypatch.setattr(jit, "FOLDER", compiled_cache.open_folder()[0] or tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder, reason = kept_code.open_folder()
+    folder, reason = compiled_cache.open_folder()
     assert folder is None
     assert no_locks in reason
     with warnings.catch_warnings():
@@ -91,8 +91,8 @@ def test_a_folder_whose_name_is_not_utf8_takes_runs_and_tables(tmp_path):
 
 
 def test_sources_below_such_a_folder_keep_no_code(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept_code, "SOURCES", tmp_path / os.fsdecode(b"caf\xe9"))
-    folder, reason = kept_code.open_folder()
+    monkeypatch.setattr(compiled_cache, "SOURCES", tmp_path / os.fsdecode(b"caf\xe9"))
+    folder, reason = compiled_cache.open_folder()
     assert folder is None
     assert reason.endswith("is not UTF-8; rename it")
 

@@ -4,8 +4,8 @@ import pytest
 from drawn import draw, make_runs, overlap, visible_texts
 from matplotlib.figure import Figure
 
+from deepbig_runtime.files import FileFault
 from experiments.drawing import figures, run_plots
-from mlp_gpu.files import FileFault
 
 
 def test_colours_are_okabe_and_itos():

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import watched_runs
 
+from deepbig_runtime import files
 from experiments import committee
 from experiments.drawing import report_files
 from experiments.running import cifar, examples, norb, runs
 from experiments.running.provenance import REPOSITORY
-from mlp_gpu import files
 
 NOBODYS = b"run-\xff\xfe.h5"  # no UTF-8
 linux = pytest.mark.skipif(sys.platform != "linux", reason="tried with what Linux has")

@@ -26,11 +26,12 @@ from forgeries import (
 from small_runs import CONFIG, train, train_some
 
 from cnn_gpu.network import ConvNetwork
+from deepbig_runtime import hdf5
+from deepbig_runtime.files import FileFault
 from experiments import figure1, report, watch
 from experiments.running import examples, runs, store
 from experiments.running.dataset import DIGIT
-from mlp_gpu import hdf5, network
-from mlp_gpu.files import FileFault
+from mlp_gpu import network
 from mlp_gpu.network import Network
 
 TWO_EPOCHS = changed(CONFIG, epochs=3)

@@ -4,12 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from deepbig_runtime import driver, gpu
+from deepbig_runtime.faults import GpuFault
 from experiments import table1
 from experiments.running import gpu_trial, plans
-from mlp_gpu import cuda, driver, engines, gpu
+from mlp_gpu import cuda, engines
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import device_bytes
-from mlp_gpu.faults import GpuFault
 from mlp_gpu.network import NETS
 from mlp_gpu.window import engine as window_engine
 

@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 from factories import make_run
 
+from deepbig_runtime import gpu
 from experiments import gpu_check
 from experiments.running import store
 from experiments.running.errors import Interrupted, Problem
@@ -18,7 +19,6 @@ from experiments.running.gpu_trial import Trial
 from experiments.running.provenance import REPOSITORY
 from experiments.timing import compiled, gpu_comparisons, gpu_programs
 from experiments.timing.check_result import CheckResult
-from mlp_gpu import gpu
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from deepbig_runtime import gpu
 from deform_gpu import COMMITTEE, TABLE1, deform
 from experiments.running import data
 from experiments.timing import gpu_comparisons, peers
-from mlp_gpu import gpu, training
+from mlp_gpu import training
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import NETS, Network
 

@@ -14,10 +14,10 @@ from executed import ENGINE_DEVICES, on_device
 from msgspec import UNSET
 from standin import build
 
+from deepbig_runtime import driver, gpu
 from experiments.running import gpu_trial, provenance
 from experiments.running.errors import Interrupted
 from experiments.running.gpu_trial import LIMITS, Trial, judge, last_trial, try_gpu
-from mlp_gpu import driver, gpu
 
 COMPARED = [
     "pixels, deformed",

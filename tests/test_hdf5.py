@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlp_gpu import hdf5
-from mlp_gpu.files import FileFault
+from deepbig_runtime import hdf5
+from deepbig_runtime.files import FileFault
 
 DATA = np.arange(60.0).reshape(5, 12)
 

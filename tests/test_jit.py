@@ -1,4 +1,4 @@
-"""mlp_gpu/jit.py: compiled code is kept, and is always that of the sources as they are."""
+"""deepbig_runtime/jit.py: compiled code is kept, and is always that of the sources as they are."""
 
 import os
 import shutil
@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
+from deepbig_runtime import compiled_cache, jit
 from experiments.running.provenance import REPOSITORY
-from mlp_gpu import activation, jit, kept_code
+from mlp_gpu import activation
 
 # Philox is in another module than the function that draws with it.
 DRAWING = """
@@ -36,7 +37,7 @@ posix = pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs owners and m
 @pytest.fixture
 def sources(tmp_path):
     """A copy of the packages that compile."""
-    for package in ("mlp_gpu", "deform_gpu"):
+    for package in ("deepbig_runtime", "mlp_gpu", "deform_gpu"):
         shutil.copytree(
             REPOSITORY / package,
             tmp_path / "sources" / package,
@@ -109,19 +110,19 @@ def home(tmp_path, monkeypatch):
 
 @posix
 def test_the_folder_is_private(home):
-    folder, reason = kept_code.open_folder()
+    folder, reason = compiled_cache.open_folder()
     assert reason is None
-    assert folder == home / "deepbig" / "compiled" / kept_code.state_of_sources()
+    assert folder == home / "deepbig" / "compiled" / compiled_cache.state_of_sources()
     for path in (folder, folder.parent):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    assert kept_code.open_folder() == (folder, None)
+    assert compiled_cache.open_folder() == (folder, None)
 
 
 @posix
 def test_a_folder_of_another_user_is_not_used(home, monkeypatch):
-    kept_code.open_folder()
+    compiled_cache.open_folder()
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    folder, reason = kept_code.open_folder()
+    folder, reason = compiled_cache.open_folder()
     assert folder is None
     assert "belongs to another user" in reason
 
@@ -129,9 +130,9 @@ def test_a_folder_of_another_user_is_not_used(home, monkeypatch):
 @posix
 @pytest.mark.parametrize("bit", [0o010, 0o020, 0o040, 0o001, 0o002, 0o004])
 def test_every_right_of_others_counts(home, bit):
-    root = kept_code.open_folder()[0].parent
+    root = compiled_cache.open_folder()[0].parent
     root.chmod(0o700 | bit)
-    assert "is open to other users" in kept_code.open_folder()[1]
+    assert "is open to other users" in compiled_cache.open_folder()[1]
 
 
 @posix
@@ -140,27 +141,27 @@ def test_a_link_is_not_followed(home, tmp_path):
     elsewhere.mkdir(mode=0o700)
     (home / "deepbig").mkdir()
     (home / "deepbig" / "compiled").symlink_to(elsewhere)
-    assert "is not a folder" in kept_code.open_folder()[1]
+    assert "is not a folder" in compiled_cache.open_folder()[1]
     assert list(elsewhere.iterdir()) == []
 
 
 def test_without_a_place_nothing_is_kept(home):
     (home / "deepbig").write_text("a file")
-    folder, reason = kept_code.open_folder()
+    folder, reason = compiled_cache.open_folder()
     assert folder is None
     assert reason.startswith("no folder for compiled code can be made")
 
 
 def test_the_folders_that_were_used_last_stay(home):
-    own = kept_code.open_folder()[0]
+    own = compiled_cache.open_folder()[0]
     shutil.rmtree(own)
-    others = [own.with_name(str(k)) for k in range(kept_code.FOLDERS_KEPT + 3)]
+    others = [own.with_name(str(k)) for k in range(compiled_cache.FOLDERS_KEPT + 3)]
     for age, folder in enumerate(others):
         folder.mkdir()
         (folder / "file").write_text("")
         os.utime(folder, (10**9 - age, 10**9 - age))
-    kept_code.open_folder()
-    assert set(own.parent.iterdir()) == {own, *others[: kept_code.FOLDERS_KEPT - 1]}
+    compiled_cache.open_folder()
+    assert set(own.parent.iterdir()) == {own, *others[: compiled_cache.FOLDERS_KEPT - 1]}
 
 
 @pytest.mark.parametrize(
@@ -169,15 +170,15 @@ def test_the_folders_that_were_used_last_stay(home):
 )
 def test_settings_that_change_the_code_have_folders_of_their_own(monkeypatch, variable, counts):
     monkeypatch.delenv(variable, raising=False)
-    before = kept_code.state_of_sources()
+    before = compiled_cache.state_of_sources()
     monkeypatch.setenv(variable, "1")
-    assert (kept_code.state_of_sources() != before) == counts
+    assert (compiled_cache.state_of_sources() != before) == counts
 
 
 @pytest.mark.parametrize("change", ["content", "name", "new", "executor"])
 def test_every_source_counts(sources, monkeypatch, change):
-    monkeypatch.setattr(kept_code, "SOURCES", sources)
-    before = kept_code.state_of_sources()
+    monkeypatch.setattr(compiled_cache, "SOURCES", sources)
+    before = compiled_cache.state_of_sources()
     path = sources / "deform_gpu" / "kernels" / "cells.py"
     match change:
         case "content":
@@ -190,7 +191,7 @@ def test_every_source_counts(sources, monkeypatch, change):
         case "executor":
             (sources / "experiments" / "ptx").mkdir(parents=True)
             (sources / "experiments" / "ptx" / "run.py").write_text("")
-    assert kept_code.state_of_sources() != before
+    assert compiled_cache.state_of_sources() != before
 
 
 def increment(x):
@@ -200,7 +201,7 @@ def increment(x):
 @pytest.fixture
 def folder(home, monkeypatch):
     """An empty folder that `jit` keeps code in."""
-    found = kept_code.open_folder()[0]
+    found = compiled_cache.open_folder()[0]
     monkeypatch.setattr(jit, "FOLDER", found)
     return found
 

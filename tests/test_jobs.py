@@ -23,12 +23,13 @@ from light_jobs import (
 )
 
 from campaign.run_bits import bits, run_bits, whys
+from deepbig_runtime import compiled_cache
+from deepbig_runtime.files import FileFault
 from experiments import table1
 from experiments.running import jobs, runs, store
 from experiments.running.errors import Interrupted, Problem
 from experiments.running.pools import InProcess
-from mlp_gpu import kept_code, network
-from mlp_gpu.files import FileFault
+from mlp_gpu import network
 from mlp_gpu.network import Network
 
 
@@ -302,7 +303,7 @@ def test_runs_are_brought_home_as_they_come(light, tmp_path):
 
 @pytest.mark.parametrize("reason", [None, "the folder is open to other users; close it"])
 def test_a_session_says_if_compiled_code_is_not_kept(reason, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(kept_code, "NOT_KEPT", reason)
+    monkeypatch.setattr(compiled_cache, "NOT_KEPT", reason)
     arguments = table1.parse_arguments([*TABLE, "--engine", "cpu", "--out", str(tmp_path)])
     with jobs.session(arguments, 1, lambda dataset: 0):
         pass

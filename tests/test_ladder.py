@@ -5,7 +5,7 @@ import pytest
 from executed import DEVICES, HAS_GPU, on_device
 from numba.core import sigutils
 
-from mlp_gpu import gpu
+from deepbig_runtime import gpu
 from mlp_gpu.ladder import arrays, cpu, formulas, graph, one_kernel
 from mlp_gpu.ladder.net import Net, black_and_white
 from mlp_gpu.ladder.rungs import RUNGS, SIGNATURES

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from standin import build
 from test_ladder import copy, epoch, moving
 
+from deepbig_runtime import gpu
 from experiments import ladder, readme
 from experiments.running import jobs
 from experiments.scoring import ladder_tables
@@ -18,7 +19,6 @@ from experiments.scoring.ladder_tables import AccuracyRow, LadderRecord, Program
 from experiments.scoring.records import read_json
 from experiments.timing import ladder as timing
 from experiments.timing import ladder_peers
-from mlp_gpu import gpu
 from mlp_gpu.ladder import cpu
 from mlp_gpu.ladder.net import Net
 from mlp_gpu.ladder.rungs import RUNGS

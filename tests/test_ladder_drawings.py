@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from drawn import boxes, cells_drawn, cells_of
 
+from deepbig_runtime import gpu
 from experiments.drawing import thread_maps_ladder as maps
 from experiments.drawing.thread_cells_ladder import STEPS, make_mappings, on_the_host
-from mlp_gpu import gpu
 from mlp_gpu.ladder import graph, shared, streams
 
 

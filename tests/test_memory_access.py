@@ -8,9 +8,9 @@ import pytest
 import touches
 from compiled_cases import THREADS_PER_BLOCK, needs_toolkit
 
+from deepbig_runtime.gpu import WARP
 from experiments.ptx import report
 from experiments.timing import compiled as compiled_kernels
-from mlp_gpu.gpu import WARP
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
 
 # A layer of 95 inputs and 512 neurons, and for each kernel a block that has no edge of it.

@@ -8,11 +8,11 @@ from factories import changed, make_config
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
+from deepbig_runtime import hdf5
+from deepbig_runtime.files import FileFault
 from experiments import cnn, export, table1
 from experiments.running import data, net_files, nets, runs, store
 from experiments.running.net_files import NetFile
-from mlp_gpu import hdf5
-from mlp_gpu.files import FileFault
 from mlp_gpu.network import Network
 
 PERCEPTRON = make_config(sizes=(841, 7, 10))

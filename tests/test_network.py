@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from deepbig_runtime.files import FileFault
 from mlp_gpu import network
-from mlp_gpu.files import FileFault
 from mlp_gpu.network import NETS, Network, count_weights, pad32
 
 

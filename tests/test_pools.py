@@ -10,12 +10,12 @@ import pytest
 from llvmlite import binding
 from pool_jobs import double, fail, wait_for_stop
 
+from deepbig_runtime import driver, gpu
+from deepbig_runtime.faults import GpuFault
 from experiments.running import cli, gpu_trial, pools, provenance
 from experiments.running.errors import Interrupted, Problem
 from experiments.running.pools import InProcess
 from experiments.running.processes import LocalProcesses
-from mlp_gpu import driver, gpu
-from mlp_gpu.faults import GpuFault
 
 LIBRARY = _ctypes.__file__  # some library that can be loaded
 

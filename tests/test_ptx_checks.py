@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from compiled_cases import needs_toolkit
 
+from deepbig_runtime.gpu import Launch, cuda
 from experiments.ptx.device import DeviceArray, Executor, device_array
 from experiments.ptx.run import KernelFault
-from mlp_gpu.gpu import Launch, cuda
 
 pytestmark = needs_toolkit
 

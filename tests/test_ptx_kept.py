@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 from llvmlite.binding import FeatureMap
 
+from deepbig_runtime.gpu import cuda
 from experiments.ptx import checks, device, kept, machine_code
 from experiments.ptx.device import Executor
 from experiments.ptx.run import Allocation, Program, View
-from mlp_gpu.gpu import cuda
 from mlp_gpu.kernels import update
 
 BEGINNING = ".version 7.0\n.target sm_75\n.address_size 64\n"

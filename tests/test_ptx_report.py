@@ -5,9 +5,9 @@ import pytest
 from compiled_cases import needs_toolkit
 from test_ptx_checks import ONE, TWO, on_device, ones, run
 
+from deepbig_runtime.gpu import cuda
 from experiments.ptx import report
 from experiments.ptx.device import device_array
-from mlp_gpu.gpu import cuda
 
 pytestmark = needs_toolkit
 

@@ -9,13 +9,13 @@ import pytest
 from factories import changed, make_run
 from PIL import Image
 
+from deepbig_runtime.files import FileFault
 from deform_gpu import is_narrow, normalize_width
 from experiments import cnn, committee, draw, export, recognise, table1
 from experiments.running import data, ink, net_files, nets, runs, store
 from experiments.running.errors import Problem
 from experiments.running.net_files import NetFile
 from experiments.scoring import trained
-from mlp_gpu.files import FileFault
 
 TINY = ["--data", "digits", "--limit", "400", "--eta", "2e-3", "--workers", "1", "--out"]
 

@@ -17,6 +17,7 @@ from report_pages import (
     write_committee,
 )
 
+from deepbig_runtime.files import FileFault
 from experiments import report
 from experiments.drawing import report_sections
 from experiments.drawing.page import Page
@@ -27,7 +28,6 @@ from experiments.running.formatting import csv_text
 from experiments.running.provenance import REPOSITORY
 from experiments.scoring import committee_report, committees
 from experiments.scoring.rows import read_cells, rows_text
-from mlp_gpu.files import FileFault
 
 
 def test_a_folder_that_is_named_must_be_there(results, tmp_path):

@@ -11,13 +11,13 @@ from factories import changed
 from small_runs import CONFIG, DATASET, train, train_some
 
 from campaign.run_bits import bits
+from deepbig_runtime.files import FileFault
 from deform_gpu import TABLE1, deform
 from experiments.running import runs, store
 from experiments.running.configs import deformer
 from experiments.running.errors import Problem
 from mlp_gpu import network
 from mlp_gpu.cpu import CpuEngine
-from mlp_gpu.files import FileFault
 from mlp_gpu.network import Network
 
 

@@ -12,7 +12,7 @@ from experiments import audit
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 
-PACKAGES = ("mlp_gpu", "deform_gpu", "cnn_gpu", "experiments")
+PACKAGES = ("deepbig_runtime", "mlp_gpu", "deform_gpu", "cnn_gpu", "experiments")
 
 # What could run bytes as a program, or open a port: modules, names of functions, and arguments.
 MODULES = {
@@ -30,9 +30,9 @@ ARGUMENTS = {"allow_pickle", "shell", "weights_only"}
 
 # Where that is all the same, and why.
 ALLOWED = {
-    ("mlp_gpu/driver.py", "ctypes"): "asks whether there is a driver",
-    ("mlp_gpu/driver.py", "CDLL"): "the driver of that name, as the system finds it",
-    ("mlp_gpu/jit.py", "FunctionCache"): "compiled code, kept in a private folder",
+    ("deepbig_runtime/driver.py", "ctypes"): "asks whether there is a driver",
+    ("deepbig_runtime/driver.py", "CDLL"): "the driver of that name, as the system finds it",
+    ("deepbig_runtime/jit.py", "FunctionCache"): "compiled code, kept in a private folder",
     ("experiments/ptx/machine_code.py", "add_object_file"): "machine code in the private folder",
     ("experiments/ptx/machine_code.py", "parse_assembly"): "LLVM IR, kept in the private folder",
     ("experiments/running/cluster.py", "asyncio"): "Dask's",

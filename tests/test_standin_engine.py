@@ -9,8 +9,8 @@ import textwrap
 import pytest
 from standin import build
 
+from deepbig_runtime import compiled_cache
 from experiments.running import store
-from mlp_gpu import kept_code
 
 pytestmark = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
 
@@ -19,7 +19,8 @@ import ctypes
 import os
 
 import numpy as np
-from mlp_gpu import cpu, cuda, gpu
+from deepbig_runtime import gpu
+from mlp_gpu import cpu, cuda
 from mlp_gpu.network import Network
 
 cuda.IMAGES_PER_GRAPH = 3
@@ -77,8 +78,10 @@ def test_compiled_kernels_are_kept_for_the_next_process(tmp_path):
 
 
 def test_what_is_compiled_for_it_is_kept_apart_from_what_a_gpu_loads():
-    done = build.run("from mlp_gpu import kept_code; print(kept_code.state_of_sources())")
-    assert done.stdout.strip() not in ("", kept_code.state_of_sources())
+    done = build.run(
+        "from deepbig_runtime import compiled_cache; print(compiled_cache.state_of_sources())"
+    )
+    assert done.stdout.strip() not in ("", compiled_cache.state_of_sources())
 
 
 CONVOLUTIONAL = """
@@ -268,7 +271,7 @@ from contextlib import closing
 import pool_jobs
 
 from experiments.running.processes import LocalProcesses
-from mlp_gpu import gpu
+from deepbig_runtime import gpu
 
 assert gpu.missing() is None
 with closing(LocalProcesses(1, n_gpus=1)) as pool:

@@ -7,7 +7,7 @@ pytestmark = pytest.mark.skipif(build.missing() is not None, reason=str(build.mi
 
 TRAIN = """
 import numpy as np
-from mlp_gpu import gpu
+from deepbig_runtime import gpu
 from mlp_gpu.ladder import arrays, cpu, graph, one_kernel
 from mlp_gpu.ladder.net import Net
 from mlp_gpu.ladder.rungs import RUNGS

@@ -12,11 +12,11 @@ import pytest
 from waiting import wait_until
 
 from campaign.run_bits import epochs_on_disk
+from deepbig_runtime.files import FileFault
 from experiments import table1
 from experiments.running import plans, store
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
-from mlp_gpu.files import FileFault
 from mlp_gpu.network import NETS
 
 TINY = ["--data", "digits", "--nets", "1", "--epochs", "2", "--limit", "60"]

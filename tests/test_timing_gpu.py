@@ -7,13 +7,13 @@ import pytest
 from executed import ENGINE_DEVICES, HAS_GPU
 from timers import new_timer
 
+from deepbig_runtime import gpu
 from deform_gpu import deform
 from experiments.running.errors import Problem
 from experiments.timing import deform as deform_timing
 from experiments.timing import gpu as gpu_timing
 from experiments.timing.window_kernels import window_kernels
 from experiments.timing.window_work import block_work, sweep_work
-from mlp_gpu import gpu
 from mlp_gpu.network import Network, count_weights
 
 SIZES = (33, 21, 17, 10)

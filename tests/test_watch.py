@@ -11,10 +11,10 @@ from filelock import FileLock
 from waiting import join
 from watched_runs import NOW, WRITTEN, make_run, write
 
+from deepbig_runtime import hdf5
 from experiments import watch
 from experiments.running import runs, store
 from experiments.watch import RunScanner, Snapshot
-from mlp_gpu import hdf5
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's terminals")
 

@@ -10,10 +10,11 @@ import reference
 from executed import ENGINE_DEVICES, HAS_GPU, device
 from gpu_arrays import count_bytes
 
+from deepbig_runtime import gpu
+from deepbig_runtime.faults import GpuFault
 from experiments.timing import window as oracle
-from mlp_gpu import cuda, gpu
+from mlp_gpu import cuda
 from mlp_gpu.cpu import CpuEngine
-from mlp_gpu.faults import GpuFault
 from mlp_gpu.network import NETS, Network
 from mlp_gpu.window import engine as window_engine
 from mlp_gpu.window import progress

@@ -8,8 +8,8 @@ import touches
 import window_cases
 from compiled_cases import needs_toolkit
 
+from deepbig_runtime.gpu import WARP
 from experiments.ptx import report
-from mlp_gpu.gpu import WARP
 
 # For each kernel blocks that have no edge of the layer, by what they are for.
 BLOCKS = {

@@ -33,7 +33,7 @@ def windows(monkeypatch):
     def array(shape, dtype):
         return np.zeros(shape, dtype)
 
-    monkeypatch.setattr("mlp_gpu.gpu.device_array", array)
+    monkeypatch.setattr("deepbig_runtime.gpu.device_array", array)
     weights = [np.zeros((1, *shape), np.float32) for shape in padded_shapes(SIZES)]
     return Windows(SIZES, weights, N_BLOCK)
 

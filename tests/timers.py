@@ -5,8 +5,8 @@ from contextlib import contextmanager
 import pytest
 from executed import HAS_GPU, on_device
 
+from deepbig_runtime import gpu
 from experiments.timing import gpu as gpu_timing
-from mlp_gpu import gpu
 
 
 class LaunchOnce:

@@ -8,7 +8,7 @@ assigning a block to each line of the map" (2011, section 3.2).
 import numpy as np
 
 from cnn_gpu.layers import Maps
-from mlp_gpu.gpu import WARP, cuda
+from deepbig_runtime.gpu import WARP, cuda
 
 MAX_THREADS = 1024  # per block
 

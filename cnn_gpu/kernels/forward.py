@@ -24,7 +24,7 @@ import numpy as np
 
 from cnn_gpu.kernels import blocks
 from cnn_gpu.layers import Layer
-from mlp_gpu.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 from mlp_gpu.kernels.forward import scaled_tanh
 
 PREVIOUS, COUNT, FIRST_INDEX = 0, 1, 2  # columns of `connections`

@@ -11,7 +11,7 @@ import numpy as np
 
 from cnn_gpu.kernels import blocks
 from cnn_gpu.layers import Maps
-from mlp_gpu.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 
 
 @cuda.jit

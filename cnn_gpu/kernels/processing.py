@@ -13,7 +13,7 @@ import numpy as np
 
 from cnn_gpu.kernels import blocks
 from cnn_gpu.layers import Layer
-from mlp_gpu.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 
 
 @cuda.jit

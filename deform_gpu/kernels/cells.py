@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from deepbig_runtime.gpu import cuda
 from deform_gpu import philox
 from deform_gpu.kernels.matrices import philox4x32, uniform
-from mlp_gpu.gpu import cuda
 
 
 @cuda.jit(device=True, inline="always")

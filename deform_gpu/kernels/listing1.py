@@ -16,8 +16,8 @@ Departures from the listing:
 
 import numpy as np
 
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 from deform_gpu.field import KERNEL
-from mlp_gpu.gpu import DeviceArray, Launch, cuda
 
 ROWS = 10  # of the output a block
 REGION = ROWS + KERNEL - 1  # rows of the field a block

@@ -8,9 +8,9 @@ papers, which did this on the host.
 
 import numpy as np
 
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 from deform_gpu import philox, warp
 from deform_gpu.parameters import Deformation
-from mlp_gpu.gpu import DeviceArray, Launch, cuda
 
 THREADS = 128
 

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 from deform_gpu.field import GRID, KERNEL, MARGIN
 from deform_gpu.kernels.cells import draw_cells
 from deform_gpu.kernels.tiles import deform_pixel
 from deform_gpu.parameters import Deformation
-from mlp_gpu.gpu import DeviceArray, Launch, cuda
 
 THREADS = 32, 8  # columns and rows per block
 

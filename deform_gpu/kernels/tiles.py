@@ -21,11 +21,11 @@ pixel, and numba has no textures.
 
 import numpy as np
 
+from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
 from deform_gpu import warp
 from deform_gpu.field import GRID, KERNEL, MARGIN
 from deform_gpu.kernels.cells import draw_cells
 from deform_gpu.parameters import Deformation
-from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
 
 THREADS = 256
 TILE = 29  # width and height of a tile, pixels

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 from PIL import Image
 
+from deepbig_runtime import files
 from experiments.running.store import Run
-from mlp_gpu import files
 
 matplotlib.rcdefaults()  # figures do not depend on a user's matplotlibrc
 

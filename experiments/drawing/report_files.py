@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from deepbig_runtime.files import FileFault
 from experiments.drawing.page import Html
 from experiments.running import provenance, store
 from experiments.running.formatting import printable
 from experiments.running.store import Run
 from experiments.scoring import records
 from experiments.scoring.rows import BenchRow, CommitteeRow, ScalingRow, read_rows
-from mlp_gpu.files import FileFault
 
 
 @dataclass

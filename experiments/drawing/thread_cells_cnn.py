@@ -12,7 +12,7 @@ import numpy as np
 from cnn_gpu import filters
 from cnn_gpu.kernels import backward, blocks, forward, layout, pooling, processing, weights
 from cnn_gpu.layers import Layer, Maps, parse
-from mlp_gpu.gpu import WARP, Launch
+from deepbig_runtime.gpu import WARP, Launch
 
 # The maps of Figure 2 of 2011, 29x29 to 13x13 by 5x5, skipping one pixel. Here are few of them: map
 # 0 reads both maps of the layer before, the others read one each.

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from deepbig_runtime.gpu import WARP, Launch
 from experiments.drawing.figures import (
     BLUE,
     FIGURE_WIDTH,
@@ -20,7 +21,6 @@ from experiments.drawing.figures import (
     TITLE_SIZE,
     VERMILION,
 )
-from mlp_gpu.gpu import WARP, Launch
 
 # How cells are drawn: those of one thread, those that it reads for them, those in shared memory,
 # those of a warp at one step, blocks, outlines, and what no thread uses.

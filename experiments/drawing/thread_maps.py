@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from deepbig_runtime.gpu import WARP, Launch
 from deform_gpu.parameters import SIDE
 from experiments.drawing import (
     block_drawing,
@@ -47,7 +48,6 @@ from experiments.drawing.thread_drawing import (
     set_scaled,
 )
 from experiments.ptx.report import BANKS, words_per_bank
-from mlp_gpu.gpu import WARP, Launch
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
 from mlp_gpu.network import N_CLASSES, pad32
 

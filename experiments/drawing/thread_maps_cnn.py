@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from cnn_gpu.kernels import blocks
 from cnn_gpu.layers import Maps
+from deepbig_runtime.gpu import WARP
 from experiments.drawing.figures import ORANGE
 from experiments.drawing.thread_cells_cnn import (
     CONNECTIONS,
@@ -35,7 +36,6 @@ from experiments.drawing.thread_drawing import (
     new_figure,
     set_bare,
 )
-from mlp_gpu.gpu import WARP
 
 THIN_STEP = WARP_STEP | {"linewidth": 0.8}  # around a cell
 STYLES = {

@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from deepbig_runtime.gpu import WARP
 from deform_gpu import TABLE1
 from deform_gpu.field import GRID, KERNEL, MARGIN
 from deform_gpu.kernels import listing1, matrices, stages, tiles
@@ -27,7 +28,6 @@ from experiments.drawing.thread_drawing import (
     set_bare,
     set_scaled,
 )
-from mlp_gpu.gpu import WARP
 from mlp_gpu.network import pad32
 
 N_IMAGES = 150  # whose matrices are drawn

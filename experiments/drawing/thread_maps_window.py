@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from deepbig_runtime.gpu import WARP, Launch
 from experiments.drawing.thread_drawing import (
     BLOCK,
     IDLE,
@@ -28,7 +29,6 @@ from experiments.drawing.thread_drawing import (
     set_bare,
     set_scaled,
 )
-from mlp_gpu.gpu import WARP, Launch
 from mlp_gpu.network import pad32
 from mlp_gpu.window import blocks, products, progress, sums
 

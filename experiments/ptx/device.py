@@ -1,4 +1,4 @@
-"""Arrays and launches as `mlp_gpu.gpu` has them, on a CPU that executes what was compiled."""
+"""Arrays and launches as in `deepbig_runtime.gpu`, on a CPU that executes compiled kernels."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,11 +7,12 @@ import numpy as np
 from numba.core import sigutils, types
 
 from cnn_gpu import kernels as cnn_kernels
+from deepbig_runtime import gpu
 from deform_gpu import kernels as deform_kernels
 from experiments.ptx.kept import kept_text
 from experiments.ptx.run import Allocation, Launched, Program, View, aligned
-from mlp_gpu import gpu, window
 from mlp_gpu import kernels as mlp_kernels
+from mlp_gpu import window
 from mlp_gpu.ladder import rungs
 
 SIGNATURES = {

@@ -5,15 +5,15 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from mlp_gpu.files import FileFault, read_bytes, replace
-from mlp_gpu.kept_code import FOLDER
+from deepbig_runtime.compiled_cache import FOLDER
+from deepbig_runtime.files import FileFault, read_bytes, replace
 
 
 def kept_text(name: str, state: str, make: Callable[[], str]) -> str:
     """What `make` returns, or returned to an earlier process. Damaged files are made anew.
 
     name: that of the file begins with it. state: what the text depends on, apart from Python and
-    from what `kept_code` names its folder by.
+    from what `compiled_cache` names its folder by.
     """
     path = FOLDER and FOLDER / f"{name}-{_sha256(sys.version + state)[:16]}.txt"
     if path:

@@ -6,9 +6,9 @@ import numpy as np
 from numba import types
 from numba.experimental import function_type  # noqa: F401  # makes numba know ThreadFunction
 
+from deepbig_runtime.jit import njit
 from experiments.ptx import checks
 from experiments.ptx.translate import FAULT, FINISHED
-from mlp_gpu.jit import njit
 
 DIVERGED = 1  # threads of a block are at different barriers
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from deepbig_runtime.files import open_regular
 from experiments.running import download
 from experiments.running.dataset import KINDS, Dataset
 from experiments.running.errors import Problem
 from experiments.running.gzipped import Unpacked
-from mlp_gpu.files import open_regular
 
 MIRRORS = ("https://www.cs.toronto.edu/~kriz",)
 ARCHIVE = "cifar-10-binary.tar.gz"

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from deepbig_runtime import files
 from experiments.running.errors import Interrupted, explained, signals
 from experiments.running.formatting import shortened
 from experiments.running.messages import drop_unwritable, output_error, tell
-from mlp_gpu import engines, files
+from mlp_gpu.engine import ENGINE_NAMES, SCHEDULES, WINDOW
 
 
 def run(main: Callable[[], int | None]) -> None:
@@ -75,15 +76,15 @@ class Parser(argparse.ArgumentParser):
         super().error(shortened(message))
 
 
-SCHEDULES = {
-    engines.WINDOW: "for many images at once, exactly on-line, but rounded otherwise",
+SCHEDULE_HELP = {
+    WINDOW: "for many images at once, exactly on-line, but rounded otherwise",
     "graph": "as CUDA graphs of several images",
     "launch": "one after another as in the papers, slower, with the results of graph",
 }
 
 
 def add_engine_arguments(
-    parser: argparse.ArgumentParser, schedules: Sequence[str] = engines.SCHEDULES
+    parser: argparse.ArgumentParser, schedules: Sequence[str] = SCHEDULES
 ) -> None:
     """The options that say what computes, the same in every script that trains.
 
@@ -91,7 +92,7 @@ def add_engine_arguments(
     """
     parser.add_argument(
         "--engine",
-        choices=("auto", *engines.NAMES),
+        choices=("auto", *ENGINE_NAMES),
         default="auto",
         help="what computes; auto: the GPU where there is one, else the CPU (default: %(default)s)",
     )
@@ -99,10 +100,10 @@ def add_engine_arguments(
         "--schedule",
         choices=schedules,
         help="how the GPU's kernels are launched; "
-        + "; ".join(f"{name}: {SCHEDULES[name]}" for name in schedules)
+        + "; ".join(f"{name}: {SCHEDULE_HELP[name]}" for name in schedules)
         + " (default: graph"
         + ", or window where a record in results/ says that it is faster for the net on such a GPU"
-        * (engines.WINDOW in schedules)
+        * (WINDOW in schedules)
         + ")",
     )
     parser.set_defaults(device="")  # which a session fills in: the GPU's name
@@ -110,7 +111,7 @@ def add_engine_arguments(
 
 def schedule(arguments: argparse.Namespace) -> str:
     """The schedule that the command line asks for; nets whose runs are by windows have theirs."""
-    return arguments.schedule or engines.SCHEDULES[0]
+    return arguments.schedule or SCHEDULES[0]
 
 
 def add_worker_arguments(parser: argparse.ArgumentParser, cores: int = 1) -> None:

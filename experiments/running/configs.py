@@ -11,14 +11,13 @@ from msgspec import Meta, Struct
 
 from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import MAX_LETTERS
+from deepbig_runtime.files import Malformed
 from deform_gpu import COMMITTEE, TABLE1, TRANSLATION, Deformation
 from experiments.running import data
 from experiments.running.dataset import KINDS, Dataset
 from experiments.running.errors import Problem
 from experiments.running.validation import Positive, Rate, Sha256, Text, convert, parse_json
-from mlp_gpu import engines
-from mlp_gpu.engines import CPU_ARITHMETIC, WINDOW_IMAGES_PER_BLOCK
-from mlp_gpu.files import Malformed
+from mlp_gpu.engine import CPU_ARITHMETIC, ENGINE_NAMES, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.network import N_CLASSES, N_INPUTS
 from mlp_gpu.training import Schedule
 
@@ -72,10 +71,10 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
 
     def __post_init__(self) -> None:
         _require(self.data.name in KINDS, "data.name", self.data.name, ", ".join(KINDS))
-        engine_names = ", ".join(engines.NAMES)
-        _require(self.engine in engines.NAMES, "engine", self.engine, engine_names)
+        engine_names = ", ".join(ENGINE_NAMES)
+        _require(self.engine in ENGINE_NAMES, "engine", self.engine, engine_names)
         where = self.deformed_on
-        _require(where in (None, *engines.NAMES), "deformed_on", where, engine_names)
+        _require(where in (None, *ENGINE_NAMES), "deformed_on", where, engine_names)
         # msgspec compares no integers above int64.
         _require(0 <= self.seed < 2**64, "seed", self.seed, "an integer from 0 to 2**64 - 1")
         kind = KINDS[self.data.name]
@@ -197,7 +196,7 @@ def make_config(
 
     dataset: as it was loaded and limited. `prepare` splits and normalises it later. net: the sizes
     of a perceptron's layers, or a convolutional net's layers as text, as `cnn_gpu.layers` has them.
-    deformation: None for undeformed images. engine: one of engines.NAMES. cpu_deformation: whether
+    deformation: None for undeformed images. engine: one of ENGINE_NAMES. cpu_deformation: whether
     images are deformed on the CPU even if the engine is the GPU's, as images of several maps are.
     width: of normalised bounding boxes, pixels; None: not normalised. n_validation: number of
     training images held out to choose the epoch; None: all training images choose it. windows:

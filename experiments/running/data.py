@@ -18,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 
 import deform_gpu
+from deepbig_runtime.files import open_regular
 from deform_gpu.parameters import SIDE
 from experiments.running import cifar, download, norb
 from experiments.running.dataset import KINDS, Dataset
 from experiments.running.errors import Problem
 from experiments.running.gzipped import Unpacked
 from mlp_gpu import random
-from mlp_gpu.files import open_regular
 
 CHOICES = {name: kind.choice for name, kind in KINDS.items()}
 

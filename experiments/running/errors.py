@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from mlp_gpu.faults import Fault
+from deepbig_runtime.faults import Fault
 
 LLVM = os.path.join("llvmlite", "binding", "")  # modules that call LLVM, or are called by it
 IMPORTS = "<frozen importlib"  # what runs a module's code for the first time

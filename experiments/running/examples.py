@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cnn_gpu.network import ConvNetwork
+from deepbig_runtime.files import FileFault
 from experiments.running import jobs, runs, store
 from experiments.running.data import Dataset
 from experiments.running.errors import Problem
 from experiments.running.formatting import printable
 from experiments.running.store import Run
-from mlp_gpu.files import FileFault
 
 # Seven small perceptrons on scikit-learn's embedded digits are enough for most notebooks.
 COMMITTEE_OPTIONS = (

@@ -14,11 +14,12 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from deepbig_runtime import driver
 from deform_gpu import TABLE1
 from experiments.running.errors import signals
 from experiments.running.messages import tell
-from mlp_gpu import driver
-from mlp_gpu.engines import PERCEPTRON_SCHEDULES, make_engine
+from mlp_gpu.engine import PERCEPTRON_SCHEDULES
+from mlp_gpu.engines import make_engine
 from mlp_gpu.network import Network
 
 SIZES = (841, 35, 21, 10)
@@ -139,8 +140,8 @@ def _distance(one: list[np.ndarray], other: list[np.ndarray]) -> float:
 
 def main() -> None:
     """Try the GPU in this process, and print what that came to as a line of JSON."""
-    from mlp_gpu import gpu  # imports numba
-    from mlp_gpu.faults import GpuFault
+    from deepbig_runtime import gpu  # imports numba
+    from deepbig_runtime.faults import GpuFault
 
     started = time.perf_counter()
     if reason := gpu.missing():

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from scipy import ndimage
 
+from deepbig_runtime.files import open_regular
 from experiments.running.errors import Problem
-from mlp_gpu.files import open_regular
 
 SIDE, DIGIT_SIDE = 28, 20  # pixels of an image, and of the longest side of a digit in it
 CENTRE = 14.0  # where its centre of mass goes, in pixels from the top and from the left

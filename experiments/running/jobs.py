@@ -25,6 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from deepbig_runtime import compiled_cache, files
+from deepbig_runtime.faults import GpuFault
 from deform_gpu import TABLE1
 from experiments.running import cli, configs, data, nets, plans, pools, runs, store
 from experiments.running.configs import Config
@@ -34,9 +36,8 @@ from experiments.running.messages import tell
 from experiments.running.pools import Channel, Pool
 from experiments.running.progress import Track, View
 from experiments.running.store import METRICS, Run
-from mlp_gpu import files, kept_code, training
-from mlp_gpu.engines import SCHEDULES, WINDOW
-from mlp_gpu.faults import GpuFault
+from mlp_gpu import training
+from mlp_gpu.engine import SCHEDULES, WINDOW
 from mlp_gpu.training import Schedule
 
 MESSAGE_SECONDS = 0.5  # between two messages of a training
@@ -232,8 +233,8 @@ def session(
         workers = f", {pool.workers} workers" if pool.workers > 1 else ""
         tell(f"engine {engine}: {devices}{workers}")
         tell(plans.announce(arguments, engine))
-        if kept_code.NOT_KEPT:
-            tell(f"compiled code is not kept, so each process compiles anew: {kept_code.NOT_KEPT}")
+        if reason := compiled_cache.NOT_KEPT:
+            tell(f"compiled code is not kept, so each process compiles anew: {reason}")
         yield dataset, pool, engine
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import h5py
 import numpy as np
 
+from deepbig_runtime import files, hdf5
+from deepbig_runtime.hdf5_parts import Dataset, Group
 from experiments.running import configs, nets
 from experiments.running.configs import Config
 from experiments.running.nets import AnyNetwork
-from mlp_gpu import files, hdf5
-from mlp_gpu.hdf5_parts import Dataset, Group
 
 SCHEMA, SCHEMA_VERSION = "deepbig net", 1
 SUFFIX = ".net"

@@ -9,7 +9,7 @@ from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from experiments.running.configs import Config
 from mlp_gpu import engines
-from mlp_gpu.engines import Engine
+from mlp_gpu.engine import SCHEDULES, WINDOW, Engine
 from mlp_gpu.network import Network
 
 AnyNetwork: TypeAlias = Network | ConvNetwork
@@ -44,13 +44,13 @@ def is_of(net: AnyNetwork, config: Config) -> bool:
 
 
 def make_engine(config: Config, schedule: str) -> Engine:
-    """The engine of a run. schedule: of the GPU's engine, one of engines.SCHEDULES.
+    """The engine of a run. schedule: of the GPU's engine, one of SCHEDULES.
 
     A run of the GPU that names images_per_block is one of the schedule `window`.
     """
     if not config.is_convolutional:
         if config.images_per_block:
-            return engines.make_engine(config.engine, engines.WINDOW, config.images_per_block)
+            return engines.make_engine(config.engine, WINDOW, config.images_per_block)
         return engines.make_engine(config.engine, schedule)
     if config.engine == "cuda":
         from cnn_gpu.cuda import ConvCudaEngine  # imports numba
@@ -63,6 +63,6 @@ def make_engine(config: Config, schedule: str) -> Engine:
 
 def predictor(config: Config, network: AnyNetwork) -> Engine:
     """The CPU's engine with a run's net, to predict with."""
-    engine = make_engine(replace(config, engine="cpu"), engines.SCHEDULES[0])
+    engine = make_engine(replace(config, engine="cpu"), SCHEDULES[0])
     engine.set_network(network)
     return engine

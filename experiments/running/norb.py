@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from deepbig_runtime.files import open_regular
 from experiments.running import download
 from experiments.running.dataset import KINDS, Dataset
 from experiments.running.errors import Problem
 from experiments.running.gzipped import Unpacked
-from mlp_gpu.files import open_regular
 
 MIRRORS = ("https://cs.nyu.edu/~ylclab/data/norb-v1.0-small",)
 N_PAIRS = 24_300  # of the training set, and of the test set

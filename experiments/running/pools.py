@@ -115,7 +115,7 @@ def opened(
     Raises Problem or gpu.GpuFault if the pool or its engine cannot be had.
     """
     if arguments.scheduler:
-        from mlp_gpu import gpu  # imports numba
+        from deepbig_runtime import gpu  # imports numba
 
         try:
             from experiments.running.cluster import Cluster
@@ -145,7 +145,7 @@ def opened(
         )
     device, n_gpus = provenance.device(engine), 0
     if engine == "cuda":
-        from mlp_gpu import gpu  # imports numba
+        from deepbig_runtime import gpu  # imports numba
 
         n_gpus = gpu.count()
     usual = n_gpus or max(1, provenance.cores() // arguments.cores_of_worker)
@@ -158,6 +158,6 @@ def _missing_here(needed_bytes: Callable[[], int]) -> str | None:
     """Why no GPU of this machine can be used, in a sentence; None if one can."""
     if reason := gpu_trial.try_gpu().reason:
         return reason
-    from mlp_gpu import gpu  # imports numba
+    from deepbig_runtime import gpu  # imports numba
 
     return gpu.missing(needed_bytes())

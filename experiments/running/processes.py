@@ -47,7 +47,7 @@ class LocalProcesses:
     def __init__(self, workers: int, n_gpus: int = 0):
         self.workers, self._n_gpus = workers, n_gpus
         if n_gpus:
-            from mlp_gpu import gpu  # imports numba
+            from deepbig_runtime import gpu  # imports numba
 
             gpu.release()
         self.on_message: Callable[[dict], None] = lambda message: None
@@ -167,7 +167,7 @@ def _start_worker(writer: Connection, stop_signal: Any, gpu_numbers: SimpleQueue
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _import_numba()
     if gpu_numbers is not None:
-        from mlp_gpu import gpu  # imports numba
+        from deepbig_runtime import gpu  # imports numba
 
         gpu.select(gpu_numbers.get())
 

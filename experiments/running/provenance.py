@@ -19,7 +19,15 @@ from experiments.running.gpu_trial import Trial, last_trial
 from experiments.running.validation import Device, Text, parse_time
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-SOURCES = ("mlp_gpu", "deform_gpu", "cnn_gpu", "experiments", "pyproject.toml", "requirements.lock")
+SOURCES = (
+    "deepbig_runtime",
+    "mlp_gpu",
+    "deform_gpu",
+    "cnn_gpu",
+    "experiments",
+    "pyproject.toml",
+    "requirements.lock",
+)
 PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
 GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")
 
@@ -98,7 +106,7 @@ def now() -> str:
 def device(engine: str = "cpu") -> str:
     """What an engine computes on: the GPU's name, or the processor's and how many cores we have."""
     if engine == "cuda":
-        from mlp_gpu import gpu  # imports numba
+        from deepbig_runtime import gpu  # imports numba
 
         return gpu.name()
     name = platform.processor() or platform.machine()
@@ -160,7 +168,7 @@ def collect(engine: str = "cpu") -> Source:
     driver: str | None = None
     packages: Sequence[str] = PACKAGES
     if engine == "cuda":
-        from mlp_gpu import gpu  # imports numba
+        from deepbig_runtime import gpu  # imports numba
 
         driver, packages = gpu.driver_version(), GPU_PACKAGES
     trial = last_trial() if engine == "cuda" else None

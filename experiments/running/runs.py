@@ -9,14 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
+from deepbig_runtime import files
 from experiments.running import nets, provenance, store
 from experiments.running.configs import Config, deformer
 from experiments.running.data import Dataset
 from experiments.running.errors import Interrupted, Problem, signals
 from experiments.running.nets import AnyNetwork
 from experiments.running.provenance import Session
-from mlp_gpu import files, network, training
-from mlp_gpu.engines import WINDOW, Engine
+from mlp_gpu import network, training
+from mlp_gpu.engine import WINDOW, Engine
 
 
 class Callbacks:

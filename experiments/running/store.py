@@ -18,12 +18,13 @@ import numpy as np
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from deepbig_runtime import files, hdf5
 from experiments.running import configs, nets
 from experiments.running.configs import MOST_EPOCHS, Config
 from experiments.running.errors import Problem
 from experiments.running.provenance import Session
 from experiments.running.validation import LONG, Count, Seconds, convert, parse_json
-from mlp_gpu import files, hdf5, network
+from mlp_gpu import network
 from mlp_gpu.training import Epoch, chosen_epoch
 
 SCHEMA, SCHEMA_VERSION = "deepbig run", 1

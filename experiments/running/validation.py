@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from mlp_gpu.files import Malformed
+from deepbig_runtime.files import Malformed
 
 MANY = 10**9  # more than any count
 LONG = 1e7  # seconds of an epoch, 115 days: with a million epochs a duration can still be printed

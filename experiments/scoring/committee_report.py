@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from msgspec import to_builtins
 
+from deepbig_runtime.files import Malformed
 from experiments.running.formatting import duration, markdown_table, plural
 from experiments.running.store import Run
 from experiments.scoring import tables, voting
 from experiments.scoring.rows import CommitteeRow, SourceColumns, source_columns
-from mlp_gpu.files import Malformed
 
 COMMITTEE = "committee"  # in place of a member's name
 GIVEN = "committee"  # name of a committee of given run files, which has no row in the papers

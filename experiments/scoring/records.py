@@ -11,6 +11,7 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
 
+from deepbig_runtime.files import FileFault, checked
 from experiments.running import provenance
 from experiments.running.provenance import Source
 from experiments.running.store import Run, run_of_builtins
@@ -25,7 +26,6 @@ from experiments.running.validation import (
 )
 from experiments.scoring import cnn_tables, committee_report, tables
 from experiments.scoring.rows import BenchRow, CommitteeRow, ResultRow, read_rows, read_text
-from mlp_gpu.files import FileFault, checked
 
 # Names of the committees that may be recorded. The name of their folder of runs stands before them.
 COMMITTEES = rf"(experiment[1-6]|table4)(-load_digits)?|{committee_report.GIVEN}"

@@ -12,10 +12,10 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct, to_builtins
 
+from deepbig_runtime.files import FileFault, Malformed, checked, read_bytes
 from experiments.running.formatting import csv_text
 from experiments.running.provenance import Source
 from experiments.running.validation import LARGEST, Count, Device, Number, Text, check_time, convert
-from mlp_gpu.files import FileFault, Malformed, checked, read_bytes
 
 LONGEST = 1e10  # seconds, which are taken from dates
 Filled = Annotated[Text, Meta(min_length=1)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from experiments.running import provenance
 from experiments.running.store import read_run
 from experiments.scoring.rows import BenchRow, read_rows
-from mlp_gpu.engines import WINDOW
+from mlp_gpu.engine import WINDOW
 from mlp_gpu.network import count_weights
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
+from deepbig_runtime.files import FileFault
 from experiments.running import data, net_files, nets, runs, store
 from experiments.running.configs import Config
 from experiments.running.dataset import Dataset
 from experiments.running.errors import Problem
 from experiments.running.net_files import NetFile
 from experiments.scoring.tables import best_of
-from mlp_gpu.files import FileFault
 
 PREPARED_AS = "MNIST"  # pictures and drawings are cut out and centred as the digits of this data
 TRAIN = 'make table1 ARGS="--nets 1"'

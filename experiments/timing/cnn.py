@@ -19,7 +19,7 @@ from experiments.timing.gpu import Timer, measure_kernels, time_training
 from experiments.timing.host import Workload, random_examples
 from experiments.timing.measurement import Measurement
 from experiments.timing.peers import Peer
-from mlp_gpu import engines
+from mlp_gpu.engine import SCHEDULES
 from mlp_gpu.network import N_CLASSES
 from mlp_gpu.training import Schedule
 
@@ -130,7 +130,7 @@ def measure_on_gpu(
         return host.measure("cnn", workloads, repeats)
 
     makers: list[Callable[[], Iterable[Measurement]]] = [
-        partial(measure_schedule, schedule) for schedule in engines.SCHEDULES
+        partial(measure_schedule, schedule) for schedule in SCHEDULES
     ]
     if kernel_by_kernel:
         makers.append(partial(measure_kernels, kernels, timer, repeats, "cnn kernel"))

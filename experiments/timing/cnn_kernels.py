@@ -8,8 +8,8 @@ from cnn_gpu.cuda import constants_of, map_layers, padded, perceptron_sizes
 from cnn_gpu.kernels import backward, blocks, forward, layout, weights
 from cnn_gpu.layers import Layer, Maps
 from cnn_gpu.network import ConvNetwork
+from deepbig_runtime.gpu import DeviceArray, Launch, Stream
 from experiments.timing.gpu import ETA, Kernel, RandomData, connected_kernels, picking_kernel
-from mlp_gpu.gpu import DeviceArray, Launch, Stream
 
 
 def kernel_bytes(layer: Layer) -> dict[str, int]:

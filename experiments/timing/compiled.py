@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from deepbig_runtime.gpu import SIMULATED, cuda, missing_library
 from experiments.ptx import report
 from experiments.ptx.device import SIGNATURES, DeviceArray, Executor, compile_ptx, device_array
 from experiments.running.messages import tell
-from mlp_gpu.gpu import SIMULATED, cuda, missing_library
 from mlp_gpu.kernels import backward
 
 COMPUTE_CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))

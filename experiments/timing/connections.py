@@ -17,9 +17,9 @@ from threadpoolctl import threadpool_limits
 from cnn_gpu.cpu import activate, through_activation
 from cnn_gpu.layers import CONVOLUTION
 from cnn_gpu.network import ConvNetwork, connection_kernels, weight_matrix
+from deepbig_runtime.jit import njit
 from experiments.timing.peers import Peer
 from mlp_gpu.cpu_window import softmax_delta
-from mlp_gpu.jit import njit
 
 # Lets sums be vectorised and multiply-adds be fused. NaN and infinity keep their meaning.
 FASTMATH = {"reassoc", "contract", "nsz"}

@@ -6,6 +6,8 @@ data than an L2 cache holds, so the state is always `cold`.
 
 import numpy as np
 
+from deepbig_runtime import gpu
+from deepbig_runtime.gpu import DeviceArray, Stream, play
 from deform_gpu import TABLE1
 from deform_gpu.batches import BATCH
 from deform_gpu.cuda import GpuSet
@@ -16,8 +18,6 @@ from experiments.running.errors import Problem
 from experiments.running.messages import tell
 from experiments.timing.gpu import Enqueue, Timer, copy_to_gpu
 from experiments.timing.measurement import Measurement
-from mlp_gpu import gpu
-from mlp_gpu.gpu import DeviceArray, Stream, play
 from mlp_gpu.network import pad32
 
 N_IMAGES = 60_000  # an epoch

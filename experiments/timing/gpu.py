@@ -18,15 +18,16 @@ from itertools import pairwise
 
 import numpy as np
 
+from deepbig_runtime import gpu
+from deepbig_runtime.gpu import DeviceArray, Launch, Stream
 from experiments.running.errors import Problem
 from experiments.timing.host import attempts, training_examples
 from experiments.timing.measurement import CopyTimes, Measurement
 from experiments.timing.mlp import training_flops
 from experiments.timing.window_work import work_of_an_image
 from mlp_gpu import cuda as engine
-from mlp_gpu import engines, gpu
-from mlp_gpu.engines import Engine
-from mlp_gpu.gpu import DeviceArray, Launch, Stream
+from mlp_gpu import engines
+from mlp_gpu.engine import SCHEDULES, WINDOW_IMAGES_PER_BLOCK, Engine
 from mlp_gpu.kernels import backward, forward
 from mlp_gpu.kernels.backward import propagate_back
 from mlp_gpu.kernels.evaluate import evaluate
@@ -331,7 +332,7 @@ def measure_schedule(
 
 def measure_window(network: Network, repeats: int) -> list[Measurement]:
     """Measurement of the schedule `window`, with the work of as many sweeps as were needed."""
-    n_block = engines.WINDOW_IMAGES_PER_BLOCK
+    n_block = WINDOW_IMAGES_PER_BLOCK
     trainer = WindowCudaEngine(n_block)
     trainer.set_network(network)
     us = time_training(trainer, network.sizes[0], repeats)
@@ -376,7 +377,7 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[Measur
     n_bytes = sum(kernel.n_bytes for kernel in kernels)
     return attempts(
         [
-            *(partial(measure_schedule, network, s, n_bytes, repeats) for s in engine.SCHEDULES),
+            *(partial(measure_schedule, network, s, n_bytes, repeats) for s in SCHEDULES),
             partial(measure_window, network, repeats),
             partial(measure_empty_kernel, timer, repeats),
             partial(measure_kernels, kernels, timer, repeats),

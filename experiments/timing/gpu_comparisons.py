@@ -10,6 +10,7 @@ from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.cuda import ConvCudaEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
+from deepbig_runtime import gpu
 from deform_gpu import COMMITTEE, TABLE1, deform
 from deform_gpu.cuda import DeformedAhead
 from experiments.running import configs, data
@@ -19,10 +20,11 @@ from experiments.scoring.cnn_tables import PAPER
 from experiments.timing import connections, peers
 from experiments.timing.check_result import CheckResult
 from experiments.timing.deform import N_IMAGES
-from mlp_gpu import gpu, training
+from mlp_gpu import training
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import CudaEngine
-from mlp_gpu.engines import Engine, make_engine
+from mlp_gpu.engine import Engine
+from mlp_gpu.engines import make_engine
 from mlp_gpu.network import N_CLASSES, NETS, Network
 from mlp_gpu.window.engine import WindowCudaEngine
 

@@ -12,10 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
+from deepbig_runtime import files
 from experiments.running import provenance
 from experiments.timing import pytest_outcomes
 from experiments.timing.check_result import CheckResult
-from mlp_gpu import files
 
 GPU_TESTS = tuple(
     f"tests/test_{name}.py"

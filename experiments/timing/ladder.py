@@ -7,6 +7,8 @@ from types import ModuleType
 
 import numpy as np
 
+from deepbig_runtime import gpu
+from deepbig_runtime.gpu import Launch
 from experiments.ptx import report
 from experiments.ptx.device import Executor, device_array
 from experiments.running.errors import Problem
@@ -15,8 +17,6 @@ from experiments.scoring.ladder_tables import ProgramTime, RungKernel
 from experiments.timing import compiled, ladder_peers
 from experiments.timing import gpu as gpu_timing
 from experiments.timing.host import Workload, make_workloads, time_workloads
-from mlp_gpu import gpu
-from mlp_gpu.gpu import Launch
 from mlp_gpu.ladder import arrays, cpu, graph, one_kernel
 from mlp_gpu.ladder.arrays import Arrays
 from mlp_gpu.ladder.net import Net

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from deepbig_runtime import gpu
+from deepbig_runtime.gpu import Stream, play
 from experiments.timing import window_work
 from experiments.timing.gpu import Kernel, copy_to_gpu
 from experiments.timing.host import training_examples
 from experiments.timing.mlp import ETA
-from mlp_gpu import gpu
-from mlp_gpu.engines import WINDOW_IMAGES_PER_BLOCK
-from mlp_gpu.gpu import Stream, play
+from mlp_gpu.engine import WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.network import Network
 from mlp_gpu.window import progress
 from mlp_gpu.window.nets import Windows

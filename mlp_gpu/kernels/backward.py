@@ -26,8 +26,8 @@ Departures from the listing:
 
 import numpy as np
 
+from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
 from mlp_gpu import activation
-from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
 from mlp_gpu.kernels.partial import sum_partials
 
 PATCH = 32  # rows and columns of W that a block takes

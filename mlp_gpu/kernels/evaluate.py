@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlp_gpu.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 from mlp_gpu.kernels.forward import scaled_tanh
 
 SIDE = 16  # threads along each side of a block

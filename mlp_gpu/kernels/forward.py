@@ -23,8 +23,8 @@ Departures from the listing:
 
 import numpy as np
 
+from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
 from mlp_gpu import activation
-from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
 from mlp_gpu.kernels.partial import sum_partials
 
 THREADS = 256  # per block of stage 1, each for a neuron

@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
 from mlp_gpu.kernels.forward import forward_sums
 from mlp_gpu.kernels.partial import sum_partials
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mlp_gpu.gpu import cuda
+from deepbig_runtime.gpu import cuda
 
 ROWS = 16  # rows whose loads are under way together
 

@@ -11,7 +11,7 @@ A thread copies one pixel. Not in the papers.
 
 import numpy as np
 
-from mlp_gpu.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 
 THREADS = 256
 

@@ -25,7 +25,7 @@ Departures from the listing:
 
 import numpy as np
 
-from mlp_gpu.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 
 THREADS = 256  # per block, each for a column
 ROWS = 16  # weights per thread

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlp_gpu import gpu
-from mlp_gpu.gpu import DeviceArray, Launch, Stream
+from deepbig_runtime import gpu
+from deepbig_runtime.gpu import DeviceArray, Launch, Stream
 from mlp_gpu.ladder.net import N_OUTPUTS, Net
 
 THREADS = 256  # per block of an update

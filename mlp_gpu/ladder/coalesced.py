@@ -15,7 +15,7 @@ thread's. That is 1,280 weights of 101,632.
 
 import numpy as np
 
-from mlp_gpu.gpu import Launch, Stream, cuda, play
+from deepbig_runtime.gpu import Launch, Stream, cuda, play
 from mlp_gpu.ladder import arrays
 from mlp_gpu.ladder.arrays import Arrays
 from mlp_gpu.ladder.naive import RATES, output_delta, sigmoid, slope, velocity

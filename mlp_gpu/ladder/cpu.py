@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mlp_gpu.jit import njit
+from deepbig_runtime.jit import njit
 from mlp_gpu.ladder import formulas
 from mlp_gpu.ladder.net import Net
 

@@ -9,8 +9,8 @@ knows beforehand what comes next. What is left is the time between two kernels, 
 and the time of the kernels themselves.
 """
 
-from mlp_gpu import gpu
-from mlp_gpu.gpu import Stream, play
+from deepbig_runtime import gpu
+from deepbig_runtime.gpu import Stream, play
 from mlp_gpu.ladder import shared
 from mlp_gpu.ladder.arrays import Arrays
 

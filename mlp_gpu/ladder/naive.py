@@ -21,7 +21,7 @@ Guess: threads of an update are numbered by neuron first, like those of the forw
 
 import numpy as np
 
-from mlp_gpu.gpu import Launch, Stream, cuda, play
+from deepbig_runtime.gpu import Launch, Stream, cuda, play
 from mlp_gpu.ladder import arrays, formulas
 from mlp_gpu.ladder.arrays import Arrays
 

@@ -15,7 +15,7 @@ go through its own way to the L2 cache, and not through those of all others.
 
 import numpy as np
 
-from mlp_gpu.gpu import Launch, Stream, cuda
+from deepbig_runtime.gpu import Launch, Stream, cuda
 from mlp_gpu.ladder.arrays import Arrays
 from mlp_gpu.ladder.naive import RATES, output_delta, sigmoid, slope, velocity
 from mlp_gpu.ladder.net import N_INPUTS, N_OUTPUTS

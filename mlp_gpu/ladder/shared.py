@@ -14,7 +14,7 @@ further: it knows the two constants and writes them into the instructions, which
 
 import numpy as np
 
-from mlp_gpu.gpu import Launch, Stream, cuda, play
+from deepbig_runtime.gpu import Launch, Stream, cuda, play
 from mlp_gpu.ladder import arrays, coalesced, formulas
 from mlp_gpu.ladder.arrays import Arrays
 from mlp_gpu.ladder.naive import output_delta, sigmoid, slope, velocity

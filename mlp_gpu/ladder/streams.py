@@ -9,8 +9,8 @@ Why it does not help: layer 2 has one weight for 78 of layer 1, so there is noth
 each image now needs two events recorded and waited for, by a host that is late already.
 """
 
-from mlp_gpu import gpu
-from mlp_gpu.gpu import Stream
+from deepbig_runtime import gpu
+from deepbig_runtime.gpu import Stream
 from mlp_gpu.ladder import shared
 from mlp_gpu.ladder.arrays import Arrays
 

@@ -15,7 +15,7 @@ instead of 32. The next rung has that without a tile. Only the 8 inputs are used
 
 import numpy as np
 
-from mlp_gpu.gpu import Launch, Stream, cuda, play
+from deepbig_runtime.gpu import Launch, Stream, cuda, play
 from mlp_gpu.ladder import arrays, naive
 from mlp_gpu.ladder.arrays import Arrays
 from mlp_gpu.ladder.naive import sigmoid

@@ -11,7 +11,7 @@ them, 16 apart, in registers; the rows of H and D of 16 images at a time are in 
 
 import numpy as np
 
-from mlp_gpu.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 from mlp_gpu.window.progress import BLOCK, FIRST, START, SWEPT
 
 PIXELS = 256  # per block of gather_images

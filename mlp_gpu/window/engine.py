@@ -12,11 +12,12 @@ from functools import partial
 
 import numpy as np
 
-from mlp_gpu import cuda, gpu
+from deepbig_runtime import gpu
+from deepbig_runtime.faults import GpuFault
+from deepbig_runtime.gpu import Launch, play
+from mlp_gpu import cuda
 from mlp_gpu.cuda import CudaEngine
-from mlp_gpu.engines import WINDOW, WINDOW_IMAGES_PER_BLOCK
-from mlp_gpu.faults import GpuFault
-from mlp_gpu.gpu import Launch, play
+from mlp_gpu.engine import WINDOW, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.network import Network
 from mlp_gpu.window import progress
 from mlp_gpu.window.nets import Windows

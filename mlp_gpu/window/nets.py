@@ -4,8 +4,8 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from mlp_gpu import gpu
-from mlp_gpu.gpu import DeviceArray, Launch
+from deepbig_runtime import gpu
+from deepbig_runtime.gpu import DeviceArray, Launch
 from mlp_gpu.network import pad32, padded_shapes
 from mlp_gpu.window import blocks, products, progress, sums
 

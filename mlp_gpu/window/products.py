@@ -19,7 +19,7 @@ The sums of the parts are stage 2, as in the papers: see `sums`.
 
 import numpy as np
 
-from mlp_gpu.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 from mlp_gpu.window.progress import BLOCK, END, FIRST, SWEPT
 
 THREADS = 128

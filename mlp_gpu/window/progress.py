@@ -11,7 +11,7 @@ largest deltas and changes. `next_block`, a thread for each net, ends a block.
 
 import numpy as np
 
-from mlp_gpu.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 from mlp_gpu.window_rule import Limits, larger, next_window
 
 START = 0  # images of the epoch that earlier blocks trained

@@ -23,7 +23,7 @@ import math
 
 import numpy as np
 
-from mlp_gpu.gpu import WARP, DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
 from mlp_gpu.kernels.backward import scaled_tanh_derivative
 from mlp_gpu.kernels.forward import scaled_tanh
 from mlp_gpu.window.progress import (

@@ -1,7 +1,7 @@
 """Compile functions for the CPU, and keep what was compiled, for a GPU too, for the next process.
 
 Compiling takes each process some seconds. Where the code is kept, and why it is always that of the
-sources as they are: see `kept_code`.
+sources as they are: see `compiled_cache`.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import numba
 from filelock import FileLock, Timeout
 from numba.core.caching import FunctionCache
 
-from mlp_gpu.kept_code import FOLDER
+from deepbig_runtime.compiled_cache import FOLDER
 
 ROUNDING = {"fastmath": False, "error_model": "python"}  # Numba's defaults
 LOCK_SECONDS = 10  # to wait for another process that saves

@@ -21,7 +21,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent
 FOLDERS_KEPT = 8  # of so many states of the sources, those that were used last
-COMPILED = "*_gpu", "experiments/ptx"  # packages of what is compiled
+COMPILED = "deepbig_runtime", "*_gpu", "experiments/ptx"  # packages of what is compiled
 COMPILERS = ("numba", "llvmlite", "numba-cuda", "cuda-toolkit")
 # Settings that no compiled code depends on.
 INDIFFERENT = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_ENABLE_CUDASIM")

@@ -17,9 +17,9 @@ import numpy as np
 from numba import cuda
 from numba.core import config
 
-from mlp_gpu import driver
-from mlp_gpu.faults import GpuFault
-from mlp_gpu.jit import Kept, keep
+from deepbig_runtime import driver
+from deepbig_runtime.faults import GpuFault
+from deepbig_runtime.jit import Kept, keep
 
 # When numba-cuda first compiles, it overloads np.row_stack. NumPy 2.5 no longer has that:
 # https://github.com/NVIDIA/numba-cuda/issues/907

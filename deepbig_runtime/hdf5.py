@@ -15,9 +15,9 @@ from pathlib import Path
 
 import h5py
 
-from mlp_gpu import hdf5_parts
-from mlp_gpu.files import FileFault, checked, read_bytes, replace
-from mlp_gpu.hdf5_parts import Group
+from deepbig_runtime import hdf5_parts
+from deepbig_runtime.files import FileFault, checked, read_bytes, replace
+from deepbig_runtime.hdf5_parts import Group
 
 USER_BLOCK = 512  # bytes, the smallest that HDF5 offers
 SEAL = b"deepbig, SHA-256 of the bytes from 512 on: "

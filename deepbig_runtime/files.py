@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlp_gpu.faults import Fault
+from deepbig_runtime.faults import Fault
 
 # A file system that has no locks answers a request for one by these; ENOLCK also: by no more locks.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)

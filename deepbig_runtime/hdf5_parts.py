@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from mlp_gpu.files import Malformed
+from deepbig_runtime.files import Malformed
 
 # Types of elements, as datatype messages have them.
 TYPES: dict[bytes, np.dtype] = {

@@ -1,0 +1,63 @@
+"""The interface of an engine, and the names and constants that configurations have of engines.
+
+An engine holds the weights where it computes. All engines agree with `tests/reference.py` up to
+rounding. The engine's name is part of every run's configuration.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from deepbig_runtime.gpu import DeviceArray
+
+ENGINE_NAMES = ("cpu", "cuda")
+SCHEDULES = ("graph", "launch")  # of the GPU's engine, see `mlp_gpu.cuda`
+WINDOW = "window"  # another, of perceptrons alone, see `mlp_gpu.window`
+PERCEPTRON_SCHEDULES = (WINDOW, *SCHEDULES)
+
+# Version of the CPU engines' arithmetic: the order of their sums, and the rule by which the
+# perceptron's chooses blocks and windows. It is part of a run's configuration, because bits depend
+# on it; runs from before lack it.
+CPU_ARITHMETIC = 3
+WINDOW_IMAGES_PER_BLOCK = 128  # of the schedule `window`: the more, the fewer launches an image
+
+
+Net = TypeVar("Net")  # the kind of nets that an engine trains
+
+
+class Engine(Protocol[Net]):
+    """Trains and evaluates one net. Images are float32 (n, 29, 29) or (n, n_inputs), C order."""
+
+    name: str
+
+    @property
+    def schedule(self) -> str | None:
+        """How a GPU's work is launched; None on a CPU."""
+
+    def set_network(self, network: Net) -> None:
+        """Take a copy of the network; call this first."""
+
+    def get_network(self) -> Net:
+        """Give back a copy of the network as it is now."""
+
+    def train(
+        self,
+        images: "np.ndarray | DeviceArray",
+        labels: np.ndarray,
+        order: np.ndarray,
+        eta: float,
+        tick: Callable[[int, float], None] = lambda n_images, loss: None,
+    ) -> float:
+        """On-line steps on images[order], one update per image; returns their mean loss.
+
+        images: on the host, or for the GPU's engine also on the GPU. labels: uint8 (n,). order:
+        int64 (m,), m >= 1. eta: learning rate. tick: called now and then with the number of images
+        trained since its last call and their mean loss; an exception that it raises ends the
+        training. Modifies the weights.
+        Raises ValueError for shapes, types, labels or indices that do not fit.
+        """
+
+    def predict(self, images: np.ndarray) -> np.ndarray:
+        """Class probabilities, float32 (n, n_classes), in batches and without any update."""
