@@ -276,7 +276,7 @@ from deepbig_runtime import gpu
 assert gpu.missing() is None
 with closing(LocalProcesses(1, n_gpus=1)) as pool:
     print(pool.submit(pool_jobs.gpu_missing).result(), flush=True)
-    third = "from mlp_gpu import gpu; print(gpu.missing(), flush=True)"
+    third = "from deepbig_runtime import gpu; print(gpu.missing(), flush=True)"
     subprocess.run([sys.executable, "-c", third])
 """
 
