@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numba
 import numpy as np
 
-from mlp_gpu import cpu_window, team
 from deepbig_runtime.arrays import check_training, flat_images
+from mlp_gpu import cpu_window, team
 from mlp_gpu.network import Network, count_weights
 from mlp_gpu.window_rule import Limits, cpu_tolerance
 

@@ -120,7 +120,7 @@ def test_a_file_that_is_replaced_carelessly_is_found(
 
 def test_two_files_in_the_wrong_order_are_found(few, tmp_path, monkeypatch):
     def save(path, run, latest, chosen):
-        attributes = {"config": power.run.config.to_json(), "epoch": run.epochs}
+        attributes = {"config": run.config.to_json(), "epoch": run.epochs}
         network.save(store.weights_path(path), {"latest": latest, "chosen": chosen}, attributes)
         store.write_run(path, run)
 

@@ -115,7 +115,7 @@ def test_tensorboard_reads_back(tensorboard, tmp_path, capsys):
     (text,) = config.tensor_proto.string_val
     fence, *lines, end = text.decode().splitlines()
     assert (fence, end) == ("```json", "```")
-    assert json.loads("\n".join(lines)) == run.config
+    assert json.dumps(json.loads("\n".join(lines))) == run.config.to_json()
 
 
 def test_exporting_again_replaces_what_was_there(tensorboard, tmp_path):

@@ -28,7 +28,9 @@ def run(*arguments, first=()):
 def complaint(code, first=()):
     """What a command says that runs this code and cannot."""
     imports = "from pathlib import Path; from experiments.running import cli, data, runs, store; "
-    done = run("-c", f"{imports}from deepbig_runtime import files; cli.run(lambda: {code})", first=first)
+    done = run(
+        "-c", f"{imports}from deepbig_runtime import files; cli.run(lambda: {code})", first=first
+    )
     assert done.returncode == 2, done.stderr
     return done.stderr
 

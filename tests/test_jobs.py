@@ -141,7 +141,7 @@ def test_how_long_it_takes_is_said_beforehand(light, tmp_path, capsys):
             return super().submit(lambda channel: seconds)
 
     queue = [make_job(tmp_path, seed, epochs=4) for seed in range(5)]
-    queue[3].config = changed(queue[3].config, data={"n_train": 60})
+    queue[3] = replace(queue[3], config=changed(queue[3].config, data={"n_train": 60}))
     jobs.train_all(queue[:1], InProcess())
     with pytest.raises(Interrupted):
         stop_after(1, queue[4:], InProcess())

@@ -36,28 +36,28 @@ def counted():
 @needs_toolkit
 @pytest.mark.slow
 def test_what_a_rung_does_is_counted(counted):
-    rows = {(row["rung"], row["kernel"]): row for row in counted}
-    assert list(dict.fromkeys(row["rung"] for row in counted)) == list(RUNGS)
+    rows = {(row.rung, row.kernel): row for row in counted}
+    assert list(dict.fromkeys(row.rung for row in counted)) == list(RUNGS)
     n_weights = 784 * 32
     naive, turned = (
         rows["naive", "update_hidden_naive"],
         rows["coalesced", "update_hidden_coalesced"],
     )
     for row in (naive, turned):
-        assert row["write_bytes"] == 8 * n_weights
+        assert row.write_bytes == 8 * n_weights
     # 32 threads that walk along a row touch a piece each; side by side they touch 4 together.
-    assert naive["write_segments"] == 2 * n_weights
-    assert turned["write_segments"] == 2 * n_weights // 8
+    assert naive.write_segments == 2 * n_weights
+    assert turned.write_segments == 2 * n_weights // 8
     tiled, shared = rows["tiled", "forward_tiled"], rows["shared", "forward_shared"]
-    assert tiled["shared_passes"] > tiled["shared_accesses"]
-    assert shared["shared_passes"] == shared["shared_accesses"] > 0
+    assert tiled.shared_passes > tiled.shared_accesses
+    assert shared.shared_passes == shared.shared_accesses > 0
     # Of the weights, those in registers are neither read nor written for an image.
     one = rows["one kernel", "train_chunk"]
     kept = 32 * 8 * (512 // 32)
-    assert one["write_bytes"] == 8 * (n_weights - kept) + 8 * 320
-    assert rows["streams", "forward_shared"] == shared | {"rung": "streams"}
-    assert all(row["spill_bytes"] == 0 < row["registers"] for row in counted)
-    assert all(0 < row["distance"] < 1e-5 for row in counted)
+    assert one.write_bytes == 8 * (n_weights - kept) + 8 * 320
+    assert rows["streams", "forward_shared"] == replace(shared, rung="streams")
+    assert all(row.spill_bytes == 0 < row.registers for row in counted)
+    assert all(0 < row.distance < 1e-5 for row in counted)
 
 
 def test_numpy_and_plain_python_make_the_same_steps():

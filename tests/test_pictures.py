@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
         metrics = {name: rng.uniform(1, 9, 2).tolist() for name in store.METRICS}
         metrics |= {"epoch": [1, 2], "validation_errors": [20, 10], "test_errors": [9, 30 - seed]}
         name = run_name(EXPERIMENTS[3], member, seed, "load_digits")
-        run = factories.make_run(metrics=metrics, labels=labels, **config)
+        run = factories.make_run(metrics=metrics, labels=labels, base=config)
         store.write_run(folder / f"{name}.h5", run)
     return folder
 

@@ -1,15 +1,18 @@
 """timing/race.py: mini-batches step as they should, settings are chosen without test digits."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from measurements import SOURCE
+from msgspec import structs
 
 from experiments.drawing import bench_plots
 from experiments.running import data
 from experiments.running.dataset import Dataset
+from experiments.scoring.rows import RaceRow, read_rows, rows_text
 from experiments.timing import race
-from experiments.timing.race import NUMPY, ONLINE, TORCH, Point, Setting
+from experiments.timing.race import NUMPY, ONLINE, TORCH, Setting
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.network import Network
 
@@ -94,7 +97,7 @@ def test_learn_counts_what_is_wrong_after_each_epoch(dataset, monkeypatch):
 
 
 def test_the_setting_is_taken_that_has_the_fewest_wrong_of_the_images_set_aside(
-    dataset, monkeypatch
+    dataset, monkeypatch, tmp_path
 ):
     settings = [Setting(ONLINE, 0.1), Setting(ONLINE, 0.2), Setting(ONLINE, 0.3)]
     monkeypatch.setattr(race, "CHOICES", {ONLINE: settings})
@@ -118,7 +121,7 @@ def test_the_setting_is_taken_that_has_the_fewest_wrong_of_the_images_set_aside(
             closed.append(self)
 
     monkeypatch.setattr(race, "PeerProcess", Process)
-    points = race.measure(replace(dataset, validation=None))
+    points = race.measure(replace(dataset, validation=None), SOURCE)
     assert [(setting.eta, seed) for setting, seed in asked] == [
         *((0.1, 0), (0.2, 0), (0.3, 0)),
         *((0.2, 1), (0.2, 2)),
@@ -126,8 +129,8 @@ def test_the_setting_is_taken_that_has_the_fewest_wrong_of_the_images_set_aside(
     assert len(closed) == 1
     assert {point.setting for point in points if point.taken} == {"rate 0.2"}
     assert sum(point.taken for point in points) == 6
-    as_text = [{name: str(value) for name, value in asdict(point).items()} for point in points]
-    assert race.read(as_text) == points
+    (tmp_path / "race.csv").write_text(rows_text(points))
+    assert read_rows(tmp_path / "race.csv", RaceRow) == points
     monkeypatch.setattr(race, "SECONDS", 2.0)
     (line,) = race.table(points)
     assert line["wrong after 2 s"] == "11 (10-12)"
@@ -144,6 +147,7 @@ def test_forward_gives_probabilities():
 
 
 def test_points_of_a_way_are_told_apart_by_seed():
-    point = Point(ONLINE, "rate 1", 0, True, 1.0, 5, 6)
-    points = [point, replace(point, taken=False), replace(point, seed=1)]
+    fields = {"way": ONLINE, "setting": "rate 1", "seed": 0, "taken": True, "seconds": 1.0}
+    point = RaceRow(apart_errors=5, test_errors=6, source=SOURCE, **fields)
+    points = [point, structs.replace(point, taken=False), structs.replace(point, seed=1)]
     assert race.curves(points) == {ONLINE: [[points[0]], [points[2]]]}

@@ -48,16 +48,16 @@ def test_digits_that_are_not_found_are_wrong(asked):
         return redrawn.itself(digit * (len(drawn) % 5 > 0), rng)  # every fifth is empty
 
     found = redrawn.measure([], pixels, labels, way)
-    assert found == {"wrong": 4, "not_found": 4}
+    assert found == (4, 4)
     labels[1] = 0
     drawn.clear()
-    assert redrawn.measure([], pixels, labels, way) == {"wrong": 5, "not_found": 4}
+    assert redrawn.measure([], pixels, labels, way) == (5, 4)
 
 
 @pytest.mark.parametrize("name", redrawn.WAYS)
 def test_every_way_draws_the_digit(name, asked):
     pixels, labels = asked
-    assert redrawn.measure([], pixels, labels, redrawn.WAYS[name]) == {"wrong": 0, "not_found": 0}
+    assert redrawn.measure([], pixels, labels, redrawn.WAYS[name]) == (0, 0)
 
 
 def test_ways_differ(asked):

@@ -39,7 +39,7 @@ from experiments.drawing.page import Page
 from experiments.drawing.report_files import collect
 from experiments.running import data, store
 from experiments.running.provenance import REPOSITORY
-from experiments.scoring import records, voting
+from experiments.scoring import cnn_tables, records, voting
 from experiments.scoring.rows import ScalingRow, read_rows
 
 SCALING = REPOSITORY / "results" / "amd-epyc-2-cores" / "scaling.csv"
@@ -291,7 +291,7 @@ def test_pictures_show_something_and_say_what(text):
 
 def test_error_curves_are_of_records_and_of_the_runs_that_are_not_recorded(folder, monkeypatch):
     found = collect(folder)
-    recorded = {key: run for key, run in found.records.items() if run.config.is_convolutional}
+    recorded = cnn_tables.convolutional_runs(found.records, "MNIST")
     copied = next(iter(recorded.values()))
     digits = make_run("load_digits")
     digits.config = changed(digits.config, layers="3M5")

@@ -32,7 +32,7 @@ def test_run_file_has_what_the_design_says(uninterrupted):
     with h5py.File(uninterrupted, "r") as file:  # as any other program reads it
         assert file.attrs["schema"] == "deepbig run"
         assert file.attrs["schema_version"] == 1
-        assert json.loads(file.attrs["config"]) == CONFIG.to_builtins()
+        assert file.attrs["config"] == CONFIG.to_json()
         (session,) = json.loads(file.attrs["provenance"])
         assert session["why"] == "finished"
         assert session["start"] <= session["end"]

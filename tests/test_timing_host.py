@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from measurements import bench_row
 
 from experiments.timing import host
-from experiments.timing import report as timing_report
 from experiments.timing.host import Workload
 
 
@@ -31,12 +31,12 @@ def test_works_take_turns(monkeypatch):
     changed = replace(workloads["a"], n_bytes=30, flops=6, copy="b", read="b", peak="b")
     a, b = host.measure("group", {"a": changed, "b": replace(workloads["b"], flops=20)}, 7)
     assert (a.n_images, b.n_images) == (1, None)
-    row = timing_report.row(a)
-    assert row["percent_of_copy"] == pytest.approx(100 * (30 / 600) * (3 / 0.2))
-    assert row["percent_of_read"] == pytest.approx(row["percent_of_copy"])
-    assert row["percent_of_peak"] == pytest.approx(100 * (6 / 20) * (3 / 0.2))
-    found = timing_report.row(b)
-    assert {found[f"percent_of_{name}"] for name in ("copy", "read", "peak")} == {None}
+    row = bench_row(a)
+    assert row.percent_of_copy == pytest.approx(100 * (30 / 600) * (3 / 0.2))
+    assert row.percent_of_read == pytest.approx(row.percent_of_copy)
+    assert row.percent_of_peak == pytest.approx(100 * (6 / 20) * (3 / 0.2))
+    found = bench_row(b)
+    assert found.percent_of_copy is found.percent_of_read is found.percent_of_peak is None
 
 
 def test_what_goes_on_meanwhile_is_not_timed(monkeypatch):
