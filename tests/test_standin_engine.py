@@ -383,3 +383,32 @@ def test_a_gpu_that_fails_before_training_ends_the_command(tmp_path, fault):
     assert "GPU" in sentence
     assert "Traceback" not in done.stderr
     assert not store.run_files(tmp_path)
+
+
+SIGNALLED = """
+import signal
+import numpy as np
+from mlp_gpu.engines import make_engine
+from mlp_gpu.network import Network
+
+def handle(*_):
+    raise KeyboardInterrupt
+
+engine, order = make_engine("cuda"), np.arange(400)
+engine.set_network(Network.initial((841, 300, 10), 0))
+examples = np.zeros((400, 841), np.float32), np.zeros(400, np.uint8)
+engine.train(*examples, order[:2], 1e-3)  # compiles
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 1)
+try:
+    engine.train(*examples, order, 1e-3)
+except KeyboardInterrupt:
+    print("interrupted")
+print(engine.predict(examples[0][:3]).shape)
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_during_a_launch_leaves_the_gpu_usable():
+    done = build.run(SIGNALLED)
+    assert done.stdout.splitlines() == ["interrupted", "(3, 10)"], done.stderr

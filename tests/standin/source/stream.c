@@ -2,6 +2,8 @@
 
    Without STANDIN_SEED an operation runs at the last moment: when the host waits for it, or for one
    that comes after it. With a seed, one of any stream may run at each call, drawn at random. */
+#include <pthread.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -25,11 +27,23 @@ static unsigned draw(unsigned n) { /* below n; n = 0: whether chance was asked f
 
 static int running = 0; /* a launch calls Python, which may call the driver */
 
-static CUresult run_launch(const struct Launch *launch) {
+static void *call_launcher(void *argument) {
+    const struct Launch *launch = argument;
     const struct Kernel *kernel = launch->kernel;
+    return (void *)(intptr_t)launcher(
+        kernel->library->image, kernel->name, launch->grid, launch->block, launch->shared_bytes,
+        kernel->n_parameters, kernel->sizes, launch->parameters);
+}
+
+/* In a thread, because Python handles signals in the main one: an exception of a handler would end
+   the kernel half way, and leave any number as its status. */
+static CUresult run_launch(struct Launch *launch) {
+    pthread_t thread;
+    void *status;
     if (!launcher) return NOT_SUPPORTED;
-    return launcher(kernel->library->image, kernel->name, launch->grid, launch->block,
-                    launch->shared_bytes, kernel->n_parameters, kernel->sizes, launch->parameters);
+    if (pthread_create(&thread, NULL, call_launcher, launch)) return OUT_OF_MEMORY;
+    pthread_join(thread, &status);
+    return (CUresult)(intptr_t)status;
 }
 
 static void run_fill(const struct Operation *operation) {
