@@ -179,7 +179,7 @@ def timer(request):
 def test_everything_on_the_gpu_is_measured(timer, monkeypatch):
     monkeypatch.setattr(gpu_timing.engine, "IMAGES_PER_TICK", 1)
     monkeypatch.setattr(gpu_timing.engine, "PREDICT_BATCH", 3)
-    monkeypatch.setattr(gpu_timing.engines, "WINDOW_IMAGES_PER_BLOCK", 1)
+    monkeypatch.setattr(gpu_timing, "WINDOW_IMAGES_PER_BLOCK", 1)
     network = Network.initial((37, 21, 33, 10), 0)
     kernels = list(gpu_timing.training_kernels(network, timer.stream))
     assert [(kernel.name, kernel.layer) for kernel in kernels] == [
