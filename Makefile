@@ -18,7 +18,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 cnn ladder committee nightly recognise redrawn draw figure1 deformations notebooks report pictures kernels bench blocks scaling startup campaign gpu-check test test-all lint lock audit record readme clean
+.PHONY: help setup table1 table3 cnn ladder committee recognise redrawn draw figure1 deformations notebooks report pictures kernels bench blocks scaling startup campaign gpu-check test test-all lint lock audit record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -45,7 +45,9 @@ lock: $(READY)  ## write requirements.lock anew from pyproject.toml; needs pip i
 		--output-file requirements.lock pyproject.toml $(ARGS)
 
 audit: $(READY)  ## look up known flaws of the versions in requirements.lock; needs the network
-	$(RUN) -m experiments.audit $(ARGS)
+	@$(RUN) -c 'import pip_audit' 2>/dev/null || \
+		{ echo "error: make audit needs pip-audit: $(RUN) -m pip install -e '.[audit]'" >&2; exit 2; }
+	$(RUN) -m pip_audit --require-hashes --disable-pip --requirement requirements.lock $(ARGS)
 
 table1: $(READY)  ## train the five nets of Table 1, print it beside the paper's
 	$(RUN) -m experiments.table1 $(ARGS)
@@ -61,9 +63,6 @@ ladder: $(READY)  ## one small net, seven rungs of kernels: what each does for a
 
 committee: $(READY)  ## train the committees of 2012, print them beside the paper's
 	$(RUN) -m experiments.committee $(ARGS)
-
-nightly: $(READY)  ## the papers' own schedules, one net after another, for nights; ARGS="--hours 8"
-	$(RUN) -m experiments.nightly $(ARGS)
 
 recognise: $(READY)  ## recognise digits in pictures of your own: ARGS="photo.png"
 	$(RUN) -m experiments.recognise $(ARGS)

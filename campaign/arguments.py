@@ -28,7 +28,7 @@ VARIABLES = {f"{name}_PROXY": "http://127.0.0.1:9" for name in ("HTTP", "HTTPS",
     f"{name}_proxy": "http://127.0.0.1:9" for name in ("http", "https", "all")
 }
 WRITERS = (
-    *("bench", "blocks", "gpu_check", "ladder", "nightly", "notebooks", "readme", "record"),
+    *("bench", "blocks", "gpu_check", "ladder", "notebooks", "readme", "record"),
     *("scaling", "startup"),
 )
 OTHERS = (

@@ -1,11 +1,13 @@
 """The pool of processes: its cores and GPUs, deaths, signals, and the end of its parent."""
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing, nullcontext, suppress
 
 import numpy as np
@@ -21,9 +23,10 @@ from pool_jobs import (
 )
 from waiting import join, wait_until
 
-from experiments.running import processes, provenance
-from experiments.running.errors import Interrupted
-from experiments.running.processes import LocalProcesses
+from campaign.run_bits import epochs_on_disk
+from experiments.running import processes, provenance, runs
+from experiments.running.errors import Interrupted, signals
+from experiments.running.processes import LocalProcesses, run_until
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc")
 
@@ -312,3 +315,70 @@ def test_a_job_that_does_not_look_is_ended_with_the_pool(monkeypatch):
     closer.start()
     join(closer, 60)
     assert not any(map(is_alive, workers))
+
+
+# Commands that are run until some time
+
+# As our commands do, it hears of SIGINT also where a shell began the tests in the background.
+LISTEN = "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler); "
+LISTEN += "signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})"
+SLEEPING = ["timeit", "-n1", "-r1", f"{LISTEN}; time.sleep(60)"]
+
+
+def test_a_command_has_a_time_to_end():
+    before = time.monotonic()
+    assert run_until(SLEEPING, before + 2) is None
+    assert 2 <= time.monotonic() - before < 50
+    assert run_until(["calendar", "2026"], math.inf) == 0
+
+
+def test_a_command_that_was_killed_did_not_succeed():
+    command = ["timeit", "-n1", "-r1", "import os; os.kill(os.getpid(), 9)"]
+    assert run_until(command, math.inf) == 128 + 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to_all", [True, False], ids=["Ctrl-C", "kill"])
+def test_a_signal_stops_the_command_that_is_run_too(to_all, tmp_path):
+    """A terminal's Ctrl-C reaches both, a kill the caller alone."""
+    options = ["--data", "digits", "--nets", "1", "--profile", "paper", "--out", str(tmp_path)]
+    code = "from experiments.running import cli, processes; import math; cli.run(lambda: "
+    code += f"processes.run_until(['experiments.table1', *{options}], math.inf))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=provenance.REPOSITORY,
+        start_new_session=True,
+    )
+    path = tmp_path / "net1-seed0-load_digits.h5"
+    try:
+        wait_until(lambda: process.poll() is not None or epochs_on_disk(path) > 1, 120, "epochs")
+        if to_all:
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 128 + (signal.SIGINT if to_all else signal.SIGTERM)
+    assert "Traceback" not in said
+    assert said.count("stopped by") == 1
+    assert "the same command goes on from there" in said
+    with runs.lock(path):  # nobody trains any more
+        assert epochs_on_disk(path) < 2300
+
+
+def test_a_command_that_was_just_started_ends_in_a_sentence_too():
+    """Ctrl-C reaches its Python while that is starting, where only Python could answer."""
+    with signals.blocked():
+        process = subprocess.Popen(
+            [sys.executable, "-m", "experiments.table1", "--help"],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=provenance.REPOSITORY,
+        )
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (128 + signal.SIGINT, "stopped by SIGINT\n")

@@ -2,14 +2,9 @@
 
 import ast
 import re
-import subprocess
-import sys
-from types import SimpleNamespace
 
 import pytest
 
-from experiments import audit
-from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 
 PACKAGES = ("deepbig_runtime", "mlp_gpu", "deform_gpu", "cnn_gpu", "experiments")
@@ -102,50 +97,3 @@ def test_only_one_module_opens_hdf5():
 def test_addresses_of_downloads_are_encrypted():
     sources = [path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")]
     assert not [p for p in sources if re.search(r"\bhttp://", p.read_text(encoding="utf-8"))]
-
-
-def said_by_pip_audit(monkeypatch, stdout, stderr=""):
-    """Let pip-audit be there, and say that."""
-    monkeypatch.setattr(audit, "find_spec", lambda name: True)
-    said = SimpleNamespace(stdout=stdout, stderr=stderr)
-    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: said)
-
-
-@pytest.mark.parametrize(
-    ("stdout", "stderr", "complaint"),
-    [
-        ("", "a traceback\nno route to host\n", "cannot be reached, try again later: no route to"),
-        ("", "", "pip-audit says nothing"),
-        ("[1", "", "cannot be reached"),
-        ('{"dependencies": []}', "", "answered for 0 of 0 packages only"),
-        (
-            '{"dependencies": [{"name": "a", "skip_reason": "not found"}, {"name": "b", "version": '
-            '"1", "vulns": []}]}',
-            "",
-            "answered for 1 of 2 packages only, so nothing is known",
-        ),
-    ],
-)
-def test_an_audit_without_an_answer_is_none(monkeypatch, stdout, stderr, complaint):
-    said_by_pip_audit(monkeypatch, stdout, stderr)
-    with pytest.raises(Problem, match=complaint):
-        audit.main([])
-
-
-def test_an_audit_names_flaws(monkeypatch, capsys):
-    flaw = '{"id": "X-1", "fix_versions": ["2", "3"]}'
-    vulns = f'{{"dependencies": [{{"name": "b", "version": "1", "vulns": [{flaw}]}}]}}'
-    said_by_pip_audit(monkeypatch, vulns)
-    assert audit.main([]) == 1
-    assert capsys.readouterr().out == (
-        "b 1: X-1, mended in 2, 3\n1 known flaw in 1 package of requirements.lock\n"
-    )
-    said_by_pip_audit(monkeypatch, vulns.replace(flaw, ""))
-    assert audit.main([]) == 0
-
-
-def test_an_audit_without_pip_audit_is_refused(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pip_audit", None)
-    monkeypatch.setattr(audit, "find_spec", lambda name: None)
-    with pytest.raises(Problem, match="pip-audit is not installed: pip install"):
-        audit.main([])
