@@ -85,6 +85,22 @@ def test_a_committee_of_given_runs_is_recorded_with_what_is_wrong_for_all(tmp_pa
             record.write_committee(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda rows: rows.pop(), "not those of members and, last, of their committee"),
+        (lambda rows: setattr(rows[-1], "best_member", "init 9"), "of several committees"),
+        (lambda rows: setattr(rows[0], "experiment", "experiment2"), "of several committees"),
+        (lambda rows: [row.shared.pop() for row in rows], "lacks columns shared_1, shared_2"),
+    ],
+)
+def test_rows_that_are_no_committee_are_refused(tmp_path, change, complaint):
+    rows = committee_rows()[0]
+    change(rows)
+    with pytest.raises(record.files.FileFault, match=complaint):
+        records.read_committee(write_csv(tmp_path / "a.csv", rows))
+
+
 def make_member():
     """A finished run of net 1 that was never trained."""
     return make_run(metrics={"validation_errors": [1]}, data={"n_train": 6, "n_test": 1}, epochs=1)

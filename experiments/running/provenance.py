@@ -90,7 +90,7 @@ class Session(Source, kw_only=True):
     ) -> "Session":
         """A process that trains from now on."""
         return cls(
-            **fields_of(source) | {"end": None},
+            **fields_of(source),
             engine=engine,
             schedule=schedule,
             data_sha256=data_sha256,
