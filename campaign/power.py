@@ -1,4 +1,4 @@
-"""Power cuts: after each thing that saving an epoch asks the system for, all that may be left.
+"""Power cuts: after every system call of a save, every state that the disk may be left in.
 
 What a cut can leave is worked out by `disk`. Each state is opened as an epoch of the run; of those
 that differ in more than temporary files, one each is trained to the end. As a command, this

@@ -20,8 +20,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent
-FOLDERS_KEPT = 8  # of so many states of the sources, those that were used last
-COMPILED = "deepbig_runtime", "*_gpu", "experiments/ptx"  # packages of what is compiled
+FOLDERS_KEPT = 8  # cached versions of the sources; the least recently used one is evicted
+COMPILED = "deepbig_runtime", "*_gpu", "experiments/ptx"  # packages that contain jitted code
 COMPILERS = ("numba", "llvmlite", "numba-cuda", "cuda-toolkit")
 # Settings that no compiled code depends on.
 INDIFFERENT = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_ENABLE_CUDASIM")

@@ -1,4 +1,4 @@
-"""What the other modules use of the GPU. This is the only module that imports numba's `cuda`."""
+"""Thin wrapper around numba.cuda; no other module imports that."""
 
 import atexit
 import re

@@ -74,9 +74,8 @@ def keep(dispatcher: Any, cache: type[Kept], function: Callable) -> None:
 def njit(function: Callable | None = None, **options: Any) -> Any:
     """numba.njit with the same options, except that compiled code is kept.
 
-    Nor are fastmath and error_model those of whichever function happens to call this one first, as
-    they are in Numba where they are not given: rounding would depend on it. Use as a decorator,
-    with options or without.
+    fastmath and error_model are always explicit: if unset, Numba inherits them from the first
+    caller, and rounding would depend on it. Use as a decorator, with options or without.
     """
     if function is None:
         return lambda function: njit(function, **options)

@@ -1,4 +1,4 @@
-"""What is checked at each access to memory, compiled by Numba and called by translated kernels.
+"""Memory checks that run on every load and store of an executed kernel; Numba compiles them.
 
 Time is counted in intervals: each block runs from barrier to barrier, and each such interval has a
 number, larger than all before. Each granule of memory, the smallest piece that threads write apart,

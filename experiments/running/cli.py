@@ -1,4 +1,4 @@
-"""What every command does the same way: exit statuses, and the options that several have."""
+"""Command-line conventions shared by all commands: exit statuses and common options."""
 
 import argparse
 import math
@@ -140,7 +140,7 @@ def add_worker_arguments(parser: argparse.ArgumentParser, cores: int = 1) -> Non
 
 
 def add_seeds_argument(parser: argparse.ArgumentParser) -> None:
-    """The option for with which seeds each net is trained."""
+    """Add --seeds."""
     parser.add_argument(
         "--seeds",
         type=integers(0, 2**64 - 1),

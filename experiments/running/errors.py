@@ -1,4 +1,4 @@
-"""What can end a command: bad input, which one sentence describes, and signals."""
+"""Errors that end a command: user errors, with one-sentence messages, and signals."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from deepbig_runtime.faults import Fault
 
 LLVM = os.path.join("llvmlite", "binding", "")  # modules that call LLVM, or are called by it
 IMPORTS = "<frozen importlib"  # what runs a module's code for the first time
-RETRY_SECONDS = 0.05  # after which a signal comes again that came where exceptions are dropped
+RETRY_SECONDS = 0.05  # delay before re-sending a signal that arrived where exceptions are swallowed
 LACKS = {
     errno.ENOMEM: "memory; end other programs, or take fewer --workers",
     errno.EMFILE: "file handles for a process; raise the limit with ulimit -n",

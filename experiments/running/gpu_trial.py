@@ -32,7 +32,7 @@ SECONDS = 180  # until a GPU is given up; kernels are compiled once, which takes
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial came to.
+    """Result of a self-test of the GPU.
 
     reason: why the GPU cannot be used, in a sentence; None if it can. differences: from the CPU, by
     what was compared. seconds: that the comparison took, compilation included.

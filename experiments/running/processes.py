@@ -24,7 +24,7 @@ from experiments.running.messages import drop_unwritable, silence_libraries
 
 POLL_SECONDS = 0.2  # between two looks for messages
 STOP_SECONDS = 5  # in which a command ends that a signal of the terminal reached too
-CLOSE_SECONDS = 5  # for jobs to see that they are to end: one that compiles does not look
+CLOSE_SECONDS = 5  # grace period after the stop signal; a job that is compiling does not poll it
 
 # Environment variables by which libraries learn how many threads they may use.
 THREAD_VARIABLES = (
@@ -100,8 +100,7 @@ class LocalProcesses:
         while waiting:
             self._reader.poll(POLL_SECONDS)
             if not all(process.is_alive() for process in self._processes):
-                # Of the death of the worker that it started last, the executor learns only when
-                # something happens.
+                # The executor notices that its newest worker died only at its next event.
                 self.submit(_do_nothing)
             messages = []
             # A signal that came between would lose half a message, or leave a lock held.

@@ -146,7 +146,7 @@ def lock(path: Path, timeout: float = 0) -> Iterator[None]:
             f"cannot write in {path.parent}: {error.strerror}; choose another folder with --out"
         ) from error
     for half_written in path.parent.glob(f"{path.stem}.*.tmp"):  # by a process that was killed
-        with suppress(OSError):  # what is no file is none of ours
+        with suppress(OSError):  # skip folders and other non-files
             half_written.unlink()
     try:
         yield

@@ -243,7 +243,7 @@ def check_predictions(
 def may_be_wrong(outputs: np.ndarray, labels: np.ndarray, n: int) -> bool:
     """Whether n errors may have been counted of a net that has such outputs, (n, classes), here.
 
-    On another processor they differ by rounding, and with them now and then what is most likely.
+    Rounding differs between processors, so the most likely class may change where two nearly tie.
     """
     rows = np.arange(len(labels))
     others = outputs.copy()

@@ -222,7 +222,7 @@ def copy_to_gpu(host: np.ndarray, stream: Stream) -> DeviceArray:
 
 
 def make_copier(max_bytes: int, stream: Stream) -> Callable[[int], Enqueue]:
-    """A function of n_bytes that returns a copy on the GPU moving so many, at most max_bytes.
+    """A function that returns a device-to-device copy of n_bytes, at most max_bytes.
 
     Half of them are read, half written.
     """

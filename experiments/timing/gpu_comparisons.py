@@ -31,9 +31,9 @@ from mlp_gpu.window.engine import WindowCudaEngine
 MAX_IMAGES, EPOCHS, ETA, SEED = 5000, 3, 1e-3, 0  # of the trainings on CPU and GPU
 
 # The limits, which were fixed before anything was measured. Sums in another order have other bits,
-# and training drives them apart: the weights of the GPU engine may be so many times as far from
-# those of the CPU engine as those of a peer on the CPU are, which adds up in yet another order: of
-# a NumPy loop, or for convolutional nets of loops over connections.
+# and training drives them apart: the weights of the GPU engine may differ from the CPU engine's
+# by at most this factor times a CPU baseline's difference: of a NumPy loop, or for convolutional
+# nets of loops over connections.
 MAX_DRIFT_VS_PEER = 3
 MAX_ERROR_GAP = 0.002  # between the numbers of wrong digits, relative to the test images
 MAX_PIXEL_DIFFERENCE = 1e-5  # between deformed images in [-1, 1], by rounding

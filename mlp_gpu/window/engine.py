@@ -1,9 +1,9 @@
 """The GPU engine's schedule `window`: on-line steps in blocks, many images at once, exactly.
 
 Where the window stands is in the GPU's memory: the host launches blocks ahead, each with as many
-sweeps as the last ones needed and some more. Once a chunk of blocks it looks how far they came,
-while the GPU is at the next chunk. Launches for which nothing is left to do return at once. The
-bits do not depend on how many there are.
+sweeps as the last ones needed and some more. The host reads the progress once per chunk of blocks,
+while the GPU runs the next chunk. Launches for which nothing is left to do return at once. The bits
+do not depend on how many there are.
 """
 
 import math

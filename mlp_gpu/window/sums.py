@@ -5,8 +5,8 @@
     backward:  e_t = E[t] - eta sum_{s<t} G[t, s] h_s,   delta_t = e_t y'(h_t)
 
 for the window's images t. A, E and G are sums of the parts that `products` left in `partial`, from
-the first to the last. The images s are those of the block before t. Forward, those of the same
-window have the deltas of the sweep before, and those that no sweep has reached yet have none.
+the first to the last. The images s are those of the block before t. Forward, images in the
+window use the deltas of the previous sweep; images not yet swept contribute nothing.
 
 H (nets, B, pad32(n_in + 1)), what a layer reads, column 0 is 1; D (nets, B, pad32(n_out)), its
 deltas; labels uint8 (nets, n), order int64 (nets, m), losses float32 (nets, m); eta float32 (1,).
