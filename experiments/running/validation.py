@@ -87,14 +87,6 @@ def _shown(value: object) -> str:
     return "a JSON array" if isinstance(value, list) else f"{value!a:.80}"
 
 
-def check_time(where: str, text: str) -> None:
-    """Raise files.Malformed unless a text is a time, ISO 8601."""
-    try:
-        parse_time(text)
-    except ValueError:
-        raise Malformed(f"{where} is {text!a:.80}, expected a time, ISO 8601") from None
-
-
 def parse_time(text: str) -> datetime:
     """The time in an ISO 8601 text. Raises ValueError if it is none of these centuries."""
     time = datetime.fromisoformat(text)

@@ -15,12 +15,11 @@ from msgspec import Meta, Struct, to_builtins
 from deepbig_runtime.files import FileFault, Malformed, checked, read_bytes
 from experiments.running.formatting import csv_text
 from experiments.running.provenance import Source
-from experiments.running.validation import LARGEST, Count, Device, Number, Text, check_time, convert
+from experiments.running.validation import LARGEST, Count, Device, Number, Text, convert, parse_time
 
 LONGEST = 1e10  # seconds, which are taken from dates
 Filled = Annotated[Text, Meta(min_length=1)]
 Duration = Annotated[float, Meta(ge=0, le=LONGEST)]
-Large = Annotated[float, Meta(ge=0, le=LARGEST)]
 Time = Annotated[float, Meta(gt=0, le=LARGEST)]  # rates are divided by it
 
 
@@ -34,7 +33,7 @@ class SourceColumns(Struct, kw_only=True):
     commit: Filled
 
     def __post_init__(self) -> None:
-        check_time("date", self.date)
+        parse_time(self.date)
 
 
 def source_columns(source: Source) -> SourceColumns:
