@@ -21,7 +21,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent
 FOLDERS_KEPT = 8  # cached versions of the sources; the least recently used one is evicted
-COMPILED = "deepbig_runtime", "*_gpu", "experiments/ptx"  # packages that contain jitted code
+COMPILED = "deepbig_runtime", "*_gpu"  # packages with formulas that jitted code may import
 COMPILERS = ("numba", "llvmlite", "numba-cuda", "cuda-toolkit")
 # Settings that no compiled code depends on.
 INDIFFERENT = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_ENABLE_CUDASIM")

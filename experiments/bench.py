@@ -32,6 +32,7 @@ from pathlib import Path
 import numpy as np
 
 from cnn_gpu.network import ConvNetwork
+from cuda_on_cpu import missing_toolkit
 from deepbig_runtime import files, gpu
 from deform_gpu import TABLE1
 from deform_gpu.batches import deform_set
@@ -260,7 +261,7 @@ def measure_into(
 
 def compiled_kernels() -> str:
     """What the compiled kernels take of a GPU, as Markdown, or why they cannot be compiled here."""
-    return compiled.missing_toolkit() or markdown_table(compiled.table(compiled.compile_all()))
+    return missing_toolkit() or markdown_table(compiled.table(compiled.compile_all()))
 
 
 def run_race(folder: Path, source: Source) -> None:

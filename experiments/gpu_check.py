@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cuda_on_cpu import missing_toolkit
 from deepbig_runtime import files, gpu
 from experiments.running import cli, data, gpu_trial, provenance
 from experiments.running.errors import Problem
@@ -37,7 +38,7 @@ from experiments.running.processes import LocalProcesses, run_until
 from experiments.running.store import read_run, table1_path
 from experiments.running.validation import to_json
 from experiments.scoring.records import GPU_CHECK, GpuCheckRecord, GpuCheckRow, read_json
-from experiments.timing import compiled, gpu_comparisons, gpu_programs
+from experiments.timing import gpu_comparisons, gpu_programs
 from experiments.timing.check_result import CheckResult
 from mlp_gpu.engine import WINDOW
 
@@ -88,7 +89,7 @@ def _call(
 
 def describe() -> provenance.Source:
     """Where the numbers of this GPU come from. Raises Problem if there is no GPU to check."""
-    if reason := gpu.missing() or compiled.missing_toolkit():
+    if reason := gpu.missing() or missing_toolkit():
         raise Problem(f"there is no GPU to check: {reason}")
     return provenance.collect("cuda")
 

@@ -8,6 +8,7 @@ of huge angles, which never occur.) Below the table are the bank conflicts of de
 go to stdout, progress to stderr.
 """
 
+from cuda_on_cpu import missing_toolkit
 from experiments.running import cli
 from experiments.running.errors import Problem
 from experiments.running.formatting import markdown_table
@@ -16,7 +17,7 @@ from experiments.timing import compiled
 
 def main(argv: list[str] | None = None) -> None:
     cli.Parser("kernels", __doc__).parse_args(argv)
-    reason = compiled.missing_toolkit()
+    reason = missing_toolkit()
     if reason:
         raise Problem(reason)
     print(

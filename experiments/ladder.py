@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cuda_on_cpu import missing_toolkit
 from deepbig_runtime import files, gpu
 from deform_gpu.resize import resize
 from experiments.running import cli, data, jobs, provenance
@@ -22,7 +23,7 @@ from experiments.running.validation import to_json
 from experiments.scoring import ladder_tables
 from experiments.scoring.ladder_tables import AccuracyRow, LadderRecord, RungKernel, SearchRow
 from experiments.scoring.records import LADDER
-from experiments.timing import compiled, ladder
+from experiments.timing import ladder
 from mlp_gpu.ladder import cpu, formulas
 from mlp_gpu.ladder.net import MAX_HIDDEN, MIN_HIDDEN, SIDE, Net, black_and_white
 from mlp_gpu.training import image_order
@@ -138,7 +139,7 @@ def main(argv: list[str] | None = None) -> None:
     if reason is None:
         times += ladder.gpu_times(net, examples, REPEATS)
     kernels: list[RungKernel] = []
-    if missing := compiled.missing_toolkit():
+    if missing := missing_toolkit():
         tell(f"no kernel is counted: {missing}")
     else:
         tell("executing each rung for an image ...")

@@ -2,11 +2,9 @@
 
 import pytest
 
-from experiments.timing import compiled as compiled_kernels
+from cuda_on_cpu import missing_toolkit
 
-needs_toolkit = pytest.mark.skipif(
-    compiled_kernels.missing_toolkit() is not None, reason=str(compiled_kernels.missing_toolkit())
-)
+needs_toolkit = pytest.mark.skipif(missing_toolkit() is not None, reason=str(missing_toolkit()))
 
 # Of kernels whose blocks are as large as a map, a kernel or a layer, the most that a launch has.
 THREADS_PER_BLOCK = {

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from cuda_on_cpu import device_array, missing_toolkit
 from deepbig_runtime import gpu
-from experiments.ptx.device import Executor, device_array
-from experiments.timing.compiled import missing_toolkit
+from experiments.timing.compiled import execute, new_executor
 
-EXECUTORS = {f"{major}.{minor}": Executor((major, minor)) for major, minor in ((7, 5), (10, 0))}
+EXECUTORS = {f"{major}.{minor}": new_executor((major, minor)) for major, minor in ((7, 5), (10, 0))}
 DEVICES = list(EXECUTORS) if gpu.missing() else ["GPU"]
 # Each kernel is tested on each of DEVICES. Engines launch the same kernels wherever they are.
 ENGINE_DEVICES = DEVICES[:1]
@@ -54,7 +54,7 @@ def on_device(name):
         if isinstance(stream, Graph):
             stream.append(launch)
         else:
-            executor.execute(launch)
+            execute(executor, launch)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu, "missing", lambda n_bytes=0: None)

@@ -47,7 +47,7 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cnn.cnn_peers, "on_cpu", lambda: {"loops, CPU": connections.loops})
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: "there is none")
-    monkeypatch.setattr(bench.compiled, "missing_toolkit", lambda: "there is no compiler")
+    monkeypatch.setattr(bench, "missing_toolkit", lambda: "there is no compiler")
     monkeypatch.setattr(bench.data, "load", lambda choice, folder: choice)
     points = [
         RaceRow(

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from itertools import groupby
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -282,36 +281,6 @@ def test_progress_is_told_on_stderr(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "compiling pick_image ...\n")
 
 
-LOG = """\
-ptxas .  8 bytes stack frame, 16 bytes spill stores, 24 bytes spill loads
-ptxas info    : Used 41 registers, used 1 barriers
-info    : used 40 registers, used 1 barriers, 8 stack, 1152 bytes smem
-"""
-
-
-@needs_toolkit
-def test_figures_come_from_the_log(monkeypatch):
-    kernel = pick.pick_image
-    monkeypatch.setattr(compiled_kernels, "_link", lambda ptx, cc: LOG)
-    one = compiled_kernels.compile_kernel(kernel, SIGNATURES[kernel], (9, 0))
-    spills = one.spill_store_bytes, one.spill_load_bytes
-    assert (one.registers, one.stack_bytes, *spills) == (40, 8, 16, 24)
-    for lacking in ("used 40 registers", "spill stores"):
-        monkeypatch.setattr(
-            compiled_kernels, "_link", lambda ptx, cc, lacking=lacking: LOG.replace(lacking, "")
-        )
-        with pytest.raises(ValueError, match="expected"):
-            compiled_kernels.compile_kernel(kernel, SIGNATURES[kernel], (9, 0))
-
-
-def test_shared_bytes():
-    known = "\t.visible .shared .align 4 .b8 a[128];\n.shared .align 4 .b8 b_2[64];\n"
-    assert compiled_kernels.shared_bytes("\tst.shared.f32 \t[%rd3], %f2;\n") == 0
-    assert compiled_kernels.shared_bytes(known) == 192
-    with pytest.raises(ValueError, match="expected"):
-        compiled_kernels.shared_bytes(known + ".extern .shared .align 4 .b8 c[];\n")
-
-
 @needs_toolkit
 @pytest.mark.parametrize("library", ["nvvm", "nvJitLink"])
 def test_missing_library_is_named(library, monkeypatch):
@@ -327,28 +296,6 @@ def test_missing_library_is_named(library, monkeypatch):
     monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", lacking)
     with pytest.raises(Problem, match=f"library {library} cannot be found"):
         kernels.main([])
-
-
-WITHOUT_ROW_STACK = """
-import numpy as np
-vars(np).pop("row_stack", None)
-from deepbig_runtime import gpu
-print(".entry" in gpu.cuda.compile_ptx(lambda out: None, "void(float32[::1])", cc=(9, 0))[0])
-"""
-
-
-@needs_toolkit
-def test_kernels_compile_with_a_numpy_that_numba_cuda_does_not_know():
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_ROW_STACK], cwd=REPOSITORY, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
-
-
-def test_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr(compiled_kernels, "SIMULATED", False)
-    monkeypatch.setattr(compiled_kernels, "cuda", SimpleNamespace(implementation="Built-in"))
-    assert "numba-cuda is not installed" in compiled_kernels.missing_toolkit()
 
 
 def test_simulator_is_refused_in_one_sentence():

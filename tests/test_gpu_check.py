@@ -17,7 +17,7 @@ from experiments.running import store
 from experiments.running.errors import Interrupted, Problem
 from experiments.running.gpu_trial import Trial
 from experiments.running.provenance import REPOSITORY
-from experiments.timing import compiled, gpu_comparisons, gpu_programs
+from experiments.timing import gpu_comparisons, gpu_programs
 from experiments.timing.check_result import CheckResult
 
 
@@ -76,7 +76,7 @@ def fakes(monkeypatch):
     fake(gpu_check, "check_training", "trained")
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda: None)
-    monkeypatch.setattr(compiled, "missing_toolkit", lambda: None)
+    monkeypatch.setattr(gpu_check, "missing_toolkit", lambda: None)
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU 9000")
     monkeypatch.setattr(gpu, "driver_version", lambda: "580.1, CUDA 13.0")
     fake(gpu_programs, "check_tests", "9 passed")
@@ -249,7 +249,7 @@ def test_a_check_that_hangs_is_ended_and_says_where_it_was(capfd):
 
 
 def test_a_gpu_for_which_nothing_can_be_compiled_is_told(fakes, tmp_path, monkeypatch):
-    monkeypatch.setattr(compiled, "missing_toolkit", lambda: "no compiler")
+    monkeypatch.setattr(gpu_check, "missing_toolkit", lambda: "no compiler")
     with pytest.raises(Problem, match="there is no GPU to check: no compiler"):
         run_main(tmp_path)
     assert fakes == []

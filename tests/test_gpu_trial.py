@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 
+import fake_driver
 import numpy as np
 import pytest
 from executed import ENGINE_DEVICES, on_device
 from msgspec import UNSET
-from standin import build
 
+from cuda_on_cpu.driver import build
 from deepbig_runtime import driver, gpu
 from experiments.running import gpu_trial, provenance
 from experiments.running.errors import Interrupted
@@ -154,14 +155,14 @@ def test_without_a_gpu_the_process_says_why(capsys, monkeypatch):
     }
 
 
-needs_standin = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+needs_fake_driver = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
 TRY = """
 from experiments.running import gpu_trial
 print(gpu_trial.try_gpu().reason)
 """
 
 
-@needs_standin
+@needs_fake_driver
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -170,5 +171,5 @@ print(gpu_trial.try_gpu().reason)
     ],
 )
 def test_faults_of_the_driver_are_sentences(fault, said):
-    done = build.run(TRY, STANDIN_FAIL=fault)
+    done = fake_driver.run(TRY, CUDA_ON_CPU_FAIL=fault)
     assert done.stdout.startswith(said), done.stdout + done.stderr

@@ -175,7 +175,7 @@ def test_settings_that_change_the_code_have_folders_of_their_own(monkeypatch, va
     assert (compiled_cache.state_of_sources() != before) == counts
 
 
-@pytest.mark.parametrize("change", ["content", "name", "new", "executor"])
+@pytest.mark.parametrize("change", ["content", "name", "new"])
 def test_every_source_counts(sources, monkeypatch, change):
     monkeypatch.setattr(compiled_cache, "SOURCES", sources)
     before = compiled_cache.state_of_sources()
@@ -188,9 +188,6 @@ def test_every_source_counts(sources, monkeypatch, change):
         case "new":
             (sources / "cnn_gpu").mkdir()
             (sources / "cnn_gpu" / "cpu.py").write_text("")
-        case "executor":
-            (sources / "experiments" / "ptx").mkdir(parents=True)
-            (sources / "experiments" / "ptx" / "run.py").write_text("")
     assert compiled_cache.state_of_sources() != before
 
 

@@ -5,8 +5,8 @@ import pytest
 import touches
 from compiled_cases import needs_toolkit
 
+from cuda_on_cpu import access_stats
 from experiments.drawing.thread_cells_ladder import make_mappings
-from experiments.ptx import report
 from mlp_gpu.ladder.net import N_INPUTS
 
 pytestmark = needs_toolkit
@@ -84,8 +84,8 @@ def test_reads_of_a_tile_meet_no_bank_conflict(wanted):
     """Its rows are 9 words apart; writing them, four rows of 8 words, two threads may meet."""
     found = wanted["forward_tiled"]
     reads = found["shared 0", "read"] + found["shared 1", "read"]
-    assert all(report.words_per_bank(words.tolist()) == 1 for words in reads)
-    writes = [report.words_per_bank(words.tolist()) for words in found["shared 0", "write"]]
+    assert all(access_stats.words_per_bank(words.tolist()) == 1 for words in reads)
+    writes = [access_stats.words_per_bank(words.tolist()) for words in found["shared 0", "write"]]
     assert max(writes) == 2
 
 
@@ -94,4 +94,4 @@ def test_other_accesses_to_shared_memory_meet_no_bank_conflict(name, wanted):
     shared = {key: steps for key, steps in wanted[name].items() if key[0].startswith("shared")}
     assert shared
     for key, steps in shared.items():
-        assert all(report.words_per_bank(words.tolist()) == 1 for words in steps), key
+        assert all(access_stats.words_per_bank(words.tolist()) == 1 for words in steps), key

@@ -15,11 +15,11 @@ LAYERS = (
     "experiments.timing",
     "experiments.scoring",
     "experiments.running",
-    "experiments.ptx",
     "deform_gpu",
     "cnn_gpu",
     "mlp_gpu",
     "deepbig_runtime",
+    "cuda_on_cpu",  # knows nothing of ours
 )
 PACKAGES = {name.partition(".")[0] for name in LAYERS} - {"commands"}
 SOURCES = sorted(path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py"))
@@ -96,7 +96,13 @@ def test_one_module_imports_numbas_cuda():
         for path in SOURCES
         if any(re.match(r"numba(_cuda|\.cuda)", name) for name in imports(path))
     }
-    assert found == {"deepbig_runtime.gpu"}
+    assert found == {"deepbig_runtime.gpu", "cuda_on_cpu.compile"}
+
+
+def test_training_does_not_need_cuda_on_cpu():
+    for path in SOURCES:
+        if layer(module(path)) in ("deepbig_runtime", "mlp_gpu", "cnn_gpu", "deform_gpu"):
+            assert not any(layer(name) == "cuda_on_cpu" for name in imports(path)), path
 
 
 def test_kernels_import_no_engine():

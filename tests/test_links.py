@@ -82,7 +82,7 @@ def test_links_lead_somewhere(name):
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_paths_in_backquotes_exist(name):
-    ours = "mlp_gpu|deform_gpu|experiments|tests|notebooks|docs"
+    ours = "deepbig_runtime|mlp_gpu|deform_gpu|cnn_gpu|cuda_on_cpu|experiments|tests|notebooks|docs"
     for path in re.findall(rf"`((?:{ours})/[^` ]*)`", prose(name)):
         assert (REPOSITORY / path).exists(), f"{name} names {path}"
 

@@ -8,8 +8,8 @@ import pytest
 import touches
 from compiled_cases import THREADS_PER_BLOCK, needs_toolkit
 
+from cuda_on_cpu import access_stats
 from deepbig_runtime.gpu import WARP
-from experiments.ptx import report
 from experiments.timing import compiled as compiled_kernels
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
 
@@ -139,7 +139,7 @@ def test_no_access_to_shared_memory_meets_a_bank_conflict(name):
     shared = {key: steps for key, steps in found.items() if key[0].startswith("shared")}
     assert {kind for _, kind in shared} == {"read", "write"}
     for key, steps in shared.items():
-        assert all(report.words_per_bank(words.tolist()) == 1 for words in steps), key
+        assert all(access_stats.words_per_bank(words.tolist()) == 1 for words in steps), key
     if name == "delta_partial":  # the patch, then the deltas
         assert len(shared["shared 0", "write"]) == len(shared["shared 0", "read"]) == 32
         assert len(shared["shared 1", "write"]) == 1
@@ -147,10 +147,10 @@ def test_no_access_to_shared_memory_meets_a_bank_conflict(name):
 
 
 def test_bank_conflicts():
-    assert report.words_per_bank(range(0, 33 * 32, 33)) == 1
-    assert report.words_per_bank(range(0, 32 * 32, 32)) == 32
-    assert report.words_per_bank(range(0, 34 * 32, 34)) == 2
-    assert report.words_per_bank([7] * 32) == 1  # one word for all
+    assert access_stats.words_per_bank(range(0, 33 * 32, 33)) == 1
+    assert access_stats.words_per_bank(range(0, 32 * 32, 32)) == 32
+    assert access_stats.words_per_bank(range(0, 34 * 32, 34)) == 2
+    assert access_stats.words_per_bank([7] * 32) == 1  # one word for all
 
 
 @needs_toolkit

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.running.provenance import REPOSITORY
 
-PACKAGES = ("deepbig_runtime", "mlp_gpu", "deform_gpu", "cnn_gpu", "experiments")
+PACKAGES = ("deepbig_runtime", "mlp_gpu", "deform_gpu", "cnn_gpu", "cuda_on_cpu", "experiments")
 
 # What could run bytes as a program, or open a port: modules, names of functions, and arguments.
 MODULES = {
@@ -28,8 +28,12 @@ ALLOWED = {
     ("deepbig_runtime/driver.py", "ctypes"): "asks whether there is a driver",
     ("deepbig_runtime/driver.py", "CDLL"): "the driver of that name, as the system finds it",
     ("deepbig_runtime/jit.py", "FunctionCache"): "compiled code, kept in a private folder",
-    ("experiments/ptx/machine_code.py", "add_object_file"): "machine code in the private folder",
-    ("experiments/ptx/machine_code.py", "parse_assembly"): "LLVM IR, kept in the private folder",
+    ("cuda_on_cpu/__main__.py", "execve"): "the user's program, on the fake driver",
+    ("cuda_on_cpu/driver/start/fake_cuda_driver.py", "CDLL"): "the fake driver, which we compiled",
+    ("cuda_on_cpu/driver/start/fake_cuda_driver.py", "ctypes"): "calls of the fake driver",
+    ("cuda_on_cpu/machine_code.py", "add_object_file"): "machine code, cached in a private folder",
+    ("cuda_on_cpu/machine_code.py", "ctypes"): "calls of that machine code",
+    ("cuda_on_cpu/machine_code.py", "parse_assembly"): "LLVM IR, cached in a private folder",
     ("experiments/running/cluster.py", "asyncio"): "Dask's",
     ("experiments/running/cluster.py", "distributed"): "Dask, where a scheduler is named",
     ("experiments/running/download.py", "pooch"): "downloads, which are verified",

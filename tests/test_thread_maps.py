@@ -7,11 +7,11 @@ import pytest
 import touches
 from drawn import cells_of
 
+from cuda_on_cpu import missing_toolkit
+from cuda_on_cpu.access_stats import BANKS
 from deform_gpu import TABLE1
 from deform_gpu.kernels import listing1, tiles
 from experiments.drawing import thread_maps, thread_maps_deform
-from experiments.ptx.report import BANKS
-from experiments.timing.compiled import missing_toolkit
 from mlp_gpu.kernels import backward, evaluate, forward, update
 from mlp_gpu.network import pad32
 

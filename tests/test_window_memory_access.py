@@ -8,8 +8,8 @@ import touches
 import window_cases
 from compiled_cases import needs_toolkit
 
+from cuda_on_cpu import access_stats
 from deepbig_runtime.gpu import WARP
-from experiments.ptx import report
 
 # For each kernel blocks that have no edge of the layer, by what they are for.
 BLOCKS = {
@@ -64,4 +64,4 @@ def test_no_access_to_shared_memory_meets_a_bank_conflict(name, array):
     assert bool(shared) == (name != "gather_images")
     for key, steps in shared.items():
         if name != "backward_deltas" or key[0] == "shared 0":
-            assert all(report.words_per_bank(words.tolist()) == 1 for words in steps), key
+            assert all(access_stats.words_per_bank(words.tolist()) == 1 for words in steps), key

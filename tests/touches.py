@@ -5,29 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 from executed import EXECUTORS
-from numba.core import types
 
-from experiments.ptx import report
-from experiments.ptx.device import device_array
+from cuda_on_cpu import access_stats
+from experiments.timing import compiled
 
 TRACING = replace(EXECUTORS["7.5"], order="forward", traced=True)
 
 
 def execute(launch):
     """Execute a launch, whose arrays may be on the host, and record every access."""
-    _, kinds = TRACING.program(launch.kernel)
-    there = {}  # an array may be several arguments
-
-    def on_device(value, kind):
-        if not isinstance(kind, types.Array) or hasattr(value, "allocation"):
-            return value
-        if id(value) not in there:
-            there[id(value)] = device_array(value.shape, str(kind.dtype))
-            there[id(value)].copy_to_device(value)
-        return there[id(value)]
-
-    pairs = zip(launch.arguments, kinds, strict=True)
-    return TRACING.execute(replace(launch, arguments=tuple(on_device(*pair) for pair in pairs)))
+    return compiled.execute(TRACING, launch)
 
 
 def located(launched):
@@ -67,7 +54,7 @@ def touched(launch, names, shared):
         for place, thread, address in trace.tolist():
             name, start = locate(address)
             shape, size = shapes[name]
-            what = report.KINDS[launched.code[place].opcode[0]]
+            what = access_stats.KINDS[launched.code[place].opcode[0]]
             index = tuple(map(int, np.unravel_index(start // size, shape)))
             who = block, (thread % across, thread // across)
             found[own_names.get(name, name), what, *who].append(index)
@@ -92,8 +79,8 @@ def warp_words(launch, block):
     (trace,) = (
         trace for one, trace in zip(launched.blocks, launched.trace, strict=True) if one == number
     )
-    for code, _, addresses in report.warp_steps(replace(launched, trace=[trace])):
+    for code, _, addresses in access_stats.warp_steps(replace(launched, trace=[trace])):
         array, _ = locate(addresses[0])
         words = [locate(address)[1] // sizes.get(array, 4) for address in addresses]
-        found[array, report.KINDS[code.opcode[0]]].append(np.array(words))
+        found[array, access_stats.KINDS[code.opcode[0]]].append(np.array(words))
     return found

@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from cuda_on_cpu.access_stats import SECTOR
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
@@ -14,7 +15,6 @@ from experiments.drawing.figures import (
     VERMILION,
     finish,
 )
-from experiments.ptx.report import SEGMENT
 from experiments.scoring.ladder_tables import BLOG_CORRECT, LadderRecord, ProgramTime, RungKernel
 
 
@@ -77,7 +77,7 @@ def _draw_moved(axes: Axes, kernels: list[RungKernel]) -> None:
     shown = set()
     for row in kernels:
         part = next(part for part in parts if row.kernel.startswith(part))
-        moved = SEGMENT * (row.read_segments + row.write_segments) / 1e6
+        moved = SECTOR * (row.read_segments + row.write_segments) / 1e6
         label = None if part in shown else {"train": "all in one"}.get(part, part)
         shown.add(part)
         axes.barh(row.rung, moved, left=left[row.rung], color=parts[part], label=label)

@@ -8,15 +8,15 @@ from functools import partial
 
 import numpy as np
 
+from cuda_on_cpu.access_stats import SECTOR
 from experiments.drawing.thread_cells_cnn import Mapping, Pair, Touched
-from experiments.ptx.report import SEGMENT
 from mlp_gpu.ladder import coalesced, naive, one_kernel, shared, tiled
 from mlp_gpu.ladder.arrays import Arrays, hosts
 from mlp_gpu.ladder.net import N_INPUTS, N_OUTPUTS, Net
 
 HIDDEN = 128  # the blog's
 STEPS = 2  # of the drawn chunk
-FLOATS = SEGMENT // 4  # in a piece of memory that is moved together
+FLOATS = SECTOR // 4  # in a piece of memory that is moved together
 
 # A memory space is called as the argument, or "shared 0", "shared 1" in the order of the kernel.
 Cells = Callable[[int], Touched]

@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from cuda_on_cpu.access_stats import BANKS, words_per_bank
 from deepbig_runtime.gpu import WARP, Launch
 from deform_gpu.parameters import SIDE
 from experiments.drawing import (
@@ -47,7 +48,6 @@ from experiments.drawing.thread_drawing import (
     set_bare,
     set_scaled,
 )
-from experiments.ptx.report import BANKS, words_per_bank
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
 from mlp_gpu.network import N_CLASSES, pad32
 

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
+from cuda_on_cpu.access_stats import BANKS, words_per_bank
 from deepbig_runtime.gpu import WARP
 from experiments.drawing.figures import BLUE, GREEN, ORANGE, SKY, SMALL_SIZE, VERMILION
 from experiments.drawing.thread_cells_cnn import Mapping, Pair
@@ -36,7 +37,6 @@ from experiments.drawing.thread_drawing import (
     set_bare,
     set_scaled,
 )
-from experiments.ptx.report import BANKS, words_per_bank
 from mlp_gpu.ladder import graph, one_kernel, tiled
 from mlp_gpu.ladder.net import N_INPUTS, N_OUTPUTS, SIDE
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from experiments.ptx.report import SEGMENT
+from cuda_on_cpu.access_stats import SECTOR
 from experiments.running.formatting import markdown_table
 from experiments.running.provenance import Source
 from experiments.running.validation import Count, Number, Text
@@ -147,7 +147,7 @@ def kernel_table(rows: Sequence[RungKernel], rung: str | None = None) -> list[di
             "blocks x threads": f"{row.blocks} x {row.threads}",
             "asked, read + written kB": _kilobytes(row.read_bytes, row.write_bytes),
             "moved, read + written kB": _kilobytes(
-                SEGMENT * row.read_segments, SEGMENT * row.write_segments
+                SECTOR * row.read_segments, SECTOR * row.write_segments
             ),
             "shared: accesses, passes": f"{row.shared_accesses:,}, {row.shared_passes:,}",
             "flops": f"{row.flops:,}",
@@ -169,7 +169,7 @@ def rung_table(kernels: Sequence[RungKernel], times: Sequence[ProgramTime]) -> l
     lines = []
     for rung in dict.fromkeys(row.rung for row in kernels):
         own = [row for row in kernels if row.rung == rung]
-        moved = sum(row.read_segments + row.write_segments for row in own) * SEGMENT
+        moved = sum(row.read_segments + row.write_segments for row in own) * SECTOR
         blog, images = BLOG_MS.get(rung), own[0].images_a_launch
         us = np.median(timed[rung].us) if rung in timed else None
         lines.append(

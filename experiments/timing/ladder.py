@@ -7,10 +7,18 @@ from types import ModuleType
 
 import numpy as np
 
+from cuda_on_cpu import (
+    Accesses,
+    CompiledKernel,
+    Executor,
+    accesses,
+    compile_kernel,
+    device_array,
+    float_operations,
+)
 from deepbig_runtime import gpu
+from deepbig_runtime.compiled_cache import FOLDER
 from deepbig_runtime.gpu import Launch
-from experiments.ptx import report
-from experiments.ptx.device import Executor, device_array
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
 from experiments.scoring.ladder_tables import ProgramTime, RungKernel
@@ -55,7 +63,7 @@ def count_rungs(net: Net, examples: Examples) -> list[RungKernel]:
 
 
 def _count_rung(rung: ModuleType, net: Net, examples: Examples) -> list[dict]:
-    executor = Executor(CC, traced=True)
+    executor = compiled.new_executor(CC, traced=True)
     steps = 2 if rung is one_kernel else 1
     there = _there(net, examples, steps, rung)
     launches = _launches(rung, there, steps)
@@ -66,7 +74,7 @@ def _count_rung(rung: ModuleType, net: Net, examples: Examples) -> list[dict]:
     distance = _distance(net, examples, steps, there)
     rows = []
     for launch, counts in zip(launches, found, strict=True):
-        kernel = compiled.compile_kernel(launch.kernel, SIGNATURES[launch.kernel], CC)
+        kernel = compile_kernel(launch.kernel, SIGNATURES[launch.kernel], CC, FOLDER)
         threads = int(np.prod(launch.threads))
         row = {"kernel": kernel.name, "blocks": math.prod(launch.grid), "threads": threads}
         row |= {"registers": kernel.registers, "shared_bytes": kernel.shared_bytes}
@@ -76,7 +84,7 @@ def _count_rung(rung: ModuleType, net: Net, examples: Examples) -> list[dict]:
     return rows
 
 
-def resident_warps(blocks: int, threads: int, kernel: compiled.CompiledKernel) -> int:
+def resident_warps(blocks: int, threads: int, kernel: CompiledKernel) -> int:
     """The most warps of a launch that a multiprocessor of compute capability 9.0 has at once.
 
     On paper: 64 warps, 32 blocks, 65,536 registers and 228 KiB of shared memory for it, 1 KiB of
@@ -102,13 +110,13 @@ def _there(net: Net, examples: Examples, steps: int, rung: ModuleType) -> Arrays
 
 
 def _counts(executor: Executor, launch: Launch) -> dict[str, int]:
-    launched = executor.execute(launch)
-    found = report.accesses(launched)
-    nothing = report.Accesses(0, 0, 0, 0, 0)
-    counts = {"flops": report.float_operations(launched)}
+    launched = compiled.execute(executor, launch)
+    found = accesses(launched)
+    nothing = Accesses(0, 0, 0, 0, 0)
+    counts = {"flops": float_operations(launched)}
     for kind in ("read", "write"):
         one = found.get(("global", kind), nothing)
-        counts |= {f"{kind}_bytes": one.n_bytes, f"{kind}_segments": one.segments}
+        counts |= {f"{kind}_bytes": one.n_bytes, f"{kind}_segments": one.sectors}
     shared = [found.get(("shared", kind), nothing) for kind in ("read", "write")]
     counts["shared_accesses"] = sum(one.warps for one in shared)
     return counts | {"shared_passes": sum(one.passes for one in shared)}

@@ -1,0 +1,142 @@
+"""Compile kernels for a GPU that is not there: to PTX, and to machine code for its numbers."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import cuda
+from numba.core import config
+
+from cuda_on_cpu.cache import cached_text
+
+# When numba-cuda first compiles, it overloads np.row_stack. NumPy 2.5 no longer has that:
+# https://github.com/NVIDIA/numba-cuda/issues/907
+vars(np).setdefault("row_stack", np.vstack)
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """A kernel compiled for a compute capability, cc: the resources that it needs, and its PTX.
+
+    registers, stack_bytes and spills: per thread. shared_bytes: per block.
+    """
+
+    name: str
+    cc: tuple[int, int]
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    ptx: str
+
+
+def missing_toolkit() -> str | None:
+    """Why kernels cannot be compiled here, in a sentence; None if they can."""
+    if config.ENABLE_CUDASIM:
+        return (
+            "numba simulates the GPU and compiles nothing, because NUMBA_ENABLE_CUDASIM is set; "
+            "unset it"
+        )
+    if getattr(cuda, "implementation", None) != "NVIDIA":
+        return (
+            "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]' brings it, "
+            "but not on macOS"
+        )
+    return next(filter(None, map(missing_library, ("nvvm", "nvJitLink"))), None)
+
+
+def missing_library(name: str) -> str | None:
+    """Why one of CUDA's libraries cannot be loaded, in a sentence; None if it can."""
+    from cuda import pathfinder
+
+    try:
+        pathfinder.load_nvidia_dynamic_lib(name)
+    except pathfinder.DynamicLibNotFoundError:
+        return (
+            f"CUDA's library {name} cannot be found: pip install 'numba-cuda[cu12]' brings it, or "
+            "set CUDA_HOME to the folder of a CUDA toolkit"
+        )
+    return None
+
+
+def compile_ptx(
+    kernel: Any,
+    signature: str | tuple,
+    cc: tuple[int, int],
+    lineinfo: bool = False,
+    cache: Path | None = None,
+) -> str:
+    """The PTX of a kernel, as Numba makes it for a GPU.
+
+    kernel: made by cuda.jit without a signature. signature: Numba's, or the types of the arguments.
+    cc: compute capability. lineinfo: whether PTX names the lines of the source. cache: see
+    `cached_text`; one folder for each state of the sources of the kernels.
+    """
+    function = kernel.py_func
+
+    def make() -> str:
+        return cuda.compile_ptx(function, signature, cc=cc, lineinfo=lineinfo)[0]
+
+    source = f"{function.__module__} {function.__code__.co_filename}"  # PTX names the file
+    return cached_text(
+        cache,
+        function.__name__,
+        f"{source} {function.__qualname__} {signature} {cc} {lineinfo}",
+        make,
+    )
+
+
+def compile_kernel(
+    kernel: Any, signature: str | tuple, cc: tuple[int, int], cache: Path | None = None
+) -> CompiledKernel:
+    """Compile a kernel for a compute capability, as `compile_ptx` does, and then with ptxas.
+
+    Raises ValueError if the compiler's log lacks a number.
+    """
+    ptx = compile_ptx(kernel, signature, cc, cache=cache)
+    log = _link(ptx, cc)
+    # "used", not "Used": an earlier line of the log counts registers too.
+    (registers,) = _numbers(r"\bused (\d+) registers", log)
+    stack, stores, loads = _numbers(
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log
+    )
+    return CompiledKernel(
+        kernel.py_func.__name__, cc, registers, shared_bytes(ptx), stack, stores, loads, ptx
+    )
+
+
+def _link(ptx: str, cc: tuple[int, int]) -> str:
+    """Translate PTX into machine code; returns the log."""
+    from cuda.bindings import nvjitlink
+
+    source = ptx.encode()
+    options = [f"-arch=sm_{cc[0]}{cc[1]}", "-verbose"]
+    handle = nvjitlink.create(len(options), options)
+    try:
+        nvjitlink.add_data(handle, nvjitlink.InputType.PTX, source, len(source), "kernel")
+        nvjitlink.complete(handle)
+        log = bytearray(nvjitlink.get_info_log_size(handle))
+        nvjitlink.get_info_log(handle, log)
+    finally:
+        nvjitlink.destroy(handle)
+    return log.decode()
+
+
+def _numbers(pattern: str, text: str) -> list[int]:
+    """The numbers in the only match of a pattern. Raises ValueError if there is not exactly one."""
+    matches = list(re.finditer(pattern, text))
+    if len(matches) != 1:
+        raise ValueError(f"expected {pattern!r} once, found {len(matches)} times in:\n{text}")
+    return [int(number) for number in matches[0].groups()]
+
+
+def shared_bytes(ptx: str) -> int:
+    """Bytes of shared memory that PTX declares. Raises ValueError for an unknown declaration.
+
+    The log's figure includes, for 9.0, 1,024 bytes more, which CUDA itself takes of each block.
+    """
+    declarations = re.findall(r"^\s*(?:\.\w+\s+)*\.shared\s.*", ptx, re.MULTILINE)
+    return sum(_numbers(r"\.b8 \w+\[(\d+)\];", line)[0] for line in declarations)

@@ -1,0 +1,108 @@
+"""The fake driver's launches: its C library calls back into Python, which executes PTX.
+
+This folder is on the path of programs that run on the fake driver.
+"""
+
+import atexit
+import ctypes
+import functools
+import itertools
+import os
+import sys
+import traceback
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_ubyte, c_uint
+from typing import Any
+
+LAUNCH_FAILED = 719  # CUDA_ERROR_LAUNCH_FAILED
+ALLOCATED, FREED, WROTE = range(3)
+
+Launcher = ctypes.CFUNCTYPE(
+    c_int,
+    c_char_p,  # PTX
+    c_char_p,  # the kernel's name
+    POINTER(c_uint),  # blocks in x, y, z
+    POINTER(c_uint),  # threads in x, y, z
+    c_uint,  # bytes of shared memory beside what the kernel declares
+    c_int,  # how many parameters
+    POINTER(c_size_t),  # their sizes
+    POINTER(c_ubyte),  # the parameters, one after another
+)
+SET_HANDLER = 304  # PyDataMem_SetHandler in the table of NumPy's functions
+
+Listener = ctypes.CFUNCTYPE(None, c_int, c_size_t, c_size_t)
+
+
+def install() -> None:
+    """Load the library before anything looks for the driver or for NVIDIA's linker."""
+    library = ctypes.CDLL(os.environ["CUDA_ON_CPU_LIBRARY"], ctypes.RTLD_GLOBAL)
+    for register, function in (
+        (library.fake_set_launcher, _launch),
+        (library.fake_set_listener, _listen),
+    ):
+        register(function)
+        atexit.register(register, None)  # streams may be destroyed after Python has ended
+
+
+@functools.cache
+def _spoil_freed_arrays() -> None:
+    """Have NumPy's arrays spoilt when they are freed, if NumPy makes them from now on."""
+    import numpy as np
+
+    python = ctypes.pythonapi
+    python.PyCapsule_New.argtypes = ctypes.c_void_p, c_char_p, ctypes.c_void_p
+    python.PyCapsule_New.restype = ctypes.py_object
+    python.PyCapsule_GetPointer.argtypes = ctypes.py_object, c_char_p
+    python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    table = python.PyCapsule_GetPointer(vars(np)["_core"]._multiarray_umath._ARRAY_API, None)
+    function = (ctypes.c_void_p * (SET_HANDLER + 1)).from_address(table)[SET_HANDLER]
+    assert function
+    set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(function)
+    library = ctypes.CDLL(os.environ["CUDA_ON_CPU_LIBRARY"])
+    handler = ctypes.c_byte.in_dll(library, "fake_host_memory")
+    set_handler(python.PyCapsule_New(ctypes.addressof(handler), b"mem_handler", None))
+
+
+# Changes of the GPU's memory since the last launch. Importing cuda_on_cpu takes seconds: so not
+# before the first launch.
+_happened: list[tuple[int, int, int]] = []
+
+
+@Listener
+def _listen(happened: int, address: int, n_bytes: int) -> None:
+    _spoil_freed_arrays()
+    _happened.append((happened, address, n_bytes))
+
+
+@Launcher
+def _launch(
+    image: Any,
+    name: Any,
+    grid: Any,
+    block: Any,
+    shared_bytes: int,
+    n_parameters: int,
+    sizes: Any,
+    values: Any,
+) -> int:
+    try:
+        from cuda_on_cpu.driver import memory
+
+        for happened, address, n_bytes in _happened:
+            if happened == ALLOCATED:
+                memory.memory.add(address, n_bytes)
+            elif happened == FREED:
+                memory.memory.remove(address)
+            else:
+                memory.memory.wrote(address, n_bytes)
+        _happened.clear()
+        ends = [0, *itertools.accumulate(sizes[:n_parameters])]
+        parameters = [bytes(values[start:end]) for start, end in itertools.pairwise(ends)]
+        if shared_bytes:
+            raise ValueError("shared memory of a size that the launch gives is unknown here")
+        memory.launch(image.decode(), name.decode(), tuple(grid[:3]), tuple(block[:3]), parameters)
+    except Exception as error:  # ctypes would print it and go on
+        if type(error).__name__ != "KernelFault":
+            traceback.print_exc()
+        print(f"fake driver: a kernel failed: {error}", file=sys.stderr)
+        return LAUNCH_FAILED
+    return 0

@@ -1,0 +1,97 @@
+"""Kernels as machine code of this CPU."""
+
+import base64
+import ctypes
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numba
+
+from cuda_on_cpu import interleaving, memory_checks
+from cuda_on_cpu.cache import cached_text
+from cuda_on_cpu.parse import Module
+from cuda_on_cpu.translate import ACCESS, FUNCTION, Layout, translate
+
+RUN_BLOCKS = "run_blocks"
+N_ARGUMENTS = len(interleaving.SIGNATURE.args)
+# A call through it holds the interpreter's lock: kernels that share memory never run at once.
+RUNNER = ctypes.PYFUNCTYPE(ctypes.c_int32, *[ctypes.c_int64] * N_ARGUMENTS)
+
+
+def machine_code(
+    ptx: str, module: Module, name: str, cache: Path | None
+) -> tuple[Callable, Any, Layout]:
+    """A kernel as `interleaving.run_blocks`, the LLVM engine that owns its code, and its layout.
+
+    ptx: the text of the module. cache: see `cached_text`. Raises parse.UnknownPtx.
+    """
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+    def make() -> str:
+        text, layout = translate(module.kernels[name], module)
+        code = base64.b64encode(_compiled(text, cache)).decode()
+        return json.dumps({"layout": asdict(layout), "code": code})
+
+    found = json.loads(cached_text(cache, "executed", " ".join((*_processor(), name, ptx)), make))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(base64.b64decode(found["code"])))
+    engine.finalize_object()
+    return RUNNER(engine.get_function_address(RUN_BLOCKS)), engine, Layout(**found["layout"])
+
+
+def _processor() -> tuple[str, str]:
+    """The name and the features of this CPU, as LLVM has them."""
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+def _target_machine() -> llvm.TargetMachine:
+    cpu, features = _processor()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=features, opt=2, codemodel="jitdefault"
+    )
+
+
+def _compiled(text: str, cache: Path | None) -> bytes:
+    """LLVM IR of a kernel, linked with the functions of `_helpers`, as an object file."""
+    module = llvm.parse_assembly(text)
+    for helper in _helpers(cache):
+        module.link_in(llvm.parse_assembly(helper))
+    for function in module.functions:
+        if not function.is_declaration and function.name.startswith(("_ZN", "cfunc.", ACCESS)):
+            function.linkage = "internal"
+            function.add_function_attribute("alwaysinline")
+    module.verify()
+    machine = _target_machine()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return machine.emit_object(module)
+
+
+@functools.cache
+def _helpers(cache: Path | None) -> list[str]:
+    """LLVM IR of ACCESS and RUN_BLOCKS. Numba takes seconds to compile them."""
+
+    def make() -> str:
+        llvm.add_symbol(FUNCTION, 1)  # for Numba, which loads run_blocks and never runs it
+        return json.dumps(
+            [
+                _llvm_of(memory_checks.access, memory_checks.SIGNATURE, ACCESS),
+                _llvm_of(interleaving.run_blocks, interleaving.SIGNATURE, RUN_BLOCKS),
+            ]
+        )
+
+    return json.loads(cached_text(cache, "helpers", llvm.get_process_triple(), make))
+
+
+def _llvm_of(function: Callable, signature: Any, name: str) -> str:
+    """LLVM IR of a function that others may inline, under a name of ours."""
+    compiled = numba.cfunc(signature, error_model="numpy")(function)
+    text = compiled.inspect_llvm().replace(compiled.native_name, name)
+    return text.replace("noinline", "alwaysinline")

@@ -1,0 +1,210 @@
+"""Memory checks that run on every load and store of an executed kernel; Numba compiles them.
+
+Time is counted in intervals: each block runs from barrier to barrier, and each such interval has a
+number, larger than all before. Each granule of memory, the smallest piece that threads write apart,
+has two stamps, of its last writer and of its last reader: the time, and which thread.
+
+Two accesses of which one writes are a fault if they are of two threads in the same interval, or of
+two blocks of the same launch. Atomics among themselves are not.
+"""
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+READ, WRITE, ATOMIC = range(3)
+SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3}
+SHARED, LOCAL = SPACES["shared"], SPACES["local"]
+FAULTS = (
+    "",
+    "is outside of every array",
+    "is not a multiple of its size",
+    "reads uninitialised memory",
+    "races with another thread of the block: no barrier is between them",
+    "races with another block: both access the same memory, and one of them writes",
+    "writes into a constant table",
+    "is one more than the trace can hold",
+)
+NO_FAULT, OUTSIDE, UNALIGNED, NEVER_WRITTEN, RACE, BLOCKS, READ_ONLY, TOO_MANY = range(8)
+
+# The context: int64 each. Those up to TRACE are addresses of arrays. LATEST: of an int64 for each
+# instruction of the kernel, the address of the range that it accessed last.
+(
+    RANGES,
+    LATEST,
+    TRACE,
+    N_RANGES,
+    TIME,
+    LAUNCH_TIME,
+    BLOCK_TIME,
+    FRAME_LOCAL,
+    FRAME_BYTES,
+    TRACE_CAPACITY,
+    TRACE_LENGTH,
+    FAULT,
+    FAULT_PLACE,
+    FAULT_ADDRESS,
+    FAULT_THREAD,
+    FAULT_BLOCK,
+    N_CONTEXT,
+) = range(17)
+
+# A range of memory that may be touched: int64 each. GRANULE: the base-2 logarithm of its bytes.
+# STAMPS: the address of its stamps, writer and reader of each granule; 0 for a constant table.
+BEGIN, END, SPACE, GRANULE, STAMPS, N_RANGE = range(6)
+
+# A stamp: time above the lowest 13 bits, then three flags, then the thread. 0: never.
+THREAD = 1024 - 1
+SEVERAL, OTHERS, ATOMICS = 1 << 10, 1 << 11, 1 << 12  # flags: threads, blocks, atomic
+TIME_BIT = 13
+HOST_TIME = 1  # of what the host wrote; launches begin later
+
+WORD = ir.IntType(64)
+SIGNATURE = types.int32(*[types.int64] * 3, *[types.int32] * 5)  # of access
+
+
+@intrinsic
+def load_word(typing_context, address):
+    def generate(context, builder, signature, values):
+        pointer = builder.inttoptr(values[0], WORD.as_pointer())
+        return builder.load(pointer, typ=WORD)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def store_word(typing_context, address, value):
+    def generate(context, builder, signature, values):
+        builder.store(values[1], builder.inttoptr(values[0], WORD.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@numba.njit
+def get(address, field):
+    """A field of what is at an address: the context, a range or stamps."""
+    return load_word(address + 8 * field)
+
+
+@numba.njit
+def put(address, field, value):
+    store_word(address + 8 * field, value)
+
+
+@numba.njit
+def conflict(writer, reader, stamp, kind, launch_time, block_time):
+    """The fault of an access, given the stamps of its granule; NO_FAULT if there is none.
+
+    stamp: of this access. kind: READ, WRITE or ATOMIC. launch_time, block_time: when they began.
+    """
+    time, thread = stamp >> TIME_BIT, stamp & THREAD
+    if not (kind == ATOMIC and writer & ATOMICS):
+        wrote = writer >> TIME_BIT
+        if launch_time <= wrote < block_time:
+            return BLOCKS
+        if wrote == time and (writer & THREAD) != thread:
+            return RACE
+    if kind != READ:
+        read = reader >> TIME_BIT
+        if read >= launch_time and (read < block_time or reader & OTHERS):
+            return BLOCKS
+        if read == time and ((reader & THREAD) != thread or reader & SEVERAL):
+            return RACE
+    return NO_FAULT
+
+
+@numba.njit
+def next_reader(reader, stamp, launch_time, block_time):
+    """The stamp of the readers after one more reads."""
+    read = reader >> TIME_BIT
+    if read >= launch_time and (read < block_time or reader & OTHERS):
+        stamp |= OTHERS
+    if read == (stamp >> TIME_BIT) and ((reader & THREAD) != (stamp & THREAD) or reader & SEVERAL):
+        stamp |= SEVERAL
+    return stamp
+
+
+@numba.njit
+def holds(found, address, size, space):
+    """Whether a range holds all of an access."""
+    inside = get(found, BEGIN) <= address and address + size <= get(found, END)
+    return inside and get(found, SPACE) == space
+
+
+@numba.njit
+def find_range(context, address, size, place, space):
+    """The address of the range that holds all of an access; 0 if none does."""
+    latest = get(get(context, LATEST), place)
+    if holds(latest, address, size, space):
+        return latest
+    found = get(context, RANGES)
+    for _ in range(get(context, N_RANGES)):
+        if holds(found, address, size, space):
+            put(get(context, LATEST), place, found)
+            return found
+        found += 8 * N_RANGE
+    return 0
+
+
+@numba.njit
+def check(context, frame, address, size, stamp, place, kind, space):
+    """The fault of an access, which becomes part of the stamps; NO_FAULT if there is none."""
+    if address & (size - 1):
+        return UNALIGNED
+    if space == LOCAL:
+        start, end = frame + get(context, FRAME_LOCAL), frame + get(context, FRAME_BYTES)
+        return NO_FAULT if start <= address and address + size <= end else OUTSIDE
+    found = find_range(context, address, size, place, space)
+    if found == 0:
+        return OUTSIDE
+    stamps = get(found, STAMPS)
+    if stamps == 0:
+        return NO_FAULT if kind == READ else READ_ONLY
+    first_time, launch_time, block_time = (
+        HOST_TIME,
+        get(context, LAUNCH_TIME),
+        get(context, BLOCK_TIME),
+    )
+    if space == SHARED:
+        first_time = launch_time = block_time  # each block has its own
+    begin, granule = get(found, BEGIN), get(found, GRANULE)
+    for k in range((address - begin) >> granule, ((address + size - 1 - begin) >> granule) + 1):
+        writer, reader = get(stamps, 2 * k), get(stamps, 2 * k + 1)
+        if kind != WRITE and writer >> TIME_BIT < first_time:
+            return NEVER_WRITTEN
+        fault = conflict(writer, reader, stamp, kind, launch_time, block_time)
+        if fault:
+            return fault
+        if kind == READ:
+            put(stamps, 2 * k + 1, next_reader(reader, stamp, launch_time, block_time))
+        else:
+            put(stamps, 2 * k, stamp | ATOMICS if kind == ATOMIC else stamp)
+    return NO_FAULT
+
+
+def access(context, frame, address, size, thread, place, kind, space):
+    """Check an access and record it. Returns 0 if it is good; else the context tells of the fault.
+
+    place: of the instruction in the kernel's code.
+    """
+    stamp = (get(context, TIME) << TIME_BIT) | thread
+    fault = check(context, frame, address, size, stamp, place, kind, space)
+    capacity = get(context, TRACE_CAPACITY)
+    if fault == NO_FAULT and capacity:
+        length = get(context, TRACE_LENGTH)
+        if length == capacity:
+            fault = TOO_MANY
+        else:
+            record = get(context, TRACE) + 24 * length
+            put(record, 0, place)
+            put(record, 1, thread)
+            put(record, 2, address)
+            put(context, TRACE_LENGTH, length + 1)
+    if fault != NO_FAULT:
+        put(context, FAULT, fault)
+        put(context, FAULT_PLACE, place)
+        put(context, FAULT_ADDRESS, address)
+        put(context, FAULT_THREAD, thread)
+    return fault

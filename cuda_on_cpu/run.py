@@ -1,0 +1,297 @@
+"""Execute kernels on this CPU: every thread of every block, from barrier to barrier.
+
+    memory = Allocation.at(array.ctypes.data, array.nbytes, array.itemsize)
+    Program(ptx).launch(name, grid, block, parameters, [View(memory, 0, array.nbytes, "array")])
+
+Threads run one after another, and so do blocks, in an order that the caller may choose: results
+must not depend on it. `memory_checks` checks each access.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cuda_on_cpu import memory_checks as checks
+from cuda_on_cpu.interleaving import DIVERGED
+from cuda_on_cpu.machine_code import machine_code
+from cuda_on_cpu.parse import Instruction, Variable, parse
+
+MAX_TRACE = 1 << 21  # accesses of a block that are recorded
+ALIGNMENT = 256  # bytes: of arrays on a GPU
+
+
+class KernelFault(Exception):
+    """A kernel did something forbidden: a sentence with the fault, the line and the thread."""
+
+
+@dataclass
+class Allocation:
+    """Memory of the GPU.
+
+    granule: the least bytes that a thread writes, a power of 2. stamps: int64 (n, 2), the last
+    writer and the last reader of each granule, see `memory_checks`. time: end of the last launch.
+    """
+
+    address: int
+    n_bytes: int
+    granule: int
+    stamps: np.ndarray
+    time: int = checks.HOST_TIME
+
+    @staticmethod
+    def at(address: int, n_bytes: int, granule: int) -> "Allocation":
+        """Memory that nobody has written yet."""
+        return Allocation(address, n_bytes, granule, _no_stamps(n_bytes, granule))
+
+
+@dataclass(frozen=True)
+class View:
+    """A part of an allocation that a launch may touch, such as an argument.
+
+    start: bytes after the allocation's. name: of the argument, for messages.
+    """
+
+    allocation: Allocation
+    start: int
+    n_bytes: int
+    name: str
+
+    def wrote(self) -> None:
+        """The host wrote all of it."""
+        granule = self.allocation.granule
+        end = self.start + self.n_bytes
+        written = slice(self.start // granule, -(-end // granule))
+        self.allocation.stamps[written, 0] = checks.HOST_TIME << checks.TIME_BIT
+
+
+@dataclass
+class Launched:
+    """What a launch did. executed: how often each instruction of the code ran, 0 for labels.
+
+    If asked for, trace: for each of `blocks`, int64 (n, 3): place in the code, thread, address.
+    arrays: address and size in bytes of each array in global and shared memory, by name.
+    """
+
+    code: list[Instruction | str]
+    executed: np.ndarray
+    blocks: np.ndarray
+    trace: list[np.ndarray]
+    arrays: dict[str, tuple[int, int]]
+
+
+class Program:
+    """The kernels of a text of PTX. cache: see `cached_text`. Raises parse.UnknownPtx."""
+
+    def __init__(self, ptx: str, cache: Path | None = None):
+        self.ptx, self.cache, self.module = ptx, cache, parse(ptx)
+        self.tables = {
+            name: np.frombuffer(variable.content or b"", np.uint8).copy()
+            for name, variable in self.module.tables.items()
+        }
+        self._made: dict[str, _Executable] = {}
+
+    def launch(
+        self,
+        name: str,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        parameters: list[bytes],
+        views: list[View],
+        order: str = "forward",
+        seed: int = 0,
+        traced: bool = False,
+    ) -> Launched:
+        """Run a kernel. Modifies what the kernel writes.
+
+        grid, block: blocks, and threads, in x, y and z. parameters: the content of each. views:
+        what the kernel may touch. order: of threads and blocks, forward, reverse or random, by
+        `seed`. traced: whether to record each access, for `report`. Raises KernelFault.
+        """
+        if name not in self._made:
+            self._made[name] = _Executable(self, name)
+        return self._made[name].launch(grid, block, parameters, views, order, seed, traced)
+
+
+class _Executable:
+    """A kernel as machine code of this CPU."""
+
+    def __init__(self, program: Program, name: str):
+        self._kernel = program.module.kernels[name]
+        self._tables = program.tables
+        self._run_blocks, self._owner, self._layout = machine_code(
+            program.ptx, program.module, name, program.cache
+        )
+
+    def launch(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        parameters: list[bytes],
+        views: list[View],
+        order: str,
+        seed: int,
+        traced: bool,
+    ) -> Launched:
+        grid, block = ((*shape, 1, 1)[:3] for shape in (grid, block))
+        n_blocks, n_threads = int(np.prod(grid)), int(np.prod(block))
+        expected = [len(content) for content in parameters]
+        if expected != list(self._kernel.parameters.values()):
+            raise KernelFault(
+                f"{self._name} takes parameters of {list(self._kernel.parameters.values())} bytes, "
+                f"and was given {expected}"
+            )
+        rng = np.random.default_rng(seed)
+        threads, blocks = _ordered(n_threads, order, rng), _ordered(n_blocks, order, rng)
+        tables = [content.ctypes.data for content in self._tables.values()]
+        numbers = [int.from_bytes(content, "little") for content in parameters]
+        packed = np.array(numbers + tables, np.uint64)
+        frames = np.empty((n_threads, self._layout.frame_bytes), np.uint8)
+        shared_words = self._layout.shared_bytes // 8 + 1
+        shared = aligned(8 * shared_words)
+        stamps = {n: _no_stamps(v.size, _granule(v)) for n, v in self._kernel.shared.items()}
+        ranges = self._ranges(views, shared, stamps)
+        latest = np.full(len(self._kernel.code), ranges[-1].ctypes.data)
+        trace = np.zeros((MAX_TRACE if traced else 1, 3), np.int64)
+        executed = np.zeros(self._layout.n_pieces, np.int64)
+        special = np.array([0, 0, 0, *block, 0, 0, 0, *grid], np.int64)
+        states = np.zeros(n_threads, np.int64)
+        context = np.zeros(checks.N_CONTEXT, np.int64)
+        for slot, array in (
+            (checks.RANGES, ranges),
+            (checks.LATEST, latest),
+            (checks.TRACE, trace),
+        ):
+            context[slot] = array.ctypes.data
+        context[checks.N_RANGES] = len(ranges) - 1
+        begins = 1 + max((view.allocation.time for view in views), default=checks.HOST_TIME)
+        context[checks.TIME] = context[checks.LAUNCH_TIME] = begins
+        context[checks.FRAME_BYTES] = self._layout.frame_bytes
+        context[checks.FRAME_LOCAL] = self._layout.local_start
+        context[checks.TRACE_CAPACITY] = len(trace) if traced else 0
+        traces = []
+        for part in np.split(blocks, n_blocks) if traced else [blocks]:
+            context[checks.TRACE_LENGTH] = 0
+            status = self._run_blocks(
+                part.ctypes.data,
+                len(part),
+                threads.ctypes.data,
+                n_threads,
+                states.ctypes.data,
+                special.ctypes.data,
+                shared.ctypes.data,
+                shared_words,
+                packed.ctypes.data,
+                frames.ctypes.data,
+                self._layout.frame_bytes,
+                context.ctypes.data,
+                executed.ctypes.data,
+            )
+            for view in views:
+                view.allocation.time = int(context[checks.TIME])
+            if status:
+                raise KernelFault(self._explain(status, context, ranges, views, grid, block))
+            if traced:
+                traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
+        times = np.array([0 if k is None else executed[k] for k in self._layout.pieces])
+        arrays = {v.name: (v.allocation.address + v.start, v.n_bytes) for v in views}
+        for name, offset in self._layout.shared.items():
+            arrays[name] = shared.ctypes.data + offset, self._kernel.shared[name].size
+        return Launched(self._kernel.code, times, blocks, traces, arrays)
+
+    @property
+    def _name(self) -> str:
+        return readable_name(self._kernel.name)
+
+    def _ranges(
+        self, views: list[View], shared: np.ndarray, stamps: dict[str, np.ndarray]
+    ) -> np.ndarray:
+        """The table of what may be touched. stamps: of the shared arrays."""
+        rows = []
+        for view in views:
+            one = view.allocation
+            begin, first = one.address + view.start, view.start // one.granule
+            shift, stamped = one.granule.bit_length() - 1, one.stamps[first:].ctypes.data
+            rows.append([begin, begin + view.n_bytes, checks.SPACES["global"], shift, stamped])
+        for name, offset in self._layout.shared.items():
+            variable, begin = self._kernel.shared[name], shared.ctypes.data + offset
+            shift, stamped = _granule(variable).bit_length() - 1, stamps[name].ctypes.data
+            rows.append([begin, begin + variable.size, checks.SHARED, shift, stamped])
+        for table in self._tables.values():
+            for space in ("global", "const"):
+                begin = table.ctypes.data
+                rows.append([begin, begin + len(table), checks.SPACES[space], 0, 0])
+        rows.append([0] * checks.N_RANGE)  # no array
+        return np.array(rows, np.int64)
+
+    def _explain(
+        self,
+        status: int,
+        context: np.ndarray,
+        ranges: np.ndarray,
+        views: list[View],
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+    ) -> str:
+        """What went wrong, and where."""
+        number = _place(int(context[checks.FAULT_BLOCK]), grid)
+        thread = _place(int(context[checks.FAULT_THREAD]), block)
+        who = f"block {number}, thread {thread}"
+        if status == DIVERGED:
+            return (
+                f"{self._name}: {who} waits at another barrier than the threads before it, or has "
+                "ended without waiting"
+            )
+        code = self._kernel.code[context[checks.FAULT_PLACE]]
+        assert isinstance(code, Instruction)
+        address = int(context[checks.FAULT_ADDRESS])
+        names = [view.name for view in views] + list(self._layout.shared)
+        names += [name for name in self._tables for _ in range(2)]
+        where = "no array"
+        for row, name in zip(ranges[:-1], names, strict=True):
+            if row[checks.BEGIN] <= address < row[checks.END]:
+                where = f"{name}, byte {address - row[checks.BEGIN]}"
+        source = f"{Path(self._kernel.source).name}:{code.line}" if self._kernel.source else "PTX"
+        return (
+            f"{self._name} ({source}): {code} {checks.FAULTS[context[checks.FAULT]]}: {who}, "
+            f"address {address:#x} ({where})"
+        )
+
+
+def readable_name(mangled: str) -> str:
+    """The function's name in a mangled one, such as update_weights."""
+    name, rest = mangled, mangled.removeprefix("_ZN")
+    while rest[:1].isdigit():
+        digits = len(rest) - len(rest.lstrip("0123456789"))
+        length = int(rest[:digits])
+        name, rest = rest[digits : digits + length], rest[digits + length :]
+    return name
+
+
+def _no_stamps(n_bytes: int, granule: int) -> np.ndarray:
+    return np.zeros((-(-n_bytes // granule), 2), np.int64)
+
+
+def _granule(variable: Variable) -> int:
+    """Bytes of a shared array that threads write apart."""
+    return min(variable.align, 4)
+
+
+def _ordered(n: int, order: str, rng: np.random.Generator) -> np.ndarray:
+    """The numbers below n, int64, in an order."""
+    numbers = np.arange(n)
+    if order == "random":
+        return rng.permutation(numbers)
+    return numbers[::-1].copy() if order == "reverse" else numbers
+
+
+def aligned(n_bytes: int) -> np.ndarray:
+    """New bytes, uint8, at an address that is a multiple of ALIGNMENT."""
+    found = np.empty(n_bytes + ALIGNMENT, np.uint8)
+    start = -found.ctypes.data % ALIGNMENT
+    return found[start : start + n_bytes]
+
+
+def _place(number: int, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Coordinates x, y, z of a number in a grid or block."""
+    return number % shape[0], number // shape[0] % shape[1], number // shape[0] // shape[1]

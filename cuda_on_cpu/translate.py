@@ -1,0 +1,398 @@
+"""Translate a kernel into LLVM IR: a function that runs one thread up to its next barrier.
+
+    int32 run_thread(parameters, frame, shared, special, context, executed, thread, resume)
+
+All but the last two are addresses. parameters: 8 bytes each, then the addresses of the module's
+tables. frame: this thread's registers that live across a barrier, and its local memory. shared: the
+block's memory. special: 12 int64, tid, ntid, ctaid and nctaid, x, y and z of each. context: see
+`memory_checks`. executed: an int64 a piece of code without branches, which counts how often it ran.
+thread: its number in the block. resume: 0, or what the function returned at the barrier from which
+it goes on.
+
+Returns FINISHED, FAULT if a check failed, or the number of the barrier that the thread waits at.
+"""
+
+import re
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from cuda_on_cpu import memory_checks as checks
+from cuda_on_cpu.liveness import live_registers
+from cuda_on_cpu.opcodes import find
+from cuda_on_cpu.operations import BOOL, I32, I64, Operation, llvm_type, resize
+from cuda_on_cpu.parse import (
+    Instruction,
+    Kernel,
+    Module,
+    UnknownPtx,
+    Variable,
+    elements,
+    size_of,
+    take_space,
+)
+
+FINISHED, FAULT = 0x7FFFFFFF, -1
+SPECIAL = {
+    f"%{name}.{axis}": 3 * row + column
+    for row, name in enumerate(("tid", "ntid", "ctaid", "nctaid"))
+    for column, axis in enumerate("xyz")
+}
+GAP = 1024  # guard bytes between shared arrays: out-of-bounds accesses land here
+FENCES = {"membar", "fence"}  # threads run one after another here
+ATOMS = ("add", "min", "max", "and", "or", "xor", "exch", "cas")
+ACCESS, ACCESS_TYPE = "access", ir.FunctionType(I32, [I64] * 3 + [I32] * 5)  # checks.access
+CHECK_TYPE = ir.FunctionType(I32, [I64] * 3 + [I32] * 2)
+FUNCTION, THREAD_TYPE = "run_thread", ir.FunctionType(I32, [I64] * 6 + [I32] * 2)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things are in a kernel's LLVM IR.
+
+    frame_bytes: of each thread; local memory begins at local_start. shared: offsets of shared
+    variables, in shared_bytes. pieces: for each instruction of the kernel's code, the number of the
+    piece of code, of n_pieces, whose executions are counted; None for labels.
+    """
+
+    frame_bytes: int
+    local_start: int
+    shared: dict[str, int]
+    shared_bytes: int
+    pieces: list[int | None]
+    n_pieces: int
+
+
+def translate(kernel: Kernel, module: Module) -> tuple[str, Layout]:
+    """A kernel of a module as LLVM IR. Raises UnknownPtx for what is not known."""
+    return _Translator(kernel, module).translation()
+
+
+def _offsets(variables: dict[str, Variable], start: int, gap: int) -> tuple[dict[str, int], int]:
+    """Offsets of variables with gaps between, in bytes, and the end of the last."""
+    offsets = {}
+    for name, variable in variables.items():
+        start = -(-start // variable.align) * variable.align
+        offsets[name] = start
+        start += variable.size + gap
+    return offsets, start
+
+
+class _Translator:
+    def __init__(self, kernel: Kernel, module: Module):
+        self._kernel = kernel
+        self._shared, self._shared_bytes = _offsets(kernel.shared, 0, GAP)
+        self._parameters = {name: 8 * k for k, name in enumerate(kernel.parameters)}
+        self._tables = {name: 8 * k for k, name in enumerate(module.tables, len(kernel.parameters))}
+        self._barriers = [
+            k
+            for k, c in enumerate(kernel.code)
+            if isinstance(c, Instruction) and c.opcode[0] == "bar"
+        ]
+        alive = live_registers(kernel)
+        self._saved = {k: sorted(alive[k + 1]) for k in self._barriers}
+        saved = sorted(set().union(*self._saved.values()))
+        self._slots = {name: 8 * k for k, name in enumerate(saved)}
+        aligned = {n: Variable(v.size, max(16, v.align)) for n, v in kernel.local.items()}
+        self._local, self._frame_bytes = _offsets(aligned, 8 * len(saved), 0)
+
+        ir_module = ir.Module(kernel.name)
+        function = ir.Function(ir_module, THREAD_TYPE, FUNCTION)
+        self._any_access = ir.Function(ir_module, ACCESS_TYPE, ACCESS)
+        self._accesses: dict[tuple, ir.Function] = {}
+        (
+            self._parameters_at,
+            self._frame,
+            self._shared_at,
+            self._special,
+            self._context,
+            self._executed,
+            self._thread,
+            self._resume,
+        ) = function.args
+        self._module, self._function = ir_module, function
+        self._b = ir.IRBuilder(function.append_basic_block("entry"))
+        self._labels = {
+            c: function.append_basic_block(c.replace("$", "D"))
+            for c in kernel.code
+            if isinstance(c, str)
+        }
+        self._pieces: list[int | None] = []
+        self._n_pieces = 0
+
+    def translation(self) -> tuple[str, Layout]:
+        self._registers = {
+            name: self._b.alloca(llvm_type(kind)) for name, kind in self._kernel.registers.items()
+        }
+        for register in self._registers.values():  # LLVM may do anything with what has no value
+            self._b.store(ir.Constant(register.type.pointee, None), register)
+        self._carry = self._b.alloca(BOOL)
+        start = self._function.append_basic_block("start")
+        self._failed = self._function.append_basic_block("failed")
+        self._resumed = self._b.switch(self._resume, start)
+        self._b.position_at_end(self._failed)
+        self._b.ret(I32(FAULT))
+        self._begin_piece(start)
+        for place, code in enumerate(self._kernel.code):
+            if isinstance(code, str):
+                self._branch_to(self._labels[code])
+                self._begin_piece(self._labels[code])
+                self._pieces.append(None)
+                continue
+            self._place = place
+            try:
+                if code.guard:
+                    self._guarded(code)
+                else:
+                    self._pieces.append(self._n_pieces - 1)
+                    self._instruction(code)
+            except (KeyError, ValueError):  # operands that no such instruction has
+                raise UnknownPtx(str(code)) from None
+        self._branch_to(None)
+        return str(self._module), Layout(
+            max(16, -(-self._frame_bytes // 16) * 16),
+            8 * len(self._slots),
+            self._shared,
+            self._shared_bytes,
+            self._pieces,
+            self._n_pieces,
+        )
+
+    # Control flow
+
+    def _begin_piece(self, block: ir.Block) -> None:
+        """Go on in a block, and count that it runs."""
+        self._b.position_at_end(block)
+        counter = self._pointer(self._b.add(self._executed, I64(8 * self._n_pieces)), I64)
+        self._b.store(self._b.add(self._b.load(counter, typ=I64), I64(1)), counter)
+        self._n_pieces += 1
+
+    def _branch_to(self, block: ir.Block | None) -> None:
+        """End the block, if it has no end yet: go to another, or finish."""
+        if not self._b.block.is_terminated:
+            if block is None:
+                self._b.ret(I32(FINISHED))
+            else:
+                self._b.branch(block)
+
+    def _guarded(self, code: Instruction) -> None:
+        guard = self._read(code.guard, "pred")
+        do = self._function.append_basic_block()
+        after = self._function.append_basic_block()
+        self._b.cbranch(guard, *((after, do) if code.negated else (do, after)))
+        self._begin_piece(do)
+        self._pieces.append(self._n_pieces - 1)
+        self._instruction(code)
+        self._branch_to(after)
+        self._begin_piece(after)
+
+    def _instruction(self, code: Instruction) -> None:
+        name = code.opcode[0]
+        if name == "bra":
+            self._b.branch(self._labels[code.operands[0]])
+            self._begin_piece(self._function.append_basic_block())
+        elif name in ("ret", "exit"):
+            self._b.ret(I32(FINISHED))
+            self._begin_piece(self._function.append_basic_block())
+        elif name == "bar":
+            self._barrier(code)
+        elif name in ("ld", "st"):
+            self._load_or_store(code)
+        elif name in ("atom", "red"):
+            self._atomic(code)
+        elif name == "mov":
+            self._move(code)
+        elif name == "cvta":  # addresses are the same in all spaces here
+            self._write(code.operands[0], self._read(code.operands[1], "u64"), "u64")
+        elif name not in FENCES:
+            self._compute(code)
+
+    def _barrier(self, code: Instruction) -> None:
+        """Save what lives on, return, and go on from there when the thread is resumed."""
+        if code.opcode != ("bar", "sync") or len(code.operands) != 1 or code.guard:
+            raise UnknownPtx(f"the barrier {code}")
+        b, saved = self._b, self._saved[self._place]
+        number = I32(1 + self._barriers.index(self._place))
+        for name in saved:
+            stored = llvm_type(self._kernel.registers[name])
+            b.store(b.load(self._registers[name], typ=stored), self._slot(name, stored))
+        b.ret(number)
+        resume = self._function.append_basic_block()
+        self._resumed.add_case(number, resume)
+        self._begin_piece(resume)
+        for name in saved:
+            stored = llvm_type(self._kernel.registers[name])
+            b.store(b.load(self._slot(name, stored), typ=stored), self._registers[name])
+
+    def _slot(self, register: str, kind: ir.Type) -> ir.Value:
+        return self._pointer(self._b.add(self._frame, I64(self._slots[register])), kind)
+
+    # Operands
+
+    def _pointer(self, address: ir.Value, kind: ir.Type) -> ir.Value:
+        return self._b.inttoptr(address, kind.as_pointer())
+
+    def _read(self, operand: str | None, kind: str) -> ir.Value:
+        """An operand as a value of a PTX type."""
+        assert operand is not None
+        wanted = llvm_type(kind)
+        if operand in SPECIAL:
+            address = self._b.add(self._special, I64(8 * SPECIAL[operand]))
+            value = self._b.load(self._pointer(address, I32), typ=I32)
+        elif operand in self._registers:
+            stored = llvm_type(self._kernel.registers[operand])
+            value = self._b.load(self._registers[operand], typ=stored)
+        elif re.fullmatch(r"0[fF][0-9A-Fa-f]{8}|0[dD][0-9A-Fa-f]{16}", operand):
+            value = ir.Constant(ir.IntType(4 * (len(operand) - 2)), int(operand[2:], 16))
+        elif re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)U?", operand):
+            bits = wanted.width if isinstance(wanted, ir.IntType) else 8 * size_of(kind)
+            value = ir.Constant(ir.IntType(bits), int(operand.rstrip("U"), 0) & ((1 << bits) - 1))
+        else:
+            value = self._symbol(operand)
+        if value.type == wanted:
+            return value
+        if isinstance(value.type, ir.IntType) and isinstance(wanted, ir.IntType):
+            return resize(self._b, value, wanted, False)
+        return self._b.bitcast(value, wanted)
+
+    def _symbol(self, name: str) -> ir.Value:
+        """The address of a variable."""
+        if name in self._shared:
+            return self._b.add(self._shared_at, I64(self._shared[name]))
+        if name in self._local:
+            return self._b.add(self._frame, I64(self._local[name]))
+        if name in self._tables:
+            place = self._b.add(self._parameters_at, I64(self._tables[name]))
+            return self._b.load(self._pointer(place, I64), typ=I64)
+        raise UnknownPtx(f"the operand {name}")
+
+    def _write(self, register: str, value: ir.Value, kind: str) -> None:
+        """Put a value of a PTX type into a register, which may be wider."""
+        if register not in self._registers:
+            raise UnknownPtx(f"the register {register}")
+        stored = llvm_type(self._kernel.registers[register])
+        if isinstance(value.type, ir.IntType) and isinstance(stored, ir.IntType):
+            value = resize(self._b, value, stored, kind[0] == "s")
+        elif value.type != stored:
+            value = self._b.bitcast(value, stored)
+        self._b.store(value, self._registers[register])
+
+    # Instructions
+
+    def _compute(self, code: Instruction) -> None:
+        operation: Operation = find(code.opcode)
+        target, *operands = code.operands
+        pairs = zip(operands, operation.operands, strict=True)
+        values = [self._read(operand, kind) for operand, kind in pairs]
+        if operation.carry:
+            carry = self._b.load(self._carry, typ=BOOL)
+            value, carry = operation.emit(self._b, *values, carry)
+            self._b.store(carry, self._carry)
+        else:
+            value = operation.emit(self._b, *values)
+        self._write(target, value, operation.result)
+
+    def _move(self, code: Instruction) -> None:
+        target, source = code.operands
+        kind = code.opcode[-1]
+        if len(code.opcode) != 2:
+            raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+        parts, into = elements(source), elements(target)
+        if len(parts) == len(into) == 1:
+            self._write(target, self._read(source, kind), kind)
+            return
+        part = f"b{8 * size_of(kind) // max(len(parts), len(into))}"
+        width = 8 * size_of(part)
+        whole = llvm_type(kind)
+        if len(parts) > 1:
+            value: ir.Value = ir.Constant(whole, 0)
+            for k, operand in enumerate(parts):
+                extended = self._b.zext(self._read(operand, part), whole)
+                value = self._b.or_(value, self._b.shl(extended, whole(k * width)))
+            self._write(target, value, kind)
+            return
+        value = self._read(source, kind)
+        for k, register in enumerate(into):
+            shifted = self._b.lshr(value, whole(k * width))
+            self._write(register, self._b.trunc(shifted, llvm_type(part)), part)
+
+    def _load_or_store(self, code: Instruction) -> None:
+        name, *modifiers, kind = code.opcode
+        space, n = take_space(modifiers), 1
+        for modifier in modifiers:
+            if modifier in ("v2", "v4"):
+                n = int(modifier[1])
+            elif modifier not in ("nc", "volatile", "relaxed", "gpu", "cta"):
+                raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+        where, registers = code.operands if name == "st" else reversed(code.operands)
+        address = self._address(where, space)
+        size = size_of(kind)
+        if space == "param":
+            if name == "st":
+                raise UnknownPtx(str(code))
+        else:
+            self._check(address, n * size, space, checks.WRITE if name == "st" else checks.READ)
+        vector = elements(registers)
+        if len(vector) != n:
+            raise UnknownPtx(str(code))
+        for k, register in enumerate(vector):
+            pointer = self._pointer(self._b.add(address, I64(k * size)), llvm_type(kind))
+            if name == "st":
+                self._b.store(self._read(register, kind), pointer)
+            else:
+                self._write(register, self._b.load(pointer, typ=llvm_type(kind)), kind)
+
+    def _atomic(self, code: Instruction) -> None:
+        """A read and a write that no other thread comes between: here none can."""
+        name, *modifiers, kind = code.opcode
+        space = take_space(modifiers)
+        action = next((m for m in modifiers if m in ATOMS), None)
+        if action is None or not set(modifiers) <= {action, "relaxed", "gpu", "cta", "noftz"}:
+            raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+        target, where, *operands = code.operands if name == "atom" else ("", *code.operands)
+        address = self._address(where, space)
+        self._check(address, size_of(kind), space, checks.ATOMIC)
+        pointer = self._pointer(address, llvm_type(kind))
+        old = self._b.load(pointer, typ=llvm_type(kind))
+        values = [self._read(operand, kind) for operand in operands]
+        if action == "exch":
+            new = values[0]
+        elif action == "cas":
+            new = self._b.select(self._b.icmp_unsigned("==", old, values[0]), values[1], old)
+        else:
+            new = find((action, kind)).emit(self._b, old, *values)
+        self._b.store(new, pointer)
+        if target:
+            self._write(target, old, kind)
+
+    def _address(self, operand: str, space: str) -> ir.Value:
+        match = re.fullmatch(r"\[([%$\w]+)(?:\+(-?\d+))?\]", operand)
+        if not match:
+            raise UnknownPtx(f"the address {operand}")
+        base, offset = match[1], int(match[2] or 0)
+        if space == "param":
+            return self._b.add(self._parameters_at, I64(self._parameters[base] + offset))
+        return self._b.add(self._read(base, "u64"), I64(offset))
+
+    def _check(self, address: ir.Value, size: int, space: str, kind: int) -> None:
+        """Call checks.access, and end the thread if it finds a fault."""
+        access = self._access(size, kind, checks.SPACES[space])
+        arguments = (self._context, self._frame, address, self._thread, I32(self._place))
+        found = self._b.call(access, arguments)
+        good = self._function.append_basic_block()
+        self._b.cbranch(self._b.icmp_signed("==", found, I32(0)), good, self._failed)
+        self._b.position_at_end(good)
+
+    def _access(self, size: int, kind: int, space: int) -> ir.Function:
+        """checks.access for one size, kind and space: so LLVM leaves out what it does not need."""
+        key = size, kind, space
+        if key not in self._accesses:
+            made = ir.Function(self._module, CHECK_TYPE, "check{}_{}_{}".format(*key))
+            made.linkage = "internal"
+            made.attributes.add("noinline")
+            b = ir.IRBuilder(made.append_basic_block())
+            context, frame, address, thread, place = made.args
+            numbers = (I32(size), thread, place, I32(kind), I32(space))
+            b.ret(b.call(self._any_access, (context, frame, address, *numbers)))
+            self._accesses[key] = made
+        return self._accesses[key]

@@ -1,0 +1,268 @@
+"""Each check of executed kernels finds its fault, and says where; and lets pass what is right."""
+
+import numpy as np
+import pytest
+from compiled_cases import needs_toolkit
+from numba import cuda
+
+from cuda_on_cpu import DeviceArray, Executor, KernelFault, device_array, to_device
+
+pytestmark = needs_toolkit
+
+ONE, TWO = "void(float32[::1])", "void(float32[::1], float32[::1])"
+
+
+def ones(n):
+    return to_device(np.ones(n, np.float32))
+
+
+def run(function, signature, arguments, grid=(1,), threads=32, cc=(7, 5), **options):
+    """Compile a function and execute it, with an Executor's options."""
+    kernel = cuda.jit(function)
+    executor = Executor(cc, **{"order": "forward", "signatures": {kernel: signature}} | options)
+    return executor.launch(kernel, grid, threads, tuple(arguments))
+
+
+def past_the_end(out):
+    out[cuda.grid(1) + 1] = 1
+
+
+def before_the_start(out, x):
+    i = cuda.grid(1)
+    out[i] = x[np.uint64(i - 1)]  # a signed -1 would be the last
+
+
+def never_written(out, x):
+    i = cuda.grid(1)
+    out[i] = x[i]
+
+
+def shared_never_written(out):
+    i = cuda.threadIdx.x
+    row = cuda.shared.array(33, np.float32)
+    row[i] = i
+    cuda.syncthreads()
+    out[i] = row[i + 1]
+
+
+def shared_of_another_block(out, x):
+    i = cuda.threadIdx.x
+    row = cuda.shared.array(32, np.float32)
+    if cuda.blockIdx.x == 0:
+        row[i] = x[i]
+    cuda.syncthreads()
+    out[cuda.grid(1)] = row[i]
+
+
+def shared_past_the_end(out):
+    i = cuda.threadIdx.x
+    row, other = cuda.shared.array(32, np.float32), cuda.shared.array(32, np.float32)
+    row[i], other[i] = i, i
+    cuda.syncthreads()
+    out[i] = row[i + 1] + other[i]
+
+
+def mirror(out, x):
+    i = cuda.grid(1)
+    out[i] = x[np.uint64(31 - i)]
+
+
+def without_a_barrier(out):
+    i = cuda.threadIdx.x
+    row = cuda.shared.array(32, np.float32)
+    row[i] = i
+    out[i] = row[31 - i]
+
+
+def without_the_second_barrier(out):
+    i = cuda.threadIdx.x
+    row = cuda.shared.array(32, np.float32)
+    row[i] = i
+    cuda.syncthreads()
+    total = row[31 - i]
+    row[i] = 2 * total
+    cuda.syncthreads()
+    out[i] = row[i]
+
+
+def global_race(out):
+    i = cuda.threadIdx.x
+    out[i] = i
+    out[i] += out[31 - i]
+
+
+def the_same_word_by_all(out):
+    out[0] = cuda.threadIdx.x
+
+
+def two_blocks_write(out):
+    out[cuda.threadIdx.x] = 1
+
+
+def a_block_reads_what_another_writes(out, x):
+    i = cuda.grid(1)
+    x[i] = i
+    out[i] = x[63 - i]
+
+
+def a_block_writes_what_others_read(out, x):
+    i = cuda.grid(1)
+    out[i] = x[0] + x[1]
+    if i == 33:
+        x[1] = 5
+
+
+def a_thread_writes_what_another_block_read_before_it(out, x):
+    i = cuda.grid(1)
+    if i == 0 or i == 33:
+        out[i] = x[1]
+    if i == 33:
+        x[1] = 5
+
+
+def a_thread_writes_what_another_thread_read_before_it(out, x):
+    i = cuda.threadIdx.x
+    if i < 2:
+        out[i] = x[5]
+    if i == 1:
+        x[5] = 1
+
+
+def divergent(out):
+    i = cuda.threadIdx.x
+    row = cuda.shared.array(32, np.float32)
+    row[i] = i
+    if i < 31:
+        cuda.syncthreads()
+    out[i] = row[i]
+
+
+def two_barriers(out):
+    i = cuda.threadIdx.x
+    row = cuda.shared.array(32, np.float32)
+    row[i] = i
+    if i % 2:
+        cuda.syncthreads()
+        row[i] += 1
+    else:
+        cuda.syncthreads()
+        row[i] += 2
+    out[i] = row[i]
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+@pytest.mark.parametrize(
+    ("function", "arrays", "grid", "says"),
+    [
+        (past_the_end, [ones(32)], 1, "is outside of every array"),
+        (before_the_start, [ones(32), ones(32)], 1, "is outside of every array"),
+        (never_written, [ones(32), device_array(32, np.float32)], 1, "uninitialised"),
+        (shared_never_written, [ones(32)], 1, "uninitialised"),
+        (shared_of_another_block, [ones(64), ones(64)], 2, "uninitialised"),
+        (shared_past_the_end, [ones(32)], 1, "is outside of every array"),
+        (without_a_barrier, [ones(32)], 1, "races|uninitialised"),
+        (without_the_second_barrier, [ones(32)], 1, "races"),
+        (global_race, [ones(32)], 1, "races"),
+        (the_same_word_by_all, [ones(32)], 1, "races"),
+        (two_blocks_write, [ones(32)], 2, "another block"),
+        (a_block_reads_what_another_writes, [ones(64), ones(64)], 2, "another block"),
+        (a_block_writes_what_others_read, [ones(64), ones(64)], 2, "another block|races"),
+        (a_thread_writes_what_another_block_read_before_it, [ones(64), ones(64)], 2, "another bl"),
+        (a_thread_writes_what_another_thread_read_before_it, [ones(32), ones(32)], 1, "races"),
+        (divergent, [ones(32)], 1, "another barrier"),
+        (two_barriers, [ones(32)], 1, "another barrier"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_fault_is_found_in_any_order(function, arrays, grid, says, order):
+    signature = ONE if len(arrays) == 1 else TWO
+    with pytest.raises(KernelFault, match=says) as fault:
+        run(function, signature, arrays, (grid,), order=order)
+    assert str(fault.value).startswith(f"{function.__name__} ") or "barrier" in says
+
+
+def test_a_fault_is_told_with_its_place():
+    start = past_the_end.__code__.co_firstlineno
+    with pytest.raises(KernelFault) as fault:
+        run(past_the_end, ONE, [ones(64)], grid=(2,))
+    text = str(fault.value)
+    assert text.startswith(f"past_the_end (test_memory_checks.py:{start + 1}): ")
+    assert "st.global" in text
+    assert "block (1, 0, 0), thread (31, 0, 0)" in text
+
+
+def test_the_array_of_a_fault_is_named():
+    with pytest.raises(KernelFault, match=r"\(x, byte 0\)"):
+        run(never_written, TWO, [ones(32), device_array(32, np.float32)])
+
+
+def test_a_part_of_an_array_ends_where_it_ends():
+    whole = ones(64)
+    run(past_the_end, ONE, [whole[:33]])
+    with pytest.raises(KernelFault, match="outside of every array"):
+        run(past_the_end, ONE, [whole[:32]])
+    with pytest.raises(KernelFault, match="outside of every array"):
+        run(before_the_start, TWO, [ones(32), whole[32:]])
+
+
+def test_an_address_that_is_no_multiple_of_its_size_is_found():
+    whole = ones(64)
+    part = whole.content.view(np.uint8)[2:130].view(np.float32)
+    with pytest.raises(KernelFault, match="not a multiple of its size"):
+        run(mirror, TWO, [ones(32), DeviceArray(part, whole.allocation)])
+
+
+def test_two_parts_of_an_array_are_one_memory():
+    whole = ones(64)
+    with pytest.raises(KernelFault, match="races"):
+        run(mirror, TWO, [whole[:32], whole[:32]])
+    run(mirror, TWO, [whole[:32], whole[32:]])
+
+
+def reverse(out, x):
+    i = cuda.threadIdx.x
+    first = cuda.blockIdx.x * cuda.blockDim.x
+    row = cuda.shared.array(32, np.float32)
+    row[i] = x[first + i]
+    cuda.syncthreads()
+    out[first + i] = row[31 - i]
+
+
+@pytest.mark.parametrize("cc", [(7, 5), (10, 0)])
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+def test_what_is_right_passes_in_any_order(order, cc):
+    x, out = np.arange(96, dtype=np.float32), device_array(96, np.float32)
+    run(reverse, TWO, [out, to_device(x)], grid=(3,), order=order, cc=cc)
+    assert (out.copy_to_host() == x.reshape(3, 32)[:, ::-1].reshape(-1)).all()
+
+
+def count(out):
+    cuda.atomic.add(out, 0, 1)
+
+
+def count_and_read(out, x):
+    cuda.atomic.add(out, 0, 1)
+    x[cuda.grid(1)] = out[0]
+
+
+def test_atomics_of_all_threads_are_no_race():
+    out = to_device(np.zeros(1, np.float32))
+    run(count, ONE, [out], grid=(5,))
+    assert out.copy_to_host()[0] == 160
+    with pytest.raises(KernelFault, match="races"):
+        run(count_and_read, TWO, [to_device(np.zeros(1, np.float32)), ones(32)])
+
+
+def test_one_word_may_be_read_by_all():
+    def spread(out, x):
+        out[cuda.grid(1)] = x[0]
+
+    out = device_array(64, np.float32)
+    run(spread, TWO, [out, to_device(np.full(1, 7, np.float32))], grid=(2,))
+    assert (out.copy_to_host() == 7).all()
+
+
+def test_a_launch_may_touch_what_the_last_one_touched():
+    out = ones(32)
+    for _ in range(2):
+        run(two_blocks_write, ONE, [out])

@@ -1,5 +1,0 @@
-"""Python imports this when it starts, because this folder is on its path."""
-
-import standin.launches
-
-standin.launches.install()

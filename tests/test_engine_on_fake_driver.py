@@ -1,0 +1,416 @@
+"""The GPU engine, unmodified, through numba-cuda on the fake driver."""
+
+import csv
+import re
+import subprocess
+import sys
+import textwrap
+
+import fake_driver
+import pytest
+
+from cuda_on_cpu.driver import build
+from deepbig_runtime import compiled_cache
+from experiments.running import store
+
+pytestmark = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+
+TRAIN = """
+import ctypes
+import os
+
+import numpy as np
+from deepbig_runtime import gpu
+from mlp_gpu import cpu, cuda
+from mlp_gpu.network import Network
+
+cuda.IMAGES_PER_GRAPH = 3
+rng = np.random.default_rng(0)
+images = rng.uniform(-1, 1, (7, 40)).astype(np.float32)
+labels = rng.integers(0, 10, 7).astype(np.uint8)
+order = rng.permutation(7).astype(np.int32)  # 6 of the 7 images are in graphs
+start = Network.initial((40, 35, 10), 1)
+
+
+def train(engine):
+    engine.set_network(start)
+    losses = [engine.train(images, labels, order, 0.1) for epoch in range(2)]
+    return losses, *engine.get_network().weights, engine.predict(images)
+
+
+def assert_close(found, known):
+    for one, other in zip(found, known, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+"""
+
+
+def run(code, **environment):
+    return fake_driver.run(TRAIN + textwrap.dedent(code), **environment)
+
+
+KEPT = """
+train(cuda.CudaEngine("launch"))
+kernels = gpu._kept
+found = [(sum(k._cache_hits.values()), sum(k._cache_misses.values())) for k in kernels]
+print(len(found), *map(sum, zip(*found)), min(k._cache.cache_path for k in kernels))
+"""
+
+
+@pytest.mark.slow
+def test_compiled_kernels_are_kept_for_the_next_process(tmp_path):
+    (tmp_path / "cache").mkdir()
+    counts, executed = [], []
+    for number in range(3):
+        cache = str(tmp_path / "cache")
+        done = run(KEPT, XDG_CACHE_HOME=cache, CUDA_ON_CPU_CACHE=cache)
+        assert done.returncode == 0, done.stderr
+        *numbers, folder = done.stdout.split()
+        counts.append([int(number) for number in numbers])
+        assert folder.startswith(str(tmp_path / "cache" / "deepbig" / "compiled"))
+        files = tmp_path.rglob("executed-*.txt")  # machine code of this CPU
+        executed.append({(path.name, path.stat().st_mtime_ns) for path in files})
+        if number == 1:  # a damaged file is no more than compiled again
+            (path,) = tmp_path.rglob("*update_weights-*.nbc")
+            path.write_bytes(b"damaged")
+    n = counts[0][0]
+    assert n > 5
+    assert counts == [[n, 0, n], [n, n, 0], [n, n - 1, 1]]
+    assert len(executed[0]) == n
+    assert executed[1] == executed[0]
+
+
+def test_what_is_compiled_for_it_is_kept_apart_from_what_a_gpu_loads():
+    done = fake_driver.run(
+        "from deepbig_runtime import compiled_cache; print(compiled_cache.state_of_sources())"
+    )
+    assert done.stdout.strip() not in ("", compiled_cache.state_of_sources())
+
+
+CONVOLUTIONAL = """
+import cnn_gpu.cuda
+from cnn_gpu.cpu import ConvCpuEngine
+from cnn_gpu.layers import Maps
+from cnn_gpu.network import ConvNetwork
+
+cnn_gpu.cuda.PREDICT_BATCH = 4  # a whole batch, and 3 images more
+start = ConvNetwork.initial("IP(sobel)-4M3s1c2-MP2-5M2c50%-6N", Maps(1, 9, 11), 10, 1)
+for W in start.weights:
+    if W is not None:
+        W *= 20
+images = rng.uniform(-1, 1, (7, 99)).astype(np.float32)
+
+
+def results(engine):
+    return [found for found in train(engine) if found is not None]  # some layers have no weights
+
+
+expected = results(ConvCpuEngine())
+for W, V in zip(expected[1:-1], (W for W in start.weights if W is not None), strict=True):
+    assert abs(W - V).max() > 1e-3
+for schedule in ("launch", "graph"):
+    assert_close(results(cnn_gpu.cuda.ConvCudaEngine(schedule)), expected)
+"""
+
+
+@pytest.mark.slow
+def test_a_convolutional_net_is_the_cpus():
+    done = run(CONVOLUTIONAL)
+    assert done.returncode == 0, done.stderr
+
+
+WINDOW = """
+from mlp_gpu.window.engine import WindowCudaEngine
+
+cuda.IMAGES_PER_TICK = 4
+expected = train(cpu.CpuEngine())
+assert_close(train(WindowCudaEngine(4)), expected)
+assert_close(train(WindowCudaEngine()), expected)
+"""
+
+
+@pytest.mark.slow
+def test_the_window_is_the_cpus():
+    done = run(WINDOW)
+    assert done.returncode == 0, done.stderr
+
+
+FAULTS = """
+expected = train(cpu.CpuEngine())
+for schedule in ("launch", "graph"):
+    assert_close(train(cuda.CudaEngine(schedule)), expected)
+
+driver = ctypes.CDLL(os.environ["CUDA_ON_CPU_LIBRARY"])
+n_calls = ctypes.c_long.in_dll(driver, "fake_calls")
+driver.fake_recover()
+train(cuda.CudaEngine("graph"))
+for number in range(1, n_calls.value + 1, STEP):
+    driver.fake_recover()
+    code = (719, 2, 999)[number % 3]
+    os.environ["CUDA_ON_CPU_FAIL"] = f"any:{number}:{code}"
+    try:
+        assert_close(train(cuda.CudaEngine("graph")), expected)
+        if n_calls.value >= number:  # how many there are depends on what an earlier fault left
+            print(code, "went on")
+    except gpu.GpuFault as fault:
+        print(code, fault)
+"""
+
+SENTENCES = {
+    "719": "the GPU failed with CUDA_ERROR_LAUNCH_FAILED, and this process can no longer use it; ",
+    "999": "the GPU failed with CUDA_ERROR_UNKNOWN, and this process can no longer use it; ",
+    "2": ("the GPU has no memory free; ", "the GPU has too little free memory: "),
+}
+
+
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 20])
+def test_training_is_the_cpus_and_every_fault_ends_it_in_one_sentence(step):
+    done = run(FAULTS.replace("STEP", str(step)))
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    failed = re.findall(r"fake driver: call \d+ of (\w+) fails", done.stderr)
+    outcomes = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+    assert len(outcomes) * step > 300
+    if step == 1:
+        assert set(failed) > {"cuMemcpyDtoHAsync", "cuGraphLaunch", "cuStreamEndCapture"}
+    for function, (code, outcome) in zip(failed, outcomes, strict=True):
+        if outcome == "went on":  # what is not freed does no harm, and numba allocates twice
+            frees = re.search("Free|Destroy|Release|Retain|UserObject", function)
+            assert frees or (function, code) == ("cuMemAlloc", "2"), function
+        else:
+            assert outcome.startswith(SENTENCES[code]), (function, outcome)
+
+
+LOST = """
+start = Network.initial((40, *[10] * 12), 1)  # more arrays than numba frees at once
+engine = cuda.CudaEngine("graph")
+train(engine)
+"""
+
+
+def test_a_gpu_that_is_lost_is_told_once_though_nothing_can_be_freed():
+    done = run(LOST, CUDA_ON_CPU_FAIL="cuGraphLaunch:1:719")
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1
+    assert done.stderr.count("CUDA_ERROR_LAUNCH_FAILED") == 1
+
+
+COLD = """
+start = Network.initial((40, 10), 1)  # fewer kernels, the same functions of the driver
+expected = train(cpu.CpuEngine())
+for function in FUNCTIONS:  # in a process each, in which the driver has not started
+    if not (process := os.fork()):
+        break
+    assert os.waitpid(process, 0)[1] == 0, function
+else:
+    raise SystemExit
+os.environ["CUDA_ON_CPU_FAIL"] = f"{function}:1:999"
+try:
+    assert_close(train(cuda.CudaEngine("graph")), expected)
+    print(function, "went on")
+except gpu.GpuFault as fault:
+    print(function, fault)
+"""
+
+
+@pytest.mark.slow
+def test_each_function_that_fails_at_its_first_call_ends_a_process_in_one_sentence(tmp_path):
+    """While the driver starts and kernels are loaded, which happens once a process."""
+    calls = []
+    for n_trainings in (1, 2):
+        path = tmp_path / f"{n_trainings}"
+        code = n_trainings * 'train(cuda.CudaEngine("graph"))\n'
+        assert run(code, CUDA_ON_CPU_CALLS=str(path)).returncode == 0
+        calls.append(dict(line.split()[1:] for line in path.read_text().splitlines()))
+    # The test of every fault has those that each training calls.
+    once = {name for name in calls[0] if calls[0][name] == calls[1][name]}
+    assert once > {"cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuLibraryLoadData"}
+    functions = sorted(once | {"cuInit", "cuMemAlloc", "cuGraphLaunch"})
+    done = run(COLD.replace("FUNCTIONS", str(functions)))
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    outcomes = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+    for function, (name, outcome) in zip(functions, outcomes, strict=True):
+        assert name == function
+        if outcome == "went on":
+            assert re.search("Free|Destroy|PrimaryCtxRelease|GetProcAddress", function), function
+        else:
+            assert "GPU" in outcome, (function, outcome)
+
+
+AHEAD = """
+from deform_gpu.cuda import DeformedAhead, deform_set
+from deform_gpu.parameters import TABLE1
+from mlp_gpu.window.engine import WindowCudaEngine
+
+digits = rng.uniform(-1, 1, (3, 29, 29)).astype(np.float32)
+expected = [deform_set(digits, labels[:3], TABLE1, 5, epoch) for epoch in (1, 2, 3)]
+engine = WindowCudaEngine(2) if WINDOWS else cuda.CudaEngine("launch")
+engine.set_network(Network.initial((841, 35, 10), 1))
+ahead = DeformedAhead(digits, labels[:3], TABLE1, 5, 3)
+for epoch in (1, 2, 3):
+    deformed = ahead(epoch)
+    engine.train(deformed, labels[:3], np.arange(3), 0.1)
+    found = deformed.copy_to_host(stream=engine.stream)
+    gpu.synchronize(engine.stream)
+    assert np.array_equal(found, expected[epoch - 1].reshape(3, 841)), epoch
+"""
+
+
+# As late as CUDA allows, a missing wait shows; by chance, that a buffer is used twice.
+@pytest.mark.slow
+@pytest.mark.parametrize("chance", [{}, {"CUDA_ON_CPU_SEED": "1"}], ids=["late", "by chance"])
+def test_images_are_deformed_an_epoch_ahead_on_a_stream_that_overlaps(chance):
+    code = AHEAD.replace("WINDOWS", str(bool(chance)))
+    done = run(code, **chance)
+    assert done.returncode == 0, done.stderr
+
+
+EXCLUSIVE = """
+import subprocess
+import sys
+from contextlib import closing
+
+import pool_jobs
+
+from experiments.running.processes import LocalProcesses
+from deepbig_runtime import gpu
+
+assert gpu.missing() is None
+with closing(LocalProcesses(1, n_gpus=1)) as pool:
+    print(pool.submit(pool_jobs.gpu_missing).result(), flush=True)
+    third = "from deepbig_runtime import gpu; print(gpu.missing(), flush=True)"
+    subprocess.run([sys.executable, "-c", third])
+"""
+
+
+def test_workers_have_the_gpu_that_one_process_alone_can_have(tmp_path):
+    done = fake_driver.run(EXCLUSIVE, CUDA_ON_CPU_EXCLUSIVE=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    worker, other = done.stdout.splitlines()
+    assert worker == "None"
+    assert other.startswith("the GPU is taken: it is in exclusive-process mode, and another")
+
+
+@pytest.mark.slow
+def test_a_kernel_that_reads_past_an_array_ends_the_gpu():
+    done = run(
+        """
+        @gpu.cuda.jit
+        def read_past(array, out):
+            out[0] = array[len(array)]
+
+        stream = gpu.new_stream()
+        arrays = [gpu.device_array((2,), np.float32) for _ in range(2)]
+        gpu.fill([(arrays[0], np.ones(2, np.float32))], stream)
+        read_past[1, 1, stream](*arrays)
+        try:
+            with gpu.faults():
+                gpu.synchronize(stream)
+        except gpu.GpuFault as fault:
+            print(fault)
+        """
+    )
+    assert "CUDA_ERROR_LAUNCH_FAILED" in done.stdout
+    assert "a kernel failed: read_past" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+UNTRIED = """
+from experiments import table1
+from experiments.running import cli, gpu_trial
+
+gpu_trial.try_gpu = lambda: gpu_trial.Trial(None)
+cli.run(table1.main)
+"""
+
+
+def train_table1(
+    out, *options, program=("-c", UNTRIED, "--engine", "cuda", "--schedule", "graph"), **environment
+):
+    """`make table1` with net 1 on a few digits, by graphs on a GPU that is not tried before."""
+    command = [sys.executable, *program, "--data", "digits", "--nets", "1", "--epochs", "2"]
+    return subprocess.run(
+        [*command, "--limit", "25", "--out", str(out), *options],
+        env=fake_driver.environment(**environment),
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+
+
+@pytest.mark.slow
+def test_table1_is_that_of_the_cpu_and_names_what_computed(tmp_path):
+    rows = {}
+    for engine in ("cuda", "cpu"):
+        program = "-m", "experiments.table1"
+        exclusive = {"CUDA_ON_CPU_EXCLUSIVE": str(tmp_path)}  # the trial has let go of the GPU
+        done = train_table1(
+            tmp_path / engine,
+            *("--engine", engine, "--epochs=1", "--profile=paper"),
+            program=program,
+            **exclusive,
+        )
+        assert done.returncode == 0, done.stderr
+        assert ("engine cuda: fake GPU" in done.stderr) == (engine == "cuda")
+        assert (", schedule graph, about " in done.stderr) == (engine == "cuda")
+        with (tmp_path / engine / "table1.csv").open(newline="") as file:
+            (rows[engine],) = csv.DictReader(file)
+    assert rows["cuda"]["device"] == "fake GPU on a CPU"
+    (path,) = store.run_files(tmp_path / "cuda")
+    (session,) = store.read_run(path).provenance
+    assert session.schedule == "graph"
+    assert session.gpu_trial.reason is None
+    assert len(session.gpu_trial.differences) == 7
+    # A digit whose outputs are nearly equal may fall to either side.
+    assert abs(int(rows["cuda"]["tefbv_errors"]) - int(rows["cpu"]["tefbv_errors"])) <= 1
+
+
+@pytest.mark.slow
+def test_a_run_that_loses_its_gpu_keeps_its_epochs(tmp_path):
+    done = train_table1(tmp_path, CUDA_ON_CPU_FAIL="cuGraphLaunch:2:719")  # one an epoch
+    assert done.returncode == 2
+    (path,) = store.run_files(tmp_path)
+    assert store.read_run(path).epochs == 1
+    assert "the GPU failed with CUDA_ERROR_LAUNCH_FAILED" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# At the start, while memory is taken, and while kernels are loaded.
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["cuInit:1:999", "cuMemAlloc:3:719", "cuLibraryLoadData:2:999"])
+def test_a_gpu_that_fails_before_training_ends_the_command(tmp_path, fault):
+    done = train_table1(tmp_path, CUDA_ON_CPU_FAIL=fault)
+    assert done.returncode == 2
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "GPU" in sentence
+    assert "Traceback" not in done.stderr
+    assert not store.run_files(tmp_path)
+
+
+SIGNALLED = """
+import signal
+import numpy as np
+from mlp_gpu.engines import make_engine
+from mlp_gpu.network import Network
+
+def handle(*_):
+    raise KeyboardInterrupt
+
+engine, order = make_engine("cuda"), np.arange(400)
+engine.set_network(Network.initial((841, 300, 10), 0))
+examples = np.zeros((400, 841), np.float32), np.zeros(400, np.uint8)
+engine.train(*examples, order[:2], 1e-3)  # compiles
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 1)
+try:
+    engine.train(*examples, order, 1e-3)
+except KeyboardInterrupt:
+    print("interrupted")
+print(engine.predict(examples[0][:3]).shape)
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_during_a_launch_leaves_the_gpu_usable():
+    done = fake_driver.run(SIGNALLED)
+    assert done.stdout.splitlines() == ["interrupted", "(3, 10)"], done.stderr
