@@ -2,8 +2,8 @@
 
 For each image: pick it, propagate forward layer by layer, compute the output deltas, pull the
 deltas back with the old weights, then adjust all weights. Fully connected layers are a perceptron,
-with the kernels of 2010. What is launched one after another or captured in a graph, and the same
-bits of both, is in `mlp_gpu.cuda`.
+with the kernels of 2010. The schedules of launches, which give the same bits, are in
+`mlp_gpu.cuda`.
 """
 
 from collections.abc import Sequence
@@ -46,15 +46,15 @@ def perceptron_sizes(network: ConvNetwork) -> tuple[int, ...]:
 
 def padded(W: np.ndarray) -> np.ndarray:
     """A fully connected layer's weights as `mlp_gpu.network` has them."""
-    found = np.zeros((pad32(W.shape[0]), pad32(W.shape[1])), np.float32)
-    found[: W.shape[0], : W.shape[1]] = W
-    return found
+    padded_W = np.zeros((pad32(W.shape[0]), pad32(W.shape[1])), np.float32)
+    padded_W[: W.shape[0], : W.shape[1]] = W
+    return padded_W
 
 
 def constants_of(
     layer: Layer, W: np.ndarray | None, table: np.ndarray | None
 ) -> dict[str, np.ndarray]:
-    """What a layer of maps has before a training, as its kernels read it, by argument name.
+    """The initial arrays of a layer of maps, by the names of its kernels' arguments.
 
     A convolution has weights, biases and tables, image processing its filters.
     """
@@ -69,7 +69,7 @@ def constants_of(
 
 
 def new_arrays(layer: Layer, n_batch: int) -> dict[str, tuple[tuple[int, ...], type]]:
-    """Shapes and types of what a layer of maps computes, by argument name."""
+    """Shapes and types of the arrays that a layer of maps computes, by argument name."""
     y = blocks.shape(layer.maps, n_batch)
     found: dict[str, tuple[tuple[int, ...], type]] = {"y": (y, np.float32)}
     found["delta"] = blocks.shape(layer.maps, 1), np.float32
@@ -182,7 +182,7 @@ class ConvCudaEngine(OnlineCudaEngine):
         return outputs
 
     def _forward(self, rows: DeviceArray, n: int) -> list[Launch]:
-        """From the first n images of _rows to what the perceptron reads of them, (n, neurons)."""
+        """From the first n images of _rows to the inputs of the perceptron, (n, neurons)."""
         states = self._states(n)
         found = layout.to_maps(states[0], self._rows[:n], self._network.source)
         for layer, arrays, h, y in zip(
@@ -198,7 +198,7 @@ class ConvCudaEngine(OnlineCudaEngine):
         return found + layout.to_rows(rows, states[-1], self._layers[-1].maps)
 
     def _states(self, n: int) -> Sequence[DeviceArray]:
-        """What the layers of maps read and give, for the first n images."""
+        """Inputs and outputs of the layers of maps, for the first n images."""
         return [self._maps[:n], *(arrays["y"][:n] for arrays in self._arrays)]
 
     def _back(self, number: int) -> list[Launch]:

@@ -4,11 +4,11 @@
     20M5s1      the same, skipping one pixel between two places of a kernel; s1x0: x and y apart
     20M5c10     each map reads 10 maps of the layer before, drawn at random; c50%: half of them
     MP2         max-pooling of 2x2; MP3x2: 3 wide and 2 high
-    IP(hat21)   image processing: the maps of the input, and what fixed filters make of them;
+    IP(hat21)   image processing: the maps of the input, and the same through fixed filters;
                 IP(sobel+scharr): of more filters, see `cnn_gpu.filters`. Only as the first layer
     150N        a fully connected layer of 150 neurons
 
-The input and the last layer, a neuron for each class, are not written: the data say what they are.
+The input and the last layer, a neuron for each class, are not written: the data determine them.
 
 A map of M pixels, a kernel of K and a skipping factor of S give (M - K) / (S + 1) + 1 pixels, in x
 and y apart. Guess: max-pooling drops the pixels that are left over at the right and lower border.

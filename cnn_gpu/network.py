@@ -20,7 +20,7 @@ from deepbig_runtime.hdf5_parts import Group
 from mlp_gpu import random
 from mlp_gpu.network import INITIAL_WEIGHT
 
-MAX_LETTERS, MAX_INPUTS = 1000, 100_000  # of what a file may describe
+MAX_LETTERS, MAX_INPUTS = 1000, 100_000  # of a net that a file describes
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ def connection_kernels(layer: Layer, W: np.ndarray, table: np.ndarray) -> np.nda
 def weight_matrix(
     layer: Layer, kernels: np.ndarray, bias: np.ndarray, table: np.ndarray
 ) -> np.ndarray:
-    """A convolution's weights, from what `connection_kernels` gives and the biases (maps,)."""
+    """A convolution's weights from its kernels, see `connection_kernels`, and biases (maps,)."""
     found = np.zeros((layer.maps.n, layer.source.n, kernels.shape[1]), np.float32)
     found[table.T] = kernels
     return np.concatenate((bias[None], found.transpose(2, 1, 0).reshape(-1, layer.maps.n)))

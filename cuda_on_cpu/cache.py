@@ -1,6 +1,6 @@
 """Texts that take long to compile, kept in a folder for the next process.
 
-Whoever can write to the folder can run code as the user who reads it: it must be private.
+Anybody who can write to the folder can run code as its reader: it must be private.
 """
 
 import functools

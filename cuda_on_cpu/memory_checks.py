@@ -58,7 +58,7 @@ BEGIN, END, SPACE, GRANULE, STAMPS, N_RANGE = range(6)
 THREAD = 1024 - 1
 SEVERAL, OTHERS, ATOMICS = 1 << 10, 1 << 11, 1 << 12  # flags: threads, blocks, atomic
 TIME_BIT = 13
-HOST_TIME = 1  # of what the host wrote; launches begin later
+HOST_TIME = 1  # when the host wrote; launches begin later
 
 WORD = ir.IntType(64)
 SIGNATURE = types.int32(*[types.int64] * 3, *[types.int32] * 5)  # of access
@@ -84,7 +84,7 @@ def store_word(typing_context, address, value):
 
 @numba.njit
 def get(address, field):
-    """A field of what is at an address: the context, a range or stamps."""
+    """A field of the context, the range or the stamps at an address."""
     return load_word(address + 8 * field)
 
 

@@ -1,4 +1,4 @@
-"""What each arithmetic opcode of PTX computes, as LLVM IR.
+"""Each arithmetic opcode of PTX as LLVM IR.
 
 `find` gives an opcode's types and a function that emits it. NVIDIA's PTX ISA defines the edges:
 shifts by more than the width, NaN in max, conversions out of range, rounding downwards.

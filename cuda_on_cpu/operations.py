@@ -1,4 +1,4 @@
-"""What an arithmetic opcode is: its types, and what emits it as LLVM IR."""
+"""The type of an arithmetic opcode: its operands, and a function that emits LLVM IR."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ F32, F64 = ir.FloatType(), ir.DoubleType()
 
 @dataclass(frozen=True)
 class Operation:
-    """An opcode: the types of its result and operands, and what emits it.
+    """An opcode: the types of its result and operands, and the function that emits it.
 
     Types are PTX's, such as "s32". emit(builder, *values): returns the result; with `carry`, the
     last value is the carry flag (i1), and the result is a pair with the new flag.

@@ -8,7 +8,7 @@ SPACES = ("global", "shared", "local", "const", "param")
 
 
 class UnknownPtx(Exception):
-    """PTX that this package does not know; it says what."""
+    """PTX that this package does not know; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Kernel:
 
 @dataclass
 class Module:
-    """What a text of PTX holds. tables: constant memory, with its content."""
+    """The parts of a text of PTX. tables: constant memory, with its content."""
 
     kernels: dict[str, Kernel]
     shared: dict[str, Variable]
@@ -65,7 +65,7 @@ class Module:
 
 
 def parse(ptx: str) -> Module:
-    """The kernels and variables of a text of PTX. Raises UnknownPtx for what is not known."""
+    """The kernels and variables of a text of PTX. Raises UnknownPtx."""
     files = {int(n): name for n, name in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', ptx, re.M)}
     ptx = re.sub(r"//.*|^\s*\.file\b.*", "", ptx, flags=re.M)
     module = Module({}, {}, {})
@@ -143,13 +143,13 @@ def _variable(text: str) -> tuple[str, str, Variable] | None:
         return None
     space, align, name, size, values = match.groups()
     content = None
-    if values is not None:  # what is not given is zero
+    if values is not None:  # missing values are zero
         content = bytes(int(value, 0) for value in values.split(",")).ljust(int(size), b"\0")
     return space, name, Variable(int(size or 0), int(align), content)
 
 
 def _read_declarations(text: str, module: Module) -> None:
-    """Add what is declared outside of kernels."""
+    """Add declarations outside of kernels."""
     text = re.sub(r"^\s*\.(version|target|address_size|common|section)\b.*", "", text, flags=re.M)
     for statement in filter(None, (" ".join(part.split()) for part in text.split(";"))):
         match _variable(statement):

@@ -47,7 +47,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class View:
-    """A part of an allocation that a launch may touch, such as an argument.
+    """A part of an allocation that a launch may access, such as an argument.
 
     start: bytes after the allocation's. name: of the argument, for messages.
     """
@@ -67,9 +67,9 @@ class View:
 
 @dataclass
 class Launched:
-    """What a launch did. executed: how often each instruction of the code ran, 0 for labels.
+    """The record of a launch. executed: how often each instruction ran, 0 for labels.
 
-    If asked for, trace: for each of `blocks`, int64 (n, 3): place in the code, thread, address.
+    If traced, trace: for each of `blocks`, int64 (n, 3): place in the code, thread, address.
     arrays: address and size in bytes of each array in global and shared memory, by name.
     """
 
@@ -102,11 +102,11 @@ class Program:
         seed: int = 0,
         traced: bool = False,
     ) -> Launched:
-        """Run a kernel. Modifies what the kernel writes.
+        """Run a kernel. Modifies the memory that it writes.
 
-        grid, block: blocks, and threads, in x, y and z. parameters: the content of each. views:
-        what the kernel may touch. order: of threads and blocks, forward, reverse or random, by
-        `seed`. traced: whether to record each access, for `report`. Raises KernelFault.
+        grid, block: blocks, and threads, in x, y and z. parameters: the content of each. views: the
+        memory that the kernel may access. order: of threads and blocks, forward, reverse or random,
+        by `seed`. traced: whether to record each access, for `report`. Raises KernelFault.
         """
         if name not in self._made:
             self._made[name] = _Executable(self, name)
@@ -206,7 +206,7 @@ class _Executable:
     def _ranges(
         self, views: list[View], shared: np.ndarray, stamps: dict[str, np.ndarray]
     ) -> np.ndarray:
-        """The table of what may be touched. stamps: of the shared arrays."""
+        """The table of memory that may be accessed. stamps: of the shared arrays."""
         rows = []
         for view in views:
             one = view.allocation
@@ -233,7 +233,7 @@ class _Executable:
         grid: tuple[int, ...],
         block: tuple[int, ...],
     ) -> str:
-        """What went wrong, and where."""
+        """The fault and its place, as a sentence."""
         number = _place(int(context[checks.FAULT_BLOCK]), grid)
         thread = _place(int(context[checks.FAULT_THREAD]), block)
         who = f"block {number}, thread {thread}"

@@ -6,8 +6,8 @@ All but the last two are addresses. parameters: 8 bytes each, then the addresses
 tables. frame: this thread's registers that live across a barrier, and its local memory. shared: the
 block's memory. special: 12 int64, tid, ntid, ctaid and nctaid, x, y and z of each. context: see
 `memory_checks`. executed: an int64 a piece of code without branches, which counts how often it ran.
-thread: its number in the block. resume: 0, or what the function returned at the barrier from which
-it goes on.
+thread: its number in the block. resume: 0, or the number of the barrier at which the function
+returned last.
 
 Returns FINISHED, FAULT if a check failed, or the number of the barrier that the thread waits at.
 """
@@ -64,7 +64,7 @@ class Layout:
 
 
 def translate(kernel: Kernel, module: Module) -> tuple[str, Layout]:
-    """A kernel of a module as LLVM IR. Raises UnknownPtx for what is not known."""
+    """A kernel of a module as LLVM IR. Raises UnknownPtx."""
     return _Translator(kernel, module).translation()
 
 
@@ -124,7 +124,7 @@ class _Translator:
         self._registers = {
             name: self._b.alloca(llvm_type(kind)) for name, kind in self._kernel.registers.items()
         }
-        for register in self._registers.values():  # LLVM may do anything with what has no value
+        for register in self._registers.values():  # to LLVM, no value is any value
             self._b.store(ir.Constant(register.type.pointee, None), register)
         self._carry = self._b.alloca(BOOL)
         start = self._function.append_basic_block("start")
@@ -208,7 +208,7 @@ class _Translator:
             self._compute(code)
 
     def _barrier(self, code: Instruction) -> None:
-        """Save what lives on, return, and go on from there when the thread is resumed."""
+        """Save the live registers and return; a resumed thread loads them and goes on from here."""
         if code.opcode != ("bar", "sync") or len(code.operands) != 1 or code.guard:
             raise UnknownPtx(f"the barrier {code}")
         b, saved = self._b, self._saved[self._place]
@@ -384,7 +384,7 @@ class _Translator:
         self._b.position_at_end(good)
 
     def _access(self, size: int, kind: int, space: int) -> ir.Function:
-        """checks.access for one size, kind and space: so LLVM leaves out what it does not need."""
+        """checks.access for one size, kind and space: so LLVM drops the branches of the others."""
         key = size, kind, space
         if key not in self._accesses:
             made = ir.Function(self._module, CHECK_TYPE, "check{}_{}_{}".format(*key))

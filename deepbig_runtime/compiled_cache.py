@@ -1,13 +1,13 @@
-"""The folder where compiled code is kept for the next process; numba is not imported for it.
+"""The folder where compiled code is cached for the next process; it does not import numba.
 
 Numba can keep compiled code in files, but it compiles anew only when the file of the function
 itself changes: a formula that the function takes from another module could be edited without any
 effect. So each state of our sources has a folder of its own, named by the SHA-256 of all packages
-that compile, of the versions of what compiles, and of numba's settings. What is loaded can only
-be what these sources compile to.
+that compile, of the compilers' versions, and of numba's settings. So the code that is loaded is
+always that of these sources.
 
-The files are pickled and machine code, and whoever can write them can run code as us. So they are
-in the user's cache folder, in a folder that belongs to the user and that nobody else may enter
+The files are pickles and machine code: anybody who can write them can run code as the user. So they
+are in the user's cache folder, in a folder that belongs to the user and that nobody else may enter
 (mode 700). If it cannot be such a folder, nothing is kept: `NOT_KEPT` says why.
 """
 
@@ -68,7 +68,7 @@ def why_not_private(folder: Path) -> str | None:
 
 
 def open_folder() -> tuple[Path | None, str | None]:
-    """The folder for what these sources compile to; or None, and why there is none.
+    """The folder for the compiled code of these sources; or None, and why there is none.
 
     Makes the folder if it is missing, and then removes those that were not used for longest.
     """
@@ -95,7 +95,7 @@ def open_folder() -> tuple[Path | None, str | None]:
 
 
 def _try_lock(folder: Path) -> None:
-    """Raise OSError where the file system has no locks, which whoever saves code needs."""
+    """Raise OSError where the file system has no locks, which saving needs."""
     try:
         import fcntl
     except ImportError:  # Windows, where any file can be locked
@@ -105,7 +105,7 @@ def _try_lock(folder: Path) -> None:
 
 
 def _remove_old_folders(root: Path) -> None:
-    """Keep the folders that were used last; whoever still uses another one compiles anew."""
+    """Keep the folders that were used last; a process that uses another one compiles anew."""
     folders = {}
     for folder in root.iterdir():
         with suppress(OSError):  # another process removes it too

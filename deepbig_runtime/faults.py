@@ -2,8 +2,8 @@
 
 
 class Fault(Exception):
-    """One sentence for the user: what is wrong, where, what was expected, what to do."""
+    """One sentence for the user: the fault, its place, the expectation, the remedy."""
 
 
 class GpuFault(Fault):
-    """The GPU cannot be used: one sentence that says what is missing and what to do."""
+    """The GPU cannot be used: one sentence with the reason and the remedy."""

@@ -1,6 +1,6 @@
 """Files that are replaced in one step, so that a reader or a crash never meets half of one.
 
-What is read is a regular file: opening a named pipe would wait for ever for somebody who writes.
+Only regular files are read: opening a named pipe would wait for ever for a writer.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ class FileFault(Fault):
 
 
 class Malformed(ValueError):
-    """What is wrong with the content of a file, the middle of a sentence."""
+    """A fault in the content of a file, as the middle of a sentence."""
 
 
 @contextlib.contextmanager
@@ -31,9 +31,9 @@ def checked(path: Path) -> Iterator[None]:
     """In the body Malformed becomes FileFault, a sentence that names the file."""
     try:
         yield
-    except Malformed as what:
+    except Malformed as fault:
         raise FileFault(
-            f"{path} is damaged or not as this version of deepbig writes it: {what}; put a good "
+            f"{path} is damaged or not as this version of deepbig writes it: {fault}; put a good "
             "copy in its place or move it away"
         ) from None
 
@@ -79,7 +79,7 @@ def replace(path: Path, content: bytes | memoryview) -> None:
     """Put `content` in the place of `path`, atomically and durably; its folder must exist.
 
     Raises FileFault if the system refuses (disk full, read-only, ...); the old file then stays. So
-    does what is no regular file, such as a device.
+    does anything but a regular file, such as a device.
     """
     if path.exists() and not path.is_file():
         raise FileFault(f"cannot write {path}: it is no regular file; name another one")
@@ -111,7 +111,7 @@ def replace(path: Path, content: bytes | memoryview) -> None:
 
 
 def _remove_half_written(path: Path) -> None:
-    """Remove what processes left of `path` that were killed while they wrote it, on Linux."""
+    """Remove temporary files of `path` whose writers were killed, on Linux."""
     processes = Path("/proc")
     if not (processes / "self").exists():
         return

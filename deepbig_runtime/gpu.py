@@ -30,7 +30,7 @@ WARP = 32  # threads that are scheduled together
 
 # Numba's and cuda.core's classes, which have no types that mypy could read.
 DeviceArray: TypeAlias = Any  # an array on the GPU
-Stream: TypeAlias = Any  # what is launched on it runs in order
+Stream: TypeAlias = Any  # runs its launches in order
 Graph: TypeAlias = Any  # launches that were captured
 
 OUR_CUDA = 12  # of the packages in pyproject.toml; the driver may know a newer one
@@ -90,8 +90,8 @@ def missing_library() -> str | None:
     return None
 
 
-def _not_said_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """A GPU that failed frees nothing. Its error is told once, by what fails before or next."""
+def _suppress_repeated_driver_errors(unraisable: "sys.UnraisableHookArgs") -> None:
+    """A GPU that failed frees nothing. Its error is reported once, by the call that failed."""
     if getattr(unraisable.exc_type, "__name__", "") not in DRIVER_ERRORS:
         _earlier_hook(unraisable)
 
@@ -105,11 +105,11 @@ def _keep_silent_at_exit() -> None:
             earlier(kind, error, trace)
 
     earlier = sys.excepthook
-    # Called before what frees them, which was registered with the first array.
+    # Runs before the function that frees them, which was registered with the first array.
     atexit.register(setattr, sys, "excepthook", tell)
 
 
-_earlier_hook, sys.unraisablehook = sys.unraisablehook, _not_said_again
+_earlier_hook, sys.unraisablehook = sys.unraisablehook, _suppress_repeated_driver_errors
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def faults() -> Iterator[None]:
 
 
 def _explain(message: str) -> str:
-    """A sentence that says what an error at the start of the driver means."""
+    """The meaning of an error at the start of the driver, in a sentence."""
     if "driver library cannot be found" in message:
         return driver.MISSING
     if "NO_DEVICE" in message:
@@ -241,13 +241,13 @@ def on_gpu(array: np.ndarray | DeviceArray) -> bool:
     return hasattr(array, "copy_to_host")
 
 
-def place(array: DeviceArray) -> tuple:
-    """Where an array on the GPU is, and its shape: what a launch with that array depends on."""
+def array_key(array: DeviceArray) -> tuple:
+    """Address and shape of an array on the GPU: a captured launch depends on both."""
     return array.__cuda_array_interface__["data"][0], array.shape
 
 
 def new_stream() -> Stream:
-    """A stream: what is launched on it runs in order."""
+    """A stream, which runs its launches in order."""
     from cuda.core import Device
 
     cuda.current_context()
@@ -262,7 +262,7 @@ def synchronize(stream: Stream) -> None:
 
 
 def let_wait(stream: Stream, other: Stream) -> None:
-    """What is launched on the stream from now on waits for what has been launched on the other."""
+    """Later launches on the stream wait for all earlier launches on the other."""
     stream.wait(other)
 
 
@@ -303,7 +303,7 @@ def play(launches: list[Launch], stream: Stream) -> None:
 
 
 def capture(work: Callable[[Stream], None]) -> Graph:
-    """A CUDA graph of what `work` launches on the stream that it is given; nothing runs yet.
+    """A CUDA graph of the launches that `work` makes on its stream; nothing runs yet.
 
     graph.launch(stream) runs it, with the same arguments each time.
     """

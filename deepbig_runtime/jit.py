@@ -1,7 +1,7 @@
-"""Compile functions for the CPU, and keep what was compiled, for a GPU too, for the next process.
+"""Compile functions for the CPU, and cache compiled code, kernels too, for the next process.
 
-Compiling takes each process some seconds. Where the code is kept, and why it is always that of the
-sources as they are: see `compiled_cache`.
+Compiling takes each process some seconds. `compiled_cache` says where the code is cached, and why
+it always belongs to the present sources.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ LOCK_SECONDS = 10  # to wait for another process that saves
 class Kept:
     """Before a cache of Numba's: the compiled code of a function or kernel, in FOLDER.
 
-    Code that cannot be loaded is compiled, and what cannot be saved is compiled again next time.
+    Code that cannot be loaded is compiled; code that cannot be saved is compiled again next time.
     """
 
     cache_path: str
@@ -41,7 +41,7 @@ class Kept:
             super().save_overload(sig, data)  # type: ignore[misc]
 
     def _lock(self) -> FileLock:
-        """Held by whoever writes.
+        """Held by a process that writes.
 
         Numba numbers the files of a function's signatures. Without the lock two processes that
         compile two signatures at once would give both the same number, and one the other's code.

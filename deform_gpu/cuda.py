@@ -12,7 +12,7 @@ from deform_gpu.philox import split_seed
 
 
 class GpuSet:
-    """A set of images on the GPU, with what its deformation needs.
+    """A set of images on the GPU, with the arrays that its deformation needs.
 
     images: (n, side, side) float32 on the host, C order, n >= 1. labels, deformation, seed, first:
     as for `deform_gpu.deform`. stream: on which images are copied and deformed. The attributes

@@ -45,7 +45,7 @@ class Deformation:
     gamma_y: float
     # Guess: the papers say "either rotation or horizontal shearing" and no more.
     shear_probability: float = 0.5
-    # Guess: the papers do not say what is outside the image; this is the value of MNIST's 0.
+    # Guess: the papers do not define pixels outside the image; this is the value of MNIST's 0.
     background: float = -1.0
     # Guess: x and y are drawn apart, each uniformly, and applied after scaling and rotation or
     # shear. 2011 says only "at most 5 %".

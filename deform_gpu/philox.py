@@ -2,7 +2,7 @@
 easy as 1, 2, 3", section 3.3; the Random123 library).
 
 A call maps a counter of four words and a key of two to four random words, and keeps no state. So
-every random number of a deformation is a function of what it is for:
+every random number of a deformation is a function of its purpose and place:
 
     key     = (low half, high half) of the 64-bit seed
     counter = (index, batch or image, epoch, purpose)

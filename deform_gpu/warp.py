@@ -5,8 +5,8 @@ Guess: a target pixel takes the value found at
     source = centre + M^-1 (target - centre - t) + displacement(target)
 
 where M scales first and then rotates or shears, about the centre of the image, which is pixel
-(14, 14) of 29x29, and t translates last. Positions are (y, x) in pixels, y pointing down. What is
-computed is
+(14, 14) of 29x29, and t translates last. Positions are (y, x) in pixels, y pointing down. The code
+computes
 
     source - target = (M^-1 - 1) (target - centre) - M^-1 t + displacement(target)
 

@@ -48,7 +48,7 @@ def normalize_width(
     value of pixels without ink, and outside the new box.
 
     Returns (n, side, side) float32, C order, within the range of the values of images. Images
-    without ink stay as they are, and so does, bit for bit, what this function returned for the same
+    without ink stay as they are, and so do, bit for bit, results of this function for the same
     width. Raises ValueError for any other input.
 
     Limit: a column at the edge of the box becomes background, and the box narrower, where float32
@@ -145,7 +145,8 @@ def _normalize(out, images, width, keep, background):
 def _find_box(image, background):
     """First column and width in columns of the bounding box; 0 wide where there is no ink.
 
-    Guess: ink is what differs from the background at all, however faint. The papers are silent.
+    Guess: ink is every pixel that differs from the background, however faint. The papers are
+    silent.
     """
     side = image.shape[1]
     first, last = side, -1

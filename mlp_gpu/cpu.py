@@ -117,10 +117,10 @@ class CpuEngine:
         sizes, tolerance = np.array(self._sizes), cpu_tolerance(eta)
 
         def train(chunk: np.ndarray) -> float:
-            def work(thread: int, meeting: np.ndarray) -> float:
+            def work(thread: int, barrier: np.ndarray) -> float:
                 return cpu_window.train_blocks(
                     thread,
-                    meeting,
+                    barrier,
                     pace.threads,
                     sizes,
                     self._weights,

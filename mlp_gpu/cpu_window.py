@@ -3,8 +3,8 @@
 See docs/online-in-blocks.md.
 
 The weights before image t of a block are W - eta sum_{s<t} h_s d_s^T, where W is the matrix at the
-start of the block, h_s what the layer read of image s and d_s its delta. For all images of a window
-at once, with the deltas of the sweep before in the corrections:
+start of the block, h_s the input of the layer for image s and d_s its delta. For all images of a
+window at once, with the deltas of the sweep before in the corrections:
 
     A = H W + b - eta G D      forward; G[t, s] = 1 + h_s . h_t for s < t, else 0
     E = D W^T - eta G' H       backward; G'[t, s] = d_s . d_t for s < t, else 0
@@ -324,8 +324,8 @@ def largest_of(values):
 
 
 @njit(nogil=True)
-def begin_block(thread, threads, block, private, weights, sizes, images, now, eta, meeting, times):
-    """Gather a block's images; compute what layer 1 needs of all of them. Modifies block.
+def begin_block(thread, threads, block, private, weights, sizes, images, now, eta, barrier, times):
+    """Gather a block's images; compute layer 1's products for all of them. Modifies block.
 
     Other threads' part of gram is not needed before the second sweep, and so not waited for here.
     now: indices of the block's images. The other arguments and the result: see `train_blocks`.
@@ -338,7 +338,7 @@ def begin_block(thread, threads, block, private, weights, sizes, images, now, et
         h, image = H[t], images[now[t]]
         for i in range(n_in):
             h[i] = image[i]
-    times = wait(meeting, threads, times)
+    times = wait(barrier, threads, times)
     begin, end = own_panels(item(block, FIRST).shape[0], thread, threads)
     for q in range(begin, end):
         width = up(min(PANEL, sizes[1] - q * PANEL))
@@ -394,7 +394,7 @@ def set_outputs(block, zeros, weights, group, n_in, first, end):
 
 
 @njit(nogil=True, error_model="numpy")
-def forward(thread, threads, block, private, weights, sizes, window, eta, meeting, times):
+def forward(thread, threads, block, private, weights, sizes, window, eta, barrier, times):
     """The window's states, and the output layer's activations. Modifies block and private.
 
     window: see `train_blocks`, as for the other arguments and the result.
@@ -442,7 +442,7 @@ def forward(thread, threads, block, private, weights, sizes, window, eta, meetin
             set_part(parts, group, zeros, h, others, k, wide, end_ - start)
             if layer + 1 == n_hidden:
                 set_outputs(block, zeros, weights, group, n_out, first, end)
-        times = wait(meeting, threads, times)
+        times = wait(barrier, threads, times)
         sum_parts(gram, parts, panels, np.float32(1))
         scale_gram(gram, first, eta)
     n_groups = min(GROUPS, (sizes[n_hidden] + PANEL - 1) // PANEL)
@@ -450,7 +450,7 @@ def forward(thread, threads, block, private, weights, sizes, window, eta, meetin
         begin, stop = own_part(n_groups, thread, threads)
         for group in range(begin, stop):
             set_outputs(block, zeros, weights, group, sizes[0], first, end)
-        times = wait(meeting, threads, times)
+        times = wait(barrier, threads, times)
         for t in range(k):
             for s in range(wide):
                 gram[t, s] = item(block, GRAM)[0][first + t, s]
@@ -496,7 +496,7 @@ def note_changes(thread, block, private, layer, k):
 
 
 @njit(nogil=True, error_model="numpy")
-def backward(thread, threads, block, private, weights, sizes, window, labels, eta, meeting, times):
+def backward(thread, threads, block, private, weights, sizes, window, labels, eta, barrier, times):
     """The window's losses and deltas, and how far these changed. Modifies block and private.
 
     labels: of the window's images. The other arguments and the result: as `forward`.
@@ -552,17 +552,17 @@ def backward(thread, threads, block, private, weights, sizes, window, labels, et
                 set_part(parts, group, zeros, d, others, k, wide, end_ - start)
         note_changes(thread, block, private, layer, k)
         if layer > 0:
-            times = wait(meeting, threads, times)
+            times = wait(barrier, threads, times)
             sum_parts(gram, parts, panels, np.float32(0))
             scale_gram(gram, first, eta)
-    return wait(meeting, threads, times)
+    return wait(barrier, threads, times)
 
 
 @njit(nogil=True)
 def count_done(block, threads, k, tolerance):
     """How many images at the front of a window of k are done: their deltas of every layer stayed.
 
-    The first is corrected by images that are done, so it is exact whatever changed.
+    The first is corrected by images that are done, so it is always exact.
     """
     done = k
     for layer in range(item(block, CHANGES).shape[1]):
@@ -579,7 +579,7 @@ def count_done(block, threads, k, tolerance):
 
 
 @njit(nogil=True)
-def end_block(thread, threads, block, private, weights, sizes, n, eta, meeting, times):
+def end_block(thread, threads, block, private, weights, sizes, n, eta, barrier, times):
     """Update all weights by a block of n images. Modifies block, private and weights."""
     not_inlined()
     n_hidden = sizes.shape[0] - 2
@@ -602,7 +602,7 @@ def end_block(thread, threads, block, private, weights, sizes, n, eta, meeting, 
     if start < end:
         columns, h = place(W, 0, start), place(H, 0, start)
         add_product_tn_at(columns, columns, place(D, 0, 0), h, sizes[-1], up(end - start), n)
-    return wait(meeting, threads, times)
+    return wait(barrier, threads, times)
 
 
 @njit(nogil=True)
@@ -623,7 +623,7 @@ def scale_and_sum(D, b, start, width, total, factor):
 @njit(nogil=True)
 def train_blocks(
     thread,
-    meeting,
+    barrier,
     threads,
     sizes,
     weights,
@@ -638,10 +638,10 @@ def train_blocks(
     limits,
     progress,
 ):
-    """What one thread of a team does of the on-line steps on images[order]. Returns their loss.
+    """One thread's share of the on-line steps on images[order]. Returns their loss.
 
-    The summed loss is float64, the same for each thread. Modifies weights, block, private, meeting
-    and progress. meeting, threads: see `team`. sizes: int64 (L + 1,). images float32 (n, n_in),
+    The summed loss is float64, the same for each thread. Modifies weights, block, private, barrier
+    and progress. barrier, threads: see `team`. sizes: int64 (L + 1,). images float32 (n, n_in),
     labels (n,), order (m,), indices of images; eta float32. tolerance, limits: see `window_rule`.
     n_block: images of a block. progress: of `new_progress`.
     """
@@ -653,13 +653,13 @@ def train_blocks(
         for t in range(n):
             now_labels[t] = labels[now[t]]
         times = begin_block(
-            thread, threads, block, private, weights, sizes, images, now, eta, meeting, times
+            thread, threads, block, private, weights, sizes, images, now, eta, barrier, times
         )
         while first < n:
             end = min(first + per_window, n)
             window = (first, end, swept)
             times = forward(
-                thread, threads, block, private, weights, sizes, window, eta, meeting, times
+                thread, threads, block, private, weights, sizes, window, eta, barrier, times
             )
             times = backward(
                 thread,
@@ -671,7 +671,7 @@ def train_blocks(
                 window,
                 now_labels[first:end],
                 eta,
-                meeting,
+                barrier,
                 times,
             )
             done = count_done(block, threads, end - first, tolerance)
@@ -680,7 +680,7 @@ def train_blocks(
             passes += end - first
             sweeps += 1
             first, swept = first + done, end
-        times = end_block(thread, threads, block, private, weights, sizes, n, eta, meeting, times)
+        times = end_block(thread, threads, block, private, weights, sizes, n, eta, barrier, times)
         all_passes += passes
         if n == n_block:  # the last one of an epoch may be short
             per_window = window_after(per_window, passes, n, limits)

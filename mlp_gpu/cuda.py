@@ -45,7 +45,7 @@ def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
 
 
 class OnlineCudaEngine(ABC):
-    """What the GPU engine of every net does: train image by image, and predict in batches.
+    """The part of the GPU engine that all nets share: train image by image, predict in batches.
 
     A subclass sets the network, n_inputs, n_classes and batch_size (images that `predict_batch`
     takes), and knows the launches. schedule: one of SCHEDULES. stream: on which everything is
@@ -77,7 +77,7 @@ class OnlineCudaEngine(ABC):
 
     @abstractmethod
     def predict_batch(self, images: np.ndarray) -> DeviceArray:
-        """Class probabilities of at most batch_size images: launch what computes them there."""
+        """Launch the kernels that compute class probabilities of at most batch_size images."""
 
     @gpu.faults()
     def train(
@@ -105,8 +105,8 @@ class OnlineCudaEngine(ABC):
         return self._train_epoch(len(order), tick)
 
     def _train_epoch(self, n_images: int, tick: Callable[[int, float], None]) -> float:
-        """What `train` does when all data are on the GPU. Returns the mean loss."""
-        launches, graphs, place = self.launches(), self._graphs, gpu.place(self.images)
+        """Train on the data that `train` has put on the GPU. Returns the mean loss."""
+        launches, graphs, place = self.launches(), self._graphs, gpu.array_key(self.images)
         total = 0.0
         for start in range(0, n_images, IMAGES_PER_TICK):
             n = min(IMAGES_PER_TICK, n_images - start)
@@ -146,7 +146,7 @@ class OnlineCudaEngine(ABC):
         return outputs
 
     def forget(self, *arrays: str) -> None:
-        """Free what belongs to the old network, before memory is taken for a new one.
+        """Free the arrays of the old network, before memory is taken for a new one.
 
         arrays: attributes of the subclass.
         """

@@ -23,7 +23,7 @@ class Perceptron:
 
     sizes: as `mlp_gpu.network.Network` has them. n_batch: images that are evaluated at once.
 
-    weights: as the network's. states: what each layer reads, states[0] the inputs (n_in,). deltas:
+    weights: as the network's. states: the input of each layer, states[0] (n_in,). deltas:
     of each layer. input_deltas: those of the neurons that give the inputs, (n_in,). batch: the
     inputs and the states of each layer for n_batch images. Raises gpu.GpuFault if there is too
     little memory.

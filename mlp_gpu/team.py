@@ -1,4 +1,4 @@
-"""A team of threads in compiled code: they work side by side and wait for one another.
+"""A team of threads in compiled code, which work side by side and wait at barriers.
 
 A barrier spins for some microseconds, which is how long the others usually take, then lets other
 threads run, then sleeps: so a team that shares its cores with other processes slows down and does
@@ -26,7 +26,7 @@ YIELDS = 300  # before it sleeps: longer than a neighbour is late that still has
 HAS_CORE = 0.8  # part of its time that a thread has a core, unless others want it
 CHUNKS_TO_TRY = 20  # of some tenths of a second: then more threads, with cores, are tried again
 CHUNKS_OF_REST = 5  # after fewer threads were tried and were slower
-COUNT, BROKEN_UP = 0, 8  # places in a meeting: a cache line each
+COUNT, ABORTED = 0, 8  # indices into a barrier: a cache line each
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
 IS_WINDOWS = sys.platform == "win32"
 YIELD = "SwitchToThread" if IS_WINDOWS else "sched_yield"
@@ -35,8 +35,8 @@ _yield = types.ExternalFunction(YIELD, types.int32())
 _sleep = types.ExternalFunction("usleep", types.int32(types.uint32))  # Windows has none
 
 
-def meeting() -> np.ndarray:
-    """Where a team meets, int64: how often its members have come, and whether it was broken up."""
+def new_barrier() -> np.ndarray:
+    """A barrier of a thread team, int64: the number of arrivals, and whether it was aborted."""
     return np.zeros(16, np.int64)
 
 
@@ -48,7 +48,7 @@ def _pointer(context, builder, kind, array, index):
 
 @intrinsic
 def _add(_context, array, index):
-    """array[index] += 1 as one step of all threads; what is written before is seen by them."""
+    """array[index] += 1 atomically, with release order: threads that load it see earlier writes."""
 
     def generate(context, builder, signature, values):
         place = _pointer(context, builder, signature.args[0], *values)
@@ -59,7 +59,7 @@ def _add(_context, array, index):
 
 @intrinsic
 def _load(_context, array, index):
-    """array[index] as other threads have written it; what they wrote before is seen then."""
+    """array[index] atomically, with acquire order: earlier writes of other threads are seen."""
 
     def generate(context, builder, signature, values):
         place = _pointer(context, builder, signature.args[0], *values)
@@ -82,18 +82,18 @@ def _pause(_context):
 
 
 @njit(nogil=True)
-def wait(meeting, members, times):
-    """Wait until all members have come as often as this one. Returns that: times + 1.
+def wait(barrier, n_threads, times):
+    """Wait until all threads of the team have arrived as often as this one. Returns times + 1.
 
-    meeting: of the team, modified. times: how often this member has come before. A team that was
-    broken up waits no more.
+    barrier: of the team, modified. times: this thread's earlier arrivals. An aborted barrier holds
+    no thread.
     """
     times += 1
-    if members == 1:
+    if n_threads == 1:
         return times
-    _add(meeting, COUNT)
+    _add(barrier, COUNT)
     spins = 0
-    while _load(meeting, COUNT) < times * members and _load(meeting, BROKEN_UP) == 0:
+    while _load(barrier, COUNT) < times * n_threads and _load(barrier, ABORTED) == 0:
         spins += 1
         if spins < SPINS:
             _pause()
@@ -105,9 +105,9 @@ def wait(meeting, members, times):
 
 
 def share(work: Callable, parts: Sequence, threads: int) -> list:
-    """[work(part) for part in parts], in so many threads at the same time.
+    """[work(part) for part in parts], in this number of threads at the same time.
 
-    A single one is this one: to start another can take for ever in a process without memory.
+    One thread is the caller's: to start another can take for ever in a process without memory.
     """
     if threads == 1:
         return list(map(work, parts))
@@ -115,27 +115,27 @@ def share(work: Callable, parts: Sequence, threads: int) -> list:
         return list(executor.map(work, parts))
 
 
-def run(executor: ThreadPoolExecutor, members: int, work: Callable) -> list:
-    """The results of work(member, meeting) for each member, all at the same time.
+def run(executor: ThreadPoolExecutor, n_threads: int, work: Callable) -> list:
+    """The results of work(thread, barrier) for each thread, all at the same time.
 
-    executor: of members - 1 threads or more; this thread is member 0. work: compiled, so that it
-    needs no GIL. If anything is raised, by a member or by a signal here, the team is broken up, so
-    that nobody waits for ever.
+    executor: of n_threads - 1 threads or more; this thread is thread 0. work: compiled, so that it
+    needs no GIL. If anything is raised, by a thread or by a signal here, the barrier is aborted, so
+    that no thread waits for ever.
     """
-    place = meeting()
+    barrier = new_barrier()
 
-    def work_or_break_up(member: int) -> object:
+    def work_or_abort(thread: int) -> object:
         try:
-            return work(member, place)
+            return work(thread, barrier)
         except BaseException:
-            place[BROKEN_UP] = 1
+            barrier[ABORTED] = 1
             raise
 
     try:
-        others = [executor.submit(work_or_break_up, member) for member in range(1, members)]
-        return [work_or_break_up(0), *(other.result() for other in others)]
+        others = [executor.submit(work_or_abort, thread) for thread in range(1, n_threads)]
+        return [work_or_abort(0), *(other.result() for other in others)]
     except BaseException:
-        place[BROKEN_UP] = 1
+        barrier[ABORTED] = 1
         raise
 
 
@@ -181,10 +181,10 @@ class Pace:
         start = time.monotonic()
         used = [0.0] * self.threads
 
-        def timed(member: int, meeting: np.ndarray) -> object:
+        def timed(thread: int, barrier: np.ndarray) -> object:
             before = time.thread_time()
-            result = work(member, meeting)
-            used[member] = time.thread_time() - before
+            result = work(thread, barrier)
+            used[thread] = time.thread_time() - before
             return result
 
         results = run(executor, self.threads, timed)

@@ -15,7 +15,7 @@ def larger(a, b):
 
 
 class Limits(NamedTuple):
-    """Within what windows grow.
+    """The bounds within which windows grow.
 
     smallest, largest: images of a window. few, many: how often an image goes forward and backward
     on average; with fewer times than `few` the next block's windows are twice as large, with more
@@ -45,6 +45,6 @@ def next_window(window, times, images, limits):
 def cpu_tolerance(eta: float) -> np.float32:
     """The largest change of a delta that counts as none, as a part of the window's largest delta.
 
-    Rounding, as a part of the way that the weights go, grows as 1 / eta, and so may the tolerance.
+    Relative to the weight change, rounding grows as 1 / eta, and so may the tolerance.
     """
     return np.float32(min(max(3e-7 / eta if eta > 0 else 0.1, 1e-4), 0.1))

@@ -33,7 +33,7 @@ SIZES = [
     (12, *[17] * 9, 10),
 ]
 DIGEST = "003ba7678ec1f882b90f4c4b7447f3f97dd537a84ef124e178b6e385a5bc37d2"
-BARRIER, N_BARRIERS = "wait(meeting, threads, times)", 6
+BARRIER, N_BARRIERS = "wait(barrier, threads, times)", 6
 
 
 def set_threads(monkeypatch, n):
@@ -228,9 +228,9 @@ def idle():
 
 
 @numba.njit(nogil=True)
-def wait_unevenly(meeting, threads, times):
+def wait_unevenly(barrier, threads, times):
     idle()
-    times = team.wait(meeting, threads, times)
+    times = team.wait(barrier, threads, times)
     idle()
     return times
 

@@ -18,31 +18,31 @@ def executor():
 
 
 @numba.njit(nogil=True)
-def passed_on(member, meeting, members, numbers, rounds):
-    """Each member adds what its neighbour wrote in the round before. Returns its last number."""
+def passed_on(thread, barrier, n_threads, numbers, rounds):
+    """Each thread adds the number that its neighbour wrote in the round before. Returns its last number."""
     times = 0
     for step in range(rounds):
-        numbers[(step + 1) % 2, member] = numbers[step % 2, (member + 1) % members] + member
-        times = team.wait(meeting, members, times)
-    return numbers[rounds % 2, member]
+        numbers[(step + 1) % 2, thread] = numbers[step % 2, (thread + 1) % n_threads] + thread
+        times = team.wait(barrier, n_threads, times)
+    return numbers[rounds % 2, thread]
 
 
-@pytest.mark.parametrize("members", [1, 2, 3, 8])
-def test_nobody_goes_on_before_all_have_come(executor, members):
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 8])
+def test_nobody_goes_on_before_all_have_come(executor, n_threads):
     rounds = 2000
-    numbers, expected = np.zeros((2, members), np.int64), np.zeros(members, np.int64)
+    numbers, expected = np.zeros((2, n_threads), np.int64), np.zeros(n_threads, np.int64)
     for _ in range(rounds):
-        expected = np.roll(expected, -1) + np.arange(members)
+        expected = np.roll(expected, -1) + np.arange(n_threads)
     found = team.run(
-        executor, members, lambda member, at: passed_on(member, at, members, numbers, rounds)
+        executor, n_threads, lambda thread, at: passed_on(thread, at, n_threads, numbers, rounds)
     )
     assert found == list(expected)
 
 
 def test_a_member_that_sleeps_delays_and_does_not_stop(executor):
-    def work(member, meeting):
-        time.sleep(0.05 * member)
-        return passed_on(member, meeting, 3, numbers, 10)
+    def work(thread, barrier):
+        time.sleep(0.05 * thread)
+        return passed_on(thread, barrier, 3, numbers, 10)
 
     numbers = np.zeros((2, 3), np.int64)
     assert len(team.run(executor, 3, work)) == 3
@@ -53,14 +53,14 @@ def test_who_waits_for_long_leaves_its_core_to_others(executor):
     """By the processor's time, which other programs do not make longer."""
     numbers, seconds = np.zeros((2, 2), np.int64), 0.3
 
-    def work(member, meeting):
-        if member == 1:
+    def work(thread, barrier):
+        if thread == 1:
             time.sleep(seconds)
         before = time.thread_time()
-        passed_on(member, meeting, 2, numbers, 1)
+        passed_on(thread, barrier, 2, numbers, 1)
         return time.thread_time() - before
 
-    passed_on(0, team.meeting(), 1, numbers, 1)  # compiles
+    passed_on(0, team.new_barrier(), 1, numbers, 1)  # compiles
     assert team.run(executor, 2, work)[0] < seconds / 2
 
 
@@ -73,10 +73,10 @@ def test_whoever_fails_breaks_the_team_up(culprit):
     """Without that, the others would wait for ever."""
     numbers = np.zeros((2, 3), np.int64)
 
-    def work(member, meeting):
-        if member == culprit:
+    def work(thread, barrier):
+        if thread == culprit:
             raise Broken
-        return passed_on(member, meeting, 3, numbers, 1000)
+        return passed_on(thread, barrier, 3, numbers, 1000)
 
     before = threading.active_count()
     with pytest.raises(Broken), ThreadPoolExecutor(2) as threads:
@@ -87,14 +87,14 @@ def test_whoever_fails_breaks_the_team_up(culprit):
 def test_a_thread_that_cannot_be_started_breaks_the_team_up(executor, monkeypatch):
     numbers, submit = np.zeros((2, 3), np.int64), executor.submit
 
-    def submit_one(work, member):
-        if member == 2:
+    def submit_one(work, thread):
+        if thread == 2:
             raise RuntimeError("can't start new thread")
-        return submit(work, member)
+        return submit(work, thread)
 
     monkeypatch.setattr(executor, "submit", submit_one)
     with pytest.raises(RuntimeError, match="start new thread"):
-        team.run(executor, 3, lambda member, at: passed_on(member, at, 3, numbers, 10))
+        team.run(executor, 3, lambda thread, at: passed_on(thread, at, 3, numbers, 10))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

@@ -21,8 +21,8 @@ is atomic, and nothing partial is written to be added up. "After summing up the 
 multiplies the result by the derivative of the activation function."
 
 Departures from the paper:
-- A max-pooling layer has no activation of its own. Where h is what it gives, y'(h) is the
-  derivative at the neuron that was the largest, to which `pooling` hands the delta as it is.
+- A max-pooling layer has no activation of its own. Where h is its output, y'(h) is the
+  derivative at the largest neuron, to which `pooling` passes the delta unchanged.
 - No delta is pulled for the input.
 """
 

@@ -2,9 +2,9 @@
 
     maps[image, m height + y, x] = rows[image, (y width + x) n_maps + m]
 
-rows (n, height width n_maps) and maps (n, n_maps height, pitch): float32, C order. Images, and what
-fully connected layers read, are rows; convolutions and max-pooling read maps. A thread copies one
-neuron. Not in the paper.
+rows (n, height width n_maps) and maps (n, n_maps height, pitch): float32, C order. Images, and the
+inputs of fully connected layers, are rows; convolutions and max-pooling read maps. A thread copies
+one neuron. Not in the paper.
 """
 
 import numpy as np

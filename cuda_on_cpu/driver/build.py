@@ -38,7 +38,7 @@ def library() -> Path:
     sources = sorted(SOURCE.iterdir())
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cuda_on_cpu"
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)  # whoever writes there runs code as us
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)  # its files run as this user
     found = root / digest[:16] / "libcuda.so.1"
     if not found.exists():
         found.parent.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ def sum_partials(partial, column):
     """Sum of a column of `partial`, float32, from the first row to the last.
 
     Departure from the listings, which read one row after another: their loop leaves the GPU
-    waiting for memory. The order of the additions is the same; what is past the last row counts as
+    waiting for memory. The order of the additions is the same; rows past the last one count as
     zero, which changes no sum that began with zero.
     """
     total = np.float32(0)

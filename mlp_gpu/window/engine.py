@@ -94,7 +94,7 @@ class WindowCudaEngine(CudaEngine):
 
     def _launch_blocks(self, blocks: int, n_images: int) -> None:
         """Launch so many blocks, and what notes in _seen[1] how far they came."""
-        key = (*gpu.place(self.images), self._n_sweeps)
+        key = (*gpu.array_key(self.images), self._n_sweeps)
         if key not in self._graphs:
             launches = self._block_launches(n_images)
             # Before a kernel is captured it was launched, see CudaEngine._train_epoch.

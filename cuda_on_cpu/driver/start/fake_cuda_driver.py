@@ -22,7 +22,7 @@ Launcher = ctypes.CFUNCTYPE(
     c_char_p,  # the kernel's name
     POINTER(c_uint),  # blocks in x, y, z
     POINTER(c_uint),  # threads in x, y, z
-    c_uint,  # bytes of shared memory beside what the kernel declares
+    c_uint,  # bytes of dynamic shared memory
     c_int,  # how many parameters
     POINTER(c_size_t),  # their sizes
     POINTER(c_ubyte),  # the parameters, one after another
