@@ -19,7 +19,7 @@ def executor():
 
 @numba.njit(nogil=True)
 def passed_on(thread, barrier, n_threads, numbers, rounds):
-    """Each thread adds the number that its neighbour wrote in the round before. Returns its last number."""
+    """Each thread adds the number that its neighbour wrote before. Returns its last number."""
     times = 0
     for step in range(rounds):
         numbers[(step + 1) % 2, thread] = numbers[step % 2, (thread + 1) % n_threads] + thread
