@@ -157,9 +157,9 @@ def test_what_tick_raises_ends_the_training_after_a_whole_image(new_engine):
         engine.train(images, labels, ORDER, ETA, interrupt)
     (n_trained,) = heard
     if isinstance(engine, WindowCudaEngine):  # its GPU is ahead of what the host hears of
-        (state,) = gpu.read([engine._windows.progress], engine.stream)
-        assert n_trained < state[0, progress.START]
-        n_trained = int(state[0, progress.START])
+        (state,) = gpu.read([engine._workspace.progress], engine.stream)
+        assert n_trained < state[progress.START]
+        n_trained = int(state[progress.START])
     assert n_trained < len(ORDER)
     expected, *_ = nets.make(new_engine(), SMALL)
     expected.train(images, labels, ORDER[:n_trained], ETA)

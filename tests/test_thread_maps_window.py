@@ -63,14 +63,14 @@ def test_tiles_are_those_of_the_kernels(name):
                 own = own + np.array((FIRST, 64 * (block[0] - tiles * is_gram)))
                 width = END if is_gram else columns
                 expected = [
-                    (block[1], t % shape[2], j + columns * is_gram)
+                    (block[1], t % shape[1], j + columns * is_gram)
                     for t, j in cells_of(own)
                     if t < END and j < width
                 ]
             else:
                 own = own + np.array(start) + np.array(block[::-1]) * size
                 expected = [c for c in cells_of(own) if c[0] < limits[0] and c[1] < limits[1]]
-            executed = [cell[1:] for cell in found.get((block, thread), [])]
+            executed = found.get((block, thread), [])
             assert sorted(executed) == sorted(expected), (block, thread)
             made.update(expected)
     assert set(made.values()) == {1}
@@ -80,12 +80,12 @@ def test_tiles_are_those_of_the_kernels(name):
 
 @needs_toolkit
 def test_changes_are_those_that_the_kernel_reads():
-    tiles = LAUNCHES["slide_window"].arguments[1].shape[3]
+    tiles = LAUNCHES["slide_window"].arguments[1].shape[2]
     found = written("slide_window", "changes", "read")
     for thread in range(LAUNCHES["slide_window"].threads):
         expected = thread_maps_window.change_cells(thread, tiles)
         expected = [(0, kind, *cell) for cell in expected for kind in (0, 1)]
-        executed = [cell[1:] for cell in found.get(((0, 0), thread), [])]
+        executed = found.get(((0, 0), thread), [])
         assert sorted(executed) == sorted(expected)
 
 
@@ -95,7 +95,7 @@ def test_images_are_gathered_as_drawn():
     found = written("gather_images", "H")
     for block in np.ndindex(mosaic.launch.grid[:2]):
         for thread in range(256):
-            cells = [(0, t, 1 + i) for t, i in cells_of(mosaic.cells(block, (thread, 0)))]
+            cells = [(t, 1 + i) for t, i in cells_of(mosaic.cells(block, (thread, 0)))]
             assert found.get((block, thread), []) == cells
 
 
@@ -106,7 +106,7 @@ def test_a_thread_has_a_class():
     for image in range(progress.MAX_WINDOW):
         for thread in range(32):
             cells = found.get(((0, image), thread), [])
-            assert cells == ([(0, FIRST + image, thread)] if thread < n_classes else [])
+            assert cells == ([(FIRST + image, thread)] if thread < n_classes else [])
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_tiles_are_drawn(draw, names):
 
 def test_what_ends_a_sweep_and_a_block_is_drawn():
     *_, slide, ending = thread_maps_window.draw_blocks_and_progress().axes
-    tiles = thread_maps_window.make_launches()["slide_window"].arguments[1].shape[3]
+    tiles = thread_maps_window.make_launches()["slide_window"].arguments[1].shape[2]
     own = thread_maps_window.change_cells(41, tiles)
     assert own
     assert cells_drawn(slide, "own") == own

@@ -19,7 +19,6 @@ from mlp_gpu.network import NETS, Network
 from mlp_gpu.window import engine as window_engine
 from mlp_gpu.window import progress
 from mlp_gpu.window.engine import WindowCudaEngine
-from mlp_gpu.window.nets import Windows
 from mlp_gpu.window.progress import LIMITS
 
 pytestmark = pytest.mark.parametrize("device", ENGINE_DEVICES, indirect=True)
@@ -48,8 +47,8 @@ def distance(found, expected, start):
 
 
 def count_sweeps(engine):
-    (state,) = gpu.read([engine._windows.progress], engine.stream)
-    return int(state[0, progress.SWEEPS]), int(state[0, progress.WINDOW])
+    (state,) = gpu.read([engine._workspace.progress], engine.stream)
+    return int(state[progress.SWEEPS]), int(state[progress.WINDOW])
 
 
 @pytest.mark.parametrize("n_block", [1, 7, 19, 50, 128])
@@ -164,47 +163,6 @@ def test_a_number_that_is_none_ends_all_the_same():
     assert not heard[0]
     assert heard[-1]
     nets.assert_padding_is_zero(engine.get_network())
-
-
-def test_nets_together_have_the_same_bits_as_alone():
-    sizes, n, n_block, n_nets = (31, 33, 10), 45, 20, 3
-    alone = [nets.make(WindowCudaEngine(n_block), sizes, seed=seed, n=n) for seed in range(n_nets)]
-    stream, rng = gpu.new_stream(), np.random.default_rng(0)
-
-    def put(hosts):
-        host = np.stack(hosts)
-        there = gpu.device_array(host.shape, host.dtype)
-        gpu.fill([(there, host)], stream)
-        return there
-
-    networks = [engine.get_network() for engine, *_ in alone]
-    weights = [put(layers) for layers in zip(*(one.weights for one in networks), strict=True)]
-    images, labels = (put([made[k] for made in alone]) for k in (2, 3))
-    orders = [rng.permutation(n) for _ in range(n_nets)]
-    epoch = {"labels": labels, "order": put(orders)}
-    epoch["losses"] = gpu.device_array((n_nets, n), np.float32)
-    eta = gpu.device_array((1,), np.float32)
-    windows = Windows(sizes, weights, n_block)
-    start = [*windows.blank(), windows.at_start(n), (eta, np.full(1, ETA, np.float32))]
-    gpu.fill(start, stream)
-    launches = windows.begin_block(images, epoch["order"]) + windows.sweep(epoch, eta) * 5
-    launches += windows.end_block(eta, n)
-    for _ in range(n):  # as many as any net needs
-        gpu.play(launches, stream)
-        (state,) = gpu.read([windows.progress], stream)
-        if (state[:, progress.START] == n).all():
-            break
-    (losses,) = gpu.read([epoch["losses"]], stream)
-    sweeps = []
-    for net, (engine, _, own_images, own_labels) in enumerate(alone):
-        loss = engine.train(own_images, own_labels, orders[net], ETA)
-        assert loss == losses[net].sum(dtype=np.float64) / n
-        sweeps.append(count_sweeps(engine)[0])
-        for W, there in zip(engine.get_network().weights, weights, strict=True):
-            (found,) = gpu.read([there], stream)
-            assert found[net].tobytes() == W.tobytes()
-    assert state[:, progress.SWEEPS].tolist() == sweeps
-    assert len(set(sweeps)) > 1  # one net goes on when another is done
 
 
 @pytest.mark.parametrize("n_block", [0, 129])

@@ -48,7 +48,7 @@ def test_neighbours_want_consecutive_words(name, array):
 def test_matrices_are_read_by_whole_warps(name, inner):
     """Of the layer's 96 inputs in one part, and its 128 neurons in two."""
     splits = {"forward_products": 1, "backward_products": 2}[name]
-    assert window_cases.launches()[name].grid == (3, splits, 1)
+    assert window_cases.launches()[name].grid == (3, splits)
     words = record(name, BLOCKS[name]["W"])["W", "read"]
     assert all(len(step) == WARP and (np.diff(step) == 1).all() for step in words)
     every = np.concatenate(words)

@@ -8,7 +8,7 @@ from compiled_cases import needs_toolkit
 from experiments.timing.window_work import Work, block_work, sweep_work, work_of_an_image
 from mlp_gpu.network import padded_shapes
 from mlp_gpu.window import progress
-from mlp_gpu.window.nets import Windows
+from mlp_gpu.window.workspace import Workspace
 
 SIZES = (63, 127, 32)  # with little padding
 N_BLOCK, FIRST, END = 64, 20, 48
@@ -27,35 +27,35 @@ def executed_bytes(launches):
 
 
 @pytest.fixture
-def windows(monkeypatch):
+def workspace(monkeypatch):
     """A net's launches on arrays of the host; and its progress, to be set."""
 
     def array(shape, dtype):
         return np.zeros(shape, dtype)
 
     monkeypatch.setattr("deepbig_runtime.gpu.device_array", array)
-    weights = [np.zeros((1, *shape), np.float32) for shape in padded_shapes(SIZES)]
-    return Windows(SIZES, weights, N_BLOCK)
+    weights = [np.zeros(shape, np.float32) for shape in padded_shapes(SIZES)]
+    return Workspace(SIZES, weights, N_BLOCK)
 
 
 @needs_toolkit
-def test_a_sweep_moves_what_its_launches_move(windows):
-    windows.progress[:] = progress.at_start(1, N_BLOCK, 200)
-    windows.progress[0, [progress.FIRST, progress.END, progress.SWEPT]] = FIRST, END, END
-    epoch = {"labels": np.zeros((1, 200), np.uint8), "order": np.zeros((1, 200), int)}
-    epoch["losses"] = np.zeros((1, 200), np.float32)
-    found = executed_bytes(windows.sweep(epoch, np.ones(1, np.float32)))
+def test_a_sweep_moves_what_its_launches_move(workspace):
+    workspace.progress[:] = progress.at_start(N_BLOCK, 200)
+    workspace.progress[[progress.FIRST, progress.END, progress.SWEPT]] = FIRST, END, END
+    epoch = {"labels": np.zeros(200, np.uint8), "order": np.zeros(200, int)}
+    epoch["losses"] = np.zeros(200, np.float32)
+    found = executed_bytes(workspace.sweep(epoch, np.ones(1, np.float32)))
     expected = sweep_work(SIZES, END - FIRST, END, N_BLOCK).n_bytes
     assert expected == pytest.approx(found, rel=0.05)
 
 
 @needs_toolkit
-def test_a_block_moves_what_its_launches_move(windows):
-    windows.progress[:] = progress.at_start(1, N_BLOCK, 200)
-    images, order = np.zeros((1, 200, SIZES[0]), np.float32), np.arange(200)[None]
-    found = executed_bytes(windows.begin_block(images, order))
-    windows.progress[0, progress.FIRST] = N_BLOCK
-    found += executed_bytes(windows.end_block(np.ones(1, np.float32), 200)[:-1])
+def test_a_block_moves_what_its_launches_move(workspace):
+    workspace.progress[:] = progress.at_start(N_BLOCK, 200)
+    images, order = np.zeros((200, SIZES[0]), np.float32), np.arange(200)
+    found = executed_bytes(workspace.begin_block(images, order))
+    workspace.progress[progress.FIRST] = N_BLOCK
+    found += executed_bytes(workspace.end_block(np.ones(1, np.float32), 200)[:-1])
     assert block_work(SIZES, N_BLOCK).n_bytes == pytest.approx(found, rel=0.05)
 
 

@@ -6,15 +6,17 @@ from dataclasses import replace
 import numpy as np
 from executed import EXECUTORS
 
-from cuda_on_cpu import access_stats
+from cuda_on_cpu import access_stats, to_device
 from experiments.timing import compiled
 
 TRACING = replace(EXECUTORS["7.5"], order="forward", traced=True)
 
 
 def execute(launch):
-    """Execute a launch, whose arrays may be on the host, and record every access."""
-    return compiled.execute(TRACING, launch)
+    """Execute a launch on copies of its arrays of the host, and record every access."""
+    copies = {id(a): to_device(a) for a in launch.arguments if isinstance(a, np.ndarray)}
+    arguments = tuple(copies.get(id(a), a) for a in launch.arguments)
+    return compiled.execute(TRACING, replace(launch, arguments=arguments))
 
 
 def located(launched):

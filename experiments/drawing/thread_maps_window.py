@@ -38,7 +38,7 @@ THREAD_SHOWN = 37
 
 
 def numbers(*shape: int) -> np.ndarray:
-    return np.zeros((1, *shape), np.float32)
+    return np.zeros(shape, np.float32)
 
 
 def make_launches(
@@ -49,14 +49,14 @@ def make_launches(
     W, eta = numbers(rows, columns), np.zeros(1, np.float32)
     H, D = numbers(n_block, rows), numbers(n_block, columns)
     H_next, ring = numbers(n_block, pad32(n_out + 1)), progress.MAX_WINDOW
-    now, done, begun = (progress.at_start(1, n_block, 2 * n_block) for _ in range(3))
-    now[0, [progress.FIRST, progress.END, progress.SWEPT]] = first, end, end
-    done[0, progress.FIRST] = n_block
-    A = np.zeros(products.partial_shape(1, rows, columns, n_block, ring), np.float32)
-    E = np.zeros(products.partial_shape(1, columns, rows, n_block, ring), np.float32)
-    epoch = {"losses": numbers(2 * n_block), "labels": np.zeros((1, 1), np.uint8)}
-    order = epoch["order"] = np.zeros((1, 2 * n_block), int)
-    changes = np.zeros(sums.changes_shape(1, (n_in, n_out)), np.float32)
+    now, done, begun = (progress.at_start(n_block, 2 * n_block) for _ in range(3))
+    now[[progress.FIRST, progress.END, progress.SWEPT]] = first, end, end
+    done[progress.FIRST] = n_block
+    A = np.zeros(products.partial_shape(rows, columns, n_block, ring), np.float32)
+    E = np.zeros(products.partial_shape(columns, rows, n_block, ring), np.float32)
+    epoch = {"losses": numbers(2 * n_block), "labels": np.zeros(1, np.uint8)}
+    order = epoch["order"] = np.zeros(2 * n_block, int)
+    changes = np.zeros(sums.changes_shape((n_in, n_out)), np.float32)
     before, classes = numbers(n_block, pad32(n_in)), numbers(n_block, pad32(N_CLASSES))
     activations = numbers(n_block, pad32(N_CLASSES + 1))
     found = [
@@ -278,7 +278,7 @@ def draw_blocks_and_progress() -> Figure:
     title += "a thread a class"
     set_scaled(outputs, N_CLASSES, launch.grid[1], "class", "image of the window", title)
     launch = launches["slide_window"]
-    tiles = launch.arguments[1].shape[3]
+    tiles = launch.arguments[1].shape[2]
     draw_lines(slide, 0, progress.MAX_WINDOW, tiles)
     thread = 5 * progress.GROUPS + 1
     draw_cells(slide, change_cells(thread, tiles), THREAD, "own")

@@ -13,7 +13,7 @@ from experiments.timing.mlp import ETA
 from mlp_gpu.engine import WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.network import Network
 from mlp_gpu.window import progress
-from mlp_gpu.window.nets import Windows
+from mlp_gpu.window.workspace import Workspace
 
 
 def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
@@ -23,29 +23,29 @@ def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
     it between two repeats.
     """
     sizes, n_block, n = network.sizes, WINDOW_IMAGES_PER_BLOCK, progress.MAX_WINDOW
-    weights = [copy_to_gpu(W[None], stream) for W in network.weights]
-    windows = Windows(sizes, weights, n_block)
-    gpu.fill(windows.blank(), stream)
+    weights = [copy_to_gpu(W, stream) for W in network.weights]
+    workspace = Workspace(sizes, weights, n_block)
+    gpu.fill(workspace.blank(), stream)
     images, labels = training_examples(sizes[0])
     put = {"labels": labels, "order": np.arange(len(labels))}
     put |= {"losses": np.zeros(len(labels), np.float32)}
-    epoch = {name: copy_to_gpu(array[None], stream) for name, array in put.items()}
+    epoch = {name: copy_to_gpu(array, stream) for name, array in put.items()}
     eta = copy_to_gpu(np.full(1, ETA, np.float32), stream)
     first = (n_block - n) // 2
     end = first + n
 
     def at(done: int, swept: int, last: int) -> None:
         """Let the launches that are made next find the window so."""
-        state = progress.at_start(1, n_block, len(labels))
-        state[0, [progress.FIRST, progress.SWEPT, progress.END]] = done, swept, last
-        windows.progress = copy_to_gpu(state, stream)
+        state = progress.at_start(n_block, len(labels))
+        state[[progress.FIRST, progress.SWEPT, progress.END]] = done, swept, last
+        workspace.progress = copy_to_gpu(state, stream)
 
     at(0, 0, n)
-    begin = windows.begin_block(copy_to_gpu(images[None], stream), epoch["order"])
+    begin = workspace.begin_block(copy_to_gpu(images, stream), epoch["order"])
     at(first, end, end)
-    sweep = windows.sweep(epoch, eta)[:-1]
+    sweep = workspace.sweep(epoch, eta)[:-1]
     at(n_block, n_block, n_block)
-    update = windows.end_block(eta, len(labels))[:-1]
+    update = workspace.end_block(eta, len(labels))[:-1]
     play([*begin, *sweep], stream)
     works = window_work.begin_works(sizes, n_block)
     works += window_work.sweep_works(sizes, n, end, n_block)

@@ -1,8 +1,8 @@
-"""What is done once a block: its images are gathered, and all weights updated at its end.
+"""The steps made once a block: its images are gathered, and all weights updated at its end.
 
     W -= eta H^T D,  the updates of all images of the block at once
 
-images float32 (nets, n, n_in), order int64 (nets, m); H, D, W and eta as `sums` has them.
+images float32 (n, n_in), order int64 (m,); H, D, W and eta as `sums` has them.
 
 `gather_images`, when a block has just begun: a thread copies a pixel. `update_weights_of_block`,
 when all its images are done: a block of 16 x 16 threads takes 64 x 64 weights, a thread 4 x 4 of
@@ -23,24 +23,24 @@ IMAGES = 16  # in shared memory at a time
 
 @cuda.jit
 def gather_images(H, progress, images, order):
-    net, t = np.uint32(cuda.blockIdx.z), cuda.blockIdx.y
+    t = cuda.blockIdx.y
     i = np.uint32(cuda.blockIdx.x * PIXELS + cuda.threadIdx.x)
-    if progress[net, SWEPT] == 0 and t < progress[net, BLOCK] and i < images.shape[2]:
-        image = order[net, np.uint32(progress[net, START] + t)]
-        H[net, np.uint32(t), i + np.uint32(1)] = images[net, np.uint32(image), i]
+    if progress[SWEPT] == 0 and t < progress[BLOCK] and i < images.shape[1]:
+        image = order[np.uint32(progress[START] + t)]
+        H[np.uint32(t), i + np.uint32(1)] = images[np.uint32(image), i]
 
 
 @cuda.jit
 def update_weights_of_block(W, progress, H, D, eta, n_in, n_out):
-    thread, net = cuda.threadIdx.x, np.uint32(cuda.blockIdx.z)
+    thread = cuda.threadIdx.x
     x, y = thread % SIDE, thread // SIDE
     row0, column0 = cuda.blockIdx.y * TILE, cuda.blockIdx.x * TILE
-    n = progress[net, BLOCK]
+    n = progress[BLOCK]
     h_tile = cuda.shared.array((IMAGES, TILE), np.float32)
     d_tile = cuda.shared.array((IMAGES, TILE), np.float32)
     step = cuda.local.array((EACH, EACH), np.float32)  # registers
     column = cuda.local.array(EACH, np.float32)
-    if n == 0 or progress[net, FIRST] < n:
+    if n == 0 or progress[FIRST] < n:
         return
     for r in range(EACH):
         for c in range(EACH):
@@ -50,10 +50,10 @@ def update_weights_of_block(W, progress, H, D, eta, n_in, n_out):
             image, place = thread // TILE + SIDE * SIDE // TILE * r, thread % TILE
             t = t0 + image
             h = d = np.float32(0)
-            if t < n and row0 + place < H.shape[2]:
-                h = H[net, np.uint32(t), np.uint32(row0 + place)]
-            if t < n and column0 + place < D.shape[2]:
-                d = D[net, np.uint32(t), np.uint32(column0 + place)]
+            if t < n and row0 + place < H.shape[1]:
+                h = H[np.uint32(t), np.uint32(row0 + place)]
+            if t < n and column0 + place < D.shape[1]:
+                d = D[np.uint32(t), np.uint32(column0 + place)]
             h_tile[np.uint32(image), np.uint32(place)] = h
             d_tile[np.uint32(image), np.uint32(place)] = d
         cuda.syncthreads()
@@ -69,13 +69,13 @@ def update_weights_of_block(W, progress, H, D, eta, n_in, n_out):
         for c in range(EACH):
             row, neuron = row0 + y + SIDE * r, column0 + x + SIDE * c
             if row <= n_in and neuron < n_out:
-                W[net, np.uint32(row), np.uint32(neuron)] -= eta[0] * step[r, c]
+                W[np.uint32(row), np.uint32(neuron)] -= eta[0] * step[r, c]
 
 
 SIGNATURES = {
-    gather_images: "void(float32[:, :, ::1], int32[:, ::1], float32[:, :, ::1], int64[:, ::1])",
-    update_weights_of_block: "void(float32[:, :, ::1], int32[:, ::1], float32[:, :, ::1], "
-    "float32[:, :, ::1], float32[::1], int32, int32)",
+    gather_images: "void(float32[:, ::1], int32[::1], float32[:, ::1], int64[::1])",
+    update_weights_of_block: "void(float32[:, ::1], int32[::1], float32[:, ::1], float32[:, ::1], "
+    "float32[::1], int32, int32)",
 }
 
 
@@ -83,8 +83,7 @@ def gather(
     H: DeviceArray, progress: DeviceArray, images: DeviceArray, order: DeviceArray
 ) -> list[Launch]:
     """Copy the images of a block that has just begun. Modifies H."""
-    n_nets, n_block, _ = H.shape
-    grid = -(-images.shape[2] // PIXELS), n_block, n_nets
+    grid = -(-images.shape[1] // PIXELS), H.shape[0]
     return [Launch(gather_images, grid, PIXELS, (H, progress, images, order))]
 
 
@@ -98,7 +97,7 @@ def update(
     n_out: int,
 ) -> list[Launch]:
     """All steps of a block whose images are done. Modifies W."""
-    n_nets, rows, columns = W.shape
-    grid = -(-columns // TILE), -(-rows // TILE), n_nets
+    rows, columns = W.shape
+    grid = -(-columns // TILE), -(-rows // TILE)
     arguments = W, progress, H, D, eta, np.int32(n_in), np.int32(n_out)
     return [Launch(update_weights_of_block, grid, SIDE * SIDE, arguments)]

@@ -20,8 +20,8 @@ from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.engine import WINDOW, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.network import Network
 from mlp_gpu.window import progress
-from mlp_gpu.window.nets import Windows
 from mlp_gpu.window.sums import MAX_BLOCK
+from mlp_gpu.window.workspace import Workspace
 
 SWEEPS_STEP = 8  # a graph has a multiple of it, so that there are few different ones
 MAX_GRAPHS = 8  # that are kept, for two places of images and some numbers of sweeps
@@ -30,8 +30,8 @@ SPARE = 1.25  # sweeps of a graph, as a part of a block's mean in the last chunk
 
 def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
     """Memory on the GPU, in bytes, that training and evaluating a net needs."""
-    windows = Windows.device_bytes(sizes, 1, WINDOW_IMAGES_PER_BLOCK)
-    return cuda.device_bytes(sizes, n_images) + windows + 2 * 4 * progress.FIELDS
+    workspace = Workspace.device_bytes(sizes, WINDOW_IMAGES_PER_BLOCK)
+    return cuda.device_bytes(sizes, n_images) + workspace + 2 * 4 * progress.FIELDS
 
 
 class WindowCudaEngine(CudaEngine):
@@ -51,22 +51,21 @@ class WindowCudaEngine(CudaEngine):
 
     @gpu.faults()
     def set_network(self, network: Network) -> None:
-        self.forget("_windows", "_seen")
+        self.forget("_workspace", "_seen")
         super().set_network(network)
-        weights = [W.reshape(1, *W.shape) for W in self._net.weights]
-        self._windows = Windows(network.sizes, weights, self._n_block)
-        gpu.fill(self._windows.blank(), self.stream)
+        self._workspace = Workspace(network.sizes, self._net.weights, self._n_block)
+        gpu.fill(self._workspace.blank(), self.stream)
         # The progress as a chunk left it: that of one chunk is read while the next one runs.
-        self._seen = [gpu.device_array((1, progress.FIELDS), np.int32) for _ in range(2)]
+        self._seen = [gpu.device_array((progress.FIELDS,), np.int32) for _ in range(2)]
 
     @gpu.faults()
     def count_sweeps(self) -> tuple[int, int]:
         """Sweeps of the last training, and how often its images went, all together."""
-        (state,) = gpu.read([self._windows.progress], self.stream)
-        return int(state[0, progress.SWEEPS]), int(state[0, progress.ALL_TIMES])
+        (state,) = gpu.read([self._workspace.progress], self.stream)
+        return int(state[progress.SWEEPS]), int(state[progress.ALL_TIMES])
 
     def _train_epoch(self, n_images: int, tick: Callable[[int, float], None]) -> float:
-        gpu.fill([self._windows.at_start(n_images)], self.stream)
+        gpu.fill([self._workspace.at_start(n_images)], self.stream)
         most = max(1, cuda.IMAGES_PER_TICK // self._n_block)
         done, ahead, sweeps, total = 0, 0, 0, 0.0  # ahead: blocks that the host has not looked at
         while done < n_images:
@@ -75,8 +74,8 @@ class WindowCudaEngine(CudaEngine):
                 self._launch_blocks(blocks, n_images)
             if ahead > 0:
                 (state,) = gpu.read(self._seen[:1], self._reader)
-                n = int(state[0, progress.START]) - done
-                needed = int(state[0, progress.SWEEPS]) - sweeps
+                n = int(state[progress.START]) - done
+                needed = int(state[progress.SWEEPS]) - sweeps
                 if needed == 0:
                     raise GpuFault(
                         f"the GPU came to a standstill after {done:,} of {n_images:,} images; see "
@@ -93,7 +92,7 @@ class WindowCudaEngine(CudaEngine):
         return total / n_images
 
     def _launch_blocks(self, blocks: int, n_images: int) -> None:
-        """Launch so many blocks, and what notes in _seen[1] how far they came."""
+        """Launch this number of blocks, and a copy of their progress to _seen[1]."""
         key = (*gpu.array_key(self.images), self._n_sweeps)
         if key not in self._graphs:
             launches = self._block_launches(n_images)
@@ -105,16 +104,13 @@ class WindowCudaEngine(CudaEngine):
             self._graphs[key] = gpu.capture(partial(play, launches))
         for _ in range(blocks):
             self._graphs[key].launch(self.stream)
-        self._seen[1].copy_to_device(self._windows.progress, stream=self.stream)
+        self._seen[1].copy_to_device(self._workspace.progress, stream=self.stream)
 
     def _block_launches(self, n_images: int) -> list[Launch]:
         """A block, if _n_sweeps are enough; otherwise a part of it."""
-        windows = self._windows
-        images = self.images.reshape(1, *self.images.shape)
-        epoch = {name: self.epoch[name] for name in ("labels", "order", "losses")}
-        epoch = {name: array.reshape(1, *array.shape) for name, array in epoch.items()}
+        workspace = self._workspace
         return [
-            *windows.begin_block(images, epoch["order"]),
-            *windows.sweep(epoch, self.eta) * self._n_sweeps,
-            *windows.end_block(self.eta, n_images),
+            *workspace.begin_block(self.images, self.epoch["order"]),
+            *workspace.sweep(self.epoch, self.eta) * self._n_sweeps,
+            *workspace.end_block(self.eta, n_images),
         ]

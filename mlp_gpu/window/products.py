@@ -2,10 +2,10 @@
 
     forward:  [A | G] = H (W | H^T),   backward:  [E | G] = D (W^T | D^T)
 
-of the window's images, of which layer l reads the rows of H and has the deltas D. G are the scalar
-products with the images of the block, from its first to the window's last: the corrections need
-those with images before. H (nets, B, pad32(n_in + 1)), column 0 is 1; D (nets, B, pad32(n_out));
-W (nets, pad32(n_in + 1), pad32(n_out)); partial (nets, splits, ring, columns + B), where columns
+of the window's images, whose rows of H are the inputs of a layer and whose rows of D its deltas. G
+are the scalar products with the images of the block, from its first to the window's last: the
+corrections need those with images before. H (B, pad32(n_in + 1)), column 0 is 1; D (B,
+pad32(n_out)); W (pad32(n_in + 1), pad32(n_out)); partial (splits, ring, columns + B), where columns
 are those of W or, backward, its rows: float32, C order. Image t of the block has row t modulo ring.
 
 A block of 128 threads takes 32 images and 64 columns, and one part of the sum: `depth` inputs or
@@ -134,25 +134,23 @@ def sum_part(partial, A, W, first, end, split, depth, turned):
 
 @cuda.jit
 def forward_products(partial, progress, H, W, depth, whole):
-    net = np.uint32(cuda.blockIdx.z)
-    groups = -(-H.shape[1] // IMAGES) if whole else 1
+    groups = -(-H.shape[0] // IMAGES) if whole else 1
     split, group = cuda.blockIdx.y // groups, cuda.blockIdx.y % groups
-    first, end = images_of(progress[net], whole, group)
-    sum_part(partial[net], H[net], W[net], first, end, split, depth, False)
+    first, end = images_of(progress, whole, group)
+    sum_part(partial, H, W, first, end, split, depth, False)
 
 
 @cuda.jit
 def backward_products(partial, progress, D, W, depth):
-    net = np.uint32(cuda.blockIdx.z)
-    first, end = progress[net, FIRST], progress[net, END]
-    sum_part(partial[net], D[net], W[net], first, end, cuda.blockIdx.y, depth, True)
+    first, end = progress[FIRST], progress[END]
+    sum_part(partial, D, W, first, end, cuda.blockIdx.y, depth, True)
 
 
 SIGNATURES = {
-    forward_products: "void(float32[:, :, :, ::1], int32[:, ::1], float32[:, :, ::1], "
-    "float32[:, :, ::1], int32, boolean)",
-    backward_products: "void(float32[:, :, :, ::1], int32[:, ::1], float32[:, :, ::1], "
-    "float32[:, :, ::1], int32)",
+    forward_products: "void(float32[:, :, ::1], int32[::1], float32[:, ::1], "
+    "float32[:, ::1], int32, boolean)",
+    backward_products: "void(float32[:, :, ::1], int32[::1], float32[:, ::1], "
+    "float32[:, ::1], int32)",
 }
 
 
@@ -171,17 +169,15 @@ def depth_of(inner: int, columns: int, n_block: int) -> int:
     return DEPTH * -(-chunks // splits)
 
 
-def partial_shape(
-    n_nets: int, inner: int, columns: int, n_block: int, ring: int
-) -> tuple[int, int, int, int]:
+def partial_shape(inner: int, columns: int, n_block: int, ring: int) -> tuple[int, int, int]:
     """Shape of `partial`. inner, columns: of W, the side that is summed over and the other."""
     splits = -(-inner // depth_of(inner, columns, n_block))
-    return n_nets, splits, ring, columns + n_block
+    return splits, ring, columns + n_block
 
 
-def _grid(partial: DeviceArray, columns: int, groups: int) -> tuple[int, int, int]:
-    n_nets, splits, _, width = partial.shape
-    return _tiles(columns, width - columns), splits * groups, n_nets
+def _grid(partial: DeviceArray, columns: int, groups: int) -> tuple[int, int]:
+    splits, _, width = partial.shape
+    return _tiles(columns, width - columns), splits * groups
 
 
 def forward(
@@ -191,8 +187,8 @@ def forward(
 
     partial: of as many rows as a window, or a block, has at most.
     """
-    _, inner, columns = W.shape
-    depth, groups = depth_of(inner, columns, H.shape[1]), -(-H.shape[1] // IMAGES) if whole else 1
+    (inner, columns), n_block = W.shape, H.shape[0]
+    depth, groups = depth_of(inner, columns, n_block), -(-n_block // IMAGES) if whole else 1
     arguments = partial, progress, H, W, np.int32(depth), whole
     return [Launch(forward_products, _grid(partial, columns, groups), THREADS, arguments)]
 
@@ -201,7 +197,7 @@ def backward(
     partial: DeviceArray, progress: DeviceArray, D: DeviceArray, W: DeviceArray
 ) -> list[Launch]:
     """Of the window's images. Modifies partial."""
-    _, columns, inner = W.shape
-    depth = np.int32(depth_of(inner, columns, D.shape[1]))
+    columns, inner = W.shape
+    depth = np.int32(depth_of(inner, columns, D.shape[0]))
     grid = _grid(partial, columns, 1)
     return [Launch(backward_products, grid, THREADS, (partial, progress, D, W, depth))]

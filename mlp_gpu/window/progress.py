@@ -1,12 +1,12 @@
 """Where a window stands, in the GPU's memory, so that no launch needs a number from the host.
 
-progress int32 (nets, FIELDS), a row for each net. Kernels read there what is to do: those of a
-sweep return at once when the block is done, those of a block's begin once it was swept, those of
-its end until it is done.
+progress int32 (FIELDS,). Kernels read it and return at once where nothing is left to do: those of
+a sweep if the block is done, those of a block's begin if it has been swept, those of its end if it
+is not done.
 
-`slide_window`, a block for each net, ends a sweep: it finds how many images at the front are done.
-Eight threads take an image of the window, each every eighth of the places where `sums` left the
-largest deltas and changes. `next_block`, a thread for each net, ends a block.
+`slide_window`, one block, ends a sweep: it finds how many images at the front are done. Eight
+threads take an image of the window, each every eighth of the places where `sums` left the largest
+deltas and changes. `next_block`, one thread, ends a block.
 """
 
 import numpy as np
@@ -52,9 +52,9 @@ def largest_of_rows(values, rows, width, thread, threads):
 
 @cuda.jit
 def slide_window(progress, changes):
-    net, thread = np.uint32(cuda.blockIdx.z), cuda.threadIdx.x
+    thread = cuda.threadIdx.x
     image, group = thread // GROUPS, thread % GROUPS
-    first, end = progress[net, FIRST], progress[net, END]
+    first, end = progress[FIRST], progress[END]
     n = end - first
     changed = cuda.shared.array(THREADS, np.float32)
     largest = cuda.shared.array(THREADS, np.float32)
@@ -62,13 +62,13 @@ def slide_window(progress, changes):
     if n == 0:
         return
     same = True
-    for layer in range(changes.shape[1]):
+    for layer in range(changes.shape[0]):
         change = size = np.float32(0)
         if image < n:
-            for tile in range(group, changes.shape[3], GROUPS):
+            for tile in range(group, changes.shape[2], GROUPS):
                 where = np.uint32(layer), np.uint32(tile), np.uint32(image)
-                change = larger_of(change, changes[net, where[0], 0, where[1], where[2]])
-                size = larger_of(size, changes[net, where[0], 1, where[1], where[2]])
+                change = larger_of(change, changes[where[0], 0, where[1], where[2]])
+                size = larger_of(size, changes[where[0], 1, where[1], where[2]])
         changed[thread], largest[thread] = change, size
         cuda.syncthreads()
         largest_of_rows(changed, MAX_WINDOW, GROUPS, thread, THREADS)
@@ -84,50 +84,49 @@ def slide_window(progress, changes):
         while done < n and is_same[np.uint32(done)]:
             done += 1
         first += done
-        progress[net, FIRST] = first
-        progress[net, SWEPT] = end
-        progress[net, TIMES] += n
-        progress[net, ALL_TIMES] += n
-        progress[net, SWEEPS] += 1
-        progress[net, END] = min(first + progress[net, WINDOW], progress[net, BLOCK])
+        progress[FIRST] = first
+        progress[SWEPT] = end
+        progress[TIMES] += n
+        progress[ALL_TIMES] += n
+        progress[SWEEPS] += 1
+        progress[END] = min(first + progress[WINDOW], progress[BLOCK])
 
 
 @cuda.jit
 def next_block(progress, n_block, n_images):
-    net = np.uint32(cuda.blockIdx.z)
-    n = progress[net, BLOCK]
-    if n > 0 and progress[net, FIRST] == n:
-        window = progress[net, WINDOW]
+    n = progress[BLOCK]
+    if n > 0 and progress[FIRST] == n:
+        window = progress[WINDOW]
         if n == n_block:  # the last one of an epoch may be short
-            window = window_after(window, progress[net, TIMES], n, LIMITS)
-        start = progress[net, START] + n
+            window = window_after(window, progress[TIMES], n, LIMITS)
+        start = progress[START] + n
         block = min(n_block, n_images - start)
-        progress[net, START], progress[net, BLOCK] = start, block
-        progress[net, FIRST] = progress[net, SWEPT] = progress[net, TIMES] = 0
-        progress[net, WINDOW], progress[net, END] = window, min(window, block)
+        progress[START], progress[BLOCK] = start, block
+        progress[FIRST] = progress[SWEPT] = progress[TIMES] = 0
+        progress[WINDOW], progress[END] = window, min(window, block)
 
 
 SIGNATURES = {
-    slide_window: "void(int32[:, ::1], float32[:, :, :, :, ::1])",
-    next_block: "void(int32[:, ::1], int32, int32)",
+    slide_window: "void(int32[::1], float32[:, :, :, ::1])",
+    next_block: "void(int32[::1], int32, int32)",
 }
 
 
-def at_start(n_nets: int, n_block: int, n_images: int) -> np.ndarray:
-    """The progress of nets at the start of an epoch, on the host."""
-    progress = np.zeros((n_nets, FIELDS), np.int32)
-    progress[:, BLOCK] = min(n_block, n_images)
-    progress[:, WINDOW] = FIRST_WINDOW
-    progress[:, END] = min(FIRST_WINDOW, n_block, n_images)
+def at_start(n_block: int, n_images: int) -> np.ndarray:
+    """The progress at the start of an epoch, on the host."""
+    progress = np.zeros(FIELDS, np.int32)
+    progress[BLOCK] = min(n_block, n_images)
+    progress[WINDOW] = FIRST_WINDOW
+    progress[END] = min(FIRST_WINDOW, n_block, n_images)
     return progress
 
 
 def slide(progress: DeviceArray, changes: DeviceArray) -> list[Launch]:
     """End a sweep. changes: as `sums` has them. Modifies progress."""
-    return [Launch(slide_window, (1, 1, progress.shape[0]), THREADS, (progress, changes))]
+    return [Launch(slide_window, (1,), THREADS, (progress, changes))]
 
 
 def end_block(progress: DeviceArray, n_block: int, n_images: int) -> list[Launch]:
     """If all images of the block are done, begin the next one. Modifies progress."""
     sizes = np.int32(n_block), np.int32(n_images)
-    return [Launch(next_block, (1, 1, progress.shape[0]), 1, (progress, *sizes))]
+    return [Launch(next_block, (1,), 1, (progress, *sizes))]

@@ -8,9 +8,9 @@ for the window's images t. A, E and G are sums of the parts that `products` left
 the first to the last. The images s are those of the block before t. Forward, images in the
 window use the deltas of the previous sweep; images not yet swept contribute nothing.
 
-H (nets, B, pad32(n_in + 1)), what a layer reads, column 0 is 1; D (nets, B, pad32(n_out)), its
-deltas; labels uint8 (nets, n), order int64 (nets, m), losses float32 (nets, m); eta float32 (1,).
-changes (nets, layers, 2, tiles, 32): of each layer and image of the window, the largest change of
+H (B, pad32(n_in + 1)), a layer's inputs, column 0 is 1; D (B, pad32(n_out)), its deltas; labels
+uint8 (n,), order int64 (m,), losses float32 (m,); eta float32 (1,). changes (layers, 2, tiles, 32):
+of each layer and image of the window, the largest change of
 a delta against the sweep before, and the largest delta, in each tile of neurons.
 
 `forward_states`, `backward_deltas`: a block of 256 threads takes 8 images and 64 neurons, a thread
@@ -90,91 +90,91 @@ def sum_dots(dots, partial, offset, first, n, end, limit, thread, threads):
 
 @cuda.jit
 def forward_states(H_next, partial, progress, D, eta, n_out, hidden):
-    net, thread = np.uint32(cuda.blockIdx.z), cuda.threadIdx.x
+    thread = cuda.threadIdx.x
     neuron, group = cuda.blockIdx.x * NEURONS + thread % NEURONS, thread // NEURONS
-    end, swept = progress[net, END], progress[net, SWEPT]
-    first = progress[net, FIRST] + cuda.blockIdx.y * IMAGES
+    end, swept = progress[END], progress[SWEPT]
+    first = progress[FIRST] + cuda.blockIdx.y * IMAGES
     dots = cuda.shared.array(DOTS, np.float32)
     if first >= end:
         return
-    sum_dots(dots, partial[net], D.shape[2], first, IMAGES, end, swept, thread, THREADS)
+    sum_dots(dots, partial, D.shape[1], first, IMAGES, end, swept, thread, THREADS)
     cuda.syncthreads()
     if neuron >= n_out:
         return
     total = cuda.local.array(EACH, np.float32)  # registers
     for r in range(EACH):
         total[r] = 0
-    add_corrections(total, dots, D[net], neuron, min(swept, end - 1), group)
+    add_corrections(total, dots, D, neuron, min(swept, end - 1), group)
     for r in range(EACH):
         t = first + group + GROUPS * r
         if t < end:
-            a = sum_parts(partial[net], t % partial.shape[2], neuron) - eta[0] * total[r]
-            H_next[net, np.uint32(t), np.uint32(1 + neuron)] = scaled_tanh(a) if hidden else a
+            a = sum_parts(partial, t % partial.shape[1], neuron) - eta[0] * total[r]
+            H_next[np.uint32(t), np.uint32(1 + neuron)] = scaled_tanh(a) if hidden else a
 
 
 @cuda.jit
 def output_deltas(D, changes, losses, progress, A, labels, order, n_out):
-    net, thread, image = np.uint32(cuda.blockIdx.z), cuda.threadIdx.x, cuda.blockIdx.y
-    t = progress[net, FIRST] + image
+    thread, image = cuda.threadIdx.x, cuda.blockIdx.y
+    t = progress[FIRST] + image
     changed = cuda.shared.array(WARP, np.float32)
     size = cuda.shared.array(WARP, np.float32)
-    if t >= progress[net, END]:
+    if t >= progress[END]:
         return
-    a = A[net, np.uint32(t)]  # from its second number on
+    a = A[np.uint32(t)]  # from its second number on
     highest = a[1]
     for j in range(1, n_out):
         highest = max(highest, a[np.uint32(1 + j)])
     total = np.float32(0)
     for j in range(n_out):
         total += math.exp(a[np.uint32(1 + j)] - highest)
-    now = np.uint32(progress[net, START] + t)
-    label = np.uint32(labels[net, np.uint32(order[net, now])])
+    now = np.uint32(progress[START] + t)
+    label = np.uint32(labels[np.uint32(order[now])])
     if thread == 0:
-        losses[net, now] = math.log(total) - (a[label + np.uint32(1)] - highest)
+        losses[now] = math.log(total) - (a[label + np.uint32(1)] - highest)
     change = most = np.float32(0)
     for j in range(thread, n_out, WARP):
         delta = math.exp(a[np.uint32(1 + j)] - highest) / total - np.float32(j == label)
-        before = D[net, np.uint32(t), np.uint32(j)] if t < progress[net, SWEPT] else np.float32(0)
-        D[net, np.uint32(t), np.uint32(j)] = delta
+        before = D[np.uint32(t), np.uint32(j)] if t < progress[SWEPT] else np.float32(0)
+        D[np.uint32(t), np.uint32(j)] = delta
         change, most = larger_of(change, abs(delta - before)), larger_of(most, abs(delta))
     changed[thread], size[thread] = change, most
     cuda.syncthreads()
     largest_of_rows(changed, 1, WARP, thread, WARP)
     largest_of_rows(size, 1, WARP, thread, WARP)
     if thread == 0:
-        layer = np.uint32(changes.shape[1] - 1)
-        changes[net, layer, 0, 0, np.uint32(image)] = changed[0]
-        changes[net, layer, 1, 0, np.uint32(image)] = size[0]
+        layer = np.uint32(changes.shape[0] - 1)
+        changes[layer, 0, 0, np.uint32(image)] = changed[0]
+        changes[layer, 1, 0, np.uint32(image)] = size[0]
 
 
 @cuda.jit
 def backward_deltas(D, changes, partial, progress, H, eta, layer, n):
-    net, thread = np.uint32(cuda.blockIdx.z), cuda.threadIdx.x
+    thread = cuda.threadIdx.x
     column, group = thread % NEURONS, thread // NEURONS
     neuron = cuda.blockIdx.x * NEURONS + column
-    end, swept = progress[net, END], progress[net, SWEPT]
-    first = progress[net, FIRST] + cuda.blockIdx.y * IMAGES
+    end, swept = progress[END], progress[SWEPT]
+    first = progress[FIRST] + cuda.blockIdx.y * IMAGES
     dots = cuda.shared.array(DOTS, np.float32)
     changed = cuda.shared.array(DELTAS, np.float32)
     size = cuda.shared.array(DELTAS, np.float32)
     if first >= end:
         return
-    sum_dots(dots, partial[net], H.shape[2], first, IMAGES, end, end, thread, THREADS)
+    sum_dots(dots, partial, H.shape[1], first, IMAGES, end, end, thread, THREADS)
     cuda.syncthreads()
     total = cuda.local.array(EACH, np.float32)  # registers
     for r in range(EACH):
         total[r] = 0
     if neuron < n:
-        add_corrections(total, dots, H[net], 1 + neuron, min(first + IMAGES, end) - 1, group)
+        add_corrections(total, dots, H, 1 + neuron, min(first + IMAGES, end) - 1, group)
     for r in range(EACH):
         image = group + GROUPS * r
         t = first + image
         change = most = np.float32(0)
         if t < end and neuron < n:
-            e = sum_parts(partial[net], t % partial.shape[2], 1 + neuron) - eta[0] * total[r]
-            delta = e * scaled_tanh_derivative(H[net, np.uint32(t), np.uint32(1 + neuron)])
-            before = D[net, np.uint32(t), np.uint32(neuron)] if t < swept else np.float32(0)
-            D[net, np.uint32(t), np.uint32(neuron)] = delta
+            e = sum_parts(partial, t % partial.shape[1], 1 + neuron) - eta[0] * total[r]
+            delta = e * scaled_tanh_derivative(H[np.uint32(t), np.uint32(1 + neuron)])
+            before = D[np.uint32(t), np.uint32(neuron)] if t < swept else np.float32(0)
+            D[np.uint32(t), np.uint32(neuron)] = delta
             change, most = abs(delta - before), abs(delta)
         changed[np.uint32(image * NEURONS + column)] = change
         size[np.uint32(image * NEURONS + column)] = most
@@ -183,24 +183,24 @@ def backward_deltas(D, changes, partial, progress, H, eta, layer, n):
     largest_of_rows(size, IMAGES, NEURONS, thread, THREADS)
     if thread < IMAGES and first + thread < end:
         tile, image = np.uint32(cuda.blockIdx.x), np.uint32(cuda.blockIdx.y * IMAGES + thread)
-        changes[net, np.uint32(layer), 0, tile, image] = changed[np.uint32(thread * NEURONS)]
-        changes[net, np.uint32(layer), 1, tile, image] = size[np.uint32(thread * NEURONS)]
+        changes[np.uint32(layer), 0, tile, image] = changed[np.uint32(thread * NEURONS)]
+        changes[np.uint32(layer), 1, tile, image] = size[np.uint32(thread * NEURONS)]
 
 
 SIGNATURES = {
-    forward_states: "void(float32[:, :, ::1], float32[:, :, :, ::1], int32[:, ::1], "
-    "float32[:, :, ::1], float32[::1], int32, boolean)",
-    output_deltas: "void(float32[:, :, ::1], float32[:, :, :, :, ::1], float32[:, ::1], "
-    "int32[:, ::1], float32[:, :, ::1], uint8[:, ::1], int64[:, ::1], int32)",
-    backward_deltas: "void(float32[:, :, ::1], float32[:, :, :, :, ::1], float32[:, :, :, ::1], "
-    "int32[:, ::1], float32[:, :, ::1], float32[::1], int32, int32)",
+    forward_states: "void(float32[:, ::1], float32[:, :, ::1], int32[::1], float32[:, ::1], "
+    "float32[::1], int32, boolean)",
+    output_deltas: "void(float32[:, ::1], float32[:, :, :, ::1], float32[::1], int32[::1], "
+    "float32[:, ::1], uint8[::1], int64[::1], int32)",
+    backward_deltas: "void(float32[:, ::1], float32[:, :, :, ::1], float32[:, :, ::1], int32[::1], "
+    "float32[:, ::1], float32[::1], int32, int32)",
 }
 
 
-def changes_shape(n_nets: int, sizes: tuple[int, ...]) -> tuple[int, int, int, int, int]:
+def changes_shape(sizes: tuple[int, ...]) -> tuple[int, int, int, int]:
     """Shape of `changes`. sizes: of the layers, the inputs first."""
     tiles = max(1, -(-max(sizes[1:]) // NEURONS))
-    return n_nets, len(sizes) - 1, 2, tiles, MAX_WINDOW
+    return len(sizes) - 1, 2, tiles, MAX_WINDOW
 
 
 def forward(
@@ -216,7 +216,7 @@ def forward(
 
     D: the layer's deltas. hidden: whether it has the activation; otherwise H_next gets a.
     """
-    grid = -(-n_out // NEURONS), MAX_WINDOW // IMAGES, D.shape[0]
+    grid = -(-n_out // NEURONS), MAX_WINDOW // IMAGES
     arguments = H_next, partial, progress, D, eta, np.int32(n_out), hidden
     return [Launch(forward_states, grid, THREADS, arguments)]
 
@@ -231,10 +231,10 @@ def outputs(
 ) -> list[Launch]:
     """Deltas and losses of the window's images in the output layer. Modifies D, changes, losses.
 
-    A: what `forward` made of it. epoch: labels, order and losses.
+    A: the activations from `forward`. epoch: labels, order and losses.
     """
     data = epoch["losses"], progress, A, epoch["labels"], epoch["order"]
-    grid = 1, MAX_WINDOW, D.shape[0]
+    grid = 1, MAX_WINDOW
     return [Launch(output_deltas, grid, WARP, (D, changes, *data, np.int32(n_out)))]
 
 
@@ -250,8 +250,8 @@ def backward(
 ) -> list[Launch]:
     """Deltas of the window's images in a hidden layer of n neurons. Modifies D and changes.
 
-    H: what the layer after it reads. layer: which one this is, from 0.
+    H: the inputs of the next layer. layer: the number of this one, from 0.
     """
-    grid = -(-n // NEURONS), MAX_WINDOW // IMAGES, D.shape[0]
+    grid = -(-n // NEURONS), MAX_WINDOW // IMAGES
     arguments = D, changes, partial, progress, H, eta, np.int32(layer), np.int32(n)
     return [Launch(backward_deltas, grid, THREADS, arguments)]

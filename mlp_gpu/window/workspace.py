@@ -1,4 +1,4 @@
-"""Nets of one shape that are trained by windows: their arrays, and the launches on them."""
+"""The arrays of a net that is trained by windows, and the launches on them."""
 
 from itertools import chain, pairwise
 
@@ -10,14 +10,12 @@ from mlp_gpu.network import pad32, padded_shapes
 from mlp_gpu.window import blocks, products, progress, sums
 
 
-class Windows:
-    """The arrays of nets of one shape, float32, and the launches that train them.
+class Workspace:
+    """The arrays of a net, float32, and the launches that train it.
 
-    sizes: as `mlp_gpu.network.Network` has them. weights: for each layer those of all nets, (nets,
-    pad32(n_in + 1), pad32(n_out)). n_block: images of a block, at most sums.MAX_BLOCK.
-
-    Nets share launches and nothing else, so each has the same bits as if it were alone. Raises
-    gpu.GpuFault if there is too little memory.
+    sizes: as `mlp_gpu.network.Network` has them. weights: of each layer, (pad32(n_in + 1),
+    pad32(n_out)). n_block: images of a block, at most sums.MAX_BLOCK. Raises gpu.GpuFault if there
+    is too little memory.
     """
 
     def __init__(
@@ -27,55 +25,52 @@ class Windows:
         n_block: int,
     ):
         self._sizes, self._weights, self._n_block = sizes, weights, n_block
-        self.n_nets = len(weights[0])
-        shapes = self._shapes(sizes, self.n_nets, n_block)
-        self.progress = gpu.device_array((self.n_nets, progress.FIELDS), np.int32)
+        shapes = self._shapes(sizes, n_block)
+        self.progress = gpu.device_array((progress.FIELDS,), np.int32)
         self._arrays = {
             kind: [gpu.device_array(shape, np.float32) for shape in some]
             for kind, some in shapes.items()
         }
 
     @staticmethod
-    def _shapes(
-        sizes: tuple[int, ...], n_nets: int, n_block: int
-    ) -> dict[str, list[tuple[int, ...]]]:
+    def _shapes(sizes: tuple[int, ...], n_block: int) -> dict[str, list[tuple[int, ...]]]:
         W = padded_shapes(sizes)
         forward = [(rows, columns, n_block, progress.MAX_WINDOW) for rows, columns in W]
         forward[0] = (*W[0], n_block, n_block)
         backward = [(columns, rows, n_block, progress.MAX_WINDOW) for rows, columns in W[1:]]
         return {
-            "inputs": [(n_nets, n_block, pad32(n + 1)) for n in sizes],
-            "deltas": [(n_nets, n_block, columns) for _, columns in W],
-            "forward": [products.partial_shape(n_nets, *shape) for shape in forward],
-            "backward": [products.partial_shape(n_nets, *shape) for shape in backward],
-            "changes": [sums.changes_shape(n_nets, sizes)],
+            "inputs": [(n_block, pad32(n + 1)) for n in sizes],
+            "deltas": [(n_block, columns) for _, columns in W],
+            "forward": [products.partial_shape(*shape) for shape in forward],
+            "backward": [products.partial_shape(*shape) for shape in backward],
+            "changes": [sums.changes_shape(sizes)],
         }
 
     @classmethod
-    def device_bytes(cls, sizes: tuple[int, ...], n_nets: int, n_block: int) -> int:
+    def device_bytes(cls, sizes: tuple[int, ...], n_block: int) -> int:
         """Memory on the GPU, in bytes, of all arrays but the weights."""
-        shapes = chain.from_iterable(cls._shapes(sizes, n_nets, n_block).values())
-        return 4 * (sum(int(np.prod(shape)) for shape in shapes) + n_nets * progress.FIELDS)
+        shapes = chain.from_iterable(cls._shapes(sizes, n_block).values())
+        return 4 * (sum(int(np.prod(shape)) for shape in shapes) + progress.FIELDS)
 
     def blank(self) -> list[tuple[DeviceArray, np.ndarray]]:
-        """Arrays that must be filled once, and with what: padding that no kernel writes."""
+        """Arrays that must be filled once, with their content: padding that no kernel writes."""
         pairs = [
             (array, np.zeros(array.shape, np.float32))
             for kind in ("inputs", "deltas", "changes")
             for array in self._arrays[kind]
         ]
         for _, inputs in pairs[: len(self._sizes)]:
-            inputs[:, :, 0] = 1  # what the biases are multiplied with
+            inputs[:, 0] = 1  # the factor of the biases
         return pairs
 
     def at_start(self, n_images: int) -> tuple[DeviceArray, np.ndarray]:
-        """The array that must be filled before an epoch of n_images, and with what."""
-        return self.progress, progress.at_start(self.n_nets, self._n_block, n_images)
+        """The array that must be filled before an epoch of n_images, with its content."""
+        return self.progress, progress.at_start(self._n_block, n_images)
 
     def begin_block(self, images: DeviceArray, order: DeviceArray) -> list[Launch]:
-        """If a block has just begun: its images, and what layer 1 needs of all of them.
+        """If a block has just begun: gather its images, and layer 1's products for all of them.
 
-        images: (nets, n, n_in). order: (nets, m).
+        images: (n, n_in). order: (m,).
         """
         H = self._arrays["inputs"][0]
         return [
@@ -88,7 +83,7 @@ class Windows:
     def sweep(self, epoch: dict[str, DeviceArray], eta: DeviceArray) -> list[Launch]:
         """All images of the window once forward and backward; then it slides.
 
-        epoch: labels, order and losses, a row for each net. Modifies the losses.
+        epoch: labels, order and losses. Modifies the losses.
         """
         W, last, progress_, sizes = (
             self._weights,
