@@ -122,7 +122,7 @@ def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatc
         launch(blocks, n_images)
 
     def count_reads(arrays, stream):
-        done.append("look" if arrays[0].shape == (1, progress.FIELDS) else "losses")
+        done.append("look" if arrays[0].shape == (progress.FIELDS,) else "losses")
         assert stream is engine._reader
         return read(arrays, stream)
 
