@@ -10,7 +10,7 @@ import json
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 import h5py
 import msgspec
@@ -31,18 +31,30 @@ SCHEMA, SCHEMA_VERSION = "deepbig run", 1
 WEIGHTS_SUFFIX = ".weights.h5"
 ROUNDING = 1e-3  # more than class probabilities and their sums are off by
 
+EpochNumber = Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
+LearningRate = Annotated[float, Meta(ge=1e-300, le=1e9)]
+Loss = Annotated[float, Meta(ge=-1e300, le=1e300)]
+SomeSeconds = Annotated[float, Meta(ge=1e-12, le=LONG)]  # rates are divided by it
+
 
 class Metrics(Struct, forbid_unknown_fields=True):
-    """One value per epoch in each list. The names are fields of Epoch."""
+    """One value per epoch in each list, with its units and its long name in run files.
 
-    epoch: list[Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]]
-    eta: list[Annotated[float, Meta(ge=1e-300, le=1e9)]]
-    train_loss: list[Annotated[float, Meta(ge=-1e300, le=1e300)]]
-    validation_errors: list[Count]
-    test_errors: list[Count]
-    deform_seconds: list[Seconds]
-    train_seconds: list[Annotated[float, Meta(ge=1e-12, le=LONG)]]  # rates are divided by it
-    evaluate_seconds: list[Seconds]
+    The names are fields of Epoch.
+    """
+
+    epoch: Annotated[list[EpochNumber], "1", "epoch, from 1"]
+    eta: Annotated[list[LearningRate], "1", "learning rate of the epoch"]
+    train_loss: Annotated[list[Loss], "nat", "mean cross-entropy over the deformed training images"]
+    validation_errors: Annotated[
+        list[Count], "images", "wrong among the undeformed validation images"
+    ]
+    test_errors: Annotated[list[Count], "images", "wrong among the test images"]
+    deform_seconds: Annotated[
+        list[Seconds], "s", "time that training waited for its deformed images"
+    ]
+    train_seconds: Annotated[list[SomeSeconds], "s", "time for the on-line steps"]
+    evaluate_seconds: Annotated[list[Seconds], "s", "time for validation and test"]
 
     def append(self, row: Epoch) -> None:
         """Add an epoch."""
@@ -54,19 +66,12 @@ class Metrics(Struct, forbid_unknown_fields=True):
         return Metrics(**{name: getattr(self, name)[:n] for name in METRICS})
 
 
-METRICS = {  # name: (dtype, units, long name), as in run files
-    "epoch": ("int64", "1", "epoch, from 1"),
-    "eta": ("float64", "1", "learning rate of the epoch"),
-    "train_loss": ("float64", "nat", "mean cross-entropy over the deformed training images"),
-    "validation_errors": ("int64", "images", "wrong among the undeformed validation images"),
-    "test_errors": ("int64", "images", "wrong among the test images"),
-    "deform_seconds": ("float64", "s", "time that training waited for its deformed images"),
-    "train_seconds": ("float64", "s", "time for the on-line steps"),
-    "evaluate_seconds": ("float64", "s", "time for validation and test"),
+METRICS = {  # name: (dtype, units, long name)
+    name: (np.dtype(get_args(kind)[0]).name, *Metrics.__annotations__[name].__metadata__)
+    for name, kind in get_type_hints(Metrics).items()
 }
 EPOCH_PARTS = "deform_seconds", "train_seconds", "evaluate_seconds"
 assert [*METRICS, "outputs"] == [field.name for field in fields(Epoch)]
-assert Metrics.__struct_fields__ == tuple(METRICS)
 
 
 @dataclass
@@ -278,20 +283,17 @@ def read_run(path: Path) -> Run:
     """
     with hdf5.opened(path, SCHEMA, SCHEMA_VERSION) as file:
         attributes = {"schema": str, "schema_version": int, "config": str, "provenance": str}
-        file.check({"metrics", "predictions"}, attributes)
+        file.check(attributes, (), groups=("metrics", "predictions"))
         config = configs.from_json("config", str(file.attrs["config"]))
         sessions = parse_json("provenance", str(file.attrs["provenance"]))
 
-        group = file.group("metrics")
-        group.check(set(METRICS), {})
-        rows = {
-            name: group.row(name, dtype, units=units).tolist()
-            for name, (dtype, units, _) in METRICS.items()
-        }
+        group = file.groups["metrics"]
+        group.check({}, METRICS)
+        rows = {name: group.array(name, dtype).tolist() for name, (dtype, *_) in METRICS.items()}
         metrics = to_metrics(rows, config)
 
-        group = file.group("predictions")
-        group.check({"outputs", "labels"}, {"epoch": int})
+        group = file.groups["predictions"]
+        group.check({"epoch": int}, {"outputs", "labels"})
         n_test, n_classes = config.data.n_test, config.n_classes
         outputs = group.array("outputs", "float32", (n_test, n_classes))
         labels = group.array("labels", "uint8", (n_test,))
