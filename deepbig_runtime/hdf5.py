@@ -30,8 +30,7 @@ DTYPES = [np.dtype(name) for name in ("int64", "float64", "float32", "uint8", "b
 class Group:
     """Named arrays, their attributes, and groups of them.
 
-    name: its path in a file, with a slash at the end. attrs: str, int or tuple of int; values of
-    other types are of no file of ours, and `check` refuses them.
+    name: its path in a file, with a slash at the end. attrs: str, int or tuple of int.
     """
 
     name: str
@@ -142,7 +141,7 @@ def _read(content: bytes) -> Group:
 
 def _read_group(group: h5py.Group, where: str, max_bytes: int) -> Group:
     """max_bytes: of all arrays together, since several names may be of one."""
-    attrs = {name: _as_python(value) for name, value in group.attrs.items()}
+    attrs = {name: _as_python(where, value) for name, value in group.attrs.items()}
     found = Group(where, attrs, {})
     for name in group:
         place = f"{where}{ascii(name)[1:-1]:.80}"
@@ -169,7 +168,12 @@ def _is_plain(dataset: h5py.Dataset) -> bool:
     return is_whole and in_its_file and bool(dataset.shape) and dataset.dtype in DTYPES
 
 
-def _as_python(value: Any) -> Any:
-    """A number or a row of numbers, int64, as Python's."""
-    is_row = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.int64
-    return tuple(value.tolist()) if is_row else int(value) if type(value) is np.int64 else value
+def _as_python(where: str, value: Any) -> str | int | tuple[int, ...]:
+    """The value of an attribute."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, np.int64):
+        return int(value)
+    if isinstance(value, np.ndarray) and value.dtype == np.int64 and value.ndim == 1:
+        return tuple(value.tolist())
+    raise Malformed(f"{where}: expected attributes of text or integers, found others")
