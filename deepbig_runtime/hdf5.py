@@ -149,12 +149,13 @@ def _read_group(group: h5py.Group, where: str, max_bytes: int) -> Group:
             raise Malformed(f"{place}: expected a group or an array, found a link")
         member = group[name]
         if isinstance(member, h5py.Group) and where == "/":
-            found.groups[name] = _read_group(member, f"{place}/", max_bytes)
+            found.groups[name] = below = _read_group(member, f"{place}/", max_bytes)
+            max_bytes -= sum(values.nbytes for values in below.arrays.values())
             continue
         if not (isinstance(member, h5py.Dataset) and _is_plain(member)):
             raise Malformed(f"{place}: expected a plain array of numbers, found something else")
         max_bytes -= member.nbytes
-        if member.nbytes != member.id.get_storage_size() or max_bytes < 0:
+        if max_bytes < 0:
             raise Malformed(f"{place}: expected numbers for which the file has room, found more")
         found.arrays[name] = member[()]
     return found

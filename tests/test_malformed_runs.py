@@ -61,7 +61,9 @@ RUNS = {
     "an epoch less": put("metrics/evaluate_seconds", [1.0]),
     "fewer epochs than done": in_json("config", "epochs", value=1),
     "sums above 1": edit("predictions/outputs", 0, 1),
-    "outputs below 0": edit("predictions/outputs", (0, slice(2)), (-1, 1)),
+    "outputs below 0": lambda file: put(
+        "predictions/outputs", 2 * file["predictions/outputs"][()] - np.float32(0.1)
+    )(file),
     "labels of no class": edit("predictions/labels", 3, 10),
     "too few labels": put("predictions/labels", np.zeros(49, "u1")),
     "outputs of another epoch": attribute("epoch", 2, "predictions"),
@@ -99,8 +101,6 @@ WEIGHTS = {
     "sizes of the same shapes": attribute("sizes", [841, 34, 10], "latest"),
     "negative sizes": attribute("sizes", [841, -33, 10], "latest"),
     "huge sizes": attribute("sizes", [841, 2**62, 10], "latest"),
-    "epoch 0": attribute("epoch", 0),
-    "epoch 4": attribute("epoch", 4),
     "epoch of text": attribute("epoch", "2"),
     "no config": attribute("config", None),
     "a config of nothing": attribute("config", "{}"),
@@ -114,6 +114,13 @@ def test_load_weights_malformed_is_refused(path, what):
     weights = store.weights_path(path)
     reseal(weights, WEIGHTS[what])
     assert str(weights) in expect_sentence(lambda: runs.epochs_done(path, CONFIG))
+
+
+def test_load_weights_of_no_epoch_is_refused(path):
+    store.write_run(path, make_run(1, base=CONFIG))
+    reseal(store.weights_path(path), attribute("epoch", 0))
+    said = expect_sentence(lambda: runs.epochs_done(path, CONFIG))
+    assert "it lacks a configuration or an epoch" in said
 
 
 CONVOLUTIONAL = {

@@ -91,7 +91,6 @@ def read_changed(path, found, tensors=(), metadata=None, **entries):
         ({"sha256": "0" * 64}, "expected SHA-256 0"),
         ({"metadata": {"epoch": "1"}}, "'deepbig net' is no JSON"),
         ({"metadata": {net_files.ENTRY: "[" * 100_000}}, "'deepbig net' is no JSON"),
-        ({"metadata": {net_files.ENTRY: "x" * 1_000_000}}, "its header has 1,000,"),
         ({"tensors": {"W1": None}}, "arrays of"),
         ({"tensors": {"W3": np.zeros(3, np.float32)}}, "arrays of"),
         ({"tensors": {"W1": np.zeros((864, 32), np.float64)}}, "W1: expected F16"),

@@ -27,7 +27,6 @@ from experiments.running.validation import Sha256, convert, parse_json
 SUFFIX = ".safetensors"
 ENTRY = "deepbig net"  # of the metadata
 NO_DIGITS = "-" * 64
-MAX_HEADER = 1_000_000  # bytes, more than that of any net
 WEIGHT = np.dtype(np.float32)
 
 
@@ -100,13 +99,11 @@ def read(path: Path) -> NetFile:
 
 
 def _parse(content: bytes) -> tuple[_Entry, dict[str, np.ndarray]]:
-    size = int.from_bytes(content[:8], "little")
-    if size > MAX_HEADER:
-        raise files.Malformed(f"its header has {size:,} bytes, expected at most {MAX_HEADER:,}")
     try:
         tensors = safetensors.numpy.load(content)
     except (safetensors.SafetensorError, ArithmeticError, LookupError, ValueError) as error:
         raise files.Malformed(f"it is no safetensors file ({str(error)[:200]!a})") from None
+    size = int.from_bytes(content[:8], "little")
     metadata = parse_json("its header", content[8 : 8 + size].decode()).get("__metadata__") or {}
     value = parse_json(f"the metadata entry {ENTRY!r}", metadata.get(ENTRY, ""))
     return convert(ENTRY, value, _Entry), tensors

@@ -207,14 +207,12 @@ def to_metrics(value: object, config: Config) -> Metrics:
     """The metrics of a run in values of JSON. Raises files.Malformed if they are of no run."""
     metrics = convert("metrics", value, Metrics)
     n = len(metrics.epoch)
-    for name in METRICS:
-        if (length := len(getattr(metrics, name))) != n or not 1 <= n <= config.epochs:
-            raise files.Malformed(
-                f"metrics.{name} has {length} epochs, expected those of metrics.epoch, at least 1 "
-                f"and at most {config.epochs}"
-            )
-    if metrics.epoch != list(range(1, n + 1)):
-        raise files.Malformed(f"metrics.epoch must count from 1 to {n}")
+    lengths = {len(getattr(metrics, name)) for name in METRICS}
+    if lengths != {n} or not 1 <= n <= config.epochs or metrics.epoch != list(range(1, n + 1)):
+        raise files.Malformed(
+            f"metrics have {min(lengths)} to {max(lengths)} epochs, expected a value of each for "
+            f"every epoch from 1 to at most {config.epochs}"
+        )
     for errors, images in (
         (metrics.validation_errors, config.n_validation),
         (metrics.test_errors, config.data.n_test),
@@ -310,13 +308,11 @@ def read_weights(path: Path, config: Config) -> tuple[dict[str, nets.AnyNetwork]
     networks, attributes = network.load(path, nets.kind(config))
     with files.checked(path):
         if networks.keys() != {"latest", "chosen"}:
-            raise files.Malformed(f"it holds {sorted(networks)}, expected latest and chosen nets")
+            raise files.Malformed("it holds other nets than the latest and the chosen one")
         text, epoch = attributes.get("config"), attributes.get("epoch")
-        if not (isinstance(text, str) and isinstance(epoch, int)):
-            raise files.Malformed("it lacks a configuration or an epoch")
+        if not (isinstance(text, str) and isinstance(epoch, int) and epoch > 0):
+            raise files.Malformed("it lacks a configuration or an epoch from 1")
         found = configs.from_json("config", text)
-        if not 1 <= epoch <= found.epochs:
-            raise files.Malformed(f"its epoch is {epoch}, expected 1 to {found.epochs}")
         if not all(nets.is_of(net, found) for net in networks.values()):
             raise files.Malformed(f"its nets have other layers than {found.net_name}")
     return networks, found, epoch
@@ -335,15 +331,14 @@ def check_config(path: Path, found: Config, expected: Config) -> None:
             "with --out, or move that file away"
         )
     fewer = found.epochs < expected.epochs
-    differences = list(configs.differences(replace(found, epochs=expected.epochs), expected))
+    compared = replace(found, epochs=expected.epochs) if fewer else found
+    differences = list(configs.differences(compared, expected))
     if fewer and differences and all(text.startswith(("decay", "eta")) for text in differences):
         raise Problem(
             f"{path} holds a run of {found.epochs:,} epochs, whose learning rates are not the "
             f"first of {expected.epochs:,} ({'; '.join(differences)}), so it is not extended; "
             "give those as --eta and --eta-decay, or choose another folder with --out"
         )
-    if not fewer:
-        differences = list(configs.differences(found, expected))
     if differences:
         raise Problem(
             f"{path} holds another run than the one asked for: {'; '.join(differences)}; choose "
