@@ -7,7 +7,7 @@
 PYTHON = python3
 VENV = .venv
 ARGS =
-PACKAGES = filelock h5py matplotlib msgspec numba numpy PIL scipy threadpoolctl tqdm
+PACKAGES = filelock h5py matplotlib msgspec numba numpy PIL safetensors scipy threadpoolctl tqdm
 
 ifeq ($(strip $(VENV)),)
 RUN = $(PYTHON)

@@ -19,8 +19,7 @@ INPUTS = 60  # of a trial; one more is for a command in a process of its own
 KINDS = {
     **{"idx bytes": 2, "norb bytes": 2, "norb content": 2, "cifar bytes": 2, "cifar content": 2},
     **{"gzip": 1, "tar": 1, "run bytes": 2, "weights bytes": 2},
-    **{"run sealed": 5, "weights sealed": 5, "run structure": 8, "weights structure": 8},
-    **{"net bytes": 1, "net sealed": 2, "net structure": 3, "json": 4, "csv": 4},
+    **{"run structure": 8, "weights structure": 8, "net bytes": 2, "json": 4, "csv": 4},
 }
 
 

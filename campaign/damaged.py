@@ -195,7 +195,6 @@ class Batch:
         """Damage a sealed file, in the way that the kind of the trial says."""
         mutate = {
             "bytes": mutations.mutate_bytes,
-            "sealed": mutations.mutate_sealed,
             "structure": mutations.mutate_structure,
         }[self.kind.split()[1]]
         path.write_bytes(mutate(rng, path.read_bytes()))
@@ -203,7 +202,7 @@ class Batch:
     def _make_net(self, rng: random.Random, folder: Path) -> tuple[str, Callable[[], Any]]:
         from experiments import recognise
 
-        sample = self.shared / rng.choice((samples.PERCEPTRON, samples.CONVOLUTIONAL)) / "run.net"
+        sample = self.shared / rng.choice((samples.PERCEPTRON, samples.CONVOLUTIONAL)) / samples.NET
         folder.mkdir()
         path = folder / sample.name
         shutil.copy(sample, path)

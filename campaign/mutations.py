@@ -83,11 +83,6 @@ def seal(content: bytes) -> bytes:
     return bytes(changed)
 
 
-def mutate_sealed(rng: random.Random, content: bytes) -> bytes:
-    """Other bytes behind a seal that fits them."""
-    return seal(mutate_bytes(rng, content, USER_BLOCK))
-
-
 def mutate_structure(rng: random.Random, content: bytes) -> bytes:
     """Other objects in the HDF5 file, behind a seal that fits them."""
     buffer = io.BytesIO(content)

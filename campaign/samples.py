@@ -19,6 +19,7 @@ PAGES = (
 IDX_SHAPES = (6, 28, 28), (6,), (4, 28, 28), (4,)
 SIZES, CNN = (841, 12, 10), "2M5s1-MP5-9N"
 PERCEPTRON, CONVOLUTIONAL = "mlp", "cnn"  # names of the folders with their run files
+NET = "run.safetensors"
 PICTURE = "three.png"  # of a digit, whole
 
 

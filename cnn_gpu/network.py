@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-import h5py
 import numpy as np
 
 from cnn_gpu.layers import Layer, Maps, parse
 from deepbig_runtime.files import Malformed
-from deepbig_runtime.hdf5_parts import Group
+from deepbig_runtime.hdf5 import Group
 from mlp_gpu import random
 from mlp_gpu.network import INITIAL_WEIGHT
 
@@ -84,21 +83,21 @@ class ConvNetwork:
         """Weights, biases included and absent connections not."""
         return sum(layer.n_weights for layer in self.layers)
 
-    def write(self, group: h5py.Group) -> None:
-        """As `mlp_gpu.network.Stored.write`."""
-        group.attrs["layers"] = self.description
-        group.attrs["source"] = self.source.n, self.source.height, self.source.width
-        group.attrs["n_classes"] = self.n_classes
+    def stored(self) -> Group:
+        """As `mlp_gpu.network.Stored.stored`."""
+        source = self.source.n, self.source.height, self.source.width
+        attrs = {"layers": self.description, "source": source, "n_classes": self.n_classes}
+        arrays: dict[str, np.ndarray] = {}
         for k, (table, W) in enumerate(zip(self.connections, self.weights, strict=True), start=1):
-            if W is not None:
-                group.create_dataset(f"C{k}", data=table, track_times=False)
-                group.create_dataset(f"W{k}", data=W, track_times=False)
+            if table is not None and W is not None:
+                arrays |= {f"C{k}": table, f"W{k}": W}
+        return Group("", attrs, arrays)
 
     @classmethod
     def read(cls, group: Group) -> "ConvNetwork":
         """As `mlp_gpu.network.Stored.read`."""
         attributes = {"layers": str, "source": tuple, "n_classes": int}
-        group.check(set(group.members), attributes)
+        group.check(attributes, group.arrays)
         description, source, n_classes = (group.attrs[name] for name in attributes)
         is_small = len(source) == 3 and min(source) > 0 and prod(source) <= MAX_INPUTS
         if len(description) > MAX_LETTERS or not is_small:
@@ -108,7 +107,7 @@ class ConvNetwork:
         except ValueError as error:
             raise Malformed(f"{group.name}: {error}") from None
         trained = {k: layer for k, layer in enumerate(layers, start=1) if layer.has_weights}
-        group.check({f"{letter}{k}" for letter in "CW" for k in trained}, attributes)
+        group.check(attributes, [f"{letter}{k}" for letter in "CW" for k in trained])
         connections: list[np.ndarray | None] = []
         weights: list[np.ndarray | None] = []
         for k, layer in enumerate(layers, start=1):

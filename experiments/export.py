@@ -3,7 +3,7 @@
 --csv writes RUN.metrics.csv, a row per epoch, and RUN.outputs.csv, a row per test digit, with the
 class probabilities p0, p1 and so on at the chosen epoch. --tensorboard writes a folder of curves
 over the epochs, RUN.tensorboard; with --out, DIR/RUN, so that 'tensorboard --logdir DIR' shows
-several runs. --net writes RUN.net, the weights at the chosen epoch in one small sealed file: as
+several runs. --net writes RUN.safetensors, the weights at the chosen epoch in one small file: as
 float16 if no answer on the test digits changes by that, which it says. Files of an earlier export
 are replaced.
 """
@@ -161,7 +161,9 @@ def main(argv: list[str] | None = None) -> None:
         "pip install -e '.[tensorboard]' installs",
     )
     form.add_argument(
-        "--net", action="store_true", help="write the net of the chosen epoch, RUN.net"
+        "--net",
+        action="store_true",
+        help="write the net of the chosen epoch, RUN.safetensors",
     )
     cli.add_data_dir_argument(parser)
     parser.add_argument(

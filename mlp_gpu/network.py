@@ -16,7 +16,7 @@ import numpy as np
 
 from deepbig_runtime import hdf5
 from deepbig_runtime.files import Malformed
-from deepbig_runtime.hdf5_parts import Group
+from deepbig_runtime.hdf5 import Group
 from mlp_gpu import random
 
 N_INPUTS = 29 * 29
@@ -95,11 +95,10 @@ class Network:
         """Weights, biases included and padding not."""
         return count_weights(self.sizes)
 
-    def write(self, group: h5py.Group) -> None:
-        """As `Stored.write`."""
-        group.attrs["sizes"] = self.sizes
-        for layer, W in enumerate(self.weights, start=1):
-            group.create_dataset(f"W{layer}", data=W, track_times=False)
+    def stored(self) -> Group:
+        """As `Stored.stored`."""
+        arrays = {f"W{layer}": W for layer, W in enumerate(self.weights, start=1)}
+        return Group("", {"sizes": self.sizes}, arrays)
 
     @classmethod
     def read(cls, group: Group) -> "Network":
@@ -108,7 +107,7 @@ class Network:
         if not isinstance(sizes, tuple) or len(sizes) < 2 or min(sizes) < 1:
             raise Malformed(f"sizes of {group.name}: expected two or more positive integers")
         shapes = {f"W{layer}": shape for layer, shape in enumerate(padded_shapes(sizes), start=1)}
-        group.check(set(shapes), {"sizes": tuple})
+        group.check({"sizes": tuple}, shapes)
         network = cls(
             sizes, tuple(group.array(name, "float32", shape) for name, shape in shapes.items())
         )
@@ -128,12 +127,12 @@ class Stored(Protocol):
 
     SCHEMA: ClassVar[tuple[str, int]]  # name and version of the group's content
 
-    def write(self, group: h5py.Group) -> None:
-        """Fill an empty group."""
+    def stored(self) -> Group:
+        """The network as attributes and arrays, which it shares."""
 
     @classmethod
     def read(cls, group: Group) -> Self:
-        """The network that `write` has put there. Raises Malformed if it did not."""
+        """The network that `stored` has put there. Raises Malformed if it did not."""
 
 
 Kind = TypeVar("Kind", bound=Stored)
@@ -149,7 +148,10 @@ def save(path: Path, networks: Mapping[str, Kind], attributes: Mapping[str, str 
     def fill(file: h5py.File) -> None:
         file.attrs.update(schema=schema, schema_version=version, **attributes)
         for name, network in networks.items():
-            network.write(file.create_group(name))
+            stored, group = network.stored(), file.create_group(name)
+            group.attrs.update(stored.attrs)
+            for key, values in stored.arrays.items():
+                group.create_dataset(key, data=values, track_times=False)
 
     hdf5.write(path, fill)
 
@@ -161,4 +163,6 @@ def load(path: Path, kind: type[Kind]) -> tuple[dict[str, Kind], dict[str, Any]]
     that no net of its sizes can have.
     """
     with hdf5.opened(path, *kind.SCHEMA) as file:
-        return {name: kind.read(file.group(name)) for name in file.members}, file.attrs
+        if file.arrays:
+            raise Malformed("it holds arrays that are of no net")
+        return {name: kind.read(group) for name, group in file.groups.items()}, file.attrs

@@ -1,6 +1,7 @@
 """Files as they should not be: pipes, folders in their places, closed ones, names of any bytes."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -8,15 +9,30 @@ from pathlib import Path
 
 import pytest
 import watched_runs
+from forgeries import expect_sentence
 
 from deepbig_runtime import files
-from experiments import committee
+from experiments import committee, record, watch
 from experiments.drawing import report_files
-from experiments.running import cifar, examples, norb, runs
+from experiments.running import cifar, data, examples, net_files, norb, runs, store
 from experiments.running.provenance import REPOSITORY
 
 NOBODYS = b"run-\xff\xfe.h5"  # no UTF-8
 linux = pytest.mark.skipif(sys.platform != "linux", reason="tried with what Linux has")
+
+
+@pytest.fixture
+def at_most_a_minute():
+    """Opening a pipe would wait for ever."""
+
+    def end(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def run(*arguments, first=()):
@@ -25,86 +41,56 @@ def run(*arguments, first=()):
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=100)
 
 
-def complaint(code, first=()):
-    """What a command says that runs this code and cannot."""
-    imports = "from pathlib import Path; from experiments.running import cli, data, runs, store; "
-    done = run(
-        "-c", f"{imports}from deepbig_runtime import files; cli.run(lambda: {code})", first=first
-    )
-    assert done.returncode == 2, done.stderr
-    return done.stderr
-
-
-def make_pipe(path):
-    os.mkfifo(path)
-
-
 def make_socket(path):
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(path))
-
-
-def make_device(path):
-    path.symlink_to("/dev/zero")
 
 
 @linux
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (make_pipe, "it is not a regular file"),
-        (make_device, "it is not a regular file"),
+        (os.mkfifo, "it is not a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is not a regular file"),
         (make_socket, "No such device or address"),
         (Path.mkdir, "Is a directory"),
     ],
 )
-def test_what_is_no_file_is_not_opened(tmp_path, make, why, monkeypatch):
+def test_read_bytes_of_no_regular_file_is_refused(
+    tmp_path, make, why, monkeypatch, at_most_a_minute
+):
     monkeypatch.chdir(tmp_path)  # a socket's path must be short
     make(Path("a.h5"))
-    path = tmp_path / "a.h5"
-    assert (
-        complaint(f"store.read_run(Path({str(path)!r}))") == f"error: cannot read {path}: {why}\n"
-    )
+    for read in (store.read_run, net_files.read):
+        assert expect_sentence(lambda read=read: read(Path("a.h5"))) == f"cannot read a.h5: {why}"
 
 
 @linux
-def test_what_is_no_file_hangs_no_command(tmp_path):
-    """One that looks for files skips it, or says why it leaves it out."""
-    make_pipe(tmp_path / "a.h5")
-    make_pipe(tmp_path / "b.csv")
-    watched = run("-m", "experiments.watch", "--once", tmp_path)
-    assert (watched.returncode, watched.stderr) == (0, "")
-    assert "Traceback" not in watched.stdout
-    found = run(
-        "-c", f"from experiments.drawing.report_files import *; collect(Path('{tmp_path}'))"
-    )
-    assert (found.returncode, found.stderr) == (0, "")
-    recorded = run("-m", "experiments.record", tmp_path / "b.csv")
-    assert recorded.returncode == 2
-    assert recorded.stderr == f"error: cannot read {tmp_path}/b.csv: it is not a regular file\n"
+def test_commands_that_look_for_files_skip_pipes(tmp_path, capsys, at_most_a_minute):
+    for name in ("a.h5", "b.csv"):
+        os.mkfifo(tmp_path / name)
+    watch.main(["--once", str(tmp_path)])
+    report_files.collect(tmp_path)
+    assert not capsys.readouterr().err
+    said = expect_sentence(lambda: record.main([str(tmp_path / "b.csv")]))
+    assert said == f"cannot read {tmp_path}/b.csv: it is not a regular file"
 
 
 @linux
 @pytest.mark.parametrize(
-    ("choice", "names"),
-    [
-        ("mnist", [f"{part}-ubyte" for part in ("train-images-idx3", "train-labels-idx1")]),
-        ("norb", [file.name for file in norb.FILES]),
-        ("cifar10", [cifar.ARCHIVE]),
-    ],
+    ("choice", "name"),
+    [("mnist", data.FILES[0].name), ("norb", norb.FILES[0].name), ("cifar10", cifar.ARCHIVE)],
 )
-def test_data_that_are_no_files_are_refused(tmp_path, choice, names):
-    if choice == "mnist":
-        names = [*names, "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte.gz"]
-    for name in names:
-        make_pipe(tmp_path / name)
-    said = complaint(f"data.load_pixels({choice!r}, {str(tmp_path)!r})")
-    assert said.startswith(f"error: {tmp_path / names[0]} is damaged or wrong: ")
+def test_load_pixels_of_pipes_is_refused(tmp_path, choice, name, at_most_a_minute):
+    for file in (*data.FILES, *norb.FILES):
+        os.mkfifo(tmp_path / file.name)
+    os.mkfifo(tmp_path / cifar.ARCHIVE)
+    said = expect_sentence(lambda: data.load_pixels(choice, str(tmp_path)))
+    assert said.startswith(f"{tmp_path / name} is damaged or wrong: ")
     assert "it is not a regular file" in said
-    assert said.count("\n") == 1
 
 
-def test_a_folder_named_like_a_half_written_file_stays(tmp_path):
+def test_lock_removes_half_written_files_but_no_folder(tmp_path):
     (tmp_path / "run.h5.123.tmp").mkdir()
     (tmp_path / "run.h5.124.tmp").touch()
     with runs.lock(tmp_path / "run.h5"):
@@ -112,29 +98,42 @@ def test_a_folder_named_like_a_half_written_file_stays(tmp_path):
         assert not (tmp_path / "run.h5.124.tmp").exists()
 
 
+CLOSED = """
+import sys
+from pathlib import Path
+from deepbig_runtime import files
+from experiments.running import cli, runs
+folder = Path(sys.argv[1])
+cli.run(lambda: {})
+"""
+
+
 @linux
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [
-        ("files.make_folder(Path({!r}))", "error: cannot make the folder {} or open it: "),
-        ("runs.epochs_done(Path({!r}) / 'run.h5', {{}})", "error: {}/run.h5: "),
+        ("files.make_folder(folder)", "error: cannot make the folder {} or open it: "),
+        ("runs.epochs_done(folder / 'run.h5', {})", "error: {}/run.h5: "),
     ],
 )
-def test_a_closed_folder_is_one_sentence(tmp_path, code, sentence):
+def test_closed_folder_is_one_sentence(tmp_path, code, sentence):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o600)
     # Root may enter any folder, unless it gives that up.
     first = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
     try:
-        said = complaint(code.format(str(closed)), first if os.geteuid() == 0 else ())
+        done = run(
+            "-c", CLOSED.replace("{}", code, 1), closed, first=first if os.geteuid() == 0 else ()
+        )
     except FileNotFoundError:
         pytest.skip("root without setpriv cannot try a closed folder")
-    assert said.startswith(sentence.format(closed) + "Permission denied; ")
-    assert said.count("\n") == 1
+    assert done.returncode == 2
+    assert done.stderr.startswith(sentence.format(closed) + "Permission denied; ")
+    assert done.stderr.count("\n") == 1
 
 
 @linux
-def test_a_name_may_have_any_bytes(tmp_path, capsys):
+def test_names_of_any_bytes_are_shown_escaped(tmp_path, capsys):
     paths = [tmp_path / os.fsdecode(NOBODYS), tmp_path / "b.h5"]
     for path in paths:
         watched_runs.write(path, watched_runs.make_run(of=4))
@@ -147,7 +146,7 @@ def test_a_name_may_have_any_bytes(tmp_path, capsys):
 
 @linux
 @pytest.mark.slow
-def test_a_report_may_name_any_bytes(tmp_path):
+def test_report_shows_names_of_any_bytes(tmp_path):
     folder = tmp_path / os.fsdecode(b"\xff")
     watched_runs.write(folder / os.fsdecode(NOBODYS), watched_runs.make_run(of=4))
     (folder / os.fsdecode(b"damaged-\xff.h5")).write_bytes(b"x")
@@ -159,7 +158,7 @@ def test_a_report_may_name_any_bytes(tmp_path):
 
 
 @linux
-def test_a_command_prints_names_of_any_bytes(tmp_path):
+def test_export_prints_names_of_any_bytes(tmp_path):
     path = tmp_path / os.fsdecode(NOBODYS)
     watched_runs.write(path, watched_runs.make_run())
     done = run("-m", "experiments.export", "--csv", str(path))
@@ -168,12 +167,7 @@ def test_a_command_prints_names_of_any_bytes(tmp_path):
     assert path.with_suffix(".metrics.csv").exists()
 
 
-def test_a_regular_file_is_read(tmp_path):
-    (tmp_path / "file").write_bytes(b"content")
-    assert files.read_bytes(tmp_path / "file") == b"content"
-
-
-def test_what_is_no_file_is_not_replaced():
+def test_replace_of_no_regular_file_is_refused():
     with pytest.raises(files.FileFault, match="no regular file"):
         files.replace(Path("/dev/null"), b"")
     assert Path("/dev/null").is_char_device()

@@ -1,4 +1,4 @@
-"""Sealed files: whole or not there, and no damage goes unseen."""
+"""HDF5 files with a checksum: whole or not there, and nothing but plain arrays is read."""
 
 import os
 import stat
@@ -6,17 +6,18 @@ import stat
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from forgeries import attribute, expect_sentence, put, reseal
 
 from deepbig_runtime import hdf5
-from deepbig_runtime.files import FileFault
+from deepbig_runtime.files import FileFault, Malformed
+from deepbig_runtime.hdf5 import Group
 
 DATA = np.arange(60.0).reshape(5, 12)
 
 
 def fill(file):
     file.attrs.update(schema="test", schema_version=1)
+    file.create_group("group").attrs["sizes"] = [3, 4]
     file.create_dataset("data", data=DATA, track_times=False)
 
 
@@ -27,70 +28,47 @@ def path(tmp_path):
     return path
 
 
-@pytest.fixture(scope="module")
-def content(tmp_path_factory):
-    path = tmp_path_factory.mktemp("hdf5") / "file.h5"
-    hdf5.write(path, fill)
-    return path.read_bytes()
-
-
-def test_round_trip(path):
+def read(path):
     with hdf5.opened(path, "test", 1) as file:
-        assert (file.array("data", "float64", (5, 12)) == DATA).all()
-    assert [p.name for p in path.parent.iterdir()] == ["file.h5"]
+        return file
 
 
-def test_any_other_program_can_read_it(path):
+def test_write_is_read_back_by_us_and_by_others(path, tmp_path):
+    found = read(path)
+    found.check({"schema": str, "schema_version": int}, ["data"], ["group"])
+    found.groups["group"].check({"sizes": tuple}, [])
+    assert found.groups["group"].attrs["sizes"] == (3, 4)
+    assert (found.array("data", "float64", (5, 12)) == DATA).all()
     with h5py.File(path, "r") as file:
         assert (file["data"][()] == DATA).all()
+    hdf5.write(tmp_path / "again.h5", fill)
+    assert (tmp_path / "again.h5").read_bytes() == path.read_bytes()
 
 
-def test_same_content_gives_the_same_bytes(path, content):
-    assert path.read_bytes() == content
+@pytest.mark.parametrize("place", [0, len(hdf5.SEAL) - 1, len(hdf5.SEAL), 512, 2000, -1])
+def test_opened_damaged_byte_is_refused(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    assert "is damaged" in expect_sentence(lambda: read(path))
 
 
-@settings(max_examples=300, deadline=None)
-@given(data=st.data())
-def test_every_changed_byte_is_seen(content, tmp_path_factory, data):
-    used = len(hdf5.SEAL) + 65  # after the seal the user block is empty
-    places = st.integers(0, len(content) - 1).filter(lambda i: i < used or i >= hdf5.USER_BLOCK)
-    place = data.draw(places)
-    value = data.draw(st.integers(0, 255).filter(lambda v: v != content[place]))
-    damaged = bytearray(content)
-    damaged[place] = value
-    path = tmp_path_factory.getbasetemp() / "damaged.h5"
-    path.write_bytes(damaged)
-    if place == used - 1:  # the line feed that ends the seal
-        return
-    with pytest.raises(FileFault, match="damaged"), hdf5.opened(path, "test", 1):
-        pass
-
-
-@settings(max_examples=100, deadline=None)
-@given(data=st.data())
-def test_every_wrong_length_is_seen(content, tmp_path_factory, data):
-    path = tmp_path_factory.getbasetemp() / "damaged.h5"
-    longer = content + data.draw(st.binary(min_size=1, max_size=100))
-    shorter = content[: data.draw(st.integers(0, len(content) - 1))]
-    for damaged in (longer, shorter):
+@pytest.mark.parametrize("n", [0, 100, 512, -1])
+def test_opened_wrong_length_is_refused(path, n):
+    content = path.read_bytes()
+    for damaged in (content[:n], content + bytes(n % 7 + 1)):
         path.write_bytes(damaged)
-        with pytest.raises(FileFault, match="damaged"), hdf5.opened(path, "test", 1):
-            pass
+        assert "is damaged" in expect_sentence(lambda: read(path))
 
 
-def test_other_files_are_refused(tmp_path):
-    path = tmp_path / "other.h5"
-    with h5py.File(path, "w") as file:
+def test_opened_without_checksum_is_refused(tmp_path):
+    with h5py.File(tmp_path / "other.h5", "w") as file:
         fill(file)
-    with (
-        pytest.raises(FileFault, match="none of this project's files"),
-        hdf5.opened(path, "test", 1),
-    ):
-        pass
+    assert "none of this project's files" in expect_sentence(lambda: read(tmp_path / "other.h5"))
 
 
 @pytest.mark.parametrize(("schema", "version"), [("test", 2), ("other", 1)])
-def test_other_schema_is_refused(path, schema, version):
+def test_opened_other_schema_is_refused(path, schema, version):
     with (
         pytest.raises(FileFault, match=f"holds 'test' version 1, expected '{schema}' version"),
         hdf5.opened(path, schema, version),
@@ -98,35 +76,118 @@ def test_other_schema_is_refused(path, schema, version):
         pass
 
 
-def test_failure_while_filling_leaves_the_old_file(path, content):
-    def broken(file):
-        fill_otherwise(file)
-        raise KeyboardInterrupt
+def in_place_of_data(make):
+    """A change: a thing of another kind in the place of the array."""
 
-    with pytest.raises(KeyboardInterrupt):
-        hdf5.write(path, broken)
-    assert path.read_bytes() == content
-    assert [p.name for p in path.parent.iterdir()] == ["file.h5"]
+    def change(file):
+        del file["data"]
+        make(file)
 
-
-def fill_otherwise(file):
-    fill(file)
-    file["data"][0, 0] = 99
+    return change
 
 
-@pytest.mark.parametrize("call", ["os.fsync", "os.replace"])
-def test_failure_while_writing_leaves_the_old_file(path, content, monkeypatch, call):
+def virtual(file):
+    layout = h5py.VirtualLayout((3,), "f8")
+    layout[...] = h5py.VirtualSource("other.h5", "x", (3,))
+    file.create_virtual_dataset("data", layout)
+
+
+def external(file):
+    file.create_dataset("data", (3,), "u1", external=[("/etc/passwd", 0, h5py.h5f.UNLIMITED)])
+
+
+def many_names(of):
+    """A change: a hundred more names of an array, or of a group that has one."""
+
+    def change(file):
+        file["group/data"] = file["data"]
+        for k in range(100):
+            file[f"name{k}"] = file[of]
+
+    return change
+
+
+NOT_PLAIN = {
+    "soft link": in_place_of_data(lambda file: file.update(data=h5py.SoftLink("/group"))),
+    "external link": in_place_of_data(
+        lambda file: file.update(data=h5py.ExternalLink("/proc/version", "/"))
+    ),
+    "virtual": in_place_of_data(virtual),
+    "data in another file": in_place_of_data(external),
+    "named type": in_place_of_data(lambda file: file.update(data=np.dtype("f8"))),
+    "more than the file has": put("data", shape=(2**50,), dtype="f8"),
+    "chunks more than the file has": put("data", shape=(2**50,), dtype="u1", chunks=(2**20,)),
+    "array of many names": many_names("data"),
+    "group of many names": many_names("group"),
+    "chunked": put("data", DATA, chunks=True),
+    "compressed": put("data", DATA, compression="gzip"),
+    "texts": put("data", ["a", "b"]),
+    "references": put("data", shape=(2,), dtype=h5py.ref_dtype),
+    "big-endian": put("data", DATA.astype(">f8")),
+    "half precision": put("data", DATA.astype("f2")),
+    "no values": put("data", h5py.Empty("f8")),
+    "group in a group": lambda file: file["group"].create_group("more"),
+    "circle": lambda file: file["group"].update(more=file["/"]),
+    "pairs in a name of two lines": put("a\nb", np.zeros(3, [("a", "f8")])),
+}
+
+
+@pytest.mark.parametrize("what", NOT_PLAIN)
+def test_opened_other_than_plain_arrays_is_refused(path, what):
+    reseal(path, NOT_PLAIN[what])
+    assert "is damaged or not as this version of deepbig writes it: /" in expect_sentence(
+        lambda: read(path)
+    )
+
+
+def test_opened_with_a_checksum_of_no_hdf5_is_refused(path):
+    content = bytearray(path.read_bytes())
+    content[512:520] = b"\0" * 8
+    hdf5.put_seal(content)
+    path.write_bytes(content)
+    assert "HDF5 cannot read it" in expect_sentence(lambda: read(path))
+
+
+OTHER_VALUES = 1.5, [1.5], True, np.bytes_("a"), ["a", "b"], [[1]], h5py.Empty("i8")
+
+
+@pytest.mark.parametrize("value", OTHER_VALUES)
+@pytest.mark.parametrize(("name", "of"), [("schema", "/"), ("sizes", "group")])
+def test_opened_attribute_of_another_type_is_refused(path, value, name, of):
+    reseal(path, attribute(name, value, of))
+    assert "attributes of text or integers" in expect_sentence(lambda: read(path))
+
+
+def test_group_of_other_names_dtypes_shapes_or_numbers_is_refused():
+    group = Group("/", {"n": 1}, {"a": np.array([1.0, np.nan]), "b": np.zeros((2, 3), "f4")}, {})
+    for attrs, arrays, groups in (
+        ({}, "ab", ()), ({"n": str}, "ab", ()), ({"n": int}, "a", ()), ({"n": int}, "ab", "c")
+    ):  # fmt: skip
+        with pytest.raises(Malformed, match="of /: expected"):
+            group.check(attrs, arrays, groups)
+    for name, dtype, shape in (
+        ("a", "float64", (2,)), ("b", "float64", (2, 3)), ("b", "float32", (3, 2)),
+        ("b", "float32", None),
+    ):  # fmt: skip
+        with pytest.raises(Malformed, match=f"/{name}: expected"):
+            group.array(name, dtype, shape)
+
+
+@pytest.mark.parametrize("call", ["os.fsync", "os.replace", "open"])
+def test_write_that_fails_leaves_the_old_file(path, monkeypatch, call):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(call, full)
-    with pytest.raises(FileFault, match=r"cannot write .*file\.h5: No space left"):
-        hdf5.write(path, fill_otherwise)
-    assert path.read_bytes() == content
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(call if "." in call else f"builtins.{call}", full)
+        with pytest.raises(FileFault, match=r"cannot write .*: No space left"):
+            hdf5.write(path, lambda file: fill(file) or file.attrs.update(more=1))
+    assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == ["file.h5"]
 
 
-def test_file_is_on_disk_before_its_name_and_then_the_folder(path, monkeypatch):
+def test_write_syncs_the_file_then_renames_then_syncs_the_folder(path, monkeypatch):
     calls, fsync, replace = [], os.fsync, os.replace
 
     def note_fsync(descriptor):
@@ -141,12 +202,6 @@ def test_file_is_on_disk_before_its_name_and_then_the_folder(path, monkeypatch):
 
     monkeypatch.setattr("os.fsync", note_fsync)
     monkeypatch.setattr("os.replace", note_replace)
-    hdf5.write(path, fill_otherwise)
+    hdf5.write(path, lambda file: fill(file) or file.attrs.update(more=1))
     assert calls == ["file", "replace", "folder"]
-    with hdf5.opened(path, "test", 1) as file:
-        assert file.array("data", "float64", (5, 12))[0, 0] == 99
-
-
-def test_missing_folder(tmp_path):
-    with pytest.raises(FileFault, match=r"cannot write .*nowhere"):
-        hdf5.write(tmp_path / "nowhere" / "file.h5", fill)
+    assert read(path).attrs["more"] == 1

@@ -1,15 +1,19 @@
-"""Net files: what is written reads back, and what is none is refused in one sentence."""
+"""Net files: written nets read back, and malformed files are refused in one sentence."""
 
+import hashlib
+import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from factories import changed, make_config
+from forgeries import expect_sentence
+from safetensors import safe_open
+from safetensors.numpy import load_file, save
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
-from deepbig_runtime import hdf5
-from deepbig_runtime.files import FileFault
 from experiments import cnn, export, table1
 from experiments.running import data, net_files, nets, runs, store
 from experiments.running.net_files import NetFile
@@ -31,23 +35,19 @@ def bits(weights):
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_what_is_written_reads_back(found, half, tmp_path):
-    path = tmp_path / "a.net"
+def test_write_is_read_back_by_us_and_by_others(found, half, tmp_path):
+    path = tmp_path / "a.safetensors"
     net_files.write(path, found, half)
     again = net_files.read(path)
     assert (again.config, again.epoch) == (found.config, found.epoch)
     expected = net_files.halved(found.network) if half else found.network
     assert bits(again.network.weights) == bits(expected.weights)
-    assert nets.is_of(again.network, found.config)
-
-
-def test_half_precision_halves_the_file(found, tmp_path):
-    sizes = []
-    for half in (False, True):
-        net_files.write(tmp_path / "a.net", found, half)
-        sizes.append((tmp_path / "a.net").stat().st_size)
-    n_bytes = sum(W.nbytes for W in found.network.weights if W is not None)
-    assert sizes[0] - sizes[1] == pytest.approx(n_bytes / 2, abs=32)
+    tensors = load_file(path)
+    dtypes = {"W": "float16" if half else "float32", "C": "uint8"}
+    assert {(name[0], str(values.dtype)) for name, values in tensors.items()} <= dtypes.items()
+    content = path.read_bytes()
+    net_files.write(path, found, half)
+    assert path.read_bytes() == content
 
 
 def test_halved_weights_are_the_nearest_of_half_precision(found):
@@ -58,46 +58,71 @@ def test_halved_weights_are_the_nearest_of_half_precision(found):
             assert (half != W).any()
 
 
-def test_a_weight_that_is_too_large_for_half_precision_is_told():
+def test_halved_weight_too_large_for_half_precision_is_refused():
     network = Network.initial((841, 7, 10), 3)
     network.weights[0][1, 2] = 1e6
     with pytest.raises(ValueError, match="beyond float16's largest number"):
         net_files.halved(network)
 
 
+def read_changed(path, found, tensors=(), metadata=None, **entries):
+    """Read a net file with other tensors, entries or metadata, and the checksum that fits."""
+    net_files.write(path, found, half=False)
+    with safe_open(path, "numpy") as file:
+        entry = json.loads(file.metadata()[net_files.ENTRY])
+    entry |= {"sha256": net_files.NO_DIGITS} | entries
+    tensors = {n: a for n, a in (load_file(path) | dict(tensors)).items() if a is not None}
+    content = save(tensors, metadata or {net_files.ENTRY: json.dumps(entry)})
+    digest = hashlib.sha256(content).hexdigest()
+    path.write_bytes(content.replace(net_files.NO_DIGITS.encode(), digest.encode(), 1))
+    return expect_sentence(lambda: net_files.read(path))
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"epoch": 0}, "its epoch is 0, expected 1 to 2"),
+        ({"epoch": 0}, "epoch is 0: Expected"),
         ({"epoch": 3}, "its epoch is 3, expected 1 to 2"),
-        ({"config": make_config(sizes=(841, 8, 10)).to_json()}, "other layers than 841-8-10"),
-        ({"config": "{}"}, "config"),
-        ({"more": 1}, "attributes"),
-        ({"schema": "deepbig run"}, "holds 'deepbig run' version 1, expected 'deepbig net'"),
+        ({"version": 2}, "version is 2"),
+        ({"more": 1}, "unknown field"),
+        ({"config": {}}, "missing required field"),
+        ({"config": make_config(sizes=(841, 40, 10)).to_builtins()}, r"W1: expected float32 \("),
+        ({"sha256": "x"}, "64 hexadecimal digits"),
+        ({"sha256": "0" * 64}, "expected SHA-256 0"),
+        ({"metadata": {"epoch": "1"}}, "'deepbig net' is no JSON"),
+        ({"metadata": {net_files.ENTRY: "[" * 100_000}}, "'deepbig net' is no JSON"),
+        ({"tensors": {"W1": None}}, "arrays of"),
+        ({"tensors": {"W3": np.zeros(3, np.float32)}}, "arrays of"),
+        ({"tensors": {"W1": np.zeros((864, 32), np.float64)}}, "W1: expected F16"),
+        ({"tensors": {"W1": np.zeros((864, 32), np.uint8)}}, "W1: expected float32"),
+        ({"tensors": {"W1": np.full((864, 32), 2, np.uint8)}}, "W1: expected F16"),
+        ({"tensors": {"W1": np.zeros((864, 0), np.float16)}}, r"W1: expected float32 \("),
+        ({"tensors": {"W1": np.full((864, 32), np.nan, np.float16)}}, "finite"),
     ],
 )
-def test_what_no_net_file_holds_is_refused(changes, reason, tmp_path):
-    path = tmp_path / "a.net"
-    network = Network.initial((841, 7, 10), 3)
-
-    def fill(file):
-        file.attrs.update(schema="deepbig net", schema_version=1)
-        file.attrs.update({"config": PERCEPTRON.to_json(), "epoch": 1} | changes)
-        network.write(file.create_group("net"))
-
-    hdf5.write(path, fill)
-    with pytest.raises(FileFault, match=reason):
-        net_files.read(path)
+def test_read_malformed_is_refused(changes, reason, tmp_path):
+    found = NetFile(PERCEPTRON, 2, Network.initial((841, 7, 10), 3))
+    assert re.search(reason, read_changed(tmp_path / "a.safetensors", found, **changes))
 
 
-def test_a_damaged_file_is_refused(found, tmp_path):
-    path = tmp_path / "a.net"
+@pytest.mark.parametrize(
+    "damage", [lambda c: c[:-1], lambda c: c + b"x", lambda c: c[:5], lambda c: b"\xff" * 100]
+)
+def test_read_no_safetensors_is_refused(damage, found, tmp_path):
+    path = tmp_path / "a.safetensors"
+    net_files.write(path, found, half=True)
+    path.write_bytes(damage(path.read_bytes()))
+    assert "is damaged" in expect_sentence(lambda: net_files.read(path))
+
+
+@pytest.mark.parametrize("place", [300, -5])
+def test_read_damaged_byte_is_refused(place, found, tmp_path):
+    path = tmp_path / "a.safetensors"
     net_files.write(path, found, half=True)
     content = bytearray(path.read_bytes())
-    content[-5] ^= 1
+    content[place] ^= 1
     path.write_bytes(content)
-    with pytest.raises(FileFault, match="is damaged: expected SHA-256"):
-        net_files.read(path)
+    assert "is damaged" in expect_sentence(lambda: net_files.read(path))
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +141,9 @@ def test_exported_nets_answer_as_the_runs_do(trained, tmp_path, capsys):
     printed = capsys.readouterr()
     for path in paths:
         run = store.read_run(path)
-        target = tmp_path / f"{path.stem}.net"
+        target = tmp_path / f"{path.stem}.safetensors"
         assert f"{target}\n" in printed.out
-        assert f"{path.stem}.net: " in printed.err
+        assert f"{path.stem}.safetensors: " in printed.err
         assert f"epoch {run.chosen}, {target.stat().st_size:,} bytes" in printed.err
         again = net_files.read(target)
         assert (again.config, again.epoch) == (run.config, run.chosen)
@@ -151,4 +176,6 @@ def test_weights_stay_whole_where_halving_them_does_harm(found, why, trained, mo
     assert "weights as float32" in said
     assert why in said
     chosen = runs.load_weights(path, store.read_run(path))[0]["chosen"]
-    assert bits(net_files.read(path.with_suffix(".net")).network.weights) == bits(chosen.weights)
+    assert bits(net_files.read(path.with_suffix(".safetensors")).network.weights) == bits(
+        chosen.weights
+    )

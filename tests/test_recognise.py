@@ -95,7 +95,7 @@ def test_several_nets_are_a_committee(folder, pictures, tmp_path, capsys):
     export.main([str(perceptron), "--net", "--out", str(tmp_path)])
     (convolutional,) = store.run_files(folder / "cnn")
     narrow = folder / "committee" / "WN10-seed0-load_digits.h5"
-    files = [tmp_path / f"{perceptron.stem}.net", convolutional, narrow]
+    files = [tmp_path / f"{perceptron.stem}.safetensors", convolutional, narrow]
     capsys.readouterr()
     options = [argument for path in files for argument in ("--net", str(path))]
     assert recognise.main([*map(str, paths), "--csv", *options]) == 0
@@ -164,14 +164,18 @@ def test_nets_of_load_digits_are_refused(folder, pictures, monkeypatch):
 
 def test_what_holds_no_net_for_digits_is_refused(folder, tmp_path):
     with pytest.raises(FileFault, match="cannot read"):
-        trained.load(tmp_path / "missing.net")
+        trained.load(tmp_path / "missing.safetensors")
+    with pytest.raises(
+        Problem, match=r"older version .* 'python -m experiments.export --net RUN.h5'"
+    ):
+        trained.load(tmp_path / "old.net")
     path = folder / "table1" / "net1-seed0-load_digits.h5"
     run = store.read_run(path)
     network = runs.load_weights(path, run)[0]["chosen"]
     config = changed(run.config, data={"name": "CIFAR10"})
-    net_files.write(tmp_path / "a.net", NetFile(config, 1, network), half=False)
+    net_files.write(tmp_path / "a.safetensors", NetFile(config, 1, network), half=False)
     with pytest.raises(Problem, match="is of a net for CIFAR10, and pictures are prepared as"):
-        trained.load(tmp_path / "a.net")
+        trained.load(tmp_path / "a.safetensors")
 
 
 def test_the_drawing_has_the_ink_where_it_is():

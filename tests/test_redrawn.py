@@ -72,8 +72,8 @@ def test_ways_differ(asked):
 
 def test_the_record_and_its_table(asked, tmp_path, capsys):
     net = NetFile(make_config(sizes=(841, 7, 10), epochs=9), 4, Network.initial((841, 7, 10), 0))
-    net_files.write(tmp_path / "a.net", net, half=True)
-    redrawn.main(["--net", str(tmp_path / "a.net"), "--n", "8", "--out", str(tmp_path)])
+    net_files.write(tmp_path / "a.safetensors", net, half=True)
+    redrawn.main(["--net", str(tmp_path / "a.safetensors"), "--n", "8", "--out", str(tmp_path)])
     record = records.read_json(tmp_path / "redrawn.json", redrawn_table.RedrawnRecord)
     ways = ["MNIST's own", *redrawn.WAYS]
     assert record.rows == [redrawn_table.RedrawnRow(way, 0, 0) for way in ways]

@@ -2,16 +2,17 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
-from factories import changed
+from factories import changed, make_run
+from forgeries import attribute, expect_sentence, reseal
 from small_runs import CONFIG, DATASET, train, train_some
 
 from campaign.run_bits import bits
-from deepbig_runtime.files import FileFault
 from deform_gpu import TABLE1, deform
 from experiments.running import runs, store
 from experiments.running.configs import deformer
@@ -28,7 +29,7 @@ def uninterrupted(tmp_path_factory):
     return path
 
 
-def test_run_file_has_what_the_design_says(uninterrupted):
+def test_run_file_is_hdf5_as_documented(uninterrupted):
     with h5py.File(uninterrupted, "r") as file:  # as any other program reads it
         assert file.attrs["schema"] == "deepbig run"
         assert file.attrs["schema_version"] == 1
@@ -57,7 +58,12 @@ def test_run_file_has_what_the_design_says(uninterrupted):
     assert engine.predict(DATASET.test_images).tobytes() == outputs.tobytes()
 
 
-def test_an_epoch_takes_the_time_of_its_three_parts():
+def test_run_chooses_its_epoch_by_validation_errors():
+    run = make_run(metrics={"validation_errors": [9, 7, 7], "test_errors": [30, 40, 20]}, epochs=3)
+    assert (run.chosen, run.chosen_errors, run.best_errors) == (2, 40, 20)
+
+
+def test_run_seconds_are_those_of_three_parts():
     run = store.Run.new(CONFIG, DATASET.test_labels)
     assert (run.epoch_seconds, run.seconds) == ([], 0)
     run.metrics.deform_seconds += [1.0, 2.0]
@@ -66,7 +72,7 @@ def test_an_epoch_takes_the_time_of_its_three_parts():
     assert (run.epoch_seconds, run.seconds) == ([111, 422], 533)
 
 
-def test_training_learns(uninterrupted):
+def test_train_run_learns(uninterrupted):
     run = store.read_run(uninterrupted)
     assert run.metrics.train_loss[-1] < 0.7 * run.metrics.train_loss[0]
     assert run.chosen_errors < 0.4 * 360
@@ -74,81 +80,121 @@ def test_training_learns(uninterrupted):
     assert run.epochs == 6
 
 
-def test_finished_run_is_not_trained_again(uninterrupted):
+def test_train_run_finished_is_only_read(uninterrupted):
     before = uninterrupted.read_bytes()
     assert train(uninterrupted).finished
     assert uninterrupted.read_bytes() == before
 
 
-def test_same_seed_same_bits_and_other_seed_others(uninterrupted, tmp_path):
+def test_train_run_bits_depend_on_the_seed(uninterrupted, tmp_path):
     train(tmp_path / "same.h5")
     assert bits(tmp_path / "same.h5") == bits(uninterrupted)
     train(tmp_path / "other.h5", changed(CONFIG, seed=6))
     assert bits(tmp_path / "other.h5")[1:] != bits(uninterrupted)[1:]
 
 
-@pytest.mark.parametrize("which", ["run", "weights"])
-def test_damaged_file_is_refused_and_left_alone(uninterrupted, tmp_path, which):
-    path = tmp_path / "run.h5"
-    path.write_bytes(uninterrupted.read_bytes())
-    weights = store.weights_path(path)
-    weights.write_bytes(store.weights_path(uninterrupted).read_bytes())
-    damaged = path if which == "run" else weights
-    content = bytearray(damaged.read_bytes())
+@pytest.fixture
+def files_of(uninterrupted, tmp_path_factory):
+    """A function from a number of epochs to fresh files of the run after these, a path."""
+
+    def copy(epochs, config=CONFIG):
+        path = tmp_path_factory.mktemp("runs") / "run.h5"
+        if (epochs, config) not in FILES:
+            train(path, config) if epochs == config.epochs else train_some(path, epochs, config)
+            FILES[epochs, config] = [of(path).read_bytes() for of in (Path, store.weights_path)]
+        for of, content in zip((Path, store.weights_path), FILES[epochs, config], strict=True):
+            of(path).write_bytes(content)
+        return path
+
+    return copy
+
+
+FILES = {}
+
+
+def refused(path, config=CONFIG):
+    """The sentence by which a run is not resumed; its files must stay."""
+    paths = [path for path in (path, store.weights_path(path)) if path.exists()]
+    before = [path.read_bytes() for path in paths]
+    sentence = expect_sentence(lambda: train(path, config))
+    assert [path.read_bytes() for path in paths] == before
+    return sentence
+
+
+@pytest.mark.parametrize("of", [Path, store.weights_path])
+def test_resume_of_damaged_or_missing_file_is_refused(files_of, of):
+    path = of(files_of(2))
+    content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
-    damaged.write_bytes(content)
-    with pytest.raises(FileFault, match=f"{damaged.name} is damaged: expected SHA-256"):
-        train(path)
-    assert damaged.read_bytes() == content
+    path.write_bytes(content)
+    run_path = path.with_name("run.h5")
+    assert f"{path.name} is damaged: expected SHA-256" in refused(run_path)
+    path.unlink()
+    assert f"{path} is not; put it back" in refused(run_path)
 
 
-@pytest.mark.parametrize("which", ["run", "weights"])
-def test_missing_half_is_refused(tmp_path, which):
-    path = tmp_path / "run.h5"
-    train_some(path, 2)
-    gone = {"run": path, "weights": store.weights_path(path)}[which]
-    gone.unlink()
-    with pytest.raises(Problem, match=f"{gone} is not; put it back"):
-        train(path)
-
-
-def test_halves_of_different_runs_are_refused(tmp_path):
-    train_some(tmp_path / "a.h5", 3)
-    train_some(tmp_path / "b.h5", 1)
-    store.weights_path(tmp_path / "b.h5").replace(store.weights_path(tmp_path / "a.h5"))
-    with pytest.raises(Problem, match="do not belong together"):
-        train(tmp_path / "a.h5")
-    # As far, but with another seed.
-    train_some(tmp_path / "c.h5", 3, changed(CONFIG, seed=6))
-    store.weights_path(tmp_path / "c.h5").replace(store.weights_path(tmp_path / "a.h5"))
-    with pytest.raises(Problem, match=r"a\.weights\.h5 holds another run .* seed is 6 there"):
-        train(tmp_path / "a.h5")
-
-
-@pytest.mark.parametrize(("run_epoch", "weights_epoch"), [(3, 6), (6, 3), (2, 4)])
-def test_halves_of_one_run_at_different_epochs_are_refused(
-    uninterrupted, tmp_path, run_epoch, weights_epoch
-):
+@pytest.mark.parametrize(("run_epoch", "weights_epoch"), [(3, 6), (6, 3), (2, 4), (4, 2)])
+def test_resume_of_halves_of_different_epochs_is_refused(files_of, run_epoch, weights_epoch):
     """Both are genuine: one half is from a copy, or from a backup."""
-    halves = {}
-    for epoch in (run_epoch, weights_epoch):
-        halves[epoch] = tmp_path / f"epoch{epoch}.h5"
-        if epoch == CONFIG.epochs:
-            train(halves[epoch])
-        else:
-            train_some(halves[epoch], epoch)
-    path = halves[run_epoch]
-    store.weights_path(halves[weights_epoch]).replace(store.weights_path(path))
-    refusal = f"is of epoch {weights_epoch} and .* of epoch {run_epoch}: they do not belong"
-    with pytest.raises(Problem, match=refusal):
-        runs.epochs_done(path, CONFIG)
-    before = path.read_bytes()
-    with pytest.raises(Problem, match=refusal):
-        train(path)
-    assert path.read_bytes() == before
+    path = files_of(run_epoch)
+    store.weights_path(files_of(weights_epoch)).replace(store.weights_path(path))
+    refusal = f"is of epoch {weights_epoch} and {path} of epoch {run_epoch}: they do not belong"
+    assert refusal in refused(path)
+    assert refusal in expect_sentence(lambda: runs.epochs_done(path, CONFIG))
 
 
-def test_other_configuration_is_refused_with_the_difference(uninterrupted):
+def test_resume_with_weights_of_another_seed_is_refused(files_of):
+    path = files_of(2)
+    store.weights_path(files_of(2, changed(CONFIG, seed=6))).replace(store.weights_path(path))
+    sentence = refused(path)
+    assert "run.weights.h5 holds another run" in sentence
+    assert "seed is 6 there" in sentence
+
+
+@pytest.mark.parametrize("factor", [-1, 1e35])
+@pytest.mark.parametrize("name", ["latest", "chosen"])
+def test_resume_with_weights_that_get_other_digits_wrong_is_refused(files_of, name, factor):
+    path = files_of(2)
+
+    def change(file):
+        for W in file[name].values():
+            W[...] = factor * W[()]
+
+    reseal(store.weights_path(path), change)
+    assert f"the {name} net in" in refused(path)
+
+
+def test_resume_with_weights_of_a_later_epoch_than_they_say_is_refused(files_of):
+    """The last epoch would be done on top of itself."""
+    path = files_of(2)
+    reseal(store.weights_path(path), attribute("epoch", 1))
+    assert "says of epoch 1" in refused(path)
+
+
+@pytest.mark.parametrize("epochs", [2, CONFIG.epochs])
+def test_resume_with_other_labels_is_refused(files_of, epochs):
+    path = files_of(epochs)
+    run = store.read_run(path)
+    run.labels, run.outputs = np.roll(run.labels, 1), np.roll(run.outputs, 1, axis=0)
+    store.write_run(path, run)
+    assert "other labels than the test images" in refused(path)
+
+
+def test_resume_one_epoch_behind_has_the_chosen_outputs_and_net(files_of, uninterrupted):
+    """Killed between the two files of the chosen epoch."""
+    chosen = store.read_run(uninterrupted).chosen
+    path = files_of(chosen)
+    store.weights_path(files_of(chosen - 1)).replace(store.weights_path(path))
+    engine = CpuEngine()
+    run, _, net = runs.resume(path, CONFIG, DATASET.test_labels, engine, DATASET.test_images)
+    assert (run.epochs, run.provenance[-1].why) == (chosen - 1, "killed")
+    engine.set_network(net)
+    assert run.outputs.tobytes() == engine.predict(DATASET.test_images).tobytes()
+    train(path)
+    assert bits(path) == bits(uninterrupted)
+
+
+def test_resume_of_another_configuration_is_refused_with_the_difference(uninterrupted):
     before = uninterrupted.read_bytes()
     other = changed(CONFIG, eta=0.02, deformation=replace(CONFIG.deformation, sigma=4.0))
     with pytest.raises(
@@ -163,7 +209,7 @@ def test_other_configuration_is_refused_with_the_difference(uninterrupted):
     assert uninterrupted.read_bytes() == before
 
 
-def test_diverging_run_stops_and_keeps_the_last_good_epoch(tmp_path, monkeypatch):
+def test_train_run_diverging_keeps_the_last_good_epoch(tmp_path, monkeypatch):
     path = tmp_path / "run.h5"
     real = runs.deformer
 
@@ -209,7 +255,7 @@ class EngineOfKnownSpeed:
         self.now += 0.00025 * len(images)
 
 
-def test_an_epoch_is_estimated_by_what_each_image_takes(monkeypatch):
+def test_estimate_epoch_seconds_is_the_sum_over_images(monkeypatch):
     engine = EngineOfKnownSpeed()
     clock = SimpleNamespace(perf_counter=lambda: engine.now)
     monkeypatch.setattr(runs, "time", clock)
@@ -225,7 +271,7 @@ def test_an_epoch_is_estimated_by_what_each_image_takes(monkeypatch):
     assert estimate == pytest.approx(expected - deformed * 0.00025)
 
 
-def test_every_epoch_is_deformed_anew_with_the_runs_seed():
+def test_deformer_depends_on_epoch_and_seed():
     for seed in (2, 6):
         deformed = deformer(changed(CONFIG, seed=seed), DATASET)
         for epoch in (1, 2):

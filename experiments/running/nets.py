@@ -1,7 +1,6 @@
 """The nets of runs and their engines, made from configurations."""
 
-from dataclasses import astuple
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -35,12 +34,15 @@ def kind(config: Config) -> type[Network] | type[ConvNetwork]:
     return ConvNetwork if config.is_convolutional else Network
 
 
+def attributes(config: Config) -> dict[str, Any]:
+    """The attributes that a run's net is stored with, which describe its layers."""
+    names = ("layers", "source", "n_classes") if config.is_convolutional else ("sizes",)
+    return {name: getattr(config, name) for name in names}
+
+
 def is_of(net: AnyNetwork, config: Config) -> bool:
     """Whether a net has the layers of a run's."""
-    if isinstance(net, Network):
-        return net.sizes == config.sizes
-    described = config.layers, config.source, config.n_classes
-    return described == (net.description, astuple(net.source), net.n_classes)
+    return net.stored().attrs == attributes(config)
 
 
 def make_engine(config: Config, schedule: str) -> Engine:

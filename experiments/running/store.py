@@ -10,7 +10,7 @@ import json
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 import h5py
 import msgspec
@@ -31,18 +31,30 @@ SCHEMA, SCHEMA_VERSION = "deepbig run", 1
 WEIGHTS_SUFFIX = ".weights.h5"
 ROUNDING = 1e-3  # more than class probabilities and their sums are off by
 
+EpochNumber = Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
+LearningRate = Annotated[float, Meta(ge=1e-300, le=1e9)]
+Loss = Annotated[float, Meta(ge=-1e300, le=1e300)]
+SomeSeconds = Annotated[float, Meta(ge=1e-12, le=LONG)]  # rates are divided by it
+
 
 class Metrics(Struct, forbid_unknown_fields=True):
-    """One value per epoch in each list. The names are fields of Epoch."""
+    """One value per epoch in each list, with its units and its long name in run files.
 
-    epoch: list[Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]]
-    eta: list[Annotated[float, Meta(ge=1e-300, le=1e9)]]
-    train_loss: list[Annotated[float, Meta(ge=-1e300, le=1e300)]]
-    validation_errors: list[Count]
-    test_errors: list[Count]
-    deform_seconds: list[Seconds]
-    train_seconds: list[Annotated[float, Meta(ge=1e-12, le=LONG)]]  # rates are divided by it
-    evaluate_seconds: list[Seconds]
+    The names are fields of Epoch.
+    """
+
+    epoch: Annotated[list[EpochNumber], "1", "epoch, from 1"]
+    eta: Annotated[list[LearningRate], "1", "learning rate of the epoch"]
+    train_loss: Annotated[list[Loss], "nat", "mean cross-entropy over the deformed training images"]
+    validation_errors: Annotated[
+        list[Count], "images", "wrong among the undeformed validation images"
+    ]
+    test_errors: Annotated[list[Count], "images", "wrong among the test images"]
+    deform_seconds: Annotated[
+        list[Seconds], "s", "time that training waited for its deformed images"
+    ]
+    train_seconds: Annotated[list[SomeSeconds], "s", "time for the on-line steps"]
+    evaluate_seconds: Annotated[list[Seconds], "s", "time for validation and test"]
 
     def append(self, row: Epoch) -> None:
         """Add an epoch."""
@@ -54,19 +66,12 @@ class Metrics(Struct, forbid_unknown_fields=True):
         return Metrics(**{name: getattr(self, name)[:n] for name in METRICS})
 
 
-METRICS = {  # name: (dtype, units, long name), as in run files
-    "epoch": ("int64", "1", "epoch, from 1"),
-    "eta": ("float64", "1", "learning rate of the epoch"),
-    "train_loss": ("float64", "nat", "mean cross-entropy over the deformed training images"),
-    "validation_errors": ("int64", "images", "wrong among the undeformed validation images"),
-    "test_errors": ("int64", "images", "wrong among the test images"),
-    "deform_seconds": ("float64", "s", "time that training waited for its deformed images"),
-    "train_seconds": ("float64", "s", "time for the on-line steps"),
-    "evaluate_seconds": ("float64", "s", "time for validation and test"),
+METRICS = {  # name: (dtype, units, long name)
+    name: (np.dtype(get_args(kind)[0]).name, *Metrics.__annotations__[name].__metadata__)
+    for name, kind in get_type_hints(Metrics).items()
 }
 EPOCH_PARTS = "deform_seconds", "train_seconds", "evaluate_seconds"
 assert [*METRICS, "outputs"] == [field.name for field in fields(Epoch)]
-assert Metrics.__struct_fields__ == tuple(METRICS)
 
 
 @dataclass
@@ -202,14 +207,12 @@ def to_metrics(value: object, config: Config) -> Metrics:
     """The metrics of a run in values of JSON. Raises files.Malformed if they are of no run."""
     metrics = convert("metrics", value, Metrics)
     n = len(metrics.epoch)
-    for name in METRICS:
-        if (length := len(getattr(metrics, name))) != n or not 1 <= n <= config.epochs:
-            raise files.Malformed(
-                f"metrics.{name} has {length} epochs, expected those of metrics.epoch, at least 1 "
-                f"and at most {config.epochs}"
-            )
-    if metrics.epoch != list(range(1, n + 1)):
-        raise files.Malformed(f"metrics.epoch must count from 1 to {n}")
+    lengths = {len(getattr(metrics, name)) for name in METRICS}
+    if lengths != {n} or not 1 <= n <= config.epochs or metrics.epoch != list(range(1, n + 1)):
+        raise files.Malformed(
+            f"metrics have {min(lengths)} to {max(lengths)} epochs, expected a value of each for "
+            f"every epoch from 1 to at most {config.epochs}"
+        )
     for errors, images in (
         (metrics.validation_errors, config.n_validation),
         (metrics.test_errors, config.data.n_test),
@@ -278,20 +281,17 @@ def read_run(path: Path) -> Run:
     """
     with hdf5.opened(path, SCHEMA, SCHEMA_VERSION) as file:
         attributes = {"schema": str, "schema_version": int, "config": str, "provenance": str}
-        file.check({"metrics", "predictions"}, attributes)
+        file.check(attributes, (), groups=("metrics", "predictions"))
         config = configs.from_json("config", str(file.attrs["config"]))
         sessions = parse_json("provenance", str(file.attrs["provenance"]))
 
-        group = file.group("metrics")
-        group.check(set(METRICS), {})
-        rows = {
-            name: group.row(name, dtype, units=units).tolist()
-            for name, (dtype, units, _) in METRICS.items()
-        }
+        group = file.groups["metrics"]
+        group.check({}, METRICS)
+        rows = {name: group.array(name, dtype).tolist() for name, (dtype, *_) in METRICS.items()}
         metrics = to_metrics(rows, config)
 
-        group = file.group("predictions")
-        group.check({"outputs", "labels"}, {"epoch": int})
+        group = file.groups["predictions"]
+        group.check({"epoch": int}, {"outputs", "labels"})
         n_test, n_classes = config.data.n_test, config.n_classes
         outputs = group.array("outputs", "float32", (n_test, n_classes))
         labels = group.array("labels", "uint8", (n_test,))
@@ -308,13 +308,11 @@ def read_weights(path: Path, config: Config) -> tuple[dict[str, nets.AnyNetwork]
     networks, attributes = network.load(path, nets.kind(config))
     with files.checked(path):
         if networks.keys() != {"latest", "chosen"}:
-            raise files.Malformed(f"it holds {sorted(networks)}, expected latest and chosen nets")
+            raise files.Malformed("it holds other nets than the latest and the chosen one")
         text, epoch = attributes.get("config"), attributes.get("epoch")
-        if not (isinstance(text, str) and isinstance(epoch, int)):
-            raise files.Malformed("it lacks a configuration or an epoch")
+        if not (isinstance(text, str) and isinstance(epoch, int) and epoch > 0):
+            raise files.Malformed("it lacks a configuration or an epoch from 1")
         found = configs.from_json("config", text)
-        if not 1 <= epoch <= found.epochs:
-            raise files.Malformed(f"its epoch is {epoch}, expected 1 to {found.epochs}")
         if not all(nets.is_of(net, found) for net in networks.values()):
             raise files.Malformed(f"its nets have other layers than {found.net_name}")
     return networks, found, epoch
@@ -333,15 +331,14 @@ def check_config(path: Path, found: Config, expected: Config) -> None:
             "with --out, or move that file away"
         )
     fewer = found.epochs < expected.epochs
-    differences = list(configs.differences(replace(found, epochs=expected.epochs), expected))
+    compared = replace(found, epochs=expected.epochs) if fewer else found
+    differences = list(configs.differences(compared, expected))
     if fewer and differences and all(text.startswith(("decay", "eta")) for text in differences):
         raise Problem(
             f"{path} holds a run of {found.epochs:,} epochs, whose learning rates are not the "
             f"first of {expected.epochs:,} ({'; '.join(differences)}), so it is not extended; "
             "give those as --eta and --eta-decay, or choose another folder with --out"
         )
-    if not fewer:
-        differences = list(configs.differences(found, expected))
     if differences:
         raise Problem(
             f"{path} holds another run than the one asked for: {'; '.join(differences)}; choose "

@@ -14,10 +14,11 @@ from experiments.running.net_files import NetFile
 from experiments.scoring.tables import best_of
 
 PREPARED_AS = "MNIST"  # pictures and drawings are cut out and centred as the digits of this data
+OLD_SUFFIX = ".net"  # of nets in sealed HDF5 files, which no version writes any more
 TRAIN = 'make table1 ARGS="--nets 1"'
 NET_FILE = (
     "a run file, RUN.h5, with its weights file beside it, or a net that 'python -m "
-    "experiments.export --net' wrote, RUN.net"
+    "experiments.export --net' wrote, RUN.safetensors"
 )
 
 
@@ -25,8 +26,13 @@ def load(path: Path) -> NetFile:
     """The net in a net file, or that of a run file at its chosen epoch.
 
     Raises files.FileFault if a file is missing or damaged, Problem if it is of a net for images
-    that are prepared in another way.
+    that are prepared in another way, or of an older version.
     """
+    if path.suffix == OLD_SUFFIX:
+        raise Problem(
+            f"{path} is of an older version of this program; write the net of its run anew with "
+            f"'python -m experiments.export --net RUN.h5', as RUN{net_files.SUFFIX}"
+        )
     if path.suffix == net_files.SUFFIX:
         found = net_files.read(path)
     else:
