@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
-from campaign.run_bits import bits, epochs_on_disk
+from run_bits import bits, epochs_on_disk
 from experiments import table1
 from experiments.running import data, jobs, nets
 from experiments.running.configs import make_config

@@ -15,7 +15,7 @@ from filelock import FileLock
 from small_runs import CONFIG, NO_CALLBACKS, AtEpoch, train, train_some
 from waiting import join, wait_until
 
-from campaign.run_bits import bits, epochs_on_disk
+from run_bits import bits, epochs_on_disk
 from deepbig_runtime import files, hdf5
 from experiments.running import cli, errors, progress, runs, store
 from experiments.running.errors import Interrupted, Problem

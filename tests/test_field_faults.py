@@ -14,7 +14,7 @@ from factories import changed
 from small_runs import CONFIG, train, train_some
 from waiting import wait_until
 
-from campaign.run_bits import bits
+from run_bits import bits
 from deepbig_runtime import compiled_cache, jit
 from experiments import committee, table1
 from experiments.drawing import figures

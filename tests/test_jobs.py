@@ -22,7 +22,7 @@ from light_jobs import (
     train_undisturbed,
 )
 
-from campaign.run_bits import bits, run_bits, whys
+from run_bits import bits, run_bits, whys
 from deepbig_runtime import compiled_cache
 from deepbig_runtime.files import FileFault
 from experiments import table1

@@ -23,7 +23,7 @@ from light_jobs import (
 )
 from waiting import join, wait_until
 
-from campaign.run_bits import bits, epochs_on_disk, run_bits, whys
+from run_bits import bits, epochs_on_disk, run_bits, whys
 from experiments import table1
 from experiments.running import jobs, runs, store
 from experiments.running.errors import Interrupted

@@ -8,7 +8,7 @@ import warnings
 import pytest
 from tqdm import tqdm
 
-from campaign.run_bits import bits
+from run_bits import bits
 from experiments.running.provenance import REPOSITORY
 
 TRAINING = ("--data", "digits", "--nets", "1", "--limit", "60", "--epochs", "3", "--engine", "cpu")

@@ -10,7 +10,7 @@ import pytest
 from factories import changed
 from small_runs import CONFIG, DATASET, train, train_some
 
-from campaign.run_bits import bits
+from run_bits import bits
 from deepbig_runtime.files import FileFault
 from deform_gpu import TABLE1, deform
 from experiments.running import runs, store

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
-from campaign.run_bits import epochs_on_disk
+from run_bits import epochs_on_disk
 from deepbig_runtime.files import FileFault
 from experiments import table1
 from experiments.running import plans, store

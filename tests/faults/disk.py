@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tries import tries
+
 SECTOR, PAGE = 512, 4096  # bytes, of which a disk or a system writes all or nothing
-EVEN_CUTS = 40  # multiples of a sector where a content is torn, beside those around its ends
+EVEN_CUTS = tries(2, 40)  # multiples of a sector where a content is torn, beside its ends
 
 State = Mapping[str, bytes]  # contents by names
 
@@ -243,9 +245,3 @@ def recorded(folder: Path, asked: Callable[[Disk], None]) -> Iterator[Disk]:
 def read(folder: Path) -> dict[str, bytes]:
     """The contents of a folder's files by their names, without locks."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".lock"}
-
-
-def write(folder: Path, state: State) -> None:
-    """Make an empty folder have these files."""
-    for name, content in state.items():
-        (folder / name).write_bytes(content)
