@@ -8,9 +8,9 @@ import h5py
 import numpy as np
 import pytest
 from factories import changed
+from run_bits import bits
 from small_runs import CONFIG, DATASET, train, train_some
 
-from run_bits import bits
 from deepbig_runtime.files import FileFault
 from deform_gpu import TABLE1, deform
 from experiments.running import runs, store

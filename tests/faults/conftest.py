@@ -1,5 +1,7 @@
 """Counts of what the tests of faults tried, which `make campaign` writes as a record."""
 
+import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,21 @@ PARTS = {
         2000,
     ),
 }
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    """A function of a command: the folder where it ran undisturbed, and its seconds."""
+
+    @cache
+    def run(*line):
+        import commands
+
+        folder, started = tmp_path_factory.mktemp("undisturbed"), time.monotonic()
+        commands.run(line, folder).check(0)
+        return folder, time.monotonic() - started
+
+    return run
 
 
 @pytest.fixture

@@ -6,21 +6,18 @@ to one file in its order, what was done to several in any.
 """
 
 import builtins
+import io
 import os
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from tries import tries
 
 SECTOR, PAGE = 512, 4096  # bytes, of which a disk or a system writes all or nothing
 EVEN_CUTS = tries(2, 40)  # multiples of a sector where a content is torn, beside its ends
-
-State = Mapping[str, bytes]  # contents by names
 
 
 @dataclass
@@ -30,7 +27,7 @@ class _File:
     safe: bytes = b""
     content: bytes = b""
 
-    def possible(self) -> list[bytes]:
+    def possible(self):
         """The contents that a cut can leave, some of them several times."""
         if self.content == self.safe:
             return [self.content]
@@ -42,10 +39,10 @@ class _Change:
     """Of names. file: the name that it had at first. names: new files, None for names that go."""
 
     file: str
-    names: Mapping[str, _File | None]
+    names: dict
 
 
-def torn(content: bytes) -> list[bytes]:
+def torn(content):
     """A content cut off, with a tail of zeros, and with zeros before it; and the whole of it.
 
     Where: around the first and last sectors and pages, and at EVEN_CUTS sectors between. How many
@@ -68,37 +65,37 @@ class Disk:
     names: the safe ones. changes: those of names since the folder was synced.
     """
 
-    def __init__(self, content: State):
+    def __init__(self, content):
         self._names = {name: _File(data, data) for name, data in content.items()}
-        self._changes: list[_Change] = []
+        self._changes = []
 
-    def _now(self) -> dict[str, _File]:
+    def _now(self):
         return _changed(self._names, self._changes)
 
-    def create(self, name: str) -> None:
+    def create(self, name):
         self._changes.append(_Change(name, {name: _File()}))
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name, data):
         self._now()[name].content += data
 
-    def sync(self, name: str) -> None:
+    def sync(self, name):
         file = self._now()[name]
         file.safe = file.content
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old, new):
         self._changes.append(_Change(old, {old: None, new: self._now()[old]}))
 
-    def remove(self, name: str) -> None:
+    def remove(self, name):
         self._changes.append(_Change(name, {name: None}))
 
-    def sync_folder(self) -> None:
+    def sync_folder(self):
         self._names, self._changes = self._now(), []
 
-    def content(self) -> dict[str, bytes]:
+    def content(self):
         """What programs see as long as there is power."""
         return {name: file.content for name, file in self._now().items()}
 
-    def after_a_cut(self) -> Iterator[dict[str, bytes]]:
+    def after_a_cut(self):
         """All that can be found after a power cut now, some of it several times.
 
         Of several files that are not safe, one is torn in all ways, the others are new or old.
@@ -115,14 +112,14 @@ class Disk:
                     yield dict(zip(names, some, strict=True))
 
 
-def _changed(names: Mapping[str, _File], changes: list[_Change]) -> dict[str, _File]:
-    changed: dict[str, _File | None] = dict(names)
+def _changed(names, changes):
+    changed = dict(names)
     for change in changes:
         changed |= change.names
     return {name: file for name, file in changed.items() if file is not None}
 
 
-def _kept(changes: list[_Change]) -> Iterator[list[_Change]]:
+def _kept(changes):
     """Which changes of names can be safe: for each file all before any of them."""
     files = sorted({change.file for change in changes})
     own = {file: [change for change in changes if change.file == file] for file in files}
@@ -131,117 +128,87 @@ def _kept(changes: list[_Change]) -> Iterator[list[_Change]]:
         yield [change for change in changes if any(change in some for some in kept)]
 
 
-class _Watched:
-    """A file, opened for writing, that tells what is written and that it is closed."""
+class _Watched(io.FileIO):
+    """A file, opened for writing, that reports what is written."""
 
-    def __init__(self, file: Any, write: Callable[[bytes], None], opened: dict[int, str]):
-        self._file, self._write, self._opened = file, write, opened
+    def __init__(self, path, report):
+        super().__init__(path, "w")
+        self._report = report
 
-    def write(self, data: Any) -> int:
-        written = self._file.write(data)
-        self._write(bytes(data))
-        return written
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def __enter__(self) -> "_Watched":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.pop(self._file.fileno())
-        self._file.close()
+    def write(self, data):
+        self._report(bytes(data))
+        return super().write(data)
 
 
 @contextmanager
-def recorded(folder: Path, asked: Callable[[Disk], None]) -> Iterator[Disk]:
+def recorded(folder, asked):
     """Follow what this process does to the files of a folder, except locks, on a Disk.
 
     asked: called after each thing that it asks the system for. Only what Python's own functions do
     is noticed, and only by the thread that waits for them.
     """
     disk = Disk(read(folder))
-    opened: dict[int, str] = {}  # names by file descriptors, "" for the folder
 
-    def own(path: Any) -> str | None:
-        """The name of a file of the folder that is followed."""
+    def is_own(path):
+        """Whether it is a file of the folder that is followed."""
         if not isinstance(path, str | os.PathLike):
-            return None
-        found = Path(path)
-        is_own = found.parent == folder and found.suffix != ".lock"
-        return found.name if is_own else None
+            return False
+        return Path(path).parent == folder and Path(path).suffix != ".lock"
 
-    def follow(module: Any, function: str, then: Callable) -> Any:
-        """Replace a function by one that calls it, and then `then` with result and arguments."""
-        real = getattr(module, function)
+    def follow(function, then):
+        """Replace a function of os by one that calls it, and then `then` with the arguments."""
+        real = getattr(os, function)
 
-        def followed(*arguments: Any, **options: Any) -> Any:
-            result = real(*arguments, **options)
-            return then(result, *arguments, **options)
+        def followed(path, *arguments, **options):
+            result = real(path, *arguments, **options)
+            if function == "fsync" or is_own(path):
+                then(path, *arguments)
+                asked(disk)
+            return result
 
-        return mock.patch.object(module, function, followed)
+        return mock.patch.object(os, function, followed)
 
-    def open_file(file: Any, path: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
-        name = own(path)
-        if name is None or not set(mode) & set("wax+"):
-            return file
-        assert mode == "wb", f"{name} is opened in a way that is not followed: {mode}"
-        disk.create(name)
-        asked(disk)
-        opened[file.fileno()] = name
+    def open_file(path, mode="r", *arguments, **options):
+        if not is_own(path) or mode in ("r", "rb"):
+            return real_open(path, mode, *arguments, **options)
+        assert mode == "wb", f"{path} is opened in a way that is not followed: {mode}"
 
-        def write(data: bytes) -> None:
-            disk.write(name, data)
+        def report(data):
+            disk.write(Path(path).name, data)
             asked(disk)
 
-        return _Watched(file, write, opened)
+        file = _Watched(path, report)
+        disk.create(Path(path).name)
+        asked(disk)
+        return file
 
-    def open_descriptor(descriptor: int, path: Any, *rest: Any, **options: Any) -> int:
-        if not isinstance(path, int) and Path(path) == folder:
-            opened[descriptor] = ""
-        return descriptor
-
-    def close_descriptor(result: None, descriptor: int) -> None:
-        opened.pop(descriptor, None)
-
-    def sync(result: None, descriptor: int) -> None:
-        name = opened.get(descriptor)
-        if name is None:
-            return
-        if name:
-            disk.sync(name)
-        else:
+    def sync(descriptor):
+        synced = os.fstat(descriptor)
+        if os.path.samestat(synced, folder.stat()):
             disk.sync_folder()
-        asked(disk)
+        for name in disk.content():
+            if os.path.samestat(synced, (folder / name).stat()):
+                disk.sync(name)
 
-    def rename(result: None, old: Any, new: Any) -> None:
-        if (name := own(old)) is not None:
-            disk.rename(name, Path(new).name)
-            asked(disk)
+    def rename(old, new):
+        disk.rename(Path(old).name, Path(new).name)
 
-    def remove(result: None, path: Any, **options: Any) -> None:
-        if (name := own(path)) is not None:
-            disk.remove(name)
-            asked(disk)
+    def remove(path):
+        disk.remove(Path(path).name)
 
+    real_open = open
     with (
-        follow(builtins, "open", open_file),
-        follow(os, "open", open_descriptor),
-        follow(os, "close", close_descriptor),
-        follow(os, "fsync", sync),
-        follow(os, "replace", rename),
-        follow(os, "rename", rename),
-        follow(os, "unlink", remove),
-        follow(os, "remove", remove),
+        mock.patch.object(builtins, "open", open_file),
+        follow("fsync", sync),
+        follow("replace", rename),
+        follow("rename", rename),
+        follow("unlink", remove),
+        follow("remove", remove),
     ):
         yield disk
-    if disk.content() != read(folder):
-        raise AssertionError("the folder was changed in a way that is not followed")
+    assert disk.content() == read(folder), "the folder was changed in a way that is not followed"
 
 
-def read(folder: Path) -> dict[str, bytes]:
+def read(folder):
     """The contents of a folder's files by their names, without locks."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".lock"}

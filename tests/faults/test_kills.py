@@ -30,7 +30,7 @@ COMMANDS = {
     "committee": (*DIGITS, "--experiment=1", "--epochs=2", "--limit=60"),
 }
 WHERE = "2", "1", "cluster", "1", "2", "1", "2"  # workers
-KILLS = 5  # of a test; then the command may go to its end
+KILLS = tries(3, 5)  # of a test; then the command may go to its end
 COLD, COLD_SECONDS = 20, 15  # one of so many tests is without compiled code, which takes so long
 AIMED_SHARE, MAX_CHANGES = 0.4, 20  # of kills, at one of so many changes of the folder
 POLL_SECONDS = 0.001
@@ -46,29 +46,9 @@ STATUSES = {
 ENDS = {"finished", "killed", "SIGTERM", "SIGHUP", "SIGINT"}  # of sessions, in run files
 
 
-def line_of(name):
-    return [f"experiments.{name}", *COMMANDS[name], "--out=out"]
-
-
 def hear_hangups():
     """Undo the nohup under which the tests may run."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """A function that returns the folder of an undisturbed command, and the seconds it took."""
-    made = {}
-
-    def run(name):
-        if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            started = time.monotonic()
-            commands.run([*line_of(name), "--workers=1"], folder).check(0)
-            made[name] = folder / "out", time.monotonic() - started
-        return made[name]
-
-    return run
 
 
 @pytest.mark.slow
@@ -78,8 +58,9 @@ def test_a_command_killed_again_and_again_ends_with_the_same_bits(
 ):
     rng = random.Random(f"{SEED} {number}")
     name, where = list(COMMANDS)[number % len(COMMANDS)], WHERE[number % len(WHERE)]
-    expected, seconds = undisturbed(name)
-    line = line_of(name)
+    line = [f"experiments.{name}", *COMMANDS[name], "--out=out"]
+    folder, seconds = undisturbed(*line, "--workers=1")
+    expected = folder / "out"
     variables, cluster = {}, None
     if where == "cluster":
         cluster = request.getfixturevalue("cluster")

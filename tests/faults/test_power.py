@@ -1,12 +1,10 @@
 """Power cuts leave the old epoch or the new one, and a wrong way to save is found."""
 
 import inspect
-import os
 
-import disk
 import power
 import pytest
-from disk import SECTOR, Disk
+from disk import Disk
 
 from deepbig_runtime import files, hdf5
 from experiments.running import runs, store
@@ -31,48 +29,6 @@ def test_what_is_not_synced_may_be_lost_or_torn():
     followed.sync("a")
     followed.sync_folder()
     assert after_a_cut(followed) == {(("a", b"new"),)}
-
-
-def test_names_of_two_files_may_be_new_in_any_order():
-    followed = Disk({"a": b"1", "b": b"1"})
-    for name in "ab":
-        followed.create(f"{name}.tmp")
-        followed.write(f"{name}.tmp", b"2")
-        followed.sync(f"{name}.tmp")
-        followed.rename(f"{name}.tmp", name)
-    found = after_a_cut(followed)
-    assert {(("a", a), ("b", b)) for a in (b"1", b"2") for b in (b"1", b"2")} <= found
-    assert len(found) == 9  # each file old, old with the temporary one, or new
-
-
-def test_a_content_is_torn_at_sectors():
-    content = bytes(range(1, 256)) * 100
-    states = disk.torn(content)
-    assert len(states) == len(disk.torn(b"short"))
-    assert content in states
-    assert content[:SECTOR] in states
-    assert content[:SECTOR] + bytes(len(content) - SECTOR) in states
-    assert bytes(SECTOR) + content[SECTOR:] in states
-    assert sum(len(state) % SECTOR == 0 for state in states) >= disk.EVEN_CUTS
-
-
-def test_what_is_done_to_a_folder_is_followed(tmp_path):
-    points = []
-    with disk.recorded(tmp_path, lambda followed: points.append(followed.content())):
-        files.replace(tmp_path / "a", b"content")
-    temporary = f"a.{os.getpid()}.tmp"
-    assert points == [
-        {temporary: b""},
-        {temporary: b"content"},
-        {temporary: b"content"},  # synced
-        {"a": b"content"},
-        {"a": b"content"},  # the folder too
-    ]
-    with (
-        pytest.raises(AssertionError, match="in a way that is not followed"),
-        disk.recorded(tmp_path, lambda followed: None),
-    ):
-        os.link(tmp_path / "a", tmp_path / "b")
 
 
 def check(folder, scenario="middle"):
