@@ -100,8 +100,10 @@ blocks: $(READY)  ## compare training in blocks with exact on-line steps, in flo
 scaling: $(READY)  ## time several workers against one, training several nets
 	$(RUN) -m experiments.scaling $(ARGS)
 
-campaign: $(READY)  ## try to break the commands: kills, power cuts, damaged files, faults
-	$(RUN) -m campaign $(ARGS)
+# RECORD: where its counts go.
+RECORD = runs/campaign.json
+campaign: $(READY)  ## try for hours to break the commands: kills, power cuts, damaged files, faults
+	CAMPAIGN=$(RECORD) $(PYTEST) tests/faults $(ARGS)
 
 startup: $(READY)  ## time the start of a training and of a worker; with ARGS=--tests the tests
 	$(RUN) -m experiments.startup $(ARGS)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_bits import bits, epochs_on_disk
 from waiting import wait_until
 
-from campaign.run_bits import bits, epochs_on_disk
 from experiments import table1
 from experiments.running import data, jobs, nets
 from experiments.running.configs import make_config

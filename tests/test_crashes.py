@@ -3,7 +3,6 @@
 import ctypes
 import multiprocessing
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -12,10 +11,10 @@ import time
 
 import pytest
 from filelock import FileLock
+from run_bits import bits, epochs_on_disk
 from small_runs import CONFIG, NO_CALLBACKS, AtEpoch, train, train_some
 from waiting import join, wait_until
 
-from campaign.run_bits import bits, epochs_on_disk
 from deepbig_runtime import files, hdf5
 from experiments.running import cli, errors, progress, runs, store
 from experiments.running.errors import Interrupted, Problem
@@ -70,62 +69,6 @@ def test_a_child_that_was_killed_with_the_bars_lock_stops_nobody(uninterrupted, 
     status = process.exitcode
     process.kill()
     assert status == 0
-
-
-@pytest.mark.slow
-@linux
-def test_killed_at_random_moments_ends_with_the_same_bits(uninterrupted, tmp_path):
-    """At least 20 kills, in training, evaluation and saving, over as many runs as that takes."""
-    generator = random.Random(0)
-    started = time.perf_counter()
-    train(tmp_path / "timed.h5")
-    whole = time.perf_counter() - started
-    kills, end = 0, time.monotonic() + 900
-    while kills < 24:
-        path = tmp_path / f"run{kills}.h5"
-        while True:
-            assert time.monotonic() < end, "the kills leave no time for an epoch"
-            before = epochs_on_disk(path)
-            process = child(path)
-            process.join(generator.uniform(0, 0.6 * whole))
-            if process.exitcode is None:
-                process.kill()
-                join(process)
-                kills += 1
-            else:
-                assert process.exitcode == 0
-            assert epochs_on_disk(path) >= before  # nothing saved is lost
-            if epochs_on_disk(path) == 6:
-                break
-        train(path)  # the last kill may have come between the two files
-        assert bits(path) == bits(uninterrupted)
-        whys = [session.why for session in store.read_run(path).provenance]
-        assert whys[-1] == "finished"
-        assert set(whys[:-1]) <= {"killed"}
-
-
-@pytest.mark.parametrize("epoch", range(1, 7))
-def test_killed_between_the_two_files(uninterrupted, tmp_path, epoch, monkeypatch):
-    """The one moment that a random kill hits too seldom."""
-    path = tmp_path / "run.h5"
-
-    class Killed(BaseException):
-        pass
-
-    save = network.save
-
-    def save_until(path, networks, attributes):
-        if attributes["epoch"] == epoch:
-            raise Killed
-        save(path, networks, attributes)
-
-    monkeypatch.setattr(network, "save", save_until)
-    with pytest.raises(Killed):
-        train(path)
-    monkeypatch.undo()
-    assert epochs_on_disk(path) == epoch
-    train(path)
-    assert bits(path) == bits(uninterrupted)
 
 
 @pytest.mark.parametrize("epoch", [2, 3, 4, 5])
@@ -198,32 +141,6 @@ def test_second_process_is_refused(tmp_path):
     assert "another process is training" in path.with_suffix(".stderr").read_text()
     assert not path.exists()
     train(path)
-
-
-@linux
-@pytest.mark.parametrize("room", [10_000, 100_000])  # not for the run file; for it alone
-def test_full_disk_keeps_the_last_good_files(uninterrupted, tmp_path, room):
-    path = tmp_path / "run.h5"
-    train_some(path, 2)
-    kept = path.read_bytes(), store.weights_path(path).read_bytes()
-
-    def no_room():  # a file may not grow beyond this: the same failing write as a full disk
-        import resource  # not on Windows
-
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
-
-    process = child(path, no_room)
-    join(process)
-    assert process.exitcode == 2
-    said = path.with_suffix(".stderr").read_text()
-    full = path if room < len(kept[0]) else store.weights_path(path)
-    assert f"cannot write {full}: File too large" in said
-    assert "Traceback" not in said
-    assert store.weights_path(path).read_bytes() == kept[1]
-    assert (path.read_bytes() == kept[0]) == (full == path)
-    assert not list(tmp_path.glob("*.tmp"))
-    train(path)
-    assert bits(path) == bits(uninterrupted)
 
 
 TAKE_LOCK = """

@@ -21,8 +21,8 @@ from light_jobs import (
     train_all,
     train_undisturbed,
 )
+from run_bits import bits, run_bits, whys
 
-from campaign.run_bits import bits, run_bits, whys
 from deepbig_runtime import compiled_cache
 from deepbig_runtime.files import FileFault
 from experiments import table1

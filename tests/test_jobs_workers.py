@@ -10,30 +10,25 @@ import pytest
 from light_jobs import (
     EPOCHS,
     TABLE,
-    assert_same_table,
     assert_trained_once,
     kill_a_worker,
     light_jobs,
     make_jobs,
-    make_table,
     run_files,
     stop_after,
     train_all,
     train_undisturbed,
 )
+from run_bits import bits, run_bits, whys
 from waiting import join, wait_until
 
-from campaign.run_bits import bits, epochs_on_disk, run_bits, whys
-from experiments import table1
-from experiments.running import jobs, runs, store
+from experiments.running import jobs, runs
 from experiments.running.errors import Interrupted
 from experiments.running.jobs import Job
 from experiments.running.pools import InProcess
 from experiments.running.processes import LocalProcesses
 from experiments.running.progress import View
 from experiments.running.provenance import REPOSITORY
-from mlp_gpu import network
-from mlp_gpu.network import Network
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs SIGKILL and groups")
 
@@ -47,11 +42,6 @@ def light():
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     return train_undisturbed(tmp_path_factory.mktemp("expected"))
-
-
-@pytest.fixture(scope="module")
-def table(tmp_path_factory):
-    return make_table(tmp_path_factory.mktemp("table"))
 
 
 @pytest.fixture
@@ -141,81 +131,8 @@ def test_a_job_that_kills_every_worker_ends_and_costs_the_others_nothing(
     assert not deadly.path.exists()
 
 
-def start(folder):
-    """The command of `table` with two workers, in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "experiments.table1", *TABLE, "--workers", "2", "--out", folder],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-@pytest.mark.slow
 @linux
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_all_runs_and_the_same_command_goes_on(signum, table, tmp_path, capsys):
-    process = start(tmp_path)
-    wait_until(lambda: process.poll() is not None or any(map(epochs_on_disk, run_files(tmp_path))))
-    if signum == signal.SIGINT:
-        os.killpg(process.pid, signum)  # as a terminal does
-    else:
-        process.send_signal(signum)
-    printed, said = process.communicate(timeout=300)
-    assert process.returncode == 128 + signum
-    assert printed == ""
-    assert said.splitlines()[-1] == (
-        f"stopped by {signum.name}: all finished epochs of all runs are safe; the same command "
-        "goes on from there"
-    )
-    assert said.count("stopped by") == 1
-    assert "Traceback" not in said
-    paths = run_files(tmp_path)
-    assert signum.name in [whys(path)[-1] for path in paths]
-    for path in paths:
-        assert (
-            network.load(store.weights_path(path), Network)[1]["epoch"]
-            == store.read_run(path).epochs
-        )
-        assert whys(path)[-1] in (signum.name, "finished")
-    if signum == signal.SIGINT:
-        again = start(tmp_path)
-        printed, said = again.communicate(timeout=300)
-        assert again.returncode == 0
-    else:
-        table1.main([*TABLE, "--workers", "1", "--out", str(tmp_path)])
-        printed, said = capsys.readouterr()
-    assert " epochs done, about " in said
-    assert printed == (tmp_path / "table1.md").read_text() + "\n"
-    assert_same_table(tmp_path, table)
-
-
-def test_a_cluster_trains_to_the_same_table(cluster, table, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)  # workers stand elsewhere
-    argv = [*TABLE, "--scheduler", cluster.scheduler_address, "--out", "out"]
-    assert table1.main(argv) == 0
-    assert_same_table(tmp_path / "out", table)
-    assert ", 2 workers\n" in capsys.readouterr().err
-
-
-@linux
-def test_a_killed_worker_of_a_cluster_costs_an_epoch_and_no_bit(
-    cluster, table, tmp_path, heard, capsys
-):
-    killer = kill_a_worker(tmp_path, lambda: [nanny.pid for nanny in cluster.workers.values()])
-    argv = [*TABLE, "--scheduler", cluster.scheduler_address, "--out", str(tmp_path)]
-    assert table1.main(argv) == 0
-    join(killer)
-    assert_same_table(tmp_path, table)
-    assert_trained_once(heard)
-    ends = [whys(path) for path in run_files(tmp_path)]
-    assert sorted(ends) == [["finished"], ["killed", "finished"]]
-
-
-@linux
-def test_what_a_killed_client_had_trained_is_let_go(cluster, table, tmp_path):
+def test_what_a_killed_client_had_trained_is_let_go(cluster, tmp_path):
     """The workers must notice; else they would go on and keep the next command from the runs."""
     long = [*TABLE[:-4], "--epochs", "100000", *TABLE[-2:], "--out", str(tmp_path)]
     long += ["--scheduler", cluster.scheduler_address]

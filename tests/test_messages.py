@@ -6,9 +6,9 @@ import sys
 import warnings
 
 import pytest
+from run_bits import bits
 from tqdm import tqdm
 
-from campaign.run_bits import bits
 from experiments.running.provenance import REPOSITORY
 
 TRAINING = ("--data", "digits", "--nets", "1", "--limit", "60", "--epochs", "3", "--engine", "cpu")

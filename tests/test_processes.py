@@ -21,9 +21,9 @@ from pool_jobs import (
     tell_threads,
     wait_for_stop,
 )
+from run_bits import epochs_on_disk
 from waiting import join, wait_until
 
-from campaign.run_bits import epochs_on_disk
 from experiments.running import processes, provenance, runs
 from experiments.running.errors import Interrupted, signals
 from experiments.running.processes import LocalProcesses, run_until

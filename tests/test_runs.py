@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from factories import changed, make_run
 from forgeries import attribute, expect_sentence, reseal
+from run_bits import bits
 from small_runs import CONFIG, DATASET, train, train_some
 
-from campaign.run_bits import bits
 from deform_gpu import TABLE1, deform
 from experiments.running import runs, store
 from experiments.running.configs import deformer

@@ -9,9 +9,9 @@ import sys
 
 import numpy as np
 import pytest
+from run_bits import epochs_on_disk
 from waiting import wait_until
 
-from campaign.run_bits import epochs_on_disk
 from deepbig_runtime.files import FileFault
 from experiments import table1
 from experiments.running import plans, store

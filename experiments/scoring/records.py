@@ -18,7 +18,6 @@ from experiments.running.store import Run, run_of_builtins
 from experiments.running.validation import (
     Count,
     Lines,
-    Number,
     Seconds,
     Text,
     convert,
@@ -66,12 +65,11 @@ class GpuCheckRecord(Struct):
     provenance: Source
 
 
-class CampaignPart(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A part of a campaign.
+class CampaignPart(Struct, kw_only=True):
+    """A part of the record of `make campaign`. Older records have more fields, which nobody reads.
 
-    goal, tries, failures: numbers of cases. seconds: of all commands. drawn: number of cases drawn.
-    left: those of them that did not end, by number. earlier: provenance of earlier commands that
-    made some of the cases. Older records have none of the last three.
+    goal, tries: numbers of cases. failures: number of tests that failed. seconds: of all tests.
+    earlier: provenance of earlier commands that made some of the cases.
     """
 
     part: Text
@@ -80,12 +78,9 @@ class CampaignPart(Struct, forbid_unknown_fields=True, kw_only=True):
     goal: Count
     tries: Count = 0
     failures: Count = 0
-    seconds: Count = 0
+    seconds: Seconds = 0
     seed: int
-    drawn: Count = 0
-    left: list[Count] = []
     earlier: list[Source] = []
-    minutes: Number | None
     provenance: Source
 
     @property

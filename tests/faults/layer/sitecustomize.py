@@ -21,28 +21,27 @@ _fault = json.loads(os.environ.get("DEEPBIG_FAULT", "null"))
 _done = 0
 _CODES = {"full disk": errno.ENOSPC, "quota": errno.EDQUOT, "read-only": errno.EROFS}
 _CODES |= {"broken disk": errno.EIO, "no permission": errno.EACCES}
-_REMOVING = "unlink", "rmdir", "remove"  # a full disk can do these
-_originals = {name: getattr(os, name) for name in ("rename", "chmod", "mkdir", "open", "write")}
+_REMOVING = "os.remove", "os.rmdir"  # a full disk can do these
+_EVENTS = "open", "os.rename", "os.mkdir", "os.truncate", *_REMOVING  # of sys.addaudithook
+_open, _fsync = builtins.open, os.fsync
 
 
-def _concerned(path):
-    try:
-        text = os.path.abspath(os.fsdecode(path))
-    except (TypeError, ValueError):
-        return False
-    return text.startswith(_fault["folder"] + os.sep) or text == _fault["folder"]
-
-
-def _operation(path, name):
-    """Count an operation, and do what the fault says once it has begun."""
+def _operation(event, path):
+    """Count an operation on a file of the folder, and do what the fault says once it has begun."""
     global _done
+    try:
+        path = os.path.abspath(os.fsdecode(path))
+    except (TypeError, ValueError):
+        return
+    if not f"{path}{os.sep}".startswith(_fault["folder"] + os.sep):
+        return
     _done += 1
     if _done < _fault["at"]:
         return
-    os.close(_originals["open"](_fault["met"], os.O_CREAT | os.O_WRONLY))
+    os.close(os.open(_fault["met"], os.O_CREAT | os.O_WRONLY))
     kind = _fault["fault"]
-    if kind in _CODES and not (name in _REMOVING and kind in ("full disk", "quota")):
-        raise OSError(_CODES[kind], os.strerror(_CODES[kind]), os.fsdecode(path))
+    if kind in _CODES and not (event in _REMOVING and kind in ("full disk", "quota")):
+        raise OSError(_CODES[kind], os.strerror(_CODES[kind]), path)
     if kind == "slow disk":
         time.sleep(_fault["value"])
     if _done > _fault["at"]:
@@ -50,10 +49,9 @@ def _operation(path, name):
     if kind == "folder removed":
         shutil.rmtree(_fault["folder"], ignore_errors=True)
     elif kind == "folder renamed":
-        _originals["rename"](_fault["folder"], _fault["folder"] + "-away")
+        os.rename(_fault["folder"], _fault["folder"] + "-away")
     elif kind == "no handles":
-        used = len(os.listdir("/proc/self/fd"))
-        limit = used + _fault["value"]
+        limit = len(os.listdir("/proc/self/fd")) + _fault["value"]
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     elif kind == "no memory":
         with io.open_code("/proc/self/statm") as file:
@@ -62,51 +60,27 @@ def _operation(path, name):
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
+def _audit(event, arguments):
+    is_read = event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    if event in _EVENTS and not is_read:
+        _operation(event, arguments[0])
+
+
 class _File(io.FileIO):
-    """A file that is open for writing."""
-
-    def __init__(self, path, mode, closefd=True, opener=None):
-        _operation(path, "open")
-        super().__init__(path, mode, closefd, opener)
-
     def write(self, content):
-        _operation(self.name, "write")
+        _operation("write", self.name)
         return super().write(content)
 
 
-def _open(
-    file,
-    mode="r",
-    buffering=-1,
-    encoding=None,
-    errors=None,
-    newline=None,
-    closefd=True,
-    opener=None,
-):
-    if isinstance(file, int) or not set(mode) & set("wax+") or not _concerned(file):
-        return _builtin_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
-    raw = _File(file, mode.replace("b", "").replace("t", ""), closefd, opener)
-    buffered = (io.BufferedRandom if "+" in mode else io.BufferedWriter)(raw)
-    return buffered if "b" in mode else io.TextIOWrapper(buffered, encoding, errors, newline)
+def _open_file(file, mode="r", *arguments, **named):
+    if mode == "wb":
+        return io.BufferedWriter(_File(file, "w"))
+    return _open(file, mode, *arguments, **named)
 
 
-def _wrap(name):
-    original = getattr(os, name)
-
-    def wrapped(path, *arguments, **named):
-        target = os.readlink(f"/proc/self/fd/{path}") if name == "fsync" else path
-        if _concerned(target):
-            _operation(target, name)
-        return original(path, *arguments, **named)
-
-    setattr(os, name, wrapped)
-
-
-def _open_descriptor(path, flags, *arguments, **named):
-    if flags & os.O_CREAT and _concerned(path):
-        _operation(path, "open")
-    return _originals["open"](path, flags, *arguments, **named)
+def _sync(descriptor):
+    _operation("fsync", os.readlink(f"/proc/self/fd/{descriptor}"))
+    _fsync(descriptor)
 
 
 def _install_clock():
@@ -138,8 +112,7 @@ def _install_no_semaphores():
         SEM_VALUE_MAX = 2**31 - 1
 
         def __init__(self, *arguments, **named):
-            code = _fault["value"]
-            raise OSError(code, os.strerror(code))
+            raise OSError(_fault["value"], os.strerror(_fault["value"]))
 
     _multiprocessing.SemLock = SemLock
 
@@ -149,9 +122,7 @@ if _fault and _fault["fault"] == "clock":
 elif _fault and _fault["fault"] == "no semaphores":
     _install_no_semaphores()
 elif _fault:
-    _builtin_open = builtins.open
-    builtins.open = io.open = _open
-    os.open = _open_descriptor
-    for _name in ("fsync", "replace", "rename", "mkdir", *_REMOVING, "truncate"):
-        _wrap(_name)
     sys.dont_write_bytecode = True
+    builtins.open = io.open = _open_file
+    os.fsync = _sync
+    sys.addaudithook(_audit)
