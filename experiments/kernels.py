@@ -8,6 +8,7 @@ of huge angles, which never occur.) Below the table are the bank conflicts of de
 go to stdout, progress to stderr.
 """
 
+from experiments.drawing import traces, tracing
 from experiments.running import cli
 from experiments.running.errors import Problem
 from experiments.running.formatting import markdown_table
@@ -15,10 +16,21 @@ from experiments.timing import compiled
 
 
 def main(argv: list[str] | None = None) -> None:
-    cli.Parser("kernels", __doc__).parse_args(argv)
+    parser = cli.Parser("kernels", __doc__)
+    parser.add_argument(
+        "--trace",
+        action="store_true",
+        help="execute kernels on the CPU instead, and write which cells of arrays their threads "
+        "touch to experiments/drawing/traces.json, for the drawings of docs/kernels.md",
+    )
+    arguments = parser.parse_args(argv)
     reason = compiled.missing_toolkit()
     if reason:
         raise Problem(reason)
+    if arguments.trace:
+        tracing.write_traces()
+        print(f"written to {traces.PATH}")
+        return
     print(
         f"{markdown_table(compiled.table(compiled.compile_all()))}\n\n{compiled.conflict_sentence()}"
     )

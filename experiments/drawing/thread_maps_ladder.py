@@ -1,5 +1,6 @@
 """How the ladder's kernels map their threads to data, and its launches in time (`thread_maps`)."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,13 +12,7 @@ from matplotlib.figure import Figure
 
 from deepbig_runtime.gpu import WARP
 from experiments.drawing.figures import BLUE, GREEN, ORANGE, SKY, SMALL_SIZE, VERMILION
-from experiments.drawing.thread_cells_cnn import Mapping, Pair
-from experiments.drawing.thread_cells_ladder import (
-    HIDDEN,
-    kept_and_other,
-    make_mappings,
-    pieces,
-)
+from experiments.drawing.launches import HIDDEN
 from experiments.drawing.thread_drawing import (
     BLOCK,
     IDLE,
@@ -36,7 +31,8 @@ from experiments.drawing.thread_drawing import (
     set_bare,
     set_scaled,
 )
-from experiments.ptx.report import BANKS, words_per_bank
+from experiments.drawing.traces import Pair, Trace, cells_of, read_traces
+from experiments.ptx.report import BANKS, SEGMENT, words_per_bank
 from mlp_gpu.ladder import graph, one_kernel, tiled
 from mlp_gpu.ladder.net import N_INPUTS, N_OUTPUTS, SIDE
 
@@ -48,75 +44,8 @@ STYLES = {
 }
 BLOCK_STYLE = {"one block": BLOCK | {"linewidth": 1.6}}
 
-
-@dataclass(frozen=True)
-class Panel:
-    """A part of a matrix of float32 as a kernel takes it.
-
-    array, kind: argument and "read" or "write". shape: of the matrix. shown: its first rows and
-    columns. labels: of rows and columns. thread: of the first block, whose cells are drawn. step:
-    of its warp.
-    """
-
-    kernel: str
-    array: str
-    kind: str
-    shape: Pair
-    shown: Pair
-    labels: tuple[str, str]
-    thread: int = 5
-    step: int = 0
-
-    @property
-    def mapping(self) -> Mapping:
-        return make_mappings()[self.kernel]
-
-    def own(self) -> list[Pair]:
-        """The cells that the thread takes."""
-        return self.mapping.touched((0, 0), (self.thread, 0))[self.array, self.kind]
-
-    def together(self) -> list[Pair]:
-        """The cells that its warp takes at the step."""
-        return self.mapping.step((0, 0), (self.thread, 0), (self.array, self.kind), self.step)
-
-    def moved(self) -> list[list[Pair]]:
-        """The pieces of 32 bytes that are moved for that."""
-        return pieces(self.together(), self.shape[1])
-
-
-INPUT, NEURON, CLASS = "input", "hidden neuron", "output neuron"
-W1, W2 = (HIDDEN, N_INPUTS), (N_OUTPUTS, HIDDEN)
-CORNER = 32, 32  # of W1 that is shown
-PANELS = {
-    "naive": [
-        Panel("forward_naive", "W1", "read", W1, CORNER, (NEURON, INPUT), step=11),
-        Panel("deltas_naive", "W2", "read", W2, (10, 40), (CLASS, NEURON), step=4),
-        Panel("update_hidden_naive", "W1", "write", W1, CORNER, (NEURON, INPUT)),
-        Panel("update_outputs_naive", "W2", "write", W2, (10, 40), (CLASS, NEURON)),
-    ],
-    "coalesced": [
-        Panel("forward_coalesced", "W1", "read", W1[::-1], CORNER, (INPUT, NEURON), step=11),
-        Panel("deltas_coalesced", "W2", "read", W2[::-1], (32, 10), (NEURON, CLASS), step=4),
-        Panel("update_hidden_coalesced", "W1", "write", W1[::-1], CORNER, (INPUT, NEURON)),
-        Panel("update_outputs_coalesced", "W2", "write", W2[::-1], (32, 10), (NEURON, CLASS)),
-    ],
-    "shared": [
-        Panel("forward_shared", "W1", "read", W1[::-1], CORNER, (INPUT, NEURON), step=11),
-        Panel("deltas_shared", "W2", "read", W2[::-1], (32, 10), (NEURON, CLASS), step=4),
-        Panel("update_hidden_shared", "W1", "write", W1[::-1], CORNER, (INPUT, NEURON)),
-    ],
-    "one kernel": [
-        Panel(
-            "train_chunk",
-            "W1",
-            "read",
-            W1[::-1],
-            (48, 32),
-            (INPUT, NEURON),
-            step=one_kernel.KEPT + 1,
-        )
-    ],
-}
+# What a row or a column of a matrix of so many stands for.
+LABELS = {N_INPUTS: "input", HIDDEN: "hidden neuron", N_OUTPUTS: "output neuron"}
 TITLES = {
     "naive": "Rung 1, naive: neighbouring threads read rows apart",
     "coalesced": "Rung 3, coalesced: the weights turned, so that neighbours read side by side",
@@ -126,64 +55,74 @@ TITLES = {
 def draw_rung(rung: str) -> Figure:
     """The four kernels of a rung on their matrices."""
     figure = new_figure(f"{TITLES[rung]}\n784-{HIDDEN}-10", 7)
-    panels = figure.subplots(2, 2, height_ratios=(1, 1))
-    for axes, panel in zip(panels.flat, PANELS[rung], strict=True):
-        draw_panel(axes, panel)
+    names = [name for name in read_traces() if f"_{rung} " in name]
+    for axes, name in zip(figure.subplots(2, 2).flat, names, strict=True):
+        draw_corner(axes, name)
     add_legend(figure, STYLES | BLOCK_STYLE)
     return figure
 
 
-def draw_panel(axes: Axes, panel: Panel) -> None:
-    """The corner of a matrix: a thread's cells, a warp's, what they move, and the first block."""
-    rows, columns = panel.shown
+def draw_corner(axes: Axes, name: str) -> None:
+    """The corner of a matrix: a thread's cells, a warp's, what they move, and the first block.
+
+    name: of the trace.
+    """
+    trace = read_traces()[name]
+    (_, _, rows, columns), step = trace.reached, cells_of(trace.step)
     draw_lines(axes, 0, columns, rows)
-    moved = panel.moved()
+    moved = pieces(step, trace.shape[1])
     for cells in moved:
         for row in sorted({row for row, _ in cells}):
             places = [column for one, column in cells if one == row]
             draw_box(axes, places[0], row, len(places), 1, READ, "piece")
-    draw_cells(axes, [cell for cell in panel.own() if _inside(cell, panel.shown)], THREAD, "own")
-    draw_cells(axes, panel.together(), STEP_CELLS, "step")
-    launch = panel.mapping.launch
-    if launch.grid[0] > 1:
-        _draw_border(axes, panel)
-    blocks = f"{launch.grid[0]} block{'s' * (launch.grid[0] > 1)} of {launch.threads} threads"
-    n = len(panel.together())
-    title = f"{panel.kernel}, {blocks}:\n{n} threads {panel.kind} {n} numbers of {panel.array}\n"
-    title += f"in {len(moved)} pieces"
-    set_scaled(axes, columns, rows, panel.labels[1], panel.labels[0], title)
+    draw_cells(axes, cells_of(trace.own), THREAD, "own")
+    draw_cells(axes, step, STEP_CELLS, "step")
+    n_blocks = trace.grid[0]
+    if n_blocks > 1:
+        lines = border_of(cells_of(trace.of_block), trace)
+        border = LineCollection(lines, colors=VERMILION, linewidths=2, zorder=3, label="block")
+        axes.add_collection(border)
+    kernel, array, kind = name.split()
+    title = f"{kernel}, {n_blocks} block{'s' * (n_blocks > 1)} of {trace.threads[0]} threads:\n"
+    title += f"{len(step)} threads {kind} {len(step)} numbers of {array}\nin {len(moved)} pieces"
+    row_label, column_label = (LABELS[n] for n in trace.shape)
+    set_scaled(axes, columns, rows, column_label, row_label, title)
 
 
-def _inside(cell: Pair, shown: Pair) -> bool:
-    return cell[0] < shown[0] and cell[1] < shown[1]
+def pieces(cells: list[Pair], columns: int) -> list[list[Pair]]:
+    """The pieces of 32 bytes that hold some cells of a float32 matrix, each as its cells."""
+    floats = SEGMENT // 4
+    numbers = {(row * columns + column) // floats for row, column in cells}
+    return [[divmod(floats * n + i, columns) for i in range(floats)] for n in sorted(numbers)]
 
 
-def _draw_border(axes: Axes, panel: Panel) -> None:
-    """The outline of the cells of the first block."""
-    mapping, key = panel.mapping, (panel.array, panel.kind)
-    threads = np.ndindex(mapping.threads)
-    block = {cell for thread in threads for cell in mapping.touched((0, 0), thread)[key]}
-    lines = []
-    for row, column in block:
-        sides = {
-            (row - 1, column): [(column, row), (column + 1, row)],
-            (row + 1, column): [(column, row + 1), (column + 1, row + 1)],
-            (row, column - 1): [(column, row), (column, row + 1)],
-            (row, column + 1): [(column + 1, row), (column + 1, row + 1)],
-        }
-        lines += [line for beside, line in sides.items() if beside not in block]
-    axes.add_collection(
-        LineCollection(lines, colors=VERMILION, linewidths=2, zorder=3, label="block")
+def border_of(cells: list[Pair], trace: Trace) -> list[tuple[Pair, Pair]]:
+    """The sides, from x, y to x, y, of one cell alone; none where only the drawing ends."""
+    sides = Counter(
+        side
+        for y, x in cells
+        for side in (
+            ((x, y), (x + 1, y)),
+            ((x, y + 1), (x + 1, y + 1)),
+            ((x, y), (x, y + 1)),
+            ((x + 1, y), (x + 1, y + 1)),
+        )
     )
+    (_, _, bottom, right), (rows, columns) = trace.reached, trace.shape
+    return [
+        ((x, y), end)
+        for ((x, y), end), times in sides.items()
+        if times == 1 and not (x == end[0] == right < columns or y == end[1] == bottom < rows)
+    ]
 
 
 def draw_tiled() -> Figure:
     """forward_tiled: how a block fills a tile, and reads it from shared memory."""
-    panel = Panel("forward_tiled", "W1", "read", W1, (WARP, 3 * tiled.TILE), (NEURON, INPUT), 21)
+    (thread, _) = read_traces()["forward_tiled W1 read"].thread
     title = "Rung 2, tiled: all threads bring 8 inputs of all neurons, then each sums its row"
     figure = new_figure(title, 5.2)
     whole, *shared = figure.subplots(1, 3, width_ratios=(2.2, 1, 1))
-    draw_panel(whole, panel)
+    draw_corner(whole, "forward_tiled W1 read")
     draw_box(whole, 0, 0, tiled.TILE, WARP, BLOCK, "tile")
     step = 3
     for axes, stride in zip(shared, (tiled.ROW, tiled.TILE), strict=True):
@@ -191,7 +130,7 @@ def draw_tiled() -> Figure:
         draw_box(axes, 0, 0, tiled.TILE, WARP, SHARED, "tile")
         draw_lines(axes, 0, tiled.TILE, WARP)
         draw_box(axes, tiled.TILE, 0, stride - tiled.TILE, WARP, PADDING)
-        draw_cells(axes, [(panel.thread, i) for i in range(tiled.TILE)], THREAD, "own")
+        draw_cells(axes, [(thread, i) for i in range(tiled.TILE)], THREAD, "own")
         draw_cells(axes, [(row, step) for row in range(WARP)], STEP_CELLS, "step")
         for row, bank in enumerate(words % BANKS):
             axes.text(tiled.ROW + 0.3, row + 0.5, f"{bank}", va="center", fontsize=SMALL_SIZE)
@@ -210,19 +149,18 @@ def draw_shared() -> Figure:
     title += "\n(update_outputs_shared: as rung 3, with the constants eta and momentum)"
     figure = new_figure(title, 7)
     image, *others = figure.subplots(2, 2).flat
-    bring = Panel("forward_shared", "images", "read", (1, N_INPUTS), (SIDE, SIDE), ("", ""))
+    loaded = read_traces()["forward_shared images read"]
+    step = cells_of(loaded.step)
     draw_box(image, 0, 0, SIDE, SIDE, SHARED)
     draw_lines(image, 0, SIDE, SIDE)
-    for cells, style, label in (
-        (bring.own(), THREAD, "own"),
-        (bring.together(), STEP_CELLS, "step"),
-    ):
-        draw_cells(image, [divmod(place, SIDE) for _, place in cells], style, label)
-    title = f"forward_shared brings the image:\n{WARP} threads read {WARP} pixels in "
-    title += f"{len(bring.moved())} pieces;\nlater all threads read one word at each step"
+    draw_cells(image, cells_of(loaded.own), THREAD, "own")
+    draw_cells(image, step, STEP_CELLS, "step")
+    title = f"forward_shared brings the image:\n{len(step)} threads read {len(step)} pixels in "
+    title += f"{len(pieces(step, SIDE))} pieces;\nlater all threads read one word at each step"
     set_scaled(image, SIDE, SIDE, "column of pixels", "row of pixels", title)
-    for axes, panel in zip(others, PANELS["shared"], strict=True):
-        draw_panel(axes, panel)
+    names = [name for name in read_traces() if "_shared " in name]
+    for axes, name in zip(others, names[1:], strict=True):
+        draw_corner(axes, name)
     _, deltas, updates = others
     draw_cells(deltas, [(-3, k) for k in range(N_OUTPUTS)], SHARED, "delta2")
     add_text(deltas, N_OUTPUTS / 2, -4.5, "delta2, read by all threads")
@@ -250,12 +188,13 @@ PHASES = {
 
 def draw_chunk() -> Figure:
     """Rung 7: which weights a thread has in registers, and who works when."""
-    (threads, _), panel = make_mappings()["train_chunk"].threads, PANELS["one kernel"][0]
+    name = "train_chunk W1 read"
+    threads, columns = read_traces()[name].threads[0], read_traces()[name].reached[3]
     figure = new_figure("Rung 7, one kernel: one block trains a chunk of images by itself", 4.8)
     weights, phases = figure.subplots(1, 2, width_ratios=(1, 1.25))
-    kept = max(row for row, _ in kept_and_other(HIDDEN, threads - 1)[0]) + 1
-    draw_box(weights, 0, 0, panel.shown[1], kept, SHARED, "kept")
-    draw_panel(weights, panel)
+    kept = one_kernel.KEPT * threads // HIDDEN  # rows
+    draw_box(weights, 0, 0, columns, kept, SHARED, "kept")
+    draw_corner(weights, name)
     for row, (text, working) in enumerate(PHASES.items()):
         draw_box(phases, 0, row + 0.45, working, 0.45, WORKING, f"phase {row}")
         draw_box(phases, working, row + 0.45, threads - working, 0.45, IDLE)
