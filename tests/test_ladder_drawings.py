@@ -158,10 +158,10 @@ def test_a_stream_does_one_thing_at_a_time_after_its_launch_and_what_it_waits_fo
     for row in range(3):
         own = [box for box in found if box.row == row]
         assert all(one.end <= other.start for one, other in pairwise(own))
-    of_host = [box for box in found if box.row == 0 and box.what != maps.WAIT]
+    of_host = [box for box in found if box.row == 0 and box.task != maps.WAIT]
     of_gpu = [box for box in found if box.row]
     for launched, ran in zip(of_host * (8 if captured else 1), of_gpu, strict=True):
-        assert launched.what == (maps.GRAPH if captured else ran.what)
+        assert launched.task == (maps.GRAPH if captured else ran.task)
         assert launched.end < ran.start
     for deltas, outputs in zip(of_gpu[1::4], of_gpu[2::4], strict=True):
         assert (deltas.row, outputs.row) == (1, 2)
@@ -172,10 +172,10 @@ def test_a_stream_does_one_thing_at_a_time_after_its_launch_and_what_it_waits_fo
 def test_a_graph_is_launched_once():
     calls = maps.ONE_STREAM * graph.IMAGES_PER_GRAPH
     first, *others = maps.timeline(calls, captured=True)
-    assert (first.what, first.row) == (maps.GRAPH, 0)
-    assert [(box.what, box.row) for box in others] == calls
+    assert (first.task, first.row) == (maps.GRAPH, 0)
+    assert [(box.task, box.row) for box in others] == calls
     _, below = maps.draw_graph().axes
     drawn = [patch.get_label() for patch in below.patches]
-    assert drawn == [f"{box.row}: {box.what}" for box in (first, *others)]
+    assert drawn == [f"{box.row}: {box.task}" for box in (first, *others)]
     assert f"{graph.IMAGES_PER_GRAPH} images" in below.get_title()
     assert below.texts[-1].get_text() == f"{graph.IMAGES_PER_GRAPH}"

@@ -1,4 +1,4 @@
-"""A launch of every kernel on a small layer, its arrays on the host: what the drawings show."""
+"""A launch of every kernel on a small layer, its arrays on the host, for the drawings."""
 
 from collections.abc import Iterable
 
@@ -171,7 +171,7 @@ def convolutional(
 
 
 def ladder_arrays(hidden: int, turned: bool) -> Arrays:
-    """What a rung has on the GPU, on the host: one image in each step, one step made already."""
+    """The arrays of a rung, on the host: one image in each step, one step made already."""
     images, labels = _numbers(1, N_INPUTS), np.zeros(1, np.uint8)
     order = np.zeros(1 + STEPS, np.int64)
     found = hosts(Net.initial(hidden, 0), images, labels, order, turned)

@@ -23,7 +23,7 @@ from experiments.drawing.figures import (
 from experiments.drawing.traces import Pair, Trace, cells_of, read_traces
 
 # How cells are drawn: those of one thread, those that it reads for them, those in shared memory,
-# those of a warp at one step, blocks, outlines, and what no thread uses.
+# those of a warp at one step, blocks, outlines, and cells that no thread uses.
 THREAD = {"facecolor": BLUE, "edgecolor": "0.2", "linewidth": 0.4}
 READ = {"facecolor": SKY, "edgecolor": "0.2", "linewidth": 0.4}
 SHARED = {"facecolor": ORANGE, "edgecolor": "0.2", "linewidth": 0.4}
@@ -100,7 +100,7 @@ def goes_down(trace: Trace) -> bool:
 
 
 def facts(name: str, used: Pair | None = None) -> dict[str, str]:
-    """What titles say of a trace."""
+    """Facts about a trace that titles name in braces."""
     trace = read_traces()[name]
     top, left, bottom, right = trace.reached
     across, down = trace.threads
@@ -184,7 +184,7 @@ def set_bare(axes: Axes, across: tuple, down: tuple, title: str = "") -> None:
 
 
 def add_legend(figure: Figure, styles: dict[str, dict]) -> None:
-    """What each style of the figure means, below it."""
+    """A legend below the figure: labels and their styles."""
     handles = [Patch(**style, label=label) for label, style in styles.items()]
     place: dict = {"loc": "outside lower center", "ncols": 3, "frameon": False}
     figure.legend(handles=handles, fontsize=LABEL_SIZE, **place)

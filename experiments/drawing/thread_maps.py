@@ -53,11 +53,10 @@ from mlp_gpu.window import blocks, products
 
 @dataclass(frozen=True)
 class Walk:
-    """What the drawing of a walk says.
+    """The texts of a walk, and how many rows and columns of its matrix are used, not padding.
 
-    used: rows and columns of the matrix that are not padding. shared: what a block loads into
-    shared memory. result: what a thread computes. verb: what the threads of a warp do with their
-    cells at one step.
+    array: in the name of the trace. shared: numbers that a block loads into shared memory. result:
+    of a thread. verb: the access of a warp's threads at one step.
     """
 
     title: str
@@ -245,11 +244,11 @@ STAGES = (
     ),
     _cells("warp_images out write", "one", "row of the image", "column"),
 )
-CELLS_STYLES = {"one block": BLOCK, "what a thread computes": THREAD}
+CELLS_STYLES = {"one block": BLOCK, "cells that a thread computes": THREAD}
 
 
 def draw_ends() -> Figure:
-    """What is before the first layer and after the last: an image is picked; softmax of a batch."""
+    """Before the first layer and after the last: an image is picked; softmax of a batch."""
     figure = new_figure("Before the first layer in training, after the last in evaluation", 4.4)
     panels = figure.subplots(2, 1, height_ratios=(1, 4))
     draw_panel(panels[0], IMAGE)
@@ -269,7 +268,7 @@ def draw_stages() -> Figure:
     for place, panel in enumerate(STAGES):
         draw_panel(panels[place], panel)
         panels[place].set_aspect("equal" if place else "auto")
-    add_legend(figure, CELLS_STYLES | {"what it reads for that": READ} | WARP_AND_IDLE)
+    add_legend(figure, CELLS_STYLES | {"cells that it reads for them": READ} | WARP_AND_IDLE)
     return figure
 
 
@@ -337,7 +336,7 @@ TILE_STYLES = {"one block": BLOCK, "one thread": THREAD, "in shared memory": SHA
 
 
 def _draw_tile(axes: Axes, tile: Tile) -> None:
-    """What a block makes, and a thread of it; beside it what is in shared memory."""
+    """The result of a block, and a thread's cells of it; beside it the numbers in shared memory."""
     trace = read_traces()[tile.result]
     block = cells_of(trace.of_block)
     (top, left), (rows, columns) = block[0], extent(block)
@@ -383,12 +382,12 @@ def draw_window_tiles(title: str, height: float, kernels: list[Tile]) -> Figure:
     styles = TILE_STYLES
     if kernels is WINDOW_PRODUCTS:
         styles = styles | {"rows of H or D of the block's images": READ}
-    add_legend(figure, styles | {"nothing": IDLE})
+    add_legend(figure, styles | {"outside the matrix": IDLE})
     return figure
 
 
 def draw_blocks_and_progress() -> Figure:
-    """What is done once a block, and what ends a sweep and a block."""
+    """The kernels that run once a block, and those that end a sweep and a block."""
     figure = new_figure("Window: once a block, and at the end of a sweep", 7.4)
     (whole, part), (gather, outputs), (slide, ending) = figure.subplots(3, 2)
     draw_panel(whole, WINDOW_UPDATE.panel)
@@ -446,8 +445,8 @@ def draw_convolution() -> Figure:
     title = f"{rows} x {KERNEL} sums there: the\nfirst thread of a row adds\n"
     set_bare(sums, (-1, KERNEL + 4), (0, region), title + f"up {KERNEL}, for a cell")
     styles = {
-        "what a block reads": BLOCK,
-        "what is computed": WARP_STEP,
+        "cells that a block reads": BLOCK,
+        "cells that it computes": WARP_STEP,
         "in shared memory": SHARED,
     }
     styles |= {"one thread": THREAD, "margin of zeros": IDLE, f"padding to {WARP}": PADDING}
@@ -476,7 +475,7 @@ def draw_tiles() -> Figure:
         title += f"\n({height} x {width})"
         set_scaled(axes, tiles.REGION, tiles.FIELD_ROWS, "column", "row", title)
         axes.set_aspect("equal")
-    styles = {"in shared memory": SHARED, f"what thread {trace.thread[0]} computes": THREAD}
+    styles = {"in shared memory": SHARED, f"cells of thread {trace.thread[0]}": THREAD}
     add_legend(figure, styles)
     return figure
 

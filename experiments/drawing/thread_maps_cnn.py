@@ -33,8 +33,8 @@ from experiments.drawing.traces import Pair, cells_of, read_traces
 THIN_STEP = WARP_STEP | {"linewidth": 0.8}  # around a cell
 STYLES = {
     "one block": BLOCK,
-    "what a thread computes": THREAD,
-    "what it reads for that": READ,
+    "cells that a thread computes": THREAD,
+    "cells that it reads for them": READ,
     "one warp at one step": WARP_STEP,
     f"padding to {WARP}": PADDING,
 }
@@ -104,7 +104,7 @@ OTHERS = {
 
 
 def draw_convolution(kernel: str) -> Figure:
-    """A kernel of CONVOLUTIONS: what a thread reads, and what the blocks write."""
+    """A kernel of CONVOLUTIONS: the cells that a thread reads, and those that blocks write."""
     title, *panels = CONVOLUTIONS[kernel]
     figure = new_figure(f"{kernel}: {title}", 4.6)
     widths = [4 if panel.maps else 1.6 for panel in panels]

@@ -38,17 +38,17 @@ from mlp_gpu.ladder.net import N_INPUTS, N_OUTPUTS, SIDE
 
 STEP_CELLS = WARP_STEP | {"linewidth": 0.9}
 STYLES = {
-    "what one thread takes": THREAD,
+    "cells of one thread": THREAD,
     "one warp at one step": STEP_CELLS,
     "the pieces of 32 bytes that this moves": READ,
 }
 BLOCK_STYLE = {"one block": BLOCK | {"linewidth": 1.6}}
 
-# What a row or a column of a matrix of so many stands for.
+# Labels of the axes, by the number of rows or columns.
 LABELS = {N_INPUTS: "input", HIDDEN: "hidden neuron", N_OUTPUTS: "output neuron"}
 TITLES = {
     "naive": "Rung 1, naive: neighbouring threads read rows apart",
-    "coalesced": "Rung 3, coalesced: the weights turned, so that neighbours read side by side",
+    "coalesced": "Rung 3, coalesced: the weights transposed, so that neighbours read side by side",
 }
 
 
@@ -63,7 +63,7 @@ def draw_rung(rung: str) -> Figure:
 
 
 def draw_corner(axes: Axes, name: str) -> None:
-    """The corner of a matrix: a thread's cells, a warp's, what they move, and the first block.
+    """The corner of a matrix: cells of a thread and of a warp, pieces moved, the first block.
 
     name: of the trace.
     """
@@ -119,7 +119,7 @@ def border_of(cells: list[Pair], trace: Trace) -> list[tuple[Pair, Pair]]:
 def draw_tiled() -> Figure:
     """forward_tiled: how a block fills a tile, and reads it from shared memory."""
     (thread, _) = read_traces()["forward_tiled W1 read"].thread
-    title = "Rung 2, tiled: all threads bring 8 inputs of all neurons, then each sums its row"
+    title = "Rung 2, tiled: all threads load 8 inputs of all neurons, then each sums its row"
     figure = new_figure(title, 5.2)
     whole, *shared = figure.subplots(1, 3, width_ratios=(2.2, 1, 1))
     draw_corner(whole, "forward_tiled W1 read")
@@ -144,8 +144,10 @@ def draw_tiled() -> Figure:
 
 
 def draw_shared() -> Figure:
-    """Rung 4: what all threads of a block read is in shared memory, rates are constants."""
-    title = "Rung 4, shared: what all threads read is brought once; what one reads stays in memory"
+    """Rung 4: shared memory holds the numbers that all threads read; rates are constants."""
+    title = (
+        "Rung 4, shared: numbers that all threads read are loaded once; the others stay in memory"
+    )
     title += "\n(update_outputs_shared: as rung 3, with the constants eta and momentum)"
     figure = new_figure(title, 7)
     image, *others = figure.subplots(2, 2).flat
@@ -155,7 +157,7 @@ def draw_shared() -> Figure:
     draw_lines(image, 0, SIDE, SIDE)
     draw_cells(image, cells_of(loaded.own), THREAD, "own")
     draw_cells(image, step, STEP_CELLS, "step")
-    title = f"forward_shared brings the image:\n{len(step)} threads read {len(step)} pixels in "
+    title = f"forward_shared loads the image:\n{len(step)} threads read {len(step)} pixels in "
     title += f"{len(pieces(step, SIDE))} pieces;\nlater all threads read one word at each step"
     set_scaled(image, SIDE, SIDE, "column of pixels", "row of pixels", title)
     names = [name for name in read_traces() if "_shared " in name]
@@ -174,8 +176,8 @@ def draw_shared() -> Figure:
 
 
 WORKING = OUTLINE | {"facecolor": GREEN}
-# What train_chunk does for an image, and how many of its threads work at it. A barrier ends each
-# but the last, for which the next image does not wait.
+# The phases of train_chunk for an image, and the number of threads that work in each. A barrier
+# ends each but the last, for which the next image does not wait.
 PHASES = {
     "W1: update of the image before, and products with this one": 4 * HIDDEN,
     "sums and states of layer 1": HIDDEN,
@@ -201,7 +203,7 @@ def draw_chunk() -> Figure:
         add_text(phases, 0, row + 0.22, text, ha="left")
         if row < len(PHASES) - 1:
             phases.axhline(row + 0.97, color="black", linewidth=1.5, label="barrier")
-    title = f"what the {threads} threads do for an image,\nbarriers between"
+    title = f"phases of an image, barriers between:\nhow many of {threads} threads work"
     set_scaled(phases, threads, len(PHASES), "thread", "", title)
     phases.set_yticks([])
     styles = {"in registers from first to last image": SHARED, "threads that work": WORKING}
@@ -213,15 +215,15 @@ def draw_chunk() -> Figure:
 
 FORWARD, DELTAS, OUTPUTS, HIDDENS = "forward", "deltas", "update of layer 2", "update of layer 1"
 COLOURS = {
-    what: OUTLINE | {"facecolor": colour}
-    for what, colour in ((FORWARD, BLUE), (DELTAS, ORANGE), (OUTPUTS, GREEN), (HIDDENS, SKY))
+    task: OUTLINE | {"facecolor": colour}
+    for task, colour in ((FORWARD, BLUE), (DELTAS, ORANGE), (OUTPUTS, GREEN), (HIDDENS, SKY))
 }
 OF_HOST = OUTLINE | {"facecolor": "0.8", "hatch": "xxx"}
 WAIT, GRAPH = "event recorded and waited for", "launch of the graph"
 LAUNCH_TIME, WAIT_TIME, WORK_TIME, GAP = 1.0, 0.8, 0.3, 0.1  # nothing that was measured
 N_DRAWN = 3  # images
 
-# What the host does for one image: a kernel on a stream, or (WAIT, stream, stream waited for).
+# The calls of the host for one image: a kernel on a stream, or (WAIT, stream, stream waited for).
 ONE_STREAM = [(FORWARD, 1), (DELTAS, 1), (OUTPUTS, 1), (HIDDENS, 1)]
 TWO_STREAMS = [(FORWARD, 1), (DELTAS, 1), (WAIT, 2, 1), (OUTPUTS, 2), (HIDDENS, 1), (WAIT, 1, 2)]
 
@@ -230,14 +232,14 @@ TWO_STREAMS = [(FORWARD, 1), (DELTAS, 1), (WAIT, 2, 1), (OUTPUTS, 2), (HIDDENS, 
 class Box:
     """Something that takes time: of the host, row 0, or of a stream, row 1 or 2."""
 
-    what: str
+    task: str
     row: int
     start: float
     end: float
 
 
 def timeline(calls: list[tuple], captured: bool = False) -> list[Box]:
-    """When the host does what, and when streams do, if a kernel takes less time than its launch.
+    """When the host and the streams do their tasks, if a kernel takes less time than its launch.
 
     captured: whether the calls are in a graph, which the host launches once.
     """
@@ -246,17 +248,17 @@ def timeline(calls: list[tuple], captured: bool = False) -> list[Box]:
     if captured:
         host = LAUNCH_TIME
         boxes.append(Box(GRAPH, 0, 0, host))
-    for what, stream, *other in calls:
+    for task, stream, *other in calls:
         if not captured:
             took = WAIT_TIME if other else LAUNCH_TIME
-            boxes.append(Box(what, 0, host, host + took))
+            boxes.append(Box(task, 0, host, host + took))
             host += took
         if other:
             free[stream] = max(free[stream], free[other[0]])
         else:
             start = max(host, free[stream]) + GAP
             free[stream] = start + WORK_TIME
-            boxes.append(Box(what, stream, start, free[stream]))
+            boxes.append(Box(task, stream, start, free[stream]))
     return boxes
 
 
@@ -271,10 +273,11 @@ def draw_times(title: str, rows: dict[str, list[Box]]) -> Figure:
             text = f"stream {row}" if row else "host"
             add_text(axes, -0.01 * end, apart * row + 0.4, text, ha="right")
         for box in boxes:
-            used[box.what] = COLOURS.get(box.what, OF_HOST)
-            what = box.end - box.start, 0.8, used[box.what], f"{box.row}: {box.what}"
-            draw_box(axes, box.start, apart * box.row, *what)
-        ends = [box.end for box in boxes if box.row and box.what == HIDDENS]
+            used[box.task] = COLOURS.get(box.task, OF_HOST)
+            label = f"{box.row}: {box.task}"
+            length, style = box.end - box.start, used[box.task]
+            draw_box(axes, box.start, apart * box.row, length, 0.8, style, label)
+        ends = [box.end for box in boxes if box.row and box.task == HIDDENS]
         for number, x in enumerate(ends, 1):
             axes.text(x, apart - 0.08, f"{number}", fontsize=SMALL_SIZE, ha="right")
         set_bare(axes, (-0.1 * end, 1.01 * end), (0.3, apart * last + 0.5), name)

@@ -173,7 +173,7 @@ def accesses(launched: Launched, array: str, kind: str) -> tuple[Launched, int]:
 
 
 def _trace(launch: Launch, launched: Launched, view: View) -> Trace:
-    """The trace of a view of what a launch did."""
+    """The trace of one view of a launch."""
     array, kind = view.name.split(" ", 1)[1].rsplit(" ", 1)
     arguments = dict(
         zip(launch.kernel.py_func.__code__.co_varnames, launch.arguments, strict=False)
