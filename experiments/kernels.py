@@ -9,6 +9,7 @@ go to stdout, progress to stderr.
 """
 
 from cuda_on_cpu import missing_toolkit
+from experiments.drawing import traces, tracing
 from experiments.running import cli
 from experiments.running.errors import Problem
 from experiments.running.formatting import markdown_table
@@ -16,10 +17,21 @@ from experiments.timing import compiled
 
 
 def main(argv: list[str] | None = None) -> None:
-    cli.Parser("kernels", __doc__).parse_args(argv)
+    parser = cli.Parser("kernels", __doc__)
+    parser.add_argument(
+        "--trace",
+        action="store_true",
+        help="execute kernels on the CPU instead, and write which cells of arrays their threads "
+        "touch to experiments/drawing/traces.json, for the drawings of docs/kernels.md",
+    )
+    arguments = parser.parse_args(argv)
     reason = missing_toolkit()
     if reason:
         raise Problem(reason)
+    if arguments.trace:
+        tracing.write_traces()
+        print(f"written to {traces.PATH}")
+        return
     print(
         f"{markdown_table(compiled.table(compiled.compile_all()))}\n\n{compiled.conflict_sentence()}"
     )

@@ -8,7 +8,7 @@ import pytest
 import touches
 from compiled_cases import needs_toolkit
 
-from experiments.drawing.thread_cells_cnn import make_mappings
+from experiments.drawing import launches
 
 pytestmark = needs_toolkit
 PITCH = 32  # words of a line
@@ -18,8 +18,8 @@ SEGMENT = 8  # words that are moved together
 @pytest.fixture(scope="module")
 def wanted():
     """The words that block 1, of map 1 or connection 1, wants: {kernel: what warp_words gives}."""
-    mappings = make_mappings()
-    return {name: touches.warp_words(mapping.launch, (1, 0)) for name, mapping in mappings.items()}
+    found = launches.convolutional()
+    return {name: touches.warp_words(launch, (1, 0)) for name, launch in found.items()}
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,17 @@ from itertools import groupby
 
 import numpy as np
 import pytest
-import window_cases
 from compiled_cases import THREADS_PER_BLOCK, needs_toolkit
 
 from cnn_gpu import kernels as cnn_kernels
 from cnn_gpu.layers import Maps, parse
-from deform_gpu import TABLE1
-from deform_gpu.kernels import listing1, matrices, stages, tiles
 from experiments import kernels
-from experiments.drawing import thread_cells_ladder
-from experiments.drawing.thread_cells_cnn import make_mappings
+from experiments.drawing import launches
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 from experiments.timing import compiled as compiled_kernels
 from experiments.timing.compiled import SIGNATURES
-from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
+from mlp_gpu.kernels import pick
 from mlp_gpu.ladder import formulas, one_kernel
 from mlp_gpu.ladder.rungs import SIGNATURES as LADDER
 
@@ -73,35 +69,14 @@ def test_every_kernel_is_compiled_for_its_compute_capability(compiled):
 
 @needs_toolkit
 def test_threads_a_block_are_those_of_the_launches():
-    x, y, z, step = (np.zeros(n) for n in (70, 50, 10, 1))
-    W, V, partial = np.zeros((96, 64)), np.zeros((64, 32)), np.zeros((2, 96))
-    batch = [np.zeros((200, n)) for n in (70, 50, 10)]
-    images, scratch = np.zeros((3, 5, 5)), list(map(np.zeros, stages.scratch_shapes(1, 5)))
     # Maps of 32x32 neurons and a kernel of 31x32 weights have the largest blocks there are.
-    largest = Maps(1, 32, 32)
+    largest, each = Maps(1, 32, 32), np.array([[True]])
     convolutions = [parse(text, largest, 1)[0] for text in ("1M1", "1M31x32")]
     others = [parse(text, largest, 1)[0] for text in ("MP1", "IP(sobel)")]
-    every, one = (make_mappings(layer, np.array([[True]]), *others) for layer in convolutions)
-    mappings = every | {"adjust_weights": one["adjust_weights"]}
-    launches = [
-        *pick.pick(x, batch[0], step, step),
-        *forward.propagate_forward(y, partial, W, x),
-        *output.output_deltas(z, step, step, partial, V, y, step, step),
-        *backward.propagate_back(y, partial, V, z, y),
-        *update.update(W, x, y, z),
-        *evaluate.evaluate(batch, [W, V]),
-        *matrices.draw(np.zeros((3, 2, 3)), z, TABLE1, (0, 0, 0), 0, 5),
-        *tiles.deform(images, images, step, step, TABLE1, (0, 0, 0), 0),
-        *stages.displace(scratch, step, TABLE1, (0, 0, 0), 0),
-        *stages.warp(images, images, step, scratch[2], TABLE1, 0),
-        *listing1.convolve(W, W, W, 37.0, 64),
-        *(mapping.launch for mapping in mappings.values()),
-        *(mapping.launch for mapping in thread_cells_ladder.make_mappings(512).values()),
-        *window_cases.launches().values(),
-    ]
-    assert {
-        launch.kernel.py_func.__name__: launch.threads for launch in launches
-    } == THREADS_PER_BLOCK
+    every, one = (launches.convolutional(layer, each, *others) for layer in convolutions)
+    found = launches.make_launches() | every | {"adjust_weights": one["adjust_weights"]}
+    found |= launches.ladder(512)
+    assert {name: launch.threads for name, launch in found.items()} == THREADS_PER_BLOCK
 
 
 @needs_toolkit

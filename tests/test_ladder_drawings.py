@@ -1,84 +1,97 @@
 """The drawings of the ladder: threads on matrices, and launches in time."""
 
+from collections import defaultdict
 from itertools import pairwise
 
-import numpy as np
 import pytest
-from drawn import boxes, cells_drawn, cells_of
+from drawn import boxes, cells_drawn
+from matplotlib.figure import Figure
 
 from deepbig_runtime import gpu
 from experiments.drawing import thread_maps_ladder as maps
-from experiments.drawing.thread_cells_ladder import STEPS, make_mappings, on_the_host
+from experiments.drawing.launches import ladder_arrays
+from experiments.drawing.traces import cells_of, read_traces
 from mlp_gpu.ladder import graph, shared, streams
 
 
-def pieces_drawn(axes):
-    """The cells of the pieces that are moved together."""
-    found = [patch.get_bbox().bounds for patch in axes.patches if patch.get_label() == "piece"]
-    return [{(top, left + i) for i in range(int(width))} for left, top, width, _ in found]
-
-
-def panel_axes(figure, kernel):
-    (axes,) = [axes for axes in figure.axes if axes.get_title().startswith(f"{kernel}, ")]
+def drawn_corner(name):
+    """The axes of a trace of the ladder."""
+    axes = Figure().subplots()
+    maps.draw_corner(axes, name)
     return axes
 
 
+def borders(axes):
+    return [lines for lines in axes.collections if lines.get_label() == "block"]
+
+
 @pytest.mark.parametrize(
-    ("rung", "own", "step", "n_pieces"),
+    ("name", "n_pieces", "labels"),
     [
-        # Thread 5 has hidden neuron 5; at step 11 all threads read the weight of input 11.
-        ("naive", [(5, i) for i in range(32)], [(j, 11) for j in range(32)], 32),
-        ("coalesced", [(i, 5) for i in range(32)], [(11, j) for j in range(32)], 4),
-        ("shared", [(i, 5) for i in range(32)], [(11, j) for j in range(32)], 4),
+        ("forward_naive W1 read", 32, ("hidden neuron", "input")),
+        ("deltas_naive W2 read", 4, ("output neuron", "hidden neuron")),
+        ("update_hidden_naive W1 write", 32, ("hidden neuron", "input")),
+        ("update_outputs_naive W2 write", 10, ("output neuron", "hidden neuron")),
+        ("forward_tiled W1 read", 4, ("hidden neuron", "input")),
+        ("forward_coalesced W1 read", 4, ("input", "hidden neuron")),
+        ("deltas_coalesced W2 read", 32, ("hidden neuron", "output neuron")),
+        ("update_outputs_coalesced W2 write", 4, ("hidden neuron", "output neuron")),
+        ("train_chunk W1 read", 4, ("input", "hidden neuron")),
     ],
 )
-def test_a_warp_of_the_forward_kernel_reads_rows_apart_or_side_by_side(rung, own, step, n_pieces):
-    draw = maps.DRAWINGS[f"threads_ladder_{rung}"]
-    axes = panel_axes(draw(), f"forward_{rung}")
-    assert cells_drawn(axes, "own") == own
-    assert cells_drawn(axes, "step") == step
-    moved = pieces_drawn(axes)
-    assert len(moved) == n_pieces
-    assert all(len(piece) == 8 for piece in moved)  # 32 bytes
-    assert set().union(*moved) >= set(step)
-    assert axes.get_title().endswith(f"32 threads read 32 numbers of W1\nin {n_pieces} pieces")
+def test_corner_shows_thread_warp_and_the_pieces_that_it_moves(name, n_pieces, labels):
+    trace, axes = read_traces()[name], drawn_corner(name)
+    assert cells_drawn(axes, "own") == cells_of(trace.own)
+    assert cells_drawn(axes, "step") == cells_of(trace.step)
+    moved = [patch.get_bbox().bounds for patch in axes.patches if patch.get_label() == "piece"]
+    columns = trace.shape[1]  # a piece goes on in the next row
+    words = [int(y * columns + x) + i for x, y, width, _ in moved for i in range(int(width))]
+    wanted = {y * columns + x for y, x in cells_of(trace.step)}
+    assert len(words) == len(set(words)) == 8 * n_pieces  # 32 bytes each
+    assert {word // 8 for word in words} == {word // 8 for word in wanted}
+    kernel, array, kind = name.split()
+    blocks = f"{trace.grid[0]} block{'s' * (trace.grid[0] > 1)} of {trace.threads[0]} threads"
+    title = f"{kernel}, {blocks}:\n32 threads {kind} 32 numbers of {array}\nin {n_pieces} pieces"
+    assert axes.get_title() == title
+    assert (axes.get_ylabel(), axes.get_xlabel()) == labels
 
 
-@pytest.mark.parametrize("rung", maps.PANELS)
-def test_panels_are_what_threads_touch(rung):
-    figure = maps.DRAWINGS[f"threads_ladder_{rung.replace(' ', '_')}"]()
-    for panel in maps.PANELS[rung]:
-        axes, mapping = panel_axes(figure, panel.kernel), make_mappings()[panel.kernel]
-        key = panel.array, panel.kind
-        shown = set(np.ndindex(panel.shown))
-        touched = mapping.touched((0, 0), (panel.thread, 0))[key]
-        assert set(cells_drawn(axes, "own")) == set(touched) & shown
-        warp = [mapping.touched((0, 0), (thread, 0))[key] for thread in range(32)]
-        assert cells_drawn(axes, "step") == cells_of([one[panel.step] for one in warp])
-        numbers = [np.ravel_multi_index(one[panel.step], panel.shape) for one in warp]
-        n_pieces = len({number // 8 for number in numbers})
-        assert axes.get_title().endswith(f"\nin {n_pieces} pieces")
-        (blocks,) = mapping.launch.grid[:1]
-        assert f"{blocks} block{'s' if blocks > 1 else ''} of {mapping.threads[0]} threads" in (
-            axes.get_title()
-        )
-        borders = [lines for lines in axes.collections if lines.get_label() == "block"]
-        assert len(borders) == (blocks > 1)
-        for border in borders:  # closed, around the cells of a block
-            corners = np.vstack([segment for segment in border.get_segments()])
-            every = {cell for t in range(256) for cell in mapping.touched((0, 0), (t, 0))[key]}
-            rows, columns = np.array(sorted(every)).T
-            assert corners[:, 1].max() == rows.max() + 1
-            assert corners[:, 0].max() == columns.max() + 1
-            ends, times = np.unique(corners, axis=0, return_counts=True)
-            assert (times % 2 == 0).all(), ends
+OUTPUTS = [(0, 0), (0, 10), (25, 6), (25, 10), (26, 0), (26, 6)]  # 256 cells, 10 a column
 
 
-def test_the_tile_is_drawn():
+@pytest.mark.parametrize(
+    ("name", "corners", "n_open"),
+    [
+        ("update_outputs_naive W2 write", OUTPUTS, 0),
+        ("update_outputs_coalesced W2 write", sorted((y, x) for x, y in OUTPUTS), 0),
+        # 2 columns and 2 rows of 128, of which 32 are shown.
+        ("update_hidden_naive W1 write", [(0, 0), (0, 32), (2, 0), (2, 32)], 2),
+        ("update_hidden_coalesced W1 write", [(0, 0), (0, 2), (32, 0), (32, 2)], 2),
+    ],
+)
+def test_border_goes_around_the_cells_of_a_block_as_far_as_these_are_shown(name, corners, n_open):
+    (border,) = borders(drawn_corner(name))
+    upright = defaultdict(list)  # of the sides that meet at a point
+    for start, end in border.get_segments():
+        for x, y in (start, end):
+            upright[int(x), int(y)].append(start[0] == end[0])
+    ends = [point for point, sides in upright.items() if len(sides) == 1]
+    turns = [point for point, sides in upright.items() if len(set(sides)) == 2]
+    assert sorted(ends + turns) == corners
+    assert len(ends) == n_open
+    assert not borders(drawn_corner("forward_naive W1 read"))  # of one block
+
+
+def test_rungs_show_their_four_kernels():
+    for rung in ("naive", "coalesced"):
+        titles = [axes.get_title().split(",")[0] for axes in maps.draw_rung(rung).axes]
+        kernels = ("forward", "deltas", "update_hidden", "update_outputs")
+        assert titles == [f"{kernel}_{rung}" for kernel in kernels]
+
+
+def test_tile_has_bank_conflicts_only_without_padding():
     whole, nine, eight = maps.draw_tiled().axes
     assert boxes(whole, "tile")[""] == (0, 0, 8, 32)
-    assert cells_drawn(whole, "step") == [(row, column) for row in range(4) for column in range(8)]
-    assert "in 4 pieces" in whole.get_title()
     for axes, stride, turns in ((nine, 9, "1 turn "), (eight, 8, "8 turns ")):
         banks = [int(text.get_text()) for text in axes.texts if text.get_text() != "bank"]
         ((_, step), *_) = cells_drawn(axes, "step")
@@ -87,38 +100,24 @@ def test_the_tile_is_drawn():
         assert f"rows of {stride} words,\n{turns}a step" in axes.get_title()
 
 
-def test_what_is_in_shared_memory_is_drawn():
-    image, *_ = figure = maps.draw_shared().axes
-    mapping = make_mappings()["forward_shared"]
-    brought = mapping.touched((0, 0), (5, 0))["shared 0", "write"]
-    assert cells_drawn(image, "own") == [divmod(place, 28) for _, place in brought]
+def test_shared_memory_holds_image_deltas_and_rates():
+    image, forward, deltas, updates = maps.draw_shared().axes
+    assert cells_drawn(image, "own") == [divmod(place, 28) for place in range(5, 784, 128)]
     assert cells_drawn(image, "step") == [divmod(place, 28) for place in range(32)]
     assert "32 pixels in 4 pieces" in image.get_title()
-    assert len(cells_drawn(figure[2], "delta2")) == 10
-    assert boxes(figure[3], "eta")
-    assert boxes(figure[3], "momentum")
+    assert forward.get_title().startswith("forward_shared, 1 block ")
+    assert len(cells_drawn(deltas, "delta2")) == 10
+    assert deltas.get_title().startswith("deltas_shared")
+    assert boxes(updates, "eta")
+    assert boxes(updates, "momentum")
+    assert updates.get_title().startswith("update_hidden_shared")
 
 
-def test_the_chunk_is_drawn():
-    """How many threads work in each phase: from what they write, but for the last image."""
+def test_chunk_shows_weights_in_registers_and_threads_that_work():
     weights, phases = maps.draw_chunk().axes
     assert boxes(weights, "kept")[""] == (0, 0, 32, 4 * 8)
-    mapping = make_mappings()["train_chunk"]
-    wrote = [mapping.touched((0, 0), (thread, 0)) for thread in range(mapping.threads[0])]
-
-    def working(array, least=1):
-        return sum(len(one[array, "write"]) >= least * STEPS for one in wrote)
-
-    expected = [
-        working("W1"),
-        working("shared 1"),
-        working("shared 0", 2),  # a sum of layer 1 and one of layer 2
-        working("shared 3"),
-        working("shared 2"),
-        working("W2"),
-    ]
     found = boxes(phases, "phase ")
-    assert [found[f"{k}"][2] for k in range(6)] == expected == list(maps.PHASES.values())
+    assert [found[f"{k}"][2] for k in range(6)] == list(maps.PHASES.values())
     barriers = [line for line in phases.lines if line.get_label() == "barrier"]
     assert len(barriers) == 5
 
@@ -140,7 +139,7 @@ def calls_of(rung, monkeypatch):
     monkeypatch.setattr(
         gpu.Launch, "__call__", lambda launch, on: called.append((names[launch.kernel], number[on]))
     )
-    there = on_the_host(10, True)
+    there = ladder_arrays(10, True)
     rung.train(there, first)
     return called, there.steps
 
@@ -159,10 +158,10 @@ def test_a_stream_does_one_thing_at_a_time_after_its_launch_and_what_it_waits_fo
     for row in range(3):
         own = [box for box in found if box.row == row]
         assert all(one.end <= other.start for one, other in pairwise(own))
-    of_host = [box for box in found if box.row == 0 and box.what != maps.WAIT]
+    of_host = [box for box in found if box.row == 0 and box.task != maps.WAIT]
     of_gpu = [box for box in found if box.row]
     for launched, ran in zip(of_host * (8 if captured else 1), of_gpu, strict=True):
-        assert launched.what == (maps.GRAPH if captured else ran.what)
+        assert launched.task == (maps.GRAPH if captured else ran.task)
         assert launched.end < ran.start
     for deltas, outputs in zip(of_gpu[1::4], of_gpu[2::4], strict=True):
         assert (deltas.row, outputs.row) == (1, 2)
@@ -173,10 +172,10 @@ def test_a_stream_does_one_thing_at_a_time_after_its_launch_and_what_it_waits_fo
 def test_a_graph_is_launched_once():
     calls = maps.ONE_STREAM * graph.IMAGES_PER_GRAPH
     first, *others = maps.timeline(calls, captured=True)
-    assert (first.what, first.row) == (maps.GRAPH, 0)
-    assert [(box.what, box.row) for box in others] == calls
+    assert (first.task, first.row) == (maps.GRAPH, 0)
+    assert [(box.task, box.row) for box in others] == calls
     _, below = maps.draw_graph().axes
     drawn = [patch.get_label() for patch in below.patches]
-    assert drawn == [f"{box.row}: {box.what}" for box in (first, *others)]
+    assert drawn == [f"{box.row}: {box.task}" for box in (first, *others)]
     assert f"{graph.IMAGES_PER_GRAPH} images" in below.get_title()
     assert below.texts[-1].get_text() == f"{graph.IMAGES_PER_GRAPH}"

@@ -6,7 +6,7 @@ import touches
 from compiled_cases import needs_toolkit
 
 from cuda_on_cpu import access_stats
-from experiments.drawing.thread_cells_ladder import make_mappings
+from experiments.drawing import launches
 from mlp_gpu.ladder.net import N_INPUTS
 
 pytestmark = needs_toolkit
@@ -17,8 +17,8 @@ PIECE = 8  # words that are moved together
 @pytest.fixture(scope="module")
 def wanted():
     """The words that the first block wants: {kernel: what warp_words gives}."""
-    mappings = make_mappings(HIDDEN)
-    return {name: touches.warp_words(mapping.launch, (0, 0)) for name, mapping in mappings.items()}
+    found = launches.ladder(HIDDEN)
+    return {name: touches.warp_words(launch, (0, 0)) for name, launch in found.items()}
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def draw_block() -> Figure:
     first, _ = sweeps[SWEEP]
     chain = [(t, t + 1) for t in range(N_IMAGES)]
     title = f"A block of {N_IMAGES} images: deltas of which images correct which image\n"
-    title += "(row t: what image t needs; nothing above the diagonal, as images come in order)"
+    title += "(row t: corrections of image t; none above the diagonal, as images come in order)"
     figure = new_figure(title, 7.6)
     (left, right), (steps_left, steps_right) = figure.subplots(2, 2)
     draw_corrections(left, chain, first, "chain: one image at a time,\nall corrections are final")

@@ -1,4 +1,4 @@
-"""What the drawings of threads and data have in common: styles, shapes, and one kind of launch."""
+"""The drawings of threads and data: styles, shapes, and an array as a kernel's blocks take it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from deepbig_runtime.gpu import WARP, Launch
 from experiments.drawing.figures import (
     BLUE,
     FIGURE_WIDTH,
@@ -21,9 +20,10 @@ from experiments.drawing.figures import (
     TITLE_SIZE,
     VERMILION,
 )
+from experiments.drawing.traces import Pair, Trace, cells_of, read_traces
 
 # How cells are drawn: those of one thread, those that it reads for them, those in shared memory,
-# those of a warp at one step, blocks, outlines, and what no thread uses.
+# those of a warp at one step, blocks, outlines, and cells that no thread uses.
 THREAD = {"facecolor": BLUE, "edgecolor": "0.2", "linewidth": 0.4}
 READ = {"facecolor": SKY, "edgecolor": "0.2", "linewidth": 0.4}
 SHARED = {"facecolor": ORANGE, "edgecolor": "0.2", "linewidth": 0.4}
@@ -38,85 +38,89 @@ THIN_THREAD = THREAD | {"edgecolor": BLUE, "linewidth": 1.5}
 
 
 @dataclass(frozen=True)
-class Mosaic:
-    """A launch whose threads each compute a few cells of a matrix, side by side as the threads are.
+class Panel:
+    """An array as the thread blocks of a kernel take it.
 
-    shape: of the matrix. each: rows and columns that a thread computes. reads: rows and columns of
-    another matrix that it reads for one of them, from the same place on. down: whether threads
-    with consecutive x compute cells below each other.
+    trace: its name. rows, columns: the labels of its axes. title: with `facts` in braces. reads:
+    the trace of an array that the thread reads for its own cells. used: rows and columns that are
+    not padding. more: columns of another matrix that blocks take beside this one.
     """
 
-    launch: Launch
-    shape: tuple[int, ...]
-    each: tuple[int, int] = (1, 1)
-    reads: tuple[int, int] = (0, 0)
-    down: bool = False
-
-    @property
-    def threads(self) -> tuple[int, int]:
-        """Threads per block, in x and y."""
-        threads = self.launch.threads
-        return threads if isinstance(threads, tuple) else (threads, 1)
-
-    def cells(self, block: tuple[int, int], thread: tuple[int, int]) -> np.ndarray:
-        """The (row, column) that thread (x, y) of block (x, y) computes, int64 (n, 2)."""
-        x, y = np.array(block) * self.threads + thread
-        first = np.array((x, y) if self.down else (y, x)) * self.each
-        cells = first + np.argwhere(np.ones(self.each))
-        return cells[(cells < self.shape).all(axis=1)]
-
-    def read(self, block: tuple[int, int], thread: tuple[int, int]) -> np.ndarray:
-        """The (row, column) of the other matrix that it reads for its first cell, int64 (n, 2)."""
-        first = self.cells(block, thread)[:1, None]
-        return (first + np.argwhere(np.ones(self.reads))).reshape(-1, 2)
-
-    def step(self, block: tuple[int, int], thread: tuple[int, int]) -> np.ndarray:
-        """The (row, column) that a thread's warp computes at its first step, int64 (n, 2)."""
-        across = self.threads[0]
-        first = (thread[1] * across + thread[0]) // WARP * WARP
-        warp = [divmod(i, across)[::-1] for i in range(first, first + WARP)]
-        return np.vstack([self.cells(block, one)[:1] for one in warp])
+    trace: str
+    rows: str
+    columns: str
+    title: str
+    reads: str = ""
+    used: Pair | None = None
+    more: int = 0
 
 
-@dataclass(frozen=True)
-class Panel:
-    """What the drawing of a mosaic says, and the block and the thread that it shows."""
+def draw_panel(axes: Axes, panel: Panel) -> None:
+    """All blocks of a kernel over an array, the drawn one outlined, and its thread and warp."""
+    trace = read_traces()[panel.trace]
+    own, step = cells_of(trace.own), cells_of(trace.step)
+    top, left, bottom, right = trace.reached
+    threads, grid, block = trace.threads, trace.grid, trace.block
+    if goes_down(trace):
+        threads, grid, block = threads[::-1], grid[::-1], block[::-1]
+    height, width = extent(own)
+    has_gaps = len(own) < height * width  # in which other threads have their cells
+    tile = (
+        extent(cells_of(trace.of_block)) if has_gaps else (height * threads[1], width * threads[0])
+    )
+    all_rows, all_columns = grid[1] * tile[0], grid[0] * tile[1]
+    draw_box(axes, 0, 0, all_columns, all_rows, IDLE)
+    draw_box(axes, left, top, right - left, bottom - top, OUTLINE | {"facecolor": "white"})
+    if panel.more:
+        start = -(-right // tile[1]) * tile[1]
+        draw_box(axes, start, 0, panel.more, bottom, READ, "images")
+    if panel.used:
+        (rows, columns), (used_rows, used_columns) = trace.shape, panel.used
+        draw_box(axes, used_columns, 0, columns - used_columns, rows, PADDING)
+        draw_box(axes, 0, used_rows, used_columns, rows - used_rows, PADDING)
+        draw_box(axes, 0, 0, columns, rows, OUTLINE | {"edgecolor": "black", "linewidth": 1})
+        all_rows, all_columns = max(all_rows, rows), max(all_columns, columns)
+    draw_blocks(axes, grid, tile[::-1], block)
+    if panel.reads:  # in an array with a margin, so they lie around the thread's own
+        read = cells_of(read_traces()[panel.reads].own)
+        above, before = (length // 2 for length in extent(read))
+        draw_cells(axes, [(row - above, column - before) for row, column in read], READ, "read")
+    if step:
+        draw_cells(axes, own, THIN_THREAD, "own")
+        height, width = extent(step)
+        draw_box(axes, step[0][1], step[0][0], width, height, WARP_STEP | {"linewidth": 1}, "step")
+    title = panel.title.format(**facts(panel.trace, panel.used))
+    set_scaled(axes, all_columns, all_rows, panel.columns, panel.rows, title)
 
-    computes: str
-    block: tuple[int, int]
-    thread: tuple[int, int]
-    row_label: str
-    column_label: str
+
+def goes_down(trace: Trace) -> bool:
+    """Whether consecutive threads take cells below each other, and not side by side."""
+    step = cells_of(trace.step)
+    return len(step) > 1 and extent(step)[1] == 1
 
 
-def draw_mosaic(axes: Axes, name: str, mosaic: Mosaic, panel: Panel) -> None:
-    """A kernel: all its blocks, one outlined, and what a thread and a warp of that one compute."""
+def facts(name: str, used: Pair | None = None) -> dict[str, str]:
+    """Facts about a trace that titles name in braces."""
+    trace = read_traces()[name]
+    top, left, bottom, right = trace.reached
+    across, down = trace.threads
+    n, kind = len(cells_of(trace.step)), name.split()[-1]
+    apart = f"{trace.shape[1]} words apart" if goes_down(trace) else "side by side: coalesced"
+    return {
+        "kernel": name.split()[0],
+        "shape": "{} x {}".format(*trace.shape),
+        "used": "{} x {}".format(*(used or trace.shape)),
+        "reached": f"{bottom - top} x {right - left}",
+        "grid": "grid of {} x {} blocks".format(*trace.grid),
+        "threads": f"{across} x {down} threads" if down > 1 else f"{across} threads",
+        "step": f"{n} threads {kind} {n} numbers, {apart}",
+    }
 
-    def turned(pair: tuple) -> tuple:
-        """From x and y to across and down."""
-        return pair[::-1] if mosaic.down else pair
 
-    grid, threads = mosaic.launch.grid[:2], mosaic.threads
-    size = turned(threads)[0] * mosaic.each[1], turned(threads)[1] * mosaic.each[0]
-    right, bottom = turned(grid)[0] * size[0], turned(grid)[1] * size[1]
-    rows, columns = mosaic.shape
-    draw_box(axes, 0, 0, right, bottom, IDLE)
-    draw_box(axes, 0, 0, columns, rows, OUTLINE | {"facecolor": "white"})
-    draw_blocks(axes, turned(grid), size, turned(panel.block))
-    # The matrix that is read has a margin, so what is read lies around what is computed.
-    read = mosaic.read(panel.block, panel.thread) - np.array(mosaic.reads) // 2
-    draw_cells(axes, read, READ, "read")
-    draw_cells(axes, mosaic.cells(panel.block, panel.thread), THIN_THREAD, "own")
-    step = mosaic.step(panel.block, panel.thread)
-    left, top = step[0, 1], step[0, 0]
-    height, width = step[-1] - step[0] + 1
-    draw_box(axes, left, top, width, height, WARP_STEP | {"linewidth": 1}, "step")
-    block = " x ".join(map(str, np.atleast_1d(mosaic.launch.threads)))
-    apart = f", {columns} words apart" if mosaic.down else " side by side: coalesced"
-    title = f"{name}\n{rows} x {columns} numbers; a thread computes {panel.computes}\n"
-    title += f"grid of {grid[0]} x {grid[1]} blocks of {block} threads\n"
-    title += f"{len(step)} threads write {len(step)} numbers{apart}"
-    set_scaled(axes, right, bottom, panel.column_label, panel.row_label, title)
+def extent(cells: list[Pair]) -> Pair:
+    """Rows and columns from the first to the last that cells have."""
+    rows, columns = zip(*cells, strict=True)
+    return max(rows) - min(rows) + 1, max(columns) - min(columns) + 1
 
 
 def new_figure(title: str, height: float) -> Figure:
@@ -180,7 +184,7 @@ def set_bare(axes: Axes, across: tuple, down: tuple, title: str = "") -> None:
 
 
 def add_legend(figure: Figure, styles: dict[str, dict]) -> None:
-    """What each style of the figure means, below it."""
+    """A legend below the figure: labels and their styles."""
     handles = [Patch(**style, label=label) for label, style in styles.items()]
     place: dict = {"loc": "outside lower center", "ncols": 3, "frameon": False}
     figure.legend(handles=handles, fontsize=LABEL_SIZE, **place)

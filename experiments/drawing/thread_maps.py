@@ -1,7 +1,6 @@
 """How each hand-written kernel maps its threads to data, drawn on a small layer.
 
-Grids, blocks and padding are those of the launches that the kernels' own functions make. Which
-cells a thread takes is computed here once more; the tests compare it with what the kernels touch.
+Which cells threads touch, and the grids and blocks, are those of `traces`.
 """
 
 from collections.abc import Callable
@@ -13,172 +12,118 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cuda_on_cpu.access_stats import BANKS, words_per_bank
-from deepbig_runtime.gpu import WARP, Launch
+from deepbig_runtime.gpu import WARP
+from deform_gpu.field import GRID, KERNEL, MARGIN
+from deform_gpu.kernels import listing1, tiles
 from deform_gpu.parameters import SIDE
-from experiments.drawing import (
-    block_drawing,
-    thread_maps_cnn,
-    thread_maps_deform,
-    thread_maps_ladder,
-    thread_maps_window,
-    tile_drawing,
-)
+from experiments.drawing import block_drawing, thread_maps_cnn, thread_maps_ladder, tile_drawing
 from experiments.drawing.figures import LABEL_SIZE, SMALL_SIZE
+from experiments.drawing.launches import BLOCK as BLOCK_IMAGES
+from experiments.drawing.launches import FIELD_SIDE, N_IN, N_OUT
 from experiments.drawing.thread_drawing import (
     BLOCK,
     IDLE,
     OUTLINE,
     PADDING,
+    READ,
     SHARED,
-    THIN_THREAD,
     THREAD,
     WARP_AND_IDLE,
     WARP_STEP,
-    Mosaic,
     Panel,
     add_legend,
     add_text,
     draw_arrow,
-    draw_blocks,
     draw_box,
     draw_cells,
     draw_lines,
-    draw_mosaic,
+    draw_panel,
+    extent,
     new_figure,
     set_bare,
     set_scaled,
 )
-from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
+from experiments.drawing.traces import Pair, Trace, cells_of, read_traces
+from mlp_gpu.kernels import backward, evaluate
 from mlp_gpu.network import N_CLASSES, pad32
+from mlp_gpu.window import blocks, products
 
-N_IN, N_OUT = 70, 300  # of the layer that is drawn: W has rows and columns of padding
-N_IMAGES = 150  # of the batch that is drawn
+# --- kernels of which a thread walks down a column of a matrix
 
 
 @dataclass(frozen=True)
 class Walk:
-    """A launch whose threads walk down a matrix, one column per thread.
+    """The texts of a walk, and how many rows and columns of its matrix are used, not padding.
 
-    shape: of the matrix. used: its rows and columns that are not padding. rows: that a block takes.
-    working: columns whose threads walk; the others do nothing.
-    """
-
-    launch: Launch
-    shape: tuple[int, int]
-    used: tuple[int, int]
-    rows: int
-    working: range
-
-    @property
-    def threads(self) -> int:
-        """Threads per block, side by side."""
-        assert isinstance(self.launch.threads, int)
-        return self.launch.threads
-
-    def cells(self, block: tuple[int, int], thread: int) -> np.ndarray:
-        """The (row, column) that a thread of block (x, y) reads, in that order, int64 (n, 2)."""
-        column = block[0] * self.threads + thread
-        rows = block[1] * self.rows + np.arange(self.rows if column in self.working else 0)
-        return np.column_stack((rows, np.full_like(rows, column)))
-
-
-@dataclass(frozen=True)
-class Caption:
-    """What the drawing of a walk says, and the block and the thread that it shows.
-
-    shared: what a block loads into shared memory. result: what a thread computes. verb: what the
-    threads of a warp do with their cells at one step.
+    array: in the name of the trace. shared: numbers that a block loads into shared memory. result:
+    of a thread. verb: the access of a warp's threads at one step.
     """
 
     title: str
-    block: tuple[int, int]
-    thread: int
-    row_label: str = "row of W: input\n(row 0: bias)"
-    column_label: str = "column of W: neuron"
+    array: str = "W read"
+    rows: str = "row of W: input\n(row 0: bias)"
+    columns: str = "column of W: neuron"
+    used: Pair = (N_IN + 1, N_OUT)
     shared: str = ""
     result: str = ""
     verb: str = "read"
 
 
-CAPTIONS = {
-    "forward_partial": Caption(
-        "forward, stage 1 (2010, Listing 2)",
-        (0, 1),
-        100,
-        shared="inputs",
-        result="one partial sum per thread",
+BLOCKS_OF_INPUTS = "row: block\nof inputs"
+WALKS = {
+    "forward_partial": Walk(
+        "forward, stage 1 (2010, Listing 2)", shared="inputs", result="one partial sum per thread"
     ),
-    "forward_reduce": Caption(
+    "forward_reduce": Walk(
         "forward, stage 2 (2010, Listing 2)",
-        (3, 0),
-        4,
-        row_label="row: block\nof inputs",
-        column_label="column of the partial sums: neuron",
+        "partial read",
+        BLOCKS_OF_INPUTS,
+        "column of the partial sums: neuron",
+        (3, N_OUT),
         result="one state y per thread",
     ),
-    "output_delta": Caption(
+    "output_delta": Walk(
         "forward, stage 2 of the output layer",
-        (0, 0),
-        4,
-        row_label="row: block\nof inputs",
-        column_label="column of the partial sums: class",
+        "partial read",
+        BLOCKS_OF_INPUTS,
+        "column of the partial sums: class",
+        (10, N_CLASSES),
         result="one sum per thread; then\neach reads all: softmax",
     ),
-    "delta_partial": Caption("deltas, stage 1 (2010, Listing 3)", (3, 1), 4),
-    "delta_reduce": Caption(
+    "delta_partial": Walk("deltas, stage 1 (2010, Listing 3)"),
+    "delta_reduce": Walk(
         "deltas, stage 2 (2010, Listing 3)",
-        (0, 0),
-        4,
-        row_label="row: block\nof neurons",
-        column_label="column of the partial sums: input (column 0: bias)",
+        "partial read",
+        "row: block\nof neurons",
+        "column of the partial sums: input (column 0: bias)",
+        (10, N_IN + 1),
         result="one delta per thread",
     ),
-    "update_weights": Caption(
-        "the weight update (2010, Listing 4)", (0, 2), 100, shared="states", verb="read, then write"
+    "update_weights": Walk(
+        "the weight update (2010, Listing 4)", "W write", shared="states", verb="read, then write"
     ),
 }
+WALK_TITLE = "{shape} numbers, {used} of them in use; {grid} of {threads}"
 
 
-def make_walk(name: str, n_in: int = N_IN, n_out: int = N_OUT) -> Walk:
-    """The walk of a kernel of CAPTIONS on a hidden layer, or on the output layer after it."""
-    W = np.zeros((pad32(n_in + 1), pad32(n_out)), np.float32)
-    h, y = np.zeros(n_in, np.float32), np.zeros(n_out, np.float32)
-    sums = np.zeros(forward.partial_shape(W.shape, n_in), np.float32)
-    back = np.zeros(backward.partial_shape(W.shape), np.float32)
-    launches = forward.propagate_forward(y, sums, W, h)
-    launches += backward.propagate_back(h, back, W, y, h)
-    launches += update.update(W, h, y, np.zeros(1, np.float32))
-    V = np.zeros((pad32(n_out + 1), pad32(N_CLASSES)), np.float32)
-    delta, losses = np.zeros(N_CLASSES, np.float32), np.zeros(1, np.float32)
-    last = np.zeros(forward.partial_shape(V.shape, n_out), np.float32)
-    step, order, labels = np.zeros(1, int), np.zeros(1, int), np.zeros(1, np.uint8)
-    launches += output.output_deltas(delta, losses, step, last, V, y, labels, order)[1:]
-    weights, neurons = (n_in + 1, n_out), range(n_out)
-    walks = {
-        "forward_partial": (W.shape, weights, forward.INPUTS, neurons),
-        "forward_reduce": (sums.shape, (len(sums), n_out), len(sums), neurons),
-        "output_delta": (last.shape, (len(last), N_CLASSES), len(last), range(N_CLASSES)),
-        "delta_partial": (W.shape, weights, backward.PATCH, range(W.shape[1])),
-        # The bias, column 0, has no delta.
-        "delta_reduce": (back.shape, (len(back), n_in + 1), len(back), range(1, n_in + 1)),
-        "update_weights": (W.shape, weights, update.ROWS, neurons),
-    }
-    (launch,) = (one for one in launches if one.kernel.py_func.__name__ == name)
-    return Walk(launch, *walks[name])
+def walk_panel(name: str) -> Panel:
+    """The matrix of a kernel of WALKS."""
+    walk = WALKS[name]
+    return Panel(f"{name} {walk.array}", walk.rows, walk.columns, WALK_TITLE, used=walk.used)
 
 
 def draw_walk(name: str) -> Figure:
-    """A kernel of CAPTIONS on a small layer: its grid of blocks, and below a warp of one block."""
-    walk, caption = make_walk(name), CAPTIONS[name]
-    shared = name == "delta_partial" or caption.shared
-    figure = new_figure(f"{name}: {caption.title}", 5.2 if shared else 4)
+    """A kernel of WALKS on a small layer: its grid of blocks, and below a warp of one block."""
+    walk, panel = WALKS[name], walk_panel(name)
+    shared = name == "delta_partial" or walk.shared
+    figure = new_figure(f"{name}: {walk.title}", 5.2 if shared else 4)
     grid, warp = figure.subplots(2, 1)
-    _draw_grid(grid, walk, caption)
+    draw_panel(grid, panel)
     styles = {"one block": BLOCK, "one thread's cells": THREAD, "one warp at one step": WARP_STEP}
     if name == "delta_partial":
-        _draw_patch(warp, caption)
+        _draw_patch(warp)
     else:
-        _draw_warp(warp, walk, caption)
+        _draw_warp(warp, read_traces()[panel.trace], walk)
         styles |= {"idle threads": IDLE}
     if shared:
         styles |= {"in shared memory": SHARED}
@@ -186,62 +131,45 @@ def draw_walk(name: str) -> Figure:
     return figure
 
 
-def _draw_grid(axes: Axes, walk: Walk, caption: Caption) -> None:
-    """The matrix and its padding, all blocks, one of them outlined, and the path of a thread."""
-    (rows, columns), (used_rows, used_columns) = walk.shape, walk.used
-    threads, (across, down) = walk.threads, walk.launch.grid
-    for start, stop in ((0, walk.working.start), (walk.working.stop, across * threads)):
-        draw_box(axes, start, 0, stop - start, down * walk.rows, IDLE)
-    draw_box(axes, used_columns, 0, columns - used_columns, rows, PADDING)
-    draw_box(axes, 0, used_rows, used_columns, rows - used_rows, PADDING)
-    draw_blocks(axes, (across, down), (threads, walk.rows), caption.block)
-    draw_box(axes, 0, 0, columns, rows, OUTLINE | {"edgecolor": "black", "linewidth": 1})
-    path = walk.cells(caption.block, caption.thread)
-    draw_cells(axes, path, THIN_THREAD, f"thread {caption.thread}")
-    title = f"{rows} x {columns} numbers, {used_rows} x {used_columns} of them in use; "
-    title += f"grid of {across} x {down} blocks of {threads} threads"
-    right, bottom = max(columns, across * threads), max(rows, down * walk.rows)
-    set_scaled(axes, right, bottom, caption.column_label, caption.row_label, title)
-
-
-def _draw_warp(axes: Axes, walk: Walk, caption: Caption) -> None:
+def _draw_warp(axes: Axes, trace: Trace, walk: Walk) -> None:
     """The warp of a thread: rows of the block down, threads across."""
-    first, rows = caption.thread // WARP * WARP, walk.rows
-    own, column = caption.thread - first, caption.block[0] * walk.threads + first
-    idle = [i for i in range(WARP) if column + i not in walk.working]
-    busy = [i for i in range(WARP) if i not in idle]
+    path, reached = cells_of(trace.own), cells_of(trace.step)
+    own, rows = trace.thread[0] % WARP, len(path)
+    top, left = path[0][0], path[0][1] - own
+    busy, step = [column - left for _, column in reached], reached[0][0] - top
+    idle = sorted(set(range(WARP)) - set(busy))
     draw_lines(axes, 0, WARP, rows)
     draw_cells(axes, [(row, i) for row in range(rows) for i in idle], IDLE, "idle")
-    draw_cells(axes, [(row, own) for row in range(rows)], THREAD, "own")
+    draw_cells(axes, [(row - top, column - left) for row, column in path], THREAD, "own")
     draw_arrow(axes, (own + 0.5, 0), (own + 0.5, rows), "white")
-    step = rows // 3
     draw_box(axes, busy[0], step, len(busy), 1, WARP_STEP, "step")
-    side = f"at each step {len(busy)} threads\n{caption.verb} {len(busy)} numbers\n"
+    side = f"at each step {len(busy)} threads\n{walk.verb} {len(busy)} numbers\n"
     add_text(axes, WARP + 1, step + 0.5, side + "side by side: coalesced", ha="left")
-    if caption.shared:
+    if walk.shared:
         draw_cells(axes, [(row, -3) for row in range(rows)], SHARED, "shared")
-        text = f"{rows} {caption.shared},\nloaded by\n{rows} threads"
+        text = f"{rows} {walk.shared},\nloaded by\n{rows} threads"
         add_text(axes, -4, rows / 2, text, ha="right")
-    if caption.result:
-        top, height = 1.1 * rows, rows / 12
+    if walk.result:
+        result, height = 1.1 * rows, rows / 12
         for i in range(WARP):
             style = IDLE if i in idle else THREAD if i == own else OUTLINE
-            draw_box(axes, i, top, 1, height, style)
-        add_text(axes, WARP + 1, top + height / 2, caption.result, ha="left")
-    title = f"threads {first} to {first + WARP - 1} of block {caption.block[0]}, {caption.block[1]}"
-    set_bare(axes, (-11, WARP + 13), (0, 1.25 * rows if caption.result else rows), title)
+            draw_box(axes, i, result, 1, height, style)
+        add_text(axes, WARP + 1, result + height / 2, walk.result, ha="left")
+    first = trace.thread[0] - own
+    title = f"threads {first} to {first + WARP - 1} of block {trace.block[0]}, {trace.block[1]}"
+    set_bare(axes, (-11, WARP + 13), (0, 1.25 * rows if walk.result else rows), title)
 
 
-def _draw_patch(axes: Axes, caption: Caption) -> None:
+def _draw_patch(axes: Axes) -> None:
     """The patch of a block: loaded into shared memory by columns, summed by rows."""
-    side, thread = backward.PATCH, caption.thread
-    right, step = side + 20, side // 3  # right: where the patch is drawn again
-    loaded, summed = patch_cells(thread)
-    for left, cells, label in ((0, loaded, "loaded"), (right, summed, "summed")):
+    side, right = backward.PATCH, backward.PATCH + 20  # right: where the patch is drawn again
+    for left, kind in ((0, "write"), (right, "read")):
+        trace = read_traces()[f"delta_partial shared 0 {kind}"]
+        thread, step = trace.thread[0], cells_of(trace.step)
+        height, width = extent(step)
         draw_lines(axes, left, side, side)
-        draw_cells(axes, [(row, left + column) for row, column in cells], THREAD, label)
-    draw_box(axes, 0, step, side, 1, WARP_STEP)
-    draw_box(axes, right + step, 0, 1, side, WARP_STEP)
+        draw_cells(axes, [(row, left + x) for row, x in cells_of(trace.own)], THREAD, kind)
+        draw_box(axes, left + step[0][1], step[0][0], width, height, WARP_STEP, "step")
     draw_arrow(axes, (thread + 0.5, 0), (thread + 0.5, side), "white")
     draw_arrow(axes, (right, thread + 0.5), (right + side, thread + 0.5), "white")
     draw_arrow(axes, (side + 1, side / 2), (right - 1, side / 2), "black")
@@ -253,17 +181,10 @@ def _draw_patch(axes: Axes, caption: Caption) -> None:
     for i in range(side):
         draw_box(axes, right + side + 3, i, 1.5, 1, THREAD if i == thread else OUTLINE)
     add_text(axes, right + side + 5.5, side / 2, "one partial\nsum per\nthread", ha="left")
-    add_text(
-        axes, side / 2, -0.5, f"each of {side} threads reads a column:\ncoalesced", va="bottom"
-    )
+    text = f"each of {side} threads reads a column:\ncoalesced"
+    add_text(axes, side / 2, -0.5, text, va="bottom")
     add_text(axes, right + side / 2, -3.5, "then it sums a row, times deltas", va="bottom")
     set_bare(axes, (-2, right + side + 14), (-9, side))
-
-
-def patch_cells(thread: int) -> tuple[np.ndarray, np.ndarray]:
-    """The (row, column) in the patch of delta_partial that a thread loads, and that it sums."""
-    own, every = np.full(backward.PATCH, thread), np.arange(backward.PATCH)
-    return np.column_stack((every, own)), np.column_stack((own, every))
 
 
 def draw_banks() -> Figure:
@@ -292,93 +213,297 @@ def draw_banks() -> Figure:
     return figure
 
 
-def batch_cells(thread: int) -> np.ndarray:
-    """The (image, neuron) in the tile of forward_batch that a thread computes, int64 (16, 2)."""
-    x, y = thread % evaluate.SIDE, thread // evaluate.SIDE
-    apart = evaluate.SIDE * np.arange(evaluate.EACH)
-    return np.array([(y + r, x + c) for r in apart for c in apart])
+# --- kernels whose threads each compute a few cells side by side
+
+
+def _cells(trace: str, each: str, rows: str, columns: str, reads: str = "") -> Panel:
+    title = f"{{kernel}}\n{{reached}} numbers; a thread computes {each}\n{{grid}} of {{threads}}"
+    return Panel(trace, rows, columns, title + "\n{step}", reads)
+
+
+FROM = f"one from {KERNEL}"
+IMAGE = _cells("pick_image h write", "one", "", "pixel of the image")
+CLASSES = _cells("softmax_rows Y write", "a row", "row: image", "column: class")
+ELEMENTS = "column: yy, yx, y1, xy, xx, x1"
+STAGES = (
+    _cells("draw_matrices matrices write", "a row", "row: image", ELEMENTS),
+    _cells("fill_field field write", "two", "row of the field", "column"),
+    _cells(
+        "convolve_columns sums write",
+        FROM,
+        "row of the sums",
+        "column",
+        "convolve_columns field read",
+    ),
+    _cells(
+        "convolve_rows displacement write",
+        FROM,
+        "row of the displacement",
+        "column",
+        "convolve_rows sums read",
+    ),
+    _cells("warp_images out write", "one", "row of the image", "column"),
+)
+CELLS_STYLES = {"one block": BLOCK, "cells that a thread computes": THREAD}
+
+
+def draw_ends() -> Figure:
+    """Before the first layer and after the last: an image is picked; softmax of a batch."""
+    figure = new_figure("Before the first layer in training, after the last in evaluation", 4.4)
+    panels = figure.subplots(2, 1, height_ratios=(1, 4))
+    draw_panel(panels[0], IMAGE)
+    draw_panel(panels[1], CLASSES)
+    panels[0].set_yticks([])
+    add_legend(figure, CELLS_STYLES | WARP_AND_IDLE)
+    return figure
+
+
+def draw_stages() -> Figure:
+    """The stages of the deformation as kernels of their own: matrices, field, sums, pixels."""
+    title = "The deformation, one kernel per stage: matrices, field, sums, displacement, pixels\n"
+    title += f"(field to displacement: a batch of images of {FIELD_SIDE} x {FIELD_SIDE} pixels, "
+    title += "y and x alike)"
+    figure = new_figure(title, 8.6)
+    panels = figure.subplot_mosaic([[0, 0], [1, 2], [3, 4]], height_ratios=(1.2, 3, 3))
+    for place, panel in enumerate(STAGES):
+        draw_panel(panels[place], panel)
+        panels[place].set_aspect("equal" if place else "auto")
+    add_legend(figure, CELLS_STYLES | {"cells that it reads for them": READ} | WARP_AND_IDLE)
+    return figure
+
+
+# --- kernels whose blocks each take a tile, a thread cells of it that are apart
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A kernel's tiles, and the result that a block makes of one.
+
+    panel: all tiles. result: the trace of its result. title: with a braced size and thread.
+    depth: numbers at a time in shared memory, for each row and column; 0: for rows only. left,
+    above: names of these, beside the tile.
+    """
+
+    panel: Panel
+    result: str
+    title: str
+    depth: int = 0
+    left: str = ""
+    above: str = ""
+
+
+TILE_TITLE = "{kernel}:\n{grid}\nof {threads}"
+PRODUCTS = "{size} results:\nthread {thread} sums 4 x 4 of\nthe products, in registers"
+SUMS = "{size} results:\nthread {thread} sums the parts of 2\nimages and corrects them"
+ROW_OF_W, COLUMN_OF_W, OF_WINDOW = "row of W: input", "column of W: neuron", "image of\nthe window"
+EACH, DEPTH = evaluate.EACH, evaluate.DEPTH
+BATCH = Tile(
+    Panel("forward_batch Y write", "image", "neuron", "{reached} states;\n{grid}\nof {threads}"),
+    "forward_batch Y write",
+    f"tile of {{size}} states: thread {{thread}} sums {EACH} x {EACH}\n"
+    f"of them in registers, {DEPTH} inputs at a time",
+    DEPTH,
+    f"{DEPTH} inputs of\n{evaluate.TILE} images",
+    f"{DEPTH} x {evaluate.TILE}\nweights",
+)
+WINDOW_PRODUCTS = [
+    Tile(
+        Panel(f"{kernel} W read", rows, f"{columns}; then image", TILE_TITLE, more=BLOCK_IMAGES),
+        f"{kernel} partial write",
+        PRODUCTS,
+        products.DEPTH,
+    )
+    for kernel, rows, columns in (
+        ("forward_products", ROW_OF_W, COLUMN_OF_W),
+        ("backward_products", COLUMN_OF_W, ROW_OF_W),
+    )
+]
+WINDOW_SUMS = [
+    Tile(Panel(result, OF_WINDOW, columns, TILE_TITLE), result, SUMS, left="8 rows of G")
+    for result, columns in (
+        ("forward_states H_next write", "neuron"),
+        ("backward_deltas D write", "neuron of the layer before"),
+    )
+]
+WINDOW_UPDATE = Tile(
+    Panel("update_weights_of_block W write", ROW_OF_W, COLUMN_OF_W, TILE_TITLE),
+    "update_weights_of_block W write",
+    "{size} results:\nthread {thread} updates 4 x 4 weights,\n"
+    f"{blocks.IMAGES} images at a time",
+    blocks.IMAGES,
+)
+TILE_STYLES = {"one block": BLOCK, "one thread": THREAD, "in shared memory": SHARED}
+
+
+def _draw_tile(axes: Axes, tile: Tile) -> None:
+    """The result of a block, and a thread's cells of it; beside it the numbers in shared memory."""
+    trace = read_traces()[tile.result]
+    block = cells_of(trace.of_block)
+    (top, left), (rows, columns) = block[0], extent(block)
+    own = [(row - top, column - left) for row, column in cells_of(trace.own)]
+    width = tile.depth or 17
+    start = -3 - width  # where the numbers in shared memory begin
+    draw_box(axes, 0, 0, columns, rows, OUTLINE)
+    draw_box(axes, start, 0, width, rows, SHARED)
+    for row, _ in own:
+        draw_box(axes, start, row, width, 1, THREAD)
+    if tile.depth:
+        draw_box(axes, 0, start, columns, width, SHARED)
+        for _, column in own:
+            draw_box(axes, column, start, 1, width, THREAD)
+    draw_cells(axes, own, THREAD, "own")
+    add_text(axes, start, rows + 1, tile.left, ha="left", va="top")
+    add_text(axes, columns + 1, start + width / 2, tile.above, ha="left")
+    title = tile.title.format(size=f"{rows} x {columns}", thread=trace.thread[0])
+    right = columns + (14 if tile.above else 1)
+    down = (start - 1 if tile.depth else -3), rows + (9 if tile.left else 3)
+    set_bare(axes, (min(start, -20) - 1, right), down, title)
+    axes.set_aspect("equal")
 
 
 def draw_batch() -> Figure:
     """forward_batch: a block computes a tile of 64 images x 64 neurons, a thread 4 x 4 of them."""
-    H, Y = np.zeros((N_IMAGES, N_IN)), np.zeros((N_IMAGES, N_OUT))
-    launch = evaluate.evaluate([H, Y], [np.zeros((pad32(N_IN + 1), pad32(N_OUT)))])[0]
-    (across, down), tile, thread = launch.grid, evaluate.TILE, 37
-    right, bottom = across * tile, down * tile
     figure = new_figure("forward_batch: many images at once, for evaluation", 4.6)
     whole, part = figure.subplots(1, 2, width_ratios=(1, 1.25))
-    draw_box(whole, N_OUT, 0, right - N_OUT, bottom, IDLE)
-    draw_box(whole, 0, N_IMAGES, N_OUT, bottom - N_IMAGES, IDLE)
-    draw_blocks(whole, (across, down), (tile, tile), (1, 1))
-    title = f"{N_IMAGES} x {N_OUT} states; grid of {across} x {down}\nblocks of "
-    set_scaled(whole, right, bottom, "neuron", "image", title + f"{launch.threads} threads")
+    draw_panel(whole, BATCH.panel)
     whole.set_aspect("equal")
-
-    depth, own = evaluate.DEPTH, batch_cells(thread)
-    before = -3 - depth  # where what is in shared memory begins
-    draw_box(part, 0, 0, tile, tile, OUTLINE)
-    draw_box(part, before, 0, depth, tile, SHARED)
-    draw_box(part, 0, before, tile, depth, SHARED)
-    for row, column in own:
-        draw_box(part, before, row, depth, 1, THREAD)
-        draw_box(part, column, before, 1, depth, THREAD)
-    draw_cells(part, own, THREAD, "own")
-    add_text(part, before, tile + 1, f"{depth} inputs of\n{tile} images", ha="left", va="top")
-    add_text(part, tile + 1, before + depth / 2, f"{depth} x {tile}\nweights", ha="left")
-    title = f"tile of {tile} x {tile} states: thread {thread} sums {evaluate.EACH} x "
-    title += f"{evaluate.EACH}\nof them in registers, {depth} inputs at a time"
-    set_bare(part, (before - 1, tile + 14), (before - 1, tile + 9), title)
-    part.set_aspect("equal")
-    styles = {"one block": BLOCK, "one thread": THREAD, "in shared memory": SHARED}
-    add_legend(figure, styles | {"no image or no neuron": IDLE})
+    _draw_tile(part, BATCH)
+    add_legend(figure, TILE_STYLES | {"no image or no neuron": IDLE})
     return figure
 
 
-PANELS = {
-    "pick_image": Panel("one", (1, 0), (110, 0), "", "pixel of the image"),
-    "softmax_rows": Panel("a row", (1, 0), (10, 0), "row: image", "column: class"),
+def draw_window_tiles(title: str, height: float, kernels: list[Tile]) -> Figure:
+    """Kernels of tiles below each other: all blocks, and one."""
+    figure = new_figure(title, height)
+    panels = figure.subplots(len(kernels), 2, squeeze=False, width_ratios=(1.4, 1))
+    for (whole, part), tile in zip(panels, kernels, strict=True):
+        draw_panel(whole, tile.panel)
+        _draw_tile(part, tile)
+    styles = TILE_STYLES
+    if kernels is WINDOW_PRODUCTS:
+        styles = styles | {"rows of H or D of the block's images": READ}
+    add_legend(figure, styles | {"outside the matrix": IDLE})
+    return figure
+
+
+def draw_blocks_and_progress() -> Figure:
+    """The kernels that run once a block, and those that end a sweep and a block."""
+    figure = new_figure("Window: once a block, and at the end of a sweep", 7.4)
+    (whole, part), (gather, outputs), (slide, ending) = figure.subplots(3, 2)
+    draw_panel(whole, WINDOW_UPDATE.panel)
+    _draw_tile(part, WINDOW_UPDATE)
+    draw_panel(gather, _cells("gather_images H write", "one", "image of the block", "pixel"))
+    title = TILE_TITLE + ", a thread a class"
+    draw_panel(outputs, Panel("output_deltas D write", "image of the window", "class", title))
+    trace = read_traces()["slide_window changes read"]
+    _, _, n_tiles, n_images = trace.reached
+    draw_lines(slide, 0, n_images, n_tiles)
+    draw_cells(slide, cells_of(trace.own), THREAD, "own")
+    title = f"slide_window: one block of {trace.threads[0]}\nthreads takes each layer's {n_tiles} "
+    title += f"tiles\nof changes; thread {trace.thread[0]} reads"
+    set_scaled(slide, n_images, n_tiles, "image of the window", "tile", title)
+    set_bare(ending, (0, 10), (0, 6), "next_block: one thread,\nthe numbers of progress")
+    names = ["START", "BLOCK", "FIRST", "END", "SWEPT", "WINDOW", "TIMES", "SWEEPS", "ALL_TIMES"]
+    for place, name in enumerate(names):
+        row, column = divmod(place, 3)
+        draw_box(ending, 3.4 * column, 1.8 * row, 3.1, 1.3, OUTLINE, name)
+        text = name.lower().replace("_", " ")
+        add_text(ending, 3.4 * column + 1.55, 1.8 * row + 0.65, text)
+    add_legend(figure, TILE_STYLES | WARP_AND_IDLE)
+    return figure
+
+
+# --- the deformation in one kernel, and as the paper prints it
+
+
+def draw_convolution() -> Figure:
+    """Listing 1: a block computes ten cells of a column, a thread sums a vertical strip of 21."""
+    inner, (left, y_block) = GRID * SIDE, (120, 12)
+    padded, rows, region = inner + KERNEL - 1, listing1.ROWS, listing1.REGION
+    stride, top = pad32(padded), rows * y_block
+    strip = read_traces()["convolve_field shared 1 read"]
+    sum_of_strip, (x, y) = read_traces()["convolve_field shared 2 write"], strip.thread
+    figure = new_figure("convolve_field: the elastic field (2010, Listing 1)", 4.4)
+    whole, cells, sums = figure.subplots(1, 3, width_ratios=(2.2, 1.4, 1.6))
+    draw_box(whole, padded, 0, stride - padded, padded, PADDING)
+    draw_box(whole, 0, 0, padded, padded, IDLE)
+    draw_box(whole, MARGIN, MARGIN, inner, inner, OUTLINE | {"facecolor": "white"})
+    draw_box(whole, left, top, KERNEL, region, BLOCK, "read")
+    draw_box(whole, left + MARGIN, top + MARGIN, 1, rows, WARP_STEP, "made")
+    title = f"{padded} x {padded} cells of a field,\n{inner} x {inner} without its zero margin;\n"
+    title += f"grid of {inner} x {inner // rows} blocks"
+    set_scaled(whole, stride, padded, "column of the field", "row of the field", title)
+    whole.set_aspect("equal")
+    for axes, trace in ((cells, strip), (sums, sum_of_strip)):
+        draw_cells(axes, cells_of(trace.of_block), SHARED, "shared")
+        draw_cells(axes, cells_of(trace.own), THREAD, "own")
+    title = f"{region} x {KERNEL} cells in shared\nmemory: thread {x}, {y}\n"
+    set_bare(cells, (-1, KERNEL + 1), (0, region), title + f"sums {KERNEL} products")
+    draw_box(sums, 0, y, KERNEL, 1, WARP_STEP)
+    for i in range(rows):
+        draw_box(sums, KERNEL + 2, i, 1, 1, WARP_STEP if i == y else OUTLINE)
+    title = f"{rows} x {KERNEL} sums there: the\nfirst thread of a row adds\n"
+    set_bare(sums, (-1, KERNEL + 4), (0, region), title + f"up {KERNEL}, for a cell")
+    styles = {
+        "cells that a block reads": BLOCK,
+        "cells that it computes": WARP_STEP,
+        "in shared memory": SHARED,
+    }
+    styles |= {"one thread": THREAD, "margin of zeros": IDLE, f"padding to {WARP}": PADDING}
+    add_legend(figure, styles)
+    return figure
+
+
+TILE_STAGES = {
+    "shared 0 write": "1. draw the field,\ntwo rows at a time",
+    "shared 1 write": "2. convolve down a column:\n"
+    f"{tiles.STRIP} sums from {tiles.STRIP_CELLS} cells",
+    "out write": f"3. for a pixel convolve along\n{KERNEL} sums, then interpolate",
 }
 
 
-def make_mosaics(n_images: int = N_IMAGES, n_in: int = SIDE * SIDE) -> dict[str, Mosaic]:
-    """The kernels of PANELS: an image of n_in pixels, and the outputs for n_images images."""
-    h, images = np.zeros(n_in, np.float32), np.zeros((1, n_in), np.float32)
-    order, step = np.zeros(1, int), np.zeros(1, int)
-    Y = np.zeros((n_images, N_CLASSES), np.float32)
-    (picking,) = pick.pick(h, images, order, step)
-    (softmax,) = evaluate.evaluate([Y], [])
-    return {
-        "pick_image": Mosaic(picking, images.shape),
-        "softmax_rows": Mosaic(softmax, Y.shape, each=(1, N_CLASSES), down=True),
-    }
-
-
-def draw_ends() -> Figure:
-    """What is before the first layer and after the last: an image is picked; softmax of a batch."""
-    figure = new_figure("Before the first layer in training, after the last in evaluation", 4.4)
-    panels = figure.subplots(2, 1, height_ratios=(1, 4))
-    for axes, (name, mosaic) in zip(panels, make_mosaics().items(), strict=True):
-        draw_mosaic(axes, name, mosaic, PANELS[name])
-    panels[0].set_yticks([])
-    add_legend(figure, {"one block": BLOCK, "what a thread computes": THREAD, **WARP_AND_IDLE})
+def draw_tiles() -> Figure:
+    """deform_tiles: a block draws its part of the field, convolves it, and moves the pixels."""
+    title = f"deform_tiles: {tiles.THREADS} threads deform a tile of {SIDE} x {SIDE} pixels"
+    figure = new_figure(title, 3.6)
+    panels = figure.subplots(1, 3, sharex=True, sharey=True)
+    for axes, (name, title) in zip(panels, TILE_STAGES.items(), strict=True):
+        trace = read_traces()[f"deform_tiles {name}"]
+        _, _, height, width = trace.reached
+        draw_box(axes, 0, 0, width, height, OUTLINE if name == "out write" else SHARED)
+        draw_cells(axes, cells_of(trace.own), THREAD, "own")
+        title += f"\n({height} x {width})"
+        set_scaled(axes, tiles.REGION, tiles.FIELD_ROWS, "column", "row", title)
+        axes.set_aspect("equal")
+    styles = {"in shared memory": SHARED, f"cells of thread {trace.thread[0]}": THREAD}
+    add_legend(figure, styles)
     return figure
 
 
 # Each picture by its name.
 DRAWINGS: dict[str, Callable[[], Figure]] = {
-    **{f"threads_{name}": partial(draw_walk, name) for name in CAPTIONS},
+    **{f"threads_{name}": partial(draw_walk, name) for name in WALKS},
     "threads_banks": draw_banks,
-    "threads_convolve_field": thread_maps_deform.draw_convolution,
+    "threads_convolve_field": draw_convolution,
     "threads_forward_batch": draw_batch,
-    "threads_deform_tiles": thread_maps_deform.draw_tiles,
+    "threads_deform_tiles": draw_tiles,
     "threads_ends": draw_ends,
-    "threads_stages": thread_maps_deform.draw_stages,
-    "threads_convolve_maps": thread_maps_cnn.draw_forward,
-    "threads_pull_deltas": thread_maps_cnn.draw_pulling,
-    "threads_adjust_weights": thread_maps_cnn.draw_adjusting,
-    "threads_maps": thread_maps_cnn.draw_others,
+    "threads_stages": draw_stages,
+    **thread_maps_cnn.DRAWINGS,
     "vector_tile": tile_drawing.draw_tile,
-    **thread_maps_window.DRAWINGS,
+    "threads_window_products": partial(
+        draw_window_tiles,
+        "Window, stage 1: products of 32 images with a matrix, and with the block's images",
+        6.2,
+        WINDOW_PRODUCTS,
+    ),
+    "threads_window_sums": partial(
+        draw_window_tiles,
+        "Window, stage 2: parts are summed, corrected, and become states or deltas",
+        4.4,
+        WINDOW_SUMS,
+    ),
+    "threads_window_blocks": draw_blocks_and_progress,
     **thread_maps_ladder.DRAWINGS,
     "block_of_images": block_drawing.draw_block,
 }

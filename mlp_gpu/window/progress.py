@@ -123,10 +123,10 @@ def at_start(n_block: int, n_images: int) -> np.ndarray:
 
 def slide(progress: DeviceArray, changes: DeviceArray) -> list[Launch]:
     """End a sweep. changes: as `sums` has them. Modifies progress."""
-    return [Launch(slide_window, (1,), THREADS, (progress, changes))]
+    return [Launch(slide_window, (1, 1), THREADS, (progress, changes))]
 
 
 def end_block(progress: DeviceArray, n_block: int, n_images: int) -> list[Launch]:
     """If all images of the block are done, begin the next one. Modifies progress."""
     sizes = np.int32(n_block), np.int32(n_images)
-    return [Launch(next_block, (1,), 1, (progress, *sizes))]
+    return [Launch(next_block, (1, 1), 1, (progress, *sizes))]
