@@ -177,6 +177,7 @@ def test_every_state_after_a_cut_is_the_old_epoch_or_the_new(scenario, tmp_path,
         ("os.fsync(folder)", "pass", "do not belong together|expected 2"),
         ("temporary = path.with", "temporary = path or path.with", "damaged|begin with"),
     ],
+    ids=["file not synced", "folder not synced", "written in place"],
 )
 def test_a_file_that_is_replaced_carelessly_is_found(good, bad, complaint, tmp_path, monkeypatch):
     source = inspect.getsource(files.replace)
