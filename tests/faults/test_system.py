@@ -101,7 +101,7 @@ def test_after_a_fault_the_same_command_ends_with_the_same_bits(
     # A command may end before the operation at which the fault would have come.
     is_of_files = fault in OF_FILES | RARE_OF_FILES
     tried(not is_of_files or (tmp_path / "met").exists())
-    # What says stderr when nobody can read it, does not count.
+    # Nobody can read a sentence on such a stderr.
     ended.check(0, 1, 2, n_sentences=(0, 1) if fault == "stderr" else (1,))
     away = work / "out-away"
     if away.exists():  # what a user would do who finds it
