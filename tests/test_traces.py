@@ -113,3 +113,12 @@ def test_chunk_phases_have_the_threads_that_work_and_registers_keep_what_is_read
     # A thread reads a weight of its registers once, the others each step, and at last once more.
     each, kept = N_INPUTS // 4, one_kernel.KEPT
     assert (counts("W1", "read") == kept + (each - kept) * (launches.STEPS + 1)).all()
+
+
+@needs_toolkit
+def test_biases_are_written_by_a_thread_beside_the_first_kernel_of_each_map():
+    launched = tracing.execute(launches.convolutional()["adjust_weights"])
+    cut, _ = tracing.accesses(launched, "bias", "write")
+    pairs = zip(cut.blocks.tolist(), cut.trace, strict=True)
+    writers = {block: trace[:, 1].tolist() for block, trace in pairs if len(trace)}
+    assert writers == {0: [5], 2: [5], 3: [5]}

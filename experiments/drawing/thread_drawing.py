@@ -64,10 +64,9 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
     if goes_down(trace):
         threads, grid, block = threads[::-1], grid[::-1], block[::-1]
     height, width = extent(own)
-    has_gaps = len(own) < height * width  # in which other threads have their cells
-    tile = (
-        extent(cells_of(trace.of_block)) if has_gaps else (height * threads[1], width * threads[0])
-    )
+    tile = height * threads[1], width * threads[0]
+    if len(own) < height * width:  # cells of other threads lie between
+        tile = extent(cells_of(trace.of_block))
     all_rows, all_columns = grid[1] * tile[0], grid[0] * tile[1]
     draw_box(axes, 0, 0, all_columns, all_rows, IDLE)
     draw_box(axes, left, top, right - left, bottom - top, OUTLINE | {"facecolor": "white"})
@@ -130,13 +129,7 @@ def new_figure(title: str, height: float) -> Figure:
 
 
 def draw_box(
-    axes: Axes,
-    left: float,
-    top: float,
-    width: float,
-    height: float,
-    style: dict,
-    label: str = "",
+    axes: Axes, left: float, top: float, width: float, height: float, style: dict, label: str = ""
 ) -> None:
     axes.add_patch(Rectangle((left, top), width, height, label=label, **style))
 

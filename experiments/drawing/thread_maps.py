@@ -335,7 +335,7 @@ WINDOW_UPDATE = Tile(
 TILE_STYLES = {"one block": BLOCK, "one thread": THREAD, "in shared memory": SHARED}
 
 
-def _draw_tile(axes: Axes, tile: Tile) -> None:
+def draw_tile(axes: Axes, tile: Tile) -> None:
     """The result of a block, and a thread's cells of it; beside it the numbers in shared memory."""
     trace = read_traces()[tile.result]
     block = cells_of(trace.of_block)
@@ -367,7 +367,7 @@ def draw_batch() -> Figure:
     whole, part = figure.subplots(1, 2, width_ratios=(1, 1.25))
     draw_panel(whole, BATCH.panel)
     whole.set_aspect("equal")
-    _draw_tile(part, BATCH)
+    draw_tile(part, BATCH)
     add_legend(figure, TILE_STYLES | {"no image or no neuron": IDLE})
     return figure
 
@@ -378,7 +378,7 @@ def draw_window_tiles(title: str, height: float, kernels: list[Tile]) -> Figure:
     panels = figure.subplots(len(kernels), 2, squeeze=False, width_ratios=(1.4, 1))
     for (whole, part), tile in zip(panels, kernels, strict=True):
         draw_panel(whole, tile.panel)
-        _draw_tile(part, tile)
+        draw_tile(part, tile)
     styles = TILE_STYLES
     if kernels is WINDOW_PRODUCTS:
         styles = styles | {"rows of H or D of the block's images": READ}
@@ -391,7 +391,7 @@ def draw_blocks_and_progress() -> Figure:
     figure = new_figure("Window: once a block, and at the end of a sweep", 7.4)
     (whole, part), (gather, outputs), (slide, ending) = figure.subplots(3, 2)
     draw_panel(whole, WINDOW_UPDATE.panel)
-    _draw_tile(part, WINDOW_UPDATE)
+    draw_tile(part, WINDOW_UPDATE)
     draw_panel(gather, _cells("gather_images H write", "one", "image of the block", "pixel"))
     title = TILE_TITLE + ", a thread a class"
     draw_panel(outputs, Panel("output_deltas D write", "image of the window", "class", title))

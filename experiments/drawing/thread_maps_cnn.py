@@ -28,7 +28,8 @@ from experiments.drawing.thread_drawing import (
     new_figure,
     set_bare,
 )
-from experiments.drawing.traces import Pair, cells_of, read_traces
+from experiments.drawing.traces import Pair, Trace, cells_of, read_traces
+from experiments.running.formatting import plural
 
 THIN_STEP = WARP_STEP | {"linewidth": 0.8}  # around a cell
 STYLES = {
@@ -47,58 +48,63 @@ PAIRS = [(m, i) for m, i in np.ndindex(CONNECTIONS.T.shape) if CONNECTIONS[i, m]
 class Panel:
     """An array as a thread reads it, or as all blocks write it.
 
-    maps: that the array has; None: it has the kernels of all connections, or rows of neurons.
-    title: below the array's name and the size of the maps.
+    array: in the name of the trace. title: with `facts`, and the size of the maps, in braces. maps:
+    of which the array consists; None: it has a row for each kernel, or for each line of neurons.
     """
 
     array: str
-    maps: Maps | None
-    name: str
-    title: str = "{grid}\nof {threads}"
+    title: str
+    maps: Maps | None = None
 
 
 SOURCE, MAPS = CONVOLUTION.source, CONVOLUTION.maps
+WRITTEN = "{grid}\nof {threads}"
 # Panels from left to right, by their kernel. Kernels of convolutions have a figure each.
 CONVOLUTIONS = {
     "convolve_maps": (
         "forward, FP (2011, section 3.2)",
-        Panel("h read", SOURCE, "states h", "a thread reads patches\nof connected maps"),
-        Panel("w read", None, "weights w", "at each step all\nthreads read one"),
-        Panel("y write", MAPS, "states y"),
+        Panel("h read", "states h: {maps}\na thread reads patches\nof connected maps", SOURCE),
+        Panel("w read", "weights w:\nat each step all\nthreads read one"),
+        Panel("y write", f"states y: {{maps}}\n{WRITTEN}", MAPS),
     ),
     "pull_deltas": (
         "backward, BP (2011, section 3.3 and Figure 2)",
         Panel(
-            "delta read", MAPS, "deltas", "a thread pulls from the neurons\nthat read its own one"
+            "delta read",
+            "deltas: {maps}\na thread pulls from the neurons\nthat read its own one",
+            MAPS,
         ),
-        Panel("w read", None, "weights w", "a thread reads one\nfor each delta"),
-        Panel("delta_in write", SOURCE, "deltas"),
+        Panel("w read", "weights w:\na thread reads one\nfor each delta"),
+        Panel("delta_in write", f"deltas: {{maps}}\n{WRITTEN}", SOURCE),
     ),
     "adjust_weights": (
         "adjusting weights, AW (2011, section 3.4)",
-        Panel("delta read", MAPS, "deltas", "a thread reads\nall of its map"),
-        Panel("h read", SOURCE, "states h", "a thread reads those\nthat its weight multiplies"),
-        Panel("w write", None, "weights w"),
+        Panel("delta read", "deltas: {maps}\na thread reads\nall of its map", MAPS),
+        Panel(
+            "h read", "states h: {maps}\na thread reads those\nthat its weight multiplies", SOURCE
+        ),
+        Panel("w write", f"weights w:\n{WRITTEN}"),
     ),
 }
+A_THREAD = "{maps}\n{kernel}: a thread\n"
 OTHERS = {
     "pool_maps": (
-        Panel("h read", POOLING.source, "states h", "pool_maps: a thread\nreads a rectangle"),
-        Panel("y write", POOLING.maps, "states y"),
+        Panel("h read", f"states h: {A_THREAD}reads a rectangle", POOLING.source),
+        Panel("y write", f"states y: {{maps}}\n{WRITTEN}", POOLING.maps),
     ),
     "unpool_deltas": (
-        Panel(
-            "winners read", POOLING.maps, "deltas", "unpool_deltas: a thread\nasks whether it won"
-        ),
-        Panel("delta_in write", POOLING.source, "deltas"),
+        Panel("winners read", f"deltas: {A_THREAD}asks whether it won", POOLING.maps),
+        Panel("delta_in write", f"deltas: {{maps}}\n{WRITTEN}", POOLING.source),
     ),
     "process_maps": (
-        Panel("h read", PROCESSING.source, "image h", "process_maps: a thread\nreads a patch"),
-        Panel("y write", PROCESSING.maps, "states y"),
+        Panel("h read", f"image h: {A_THREAD}reads a patch", PROCESSING.source),
+        Panel("y write", f"states y: {{maps}}\n{WRITTEN}", PROCESSING.maps),
     ),
     "rows_to_maps": (
-        Panel("rows read", None, "rows", "rows_to_maps reads,\nmaps_to_rows writes them"),
-        Panel("maps write", POOLING.source, "maps"),
+        Panel(
+            "rows read", "rows: {width} neurons a line\n{kernel} reads,\nmaps_to_rows writes them"
+        ),
+        Panel("maps write", f"maps: {{maps}}\n{WRITTEN}", POOLING.source),
     ),
 }
 
@@ -109,54 +115,61 @@ def draw_convolution(kernel: str) -> Figure:
     figure = new_figure(f"{kernel}: {title}", 4.6)
     widths = [4 if panel.maps else 1.6 for panel in panels]
     for axes, panel in zip(figure.subplots(1, 3, width_ratios=widths), panels, strict=True):
-        draw = _draw_maps if panel.maps else _draw_kernels
-        draw(axes, kernel, panel, SOURCE.n * SOURCE.height)
+        _draw_panel(axes, kernel, panel, SOURCE.n * SOURCE.height)
+    styles = STYLES
     if kernel == "adjust_weights":
-        of_threads = {"thread of a bias": BIAS, "idle threads": IDLE}
         styles = {name: style for name, style in STYLES.items() if style is not WARP_STEP}
-        add_legend(figure, styles | of_threads)
-    else:
-        add_legend(figure, STYLES)
+        styles |= {"thread of a bias": BIAS, "idle threads": IDLE}
+    add_legend(figure, styles)
     return figure
 
 
 def draw_others() -> Figure:
     """Max-pooling forward and back, image processing, and rows of neurons made maps."""
     figure = new_figure("Max-pooling, forward and back; image processing; rows and maps", 3.8)
-    highest = [maps.n * maps.height for maps in (POOLING.source, PROCESSING.maps)]
-    places = figure.subplots(2, 4, height_ratios=highest).reshape(4, 2)
-    for both, rows, (kernel, panels) in zip(
-        places, np.repeat(highest, 2).tolist(), OTHERS.items(), strict=True
-    ):
-        for axes, panel in zip(both, panels, strict=True):
-            (_draw_maps if panel.maps else _draw_rows)(axes, kernel, panel, rows)
+    lines = [maps.n * maps.height for maps in (POOLING.source, PROCESSING.maps)]
+    axes = iter(figure.subplots(2, 4, height_ratios=lines).flat)
+    for place, (kernel, panels) in enumerate(OTHERS.items()):
+        for panel in panels:
+            _draw_panel(next(axes), kernel, panel, lines[place // 2])
     add_legend(figure, STYLES)
     return figure
 
 
-def _draw_maps(axes: Axes, kernel: str, panel: Panel, rows: int) -> None:
-    """Maps below each other, with the padding of their rows. rows: that there is place for."""
+def _draw_panel(axes: Axes, kernel: str, panel: Panel, lines: int) -> None:
+    """An array of a kernel. lines: of maps, for which there is space."""
     name, maps = f"{kernel} {panel.array}", panel.maps
-    assert maps
-    trace = read_traces()[name]
-    (_, pitch), height, width = trace.shape, maps.height, maps.width
-    draw_box(axes, width, 0, pitch - width, maps.n * height, PADDING)
+    trace, written = read_traces()[name], name.endswith("write")
+    own, step, (height, width) = cells_of(trace.own), cells_of(trace.step), trace.shape
+    ends: list[float] = [0, width, height]  # of the axes: left, right and bottom
+    if maps:
+        _draw_maps(axes, trace, maps, written)
+        ends = [-8, width, lines]
+    elif panel.array.startswith("w "):
+        _draw_kernels(axes, trace, written)
+        own, step = in_kernels(own), in_kernels(step)
+        ends = [-5, CONVOLUTION.kernel[1] + 1.5, in_kernels([(len(PAIRS), 0)])[0][0] - 2]
+    else:
+        draw_box(axes, 0, 0, width, height, OUTLINE)
+    draw_cells(axes, own, THREAD if written else READ, "own")
+    draw_cells(axes, step, THIN_STEP, "step")
+    size = f"{plural(maps.n, 'map')} of {maps.width} x {maps.height}" if maps else ""
+    title = panel.title.format(maps=size, width=trace.shape[1], **facts(name))
+    set_bare(axes, (ends[0], ends[1]), (0, ends[2]), title)
+    axes.set_aspect("equal", anchor="N")
+
+
+def _draw_maps(axes: Axes, trace: Trace, maps: Maps, written: bool) -> None:
+    """Maps below each other, with the padding of their rows, and the blocks that write them."""
+    height, width = maps.height, maps.width
+    draw_box(axes, width, 0, trace.shape[1] - width, maps.n * height, PADDING)
     for m in range(maps.n):
         draw_box(axes, 0, m * height, width, height, OUTLINE)
         add_text(axes, -1, (m + 0.5) * height, f"map {m}", ha="right")
-    written = panel.array.endswith("write")
-    if written:
-        across, down = trace.threads
-        for block in np.ndindex(trace.grid):
-            style, top = BLOCK if block == trace.block else OUTLINE, block[0] * height
-            draw_box(
-                axes, 0, top + block[1] * down, across, down, style, "block {}, {}".format(*block)
-            )
-    draw_cells(axes, cells_of(trace.step), THIN_STEP, "step")
-    draw_cells(axes, cells_of(trace.own), THREAD if written else READ, "own")
-    title = f"{panel.name}: {maps.n} map{'s' * (maps.n > 1)} of {width} x {height}\n"
-    set_bare(axes, (-8, pitch), (0, rows), title + panel.title.format(**facts(name)))
-    axes.set_aspect("equal", anchor="N")
+    for m, part in np.ndindex(trace.grid) if written else ():
+        style = BLOCK if (m, part) == trace.block else OUTLINE
+        top = m * height + part * trace.threads[1]
+        draw_box(axes, 0, top, *trace.threads, style, f"block {m}, {part}")
 
 
 def in_kernels(cells: list[Pair]) -> list[Pair]:
@@ -165,12 +178,11 @@ def in_kernels(cells: list[Pair]) -> list[Pair]:
     return [(k * (height + 2) + place // width, place % width) for k, place in cells]
 
 
-def _draw_kernels(axes: Axes, kernel: str, panel: Panel, rows: int) -> None:
-    """The kernels of all connections, below each other."""
-    name, written = f"{kernel} {panel.array}", panel.array.endswith("write")
-    trace, (height, width) = read_traces()[name], CONVOLUTION.kernel
-    (across, down), tops = trace.threads, [in_kernels([(k, 0)])[0][0] for k in range(len(PAIRS))]
-    for k, (top, (m, i)) in enumerate(zip(tops, PAIRS, strict=True)):
+def _draw_kernels(axes: Axes, trace: Trace, written: bool) -> None:
+    """The kernels of all connections, below each other, and the blocks that write them."""
+    (height, width), (across, down) = CONVOLUTION.kernel, trace.threads
+    for k, (m, i) in enumerate(PAIRS):
+        ((top, _),) = in_kernels([(k, 0)])
         draw_box(axes, 0, top, width, height, OUTLINE)
         add_text(axes, -0.5, top + height / 2, f"map {i}\nto {m}", ha="right")
         if written:
@@ -179,22 +191,6 @@ def _draw_kernels(axes: Axes, kernel: str, panel: Panel, rows: int) -> None:
             draw_box(axes, 0, top, across, down, style, f"block {k}, 0")
             if m not in [other for other, _ in PAIRS[:k]]:  # a map's first connection
                 draw_cells(axes, [(top, width)], BIAS, f"bias {k}")
-    draw_cells(axes, in_kernels(cells_of(trace.own)), THREAD if written else READ, "own")
-    draw_cells(axes, in_kernels(cells_of(trace.step)), THIN_STEP, "step")
-    title = f"{panel.name}:\n{panel.title.format(**facts(name))}"
-    set_bare(axes, (-5, width + 1.5), (0, tops[-1] + height), title)
-    axes.set_aspect("equal", anchor="N")
-
-
-def _draw_rows(axes: Axes, kernel: str, panel: Panel, rows: int) -> None:
-    """Rows of neurons, which are drawn with a line for each line of the maps."""
-    trace = read_traces()[f"{kernel} {panel.array}"]
-    height, width = trace.shape
-    draw_box(axes, 0, 0, width, height, OUTLINE)
-    draw_cells(axes, cells_of(trace.own), READ, "own")
-    title = f"{panel.name}: {width} neurons a line\n{panel.title}"
-    set_bare(axes, (0, width), (0, height), title)
-    axes.set_aspect("equal", anchor="N")
 
 
 DRAWINGS: dict[str, Callable[[], Figure]] = {

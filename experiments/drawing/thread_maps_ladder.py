@@ -33,6 +33,7 @@ from experiments.drawing.thread_drawing import (
     set_scaled,
 )
 from experiments.drawing.traces import Pair, Trace, cells_of, read_traces
+from experiments.running.formatting import plural
 from mlp_gpu.ladder import graph, one_kernel, tiled
 from mlp_gpu.ladder.net import N_INPUTS, N_OUTPUTS, SIDE
 
@@ -83,7 +84,7 @@ def draw_corner(axes: Axes, name: str) -> None:
         border = LineCollection(lines, colors=VERMILION, linewidths=2, zorder=3, label="block")
         axes.add_collection(border)
     kernel, array, kind = name.split()
-    title = f"{kernel}, {n_blocks} block{'s' * (n_blocks > 1)} of {trace.threads[0]} threads:\n"
+    title = f"{kernel}, {plural(n_blocks, 'block')} of {trace.threads[0]} threads:\n"
     title += f"{len(step)} threads {kind} {len(step)} numbers of {array}\nin {len(moved)} pieces"
     row_label, column_label = (LABELS[n] for n in trace.shape)
     set_scaled(axes, columns, rows, column_label, row_label, title)
@@ -134,9 +135,8 @@ def draw_tiled() -> Figure:
         draw_cells(axes, [(row, step) for row in range(WARP)], STEP_CELLS, "step")
         for row, bank in enumerate(words % BANKS):
             axes.text(tiled.ROW + 0.3, row + 0.5, f"{bank}", va="center", fontsize=SMALL_SIZE)
-        turns = words_per_bank(words.tolist())
-        turning = f"{turns} turn{'s' * (turns > 1)} a step"
-        title = f"in shared memory:\nrows of {stride} words,\n{turning}"
+        turns = plural(words_per_bank(words.tolist()), "turn")
+        title = f"in shared memory:\nrows of {stride} words,\n{turns} a step"
         add_text(axes, tiled.ROW + 1, -0.7, "bank")
         set_bare(axes, (0, tiled.ROW + 3), (-1, WARP), title)
     add_legend(figure, STYLES | {"the tile": BLOCK, "in shared memory": SHARED, "unused": PADDING})
