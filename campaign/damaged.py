@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 
 from campaign import forks, mutations, samples
 from campaign.damage import listing
-from experiments.running import cli, data, provenance
+from experiments.running import cli, data, mnist, provenance
 
 if TYPE_CHECKING:
     from experiments.running.configs import Config
@@ -119,7 +119,7 @@ class Batch:
     def __init__(self, trial: dict, shared: Path, own: Path):
         self.kind, self.what = trial["kind"], trial["kind"].split()[0]
         self.trial, self.shared, self.own = trial, shared, own
-        data.FILES = samples.idx_files()  # so that small files are right
+        mnist.FILES = samples.idx_files()  # so that small files are right
         self.expected: dict[str, str] = {}
 
     def tries(self) -> Iterator[tuple[str, Callable[[], str | None]]]:

@@ -1,6 +1,7 @@
 """Whole files of every kind, small, from which damaged ones are made. A program: FOLDER."""
 
 import gzip
+import hashlib
 import io
 import shutil
 import struct
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.running import cifar, data, norb, provenance
+from experiments.running import cifar, data, mnist, norb, provenance
 
 PAGES = (
     *("README.md", "results/README.md"),
@@ -22,15 +23,13 @@ PERCEPTRON, CONVOLUTIONAL = "mlp", "cnn"  # names of the folders with their run 
 PICTURE = "three.png"  # of a digit, whole
 
 
-def idx_files() -> tuple[data.IdxFile, data.IdxFile, data.IdxFile, data.IdxFile]:
-    """What the samples are, as data.FILES describes MNIST."""
-    found: list[data.IdxFile] = []
-    for content, file in zip(_idx_contents(), data.FILES, strict=True):
-        digest = data.hashlib.sha256(content).hexdigest()
-        (magic, *_), shape = struct.unpack(">I", content[:4]), IDX_SHAPES[len(found)]
-        found.append(data.IdxFile(file.name, magic, shape, digest))
-    first, second, third, fourth = found
-    return first, second, third, fourth
+def idx_files() -> tuple[mnist.IdxFile, ...]:
+    """What the samples are, as mnist.FILES describes MNIST."""
+    found: list[mnist.IdxFile] = []
+    for content, file in zip(_idx_contents(), mnist.FILES, strict=True):
+        digest = hashlib.sha256(content).hexdigest()
+        found.append(mnist.IdxFile(file.name, IDX_SHAPES[len(found)], digest))
+    return tuple(found)
 
 
 def _idx_contents() -> list[bytes]:
@@ -45,9 +44,9 @@ def _idx_contents() -> list[bytes]:
 
 def write_idx(folder: Path) -> None:
     """Files like MNIST's, two of them packed."""
-    for file, content in zip(data.FILES, _idx_contents(), strict=True):
+    for file, content in zip(mnist.FILES, _idx_contents(), strict=True):
         (folder / file.name).write_bytes(content)
-    for file in data.FILES[1:3]:
+    for file in mnist.FILES[1:3]:
         plain = folder / file.name
         plain.with_name(f"{file.name}.gz").write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
         plain.unlink()

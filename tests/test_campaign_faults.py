@@ -15,7 +15,7 @@ from campaign import arguments, commands, damage, forks, mutations, report, samp
 from campaign.commands import Ended
 from campaign.damaged import Batch
 from campaign.trial import Outcome
-from experiments.running import cli, data, provenance
+from experiments.running import cli, data, mnist, provenance
 from experiments.running.errors import Interrupted, Problem
 
 pytestmark = pytest.mark.skipif(
@@ -66,7 +66,7 @@ def test_a_process_that_a_fork_leaves_is_found_and_killed(tmp_path):
 @pytest.fixture
 def batch(tmp_path, monkeypatch):
     """Inputs of damaged IDX files."""
-    monkeypatch.setattr(data, "FILES", data.FILES)
+    monkeypatch.setattr(mnist, "FILES", mnist.FILES)
     monkeypatch.setattr(provenance, "REPOSITORY", provenance.REPOSITORY)
     for folder in ("shared/idx", "own"):
         (tmp_path / folder).mkdir(parents=True)
