@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import pytest
 
-import deform_gpu.resize  # noqa: F401 - before a test has another folder for compiled code
 from experiments.running import cifar, data, mnist, norb
 from experiments.running.errors import Interrupted, Problem
 
@@ -138,12 +137,12 @@ def test_nothing_stays_of_a_bad_mirror(small, server, cache, monkeypatch, kind):
 def test_mirrors_are_tried_in_turn(small, server, down, cache, capsys):
     bad = [down, *(server.mirror(kind) for kind in BAD)]
     with pytest.raises(Problem) as caught:
-        data.load("mnist", mirrors=bad)
+        data.load_pixels("mnist", mirrors=bad)
     places = [str(caught.value).index(mirror) for mirror in bad]
     assert places == sorted(places)
     assert f"{down}/{small.paths[0].name} could not be reached" in str(caught.value)
 
-    assert data.load("auto", mirrors=bad).name == "load_digits"
+    assert data.load_pixels("auto", mirrors=bad).name == "load_digits"
     notice = capsys.readouterr().err
     assert str(caught.value) in notice
     assert notice.splitlines()[0] == notice.splitlines()[-1] == "!" * 80
@@ -167,7 +166,7 @@ def test_an_interrupted_download_leaves_nothing(cache, monkeypatch, choice, sign
 
     monkeypatch.setattr(pooch.HTTPDownloader, "__call__", interrupted)
     with pytest.raises(Interrupted):
-        data.load(choice)
+        data.load_pixels(choice)
     assert list(cache.parent.iterdir()) == []
 
 
@@ -205,13 +204,13 @@ def test_a_cache_that_cannot_be_written_is_named(server, tmp_path, cache, capsys
     cache.mkdir(parents=True)
     (cache / "something").touch()  # os.replace takes no folder that holds something
     with pytest.raises(Problem, match="deepbig/mnist cannot be written"):
-        data.load("mnist", mirrors=good)
+        data.load_pixels("mnist", mirrors=good)
     assert sorted(cache.parent.rglob("*")) == [cache, cache / "something"]
     shutil.rmtree(tmp_path / "xdg")
     (tmp_path / "xdg").touch()
     with pytest.raises(Problem, match="deepbig/mnist cannot be written"):
-        data.load("mnist", mirrors=good)
-    assert data.load("auto", mirrors=good).name == "load_digits"
+        data.load_pixels("mnist", mirrors=good)
+    assert data.load_pixels("auto", mirrors=good).name == "load_digits"
     assert "NOT MNIST" in capsys.readouterr().err
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from mnist_files import idx, interpolated
 from natural_files import BYTES, INTEGERS, mat, pack, record
 
+import deform_gpu.resize  # noqa: F401 - before a test has another folder for compiled code
 from experiments.running import cifar, data, download
 from experiments.running.errors import Problem
 
@@ -153,7 +154,7 @@ def test_an_explicit_folder_must_have_the_files(small, tmp_path):
             with pytest.raises(
                 Problem, match=rf"{folder}: expected {small.name}'s .*, found {found}"
             ):
-                data.load(choice, folder)
+                data.load_pixels(choice, folder)
 
 
 @only("mnist", "norb")
@@ -188,7 +189,7 @@ def test_the_cache_is_below_home_unless_there_is_none(small, tmp_path, monkeypat
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     folder = tmp_path / "home" / ".cache" / "deepbig" / "mnist"
     shutil.copytree(small.folder, folder)
-    assert data.load("mnist", mirrors=()).source == str(folder)
+    assert data.load_pixels("mnist", mirrors=()).source == str(folder)
 
     def nobody(_uid):
         raise KeyError
@@ -196,8 +197,8 @@ def test_the_cache_is_below_home_unless_there_is_none(small, tmp_path, monkeypat
     monkeypatch.setattr(pwd, "getpwuid", nobody)
     monkeypatch.delenv("HOME")
     with pytest.raises(Problem, match="MNIST cannot be downloaded: this user has no home folder"):
-        data.load("mnist", mirrors=())
-    assert data.load("auto", mirrors=()).name == "load_digits"
+        data.load_pixels("mnist", mirrors=())
+    assert data.load_pixels("auto", mirrors=()).name == "load_digits"
     assert "set XDG_CACHE_HOME to a folder" in capsys.readouterr().err
 
 
