@@ -20,7 +20,7 @@ from cnn_gpu.network import ConvNetwork
 from deform_gpu import TABLE1, TRANSLATION, Deformation
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
-from experiments.running.dataset import DIGIT, KINDS, Kind
+from experiments.running.dataset import DIGIT, KINDS, Kind, name_parts
 from experiments.running.formatting import markdown_table
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, tables
@@ -128,7 +128,7 @@ def run_path(folder: Path, net: str, seed: int, data_name: str, translation: flo
     if len(name) > MAX_NAME:  # file names have a limit
         name = f"{name[:MAX_NAME]}-{hashlib.sha256(net.encode()).hexdigest()[:8]}"
     parts = [name, f"seed{seed}"]
-    parts += [] if data_name == "MNIST" else [data_name]
+    parts += name_parts(data_name)
     parts += [f"translated{translation:g}"] if translation else []
     return folder / ("-".join(parts) + ".h5")
 

@@ -16,6 +16,7 @@ import numpy as np
 from deepbig_runtime import files
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
+from experiments.running.dataset import is_mnist
 from experiments.running.errors import Problem
 from experiments.running.formatting import markdown_table, printable
 from experiments.running.messages import tell
@@ -167,7 +168,7 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], in
 
 
 def _note(experiment: Experiment, dataset: data.Dataset) -> str:
-    if dataset.name == "MNIST":
+    if is_mnist(dataset.name):
         note = f"The paper's figures are from its {experiment.table}; it does not say how long it "
         note += "trained. What we did is in the table."
     else:

@@ -18,6 +18,7 @@ from deepbig_runtime import files, gpu
 from deform_gpu.resize import resize
 from experiments.running import cli, data, jobs, provenance
 from experiments.running.data import Dataset
+from experiments.running.dataset import is_mnist
 from experiments.running.messages import tell
 from experiments.running.validation import to_json
 from experiments.scoring import ladder_tables
@@ -120,7 +121,7 @@ def search(arguments: argparse.Namespace, dataset: Dataset) -> list[SearchRow]:
 def report(record: LadderRecord) -> str:
     """A record as Markdown."""
     parts = [f"# The ladder, 784-{record.hidden}-10 on {record.data}"]
-    if record.data != "MNIST":
+    if not is_mnist(record.data):
         parts.append("Its accuracy must not be compared with the blog's.")
     return "\n\n".join([*parts, *ladder_tables.tables(record)]) + "\n"
 

@@ -23,6 +23,7 @@ from deepbig_runtime import files
 from deform_gpu import TABLE1
 from experiments.running import cli, data, jobs, provenance, store
 from experiments.running.configs import make_config
+from experiments.running.dataset import is_mnist
 from experiments.running.errors import Problem
 from experiments.running.formatting import markdown_table
 from experiments.running.messages import tell
@@ -49,7 +50,7 @@ def first_step(dataset: data.Dataset, cache: Path | None = None, nets: str = "1,
     """
     options = ["--nets", nets, "--engine", "cpu", "--epochs", "1", "--limit", str(N_IMAGES)]
     options += ["--data", data.CHOICES[dataset.name]]
-    if dataset.name == "MNIST":
+    if is_mnist(dataset.name):
         options += ["--data-dir", dataset.source]
     variables = {"XDG_CACHE_HOME": str(cache)} if cache else {}
     with tempfile.TemporaryDirectory() as folder:

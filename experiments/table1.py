@@ -11,6 +11,7 @@ from pathlib import Path
 from deform_gpu import TABLE1
 from experiments.running import cli, data, jobs, plans, store
 from experiments.running.configs import make_config
+from experiments.running.dataset import is_mnist
 from experiments.running.store import Run
 from experiments.scoring import tables
 from experiments.scoring.rows import rows_text
@@ -112,7 +113,7 @@ def report(runs: list[Run]) -> str:
     """The table with what its reader must know, as Markdown."""
     name = runs[0].config.data.name
     distortion = runs[0].config.deformation is not None
-    if name == "MNIST":
+    if is_mnist(name):
         title = "Table 1 on MNIST, the paper beside ours"
         note = "The paper trained for 2,300 epochs of 60,000 images; what we did is in the table."
         if not distortion:

@@ -54,26 +54,21 @@ def empty(tmp_path, monkeypatch):
 
 @pytest.fixture
 def sandbox(tmp_path, monkeypatch):
-    """Working folder and cache in a temporary folder, no $MNIST_DIR, no proxy."""
+    """Working folder and cache in a temporary folder, no folders of data sets, no proxy."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    monkeypatch.delenv("MNIST_DIR", raising=False)
+    for name in ("MNIST", "NORB", "CIFAR10"):
+        monkeypatch.delenv(f"{name}_DIR", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
-@pytest.fixture
-def mnist_cache(tmp_path):
-    """Where a download goes in the sandbox."""
-    return tmp_path / "xdg" / "deepbig" / "mnist"
+@pytest.fixture(params=["mnist", "norb", "cifar10"])
+def small(request, tmp_path, monkeypatch):
+    """A small_sets.SmallSet of each format."""
+    import small_sets
 
-
-@pytest.fixture
-def small_mnist(tmp_path, monkeypatch):
-    """MNIST's files as mnist_files.make_small has them: arrays, contents, and their folder."""
-    import mnist_files
-
-    return mnist_files.make_small(tmp_path / "small", monkeypatch)
+    return small_sets.make(request.param, tmp_path / "small", monkeypatch)
 
 
 @pytest.hookimpl(tryfirst=True)

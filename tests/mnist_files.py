@@ -1,4 +1,4 @@
-"""Files like MNIST's, for tests of what reads and downloads them."""
+"""Files like MNIST's, for tests of readers and downloads."""
 
 import gzip
 import hashlib
@@ -8,14 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 from scipy.ndimage import map_coordinates
 
-from experiments.running import data
+from experiments.running import mnist
 
-NAMES = [
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-]
+NAMES = [*mnist.SHA256]
 
 
 def write_idx(folder, contents, compress=(True, True, True, True)):
@@ -33,7 +28,7 @@ def idx(array):
 
 
 def make_small(folder, monkeypatch):
-    """Let data.FILES describe 5 training and 3 test images of 4x4; write them into a folder."""
+    """Let mnist.FILES describe 5 training and 3 test images of 4x4; write them into a folder."""
     rng = np.random.default_rng(1)
     arrays = [
         rng.integers(0, 256, (5, 4, 4), np.uint8),
@@ -43,25 +38,12 @@ def make_small(folder, monkeypatch):
     ]
     contents = [idx(array) for array in arrays]
     files = tuple(
-        data.IdxFile(name, 0x0800 + a.ndim, a.shape, hashlib.sha256(content).hexdigest())
+        mnist.IdxFile(name, a.shape, hashlib.sha256(content).hexdigest())
         for name, a, content in zip(NAMES, arrays, contents, strict=True)
     )
-    monkeypatch.setattr(data, "FILES", files)
+    monkeypatch.setattr(mnist, "FILES", files)
     write_idx(folder, contents)
     return SimpleNamespace(arrays=arrays, contents=contents, folder=folder)
-
-
-def check_small(dataset, small):
-    assert dataset.name == "MNIST"
-    np.testing.assert_array_equal(dataset.train_labels, small.arrays[1])
-    np.testing.assert_array_equal(dataset.test_labels, small.arrays[3])
-    for images, pixels in (
-        (dataset.train_images, small.arrays[0]),
-        (dataset.test_images, small.arrays[2]),
-    ):
-        expected = interpolated(pixels) / 127.5 - 1
-        assert images.shape == expected.shape
-        assert (np.abs(images - expected) <= 1e-5).all()
 
 
 def interpolated(images):

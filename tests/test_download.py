@@ -1,8 +1,9 @@
-"""Tests of experiments/running/data.py: how MNIST is downloaded, from a server on this machine."""
+"""Downloads of data sets, from a server on this machine."""
 
 import contextlib
 import gzip
 import http.server
+import os
 import shutil
 import signal
 import socket
@@ -11,49 +12,47 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from mnist_files import NAMES, check_small, write_idx
 
-import deform_gpu.resize  # noqa: F401 - before a test has another folder for compiled code
-from experiments.running import data
+from experiments.running import cifar, data, mnist, norb
 from experiments.running.errors import Interrupted, Problem
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
+only_mnist = pytest.mark.parametrize("small", ["mnist"], indirect=True)
+
 
 @pytest.fixture
-def server(small_mnist):
-    """A local server; `mirror(kind)` is an address at it, `asked` the paths asked for."""
-    asked = []
+def server(small, monkeypatch):
+    """A local server of the small set; mirror(kind): an address; asked: the paths asked for."""
+    small.be_whole(monkeypatch)
+    asked, last = [], small.paths[-1].name
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             asked.append(self.path)
             _, kind, name = self.path.split("/")
-            content = (small_mnist.folder / name).read_bytes()
-            index = NAMES.index(name.removesuffix(".gz"))
-            status, length, page = 200, len(content), b"<!doctype html><p>Not now."
-            if kind in ("page-200", "page-503", "late-503"):
-                if kind != "late-503" or index == 2:
-                    status, content = int(kind[-3:]), page
+            content = (small.folder / name).read_bytes()
+            status, length = 200, len(content)
+            if kind in ("page-200", "page-404") or (kind == "late-503" and name == last):
+                status, content = int(kind[-3:]), b"<!doctype html><p>Not now."
                 length = len(content)
             elif kind == "broken-off":
                 content = content[:-20]
-            elif kind == "endless":
-                length = None
             elif kind == "unsized-broken-off":
                 content, length = content[:-20], None
-            elif kind == "other-content":
-                content = gzip.compress(small_mnist.contents[index][:-1] + b"\xff")
+            elif kind == "other-content" and name == last:
+                content = gzip.compress(gzip.decompress(content)[:-1] + b"\xff")
                 length = len(content)
+            elif kind == "endless":
+                length = None
             self.send_response(status)
             if length is not None:
                 self.send_header("Content-Length", str(length))
             self.end_headers()
-            self.wfile.write(content)
-            if kind == "endless":
-                with contextlib.suppress(OSError):  # nobody listens any more
-                    for _ in range(1000):
-                        self.wfile.write(bytes(2**16))
+            with contextlib.suppress(OSError):  # nobody listens any more
+                self.wfile.write(content)
+                for _ in range(1000 if kind == "endless" else 0):
+                    self.wfile.write(bytes(2**20))
 
         def log_message(self, *args):
             pass
@@ -74,82 +73,91 @@ def down():
     """An address where nobody listens."""
     with socket.socket() as holder:  # bound, not listening: nobody else gets the port
         holder.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{holder.getsockname()[1]}/mnist"
+        yield f"http://127.0.0.1:{holder.getsockname()[1]}"
 
 
-def check_cached(mnist_cache):
-    """The four files, and nothing else, are in the cache."""
-    assert sorted(mnist_cache.parent.rglob("*")) == sorted(
-        [mnist_cache, *(mnist_cache / f"{n}.gz" for n in NAMES)]
-    )
+@pytest.fixture
+def cache(small, tmp_path):
+    """The folder for the files in the sandbox."""
+    return tmp_path / "xdg" / "deepbig" / small.choice
+
+
+def check_cached(small, cache):
+    """The files, and nothing else, are in the cache."""
+    files = [cache / path.name for path in small.paths]
+    assert sorted(cache.parent.rglob("*")) == sorted([cache, *files])
 
 
 BAD = {
-    "page-200": "sent something else (expected b'\\x00\\x00\\x08\\x03' (IDX) at its start",
-    "page-503": "answered 503",
-    "late-503": f"{NAMES[2]}.gz answered 503",
+    "page-200": "sent something else (expected ",
+    "page-404": "answered 404",
+    "late-503": "answered 503",
     "broken-off": "broke off",
-    "unsized-broken-off": "ended before",
-    "other-content": "expected content of SHA-256",
-    "endless": "sent something else (expected up to 65,632 bytes, found more)",
+    "unsized-broken-off": "sent something else (",
+    "other-content": "sent something else (expected content of ",
+    "endless": "sent something else (expected up to ",
 }
 
 
-def test_download(small_mnist, server, mnist_cache, capsys):
-    dataset = data.load("mnist", mirrors=[server.mirror("good")])
-    check_small(dataset, small_mnist)
-    assert dataset.source == str(mnist_cache)
-    check_cached(mnist_cache)
-    assert len(server.asked) == 4
-    check_small(data.load("auto", mirrors=[server.mirror("good")]), small_mnist)
-    assert len(server.asked) == 4  # not downloaded again
+def test_a_set_is_downloaded_once(small, server, cache, capsys):
+    dataset = data.load_pixels(small.choice, mirrors=[server.mirror("good")])
+    small.check(dataset)
+    assert (dataset.name, dataset.source) == (small.name, str(cache))
+    check_cached(small, cache)
+    assert len(server.asked) == len(small.paths)
+    small.check(data.load_pixels(small.choice, mirrors=[server.mirror("good")]))
+    assert len(server.asked) == len(small.paths)
     assert capsys.readouterr() == ("", "")  # no terminal, no progress bar, no chatter
 
 
-def test_progress_on_a_terminal(server, capsys, monkeypatch):
+@only_mnist
+def test_a_terminal_shows_progress(server, capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    data.load("mnist", mirrors=[server.mirror("good")])
+    data.load_pixels("mnist", mirrors=[server.mirror("good")])
     assert "100%" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_bad_mirror(small_mnist, server, mnist_cache, capsys, kind):
-    mirror = server.mirror(kind)
+def test_nothing_stays_of_a_bad_mirror(small, server, cache, monkeypatch, kind):
+    for module in (norb, cifar):
+        monkeypatch.setattr(module, "LIMIT", 10**6)
     with pytest.raises(Problem) as caught:
-        data.load("mnist", mirrors=[mirror])
+        data.load_pixels(small.choice, mirrors=[server.mirror(kind)])
     sentence = str(caught.value)
     assert "\n" not in sentence
-    assert mirror in sentence
+    assert sentence.startswith(f"{small.name} cannot be downloaded: {server.mirror(kind)}/")
     assert BAD[kind] in sentence
-    assert "MNIST_DIR" in sentence
-    assert list(mnist_cache.parent.iterdir()) == []
+    if kind in ("late-503", "other-content"):
+        assert f"/{small.paths[-1].name} " in sentence
+    assert f"set {small.name}_DIR or --data-dir to a folder with" in sentence
+    assert list(cache.parent.iterdir()) == []
 
-    assert data.load("auto", mirrors=[mirror]).name == "load_digits"
+
+@only_mnist
+def test_mirrors_are_tried_in_turn(small, server, down, cache, capsys):
+    bad = [down, *(server.mirror(kind) for kind in BAD)]
+    with pytest.raises(Problem) as caught:
+        data.load_pixels("mnist", mirrors=bad)
+    places = [str(caught.value).index(mirror) for mirror in bad]
+    assert places == sorted(places)
+    assert f"{down}/{small.paths[0].name} could not be reached" in str(caught.value)
+
+    assert data.load_pixels("auto", mirrors=bad).name == "load_digits"
     notice = capsys.readouterr().err
-    assert sentence in notice
+    assert str(caught.value) in notice
     assert notice.splitlines()[0] == notice.splitlines()[-1] == "!" * 80
     assert "NOT MNIST" in notice
-    assert list(mnist_cache.parent.iterdir()) == []
+    assert list(cache.parent.iterdir()) == []
 
-    check_small(data.load("auto", mirrors=[mirror, server.mirror("good")]), small_mnist)
-    check_cached(mnist_cache)
+    small.check(data.load_pixels("auto", mirrors=[*bad, server.mirror("good"), down]))
+    check_cached(small, cache)
     assert capsys.readouterr().err == ""
 
 
-def test_mirrors_are_tried_in_turn(small_mnist, server, down, mnist_cache):
-    bad = [down, *(server.mirror(kind) for kind in BAD)]
-    with pytest.raises(Problem) as caught:
-        data.load("mnist", mirrors=bad)
-    places = [str(caught.value).index(mirror) for mirror in bad]
-    assert places == sorted(places)
-    assert f"{down}/{NAMES[0]}.gz could not be reached" in str(caught.value)
-    check_small(data.load("mnist", mirrors=[*bad, server.mirror("good"), down]), small_mnist)
-    check_cached(mnist_cache)
-
-
+@only_mnist
 @pytest.mark.parametrize("choice", ["auto", "mnist"])
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_download_leaves_nothing(mnist_cache, monkeypatch, choice, signum):
+def test_an_interrupted_download_leaves_nothing(cache, monkeypatch, choice, signum):
     import pooch
 
     def interrupted(self, url, output_file, pooch):
@@ -158,42 +166,58 @@ def test_interrupted_download_leaves_nothing(mnist_cache, monkeypatch, choice, s
 
     monkeypatch.setattr(pooch.HTTPDownloader, "__call__", interrupted)
     with pytest.raises(Interrupted):
-        data.load(choice)
-    assert list(mnist_cache.parent.iterdir()) == []
+        data.load_pixels(choice)
+    assert list(cache.parent.iterdir()) == []
 
 
-def test_another_process_was_faster(small_mnist, server, mnist_cache, monkeypatch):
+@only_mnist
+def test_half_a_download_of_a_killed_process_is_removed_when_it_is_old(small, server, cache):
+    old, new = cache.parent / "download-old", cache.parent / "download-new"
+    for folder in (old, new):
+        (folder / "mnist").mkdir(parents=True)
+        (folder / "mnist" / "half").touch()
+    for path in (old / "mnist" / "half", old / "mnist", old):
+        os.utime(path, (0, 0))
+    os.utime(new, (0, 0))  # its file was written later
+    data.load_pixels("mnist", mirrors=[server.mirror("good")])
+    assert sorted(path.name for path in cache.parent.iterdir()) == ["download-new", "mnist"]
+
+
+@only_mnist
+def test_another_process_may_be_faster(small, server, cache, monkeypatch):
     import pooch
 
     fetch = pooch.HTTPDownloader.__call__
 
     def race(self, url, output_file, pooch):
-        write_idx(mnist_cache, small_mnist.contents)
+        shutil.copytree(small.folder, cache, dirs_exist_ok=True)
         return fetch(self, url, output_file, pooch)
 
     monkeypatch.setattr(pooch.HTTPDownloader, "__call__", race)
-    check_small(data.load("mnist", mirrors=[server.mirror("good")]), small_mnist)
-    check_cached(mnist_cache)
+    small.check(data.load_pixels("mnist", mirrors=[server.mirror("good")]))
+    check_cached(small, cache)
 
 
-def test_cache_that_cannot_be_written(server, tmp_path, mnist_cache, capsys):
+@only_mnist
+def test_a_cache_that_cannot_be_written_is_named(server, tmp_path, cache, capsys):
     good = [server.mirror("good")]
-    mnist_cache.mkdir(parents=True)
-    (mnist_cache / "something").touch()  # os.replace takes no folder that holds something
+    cache.mkdir(parents=True)
+    (cache / "something").touch()  # os.replace takes no folder that holds something
     with pytest.raises(Problem, match="deepbig/mnist cannot be written"):
-        data.load("mnist", mirrors=good)
-    assert sorted(mnist_cache.parent.rglob("*")) == [mnist_cache, mnist_cache / "something"]
+        data.load_pixels("mnist", mirrors=good)
+    assert sorted(cache.parent.rglob("*")) == [cache, cache / "something"]
     shutil.rmtree(tmp_path / "xdg")
     (tmp_path / "xdg").touch()
     with pytest.raises(Problem, match="deepbig/mnist cannot be written"):
-        data.load("mnist", mirrors=good)
-    assert data.load("auto", mirrors=good).name == "load_digits"
+        data.load_pixels("mnist", mirrors=good)
+    assert data.load_pixels("auto", mirrors=good).name == "load_digits"
     assert "NOT MNIST" in capsys.readouterr().err
 
 
-def test_without_pooch(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(Problem, match="pooch is not installed"):
-        data.load("mnist")
-    assert data.load("auto").name == "load_digits"
-    assert "pooch is not installed" in capsys.readouterr().err
+def test_mirrors_are_those_of_the_authors():
+    assert norb.files().mirrors == ("https://cs.nyu.edu/~ylclab/data/norb-v1.0-small",)
+    assert cifar.files().mirrors == ("https://www.cs.toronto.edu/~kriz",)
+    assert all(mirror.startswith("https://") for mirror in mnist.files().mirrors)
+    names = [file.names[-1] for files in (mnist, cifar) for file in files.files().files]
+    assert names[0] == "train-images-idx3-ubyte.gz"
+    assert names[-1] == "cifar-10-binary.tar.gz"

@@ -14,7 +14,7 @@ from forgeries import expect_sentence
 from deepbig_runtime import files
 from experiments import committee, record, watch
 from experiments.drawing import report_files
-from experiments.running import cifar, data, examples, net_files, norb, runs, store
+from experiments.running import cifar, data, examples, mnist, net_files, norb, runs, store
 from experiments.running.provenance import REPOSITORY
 
 NOBODYS = b"run-\xff\xfe.h5"  # no UTF-8
@@ -79,10 +79,10 @@ def test_commands_that_look_for_files_skip_pipes(tmp_path, capsys, at_most_a_min
 @linux
 @pytest.mark.parametrize(
     ("choice", "name"),
-    [("mnist", data.FILES[0].name), ("norb", norb.FILES[0].name), ("cifar10", cifar.ARCHIVE)],
+    [("mnist", mnist.FILES[0].name), ("norb", norb.FILES[0].name), ("cifar10", cifar.ARCHIVE)],
 )
 def test_load_pixels_of_pipes_is_refused(tmp_path, choice, name, at_most_a_minute):
-    for file in (*data.FILES, *norb.FILES):
+    for file in (*mnist.FILES, *norb.FILES):
         os.mkfifo(tmp_path / file.name)
     os.mkfifo(tmp_path / cifar.ARCHIVE)
     said = expect_sentence(lambda: data.load_pixels(choice, str(tmp_path)))

@@ -15,6 +15,7 @@ from experiments.drawing.figures import (
     VERMILION,
     finish,
 )
+from experiments.running.dataset import is_mnist
 from experiments.scoring.ladder_tables import BLOG_CORRECT, LadderRecord, ProgramTime, RungKernel
 
 
@@ -41,7 +42,7 @@ def _draw_accuracy(axes: Axes, record: LadderRecord) -> None:
         epochs = [row.epoch for row in own]
         label = "ours, a line a seed" if seed == record.accuracy[0].seed else None
         axes.plot(epochs, correct, "o-", color=BLUE, linewidth=1, markersize=3, label=label)
-    if record.data == "MNIST":
+    if is_mnist(record.data):
         axes.plot(*zip(*BLOG_CORRECT.items(), strict=True), "kx", label="the blog's")
     axes.set_xlabel("epochs")
     axes.set_ylabel("test digits correct, %")

@@ -28,6 +28,7 @@ from experiments.drawing.figures import (
     shorten,
 )
 from experiments.running import plans
+from experiments.running.dataset import is_mnist
 from experiments.running.formatting import plural
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, tables
@@ -278,7 +279,7 @@ def _draw_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
     config = next(iter(runs.values())).config
     papers = {paper.layers: paper for paper in cnn_tables.PAPER.values()}
     paper = papers.get(config.layers)
-    if paper and config.data.name == "MNIST":
+    if paper and is_mnist(config.data.name):
         if paper.early:
             style = {"ls": "none", "marker": "*", "ms": 9, "mfc": "white", "mec": BLACK}
             axes.plot(cnn_tables.EARLY, paper.early, label="the paper", zorder=5, **style)

@@ -1,22 +1,19 @@
 """CIFAR-10: colour images of ten kinds of things, in the archive of its binary version.
 
 The archive has five training files and a test file of 10,000 records: a label, a byte, then 1,024
-bytes each of red, green and blue, row by row. It is read where it lies; nothing is extracted. (The
+bytes each of red, green and blue, row by row. It is read in place; nothing is extracted. (The
 version for Python holds pickles, which would run as programs; this is not that one.)
 """
 
-import hashlib
 import tarfile
-import zlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from deepbig_runtime.files import open_regular
-from experiments.running import download
+from experiments.running import download, reading
 from experiments.running.dataset import KINDS, Dataset
-from experiments.running.errors import Problem
-from experiments.running.gzipped import Unpacked
 
 MIRRORS = ("https://www.cs.toronto.edu/~kriz",)
 ARCHIVE = "cifar-10-binary.tar.gz"
@@ -31,48 +28,31 @@ LIMIT = 6 * N_RECORDS * RECORD + 2**22  # bytes of the unpacked archive, with ro
 
 
 def files() -> download.Files:
-    """What to look for and to download."""
-    wanted = download.File((ARCHIVE,), _check, LIMIT)
-    return download.Files("CIFAR10", "cifar10", "CIFAR10_DIR", ARCHIVE, MIRRORS, (wanted,))
+    """The file to look for and to download."""
+    check = partial(reading.check_digest, algorithm="sha256", expected=SHA256)
+    return download.Files("CIFAR10", ARCHIVE, MIRRORS, LIMIT, [download.File((ARCHIVE,), check)])
 
 
 def load(paths: list[Path]) -> Dataset:
     """The data in the archive: images uint8 (n, 32, 32, 3), labels 0 to 9.
 
     An archive with as many images as CIFAR-10 has must be CIFAR-10's. Others may have fewer, for
-    experiments with files of one's own; the data are then called CIFAR10-like. Raises Problem for
-    an archive that is not as it should be.
+    experiments with other files of this format; the data are then called CIFAR10-like. Raises
+    Problem for an archive that is not as it should be.
     """
     (path,) = paths
-    try:
-        digest = _digest(path)
-        found = _read(path)
-        if all(len(records) == N_RECORDS for records in found.values()):
-            _require(digest)
-    except (OSError, EOFError, zlib.error, tarfile.TarError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise Problem(f"{path} is damaged or wrong: {why}; put a good copy there") from None
-    name = "CIFAR10" if digest == SHA256 else "CIFAR10-like"
-    train = _images([found[member] for member in TRAINING])
-    return Dataset(name, *train, *_images([found[TEST]]), digest, str(path.parent))
+    with reading.refused(path):
+        digest = reading.digest(path, "sha256")
+        records = _read(path)
+        is_whole = all(len(part) == N_RECORDS for part in records.values())
+        if is_whole:
+            reading.check_digest(path, "sha256", SHA256)
+    train = np.concatenate([records[name] for name in TRAINING])
+    name = "CIFAR10" if is_whole else "CIFAR10-like"
+    return Dataset(name, *_images(train), *_images(records[TEST]), digest, str(path.parent))
 
 
-def _digest(path: Path) -> str:
-    with open_regular(path) as raw:
-        return hashlib.file_digest(raw, "sha256").hexdigest()
-
-
-def _check(path: Path) -> None:
-    """Raise ValueError unless the archive is CIFAR-10's."""
-    _require(_digest(path))
-
-
-def _require(digest: str) -> None:
-    if digest != SHA256:
-        raise ValueError(f"expected content of SHA-256 {SHA256}, found {digest}")
-
-
-class _Bounded(Unpacked):
+class _Bounded(reading.Unpacked):
     """A file whose unpacked content must not be longer than LIMIT."""
 
     def read(self, size: int | None = -1) -> bytes:
@@ -85,7 +65,7 @@ class _Bounded(Unpacked):
 def _read(path: Path) -> dict[str, np.ndarray]:
     """The records of each file in the archive, uint8 (n, RECORD).
 
-    Raises ValueError, OSError, EOFError, zlib.error or tarfile.TarError: what is wrong with it.
+    Raises OSError or one of reading.NOT_AS_EXPECTED.
     """
     found = {}
     with open_regular(path) as raw, _Bounded(raw) as stream:
@@ -97,7 +77,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
                     found[member.name] = _records(archive, member)
         while stream.read(2**20):  # to the end, where gzip has its own checksum
             pass
-    missing = [member for member in (*TRAINING, TEST) if member not in found]
+    missing = [name for name in (*TRAINING, TEST) if name not in found]
     if missing:
         raise ValueError(f"expected six files in {FOLDER}, found no {' and no '.join(missing)}")
     return found
@@ -112,22 +92,11 @@ def _records(archive: tarfile.TarFile, member: tarfile.TarInfo) -> np.ndarray:
             f"{member.size} bytes" + ("" if member.isreg() else " and no plain file")
         )
     records = np.frombuffer(file.read(member.size), np.uint8).reshape(n, RECORD)
-    n_classes = KINDS["CIFAR10"].n_classes
-    if records[:, 0].max() >= n_classes:
-        raise ValueError(
-            f"expected labels from 0 to {n_classes - 1} in {member.name}, found "
-            f"{records[:, 0].max()}"
-        )
+    reading.check_labels(records[:, 0], KINDS["CIFAR10"].n_classes, n, f"labels in {member.name}")
     return records
 
 
-def _images(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Images by y, x and map, as nets take them, and labels, of all records."""
-    labels = np.concatenate([records[:, 0] for records in parts])
-    maps, height, width = IMAGE
-    images = np.empty((len(labels), height, width, maps), np.uint8)
-    end = 0
-    for records in parts:
-        start, end = end, end + len(records)
-        images[start:end] = np.moveaxis(records[:, 1:].reshape(-1, *IMAGE), 1, -1)
-    return images, labels
+def _images(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Images by y, x and map, for nets, and labels."""
+    images = np.moveaxis(records[:, 1:].reshape(-1, *IMAGE), 1, -1)
+    return np.ascontiguousarray(images), records[:, 0].copy()

@@ -1,4 +1,4 @@
-"""A data set in memory, and what is known of each before it is read."""
+"""What each data set is, and a data set in memory."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,10 +10,10 @@ from deform_gpu.parameters import SIDE
 
 
 class Kind(NamedTuple):
-    """What data sets are, by their names.
+    """What is known of a data set before it is read.
 
-    choice: what `data.load` and --data call it. white: the largest value of its pixels. source:
-    what nets see of an image.
+    choice: its name for `data.load` and --data. white: the largest value of its pixels. source:
+    the input of a net for one image.
     """
 
     choice: str
@@ -22,10 +22,11 @@ class Kind(NamedTuple):
     source: Maps
 
 
+MNIST = "MNIST"
 DIGIT = Maps(1, SIDE, SIDE)
 PAIR, COLOURS = Maps(2, 96, 96), Maps(3, 32, 32)
-KINDS = {
-    "MNIST": Kind("mnist", 255, 10, DIGIT),
+KINDS = {  # by the names of data sets
+    MNIST: Kind("mnist", 255, 10, DIGIT),
     "load_digits": Kind("digits", 16, 10, DIGIT),
     "NORB": Kind("norb", 255, 5, PAIR),
     "CIFAR10": Kind("cifar10", 255, 10, COLOURS),
@@ -33,6 +34,16 @@ KINDS = {
     "NORB-like": Kind("norb", 255, 5, PAIR),
     "CIFAR10-like": Kind("cifar10", 255, 10, COLOURS),
 }
+
+
+def is_mnist(name: str) -> bool:
+    """Whether a data set is MNIST; other results stand next to no figure of the papers on MNIST."""
+    return name == MNIST
+
+
+def name_parts(name: str) -> list[str]:
+    """The part that a data set has in the names of run files: none for MNIST."""
+    return [] if is_mnist(name) else [name]
 
 
 @dataclass(frozen=True)

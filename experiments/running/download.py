@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.running.errors import Problem
+from experiments.running.reading import NOT_AS_EXPECTED
 
 STALE = 3600  # seconds after which half a download belongs to no running process
-MAX_BYTES = 64 * 2**20  # of a file whose name says nothing, to be read all the same
+MAX_BYTES = 64 * 2**20  # of a file with an unknown name, to be read all the same
 SLACK = 2**16  # bytes that a packed file may have more than its content
 TIMEOUT = 3, 20  # seconds to connect to an address of a mirror, and of silence later
-NUMBERS = ("no", "one", "two", "three", "four")
 
 
 class NotDownloaded(Problem):
@@ -27,53 +27,56 @@ class NotDownloaded(Problem):
 class File(NamedTuple):
     """A file of a data set.
 
-    names: it may have one of these, or another name; the last is what mirrors call it. check:
-    called with a path, raises ValueError if that is not the file: what is wrong with it. limit: the
-    most bytes that the file may have.
+    names: it may have one of these, or another name; the last is its name on mirrors. check: called
+    with a path, raises OSError or one of NOT_AS_EXPECTED if that is not the file.
     """
 
     names: tuple[str, ...]
     check: Callable[[Path], object]
-    limit: int
 
-    def find(self, folder: Path) -> Path | None:
+    def find(self, folder: Path, limit: int) -> Path | None:
         """Its path in a folder: the only file with one of its names, or the first that it is.
 
-        None if there is none. Files of other names are read if they have at most MAX_BYTES.
+        None if there is none. Files of other names are read if they have at most `limit` bytes.
         """
         named = [folder / name for name in self.names if os.path.exists(folder / name)]
         if len(named) == 1 and named[0].stat().st_size:
             return named[0]
-        return next(filter(self._is, (*named, *_others(folder, self.limit))), (*named, None)[0])
+        return next(filter(self._is, (*named, *_others(folder, limit))), (*named, None)[0])
 
     def _is(self, path: Path) -> bool:
         try:
             self.check(path)
-        except (OSError, ValueError):
+        except (OSError, *NOT_AS_EXPECTED):
             return False
         return True
 
 
 class Files(NamedTuple):
-    """The files that a data set is made of.
+    """The files of a data set.
 
-    name: of the data set. folder: of its files, in ./data and in the cache folder. variable: of the
-    environment, names another folder. form: what all files are, in a few words. mirrors: addresses
-    to download them from.
+    name: of the data set; the folder of its files in ./data and in the cache folder, and an
+    environment variable for another folder, are named after it. form: all files in a few words.
+    mirrors: addresses to download them from. limit: the most bytes that one of them may have.
     """
 
     name: str
-    folder: str
-    variable: str
     form: str
     mirrors: Sequence[str]
-    files: tuple[File, ...]
+    limit: int
+    files: Sequence[File]
+
+    @property
+    def folder(self) -> str:
+        return self.name.lower()
+
+    @property
+    def variable(self) -> str:
+        return f"{self.name}_DIR"
 
     @property
     def advice(self) -> str:
-        n = len(self.files)
-        what = f"{self.name}'s {f'{NUMBERS[n]} files' if n > 1 else self.form}"
-        return f"set {self.variable} or --data-dir to a folder with {what}"
+        return f"set {self.variable} or --data-dir to a folder with {self.name}'s {self.form}"
 
 
 def find(files: Files, data_dir: str | os.PathLike | None) -> list[Path]:
@@ -85,25 +88,18 @@ def find(files: Files, data_dir: str | os.PathLike | None) -> list[Path]:
     Raises NotDownloaded if no mirror has them, Problem if a folder is not as it should be.
     """
     if data_dir is not None:
-        paths = _paths(files, Path(data_dir))
-        if paths is None:
-            what = f"none of {files.name}'s files" if os.path.isdir(data_dir) else "no such folder"
-            first, n = files.files[0].names, len(files.files)
-            companions = f" and its {NUMBERS[n - 1]} companions" if n > 1 else ""
-            raise Problem(
-                f"--data-dir {data_dir}: expected {' or '.join(first)}{companions}, found {what}; "
-                f"name the folder that holds {'them' if n > 1 else 'it'}"
-            )
-        return paths
-    named = os.environ.get(files.variable)
-    if named:
-        paths = _paths(files, Path(named))
-        if paths is not None:
+        if paths := _paths(files, Path(data_dir)):
             return paths
-        print(
-            f"note: ${files.variable} ({named}) holds no {files.name}; looking elsewhere",
-            file=sys.stderr,
+        found = "none of them" if os.path.isdir(data_dir) else "no such folder"
+        raise Problem(
+            f"--data-dir {data_dir}: expected {files.name}'s {files.form}, found {found}; name the "
+            f"folder that holds {files.files[0].names[0]}"
         )
+    if named := os.environ.get(files.variable):
+        if paths := _paths(files, Path(named)):
+            return paths
+        note = f"note: ${files.variable} ({named}) holds no {files.name}; looking elsewhere"
+        print(note, file=sys.stderr)
     if paths := _paths(files, Path("data") / files.folder):
         return paths
     cache = _cache_folder(files)
@@ -123,34 +119,28 @@ def _cache_folder(files: Files) -> Path:
 
 def _paths(files: Files, folder: Path) -> list[Path] | None:
     """The paths of the files in `folder`, None where there is none at all."""
-    found = {file.names[0]: file.find(folder) for file in files.files}
+    limit = min(files.limit, MAX_BYTES)
+    found = {file.names[0]: file.find(folder, limit) for file in files.files}
     paths = [path for path in found.values() if path]
     missing = [name for name, path in found.items() if not path]
     if paths and missing:
         raise Problem(
-            f"{folder} holds {files.name} only in part: expected its {NUMBERS[len(files.files)]} "
-            f"files, {files.form}, found no {' and no '.join(missing)}; add what is missing"
+            f"{folder} holds {files.name} only in part: expected its {files.form}, found no "
+            f"{' and no '.join(missing)}; add what is missing"
         )
     return paths or None
 
 
 def _others(folder: Path, limit: int) -> list[Path]:
-    """The regular files in a folder that may be a file of at most `limit` bytes."""
+    """The regular files in a folder that have from 1 to `limit` bytes."""
     with suppress(OSError):  # it is missing or closed
         paths = sorted(path for path in folder.iterdir() if path.is_file())
-        return [path for path in paths if 0 < path.stat().st_size <= min(limit, MAX_BYTES)]
+        return [path for path in paths if 0 < path.stat().st_size <= limit]
     return []
 
 
 def _fetch(files: Files, folder: Path) -> list[Path]:
     """Make `folder`, with the files in it, or raise NotDownloaded and leave nothing."""
-    failed = f"{files.name} cannot be downloaded"
-    try:
-        import pooch
-        import requests  # pooch's own dependency
-    except ImportError:
-        raise NotDownloaded(f"{failed}: pooch is not installed; {files.advice}") from None
-    fetch = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT)
     reasons = []
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -162,27 +152,38 @@ def _fetch(files: Files, folder: Path) -> list[Path]:
             with tempfile.TemporaryDirectory(prefix="download-", dir=folder.parent) as temporary:
                 new = Path(temporary) / folder.name
                 new.mkdir()
-                try:
-                    for file in files.files:
-                        url, path = f"{mirror}/{file.names[-1]}", new / file.names[-1]
-                        with _Limited(path, file.limit) as output:
-                            fetch(url, output, None)
-                        file.check(path)
-                except requests.HTTPError as error:
-                    reasons.append(
-                        f"{url} answered {getattr(error.response, 'status_code', error)}"
-                    )
-                except requests.exceptions.ChunkedEncodingError:
-                    reasons.append(f"{url} broke off")
-                except requests.RequestException as error:
-                    reasons.append(f"{url} could not be reached ({type(error).__name__})")
-                except ValueError as fault:
-                    reasons.append(f"{url} sent something else ({fault})")
+                failures = (_download(mirror, file, new, files.limit) for file in files.files)
+                if failure := next(filter(None, failures), None):
+                    reasons.append(failure)
                 else:
                     return _put_in_place(files, new, folder)
     except OSError as error:
         reasons.append(f"{folder} cannot be written ({error})")
-    raise NotDownloaded(f"{failed}: {' and '.join(reasons)}; {files.advice}")
+    raise NotDownloaded(
+        f"{files.name} cannot be downloaded: {' and '.join(reasons)}; {files.advice}"
+    )
+
+
+def _download(mirror: str, file: File, folder: Path, limit: int) -> str | None:
+    """Write a file of a mirror into a folder; returns the reason if the mirror does not have it."""
+    import pooch
+    import requests  # pooch's own dependency
+
+    url, path = f"{mirror}/{file.names[-1]}", folder / file.names[-1]
+    fetch = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT)
+    try:
+        with _Limited(path, limit) as output:
+            fetch(url, output, None)
+        file.check(path)
+    except requests.HTTPError as error:
+        return f"{url} answered {getattr(error.response, 'status_code', error)}"
+    except requests.exceptions.ChunkedEncodingError:
+        return f"{url} broke off"
+    except requests.RequestException as error:
+        return f"{url} could not be reached ({type(error).__name__})"
+    except NOT_AS_EXPECTED as fault:
+        return f"{url} sent something else ({fault})"
+    return None
 
 
 class _Limited(io.BufferedWriter):

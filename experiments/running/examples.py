@@ -8,7 +8,7 @@ from pathlib import Path
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime.files import FileFault
 from experiments.running import jobs, runs, store
-from experiments.running.data import Dataset
+from experiments.running.dataset import MNIST, Dataset
 from experiments.running.errors import Problem
 from experiments.running.formatting import printable
 from experiments.running.store import Run
@@ -47,7 +47,7 @@ def load_runs(folder: Path | None = None) -> dict[str, Run]:
     names = {run.config.data.name for run in found.values()}
     if not names:
         raise Problem(f"no run below {folder} can be read; move them away, or train others")
-    name = "MNIST" if "MNIST" in names else min(names)
+    name = MNIST if MNIST in names else min(names)
     chosen = {key: run for key, run in found.items() if run.config.data.name == name}
     left_out = len(found) - len(chosen)
     others = f"; on other data, left out: {left_out}" if left_out else ""

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from deepbig_runtime import files, hdf5
 from experiments.running import configs, nets
 from experiments.running.configs import MOST_EPOCHS, Config
+from experiments.running.dataset import name_parts
 from experiments.running.errors import Problem
 from experiments.running.provenance import Session
 from experiments.running.validation import LONG, Count, Seconds, convert, parse_json
@@ -163,7 +164,7 @@ def table1_path(folder: Path, net: int, seed: int, data_name: str, distortion: b
     """The run file of a net of Table 1, and of a seed."""
     parts = [f"net{net}", f"seed{seed}"]
     parts += [] if distortion else ["no-distortion"]
-    parts += [] if data_name == "MNIST" else [data_name]
+    parts += name_parts(data_name)
     return folder / ("-".join(parts) + ".h5")
 
 

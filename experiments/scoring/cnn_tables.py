@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from cnn_gpu.layers import Maps, parse
 from deform_gpu import TRANSLATION
-from experiments.running.dataset import DIGIT, KINDS
+from experiments.running.dataset import DIGIT, KINDS, is_mnist
 from experiments.running.store import Run
 from experiments.scoring import tables
 from experiments.scoring.rows import CnnRow
@@ -208,7 +208,7 @@ def table(runs: Sequence[Run]) -> list[dict[str, str]]:
         line |= {"layers": found.layers, "weights": f"{found.weights:,}"}
         if not are_digits or any(row.translation for row in rows):
             line["translation %"] = f"{found.translation:g}"
-        if found.data == "MNIST":
+        if is_mnist(found.data):
             names = ("paper TEfBV %", "paper BTE %", "paper after 1, 3, 17 epochs")
             of_paper = ("-", "-", "-")
             if paper:

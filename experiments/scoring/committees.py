@@ -7,6 +7,7 @@ from typing import Any
 
 from deform_gpu import COMMITTEE, TABLE1, Deformation
 from deform_gpu.parameters import WIDTHS
+from experiments.running.dataset import is_mnist, name_parts
 from experiments.running.store import Run
 from experiments.scoring import committee_report
 from experiments.scoring.committee_report import Committee
@@ -142,7 +143,7 @@ def run_name(experiment: Experiment, member: Member, seed: int, data_name: str) 
         parts += [f"sigma{strength.sigma:g}-alpha{strength.alpha:g}"]
     parts += ["resampled"] if member.resample else []
     parts += [f"seed{seed}"]
-    parts += [] if data_name == "MNIST" else [data_name]
+    parts += name_parts(data_name)
     return "-".join(parts)
 
 
@@ -151,7 +152,7 @@ def of_experiment(
 ) -> Committee:
     """The committee of an experiment's members; name: experiment1 to experiment6, or table4."""
     data_name = runs[0].config.data.name
-    on_mnist = data_name == "MNIST"
+    on_mnist = is_mnist(data_name)
     heading = "Table 4 of 2012" if experiment is TABLE4 else f"Experiment {name[-1]} of 2012"
     unfinished = committee_report.unfinished(runs)
     return Committee(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from experiments.running.dataset import is_mnist
 from experiments.running.formatting import duration, plural
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, tables
@@ -137,7 +138,7 @@ def mixed_sentence(found: Iterable[Sequence[CommitteeRow]]) -> str | None:
     found: the rows of each committee.
     """
     mixed = [rows for rows in found if rows[-1].experiment == committee_report.GIVEN]
-    mixed = [rows for rows in mixed if rows[-1].data == "MNIST"]
+    mixed = [rows for rows in mixed if is_mnist(rows[-1].data)]
     if not mixed:
         return None
     *members, last = min(mixed, key=lambda rows: rows[-1].errors)

@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from cuda_on_cpu.access_stats import SECTOR
+from experiments.running.dataset import is_mnist
 from experiments.running.formatting import markdown_table
 from experiments.running.provenance import Source
 from experiments.running.validation import Count, Number, Text
@@ -110,7 +111,7 @@ def accuracy_table(rows: Sequence[AccuracyRow]) -> list[dict[str, str]]:
     for row in rows:
         low, high = interval(row.n_test - row.wrong, row.n_test)
         line = {"seed": str(row.seed), "epochs": str(row.epoch)}
-        if row.data == "MNIST":
+        if is_mnist(row.data):
             blog = BLOG_CORRECT.get(row.epoch)
             line["blog, correct %"] = f"{blog:.2f}" if blog else "-"
         line |= {

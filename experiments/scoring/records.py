@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from deepbig_runtime.files import FileFault, checked
 from experiments.running import provenance
+from experiments.running.dataset import is_mnist
 from experiments.running.provenance import Source
 from experiments.running.store import Run, run_of_builtins
 from experiments.running.validation import (
@@ -159,7 +160,7 @@ def of_make_committee(
     return {
         path: rows
         for path, rows in found.items()
-        if rows[-1].data == "MNIST" and rows[-1].experiment.startswith("experiment")
+        if is_mnist(rows[-1].data) and rows[-1].experiment.startswith("experiment")
         if folder_of(path).name == COMMAND_FOLDER
     }
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from experiments.running.configs import Config
+from experiments.running.dataset import is_mnist
 from experiments.running.formatting import duration, markdown_table
 from experiments.running.store import Run
 from experiments.scoring.rows import ResultRow, Table1Row, source_columns
@@ -93,7 +94,7 @@ def best_of(runs: Mapping[Name, Run]) -> Name:
 
     def rank(name: Name) -> tuple[bool, float]:
         run = runs[name]
-        return run.config.data.name != "MNIST", run.chosen_errors / len(run.labels)
+        return not is_mnist(run.config.data.name), run.chosen_errors / len(run.labels)
 
     return min(runs, key=rank)
 
@@ -151,7 +152,7 @@ def table1_table(runs: Sequence[Run]) -> list[dict[str, str]]:
             "layers": layers(run.config.sizes),
             "weights": f"{row.weights:,}",
         }
-        if row.data == "MNIST":
+        if is_mnist(row.data):
             line |= {
                 "paper TEfBV %": f"{paper.tefbv if row.distortion else paper.undistorted:.2f}",
                 "paper BTE %": f"{paper.bte:.2f}" if row.distortion else "-",
@@ -198,7 +199,7 @@ def longest_table(runs: Sequence[Run]) -> list[dict[str, str]]:
 
 
 def is_on_deformed_mnist(run: Run) -> bool:
-    return run.config.data.name == "MNIST" and run.config.deformation is not None
+    return is_mnist(run.config.data.name) and run.config.deformation is not None
 
 
 def longest_cells(runs: Sequence[Run]) -> dict[str, str]:

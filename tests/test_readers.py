@@ -1,0 +1,448 @@
+"""Readers of data sets: where files are looked for, what is read, and files that are refused."""
+
+import gzip
+import io
+import os
+import re
+import shutil
+import struct
+import tarfile
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_sets
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mnist_files import idx, interpolated
+from natural_files import BYTES, INTEGERS, mat, pack, record
+
+import deform_gpu.resize  # noqa: F401 - before a test has another folder for compiled code
+from experiments.running import cifar, data, download
+from experiments.running.errors import Problem
+
+pytestmark = pytest.mark.usefixtures("sandbox")
+
+REAL = os.environ.get("MNIST_DIR") and Path(os.environ["MNIST_DIR"]).absolute()
+MEMBERS = (*cifar.TRAINING, cifar.TEST)
+
+
+def only(*choices):
+    """The test is about these data sets."""
+    return pytest.mark.parametrize("small", choices, indirect=True)
+
+
+def cache(small):
+    return Path(os.environ["XDG_CACHE_HOME"]) / "deepbig" / small.choice
+
+
+# Whole files
+
+
+def test_whole_files_are_read_in_place(small):
+    before = sorted(small.folder.rglob("*"))
+    dataset = data.load_pixels(small.choice, small.folder)
+    small.check(dataset)
+    assert dataset.name == (small.name if small.choice == "mnist" else f"{small.name}-like")
+    assert dataset.source == str(small.folder)
+    assert sorted(small.folder.rglob("*")) == before
+
+
+def test_images_are_scaled_and_only_digits_change_their_size(small):
+    dataset = data.load(small.choice, small.folder)
+    for images, pixels in zip(
+        (dataset.train_images, dataset.test_images), small.arrays[::2], strict=True
+    ):
+        expected = (interpolated(pixels) if small.choice == "mnist" else pixels) / 127.5 - 1
+        assert (images.shape, images.dtype) == (expected.shape, np.float32)
+        assert images.flags.c_contiguous
+        assert (np.abs(images - expected) <= 1e-5).all()
+
+
+def test_gzip_may_have_a_name_and_several_members(small):
+    for path in small.paths:
+        content = gzip.decompress(path.read_bytes())
+        named = with_name(gzip.compress(content[:90], 1), 1000)
+        path.write_bytes(named + gzip.compress(content[90:], 0))
+    small.check(data.load_pixels(small.choice, small.folder))
+
+
+def with_name(packed, length):
+    """A gzip file that gives its content a name."""
+    return packed[:3] + b"\x08" + packed[4:10] + b"n" * length + b"\0" + packed[10:]
+
+
+def test_sha256_is_of_the_content_of_all_files(small):
+    """Of CIFAR-10 it is of the archive; MNIST has but one content."""
+    if small.choice == "norb":  # packed anew
+        first = data.load_pixels(small.choice, small.folder).sha256
+        for path in small.paths:
+            path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), 9))
+        assert data.load_pixels(small.choice, small.folder).sha256 == first
+    if small.choice != "mnist":
+        found = {data.load_pixels(small.choice, small.folder).sha256}
+        for path in small.paths:
+            whole = path.read_bytes()
+            content = bytearray(gzip.decompress(whole))
+            content[content.rindex(1)] = 2  # a label, or a pixel
+            path.write_bytes(gzip.compress(content))
+            found.add(data.load_pixels(small.choice, small.folder).sha256)
+            path.write_bytes(whole)
+        assert len(found) == 1 + len(small.paths)
+
+
+@only("norb", "cifar10")
+def test_as_many_images_as_the_set_has_must_be_the_sets(small, monkeypatch):
+    content = small.paths[-1].read_bytes()
+    small.be_whole(monkeypatch)
+    assert data.load_pixels(small.choice, small.folder).name == small.name
+    small.paths[-1].write_bytes(content + gzip.compress(b""))
+    with pytest.raises(Problem, match=r"expected content of (MD5|SHA256) .*, found") as caught:
+        data.load_pixels(small.choice, small.folder)
+    assert str(small.paths[-1]) in str(caught.value)
+
+
+@pytest.mark.skipif(not REAL, reason="$MNIST_DIR is not set: no real MNIST")
+def test_real_mnist():
+    dataset = data.load("mnist", REAL)
+    assert dataset.sha256 == "c65580678af93f1ea48c2c0d01d543ec89307c6b8a0eb7ca542d7c18c5f4c681"
+    assert dataset.train_labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    assert dataset.test_labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
+    pixels = data.load_pixels("mnist", REAL)
+    for images, raw, n in (
+        (dataset.train_images, pixels.train_images, 60_000),
+        (dataset.test_images, pixels.test_images, 10_000),
+    ):
+        assert (images.shape, raw.shape) == ((n, 29, 29), (n, 28, 28))
+        expected = interpolated(raw[:: n // 50]) / 127.5 - 1
+        assert (np.abs(images[:: n // 50] - expected) <= 1e-6).all()
+
+
+# Where the files are looked for
+
+
+def test_order_of_folders(small, tmp_path, monkeypatch):
+    named, local, variable = tmp_path / "named", Path("data") / small.choice, f"{small.name}_DIR"
+    for folder in (named, local, cache(small)):
+        shutil.copytree(small.folder, folder)
+    monkeypatch.setenv(variable, str(named))
+    assert data.load_pixels(small.choice, small.folder).source == str(small.folder)
+    assert data.load_pixels(small.choice).source == str(named)
+    monkeypatch.setenv(variable, "")
+    assert data.load_pixels(small.choice).source == str(local)
+    shutil.rmtree(local)
+    assert data.load_pixels(small.choice, mirrors=()).source == str(cache(small))
+    shutil.rmtree(cache(small))
+    advice = f"set {variable} or --data-dir to a folder with {small.name}'s "
+    with pytest.raises(Problem, match=f"{small.name} cannot be downloaded: .*{advice}"):
+        data.load_pixels(small.choice, mirrors=())
+
+
+def test_a_named_folder_without_the_files_is_passed_over(small, tmp_path, monkeypatch, capsys):
+    shutil.copytree(small.folder, cache(small))
+    monkeypatch.setenv(f"{small.name}_DIR", str(tmp_path / "empty"))
+    assert data.load_pixels(small.choice).source == str(cache(small))
+    (note,) = capsys.readouterr().err.splitlines()
+    assert f"${small.name}_DIR ({tmp_path / 'empty'})" in note
+
+
+def test_an_explicit_folder_must_have_the_files(small, tmp_path):
+    shutil.copytree(small.folder, cache(small))  # must not be used
+    for choice in {small.choice, "auto" if small.choice == "mnist" else small.choice}:
+        for folder, found in ((tmp_path / "no-such", "no such folder"), (tmp_path, "none of them")):
+            with pytest.raises(
+                Problem, match=rf"{folder}: expected {small.name}'s .*, found {found}"
+            ):
+                data.load_pixels(choice, folder)
+
+
+@only("mnist", "norb")
+@pytest.mark.parametrize("where", ["variable", "data", "cache"])
+def test_a_folder_with_a_part_of_the_files_is_refused(small, monkeypatch, where):
+    folders = {"variable": small.folder, "data": Path("data") / small.choice, "cache": cache(small)}
+    folder = folders[where]
+    if where == "variable":
+        monkeypatch.setenv(f"{small.name}_DIR", str(folder))
+    else:
+        shutil.copytree(small.folder, folder)
+    names = [
+        path.name.removesuffix(".gz") if small.choice == "mnist" else path.name
+        for path in small.paths
+    ]
+    for path, name in zip(small.paths, names, strict=True):
+        content = (folder / path.name).read_bytes()
+        (folder / path.name).unlink()
+        for choice in {small.choice, "auto" if small.choice == "mnist" else small.choice}:
+            with pytest.raises(Problem, match=f"{small.name} only in part: ") as caught:
+                data.load_pixels(choice, mirrors=())
+            assert str(folder) in str(caught.value)
+            assert [n for n in names if f"no {n}" in str(caught.value)] == [name]
+        (folder / path.name).write_bytes(content)
+
+
+@only("mnist")
+def test_the_cache_is_below_home_unless_there_is_none(small, tmp_path, monkeypatch, capsys):
+    import pwd
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = tmp_path / "home" / ".cache" / "deepbig" / "mnist"
+    shutil.copytree(small.folder, folder)
+    assert data.load_pixels("mnist", mirrors=()).source == str(folder)
+
+    def nobody(_uid):
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.delenv("HOME")
+    with pytest.raises(Problem, match="MNIST cannot be downloaded: this user has no home folder"):
+        data.load_pixels("mnist", mirrors=())
+    assert data.load_pixels("auto", mirrors=()).name == "load_digits"
+    assert "set XDG_CACHE_HOME to a folder" in capsys.readouterr().err
+
+
+# Files of other names
+
+
+@only("mnist")
+def test_mnist_may_be_packed_or_plain(small):
+    for path in small.paths[:2]:
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    os.rename(small.paths[2], small.paths[2].with_suffix(""))  # some programs leave its name
+    small.check(data.load_pixels("mnist", small.folder))
+
+
+@only("mnist", "norb")
+def test_files_of_other_names_are_known_by_their_content(small, monkeypatch):
+    small.be_whole(monkeypatch)
+    (small.folder / "notes.txt").write_bytes(small.paths[1].read_bytes()[:-8] + b"not that")
+    for i, path in enumerate(small.paths):
+        path.rename(path.with_name(f"{'bead'[i]}"))
+    small.check(data.load_pixels(small.choice, small.folder))
+    largest = max(path.stat().st_size for path in small.folder.iterdir())
+    monkeypatch.setattr(download, "MAX_BYTES", largest - 1)  # it is not read
+    with pytest.raises(Problem, match="only in part"):
+        data.load_pixels(small.choice, small.folder)
+
+
+@only("mnist")
+def test_a_good_file_is_read_beside_an_empty_or_damaged_one(small):
+    for content in (b"", b"damaged"):
+        small.paths[0].with_suffix("").write_bytes(content)
+        small.check(data.load_pixels("mnist", small.folder))
+
+
+# Files that are not as they should be
+
+
+def complaint(small, index, content):
+    """The sentence on a file with that content, packed."""
+    path = small.paths[index]
+    path.write_bytes(content)
+    sentences = set()
+    for choice in {small.choice, "auto" if small.choice == "mnist" else small.choice}:
+        with pytest.raises(Problem) as caught:
+            data.load_pixels(choice, small.folder)
+        sentences.add(str(caught.value))
+    (sentence,) = sentences
+    assert "\n" not in sentence
+    assert sentence.startswith(f"{path} is damaged or wrong: ")
+    return sentence
+
+
+def flipped(packed):
+    """With another checksum of its content."""
+    return packed[:-6] + bytes([packed[-6] ^ 1]) + packed[-5:]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda packed: packed[:-9], "ended before"),
+        (flipped, "CRC check failed"),
+        (lambda packed: b"", "expected .*, found|empty file"),
+        (lambda packed: gzip.compress(b""), "expected .*, found|empty file"),
+        (lambda packed: b"<!doctype html><p>No.", "found 3c21646f|Not a gzipped file"),
+        (lambda packed: with_name(packed, 200_000), "gzip headers of some bytes, found longer"),
+        (
+            lambda packed: gzip.compress(b"") + with_name(packed, 200_000),
+            "gzip headers of some bytes, found longer",
+        ),
+    ],
+    ids=["cut", "checksum", "empty", "nothing", "page", "header", "second header"],
+)
+def test_damaged_gzip_is_refused(small, change, expected):
+    for index, path in enumerate(small.paths):
+        packed = path.read_bytes()
+        assert re.search(expected, complaint(small, index, change(packed)))
+        path.write_bytes(packed)
+
+
+def test_a_folder_in_place_of_a_file_is_refused(small):
+    small.paths[0].unlink()
+    small.paths[0].mkdir()
+    with pytest.raises(Problem, match="is damaged or wrong: Is a directory"):
+        data.load_pixels(small.choice, small.folder)
+
+
+IMAGES, LABELS = np.zeros((5, 4, 4), np.uint8), np.zeros(5, np.uint8)
+START = "00000803 00000005 00000004 00000004 at its start (IDX, uint8 (5, 4, 4)), found"
+
+
+@only("mnist")
+@pytest.mark.parametrize("pack", [gzip.compress, bytes])
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (idx(IMAGES)[:6], f"{START} 00000803 0000"),
+        (idx(IMAGES)[:-1], "expected 96 bytes, found 95"),
+        (idx(IMAGES) + b"\0", "expected 96 bytes, found more"),
+        (idx(IMAGES), "expected content of SHA256 "),
+        (idx(IMAGES[:3]), f"{START} 00000803 00000003"),
+        (idx(LABELS), f"{START} 00000801 00000005"),
+    ],
+)
+def test_wrong_idx_is_refused(small, content, expected, pack):
+    assert expected in complaint(small, 0, pack(content))
+
+
+PAIRS, CLASSES = np.zeros((2, 2, 96, 96), np.uint8), np.zeros(3, np.int32)
+HEADER = "expected a header of 0x1e3d4c55, 4, 1 to 24300, 2, 96, 96 (uint8), found"
+
+
+@only("norb")
+@pytest.mark.parametrize(
+    ("index", "content", "expected"),
+    [
+        (0, mat(CLASSES), f"{HEADER} 0x1e3d4c54, 1, 3"),
+        (1, mat(PAIRS), "0x1e3d4c54, 1, 1 to 24300 (int32), found 0x1e3d4c55, 4"),
+        (0, mat(PAIRS[:, 0]), f"{HEADER} 0x1e3d4c55, 3, 2, 96, 96"),
+        (0, mat(PAIRS, sizes=(2, 96, 96, 2)), f"{HEADER} 0x1e3d4c55, 4, 2, 96, 96, 2"),
+        (0, mat(PAIRS, sizes=(0, 2, 96, 96)), f"{HEADER} 0x1e3d4c55, 4, 0, 2"),
+        (0, mat(PAIRS, sizes=(-1, 2, 96, 96)), f"{HEADER} 0x1e3d4c55, 4, -1, 2"),
+        (0, mat(PAIRS, sizes=(24301, 2, 96, 96)), f"{HEADER} 0x1e3d4c55, 4, 24301, 2"),
+        (0, struct.pack("<2i", BYTES, 2**31 - 1), f"{HEADER} 0x1e3d4c55, 2147483647, 0"),
+        (0, struct.pack("<4i", BYTES, 4, 2, 2), f"{HEADER} 0x1e3d4c55, 4, 2, 2, 0, 0"),
+        (0, mat(PAIRS)[:-1], "expected 2 items, found the end of the file"),
+        (0, mat(PAIRS) + b"\0", "expected 2 items, found more"),
+        (1, mat(CLASSES), "expected 5 labels, one for each image, found 3"),
+        (3, mat(np.full(5, 5, np.int32)), "expected labels from 0 to 4, found 5 to 5"),
+        (3, mat(np.full(5, -1, np.int32)), "expected labels from 0 to 4, found -1 to -1"),
+        (3, struct.pack("<5i", INTEGERS, 1, 3, 1, 1), "expected 3 items, found the end"),
+    ],
+)
+def test_wrong_mat_is_refused(small, index, content, expected):
+    assert expected in complaint(small, index, gzip.compress(content))
+
+
+ONE = record(3, np.arange(3072).astype(np.uint8).reshape(32, 32, 3))
+GOOD = dict.fromkeys(MEMBERS, ONE)
+
+
+def link():
+    """An archive whose first file is a symbolic link."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        member = tarfile.TarInfo(MEMBERS[0])
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(member)
+    return content.getvalue()
+
+
+@only("cifar10")
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (pack({n: ONE for n in MEMBERS[1:5]}), f"found no {MEMBERS[0]} and no {MEMBERS[5]}"),
+        (pack(GOOD | {MEMBERS[0]: ONE + b"\0"}), "to have 1 to 10000 records of 3073 bytes, found"),
+        (pack(GOOD | {MEMBERS[0]: b""}), f"expected {MEMBERS[0]} to have .*, found 0 bytes"),
+        (pack(GOOD | {MEMBERS[1]: bytes(3073 * 10_001)}), "found 30733073 bytes"),
+        (
+            pack(GOOD | {MEMBERS[5]: ONE + b"\x0a" + ONE[1:]}),
+            f"labels in {MEMBERS[5]} from 0 to 9, found 3 to 10",
+        ),
+        (link(), "found 0 bytes and no plain file"),
+        # Twice, without the blocks that end an archive.
+        (pack(GOOD)[:4096] + pack(GOOD), f"expected {MEMBERS[0]} once, found it twice"),
+        (pack(GOOD)[:5000], "unexpected end of data"),
+    ],
+)
+def test_wrong_archive_is_refused(small, content, expected):
+    assert re.search(expected, complaint(small, 0, gzip.compress(content, 1)))
+
+
+def claims(size):
+    """An archive whose first file says that it has so many bytes, and has few."""
+    member = tarfile.TarInfo(MEMBERS[0])
+    member.size = size
+    return member.tobuf(tarfile.GNU_FORMAT) + bytes(100_000)
+
+
+@pytest.mark.parametrize(
+    ("choice", "content"),
+    [
+        ("mnist", lambda: idx(IMAGES) + bytes(50_000_000)),
+        ("norb", lambda: mat(PAIRS, sizes=(2**31 - 1, 2, 96, 96)) + bytes(50_000_000)),
+        ("norb", lambda: mat(PAIRS, sizes=(24_301, 2, 96, 96)) + bytes(50_000_000)),
+        ("cifar10", lambda: claims(2**62)),
+        ("cifar10", lambda: claims(3073 * 2**31)),
+        # Neither within a member nor after the last one.
+        ("cifar10", lambda: pack({"other": bytes(50_000_000)} | GOOD)),
+        ("cifar10", lambda: pack(GOOD) + bytes(50_000_000)),
+    ],
+)
+def test_little_is_read_of_a_file_that_is_too_large(tmp_path, monkeypatch, choice, content):
+    monkeypatch.setattr(cifar, "LIMIT", 1_000_000)
+    small = small_sets.make(choice, tmp_path / "small", monkeypatch)
+    small.paths[0].write_bytes(gzip.compress(content(), 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(Problem):
+            data.load_pixels(choice, small.folder)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4_000_000
+
+
+def test_pairs_need_little_more_memory_than_they_have(tmp_path, monkeypatch):
+    small = small_sets.make("norb", tmp_path, monkeypatch)
+    monkeypatch.undo()
+    arrays = [np.zeros((900, 2, 96, 96), np.uint8), np.zeros(900, np.int32)] * 2
+    for path, array in zip(small.paths, arrays, strict=True):
+        path.write_bytes(gzip.compress(mat(array), 1))
+    tracemalloc.start()
+    try:
+        dataset = data.load_pixels("norb", tmp_path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * dataset.train_images.nbytes + 10e6  # both sets, and blocks of 100 pairs
+
+
+@settings(
+    deadline=None,
+    max_examples=60,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(source=st.data())
+def test_any_changed_byte_is_noticed(small, source):
+    """Or it says nothing, such as gzip's time stamp. Many more are tried by tests/faults."""
+    index = source.draw(st.integers(0, len(small.paths) - 1))
+    whole = small.paths[index].read_bytes()
+    content = bytearray(whole)
+    if source.draw(st.booleans()):
+        content[source.draw(st.integers(0, len(content) - 1))] ^= source.draw(st.integers(1, 255))
+    else:
+        content = content[: source.draw(st.integers(0, len(content) - 1))]
+    small.paths[index].write_bytes(content)
+    sentence = None
+    try:
+        small.check(data.load_pixels(small.choice, small.folder))
+    except Problem as problem:
+        sentence = str(problem)
+    assert sentence is None or str(small.paths[index]) in sentence
+    small.paths[index].write_bytes(whole)
