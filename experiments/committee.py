@@ -30,7 +30,6 @@ from experiments.scoring.committees import (
 )
 from experiments.scoring.rows import rows_text
 from experiments.scoring.schedules import takes_windows
-from mlp_gpu.engine import PERCEPTRON_SCHEDULES
 
 # They say how nets are trained, so they have no meaning for given run files.
 TRAINING_OPTIONS = (
@@ -69,16 +68,11 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="seed of the first net of each experiment; the others have the seeds after it "
         "(default: 0)",
     )
-    plans.add_arguments(parser, "all six within 40 minutes on two cores")
-    cli.add_engine_arguments(parser, PERCEPTRON_SCHEDULES)
-    cli.add_worker_arguments(parser)
-    cli.add_data_arguments(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("runs/committee"),
-        metavar="DIR",
-        help="folder for run files, tables and pictures (default: %(default)s)",
+    plans.add_trainer_arguments(
+        parser,
+        "runs/committee",
+        "all six within 40 minutes on two cores",
+        written="run files, tables and pictures",
     )
     arguments = parser.parse_args(argv)
     arguments.runs = without_weights(arguments.runs)
@@ -134,16 +128,8 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], in
     """Train what the command line names. Returns the committees, and the exit status."""
     experiments = chosen_experiments(arguments)
     n_runs = sum(len(experiment.members) for experiment in experiments.values())
-
-    def needed_bytes(dataset: data.Dataset) -> int:
-        from deform_gpu import cuda as deform_cuda  # imports numba
-        from mlp_gpu.window.engine import device_bytes
-
-        n = len(dataset.train_labels)
-        largest = max(device_bytes(e.sizes, n) for e in experiments.values())
-        return largest + deform_cuda.device_bytes(n, data.SIDE)
-
-    with jobs.session(arguments, n_runs, needed_bytes) as (dataset, pool, engine):
+    nets = list({experiment.sizes for experiment in experiments.values()})
+    with jobs.session(arguments, n_runs, nets) as (dataset, pool, engine):
         own = {
             name: make_jobs(arguments, experiment, dataset, engine)
             for name, experiment in experiments.items()

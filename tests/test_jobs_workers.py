@@ -28,10 +28,9 @@ from experiments import table1
 from experiments.running import jobs, runs, store
 from experiments.running.errors import Interrupted
 from experiments.running.jobs import Job
-from experiments.running.pools import InProcess
-from experiments.running.processes import LocalProcesses
 from experiments.running.progress import View
 from experiments.running.provenance import REPOSITORY
+from experiments.running.workers import EpochSaved, InProcess, LocalProcesses, Started, Trained
 from mlp_gpu import network
 from mlp_gpu.network import Network
 
@@ -76,12 +75,14 @@ def test_processes_train_to_the_same_bits(light, expected, tmp_path, heard, caps
     assert [bits(job.path) for job in queue] == expected
     assert [run_bits(run) for run in found] == [bits[:4] for bits in expected]
     for seed in range(3):
-        own = [m for m in heard if m["run"] == f"seed {seed}" and m["event"] != "tick"]
-        assert own.pop(0) == {"run": f"seed {seed}", "event": "begin"}
-        assert own[0] == {"run": f"seed {seed}", "event": "start", "epochs_done": 0}
-        assert [m["epoch"] for m in own[1:-1]] == list(range(1, EPOCHS + 1))
-        assert own[-1]["event"] == "end"
-        assert own[5]["test_errors"] == found[seed].metrics.test_errors[4]
+        label = f"seed {seed}"
+        first, *rows = [m for m in heard if m.run == label and not isinstance(m, Trained)]
+        assert first == Started(label, 0)
+        metrics = found[seed].metrics
+        for k, row in enumerate(rows):
+            values = (getattr(metrics, name)[k] for name in EpochSaved.__struct_fields__[1:])
+            assert row == EpochSaved(label, *values)
+        assert len(rows) == EPOCHS
         assert whys(queue[seed].path) == ["finished"]
     said = capsys.readouterr().err
     assert f"seed 0 and 2 like it: epochs x images {EPOCHS} x 100, about 0:0" in said
@@ -93,7 +94,7 @@ def test_processes_train_to_the_same_bits(light, expected, tmp_path, heard, caps
 def test_a_killed_process_costs_an_epoch_and_no_bit(light, expected, tmp_path, heard, capsys):
     queue = make_jobs(tmp_path)
     with closing(LocalProcesses(2)) as pool:
-        killer = kill_a_worker(tmp_path, lambda: pool._executor._processes)
+        killer = kill_a_worker(tmp_path, lambda: [p.process.pid for p in pool._processes.values()])
         found, failures = train_all(queue, pool)
     join(killer)
     assert failures == []
@@ -103,7 +104,7 @@ def test_a_killed_process_costs_an_epoch_and_no_bit(light, expected, tmp_path, h
     ends = [whys(job.path) for job in queue]
     assert ["killed", "finished"] in ends
     assert all(own in (["finished"], ["killed", "finished"]) for own in ends)
-    assert "a worker process died; new ones go on with " in capsys.readouterr().err
+    assert "a worker process died; another one goes on with seed " in capsys.readouterr().err
 
 
 def die():

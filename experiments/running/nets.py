@@ -1,5 +1,6 @@
 """The nets of runs and their engines, made from configurations."""
 
+from collections.abc import Sequence
 from dataclasses import astuple
 from typing import TypeAlias
 
@@ -7,7 +8,9 @@ from msgspec.structs import replace
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
+from deform_gpu.parameters import SIDE
 from experiments.running.configs import Config
+from experiments.running.dataset import DIGIT, KINDS, Dataset
 from mlp_gpu import engines
 from mlp_gpu.engine import SCHEDULES, WINDOW, Engine
 from mlp_gpu.network import Network
@@ -59,6 +62,32 @@ def make_engine(config: Config, schedule: str) -> Engine:
     from cnn_gpu.cpu import ConvCpuEngine
 
     return ConvCpuEngine()
+
+
+def needed_bytes(
+    nets: Sequence[tuple[int, ...] | str], dataset: Dataset, deforms_on_gpu: bool
+) -> int:
+    """An upper bound of the GPU memory that training the largest of some nets needs, in bytes.
+
+    nets: as configs.make_config takes them. deforms_on_gpu: whether the GPU deforms images of one
+    map, too; others are deformed on the CPU.
+    """
+    from deform_gpu import cuda as deform_cuda  # imports numba
+
+    kind, n = KINDS[dataset.name], len(dataset.train_labels)
+
+    def of_net(net: tuple[int, ...] | str) -> int:
+        if isinstance(net, str):
+            from cnn_gpu import cuda as cnn_cuda
+
+            network = ConvNetwork.initial(net, kind.source, kind.n_classes, 0)
+            return cnn_cuda.device_bytes(network, n)
+        from mlp_gpu.window.engine import device_bytes
+
+        return device_bytes(net, n)
+
+    deforms = deforms_on_gpu and kind.source == DIGIT
+    return max(map(of_net, nets)) + (deform_cuda.device_bytes(n, SIDE) if deforms else 0)
 
 
 def predictor(config: Config, network: AnyNetwork) -> Engine:
