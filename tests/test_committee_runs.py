@@ -1,6 +1,5 @@
 """`python -m experiments.committee`, which trains nets on load_digits or takes their run files."""
 
-import math
 import re
 import shutil
 from dataclasses import replace
@@ -54,45 +53,6 @@ def test_folder_has_runs_tables_and_pictures(folder):
     assert names == expected
     for path in folder.glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_csv_agrees_with_the_run_files(folder, number):
-    rows = read_csv(folder / f"experiment{number}-load_digits.csv")
-    found = [store.read_run(path) for path in run_files(folder, number)]
-    labels = found[0].labels.astype(int)
-    outputs = [run.outputs.astype(np.float64) for run in found]
-    outputs.append(sum(outputs) / 7)
-    order = [np.argsort(o, axis=1) for o in outputs]
-    wrong = np.array([o[:, -1] != labels for o in order])
-    counts = [int(w.sum()) for w in wrong]
-    assert [int(row["errors"]) for row in rows] == counts
-    assert [float(row["percent"]) for row in rows] == pytest.approx([c / 3.6 for c in counts])
-    second = [int((w & (o[:, -2] == labels)).sum()) for w, o in zip(wrong, order, strict=True)]
-    assert [int(row["second_guesses"]) for row in rows] == second
-    for row, w in zip(rows, wrong, strict=True):
-        shared = [int((w & other).sum()) for other in wrong[:7]]
-        assert [int(row[f"shared_{k}"]) for k in range(1, 8)] == shared
-    last, best = rows[-1], counts.index(min(counts[:7]))
-    assert last["best_member"] == rows[best]["member"]
-    assert float(last["mean_percent"]) == pytest.approx(sum(counts[:7]) / 7 / 3.6)
-    assert int(last["only_committee"]) == (wrong[7] & ~wrong[best]).sum()
-    assert int(last["only_best"]) == (wrong[best] & ~wrong[7]).sum()
-    few = sorted([int(last["only_committee"]), int(last["only_best"])])
-    n = sum(few)
-    p = min(1, 2 * sum(math.comb(n, k) for k in range(few[0] + 1)) / 2**n)
-    assert float(last["mcnemar_p"]) == pytest.approx(p)
-
-    for row, run in zip(rows[:-1], found, strict=True):
-        # Its own test errors, at the epoch with the fewest validation errors.
-        chosen = int(np.argmin(run.metrics.validation_errors))
-        assert int(row["errors"]) == run.metrics.test_errors[chosen]
-        assert int(row["chosen_epoch"]) == chosen + 1
-        assert int(row["seed"]) == run.config.seed
-        assert (row["epochs"], row["images_an_epoch"], row["finished"]) == ("2", "120", "True")
-    seconds = [float(row["seconds"]) for row in rows]
-    assert seconds[-1] == pytest.approx(sum(seconds[:-1]))
-    assert [int(row["seed"]) for row in rows[:-1]] == list(range(7))
 
 
 def test_digits_never_stand_beside_the_papers_figures(folder):

@@ -17,7 +17,6 @@ from light_jobs import (
     make_jobs,
     make_table,
     run_files,
-    stop_after,
     train_all,
     train_undisturbed,
 )
@@ -26,11 +25,9 @@ from waiting import join, wait_until
 from campaign.run_bits import bits, epochs_on_disk, run_bits, whys
 from experiments import table1
 from experiments.running import jobs, runs, store
-from experiments.running.errors import Interrupted
-from experiments.running.jobs import Job
 from experiments.running.progress import View
 from experiments.running.provenance import REPOSITORY
-from experiments.running.workers import EpochSaved, InProcess, LocalProcesses, Started, Trained
+from experiments.running.workers import EpochSaved, LocalProcesses, Started, Trained
 from mlp_gpu import network
 from mlp_gpu.network import Network
 
@@ -105,41 +102,6 @@ def test_a_killed_process_costs_an_epoch_and_no_bit(light, expected, tmp_path, h
     assert ["killed", "finished"] in ends
     assert all(own in (["finished"], ["killed", "finished"]) for own in ends)
     assert "a worker process died; another one goes on with seed " in capsys.readouterr().err
-
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Deadly(Job):
-    """Kills each worker that takes it."""
-
-    def __reduce__(self):
-        return die, ()
-
-
-@pytest.mark.slow
-@linux
-def test_a_job_that_kills_every_worker_ends_and_costs_the_others_nothing(
-    light, expected, tmp_path, monkeypatch, capsys
-):
-    done, begun, deadly = make_jobs(tmp_path)
-    jobs.train_all([done], InProcess())
-    with pytest.raises(Interrupted):
-        stop_after(2, [begun], InProcess())
-    deadly = Deadly(deadly.path, deadly.label, deadly.config)
-    monkeypatch.setattr(jobs, "_estimate_all", lambda left, pool: {jobs.workload(begun): 1.0})
-    with closing(LocalProcesses(2)) as pool:
-        found, failures = train_all([done, deadly, begun], pool)
-    assert found[1] is None
-    assert [run_bits(found[k]) for k in (0, 2)] == [bits[:4] for bits in expected[:2]]
-    assert [bits(job.path) for job in (done, begun)] == expected[:2]
-    reason = "the worker process that trained it died, again and again"
-    assert failures == [reason]
-    said = capsys.readouterr().err
-    assert f"failed: seed 2: {reason}\n" in said
-    assert said.endswith("1 of 3 runs failed, see above\n")
-    assert not deadly.path.exists()
 
 
 def start(folder):
@@ -232,26 +194,3 @@ def test_what_a_killed_client_had_trained_is_let_go(cluster, table, tmp_path):
     for path in run_files(tmp_path):
         with runs.lock(path, timeout=60):
             assert whys(path) == ["SIGTERM"]
-
-
-def make_pool(cluster):
-    from experiments.running.cluster import Cluster  # needs distributed
-
-    return Cluster(cluster.scheduler_address)
-
-
-def test_stopping_a_cluster_saves_all_runs(light, cluster, expected, tmp_path):
-    queue = make_jobs(tmp_path)
-    sentence = "stopped by SIGINT: all finished epochs of all runs are safe; the same command"
-    with (
-        closing(make_pool(cluster)) as pool,
-        pytest.raises(Interrupted, match=sentence),
-    ):
-        stop_after(2, queue, pool, signal.SIGINT)
-    ends = [whys(job.path) for job in queue if job.path.exists()]
-    assert ["SIGINT"] in ends
-    assert all(own in (["SIGINT"], ["finished"]) for own in ends)
-    with closing(make_pool(cluster)) as pool:
-        _, failures = train_all(queue, pool)
-    assert failures == []
-    assert [bits(job.path) for job in queue] == expected

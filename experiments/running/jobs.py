@@ -9,16 +9,14 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-import numpy as np
-
 from deepbig_runtime import compiled_cache, files
 from deepbig_runtime.faults import GpuFault
-from deform_gpu import TABLE1
 from experiments.running import cli, configs, data, gpu_trial, nets, plans, provenance, runs, store
 from experiments.running.configs import Config
 from experiments.running.errors import Interrupted, Problem, explained
@@ -38,16 +36,13 @@ from experiments.running.workers import (
 )
 from mlp_gpu.engine import SCHEDULES, WINDOW
 from mlp_gpu.engines import choose_engine
-from mlp_gpu.training import Epoch, Schedule
+from mlp_gpu.training import Epoch
 
 MESSAGE_SECONDS = 0.5  # between two messages of a training
 
 MAX_WORKER_DEATHS = 3  # of the workers of a job in a row, without an epoch done
 
 FAILED, GPU_FAILED = 1, 2  # exit statuses
-
-# Workers train one of these before there is work, so that all kinds of layers are compiled.
-SMALL_PERCEPTRON, SMALL_CONVOLUTIONAL = (data.SIDE**2, 1, 10), "1M1-MP29"
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,17 +133,6 @@ class Reporter(runs.Callbacks):
         self._images = 0
         values = {name: getattr(row, name) for name in EpochSaved.__struct_fields__[1:]}
         self._channel.send(EpochSaved(self._label, **values))
-
-
-def warm_up_worker(_channel: Channel, engine: str, net: tuple[int, ...] | str) -> None:
-    """Import and compile what every training by that engine needs. This runs in a worker.
-
-    net: a small one of the kind that will be trained, as configs.make_config takes it.
-    """
-    image, label = np.zeros((1, data.SIDE, data.SIDE), np.float32), np.zeros(1, np.uint8)
-    dataset = data.Dataset("MNIST", image, label, image, label, "", "")
-    config = configs.make_config(dataset, net, Schedule(), 0, TABLE1, engine, windows=True)
-    runs.warm_up(nets.make_engine(config, SCHEDULES[0]), config, dataset)
 
 
 def train_job(channel: Channel, job: Job) -> Outcome:
@@ -259,14 +243,8 @@ def session(
     """
     files.make_folder(arguments.out)
     found = cache(partial(load_pixels, arguments.data, arguments.data_dir))
-
-    def needed_bytes() -> int:
-        return nets.needed_bytes(some_nets, found(), deforms_on_gpu)
-
-    with opened(arguments, n_jobs, needed_bytes) as (pool, engine, arguments.device):
-        small = SMALL_CONVOLUTIONAL if isinstance(some_nets[0], str) else SMALL_PERCEPTRON
-        for _ in range(pool.workers):  # while this process loads the data
-            pool.submit(warm_up_worker, engine, small)
+    needed = partial(nets.needed_bytes, some_nets, found, deforms_on_gpu)
+    with opened(arguments, n_jobs, needed) as (pool, engine, arguments.device):
         dataset = found()
         tell(
             f"{dataset.name}: {len(dataset.train_labels):,} training and "
@@ -374,8 +352,10 @@ def _train_unfinished(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, 
         view.show(message)
 
     pool.on_message = on_message
-    futures = {pool.submit(train_job, job): job for job in jobs}
+    futures: dict[Future, Job] = {}
     try:
+        for job in jobs:
+            futures[pool.submit(train_job, job)] = job
         while futures:
             future = next(pool.as_completed(futures))
             job = futures.pop(future)

@@ -1,6 +1,6 @@
 """The nets of runs and their engines, made from configurations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from typing import TypeAlias
 
@@ -65,29 +65,26 @@ def make_engine(config: Config, schedule: str) -> Engine:
 
 
 def needed_bytes(
-    nets: Sequence[tuple[int, ...] | str], dataset: Dataset, deforms_on_gpu: bool
+    nets: Sequence[tuple[int, ...] | str], pixels: Callable[[], Dataset], deforms_on_gpu: bool
 ) -> int:
     """An upper bound of the GPU memory that training the largest of some nets needs, in bytes.
 
-    nets: as configs.make_config takes them. deforms_on_gpu: whether the GPU deforms images of one
-    map, too; others are deformed on the CPU.
+    nets: as configs.make_config takes them. pixels: returns the data. deforms_on_gpu: whether the
+    GPU deforms images, too; the CPU deforms images of several maps.
     """
-    from deform_gpu import cuda as deform_cuda  # imports numba
+    from cnn_gpu import cuda as cnn_cuda  # imports numba
+    from deform_gpu import cuda as deform_cuda
+    from mlp_gpu.window import engine as window
 
-    kind, n = KINDS[dataset.name], len(dataset.train_labels)
-
-    def of_net(net: tuple[int, ...] | str) -> int:
-        if isinstance(net, str):
-            from cnn_gpu import cuda as cnn_cuda
-
-            network = ConvNetwork.initial(net, kind.source, kind.n_classes, 0)
-            return cnn_cuda.device_bytes(network, n)
-        from mlp_gpu.window.engine import device_bytes
-
-        return device_bytes(net, n)
-
+    kind, n = KINDS[pixels().name], len(pixels().train_labels)
+    needed = max(
+        cnn_cuda.device_bytes(ConvNetwork.initial(net, kind.source, kind.n_classes, 0), n)
+        if isinstance(net, str)
+        else window.device_bytes(net, n)
+        for net in nets
+    )
     deforms = deforms_on_gpu and kind.source == DIGIT
-    return max(map(of_net, nets)) + (deform_cuda.device_bytes(n, SIDE) if deforms else 0)
+    return needed + (deform_cuda.device_bytes(n, SIDE) if deforms else 0)
 
 
 def predictor(config: Config, network: AnyNetwork) -> Engine:

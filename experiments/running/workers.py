@@ -16,7 +16,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
 from multiprocessing.process import BaseProcess
@@ -194,8 +194,8 @@ class LocalProcesses(Pool):
         self._context = multiprocessing.get_context("spawn")
         with signals.blocked():
             resource_tracker.ensure_running()  # a process of Python's; its start unblocks SIGINT
-        self._processes: dict[int, _Process] = {}  # by their numbers, from 0
         self._queue: deque[tuple[Future, Callable, tuple]] = deque()
+        self._processes = {number: self._start(number) for number in range(workers)}
 
     def submit(self, function: Callable, *arguments: Any) -> Future:
         future: Future = Future()
@@ -221,8 +221,14 @@ class LocalProcesses(Pool):
         gpu_number = number % self._n_gpus if self._n_gpus else None
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_work, args=(theirs, gpu_number), daemon=True)
-        with _new_processes_have(dict.fromkeys(THREAD_VARIABLES, str(threads))):
-            process.start()
+        before = dict(os.environ)
+        os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+        try:
+            with signals.blocked():  # in the worker until it has said that they are ignored
+                process.start()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
         theirs.close()
         return _Process(process, ours)
 
@@ -267,8 +273,8 @@ class LocalProcesses(Pool):
                 process.connection.send(signum)
 
     def close(self) -> None:
-        # Jobs that still run belong to a command that ended with an error, or warm up for nothing.
-        # What they have saved is whole at any moment.
+        # Jobs that still run belong to a command that ended with an error. What they have saved is
+        # whole at any moment.
         self._send_signal(signal.SIGTERM)
         end = time.monotonic() + CLOSE_SECONDS
         for process in self._processes.values():
@@ -285,6 +291,8 @@ def _work(pool: connection.Connection, gpu_number: int | None) -> None:
     for signum in OF_TERMINALS:
         signal.signal(signum, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    import numba  # noqa: F401 - while the command loads its data
+
     if gpu_number is not None:
         from deepbig_runtime import gpu  # imports numba
 
@@ -315,22 +323,6 @@ def _end_with_parent() -> None:
     assert parent is not None
     connection.wait([parent.sentinel])
     os._exit(1)
-
-
-@contextmanager
-def _new_processes_have(variables: dict[str, str]) -> Iterator[None]:
-    """Inside, processes are started with these variables, and with OF_TERMINALS blocked.
-
-    They stay blocked in a new process until `_work` has said that they are ignored.
-    """
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        with signals.blocked():
-            yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def run_until(command: Sequence[str], end: float) -> int | None:
