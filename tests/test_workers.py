@@ -262,25 +262,22 @@ def test_close_kills_a_job_that_polls_no_stop_signal(monkeypatch):
 @pytest.mark.parametrize("step", ["start", "send", "recv", "wait"])
 def test_signal_interrupts_no_step_of_the_pool(step, signals_raise, monkeypatch):
     """Half a process started or half a message read would end the pool."""
-    calls = []
+    owners = {"start": workers.BaseProcess, "wait": workers.connection}
+    owner = owners.get(step, workers.connection.Connection)
+    function, calls = getattr(owner, step), []
 
-    def interrupting(function):
-        def call(*arguments, **options):
-            if not calls:
-                os.kill(os.getpid(), signal.SIGINT)
-            answer = function(*arguments, **options)
-            calls.append(step)
-            return answer
+    def interrupted(*arguments, **options):
+        if not calls:
+            os.kill(os.getpid(), signal.SIGINT)
+        answer = function(*arguments, **options)
+        calls.append(step)
+        return answer
 
-        return call
-
-    owner = {"start": LocalProcesses, "wait": workers.connection}.get(
-        step, workers.connection.Connection
-    )
-    name = "_start" if step == "start" else step
     with closing(LocalProcesses(2)) as pool:
+        if step == "start":  # of a worker in the place of one that died
+            pool._processes.pop(0).process.kill()
         with monkeypatch.context() as patch:
-            patch.setattr(owner, name, interrupting(getattr(owner, name)))
+            patch.setattr(owner, step, interrupted)
             with pytest.raises(Interrupted):
                 result(pool, double, 3)
         assert calls
