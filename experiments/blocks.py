@@ -9,7 +9,6 @@ it goes into blocks.json. Takes some minutes.
 """
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -41,13 +40,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = cli.Parser("blocks", __doc__)
     cli.add_data_arguments(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("runs/blocks"),
-        metavar="DIR",
-        help="folder for blocks.json (default: %(default)s)",
-    )
+    cli.add_out_argument(parser, "folder for blocks.json", "runs/blocks")
     return parser.parse_args(argv)
 
 

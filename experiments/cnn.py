@@ -9,14 +9,13 @@ norb and cifar10, Tables 2 and 3, are only translated.
 import argparse
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 from cnn_gpu import layers
 from cnn_gpu.layers import Layer
-from cnn_gpu.network import ConvNetwork
 from deform_gpu import TABLE1, TRANSLATION, Deformation
 from experiments.running import cli, data, jobs, plans
 from experiments.running.configs import make_config
@@ -24,10 +23,9 @@ from experiments.running.dataset import DIGIT, KINDS, Kind, name_parts
 from experiments.running.formatting import markdown_table
 from experiments.running.store import Run
 from experiments.scoring import cnn_tables, tables
-from experiments.scoring.rows import rows_text
+from mlp_gpu.engine import SCHEDULES
 
 MAX_NAME = 120  # letters of a run file's name that describe the net
-SMALL = "1M1-MP29"  # every kind of layer, in little time
 OTHERS = {
     "norb": "small NORB, Table 2",
     "cifar10": "CIFAR-10, Table 3; where both are looked for: docs/options.md",
@@ -56,11 +54,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "nothing",
     )
     cli.add_seeds_argument(parser)
-    quick = "digits in some minutes per net on a CPU, norb and cifar10 in an unknown time"
-    plans.add_arguments(parser, quick, plans.PAPER_CNN, " of digits, see docs/cnn.md for others")
-    cli.add_engine_arguments(parser)
-    cli.add_worker_arguments(parser)
-    cli.add_data_arguments(parser, OTHERS)
     parser.add_argument(
         "--translation",
         type=cli.number(0, 50),
@@ -68,12 +61,14 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="translate training images by up to so much of their side (default: 5 for norb and "
         "cifar10, as in the paper's best rows, else 0)",
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("runs/cnn"),
-        metavar="DIR",
-        help="folder for run files and tables (default: %(default)s)",
+    plans.add_trainer_arguments(
+        parser,
+        "runs/cnn",
+        "digits in some minutes per net on a CPU, norb and cifar10 in an unknown time",
+        plans.PAPER_CNN,
+        " of digits, see docs/cnn.md for others",
+        SCHEDULES,
+        others=OTHERS,
     )
     arguments = parser.parse_args(argv)
     table = cnn_tables.TABLES[arguments.data]
@@ -133,51 +128,37 @@ def run_path(folder: Path, net: str, seed: int, data_name: str, translation: flo
     return folder / ("-".join(parts) + ".h5")
 
 
-def needed_bytes(described: Iterable[str], kind: Kind, dataset: data.Dataset) -> int:
-    """An upper bound of the GPU memory that the largest of the nets needs, in bytes."""
-    from cnn_gpu import cuda  # imports numba
-    from deform_gpu import cuda as deform_cuda
-
-    n = len(dataset.train_labels)
-    found = [ConvNetwork.initial(net, kind.source, kind.n_classes, 0) for net in described]
-    largest = max(cuda.device_bytes(network, n) for network in found)
-    return largest + (deform_cuda.device_bytes(n, data.SIDE) if kind.source == DIGIT else 0)
+def make_jobs(
+    arguments: argparse.Namespace, nets: Mapping[str, int], dataset: data.Dataset, engine: str
+) -> list[jobs.Job]:
+    """A job for each net and seed. nets: descriptions, with the numbers of the plans to take."""
+    deformation = deformation_of(KINDS[dataset.name], arguments.translation)
+    paper = plans.PAPER_NATURAL.get(arguments.data, plans.PAPER_CNN)
+    made = []
+    for net, seed in product(nets, arguments.seeds):
+        plan = plans.choose(arguments, engine, plans.QUICK_CNN[dataset.name][nets[net]], paper)
+        images = data.limit(dataset, plan.n_images)
+        config = make_config(images, net, plan.schedule, seed, deformation, engine)
+        translation = deformation.translation if deformation else 0.0
+        path = run_path(arguments.out, net, seed, dataset.name, translation)
+        made.append(jobs.make_job(arguments, path, f"{net}, seed {seed}", config))
+    return made
 
 
 def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
     table = cnn_tables.TABLES[arguments.data]
     if arguments.net:
-        own = {arguments.net: 1}
+        nets = {arguments.net: 1}
     else:
-        own = {table.nets[net]: net for net in arguments.nets or table.nets}
-    kind = KINDS[table.data]
+        nets = {table.nets[net]: net for net in arguments.nets or table.nets}
     if arguments.describe:
-        print("\n".join(describe(net, kind) for net in own))
+        print("\n".join(describe(net, KINDS[table.data]) for net in nets))
         return 0
-    deformation = deformation_of(kind, arguments.translation)
-    translation = deformation.translation if deformation else 0.0
-    combinations = list(product(own, arguments.seeds))
-
-    def needed(dataset: data.Dataset) -> int:
-        return needed_bytes(own, kind, dataset)
-
-    with jobs.session(arguments, len(combinations), needed, SMALL) as (dataset, pool, engine):
-        queue = []
-        for net, seed in combinations:
-            quick = plans.QUICK_CNN[dataset.name][own[net]]
-            paper = plans.PAPER_NATURAL.get(arguments.data, plans.PAPER_CNN)
-            plan = plans.choose(arguments, engine, quick, paper)
-            some = data.limit(dataset, plan.n_images)
-            config = make_config(some, net, plan.schedule, seed, deformation, engine)
-            path = run_path(arguments.out, net, seed, dataset.name, translation)
-            queue.append(jobs.make_job(arguments, path, f"{net}, seed {seed}", config))
-        outcomes = jobs.train_all(queue, pool)
-
-    runs = [outcome.run for outcome in outcomes if outcome.run is not None]
-    if runs:
-        cli.write_table(arguments.out, "cnn", report(runs), rows_text(map(cnn_tables.row, runs)))
-    return max(outcome.status for outcome in outcomes)
+    n_jobs = len(nets) * len(arguments.seeds)
+    with jobs.session(arguments, n_jobs, list(nets)) as (dataset, pool, engine):
+        outcomes = jobs.train_all(make_jobs(arguments, nets, dataset, engine), pool)
+    return tables.write(arguments.out, "cnn", outcomes, report, cnn_tables.row)
 
 
 def report(runs: list[Run]) -> str:

@@ -8,7 +8,6 @@ written to the folder --out. Ctrl-C stops it; the same command continues.
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +30,6 @@ from experiments.scoring.committees import (
 )
 from experiments.scoring.rows import rows_text
 from experiments.scoring.schedules import takes_windows
-from mlp_gpu.engine import PERCEPTRON_SCHEDULES
-
-# They say how nets are trained, so they have no meaning for given run files.
-TRAINING_OPTIONS = (
-    *("seed", "profile", "epochs", "limit", "eta", "eta_decay", "engine", "schedule"),
-    *("workers", "scheduler", "data"),
-)
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -70,22 +62,19 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="seed of the first net of each experiment; the others have the seeds after it "
         "(default: 0)",
     )
-    plans.add_arguments(parser, "all six within 40 minutes on two cores")
-    cli.add_engine_arguments(parser, PERCEPTRON_SCHEDULES)
-    cli.add_worker_arguments(parser)
-    cli.add_data_arguments(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("runs/committee"),
-        metavar="DIR",
-        help="folder for run files, tables and pictures (default: %(default)s)",
+    plans.add_trainer_arguments(
+        parser,
+        "runs/committee",
+        "all six within 40 minutes on two cores",
+        written="run files, tables and pictures",
     )
     arguments = parser.parse_args(argv)
     arguments.runs = without_weights(arguments.runs)
     if arguments.runs:
         given = [
-            name for name in TRAINING_OPTIONS if vars(arguments)[name] != parser.get_default(name)
+            name
+            for name, value in vars(arguments).items()
+            if name not in ("runs", "out", "data_dir") and value != parser.get_default(name)
         ]
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
@@ -135,16 +124,8 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], in
     """Train what the command line names. Returns the committees, and the exit status."""
     experiments = chosen_experiments(arguments)
     n_runs = sum(len(experiment.members) for experiment in experiments.values())
-
-    def needed_bytes(dataset: data.Dataset) -> int:
-        from deform_gpu import cuda as deform_cuda  # imports numba
-        from mlp_gpu.window.engine import device_bytes
-
-        n = len(dataset.train_labels)
-        largest = max(device_bytes(e.sizes, n) for e in experiments.values())
-        return largest + deform_cuda.device_bytes(n, data.SIDE)
-
-    with jobs.session(arguments, n_runs, needed_bytes) as (dataset, pool, engine):
+    nets = list({experiment.sizes for experiment in experiments.values()})
+    with jobs.session(arguments, n_runs, nets) as (dataset, pool, engine):
         own = {
             name: make_jobs(arguments, experiment, dataset, engine)
             for name, experiment in experiments.items()
@@ -198,15 +179,12 @@ def form_committee(paths: Sequence[Path]) -> Committee:
         if sum(path.resolve() == other.resolve() for other in paths) > 1:
             raise Problem(f"{path} is named twice; name different runs")
     runs = [read_run(path) for path in paths]
-    first = runs[0]
     for path, run in zip(paths, runs, strict=True):
-        if run.config.data.sha256 != first.config.data.sha256 or not np.array_equal(
-            run.labels, first.labels
-        ):
+        same_data = run.config.data.sha256 == runs[0].config.data.sha256
+        if not (same_data and np.array_equal(run.labels, runs[0].labels)):
             raise Problem(
-                f"{path} and {paths[0]} were tested on different sets: "
-                f"{_test_set(run)} there and {_test_set(first)} here; a committee needs runs on "
-                "the same"
+                f"{path} and {paths[0]} were tested on different sets: {_test_set(run)} there and "
+                f"{_test_set(runs[0])} here; a committee needs runs on the same"
             )
     names = [printable(path.stem) for path in paths]
     if len(set(names)) < len(names):
@@ -217,7 +195,7 @@ def form_committee(paths: Sequence[Path]) -> Committee:
         note += f"\nNot trained to the end: {', '.join(unfinished)}."
     return Committee(
         name=committee_report.GIVEN,
-        title=f"A committee of {len(runs)} nets on {first.config.data.name}",
+        title=f"A committee of {len(runs)} nets on {runs[0].config.data.name}",
         members=tuple(names),
         runs=tuple(runs),
         note=note,
@@ -235,25 +213,20 @@ def write(committee: Committee, folder: Path, test_images: np.ndarray) -> str:
     files.replace(folder / f"{committee.name}.md", text.encode())
     rows = committee_report.tidy_rows(committee)
     files.replace(folder / f"{committee.name}.csv", rows_text(rows).encode())
+
+    def draw(ending: str, name: str, outputs: np.ndarray) -> None:
+        from experiments.drawing.error_plots import draw_wrong  # imports matplotlib
+        from experiments.drawing.figures import save_figure
+
+        title = f"{name}. {committee.title}"
+        figure = draw_wrong(outputs, committee.labels, test_images, title)
+        save_figure(figure, folder / f"{committee.name}.{ending}")
+
     best = committee.best
-    who = {
-        "best": (f"Best net, {committee.members[best]}", committee.runs[best].outputs),
-        "committee": ("Committee", committee.outputs),
-    }
-    for ending, (name, outputs) in who.items():
-        title, path = f"{name}. {committee.title}", folder / f"{committee.name}.{ending}"
-        cli.add_picture(partial(draw, outputs, committee.labels, test_images, title, path))
+    name, outputs = f"Best net, {committee.members[best]}", committee.runs[best].outputs
+    cli.add_picture(lambda: draw("best", name, outputs))
+    cli.add_picture(lambda: draw("committee", "Committee", committee.outputs))
     return text
-
-
-def draw(
-    outputs: np.ndarray, labels: np.ndarray, images: np.ndarray, title: str, path: Path
-) -> None:
-    """Draw the digits that outputs get wrong, and save the picture."""
-    from experiments.drawing.error_plots import draw_wrong  # imports matplotlib
-    from experiments.drawing.figures import save_figure
-
-    save_figure(draw_wrong(outputs, labels, images, title), path)
 
 
 def report_all(formed: Sequence[Committee]) -> str:

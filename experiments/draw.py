@@ -47,12 +47,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         f"has at most {MAX_BYTES / 1e6:.0f} MB)",
     )
     cli.add_data_dir_argument(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help=f"the page (default: {DRAW} in $RUNS_DIR, or else in runs)",
-    )
+    what = f"the page (default: {DRAW} in $RUNS_DIR, or else in runs)"
+    cli.add_out_argument(parser, what, metavar="FILE")
     return parser.parse_args(argv)
 
 

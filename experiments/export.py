@@ -166,9 +166,7 @@ def main(argv: list[str] | None = None) -> None:
         help="write the net of the chosen epoch, RUN.safetensors",
     )
     cli.add_data_dir_argument(parser)
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder to write in (default: that of the run file)"
-    )
+    cli.add_out_argument(parser, "folder to write in (default: that of the run file)")
     arguments = parser.parse_args(argv)
     arguments.runs = store.without_weights(arguments.runs)
     stems = [(arguments.out or path.parent) / path.stem for path in arguments.runs]

@@ -33,10 +33,9 @@ from experiments.running import cli, data, gpu_trial, provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import markdown_table
 from experiments.running.messages import tell
-from experiments.running.pools import Channel
-from experiments.running.processes import LocalProcesses, run_until
 from experiments.running.store import read_run, table1_path
 from experiments.running.validation import to_json
+from experiments.running.workers import Channel, LocalProcesses, run_until
 from experiments.scoring.records import GPU_CHECK, GpuCheckRecord, GpuCheckRow, read_json
 from experiments.timing import gpu_comparisons, gpu_programs
 from experiments.timing.check_result import CheckResult

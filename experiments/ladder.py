@@ -9,7 +9,6 @@ of it goes into ladder.json, and a figure.
 import argparse
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 
@@ -60,13 +59,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         f"trained with {formulas.ETA:g} and {formulas.MOMENTUM:g} whatever is found",
     )
     cli.add_data_arguments(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("runs/ladder"),
-        metavar="DIR",
-        help="folder for ladder.json and its figure (default: %(default)s)",
-    )
+    cli.add_out_argument(parser, "folder for ladder.json and its figure", "runs/ladder")
     return parser.parse_args(argv)
 
 

@@ -11,7 +11,6 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 from deepbig_runtime import files
 from experiments.running import cli
@@ -89,13 +88,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="NAME",
         help=f"which ones: {', '.join(names())} (default: all)",
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("runs/notebooks"),
-        metavar="DIR",
-        help="folder for the pages (default: %(default)s)",
-    )
+    cli.add_out_argument(parser, "folder for the pages", "runs/notebooks")
     arguments = parser.parse_args(argv)
     unknown = set(arguments.names) - set(names())
     if unknown:

@@ -22,7 +22,7 @@ from experiments.running.configs import make_config
 from experiments.running.errors import Problem
 from experiments.running.formatting import markdown_table
 from experiments.running.messages import tell
-from experiments.running.processes import LocalProcesses
+from experiments.running.workers import LocalProcesses
 from experiments.scoring.rows import ScalingRow, SourceColumns, rows_text, source_columns
 from experiments.timing import clusters
 from mlp_gpu.engine import PERCEPTRON_SCHEDULES, WINDOW

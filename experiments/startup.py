@@ -27,7 +27,7 @@ from experiments.running.dataset import is_mnist
 from experiments.running.errors import Problem
 from experiments.running.formatting import markdown_table
 from experiments.running.messages import tell
-from experiments.running.processes import LocalProcesses
+from experiments.running.workers import LocalProcesses, Message, Started
 from experiments.scoring.rows import (
     SourceColumns,
     StartupRow,
@@ -71,8 +71,8 @@ def worker_start(dataset: data.Dataset, data_dir: Path | None) -> float:
     """Seconds from asking for a worker process to the first step of its first training."""
     begun = []
 
-    def note(message: dict) -> None:
-        if message["event"] == "start":
+    def note(message: Message) -> None:
+        if isinstance(message, Started):
             begun.append(time.perf_counter())
 
     config = make_config(data.limit(dataset, N_IMAGES), NETS[1], Schedule(1), 0, TABLE1, "cpu")

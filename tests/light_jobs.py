@@ -17,8 +17,8 @@ from experiments.running import data, jobs, nets
 from experiments.running.configs import make_config
 from experiments.running.errors import Interrupted
 from experiments.running.jobs import Job
-from experiments.running.pools import InProcess
 from experiments.running.progress import View
+from experiments.running.workers import EpochSaved, InProcess
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule
@@ -60,18 +60,20 @@ class LightEngine(CpuEngine):
 
 def light_train_job(channel, job):
     """As jobs.train_job, with a LightEngine. Workers find this function by its name."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nets, "make_engine", lambda *_: LightEngine())
-        return TRAIN_JOB(channel, job)
+    return _with_light_engine(TRAIN_JOB, channel, job)
 
 
 def light_estimate_job(channel, job):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nets, "make_engine", lambda *_: LightEngine())
-        return ESTIMATE_JOB(channel, job)
+    return _with_light_engine(ESTIMATE_JOB, channel, job)
 
 
 TRAIN_JOB, ESTIMATE_JOB = jobs.train_job, jobs.estimate_job
+
+
+def _with_light_engine(function, channel, job):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nets, "make_engine", lambda *_: LightEngine())
+        return function(channel, job)
 
 
 @contextmanager
@@ -133,7 +135,7 @@ def assert_same_table(folder, expected):
 
 def assert_trained_once(heard):
     """No epoch that was saved, and so told, was trained again."""
-    epochs = [(m["run"], m["epoch"]) for m in heard if m["event"] == "epoch"]
+    epochs = [(m.run, m.epoch) for m in heard if isinstance(m, EpochSaved)]
     assert len(set(epochs)) == len(epochs)
 
 
@@ -144,7 +146,7 @@ def stop_after(epoch, queue, pool, signum=signal.SIGTERM):
         stopped = False
 
         def show(self, message):
-            if message.get("epoch") == epoch and not self.stopped:
+            if isinstance(message, EpochSaved) and message.epoch == epoch and not self.stopped:
                 self.stopped = True
                 raise Interrupted(signum)
 

@@ -1,34 +1,46 @@
-"""What the workers of a pool do in tests. Workers import this module by its name."""
+"""Jobs of tests of pools. Workers import this module by its name."""
 
 import os
 import signal
-import sys
 import time
 
 import numba
-import numpy as np
 
 from experiments.running.errors import Interrupted
-from experiments.running.processes import THREAD_VARIABLES
+from experiments.running.workers import THREAD_VARIABLES, Trained
 
 
 def double(channel, number):
     """Send as many messages as the number says, and return twice the number."""
     for k in range(number):
-        channel.send({"number": number, "k": k})
+        channel.send(Trained(str(number), k))
     return 2 * number
 
 
-def fail(channel, what):
-    raise ValueError(f"cannot do {what}")
+def fail(channel, reason):
+    raise ValueError(f"cannot do {reason}")
 
 
-def die(channel):
-    os.kill(os.getpid(), signal.SIGKILL)
+class OddError(Exception):
+    def __init__(self, *, reason):
+        super().__init__(reason)
 
 
-def name(channel, path):
-    return path.name
+def fail_oddly(channel):
+    raise OddError(reason="this")
+
+
+def end_worker(channel, kind):
+    """End the worker process."""
+    if kind == "exits":
+        os._exit(3)
+    os.kill(os.getpid(), getattr(signal, kind))
+    time.sleep(60)
+
+
+def threads(channel):
+    variables = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    return variables, numba.config.NUMBA_NUM_THREADS, os.getpid()
 
 
 def gpu_missing(channel):
@@ -37,38 +49,25 @@ def gpu_missing(channel):
     return gpu.missing()
 
 
-def tell_threads(channel):
-    variables = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    return variables, numba.config.NUMBA_NUM_THREADS, os.getpid()
-
-
-def multiply_compiled(channel, a, b):
-    """The product of two matrices by BLAS in compiled code, and what was imported before."""
-    before = set(sys.modules)
-    return numba.njit(lambda a, b: np.dot(a, b))(a, b), before
-
-
-def look_at_nothing(channel):
+def sleep(channel):
     """A job that takes long and asks for no stop signal, as compiling does."""
-    channel.send({"pid": os.getpid()})
+    channel.send(Trained("sleep", os.getpid()))
     time.sleep(600)
 
 
 def die_when_stopped(channel):
-    channel.send({"pid": os.getpid()})
+    channel.send(Trained("die", os.getpid()))
     while not channel.stop_signal():
         time.sleep(0.01)
-    die(channel)
+    end_worker(channel, "SIGKILL")
 
 
 def wait_for_stop(channel, path):
     """Wait for the stop signal and save it, as a training does."""
-    if channel.stop_signal():
-        raise Interrupted(channel.stop_signal())
-    channel.send({"began": str(path)})
+    channel.send(Trained(str(path), os.getpid()))
     end = time.monotonic() + 600
-    while not channel.stop_signal():
+    while not (signum := channel.stop_signal()):
         assert time.monotonic() < end, "no stop signal came"
         time.sleep(0.01)
-    path.write_text(str(channel.stop_signal()))
-    raise Interrupted(channel.stop_signal())
+    path.write_text(str(signum))
+    raise Interrupted(signum)

@@ -12,7 +12,7 @@ import time
 from contextlib import closing
 
 import pytest
-from pool_jobs import die, double, wait_for_stop
+from pool_jobs import double, wait_for_stop
 from waiting import wait_until
 
 from experiments.running import provenance
@@ -31,7 +31,7 @@ def dask(cluster):
         yield pool
 
 
-def test_a_cluster_has_results_only_as_long_as_somebody_holds_them(cluster, dask):
+def test_cluster_keeps_results_only_as_long_as_futures_exist(cluster, dask):
     """Those of a worker that dies would be computed again, for nobody."""
     futures = {dask.submit(double, 0): 0, dask.submit(double, 1): 1}
     for future in dask.as_completed(futures):
@@ -40,20 +40,9 @@ def test_a_cluster_has_results_only_as_long_as_somebody_holds_them(cluster, dask
     wait_until(lambda: not cluster.scheduler.tasks)
 
 
-def test_a_job_that_kills_workers_of_a_cluster_is_told(dask):
-    job = dask.submit(die)
-    assert list(dask.as_completed([job])) == [job]
-    with pytest.raises(dask.WorkerDied):
-        job.result()
-    dask.restart()
-    again = dask.submit(double, 3)
-    assert list(dask.as_completed([again])) == [again]
-    assert again.result() == 6
-
-
 @pytest.mark.slow
 @linux
-def test_a_cluster_that_has_lost_all_workers_is_given_up(tmp_path, monkeypatch):
+def test_cluster_without_workers_is_given_up(tmp_path, monkeypatch):
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
     monkeypatch.setattr(cluster_module, "NO_WORKER_TIMEOUT", 3)
     with (
@@ -72,7 +61,7 @@ def test_a_cluster_that_has_lost_all_workers_is_given_up(tmp_path, monkeypatch):
     assert time.monotonic() - started < 60  # closing the pool does not wait either
 
 
-def test_a_cluster_that_is_silent_but_has_workers_is_waited_for(dask, tmp_path, monkeypatch):
+def test_silent_cluster_with_workers_is_waited_for(dask, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_module, "NO_WORKER_TIMEOUT", 0)
     path, began = tmp_path / "job", []
 
@@ -92,7 +81,7 @@ def their_commit():
     return {"commit": os.environ.get("TEST_COMMIT", "a" * 40), "dirty": False}
 
 
-def test_a_cluster_of_another_source_tree_is_refused(cluster, monkeypatch):
+def test_cluster_of_another_source_tree_is_refused(cluster, monkeypatch):
     monkeypatch.setattr(provenance, "commit", their_commit)
     monkeypatch.setenv("TEST_COMMIT", "b" * 40)  # after the workers started
     with pytest.raises(Problem, match=f"expected commit {'b' * 40}, found {'a' * 40}; install"):
@@ -102,7 +91,7 @@ def test_a_cluster_of_another_source_tree_is_refused(cluster, monkeypatch):
 @pytest.mark.parametrize(
     ("workers", "complaint"), [(0, "no workers"), (1, "workers of several threads")]
 )
-def test_a_cluster_of_no_use_is_refused(workers, complaint):
+def test_cluster_without_workers_of_one_thread_is_refused(workers, complaint):
     options = {"threads_per_worker": 2, "processes": False, "dashboard_address": ":0"}
     with distributed.LocalCluster(n_workers=workers, **options) as useless:
         address = useless.scheduler_address
@@ -123,7 +112,7 @@ def test_a_cluster_of_no_use_is_refused(workers, complaint):
         ("WORKER", "this is a worker's"),
     ],
 )
-def test_where_no_scheduler_is_one_sentence_says_why(address, reason, cluster, monkeypatch, capfd):
+def test_address_without_a_scheduler_is_one_sentence(address, reason, cluster, monkeypatch, capfd):
     monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:  # one who never says a word
         address = address.replace("SILENT", f"tcp://127.0.0.1:{server.getsockname()[1]}")
@@ -140,22 +129,13 @@ def test_where_no_scheduler_is_one_sentence_says_why(address, reason, cluster, m
 @pytest.mark.slow
 @linux
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_a_scheduler_that_dies_is_one_sentence(signum, tmp_path, monkeypatch, capfd, caplog):
+def test_scheduler_that_dies_is_one_sentence(signum, tmp_path, monkeypatch, capfd, caplog):
     monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 2)
     file, log = tmp_path / "scheduler.json", (tmp_path / "log").open("w")
 
     def start(kind, *options):
         return subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "dask",
-                kind,
-                "--scheduler-file",
-                file,
-                "--no-dashboard",
-                *options,
-            ],
+            [*(sys.executable, "-m", "dask", kind, "--scheduler-file"), file, *options],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
             stdout=log,
             stderr=log,
@@ -166,8 +146,8 @@ def test_a_scheduler_that_dies_is_one_sentence(signum, tmp_path, monkeypatch, ca
             pool.on_message = lambda message: scheduler.send_signal(signum)
             list(pool.as_completed([pool.submit(wait_for_stop, tmp_path / "a")]))
 
-    scheduler = start("scheduler", "--host", "127.0.0.1", "--port", "0")
-    worker = start("worker", "--nthreads", "1")
+    scheduler = start("scheduler", "--no-dashboard", "--host", "127.0.0.1", "--port", "0")
+    worker = start("worker", "--no-dashboard", "--nthreads", "1")
     try:
         wait_until(lambda: file.exists() and file.read_text())
         address = json.loads(file.read_text())["address"]

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from campaign.run_bits import bits
 from factories import changed
 from small_runs import DATASET, AtEpoch
 
@@ -16,6 +17,7 @@ from deform_gpu import TABLE1
 from experiments import cnn, committee, export, readme, record
 from experiments.running import runs, store
 from experiments.running.configs import make_config
+from experiments.running.dataset import DIGIT
 from experiments.scoring import cnn_tables, records
 from mlp_gpu import network
 from mlp_gpu.network import Network
@@ -35,7 +37,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_net_is_described_layer_by_layer(tmp_path, capsys):
+def test_describe_prints_each_layer(tmp_path, capsys):
     assert cnn.main(["--describe", "--nets", "3", "--out", str(tmp_path / "none")]) == 0
     lines = [
         [cell.strip() for cell in line.split("|")[1:-1]]
@@ -47,9 +49,9 @@ def test_a_net_is_described_layer_by_layer(tmp_path, capsys):
     assert not (tmp_path / "none").exists()
 
 
-def test_every_net_of_the_paper_can_be_made():
+def test_nets_of_the_paper_have_its_layers():
     for paper in cnn_tables.PAPER.values():
-        found = ConvNetwork.initial(paper.layers, cnn.DIGIT, 10, 0)
+        found = ConvNetwork.initial(paper.layers, DIGIT, 10, 0)
         hidden = [
             f"{layer.maps.n}{'N' if layer.kind == 'fully connected' else 'M'}"
             for layer in found.layers[:-1]
@@ -57,7 +59,7 @@ def test_every_net_of_the_paper_can_be_made():
         assert "-".join(hidden) == paper.name
 
 
-def test_digits_never_stand_beside_the_papers_figures(folder):
+def test_table_of_digits_has_no_figures_of_the_paper(folder):
     text = (folder / "cnn.md").read_text()
     assert "load_digits, which is NOT MNIST" in text
     assert "must not be compared" in text
@@ -71,7 +73,7 @@ def test_digits_never_stand_beside_the_papers_figures(folder):
     assert rows[0]["error_after_3"] == ""
 
 
-def test_runs_go_to_other_commands_as_any_other(folder, tmp_path, capsys):
+def test_runs_are_exported_and_form_committees(folder, tmp_path, capsys):
     paths = [str(path) for path in store.run_files(folder)]
     assert len(paths) == 2
     export.main(["--csv", "--out", str(tmp_path), paths[0]])
@@ -79,7 +81,7 @@ def test_runs_go_to_other_commands_as_any_other(folder, tmp_path, capsys):
     assert NET in capsys.readouterr().out
 
 
-def test_a_finished_run_is_recorded_and_gets_into_a_table(folder, tmp_path, monkeypatch):
+def test_finished_run_is_recorded_and_in_the_readme(folder, tmp_path, monkeypatch):
     run = store.read_run(store.run_files(folder)[0])
     run.provenance[-1].dirty, run.provenance[-1].device = False, "Some CPU"
     path = tmp_path / "cnn" / "net-seed0.h5"
@@ -104,15 +106,7 @@ def train(path, callbacks=None):
     return runs.train_run(path, CONFIG, DATASET, ConvCpuEngine(), callbacks)
 
 
-def bits(path):
-    """Of a run: its weights, outputs and errors."""
-    found, _ = network.load(store.weights_path(path), ConvNetwork)
-    weights = [W.tobytes() for one in found.values() for W in one.weights if W is not None]
-    run = store.read_run(path)
-    return weights, run.outputs.tobytes(), run.metrics.test_errors, run.metrics.train_loss
-
-
-def test_a_run_resumes_to_the_same_bits(tmp_path):
+def test_run_resumes_bit_identically(tmp_path):
     whole, parts = tmp_path / "whole.h5", tmp_path / "parts.h5"
     train(whole)
 
@@ -126,7 +120,7 @@ def test_a_run_resumes_to_the_same_bits(tmp_path):
     assert bits(parts) == bits(whole)
 
 
-def test_a_file_gives_back_the_network(tmp_path):
+def test_weights_file_returns_the_network(tmp_path):
     saved = ConvNetwork.initial(NET, Maps(2, 11, 13), 7, 3)
     network.save(tmp_path / "a.h5", {"latest": saved}, {"epoch": 5})
     found, attributes = network.load(tmp_path / "a.h5", ConvNetwork)
@@ -142,12 +136,12 @@ def test_a_file_gives_back_the_network(tmp_path):
 
 def test_weights_of_another_kind_of_net_are_refused(tmp_path):
     path = tmp_path / "a.h5"
-    network.save(path, {"latest": ConvNetwork.initial("3M5", cnn.DIGIT, 10, 0)}, {})
+    network.save(path, {"latest": ConvNetwork.initial("3M5", DIGIT, 10, 0)}, {})
     with pytest.raises(files.FileFault, match="holds 'deepbig convolutional weights' version 1"):
         network.load(path, Network)
 
 
-def test_a_long_description_is_shortened_in_a_files_name(tmp_path):
+def test_long_descriptions_have_short_distinct_file_names(tmp_path):
     nets = ["-".join(["20M5x3s1x0c10"] * 29 + [last]) for last in ("1N", "2N")]
     paths = [cnn.run_path(tmp_path, net, 0, "MNIST", 0) for net in nets]
     assert all(len(path.name) < 200 for path in paths)
@@ -162,7 +156,7 @@ def test_a_long_description_is_shortened_in_a_files_name(tmp_path):
         (["--nets", "5"], "--nets"),
     ],
 )
-def test_bad_arguments_are_said_in_a_sentence(arguments, sentence, capsys):
+def test_bad_arguments_are_user_errors(arguments, sentence, capsys):
     with pytest.raises(SystemExit) as ended:
         cnn.main(arguments)
     assert ended.value.code == 2

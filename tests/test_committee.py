@@ -73,44 +73,35 @@ def made_up(monkeypatch):
     return found
 
 
-def test_mnist_stands_beside_the_papers_figures(made_up, tmp_path, capsys):
+def test_mnist_has_the_papers_figures_beside_ours(made_up, tmp_path, capsys):
     assert committee.main([*HERE, "--out", str(tmp_path)]) == 0
     assert len(made_up.trained) == len(set(made_up.trained)) == 39
     names = [f"experiment{number}" for number in range(1, 7)]
     written = {path.name for path in tmp_path.iterdir()}
-    assert written == {
-        "committees.md",
-        *(f"{name}.{end}" for name in names for end in ("md", "csv")),
+    assert written == {"committees.md"} | {
+        f"{name}.{end}" for name in names for end in ("md", "csv")
     }
     pictures = {f"{name}.{which}" for name in names for which in ("best", "committee")}
     assert set(made_up.pictures) == pictures
+    printed = capsys.readouterr().out
+    rows = {n: read_csv(tmp_path / f"experiment{n}.csv") for n in range(1, 7)}
     for number, name in enumerate(names, 1):
-        rows = read_csv(tmp_path / f"{name}.csv")
-        assert [float(row["paper"]) for row in rows] == list(ERRORS[number])
+        assert [float(row["paper"]) for row in rows[number]] == list(ERRORS[number])
         text = (tmp_path / f"{name}.md").read_text()
+        assert text in printed
         assert text.startswith(f"# Experiment {number} of 2012: {EXPERIMENTS[number].title}, on MN")
         assert f"The paper's figures are from its Table {1 if number < 3 else 2};" in text
-        assert "it does not say how long" in text
-        assert ("NOT MNIST" in text) is False
+        assert "NOT MNIST" not in text
         narrow = "by at most 0.08 of their height: 3 of the 4 ones and 2 of the 36 others among the"
         assert (narrow in text) == (number in (2, 6))
         members = tables_of(text)[0]
         assert [line["paper %"] for line in members] == [f"{e:.2f}" for e in ERRORS[number]]
-        assert [line["error %"] for line in members] == [f"{float(r['percent']):.2f}" for r in rows]
-    said = capsys.readouterr()
-    whole = (tmp_path / "committees.md").read_text()
-    assert said.out.endswith(whole + "\n")
-    for name in names:
-        assert (tmp_path / f"{name}.md").read_text() in said.out
-
-
-def test_all_committees_stand_side_by_side(made_up, tmp_path):
-    committee.main([*HERE, "--out", str(tmp_path)])
     text = (tmp_path / "committees.md").read_text()
+    assert printed.endswith(text + "\n")
+
     assert text.startswith("# 6 committees on MNIST, errors in percent, the paper / ours\n\n|")
     summary, lines, order = tables_of(text)
     assert [line["net"] for line in summary] == [*"1234567", "average member", "**committee**"]
-    rows = {n: read_csv(tmp_path / f"experiment{n}.csv") for n in range(1, 7)}
     for number, line in zip(range(1, 7), lines, strict=True):
         column = [line[f"exp. {number}"] for line in summary]
         percents = [float(row["percent"]) for row in rows[number]]
@@ -119,21 +110,20 @@ def test_all_committees_stand_side_by_side(made_up, tmp_path):
         assert column[:7] == [f"{m}: {c}" for m, c in zip(members, cells[:-1], strict=True)]
         assert column[7] == f"{AVERAGES[number]} / {np.mean(percents[:-1]):.2f}"
         assert column[8] == f"**{cells[-1]}**"
-
         last, best = rows[number][-1], int(np.argmin(percents[:-1]))
-        assert line["committee"] == f"exp. {number}"
-        assert line["error %"] == f"{percents[-1]:.2f}"
-        assert line["wrong"] == f"{last['errors']} of 40"
-        assert line["second guess right"] == last["second_guesses"]
-        assert line["average member %"] == f"{np.mean(percents[:-1]):.2f}"
-        assert line["best member %"] == f"{percents[best]:.2f}, {members[best]}"
-        assert line["only committee / only best wrong"] == (
-            f"{last['only_committee']} / {last['only_best']}"
-        )
-        assert line["p"] == f"{float(last['mcnemar_p']):.2g}"
-        assert line["time"] == "0:00:28"  # seven times 4 s
-        assert line["95 % interval"] == f"{float(last['low']):.2f}-{float(last['high']):.2f}"
-
+        expected = {
+            "committee": f"exp. {number}",
+            "error %": f"{percents[-1]:.2f}",
+            "95 % interval": f"{float(last['low']):.2f}-{float(last['high']):.2f}",
+            "wrong": f"{last['errors']} of 40",
+            "second guess right": last["second_guesses"],
+            "average member %": f"{np.mean(percents[:-1]):.2f}",
+            "best member %": f"{percents[best]:.2f}, {members[best]}",
+            "only committee / only best wrong": f"{last['only_committee']} / {last['only_best']}",
+            "p": f"{float(last['mcnemar_p']):.2g}",
+            "time": "0:00:28",  # seven times 4 s
+        }
+        assert expected.items() <= line.items()
     ours = {n: float(found[-1]["percent"]) for n, found in rows.items()}
     for line, (better, worse) in zip(order, [(3, 1), (2, 1), (6, 3)], strict=False):
         assert line["committees"] == f"{better} against {worse}"
@@ -145,9 +135,6 @@ def test_all_committees_stand_side_by_side(made_up, tmp_path):
     assert committee_report.summary_table(back) == summary
     assert committee_report.committee_table(back) == lines
     assert committee_report.order_table(back) == order
-    beaten = sum(ours[n] < float(found[-1]["mean_percent"]) for n, found in rows.items())
-    assert order[3]["ours %"] == f"in {beaten} of 6"
-    assert order[3]["shows"] == ("yes" if beaten == 6 else "no")
 
 
 def test_table_4_of_mnist(made_up, tmp_path, monkeypatch):
@@ -193,7 +180,7 @@ def test_one_committee_needs_no_summary(made_up, tmp_path):
     assert len(tables_of((tmp_path / "committees.md").read_text())) == 2  # no order of two
 
 
-def test_a_net_that_fails_spoils_only_its_own_committees(made_up, tmp_path, capsys):
+def test_failed_net_spoils_only_its_own_committees(made_up, tmp_path, capsys):
     # Net 4 of experiment 3 is also net 4 of experiment 5; net 2 of experiment 6 is of one only.
     made_up.broken = ("original-seed3", "WN12-seed1", "WN14-seed2")
     assert committee.main([*HERE, "--experiment", "3,4,5,6", "--out", str(tmp_path)]) == 1
@@ -207,12 +194,10 @@ def test_a_net_that_fails_spoils_only_its_own_committees(made_up, tmp_path, caps
     ):
         assert f"{sentence}\n" in said.err
     assert "experiment4: no" not in said.err
-
-
-def test_nothing_is_written_if_every_committee_fails(made_up, tmp_path, capsys):
     made_up.broken = ("original-seed6",)
-    assert committee.main([*HERE, "--experiment", "3,6", "--out", str(tmp_path)]) == 1
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "none").mkdir()
+    assert committee.main([*HERE, "--experiment", "3,6", "--out", str(tmp_path / "none")]) == 1
+    assert list((tmp_path / "none").iterdir()) == []
     assert capsys.readouterr().out == ""
 
 
@@ -221,19 +206,10 @@ def test_nothing_is_written_if_every_committee_fails(made_up, tmp_path, capsys):
     [
         (["--experiment", "7"], "argument --experiment: expected an integer from 1 to 6, got '7'"),
         (["--experiment", "0"], "argument --experiment: expected an integer from 1 to 6, got '0'"),
-        (["--experiment", "2,2"], "argument --experiment: expected different integers, got '2,2'"),
-        (["--experiment", ""], "argument --experiment: expected a value, got ''"),
-        (["--experiment", "one"], "argument --experiment: expected an integer"),
         (["--seed", str(2**63 + 1)], "argument --seed: expected an integer from 0 to"),
-        (["--seed", "-1"], "argument --seed"),
-        (["--epochs", "0"], "argument --epochs: expected an integer from 1 to"),
-        (["--limit", "0"], "argument --limit: expected an integer of at least 1"),
-        (["--workers", "0"], "argument --workers: expected an integer from 1 to"),
         (["--table4", "--experiment", "1"], "not allowed with argument"),
         (["a.h5", "b.h5", "--experiment", "1"], "not allowed with argument"),
-        (["--experiment", "1", "a.h5", "b.h5"], "not allowed with argument"),
         (["a.h5", "b.h5", "--table4"], "not allowed with argument"),
-        (["--table4", "a.h5", "b.h5"], "not allowed with argument"),
         (["a.h5", "b.h5", "--seed", "3"], "--seed: not allowed with run files"),
         (["a.h5", "--eta-decay=0.9", "--workers=2"], "--eta-decay, --workers: not allowed with"),
         (["--workers", "2", "--scheduler", "tcp://here:1"], "not allowed with argument"),
@@ -246,7 +222,7 @@ def test_bad_options(arguments, complaint, capsys):
     assert complaint in capsys.readouterr().err
 
 
-def test_the_largest_seed_is_good_for_seven_nets():
+def test_largest_seed_is_valid_for_seven_nets():
     made = make_jobs(EXPERIMENTS[4], "--seed", str(2**63))
     assert [job.config.seed for job in made] == [2**63 + k for k in range(7)]
     configs.prepare(numbered(), made[-1].config)
@@ -257,18 +233,7 @@ def test_help_names_units_and_defaults(capsys):
         committee.parse_arguments(["--help"])
     assert end.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
-    for part in (
-        "(default: 1,2,3,4,5,6)",
-        "(default: 0)",
-        "(default: runs/committee)",
-        "paper's is 0.001)",
-        "first N (default",
-        "RUN.h5",
-        "Tables 1, 2 and 4",
-    ):
+    parts = ("1,2,3,4,5,6)", "(default: 0)", "(default: runs/committee)", "paper's is 0.001)")
+    for part in (*parts, "first N (default", "RUN.h5", "Tables 1, 2 and 4"):
         assert part in text
-    arguments = committee.parse_arguments([])
-    assert (arguments.seed, str(arguments.out), arguments.runs) == (0, "runs/committee", [])
-    assert arguments.out.name == records.COMMAND_FOLDER
-    assert arguments.experiment is None
-    assert arguments.table4 is False
+    assert committee.parse_arguments([]).out.name == records.COMMAND_FOLDER

@@ -1,10 +1,7 @@
 """`python -m experiments.committee`, which trains nets on load_digits or takes their run files."""
 
-import math
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -16,9 +13,8 @@ from factories import changed
 from deepbig_runtime.files import FileFault
 from deform_gpu import is_narrow, normalize_width
 from experiments import committee
-from experiments.running import data, jobs, pools, runs, store
+from experiments.running import data, jobs, store, workers
 from experiments.running.errors import Problem
-from experiments.running.provenance import REPOSITORY
 from experiments.scoring import committee_report
 from experiments.scoring.committees import EXPERIMENTS
 from mlp_gpu import network
@@ -57,45 +53,6 @@ def test_folder_has_runs_tables_and_pictures(folder):
     assert names == expected
     for path in folder.glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_csv_agrees_with_the_run_files(folder, number):
-    rows = read_csv(folder / f"experiment{number}-load_digits.csv")
-    found = [store.read_run(path) for path in run_files(folder, number)]
-    labels = found[0].labels.astype(int)
-    outputs = [run.outputs.astype(np.float64) for run in found]
-    outputs.append(sum(outputs) / 7)
-    order = [np.argsort(o, axis=1) for o in outputs]
-    wrong = np.array([o[:, -1] != labels for o in order])
-    counts = [int(w.sum()) for w in wrong]
-    assert [int(row["errors"]) for row in rows] == counts
-    assert [float(row["percent"]) for row in rows] == pytest.approx([c / 3.6 for c in counts])
-    second = [int((w & (o[:, -2] == labels)).sum()) for w, o in zip(wrong, order, strict=True)]
-    assert [int(row["second_guesses"]) for row in rows] == second
-    for row, w in zip(rows, wrong, strict=True):
-        shared = [int((w & other).sum()) for other in wrong[:7]]
-        assert [int(row[f"shared_{k}"]) for k in range(1, 8)] == shared
-    last, best = rows[-1], counts.index(min(counts[:7]))
-    assert last["best_member"] == rows[best]["member"]
-    assert float(last["mean_percent"]) == pytest.approx(sum(counts[:7]) / 7 / 3.6)
-    assert int(last["only_committee"]) == (wrong[7] & ~wrong[best]).sum()
-    assert int(last["only_best"]) == (wrong[best] & ~wrong[7]).sum()
-    few = sorted([int(last["only_committee"]), int(last["only_best"])])
-    n = sum(few)
-    p = min(1, 2 * sum(math.comb(n, k) for k in range(few[0] + 1)) / 2**n)
-    assert float(last["mcnemar_p"]) == pytest.approx(p)
-
-    for row, run in zip(rows[:-1], found, strict=True):
-        # Its own test errors, at the epoch with the fewest validation errors.
-        chosen = int(np.argmin(run.metrics.validation_errors))
-        assert int(row["errors"]) == run.metrics.test_errors[chosen]
-        assert int(row["chosen_epoch"]) == chosen + 1
-        assert int(row["seed"]) == run.config.seed
-        assert (row["epochs"], row["images_an_epoch"], row["finished"]) == ("2", "120", "True")
-    seconds = [float(row["seconds"]) for row in rows]
-    assert seconds[-1] == pytest.approx(sum(seconds[:-1]))
-    assert [int(row["seed"]) for row in rows[:-1]] == list(range(7))
 
 
 def test_digits_never_stand_beside_the_papers_figures(folder):
@@ -147,35 +104,13 @@ def test_finished_members_are_not_trained_again(folder, tmp_path, capsys):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
 
 
-def test_other_options_are_refused_before_anything_is_trained(folder, tmp_path):
-    shutil.copy(run_files(folder, 1)[6], tmp_path)
-    with pytest.raises(Problem, match=r"eta is 0\.005 there and 0\.5 here"):
-        committee.main([*TINY, "--experiment", "1", "--eta", "0.5", "--out", str(tmp_path)])
-    assert [path.name for path in tmp_path.glob("*.h5")] == [f"{UNDEFORMED[6]}.h5"]
-
-
-def test_a_member_that_another_process_trains_is_named(folder, tmp_path, capsys):
-    for path in {*run_files(folder, 1), *run_files(folder, 2)}:
-        shutil.copy(path, tmp_path)
-    busy = tmp_path / f"{NORMALIZED[2]}.h5"
-    busy.unlink()
-    with runs.lock(busy):
-        assert committee.main([*TINY, "--experiment", "1,2", "--out", str(tmp_path)]) == 1
-    said = capsys.readouterr()
-    assert f"failed: {NORMALIZED[2]}: another process is training {busy}" in said.err
-    assert "experiment2: no committee, because 1 of its nets failed\n" in said.err
-    assert said.out.startswith("# Experiment 1 of 2012")
-    written = {path.name for path in tmp_path.iterdir() if path.suffix not in (".h5", ".lock")}
-    assert written == {f"experiment1-load_digits.{end}" for end in ENDS}
-
-
-def test_a_resampled_net_is_validated_on_its_own_set(digits, tmp_path, capsys):
+def test_resampled_net_is_validated_on_its_own_set(digits, tmp_path, capsys):
     options = ["--epochs", "2", "--limit", "120", "--eta", "0.003", "--out", str(tmp_path)]
     job = committee.make_jobs(committee.parse_arguments(options), EXPERIMENTS[4], digits, "cpu")[3]
     assert job.config.n_validation == 20
     # Undeformed: that takes no compiling.
     job = replace(job, config=changed(job.config, deformation=None, deformed_on=None))
-    (outcome,) = jobs.train_all([job], pools.InProcess())
+    (outcome,) = jobs.train_all([job], workers.InProcess())
     run = outcome.run
     said = capsys.readouterr().err
     for epoch, errors in enumerate(run.metrics.validation_errors, 1):
@@ -291,17 +226,3 @@ def test_runs_of_other_data_than_there_are_now_write_nothing(folder, tmp_path):
     out = tmp_path / "out"
     assert "trained on other data" in refused(*paths, "--out", out)
     assert not out.exists() or list(out.iterdir()) == []
-
-
-def test_a_missing_run_file_is_status_2_and_one_sentence(tmp_path):
-    command = [sys.executable, "-m", "experiments.committee"]
-    result = subprocess.run(
-        [*command, str(tmp_path / "no.h5"), str(tmp_path / "nor.h5"), "--out", str(tmp_path / "o")],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        check=False,
-    )
-    assert result.returncode == 2
-    assert result.stderr == f"error: cannot read {tmp_path}/no.h5: No such file or directory\n"
-    assert list(tmp_path.iterdir()) == []

@@ -272,12 +272,13 @@ from contextlib import closing
 
 import pool_jobs
 
-from experiments.running.processes import LocalProcesses
+from experiments.running.workers import LocalProcesses
 from deepbig_runtime import gpu
 
 assert gpu.missing() is None
 with closing(LocalProcesses(1, n_gpus=1)) as pool:
-    print(pool.submit(pool_jobs.gpu_missing).result(), flush=True)
+    (answer,) = pool.as_completed([pool.submit(pool_jobs.gpu_missing)])
+    print(answer.result(), flush=True)
     third = "from deepbig_runtime import gpu; print(gpu.missing(), flush=True)"
     subprocess.run([sys.executable, "-c", third])
 """

@@ -18,7 +18,7 @@ from waiting import wait_until
 from deepbig_runtime import compiled_cache, jit
 from experiments import committee, table1
 from experiments.drawing import figures
-from experiments.running import processes, provenance, runs, store
+from experiments.running import provenance, runs, store
 from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
 
@@ -165,21 +165,6 @@ def test_warnings_of_libraries_are_not_shown():
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-# Workers
-
-
-@pytest.mark.parametrize("name", ["RawValue", "ProcessPoolExecutor"])
-def test_several_workers_need_shared_memory(name, monkeypatch):
-    def refuse(*arguments, **options):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    where = processes if name == "ProcessPoolExecutor" else processes.multiprocessing.context
-    owner = where if name == "ProcessPoolExecutor" else where.BaseContext
-    monkeypatch.setattr(owner, name, refuse)
-    with pytest.raises(Problem, match=r"shared memory: Read-only file.*/dev/shm.*--workers 1"):
-        processes.LocalProcesses(2)
 
 
 # A terminal that closes

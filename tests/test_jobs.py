@@ -1,7 +1,6 @@
 """Many trainings in one process: estimates, failures, deaths of a worker, runs of other folders."""
 
 import weakref
-from concurrent.futures import BrokenExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,6 @@ from light_jobs import (
     make_job,
     make_jobs,
     make_table,
-    run_files,
     stop_after,
     table_rows,
     train_all,
@@ -24,13 +22,11 @@ from light_jobs import (
 from run_bits import bits, run_bits, whys
 
 from deepbig_runtime import compiled_cache
-from deepbig_runtime.files import FileFault
 from experiments import table1
 from experiments.running import jobs, runs, store
 from experiments.running.errors import Interrupted, Problem
-from experiments.running.pools import InProcess
-from mlp_gpu import network
-from mlp_gpu.network import Network
+from experiments.running.progress import Track, View
+from experiments.running.workers import Channel, EpochSaved, InProcess, Started, WorkerDied
 
 
 @pytest.fixture
@@ -50,60 +46,46 @@ def table(tmp_path_factory):
 
 
 class Mortal(InProcess):
-    """Dies in each training after an epoch, or before it if `barren`; trials are spared."""
+    """Its worker dies at each message of that kind."""
 
-    def __init__(self, barren=False):
+    def __init__(self, deadly):
         super().__init__()
-        self._barren, self._dead, self.restarts = barren, False, 0
+        self._deadly, self.deaths = deadly, 0
 
-    def send(self, message):
-        if self._dead:
-            return
-        super().send(message)
-        self._dead = message["event"] == ("start" if self._barren else "epoch")
-        if self._dead:
-            raise BrokenExecutor
+    def submit(self, function, *arguments):
+        def mortal(channel, *arguments):
+            def send(message):
+                channel.send(message)
+                if isinstance(message, self._deadly):
+                    self.deaths += 1
+                    raise WorkerDied
 
-    def as_completed(self, waiting):
-        for future in list(waiting):
-            if self._dead:  # as an executor whose process died
-                future.set_exception(BrokenExecutor())
-                yield future
-            else:
-                yield from super().as_completed([future])
+            return function(Channel(send), *arguments)
 
-    def restart(self):
-        self._dead = False
-        self.restarts += 1
+        return super().submit(mortal, *arguments)
 
 
-def die_in_its_place(channel):
-    raise BrokenExecutor
-
-
-def test_deaths_are_no_matter_as_long_as_epochs_get_done_between(light, tmp_path):
+def test_deaths_do_not_count_after_an_epoch(light, tmp_path):
     job = make_job(tmp_path, 0, epochs=jobs.MAX_WORKER_DEATHS + 3)
-    pool = Mortal()
+    pool = Mortal(EpochSaved)
     (run,), failures = train_all([job], pool)
     assert failures == []
-    assert run.epochs == jobs.MAX_WORKER_DEATHS + 3
+    assert run.epochs == pool.deaths == jobs.MAX_WORKER_DEATHS + 3
     # The last epoch was saved before the last death.
     assert whys(job.path) == (jobs.MAX_WORKER_DEATHS + 2) * ["killed"] + ["finished"]
-    assert pool.restarts == jobs.MAX_WORKER_DEATHS + 3
 
 
-def test_deaths_without_an_epoch_between_come_to_an_end(light, tmp_path):
-    queue = make_jobs(tmp_path, 2)
-    pool = Mortal(barren=True)
-    found, failures = train_all(queue, pool)
+def test_deaths_without_an_epoch_fail_the_job(light, tmp_path, capsys):
+    pool = Mortal(Started)
+    found, failures = train_all(make_jobs(tmp_path, 2), pool)
     assert found == [None, None]
-    assert len(failures) == 2
-    # Each is tried alone once, after MAX_WORKER_DEATHS in a row, and nobody is left after the last.
-    assert pool.restarts == 2 * (jobs.MAX_WORKER_DEATHS + 1) - 1
-    assert all(failure.endswith("died, again and again") for failure in failures)
+    assert failures == 2 * ["the worker process that trained it died, again and again"]
+    assert pool.deaths == 2 * jobs.MAX_WORKER_DEATHS
+    said = capsys.readouterr().err
+    assert said.count("a worker process died; another one goes on with seed 1\n") == 2
 
 
-def test_memory_that_runs_out_behind_another_error_is_told(light, tmp_path, monkeypatch):
+def test_memory_error_behind_another_error_is_reported(light, tmp_path, monkeypatch):
     """A worker's error comes without the error that caused it."""
 
     def run_out_of_memory(*arguments):
@@ -113,21 +95,24 @@ def test_memory_that_runs_out_behind_another_error_is_told(light, tmp_path, monk
             raise ValueError("I/O operation on closed file.")
 
     monkeypatch.setattr(runs, "train_run", run_out_of_memory)
-    outcome = jobs.train_job(InProcess(), make_job(tmp_path, 0))
+    outcome = jobs.train_job(Channel(print), make_job(tmp_path, 0))
     assert outcome.run is None
     assert "not enough memory" in outcome.failure
 
 
-def test_a_process_that_dies_over_the_estimate_ends_the_command(light, tmp_path):
+def test_death_in_the_estimate_ends_the_command(light, tmp_path):
+    def die(channel):
+        raise WorkerDied
+
     class Dying(InProcess):
         def submit(self, function, *arguments):
-            return super().submit(die_in_its_place)
+            return super().submit(die)
 
     with pytest.raises(Problem, match="a worker process died while it tried out a training; if"):
         jobs.train_all(make_jobs(tmp_path, 1), Dying())
 
 
-def test_how_long_it_takes_is_said_beforehand(light, tmp_path, capsys):
+def test_time_is_announced_for_each_group_of_equal_jobs(light, tmp_path, capsys):
     asked = []
 
     class Slow(InProcess):
@@ -157,23 +142,24 @@ def test_how_long_it_takes_is_said_beforehand(light, tmp_path, capsys):
     ]
 
 
-def test_results_are_let_go_as_they_come(light, tmp_path):
-    """A cluster computes those again that are held and that it loses."""
+def test_futures_are_let_go_as_they_come(light, tmp_path):
+    """A cluster computes results again that it loses, as long as a future of them exists."""
     held = []
 
     class Holding(InProcess):
         def as_completed(self, waiting):
-            waiting = list(waiting)
-            while waiting:
-                held.append(weakref.ref(waiting[-1]))
-                yield from super().as_completed([waiting.pop()])
-                assert not any(future() for future in held[:-1])
+            assert not any(future() for future in held)
+            for future in super().as_completed([list(waiting)[-1]]):
+                held.append(weakref.ref(future))
+                yield future
+                del future
 
-    jobs.train_all([make_job(tmp_path, seed, epochs=1) for seed in range(4)], Holding())
-    assert len(held) == 1 + 4
+    queue = [make_job(tmp_path, seed, epochs=1) for seed in range(4)]
+    jobs._train_unfinished(queue, Holding(), View([Track(j.label, j.config, 1) for j in queue]))
+    assert len(held) == 4
 
 
-def test_failed_runs_are_named_and_the_others_go_on(light, expected, tmp_path, capsys):
+def test_failed_runs_are_named_at_once_and_the_others_go_on(light, expected, tmp_path, capsys):
     queue = [make_job(tmp_path, 7, eta=np.inf), *make_jobs(tmp_path)]
     with FileLock(queue[2].path.with_suffix(".lock")):
         found, failures = train_all(queue, InProcess())
@@ -191,7 +177,7 @@ def test_failed_runs_are_named_and_the_others_go_on(light, expected, tmp_path, c
     assert "Traceback" not in said
 
 
-def test_a_fault_of_ours_fails_one_run_and_shows_its_place(
+def test_unexpected_exception_fails_one_run_and_prints_a_traceback(
     light, expected, tmp_path, monkeypatch, capsys
 ):
     queue = make_jobs(tmp_path, 2)
@@ -210,9 +196,14 @@ def test_a_fault_of_ours_fails_one_run_and_shows_its_place(
     assert "in fail\n" in capsys.readouterr().err
 
 
-def test_table_of_the_runs_that_did_not_fail(table, tmp_path, capsys):
+def test_table_has_the_runs_that_did_not_fail(table, tmp_path, capsys):
     argv = [*TABLE, "--workers", "1", "--out", str(tmp_path)]
-    with FileLock(tmp_path / "net1-seed0-load_digits.lock"):
+    first, second = (tmp_path / f"net1-seed{k}-load_digits.lock" for k in range(2))
+    with FileLock(first), FileLock(second):
+        assert table1.main(argv) == 1
+    assert capsys.readouterr().out == ""
+    assert not list(tmp_path.glob("table1.*"))
+    with FileLock(first):
         assert table1.main(argv) == 1
     printed = capsys.readouterr()
     assert "failed: net 1, seed 0: another process is training " in printed.err
@@ -223,30 +214,6 @@ def test_table_of_the_runs_that_did_not_fail(table, tmp_path, capsys):
     assert table_rows(tmp_path) == table_rows(table)[1:]
     assert table1.main(argv) == 0  # now that it can be had
     assert_same_table(tmp_path, table)
-
-
-def test_no_table_if_every_run_failed(tmp_path, capsys):
-    with (
-        FileLock(tmp_path / "net1-seed0-load_digits.lock"),
-        FileLock(tmp_path / "net1-seed1-load_digits.lock"),
-    ):
-        assert table1.main([*TABLE, "--workers", "1", "--out", str(tmp_path)]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("failed: net 1, seed ") == 2
-    assert not list(tmp_path.glob("table1.*"))
-    assert run_files(tmp_path) == []
-
-
-def test_a_damaged_run_file_is_refused_before_anything_is_trained(table, tmp_path):
-    path = tmp_path / "net1-seed1-load_digits.h5"
-    content = bytearray((table / path.name).read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(FileFault, match=f"{path.name} is damaged"):
-        table1.main([*TABLE, "--workers", "2", "--out", str(tmp_path)])
-    assert run_files(tmp_path) == [path]
-    assert path.read_bytes() == content
 
 
 class Elsewhere(InProcess):
@@ -260,9 +227,7 @@ class Elsewhere(InProcess):
         return super().submit(function, replace(job, path=self.folder / job.path.name))
 
 
-def test_runs_that_were_trained_in_another_folder_are_brought_home(
-    light, expected, tmp_path, capsys
-):
+def test_runs_trained_in_another_folder_are_written_here(light, expected, tmp_path, capsys):
     queue = make_jobs(tmp_path / "here")
     with pytest.raises(Interrupted):
         stop_after(4, queue[:1], InProcess())  # begun here: its weights are of no use any more
@@ -277,43 +242,28 @@ def test_runs_that_were_trained_in_another_folder_are_brought_home(
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_runs_are_brought_home_as_they_come(light, tmp_path):
-    class Fault(Exception):
-        pass
-
+def test_runs_are_written_here_as_they_come(light, tmp_path):
     class Failing(Elsewhere):
         def as_completed(self, waiting):
-            for k, future in enumerate(super().as_completed(waiting)):
-                if k == 1 and function_of[future] is jobs.train_job:
-                    raise Fault
-                yield future
+            if not_last := store.run_files(tmp_path / "here"):
+                assert not_last == [queue[0].path]
+                raise ZeroDivisionError
+            yield from super().as_completed(waiting)
 
-        def submit(self, function, job):
-            future = super().submit(function, job)
-            function_of[future] = function
-            return future
-
-    function_of = {}
     queue = [make_job(tmp_path / "here", seed, epochs=2) for seed in range(2)]
-    with pytest.raises(Fault):
+    with pytest.raises(ZeroDivisionError):
         jobs.train_all(queue, Failing(tmp_path / "there"))
     assert store.read_run(queue[0].path).finished
-    assert not queue[1].path.exists()
 
 
 @pytest.mark.parametrize("reason", [None, "the folder is open to other users; close it"])
-def test_a_session_says_if_compiled_code_is_not_kept(reason, tmp_path, monkeypatch, capsys):
+def test_session_reports_that_compiled_code_is_not_kept(reason, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compiled_cache, "NOT_KEPT", reason)
     arguments = table1.parse_arguments([*TABLE, "--engine", "cpu", "--out", str(tmp_path)])
-    with jobs.session(arguments, 1, lambda dataset: 0):
+    with jobs.session(arguments, 1, [(841, 10)]):
         pass
     said = capsys.readouterr().err
     if reason:
         assert f"compiled code is not kept, so each process compiles anew: {reason}\n" in said
     else:
         assert "compiled code" not in said
-
-
-def test_a_run_trained_here_keeps_its_weights(table):
-    for path in run_files(table):
-        assert network.load(store.weights_path(path), Network)[1]["epoch"] == 8

@@ -41,47 +41,43 @@ def undisturbed(tmp_path_factory):
     return folder
 
 
-def assert_same_runs(folder, expected, seeds=(0,)):
+def assert_same_runs(folder, expected, seeds="0"):
     """See that a training left the same bits behind, and a table."""
-    for seed in seeds:
+    for seed in seeds.split(","):
         name = f"net1-seed{seed}-load_digits.h5"
         assert bits(folder / name) == bits(expected / name)
     title = (expected / "table1.md").read_text().splitlines()[0]
     assert (folder / "table1.md").read_text().splitlines()[0] == title
 
 
+def slow(*arguments):
+    return pytest.param(*arguments, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
-    "redirection",
+    ("redirection", "seeds", "status"),
     [
-        "2>&1 | head -3",  # the reader of both leaves early
-        "2>&-",
-        pytest.param("| true", marks=pytest.mark.slow),
-        pytest.param("2>/dev/full", marks=pytest.mark.slow),
-        pytest.param(">&-", marks=pytest.mark.slow),
-        pytest.param(">&- 2>&-", marks=pytest.mark.slow),
-        pytest.param("<&- >/dev/null 2>&-", marks=pytest.mark.slow),
+        ("2>&1 | head -3", "0", 0),  # the reader of both leaves early
+        ("2>&-", "0", 0),
+        slow("| true", "0", 0),
+        slow("2>/dev/full", "0", 0),
+        slow(">&- 2>&-", "0", 0),
+        slow("<&- >/dev/null 2>&-", "0", 0),
+        slow(">/dev/full", "0", 2),  # the table is written, but not printed
+        slow("2>&1 | head -3", "0,1", 0),  # seeds in two workers
+        slow("2>/dev/full", "0,1", 0),
+        slow("<&- >&- 2>&-", "0,1", 0),
     ],
 )
-def test_a_training_ends_the_same_whoever_listens(undisturbed, tmp_path, redirection):
-    assert train(tmp_path, redirection).returncode == 0
-    assert_same_runs(tmp_path, undisturbed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("redirection", ["2>&1 | head -3", "2>/dev/full", "<&- >&- 2>&-"])
-def test_a_training_by_workers_ends_the_same_whoever_listens(undisturbed, tmp_path, redirection):
-    options = ("--seeds", "0,1", "--workers", "2")
-    assert train(tmp_path, redirection, *options).returncode == 0
-    assert_same_runs(tmp_path, undisturbed, seeds=(0, 1))
-
-
-@pytest.mark.slow
-def test_a_table_for_which_stdout_has_no_room_is_written_and_is_an_error(undisturbed, tmp_path):
-    result = train(tmp_path, ">/dev/full")
-    assert result.returncode == 2
-    assert result.stderr.endswith("error: cannot print the result: No space left on device\n")
+def test_training_ends_the_same_whoever_listens(undisturbed, tmp_path, redirection, seeds, status):
+    workers = "1" if seeds == "0" else "2"
+    result = train(tmp_path, redirection, "--seeds", seeds, "--workers", workers)
+    assert result.returncode == status
     assert "Traceback" not in result.stderr
-    assert_same_runs(tmp_path, undisturbed)
+    if status:
+        sentence = "error: cannot print the result: No space left on device\n"
+        assert result.stderr.endswith(sentence)
+    assert_same_runs(tmp_path, undisturbed, seeds)
 
 
 @pytest.mark.parametrize(
@@ -95,13 +91,13 @@ def test_a_table_for_which_stdout_has_no_room_is_written_and_is_an_error(undistu
         ("--nets 1 --data-dir /nowhere --data mnist --out {}", ">&- 2>/dev/full", 2),
     ],
 )
-def test_the_status_is_right_though_nobody_reads_why(tmp_path, options, redirection, status):
+def test_status_is_right_though_nobody_reads_the_message(tmp_path, options, redirection, status):
     options = options.format(tmp_path).split()
     assert run(f'"$0" -m experiments.table1 "$@" {redirection}', *options).returncode == status
 
 
 @pytest.mark.slow
-def test_a_training_goes_on_when_its_terminal_is_gone(undisturbed, tmp_path):
+def test_training_goes_on_when_its_terminal_is_gone(undisturbed, tmp_path):
     main, terminal = os.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "experiments.table1", *TRAINING, "--out", tmp_path],
@@ -141,7 +137,7 @@ sys.exit(subprocess.run([sys.executable, "-c", child]).returncode)
 """
 
 
-def test_a_program_that_a_command_starts_has_open_streams():
+def test_program_that_a_command_starts_has_open_streams():
     assert run('"$0" -c "$@" <&- >&- 2>&-', PARENT).returncode == 0
 
 
@@ -149,7 +145,7 @@ WORKER = """
 import sys
 from pathlib import Path
 from experiments.running.messages import drop_unwritable
-from experiments.running.processes import LocalProcesses
+from experiments.running.workers import LocalProcesses
 from test_messages import fail, make_noise
 
 if __name__ == "__main__":
@@ -168,7 +164,7 @@ def fail(_channel):
 
 
 @pytest.mark.parametrize("redirection", ["", "2>/dev/full >/dev/full", "<&- >&- 2>&-"])
-def test_a_worker_drops_what_it_cannot_write(tmp_path, redirection):
+def test_worker_drops_what_it_cannot_write(tmp_path, redirection):
     (tmp_path / "script.py").write_text(WORKER)
     result = run(f'"$0" "$@" {redirection}', tmp_path / "script.py", tmp_path)
     assert result.returncode == 0, result.stderr

@@ -5,11 +5,13 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+from factories import make_config
 from tqdm import tqdm
 
 from experiments.running import progress
 from experiments.running.formatting import duration
 from experiments.running.progress import Track, View
+from experiments.running.workers import EpochSaved, Started, Trained
 
 
 class Clock:
@@ -42,176 +44,116 @@ def on_terminal():
 
 
 def track(label, epochs, epoch_seconds=10.0, epochs_done=0):
-    n = {"n_train": 600, "n_validation": 300, "n_test": 100}
-    return Track(label, epochs, **n, epoch_seconds=epoch_seconds, epochs_done=epochs_done)
-
-
-def start(run, done=0):
-    return {"run": run, "event": "start", "epochs_done": done}
-
-
-def tick(run, images):
-    return {"run": run, "event": "tick", "images": images}
+    images = {"n_train": 600, "n_validation": 300, "n_test": 100}
+    return Track(label, make_config(epochs=epochs, data=images), epoch_seconds, epochs_done)
 
 
 def epoch(run, number):
-    return {
-        "run": run,
-        "event": "epoch",
-        "epoch": number,
-        "eta": 1e-3,
-        "train_loss": 0.5,
-        "validation_errors": 60,
-        "test_errors": 7,
-        "deform_seconds": 0.1,
-        "train_seconds": 2.0,
-        "evaluate_seconds": 0.1,
-    }
+    return EpochSaved(run, number, 1e-3, 0.5, 60, 7, 2.0)
 
 
-def end(run):
-    return {"run": run, "event": "end"}
+LINE = "eta 1.00e-03, loss 0.5000, validation 20.00 %, test 7.00 %, 300 images/s"
 
 
-def said(capsys):
-    return capsys.readouterr().err.splitlines()
-
-
-def test_one_run_needs_no_more_than_its_own_line(clock, capsys):
-    with View([track("net", 6)]) as view:
-        view.show(start("net"))
-        clock.now += 30
-        view.show(tick("net", 600))
-        view.show(epoch("net", 1))
-        view.show(end("net"))
-    assert said(capsys) == [
-        "net: epoch 1/6, eta 1.00e-03, loss 0.5000, validation 20.00 %, test 7.00 %, "
-        "300 images/s, left 0:02:30"
+@pytest.mark.parametrize(
+    ("tracks", "n_finished", "steps", "left"),
+    [
+        # One run needs no more than its own line.
+        ([("a", 6)], 0, "a>0 30 a+600 a=1", ["0:02:30"]),
+        # A resumed run counts from where it began, a second after the command.
+        (
+            [("a", 8, 10.0, 4)],
+            1,
+            "1 a>4 100 a=5 50 a=6",
+            ["0:05:00; 1 of 2, all left 0:05:03", "0:02:30; 1 of 2, all left 0:02:31"],
+        ),
+        # Runs at the same time share the work: at first 10 s, and half of 20 s, so 30 s x 80 / 20.
+        (
+            [("a", 2), ("b", 4, 20.0)],
+            1,
+            "a>0 b>0 b+300 30 a=1 b+200 20 b=1 10 a=2",
+            [
+                "0:00:30; 1 of 3, all left 0:02:00",
+                "0:02:30; 1 of 3, all left 0:02:30",  # of b alone
+                "0:00:00; 2 of 3, all left 0:01:22",  # 60 s x 150 / 110
+            ],
+        ),
+        # The first epoch corrects the estimates, also of others: 4 of half as long each.
+        ([("a", 4, 20.0), ("b", 4)], 0, "a>0 2 a=1", ["0:00:06; 0 of 2, all left 0:00:10"]),
+        # Images beyond an epoch, which a second worker reports again, do not count.
+        ([("a", 2), ("b", 2)], 0, "a>0 b>0 b+6000 20 a=1", ["0:00:20; 0 of 2, all left 0:00:20"]),
+        # Runs whose worker died lose their epoch.
+        (
+            [("a", 4), ("b", 4)],
+            0,
+            "a>0 b>0 10 a=1 a+300 b+540 10 b>0 a>1 20 a=2 b=1",
+            [
+                "0:00:30; 0 of 2, all left 0:01:10",
+                "0:00:40; 0 of 2, all left 0:02:00",  # 40 s x 60 / 20
+                "0:01:00; 0 of 2, all left 0:01:07",  # 40 s x 50 / 30
+            ],
+        ),
+        # A run that ends within an epoch has not done that work.
+        ([("a", 2), ("b", 2)], 0, "a>0 b>0 b+300 b. 10 a=1", ["0:00:10; 0 of 2, all left 0:00:30"]),
+        # A worker with another folder finds other epochs done.
+        (
+            [("a", 4, 10.0, 2), ("b", 2)],
+            0,
+            "a>0 10 a=1 10 a=2",
+            ["0:00:30; 0 of 2, all left 0:00:50", "0:00:20; 0 of 2, all left 0:00:40"],
+        ),
+    ],
+)
+def test_lines_predict_the_time_left(tracks, n_finished, steps, left, clock, capsys):
+    """steps: seconds that pass; of a run: > started, + images trained, = epoch saved, . ended."""
+    saved = []
+    with View([track(*arguments) for arguments in tracks], n_finished) as view:
+        for step in steps.split():
+            match step[0], step[1:2], step[2:]:
+                case run, ">", number:
+                    view.show(Started(run, int(number)))
+                case run, "+", number:
+                    view.show(Trained(run, int(number)))
+                case run, "=", number:
+                    view.show(epoch(run, int(number)))
+                    saved.append(f"{run}: epoch {number}/{dict(t[:2] for t in tracks)[run]}")
+                case run, ".", _:
+                    view.close(run)
+                case _:
+                    clock.now += int(step)
+    expected = [text.replace(", all", " runs done, all") for text in left]
+    assert capsys.readouterr().err.splitlines() == [
+        f"{start}, {LINE}, left {text}" for start, text in zip(saved, expected, strict=True)
     ]
-
-
-def test_what_is_left_counts_from_where_a_resumed_run_began(clock, capsys):
-    with View([track("net", 8, epochs_done=4)], n_finished=1) as view:
-        clock.now += 1  # until its worker is ready
-        view.show(start("net", done=4))
-        clock.now += 100
-        view.show(epoch("net", 5))
-        clock.now += 50
-        view.show(epoch("net", 6))
-    first, second = said(capsys)
-    assert first.startswith("net: epoch 5/8, ")
-    assert first.endswith(" left 0:05:00; 1 of 2 runs done, all left 0:05:03")
-    assert second.endswith(" left 0:02:30; 1 of 2 runs done, all left 0:02:31")
-
-
-def test_runs_side_by_side_share_what_is_left_of_all(clock, capsys):
-    with View([track("a", 2), track("b", 4, epoch_seconds=20.0)], n_finished=1) as view:
-        view.show(start("a"))
-        view.show(start("b"))
-        view.show(tick("b", 300))
-        clock.now += 30
-        view.show(epoch("a", 1))  # 10 s of work, and half of 20 s
-        view.show(tick("b", 200))
-        clock.now += 20
-        view.show(epoch("b", 1))
-        clock.now += 10
-        view.show(epoch("a", 2))
-        view.show(end("a"))
-    a1, b1, a2 = said(capsys)
-    assert a1.endswith(" left 0:00:30; 1 of 3 runs done, all left 0:02:00")  # 30 s x 80 / 20
-    assert b1.endswith(" left 0:02:30; 1 of 3 runs done, all left 0:02:30")  # its own
-    assert a2.endswith(" left 0:00:00; 2 of 3 runs done, all left 0:01:22")  # 60 s x 150 / 110
-
-
-def test_an_estimate_that_was_wrong_is_corrected_by_the_first_epoch(clock, capsys):
-    """Also for trainings that have not begun: 1 of 4 epochs in 2 s, and 4 of half as long each."""
-    with View([track("a", 4, 20.0), track("b", 4, 10.0)]) as view:
-        view.show(start("a"))
-        clock.now += 2
-        view.show(epoch("a", 1))
-        assert said(capsys)[-1].endswith("left 0:00:06; 0 of 2 runs done, all left 0:00:10")
-
-
-def test_work_beyond_an_epoch_is_not_counted(clock, capsys):
-    """A training that starts again after its worker died may report some images twice."""
-    with View([track("a", 2), track("b", 2)]) as view:
-        view.show(start("a"))
-        view.show(start("b"))
-        view.show(tick("b", 6000))
-        clock.now += 20
-        view.show(epoch("a", 1))
-    assert said(capsys)[0].endswith("all left 0:00:20")
-
-
-def test_a_run_that_starts_again_loses_only_its_epoch(clock, capsys):
-    with View([track("a", 4), track("b", 4)]) as view:
-        view.show(start("a"))
-        view.show(start("b"))
-        clock.now += 10
-        view.show(epoch("a", 1))
-        view.show(tick("a", 300))
-        view.show(tick("b", 540))
-        clock.now += 10  # their worker died
-        view.show(start("b"))
-        view.show(start("a", done=1))
-        clock.now += 20
-        view.show(epoch("a", 2))
-        view.show(epoch("b", 1))
-    _, a2, b1 = said(capsys)
-    assert a2.endswith(" left 0:00:40; 0 of 2 runs done, all left 0:02:00")  # 40 s x 60 / 20
-    assert b1.endswith(" left 0:01:00; 0 of 2 runs done, all left 0:01:07")  # 40 s x 50 / 30
-
-
-def test_a_run_that_ends_before_its_epoch_does_has_not_done_that_work(clock, capsys):
-    with View([track("a", 2), track("b", 2)]) as view:
-        view.show(start("a"))
-        view.show(start("b"))
-        view.show(tick("b", 300))
-        view.show(end("b"))
-        clock.now += 10
-        view.show(epoch("a", 1))
-    assert said(capsys)[0].endswith("0 of 2 runs done, all left 0:00:30")
-
-
-def test_a_worker_in_another_folder_has_not_what_is_done_here(clock, capsys):
-    with View([track("a", 4, epochs_done=2), track("b", 2)]) as view:
-        view.show(start("a", done=0))
-        for number in (1, 2):
-            clock.now += 10
-            view.show(epoch("a", number))
-    a1, a2 = said(capsys)
-    assert a1.endswith(" left 0:00:30; 0 of 2 runs done, all left 0:00:50")
-    assert a2.endswith(" left 0:00:20; 0 of 2 runs done, all left 0:00:40")
 
 
 def test_bars_of_several_runs(clock):
     tracks = [track("a", 2), track("b", 2, epoch_seconds=30.0, epochs_done=1)]
     with on_terminal() as terminal, View(tracks, n_finished=1) as view:
-        assert view._bar.total == 80
-        assert view._bar.n == 30
-        view.show(start("a"))
-        view.show(start("b", done=1))
+        assert (view._bar.total, view._bar.n) == (80, 30)
+        view.show(Started("a", 0))
+        view.show(Started("b", 1))
         assert len(tqdm._instances) == 3
-        view.show(tick("a", 300))
+        view.show(Trained("a", 300))
         assert view._bar.n == pytest.approx(35)
-        assert view._tracks["a"].bar.n == 300
+        assert tracks[0].bar.n == 300
         clock.now += 10
         view.show(epoch("a", 1))
         assert view._bar.n == pytest.approx(40)
-        assert view._tracks["a"].bar.n == 600
-        view.show(tick("b", 150))
+        assert tracks[0].bar.n == 600
+        view.show(Trained("b", 150))
         assert view._bar.n == pytest.approx(47.5)
-        view.show(start("b", done=1))  # its worker died
-        view.show(tick("b", 60))
+        view.show(Started("b", 1))  # its worker died
+        view.show(Trained("b", 60))
         assert view._bar.n == pytest.approx(43)
-        assert view._tracks["b"].bar.n == 660
+        assert tracks[1].bar.n == 660
         assert len(tqdm._instances) == 3
         assert terminal.getvalue().count("\na: epoch 1/2") == 0  # a bar shows it
-        for run, seconds in (("a", 10), ("b", 20)):
+        for row, seconds in zip(tracks, (10, 20), strict=True):
             clock.now += seconds
-            view.show(epoch(run, 2))
-            view.show(end(run))
-            assert view._tracks[run].bar is None
+            view.show(epoch(row.label, 2))
+            view.close(row.label)
+            assert row.bar is None
         assert view._bar.n == pytest.approx(80)
         assert view._bar.desc.startswith("3 of 3 runs")
         assert len(tqdm._instances) == 1
@@ -220,23 +162,19 @@ def test_bars_of_several_runs(clock):
     assert "epoch 1/2, validation 20.00 %, test 7.00 %" in text
     assert "1 of 3 runs:  38%" in text
     assert "3 of 3 runs: 100%" in text.splitlines()[-1]
-    for line in (
-        "a: epoch 2/2, eta 1.00e-03, loss 0.5000, validation 20.00 %, test 7.00 %, 300 images/s, "
-        "left 0:00:00",
-        "b: epoch 2/2, eta 1.00e-03",
-    ):
-        assert line in text
+    assert f"a: epoch 2/2, {LINE}, left 0:00:00" in text
+    assert "b: epoch 2/2, eta 1.00e-03" in text
 
 
-def test_the_bar_of_one_run_stays(clock):
+def test_bar_of_one_run_stays(clock):
     with on_terminal() as terminal, View([track("net", 2)]) as view:
         assert view._bar is None
-        view.show(start("net"))
+        view.show(Started("net", 0))
         for number in (1, 2):
             clock.now += 10
-            view.show(tick("net", 600))
+            view.show(Trained("net", 600))
             view.show(epoch("net", number))
-        view.show(end("net"))
+        view.close("net")
     assert not tqdm._instances
     text = terminal.getvalue()
     assert "net: epoch" not in text  # no lines
@@ -247,8 +185,8 @@ def test_the_bar_of_one_run_stays(clock):
 def test_bars_are_closed_when_an_error_comes_through(clock):
     def fail():
         with View([track("a", 2), track("b", 2)]) as view:
-            view.show(start("a"))
-            view.show(start("b"))
+            view.show(Started("a", 0))
+            view.show(Started("b", 0))
             raise ZeroDivisionError
 
     with on_terminal(), pytest.raises(ZeroDivisionError):
@@ -256,7 +194,7 @@ def test_bars_are_closed_when_an_error_comes_through(clock):
     assert not tqdm._instances
 
 
-def test_a_command_with_nothing_left_to_do_shows_nothing():
+def test_view_without_tracks_shows_nothing():
     with on_terminal() as terminal, View([], n_finished=3):
         pass
     assert terminal.getvalue() == ""
@@ -265,5 +203,5 @@ def test_a_command_with_nothing_left_to_do_shows_nothing():
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0:00:00"), (3661, "1:01:01"), (200_000, "2 days, 7:33:20")]
 )
-def test_durations(seconds, text):
+def test_duration_is_days_and_hours(seconds, text):
     assert duration(seconds) == text

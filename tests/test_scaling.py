@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from test_record_committee import committee_rows
 
 from experiments import scaling
-from experiments.running import pools, provenance, runs
+from experiments.running import provenance, runs, workers
 from experiments.running.errors import Problem
 from experiments.timing import clusters
 
@@ -55,7 +55,7 @@ def test_a_measurement_trains_every_net_to_its_end(tmp_path, monkeypatch):
 
 
 def test_a_training_that_fails_is_not_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(scaling, "LocalProcesses", lambda workers, n_gpus: pools.InProcess())
+    monkeypatch.setattr(scaling, "LocalProcesses", lambda n, n_gpus: workers.InProcess())
     dataset = scaling.jobs.load("digits", None)
     arguments = scaling.argparse.Namespace(data_dir=None, schedule=None)
     trainings = scaling.make_jobs(tmp_path, 2, dataset, "cpu", arguments)

@@ -38,8 +38,7 @@ ALLOWED = {
     ("experiments/running/cluster.py", "distributed"): "Dask, where a scheduler is named",
     ("experiments/running/download.py", "pooch"): "downloads, which are verified",
     ("experiments/running/download.py", "requests"): "the errors of downloads",
-    ("experiments/running/processes.py", "ctypes"): "the type of a shared number",
-    ("experiments/running/processes.py", "multiprocessing"): "pipes between our own processes",
+    ("experiments/running/workers.py", "multiprocessing"): "pipes between our own processes",
     ("experiments/timing/peer_processes.py", "pickle"): "pipes to our own processes",
     ("experiments/timing/peers.py", "import_module"): "packages of a fixed list",
 }

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from deepbig_runtime import files
 from experiments.running.errors import Interrupted, explained, signals
 from experiments.running.formatting import shortened
 from experiments.running.messages import drop_unwritable, output_error, tell
@@ -166,6 +165,18 @@ def add_data_arguments(parser: argparse.ArgumentParser, others: Mapping[str, str
     add_data_dir_argument(parser)
 
 
+def add_out_argument(
+    parser: argparse.ArgumentParser, what: str, default: str | None = None, metavar: str = "DIR"
+) -> None:
+    """Add --out.
+
+    what: the folder or file and its use, as --help shows it; with its default if that depends on
+    other things.
+    """
+    usual = "" if default is None else " (default: %(default)s)"
+    parser.add_argument("--out", type=Path, default=default, metavar=metavar, help=what + usual)
+
+
 def add_data_dir_argument(parser: argparse.ArgumentParser) -> None:
     """The option for where the files of the data are."""
     parser.add_argument(
@@ -176,17 +187,6 @@ def add_data_dir_argument(parser: argparse.ArgumentParser) -> None:
         "(default: $MNIST_DIR, ./data/mnist or the cache folder, into which they are downloaded if "
         "need be; of other data: see docs/options.md)",
     )
-
-
-def write_table(folder: Path, name: str, text: str, csv: str) -> None:
-    """Print a table, and write it as NAME.md and NAME.csv. Says where they are.
-
-    text: Markdown. csv: its rows. Raises files.FileFault if that fails.
-    """
-    files.replace(folder / f"{name}.md", text.encode())
-    files.replace(folder / f"{name}.csv", csv.encode())
-    print(text)
-    tell(f"written to {folder}: {name}.md, {name}.csv")
 
 
 def add_picture(draw: Callable[[], object]) -> None:

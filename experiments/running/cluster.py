@@ -1,43 +1,58 @@
-"""A pool of the workers of a Dask cluster. To import this module, Dask must be installed."""
+"""The workers of a Dask cluster. To import this module, Dask must be installed."""
 
 import asyncio
-import json
 import logging
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import distributed
+import msgspec
 
 from experiments.running import provenance
-from experiments.running.errors import Interrupted, Problem, signals
+from experiments.running.errors import Problem
 from experiments.running.formatting import duration
+from experiments.running.workers import (
+    POLL_SECONDS,
+    Channel,
+    EpochSaved,
+    Message,
+    Pool,
+    Started,
+    Trained,
+    run_job,
+)
 
-POLL_SECONDS = 0.2  # between two looks for messages
 CONNECT_TIMEOUT = 10  # seconds until a scheduler that does not answer is given up
 NO_WORKER_TIMEOUT = 600  # seconds until a cluster that has lost all its workers is given up
+LOCK_TIMEOUT = 60  # seconds that a worker may need to stop after the scheduler gave its job away
+
+_encode = msgspec.msgpack.encode
+_decode = msgspec.msgpack.Decoder(Started | Trained | EpochSaved).decode
 
 
-class Cluster:
-    """The workers of a Dask cluster. See `pools.Pool` for the methods.
+class Cluster(Pool):
+    """The workers of a Dask cluster.
 
     The cluster's scheduler distributes the jobs, and replaces workers that die.
 
     address: of the scheduler, as Dask writes it: tcp://host:port.
-    Raises Problem if the cluster cannot be used.
+    Raises Problem if the cluster cannot be used, and later if its scheduler or all its workers are
+    lost.
     """
 
     WorkerDied: type[Exception] = distributed.KilledWorker
 
     def __init__(self, address: str):
+        super().__init__()
         # Its warnings of a lost scheduler would stand beside our own sentence.
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
-        self.on_message: Callable[[dict], None] = lambda message: None
         self._address = address
         try:
             asyncio.run(_require_scheduler(address))
@@ -51,79 +66,69 @@ class Cluster:
                 f"({str(error) or type(error).__name__}); start one with 'dask scheduler' and "
                 "workers with 'dask worker ADDRESS --nthreads 1'"
             ) from None
-        threads = self._client.nthreads().values()
-        self.workers = len(threads)
-        if set(threads) != {1}:
+        try:
+            self._require_usable_workers()
+        except Problem:
             self._client.close()
-            found = "workers of several threads" if threads else "no workers"
-            raise Problem(
-                f"--scheduler {address} has {found}; start some with 'dask worker {address} "
-                "--nthreads 1'"
-            )
-        self._require_same_sources()
+            raise
         self._name = f"deepbig-{uuid.uuid4().hex}"
-        self._messages = distributed.Queue(self._name, client=self._client)
+        self._messages: deque[bytes] = deque()  # filled by the client's thread
+        self._client.subscribe_topic(self._name, lambda event: self._messages.append(event[1]))
+        self._had_workers = time.monotonic()
         self._stop_signal = distributed.Variable(self._name, client=self._client)
         self._stop_signal.set(0)
         self._executor = self._client.get_executor(pure=False)
 
-    def _require_same_sources(self) -> None:
-        """Raise Problem unless the scheduler and all workers run the sources of this process."""
-        here = provenance.commit()["commit"]
+    def _require_usable_workers(self) -> None:
+        """Raise Problem unless workers of one thread, and the scheduler, run our sources."""
+        threads = self._client.nthreads().values()
+        self.workers = len(threads)
+        if set(threads) != {1}:
+            found = "workers of several threads" if threads else "no workers"
+            raise Problem(
+                f"--scheduler {self._address} has {found}; start some with 'dask worker "
+                f"{self._address} --nthreads 1'"
+            )
         try:
-            found = [
+            sources = [
                 self._client.run_on_scheduler(provenance.commit),
                 *self.call_on_workers(provenance.commit),
             ]
         except ImportError as error:
-            self._client.close()
             raise Problem(
                 f"the scheduler or a worker lacks what it needs ({error}); install deepbig there, "
                 "in the same version as here"
             ) from None
-        others = {source["commit"] for source in found} - {here}
-        if others:
-            self._client.close()
+        here = provenance.commit()["commit"]
+        if others := {source["commit"] for source in sources} - {here}:
             raise Problem(
                 f"the scheduler or a worker runs another source tree: expected commit {here}, "
                 f"found {', '.join(sorted(others))}; install the same one everywhere"
             )
 
     def call_on_workers(self, function: Callable, *arguments: Any) -> list:
-        """What function(*arguments) returns on each worker."""
         return list(self._client.run(function, *arguments).values())
 
     def submit(self, function: Callable, *arguments: Any) -> Future:
-        return self._executor.submit(_run_job, self._name, function, *arguments)
+        return self._executor.submit(_run_on_worker, self._name, function, *arguments)
 
-    def as_completed(self, waiting: Iterable[Future]) -> Iterator[Future]:
-        """As `pools.Pool` says. Raises Problem if the scheduler or all workers are lost."""
-        waiting = set(waiting)
-        heard = time.monotonic()
-        while waiting:
-            with signals.held():  # a signal that came between would leave a lock held
-                done, waiting = futures.wait(waiting, POLL_SECONDS, futures.FIRST_COMPLETED)
-            with _scheduler_lost_is_problem():
-                messages = self._messages.get(batch=True) if self._messages.qsize() else ()
-                if done or messages:
-                    heard = time.monotonic()
-                silence = time.monotonic() - heard
-                is_lost = silence > NO_WORKER_TIMEOUT and not self._client.nthreads()
-            if is_lost:
-                raise Problem(
-                    "the cluster has lost all its workers, and none came within "
-                    f"{duration(silence)}; all finished epochs are safe: start workers with "
-                    f"'dask worker {self._address} --nthreads 1', then the same command goes on "
-                    "from there"
-                )
-            for message in messages:
-                self.on_message(json.loads(message))
-            yield from done
+    def _receive(self, waiting: set[Future]) -> tuple[set[Future], list[Message]]:
+        done, _ = futures.wait(waiting, POLL_SECONDS, futures.FIRST_COMPLETED)
+        messages = [_decode(self._messages.popleft()) for _ in range(len(self._messages))]
+        now = time.monotonic()
+        with _scheduler_lost_is_problem():
+            if self._client.nthreads():
+                self._had_workers = now
+        if (without := now - self._had_workers) > NO_WORKER_TIMEOUT:
+            raise Problem(
+                "the cluster has lost all its workers, and none came within "
+                f"{duration(without)}; all finished epochs are safe: start workers with "
+                f"'dask worker {self._address} --nthreads 1', then the same command goes on "
+                "from there"
+            )
+        return done, messages
 
-    def restart(self) -> None:
-        pass  # the scheduler replaces workers
-
-    def stop(self, signum: int, waiting: Iterable[Future]) -> None:
+    def stop(self, signum: int, waiting: Collection[Future]) -> None:
         with _scheduler_lost_is_problem():
             self._stop_signal.set(signum)
             if not self._client.nthreads():
@@ -165,32 +170,19 @@ def _scheduler_lost_is_problem() -> Iterator[None]:
         ) from None
 
 
-class _DaskChannel:
-    """The channel of a job on a Dask worker.
+def _run_on_worker(name: str, function: Callable, *arguments: Any) -> Any:
+    """Run a job on a Dask worker. name: of the topic of messages, and of the stop signal."""
+    worker = distributed.get_worker()
+    key = worker.get_current_task()
+    signal_of_pool = distributed.Variable(name, client=distributed.get_client())
 
-    name: of the pool's queue of messages, and of its stop signal.
-    """
-
-    lock_timeout: float = 60
-
-    def __init__(self, name: str):
-        worker, client = distributed.get_worker(), distributed.get_client()
-        self._tasks, self._key = worker.state.tasks, worker.get_current_task()
-        self._messages = distributed.Queue(name, client=client)
-        self._stop_signal = distributed.Variable(name, client=client)
-
-    def send(self, message: dict) -> None:
-        self._messages.put(json.dumps(message))
-
-    def stop_signal(self) -> int:
-        task = self._tasks.get(self._key)
+    def stop_signal() -> int:
+        task = worker.state.tasks.get(key)
         if task is None or task.state == "cancelled":
             return signal.SIGTERM  # the client has ended, or another worker has got the job
-        return self._stop_signal.get()
+        return signal_of_pool.get()
 
+    def send(message: Message) -> None:
+        worker.log_event(name, _encode(message))
 
-def _run_job(name: str, function: Callable, *arguments: Any) -> Any:
-    try:
-        return function(_DaskChannel(name), *arguments)
-    except Interrupted:
-        return None
+    return run_job(Channel(send, stop_signal, LOCK_TIMEOUT), function, *arguments)

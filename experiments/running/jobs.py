@@ -1,13 +1,5 @@
 """Many independent trainings: each is a job for a worker of a pool.
 
-While a worker trains it sends messages, dictionaries that JSON can hold:
-
-    {"run": label, "event": "begin"}
-    {"run": label, "event": "start", "epochs_done": by earlier processes}
-    {"run": label, "event": "tick", "images": trained since the last message}
-    {"run": label, "event": "epoch", "epoch": ..., and what METRICS name}
-    {"run": label, "event": "end"}
-
 A worker that dies loses at most the epoch it was in. Its job is submitted again, and another worker
 goes on from the run file, if both see the same folder. A lock beside that file keeps others out.
 """
@@ -15,34 +7,40 @@ goes on from the run file, if both see the same folder. A lock beside that file 
 import argparse
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from deepbig_runtime import compiled_cache, files
 from deepbig_runtime.faults import GpuFault
-from deform_gpu import TABLE1
-from experiments.running import cli, configs, data, nets, plans, pools, runs, store
+from experiments.running import cli, configs, data, gpu_trial, nets, plans, provenance, runs, store
 from experiments.running.configs import Config
 from experiments.running.errors import Interrupted, Problem, explained
-from experiments.running.formatting import duration, plural
+from experiments.running.formatting import duration
 from experiments.running.messages import tell
-from experiments.running.pools import Channel, Pool
 from experiments.running.progress import Track, View
-from experiments.running.store import METRICS, Run
-from mlp_gpu import training
+from experiments.running.store import Run
+from experiments.running.workers import (
+    Channel,
+    EpochSaved,
+    InProcess,
+    LocalProcesses,
+    Message,
+    Pool,
+    Started,
+    Trained,
+)
 from mlp_gpu.engine import SCHEDULES, WINDOW
-from mlp_gpu.training import Schedule
+from mlp_gpu.engines import choose_engine
+from mlp_gpu.training import Epoch
 
 MESSAGE_SECONDS = 0.5  # between two messages of a training
 
-MAX_WORKER_DEATHS = 3  # in a row, without an epoch done; after that each job is tried alone
+MAX_WORKER_DEATHS = 3  # of the workers of a job in a row, without an epoch done
 
 FAILED, GPU_FAILED = 1, 2  # exit statuses
 
@@ -76,7 +74,6 @@ class Outcome:
 
 
 _pixels: dict[tuple, data.Dataset] = {}  # not scaled yet
-_loaded: dict[tuple, data.Dataset] = {}
 
 
 def load_pixels(choice: str, data_dir: Path | None) -> data.Dataset:
@@ -86,14 +83,11 @@ def load_pixels(choice: str, data_dir: Path | None) -> data.Dataset:
     return dataset
 
 
+@cache
 def load(choice: str, data_dir: Path | None) -> data.Dataset:
     """As data.load, but once a process."""
     key = choice, data_dir
-    if key not in _loaded:
-        pixels = _pixels.pop(key, None) or data.load_pixels(*key)
-        key = data.CHOICES[pixels.name], data_dir
-        _loaded[key] = data.scale(pixels)
-    return _loaded[key]
+    return data.scale(_pixels.pop(key) if key in _pixels else data.load_pixels(*key))
 
 
 def load_known(config: Config, data_dir: Path | None) -> data.Dataset:
@@ -119,15 +113,12 @@ def load_for(job: Job) -> data.Dataset:
 class Reporter(runs.Callbacks):
     """Sends messages about a job, and ends it when the pool asks it to stop."""
 
-    def __init__(self, job: Job, channel: Channel):
-        self._label, self._channel = job.label, channel
+    def __init__(self, label: str, channel: Channel):
+        self._label, self._channel = label, channel
         self._images, self._sent = 0, time.perf_counter()
 
-    def send(self, event: str, **content: Any) -> None:
-        self._channel.send({"run": self._label, "event": event, **content})
-
     def start(self, epochs_done: int) -> None:
-        self.send("start", epochs_done=epochs_done)
+        self._channel.send(Started(self._label, epochs_done))
 
     def tick(self, n_images: int) -> None:
         self._images += n_images
@@ -135,23 +126,13 @@ class Reporter(runs.Callbacks):
             return
         if signum := self._channel.stop_signal():
             raise Interrupted(signum)
-        self.send("tick", images=self._images)
+        self._channel.send(Trained(self._label, self._images))
         self._images, self._sent = 0, time.perf_counter()
 
-    def epoch(self, row: training.Epoch) -> None:
+    def epoch(self, row: Epoch) -> None:
         self._images = 0
-        self.send("epoch", **{name: getattr(row, name) for name in METRICS})
-
-
-def warm_up_worker(_channel: Channel, engine: str, net: tuple[int, ...] | str) -> None:
-    """Import and compile what every training by that engine needs. This runs in a worker.
-
-    net: a small one of the kind that will be trained, as configs.make_config takes it.
-    """
-    image, label = np.zeros((1, data.SIDE, data.SIDE), np.float32), np.zeros(1, np.uint8)
-    dataset = data.Dataset("MNIST", image, label, image, label, "", "")
-    config = configs.make_config(dataset, net, Schedule(), 0, TABLE1, engine, windows=True)
-    runs.warm_up(nets.make_engine(config, SCHEDULES[0]), config, dataset)
+        values = {name: getattr(row, name) for name in EpochSaved.__struct_fields__[1:]}
+        self._channel.send(EpochSaved(self._label, **values))
 
 
 def train_job(channel: Channel, job: Job) -> Outcome:
@@ -159,22 +140,16 @@ def train_job(channel: Channel, job: Job) -> Outcome:
 
     Raises Interrupted on a signal to this process, and when the pool asks its jobs to stop.
     """
-    if signum := channel.stop_signal():
-        raise Interrupted(signum)
-    reporter = Reporter(job, channel)
-    reporter.send("begin")
     try:
         dataset = configs.prepare(load_for(job), job.config)
         engine = nets.make_engine(job.config, job.schedule)
         runs.warm_up(engine, job.config, dataset)
-        timeout = channel.lock_timeout
+        reporter, timeout = Reporter(job.label, channel), channel.lock_timeout
         return Outcome(runs.train_run(job.path, job.config, dataset, engine, reporter, timeout))
     except Exception as error:
         if sentence := explained(error):  # its causes are lost on the way to the command
             return Outcome(None, sentence, GPU_FAILED if isinstance(error, GpuFault) else FAILED)
         raise
-    finally:
-        reporter.send("end")
 
 
 def estimate_job(_channel: Channel, job: Job) -> float:
@@ -196,32 +171,80 @@ def workload(job: Job) -> tuple:
 
 
 @contextmanager
+def opened(
+    arguments: argparse.Namespace, n_jobs: int, needed_bytes: Callable[[], int]
+) -> Iterator[tuple[Pool, str, str]]:
+    """The pool that the command line asks for, the name of its engine and that of its devices.
+
+    arguments: those of cli.add_engine_arguments and cli.add_worker_arguments. n_jobs: a pool has
+    no more workers than that. needed_bytes: memory that a GPU must have; called if there is a GPU.
+    Says why no GPU is used, if none is, and whether the processor lacks what makes the CPU fast.
+
+    Raises Problem or gpu.GpuFault if the pool or its engine cannot be had.
+    """
+    with closing(_cluster(arguments.scheduler) if arguments.scheduler else InProcess()) as pool:
+
+        def missing() -> str | None:
+            """Why the GPUs cannot be used, in a sentence; None if they can."""
+            reasons = [trial.reason for trial in pool.call_on_workers(gpu_trial.try_gpu)]
+            if not any(reasons):
+                from deepbig_runtime import gpu  # imports numba
+
+                reasons = pool.call_on_workers(gpu.missing, needed_bytes())
+            return next(filter(None, reasons), None)
+
+        engine = choose_engine(arguments.engine, missing, tell)
+        device = " and ".join(sorted(set(pool.call_on_workers(provenance.device, engine))))
+        if arguments.scheduler:
+            yield pool, engine, device
+            return
+        if engine == "cpu" and provenance.lacks_multiply_add():
+            tell(
+                "this processor has no fused multiply-add, so the C library computes each one: "
+                "results are the same, and training is slow"
+            )
+        n_gpus = 0
+        if engine == "cuda":
+            from deepbig_runtime import gpu  # imports numba
+
+            n_gpus = gpu.count()
+        usual = n_gpus or max(1, provenance.cores() // arguments.cores_of_worker)
+        workers = min(arguments.workers or usual, n_jobs)
+        with closing(LocalProcesses(workers, n_gpus) if workers > 1 else pool) as pool:
+            yield pool, engine, device
+
+
+def _cluster(address: str) -> Pool:
+    try:
+        from experiments.running.cluster import Cluster
+    except ImportError:
+        raise Problem(
+            "--scheduler needs Dask, which is not installed; install it with "
+            "pip install -e '.[distributed]', here and where the workers are"
+        ) from None
+    return Cluster(address)
+
+
+@contextmanager
 def session(
     arguments: argparse.Namespace,
     n_jobs: int,
-    needed_bytes: Callable[[data.Dataset], int],
-    small_net: tuple[int, ...] | str = (data.SIDE**2, 1, 10),
+    some_nets: Sequence[tuple[int, ...] | str],
+    deforms_on_gpu: bool = True,
 ) -> Iterator[tuple[data.Dataset, Pool, str]]:
     """The data, the pool and the engine's name that a command line asks for; says what they are.
 
     The images are as data.load_pixels gives them. Most commands need no others in this process.
 
-    arguments: those that running.cli adds, and --out, a folder, which is made; gets the names of
-    the devices. n_jobs: how many
-    trainings there are. needed_bytes: memory that a GPU must have for one of them. small_net: what
-    workers train before there is work, so that the code is compiled, see `warm_up_worker`.
+    arguments: those of plans.add_trainer_arguments; gets the names of the devices. The folder --out
+    is made. n_jobs: how many trainings there are. some_nets: the different nets, as
+    configs.make_config takes them. deforms_on_gpu: whether a GPU that trains also deforms.
     Raises Problem, files.FileFault or gpu.GpuFault if any of it cannot be had.
     """
     files.make_folder(arguments.out)
-
-    @cache
-    def found() -> data.Dataset:
-        return load_pixels(arguments.data, arguments.data_dir)
-
-    with pools.opened(arguments, n_jobs, lambda: needed_bytes(found())) as opened:
-        pool, engine, devices = opened
-        for _ in range(pool.workers):  # while this process loads the data
-            pool.submit(warm_up_worker, engine, small_net)
+    found = cache(partial(load_pixels, arguments.data, arguments.data_dir))
+    needed = partial(nets.needed_bytes, some_nets, found, deforms_on_gpu)
+    with opened(arguments, n_jobs, needed) as (pool, engine, arguments.device):
         dataset = found()
         tell(
             f"{dataset.name}: {len(dataset.train_labels):,} training and "
@@ -229,9 +252,8 @@ def session(
         )
         if arguments.schedule and engine == "cpu":
             tell("--schedule is for a GPU and changes nothing here")
-        arguments.device = devices
-        workers = f", {pool.workers} workers" if pool.workers > 1 else ""
-        tell(f"engine {engine}: {devices}{workers}")
+        on_workers = f", {pool.workers} workers" if pool.workers > 1 else ""
+        tell(f"engine {engine}: {arguments.device}{on_workers}")
         tell(plans.announce(arguments, engine))
         if reason := compiled_cache.NOT_KEPT:
             tell(f"compiled code is not kept, so each process compiles anew: {reason}")
@@ -261,15 +283,7 @@ def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:
     epoch_seconds = _estimate_all(unfinished, pool)
     _announce(jobs, epochs_done, epoch_seconds, pool)
     tracks = [
-        Track(
-            label=job.label,
-            epochs=job.config.epochs,
-            n_train=job.config.data.n_train,
-            n_validation=job.config.n_validation,
-            n_test=job.config.data.n_test,
-            epoch_seconds=epoch_seconds[workload(job)],
-            epochs_done=epochs_done[job],
-        )
+        Track(job.label, job.config, epoch_seconds[workload(job)], epochs_done[job])
         for job in unfinished
     ]
     with View(tracks, len(jobs) - len(unfinished)) as view:
@@ -330,63 +344,47 @@ def _train_unfinished(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, 
     Returns the outcome of each job. Raises Interrupted on a signal.
     """
     outcomes: dict[Job, Outcome] = {}
-    futures: dict[Future, Job] = {}
-    begun: set[str] = set()  # labels of the jobs that are running
-    deaths = 0  # in a row, without an epoch done
+    deaths: Counter[str] = Counter()  # of the workers of each job, since its last epoch
 
-    def on_message(message: dict) -> None:
-        nonlocal deaths
-        if message["event"] == "begin":
-            begun.add(message["run"])
-        elif message["event"] == "epoch":
-            deaths = 0
-        elif message["event"] == "end":
-            begun.discard(message["run"])
+    def on_message(message: Message) -> None:
+        if isinstance(message, EpochSaved):
+            deaths[message.run] = 0
         view.show(message)
 
-    def settle(job: Job, outcome: Outcome) -> None:
-        outcomes[job] = outcome
-        if run := outcome.run:
-            _save_here(job, run)
-            n, wrong = len(run.labels), run.chosen_errors
-            view.tell(f"finished: {job.label}: {wrong} of {n:,} test images wrong, {wrong / n:.2%}")
-        if outcome.failure:
-            view.tell(f"failed: {job.label}: {outcome.failure}")
-
     pool.on_message = on_message
-    unsettled = list(jobs)
+    futures: dict[Future, Job] = {}
     try:
-        while unsettled:
-            suspects = [job for job in unsettled if job.label in begun] or unsettled
-            is_alone = deaths >= MAX_WORKER_DEATHS
-            submitted = suspects[:1] if is_alone else unsettled
-            begun.clear()
-            for job in submitted:
-                futures[pool.submit(train_job, job)] = job
-            for future in pool.as_completed(futures):
-                # Not kept here: a cluster computes lost results again while a future exists.
-                job = futures.pop(future)
-                try:
-                    settle(job, future.result())
-                except pool.WorkerDied:
-                    pass  # it stays unsettled
-                except Exception as error:  # the other jobs still go on
-                    if not (sentence := explained(error)):
-                        traceback.print_exception(error)
-                        sentence = f"{type(error).__name__}: {error}"
-                    settle(job, Outcome(None, sentence, FAILED))
-            unsettled = [job for job in unsettled if job not in outcomes]
-            if any(job not in outcomes for job in submitted):
-                deaths += 1
-                if is_alone:
-                    reason = "the worker process that trained it died, again and again"
-                    settle(submitted[0], Outcome(None, reason, FAILED))
-                    unsettled.remove(submitted[0])
-                    deaths = 0
-                if unsettled:
-                    n = len(unsettled)
-                    view.tell(f"a worker process died; new ones go on with {plural(n, 'run')}")
-                    pool.restart()
+        for job in jobs:
+            futures[pool.submit(train_job, job)] = job
+        while futures:
+            future = next(pool.as_completed(futures))
+            job = futures.pop(future)
+            view.close(job.label)
+            try:
+                outcome = future.result()
+            except pool.WorkerDied:
+                deaths[job.label] += 1
+                if deaths[job.label] < MAX_WORKER_DEATHS:
+                    view.tell(f"a worker process died; another one goes on with {job.label}")
+                    futures[pool.submit(train_job, job)] = job
+                    continue
+                reason = "the worker process that trained it died, again and again"
+                outcome = Outcome(None, reason, FAILED)
+            except Exception as error:  # the other jobs still go on
+                if not (sentence := explained(error)):
+                    traceback.print_exception(error)
+                    sentence = f"{type(error).__name__}: {error}"
+                outcome = Outcome(None, sentence, FAILED)
+            finally:
+                del future  # a cluster computes lost results again while a future exists
+            outcomes[job] = outcome
+            if run := outcome.run:
+                _save_here(job, run)
+                n, wrong = len(run.labels), run.chosen_errors
+                errors = f"{wrong} of {n:,} test images wrong, {wrong / n:.2%}"
+                view.tell(f"finished: {job.label}: {errors}")
+            if outcome.failure:
+                view.tell(f"failed: {job.label}: {outcome.failure}")
     except Interrupted as reason:
         if reason.consequence:  # this process itself was training
             raise

@@ -1,12 +1,15 @@
 """The nets of runs and their engines, made from configurations."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
+from deform_gpu.parameters import SIDE
 from experiments.running.configs import Config
+from experiments.running.dataset import DIGIT, KINDS, Dataset
 from mlp_gpu import engines
 from mlp_gpu.engine import SCHEDULES, WINDOW, Engine
 from mlp_gpu.network import Network
@@ -61,6 +64,29 @@ def make_engine(config: Config, schedule: str) -> Engine:
     from cnn_gpu.cpu import ConvCpuEngine
 
     return ConvCpuEngine()
+
+
+def needed_bytes(
+    nets: Sequence[tuple[int, ...] | str], pixels: Callable[[], Dataset], deforms_on_gpu: bool
+) -> int:
+    """An upper bound of the GPU memory that training the largest of some nets needs, in bytes.
+
+    nets: as configs.make_config takes them. pixels: returns the data. deforms_on_gpu: whether the
+    GPU deforms images, too; the CPU deforms images of several maps.
+    """
+    from cnn_gpu import cuda as cnn_cuda  # imports numba
+    from deform_gpu import cuda as deform_cuda
+    from mlp_gpu.window import engine as window
+
+    kind, n = KINDS[pixels().name], len(pixels().train_labels)
+    needed = max(
+        cnn_cuda.device_bytes(ConvNetwork.initial(net, kind.source, kind.n_classes, 0), n)
+        if isinstance(net, str)
+        else window.device_bytes(net, n)
+        for net in nets
+    )
+    deforms = deforms_on_gpu and kind.source == DIGIT
+    return needed + (deform_cuda.device_bytes(n, SIDE) if deforms else 0)
 
 
 def predictor(config: Config, network: AnyNetwork) -> Engine:

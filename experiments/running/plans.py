@@ -1,9 +1,11 @@
 """How long a net is trained and at which learning rate: profiles, and options that change them."""
 
 import argparse
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from experiments.running import cli
+from mlp_gpu.engine import PERCEPTRON_SCHEDULES
 from mlp_gpu.training import Schedule
 
 
@@ -78,14 +80,33 @@ QUICK_CNN = {
 }
 
 
-def add_arguments(
-    parser: argparse.ArgumentParser, quick: str, paper: Plan = PAPER, of: str = ""
+def add_trainer_arguments(
+    parser: argparse.ArgumentParser,
+    out: str,
+    quick: str,
+    paper: Plan = PAPER,
+    of: str = "",
+    schedules: Sequence[str] = PERCEPTRON_SCHEDULES,
+    cores: int = 1,
+    others: Mapping[str, str] = {},
+    written: str = "run files and tables",
 ) -> None:
-    """Add the options that choose a plan.
+    """Add the options that all commands have that train nets.
 
-    quick: how long that profile takes, in a few words. of: what the paper's plan is of, if it has
-    several, to be put behind its figures.
+    out: default folder of the files that are `written`. quick: duration of that profile, in a few
+    words. of: nets or data of the paper's plan, if it has several, to be put behind its figures.
+    schedules: launch modes of the nets on a GPU, the usual one first. cores, others: as in
+    cli.add_worker_arguments and cli.add_data_arguments.
     """
+    _add_arguments(parser, quick, paper, of)
+    cli.add_engine_arguments(parser, schedules)
+    cli.add_worker_arguments(parser, cores)
+    cli.add_data_arguments(parser, others)
+    cli.add_out_argument(parser, f"folder for {written}", out)
+
+
+def _add_arguments(parser: argparse.ArgumentParser, quick: str, paper: Plan, of: str) -> None:
+    """Add the options that choose a plan."""
     parser.add_argument(
         "--profile",
         choices=("quick", "short", "paper"),

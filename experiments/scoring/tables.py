@@ -1,18 +1,22 @@
 """Table 1 of the 2010 paper with our runs beside it, and how runs are put in rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from deepbig_runtime import files
 from experiments.running.configs import Config
 from experiments.running.dataset import is_mnist
 from experiments.running.formatting import duration, markdown_table
+from experiments.running.jobs import Outcome
+from experiments.running.messages import tell
 from experiments.running.store import Run
-from experiments.scoring.rows import ResultRow, Table1Row, source_columns
+from experiments.scoring.rows import ResultRow, Table1Row, rows_text, source_columns
 from mlp_gpu.network import NETS, count_weights
 
 
@@ -253,6 +257,27 @@ def with_other_seeds(run: Run, runs: Sequence[Run]) -> list[Run]:
 def _training(run: Run) -> tuple[int, Config]:
     """The epochs and the configuration of a run but for the seed."""
     return run.epochs, replace(run.config, seed=0)
+
+
+def write(
+    folder: Path,
+    name: str,
+    outcomes: Sequence[Outcome],
+    report: Callable[[list[Run]], str],
+    row: Callable[[Run], ResultRow],
+) -> int:
+    """Print the table of the runs that did not fail; write it as NAME.md and NAME.csv.
+
+    report: makes the Markdown. row: makes a row of the CSV file. Returns the exit status of the
+    command. Raises files.FileFault if a file cannot be written.
+    """
+    if runs := [outcome.run for outcome in outcomes if outcome.run is not None]:
+        text = report(runs)
+        files.replace(folder / f"{name}.md", text.encode())
+        files.replace(folder / f"{name}.csv", rows_text([row(run) for run in runs]).encode())
+        print(text)
+        tell(f"written to {folder}: {name}.md, {name}.csv")
+    return max(outcome.status for outcome in outcomes)
 
 
 ERRORS_EXPLAINED = (

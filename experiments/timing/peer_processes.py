@@ -21,7 +21,7 @@ import numpy as np
 
 from experiments.running import provenance
 from experiments.running.formatting import plural
-from experiments.running.processes import THREAD_VARIABLES
+from experiments.running.workers import THREAD_VARIABLES
 from experiments.timing import peers
 from experiments.timing.peers import Peer
 from mlp_gpu.network import Network

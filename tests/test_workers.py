@@ -1,0 +1,574 @@
+"""Pools of workers: what all do alike, processes of this machine, and the choice of a pool."""
+
+import _ctypes
+import argparse
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing, suppress
+from types import SimpleNamespace
+
+import pytest
+from campaign.run_bits import epochs_on_disk
+from llvmlite import binding
+from pool_jobs import (
+    die_when_stopped,
+    double,
+    end_worker,
+    fail,
+    fail_oddly,
+    sleep,
+    threads,
+    wait_for_stop,
+)
+from waiting import join, wait_until
+
+from deepbig_runtime import driver, gpu
+from deepbig_runtime.faults import GpuFault
+from experiments.running import cli, gpu_trial, jobs, provenance, runs, workers
+from experiments.running.errors import Interrupted, Problem, signals
+from experiments.running.workers import InProcess, LocalProcesses, run_until
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc")
+LIBRARY = _ctypes.__file__  # some library that can be loaded
+dask = pytest.param("Dask", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module")
+def local():
+    with closing(LocalProcesses(2)) as pool:
+        yield pool
+
+
+@pytest.fixture
+def open_pool(request):
+    """A function that opens a pool of its own with two workers."""
+
+    def open_pool(kind):
+        if kind == "local":
+            return LocalProcesses(2)
+        from experiments.running.cluster import Cluster  # needs distributed
+
+        return Cluster(request.getfixturevalue("cluster").scheduler_address)
+
+    return open_pool
+
+
+@pytest.fixture(params=["in process", "local", dask])
+def pool(request, open_pool):
+    if request.param == "Dask":
+        with closing(open_pool("Dask")) as pool:
+            yield pool
+    else:
+        yield InProcess() if request.param == "in process" else request.getfixturevalue("local")
+
+
+def result(pool, function, *arguments):
+    """Of a job that the pool runs alone."""
+    (future,) = pool.as_completed([pool.submit(function, *arguments)])
+    return future.result()
+
+
+# What all pools do alike
+
+
+def test_as_completed_handles_all_messages_of_a_job_before_its_result(pool):
+    messages, results = [], {}
+    pool.on_message = messages.append
+    futures = {pool.submit(double, number): number for number in (3, 0, 100, 7)}
+    for future in pool.as_completed(futures):
+        number = futures[future]
+        results[number] = future.result()
+        assert [m.images for m in messages if m.run == str(number)] == list(range(number))
+    assert results == {3: 6, 0: 0, 100: 200, 7: 14}
+    assert len(messages) == 110
+
+
+def test_exception_of_a_job_comes_back_with_its_place(pool):
+    bad, good = pool.submit(fail, "this"), pool.submit(double, 4)
+    assert set(pool.as_completed([bad, good])) == {bad, good}
+    assert good.result() == 8
+    with pytest.raises(ValueError, match="cannot do this") as caught:
+        bad.result()
+    notes = "".join(getattr(caught.value, "__notes__", ()))
+    assert not isinstance(pool, LocalProcesses) or "in fail\n" in notes
+
+
+def test_exception_that_cannot_be_unpickled_fails_its_job_alone(local):
+    bad, good = local.submit(fail_oddly), local.submit(double, 2)
+    assert set(local.as_completed([bad, good])) == {bad, good}
+    assert isinstance(bad.exception(), TypeError)
+    assert good.result() == 4
+
+
+@pytest.mark.parametrize("kind", ["local", dask])
+def test_stop_lets_begun_jobs_save_and_begins_no_others(kind, open_pool, tmp_path):
+    messages = []
+
+    def take(message):
+        messages.append(message)
+        if len(messages) == 2:
+            raise Interrupted(signal.SIGINT)
+
+    with closing(open_pool(kind)) as pool:
+        pool.on_message = take
+        futures = [pool.submit(wait_for_stop, tmp_path / str(k)) for k in range(10)]
+        with pytest.raises(Interrupted):
+            list(pool.as_completed(futures))
+        pool.stop(signal.SIGINT, futures)
+        assert all(future.done() for future in futures)
+    assert {m.run for m in messages} == {str(path) for path in tmp_path.iterdir()}
+    assert [path.read_text() for path in tmp_path.iterdir()] == 2 * [str(int(signal.SIGINT))]
+
+
+@linux
+@pytest.mark.parametrize(
+    ("kind", "end"),
+    [
+        ("local", "SIGKILL"),  # as the kernel does where memory runs out
+        ("local", "SIGTERM"),
+        ("local", "exits"),
+        pytest.param("Dask", "SIGKILL", marks=pytest.mark.slow),
+    ],
+)
+def test_worker_that_ends_fails_its_job_alone_and_is_replaced(kind, end, open_pool):
+    with closing(open_pool(kind)) as pool:
+        bad, *good = [pool.submit(end_worker, end), *(pool.submit(double, n) for n in (300, 1))]
+        assert set(pool.as_completed([bad, *good])) == {bad, *good}
+        assert isinstance(bad.exception(), pool.WorkerDied)
+        if kind == "local":  # Dask may run a neighbour again
+            assert [future.result() for future in good] == [600, 2]
+        again = [pool.submit(double, n) for n in (5, 6, 7)]
+        assert len(list(pool.as_completed(again))) == 3
+        assert [future.result() for future in again] == [10, 12, 14]
+
+
+# Processes of this machine
+
+
+def pids(pool):
+    return [process.process.pid for process in pool._processes.values()]
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(("cores", "n_workers", "expected"), [(7, 3, 2), (1, 3, 1)])
+def test_processes_divide_the_cores(cores, n_workers, expected, monkeypatch):
+    monkeypatch.setattr(provenance, "cores", lambda: cores)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    before = dict(os.environ)
+    with closing(LocalProcesses(n_workers)) as pool:
+        variables, of_numba, pid = result(pool, threads)
+    assert variables == dict.fromkeys(workers.THREAD_VARIABLES, str(expected))
+    assert of_numba == expected
+    assert pid != os.getpid()
+    assert os.environ == before
+
+
+def test_processes_take_the_gpus_in_turn(monkeypatch):
+    started = []
+
+    def start(target, args, daemon):
+        started.append(args[1])
+        return SimpleNamespace(start=lambda: None, join=lambda *_: None, kill=lambda: None)
+
+    context = SimpleNamespace(Pipe=workers.multiprocessing.Pipe, Process=start)
+    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda method: context)
+    with closing(LocalProcesses(5, n_gpus=2)) as pool:
+        del pool._processes[3]  # the worker died
+        for _ in range(5):
+            pool.submit(double, 0)
+    assert started == [0, 1, 0, 1, 0, 1]
+
+
+@linux
+def test_idle_worker_that_is_killed_is_replaced():
+    with closing(LocalProcesses(1)) as pool:
+        assert result(pool, double, 1) == 2
+        os.kill(*pids(pool), signal.SIGKILL)
+        wait_until(lambda: not any(map(is_alive, pids(pool))))
+        with suppress(pool.WorkerDied):  # whose job it was given
+            result(pool, double, 2)
+        assert result(pool, double, 3) == 6
+
+
+@linux
+def test_stop_ends_though_workers_die_meanwhile():
+    messages = []
+
+    def take(message):
+        messages.append(message)
+        if len(messages) == 2:
+            raise Interrupted(signal.SIGTERM)
+
+    with closing(LocalProcesses(2)) as pool:
+        pool.on_message = take
+        futures = [pool.submit(die_when_stopped) for _ in range(2)]
+        futures += [pool.submit(double, 0) for _ in range(20)]
+        with pytest.raises(Interrupted):
+            list(pool.as_completed(futures))
+        pool.stop(signal.SIGTERM, futures)
+    assert all(future.done() for future in futures)
+
+
+def test_close_stops_jobs_that_an_error_left_running(tmp_path):
+    messages = []
+
+    def take(message):
+        messages.append(message)
+        if len(messages) == 2:
+            raise ZeroDivisionError
+
+    def work():
+        with closing(LocalProcesses(2)) as pool:
+            pool.on_message = take
+            futures.extend(pool.submit(wait_for_stop, tmp_path / str(k)) for k in range(10))
+            list(pool.as_completed(futures))
+
+    futures = []
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert [path.read_text() for path in tmp_path.iterdir()] == 2 * [str(int(signal.SIGTERM))]
+    assert futures[-1].cancelled()
+
+
+@linux
+def test_close_kills_a_job_that_polls_no_stop_signal(monkeypatch):
+    """Ctrl-C while workers compile must not wait for the compiler."""
+    monkeypatch.setattr(workers, "CLOSE_SECONDS", 0.1)
+    pool, messages = LocalProcesses(2), []
+    pool.on_message = messages.append
+    pool.submit(sleep)
+    while not messages:
+        assert result(pool, double, 0) == 0
+    pid = messages[0].images
+    closer = threading.Thread(target=pool.close, daemon=True)
+    closer.start()
+    join(closer, 60)
+    assert not is_alive(pid)
+
+
+@pytest.mark.parametrize("step", ["start", "send", "recv", "wait"])
+def test_signal_interrupts_no_step_of_the_pool(step, signals_raise, monkeypatch):
+    """Half a process started or half a message read would end the pool."""
+    owners = {"start": workers.BaseProcess, "wait": workers.connection}
+    owner = owners.get(step, workers.connection.Connection)
+    function, calls = getattr(owner, step), []
+
+    def interrupted(*arguments, **options):
+        if not calls:
+            os.kill(os.getpid(), signal.SIGINT)
+        answer = function(*arguments, **options)
+        calls.append(step)
+        return answer
+
+    with closing(LocalProcesses(2)) as pool:
+        if step == "start":  # of a worker in the place of one that died
+            pool._processes.pop(0).process.kill()
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, interrupted)
+            with pytest.raises(Interrupted):
+                result(pool, double, 3)
+        assert calls
+        assert result(pool, double, 4) == 8
+
+
+PARENT = """
+import signal, sys
+import pool_jobs
+from experiments.running.workers import LocalProcesses
+
+if __name__ == "__main__":
+    for signum in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, lambda *_: None)
+    print("ready", flush=True)
+    pool = LocalProcesses(2)
+    jobs = [pool.submit(getattr(pool_jobs, sys.argv[1]), *map(int, sys.argv[2:])) for _ in "ab"]
+    pool.on_message = lambda message: print(message.images, flush=True)
+    for job in pool.as_completed(jobs):
+        print(job.result(), flush=True)
+    pool.close()
+"""
+
+
+def start_parent(folder, *job):
+    """A script with two workers, in a process group of its own; its stderr is in `folder`."""
+    (folder / "parent.py").write_text(PARENT)
+    parent = subprocess.Popen(
+        [sys.executable, folder / "parent.py", *job],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=(folder / "stderr").open("w"),
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout.readline() == "ready\n"
+    return parent
+
+
+@linux
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    """At once, though their jobs poll nothing."""
+    parent = start_parent(tmp_path, "sleep")
+    pids = [int(parent.stdout.readline()) for _ in range(2)]
+    assert all(map(is_alive, pids))
+    parent.kill()
+    try:
+        wait_until(lambda: not any(map(is_alive, pids)))
+    finally:
+        for pid in filter(is_alive, pids):
+            os.kill(pid, signal.SIGKILL)
+    parent.communicate()
+    assert (tmp_path / "stderr").read_text() == ""
+
+
+@linux
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
+def test_signal_of_a_terminal_while_workers_start_is_for_the_parent_alone(tmp_path, signum):
+    parent = start_parent(tmp_path, "double", "0")
+    lines = []
+    reader = threading.Thread(target=lambda: lines.extend(parent.stdout), daemon=True)
+    reader.start()
+
+    def interrupt():
+        os.killpg(parent.pid, signum)
+        return len(lines) == 2 or parent.poll() is not None
+
+    wait_until(interrupt)
+    parent.wait(60)
+    join(reader)
+    assert (tmp_path / "stderr").read_text() == ""
+    assert lines == ["0\n", "0\n"]
+    assert parent.returncode == 0
+
+
+# Commands that are run until some time
+
+# As our commands do, it hears of SIGINT also where a shell began the tests in the background.
+LISTEN = "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler); "
+LISTEN += "signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})"
+
+
+def test_run_until_returns_none_at_the_end_and_a_status_before():
+    began = time.monotonic()
+    assert run_until(["timeit", "-n1", "-r1", f"{LISTEN}; time.sleep(60)"], began + 2) is None
+    assert 2 <= time.monotonic() - began < 50
+    assert run_until(["calendar", "2026"], math.inf) == 0
+    killed = ["timeit", "-n1", "-r1", "import os; os.kill(os.getpid(), 9)"]
+    assert run_until(killed, math.inf) == 128 + 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to_all", [True, False], ids=["Ctrl-C", "kill"])
+def test_run_until_stops_its_command_on_a_signal(to_all, tmp_path):
+    """Ctrl-C in a terminal reaches both, a kill the caller alone."""
+    options = ["--data", "digits", "--nets", "1", "--profile", "paper", "--out", str(tmp_path)]
+    code = "from experiments.running import cli, workers; import math; cli.run(lambda: "
+    code += f"workers.run_until(['experiments.table1', *{options}], math.inf))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=provenance.REPOSITORY,
+        start_new_session=True,
+    )
+    path = tmp_path / "net1-seed0-load_digits.h5"
+    try:
+        wait_until(lambda: process.poll() is not None or epochs_on_disk(path) > 1, 120, "epochs")
+        if to_all:
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 128 + (signal.SIGINT if to_all else signal.SIGTERM)
+    assert "Traceback" not in said
+    assert said.count("stopped by") == 1
+    assert "the same command goes on from there" in said
+    with runs.lock(path):  # nobody trains any more
+        assert epochs_on_disk(path) < 2300
+
+
+def test_signal_to_a_command_that_just_started_is_one_sentence():
+    """Ctrl-C reaches its Python while that is starting, where only Python could answer."""
+    with signals.blocked():
+        process = subprocess.Popen(
+            [sys.executable, "-m", "experiments.table1", "--help"],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=provenance.REPOSITORY,
+        )
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (128 + signal.SIGINT, "stopped by SIGINT\n")
+
+
+# The pool that a command line gets
+
+
+@pytest.fixture(autouse=True)
+def _gpu_is_tried_here(monkeypatch):
+    """The self-test of the GPU finds what this process is told to find."""
+    monkeypatch.setenv(gpu_trial.VARIABLE, "null")
+    monkeypatch.setattr(gpu_trial, "tell", lambda text: None)
+    monkeypatch.setattr(gpu_trial, "_try_gpu", lambda: gpu_trial.Trial(gpu.missing()))
+
+
+def parse(*arguments, cores=1):
+    parser = argparse.ArgumentParser()
+    cli.add_engine_arguments(parser)
+    cli.add_worker_arguments(parser, cores)
+    return parser.parse_args(arguments)
+
+
+def never():
+    raise AssertionError("asked for the memory that is needed of a GPU, but there is none")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cores_of_machine", "cores_of_worker", "n_jobs", "expected"),
+    [
+        ([], 6, 1, 10, 6),
+        ([], 6, 1, 4, 4),  # no more than jobs
+        (["--workers", "30"], 6, 1, 10, 10),
+        (["--workers", "3"], 6, 1, 10, 3),
+        (["--workers", "1"], 6, 1, 10, 1),
+        ([], 2, 4, 10, 1),
+        ([], 7, 4, 10, 1),
+        ([], 9, 4, 10, 2),
+    ],
+)
+def test_opened_without_a_gpu_has_workers_by_cores_jobs_and_options(
+    arguments, cores_of_machine, cores_of_worker, n_jobs, expected, monkeypatch
+):
+    monkeypatch.setattr(provenance, "cores", lambda: cores_of_machine)
+    parsed = parse(*arguments, "--engine", "cpu", cores=cores_of_worker)
+    with jobs.opened(parsed, n_jobs, never) as (pool, engine, device):
+        assert isinstance(pool, LocalProcesses if expected > 1 else InProcess)
+        assert (pool.workers, engine) == (expected, "cpu")
+        assert device == provenance.device()
+
+
+def missing_above_7_bytes(n_bytes=0):
+    return f"{n_bytes} bytes" if n_bytes > 7 else None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "n_jobs", "expected"),
+    [([], 10, 2), ([], 1, 1), (["--workers", "5"], 10, 5), (["--engine", "cuda"], 10, 2)],
+)
+def test_opened_with_gpus_has_a_worker_for_each(arguments, n_jobs, expected, monkeypatch):
+    monkeypatch.setattr(driver, "is_missing", lambda: False)
+    monkeypatch.setattr(gpu, "missing", missing_above_7_bytes)
+    monkeypatch.setattr(provenance, "cores", lambda: 7)
+    monkeypatch.setattr(gpu, "count", lambda: 2)
+    monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
+    with jobs.opened(parse(*arguments), n_jobs, lambda: 7) as (pool, engine, device):
+        assert isinstance(pool, LocalProcesses if expected > 1 else InProcess)
+        assert (pool.workers, engine, device) == (expected, "cuda", "Some GPU")
+        assert expected == 1 or pool._n_gpus == 2
+
+
+def test_opened_uses_no_gpu_that_lacks_the_memory(monkeypatch, capsys):
+    monkeypatch.setattr(driver, "is_missing", lambda: False)
+    monkeypatch.setattr(gpu, "missing", missing_above_7_bytes)
+    with jobs.opened(parse(), 1, lambda: 8) as (_, engine, _):
+        assert engine == "cpu"
+    assert capsys.readouterr().err == "no GPU is used: 8 bytes\n"
+
+
+@pytest.mark.parametrize(
+    ("features", "is_slow"), [({"fma": False}, 1), ({"fma": True}, 0), ({}, 0)]
+)
+def test_opened_reports_a_processor_without_fused_multiply_add(
+    features, is_slow, monkeypatch, capsys
+):
+    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: features)
+    with jobs.opened(parse("--engine", "cpu"), 1, never):
+        pass
+    assert capsys.readouterr().err.count("no fused multiply-add") == is_slow
+
+
+def assert_no_gpu_is_used(reason, capsys, told=True):
+    with pytest.raises(GpuFault) as fault, jobs.opened(parse("--engine", "cuda"), 1, never):
+        pass
+    assert str(fault.value) == f"{reason}; or take --engine cpu"
+    with jobs.opened(parse(), 1, never) as (_, engine, _):
+        assert engine == "cpu"
+    assert capsys.readouterr().err == told * f"no GPU is used: {reason}\n"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "kind", "told"),
+    [("0x10de", "0x030200", True), ("0x10de", "0x0c0330", False), ("0x1002", "0x030000", False)],
+)
+def test_opened_reports_a_missing_driver_only_where_a_gpu_is(
+    vendor, kind, told, monkeypatch, capsys, tmp_path
+):
+    (tmp_path / "0000:00:1f.0").mkdir()
+    (tmp_path / "0000:00:1f.0" / "vendor").write_text(f"{vendor}\n")
+    (tmp_path / "0000:00:1f.0" / "class").write_text(f"{kind}\n")
+    monkeypatch.setattr(driver, "PCI", tmp_path)
+    monkeypatch.setattr(driver, "is_missing", lambda: True)
+    monkeypatch.setattr(gpu, "missing", never)
+    assert_no_gpu_is_used("there is no NVIDIA driver on this machine; install one", capsys, told)
+
+
+def test_opened_without_numba_cuda_uses_no_gpu(monkeypatch, capsys):
+    monkeypatch.setattr(driver, "is_missing", lambda: False)
+    monkeypatch.delattr(gpu.cuda, "implementation")
+    reason = "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]'"
+    assert_no_gpu_is_used(reason, capsys)
+
+
+def test_opened_uses_no_gpu_that_fails_its_self_test(monkeypatch, capsys):
+    reason = gpu_trial.judge({"weights, trained by window": 0.5})
+    assert "weights, trained by window: 0.5 apart" in reason
+    monkeypatch.setattr(driver, "is_missing", lambda: False)
+    monkeypatch.setattr(gpu_trial, "_try_gpu", lambda: gpu_trial.Trial(reason))
+    monkeypatch.setattr(gpu, "missing", never)
+    assert_no_gpu_is_used(reason, capsys)
+
+
+@pytest.mark.parametrize(
+    ("libraries", "missing"), [(["none.so"], True), (["none.so", LIBRARY, "none.so"], False)]
+)
+def test_driver_is_missing_unless_a_library_can_be_loaded(libraries, missing, monkeypatch):
+    monkeypatch.setattr(driver, "LIBRARIES", libraries)
+    assert driver.is_missing() == missing
+
+
+def test_opened_without_dask_is_a_user_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(sys.modules, "experiments.running.cluster", raising=False)
+    arguments = parse("--scheduler", "tcp://127.0.0.1:8786")
+    sentence = "--scheduler needs Dask, which is not installed; install"
+    with pytest.raises(Problem, match=sentence), jobs.opened(arguments, 1, never):
+        pass
+
+
+def test_opened_names_the_devices_of_a_cluster(cluster, capsys):
+    arguments = parse("--scheduler", cluster.scheduler_address)
+    with jobs.opened(arguments, 1, never) as (pool, engine, device):
+        assert type(pool).__name__ == "Cluster"
+        assert (pool.workers, engine) == (2, "cpu")
+        assert device == provenance.device()  # once, for they are the same
+    assert capsys.readouterr().err == ""
+    with (
+        pytest.raises(GpuFault),
+        jobs.opened(parse("--scheduler", arguments.scheduler, "--engine", "cuda"), 1, never),
+    ):
+        pass
