@@ -20,7 +20,6 @@ from experiments.drawing import bench_plots, error_plots, figures, record_plots,
 from experiments.running import cli, examples, jobs
 from experiments.running.errors import Problem
 from experiments.running.store import Run, find_folder, weights_path
-from experiments.scoring import records
 from experiments.scoring.committees import find_committees
 from experiments.scoring.tables import best_of
 from mlp_gpu.network import N_CLASSES
@@ -100,11 +99,14 @@ def _draw_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
 
 def record_pictures() -> dict[str, Callable[[], Figure]]:
     """What can be drawn of the records in results/, of benchmarks the newest, by name."""
+    from experiments.scoring.results import read_results  # imports numba
+
     found: dict[str, Callable[[], Figure]] = {}
-    if rows := next(iter(bench_plots.read_newest().values()), None):
+    results = read_results()
+    if rows := next(iter(results.newest_benches.values()), None):
         found["times"] = partial(bench_plots.draw_times, rows)
         found["roofline"] = partial(bench_plots.draw_roofline, rows)
-    runs = records.read_records()
+    runs = list(results.runs.values())
     if record_plots.longest_records(runs):
         found["error_against_hours"] = partial(record_plots.draw_error_against_hours, runs)
     return found

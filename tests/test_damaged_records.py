@@ -13,7 +13,7 @@ from msgspec import structs
 from experiments import readme, record
 from experiments.running import provenance, store
 from experiments.running.formatting import csv_text
-from experiments.scoring import records
+from experiments.scoring import results
 from experiments.scoring.rows import BenchRow, CommitteeRow, ScalingRow, SourceColumns, StartupRow
 
 OURS = provenance.REPOSITORY / "results" / "amd-epyc-2-cores"
@@ -31,7 +31,7 @@ BYTES = {
 
 
 @pytest.fixture
-def results(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """A folder of records, of no machine's, in a repository without any other."""
     monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
     folder = tmp_path / "results" / "some-cpu"
@@ -45,23 +45,23 @@ def contents(folder):
 
 @pytest.mark.parametrize("name", ["a.json", "gpu-check.json", "ladder.json"])
 @pytest.mark.parametrize("what", BYTES)
-def test_a_damaged_json_record_is_named(results, name, what):
-    (results / name).write_bytes(BYTES[what])
-    before = contents(results.parent)
+def test_a_damaged_json_record_is_named(folder, name, what):
+    (folder / name).write_bytes(BYTES[what])
+    before = contents(folder.parent)
     assert name in expect_sentence(readme.pages)
-    assert contents(results.parent) == before
+    assert contents(folder.parent) == before
 
 
 @pytest.mark.parametrize("what", BYTES)
-def test_a_run_is_not_recorded_over_a_damaged_record(results, tmp_path, what):
+def test_a_run_is_not_recorded_over_a_damaged_record(folder, tmp_path, what):
     (tmp_path / "runs").mkdir()
     path = tmp_path / "runs" / "a.h5"
     run = make_run(data={"n_test": 50}, metrics={"test_errors": [5, 5]})
     store.write_run(path, run)
-    (results / "runs-a.json").write_bytes(BYTES[what])
-    before = contents(results)
+    (folder / "runs-a.json").write_bytes(BYTES[what])
+    before = contents(folder)
     assert "runs-a.json" in expect_sentence(lambda: record.write_record(path))
-    assert contents(results) == before
+    assert contents(folder) == before
 
 
 def change(found, keys, value):
@@ -92,7 +92,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize(("name", "keys"), [(name, k) for name, ks in KEYS.items() for k in ks])
-def test_a_json_record_of_other_types_is_named(results, name, keys):
+def test_a_json_record_of_other_types_is_named(folder, name, keys):
     for value in WRONG:
         if value == "x" and keys[-1] in ("data", "rung", "device"):  # a text as good as others
             continue
@@ -102,7 +102,7 @@ def test_a_json_record_of_other_types_is_named(results, name, keys):
         change(found, keys, value)
         if (keys[-1], value) in (("search", []), ("kernels", []), ("versions", {})):
             continue
-        (results / name).write_text(json.dumps(found))
+        (folder / name).write_text(json.dumps(found))
         assert name in expect_sentence(readme.pages), value
 
 
@@ -120,7 +120,7 @@ KINDS = dict(zip(TABLES, (CommitteeRow, BenchRow, ScalingRow, StartupRow), stric
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_row_of_other_cells_is_named(results, name):
+def test_a_row_of_other_cells_is_named(folder, name):
     rows, kind = cells_of(name), KINDS[name]
     for field in (*structs.fields(SourceColumns), *structs.fields(kind)):
         if field.name in ("source", "shared", "wrong_digits", "finished"):
@@ -129,7 +129,7 @@ def test_a_row_of_other_cells_is_named(results, name):
         bad = ["\x1b[31m", "a\nb"] if is_text else ["x", "nan", "1.5e99", "-1"]
         bad += [""] if field.required else []
         for cell in bad:
-            (results / name).write_text(csv_text([*rows[:-1], rows[-1] | {field.name: cell}]))
+            (folder / name).write_text(csv_text([*rows[:-1], rows[-1] | {field.name: cell}]))
             assert name in expect_sentence(readme.pages), (field.name, cell)
 
 
@@ -146,17 +146,17 @@ CSV = {
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("what", CSV)
-def test_a_damaged_table_is_named(results, tmp_path, name, what):
-    (results / name).write_bytes(CSV[what])
+def test_a_damaged_table_is_named(folder, tmp_path, name, what):
+    (folder / name).write_bytes(CSV[what])
     assert name in expect_sentence(readme.pages)
     if name == "committee-experiment6.csv":
-        before = contents(results)
+        before = contents(folder)
         (tmp_path / name).write_bytes(CSV[what])
         assert name in expect_sentence(lambda: record.write_committee(tmp_path / name))
-        assert contents(results) == before
+        assert contents(folder) == before
 
 
-def test_a_long_field_in_a_committees_table(results, tmp_path):
+def test_a_long_field_in_a_committees_table(folder, tmp_path):
     rows = read_csv(OURS / "committee-experiment6.csv")
     rows[0]["versions"] = "x" * 200_000
     (tmp_path / "a.csv").write_text(csv_text(rows))
@@ -164,7 +164,7 @@ def test_a_long_field_in_a_committees_table(results, tmp_path):
 
 
 @pytest.mark.parametrize("device", ["", " ", "--", "x" * 300, "a\tb"])
-def test_a_committee_without_a_device_is_not_recorded(results, tmp_path, device):
+def test_a_committee_without_a_device_is_not_recorded(folder, tmp_path, device):
     rows = [row | {"device": device} for row in read_csv(OURS / "committee-experiment6.csv")]
     (tmp_path / "a.csv").write_text(csv_text(rows))
     said = expect_sentence(lambda: record.write_committee(tmp_path / "a.csv"))
@@ -172,7 +172,7 @@ def test_a_committee_without_a_device_is_not_recorded(results, tmp_path, device)
     assert not contents(tmp_path / "results")
 
 
-def test_a_column_twice_or_a_row_too_long(results, tmp_path):
+def test_a_column_twice_or_a_row_too_long(folder, tmp_path):
     text = (OURS / "committee-experiment6.csv").read_text()
     for other in (text.replace("experiment,net", "net,net", 1), text + "1,2\n", text[:-60]):
         (tmp_path / "a.csv").write_text(other)
@@ -180,17 +180,19 @@ def test_a_column_twice_or_a_row_too_long(results, tmp_path):
     assert not contents(tmp_path / "results")
 
 
-def test_a_benchmark_of_which_no_page_can_be_made(results):
-    results.rmdir()
-    write_bench([net_measurement("engine cpu", 300.0)], SOURCE, results / "bench.csv")
+def test_a_benchmark_of_which_no_page_can_be_made(folder):
+    folder.rmdir()
+    write_bench([net_measurement("engine cpu", 300.0)], SOURCE, folder / "bench.csv")
     readme.pages()
-    rows = read_csv(results / "bench.csv")
+    rows = read_csv(folder / "bench.csv")
     for other in ({"weights": "1.5"}, {"us": ""}, {"weights": ""}):
-        (results / "bench.csv").write_text(csv_text([row | other for row in rows]))
+        (folder / "bench.csv").write_text(csv_text([row | other for row in rows]))
         assert "bench.csv is damaged" in expect_sentence(readme.pages)
 
 
 def test_all_our_records_are_read():
-    assert len(records.read_records()) > 20
+    found = results.read_results()
+    assert len(found.runs) > 20
+    assert found.benches
     tables = (provenance.REPOSITORY / "results").glob("*/*-*.csv")
-    assert list(records.read_committees()) == sorted(tables)
+    assert list(found.committees) == sorted(tables)

@@ -11,7 +11,7 @@ import watched_runs
 
 from deepbig_runtime import files
 from experiments import committee
-from experiments.drawing import report_files
+from experiments.drawing import report_sections
 from experiments.running import cifar, examples, norb, runs
 from experiments.running.provenance import REPOSITORY
 
@@ -76,7 +76,7 @@ def test_what_is_no_file_hangs_no_command(tmp_path):
     assert (watched.returncode, watched.stderr) == (0, "")
     assert "Traceback" not in watched.stdout
     found = run(
-        "-c", f"from experiments.drawing.report_files import *; collect(Path('{tmp_path}'))"
+        "-c", f"from experiments.drawing.report_sections import *; Report(Path('{tmp_path}'))"
     )
     assert (found.returncode, found.stderr) == (0, "")
     recorded = run("-m", "experiments.record", tmp_path / "b.csv")
@@ -139,7 +139,7 @@ def test_a_name_may_have_any_bytes(tmp_path, capsys):
     for path in paths:
         watched_runs.write(path, watched_runs.make_run(of=4))
     shown = "run-\\udcff\\udcfe"
-    assert sorted(report_files.collect(tmp_path).runs) == ["b", shown]
+    assert sorted(report_sections.Report(tmp_path).runs) == ["b", shown]
     assert sorted(examples.load_runs(tmp_path)) == ["b", shown]
     assert committee.form_committee(paths).members == (shown, "b")
     capsys.readouterr()

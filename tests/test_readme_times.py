@@ -7,42 +7,45 @@ from measurements import SOURCE, gpu_measurements, measurement, net_measurement,
 from msgspec.structs import replace
 
 from experiments import readme
-from experiments.scoring.records import read_benchmarks
+from experiments.scoring.results import read_results
 from experiments.scoring.rows import RaceRow, rows_text
 from experiments.timing import findings as speeds
 from experiments.timing import race
-from experiments.timing import report as timing_report
 from experiments.timing.measurement import CopyTimes, PeakTimes
 
 
+def shown(part):
+    return readme.benchmarks(read_results().benches.values(), part)
+
+
 def test_benchmarks_of_every_device_are_shown(empty):
-    assert readme.benchmarks(read_benchmarks(), timing_report.net_table) == readme.NOT_MEASURED
-    assert readme.kernels(read_benchmarks()) == readme.NOT_MEASURED
+    assert shown("bench") == readme.NOT_MEASURED
+    assert shown("kernels") == readme.NOT_MEASURED
 
     on_cpu = replace(SOURCE, device="Some CPU", driver="")
     write_bench([net_measurement("engine cpu", 300.0)], on_cpu, empty / "results/cpu/bench.csv")
-    text = readme.benchmarks(read_benchmarks(), timing_report.net_table)
+    text = shown("bench")
     assert text.startswith(
         "Some CPU; a 1; 2026-01-01; commit cccccccccccc; medians of 7 repeats:\n\n|"
     )
     assert "| engine cpu " in text
     assert text.endswith("\n\nOn a GPU: not measured yet.")
-    assert readme.kernels(read_benchmarks()) == readme.NOT_MEASURED
-    text = readme.speed(read_benchmarks())
+    assert shown("kernels") == readme.NOT_MEASURED
+    text = readme.speed(read_results())
     assert text.startswith('<img src="results/some-cpu/bench.png" width=')
     assert text.endswith("On a GPU: not measured yet.")
 
     write_bench(gpu_measurements(), SOURCE, empty / "results/gpu/bench.csv")
-    text = readme.benchmarks(read_benchmarks(), timing_report.net_table)
+    text = shown("bench")
     assert "Some CPU" in text
     assert "Some GPU; driver 1.2; a 1; 2026-01-01" in text
     assert "not measured" not in text
     assert "forward_partial" not in text
-    text = readme.kernels(read_benchmarks())
+    text = shown("kernels")
     assert text.startswith("Some GPU; driver 1.2; a 1; 2026-01-01; commit cccccccccccc; medians")
     assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
     assert "Some CPU" not in text
-    text = readme.speed(read_benchmarks())
+    text = readme.speed(read_results())
     assert text.startswith('<img src="results/some-gpu/bench.png" width=')
     assert "`engine cpu`" in text
     assert "`engine cuda graph`" in text
@@ -51,7 +54,7 @@ def test_benchmarks_of_every_device_are_shown(empty):
 
 def test_a_race_stands_beside_the_first_benchmark(empty):
     write_bench([net_measurement("engine cpu", 300.0)], SOURCE, empty / "results/cpu/bench.csv")
-    assert readme.races() == readme.NOT_MEASURED
+    assert readme.races(read_results().races.values()) == readme.NOT_MEASURED
     points = [
         RaceRow(
             way=way,
@@ -68,13 +71,15 @@ def test_a_race_stands_beside_the_first_benchmark(empty):
         for seconds in (15.0, 30.0, 60.0)
     ]
     (empty / "results/cpu/race.csv").write_text(rows_text(points))
-    text = readme.speed(read_benchmarks())
+    text = readme.speed(read_results())
     assert '<img src="results/cpu/race.png"' in text
     assert text.endswith(
         "of 10,000 test digits wrong after 60 s on Some GPU, median of the seeds (fewest-most): "
         "on-line, engine cpu 101 (100-102); mini-batches, NumPy 121 (120-122)."
     )
-    assert "commit cccccccccccc; median (fewest-most) of the seeds:\n\n| way " in readme.races()
+    assert "commit cccccccccccc; median (fewest-most) of the seeds:\n\n| way " in readme.races(
+        read_results().races.values()
+    )
 
 
 def test_a_benchmark_in_sentences(empty):
@@ -91,7 +96,7 @@ def test_a_benchmark_in_sentences(empty):
         measurement(1.0, name="kornia, CPU", **deform),
     ]
     write_bench(found, SOURCE, empty / "results/gpu/bench.csv")
-    (rows,) = read_benchmarks()
+    (rows,) = read_results().benches.values()
     first, speedup = speeds.bench_sentences(rows)
     assert first == (
         "On a chip, `engine cpu` takes 300 microseconds per image for net 1 and 3,000 for net 4, "
@@ -132,7 +137,7 @@ def test_a_benchmark_of_threads_in_sentences(empty):
         measurement(1.0, name="scipy recipe", **deform),
     ]
     write_bench(found, SOURCE, empty / "results/box/bench.csv")
-    (rows,) = read_benchmarks()
+    (rows,) = read_results().benches.values()
     assert speeds.bench_sentences(rows) == [
         "On a chip, `engine cpu` takes 50 microseconds per image for 841-800-10 and 200 for net 1, "
         "which is 13.6 and 6.7 billion weight updates per second; the GTX 480 of 2012 made up to "
@@ -148,7 +153,7 @@ def test_a_benchmark_of_threads_in_sentences(empty):
         "Of an epoch, 60,000 images deformed and trained on and 70,000 evaluated, "
         "deformation and evaluation take 12 % for net 1 and 25 % for 841-800-10.",
     ]
-    text = readme.speed([rows])
+    text = readme.speed(read_results())
     for sentence in (*speeds.bench_sentences(rows), *speeds.epoch_sentences(rows)):
         assert sentence in text
     undeformed = [row for row in rows if row.group != "deformation"]

@@ -24,7 +24,6 @@ from experiments.drawing.figures import (
     VERMILION,
     finish,
 )
-from experiments.scoring.records import read_benchmarks
 from experiments.scoring.rows import BenchRow, RaceRow
 from experiments.timing import race
 from experiments.timing.report import PAPER, net_title
@@ -79,12 +78,6 @@ class Work:
     def title(self) -> str:
         """Its name, and the state of the cache if it has one."""
         return ", ".join(filter(None, (self.name, self.state)))
-
-
-def read_newest() -> dict[str, list[BenchRow]]:
-    """The rows of each bench.csv below results/, by device, the newest first."""
-    found = sorted(read_benchmarks(), key=lambda rows: rows[0].source.date, reverse=True)
-    return {rows[0].source.device: rows for rows in found}
 
 
 def flops(one: BenchRow) -> int:

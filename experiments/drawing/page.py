@@ -112,12 +112,19 @@ class Page:
         return Html(" ".join(links))
 
     def table(
-        self, caption: str, rows: Sequence[Mapping[str, str]], sources: Collection[str] = ()
+        self,
+        caption: str,
+        rows: Sequence[Mapping[str, str]],
+        sources: Collection[str] = (),
+        each: Sequence[str] = (),
     ) -> None:
         """Add a table of rows with the same keys, in a box of its own that scrolls.
 
-        sources: where all of it comes from, if the rows do not say so themselves.
+        sources: where all of it comes from; or each: where each row comes from.
         """
+        if each:
+            cited = map(self.cite, each)
+            rows = [{"source": link, **row} for link, row in zip(cited, rows, strict=True)]
         head = "".join(f'<th scope="col">{html(name)}</th>' for name in rows[0])
         self._add(
             '<div class="scroll" tabindex="0"><table>'

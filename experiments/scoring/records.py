@@ -1,4 +1,4 @@
-"""Read the records in results/<device>/: finished runs, committees and benchmarks.
+"""Records in results/<device>/, one at a time: finished runs, committees and others.
 
 What is read is checked, as files that anybody may have written. All functions that read raise
 files.FileFault, one sentence, if a file does not hold such a record.
@@ -12,7 +12,6 @@ from typing import Annotated, TypeVar
 from msgspec import Meta, Struct
 
 from deepbig_runtime.files import FileFault, checked
-from experiments.running import provenance
 from experiments.running.provenance import Source
 from experiments.running.store import Run, run_of_builtins
 from experiments.running.validation import (
@@ -25,7 +24,7 @@ from experiments.running.validation import (
     parse_json,
 )
 from experiments.scoring import cnn_tables, committee_report, tables
-from experiments.scoring.rows import BenchRow, CommitteeRow, ResultRow, read_rows, read_text
+from experiments.scoring.rows import CommitteeRow, ResultRow, read_rows, read_text
 
 # Names of the committees that may be recorded. The name of their folder of runs stands before them.
 COMMITTEES = rf"(experiment[1-6]|table4)(-load_digits)?|{committee_report.GIVEN}"
@@ -39,7 +38,6 @@ LADDER = "ladder.json"
 BLOCKS = "blocks.json"
 CAMPAIGN = "campaign.json"
 REDRAWN = "redrawn.json"
-NOT_OF_RUNS = GPU_CHECK, LADDER, BLOCKS, CAMPAIGN, REDRAWN
 
 Content = TypeVar("Content")
 T = TypeVar("T")
@@ -125,12 +123,6 @@ def read_committee(path: Path) -> list[CommitteeRow]:
     return rows
 
 
-def read_committees() -> dict[Path, list[CommitteeRow]]:
-    """The rows of all committees below results/, in the order of their paths."""
-    paths = sorted((provenance.REPOSITORY / "results").glob("*/*.csv"))
-    return {path: read_committee(path) for path in paths if is_committee(path)}
-
-
 def is_committee(path: Path) -> bool:
     """Whether a file's name is that of the record of a committee."""
     return _COMMITTEE_NAME.fullmatch(path.name) is not None
@@ -167,23 +159,6 @@ def of_make_committee(
         if rows[-1].data == "MNIST" and rows[-1].experiment.startswith("experiment")
         if folder_of(path).name == COMMAND_FOLDER
     }
-
-
-def read_benchmarks() -> list[list[BenchRow]]:
-    """The rows of all devices' bench.csv below results/, in the order of their names."""
-    paths = sorted((provenance.REPOSITORY / "results").glob("*/bench.csv"))
-    return [read_rows(path, BenchRow) for path in paths]
-
-
-def record_paths() -> list[Path]:
-    """The records of runs below results/, in the order of their names."""
-    paths = sorted((provenance.REPOSITORY / "results").glob("*/*.json"))
-    return [path for path in paths if path.name not in NOT_OF_RUNS]
-
-
-def read_records() -> list[Run]:
-    """All records of runs, without predictions, in the order of their names."""
-    return [read_record(path) for path in record_paths()]
 
 
 def read_record(path: Path) -> Run:
