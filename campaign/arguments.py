@@ -33,7 +33,7 @@ WRITERS = (
 )
 OTHERS = (
     *("cnn", "committee", "deformations", "draw", "export", "figure1", "kernels", "pictures"),
-    *("recognise", "redrawn", "report", "table1", "watch"),
+    *("recognise", "report", "table1", "watch"),
 )
 TRAINING = ("table1", "cnn", "committee")
 SMALL = ["--data=digits", "--limit=30", "--epochs=1", "--out=out"]

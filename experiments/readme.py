@@ -19,7 +19,7 @@ from experiments.scoring import (
     committee_report,
     committees,
     ladder_tables,
-    redrawn_table,
+    redrawn,
     tables,
 )
 from experiments.scoring import findings as scores
@@ -290,9 +290,7 @@ def pages() -> dict[str, dict[str, str]]:
             f"ladder-{rung.replace(' ', '-')}": ladder_rung(results.ladders.values(), rung)
             for rung in ladder_tables.RUNG_NAMES
         },
-        "docs/recognise.md": {
-            "redrawn": paragraphs(map(redrawn_table.table, results.redrawn.values()))
-        },
+        "docs/recognise.md": {"redrawn": paragraphs(map(redrawn.table, results.redrawn.values()))},
         "docs/online-in-blocks.md": {
             "blocks": paragraphs(map(block_tables.tables, results.blocks.values()))
         },

@@ -12,7 +12,7 @@ from deform_gpu.batches import make_displacement, make_matrices
 from deform_gpu.parameters import WIDTHS
 from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, split_seed, uniform
 from deform_gpu.width import is_narrow, normalize_width
-from experiments.drawing.figures import BLUE, GREY, VERMILION
+from experiments.drawing.figures import BLUE, GREY, VERMILION, frame
 from experiments.running.data import Dataset
 from experiments.running.errors import Problem
 
@@ -81,7 +81,7 @@ def draw_field(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     An arrow goes from where a pixel is read to where it is put. The lines of a grid are straight on
     the original, and are drawn where the deformation puts them. Both are true to scale.
     """
-    figure = Figure(figsize=(7, 7.7), layout="constrained")
+    figure = frame(7.7)
     _write_caption(
         figure,
         *(digit, deformation, seed),
@@ -171,7 +171,7 @@ def draw_strips(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     """
     rows = {kind: strip(kind, digit.label, deformation, seed) for kind in STRIPS}
     columns = max(len(values) for _, values, _ in rows.values())
-    figure = Figure(figsize=(0.8 * columns + 0.8, 7.2), layout="constrained")
+    figure = frame(7.2, width=0.8 * columns + 0.8)
     _write_caption(
         figure,
         *(digit, deformation, seed),
@@ -206,7 +206,7 @@ def draw_hundred(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     side = len(digit.image)
     copies, labels = np.repeat(digit.image[None], 100, 0), np.full(100, digit.label)
     batch = deform(copies, labels, deformation, seed, 0).reshape(10, 10, side, side)
-    figure = Figure(figsize=(7, 7.6), layout="constrained")
+    figure = frame(7.6)
     text = "A batch of 100 copies of the digit, as the papers' grid of 10x10 images; epoch 0."
     _write_caption(figure, digit, deformation, seed, text)
     axes = figure.add_subplot()
@@ -228,7 +228,7 @@ def draw_widths(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     for width in WIDTHS:
         normalized = normalize_width(digit.image[None], width, narrow, background)
         copies[f"WN{width}"] = normalized[0]
-    figure = Figure(figsize=(7.6, 3.3), layout="constrained")
+    figure = frame(3.3, width=7.6)
     text = (
         "Top: the digit and its width-normalised copies, with bounding box and its width, pixels.\n"
         "Bottom: each of them deformed, with the same random numbers; epoch 0."

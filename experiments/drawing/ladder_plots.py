@@ -3,16 +3,16 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
-    FIGURE_WIDTH,
     GREY,
-    SMALL_SIZE,
+    SMALL_LEGEND,
     VERMILION,
     finish,
+    frame,
+    tick_integers,
 )
 from experiments.ptx.report import SEGMENT
 from experiments.scoring.ladder_tables import BLOG_CORRECT, LadderRecord, ProgramTime, RungKernel
@@ -20,7 +20,7 @@ from experiments.scoring.ladder_tables import BLOG_CORRECT, LadderRecord, Progra
 
 def draw_ladder(record: LadderRecord) -> Figure:
     """Accuracy against epochs, and for each rung its time, or without a GPU what it moves."""
-    figure = Figure(figsize=(FIGURE_WIDTH, 3), layout="constrained")
+    figure = frame(3)
     accuracy, rungs = figure.subplots(1, 2, width_ratios=(2, 3))
     _draw_accuracy(accuracy, record)
     timed = [row for row in record.times if row.work_us]
@@ -30,8 +30,7 @@ def draw_ladder(record: LadderRecord) -> Figure:
         _draw_moved(rungs, record.kernels)
     else:
         rungs.axis("off")
-    finish(figure, f"The ladder, 784-{record.hidden}-10 on {record.data}")
-    return figure
+    return finish(figure, f"The ladder, 784-{record.hidden}-10 on {record.data}")
 
 
 def _draw_accuracy(axes: Axes, record: LadderRecord) -> None:
@@ -43,10 +42,9 @@ def _draw_accuracy(axes: Axes, record: LadderRecord) -> None:
         axes.plot(epochs, correct, "o-", color=BLUE, linewidth=1, markersize=3, label=label)
     if record.data == "MNIST":
         axes.plot(*zip(*BLOG_CORRECT.items(), strict=True), "kx", label="the blog's")
-    axes.set_xlabel("epochs")
-    axes.set_ylabel("test digits correct, %")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(fontsize=SMALL_SIZE, frameon=False)
+    axes.set(xlabel="epochs", ylabel="test digits correct, %")
+    tick_integers(axes.xaxis)
+    axes.legend(**SMALL_LEGEND)
 
 
 def _draw_times(axes: Axes, timed: list[ProgramTime]) -> None:
@@ -54,18 +52,11 @@ def _draw_times(axes: Axes, timed: list[ProgramTime]) -> None:
     names = [row.name for row in timed]
     whole = np.array([np.median(row.us) for row in timed])
     work = np.minimum([np.median(row.work_us or row.us) for row in timed], whole)
+    rest: dict = {"color": "white", "hatch": "/////", "label": "launches and waiting"}
     axes.barh(names, work, color=BLUE, edgecolor=BLACK, label="kernels")
-    axes.barh(
-        names,
-        whole - work,
-        left=work,
-        color="white",
-        edgecolor=BLACK,
-        hatch="/////",
-        label="launches and waiting",
-    )
+    axes.barh(names, whole - work, left=work, edgecolor=BLACK, **rest)
     axes.set_xlabel("microseconds an image")
-    axes.legend(fontsize=SMALL_SIZE, frameon=False)
+    axes.legend(**SMALL_LEGEND)
     axes.invert_yaxis()
 
 
@@ -83,5 +74,5 @@ def _draw_moved(axes: Axes, kernels: list[RungKernel]) -> None:
         axes.barh(row.rung, moved, left=left[row.rung], color=parts[part], label=label)
         left[row.rung] += moved
     axes.set_xlabel("MB moved an image, as executed (times: not measured yet)")
-    axes.legend(fontsize=SMALL_SIZE, frameon=False, loc="lower right")
+    axes.legend(**SMALL_LEGEND, loc="lower right")
     axes.invert_yaxis()

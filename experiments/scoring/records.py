@@ -32,7 +32,7 @@ COMMAND_FOLDER = "committee"  # of 'make committee'
 _COMMITTEE_NAME = re.compile(rf"(.+)-(?:{COMMITTEES})\.csv")
 
 # In the same folder, of experiments.gpu_check, experiments.ladder, experiments.blocks, the campaign
-# and experiments.redrawn.
+# and experiments.recognise.
 GPU_CHECK = "gpu-check.json"
 LADDER = "ladder.json"
 BLOCKS = "blocks.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 from deepbig_runtime.files import FileFault
 from experiments.running import provenance
 from experiments.running.store import Run
-from experiments.scoring import block_tables, ladder_tables, redrawn_table
+from experiments.scoring import block_tables, ladder_tables, redrawn
 from experiments.scoring.block_tables import BlockRecord
 from experiments.scoring.ladder_tables import LadderRecord
 from experiments.scoring.records import (
@@ -25,7 +25,7 @@ from experiments.scoring.records import (
     read_record,
     used,
 )
-from experiments.scoring.redrawn_table import RedrawnRecord
+from experiments.scoring.redrawn import RedrawnRecord
 from experiments.scoring.rows import (
     BenchRow,
     CommitteeRow,
@@ -86,7 +86,7 @@ def _read_blocks(path: Path) -> BlockRecord:
 
 
 def _read_redrawn(path: Path) -> RedrawnRecord:
-    return used(path, read_json(path, RedrawnRecord), (redrawn_table.table,))
+    return used(path, read_json(path, RedrawnRecord), (redrawn.table,))
 
 
 # The kind of a record by the name of its file. All other JSON files are records of runs.
