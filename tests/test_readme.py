@@ -3,14 +3,12 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import factories
 import pytest
 from committee_cases import of_committees
 from factories import changed
-from measurements import SOURCE, gpu_measurements, write_bench
+from measurements import SOURCE, gpu_measurements, net_measurement, write_bench
 from msgspec import structs
 
 from experiments import readme
@@ -18,10 +16,10 @@ from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
 from experiments.running.provenance import REPOSITORY
 from experiments.running.validation import to_json
-from experiments.scoring import cnn_tables, committees, tables
+from experiments.scoring import cnn_tables, tables
 from experiments.scoring import findings as scores
 from experiments.scoring.records import GpuCheckRecord, GpuCheckRow
-from experiments.scoring.results import Results
+from experiments.scoring.results import read_results
 from experiments.timing import findings as speeds
 from mlp_gpu.network import NETS
 
@@ -154,12 +152,6 @@ def test_all_rows_of_records():
     assert digits.count("commit") == 1
 
 
-def test_several_sessions_show_all_their_commits():
-    run = make_run()
-    run.provenance.insert(0, structs.replace(run.provenance[0], commit="f" * 40))
-    assert "commit ffffffffffff, 0123456789ab" in tables.provenance_line(run)
-
-
 def test_a_row_per_net_is_of_its_longest_deformed_run_on_mnist():
     third = cnn_tables.PAPER[3].layers
     runs = [
@@ -190,27 +182,6 @@ def test_a_row_per_net_is_of_its_longest_deformed_run_on_mnist():
     assert rows[1]["epochs x images"] == rows[7]["epochs x images"] == "2 x 60,000"
 
 
-def test_the_headline_names_the_best_run_and_the_papers():
-    runs = [
-        make_run(net=3, wrong=(120, 99, 98), validation=(3, 2, 1), epochs=3),
-        make_run(net=1, wrong=(130, 97, 90), validation=(3, 1, 2), epochs=3),
-    ]
-    net = make_convolutional(cnn_tables.PAPER[3].layers, wrong=(61, 70))
-    runs += [net, make_run(wrong=(0, 0), deformation=False)]
-    text = readme.headline(Results(dict(enumerate(runs))))
-    single, convolutional, schedule, gpu = text.splitlines()
-    assert "20M-60M-100M-150N gets 61 of 10,000 test digits wrong: 0.61 %" in convolutional
-    assert "The paper's has 0.38 %, after 500 epochs." in convolutional
-    assert "Net 1 gets 97 of 10,000 test digits wrong: 0.97 % (95 % interval 0.79-1.18)" in single
-    assert "after 3 epochs in 0:00:09 on Some GPU" in single
-    assert "The paper's net 1 has 0.49 %, after 2,300 epochs in 23.4 hours on a GTX 280." in single
-    assert "below 1 % for the first time after epoch 2" in single
-    assert schedule.startswith("- **The paper's schedule.** Not measured yet: ")
-    assert "hours" not in schedule  # no run of net 4
-    assert "never run on a GPU" in gpu
-    assert "below 1 %" not in readme.headline(Results({1: make_run(wrong=(101, 100))}))
-
-
 def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
     few = make_run(net=4, epochs=3, wrong=(1, 1, 1), validation=(1, 1, 1))
     few.config = changed(few.config, data={"n_train": 12_000})
@@ -236,49 +207,6 @@ def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
     assert "confirms or refutes the 0.35 % of net 4. An epoch of net 4 takes 0:03:00" in text
 
 
-def test_a_row_per_experiment_is_of_its_longest_training_on_mnist():
-    found = of_committees({1: (250, 221), 3: (210, 169)})
-    found |= of_committees({1: (240, 230)}, device="other")
-    found |= of_committees({2: (3, 2)}, data="load_digits")
-    rows = committees.experiments_table(found.values())
-    assert [row["experiment"] for row in rows] == [*"123456", "Table 4"]
-    ours = [row["committee % (95 % interval)"] for row in rows]
-    assert ours == ["2.21 (1.00-2.00)", "not measured yet", "1.69 (1.00-2.00)"] + 4 * [ours[1]]
-    assert rows[0]["average net %"] == "2.50"
-    assert rows[0]["paper: average net %"] == "1.80"
-    assert [row["paper: committee %"] for row in rows][3:] == ["0.53", "0.49", "0.43", "0.31"]
-    assert rows[2]["epochs x images"] == "8 x 60,000"
-    longer = of_committees({1: (260, 231)}, folder="night")
-    for row in next(iter(longer.values())):
-        row.epochs = "9"
-    rows = committees.experiments_table((longer | found).values())
-    assert rows[0]["committee % (95 % interval)"] == "2.31 (1.00-2.00)"
-    assert rows[0]["epochs x images"] == "9 x 60,000"
-
-
-def test_committees_stand_folder_by_folder():
-    found = of_committees({1: (250, 221)}) | of_committees({1: (240, 230)}, device="other")
-    found |= of_committees({1: (245, 225), 2: (240, 230)}, device="other", folder="night")
-    *_, another = found.values()
-    another[0].eta = "0.5"
-    text = readme.committee_rows(found, "MNIST")
-    source = r"^- (\w+), engine cpu; a 1; 2026-01-01; commit c{12}$"
-    assert re.findall(source, text, re.M) == ["box", "other", "other"]
-    assert re.findall("^`(.*)-.*, eta and decay (.*):$", text, re.M) == [
-        ("committee", "0.003, 0.9"),
-        ("committee", "0.003, 0.9"),
-        ("night", "0.003, 0.9; 0.5, 0.9"),
-    ]
-    own = next(iter(found.values()))
-    mixed = {
-        Path("mixed-committee.csv"): [structs.replace(row, experiment="committee") for row in own]
-    }
-    assert "\n| committee | 2.21 " in readme.committee_rows(found | mixed, "MNIST")
-    positions = [text.index(part) for part in ("2.21", "- box", "2.30", "- other", "2.25")]
-    assert positions == sorted(positions)
-    assert readme.committee_rows(found, "load_digits") == readme.NOT_MEASURED
-
-
 # --- what was measured of times
 
 
@@ -299,12 +227,11 @@ def test_a_command_takes_from_the_first_start_to_the_last_end():
     others = {path.with_name(f"whole-{path.name}"): run for path, run in records(*runs).items()}
     assert speeds.command_sentences(others, {}) == []
 
-    found = of_committees({1: (2, 1), 2: (2, 1), 3: (2, 1), 6: (2, 1)}, folder="night")
-    assert speeds.command_sentences({}, found) == []
-    found |= of_committees({1: (2, 1), 2: (2, 1), 3: (2, 1), 6: (2, 1)})
-    first = found[Path("results/box/committee-experiment1.csv")]
-    first[0].source.date = "2026-01-01T00:05:00+00:00"  # so it started at 0:04
-    assert speeds.command_sentences({}, found) == ["`make committee`: 0:06:00 on box."]
+    whole = {1: (2, 1), 2: (2, 1), 3: (2, 1), 6: (2, 1)}
+    assert speeds.command_sentences({}, of_committees(whole, folder="night")) == []
+    assert speeds.command_sentences({}, of_committees(whole)) == [
+        "`make committee`: 0:01:00 on box."
+    ]
 
 
 def test_what_of_starts_and_tests_is_not_measured_says_so(empty):
@@ -323,11 +250,6 @@ def test_what_of_starts_and_tests_is_not_measured_says_so(empty):
         "step of `make table1` with one net, code compiled before; first training step of `make "
         "table1`, nothing compiled."
     )
-    rows = [SimpleNamespace(what=what, seconds=60) for what in speeds.STARTUP]
-    text = speeds.startup_sentence("a box", rows)
-    assert text.startswith("On a box: ")
-    assert text.count("0:01:00") == 6
-    assert "ot measured" not in text
 
 
 @pytest.mark.parametrize("kind", ["run", "bench", "check"])
@@ -354,3 +276,43 @@ def test_a_record_of_a_gpu_ends_the_sentence_that_there_is_none(empty, kind):
             "Some GPU, driver 1.2; 2026-01-02T00:00:00+00:00; commit cccccccccccc:\n\n| check "
         )
         assert re.search(r"^\| GPU +\| no +\| as it is +\| 0:01:01 \|$", text, re.MULTILINE)
+
+
+def shown(part):
+    return readme.benchmarks(read_results().benches.values(), part)
+
+
+def test_benchmarks_of_every_device_are_shown(empty):
+    assert shown("bench") == readme.NOT_MEASURED
+    assert shown("kernels") == readme.NOT_MEASURED
+
+    on_cpu = structs.replace(SOURCE, device="Some CPU", driver="")
+    write_bench([net_measurement("engine cpu", 300.0)], on_cpu, empty / "results/cpu/bench.csv")
+    text = shown("bench")
+    assert text.startswith(
+        "Some CPU; a 1; 2026-01-01; commit cccccccccccc; medians of 7 repeats:\n\n|"
+    )
+    assert "| engine cpu " in text
+    assert text.endswith("\n\nOn a GPU: not measured yet.")
+    assert shown("kernels") == readme.NOT_MEASURED
+    text = readme.speed(read_results())
+    assert text.startswith('<img src="results/some-cpu/bench.png" width=')
+    assert text.endswith("On a GPU: not measured yet.")
+    (rows,) = read_results().benches.values()
+    assert (speeds.deform_sentence(rows), speeds.epoch_sentences(rows)) == (None, [])
+
+    write_bench(gpu_measurements(), SOURCE, empty / "results/gpu/bench.csv")
+    text = shown("bench")
+    assert "Some CPU" in text
+    assert "Some GPU; driver 1.2; a 1; 2026-01-01" in text
+    assert "not measured" not in text
+    assert "forward_partial" not in text
+    text = shown("kernels")
+    assert text.startswith("Some GPU; driver 1.2; a 1; 2026-01-01; commit cccccccccccc; medians")
+    assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
+    assert "Some CPU" not in text
+    text = readme.speed(read_results())
+    assert text.startswith('<img src="results/some-gpu/bench.png" width=')
+    assert "`engine cpu`" in text
+    assert "`engine cuda graph`" in text
+    assert "not measured" not in text

@@ -172,8 +172,8 @@ class Report:
             errors = f"committee {100 * one.wrong[-1].mean():.2f} %"
             errors += f", members {one.mean_percent:.2f} %"
             alt = f"Test errors of {one.title}: {errors} on average, with 95 % intervals."
-            sources = [_committee_source(where, rows)]
-            page.figure(run_plots.draw_members(one), f"{one.title}; {where}.", alt, sources)
+            cited = [_committee_source(where, rows)]
+            page.figure(run_plots.draw_members(one), f"{one.title}; {where}.", alt, cited)
 
     def _where(self, one: Committee) -> str:
         """The folder that has a committee's runs."""
@@ -255,15 +255,12 @@ class Report:
         page.heading(2, "Benchmarks")
         for part, title in BENCH_TITLES.items():
             page.heading(3, title)
-            timed = {
-                path: own
-                for path, rows in results.benches.items()
-                if (own := timing_report.bench_tables(part, rows))
-            }
-            if not timed:
+            found = [
+                (rows, timing_report.bench_tables(part, rows)) for rows in results.benches.values()
+            ]
+            if not any(own for _, own in found):
                 page.say(timing_report.NOT_MEASURED)
-            for path, own in timed.items():
-                rows = results.benches[path]
+            for rows, own in found:
                 for table in own:
                     page.table(f"{rows[0].source.device}.", table, [bench_source(rows)])
                 if part == "bench":
@@ -277,29 +274,29 @@ class Report:
             self._add_estimate(scaled)
 
     def _add_bench_figures(self, rows: list[BenchRow]) -> None:
-        where, sources = f"on {rows[0].source.device}", [bench_source(rows)]
+        where, cited = f"on {rows[0].source.device}", [bench_source(rows)]
         if any(row.updates_a_second for row in rows):
             alt = "Time per image against the weights of the net, one line per engine."
             figure = bench_plots.draw_times(rows)
-            self.page.figure(figure, f"Time per image, {where}.", alt, sources)
+            self.page.figure(figure, f"Time per image, {where}.", alt, cited)
         try:
             figure = bench_plots.draw_roofline(rows)
         except ValueError:
             return  # no copy was measured beside
         alt = "Engines and kernels against copies of as many bytes, as bars and as a roofline."
-        self.page.figure(figure, f"Against the ceiling that copies set, {where}.", alt, sources)
+        self.page.figure(figure, f"Against the ceiling that copies set, {where}.", alt, cited)
 
     def _add_estimate(self, rows: list[ScalingRow]) -> None:
         """How long clusters would take for `make committee`, by the timings in `rows`."""
         committees = self.results.committees
         sentence, estimates = clusters.estimate_clusters(rows, committees)
         self.page.say(sentence)
-        sources = [bench_source(rows)]
+        cited = [bench_source(rows)]
         for path, own in of_make_committee(committees).items():
             if rows[-1].source.device in {row.source.device for row in own[:-1]}:
-                sources.append(_committee_source(_recorded_in(path, own), own))
+                cited.append(_committee_source(_recorded_in(path, own), own))
         if estimates:
-            self.page.table("Clusters on paper.", estimates, sources)
+            self.page.table("Clusters on paper.", estimates, cited)
 
     def build(self, links: Sequence[Html] = ()) -> str:
         """The whole page. links: paragraphs that lead to other pages."""
