@@ -38,7 +38,7 @@ cnn: $(READY)  ## train the convolutional nets of 2011, print them beside the pa
 committee: $(READY)  ## train the committees of 2012, print them beside the paper's
 	$(RUN) -m experiments.committee $(ARGS)
 
-ladder: $(READY)  ## one small net, seven rungs of kernels: what each does for an image, and its time
+ladder: $(READY)  ## one small net, seven rungs of kernels: the work and the time of each
 	$(RUN) -m experiments.ladder $(ARGS)
 
 ##@ look
@@ -52,7 +52,7 @@ recognise: $(READY)  ## recognise digits in pictures of your own: ARGS="photo.pn
 draw: $(READY)  ## write a page to draw digits on, which a net recognises in the browser
 	$(RUN) -m experiments.draw $(ARGS)
 
-deformations: $(READY)  ## draw what the deformation does to a digit: fields, strips, 100 copies, widths
+deformations: $(READY)  ## draw a digit deformed: fields, strips, 100 copies, widths
 	$(RUN) -m experiments.deformations $(ARGS)
 
 pictures: $(READY)  ## save the figures of the runs there are as PNG and PDF
@@ -106,8 +106,8 @@ $(VENV)/.ready: pyproject.toml requirements.lock
 	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# One process a core tests, where pytest-xdist is installed. Without a GPU, what was compiled for one
-# is executed.
+# A test process per core, where pytest-xdist is installed. Without a GPU, kernels compiled for one
+# are executed on the CPU.
 PYTEST = $(RUN) -m pytest $(shell $(RUN) -c 'import xdist' 2>/dev/null && echo '--dist loadfile -n auto')
 
 test: $(READY)  ## run the quick tests, or pytest with ARGS
@@ -125,7 +125,7 @@ lint: $(READY)  ## check style, format and types
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
-record: $(READY)  ## copy what finished runs measured into results/: ARGS="runs/table1/net1-seed0.h5"
+record: $(READY)  ## copy the figures of finished runs into results/: ARGS="runs/table1/net1-seed0.h5"
 	$(RUN) -m experiments.record $(ARGS)
 
 readme: $(READY)  ## write the README's tables anew from results/

@@ -2,10 +2,10 @@
 
 They are of the runs there are: learning curves, confusions, the hardest digits, committees, and
 kernels, maps and errors of convolutional nets; of the records in results/, the newest benchmark and
-errors against hours; and of what needs neither:
-how each kernel maps its threads to data (threads_KERNEL), which images of a block correct which
-(block_of_images), and which neurons read a neuron (pulling). A figure of runs needs some: where
-there are none, small ones are made. The figures of deformations are saved by 'make deformations'.
+errors against hours; and, without either, how each kernel maps its threads to data
+(threads_KERNEL), which images of a block correct which (block_of_images), and which neurons read a
+neuron (pulling). Figures of runs need some: where there are none, small ones are made. 'make
+deformations' saves the figures of deformations.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,9 +31,9 @@ FIGURE2 = parse("20M5s1", Maps(1, 29, 29), N_CLASSES)[0]  # the layer of Figure 
 
 
 def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> Drawings:
-    """What can be drawn of the runs, by name.
+    """Figures of the runs, by name.
 
-    runs: all on the same data. images: float32 (n_test, 29, 29), what they were tested on.
+    runs: all on the same data. images: float32 (n_test, 29, 29), their test images.
     """
     best = runs[best_of(runs)]
     of_best, title = (best.outputs, best.labels), best.config.title
@@ -56,7 +56,7 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> Drawings:
 
 
 def net_pictures(runs: Mapping[str, Run], folder: Path, images: np.ndarray) -> Drawings:
-    """What can be drawn of the convolutional nets among the runs, by name.
+    """Figures of the convolutional nets among the runs, by name.
 
     runs: those below the folder, all on the same data. images: as `run_pictures` takes them.
     """
@@ -86,12 +86,12 @@ def _draw_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
 
     net, engine = examples.load_convolutional(path), ConvCpuEngine()
     engine.set_network(net)
-    heading = f"{run.config.title}:\nwhat its layers make of the first test digit"
+    heading = f"{run.config.title}:\nits layers, from the first test digit to the output"
     return conv_plots.draw_maps(net, engine.states(image), int(run.labels[0]), heading)
 
 
 def record_pictures() -> Drawings:
-    """What can be drawn of the records in results/, of benchmarks the newest, by name."""
+    """Figures of the records in results/, of benchmarks the newest, by name."""
     from experiments.scoring.results import read_results  # imports numba
 
     found: Drawings = {}

@@ -79,7 +79,7 @@ def paragraphs(parts: Iterable[str | None]) -> str:
 
 
 def headline(results: Results) -> str:
-    """What is reproduced, how far, and on what."""
+    """The results that are reproduced, how far, and on which device."""
     deformed = list(filter(tables.is_on_deformed_mnist, results.perceptrons.values()))
     if not deformed:
         return NOT_MEASURED
@@ -105,7 +105,7 @@ def duration_list(results: Results) -> str:
 
 
 def speed(results: Results) -> str:
-    """Plots of a benchmark, of a GPU if there is one, and of a race; what each of them says."""
+    """Plots of a benchmark, of a GPU if there is one, and of a race; their results in sentences."""
     benches = list(results.benches.values())
     if not benches:
         return NOT_MEASURED
@@ -194,7 +194,7 @@ def benchmarks(
     part: str,
     sentences: Callable[[list[BenchRow]], list[str]] = lambda rows: [],
 ) -> str:
-    """What was measured on every device there is a record of. part: of BENCH_TABLES."""
+    """The benchmarks of all recorded devices. part: of BENCH_TABLES."""
     parts, on_gpu = [], False
     for rows in benches:
         if found := timing_report.bench_tables(part, rows):
@@ -215,7 +215,7 @@ def races(found: Collection[list[RaceRow]]) -> str:
 
 
 def gpu_check(record: GpuCheckRecord) -> str:
-    """What `make gpu-check` found on a GPU."""
+    """The results of `make gpu-check` on a GPU."""
     rows = [
         {
             "check": row.check,
@@ -231,7 +231,7 @@ def gpu_check(record: GpuCheckRecord) -> str:
 
 
 def ladders(records: Collection[LadderRecord]) -> str:
-    """What `make ladder` found, machine by machine."""
+    """The results of `make ladder`, machine by machine."""
     parts = []
     for record in records:
         source = source_text(source_columns(record.provenance))
@@ -244,7 +244,7 @@ def ladders(records: Collection[LadderRecord]) -> str:
 
 
 def ladder_rung(records: Collection[LadderRecord], rung: str) -> str:
-    """What a rung does for an image, from the first record that says so; and its time on GPUs."""
+    """The work of a rung for an image, from the first record with it; and its time on GPUs."""
     counted = [record.kernels for record in records if record.kernels]
     times = [
         f"On {record.provenance.device}: {ladder_tables.time_sentence(row)}."

@@ -1,7 +1,8 @@
 """Recognise digits in pictures of your own: photographs of paper, scans, drawings.
 
-Prints for each picture what the net saw and its guesses. A picture shows one digit, dark on light
-or light on dark, in any colours and of any size; it is cut out and centred as MNIST's digits are.
+Prints for each picture the digit that the net saw, and its guesses. A picture shows one digit,
+dark on light or light on dark, in any colours and of any size; it is cut out and centred as MNIST's
+digits are.
 The net is the best of the runs there are, or that of --net; several are a committee, which averages
 their outputs. 'make table1' trains some.
 

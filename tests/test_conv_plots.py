@@ -9,10 +9,12 @@ from drawn import (
     cells_drawn,
     draw,
 )
+from matplotlib.colors import to_hex
 
 from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork
 from experiments.drawing import conv_plots
+from experiments.drawing.figures import VERMILION
 from experiments.scoring import cnn_tables
 from mlp_gpu.activation import A
 
@@ -171,6 +173,8 @@ def test_pulling(described, side, neuron):
     for axes, text in ((before, "read by"), (after, "reader")):
         thick = [patch.get_label() for patch in axes.patches if patch.get_linewidth() == 2]
         assert thick == [f"{text} {end}" for end in ends]
+        (first,) = [patch for patch in axes.patches if patch.get_label() == f"{text} {ends[0]}"]
+        assert to_hex(first.get_edgecolor()).upper() == VERMILION
     for name, of_axis in zip("yx", zip(*readers, strict=True), strict=True):
         assert f"= {min(of_axis)} ≤ {name} ≤ {max(of_axis)} =" in figure.get_suptitle()
     n = len(readers)

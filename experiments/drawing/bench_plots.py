@@ -28,8 +28,7 @@ from experiments.scoring.rows import BenchRow, RaceRow
 from experiments.timing import race
 from experiments.timing.report import PAPER, net_title
 
-# Line and marker of each engine and peer: ours solid, the others' dotted; what runs on a GPU has a
-# filled marker.
+# Line and marker of each engine and baseline: ours solid, others dotted; filled markers: on a GPU.
 STYLES = {
     "engine cuda window": (GREY, "-", "*", True),
     "engine cuda graph": (BLACK, "-", "o", True),
@@ -58,11 +57,11 @@ CACHE_STYLES: dict[str, dict] = {
 
 @dataclass(frozen=True)
 class Work:
-    """What an engine or a kernel does for one image of a net, in all layers together.
+    """The work of an engine or a kernel for one image of a net, summed over all layers.
 
-    ran_on: the device. us: microseconds. copy_us: those of copies of as many bytes, NaN where none
-    was measured beside. n_bytes: that must be moved. flops: multiplications and additions, 0 where
-    they are not counted.
+    ran_on: the device. us: microseconds. copy_us: of copies of as many bytes, NaN where none was
+    measured. n_bytes: bytes that must be moved. flops: multiplications and additions, 0
+    where they are not counted.
     """
 
     net: str
@@ -88,7 +87,7 @@ def flops(one: BenchRow) -> int:
 
 
 def works(rows: Collection[BenchRow]) -> list[Work]:
-    """What the rows measured, layers added up: all whose bytes are known, but for copies."""
+    """The work in the rows, summed over layers: all rows whose bytes are known, but for copies."""
     found: dict[tuple, list[tuple]] = {}
     for one in rows:
         # The copy of a net's weights has a row of its own, without images.
@@ -100,7 +99,7 @@ def works(rows: Collection[BenchRow]) -> list[Work]:
 
 
 def draw_times(rows: Sequence[BenchRow]) -> Figure:
-    """Microseconds per image against the weights of the net, one line per engine or peer."""
+    """Microseconds per image against the weights of the net, one line per engine or baseline."""
     points: dict[str, list[tuple[float, float]]] = {}
     titles: dict[float, str] = {}
     for one in rows:
@@ -132,7 +131,7 @@ def draw_times(rows: Sequence[BenchRow]) -> Figure:
 
 
 def draw_roofline(rows: Sequence[BenchRow]) -> Figure:
-    """Engines and kernels against the ceiling that copies set: net by net, and as a roofline.
+    """Engines and kernels against the bound that copies set: net by net, and as a roofline.
 
     Raises ValueError if no row has a copy beside it.
     """
@@ -165,7 +164,7 @@ def draw_roofline(rows: Sequence[BenchRow]) -> Figure:
 
 
 def _draw_bars(axes: Axes, found: list[Work], titles: list[str]) -> None:
-    """What was measured of a net: one bar each, as long as its percentage, and the ceiling."""
+    """The measurements of a net: one bar each, as long as its percentage, and the bound."""
     for work in found:
         percent, place = 100 * work.copy_us / work.us, titles.index(work.title)
         axes.barh(place, percent, height=0.7, **CACHE_STYLES[work.state])
@@ -176,7 +175,7 @@ def _draw_bars(axes: Axes, found: list[Work], titles: list[str]) -> None:
 
 
 def _draw_intensities(axes: Axes, found: list[Work]) -> None:
-    """FLOP per second against FLOP per byte, and what the copies allow."""
+    """FLOP per second against FLOP per byte, and the bound that the copies set."""
     edges = np.array([0.1, 10])  # FLOP per byte
     copies: dict[str, list[float]] = {}  # GB/s
     for work in found:

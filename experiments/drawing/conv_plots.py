@@ -43,7 +43,7 @@ MAPS_WIDTH = 6.3  # inches of two maps side by side
 MIN_MAP_WIDTH, MAX_NEURON_WIDTH = 1.4, 0.18  # inches
 MAX_TABLES = 4  # connection tables that are drawn
 
-# The first and the last neuron of a rectangle, in reading order, and what they read.
+# The first and the last neuron of a rectangle, in reading order, and the neurons that they read.
 FIRST = {"facecolor": "none", "edgecolor": VERMILION, "linewidth": 2, "zorder": 4}
 LAST = {"facecolor": "none", "edgecolor": BLUE, "linewidth": 2, "linestyle": "--", "zorder": 5}
 OTHER = {"facecolor": "none", "edgecolor": "0.35", "linewidth": 0.5, "zorder": 3}
@@ -86,7 +86,7 @@ def draw_kernels(network: ConvNetwork, title: str) -> Figure:
 
 
 def draw_maps(network: ConvNetwork, states: Sequence[np.ndarray], label: int, title: str) -> Figure:
-    """What each layer of a net makes of one image, from the input to the class probabilities.
+    """The states of each layer of a net for one image, from the input to the class probabilities.
 
     states: of that image, as `ConvCpuEngine.states` gives them. Maps are in the order of their
     numbers, row by row; a fully connected layer is a strip.

@@ -1,4 +1,4 @@
-"""Figures of what the deformations do to a digit (2012, Figures 1 and 3)."""
+"""Figures of a digit and its deformations (2012, Figures 1 and 3)."""
 
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,9 @@ from experiments.running.errors import Problem
 
 N_FIELDS = 4  # displacement fields that are drawn, one per epoch
 SPACING = 2  # pixels from one arrow, or one line of a grid, to the next
-STRONG_FACTOR = 0.8  # beyond this a number drawn from [-1, 1) shows well what its parameter does
+STRONG_FACTOR = (
+    0.8  # a number sampled from [-1, 1) beyond this shows the effect of its parameter well
+)
 
 # The strips: symbol and unit, the number drawn for it (u0 to u3 of deform_gpu.warp), and the values
 # after "none", from weak to strong. A small sigma smooths little: that makes a field strong.
@@ -127,7 +129,7 @@ def _draw_grid(axes: Axes, source: np.ndarray) -> None:
 def strip(
     kind: str, label: int, deformation: Deformation, seed: int
 ) -> tuple[int, list[float], list[Deformation]]:
-    """A row of STRIPS: its epoch, the values from none (0) to strong, and what each stands for.
+    """A row of STRIPS: its epoch, its values from none (0) to strong, and the deformation of each.
 
     The value that `deformation` has is always among them. All else is off, but a sigma has the
     alpha of `deformation`, and an alpha its sigma. The epoch is the first whose number is beyond

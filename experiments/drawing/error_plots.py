@@ -41,7 +41,7 @@ MAX_NUMBERED_ROWS = 16  # of a matrix of shared errors; in a larger one there is
 MAX_PANELS = 8  # runs whose outputs for a digit are drawn
 
 # Digits in rows, as in the 2010 paper's Figure 1; pixels are those of a digit of 29x29.
-CELL_HEIGHT, CELL_WIDTH = 46, 35  # pixels of a digit and of the room for what stands below it
+CELL_HEIGHT, CELL_WIDTH = 46, 35  # pixels of a digit and of the text below it
 PIXELS_PER_INCH = 46
 HEADING_LINE, HEADING_MARGIN = 0.17, 0.26  # inches
 
@@ -118,7 +118,7 @@ def draw_ranks(runs: Mapping[str, Run]) -> Figure:
 def draw_hardest(runs: Mapping[str, Run], images: np.ndarray, n: int = 35) -> Figure:
     """The n digits that the most runs get wrong, however few those are; the hardest first.
 
-    Of those that equally many get wrong, the one whose label is less likely is harder.
+    Ties: the digit whose label has the lower mean probability is harder.
     Below each: the most frequent wrong guess, and how many of the runs get it wrong. Digits that
     all get right are left out. Raises ValueError if the runs' labels differ.
     """
@@ -198,10 +198,10 @@ def draw_digits(
 
 
 def to_show(images: np.ndarray) -> tuple[np.ndarray, float]:
-    """Images as `Axes.imshow` takes them, and what is white there.
+    """Images as `Axes.imshow` takes them, and the value of white.
 
-    Those of one map stay as they are, for a map of colours. Of three maps, red, green and blue, and
-    of two, of which the first is shown, they become (n, side, side, 3), 0 black to 1 white.
+    Images of one map stay unchanged, for a colour map. Three maps, red, green and blue, or the
+    first of two become (n, side, side, 3), 0 black to 1 white.
     """
     if images.ndim == 3:
         return images, -1

@@ -61,7 +61,7 @@ def save_figure(figure: Figure, path: Path, formats: Iterable[str] = FORMATS) ->
     """Write a figure as PATH.png and as PATH.pdf, in a folder that is made.
 
     formats: those to write, of FORMATS. The same figure gives the same bytes. Returns the paths of
-    the files. Raises files.FileFault if they cannot be written; what was there before then stays.
+    the files. Raises files.FileFault if they cannot be written; earlier files then stay.
     """
     images = {path.with_name(f"{path.name}.{form}"): FORMATS[form](figure) for form in formats}
     files.make_folder(path.parent)

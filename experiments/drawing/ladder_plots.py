@@ -1,4 +1,4 @@
-"""The figure of what `make ladder` found, from its record; nothing here measures."""
+"""The figure of a record of `make ladder`; nothing here measures."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ from experiments.scoring.ladder_tables import BLOG_CORRECT, LadderRecord, Progra
 
 
 def draw_ladder(record: LadderRecord) -> Figure:
-    """Accuracy against epochs, and for each rung its time, or without a GPU what it moves."""
+    """Accuracy against epochs, and for each rung its time, or without a GPU the bytes it moves."""
     figure = frame(3)
     accuracy, rungs = figure.subplots(1, 2, width_ratios=(2, 3))
     _draw_accuracy(accuracy, record)
@@ -56,7 +56,7 @@ def _draw_times(axes: Axes, timed: list[ProgramTime]) -> None:
     axes.barh(names, work, color=BLUE, edgecolor=BLACK, label="kernels")
     axes.barh(names, whole - work, left=work, edgecolor=BLACK, **rest)
     axes.set_xlabel("microseconds an image")
-    axes.legend(**SMALL_LEGEND)
+    axes.legend(**SMALL_LEGEND, loc="lower right")
     axes.invert_yaxis()
 
 

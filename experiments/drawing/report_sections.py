@@ -27,15 +27,15 @@ TITLE = "Deep, big, simple nets: what was trained and measured"
 INTRODUCTION = (
     "Plain multi-layer perceptrons and convolutional nets, trained by on-line back-propagation on "
     "deformed digits, after Cireşan, Meier, Gambardella and Schmidhuber (2010 to 2012). Runs are "
-    "the files of trainings that were found; records are what is kept of finished ones in "
-    "results/. A number in brackets leads to where the numbers or the picture beside it come from."
+    "the files of trainings that were found; records are the figures of finished ones, kept in "
+    "results/. A number in brackets leads to the source of the numbers or the picture beside it."
 )
 NOT_MNIST = (
     "These are the 1,797 small digits of scikit-learn's load_digits. Their figures have nothing to "
     "do with the paper's and must not be compared with them, nor with those on MNIST."
 )
 NOT_THE_PAPERS = (
-    "These are files of one's own in the format of the paper's data. Their figures must not be "
+    "These are your own files in the format of the paper's data. Their figures must not be "
     "compared with the paper's."
 )
 TABLE1_CAPTION = (
@@ -43,7 +43,7 @@ TABLE1_CAPTION = (
     "error of any epoch; the interval is that of TEfBV, 95 %, Clopper-Pearson."
 )
 COMMITTEES_CAPTION = (
-    "What each committee came to. The best member has the fewest errors on these same digits, "
+    "The result of each committee. The best member has the fewest errors on these same digits, "
     "which favours it; p is McNemar's exact test, two-sided, of the committee against it."
 )
 WORK_COLUMN = "epochs x images"  # of Table 1
@@ -76,7 +76,7 @@ def source(name: str, run: Run) -> str:
 def with_runs(
     records: Mapping[str, Run], runs: Mapping[str, Run]
 ) -> tuple[dict[str, Run], dict[str, str]]:
-    """Records and the runs that are not recorded, by name, and what each comes from."""
+    """Records and the runs that are not recorded, by name, and the origin of each."""
     found, origins = dict(records), dict.fromkeys(records, "record")
     for name, run in runs.items():
         for key, other in records.items():
@@ -198,7 +198,7 @@ class Report:
             row["from"] = origin
         page.table(COMMITTEES_CAPTION, results, each=lines)
         for claims in order:
-            text = "What the paper shows, and whether the committees above show it."
+            text = "The paper's claims, and whether the committees above show them."
             page.table(text, claims, lines)
 
     def add_pictures(self, runs: Mapping[str, Run], name: str) -> None:
@@ -224,8 +224,8 @@ class Report:
         images = find_test_images(run)
         if images is None:
             page.say(
-                f"The digits are not drawn, for {name} as the run has it is not on this machine. "
-                f"To draw them, {data.advice(data.CHOICES[name])}."
+                f"The digits are not drawn: the files of {name} that the run was tested on are not "
+                f"on this machine. To draw them, {data.advice(data.CHOICES[name])}."
             )
         else:
             alt = f"The misclassified digits, label at the top right, two guesses below: {counted}."

@@ -37,8 +37,7 @@ from experiments.scoring import cnn_tables, tables
 from experiments.scoring.committee_report import COMMITTEE, Committee
 from mlp_gpu.training import Schedule
 
-# Colour, line and marker of a run among few. Of more runs than these only the N_HIGHLIGHTED best
-# are told apart.
+# Colour, line and marker of a run. Of more runs than styles only the N_HIGHLIGHTED best have one.
 RUN_STYLES = (
     (BLUE, "-", "o"),
     (VERMILION, "--", "s"),
@@ -68,14 +67,10 @@ RUN_KINDS = {  # by the images that a run was trained on: colour and marker
 }
 
 # By the name of a net of the papers: perceptrons have solid lines, convolutional nets broken ones.
-NET_COLOURS = (BLUE, SKY, GREEN, BLACK, GREY), (VERMILION, ORANGE, PURPLE, BLACK)
-NET_STYLES = {
-    f"net {net}": (colour, "-", marker)
-    for net, colour, marker in zip(tables.PAPER, NET_COLOURS[0], "os^Dv", strict=True)
-} | {
-    paper.name: (colour, "--", marker)
-    for paper, colour, marker in zip(cnn_tables.PAPER.values(), NET_COLOURS[1], "XP<>", strict=True)
-}
+_NETS = *(f"net {net}" for net in tables.PAPER), *(net.name for net in cnn_tables.PAPER.values())
+_COLOURS = BLUE, SKY, GREEN, BLACK, GREY, VERMILION, ORANGE, PURPLE, BLACK
+_LINES = *["-"] * len(tables.PAPER), *["--"] * len(cnn_tables.PAPER)
+NET_STYLES = dict(zip(_NETS, zip(_COLOURS, _LINES, "os^DvXP<>", strict=True), strict=True))
 
 
 def draw_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Figure:
@@ -165,7 +160,7 @@ def draw_parameters(runs: Mapping[str, Run]) -> Figure:
     heading = f"Test error of {plural(len(runs), 'run')}"
     heading += ", which may differ in other ways too;\n" if len(runs) > 1 else ";\n"
     if differing:
-        heading += "those of the same value stand side by side"
+        heading += "runs of the same value are side by side"
         heading += f";\nthe same where deformed: {same}" if same else ""
     else:
         equal = f"where deformed, all have the same values:\n{same}"
@@ -231,7 +226,7 @@ def draw_error_curves(runs: Mapping[str, Run]) -> Figure:
     """The test error of convolutional nets after each epoch: a panel for each description.
 
     With 95 % intervals after the epochs for which the paper of 2011 gives the error, and on MNIST
-    beside what it gives. runs: all on the same data; their outputs are not needed.
+    with the paper's values. runs: all on the same data; their outputs are not needed.
     """
     require_runs(runs)
     panels: dict[str, dict[str, Run]] = {}
@@ -287,7 +282,7 @@ def _draw_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
 
 
 def draw_error_against_hours(runs: Iterable[Run]) -> Figure:
-    """Test error after each epoch against the time trained, and what the paper of 2010 reached.
+    """Test error after each epoch against the time trained, and the results of the paper of 2010.
 
     Of each net the longest run, its TEfBV marked with its 95 % interval; the best first. runs: of
     any nets, on any data. Raises ValueError if none is of a net of the papers on deformed MNIST.
@@ -381,7 +376,7 @@ def _largest_value(run: Run, name: str) -> float | None:
 
 
 def _kind(run: Run) -> str:
-    """Which of RUN_KINDS it is. What width-normalisation does would hide what a parameter does."""
+    """The kind in RUN_KINDS. Width-normalised runs are one: its effect would hide a parameter's."""
     if run.config.data.width:
         return "width-normalised"
     return "deformed" if run.config.deformation else "undeformed"

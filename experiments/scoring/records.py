@@ -1,7 +1,7 @@
 """Records in results/<device>/, one at a time: finished runs, committees and others.
 
-What is read is checked, as files that anybody may have written. All functions that read raise
-files.FileFault, one sentence, if a file does not hold such a record.
+Records are checked: anybody may have written them. All functions that read raise files.FileFault,
+one sentence, if a file does not hold such a record.
 """
 
 import re
@@ -106,7 +106,7 @@ def read_json(path: Path, kind: type[T]) -> T:
 
 
 def used(path: Path, content: Content, uses: Iterable[Callable[[Content], object]]) -> Content:
-    """The content of a file, of which all this can be made. Raises FileFault if it cannot."""
+    """The content of a file, after all its uses were tried. Raises FileFault if one fails."""
     for use in uses:
         try:
             use(content)

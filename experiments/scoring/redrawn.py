@@ -52,7 +52,7 @@ def broad(digit: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def thin(digit: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Drawn along the middle of each stroke, which is farther from paper than what is beside."""
+    """Drawn along the middle of each stroke, the ridge of the distance from paper."""
     from scipy import ndimage
 
     sharp = enlarged(digit, 12) > 0.5
@@ -141,7 +141,7 @@ def rows(
 
 
 def table(record: RedrawnRecord) -> str:
-    """What a record says, with where it comes from."""
+    """A record as Markdown, with its source."""
     n, source = record.n, record.provenance
     lines = [
         {

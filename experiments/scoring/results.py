@@ -38,7 +38,7 @@ from experiments.scoring.rows import (
 
 @dataclass
 class Results:
-    """The records below results/, those of each kind by the paths of their files, in their order.
+    """The records below results/, each kind by the paths of its files, sorted.
 
     runs: without predictions. faults: a sentence for each file that cannot be read.
     """
