@@ -18,12 +18,88 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 cnn ladder committee recognise redrawn draw figure1 deformations notebooks report pictures kernels bench blocks scaling startup campaign gpu-check test test-all lint lock audit record readme clean
+.PHONY: help table1 cnn committee ladder figure1 recognise draw deformations pictures report notebooks watch export bench blocks kernels scaling startup gpu-check campaign setup test test-all lint record readme clean
 
-help:  ## list the targets
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
+# A target's text stands behind ##, the title of a group behind ##@.
+help:
+	@awk -F': .*## |^##@ ' '/^##@ / {printf "\n%s\n", $$2} /^[a-z0-9-]+: .*## / {printf "  make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
 	@echo 'Options for the script behind a target: make table1 ARGS="--nets 1 --epochs 10"'
 	@echo 'On an interpreter that has the packages: make table1 PYTHON=python3 VENV='
+
+# A test process per core, where pytest-xdist is installed. Without a GPU, kernels compiled for one
+# are executed on the CPU.
+PYTEST = $(RUN) -m pytest $(shell $(RUN) -c 'import xdist' 2>/dev/null && echo '--dist loadfile -n auto')
+
+##@ train
+
+table1: $(READY)  ## train the five nets of Table 1, print it beside the paper's; ARGS=--no-distortion: Table 3's
+	$(RUN) -m experiments.table1 $(ARGS)
+
+cnn: $(READY)  ## train the convolutional nets of 2011, print them beside the paper's
+	$(RUN) -m experiments.cnn $(ARGS)
+
+committee: $(READY)  ## train the committees of 2012, print them beside the paper's
+	$(RUN) -m experiments.committee $(ARGS)
+
+ladder: $(READY)  ## one small net, seven rungs of kernels: the work and the time of each
+	$(RUN) -m experiments.ladder $(ARGS)
+
+##@ look
+
+figure1: $(READY)  ## draw the digits that the best run there is gets wrong
+	$(RUN) -m experiments.figure1 $(ARGS)
+
+recognise: $(READY)  ## recognise digits in pictures of your own: ARGS="photo.png"
+	$(RUN) -m experiments.recognise $(ARGS)
+
+draw: $(READY)  ## write a page to draw digits on, which a net recognises in the browser
+	$(RUN) -m experiments.draw $(ARGS)
+
+deformations: $(READY)  ## draw a digit deformed: fields, strips, 100 copies, widths
+	$(RUN) -m experiments.deformations $(ARGS)
+
+pictures: $(READY)  ## save the figures of the runs there are as PNG and PDF
+	$(RUN) -m experiments.pictures $(ARGS)
+
+report: $(READY)  ## one page of all runs and records there are, runs/report.html
+	$(RUN) -m experiments.report $(ARGS)
+
+notebooks: $(READY)  ## execute the notebooks, as pages in runs/notebooks
+	$(RUN) -m experiments.notebooks $(ARGS)
+
+watch: $(READY)  ## show the trainings that run
+	$(RUN) -m experiments.watch $(ARGS)
+
+export: $(READY)  ## hand out runs and nets as other programs read them: ARGS="runs/table1/net1-seed0.h5"
+	$(RUN) -m experiments.export $(ARGS)
+
+##@ measure
+
+bench: $(READY)  ## time kernels, engines, PyTorch and more on this machine
+	$(RUN) -m experiments.bench $(ARGS)
+
+blocks: $(READY)  ## compare training in blocks with exact on-line steps, in float64
+	$(RUN) -m experiments.blocks $(ARGS)
+
+kernels: $(READY)  ## compile every kernel, print registers, shared memory, spills; needs no GPU
+	$(RUN) -m experiments.kernels $(ARGS)
+
+scaling: $(READY)  ## time several workers against one, training several nets
+	$(RUN) -m experiments.scaling $(ARGS)
+
+startup: $(READY)  ## time the start of a training and of a worker; with ARGS=--tests the tests
+	$(RUN) -m experiments.startup $(ARGS)
+
+gpu-check: $(READY)  ## prove everything on this machine's GPU, then time it
+	$(RUN) -m experiments.gpu_check $(ARGS)
+
+# RECORD: where its counts go.
+RECORD = runs/campaign.json
+campaign: $(READY)  ## try for hours to break the commands: kills, power cuts, damaged files, faults
+	CAMPAIGN=$(RECORD) $(PYTEST) tests/faults $(ARGS)
+
+##@ maintain
 
 setup: $(READY)  ## make .venv with the exact versions of requirements.lock
 
@@ -35,85 +111,6 @@ $(VENV)/.ready: pyproject.toml requirements.lock
 	$(VENV)/bin/python -m pip install --quiet --require-hashes --requirement requirements.lock
 	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
-
-# The versions that are there stay, unless pyproject.toml forbids them; ARGS=--upgrade takes new ones.
-lock: $(READY)  ## write requirements.lock anew from pyproject.toml; needs pip install -e '.[audit]'
-	@$(RUN) -c 'import uv' 2>/dev/null || \
-		{ echo "error: make lock needs uv: $(RUN) -m pip install -e '.[audit]'" >&2; exit 2; }
-	$(RUN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
-		--no-emit-index-url --custom-compile-command "make lock" --extra test --group build \
-		--output-file requirements.lock pyproject.toml $(ARGS)
-
-audit: $(READY)  ## look up known flaws of the versions in requirements.lock; needs the network
-	@$(RUN) -c 'import pip_audit' 2>/dev/null || \
-		{ echo "error: make audit needs pip-audit: $(RUN) -m pip install -e '.[audit]'" >&2; exit 2; }
-	$(RUN) -m pip_audit --require-hashes --disable-pip --requirement requirements.lock $(ARGS)
-
-table1: $(READY)  ## train the five nets of Table 1, print it beside the paper's
-	$(RUN) -m experiments.table1 $(ARGS)
-
-table3: $(READY)  ## the same nets without distortion: the last column of Table 3
-	$(RUN) -m experiments.table1 --no-distortion --out runs/table3 $(ARGS)
-
-cnn: $(READY)  ## train the convolutional nets of 2011, print them beside the paper's
-	$(RUN) -m experiments.cnn $(ARGS)
-
-ladder: $(READY)  ## one small net, seven rungs of kernels: what each does for an image, and its time
-	$(RUN) -m experiments.ladder $(ARGS)
-
-committee: $(READY)  ## train the committees of 2012, print them beside the paper's
-	$(RUN) -m experiments.committee $(ARGS)
-
-recognise: $(READY)  ## recognise digits in pictures of your own: ARGS="photo.png"
-	$(RUN) -m experiments.recognise $(ARGS)
-
-redrawn: $(READY)  ## count how many test digits are recognised when they are redrawn as pictures
-	$(RUN) -m experiments.redrawn $(ARGS)
-
-draw: $(READY)  ## write a page to draw digits on, which a net recognises in the browser
-	$(RUN) -m experiments.draw $(ARGS)
-
-figure1: $(READY)  ## draw the digits that the best run there is gets wrong
-	$(RUN) -m experiments.figure1 $(ARGS)
-
-deformations: $(READY)  ## draw what the deformation does to a digit: fields, strips, 100 copies, widths
-	$(RUN) -m experiments.deformations $(ARGS)
-
-notebooks: $(READY)  ## execute the notebooks, as pages in runs/notebooks
-	$(RUN) -m experiments.notebooks $(ARGS)
-
-report: $(READY)  ## one page of all runs and records there are, runs/report.html
-	$(RUN) -m experiments.report $(ARGS)
-
-pictures: $(READY)  ## save the figures of the runs there are as PNG and PDF
-	$(RUN) -m experiments.pictures $(ARGS)
-
-kernels: $(READY)  ## compile every kernel, print registers, shared memory, spills; needs no GPU
-	$(RUN) -m experiments.kernels $(ARGS)
-
-bench: $(READY)  ## time kernels, engines, PyTorch and more on this machine
-	$(RUN) -m experiments.bench $(ARGS)
-
-blocks: $(READY)  ## compare training in blocks with exact on-line steps, in float64
-	$(RUN) -m experiments.blocks $(ARGS)
-
-scaling: $(READY)  ## time several workers against one, training several nets
-	$(RUN) -m experiments.scaling $(ARGS)
-
-# RECORD: where its counts go.
-RECORD = runs/campaign.json
-campaign: $(READY)  ## try for hours to break the commands: kills, power cuts, damaged files, faults
-	CAMPAIGN=$(RECORD) $(PYTEST) tests/faults $(ARGS)
-
-startup: $(READY)  ## time the start of a training and of a worker; with ARGS=--tests the tests
-	$(RUN) -m experiments.startup $(ARGS)
-
-gpu-check: $(READY)  ## prove everything on this machine's GPU, then time it
-	$(RUN) -m experiments.gpu_check $(ARGS)
-
-# One process a core tests, where pytest-xdist is installed. Without a GPU, what was compiled for one
-# is executed.
-PYTEST = $(RUN) -m pytest $(shell $(RUN) -c 'import xdist' 2>/dev/null && echo '--dist loadfile -n auto')
 
 test: $(READY)  ## run the quick tests, or pytest with ARGS
 ifneq ($(strip $(ARGS)),)
@@ -130,7 +127,7 @@ lint: $(READY)  ## check style, format and types
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
-record: $(READY)  ## copy what finished runs measured into results/: ARGS="runs/table1/net1-seed0.h5"
+record: $(READY)  ## copy the figures of finished runs into results/: ARGS="runs/table1/net1-seed0.h5"
 	$(RUN) -m experiments.record $(ARGS)
 
 readme: $(READY)  ## write the README's tables anew from results/

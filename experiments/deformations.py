@@ -1,4 +1,4 @@
-"""Draw what the deformations do to a digit, in four pictures, PNG and PDF (2012 Figures 1 and 3).
+"""Draw a digit and its deformations, in four pictures, PNG and PDF (2012 Figures 1 and 3).
 
 field    displacement fields, as arrows and as warped grids, and the digits they make
 strips   each parameter alone, from weak to strong

@@ -5,19 +5,15 @@ how many there are and how often the second guess is right.
 """
 
 from pathlib import Path
-from typing import TypeVar
 
-from deepbig_runtime.files import FileFault
 from experiments.drawing.error_plots import draw_wrong
 from experiments.drawing.figures import save_figure
 from experiments.running import cli, jobs
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
-from experiments.running.store import find_folder, read_run, run_files
+from experiments.running.store import find_folder, read_run, read_runs
 from experiments.scoring.tables import best_of
 from experiments.scoring.voting import count_sentence
-
-Name = TypeVar("Name")
 
 
 def find_best(folder: Path) -> Path:
@@ -25,12 +21,7 @@ def find_best(folder: Path) -> Path:
 
     Files that cannot be read are named on stderr. Raises Problem if there is none that can.
     """
-    runs = {}
-    for path in run_files(folder):
-        try:
-            runs[path] = read_run(path)
-        except FileFault as fault:
-            tell(f"left out: {fault}")
+    runs = read_runs(folder, lambda fault: tell(f"left out: {fault}"))
     if not runs:
         raise Problem(f"there is no run in {folder}: train one with 'make table1', or name a file")
     return best_of(runs)

@@ -2,45 +2,44 @@
 
 They are of the runs there are: learning curves, confusions, the hardest digits, committees, and
 kernels, maps and errors of convolutional nets; of the records in results/, the newest benchmark and
-errors against hours; and of what needs neither:
-how each kernel maps its threads to data (threads_KERNEL), which images of a block correct which
-(block_of_images), and which neurons read a neuron (pulling). A figure of runs needs some: where
-there are none, small ones are made. The figures of deformations are saved by 'make deformations'.
+errors against hours; and, without either, how each kernel maps its threads to data
+(threads_KERNEL), which images of a block correct which (block_of_images), and which neurons read a
+neuron (pulling). Figures of runs need some: where there are none, small ones are made. 'make
+deformations' saves the figures of deformations.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from cnn_gpu.layers import Maps, parse
-from experiments.drawing import bench_plots, error_plots, figures, record_plots, run_plots
+from experiments.drawing import bench_plots, error_plots, figures, run_plots
 from experiments.running import cli, examples, jobs
 from experiments.running.errors import Problem
 from experiments.running.store import Run, find_folder, weights_path
-from experiments.scoring import records
+from experiments.scoring import cnn_tables
 from experiments.scoring.committees import find_committees
 from experiments.scoring.tables import best_of
 from mlp_gpu.network import N_CLASSES
 
+Drawings: TypeAlias = dict[str, Callable[[], Figure]]  # by the names of pictures
 FIGURE2 = parse("20M5s1", Maps(1, 29, 29), N_CLASSES)[0]  # the layer of Figure 2 (2011)
 
 
-def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Callable[[], Figure]]:
-    """What can be drawn of the runs, by name.
+def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> Drawings:
+    """Figures of the runs, by name.
 
-    runs: all on the same data. images: float32 (n_test, 29, 29), what they were tested on.
+    runs: all on the same data. images: float32 (n_test, 29, 29), their test images.
     """
     best = runs[best_of(runs)]
-    found: dict[str, Callable[[], Figure]] = {
-        "misclassified": partial(
-            error_plots.draw_wrong, best.outputs, best.labels, images, best.config.title
-        ),
-        "confusion": partial(
-            error_plots.draw_confusion, best.outputs, best.labels, best.config.title
-        ),
+    of_best, title = (best.outputs, best.labels), best.config.title
+    found: Drawings = {
+        "misclassified": partial(error_plots.draw_wrong, *of_best, images, title),
+        "confusion": partial(error_plots.draw_confusion, *of_best, title),
         "second_guesses": partial(error_plots.draw_ranks, runs),
         "hardest": partial(error_plots.draw_hardest, runs, images),
         "learning_curves": partial(run_plots.draw_learning_curves, runs),
@@ -49,29 +48,22 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> dict[str, Calla
         "parameters": partial(run_plots.draw_parameters, runs),
     }
     for one in find_committees(runs):
-        found |= {
-            f"{one.name}_misclassified": partial(
-                error_plots.draw_wrong, one.outputs, one.labels, images, one.title
-            ),
-            f"{one.name}_members": partial(run_plots.draw_members, one),
-            f"{one.name}_shared": partial(error_plots.draw_shared, one),
-        }
+        wrong = partial(error_plots.draw_wrong, one.outputs, one.labels, images, one.title)
+        found[f"{one.name}_misclassified"] = wrong
+        found[f"{one.name}_members"] = partial(run_plots.draw_members, one)
+        found[f"{one.name}_shared"] = partial(error_plots.draw_shared, one)
     return found
 
 
-def net_pictures(
-    runs: Mapping[str, Run], folder: Path, images: np.ndarray
-) -> dict[str, Callable[[], Figure]]:
-    """What can be drawn of the convolutional nets among the runs, by name.
+def net_pictures(runs: Mapping[str, Run], folder: Path, images: np.ndarray) -> Drawings:
+    """Figures of the convolutional nets among the runs, by name.
 
     runs: those below the folder, all on the same data. images: as `run_pictures` takes them.
     """
     own = {name: run for name, run in runs.items() if run.config.is_convolutional}
     if not own:
         return {}
-    found: dict[str, Callable[[], Figure]] = {
-        "convolution_errors": partial(run_plots.draw_error_curves, own)
-    }
+    found: Drawings = {"convolution_errors": partial(run_plots.draw_error_curves, own)}
     paths = {name: folder / f"{name}.h5" for name in own}
     trained = {name: run for name, run in own.items() if weights_path(paths[name]).exists()}
     if trained:
@@ -94,19 +86,22 @@ def _draw_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
 
     net, engine = examples.load_convolutional(path), ConvCpuEngine()
     engine.set_network(net)
-    heading = f"{run.config.title}:\nwhat its layers make of the first test digit"
+    heading = f"{run.config.title}:\nits layers, from the first test digit to the output"
     return conv_plots.draw_maps(net, engine.states(image), int(run.labels[0]), heading)
 
 
-def record_pictures() -> dict[str, Callable[[], Figure]]:
-    """What can be drawn of the records in results/, of benchmarks the newest, by name."""
-    found: dict[str, Callable[[], Figure]] = {}
-    if rows := next(iter(bench_plots.read_newest().values()), None):
+def record_pictures() -> Drawings:
+    """Figures of the records in results/, of benchmarks the newest, by name."""
+    from experiments.scoring.results import read_results  # imports numba
+
+    found: Drawings = {}
+    results = read_results()
+    if rows := next(iter(results.newest_benches.values()), None):
         found["times"] = partial(bench_plots.draw_times, rows)
         found["roofline"] = partial(bench_plots.draw_roofline, rows)
-    runs = records.read_records()
-    if record_plots.longest_records(runs):
-        found["error_against_hours"] = partial(record_plots.draw_error_against_hours, runs)
+    if longest := cnn_tables.longest_runs(results.runs.values()):
+        draw = run_plots.draw_error_against_hours
+        found["error_against_hours"] = partial(draw, longest.values())
     return found
 
 

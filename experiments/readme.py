@@ -4,7 +4,7 @@ A part stands between two markers. It holds tables, and sentences whose numbers 
 text around it is written by hand.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from deepbig_runtime import files
@@ -19,35 +19,20 @@ from experiments.scoring import (
     committee_report,
     committees,
     ladder_tables,
-    redrawn_table,
+    redrawn,
     tables,
 )
 from experiments.scoring import findings as scores
 from experiments.scoring.ladder_tables import LadderRecord
-from experiments.scoring.records import (
-    BLOCKS,
-    CAMPAIGN,
-    GPU_CHECK,
-    LADDER,
-    REDRAWN,
-    CampaignRecord,
-    GpuCheckRecord,
-    by_folder,
-    read_benchmarks,
-    read_committees,
-    read_json,
-    read_record,
-    record_paths,
-    used,
-)
+from experiments.scoring.records import GpuCheckRecord, by_folder
+from experiments.scoring.results import Results, read_results
 from experiments.scoring.rows import (
     BenchRow,
     CommitteeRow,
     RaceRow,
-    ScalingRow,
-    StartupRow,
     bench_source,
-    read_rows,
+    source_columns,
+    source_text,
 )
 from experiments.timing import clusters, race
 from experiments.timing import findings as speeds
@@ -85,44 +70,43 @@ def render(text: str, parts: Mapping[str, str], page: str) -> str:
     return text
 
 
+def paragraphs(parts: Iterable[str | None]) -> str:
+    """Paragraphs one below the other; without any: not measured yet."""
+    return "\n\n".join(filter(None, parts)) or NOT_MEASURED
+
+
 # --- parts of README.md
 
 
-def headline(
-    runs: Sequence[Run],
-    convolutional: Sequence[Run],
-    found: Mapping[Path, Sequence[CommitteeRow]],
-    has_gpu: bool,
-) -> str:
-    """What is reproduced, how far, and on what. has_gpu: whether anything ran on a GPU."""
-    runs = [run for run in runs if run.config.data.name == "MNIST"]
-    deformed = [run for run in runs if run.config.deformation is not None]
+def headline(results: Results) -> str:
+    """The results that are reproduced, how far, and on which device."""
+    deformed = list(filter(tables.is_on_deformed_mnist, results.perceptrons.values()))
     if not deformed:
         return NOT_MEASURED
+    has_gpu = bool(results.gpu_checks) or any(map(timing_report.on_gpu, results.benches.values()))
+    has_gpu |= any(run.config.engine == "cuda" for run in results.perceptrons.values())
     items = {
         "A perceptron": scores.best_sentence(deformed),
-        "A convolutional net": scores.convolutional_sentence(convolutional),
-        "Committees": scores.claims_sentence(found),
-        "A mixed committee": scores.mixed_sentence(found.values()),
+        "A convolutional net": scores.convolutional_sentence(results.convolutional),
+        "Committees": scores.claims_sentence(results.committees),
+        "A mixed committee": scores.mixed_sentence(results.committees.values()),
         "The paper's schedule": scores.schedule_sentence(deformed),
         "GPUs: not measured yet": None if has_gpu else NO_GPU,
     }
     return "\n".join(f"- **{what}.** {text}" for what, text in items.items() if text)
 
 
-def duration_list(
-    records: Mapping[Path, Run],
-    found: Mapping[Path, Sequence[CommitteeRow]],
-    startups: Mapping[str, Sequence[StartupRow]],
-) -> str:
+def duration_list(results: Results) -> str:
     """How long the commands took, as recorded."""
-    items = speeds.command_sentences(records, found)
-    items += [speeds.startup_sentence(*one) for one in (startups or {"": []}).items()]
+    items = speeds.command_sentences(results.perceptrons, results.committees)
+    startups = {rows[0].source.device: rows for rows in results.startups.values()} or {"": []}
+    items += [speeds.startup_sentence(*one) for one in startups.items()]
     return "\n".join(f"- {item}" for item in items)
 
 
-def speed(benches: Sequence[list[BenchRow]]) -> str:
-    """Plots of a benchmark, of a GPU if there is one, and of a race; what each of them says."""
+def speed(results: Results) -> str:
+    """Plots of a benchmark, of a GPU if there is one, and of a race; their results in sentences."""
+    benches = list(results.benches.values())
     if not benches:
         return NOT_MEASURED
     shown = next(filter(timing_report.on_gpu, benches), benches[0])
@@ -134,9 +118,9 @@ def speed(benches: Sequence[list[BenchRow]]) -> str:
     if not any(map(timing_report.on_gpu, benches)):
         sentences.append(ON_A_GPU)
     pictures = {"Time per image against weights": picture}
-    for path, points in read_races().items():
+    for path, points in results.races.items():
         pictures.setdefault("Wrong digits against seconds", path.with_suffix(".png"))
-        sentences.append(race_sentence(points))
+        sentences.append(race.sentence(points))
     images = [
         f'<img src="{path.relative_to(provenance.REPOSITORY)}" width="420" alt="{alt}">'
         for alt, path in pictures.items()
@@ -144,284 +128,172 @@ def speed(benches: Sequence[list[BenchRow]]) -> str:
     return " ".join(images) + "\n\n" + " ".join(filter(None, sentences))
 
 
-def read_races() -> dict[Path, list[RaceRow]]:
-    """The rows of all devices' race.csv."""
-    paths = sorted((provenance.REPOSITORY / "results").glob("*/race.csv"))
-    return {path: read_rows(path, RaceRow) for path in paths}
-
-
-def race_sentence(rows: Sequence[RaceRow]) -> str:
-    """What a race shows."""
-    lines = race.table(rows)
-    wrong = list(lines[0])[-1]
-    found = "; ".join(f"{line['way']} {line[wrong]}" for line in lines)
-    return (
-        f"One image a step beside mini-batches, each at its best settings: of 10,000 test digits "
-        f"{wrong} on {rows[0].source.device}, median of the seeds (fewest-most): {found}."
-    )
-
-
 # --- parts of results/README.md
 
 
-def races() -> str:
-    """Wrong digits against seconds, device by device."""
-    parts = []
-    for rows in read_races().values():
-        source = rows[0].source
-        parts += [
-            f"{source.device}; {source.versions.replace('=', ' ')}; {source.date}; "
-            f"commit {source.commit[:12]}; median (fewest-most) of the seeds:",
-            markdown_table(race.table(rows)),
-        ]
-    return "\n\n".join(parts) or NOT_MEASURED
-
-
 def table1(records: Mapping[Path, Run], data: str) -> str:
-    """Our records on the data of that name, with where they come from."""
+    """Our records of nets of Table 1 on the data of that name, with where they come from."""
     own = tables.table1_runs(records, data)
-    if not own:
-        return NOT_MEASURED
-    runs = list(own.values())
-    parts = [markdown_table(tables.table1_table(runs)), " ".join(tables.means(runs))]
-    begun = [run for run in runs if scores.follows_paper(run)]
+    begun = [run for run in own.values() if scores.follows_paper(run)]
+    note = None
     if data == "MNIST" and not any(run.finished for run in begun):
         state = "finished" if begun else "measured"
-        parts.append(f"The paper's own schedule, {scores.PAPER_EPOCHS:,} epochs: not {state} yet.")
-    parts.append(sources(own))
-    return "\n\n".join(filter(None, parts))
-
-
-def sources(records: Mapping[Path, Run]) -> str:
-    """Where the row of each record comes from."""
-    lines = [f"- `{path.name}`: {tables.provenance_line(run)}" for path, run in records.items()]
-    return "Where each row comes from, in the same order:\n\n" + "\n".join(lines)
+        note = f"The paper's own schedule, {scores.PAPER_EPOCHS:,} epochs: not {state} yet."
+    return run_rows(own, tables.table1_table, note)
 
 
 def cnn(records: Mapping[Path, Run], data: str) -> str:
     """Our records of convolutional nets on the data of that name, and where they come from."""
-    own = cnn_tables.convolutional_runs(records, data)
-    if not own:
+    return run_rows(cnn_tables.convolutional_runs(records, data), cnn_tables.table)
+
+
+def run_rows(
+    records: Mapping[Path, Run],
+    table: Callable[[Sequence[Run]], list[dict[str, str]]],
+    note: str | None = None,
+) -> str:
+    """A table of runs, their means, a note, and where the row of each record comes from."""
+    if not records:
         return NOT_MEASURED
-    runs = list(own.values())
-    parts = markdown_table(cnn_tables.table(runs)), " ".join(tables.means(runs)), sources(own)
-    return "\n\n".join(filter(None, parts))
+    runs = list(records.values())
+    lines = [f"- `{path.name}`: {tables.provenance_line(run)}" for path, run in records.items()]
+    sources = "Where each row comes from, in the same order:\n\n" + "\n".join(lines)
+    return paragraphs([markdown_table(table(runs)), " ".join(tables.means(runs)), note, sources])
 
 
 def committee_rows(found: Mapping[Path, Sequence[CommitteeRow]], data: str) -> str:
     """Our committees on the data of that name, folder by folder, and where they come from."""
     parts = []
-    for kind in ("experiment", "table4", committee_report.GIVEN):
+    for kind in committee_report.KINDS:
         for folder, rows in by_folder(found, data, kind).items():
+            members = [row for row in rows if row.is_member]
             parts += [
                 f"`{folder.name}-*.csv`, {committee_report.rates(rows)}:",
-                markdown_table(committee_report.summary_table(rows)),
-                markdown_table(committee_report.committee_table(rows)),
+                *map(markdown_table, committee_report.side_by_side(rows)),
+                *dict.fromkeys(
+                    f"- {committee_report.source_line(row.source, row.engine)}" for row in members
+                ),
             ]
-            if committee_report.has_order(rows):
-                parts.append(markdown_table(committee_report.order_table(rows)))
-            members = [row for row in rows if row.is_member]
-            parts += dict.fromkeys(
-                f"- {committee_report.source_line(row.source, row.engine)}" for row in members
-            )
-    return "\n\n".join(parts) or NOT_MEASURED
+    return paragraphs(parts)
 
 
-def scalings(found: Mapping[Path, Sequence[CommitteeRow]]) -> str:
+def scalings(results: Results) -> str:
     """1 worker against several, device by device, and clusters on paper."""
-    parts, on_gpu_too = [], False
-    for path in sorted((provenance.REPOSITORY / "results").glob("*/scaling.csv")):
-        rows = read_rows(path, ScalingRow)
-        parts += [bench_source(rows), markdown_table(clusters.scaling_table(rows))]
-        sentence, estimates = clusters.estimate_clusters(rows, found)
-        parts += [sentence, *([markdown_table(estimates)] if estimates else [])]
-        on_gpu_too |= rows[-1].engine == "cuda"
-    if parts and not on_gpu_too:
+    parts = []
+    for rows in results.scalings.values():
+        sentence, estimates = clusters.estimate_clusters(rows, results.committees)
+        parts += [f"{bench_source(rows)}:", markdown_table(clusters.scaling_table(rows)), sentence]
+        parts += [markdown_table(estimates)] if estimates else []
+    if parts and all(rows[-1].engine != "cuda" for rows in results.scalings.values()):
         parts.append("A cluster of GPUs: the cost of a run on a GPU is not measured yet.")
-    return "\n\n".join(parts) or NOT_MEASURED
+    return paragraphs(parts)
 
 
 def benchmarks(
-    benches: Sequence[list[BenchRow]], *tables: Callable[[list[BenchRow]], list[dict]]
+    benches: Iterable[list[BenchRow]],
+    part: str,
+    sentences: Callable[[list[BenchRow]], list[str]] = lambda rows: [],
 ) -> str:
-    """Tables of what was measured on every device there is a record of; none without lines."""
-    if not benches:
-        return NOT_MEASURED
-    parts = []
+    """The benchmarks of all recorded devices. part: of BENCH_TABLES."""
+    parts, on_gpu = [], False
     for rows in benches:
-        found = [markdown_table(lines) for table in tables if (lines := table(rows))]
-        parts += [bench_source(rows), *found]
-    if not any(timing_report.on_gpu(rows) for rows in benches):
+        if found := timing_report.bench_tables(part, rows):
+            parts += [f"{bench_source(rows)}:", *map(markdown_table, found), *sentences(rows)]
+            on_gpu |= timing_report.on_gpu(rows, "cnn kernel" if part == "cnn-bench" else "kernel")
+    if parts and not on_gpu:
         parts.append(ON_A_GPU)
-    return "\n\n".join(parts)
+    return paragraphs(parts)
 
 
-def cnn_benchmarks(benches: Sequence[list[BenchRow]]) -> str:
-    """Convolutional nets, device by device: sentences, engines and peers, and kernels on a GPU."""
-    parts = []
-    for rows in benches:
-        if lines := timing_report.cnn_table(rows):
-            parts += [bench_source(rows), markdown_table(lines)]
-            parts += speeds.cnn_sentences(rows)
-        if lines := timing_report.kernel_table(rows, cnn_tables.PAPER, "cnn kernel"):
-            parts.append(markdown_table(lines))
-    if parts and not any(row.group == "cnn kernel" for rows in benches for row in rows):
-        parts.append(ON_A_GPU)
-    return "\n\n".join(parts) or NOT_MEASURED
+def races(found: Collection[list[RaceRow]]) -> str:
+    """Wrong digits against seconds, device by device."""
+    return paragraphs(
+        f"{source_text(rows[0].source)}; median (fewest-most) of the seeds:\n\n"
+        f"{markdown_table(race.table(rows))}"
+        for rows in found
+    )
 
 
-def kernels(benches: Sequence[list[BenchRow]]) -> str:
-    """The kernels of the smallest and the largest net, on every GPU there is a record of."""
-    parts = []
-    for rows in filter(timing_report.on_gpu, benches):
-        parts += [
-            bench_source(rows),
-            markdown_table(timing_report.kernel_table(rows, nets=(1, 4))),
-        ]
-    return "\n\n".join(parts) or NOT_MEASURED
-
-
-def gpu_checks(paths: Sequence[Path]) -> str:
-    """What `make gpu-check` found, GPU by GPU."""
-    parts = []
-    for path in paths:
-        record = read_json(path, GpuCheckRecord)
-        rows = [
-            {
-                "check": row.check,
-                "passed": "yes" if row.passed else "no",
-                "result": row.result,
-                "time": duration(row.seconds),
-            }
-            for row in record.checks
-        ]
-        source = record.provenance
-        line = f"{source.device}, driver {source.driver}; {source.end}; commit "
-        parts += [line + source.commit[:12] + ":", markdown_table(rows)]
-    return "\n\n".join(parts) or NOT_MEASURED
-
-
-def read_ladders() -> list[LadderRecord]:
-    """The records of the blog's net on MNIST below results/, in the order of their names."""
-    paths = sorted((provenance.REPOSITORY / "results").glob(f"*/{LADDER}"))
-    found = {path: read_json(path, LadderRecord) for path in paths}
-    return [
-        used(path, record, (ladder_tables.tables,))
-        for path, record in found.items()
-        if (record.data, record.hidden) == ("MNIST", ladder_tables.BLOG_HIDDEN)
+def gpu_check(record: GpuCheckRecord) -> str:
+    """The results of `make gpu-check` on a GPU."""
+    rows = [
+        {
+            "check": row.check,
+            "passed": "yes" if row.passed else "no",
+            "result": row.result,
+            "time": duration(row.seconds),
+        }
+        for row in record.checks
     ]
+    source = record.provenance
+    line = f"{source.device}, driver {source.driver}; {source.end}; commit {source.commit[:12]}:"
+    return f"{line}\n\n{markdown_table(rows)}"
 
 
-def ladders(records: Sequence[LadderRecord]) -> str:
-    """What `make ladder` found, machine by machine."""
+def ladders(records: Collection[LadderRecord]) -> str:
+    """The results of `make ladder`, machine by machine."""
     parts = []
     for record in records:
-        source = record.provenance.columns()
-        line = f"784-{record.hidden}-10 on {record.data}: {source['device']}; "
-        line += f"{source['versions'].replace('=', ' ')}; {source['date']}; commit "
-        parts += [line + source["commit"][:12] + ":", *ladder_tables.tables(record)]
-    return "\n\n".join(parts) or NOT_MEASURED
+        source = source_text(source_columns(record.provenance))
+        parts += [f"784-{record.hidden}-10 on {record.data}: {source}:"]
+        parts += ladder_tables.tables(record)
+    return paragraphs(parts)
 
 
 # --- parts of other documents
 
 
-def campaigns(paths: Sequence[Path]) -> str:
-    """What `make campaign` tried, machine by machine."""
-    found = [read_json(path, CampaignRecord) for path in paths]
-    return (
-        "\n\n".join(campaign_table.table(record.parts).rstrip() for record in found) or NOT_MEASURED
-    )
-
-
-def ladder_rung(records: Sequence[LadderRecord], rung: str) -> str:
-    """What a rung does for an image, from the first record that says so; and its time on GPUs."""
+def ladder_rung(records: Collection[LadderRecord], rung: str) -> str:
+    """The work of a rung for an image, from the first record with it; and its time on GPUs."""
     counted = [record.kernels for record in records if record.kernels]
-    parts = [markdown_table(ladder_tables.kernel_table(counted[0], rung))] if counted else []
-    for record in records:
-        rows = {row.name: row for row in record.times}
-        if rung in rows:
-            text = ladder_tables.time_sentence(rows[rung])
-            parts.append(f"On {record.provenance.device}: {text}.")
-    if len(parts) == bool(counted):
-        parts.append("Time: not measured yet.")
-    return "\n\n".join(parts)
-
-
-# --- the part of docs/online-in-blocks.md
-
-
-def blocks(paths: Sequence[Path]) -> str:
-    """How near each way of training in blocks comes to float64, machine by machine."""
-    found = [
-        used(path, read_json(path, block_tables.BlockRecord), (block_tables.tables,))
-        for path in paths
+    times = [
+        f"On {record.provenance.device}: {ladder_tables.time_sentence(row)}."
+        for record in records
+        for row in record.times
+        if row.name == rung
     ]
-    return "\n\n".join(map(block_tables.tables, found)) or NOT_MEASURED
-
-
-# --- the part of docs/recognise.md
-
-
-def recognised(paths: Sequence[Path]) -> str:
-    """How many redrawn digits are wrong, machine by machine."""
-    found = [
-        used(path, read_json(path, redrawn_table.RedrawnRecord), (redrawn_table.table,))
-        for path in paths
-    ]
-    return "\n\n".join(map(redrawn_table.table, found)) or NOT_MEASURED
-
-
-# --- all pages
+    rows = [markdown_table(ladder_tables.kernel_table(counted[0], rung))] if counted else []
+    return paragraphs([*rows, *(times or ["Time: not measured yet."])])
 
 
 def pages() -> dict[str, dict[str, str]]:
     """The parts of each page, by their names; of pages, by their paths in the repository."""
-    results, ladder_records = provenance.REPOSITORY / "results", read_ladders()
-    records = {path: read_record(path) for path in record_paths()}
-    convolutional = {p: run for p, run in records.items() if run.config.is_convolutional}
-    records = {path: run for path, run in records.items() if path not in convolutional}
-    runs, found, benches = list(records.values()), read_committees(), read_benchmarks()
-    checks = sorted(results.glob(f"*/{GPU_CHECK}"))
-    startups = {}
-    for path in sorted(results.glob("*/startup.csv")):
-        rows = read_rows(path, StartupRow)
-        startups[rows[0].source.device] = rows
-    has_gpu = bool(checks) or any(map(timing_report.on_gpu, benches))
-    has_gpu |= any(run.config.engine == "cuda" for run in runs)
+    results = read_results()
+    found, benches = results.committees, results.benches.values()
+    campaigns = (campaign_table.table(one.parts).rstrip() for one in results.campaigns.values())
     return {
         "README.md": {
-            "headline": headline(runs, list(convolutional.values()), found, has_gpu),
-            "durations": duration_list(records, found, startups),
-            "nets": markdown_table(
-                tables.longest_table(runs) + cnn_tables.longest_table(list(convolutional.values()))
-            ),
+            "headline": headline(results),
+            "durations": duration_list(results),
+            "nets": markdown_table(cnn_tables.longest_table(results.runs.values())),
             "experiments": markdown_table(committees.experiments_table(found.values())),
-            "speed": speed(benches),
+            "speed": speed(results),
         },
         "results/README.md": {
-            "table1": table1(records, "MNIST"),
-            "digits": table1(records, "load_digits"),
-            "cnn": cnn(convolutional, "MNIST"),
-            "cnn-digits": cnn(convolutional, "load_digits"),
+            "table1": table1(results.runs, "MNIST"),
+            "digits": table1(results.runs, "load_digits"),
+            "cnn": cnn(results.runs, "MNIST"),
+            "cnn-digits": cnn(results.runs, "load_digits"),
             "committee": committee_rows(found, "MNIST"),
             "committee-digits": committee_rows(found, "load_digits"),
-            "ladder": ladders(ladder_records),
-            "scaling": scalings(found),
-            "deformation": benchmarks(benches, timing_report.deform_table),
-            "bench": benchmarks(benches, timing_report.net_table, timing_report.evaluation_table),
-            "cnn-bench": cnn_benchmarks(benches),
-            "race": races(),
-            "kernels": kernels(benches),
-            "gpu-check": gpu_checks(checks),
+            "ladder": ladders(results.ladders.values()),
+            "scaling": scalings(results),
+            "deformation": benchmarks(benches, "deformation"),
+            "bench": benchmarks(benches, "bench"),
+            "cnn-bench": benchmarks(benches, "cnn-bench", speeds.cnn_sentences),
+            "race": races(results.races.values()),
+            "kernels": benchmarks(benches, "kernels"),
+            "gpu-check": paragraphs(map(gpu_check, results.gpu_checks.values())),
         },
-        "docs/promises.md": {"campaign": campaigns(sorted(results.glob(f"*/{CAMPAIGN}")))},
+        "docs/promises.md": {"campaign": paragraphs(campaigns)},
         "docs/ladder.md": {
-            f"ladder-{rung.replace(' ', '-')}": ladder_rung(ladder_records, rung)
+            f"ladder-{rung.replace(' ', '-')}": ladder_rung(results.ladders.values(), rung)
             for rung in ladder_tables.RUNG_NAMES
         },
-        "docs/recognise.md": {"redrawn": recognised(sorted(results.glob(f"*/{REDRAWN}")))},
-        "docs/online-in-blocks.md": {"blocks": blocks(sorted(results.glob(f"*/{BLOCKS}")))},
+        "docs/recognise.md": {"redrawn": paragraphs(map(redrawn.table, results.redrawn.values()))},
+        "docs/online-in-blocks.md": {
+            "blocks": paragraphs(map(block_tables.tables, results.blocks.values()))
+        },
     }
 
 

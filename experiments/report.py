@@ -8,8 +8,7 @@ from pathlib import Path
 
 from deepbig_runtime import files
 from experiments.drawing.page import DRAW, Html
-from experiments.drawing.report_files import collect
-from experiments.drawing.report_sections import build
+from experiments.drawing.report_sections import Report
 from experiments.running import cli, store
 from experiments.running.errors import Problem
 from experiments.running.formatting import printable
@@ -36,12 +35,12 @@ def main(argv: list[str] | None = None) -> None:
             f"there is no folder {arguments.runs}: name one with run files in or below it"
         )
     out = arguments.out or store.find_folder() / "report.html"
-    found = collect(store.find_folder(arguments.runs))
-    for fault in found.faults:
+    report = Report(store.find_folder(arguments.runs))
+    for fault in report.faults:
         tell(f"left out: {fault}")
-    if (out.parent / DRAW).is_file():
-        found.links.append(Html(f'<a href="{DRAW}">Draw a digit</a> and see what a net says.'))
-    content = printable(build(found)).encode()
+    link = Html(f'<a href="{DRAW}">Draw a digit</a> and see what a net says.')
+    links = [link] if (out.parent / DRAW).is_file() else []
+    content = printable(report.build(links)).encode()
     files.make_folder(out.parent)
     files.replace(out, content)
     print(f"written to {out}")

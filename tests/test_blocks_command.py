@@ -125,12 +125,11 @@ def test_a_row_as_a_line():
     assert (line["net"], line["trained before on"]) == ("net 1", "nothing")
 
 
-def test_the_page_has_the_records_of_all_machines(tmp_path):
-    assert readme.blocks([]) == readme.NOT_MEASURED
-    paths = [tmp_path / name for name in "ab"]
-    for path in paths:
-        path.write_bytes(to_json(RECORD))
-    text = readme.blocks(paths)
+def test_the_page_has_the_records_of_all_machines(empty):
+    for name in "ab":
+        (empty / "results" / name).mkdir(parents=True)
+        (empty / "results" / name / "blocks.json").write_bytes(to_json(RECORD))
+    text = readme.pages()["docs/online-in-blocks.md"]["blocks"]
     assert text == "\n\n".join(2 * [block_tables.tables(RECORD)])
     assert "seed 0; Some CPU; 2026-01-01; commit cccccccccccc:" in text
 

@@ -11,7 +11,7 @@ from deform_gpu import TABLE1, is_narrow, normalize_width
 from experiments import cnn, table1
 from experiments.running import configs, data, nets, provenance, store
 from experiments.running.errors import Problem
-from experiments.scoring import records
+from experiments.scoring import results
 from experiments.scoring.committees import EXPERIMENTS
 from mlp_gpu import engines
 from mlp_gpu.engine import CPU_ARITHMETIC, ENGINE_NAMES, WINDOW_IMAGES_PER_BLOCK
@@ -114,7 +114,9 @@ def test_configurations_from_before_committees_and_translations_are_as_good(digi
 
 
 def test_records_are_those_of_the_same_trainings_today(digits):
-    found = [run for run in records.read_records() if run.config.data.name == "load_digits"]
+    found = [
+        run for run in results.read_results().runs.values() if run.config.data.name == "load_digits"
+    ]
     assert found
     for run in found:
         config = run.config

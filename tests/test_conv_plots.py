@@ -1,24 +1,21 @@
-"""Figures of convolutional nets: what they show is what nets and runs say, and it can be read."""
+"""Figures of convolutional nets: they show what nets hold and compute, and can be read."""
 
 import numpy as np
 import pytest
 import reference_cnn
 from drawn import (
-    N_TEST,
     assert_readable,
     boxes,
     cells_drawn,
     draw,
-    make_run,
-    named_lines,
-    tick_labels,
 )
-from factories import changed
+from matplotlib.colors import to_hex
 
 from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork
-from experiments.drawing import conv_plots, run_plots
-from experiments.scoring import cnn_tables, tables
+from experiments.drawing import conv_plots
+from experiments.drawing.figures import VERMILION
+from experiments.scoring import cnn_tables
 from mlp_gpu.activation import A
 
 NETS = {
@@ -75,21 +72,15 @@ def test_kernels(net):
     for k, (m, i) in enumerate(pairs[:100]):
         assert np.array_equal(found[k], reference_cnn.kernel(W, layer, i, m))
         assert names[k] == (f"{m + 1}/{i + 1}" if layer.source.n > 1 else f"{m + 1}")
+    for text, path in zip(axes.texts, axes.collections[0].get_paths(), strict=True):
+        left, top, width, _ = path.get_extents().bounds
+        assert text.get_position() == (left + width / 2, pytest.approx(top, abs=0.5))
     low, high = axes.images[0].get_clim()
     assert -low == high == max(abs(kernel).max() for kernel in found)
     assert bar.get_xlabel() == "weight"
     counted = f"the first 100 of {len(pairs)}" if len(pairs) > 100 else f"{len(pairs)}"
     height, width = layer.kernel
     assert f"A net:\n{counted} kernels of {width}x{height} of" in figure.get_suptitle()
-
-
-def test_a_kernel_stands_below_its_number():
-    network = ConvNetwork.initial("13M5", Maps(1, 29, 29), 10, 0)
-    axes = conv_plots.draw_kernels(network, "A net").axes[0]
-    for text, path in zip(axes.texts, axes.collections[0].get_paths(), strict=True):
-        left, top, width, _ = path.get_extents().bounds
-        x, y = text.get_position()
-        assert (x, y) == (left + width / 2, pytest.approx(top, abs=0.5))
 
 
 def test_maps(net):
@@ -156,11 +147,9 @@ def readers_of(layer, neuron):
     ("described", "side", "neuron"),
     [
         ("1M5s1", 29, (10, 14)),  # the paper's Figure 2
-        ("1M5s1", 29, (0, 28)),
-        ("1M5", 13, (1, 6)),
+        ("1M5s1", 29, (0, 28)),  # a corner
         ("1M3x5s1x0", 13, (6, 7)),
         ("MP2x3", 13, (5, 11)),
-        ("1M7", 7, (3, 3)),
         ("1M3", 90, (40, 50)),
         ("1M2", 3, (1, 1)),
     ],
@@ -184,6 +173,8 @@ def test_pulling(described, side, neuron):
     for axes, text in ((before, "read by"), (after, "reader")):
         thick = [patch.get_label() for patch in axes.patches if patch.get_linewidth() == 2]
         assert thick == [f"{text} {end}" for end in ends]
+        (first,) = [patch for patch in axes.patches if patch.get_label() == f"{text} {ends[0]}"]
+        assert to_hex(first.get_edgecolor()).upper() == VERMILION
     for name, of_axis in zip("yx", zip(*readers, strict=True), strict=True):
         assert f"= {min(of_axis)} ≤ {name} ≤ {max(of_axis)} =" in figure.get_suptitle()
     n = len(readers)
@@ -207,111 +198,12 @@ def test_a_neuron_that_is_skipped_is_read_by_none():
     assert "= 1 ≤ y ≤ 0 =" in figure.get_suptitle()
     assert cells_drawn(figure.axes[1], "readers") == []
     assert_readable(figure)
+    for outside in ((11, 0), (0, 11), (-1, 3)):
+        with pytest.raises(ValueError, match="within 11 rows and 11 columns, got"):
+            conv_plots.draw_pulling(layer, outside)
 
 
-@pytest.mark.parametrize("neuron", [(11, 0), (0, 11), (-1, 3)])
-def test_a_neuron_outside_is_refused(neuron):
-    layer = parse("1M3s1", Maps(1, 11, 11), 10)[0]
-    with pytest.raises(ValueError, match="within 11 rows and 11 columns, got"):
-        conv_plots.draw_pulling(layer, neuron)
-
-
-# Errors
-
-
-def make_conv_run(layers, seed=0, epochs=20, data="MNIST", **changes):
-    run = make_run(seed, epochs)
-    run.config = changed(run.config, data={"name": data})
-    run.config = changed(run.config, layers=layers, seed=seed, **changes)
-    return run
-
-
-def test_error_curves():
-    third, fourth = cnn_tables.PAPER[3], cnn_tables.PAPER[4]
-    runs = {
-        "a": make_conv_run(fourth.layers, 0, epochs=2),
-        "b": make_conv_run("3M5", 1),
-        "c": make_conv_run(third.layers, 2, epochs=10),
-        "d": make_conv_run(third.layers, 3, eta=0.004),
-        "e": make_conv_run(third.layers, 3, eta=0.004),
-    }
-    runs["d"].metrics.test_errors[0] = 0
-    figure = run_plots.draw_error_curves(runs)
-    panels = {axes.get_title().replace("\n", ""): axes for axes in figure.axes}
-    assert list(panels) == [third.layers, fourth.layers, "3M5"]
-    shown = {
-        third.layers: {
-            "20 epochs, η 0.004, seed 3": "d",
-            "20 epochs, η 0.004, seed 3, e": "e",
-            "10 epochs, η 0.001, seed 2": "c",
-        },
-        fourth.layers: {"2 epochs, η 0.001, seed 0": "a"},
-        "3M5": {"20 epochs, η 0.001, seed 1": "b"},
-    }
-    for layers, axes in panels.items():
-        lines = named_lines(axes)
-        papers = {"the paper", "the paper's TfbV, 500 epochs"} if layers != "3M5" else set()
-        assert set(lines) == set(shown[layers]) | papers
-        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-        for (label, name), bar in zip(shown[layers].items(), axes.containers, strict=True):
-            errors = np.array(runs[name].metrics.test_errors)
-            percent = 100 * np.maximum(errors, 0.5) / N_TEST
-            assert list(lines[label].get_xdata()) == runs[name].metrics.epoch
-            assert list(lines[label].get_ydata()) == list(percent)
-            _, _, (spread,) = bar.lines
-            early = [epoch for epoch in (1, 3, 17) if epoch <= len(errors)]
-            ends = np.array(spread.get_segments())
-            assert ends[:, 0, 0].tolist() == early
-            expected = [tables.interval(errors[epoch - 1], N_TEST) for epoch in early]
-            np.testing.assert_allclose(ends[:, :, 1], expected, rtol=1e-12, atol=1e-12)
-    for paper in (third, fourth):
-        lines = named_lines(panels[paper.layers])
-        assert tuple(lines["the paper"].get_xdata()) == (1, 3, 17)
-        assert tuple(lines["the paper"].get_ydata()) == paper.early
-        assert set(lines["the paper's TfbV, 500 epochs"].get_ydata()) == {paper.tefbv}
-    heading = "Test error of 5 convolutional nets after each epoch;\n"
-    assert figure.get_suptitle() == heading + "bars: 95 % intervals after 1, 3, 17 epochs"
-    assert [axes.get_xlabel() for axes in figure.axes] == ["", "epoch", "epoch"]
-    assert [axes.get_ylabel() != "" for axes in figure.axes] == [True, False, True]
-    assert {"1", "2", "5", "10", "20"} <= set(tick_labels(draw(figure).axes[1].xaxis))
-
-
-def test_a_net_without_early_errors_has_the_papers_last():
-    axes = run_plots.draw_error_curves({"a": make_conv_run(cnn_tables.PAPER[1].layers)}).axes[0]
-    assert set(named_lines(axes)) == {
-        "20 epochs, η 0.001, seed 0",
-        "the paper's TfbV, 500 epochs",
-    }
-
-
-def test_errors_on_other_data_are_not_beside_the_papers():
-    run = make_conv_run(cnn_tables.PAPER[3].layers, epochs=1, data="load_digits")
-    axes = draw(run_plots.draw_error_curves({"a": run})).axes[0]
-    assert list(named_lines(axes)) == ["1 epoch, η 0.001, seed 0"]
-    assert tick_labels(axes.xaxis) == ["1", "2", "5", "10", "20"]
-
-
-def test_records_have_no_outputs():
-    run = make_conv_run("3M5")
-    run.outputs, run.labels = np.empty((0, 0)), np.empty(0)
-    many = {f"{k}": run for k in range(9)}
-    assert len(run_plots.draw_error_curves(many).axes[0].containers) == 9
-
-
-def test_no_runs():
-    with pytest.raises(ValueError, match="no runs to draw"):
-        run_plots.draw_error_curves({})
-
-
-@pytest.mark.parametrize("epochs", [1, 34])
-@pytest.mark.parametrize("n", [1, 2, 3, 12])
-def test_error_curves_can_be_read(n, epochs):
-    described = [*(paper.layers for paper in cnn_tables.PAPER.values()), "3M5", "7N", "3M29"]
-    runs = {f"{k}": make_conv_run(described[-k % 7], k, epochs) for k in range(n)}
-    assert_readable(run_plots.draw_error_curves(runs))
-
-
-def test_pictures_of_nets_can_be_read(net):
+def test_kernels_and_maps_can_be_read(net):
     network, states = net
     title = f"{network.description} on load_digits, seed 0"
     assert_readable(conv_plots.draw_kernels(network, title))

@@ -12,7 +12,7 @@ from msgspec import structs
 from experiments import readme, record
 from experiments.running import provenance, store
 from experiments.running.formatting import csv_text
-from experiments.scoring import records
+from experiments.scoring import results
 from experiments.scoring.rows import BenchRow, CommitteeRow, ScalingRow, SourceColumns, StartupRow
 
 OURS = provenance.REPOSITORY / "results" / "amd-epyc-2-cores"
@@ -30,7 +30,7 @@ BYTES = {
 
 
 @pytest.fixture
-def results(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """A folder of records, of no machine's, in a repository without any other."""
     monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
     folder = tmp_path / "results" / "some-cpu"
@@ -43,18 +43,18 @@ def contents(folder):
 
 
 @pytest.mark.parametrize("what", BYTES)
-def test_damaged_json_record_is_named_and_kept(results, tmp_path, what):
+def test_damaged_json_record_is_named_and_kept(folder, tmp_path, what):
     path = tmp_path / "runs" / "a.h5"
     path.parent.mkdir()
     store.write_run(path, make_run(data={"n_test": 50}, metrics={"test_errors": [5, 5]}))
     for name in ("gpu-check.json", "ladder.json", "runs-a.json"):
-        (results / name).write_bytes(BYTES[what])
-        before = contents(results)
+        (folder / name).write_bytes(BYTES[what])
+        before = contents(folder)
         assert name in expect_sentence(readme.pages)
         if name == "runs-a.json":
             assert name in expect_sentence(lambda: record.write_record(path))
-        assert contents(results) == before
-        (results / name).unlink()
+        assert contents(folder) == before
+        (folder / name).unlink()
 
 
 def change(found, keys, value):
@@ -85,7 +85,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize(("name", "keys"), [(name, k) for name, ks in KEYS.items() for k in ks])
-def test_json_record_of_other_types_is_named(results, name, keys):
+def test_json_record_of_other_types_is_named(folder, name, keys):
     for value in WRONG:
         if value == "x" and keys[-1] in ("data", "rung", "device"):  # a text as good as others
             continue
@@ -95,7 +95,7 @@ def test_json_record_of_other_types_is_named(results, name, keys):
         change(found, keys, value)
         if (keys[-1], value) in (("search", []), ("kernels", []), ("versions", {})):
             continue
-        (results / name).write_text(json.dumps(found))
+        (folder / name).write_text(json.dumps(found))
         assert name in expect_sentence(readme.pages), value
 
 
@@ -113,7 +113,7 @@ KINDS = dict(zip(TABLES, (CommitteeRow, BenchRow, ScalingRow, StartupRow), stric
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_row_of_other_cells_is_named(results, name):
+def test_row_of_other_cells_is_named(folder, name):
     rows, kind = cells_of(name), KINDS[name]
     for field in (*structs.fields(SourceColumns), *structs.fields(kind)):
         if field.name in ("source", "shared", "wrong_digits", "finished"):
@@ -122,7 +122,7 @@ def test_row_of_other_cells_is_named(results, name):
         bad = ["\x1b[31m", "a\nb"] if is_text else ["x", "nan", "1.5e99", "-1"]
         bad += [""] if field.required else []
         for cell in bad:
-            (results / name).write_text(csv_text([*rows[:-1], rows[-1] | {field.name: cell}]))
+            (folder / name).write_text(csv_text([*rows[:-1], rows[-1] | {field.name: cell}]))
             assert name in expect_sentence(readme.pages), (field.name, cell)
 
 
@@ -138,17 +138,17 @@ CSV = {
 
 
 @pytest.mark.parametrize("what", CSV)
-def test_damaged_table_is_named(results, tmp_path, what):
+def test_damaged_table_is_named(folder, tmp_path, what):
     for name in TABLES:
-        (results / name).write_bytes(CSV[what])
+        (folder / name).write_bytes(CSV[what])
         assert name in expect_sentence(readme.pages)
-        (results / name).unlink()
+        (folder / name).unlink()
     (tmp_path / "a.csv").write_bytes(CSV[what])
     assert "a.csv" in expect_sentence(lambda: record.write_committee(tmp_path / "a.csv"))
-    assert not contents(results)
+    assert not contents(folder)
 
 
-def test_malformed_table_of_a_committee_is_not_recorded(results, tmp_path):
+def test_malformed_table_of_a_committee_is_not_recorded(folder, tmp_path):
     text = (OURS / TABLES[0]).read_text()
     rows = read_csv(OURS / TABLES[0])
     texts = [text.replace("experiment,net", "net,net", 1), text + "1,2\n", text[:-60]]
@@ -156,20 +156,22 @@ def test_malformed_table_of_a_committee_is_not_recorded(results, tmp_path):
     for other in texts:
         (tmp_path / "a.csv").write_text(other)
         assert "a.csv" in expect_sentence(lambda: record.write_committee(tmp_path / "a.csv"))
-    assert not contents(results)
+    assert not contents(folder)
 
 
-def test_benchmark_of_other_numbers_is_named(results):
-    results.rmdir()
-    write_bench([net_measurement("engine cpu", 300.0)], SOURCE, results / "bench.csv")
+def test_benchmark_of_other_numbers_is_named(folder):
+    folder.rmdir()
+    write_bench([net_measurement("engine cpu", 300.0)], SOURCE, folder / "bench.csv")
     readme.pages()
-    rows = read_csv(results / "bench.csv")
+    rows = read_csv(folder / "bench.csv")
     for other in ({"weights": "1.5"}, {"us": ""}, {"weights": ""}):
-        (results / "bench.csv").write_text(csv_text([row | other for row in rows]))
+        (folder / "bench.csv").write_text(csv_text([row | other for row in rows]))
         assert "bench.csv is damaged" in expect_sentence(readme.pages)
 
 
 def test_records_of_the_repository_are_read():
-    assert len(records.read_records()) > 20
+    found = results.read_results()
+    assert len(found.runs) > 20
+    assert found.benches
     tables = (provenance.REPOSITORY / "results").glob("*/*-*.csv")
-    assert list(records.read_committees()) == sorted(tables)
+    assert list(found.committees) == sorted(tables)

@@ -11,7 +11,6 @@ from experiments.drawing import figures, run_plots
 def test_colours_are_okabe_and_itos():
     assert (figures.BLUE, figures.VERMILION, figures.GREEN) == ("#0072B2", "#D55E00", "#009E73")
     assert (figures.ORANGE, figures.SKY, figures.PURPLE) == ("#E69F00", "#56B4E9", "#CC79A7")
-    assert (figures.BLACK, figures.GREY) == ("#000000", "#999999")
 
 
 def test_long_lines_are_folded_at_spaces_and_behind_hyphens():

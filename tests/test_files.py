@@ -13,7 +13,7 @@ from forgeries import expect_sentence
 
 from deepbig_runtime import files
 from experiments import committee, record, watch
-from experiments.drawing import report_files
+from experiments.drawing import report_sections
 from experiments.running import cifar, data, examples, mnist, net_files, norb, runs, store
 from experiments.running.provenance import REPOSITORY
 
@@ -70,7 +70,7 @@ def test_commands_that_look_for_files_skip_pipes(tmp_path, capsys, at_most_a_min
     for name in ("a.h5", "b.csv"):
         os.mkfifo(tmp_path / name)
     watch.main(["--once", str(tmp_path)])
-    report_files.collect(tmp_path)
+    report_sections.Report(tmp_path)
     assert not capsys.readouterr().err
     said = expect_sentence(lambda: record.main([str(tmp_path / "b.csv")]))
     assert said == f"cannot read {tmp_path}/b.csv: it is not a regular file"
@@ -138,7 +138,7 @@ def test_names_of_any_bytes_are_shown_escaped(tmp_path, capsys):
     for path in paths:
         watched_runs.write(path, watched_runs.make_run(of=4))
     shown = "run-\\udcff\\udcfe"
-    assert sorted(report_files.collect(tmp_path).runs) == ["b", shown]
+    assert sorted(report_sections.Report(tmp_path).runs) == ["b", shown]
     assert sorted(examples.load_runs(tmp_path)) == ["b", shown]
     assert committee.form_committee(paths).members == (shown, "b")
     capsys.readouterr()

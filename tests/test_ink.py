@@ -5,20 +5,18 @@ import pytest
 from PIL import Image, ImageDraw
 from scipy import ndimage
 
-from experiments.redrawn import (
+from experiments.running import data, ink
+from experiments.running.errors import Problem
+from experiments.scoring.redrawn import (
     BLACK,
+    WAYS,
     WHITE,
     coloured,
     enlarged,
     in_colour,
-    inverted,
-    itself,
-    large,
     moved,
     on_paper,
 )
-from experiments.running import data, ink
-from experiments.running.errors import Problem
 
 N = 40
 
@@ -44,7 +42,9 @@ def read(image, path, **options):
     return ink.read_digit(path)
 
 
-@pytest.mark.parametrize("way", [itself, large, inverted, moved, in_colour, on_paper])
+@pytest.mark.parametrize(
+    "way", [WAYS["as it is"], WAYS["large"], WAYS["inverted"], moved, in_colour, on_paper]
+)
 def test_a_digit_comes_back_centred(way, digits, path):
     """Within a quarter of the ink, noise apart: it was cut out, scaled and centred anew."""
     rng = np.random.default_rng(0)
@@ -112,7 +112,7 @@ def test_nine_in_ten_of_mnists_strokes_are_usual():
 
 
 def picture(digit, mode="RGB"):
-    return Image.fromarray(inverted(digit, None)).convert(mode)
+    return Image.fromarray(WAYS["inverted"](digit, None)).convert(mode)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGBA", "CMYK", "I;16", "F"])

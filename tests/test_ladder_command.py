@@ -15,6 +15,7 @@ from cuda_on_cpu.driver import build
 from deepbig_runtime import gpu
 from experiments import ladder, readme
 from experiments.running import jobs
+from experiments.running.validation import to_json
 from experiments.scoring import ladder_tables
 from experiments.scoring.ladder_tables import AccuracyRow, LadderRecord, ProgramTime, RungKernel
 from experiments.scoring.records import read_json
@@ -256,13 +257,17 @@ def test_programs_of_the_host_are_compared_with_the_fastest():
     assert slow["two epochs of 60,000, minutes"] == "0.08"
 
 
-def test_pages_say_where_a_ladder_comes_from():
+def test_pages_have_the_blogs_net_on_mnist_and_say_where_it_comes_from(empty):
     record = replace(RECORD, times=[ProgramTime("CPU engine", [30.0], 1)])
-    text = readme.ladders([record])
-    assert (
+    others = replace(record, data="load_digits"), replace(record, hidden=32)
+    for k, one in enumerate((record, *others)):
+        (empty / "results" / f"{k}").mkdir(parents=True)
+        (empty / "results" / f"{k}" / "ladder.json").write_bytes(to_json(one))
+    text = readme.pages()["results/README.md"]["ladder"]
+    assert text.startswith(
         "784-128-10 on MNIST: Some CPU; python 3.11; 2026-01-02T00:00:00+00:00; commit 0123456789"
-        in text
     )
+    assert text.count("784-") == 1
     assert "| 95.10 " in text
     assert readme.ladders([]) == readme.NOT_MEASURED
 

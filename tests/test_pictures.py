@@ -7,12 +7,12 @@ from matplotlib.figure import Figure
 
 from deform_gpu import COMMITTEE
 from experiments import cnn, pictures
-from experiments.drawing import bench_plots, conv_plots, error_plots, run_plots, thread_maps
+from experiments.drawing import conv_plots, error_plots, run_plots, thread_maps
 from experiments.drawing.thread_maps import DRAWINGS
 from experiments.running import data, examples, store
 from experiments.running.configs import make_config
 from experiments.running.errors import Problem
-from experiments.scoring import committees, records
+from experiments.scoring import committees
 from experiments.scoring.committees import EXPERIMENTS, run_name
 from mlp_gpu.training import Schedule
 
@@ -53,7 +53,7 @@ def test_every_figure_is_saved_as_png_and_pdf(folder, tmp_path, capsys, monkeypa
         assert f"written to {path}\n" in said
 
 
-def test_those_asked_for(folder, tmp_path):
+def test_named_pictures_are_saved_and_an_unknown_name_is_refused(folder, tmp_path):
     pictures.main(["hardest", "learning_rates", "--runs", str(folder), "--out", str(tmp_path)])
     assert {path.stem for path in tmp_path.iterdir()} == {"hardest", "learning_rates"}
     with pytest.raises(Problem, match="no picture nonsense; these runs give misclassified, conf"):
@@ -75,27 +75,28 @@ def test_what_needs_no_runs_asks_for_none(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "png").iterdir()] == ["pulling.png"]
 
 
+def keep(monkeypatch, drawn, *functions):
+    """Have functions keep what they get, in a dictionary by their names, instead of drawing."""
+    for module, name in functions:
+
+        def draw(*given, name=name, **options):
+            drawn[name] = given, options
+            return Figure()
+
+        monkeypatch.setattr(module, f"draw_{name}", draw)
+
+
 def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch):
     runs = {path.stem: store.read_run(path) for path in store.run_files(folder)}
-    images = data.load("digits").test_images
-    drawn = {}
-
-    def keep(name):
-        def draw(*given, **options):
-            drawn[name] = given, options
-
-        return draw
-
-    for name in ("confusion", "ranks", "hardest"):
-        monkeypatch.setattr(error_plots, f"draw_{name}", keep(name))
-    for name in ("learning_curves", "parameters", "members"):
-        monkeypatch.setattr(run_plots, f"draw_{name}", keep(name))
+    images, drawn = data.load("digits").test_images, {}
+    of_errors = [(error_plots, name) for name in ("confusion", "ranks", "hardest")]
+    of_runs = [(run_plots, name) for name in ("learning_curves", "parameters", "members")]
+    keep(monkeypatch, drawn, *of_errors, *of_runs)
     found = pictures.run_pictures(runs, images)
-    best = runs["original-seed6-load_digits"]
     for name in ("confusion", "second_guesses", "hardest", "learning_curves_hours", "parameters"):
         found[name]()
     found["experiment3-load_digits_members"]()
-    assert drawn["confusion"][0][0] is best.outputs
+    assert drawn["confusion"][0][0] is runs["original-seed6-load_digits"].outputs
     assert drawn["ranks"] == drawn["parameters"] == ((runs,), {})
     assert drawn["hardest"] == ((runs, images), {})
     assert drawn["learning_curves"] == ((runs,), {"against": "hours"})
@@ -124,22 +125,14 @@ def convolutional(tmp_path_factory):
 
 def test_convolutional_nets_have_figures_of_their_own(convolutional, tmp_path, monkeypatch):
     drawn = {}
-    for module, name in (
-        (run_plots, "error_curves"),
-        (conv_plots, "kernels"),
-        (conv_plots, "maps"),
-    ):
-
-        def draw(*given, name=name):
-            drawn[name] = given
-            return Figure()
-
-        monkeypatch.setattr(module, f"draw_{name}", draw)
+    of_net = [(conv_plots, name) for name in ("kernels", "maps")]
+    keep(monkeypatch, drawn, (run_plots, "error_curves"), *of_net)
     names = [f"convolution_{name}" for name in ("errors", "kernels", "maps")]
     pictures.main([*names, "--runs", str(convolutional), "--out", str(tmp_path), "--png-only"])
     assert {path.stem for path in tmp_path.iterdir()} == set(names)
     runs = examples.load_runs(convolutional)
-    assert list(drawn["error_curves"][0]) == list(runs)
+    ((of_curves,), _) = drawn["error_curves"]
+    assert list(of_curves) == list(runs)
     assert len(runs) == 3
     # Of those whose weights are there the best one.
     best = min(
@@ -147,29 +140,24 @@ def test_convolutional_nets_have_figures_of_their_own(convolutional, tmp_path, m
     )
     net = examples.load_convolutional(convolutional / f"{best}.h5")
     heading = runs[best].config.title
-    for found in drawn["kernels"], drawn["maps"]:
+    (kernels, _), (maps, _) = drawn["kernels"], drawn["maps"]
+    for found in kernels, maps:
         for W, V in zip(found[0].weights, net.weights, strict=True):
             assert W is None or np.array_equal(W, V)
-    assert drawn["kernels"][1] == heading
-    _, states, label, said = drawn["maps"]
+    assert kernels[1] == heading
+    _, states, label, said = maps
     digits = data.load("digits")
     assert np.array_equal(states[0][:, :, 0], digits.test_images[0])
     np.testing.assert_allclose(states[-1].ravel(), runs[best].outputs[0], rtol=1e-5)
     assert label == digits.test_labels[0]
     assert said.startswith(heading)
+    runs = {name: run for name, run in runs.items() if name.startswith("4M5")}  # without weights
+    found = pictures.net_pictures(runs, convolutional, digits.test_images)
+    assert list(found) == ["convolution_errors"]
+    assert pictures.net_pictures({}, convolutional, digits.test_images) == {}
 
 
-def test_figures_that_need_weights_are_not_offered_without(convolutional):
-    found = {path.stem: store.read_run(path) for path in store.run_files(convolutional)}
-    runs = {name: run for name, run in found.items() if name.startswith("4M5")}
-    images = data.load("digits").test_images
-    assert list(pictures.net_pictures(runs, convolutional, images)) == ["convolution_errors"]
-    assert pictures.net_pictures({}, convolutional, images) == {}
-
-
-def test_there_are_no_figures_of_records_without_records(monkeypatch):
-    assert list(pictures.record_pictures()) == ["times", "roofline", "error_against_hours"]
-    monkeypatch.setattr(bench_plots, "read_benchmarks", list)
-    assert list(pictures.record_pictures()) == ["error_against_hours"]
-    monkeypatch.setattr(records, "read_records", list)
+def test_there_are_no_figures_of_records_without_records(empty, monkeypatch):
     assert pictures.record_pictures() == {}
+    monkeypatch.undo()
+    assert list(pictures.record_pictures()) == ["times", "roofline", "error_against_hours"]

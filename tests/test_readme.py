@@ -3,14 +3,12 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import factories
 import pytest
 from committee_cases import of_committees
 from factories import changed
-from measurements import SOURCE, gpu_measurements, write_bench
+from measurements import SOURCE, gpu_measurements, net_measurement, write_bench
 from msgspec import structs
 
 from experiments import readme
@@ -18,25 +16,13 @@ from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
 from experiments.running.provenance import REPOSITORY
 from experiments.running.validation import to_json
-from experiments.scoring import cnn_tables, committees, tables
+from experiments.scoring import cnn_tables, tables
 from experiments.scoring import findings as scores
-from experiments.scoring.records import (
-    GpuCheckRecord,
-    GpuCheckRow,
-    read_benchmarks,
-    read_committees,
-)
+from experiments.scoring.records import GpuCheckRecord, GpuCheckRow
+from experiments.scoring.results import read_results
 from experiments.timing import findings as speeds
 from mlp_gpu.network import NETS
 
-PAGES = (
-    "README.md",
-    "results/README.md",
-    "docs/promises.md",
-    "docs/ladder.md",
-    "docs/recognise.md",
-    "docs/online-in-blocks.md",
-)
 MAX_LINES = 200
 
 
@@ -46,6 +32,13 @@ def make_run(net=1, name="MNIST", wrong=(35, 33), validation=(60, 70), deformati
     changes = {} if deformation else {"deformation": None}
     of_net = {"data": {"name": name}, "sizes": NETS[net], "epochs": epochs, "seed": 3}
     return factories.make_run(metrics=metrics, session={"device": "Some GPU"}, **of_net, **changes)
+
+
+def make_convolutional(layers, wrong, **what):
+    """The same of a convolutional net."""
+    run = make_run(wrong=wrong, validation=(1, 2), **what)
+    run.config = changed(run.config, layers=layers)
+    return run
 
 
 def text_of(page):
@@ -63,43 +56,48 @@ def records(*runs):
 # --- the pages as they are
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_says_what_results_say(page):
-    text = text_of(page)
-    assert readme.render(text, readme.pages()[page], page) == text, "run 'make readme'"
+@pytest.fixture(scope="module")
+def pages():
+    return readme.pages()
+
+
+def test_pages_say_what_results_say(pages):
+    for page, parts in pages.items():
+        text = text_of(page)
+        assert readme.render(text, parts, page) == text, f"{page}: run 'make readme'"
 
 
 def test_the_readme_is_short():
     assert len(text_of("README.md").splitlines()) <= MAX_LINES
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_lacks_no_marker(page):
-    parts = dict.fromkeys(readme.pages()[page], "a part")
-    whole = "".join(f"{readme.begin(name)}\nold\n{readme.end(name)}\n" for name in parts)
-    assert readme.render(whole, parts, page).count("a part") == len(parts)
+def test_a_missing_marker_is_named(pages):
+    parts = dict.fromkeys(pages["README.md"], "a part")
+    whole = page_of(parts)
+    assert readme.render(whole, parts, "README.md").count("a part") == len(parts)
     for name in parts:
         for marker in (readme.begin(name), readme.end(name)):
-            with pytest.raises(Problem, match=f"{page} lacks the line .*{name}"):
-                readme.render(whole.replace(marker, ""), parts, page)
+            with pytest.raises(Problem, match=f"README.md lacks the line .*{name}"):
+                readme.render(whole.replace(marker, ""), parts, "README.md")
 
 
-def test_main_writes_all_pages(empty, capsys):
-    for page in PAGES:
-        (empty / page).parent.mkdir(exist_ok=True)
-        parts = readme.pages()[page]
-        lines = [f"{readme.begin(name)}\nold\n{readme.end(name)}\n" for name in parts]
-        (empty / page).write_text("".join(lines))
-    readme.main([])
-    assert capsys.readouterr().out == "".join(f"written: {page}\n" for page in PAGES)
-    for page in PAGES:
-        assert "old" not in (empty / page).read_text()
+def page_of(parts):
+    """A page with the markers of these parts."""
+    return "".join(f"{readme.begin(name)}\nold\n{readme.end(name)}\n" for name in parts)
 
 
-def test_without_records_nothing_is_measured(empty):
+def test_without_records_main_writes_that_nothing_is_measured(empty, capsys):
     pages = readme.pages()
-    for page in ("results/README.md", "docs/online-in-blocks.md"):
+    for page, parts in pages.items():
+        (empty / page).parent.mkdir(exist_ok=True)
+        (empty / page).write_text(page_of(parts))
+    readme.main([])
+    assert capsys.readouterr().out == "".join(f"written: {page}\n" for page in pages)
+    for page, parts in pages.items():
+        assert (empty / page).read_text() == readme.render(page_of(parts), parts, page)
+    for page in ("results/README.md", "docs/online-in-blocks.md", "docs/promises.md"):
         assert set(pages[page].values()) == {readme.NOT_MEASURED}
+    assert pages["docs/recognise.md"] == {"redrawn": readme.NOT_MEASURED}
     parts = pages["README.md"]
     assert parts["headline"] == parts["speed"] == readme.NOT_MEASURED
     assert parts["durations"].startswith("- Not measured yet: `make test`; `make test-all`; first")
@@ -154,73 +152,34 @@ def test_all_rows_of_records():
     assert digits.count("commit") == 1
 
 
-def test_several_sessions_show_all_their_commits():
-    run = make_run()
-    other = replace(
-        run, provenance=[structs.replace(run.provenance[0], commit="f" * 40), *run.provenance]
-    )
-    assert "commit ffffffffffff, 0123456789ab" in tables.provenance_line(other)
-
-
-def test_a_row_per_net_is_of_its_best_deformed_run_on_mnist():
+def test_a_row_per_net_is_of_its_longest_deformed_run_on_mnist():
+    third = cnn_tables.PAPER[3].layers
     runs = [
         make_run(net=2, wrong=(50, 40), validation=(1, 2)),
         make_run(net=2, wrong=(45, 99), validation=(1, 2)),
         make_run(net=2, wrong=(1, 1), deformation=False),
         make_run(net=2, wrong=(2, 2), name="load_digits"),
         make_run(net=5, wrong=(60, 61), validation=(2, 1)),
+        make_run(net=5, wrong=(70, 70, 70), validation=(1, 1, 1), epochs=3),
+        make_convolutional(third, wrong=(50, 40)),
+        make_convolutional(third, wrong=(45, 99)),
+        make_convolutional(third, wrong=(1, 1), deformation=False),
+        make_convolutional(third, wrong=(2, 2), name="load_digits"),
+        make_convolutional("20M5s1-MP2", wrong=(3, 3)),  # none of the paper's
     ]
-    rows = tables.longest_table(runs)
-    assert [row["net"] for row in rows] == list("12345")
-    assert [len(row) for row in rows] == [7] * 5
-    ours = [row["TEfBV % (95 % interval)"] for row in rows]
-    assert ours[1].startswith("0.45 (0.33-0.60)")
-    assert ours[4].startswith("0.61 ")
-    assert ours[0] == ours[2] == ours[3] == "not measured yet"
-    assert [row["paper TEfBV %"] for row in rows] == ["0.49", "0.46", "0.41", "0.35", "0.44"]
-    assert rows[1]["epochs x images"] == "2 x 60,000"
-
-
-def test_a_row_per_convolutional_net_is_of_its_best_run_on_deformed_mnist():
-    runs = [
-        make_run(wrong=(50, 40), validation=(1, 2)),
-        make_run(wrong=(45, 99), validation=(1, 2)),
-        make_run(wrong=(1, 1), deformation=False),
-        make_run(wrong=(2, 2), name="load_digits"),
-        make_run(wrong=(3, 3), validation=(1, 2)),
-    ]
-    for run in runs:
-        run.config = changed(run.config, layers=cnn_tables.PAPER[3].layers)
-    runs[-1].config = changed(runs[-1].config, layers="20M5s1-MP2")  # none of the paper's
     rows = cnn_tables.longest_table(runs)
-    ours = [row["TEfBV % (95 % interval)"] for row in rows]
-    assert ours == [*2 * ["not measured yet"], "0.45 (0.33-0.60)", "not measured yet"]
-    assert [row["layers"] for row in rows] == [net.name for net in cnn_tables.PAPER.values()]
-    assert [row["paper TEfBV %"] for row in rows] == ["1.02", "0.55", "0.38", "0.35"]
-    assert [row["weights"] for row in rows] == ["30,590", "242,240", "179,340", "416,260"]
-    assert rows[2]["epochs x images"] == "2 x 60,000"
-    assert rows[0].keys() == tables.longest_table([])[0].keys()
-
-
-def test_the_headline_names_the_best_run_and_the_papers():
-    runs = [
-        make_run(net=3, wrong=(120, 99, 98), validation=(3, 2, 1), epochs=3),
-        make_run(net=1, wrong=(130, 97, 90), validation=(3, 1, 2), epochs=3),
-    ]
-    net = make_run(wrong=(70, 61), validation=(5, 4))
-    net.config = changed(net.config, layers=cnn_tables.PAPER[3].layers)
-    text = readme.headline([*runs, make_run(wrong=(0, 0), deformation=False)], [net], {}, False)
-    single, convolutional, schedule, gpu = text.splitlines()
-    assert "20M-60M-100M-150N gets 61 of 10,000 test digits wrong: 0.61 %" in convolutional
-    assert "The paper's has 0.38 %, after 500 epochs." in convolutional
-    assert "Net 1 gets 97 of 10,000 test digits wrong: 0.97 % (95 % interval 0.79-1.18)" in single
-    assert "after 3 epochs in 0:00:09 on Some GPU" in single
-    assert "The paper's net 1 has 0.49 %, after 2,300 epochs in 23.4 hours on a GTX 280." in single
-    assert "below 1 % for the first time after epoch 2" in single
-    assert schedule.startswith("- **The paper's schedule.** Not measured yet: ")
-    assert "hours" not in schedule  # no run of net 4
-    assert "never run on a GPU" in gpu
-    assert "below 1 %" not in readme.headline([make_run(wrong=(101, 100))], [], {}, True)
+    assert [row["net"] for row in rows] == [*"12345", *["2011"] * 4]
+    ours = {row["layers"]: row["TEfBV % (95 % interval)"] for row in rows}
+    measured = {name: text for name, text in ours.items() if text != "not measured yet"}
+    assert measured == {
+        "1500, 1000, 500, 10": "0.45 (0.33-0.60)",
+        "9 x 1000, 10": "0.70 (0.55-0.88)",
+        "20M-60M-100M-150N": "0.45 (0.33-0.60)",
+    }
+    papers = ["0.49", "0.46", "0.41", "0.35", "0.44", "1.02", "0.55", "0.38", "0.35"]
+    assert [row["paper TEfBV %"] for row in rows] == papers
+    assert [row["weights"] for row in rows[5:]] == ["30,590", "242,240", "179,340", "416,260"]
+    assert rows[1]["epochs x images"] == rows[7]["epochs x images"] == "2 x 60,000"
 
 
 def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
@@ -235,8 +194,9 @@ def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
     assert "GTX 280 took 114.5" in text
     done = make_run(epochs=2300, wrong=[35] * 2300, validation=[60] * 2300)
     other = make_run(epochs=2300, wrong=[9] * 2300, validation=[60] * 2300)
-    other.config = changed(other.config, eta=2e-3)  # so long, but not by the paper's rates
-    assert scores.schedule_sentence([whole, other]) == scores.schedule_sentence([whole])
+    for changes in ({"eta": 2e-3}, {"data": {"n_train": 50_000}}):
+        other.config = changed(done.config, **changes)  # so long, but not by the paper's schedule
+        assert scores.schedule_sentence([whole, other]) == scores.schedule_sentence([whole])
     text = scores.schedule_sentence([whole, done])
     assert text.startswith("Net 1 has followed it for 2,300 epochs. Nothing here confirms")
     done4 = make_run(net=4, epochs=2300, wrong=[35] * 2300, validation=[60] * 2300)
@@ -245,49 +205,6 @@ def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
     text = scores.schedule_sentence([whole, begun, barely])
     assert text.startswith("Net 1 has followed it for 1,300 of 2,300 epochs. Nothing here ")
     assert "confirms or refutes the 0.35 % of net 4. An epoch of net 4 takes 0:03:00" in text
-
-
-def test_a_row_per_experiment_is_of_its_longest_training_on_mnist():
-    found = of_committees({1: (250, 221), 3: (210, 169)})
-    found |= of_committees({1: (240, 230)}, device="other")
-    found |= of_committees({2: (3, 2)}, data="load_digits")
-    rows = committees.experiments_table(found.values())
-    assert [row["experiment"] for row in rows] == [*"123456", "Table 4"]
-    ours = [row["committee % (95 % interval)"] for row in rows]
-    assert ours == ["2.21 (1.00-2.00)", "not measured yet", "1.69 (1.00-2.00)"] + 4 * [ours[1]]
-    assert rows[0]["average net %"] == "2.50"
-    assert rows[0]["paper: average net %"] == "1.80"
-    assert [row["paper: committee %"] for row in rows][3:] == ["0.53", "0.49", "0.43", "0.31"]
-    assert rows[2]["epochs x images"] == "8 x 60,000"
-    longer = of_committees({1: (260, 231)}, folder="night")
-    for row in next(iter(longer.values())):
-        row.epochs = "9"
-    rows = committees.experiments_table((longer | found).values())
-    assert rows[0]["committee % (95 % interval)"] == "2.31 (1.00-2.00)"
-    assert rows[0]["epochs x images"] == "9 x 60,000"
-
-
-def test_committees_stand_folder_by_folder():
-    found = of_committees({1: (250, 221)}) | of_committees({1: (240, 230)}, device="other")
-    found |= of_committees({1: (245, 225), 2: (240, 230)}, device="other", folder="night")
-    *_, another = found.values()
-    another[0].eta = "0.5"
-    text = readme.committee_rows(found, "MNIST")
-    source = r"^- (\w+), engine cpu; a 1; 2026-01-01; commit c{12}$"
-    assert re.findall(source, text, re.M) == ["box", "other", "other"]
-    assert re.findall("^`(.*)-.*, eta and decay (.*):$", text, re.M) == [
-        ("committee", "0.003, 0.9"),
-        ("committee", "0.003, 0.9"),
-        ("night", "0.003, 0.9; 0.5, 0.9"),
-    ]
-    own = next(iter(found.values()))
-    mixed = {
-        Path("mixed-committee.csv"): [structs.replace(row, experiment="committee") for row in own]
-    }
-    assert "\n| committee | 2.21 " in readme.committee_rows(found | mixed, "MNIST")
-    positions = [text.index(part) for part in ("2.21", "- box", "2.30", "- other", "2.25")]
-    assert positions == sorted(positions)
-    assert readme.committee_rows(found, "load_digits") == readme.NOT_MEASURED
 
 
 # --- what was measured of times
@@ -310,12 +227,11 @@ def test_a_command_takes_from_the_first_start_to_the_last_end():
     others = {path.with_name(f"whole-{path.name}"): run for path, run in records(*runs).items()}
     assert speeds.command_sentences(others, {}) == []
 
-    found = of_committees({1: (2, 1), 2: (2, 1), 3: (2, 1), 6: (2, 1)}, folder="night")
-    assert speeds.command_sentences({}, found) == []
-    found |= of_committees({1: (2, 1), 2: (2, 1), 3: (2, 1), 6: (2, 1)})
-    first = found[Path("results/box/committee-experiment1.csv")]
-    first[0].source.date = "2026-01-01T00:05:00+00:00"  # so it started at 0:04
-    assert speeds.command_sentences({}, found) == ["`make committee`: 0:06:00 on box."]
+    whole = {1: (2, 1), 2: (2, 1), 3: (2, 1), 6: (2, 1)}
+    assert speeds.command_sentences({}, of_committees(whole, folder="night")) == []
+    assert speeds.command_sentences({}, of_committees(whole)) == [
+        "`make committee`: 0:01:00 on box."
+    ]
 
 
 def test_what_of_starts_and_tests_is_not_measured_says_so(empty):
@@ -334,11 +250,6 @@ def test_what_of_starts_and_tests_is_not_measured_says_so(empty):
         "step of `make table1` with one net, code compiled before; first training step of `make "
         "table1`, nothing compiled."
     )
-    rows = [SimpleNamespace(what=what, seconds=60) for what in speeds.STARTUP]
-    text = speeds.startup_sentence("a box", rows)
-    assert text.startswith("On a box: ")
-    assert text.count("0:01:00") == 6
-    assert "ot measured" not in text
 
 
 @pytest.mark.parametrize("kind", ["run", "bench", "check"])
@@ -367,6 +278,41 @@ def test_a_record_of_a_gpu_ends_the_sentence_that_there_is_none(empty, kind):
         assert re.search(r"^\| GPU +\| no +\| as it is +\| 0:01:01 \|$", text, re.MULTILINE)
 
 
-def test_records_are_there_to_be_compared():
-    assert len(read_committees()) == len(list(REPOSITORY.glob("results/*/*-*.csv"))) >= 12
-    assert len(read_benchmarks()) >= 1
+def shown(part):
+    return readme.benchmarks(read_results().benches.values(), part)
+
+
+def test_benchmarks_of_every_device_are_shown(empty):
+    assert shown("bench") == readme.NOT_MEASURED
+    assert shown("kernels") == readme.NOT_MEASURED
+
+    on_cpu = structs.replace(SOURCE, device="Some CPU", driver="")
+    write_bench([net_measurement("engine cpu", 300.0)], on_cpu, empty / "results/cpu/bench.csv")
+    text = shown("bench")
+    assert text.startswith(
+        "Some CPU; a 1; 2026-01-01; commit cccccccccccc; medians of 7 repeats:\n\n|"
+    )
+    assert "| engine cpu " in text
+    assert text.endswith("\n\nOn a GPU: not measured yet.")
+    assert shown("kernels") == readme.NOT_MEASURED
+    text = readme.speed(read_results())
+    assert text.startswith('<img src="results/some-cpu/bench.png" width=')
+    assert text.endswith("On a GPU: not measured yet.")
+    (rows,) = read_results().benches.values()
+    assert (speeds.deform_sentence(rows), speeds.epoch_sentences(rows)) == (None, [])
+
+    write_bench(gpu_measurements(), SOURCE, empty / "results/gpu/bench.csv")
+    text = shown("bench")
+    assert "Some CPU" in text
+    assert "Some GPU; driver 1.2; a 1; 2026-01-01" in text
+    assert "not measured" not in text
+    assert "forward_partial" not in text
+    text = shown("kernels")
+    assert text.startswith("Some GPU; driver 1.2; a 1; 2026-01-01; commit cccccccccccc; medians")
+    assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
+    assert "Some CPU" not in text
+    text = readme.speed(read_results())
+    assert text.startswith('<img src="results/some-gpu/bench.png" width=')
+    assert "`engine cpu`" in text
+    assert "`engine cuda graph`" in text
+    assert "not measured" not in text

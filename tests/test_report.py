@@ -1,4 +1,4 @@
-"""`python -m experiments.report`: what is on the page of all runs and records."""
+"""`python -m experiments.report`: the page of all runs and records."""
 # ruff: noqa: F401, F811 - fixtures are imported
 
 import base64
@@ -8,9 +8,11 @@ import io
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from committee_cases import committee_row
 from factories import changed
 from matplotlib.figure import Figure
 from msgspec import structs
@@ -30,17 +32,23 @@ from report_pages import (
     sources_of,
     tables_in,
     text,
+    write_committee,
     written,
 )
 
+from deepbig_runtime.files import FileFault
 from experiments import report
-from experiments.drawing import report_sections, run_plots
-from experiments.drawing.page import Page
-from experiments.drawing.report_files import collect
+from experiments.drawing import bench_plots, report_sections, run_plots
+from experiments.drawing.page import Html, Page
+from experiments.drawing.page import html as to_html
+from experiments.drawing.report_sections import Report
 from experiments.running import data, store
+from experiments.running.errors import Problem
 from experiments.running.provenance import REPOSITORY
-from experiments.scoring import cnn_tables, records, voting
-from experiments.scoring.rows import ScalingRow, read_rows
+from experiments.scoring import cnn_tables, committee_report, committees, tables, voting
+from experiments.scoring.results import Results, read_results
+from experiments.scoring.rows import ScalingRow, read_rows, rows_text
+from experiments.timing import clusters
 
 SCALING = REPOSITORY / "results" / "amd-epyc-2-cores" / "scaling.csv"
 
@@ -51,51 +59,31 @@ def test_table_1_has_runs_and_records_beside_the_paper(text):
     (table,) = tables_in(sections(text)["MNIST", "Table 1, the paper beside ours"])
     (own,) = [row for row in table if row["from"] == "run table1/net1-seed0"]
     # 9 of 200 at the epoch with the fewest validation errors, 7 at best.
-    assert (own["net"], own["paper TEfBV %"], own["paper BTE %"]) == ("1", "0.49", "0.44")
-    assert (own["TEfBV %"], own["wrong"]) == ("4.50", "9 of 200")
-    assert (own["BTE %"], own["wrong (BTE)"]) == ("3.50", "7")
+    found = [own[name] for name in ("net", "paper TEfBV %", "TEfBV %", "wrong", "BTE %")]
+    assert found == ["1", "0.49", "4.50", "9 of 200", "3.50"]
     assert source_of(text, own).startswith(
         "table1/net1-seed0: net 1, seed 0: Some <GPU> & more, engine cpu; python 3.11; 2026-01-02T"
     )
-    records = [row for row in table if row["from"] == "record"]
-    paths = sorted((REPOSITORY / "results").glob("*/*seed?*.json"))
-    paths = [path for path in paths if "load_digits" not in path.name and "gpu" not in path.name]
     (convolutional,) = tables_in(sections(text)["MNIST", "The convolutional nets of 2011"])
-    for rows, of_cnn in ((convolutional, True), (records, False)):
-        assert {source_of(text, row).partition(":")[0] for row in rows} == {
+    records = read_results().runs.items()
+    for rows, of_cnn in ((convolutional, True), (table, False)):
+        lines = [source_of(text, row) for row in rows if row.get("from", "record") == "record"]
+        assert {line.partition(":")[0] for line in lines} == {
             path.relative_to(REPOSITORY).as_posix()
-            for path in paths
-            if ("layers" in json.loads(path.read_text())["config"]) == of_cnn
+            for path, run in records
+            if run.config.data.name == "MNIST" and run.config.is_convolutional == of_cnn
         }
-    for row in records:
-        name, line = source_of(text, row).split(": ", 1)
-        content = json.loads((REPOSITORY / name).read_text())
-        assert row["seed"] == str(content["config"]["seed"])
-        assert content["provenance"][-1]["commit"][:12] in line
 
 
-def test_a_run_that_is_not_at_its_end_is_marked(text):
+def test_a_run_that_is_not_at_its_end_says_why(text):
     (table,) = tables_in(sections(text)["MNIST", "Table 1, the paper beside ours"])
     (own,) = [row for row in table if "net2-seed1" in row["from"]]
-    assert own["from"] == ("run table1/net2-seed1, 2 of 5 epochs, still training, or killed")
-
-
-def test_a_stopped_run_says_why():
+    assert own["from"] == "run table1/net2-seed1, 2 of 5 epochs, still training, or killed"
     run = make_run(epochs=5, done=2)
     run.provenance = [structs.replace(SESSION, why="SIGINT")]
     assert report_sections.state(run) == ", 2 of 5 epochs, stopped: SIGINT"
-    assert report_sections.state(make_run()) == ""
-
-
-def test_table_1_is_sorted_by_net_distortion_and_work(text):
-    (table,) = tables_in(sections(text)["MNIST", "Table 1, the paper beside ours"])
     nets = [row["net"] for row in table]
     assert nets == sorted(nets)
-    work = [row["epochs x images"].replace(",", "") for row in table if row["net"] == "1"]
-    # A run that is not finished says "818 of 2300 x 60000" and is sorted by the 2300.
-    images = [np.prod([int(part.split(" of ")[-1]) for part in cell.split(" x ")]) for cell in work]
-    assert len(images) > 2
-    assert images == sorted(images, reverse=True)
 
 
 def test_digits_stand_apart_and_say_that_they_are_no_mnist(text):
@@ -106,16 +94,10 @@ def test_digits_stand_apart_and_say_that_they_are_no_mnist(text):
     for part in digits.values():
         for table in tables_in(part):
             assert not [name for name in table[0] if name.startswith("paper")]
-            for row in table:
-                if row.get("source") and "committee" not in row:
-                    assert "load_digits" in source_of(text, row) + row.get("net", "")
-    for key, part in apart.items():
-        if key[0] == "MNIST":
-            for table in tables_in(part):
-                for row in table:
-                    assert "load_digits" not in "".join(row.values())
-                    if row.get("source"):
-                        assert "load_digits" not in source_of(text, row)
+    for key in apart.keys() - digits.keys():
+        for row in (row for table in tables_in(apart[key]) for row in table):
+            assert "load_digits" not in "".join(row.values())
+            assert not row.get("source") or "load_digits" not in source_of(text, row)
 
 
 def test_a_committee_is_formed_of_the_runs(text, folder):
@@ -138,46 +120,25 @@ def test_a_committee_is_formed_of_the_runs(text, folder):
     assert "members 3.61 % on average" in part  # of the picture: 13 of 360
 
 
-def test_recorded_committees_are_there(text):
-    part = sections(text)["MNIST", "The committees of 2012"]
-    with (REPOSITORY / "results" / "amd-epyc-2-cores" / "committee-experiment3.csv").open() as file:
-        last = list(csv.DictReader(file))[-1]
-    rows = [row for table in tables_in(part) for row in table if row.get("from") == "record"]
-    rows = [row for row in rows if "runs in committee, " in source_of(text, row)]
-    (row,) = [row for row in rows if row["committee"] == "exp. 3"]
-    assert row["wrong"] == f"{last['errors']} of 10,000"
-    assert last["commit"][:12] in source_of(text, row)
-
-
 def test_other_runs_have_a_table(text):
-    (table,) = tables_in(sections(text)["MNIST", "The other runs"])
-    (row,) = table
-    assert row["run"] == f"{HOSTILE}/{HOSTILE}"
-    assert (row["net"], row["TEfBV %"]) == ("841-20-10 on MNIST, seed 0", "3.50")
-    assert (row["wrong"], row["BTE %"], row["time"]) == ("7 of 200", "2.50", "0:00:04")
-    assert f"{HOSTILE}/{HOSTILE}: 841-20-10 on MNIST, seed 0; Some <GPU> & more" in (
-        source_of(text, row)
-    )
+    ((row,),) = tables_in(sections(text)["MNIST", "The other runs"])
+    found = [row[name] for name in ("run", "net", "TEfBV %", "wrong", "BTE %", "time")]
+    net = "841-20-10 on MNIST, seed 0"
+    assert found == [f"{HOSTILE}/{HOSTILE}", net, "3.50", "7 of 200", "2.50", "0:00:04"]
+    line = source_of(text, row)
+    assert line.startswith(f"{HOSTILE}/{HOSTILE}: {net}; Some <GPU> & more")
     (table,) = tables_in(sections(text)["load_digits, which is NOT MNIST", "The other runs"])
     assert [row["wrong"] for row in table] == [f"{n} of 360" for n in range(10, 17)]
 
 
-def test_text_from_files_is_escaped(text):
-    assert "<b>" not in text
-    assert "&lt;b&gt;&amp;&quot;x" in text
-    assert "Some &lt;GPU&gt; &amp; more" in text
-
-
 def test_the_head_counts_what_there_is(text):
     head = plain(re.search("<header>.*</header>", text, re.DOTALL)[0])
-    records = sorted((REPOSITORY / "results").glob("*/*"))
-    names = r"seed\d.*\.json$|-(experiment\d|table4|committee).*csv$"
-    kept = [path for path in records if re.search(names, path.name)]
-    digits = sum("load_digits" in path.name for path in kept)
-    timings = sum(path.name in ("bench.csv", "scaling.csv") for path in records)
-    mnist = len(kept) - digits
-    assert f"3 runs and {mnist} records on MNIST, 7 runs and {digits} records on load_dig" in head
-    assert f"and {timings} records of timings." in head
+    found = read_results()
+    names = [run.config.data.name for run in found.runs.values()]
+    names += [rows[-1].data for rows in found.committees.values()]
+    counts = [f"{names.count(name)} records on {name}" for name in ("MNIST", "load_digits")]
+    assert f"Found: 3 runs and {counts[0]}, 7 runs and {counts[1]}, and " in head
+    assert f", and {len(found.benches) + len(found.scalings)} records of timings." in head
     assert "Written 2026-02-03T04:05:06+00:00 by commit fedcba987654." in head
 
 
@@ -185,15 +146,17 @@ def test_the_same_runs_make_the_same_bytes(folder, written, tmp_path):
     report.main(["--runs", str(folder), "--out", str(tmp_path / "again.html")])
     assert (tmp_path / "again.html").read_bytes() == written.read_bytes()
     assert list(tmp_path.iterdir()) == [tmp_path / "again.html"]
+    assert "Draw a digit" not in written.read_text()
 
 
-def test_one_of_a_kind_is_no_plural(results, tmp_path):
+def test_one_run_is_no_plural(results, tmp_path):
     store.write_run(tmp_path / "net1-seed0.h5", make_run())
-    text = report_sections.build(collect(tmp_path))
-    counts = (
-        "Found: 1 run and 0 records on MNIST, 0 runs and 0 records on load_digits, and 0 records"
-    )
-    assert f"{counts} of timings." in text
+    (tmp_path / "draw.html").write_text("a page")
+    report.main(["--runs", str(tmp_path), "--out", str(tmp_path / "report.html")])
+    text = (tmp_path / "report.html").read_text()
+    assert '<a href="draw.html">Draw a digit</a>' in text
+    counts = "Found: 1 run and 0 records on MNIST, 0 runs and 0 records on load_digits, and 0 "
+    assert f"{counts}records of timings." in text
     assert 'validation and test error of 1 run against epochs."' in text
     assert plain(caption(text, "1 run on MNIST, against epochs.")).endswith(". [1]")
 
@@ -201,22 +164,19 @@ def test_one_of_a_kind_is_no_plural(results, tmp_path):
 # Sources
 
 
-def test_every_source_is_cited_and_leads_back(text):
+def test_tables_and_pictures_lead_to_sources_that_lead_back(text):
     numbers = re.findall('<li id="source-([0-9]+)">', text)
     assert numbers == [str(k) for k in range(1, len(numbers) + 1)]
     for number in numbers:
         assert text.count(f'id="cited-{number}"') == 1
         assert f'href="#cited-{number}"' in text
     assert set(re.findall('href="#source-([0-9]+)"', text)) == set(numbers)
-
-
-def test_every_table_and_every_picture_leads_to_a_source(text):
     for one in re.findall("<table>.*?</table>|<figure>.*?</figure>", text, re.DOTALL):
         assert "#source-" in one, plain(one)[:80]
 
 
 def test_curves_and_members_lead_to_the_sources_of_all_their_runs(text, folder):
-    found = collect(folder).runs
+    found = Report(folder).runs
     for name in "MNIST", "load_digits":
         own = {key: run for key, run in found.items() if run.config.data.name == name}
         for against in "epochs", "the time that they took":
@@ -230,7 +190,7 @@ def test_curves_and_members_lead_to_the_sources_of_all_their_runs(text, folder):
 def test_what_is_derived_leads_to_the_committees_it_is_derived_from(text):
     part = sections(text)["MNIST", "The committees of 2012"]
     summaries = [t for t in tables_in(part) if list(t[0])[:2] == ["net", "exp. 1"]]
-    claims = [one for one in captions(part) if plain(one).startswith("What the paper shows, and")]
+    claims = [one for one in captions(part) if plain(one).startswith("The paper's claims, and")]
     found = []
     for summary, claim in zip(summaries, claims, strict=True):  # of each folder of runs
         found.append([sources_of(text, cell)[0] for cell in list(summary[-1].values())[1:]])
@@ -247,19 +207,18 @@ def test_what_is_derived_leads_to_the_committees_it_is_derived_from(text):
 
 def test_benchmarks_lead_to_their_source(text):
     part = sections(text)["Benchmarks", "Engines and their peers"]
-    (bench,) = records.read_benchmarks()[:1]
-    table = tables_in(part)[0]
-    (row,) = [row for row in table if (row["net"], row["engine"]) == ("1", "engine cpu")]
+    bench = next(iter(read_results().benches.values()))
     own = next(one for one in bench if one.net == "1" and one.name == "engine cpu")
+    (row,) = [r for r in tables_in(part)[0] if (r["net"], r["engine"]) == ("1", "engine cpu")]
     assert row["images/s"] == f"{own.images_a_second:,.0f}"
-    number = re.search(r'href="#source-(\d+)"', part)[1]
-    line = plain(re.search(f'<li id="source-{number}">(.*?)</li>', text)[1])
-    assert own.source.commit[:12] in line
-    assert own.source.date in line
-    assert sources_of(text, caption(part, f"Time per image, on {own.source.device}.")) == [line]
-    assert sources_of(
-        text, caption(part, f"Against the ceiling that copies set, on {own.source.device}.")
-    ) == [line]
+    device = own.source.device
+    for beginning in (
+        f"Time per image, on {device}.",
+        f"Against the ceiling that copies set, on {device}.",
+    ):
+        (line,) = sources_of(text, caption(part, beginning))
+        assert own.source.commit[:12] in line
+        assert own.source.date in line
 
 
 # Pictures
@@ -278,70 +237,61 @@ def pictures(text):
 
 def test_pictures_show_something_and_say_what(text):
     found = dict(pictures(text))
-    assert len(found) == text.count("<img") == 1 + 2 + 1 + 1 + 2 + 2 + 2
+    assert len(found) == text.count("<img") == 11
     for alt, pixels in found.items():
-        assert alt
-        assert len(np.unique(pixels)) > 5
-    assert "Training loss, validation and test error of 3 runs against epochs." in found
-    assert (
-        "Training loss, validation and test error of 7 runs against the time that they took."
-        in found
-    )
+        assert len(np.unique(pixels)) > 5, alt
+    for n, x in ((3, "epochs"), (7, "the time that they took")):
+        assert f"Training loss, validation and test error of {n} runs against {x}." in found
 
 
 def test_error_curves_are_of_records_and_of_the_runs_that_are_not_recorded(folder, monkeypatch):
-    found = collect(folder)
-    recorded = cnn_tables.convolutional_runs(found.records, "MNIST")
+    page = Report(folder)
+    recorded = cnn_tables.convolutional_runs(page.records, "MNIST")
     copied = next(iter(recorded.values()))
     digits = make_run("load_digits")
     digits.config = changed(digits.config, layers="3M5")
     own = replace(copied, config=changed(copied.config, seed=77))
     runs = {"copy": copied, "own": own, "mlp": make_run(), "small": digits}
     seen = []
-    monkeypatch.setattr(
-        run_plots, "draw_error_curves", lambda runs: seen.append(list(runs)) or Figure()
-    )
+    monkeypatch.setattr(run_plots, "draw_error_curves", lambda runs: seen.append(runs) or Figure())
     for name, expected in (("MNIST", [*recorded, "own"]), ("load_digits", ["small"])):
-        page = Page()
+        page.page = Page()
         of_data = {key: run for key, run in runs.items() if run.config.data.name == name}
-        report_sections.add_convolutional(page, found, of_data, name)
-        text = page.render("", [])
-        assert seen.pop() == expected
+        page.add_convolutional(of_data, name)
+        text = page.page.render("", [])
+        drawn = seen.pop()
+        assert list(drawn) == expected
         n = f"{len(expected)} convolutional net{'s' * (len(expected) > 1)} on {name}, from records"
         lines = [line.removesuffix(" back") for line in sources_of(text, caption(text, n))]
-        everything = found.records | runs
-        assert lines == [report_sections.source(key, everything[key]) for key in expected]
+        assert lines == [report_sections.source(key, drawn[key]) for key in expected]
         assert ("with the paper's figures" in plain(caption(text, n))) == (name == "MNIST")
         assert len(tables_in(text)) == (name == "MNIST")
-    page = Page()
-    report_sections.add_convolutional(
-        page, replace(found, records={}), {"mlp": make_run()}, "MNIST"
-    )
-    assert "convolutional" not in page.render("", [])
+    page.page, page.records = Page(), {}
+    page.add_convolutional({"mlp": make_run()}, "MNIST")
+    assert "convolutional" not in page.page.render("", [])
 
 
 def test_the_best_run_of_each_data_is_shown(text):
     apart = sections(text)
     own = plain(apart["MNIST", "Misclassified digits"])
     assert f"the run with the lowest TEfBV: {HOSTILE}/{HOSTILE}." in own
-    assert "MNIST as the run has it is not on this machine" in own
+    assert "the files of MNIST that the run was tested on are not" in own
     own = plain(apart["load_digits, which is NOT MNIST", "Misclassified digits"])
     assert "the run with the lowest TEfBV: committee/WN10-seed0-load_digits." in own
     assert "not on this machine" not in own
 
 
-def test_the_drawing_functions_get_the_runs_of_one_data_set(folder, monkeypatch):
+def test_learning_curves_are_of_the_runs_on_one_data_set(folder, monkeypatch):
     seen = []
-
-    def note(name, runs):
-        seen.append((name, sorted(runs)))
-        raise InterruptedError
-
-    found = collect(folder)
-    monkeypatch.setattr(run_plots, "draw_learning_curves", lambda runs, x: note(x, runs))
-    with pytest.raises(InterruptedError):
-        report_sections.build(replace(found, records={}, committees={}, benches={}))
-    assert seen == [("epochs", sorted(key for key in found.runs if "load_digits" not in key))]
+    monkeypatch.setattr(
+        run_plots, "draw_learning_curves", lambda runs, x: seen.append((x, *runs)) or Figure()
+    )
+    Report(folder).build()
+    for data_name, found in (("MNIST", seen[:2]), ("load_digits", seen[2:])):
+        keys = [
+            key for key, run in Report(folder).runs.items() if run.config.data.name == data_name
+        ]
+        assert found == [("epochs", *keys), ("hours", *keys)]
 
 
 def test_images_are_those_of_the_run():
@@ -353,11 +303,207 @@ def test_images_are_those_of_the_run():
     assert report_sections.find_test_images(make_run()) is None  # no MNIST, and no download
 
 
-def test_the_page_to_draw_on_is_linked_where_it_is_beside(folder, tmp_path):
-    out = tmp_path / "report.html"
-    options = ["--runs", str(folder), "--out", str(out)]
-    report.main(options)
-    assert "Draw a digit" not in out.read_text()
-    (tmp_path / "draw.html").write_text("a page")
-    report.main(options)
-    assert '<a href="draw.html">Draw a digit</a>' in out.read_text()
+# Files that are there twice, or not at all, or damaged
+
+
+def test_a_folder_that_is_named_must_be_there(results, tmp_path):
+    path = tmp_path / "report.html"
+    (tmp_path / "file").write_text("")
+    for name in "none", "file":
+        with pytest.raises(Problem, match=f"there is no folder .*{name}: name one with"):
+            report.main(["--runs", str(tmp_path / name), "--out", str(path)])
+    assert not path.exists()
+
+
+def test_without_files_it_says_how_to_make_some(results, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "report.html"
+    report.main(["--out", str(path)])
+    assert capsys.readouterr().out == f"written to {path}\n"
+    apart = {key: plain(part) for key, part in sections(path.read_text()).items()}
+    digits = "load_digits, which is NOT MNIST"
+    expected = {
+        ("MNIST", "Table 1, the paper beside ours"): "No run yet: make table1.",
+        ("MNIST", "The committees of 2012"): "No committee yet: make committee.",
+        (digits, "Table 1's nets"): 'No run yet: make table1 ARGS="--data digits".',
+        ("MNIST", "Learning curves"): "No run yet: make table1.",
+        ("MNIST", "Misclassified digits"): "No run yet.",
+        ("Benchmarks", "Engines and their peers"): "Not measured yet.",
+        ("Benchmarks", "The kernels"): "Not measured yet.",
+        ("Benchmarks", "Several workers"): "Not measured yet.",
+        "Where the numbers come from": "No number yet.",
+    }
+    assert expected.items() <= apart.items()
+    assert "<table" not in path.read_text()
+    assert ("MNIST", "The other runs") not in apart
+
+
+def test_a_recorded_run_stands_there_once(results, tmp_path):
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for seed in 0, 1:
+        store.write_run(runs / f"net1-seed{seed}.h5", make_run(seed=seed))
+    (results / "one.json").write_text(json.dumps(make_run(seed=1).to_builtins()))
+    page = Report(runs)
+    page.add_table1(page.runs, "MNIST")
+    (table,) = tables_in(page.page.render("", []))
+    assert [(row["seed"], row["from"]) for row in table] == [
+        ("0", "run net1-seed0"),
+        ("1", "record, and run net1-seed1"),
+    ]
+
+
+def test_a_recorded_committee_stands_there_once(results, tmp_path):
+    runs = tmp_path / "runs"
+    (runs / "two").mkdir(parents=True)
+    (runs / "one").mkdir()
+    write_committee(runs / "one")
+    write_committee(runs / "two")
+    one = committees.find_committees(Report(runs).runs)[0]
+    rows = rows_text(committee_report.tidy_rows(one))
+    (results / "committee-experiment6-load_digits.csv").write_text(rows)
+    page = Report(runs)
+    page.add_committees(page.runs, "load_digits")
+    found = tables_in(page.page.render("", []))
+    origins = [row["from"] for table in found if "from" in table[0] for row in table]
+    assert origins == ["record, and runs in one, and runs in two"]
+
+
+def test_an_unfinished_committee_is_marked(results, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_committee(tmp_path)
+    path = next(path for path in store.run_files(tmp_path) if "WN14" in path.name)
+    run = make_run("load_digits", (841, 800, 10), epochs=9, done=3, seed=2, width=14)
+    store.write_run(path, run)
+    page = Report(Path())
+    page.add_committees(page.runs, "load_digits")
+    text = page.page.render("", [])
+    (row,) = [row for table in tables_in(text) for row in table if "from" in row]
+    # The folder itself has a name, too.
+    assert row["from"] == f"runs in {tmp_path.name}, not trained to the end"
+    own = plain(caption(text, "Experiment 6 of 2012: "))
+    assert f", not trained to the end; runs in {tmp_path.name}. [" in own
+
+
+def test_damaged_files_are_named_and_the_rest_goes_on(results, tmp_path, capsys):
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    (runs / "a<b.h5").write_bytes(b"nothing of ours")
+    own = REPOSITORY / "results" / "amd-epyc-2-cores"
+    names = ("bench.csv", "committee-experiment3.csv", "scaling.csv", "table1-net1-seed0.json")
+    for name in names:
+        content = (own / name).read_bytes() if (own / name).exists() else b"a,b\n1,2\n"
+        (results / name).write_bytes(content[: len(content) - 150])
+    (results / "whole.json").write_bytes((own / "whole-net4-seed0.json").read_bytes())
+    (results / "gpu-check.json").write_text("[]")
+    (results / "lacks.json").write_text('{"config": {}, "provenance": [], "metrics": {}}')
+    (results / "binary.json").write_bytes(b"\xff\xfe")
+    (results / "committee-experiment1.csv").write_text("")
+    path = tmp_path / "report.html"
+    assert report.main(["--runs", str(runs), "--out", str(path)]) is None
+    said = capsys.readouterr().err
+    warned = plain(re.search("<header>.*</header>", path.read_text(), re.DOTALL)[0])
+    for name in (
+        *names,
+        "a<b.h5",
+        "lacks.json",
+        "binary.json",
+        "gpu-check.json",
+        "committee-experiment1.csv",
+    ):
+        assert re.search(f"left out: .*{name}", said), name
+        assert name in warned
+    found = Report(runs)
+    assert list(found.records) == ["results/some/whole.json"]
+    assert len(found.faults) == said.count("left out: ") == 9
+    (table,) = tables_in(path.read_text())
+    assert [row["net"] for row in table] == ["4"]
+
+
+# Benchmarks
+
+
+def test_clusters_are_estimated_from_experiments_on_mnist_on_such_workers(tmp_path, monkeypatch):
+    def rows(name, data, device):
+        both = {"experiment": name, "data": data}
+        return [
+            committee_row(net=1, device=device, **both),
+            committee_row(device="several", **both),
+        ]
+
+    page = Report(tmp_path)
+    timed = read_rows(SCALING, ScalingRow)
+    device = timed[-1].source.device
+    recorded = {
+        "committee-experiment1": rows("experiment1", "MNIST", device),
+        "committee-table4": rows("table4", "MNIST", device),
+        "committee-experiment1-load_digits": rows("experiment1-load_digits", "load_digits", device),
+        "committee-experiment2": rows("experiment2", "MNIST", "another"),
+        "committee100-experiment6": rows("experiment6", "MNIST", device),
+    }
+    found = {Path(f"{name}.csv"): own for name, own in recorded.items()}
+    page.results = Results(committees=found, scalings={Path("timed"): timed})
+    monkeypatch.setattr(clusters, "estimate_clusters", lambda *_: ("So.", [{"a": "1"}]))
+    monkeypatch.setattr(
+        report_sections, "_committee_source", lambda where, own: f"{where}: {own[0].experiment}"
+    )
+    page.add_benchmarks()
+    text = page.page.render("", [])
+    _, *others = sources_of(text, caption(text, "Clusters on paper."))
+    assert others == ["records of runs in committee, several: experiment1 back"]
+
+
+def test_benchmark_figures_and_tables_are_of_what_was_timed(tmp_path, monkeypatch):
+    rows = next(iter(read_results().benches.values()))
+    seen = []
+    monkeypatch.setattr(bench_plots, "draw_roofline", lambda one: seen.append(one) or Figure())
+    assert "bars and as a roofline" in benchmarks_of(tmp_path, rows)
+    assert seen == [rows]
+    monkeypatch.undo()
+    rows = [row for row in rows if row.group != "evaluation"]
+    text = benchmarks_of(tmp_path, [structs.replace(row, percent_of_copy=None) for row in rows])
+    assert "one line per engine" in text
+    assert "bars and as a roofline" not in text
+    assert "TFLOP/s" not in text
+    evaluation = {"group": "evaluation", "images": 1, "tflop_a_second": 0.5}
+    one = structs.replace(rows[0], percent_of_peak=71, **evaluation)
+    (line,) = next(t for t in tables_in(benchmarks_of(tmp_path, [*rows, one])) if "TFLOP/s" in t[0])
+    assert (line["TFLOP/s"], line["% of peak"]) == ("0.50", "71")
+
+
+def benchmarks_of(folder, rows):
+    """The section of one benchmark."""
+    page = Report(folder)
+    page.results = Results(benches={folder / "bench.csv": rows})
+    page.add_benchmarks()
+    return page.page.render("", [])
+
+
+# The page itself
+
+
+def test_markdown_of_cells_becomes_html():
+    assert to_html("**a<b**, `c&d`") == "<strong>a&lt;b</strong>, <code>c&amp;d</code>"
+    assert to_html(Html("<a>")) == "<a>"
+
+
+def test_only_long_text_may_be_broken_into_lines():
+    page = Page()
+    cells = "x" * 20, "y" * 21, Html("<b>z</b>" * 9)
+    page.table("", [dict(zip("abc", cells, strict=True))])
+    kinds = re.findall("<td(.*?)>(?:<b>)?(.)", page.render("", []))
+    assert kinds == [("", "x"), (' class="long"', "y"), ("", "z")]
+
+
+def test_all_text_is_escaped():
+    page = Page()
+    page.heading(2, "<1>")
+    page.say("<2>")
+    page.warn("<3>")
+    page.table("<4>", [{"<5>": "<6>"}], ["<7>"])
+    page.figure(Figure(figsize=(0.1, 0.1)), "<8>", '<9>"', ["<10>"])
+    text = page.render("<11>", ["<12>"], ["<13>"])
+    for k in range(1, 14):
+        assert f"<{k}>" not in text
+        assert f"&lt;{k}&gt;" in text
+    assert 'alt="&lt;9&gt;&quot;"' in text

@@ -11,7 +11,7 @@ from scipy.stats import beta
 from experiments import record, table1
 from experiments.running import store
 from experiments.running.errors import Problem
-from experiments.scoring import findings, records, tables
+from experiments.scoring import cnn_tables, findings, results, tables
 from mlp_gpu.network import NETS
 
 
@@ -120,10 +120,10 @@ def test_records(tmp_path, monkeypatch):
     run.provenance[-1].dirty, run.provenance[-1].device = False, "Some CPU, 2 cores"
     store.write_run(path, replace(unfinished, provenance=run.provenance))
     record.main([str(path), "--unfinished"])
-    (again,) = records.read_records()
+    (again,) = results.read_results().runs.values()
     row = tables.table1_row(again)
     assert tables.result_cells(row)["epochs x images"].startswith("2 of 9 x ")
-    (line, *_) = tables.longest_table([again])
+    (line, *_) = cnn_tables.longest_table([again])
     assert line["epochs x images"].startswith("2 of 9 x ")
     assert "after 2 of 9 epochs in" in findings.best_sentence([again])
     fewer = run.metrics.first(1)
@@ -142,5 +142,5 @@ def test_records(tmp_path, monkeypatch):
     target = record.write_record(path)
     assert target == tmp_path / "results" / "some-cpu-2-cores" / "long-net1-seed0.json"
     assert json.loads(target.read_text()) == json.loads(json.dumps(run.to_builtins()))
-    (again,) = records.read_records()
+    (again,) = results.read_results().runs.values()
     assert tables.table1_row(again) == tables.table1_row(run)

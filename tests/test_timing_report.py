@@ -170,14 +170,16 @@ def test_cnn_table():
 def test_records_of_convolutional_nets():
     # Records have these since there are such nets.
     old = [cells_again(bench_row(net_measurement("engine cpu", 300.0)), "flops", "percent_of_peak")]
-    assert readme.cnn_benchmarks([old]) == readme.NOT_MEASURED
+    assert readme.benchmarks([old], "cnn-bench") == readme.NOT_MEASURED
     on_cpu, on_gpu = as_text(cnn_measurements()), as_text([cnn_kernel()])
-    source, table, sentence, missing = readme.cnn_benchmarks([old, on_cpu]).split("\n\n")
+    source, table, sentence, missing = readme.benchmarks(
+        [old, on_cpu], "cnn-bench", findings.cnn_sentences
+    ).split("\n\n")
     assert source.startswith("Some GPU; driver 1.2; a 1; 2026-01-01; commit cccccccccccc; ")
     assert "| 3: 20M-60M-100M-150N " in table
     assert sentence.startswith("On a chip, `engine cpu` takes 200 microseconds per image")
     assert missing == readme.ON_A_GPU
-    *_, kernels = readme.cnn_benchmarks([on_cpu + on_gpu]).split("\n\n")
+    *_, kernels = readme.benchmarks([on_cpu + on_gpu], "cnn-bench").split("\n\n")
     assert "| convolve_maps |" in kernels
 
 

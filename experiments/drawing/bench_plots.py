@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
-    FIGURE_WIDTH,
     GREEN,
     GREY,
     LABEL_SIZE,
@@ -23,14 +22,13 @@ from experiments.drawing.figures import (
     TITLE_SIZE,
     VERMILION,
     finish,
+    frame,
 )
-from experiments.scoring.records import read_benchmarks
 from experiments.scoring.rows import BenchRow, RaceRow
 from experiments.timing import race
 from experiments.timing.report import PAPER, net_title
 
-# Line and marker of each engine and peer: ours solid, the others' dotted; what runs on a GPU has a
-# filled marker.
+# Line and marker of each engine and baseline: ours solid, others dotted; filled markers: on a GPU.
 STYLES = {
     "engine cuda window": (GREY, "-", "*", True),
     "engine cuda graph": (BLACK, "-", "o", True),
@@ -59,11 +57,11 @@ CACHE_STYLES: dict[str, dict] = {
 
 @dataclass(frozen=True)
 class Work:
-    """What an engine or a kernel does for one image of a net, in all layers together.
+    """The work of an engine or a kernel for one image of a net, summed over all layers.
 
-    ran_on: the device. us: microseconds. copy_us: those of copies of as many bytes, NaN where none
-    was measured beside. n_bytes: that must be moved. flops: multiplications and additions, 0 where
-    they are not counted.
+    ran_on: the device. us: microseconds. copy_us: of copies of as many bytes, NaN where none was
+    measured. n_bytes: bytes that must be moved. flops: multiplications and additions, 0
+    where they are not counted.
     """
 
     net: str
@@ -81,12 +79,6 @@ class Work:
         return ", ".join(filter(None, (self.name, self.state)))
 
 
-def read_newest() -> dict[str, list[BenchRow]]:
-    """The rows of each bench.csv below results/, by device, the newest first."""
-    found = sorted(read_benchmarks(), key=lambda rows: rows[0].source.date, reverse=True)
-    return {rows[0].source.device: rows for rows in found}
-
-
 def flops(one: BenchRow) -> int:
     """Multiplications and additions of a row; 0 where the weights do not tell how many."""
     if one.group == "net":
@@ -95,21 +87,19 @@ def flops(one: BenchRow) -> int:
 
 
 def works(rows: Collection[BenchRow]) -> list[Work]:
-    """What the rows measured, layers added up: all whose bytes are known, but for copies."""
+    """The work in the rows, summed over layers: all rows whose bytes are known, but for copies."""
     found: dict[tuple, list[tuple]] = {}
     for one in rows:
         # The copy of a net's weights has a row of its own, without images.
         if one.bytes and (one.group == "kernel" or (one.group == "net" and one.images)):
-            key = one.net, one.name, one.state, one.ran_on
-            us = one.us
-            copy_us = us * (one.percent_of_copy or math.nan) / 100
-            layer = us, copy_us, one.bytes, flops(one)
-            found.setdefault(key, []).append(layer)
+            copy_us = one.us * (one.percent_of_copy or math.nan) / 100
+            layer = one.us, copy_us, one.bytes, flops(one)
+            found.setdefault((one.net, one.name, one.state, one.ran_on), []).append(layer)
     return [Work(*key, *map(sum, zip(*layers, strict=True))) for key, layers in found.items()]
 
 
 def draw_times(rows: Sequence[BenchRow]) -> Figure:
-    """Microseconds per image against the weights of the net, one line per engine or peer."""
+    """Microseconds per image against the weights of the net, one line per engine or baseline."""
     points: dict[str, list[tuple[float, float]]] = {}
     titles: dict[float, str] = {}
     for one in rows:
@@ -117,10 +107,9 @@ def draw_times(rows: Sequence[BenchRow]) -> Figure:
             millions = one.weights / 1e6
             points.setdefault(one.name, []).append((millions, one.us))
             titles[millions] = net_title(one.net)
-    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    figure = frame(4.5, width=7.5)
     axes = figure.add_subplot()
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", yscale="log")
     slowest_first = sorted(points, key=lambda name: -max(points[name])[1])
     for name in slowest_first:
         weights, us = zip(*sorted(points[name]), strict=True)
@@ -133,18 +122,16 @@ def draw_times(rows: Sequence[BenchRow]) -> Figure:
     axes.plot(at, 1e12 * at / updates, "--", color="0.45", label=label)
     axes.set_xticks(at, [f"{weights:.3g}\n{titles[weights]}" for weights in at])
     axes.set_xticks([], minor=True)
-    axes.set_xlabel("weights of the net, millions")
-    axes.set_ylabel("time per image, microseconds")
-    axes.set_title(
-        f"One image and one weight update at a time; {rows[0].source.device}", fontsize=10
-    )
+    axes.set(xlabel="weights of the net, millions", ylabel="time per image, microseconds")
+    device = rows[0].source.device
+    axes.set_title(f"One image and one weight update at a time; {device}", fontsize=10)
     axes.grid(axis="y", color="0.85")
     figure.legend(loc="outside right center", frameon=False)
     return figure
 
 
 def draw_roofline(rows: Sequence[BenchRow]) -> Figure:
-    """Engines and kernels against the ceiling that copies set: net by net, and as a roofline.
+    """Engines and kernels against the bound that copies set: net by net, and as a roofline.
 
     Raises ValueError if no row has a copy beside it.
     """
@@ -154,7 +141,7 @@ def draw_roofline(rows: Sequence[BenchRow]) -> Figure:
         raise ValueError("expected rows that were measured beside a copy, found none")
     titles = list(dict.fromkeys(work.title for work in beside))
     high = 1 + 0.17 * len(titles)  # inches
-    figure = Figure(figsize=(FIGURE_WIDTH, high + 3.8), layout="constrained")
+    figure = frame(high + 3.8)
     figure.suptitle(f"Against the ceiling; {rows[0].source.device}", fontsize=TITLE_SIZE)
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(high, 3.5))[:, 0]
     nets = list(dict.fromkeys(work.net for work in beside))
@@ -177,7 +164,7 @@ def draw_roofline(rows: Sequence[BenchRow]) -> Figure:
 
 
 def _draw_bars(axes: Axes, found: list[Work], titles: list[str]) -> None:
-    """What was measured of a net: one bar each, as long as its percentage, and the ceiling."""
+    """The measurements of a net: one bar each, as long as its percentage, and the bound."""
     for work in found:
         percent, place = 100 * work.copy_us / work.us, titles.index(work.title)
         axes.barh(place, percent, height=0.7, **CACHE_STYLES[work.state])
@@ -188,7 +175,7 @@ def _draw_bars(axes: Axes, found: list[Work], titles: list[str]) -> None:
 
 
 def _draw_intensities(axes: Axes, found: list[Work]) -> None:
-    """FLOP per second against FLOP per byte, and what the copies allow."""
+    """FLOP per second against FLOP per byte, and the bound that the copies set."""
     edges = np.array([0.1, 10])  # FLOP per byte
     copies: dict[str, list[float]] = {}  # GB/s
     for work in found:
@@ -217,29 +204,20 @@ def _draw_intensities(axes: Axes, found: list[Work]) -> None:
 
 def draw_race(points: Sequence[RaceRow]) -> Figure:
     """Wrong test digits against seconds of training: a line a seed, each way with its setting."""
-    figure = Figure(figsize=(FIGURE_WIDTH, 3.2), layout="constrained")
+    figure = frame(3.2)
     axes = figure.subplots()
-    colors = {race.ONLINE: VERMILION, race.NUMPY: PURPLE, race.TORCH: GREEN}
-    markers = {race.ONLINE: "^", race.NUMPY: "v", race.TORCH: "D"}
+    styles = {race.ONLINE: (VERMILION, "^"), race.NUMPY: (PURPLE, "v"), race.TORCH: (GREEN, "D")}
     for way, seeds in race.curves(points).items():
+        colour, marker = styles[way]
         for i, own in enumerate(seeds):
-            axes.plot(
-                [point.seconds for point in own],
-                [point.test_errors for point in own],
-                color=colors[way],
-                marker=markers[way],
-                markersize=3,
-                linewidth=1,
-                label=None if i else f"{way}: {own[0].setting}",
-            )
+            x, y = zip(*((point.seconds, point.test_errors) for point in own), strict=True)
+            label = None if i else f"{way}: {own[0].setting}"
+            axes.plot(x, y, color=colour, marker=marker, ms=3, lw=1, label=label)
+    axes.set(xlabel="seconds of training and deforming", ylabel="wrong of 10,000 test digits")
     axes.set_yscale("log")
     ticks = [100, 150, 200, 300, 500, 1000]
     axes.set_yticks(ticks, map(str, ticks))
     axes.set_yticks([], minor=True)
-    axes.set_ylim(top=1000)
-    axes.set_xlim(left=0)
-    axes.set_xlabel("seconds of training and deforming")
-    axes.set_ylabel("wrong of 10,000 test digits")
+    axes.set(ylim=(None, 1000), xlim=(0, None))
     sizes = "-".join(map(str, race.SIZES))
-    finish(figure, f"One image a step against mini-batches, {sizes}", axes)
-    return figure
+    return finish(figure, f"One image a step against mini-batches, {sizes}", axes)

@@ -18,11 +18,11 @@ from experiments.drawing.error_plots import draw_probabilities
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
-    FIGURE_WIDTH,
     LABEL_SIZE,
     SMALL_SIZE,
     VERMILION,
     finish,
+    frame,
 )
 from experiments.drawing.thread_drawing import (
     READ,
@@ -43,7 +43,7 @@ MAPS_WIDTH = 6.3  # inches of two maps side by side
 MIN_MAP_WIDTH, MAX_NEURON_WIDTH = 1.4, 0.18  # inches
 MAX_TABLES = 4  # connection tables that are drawn
 
-# The first and the last neuron of a rectangle, in reading order, and what they read.
+# The first and the last neuron of a rectangle, in reading order, and the neurons that they read.
 FIRST = {"facecolor": "none", "edgecolor": VERMILION, "linewidth": 2, "zorder": 4}
 LAST = {"facecolor": "none", "edgecolor": BLUE, "linewidth": 2, "linestyle": "--", "zorder": 5}
 OTHER = {"facecolor": "none", "edgecolor": "0.35", "linewidth": 0.5, "zorder": 3}
@@ -56,13 +56,8 @@ def draw_kernels(network: ConvNetwork, title: str) -> Figure:
     Where that layer reads several maps, the number of the one it reads comes after a slash. All
     numbers are from 1 on. Biases are not drawn.
     """
-    layer, table, W = next(
-        (layer, table, W)
-        for layer, table, W in zip(
-            network.layers, network.connections, network.weights, strict=True
-        )
-        if table is not None and W is not None
-    )
+    layers = zip(network.layers, network.connections, network.weights, strict=True)
+    layer, table, W = next((one, t, W) for one, t, W in layers if t is not None and W is not None)
     height, width = layer.kernel
     weights = W[1:].reshape(height, width, layer.source.n, layer.maps.n)
     pairs = [(m, i) for m in range(layer.maps.n) for i in np.flatnonzero(table[:, m])]
@@ -73,7 +68,7 @@ def draw_kernels(network: ConvNetwork, title: str) -> Figure:
     room = math.ceil(0.35 * max(layer.kernel))  # for a name
     rows = math.ceil(len(shown) / KERNELS_A_ROW)
     tall = PICTURES_WIDTH / KERNELS_A_ROW * (height + room) / (width + 1)  # inches of a row
-    figure = Figure(figsize=(FIGURE_WIDTH, 1.1 + rows * tall), layout="constrained")
+    figure = frame(1.1 + rows * tall)
     axes = figure.add_subplot()
     limit = float(abs(kernels).max())
     picture = _draw_pictures(axes, kernels, KERNELS_A_ROW, limit, room)
@@ -87,12 +82,11 @@ def draw_kernels(network: ConvNetwork, title: str) -> Figure:
     some = f"the first {len(shown)} of {len(pairs)}" if len(shown) < len(pairs) else f"{len(pairs)}"
     heading = f"{title}:\n{some} kernels of {width}x{height} of the first layer with weights, "
     heading += "numbered by map" + ("/map before" if several else "")
-    finish(figure, heading)
-    return figure
+    return finish(figure, heading)
 
 
 def draw_maps(network: ConvNetwork, states: Sequence[np.ndarray], label: int, title: str) -> Figure:
-    """What each layer of a net makes of one image, from the input to the class probabilities.
+    """The states of each layer of a net for one image, from the input to the class probabilities.
 
     states: of that image, as `ConvCpuEngine.states` gives them. Maps are in the order of their
     numbers, row by row; a fully connected layer is a strip.
@@ -105,7 +99,7 @@ def draw_maps(network: ConvNetwork, states: Sequence[np.ndarray], label: int, ti
         tall = (m.height + 1) / (m.width + 1) * PICTURES_WIDTH / across
         heights.append(0.25 if is_strip else math.ceil(m.n / across) * tall)
     heights = [tall + 0.2 for tall in [*heights, 0.9]]  # with a line of text
-    figure = Figure(figsize=(FIGURE_WIDTH, 1.7 + sum(heights)), layout="constrained")
+    figure = frame(1.7 + sum(heights))
     panels = figure.subplots(len(heights), 1, height_ratios=heights)
     texts = network.description.split("-")
     kinds = [f"{text}: {layer.kind}" for text, layer in zip(texts, network.layers, strict=False)]
@@ -131,8 +125,7 @@ def draw_maps(network: ConvNetwork, states: Sequence[np.ndarray], label: int, ti
     place: dict = {"location": "bottom", "pad": 0.01, "panchor": False}  # panels stay on the left
     bar = figure.colorbar(picture, ax=panels, shrink=0.5, aspect=40, **place)
     bar.set_label("state of a neuron", fontsize=LABEL_SIZE)
-    finish(figure, title, last)
-    return figure
+    return finish(figure, title, last)
 
 
 def draw_connections(network: ConvNetwork) -> Figure:
@@ -140,19 +133,17 @@ def draw_connections(network: ConvNetwork) -> Figure:
 
     Of many the first four. Raises ValueError if there is none.
     """
+    layers = zip(network.layers[1:], network.connections[1:], strict=True)
     tables = [
         (k, layer, table)
-        for k, (layer, table) in enumerate(
-            zip(network.layers, network.connections, strict=True), start=1
-        )
-        if k > 1 and table is not None and layer.kind != FULLY_CONNECTED
+        for k, (layer, table) in enumerate(layers, start=2)
+        if table is not None and layer.kind != FULLY_CONNECTED
     ][:MAX_TABLES]
     if not tables:
         raise ValueError("expected a convolution after the first layer, found none")
-    figure = Figure(figsize=(FIGURE_WIDTH, 0.6 + 2.2 * len(tables)), layout="constrained")
-    for axes, (k, layer, table) in zip(
-        figure.subplots(len(tables), 1, squeeze=False)[:, 0], tables, strict=True
-    ):
+    figure = frame(0.6 + 2.2 * len(tables))
+    panels = figure.subplots(len(tables), 1, squeeze=False)[:, 0]
+    for axes, (k, layer, table) in zip(panels, tables, strict=True):
         extent = (0.5, layer.maps.n + 0.5, layer.source.n + 0.5, 0.5)  # numbers from 1 on
         axes.imshow(table, "gray_r", vmin=0, vmax=1.3, aspect="auto", extent=extent)
         axes.set(xlabel=f"map of layer {k}", ylabel=f"map of layer {k - 1}")
@@ -161,8 +152,7 @@ def draw_connections(network: ConvNetwork) -> Figure:
         text = f"{layer.kind}: each map reads {layer.reads} of {layer.source.n}, "
         text += f"{layer.n_connections:,} connections"
         axes.set_title(text, loc="left", fontsize=SMALL_SIZE)
-    finish(figure, f"Connections of {network.description}; dark: a map reads that map")
-    return figure
+    return finish(figure, f"Connections of {network.description}; dark: a map reads that map")
 
 
 def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
@@ -197,7 +187,7 @@ def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
     share = max(source.width, MIN_MAP_WIDTH / inches)
     shares = share, MAPS_WIDTH / inches - share
     height = 1.6 + inches * max(source.height, maps.height)
-    figure = Figure(figsize=(FIGURE_WIDTH, height), layout="constrained")
+    figure = frame(height)
     before, after = figure.subplots(1, 2, width_ratios=shares)
     for axes, m, share, name in zip(
         (before, after), (source, maps), shares, ("n − 1", "n"), strict=True
@@ -231,8 +221,7 @@ def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
         "the last": LAST,
     }
     add_legend(figure, styles)
-    finish(figure, heading + "\n".join(lines))
-    return figure
+    return finish(figure, heading + "\n".join(lines))
 
 
 def _draw_reader(

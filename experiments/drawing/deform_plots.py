@@ -1,4 +1,4 @@
-"""Figures of what the deformations do to a digit (2012, Figures 1 and 3)."""
+"""Figures of a digit and its deformations (2012, Figures 1 and 3)."""
 
 from dataclasses import dataclass, replace
 
@@ -12,13 +12,15 @@ from deform_gpu.batches import make_displacement, make_matrices
 from deform_gpu.parameters import WIDTHS
 from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, split_seed, uniform
 from deform_gpu.width import is_narrow, normalize_width
-from experiments.drawing.figures import BLUE, GREY, VERMILION
+from experiments.drawing.figures import BLUE, GREY, VERMILION, frame
 from experiments.running.data import Dataset
 from experiments.running.errors import Problem
 
 N_FIELDS = 4  # displacement fields that are drawn, one per epoch
 SPACING = 2  # pixels from one arrow, or one line of a grid, to the next
-STRONG_FACTOR = 0.8  # beyond this a number drawn from [-1, 1) shows well what its parameter does
+STRONG_FACTOR = (
+    0.8  # a number sampled from [-1, 1) beyond this shows the effect of its parameter well
+)
 
 # The strips: symbol and unit, the number drawn for it (u0 to u3 of deform_gpu.warp), and the values
 # after "none", from weak to strong. A small sigma smooths little: that makes a field strong.
@@ -81,7 +83,7 @@ def draw_field(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     An arrow goes from where a pixel is read to where it is put. The lines of a grid are straight on
     the original, and are drawn where the deformation puts them. Both are true to scale.
     """
-    figure = Figure(figsize=(7, 7.7), layout="constrained")
+    figure = frame(7.7)
     _write_caption(
         figure,
         *(digit, deformation, seed),
@@ -127,7 +129,7 @@ def _draw_grid(axes: Axes, source: np.ndarray) -> None:
 def strip(
     kind: str, label: int, deformation: Deformation, seed: int
 ) -> tuple[int, list[float], list[Deformation]]:
-    """A row of STRIPS: its epoch, the values from none (0) to strong, and what each stands for.
+    """A row of STRIPS: its epoch, its values from none (0) to strong, and the deformation of each.
 
     The value that `deformation` has is always among them. All else is off, but a sigma has the
     alpha of `deformation`, and an alpha its sigma. The epoch is the first whose number is beyond
@@ -171,7 +173,7 @@ def draw_strips(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     """
     rows = {kind: strip(kind, digit.label, deformation, seed) for kind in STRIPS}
     columns = max(len(values) for _, values, _ in rows.values())
-    figure = Figure(figsize=(0.8 * columns + 0.8, 7.2), layout="constrained")
+    figure = frame(7.2, width=0.8 * columns + 0.8)
     _write_caption(
         figure,
         *(digit, deformation, seed),
@@ -206,7 +208,7 @@ def draw_hundred(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     side = len(digit.image)
     copies, labels = np.repeat(digit.image[None], 100, 0), np.full(100, digit.label)
     batch = deform(copies, labels, deformation, seed, 0).reshape(10, 10, side, side)
-    figure = Figure(figsize=(7, 7.6), layout="constrained")
+    figure = frame(7.6)
     text = "A batch of 100 copies of the digit, as the papers' grid of 10x10 images; epoch 0."
     _write_caption(figure, digit, deformation, seed, text)
     axes = figure.add_subplot()
@@ -228,7 +230,7 @@ def draw_widths(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     for width in WIDTHS:
         normalized = normalize_width(digit.image[None], width, narrow, background)
         copies[f"WN{width}"] = normalized[0]
-    figure = Figure(figsize=(7.6, 3.3), layout="constrained")
+    figure = frame(3.3, width=7.6)
     text = (
         "Top: the digit and its width-normalised copies, with bounding box and its width, pixels.\n"
         "Bottom: each of them deformed, with the same random numbers; epoch 0."

@@ -21,16 +21,16 @@ from deform_gpu.parameters import SIDE
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
-    FIGURE_WIDTH,
     ORANGE,
     SKY,
     SMALL_SIZE,
     TITLE_SIZE,
     finish,
     fold,
-    require_runs,
+    frame,
     shorten,
 )
+from experiments.drawing.run_plots import require_runs
 from experiments.running.formatting import plural
 from experiments.running.store import Run
 from experiments.scoring import voting
@@ -41,7 +41,7 @@ MAX_NUMBERED_ROWS = 16  # of a matrix of shared errors; in a larger one there is
 MAX_PANELS = 8  # runs whose outputs for a digit are drawn
 
 # Digits in rows, as in the 2010 paper's Figure 1; pixels are those of a digit of 29x29.
-CELL_HEIGHT, CELL_WIDTH = 46, 35  # pixels of a digit and of the room for what stands below it
+CELL_HEIGHT, CELL_WIDTH = 46, 35  # pixels of a digit and of the text below it
 PIXELS_PER_INCH = 46
 HEADING_LINE, HEADING_MARGIN = 0.17, 0.26  # inches
 
@@ -71,7 +71,7 @@ def draw_confusion(outputs: np.ndarray, labels: np.ndarray, title: str) -> Figur
     table[-1, :-1], table[:-1, -1], table[-1, -1] = errors.sum(0), errors.sum(1), errors.sum()
     shares = errors / max(1, errors.max())
     shades = np.pad(np.where(errors, shares, np.nan), (0, 1), constant_values=np.nan)
-    figure = Figure(figsize=(6, 6.2), layout="constrained")
+    figure = frame(6.2, width=6)
     axes = figure.add_subplot()
     axes.imshow(shades, cmap=COUNT_COLOURS, vmin=0, vmax=1)
     for (row, column), n in np.ndenumerate(table):
@@ -87,8 +87,7 @@ def draw_confusion(outputs: np.ndarray, labels: np.ndarray, title: str) -> Figur
     axes.set_xticks(range(size + 1), names)
     axes.set_yticks(range(size + 1), names)
     axes.set(xlabel="guess", ylabel="label")
-    finish(figure, heading)
-    return figure
+    return finish(figure, heading)
 
 
 def draw_ranks(runs: Mapping[str, Run]) -> Figure:
@@ -97,7 +96,7 @@ def draw_ranks(runs: Mapping[str, Run]) -> Figure:
     The numbers stand at the end of a bar, because some parts are too narrow for them.
     """
     require_runs(runs)
-    figure = Figure(figsize=(FIGURE_WIDTH, 1.5 + 0.2 * len(runs)), layout="constrained")
+    figure = frame(1.5 + 0.2 * len(runs))
     axes = figure.add_subplot()
     counts = np.array([_count_ranks(run) for run in runs.values()])
     left = np.zeros(len(runs), int)
@@ -113,14 +112,13 @@ def draw_ranks(runs: Mapping[str, Run]) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_yticks(places, [shorten(name) for name in runs])
     axes.set(ylim=(len(runs) - 0.4, -0.6), xlabel="wrong digits")
-    finish(figure, "Wrong digits by the rank of their label", axes, "the label is")
-    return figure
+    return finish(figure, "Wrong digits by the rank of their label", axes, "the label is")
 
 
 def draw_hardest(runs: Mapping[str, Run], images: np.ndarray, n: int = 35) -> Figure:
     """The n digits that the most runs get wrong, however few those are; the hardest first.
 
-    Of those that equally many get wrong, the one whose label is less likely is harder.
+    Ties: the digit whose label has the lower mean probability is harder.
     Below each: the most frequent wrong guess, and how many of the runs get it wrong. Digits that
     all get right are left out. Raises ValueError if the runs' labels differ.
     """
@@ -200,10 +198,10 @@ def draw_digits(
 
 
 def to_show(images: np.ndarray) -> tuple[np.ndarray, float]:
-    """Images as `Axes.imshow` takes them, and what is white there.
+    """Images as `Axes.imshow` takes them, and the value of white.
 
-    Those of one map stay as they are, for a map of colours. Of three maps, red, green and blue, and
-    of two, of which the first is shown, they become (n, side, side, 3), 0 black to 1 white.
+    Images of one map stay unchanged, for a colour map. Three maps, red, green and blue, or the
+    first of two become (n, side, side, 3), 0 black to 1 white.
     """
     if images.ndim == 3:
         return images, -1
@@ -218,7 +216,7 @@ def draw_outputs(runs: Mapping[str, Run], index: int, images: np.ndarray) -> Fig
     """
     label = _common_labels(runs)[index]
     shown = list(runs)[:MAX_PANELS]
-    figure = Figure(figsize=(FIGURE_WIDTH, 1.7 + 0.75 * len(shown)), layout="constrained")
+    figure = frame(1.7 + 0.75 * len(shown))
     grid = figure.add_gridspec(len(shown), 2, width_ratios=(1, 2.6))
     digit = figure.add_subplot(grid[:, 0])
     digit.imshow(to_show(images[index : index + 1])[0][0], cmap="gray_r", vmin=-1, vmax=1)
@@ -235,8 +233,7 @@ def draw_outputs(runs: Mapping[str, Run], index: int, images: np.ndarray) -> Fig
     panels[len(panels) // 2].set_ylabel("probability")
     panels[-1].set_xlabel("class")
     some = f"\nthe first {len(shown)} of {len(runs)} runs" if len(shown) < len(runs) else ""
-    finish(figure, f"Test digit {index}, label {label}{some}", panels[0])
-    return figure
+    return finish(figure, f"Test digit {index}, label {label}{some}", panels[0])
 
 
 def draw_probabilities(axes: Axes, chances: np.ndarray, label: int) -> None:
@@ -258,7 +255,7 @@ def draw_shared(committee: Committee) -> Figure:
     shares = counts / np.maximum(own, 1)[:, None]
     many = len(own) > MAX_NUMBERED_ROWS
     height = 1.8 + len(own) * (0.17 if many else 0.28)
-    figure = Figure(figsize=(FIGURE_WIDTH, height), layout="constrained")
+    figure = frame(height)
     axes = figure.add_subplot()
     picture = axes.imshow(shares, cmap=COUNT_COLOURS, vmin=0, vmax=1, aspect="auto")
     for (row, column), n in np.ndenumerate(counts):
@@ -272,8 +269,7 @@ def draw_shared(committee: Committee) -> Figure:
     axes.set_yticks(places, names)
     bar = figure.colorbar(picture, location="bottom", shrink=0.5, aspect=30, format="{x:.0%}")
     bar.set_label("share of the row's own errors")
-    finish(figure, f"{committee.title}:\nerrors in common, own errors on the diagonal")
-    return figure
+    return finish(figure, f"{committee.title}:\nerrors in common, own errors on the diagonal")
 
 
 def _common_labels(runs: Mapping[str, Run]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What all drawings have in common: how they are saved, their colours, sizes and last touches.
+"""Shared parts of all figures: frame, title and legend, axes, intervals, colours, files.
 
 Figures are at most 7 inches wide and can be told apart without colours: in print, and by
 colour-blind eyes.
@@ -6,17 +6,21 @@ colour-blind eyes.
 
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
+from matplotlib.ticker import LogLocator, MaxNLocator
 from PIL import Image
 
 from deepbig_runtime import files
-from experiments.running.store import Run
+from experiments.scoring.tables import interval
 
 matplotlib.rcdefaults()  # figures do not depend on a user's matplotlibrc
 
@@ -29,6 +33,7 @@ SKY, PURPLE, BLACK, GREY = "#56B4E9", "#CC79A7", "#000000", "#999999"
 
 FIGURE_WIDTH = 7  # inches
 TITLE_SIZE, LABEL_SIZE, SMALL_SIZE = 9, 8, 7  # points: titles, labels of axes, all else
+SMALL_LEGEND: dict = {"frameon": False, "fontsize": SMALL_SIZE}
 MAX_LEGEND_LETTERS = 110  # in a line of a legend as wide as the figure
 MAX_NAME_LENGTH = 44  # letters of a run's name
 
@@ -56,19 +61,13 @@ def save_figure(figure: Figure, path: Path, formats: Iterable[str] = FORMATS) ->
     """Write a figure as PATH.png and as PATH.pdf, in a folder that is made.
 
     formats: those to write, of FORMATS. The same figure gives the same bytes. Returns the paths of
-    the files. Raises files.FileFault if they cannot be written; what was there before then stays.
+    the files. Raises files.FileFault if they cannot be written; earlier files then stay.
     """
     images = {path.with_name(f"{path.name}.{form}"): FORMATS[form](figure) for form in formats}
     files.make_folder(path.parent)
     for target, content in images.items():
         files.replace(target, content)
     return list(images)
-
-
-def require_runs(runs: Mapping[str, Run]) -> None:
-    """Raise ValueError if there are no runs."""
-    if not runs:
-        raise ValueError("there are no runs to draw")
 
 
 def shorten(name: str) -> str:
@@ -92,9 +91,14 @@ def fold(text: str, inches: float, size: float = TITLE_SIZE) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def frame(height: float, width: float = FIGURE_WIDTH) -> Figure:
+    """An empty figure. Sizes are inches."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def finish(
     figure: Figure, title: str, shown: Axes | None = None, legend_title: str | None = None
-) -> None:
+) -> Figure:
     """Give a figure its title and sizes of text, and below it a legend of what `shown` shows."""
     figure.suptitle(fold(title, figure.get_figwidth() - 0.2), fontsize=TITLE_SIZE)
     for axes in figure.axes:
@@ -104,11 +108,49 @@ def finish(
     if shown is not None:
         handles, labels = shown.get_legend_handles_labels()
         letters = 9 + max(map(len, labels))  # with its line and the space around it
-        columns = min(4, max(1, MAX_LEGEND_LETTERS // letters))
-        style = {
-            "ncols": columns,
-            "frameon": False,
-            "fontsize": SMALL_SIZE,
-            "title_fontsize": SMALL_SIZE,
-        }
-        figure.legend(handles, labels, loc="outside lower center", title=legend_title, **style)
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=min(4, max(1, MAX_LEGEND_LETTERS // letters)),
+            title=legend_title,
+            title_fontsize=SMALL_SIZE,
+            **SMALL_LEGEND,
+        )
+    return figure
+
+
+def tick_integers(axis: Axis) -> None:
+    """Ticks at whole numbers only, also where there is but one to show."""
+    axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def make_logarithmic(axes: Axes) -> None:
+    """A logarithmic y axis with plain numbers at its ticks."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    decades = LogLocator(subs=(1, 2, 3, 5) if high < 300 * low else (1,))
+    axes.yaxis.set_major_locator(MaxNLocator(5) if high < 3 * low else decades)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
+    axes.grid(color="0.9")
+
+
+def draw_rates(
+    axes: Axes,
+    places: Sequence | np.ndarray,
+    counts: Sequence[tuple[int, int]],
+    across: bool = False,
+    **style: Any,
+) -> None:
+    """Error rates in percent with their 95 % intervals: upwards, or across from left to right.
+
+    counts: of each rate the errors and the images.
+    """
+    percent = np.array([100 * errors / n for errors, n in counts])
+    low, high = np.array([interval(*pair) for pair in counts]).T
+    spread = percent - low, high - percent
+    if across:
+        axes.errorbar(percent, places, xerr=spread, **style)
+    else:
+        axes.errorbar(places, percent, yerr=spread, **style)

@@ -1,27 +1,27 @@
-"""The figure of what `make ladder` found, from its record; nothing here measures."""
+"""The figure of a record of `make ladder`; nothing here measures."""
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from cuda_on_cpu.access_stats import SECTOR
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
-    FIGURE_WIDTH,
     GREY,
-    SMALL_SIZE,
+    SMALL_LEGEND,
     VERMILION,
     finish,
+    frame,
+    tick_integers,
 )
 from experiments.running.dataset import is_mnist
 from experiments.scoring.ladder_tables import BLOG_CORRECT, LadderRecord, ProgramTime, RungKernel
 
 
 def draw_ladder(record: LadderRecord) -> Figure:
-    """Accuracy against epochs, and for each rung its time, or without a GPU what it moves."""
-    figure = Figure(figsize=(FIGURE_WIDTH, 3), layout="constrained")
+    """Accuracy against epochs, and for each rung its time, or without a GPU the bytes it moves."""
+    figure = frame(3)
     accuracy, rungs = figure.subplots(1, 2, width_ratios=(2, 3))
     _draw_accuracy(accuracy, record)
     timed = [row for row in record.times if row.work_us]
@@ -31,8 +31,7 @@ def draw_ladder(record: LadderRecord) -> Figure:
         _draw_moved(rungs, record.kernels)
     else:
         rungs.axis("off")
-    finish(figure, f"The ladder, 784-{record.hidden}-10 on {record.data}")
-    return figure
+    return finish(figure, f"The ladder, 784-{record.hidden}-10 on {record.data}")
 
 
 def _draw_accuracy(axes: Axes, record: LadderRecord) -> None:
@@ -44,10 +43,9 @@ def _draw_accuracy(axes: Axes, record: LadderRecord) -> None:
         axes.plot(epochs, correct, "o-", color=BLUE, linewidth=1, markersize=3, label=label)
     if is_mnist(record.data):
         axes.plot(*zip(*BLOG_CORRECT.items(), strict=True), "kx", label="the blog's")
-    axes.set_xlabel("epochs")
-    axes.set_ylabel("test digits correct, %")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(fontsize=SMALL_SIZE, frameon=False)
+    axes.set(xlabel="epochs", ylabel="test digits correct, %")
+    tick_integers(axes.xaxis)
+    axes.legend(**SMALL_LEGEND)
 
 
 def _draw_times(axes: Axes, timed: list[ProgramTime]) -> None:
@@ -55,18 +53,11 @@ def _draw_times(axes: Axes, timed: list[ProgramTime]) -> None:
     names = [row.name for row in timed]
     whole = np.array([np.median(row.us) for row in timed])
     work = np.minimum([np.median(row.work_us or row.us) for row in timed], whole)
+    rest: dict = {"color": "white", "hatch": "/////", "label": "launches and waiting"}
     axes.barh(names, work, color=BLUE, edgecolor=BLACK, label="kernels")
-    axes.barh(
-        names,
-        whole - work,
-        left=work,
-        color="white",
-        edgecolor=BLACK,
-        hatch="/////",
-        label="launches and waiting",
-    )
+    axes.barh(names, whole - work, left=work, edgecolor=BLACK, **rest)
     axes.set_xlabel("microseconds an image")
-    axes.legend(fontsize=SMALL_SIZE, frameon=False)
+    axes.legend(**SMALL_LEGEND, loc="lower right")
     axes.invert_yaxis()
 
 
@@ -84,5 +75,5 @@ def _draw_moved(axes: Axes, kernels: list[RungKernel]) -> None:
         axes.barh(row.rung, moved, left=left[row.rung], color=parts[part], label=label)
         left[row.rung] += moved
     axes.set_xlabel("MB moved an image, as executed (times: not measured yet)")
-    axes.legend(fontsize=SMALL_SIZE, frameon=False, loc="lower right")
+    axes.legend(**SMALL_LEGEND, loc="lower right")
     axes.invert_yaxis()

@@ -4,51 +4,14 @@ import base64
 import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from deepbig_runtime import files
 from experiments.drawing import figures
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 100rem;
-  margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
-p, figcaption, .warning, .sources { max-width: 72rem; }
-h1, h2, h3 { line-height: 1.2; margin: 2rem 0 0.5rem; }
-h2 { border-bottom: 2px solid #111; padding-bottom: 0.25rem; }
-a { color: #0050a0; }
-.warning { border: 3px solid #111; padding: 0.5rem 1rem; font-weight: bold; }
-.scroll { overflow-x: auto; margin: 1rem 0; }
-table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums;
-  overflow-wrap: normal; }
-caption { text-align: left; padding-bottom: 0.25rem; }
-caption span { display: inline-block; position: sticky; left: 0;
-  max-width: min(70rem, calc(100vw - 2rem)); }
-th, td { text-align: left; vertical-align: top; padding: 0.2rem 0.33rem; white-space: nowrap;
-  border-bottom: 1px solid #bbb; }
-.long { white-space: normal; min-width: 6rem; }
-th { border-bottom: 2px solid #111; vertical-align: bottom; white-space: normal; }
-nav ul { list-style: none; padding: 0; }
-.l3 { margin-left: 1.5rem; }
-figure { margin: 1.5rem 0; }
-img { display: block; max-width: 100%; height: auto; }
-figcaption, .sources { font-size: 0.85rem; }
-@media print {
-  @page { size: A4 landscape; margin: 15mm; }
-  body { font-size: 10pt; max-width: none; padding: 0; }
-  a { color: inherit; text-decoration: none; }
-  nav, .back { display: none; }
-  .scroll { overflow: visible; }
-  table { font-size: 7.5pt; }
-  th, td { white-space: normal; padding: 0.1rem 0.25rem; }
-  .long { min-width: 0; }
-  thead { display: table-header-group; }
-  tr, figure, li { break-inside: avoid; }
-  h1, h2, h3, caption, thead { break-after: avoid; }
-  .sources { columns: 2; column-gap: 3rem; font-size: 7.5pt; }
-  figure { display: inline-block; width: 48%; margin: 0.5rem 1% 0.5rem 0; vertical-align: top; }
-  img { max-height: 150mm; width: auto; }
-}
-"""
+STYLE = Path(__file__).with_name("page.css")
 LONGEST_UNBROKEN_CELL = 20  # letters; longer cells of a table may be broken into lines
 CSS_PIXELS_PER_INCH = 96
 DRAW = "draw.html"  # the page of experiments.draw, in the folder of the runs
@@ -112,12 +75,19 @@ class Page:
         return Html(" ".join(links))
 
     def table(
-        self, caption: str, rows: Sequence[Mapping[str, str]], sources: Collection[str] = ()
+        self,
+        caption: str,
+        rows: Sequence[Mapping[str, str]],
+        sources: Collection[str] = (),
+        each: Sequence[str] = (),
     ) -> None:
-        """Add a table of rows with the same keys, in a box of its own that scrolls.
+        """Add a table of rows with the same keys, in a box that scrolls.
 
-        sources: where all of it comes from, if the rows do not say so themselves.
+        sources: where all of it comes from; or each: where each row comes from.
         """
+        if each:
+            cited = map(self.cite, each)
+            rows = [{"source": link, **row} for link, row in zip(cited, rows, strict=True)]
         head = "".join(f'<th scope="col">{html(name)}</th>' for name in rows[0])
         self._add(
             '<div class="scroll" tabindex="0"><table>'
@@ -131,7 +101,7 @@ class Page:
     def figure(self, figure: Figure, caption: str, alt: str, sources: Collection[str]) -> None:
         """Add a picture, as PNG: SVG grows with every epoch.
 
-        alt: what it shows, for those who do not see it. sources: where that comes from.
+        alt: its content in words, for readers who do not see it. sources: where that comes from.
         """
         encoded = base64.b64encode(figures.png(figure)).decode()
         width, height = (round(CSS_PIXELS_PER_INCH * inches) for inches in figure.get_size_inches())
@@ -155,6 +125,7 @@ class Page:
         introduction: paragraphs above the table of contents. faults: a sentence for each file that
         is left out.
         """
+        style = files.read_bytes(STYLE).decode()
         head = [f"<p>{html(paragraph)}</p>" for paragraph in introduction]
         if faults:
             items = "".join(f"<li>{html(fault)}</li>" for fault in faults)
@@ -171,7 +142,7 @@ class Page:
             [
                 '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
                 '<meta name="viewport" content="width=device-width, initial-scale=1">',
-                f"<title>{html(title)}</title><style>{STYLE}</style></head><body>",
+                f"<title>{html(title)}</title><style>\n{style}</style></head><body>",
                 f"<header><h1>{html(title)}</h1>",
                 *head,
                 '</header><nav aria-label="Contents"><ul>',

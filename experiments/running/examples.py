@@ -38,12 +38,10 @@ def load_runs(folder: Path | None = None) -> dict[str, Run]:
     paths = store.run_files(folder)
     if all(own in path.parents for path in paths) and not _is_made(paths):
         _make(own)
-    found = {}
-    for path in store.run_files(folder):
-        try:
-            found[printable(str(path.relative_to(folder).with_suffix("")))] = store.read_run(path)
-        except FileFault as fault:
-            print(f"left out: {fault}")
+    read = store.read_runs(folder, lambda fault: print(f"left out: {fault}"))
+    found = {
+        printable(str(path.relative_to(folder).with_suffix(""))): run for path, run in read.items()
+    }
     names = {run.config.data.name for run in found.values()}
     if not names:
         raise Problem(f"no run below {folder} can be read; move them away, or train others")

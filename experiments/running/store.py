@@ -8,6 +8,7 @@ between the two the run file is one epoch ahead, and that epoch is done again, t
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -153,6 +154,20 @@ def weights_path(path: Path) -> Path:
 def run_files(folder: Path) -> list[Path]:
     """All files below a folder that are named like run files, sorted."""
     return sorted(path for path in folder.rglob("*.h5") if not path.name.endswith(WEIGHTS_SUFFIX))
+
+
+def read_runs(folder: Path, damaged: Callable[[files.FileFault], object]) -> dict[Path, Run]:
+    """The runs below a folder that can be read, by the paths of their files; sorted.
+
+    damaged: is called with what is wrong with each other file.
+    """
+    runs = {}
+    for path in run_files(folder):
+        try:
+            runs[path] = read_run(path)
+        except files.FileFault as fault:
+            damaged(fault)
+    return runs
 
 
 def find_folder(folder: Path | None = None) -> Path:

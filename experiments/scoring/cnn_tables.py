@@ -1,6 +1,6 @@
 """Tables 1, 2 and 3 of the 2011 paper, convolutional nets, with our runs beside them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cnn_gpu.layers import Maps, parse
@@ -9,6 +9,7 @@ from experiments.running.dataset import DIGIT, KINDS, is_mnist
 from experiments.running.store import Run
 from experiments.scoring import tables
 from experiments.scoring.rows import CnnRow
+from mlp_gpu.network import NETS, count_weights
 
 DIGITS = Maps(1, 29, 29)  # what the nets of Table 1 see
 EARLY = (1, 3, 17)  # epochs after which the paper gives the error
@@ -176,21 +177,38 @@ def _count_weights(layers: str, source: Maps, n_classes: int) -> int:
     return sum(layer.n_weights for layer in parse(layers, source, n_classes))
 
 
-def longest_table(runs: Sequence[Run]) -> list[dict[str, str]]:
-    """A line for each net of Table 1: our longest run on deformed MNIST beside the paper's.
+def longest_runs(runs: Iterable[Run]) -> dict[str, Run]:
+    """The longest run of each net of the papers on deformed MNIST, by the net's name.
 
-    The columns are those of `tables.longest_table`.
+    runs: of any nets, on any data. Nets without a run are left out.
     """
-    deformed = [run for run in runs if tables.is_on_deformed_mnist(run)]
+    described = {paper.layers: paper.name for paper in PAPER.values()}
+    named: dict[str, list[Run]] = {}
+    for run in filter(tables.is_on_deformed_mnist, runs):
+        if name := described.get(run.config.layers):
+            named.setdefault(name, []).append(run)
+        elif tables.is_table1(run):
+            named.setdefault(f"net {tables.net_number(run)}", []).append(run)
+    return {name: tables.most_trained(own) for name, own in named.items()}
+
+
+def longest_table(runs: Iterable[Run]) -> list[dict[str, str]]:
+    """A line for each net of the papers: our longest run on deformed MNIST beside the paper's.
+
+    runs: of any nets, on any data.
+    """
+    longest = longest_runs(runs)
+    nets: list[tuple[str, str, str, int, float]] = []  # the name, and the first four columns
+    for net, sizes in NETS.items():
+        own = tables.layers(sizes), count_weights(sizes), tables.PAPER[net].tefbv
+        nets.append((f"net {net}", str(net), *own))
+    for paper in PAPER.values():
+        n_weights = _count_weights(paper.layers, DIGITS, 10)
+        nets.append((paper.name, "2011", paper.name, n_weights, paper.tefbv))
     return [
-        {
-            "net": "2011",
-            "layers": paper.name,
-            "weights": f"{_count_weights(paper.layers, DIGITS, 10):,}",
-            "paper TEfBV %": f"{paper.tefbv:.2f}",
-            **tables.longest_cells([run for run in deformed if run.config.layers == paper.layers]),
-        }
-        for paper in PAPER.values()
+        {"net": net, "layers": layers, "weights": f"{n_weights:,}", "paper TEfBV %": f"{tefbv:.2f}"}
+        | tables.longest_cells(longest.get(name))
+        for name, net, layers, n_weights, tefbv in nets
     ]
 
 

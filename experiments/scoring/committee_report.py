@@ -19,6 +19,7 @@ from experiments.scoring.rows import CommitteeRow, SourceColumns, source_columns
 
 COMMITTEE = "committee"  # in place of a member's name
 GIVEN = "committee"  # name of a committee of given run files, which has no row in the papers
+KINDS = "experiment", "table4", GIVEN  # of equal size each: their names begin so
 AND = " and "  # between several values in a cell
 JOINED = "data", "layers", "epochs", "images_an_epoch", "eta", "eta_decay", "engine"
 
@@ -367,6 +368,14 @@ def order_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:
         "shows": "yes" if len(beaten) == len(groups) else "no",
     }
     return [*lines, line]
+
+
+def side_by_side(rows: Sequence[CommitteeRow]) -> list[list[dict[str, str]]]:
+    """The tables of several committees of equal size: the nets, the results, and the paper's claims
+    if all committees that they compare are there.
+    """
+    order = [order_table(rows)] if has_order(rows) else []
+    return [summary_table(rows), committee_table(rows), *order]
 
 
 def _mcnemar(a: CommitteeRow, b: CommitteeRow) -> str:

@@ -1,7 +1,7 @@
-"""Read the records in results/<device>/: finished runs, committees and benchmarks.
+"""Records in results/<device>/, one at a time: finished runs, committees and others.
 
-What is read is checked, as files that anybody may have written. All functions that read raise
-files.FileFault, one sentence, if a file does not hold such a record.
+Records are checked: anybody may have written them. All functions that read raise files.FileFault,
+one sentence, if a file does not hold such a record.
 """
 
 import re
@@ -12,7 +12,6 @@ from typing import Annotated, TypeVar
 from msgspec import Meta, Struct
 
 from deepbig_runtime.files import FileFault, checked
-from experiments.running import provenance
 from experiments.running.dataset import is_mnist
 from experiments.running.provenance import Source
 from experiments.running.store import Run, run_of_builtins
@@ -25,7 +24,7 @@ from experiments.running.validation import (
     parse_json,
 )
 from experiments.scoring import cnn_tables, committee_report, tables
-from experiments.scoring.rows import BenchRow, CommitteeRow, ResultRow, read_rows, read_text
+from experiments.scoring.rows import CommitteeRow, ResultRow, read_rows, read_text
 
 # Names of the committees that may be recorded. The name of their folder of runs stands before them.
 COMMITTEES = rf"(experiment[1-6]|table4)(-load_digits)?|{committee_report.GIVEN}"
@@ -33,13 +32,12 @@ COMMAND_FOLDER = "committee"  # of 'make committee'
 _COMMITTEE_NAME = re.compile(rf"(.+)-(?:{COMMITTEES})\.csv")
 
 # In the same folder, of experiments.gpu_check, experiments.ladder, experiments.blocks, the campaign
-# and experiments.redrawn.
+# and experiments.recognise.
 GPU_CHECK = "gpu-check.json"
 LADDER = "ladder.json"
 BLOCKS = "blocks.json"
 CAMPAIGN = "campaign.json"
 REDRAWN = "redrawn.json"
-NOT_OF_RUNS = GPU_CHECK, LADDER, BLOCKS, CAMPAIGN, REDRAWN
 
 Content = TypeVar("Content")
 T = TypeVar("T")
@@ -104,7 +102,7 @@ def read_json(path: Path, kind: type[T]) -> T:
 
 
 def used(path: Path, content: Content, uses: Iterable[Callable[[Content], object]]) -> Content:
-    """The content of a file, of which all this can be made. Raises FileFault if it cannot."""
+    """The content of a file, after all its uses were tried. Raises FileFault if one fails."""
     for use in uses:
         try:
             use(content)
@@ -119,12 +117,6 @@ def read_committee(path: Path) -> list[CommitteeRow]:
     with checked(path):
         committee_report.check_committee(rows)
     return rows
-
-
-def read_committees() -> dict[Path, list[CommitteeRow]]:
-    """The rows of all committees below results/, in the order of their paths."""
-    paths = sorted((provenance.REPOSITORY / "results").glob("*/*.csv"))
-    return {path: read_committee(path) for path in paths if is_committee(path)}
 
 
 def is_committee(path: Path) -> bool:
@@ -163,23 +155,6 @@ def of_make_committee(
         if is_mnist(rows[-1].data) and rows[-1].experiment.startswith("experiment")
         if folder_of(path).name == COMMAND_FOLDER
     }
-
-
-def read_benchmarks() -> list[list[BenchRow]]:
-    """The rows of all devices' bench.csv below results/, in the order of their names."""
-    paths = sorted((provenance.REPOSITORY / "results").glob("*/bench.csv"))
-    return [read_rows(path, BenchRow) for path in paths]
-
-
-def record_paths() -> list[Path]:
-    """The records of runs below results/, in the order of their names."""
-    paths = sorted((provenance.REPOSITORY / "results").glob("*/*.json"))
-    return [path for path in paths if path.name not in NOT_OF_RUNS]
-
-
-def read_records() -> list[Run]:
-    """All records of runs, without predictions, in the order of their names."""
-    return [read_record(path) for path in record_paths()]
 
 
 def read_record(path: Path) -> Run:

@@ -354,11 +354,15 @@ def rows_text(rows: Iterable[Row]) -> str:
     return csv_text([to_cells(row) for row in rows])
 
 
-def bench_source(rows: Sequence[BenchRow | ScalingRow]) -> str:
-    """Where and when rows were measured, in one line that ends with a colon."""
-    first, source = rows[0], rows[0].source
+def source_text(source: SourceColumns) -> str:
+    """Where and when something was measured, in one line."""
     driver = f"driver {source.driver}; " if source.driver else ""
     return (
         f"{source.device}; {driver}{source.versions.replace('=', ' ')}; {source.date}; "
-        f"commit {source.commit[:12]}; medians of {first.repeats} repeats:"
+        f"commit {source.commit[:12]}"
     )
+
+
+def bench_source(rows: Sequence[BenchRow | ScalingRow]) -> str:
+    """Where, when and how often rows were measured, in one line."""
+    return f"{source_text(rows[0].source)}; medians of {rows[0].repeats} repeats"

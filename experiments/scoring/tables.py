@@ -186,32 +186,16 @@ def most_trained(runs: Sequence[Run]) -> Run:
     return min(runs, key=lambda run: (-run.epochs * run.config.data.n_train, run.chosen_errors))
 
 
-def longest_table(runs: Sequence[Run]) -> list[dict[str, str]]:
-    """A line for each net of Table 1: our longest run on deformed MNIST beside the paper's."""
-    deformed = [run for run in runs if is_on_deformed_mnist(run)]
-    lines = []
-    for net, sizes in NETS.items():
-        paper = PAPER[net]
-        line = {
-            "net": str(net),
-            "layers": layers(sizes),
-            "weights": f"{count_weights(sizes):,}",
-            "paper TEfBV %": f"{paper.tefbv:.2f}",
-        }
-        lines.append(line | longest_cells([run for run in deformed if net_number(run) == net]))
-    return lines
-
-
 def is_on_deformed_mnist(run: Run) -> bool:
     return is_mnist(run.config.data.name) and run.config.deformation is not None
 
 
-def longest_cells(runs: Sequence[Run]) -> dict[str, str]:
-    """The longest of the runs of one net, as cells of a line. Without runs: not measured yet."""
-    if not runs:
+def longest_cells(run: Run | None) -> dict[str, str]:
+    """The longest run of a net, as cells of a line. Without any: not measured yet."""
+    if run is None:
         blank = dict.fromkeys(("epochs x images", "time"), "")
         return {"TEfBV % (95 % interval)": "not measured yet"} | blank
-    row = result_row(most_trained(runs))
+    row = result_row(run)
     return {
         "TEfBV % (95 % interval)": f"{row.tefbv:.2f} ({row.tefbv_low:.2f}-{row.tefbv_high:.2f})",
         "epochs x images": f"{row.epochs_done} x {row.images_an_epoch:,}",

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from deepbig_runtime.files import FileFault
 from experiments.running import data, net_files, nets, runs, store
 from experiments.running.configs import Config
 from experiments.running.dataset import Dataset
@@ -57,14 +56,12 @@ def find_best(folder: Path, fits: Callable[[Config], bool] = is_for_pictures) ->
 
     fits: whether a run with that configuration will do. Raises Problem if there is none.
     """
-    found = {}
-    for path in store.run_files(folder):
-        try:
-            run = store.read_run(path)
-        except FileFault:
-            continue  # of damaged files 'make report' tells
-        if fits(run.config) and run.epochs and store.weights_path(path).exists():
-            found[path] = run
+    runs = store.read_runs(folder, lambda fault: None)  # 'make report' names damaged files
+    found = {
+        path: run
+        for path, run in runs.items()
+        if fits(run.config) and run.epochs and store.weights_path(path).exists()
+    }
     if not found:
         raise Problem(
             f"there is no net for this below {folder}, trained on {PREPARED_AS}: train one with "

@@ -1,6 +1,7 @@
 """Measurements as rows of bench.csv, and such rows as the tables of `make bench` and the README."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -233,6 +234,23 @@ def evaluation_table(rows: Collection[BenchRow]) -> list[dict[str, str]]:
     ]
 
 
-def on_gpu(rows: Sequence[BenchRow]) -> bool:
-    """Whether these rows are of a benchmark that measured a GPU."""
-    return any(row.group == "kernel" for row in rows)
+# By the name of a part of results/README.md; the report has a section for each.
+BENCH_TABLES: dict[str, tuple[Callable[[Collection[BenchRow]], list[dict[str, str]]], ...]] = {
+    "bench": (net_table, evaluation_table),
+    "cnn-bench": (cnn_table, partial(kernel_table, nets=cnn_tables.PAPER, group="cnn kernel")),
+    "deformation": (deform_table,),
+    "kernels": (partial(kernel_table, nets=(1, 4)),),
+}
+
+
+def bench_tables(part: str, rows: Collection[BenchRow]) -> list[list[dict[str, str]]]:
+    """The tables of a benchmark that a part of the pages shows, but for those without lines.
+
+    part: of BENCH_TABLES.
+    """
+    return [lines for table in BENCH_TABLES[part] if (lines := table(rows))]
+
+
+def on_gpu(rows: Sequence[BenchRow], group: str = "kernel") -> bool:
+    """Whether these rows are of a benchmark that measured kernels, of a group, on a GPU."""
+    return any(row.group == group for row in rows)
