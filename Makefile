@@ -18,7 +18,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup table1 table3 cnn ladder committee recognise redrawn draw figure1 deformations notebooks report pictures kernels bench blocks scaling startup campaign gpu-check test test-all lint lock audit record readme clean
+.PHONY: help setup table1 table3 cnn ladder committee recognise redrawn draw figure1 deformations notebooks report pictures kernels bench blocks campaign gpu-check test test-all lint lock audit record readme clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
@@ -91,20 +91,14 @@ pictures: $(READY)  ## save the figures of the runs there are as PNG and PDF
 kernels: $(READY)  ## compile every kernel, print registers, shared memory, spills; needs no GPU
 	$(RUN) -m experiments.kernels $(ARGS)
 
-bench: $(READY)  ## time kernels, engines, PyTorch and more on this machine
+bench: $(READY)  ## time kernels, engines, PyTorch and more; --startup, --workers: see docs/benchmarks.md
 	$(RUN) -m experiments.bench $(ARGS)
 
 blocks: $(READY)  ## compare training in blocks with exact on-line steps, in float64
 	$(RUN) -m experiments.blocks $(ARGS)
 
-scaling: $(READY)  ## time several workers against one, training several nets
-	$(RUN) -m experiments.scaling $(ARGS)
-
 campaign: $(READY)  ## try to break the commands: kills, power cuts, damaged files, faults
 	$(RUN) -m campaign $(ARGS)
-
-startup: $(READY)  ## time the start of a training and of a worker; with ARGS=--tests the tests
-	$(RUN) -m experiments.startup $(ARGS)
 
 gpu-check: $(READY)  ## prove everything on this machine's GPU, then time it
 	$(RUN) -m experiments.gpu_check $(ARGS)

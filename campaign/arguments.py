@@ -27,10 +27,7 @@ MAX_SENTENCE = 1000  # letters
 VARIABLES = {f"{name}_PROXY": "http://127.0.0.1:9" for name in ("HTTP", "HTTPS", "ALL")} | {
     f"{name}_proxy": "http://127.0.0.1:9" for name in ("http", "https", "all")
 }
-WRITERS = (
-    *("bench", "blocks", "gpu_check", "ladder", "notebooks", "readme", "record"),
-    *("scaling", "startup"),
-)
+WRITERS = ("bench", "blocks", "gpu_check", "ladder", "notebooks", "readme", "record")
 OTHERS = (
     *("cnn", "committee", "deformations", "draw", "export", "figure1", "kernels", "pictures"),
     *("recognise", "redrawn", "report", "table1", "watch"),

@@ -50,9 +50,9 @@ from experiments.scoring.rows import (
     read_rows,
 )
 from experiments.timing import clusters, race
+from experiments.timing import columns as timing_columns
 from experiments.timing import findings as speeds
-from experiments.timing import report as timing_report
-from experiments.timing.report import NOT_MEASURED
+from experiments.timing.columns import NOT_MEASURED
 
 ON_A_GPU = "On a GPU: not measured yet."
 NO_GPU = (
@@ -125,13 +125,13 @@ def speed(benches: Sequence[list[BenchRow]]) -> str:
     """Plots of a benchmark, of a GPU if there is one, and of a race; what each of them says."""
     if not benches:
         return NOT_MEASURED
-    shown = next(filter(timing_report.on_gpu, benches), benches[0])
+    shown = next(filter(timing_columns.on_gpu, benches), benches[0])
     picture = provenance.device_folder(shown[0].source.device) / "bench.png"
     sentences: list[str | None] = []
     for rows in benches:
         sentences += [*speeds.bench_sentences(rows), *speeds.epoch_sentences(rows)]
         sentences.append(speeds.deform_sentence(rows))
-    if not any(map(timing_report.on_gpu, benches)):
+    if not any(map(timing_columns.on_gpu, benches)):
         sentences.append(ON_A_GPU)
     pictures = {"Time per image against weights": picture}
     for path, points in read_races().items():
@@ -251,19 +251,19 @@ def benchmarks(
     for rows in benches:
         found = [markdown_table(lines) for table in tables if (lines := table(rows))]
         parts += [bench_source(rows), *found]
-    if not any(timing_report.on_gpu(rows) for rows in benches):
+    if not any(timing_columns.on_gpu(rows) for rows in benches):
         parts.append(ON_A_GPU)
     return "\n\n".join(parts)
 
 
 def cnn_benchmarks(benches: Sequence[list[BenchRow]]) -> str:
-    """Convolutional nets, device by device: sentences, engines and peers, and kernels on a GPU."""
+    """Convolutional nets by device: sentences, engines and baselines, and kernels on a GPU."""
     parts = []
     for rows in benches:
-        if lines := timing_report.cnn_table(rows):
+        if lines := timing_columns.cnn_table(rows):
             parts += [bench_source(rows), markdown_table(lines)]
             parts += speeds.cnn_sentences(rows)
-        if lines := timing_report.kernel_table(rows, cnn_tables.PAPER, "cnn kernel"):
+        if lines := timing_columns.kernel_table(rows, cnn_tables.PAPER, "cnn kernel"):
             parts.append(markdown_table(lines))
     if parts and not any(row.group == "cnn kernel" for rows in benches for row in rows):
         parts.append(ON_A_GPU)
@@ -273,10 +273,10 @@ def cnn_benchmarks(benches: Sequence[list[BenchRow]]) -> str:
 def kernels(benches: Sequence[list[BenchRow]]) -> str:
     """The kernels of the smallest and the largest net, on every GPU there is a record of."""
     parts = []
-    for rows in filter(timing_report.on_gpu, benches):
+    for rows in filter(timing_columns.on_gpu, benches):
         parts += [
             bench_source(rows),
-            markdown_table(timing_report.kernel_table(rows, nets=(1, 4))),
+            markdown_table(timing_columns.kernel_table(rows, nets=(1, 4))),
         ]
     return "\n\n".join(parts) or NOT_MEASURED
 
@@ -387,7 +387,7 @@ def pages() -> dict[str, dict[str, str]]:
     for path in sorted(results.glob("*/startup.csv")):
         rows = read_rows(path, StartupRow)
         startups[rows[0].source.device] = rows
-    has_gpu = bool(checks) or any(map(timing_report.on_gpu, benches))
+    has_gpu = bool(checks) or any(map(timing_columns.on_gpu, benches))
     has_gpu |= any(run.config.engine == "cuda" for run in runs)
     return {
         "README.md": {
@@ -408,12 +408,18 @@ def pages() -> dict[str, dict[str, str]]:
             "committee-digits": committee_rows(found, "load_digits"),
             "ladder": ladders(ladder_records),
             "scaling": scalings(found),
-            "deformation": benchmarks(benches, timing_report.deform_table),
-            "bench": benchmarks(benches, timing_report.net_table, timing_report.evaluation_table),
+            "deformation": benchmarks(benches, timing_columns.deform_table),
+            "bench": benchmarks(benches, timing_columns.net_table, timing_columns.evaluation_table),
             "cnn-bench": cnn_benchmarks(benches),
             "race": races(),
             "kernels": kernels(benches),
             "gpu-check": gpu_checks(checks),
+        },
+        "docs/benchmarks.md": {
+            "columns": markdown_table(timing_columns.meanings(timing_columns.NET_COLUMNS)),
+            "cnn-columns": markdown_table(
+                timing_columns.meanings(timing_columns.CNN_COLUMNS, timing_columns.NET_COLUMNS)
+            ),
         },
         "docs/promises.md": {"campaign": campaigns(sorted(results.glob(f"*/{CAMPAIGN}")))},
         "docs/ladder.md": {

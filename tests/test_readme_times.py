@@ -9,19 +9,18 @@ from msgspec.structs import replace
 from experiments import readme
 from experiments.scoring.records import read_benchmarks
 from experiments.scoring.rows import RaceRow, rows_text
+from experiments.timing import columns, race
 from experiments.timing import findings as speeds
-from experiments.timing import race
-from experiments.timing import report as timing_report
-from experiments.timing.measurement import CopyTimes, PeakTimes
+from experiments.timing.measurement import Ceiling
 
 
 def test_benchmarks_of_every_device_are_shown(empty):
-    assert readme.benchmarks(read_benchmarks(), timing_report.net_table) == readme.NOT_MEASURED
+    assert readme.benchmarks(read_benchmarks(), columns.net_table) == readme.NOT_MEASURED
     assert readme.kernels(read_benchmarks()) == readme.NOT_MEASURED
 
     on_cpu = replace(SOURCE, device="Some CPU", driver="")
     write_bench([net_measurement("engine cpu", 300.0)], on_cpu, empty / "results/cpu/bench.csv")
-    text = readme.benchmarks(read_benchmarks(), timing_report.net_table)
+    text = readme.benchmarks(read_benchmarks(), columns.net_table)
     assert text.startswith(
         "Some CPU; a 1; 2026-01-01; commit cccccccccccc; medians of 7 repeats:\n\n|"
     )
@@ -33,7 +32,7 @@ def test_benchmarks_of_every_device_are_shown(empty):
     assert text.endswith("On a GPU: not measured yet.")
 
     write_bench(gpu_measurements(), SOURCE, empty / "results/gpu/bench.csv")
-    text = readme.benchmarks(read_benchmarks(), timing_report.net_table)
+    text = readme.benchmarks(read_benchmarks(), columns.net_table)
     assert "Some CPU" in text
     assert "Some GPU; driver 1.2; a 1; 2026-01-01" in text
     assert "not measured" not in text
@@ -109,10 +108,10 @@ def test_a_benchmark_in_sentences(empty):
 
 def test_a_benchmark_of_threads_in_sentences(empty):
     small = {"net": "841-800-10", "n_weights": 681_610, "cpu_engine_us": [50.0] * 7}
-    read = CopyTimes(us=np.full(7, 100.0), n_bytes=1e6)
-    copy = CopyTimes(us=np.full(7, 100.0), n_bytes=7e6)
+    read = Ceiling(us=np.full(7, 100.0), work=1e6)
+    copy = Ceiling(us=np.full(7, 100.0), work=7e6)
     moved = {"n_bytes": 1e6, "read": read, "copy": copy}
-    peak = PeakTimes(us=np.full(7, 100.0), flops=8e6)
+    peak = Ceiling(us=np.full(7, 100.0), work=8e6)
     evaluated = {"group": "evaluation", "name": "engine cpu, evaluation", "peak": peak}
     evaluated |= {"n_images": 1}
     deform = {"group": "deformation", "n_images": 1}

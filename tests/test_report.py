@@ -246,7 +246,7 @@ def test_what_is_derived_leads_to_the_committees_it_is_derived_from(text):
 
 
 def test_benchmarks_lead_to_their_source(text):
-    part = sections(text)["Benchmarks", "Engines and their peers"]
+    part = sections(text)["Benchmarks", "Engines and baselines"]
     (bench,) = records.read_benchmarks()[:1]
     table = tables_in(part)[0]
     (row,) = [row for row in table if (row["net"], row["engine"]) == ("1", "engine cpu")]

@@ -51,7 +51,7 @@ def test_nothing_there(results, tmp_path, capsys, monkeypatch):
     assert apart[digits, "Table 1's nets"] == 'No run yet: make table1 ARGS="--data digits".'
     assert apart["MNIST", "Learning curves"] == "No run yet: make table1."
     assert apart["MNIST", "Misclassified digits"] == "No run yet."
-    for title in ("Engines and their peers", "The deformation", "The kernels", "Several workers"):
+    for title in ("Engines and baselines", "The deformation", "The kernels", "Several workers"):
         assert apart["Benchmarks", title] == "Not measured yet."
     assert apart["Where the numbers come from"] == "No number yet."
     assert "<table" not in path.read_text()

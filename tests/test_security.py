@@ -36,8 +36,8 @@ ALLOWED = {
     ("experiments/running/download.py", "requests"): "the errors of downloads",
     ("experiments/running/processes.py", "ctypes"): "the type of a shared number",
     ("experiments/running/processes.py", "multiprocessing"): "pipes between our own processes",
-    ("experiments/timing/peer_processes.py", "pickle"): "pipes to our own processes",
-    ("experiments/timing/peers.py", "import_module"): "packages of a fixed list",
+    ("experiments/timing/baselines.py", "pickle"): "pipes to our own processes",
+    ("experiments/timing/baselines.py", "import_module"): "packages of a fixed list",
 }
 
 

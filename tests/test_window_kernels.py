@@ -19,7 +19,7 @@ from mlp_gpu.network import pad32
 from mlp_gpu.window import SIGNATURES, blocks, products, progress, sums
 
 SIZES = [(1, 1), (31, 33), (32, 5), (97, 10), (33, 97), (130, 70)]
-LAYERS = [pytest.param(*sizes, id="small-{}-{}".format(*sizes)) for sizes in SIZES]
+LAYERS = [pytest.param(*sizes, marks=pytest.mark.small) for sizes in SIZES]
 ETA = np.float32(0.25)
 
 
@@ -122,7 +122,7 @@ def partial_sums(n_columns, windows, ring, seed):
 
 @pytest.mark.parametrize("hidden", [True, False])
 @pytest.mark.parametrize("ring", [progress.MAX_WINDOW, N_BLOCK])
-@pytest.mark.parametrize("n_out", [pytest.param(n, id=f"small-{n}") for n in (1, 33, 97)])
+@pytest.mark.parametrize("n_out", [pytest.param(n, marks=pytest.mark.small) for n in (1, 33, 97)])
 def test_states(arrays, n_out, ring, hidden):
     swept = 2, 60
     _, _, D = layer(5, n_out)
@@ -145,7 +145,7 @@ def test_states(arrays, n_out, ring, hidden):
     assert np.isnan(found).all()
 
 
-@pytest.mark.parametrize("n_out", [pytest.param(n, id=f"small-{n}") for n in (1, 10, 71)])
+@pytest.mark.parametrize("n_out", [pytest.param(n, marks=pytest.mark.small) for n in (1, 10, 71)])
 def test_output_deltas(arrays, n_out):
     rng = np.random.default_rng(n_out)
     swept = 2, 60
@@ -189,7 +189,7 @@ def test_output_deltas(arrays, n_out):
     assert np.isnan(losses).all()
 
 
-@pytest.mark.parametrize("n", [pytest.param(n, id=f"small-{n}") for n in (1, 33, 97)])
+@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.small) for n in (1, 33, 97)])
 def test_deltas(arrays, n):
     rng = np.random.default_rng(n)
     swept = 2, 60
@@ -242,7 +242,7 @@ def test_nan_is_the_largest_change(arrays):
     assert found.sum() == 2
 
 
-@pytest.mark.parametrize("n_in", [pytest.param(n, id=f"small-{n}") for n in (1, 33, 257)])
+@pytest.mark.parametrize("n_in", [pytest.param(n, marks=pytest.mark.small) for n in (1, 33, 257)])
 def test_gather(arrays, n_in):
     rng = np.random.default_rng(n_in)
     images = uniform(rng, 2, 9, n_in)

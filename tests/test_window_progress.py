@@ -64,7 +64,7 @@ def quiet(n_layers=2, tiles=11):
     return changes
 
 
-@pytest.mark.parametrize("n", [pytest.param(n, id=f"small-{n}") for n in (1, 5, 32)])
+@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.small) for n in (1, 5, 32)])
 def test_a_window_slides_over_what_stayed(arrays, n):
     windows = [(3, 3 + n), (40, 40)]  # the second net has nothing to do
     changes = quiet()

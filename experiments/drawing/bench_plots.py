@@ -27,9 +27,9 @@ from experiments.drawing.figures import (
 from experiments.scoring.records import read_benchmarks
 from experiments.scoring.rows import BenchRow, RaceRow
 from experiments.timing import race
-from experiments.timing.report import PAPER, net_title
+from experiments.timing.columns import PAPER, net_title
 
-# Line and marker of each engine and peer: ours solid, the others' dotted; what runs on a GPU has a
+# Line and marker of each engine and baseline: ours solid, the others' dotted; those on a GPU have a
 # filled marker.
 STYLES = {
     "engine cuda window": (GREY, "-", "*", True),
@@ -109,7 +109,7 @@ def works(rows: Collection[BenchRow]) -> list[Work]:
 
 
 def draw_times(rows: Sequence[BenchRow]) -> Figure:
-    """Microseconds per image against the weights of the net, one line per engine or peer."""
+    """Microseconds per image against the weights of the net, one line per engine or baseline."""
     points: dict[str, list[tuple[float, float]]] = {}
     titles: dict[float, str] = {}
     for one in rows:

@@ -19,7 +19,7 @@ from experiments.scoring.committees import find_committees
 from experiments.scoring.records import folder_of, of_make_committee
 from experiments.scoring.rows import BenchRow, CommitteeRow, ScalingRow, bench_source
 from experiments.timing import clusters
-from experiments.timing import report as timing_report
+from experiments.timing import columns as timing_columns
 from mlp_gpu.training import Schedule
 
 TITLE = "Deep, big, simple nets: what was trained and measured"
@@ -280,25 +280,25 @@ def add_benchmarks(page: Page, found: Found) -> None:
     """Engines, deformation, kernels and workers, as they were timed on each device."""
     page.heading(2, "Benchmarks")
     benches = list(found.benches.values())
-    _begin_timings(page, "Engines and their peers", benches)
+    _begin_timings(page, "Engines and baselines", benches)
     for rows in benches:
-        _add_timings(page, rows, timing_report.net_table(rows))
-        if evaluations := timing_report.evaluation_table(rows):
+        _add_timings(page, rows, timing_columns.net_table(rows))
+        if evaluations := timing_columns.evaluation_table(rows):
             _add_timings(page, rows, evaluations)
         _add_bench_figures(page, rows)
-    convolutional = [rows for rows in benches if timing_report.cnn_table(rows)]
-    _begin_timings(page, "Convolutional nets and their peers", convolutional)
+    convolutional = [rows for rows in benches if timing_columns.cnn_table(rows)]
+    _begin_timings(page, "Convolutional nets and baselines", convolutional)
     for rows in convolutional:
-        _add_timings(page, rows, timing_report.cnn_table(rows))
-        if kernels := timing_report.kernel_table(rows, cnn_tables.PAPER, "cnn kernel"):
+        _add_timings(page, rows, timing_columns.cnn_table(rows))
+        if kernels := timing_columns.kernel_table(rows, cnn_tables.PAPER, "cnn kernel"):
             _add_timings(page, rows, kernels)
     _begin_timings(page, "The deformation", benches)
     for rows in benches:
-        _add_timings(page, rows, timing_report.deform_table(rows))
-    on_gpu = [rows for rows in benches if timing_report.on_gpu(rows)]
+        _add_timings(page, rows, timing_columns.deform_table(rows))
+    on_gpu = [rows for rows in benches if timing_columns.on_gpu(rows)]
     _begin_timings(page, "The kernels", on_gpu)
     for rows in on_gpu:
-        _add_timings(page, rows, timing_report.kernel_table(rows, nets=(1, 4)))
+        _add_timings(page, rows, timing_columns.kernel_table(rows, nets=(1, 4)))
     _begin_timings(page, "Several workers", found.scalings)
     for scaled in found.scalings.values():
         _add_timings(page, scaled, clusters.scaling_table(scaled))
@@ -308,7 +308,7 @@ def add_benchmarks(page: Page, found: Found) -> None:
 def _begin_timings(page: Page, title: str, timed: Collection) -> None:
     page.heading(3, title)
     if not timed:
-        page.say(timing_report.NOT_MEASURED)
+        page.say(timing_columns.NOT_MEASURED)
 
 
 def _add_timings(

@@ -18,7 +18,7 @@ from cnn_gpu.cpu import activate, through_activation
 from cnn_gpu.layers import CONVOLUTION
 from cnn_gpu.network import ConvNetwork, connection_kernels, weight_matrix
 from deepbig_runtime.jit import njit
-from experiments.timing.peers import Peer
+from experiments.timing.baseline_nets import Trainer
 from mlp_gpu.cpu_window import softmax_delta
 
 # Lets sums be vectorised and multiply-adds be fused. NaN and infinity keep their meaning.
@@ -252,8 +252,8 @@ def _matrices(network: ConvNetwork, net: Net) -> list[np.ndarray]:
     return found
 
 
-def loops(network: ConvNetwork, images: np.ndarray, labels: np.ndarray, eta: float) -> Peer:
-    """The steps by loops over connections. Arguments as in `peers.numpy_loop`.
+def loops(network: ConvNetwork, images: np.ndarray, labels: np.ndarray, eta: float) -> Trainer:
+    """The steps by loops over connections. Arguments as in `baseline_nets`.
 
     images: by y, x and map. Raises ValueError unless all layers have weights.
     """
@@ -265,4 +265,4 @@ def loops(network: ConvNetwork, images: np.ndarray, labels: np.ndarray, eta: flo
         with threadpool_limits(1, user_api="blas"):
             train_images(net, maps, labels, np.float32(eta))
 
-    return Peer(train, lambda: _matrices(network, net))
+    return Trainer(train, lambda: _matrices(network, net))

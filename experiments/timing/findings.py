@@ -1,4 +1,4 @@
-"""What the recorded times come to, in sentences."""
+"""Sentences that summarise the recorded timings."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, tables
 from experiments.scoring.records import by_folder, of_make_committee
 from experiments.scoring.rows import BenchRow, CommitteeRow, StartupRow
-from experiments.timing import report as timing_report
+from experiments.timing import columns
 from mlp_gpu.network import NETS
 
 CNN_NET = 3  # of Table 1 of 2011, of which the sentences tell
@@ -92,7 +92,7 @@ def _time(seconds: float) -> str:
 
 
 def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
-    """What a benchmark says of each engine beside its peers."""
+    """What a benchmark says of each engine beside the baselines."""
     nets = [row for row in rows if row.group == "net" and row.images]
     us = {(row.name, row.net): row.us for row in nets}
     names = dict.fromkeys(row.name for row in nets)
@@ -122,7 +122,7 @@ def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
                 break
         if others:
             at_best = any(row.settings for row in nets)
-            speedups = "; ".join(f"{_range(ratios(peer))} over {peer}" for peer in others)
+            speedups = "; ".join(f"{_range(ratios(name))} over {name}" for name in others)
             note = ", each with its fastest settings" if at_best else ""
             sentences.append(f"Its speedup is {speedups}{note}.")
     return sentences
@@ -131,12 +131,12 @@ def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
 def _rates(own: Sequence[BenchRow]) -> str:
     """The times of an engine for its smallest and its largest net, and which beat the paper's."""
     small, large = own[0], own[-1]
-    updates, _ = timing_report.PAPER[GTX_480]
-    faster = [timing_report.net_title(row.net) for row in own if _updates(row) > updates]
+    updates, _ = columns.PAPER[GTX_480]
+    faster = [columns.net_title(row.net) for row in own if _updates(row) > updates]
     return (
         f"On {small.ran_on}, `{small.name}` takes {small.us:,.0f} microseconds per "
-        f"image for {timing_report.net_title(small.net)} and {large.us:,.0f} for "
-        f"{timing_report.net_title(large.net)}, "
+        f"image for {columns.net_title(small.net)} and {large.us:,.0f} for "
+        f"{columns.net_title(large.net)}, "
         f"which is {_updates(small) / 1e9:.1f} and "
         f"{_updates(large) / 1e9:.1f} billion weight updates per second; the "
         f"GTX 480 of 2012 made up to {updates / 1e9:g}"
@@ -169,7 +169,7 @@ def epoch_sentences(rows: Sequence[BenchRow]) -> list[str]:
         if deforming and net in evaluations and net in training:
             rest = 60_000 * min(deforming) + 70_000 * evaluations[net].us
             share = rest / (rest + 60_000 * training[net].us)
-            parts.append(f"{100 * share:.0f} % for {timing_report.net_title(net)}")
+            parts.append(f"{100 * share:.0f} % for {columns.net_title(net)}")
     if parts:
         sentences.append(
             "Of an epoch, 60,000 images deformed and trained on and 70,000 evaluated, deformation "
@@ -184,7 +184,7 @@ def cnn_sentences(rows: Sequence[BenchRow]) -> list[str]:
     if not (engine := own.get("engine cpu")):
         return []
     us, loops = engine.us, own.get("loops over connections, CPU")
-    torch_us = timing_report.fastest_torch(rows, str(CNN_NET), engine.ran_on)
+    torch_us = columns.fastest_torch(rows, str(CNN_NET), engine.ran_on)
     name = cnn_tables.PAPER[CNN_NET].name
     sentences = [
         f"On {engine.ran_on}, `engine cpu` takes {us:,.0f} microseconds per image for {name}, "
@@ -199,7 +199,7 @@ def cnn_sentences(rows: Sequence[BenchRow]) -> list[str]:
     ]
     speedups = [("PyTorch eager at its best", torch_us)]
     speedups.append(("loops over connections", loops.us if loops else None))
-    measured = [f"{them / us:.1f} over {peer}" for peer, them in speedups if them]
+    measured = [f"{them / us:.1f} over {name}" for name, them in speedups if them]
     if measured:
         sentences.append(f"Its speedup is {' and '.join(measured)}.")
     return [" ".join(sentences)]

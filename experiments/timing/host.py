@@ -12,7 +12,7 @@ from deform_gpu import TABLE1
 from experiments.running import data
 from experiments.running.errors import explained
 from experiments.running.messages import tell
-from experiments.timing.measurement import CopyTimes, Measurement, PeakTimes
+from experiments.timing.measurement import Ceiling, Measurement
 
 MIN_REPEAT_SECONDS = 0.2
 N_EXAMPLES = 6000
@@ -25,8 +25,8 @@ class Workload:
     call: does it once; returns when it is done. n_images: that a call trains or deforms, None if it
     does neither. n_bytes: that must be moved for an image or, without images, in a call; flops:
     floating-point operations, likewise; None if that is not known. copy, read, peak: the names
-    of the workloads that are its ceilings, see `Measurement`. settings: see there. beside: makes
-    what goes on meanwhile.
+    of the workloads that are its ceilings, see `Measurement`. settings: see there.
+    background_load: keeps the machine busy meanwhile.
     """
 
     call: Callable[[], object]
@@ -37,7 +37,7 @@ class Workload:
     read: str | None = None
     peak: str | None = None
     settings: str = ""
-    beside: Callable[[], AbstractContextManager] = nullcontext
+    background_load: Callable[[], AbstractContextManager] = nullcontext
 
 
 def random_examples(n: int, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
@@ -64,6 +64,19 @@ def training_examples(n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
     return deform(images, labels, TABLE1, 0, 1).reshape(N_EXAMPLES, -1), labels
 
 
+def time_calls(
+    call: Callable[[], object],
+    n_calls: int = 1,
+    background_load: Callable[[], AbstractContextManager] = nullcontext,
+) -> float:
+    """Seconds that a call takes, on average."""
+    with background_load():
+        started = time.perf_counter()
+        for _ in range(n_calls):
+            call()
+        return (time.perf_counter() - started) / n_calls
+
+
 def time_workloads(workloads: dict[str, Workload], repeats: int) -> dict[str, np.ndarray]:
     """Microseconds of each workload, by name, per image or else per call; float64 (repeats,).
 
@@ -72,37 +85,23 @@ def time_workloads(workloads: dict[str, Workload], repeats: int) -> dict[str, np
     n_calls = {}
     for name, workload in workloads.items():
         workload.call()  # compiles, touches memory
-        n_calls[name] = max(1, round(MIN_REPEAT_SECONDS / _time_calls(workload, 1)))
+        seconds = time_calls(workload.call, 1, workload.background_load)
+        n_calls[name] = max(1, round(MIN_REPEAT_SECONDS / seconds))
     us = {name: np.empty(repeats) for name in workloads}
     for repeat in range(repeats):
         for name, workload in workloads.items():
-            seconds = _time_calls(workload, n_calls[name])
+            seconds = time_calls(workload.call, n_calls[name], workload.background_load)
             us[name][repeat] = 1e6 * seconds / (workload.n_images or 1)
     return us
-
-
-def _time_calls(workload: Workload, n_calls: int) -> float:
-    """Seconds that a call takes, on average."""
-    with workload.beside():
-        started = time.perf_counter()
-        for _ in range(n_calls):
-            workload.call()
-        return (time.perf_counter() - started) / n_calls
 
 
 def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[Measurement]:
     """Measurements of the workloads."""
     us = time_workloads(workloads, repeats)
 
-    def moved(name: str | None) -> CopyTimes | None:
-        if name is None or not (n_bytes := workloads[name].n_bytes):
-            return None
-        return CopyTimes(us=us[name], n_bytes=n_bytes)
-
-    def multiplied(name: str | None) -> PeakTimes | None:
-        if name is None or not (flops := workloads[name].flops):
-            return None
-        return PeakTimes(us=us[name], flops=flops)
+    def ceiling(name: str | None, unit: str) -> Ceiling | None:
+        work = getattr(workloads[name], unit) if name else None
+        return Ceiling(us=us[name], work=work) if name and work else None
 
     return [
         Measurement(
@@ -111,10 +110,10 @@ def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[Me
             us=us[name],
             n_images=workload.n_images and 1,
             n_bytes=workload.n_bytes,
-            copy=moved(workload.copy),
-            read=moved(workload.read),
+            copy=ceiling(workload.copy, "n_bytes"),
+            read=ceiling(workload.read, "n_bytes"),
             flops=workload.flops,
-            peak=multiplied(workload.peak),
+            peak=ceiling(workload.peak, "flops"),
             settings=workload.settings or None,
         )
         for name, workload in workloads.items()
@@ -122,27 +121,10 @@ def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[Me
 
 
 def attempts(makers: Iterable[Callable[[], Iterable[Measurement]]]) -> Iterator[Measurement]:
-    """The measurements of each maker. One that fails is told, and costs the others nothing."""
+    """The measurements of each maker. One that fails is logged, and costs the others nothing."""
     for make in makers:
         try:
             yield from make()
         except Exception as error:
             reason = explained(error) or f"{type(error).__name__}: {error}"
             tell(f"some measurements are left out: {reason}")
-
-
-def make_workloads(makers: dict[str, Callable[[], Callable]], n_images: int) -> dict[str, Workload]:
-    """Workloads on n_images images each, of what the makers return; who fails is told and left out.
-
-    makers: by name, what imports and prepares something and returns the function to time.
-    """
-    workloads = {}
-    for name, make in makers.items():
-        try:
-            call = make()
-            call()
-        except Exception as error:  # must not cost the measurements of everything else
-            tell(f"{name} fails, so it is not measured: {type(error).__name__}: {error}")
-        else:
-            workloads[name] = Workload(call, n_images)
-    return workloads

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 
 import numpy as np
@@ -14,10 +13,11 @@ from experiments.ptx.device import Executor, device_array
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
 from experiments.scoring.ladder_tables import ProgramTime, RungKernel
-from experiments.timing import compiled, ladder_peers
+from experiments.timing import baselines, compiled
 from experiments.timing import gpu as gpu_timing
-from experiments.timing.host import Workload, make_workloads, time_workloads
-from mlp_gpu.ladder import arrays, cpu, graph, one_kernel
+from experiments.timing.baseline_nets import python_ladder
+from experiments.timing.host import Workload, time_workloads
+from mlp_gpu.ladder import arrays, cpu, formulas, graph, one_kernel
 from mlp_gpu.ladder.arrays import Arrays
 from mlp_gpu.ladder.net import Net
 from mlp_gpu.ladder.rungs import RUNGS, SIGNATURES
@@ -133,18 +133,14 @@ def relative_distance(some: Net, expected: Net, before: Net) -> float:
 def host_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
     """Times of the CPU's programs: ours, NumPy and plain Python."""
     images, labels = examples
-    on_cpu, in_numpy = copy_of(net), copy_of(net)
-    order = np.arange(CPU_IMAGES) % len(labels)
-    some, few = slice(NUMPY_IMAGES), slice(PYTHON_IMAGES)
-    lists = [W.tolist() for W in net.arrays] + [images[few].tolist(), labels[few].tolist()]
+    on_cpu, order = copy_of(net), np.arange(CPU_IMAGES) % len(labels)
     workloads = {
-        "CPU engine": Workload(lambda: cpu.train(on_cpu, images, labels, order), CPU_IMAGES),
-        "NumPy": Workload(
-            lambda: ladder_peers.numpy_train(in_numpy, images[some], labels[some]),
-            len(labels[some]),
-        ),
-        "plain Python": Workload(lambda: ladder_peers.python_train(*lists), len(labels[few])),
+        "CPU engine": Workload(lambda: cpu.train(on_cpu, images, labels, order), CPU_IMAGES)
     }
+    for name, make in baselines.available("ladder", baselines.CPU).items():
+        n = PYTHON_IMAGES if make is python_ladder else NUMPY_IMAGES
+        trainer = make(net, images[:n], labels[:n], float(formulas.ETA))
+        workloads[name] = Workload(trainer.train, len(labels[:n]))
     return _times(workloads, repeats)
 
 
@@ -170,10 +166,12 @@ def gpu_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
         name: Workload(_training(net, (images, labels), rung), GPU_IMAGES)
         for name, rung in RUNGS.items()
     }
-    makers: dict[str, Callable[[], Callable]] = {
-        name: partial(make, net, images, labels) for name, make in ladder_peers.on_gpu().items()
-    }
-    rows = _times(workloads | make_workloads(makers, GPU_IMAGES), repeats)
+    workloads |= baselines.workloads(
+        baselines.available("ladder", baselines.GPU),
+        (net, images, labels, float(formulas.ETA)),
+        GPU_IMAGES,
+    )
+    rows = _times(workloads, repeats)
     timer = gpu_timing.Timer()
     for row in rows:
         if row.name in RUNGS:
