@@ -6,6 +6,7 @@ docs/benchmarks.md has its tables of columns.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -84,26 +85,23 @@ def bench_row(measured: Measurement, source: SourceColumns) -> BenchRow:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. cell: of a row and all rows of its group. meaning: for docs/."""
+    """A column of a table. meaning: for docs/benchmarks.md.
+
+    value: the name of a field of `BenchRow`, or a function of a row and all rows of its group.
+    form: of a number in multiples of the unit; the cell is empty where the value is None.
+    """
 
     heading: str
-    cell: Callable[[BenchRow, Rows], str]
+    value: str | Callable[[BenchRow, Rows], Any]
+    form: str = "{}"
+    unit: float = 1
     meaning: str = ""
 
-
-def text(heading: str, field: str) -> Column:
-    """The column of a field with text."""
-    return Column(heading, lambda row, rows: getattr(row, field))
-
-
-def number(heading: str, field: str, form: str, unit: float = 1, meaning: str = "") -> Column:
-    """The column of a field with numbers, in multiples of a unit; empty where the field is."""
-
-    def cell(row: BenchRow, rows: Rows) -> str:
-        value = getattr(row, field)
-        return "" if value is None else form.format(value / unit)
-
-    return Column(heading, cell, meaning)
+    def cell(self, row: BenchRow, rows: Rows) -> str:
+        value = getattr(row, self.value) if isinstance(self.value, str) else self.value(row, rows)
+        if value is None:
+            return ""
+        return value if isinstance(value, str) else self.form.format(value / self.unit)
 
 
 def net_title(net: int | str) -> str:
@@ -134,134 +132,117 @@ def fastest_torch(rows: Iterable[BenchRow], net: str, ran_on: str) -> float | No
     return min(us, default=None)
 
 
-def _engine(row: BenchRow, rows: Rows) -> str:
-    return row.name + (f" ({row.settings})" if row.settings else "")
-
-
-def _us_per_image(row: BenchRow, rows: Rows) -> str:
-    return format_us(row) if row.images else ""
-
-
-def _times_torch(row: BenchRow, rows: Rows) -> str:
+def _times_torch(row: BenchRow, rows: Rows) -> float | None:
     torch_us = fastest_torch(rows, row.net, row.ran_on)
-    return f"{torch_us / row.us:.2f}" if torch_us and row.images else ""
+    return torch_us / row.us if torch_us and row.images else None
 
 
-def _times_recipe(row: BenchRow, rows: Rows) -> str:
+def _times_recipe(row: BenchRow, rows: Rows) -> float | None:
     recipe_us = next((other.us for other in rows if other.name == "scipy recipe"), None)
-    return f"{recipe_us / row.us:,.1f}" if recipe_us else ""
+    return recipe_us / row.us if recipe_us else None
 
 
 def _epoch(row: BenchRow, rows: Rows) -> str:
     return "{} ({}-{})".format(*map(format_epoch, (row.us, row.us_p20, row.us_p80)))
 
 
-def _cnn_net(row: BenchRow, rows: Rows) -> str:
-    return f"{row.net}: {cnn_tables.PAPER[int(row.net)].name}"
-
-
-def _layer(row: BenchRow, rows: Rows) -> str:
-    return f"{row.layer}: {row.n_in} x {row.n_out}" if row.layer else ""
-
-
-NET, DEVICE = text("net", "net"), text("device", "ran_on")
+NET, DEVICE = Column("net", "net"), Column("device", "ran_on")
 US = Column("us (p20-p80)", lambda row, rows: format_us(row))
 US_PER_IMAGE = Column(
     "us per image (p20-p80)",
-    _us_per_image,
-    "microseconds for the forward pass, the backward pass and the update of one image",
+    lambda row, rows: format_us(row) if row.images else "",
+    meaning="microseconds for the forward pass, the backward pass and the update of one image",
 )
-IMAGES_PER_SECOND = number("images/s", "images_a_second", "{:,.0f}", 1, "its inverse")
-SPEEDUP = number(
+IMAGES_PER_SECOND = Column("images/s", "images_a_second", "{:,.0f}", 1, "its inverse")
+SPEEDUP = Column(
     *("speedup over CPU", "times_cpu", "{:.2f}", 1),
     "over our CPU engine on all threads, on the same net, as the papers' 40 and 50 are over their "
     "CPU program; of a baseline, its speed relative to ours",
 )
-GFLOPS = number(
+GFLOPS = Column(
     *("GFLOP/s", "tflop_a_second", "{:,.0f}", 1e-3),
     "multiplications and additions that an image needs, per second: forward, back but for the "
     "first layer, and the update",
 )
-PERCENT_OF_PEAK = number(
+PERCENT_OF_PEAK = Column(
     *("% of peak", "percent_of_peak", "{:.0f}", 1),
     "GFLOP/s relative to those of multiply-adds on as many threads",
 )
+PERCENT_OF_COPY = Column(
+    *("% of copy", "percent_of_copy", "{:.0f}", 1),
+    "GB/s relative to those of a scaled copy on as many threads",
+)
 NET_COLUMNS = (
     NET,
-    Column("engine", _engine),
+    Column("engine", lambda row, rows: row.name + f" ({row.settings})" * bool(row.settings)),
     US_PER_IMAGE,
     IMAGES_PER_SECOND,
-    number(
+    Column(
         *("1e9 updates/s", "updates_a_second", "{:.3g}", 1e9),
         "weights of the net times images per second, as the papers count",
     ),
     SPEEDUP,
-    number("GB/s", "gb_a_second", "{:,.1f}", 1, "the bytes that one image must move, per second"),
-    number(
-        *("% of copy", "percent_of_copy", "{:.0f}", 1),
-        "GB/s relative to those of a scaled copy on as many threads",
-    ),
-    number(
+    Column("GB/s", "gb_a_second", "{:,.1f}", 1, "the bytes that one image must move, per second"),
+    PERCENT_OF_COPY,
+    Column(
         *("% of read", "percent_of_read", "{:.0f}", 1),
-        "GB/s relative to those of a read of memory on as many threads, which is all that memory "
-        "allows",
+        "GB/s relative to those of a read of memory on as many threads, all that memory allows",
     ),
     GFLOPS,
     PERCENT_OF_PEAK,
     DEVICE,
 )
 CNN_COLUMNS = (
-    Column("net", _cnn_net),
-    text("engine", "name"),
+    Column("net", lambda row, rows: f"{row.net}: {cnn_tables.PAPER[int(row.net)].name}"),
+    Column("engine", "name"),
     US_PER_IMAGE,
     IMAGES_PER_SECOND,
     SPEEDUP,
     Column(
-        "speedup over PyTorch",
-        _times_torch,
+        *("speedup over PyTorch", _times_torch, "{:.2f}", 1),
         "over the fastest of PyTorch's eager rows on the same net and device",
     ),
-    number(
+    Column(
         *("1e9 multiply-adds/s", "tflop_a_second", "{:,.1f}", 2e-3),
         "multiply-adds that an image needs, per second: forward, back but for the first layer, and "
         "for the weights; of connections that exist",
     ),
-    number(
+    Column(
         *("% of peak", "percent_of_peak", "{:.0f}", 1),
         "multiply-adds per second relative to a loop of them in registers, timed in turn with it, "
-        "in one thread, which is all that the processor can do",
+        "in one thread, all that the processor can do",
     ),
     DEVICE,
 )
 DEFORM_COLUMNS = (
-    text("method", "name"),
+    Column("method", "name"),
     Column("60,000 images (p20-p80)", _epoch),
     IMAGES_PER_SECOND,
-    Column("speedup over SciPy recipe", _times_recipe),
+    Column("speedup over SciPy recipe", _times_recipe, "{:,.1f}"),
     DEVICE,
 )
 KERNEL_COLUMNS = (
     NET,
-    Column("layer", _layer),
-    text("kernel", "name"),
-    number("MB", "bytes", "{:.3f}", 1e6),
-    number("MFLOP", "flops", "{:.3f}", 1e6),
-    number("paper GB/s", "paper_gb_a_second", "{:.0f}"),
+    Column("layer", lambda row, _: f"{row.layer}: {row.n_in} x {row.n_out}" if row.layer else ""),
+    Column("kernel", "name"),
+    Column("MB", "bytes", "{:.3f}", 1e6),
+    Column("MFLOP", "flops", "{:.3f}", 1e6),
+    Column("paper GB/s", "paper_gb_a_second", "{:.0f}"),
 )
 STATE_COLUMNS = (  # of a kernel in one state of the L2 cache
     US,
-    number("GB/s", "gb_a_second", "{:,.0f}"),
-    number("copy GB/s", "copy_gb_a_second", "{:,.0f}"),
-    number("% of copy", "percent_of_copy", "{:.0f}"),
+    Column("GB/s", "gb_a_second", "{:,.0f}"),
+    Column("copy GB/s", "copy_gb_a_second", "{:,.0f}"),
+    PERCENT_OF_COPY,
     GFLOPS,
 )
 EVALUATION_COLUMNS = (
     NET,
-    text("L2", "state"),
+    Column("L2", "state"),
     US,
-    number("images", "images", "{:,.0f}"),
+    Column("images", "images", "{:,.0f}"),
     IMAGES_PER_SECOND,
-    number("TFLOP/s", "tflop_a_second", "{:.2f}"),
+    Column("TFLOP/s", "tflop_a_second", "{:.2f}"),
     PERCENT_OF_PEAK,
     DEVICE,
 )
@@ -286,13 +267,14 @@ def _lines(columns: Sequence[Column], rows: Rows, group: str) -> list[Line]:
 
 def net_table(rows: Rows) -> list[Line]:
     """Engines and baselines, as lines of a table, below the papers' figures."""
-    empty = {column.heading: "" for column in NET_COLUMNS}
+    empty = {column.heading: "" for column in NET_COLUMNS} | {"net": "paper"}
     paper = [
-        {"net": "paper", "engine": year, "1e9 updates/s": f"up to {updates / 1e9:g}"}
+        empty
+        | {"engine": year, "1e9 updates/s": f"up to {updates / 1e9:g}"}
         | {"speedup over CPU": f"{speedup}"}
         for year, (updates, speedup) in PAPER.items()
     ]
-    return [*(empty | line for line in paper), *_lines(NET_COLUMNS, rows, "net")]
+    return paper + _lines(NET_COLUMNS, rows, "net")
 
 
 def deform_table(rows: Rows) -> list[Line]:
