@@ -5,6 +5,7 @@ import signal
 import subprocess
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -206,15 +207,13 @@ def test_cpu_workloads_have_ceilings_of_as_many_threads(small, monkeypatch):
         def count_sweeps(self):
             return 24, 100
 
+    def noted(make, *arguments):
+        engines.append((make.__name__, *arguments))
+        return make(*arguments)
+
     monkeypatch.setattr(mlp, "CpuEngine", Engine)
     for name in ("scaled_copy", "memory_read", "multiply_adds"):
-        make = getattr(ceilings, name)
-
-        def noted(*arguments, make=make, name=name):
-            engines.append((name, *arguments))
-            return make(*arguments)
-
-        monkeypatch.setattr(ceilings, name, noted)
+        monkeypatch.setattr(ceilings, name, partial(noted, getattr(ceilings, name)))
     works = mlp.cpu_workloads(small)
     assert asked == [(None, 48), (1, 48)]  # to count the sweeps
     asked.clear()
@@ -227,17 +226,11 @@ def test_cpu_workloads_have_ceilings_of_as_many_threads(small, monkeypatch):
         *("kernel, forward", "kernel, backward"),
         "engine cpu, evaluation",
     ]
-    n = small.n_weights
-    expected = [
-        one
-        for threads in (3, 1)
-        for one in (
-            ("scaled_copy", n, threads),
-            ("memory_read", n, threads),
-            ("multiply_adds", threads),
-        )
-    ]
-    assert engines == [None, 1, *expected, None]
+    expected, n = [None, 1], small.n_weights
+    for threads in (3, 1):
+        expected += [("scaled_copy", n, threads), ("memory_read", n, threads)]
+        expected.append(("multiply_adds", threads))
+    assert engines == [*expected, None]
     for suffix in ("", ", 1 thread"):
         one = works["engine cpu" + suffix]
         assert one.copy == "scaled copy" + suffix
