@@ -28,7 +28,6 @@ from experiments.timing import (
     baseline_deformations,
     baseline_nets,
     baselines,
-    ceilings,
     clusters,
     cnn,
     deform,
@@ -233,8 +232,8 @@ def tiny_works(monkeypatch):
     monkeypatch.setattr(bench, "CNN_NETS", (3,))
     network = ConvNetwork.initial("2M3s1", Maps(1, 31, 31), 10, 0)
     monkeypatch.setattr(cnn, "initial", lambda net: network)
-    monkeypatch.setattr(ceilings, "CALL_FLOPS", 10_000)
-    monkeypatch.setattr(ceilings, "CALL_BYTES", 0)
+    monkeypatch.setattr(host, "CALL_FLOPS", 10_000)
+    monkeypatch.setattr(host, "CALL_BYTES", 0)
     monkeypatch.setattr(mlp, "ENGINE_UPDATES", 1)
     monkeypatch.setattr(mlp, "BASELINE_UPDATES", 2 * 1268)
     monkeypatch.setattr(mlp, "PREDICT_BATCH", 5)

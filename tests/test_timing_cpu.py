@@ -1,4 +1,4 @@
-"""timing/host.py, ceilings.py and mlp.py: what is timed on the CPU, and next to what."""
+"""timing/host.py and mlp.py: what is timed on the CPU, and next to what."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import pytest
 from measurements import bench_row
 from waiting import wait_until
 
-from experiments.timing import baseline_nets, baselines, ceilings, host, mlp
+from experiments.timing import baseline_nets, baselines, host, mlp
 from experiments.timing.host import Workload
 from mlp_gpu import cpu
 from mlp_gpu.network import NETS, Network, count_weights
@@ -77,19 +77,19 @@ def test_background_load_runs_during_calls_and_is_not_timed(monkeypatch):
 @pytest.fixture
 def little(monkeypatch):
     """Little work in a call of a ceiling."""
-    monkeypatch.setattr(ceilings, "CALL_BYTES", 2400)
-    monkeypatch.setattr(ceilings, "CALL_FLOPS", 10_000)
-    monkeypatch.setattr(ceilings, "KERNEL_K", 128)
+    monkeypatch.setattr(host, "CALL_BYTES", 2400)
+    monkeypatch.setattr(host, "CALL_FLOPS", 10_000)
+    monkeypatch.setattr(host, "KERNEL_K", 128)
 
 
 def spied(monkeypatch, name):
-    """The arguments and the result of every call of a function of `ceilings`."""
-    seen, function = [], getattr(ceilings, name)
+    """The arguments and the result of every call of a function of `host`."""
+    seen, function = [], getattr(host, name)
 
     def spy(*arguments):
         seen.append((*arguments, function(*arguments)))
 
-    monkeypatch.setattr(ceilings, name, spy)
+    monkeypatch.setattr(host, name, spy)
     return seen
 
 
@@ -97,7 +97,7 @@ def spied(monkeypatch, name):
 @pytest.mark.parametrize("threads", [1, 3])
 def test_copy_and_read_touch_each_element_in_one_thread(threads, monkeypatch):
     seen = spied(monkeypatch, "scale")
-    work = ceilings.scaled_copy(100, threads)
+    work = host.scaled_copy(100, threads)
     work.call()
     assert len(seen) == threads
     assert sum(len(target) for target, *_ in seen) == 100
@@ -110,7 +110,7 @@ def test_copy_and_read_touch_each_element_in_one_thread(threads, monkeypatch):
         assert not any(np.may_share_memory(target, other[0]) for other in seen[:i])
     assert (work.n_bytes, work.n_images) == (3 * 100 * (4 + 4), None)
     seen = spied(monkeypatch, "add_up")
-    work = ceilings.memory_read(100, threads)
+    work = host.memory_read(100, threads)
     work.call()
     assert len(seen) == threads
     assert {passes for _, passes, _ in seen} == {6}
@@ -118,14 +118,14 @@ def test_copy_and_read_touch_each_element_in_one_thread(threads, monkeypatch):
     assert sum(part.nbytes for part, *_ in seen) == 400
     assert (work.n_bytes, work.n_images) == (6 * 400, None)
     # Large arrays are passed once.
-    assert ceilings.memory_read(1000, 1).n_bytes == 4000
-    assert ceilings.scaled_copy(1000, 1).n_bytes == 8000
+    assert host.memory_read(1000, 1).n_bytes == 4000
+    assert host.scaled_copy(1000, 1).n_bytes == 8000
 
 
 def test_copy_and_read_use_every_element():
     source, target = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
-    assert ceilings.add_up(source, 3) == 30
-    ceilings.scale(target, source, np.float32(2), 1)
+    assert host.add_up(source, 3) == 30
+    host.scale(target, source, np.float32(2), 1)
     assert target.tolist() == [0, 2, 4, 6, 8]
 
 
@@ -133,10 +133,10 @@ def test_copy_and_read_use_every_element():
 @pytest.mark.parametrize("threads", [1, 2])
 def test_multiply_adds_end_where_they_begin(threads, monkeypatch):
     """1 is the fixed point of x / 2 + 1 / 2, so a sum of other numbers means that some are lost."""
-    assert ceilings.multiply_and_add(np.float32(1), 5) == ROWS * VECTORS
-    assert ceilings.multiply_and_add(np.float32(17), 3) == ROWS * VECTORS * 3  # 1 + 16 / 2**3
+    assert host.multiply_and_add(np.float32(1), 5) == ROWS * VECTORS
+    assert host.multiply_and_add(np.float32(17), 3) == ROWS * VECTORS * 3  # 1 + 16 / 2**3
     seen = spied(monkeypatch, "multiply_and_add")
-    work = ceilings.multiply_adds(threads)
+    work = host.multiply_adds(threads)
     work.call()
     assert len(seen) == threads
     steps = {steps for _, steps, _ in seen}
@@ -147,15 +147,15 @@ def test_multiply_adds_end_where_they_begin(threads, monkeypatch):
 @pytest.mark.usefixtures("little")
 @pytest.mark.parametrize("name", ["multiply_forward", "multiply_backward"])
 def test_kernel_uses_each_weight_for_all_rows(name, monkeypatch):
-    monkeypatch.setattr(ceilings, "CALL_FLOPS", 16_000_000)
-    seen, multiply = [], getattr(ceilings, name)
+    monkeypatch.setattr(host, "CALL_FLOPS", 16_000_000)
+    seen, multiply = [], getattr(host, name)
 
     def spy(C, A, W, passes):
         seen.append((C, A, W, passes))
         A[:] = 1
         multiply(C, A, W, passes)
 
-    work = ceilings.kernel(spy, 2 * 3 * 128 * PANEL, 2)
+    work = host.kernel(spy, 2 * 3 * 128 * PANEL, 2)
     work.call()
     assert len(seen) == 2
     for C, _, W, passes in seen:
@@ -173,8 +173,8 @@ def test_kernel_uses_each_weight_for_all_rows(name, monkeypatch):
 @pytest.fixture
 def small(monkeypatch):
     """A net, and little work with it."""
-    monkeypatch.setattr(ceilings, "CALL_BYTES", 0)
-    monkeypatch.setattr(ceilings, "CALL_FLOPS", 10_000)
+    monkeypatch.setattr(host, "CALL_BYTES", 0)
+    monkeypatch.setattr(host, "CALL_FLOPS", 10_000)
     monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
     monkeypatch.setattr(mlp, "ENGINE_UPDATES", 1)
     monkeypatch.setattr(mlp, "PREDICT_BATCH", 5)
@@ -213,7 +213,7 @@ def test_cpu_workloads_have_ceilings_of_as_many_threads(small, monkeypatch):
 
     monkeypatch.setattr(mlp, "CpuEngine", Engine)
     for name in ("scaled_copy", "memory_read", "multiply_adds"):
-        monkeypatch.setattr(ceilings, name, partial(noted, getattr(ceilings, name)))
+        monkeypatch.setattr(host, name, partial(noted, getattr(host, name)))
     works = mlp.cpu_workloads(small)
     assert asked == [(None, 48), (1, 48)]  # to count the sweeps
     asked.clear()

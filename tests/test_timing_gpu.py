@@ -13,7 +13,7 @@ from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
 from deform_gpu import deform
 from experiments.running.errors import Problem
-from experiments.timing import baselines, ceilings, cnn, connections, host
+from experiments.timing import baselines, cnn, connections, host
 from experiments.timing import deform as deform_timing
 from experiments.timing import gpu as gpu_timing
 from experiments.timing.baseline_nets import Trainer
@@ -323,7 +323,7 @@ def test_convolutional_engine_baselines_and_peak_are_measured(small, monkeypatch
         return Trainer(lambda: None, lambda: list(network.weights))
 
     monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
-    monkeypatch.setattr(ceilings, "CALL_FLOPS", 10_000)
+    monkeypatch.setattr(host, "CALL_FLOPS", 10_000)
     monkeypatch.setattr(baselines, "available", lambda *_: {"loops": noted, "idle": idle})
     found = cnn.measure_on_cpu(small, 7)
     assert [one.name for one in found] == ["engine cpu", "multiply-adds", "loops (slowly)"]

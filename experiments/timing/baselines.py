@@ -132,20 +132,20 @@ def sees_gpu(package: str) -> bool:
     return torch.cuda.is_available()
 
 
-def _runs(baseline: Baseline) -> bool:
-    if not baseline.package or import_error(baseline.package):
-        return not baseline.package
-    if baseline.package == "jax":  # which computes on its default device
-        return sees_gpu("jax") == (baseline.device == GPU)
-    return baseline.device == CPU or sees_gpu(baseline.package)
-
-
 def available(group: str, device: str) -> dict[str, Callable[..., Any]]:
     """The makers of the baselines of a group that can run on a device here, by name."""
+
+    def runs(package: str) -> bool:
+        if not package or import_error(package):
+            return not package
+        if package == "jax":  # which computes on its default device
+            return sees_gpu("jax") == (device == GPU)
+        return device == CPU or sees_gpu(package)
+
     return {
         baseline.name: baseline.make
         for baseline in BASELINES
-        if (baseline.group, baseline.device) == (group, device) and _runs(baseline)
+        if (baseline.group, baseline.device) == (group, device) and runs(baseline.package)
     }
 
 

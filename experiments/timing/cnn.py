@@ -15,7 +15,7 @@ from cnn_gpu.network import ConvNetwork
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream
 from experiments.running import data
 from experiments.scoring.cnn_tables import PAPER
-from experiments.timing import baselines, ceilings, host
+from experiments.timing import baselines, host
 from experiments.timing.baseline_nets import Trainer
 from experiments.timing.gpu import (
     ETA,
@@ -119,7 +119,7 @@ def baseline_workloads(
 
 def measure_on_cpu(network: ConvNetwork, repeats: int) -> list[Measurement]:
     """Measurements of the CPU engine, its baselines, and multiply-adds."""
-    peak = replace(ceilings.multiply_adds(), peak=PEAK)
+    peak = replace(host.multiply_adds(), peak=PEAK)
     workloads = {"engine cpu": engine_workload(network), PEAK: peak}
     makers = baselines.available("cnn", baselines.CPU)
     workloads |= baseline_workloads(makers, network, CPU_BASELINE_IMAGES, PEAK)

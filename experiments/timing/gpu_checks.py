@@ -239,16 +239,11 @@ def check_deformation(dataset: data.Dataset) -> CheckResult:
         again = deform(images, labels, deformation, SEED, epoch=1, device="cuda")
         differences.append(float(abs(on_cpu - on_gpu).max()))
         equal = equal and on_gpu.tobytes() == again.tobytes()
-    return judge_deformation(len(images), max(differences), equal)
-
-
-def judge_deformation(n: int, difference: float, equal: bool) -> CheckResult:
-    """Whether n images deformed on CPU and GPU differ little enough, and the GPU repeats itself."""
-    text = (
-        f"{n:,} images: {difference:.2g} apart at most; repeats {'' if equal else 'NOT '}bit-equal"
-    )
-    passed = difference <= MAX_PIXEL_DIFFERENCE and equal
-    return CheckResult(passed, text, {"difference": difference, "repeats_bit_equal": equal})
+    difference, n = float(np.max(differences)), len(images)  # NaN if one is
+    text = f"{n:,} images: {difference:.2g} apart at most; "
+    text += f"repeats {'' if equal else 'NOT '}bit-equal"
+    details = {"difference": difference, "repeats_bit_equal": equal}
+    return CheckResult(difference <= MAX_PIXEL_DIFFERENCE and equal, text, details)
 
 
 def train_ahead(

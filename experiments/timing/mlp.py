@@ -14,7 +14,7 @@ from itertools import cycle
 import numba
 import numpy as np
 
-from experiments.timing import baselines, ceilings, host
+from experiments.timing import baselines, host
 from experiments.timing.baseline_nets import Trainer
 from experiments.timing.host import Workload, random_examples
 from experiments.timing.measurement import Measurement
@@ -30,7 +30,7 @@ NETS: dict[int | str, tuple[int, ...]] = {"841-800-10": (841, 800, 10)} | {**net
 ENGINE_UPDATES = 1_000_000_000
 BASELINE_UPDATES = 100_000_000
 GPU_BASELINE_IMAGES = 500
-KERNELS = {"forward": ceilings.multiply_forward, "backward": ceilings.multiply_backward}
+KERNELS = {"forward": host.multiply_forward, "backward": host.multiply_backward}
 BATCHES_PER_THREAD = 4  # to evaluate
 
 # Ends by itself, in case that this process ends before it can end the other.
@@ -129,9 +129,9 @@ def ceiling_workloads(n_weights: int, threads: int, suffix: str = "") -> dict[st
         name + suffix for name in ("scaled copy", "read of memory", "multiply-adds")
     )
     return {
-        copy: replace(ceilings.scaled_copy(n_weights, threads), copy=copy),
-        read: replace(ceilings.memory_read(n_weights, threads), read=read),
-        peak: replace(ceilings.multiply_adds(threads), peak=peak),
+        copy: replace(host.scaled_copy(n_weights, threads), copy=copy),
+        read: replace(host.memory_read(n_weights, threads), read=read),
+        peak: replace(host.multiply_adds(threads), peak=peak),
     }
 
 
@@ -149,7 +149,7 @@ def cpu_workloads(net: Network) -> dict[str, Workload]:
         **ceiling_workloads(net.n_weights, 1, one),
         **{
             f"kernel, {name}": replace(
-                ceilings.kernel(multiply, net.n_weights, threads), peak="multiply-adds"
+                host.kernel(multiply, net.n_weights, threads), peak="multiply-adds"
             )
             for name, multiply in KERNELS.items()
         },
