@@ -2,19 +2,19 @@
 
 For nets 1 to 5 and 841-800-10, one image per step: microseconds per image and weight updates per
 second of each engine, of a plain NumPy loop, and of PyTorch and JAX where they are installed; the
-bytes per second that an engine must move, on the CPU beside a scaled copy and a read of as many
-weights; operations per second of the CPU's engine, its kernel and the evaluation, beside a loop of
-multiply-adds. On a GPU also each kernel of each layer beside a copy; without a GPU, what the
-compiled kernels take of one. Last the deformation of the same images, by ours and by baselines:
+bytes per second that an engine must move, on the CPU next to a scaled copy and a read of as many
+weights; operations per second of the CPU's engine, its kernel and the evaluation, next to a loop of
+multiply-adds. On a GPU also each kernel of each layer next to a copy; without a GPU, the resources
+that the compiled kernels take. Last the deformation of the same images, by ours and by baselines:
 SciPy, and albumentations and kornia where they are installed.
 
-The convolutional nets of Table 1 of 2011 likewise, beside loops over connections and PyTorch, and
-beside multiply-adds; on a GPU also each kernel of one of them.
+The convolutional nets of Table 1 of 2011 likewise, next to loops over connections and PyTorch, and
+to multiply-adds; on a GPU also each kernel of one of them.
 
-Every time is the median of several repeats, in which what is compared takes turns. Prints tables,
-and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>: each row as soon as
-it is measured, so a fault or a signal costs no other; with --nets, --gpu-only or --minutes the rows
-of what is not measured stay.
+Every time is the median of several repeats, in which all that is compared takes turns. Prints
+tables, and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>: each row as
+soon as it is measured, so a fault or a signal costs no other; with --nets, --gpu-only or --minutes
+the rows of other measurements are kept.
 
 Without a GPU, a race at the end, a quarter of an hour: wrong digits of MNIST against seconds of
 training, on-line and by mini-batches in NumPy and PyTorch; race.csv, race.png and race.pdf.
@@ -190,7 +190,7 @@ def measure_into(
 
 
 def compiled_kernels() -> str:
-    """What the compiled kernels take of a GPU, as Markdown, or why they cannot be compiled here."""
+    """Resources of the compiled kernels, as Markdown, or why they cannot be compiled here."""
     return compiled.missing_toolkit() or markdown_table(compiled.table(compiled.compile_all()))
 
 

@@ -56,7 +56,7 @@ SECONDS = {  # that an item may take; of the last, net 1's training
 
 
 def alone(function: Callable[..., Answer], *arguments: Any, seconds: float) -> Answer:
-    """What a function returns in a process of its own, which then gives the GPU back.
+    """The result of a function in a process of its own, which then gives the GPU back.
 
     Raises Problem if the process dies, or takes longer than `seconds`: it then prints where it is,
     and ends.
@@ -102,7 +102,7 @@ def table_line(row: GpuCheckRow) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is checked, and how. source: the provenance. folder: of the record."""
+    """The machine and the options of the checks. source: provenance. folder: of the record."""
 
     source: provenance.Source
     folder: Path

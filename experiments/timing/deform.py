@@ -31,7 +31,7 @@ from experiments.timing.measurement import Measurement
 from mlp_gpu.network import pad32
 
 N_IMAGES = 60_000  # an epoch
-# Images per call on the CPU: so many that the overhead of a call does not count, and it ends soon.
+# Images per call on the CPU: enough that its overhead does not count, few enough that it ends soon.
 CPU_IMAGES, BASELINE_IMAGES = 6000, 600
 IMAGES_PER_STAGE = 2000  # deformed together where each stage is a kernel: fields take memory
 SEED, EPOCH = 0, 1

@@ -14,14 +14,14 @@ from experiments.timing import columns
 from mlp_gpu.network import NETS
 
 CNN_NET = 3  # of Table 1 of 2011, of which the sentences tell
-EPOCH_NETS = ("1", "841-800-10")  # whose epochs are told
+EPOCH_NETS = ("1", "841-800-10")  # nets whose epochs have a sentence
 GTX_480 = "2012, GTX 480"
 EVALUATION = "engine cpu, evaluation"
 
-# The first of these that stands beside an engine is told.
+# An engine has a sentence about the first of these that was timed in turn with it.
 CEILINGS = {"percent_of_read": "read of memory", "percent_of_copy": "scaled copy"}
 
-# Under which an engine is measured once more, by what is added to its name.
+# Conditions under which an engine is measured once more, by the suffix of its name.
 CONDITIONS = {
     ", 1 thread": "in one thread",
     ", a core busy": "beside a process that keeps a core busy",
@@ -65,7 +65,7 @@ def command_sentences(
 
 
 def _before(time: str, seconds: float) -> str:
-    """The time so many seconds before another, both ISO 8601."""
+    """The time that is `seconds` before another, both ISO 8601."""
     return (datetime.fromisoformat(time) - timedelta(seconds=seconds)).isoformat()
 
 
@@ -92,7 +92,7 @@ def _time(seconds: float) -> str:
 
 
 def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
-    """What a benchmark says of each engine beside the baselines."""
+    """Sentences that compare each engine with the baselines."""
     nets = [row for row in rows if row.group == "net" and row.images]
     us = {(row.name, row.net): row.us for row in nets}
     names = dict.fromkeys(row.name for row in nets)
@@ -149,7 +149,7 @@ def _range(found: Sequence[float]) -> str:
 
 
 def epoch_sentences(rows: Sequence[BenchRow]) -> list[str]:
-    """What a benchmark says of the rest of an epoch on the CPU."""
+    """Sentences about the parts of an epoch other than training, on the CPU."""
     evaluations = {
         row.net: row for row in rows if row.group == "evaluation" and row.name == EVALUATION
     }
@@ -179,7 +179,7 @@ def epoch_sentences(rows: Sequence[BenchRow]) -> list[str]:
 
 
 def cnn_sentences(rows: Sequence[BenchRow]) -> list[str]:
-    """What a benchmark says of our CPU engine on net 3 of 2011."""
+    """Sentences about our CPU engine on net 3 of 2011."""
     own = {row.name: row for row in rows if (row.group, row.net) == ("cnn", str(CNN_NET))}
     if not (engine := own.get("engine cpu")):
         return []
@@ -214,7 +214,7 @@ def _updates(row: BenchRow) -> float:
 
 
 def deform_sentence(rows: Sequence[BenchRow]) -> str | None:
-    """How long our fastest deformation takes beside the SciPy recipe; None if not measured."""
+    """The speedup of our fastest deformation over the SciPy recipe; None if not measured."""
     found = {row.name: row.us for row in rows if row.group == "deformation"}
     own = [name for name in found if re.match("CPU|GPU", name)]
     if not own or "scipy recipe" not in found:

@@ -301,7 +301,7 @@ def block_work(sizes: tuple[int, ...], n_block: int) -> Work:
 def work_of_an_image(
     sizes: tuple[int, ...], sweeps_per_block: float, window: float, n_block: int
 ) -> Work:
-    """What an image needs, where blocks need so many sweeps of so many images on average."""
+    """The work of an image. sweeps_per_block; window, images of a sweep: on average."""
     sweep = sweep_work(sizes, window, (n_block + window) / 2, n_block)
     return (sweep * sweeps_per_block + block_work(sizes, n_block)) * (1 / n_block)
 

@@ -430,7 +430,7 @@ def check_sanitizer(tool: str, seconds: float) -> CheckResult:
 
 
 def judge_sanitizer(status: int | None, output: str, n_passed: int) -> CheckResult:
-    """What a tool found. status: None if it took too long. n_passed: tests that passed under it."""
+    """The verdict of a tool. status: None if it took too long. n_passed: tests that passed."""
     lines = output.splitlines()
     counts = [count for line in lines if (count := SUMMARY_LINE.search(line.rstrip()))]
     errors = sum(int(count[1]) for count in counts)

@@ -156,7 +156,7 @@ def attempts(makers: Iterable[Callable[[], Iterable[Measurement]]]) -> Iterator[
 
 @njit(nogil=True)
 def scale(target: np.ndarray, source: np.ndarray, factor: np.float32, passes: int) -> None:
-    """target = factor * source, float32 (n,), so many times. Modifies target."""
+    """target = factor * source, float32 (n,), `passes` times. Modifies target."""
     for _ in range(passes):
         for i in range(source.shape[0]):
             target[i] = factor * source[i]
@@ -164,7 +164,7 @@ def scale(target: np.ndarray, source: np.ndarray, factor: np.float32, passes: in
 
 @njit(nogil=True, fastmath=True)
 def add_up(source: np.ndarray, passes: int) -> np.float32:
-    """The sum of source, float32 (n,), so many times."""
+    """The sum of source, float32 (n,), added up `passes` times."""
     total = np.float32(0)
     for _ in range(passes):
         for i in range(source.shape[0]):

@@ -1,4 +1,4 @@
-"""What each rung of the ladder does for an image, counted by executing it; and what is timed."""
+"""The rungs of the ladder: operations and accesses for an image, counted as executed; and times."""
 
 import math
 from collections.abc import Callable
@@ -122,7 +122,7 @@ def _distance(net: Net, examples: Examples, steps: int, there: Arrays) -> float:
 
 
 def relative_distance(some: Net, expected: Net, before: Net) -> float:
-    """How far a net is from what is expected, relative to how far that moved."""
+    """The distance of a net from the expected one, relative to how far the expected one moved."""
     apart = moved = 0.0
     for V, W, old in zip(some.arrays, expected.arrays, before.arrays, strict=True):
         apart += float(((V - W) ** 2).sum(dtype=float))
@@ -155,10 +155,10 @@ def gpu_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
     """Times of all rungs on the GPU, and of PyTorch and JAX where they are installed and see it.
 
     Of a rung also work_us: of its kernels alone, each by itself between two events, its data in the
-    L2 cache, less what an empty kernel takes; it is left out where the host is too slow for that.
+    L2 cache, less the time of an empty kernel; it is left out where the host is too slow for that.
     The last row is a copy on the GPU that reads and writes as much as a step must: all weights and
     velocities.
-    Raises Problem if a rung does not compute what the CPU engine does, before or after.
+    Raises Problem if a rung does not compute the same as the CPU engine, before or after.
     """
     images, labels = (np.resize(x, (GPU_IMAGES, *x.shape[1:])) for x in examples)
     _check_rungs(net, (images, labels))

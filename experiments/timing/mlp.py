@@ -1,7 +1,7 @@
 """Time the nets of Table 1 (2010) and that of the committees (2012): CPU engine and baselines.
 
-The engine trains on all threads, on one, and on all beside a process that keeps a core busy. Beside
-it stand what memory and arithmetic allow on as many threads.
+The engine trains on all threads, on one, and on all next to a process that keeps a core busy, in
+turn with copies, reads and multiply-adds on as many threads: the limits of memory and arithmetic.
 """
 
 import subprocess
@@ -124,7 +124,7 @@ def evaluation_workload(net: Network, threads: int) -> Workload:
 
 
 def ceiling_workloads(n_weights: int, threads: int, suffix: str = "") -> dict[str, Workload]:
-    """What memory and arithmetic allow on so many threads, each its own ceiling."""
+    """Workloads that show the limits of memory and arithmetic, each its own ceiling."""
     copy, read, peak = (
         name + suffix for name in ("scaled copy", "read of memory", "multiply-adds")
     )

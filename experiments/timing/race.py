@@ -128,7 +128,7 @@ LEARNERS: dict[str, type] = {ONLINE: OnLine, NUMPY: NumPyBatches, TORCH: TorchBa
 
 
 def forward(weights: Sequence[np.ndarray], images: np.ndarray) -> list[np.ndarray]:
-    """What each layer reads, (n, n_in), and the class probabilities, (n, n_classes)."""
+    """The inputs of each layer, (n, n_in), and the class probabilities, (n, n_classes)."""
     states = [images]
     for W in weights[:-1]:
         states.append(A * np.tanh(B * (states[-1] @ W[1:] + W[0])))

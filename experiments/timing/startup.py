@@ -47,7 +47,7 @@ def first_step(dataset: data.Dataset, cache: Path | None = None, nets: str = "1,
         done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
         if done.returncode:
             raise Problem(f"a training failed: {done.stderr.strip().splitlines()[-1]}")
-        # A run file is written when its only epoch is done, which took what the file says.
+        # A run file is written when its only epoch is done, whose seconds the file has.
         begun = [
             path.stat().st_mtime - store.read_run(path).seconds
             for path in store.run_files(Path(folder))
