@@ -6,6 +6,7 @@ docs/benchmarks.md has its tables of columns.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -310,6 +311,23 @@ def kernel_table(rows: Rows, nets: Collection[int | str], group: str = "kernel")
     return list(lines.values())
 
 
-def on_gpu(rows: Rows) -> bool:
-    """Whether these rows are of a benchmark that measured a GPU."""
-    return any(row.group == "kernel" for row in rows)
+# By the name of a part of results/README.md; the report has a section for each.
+BENCH_TABLES: dict[str, tuple[Callable[[Rows], list[Line]], ...]] = {
+    "bench": (net_table, evaluation_table),
+    "cnn-bench": (cnn_table, partial(kernel_table, nets=cnn_tables.PAPER, group="cnn kernel")),
+    "deformation": (deform_table,),
+    "kernels": (partial(kernel_table, nets=(1, 4)),),
+}
+
+
+def bench_tables(part: str, rows: Rows) -> list[list[Line]]:
+    """The tables of a benchmark that a part of the pages shows, but for those without lines.
+
+    part: of BENCH_TABLES.
+    """
+    return [lines for table in BENCH_TABLES[part] if (lines := table(rows))]
+
+
+def on_gpu(rows: Rows, group: str = "kernel") -> bool:
+    """Whether these rows are of a benchmark that measured kernels, of a group, on a GPU."""
+    return any(row.group == group for row in rows)
