@@ -18,7 +18,7 @@ READY = $(VENV)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help table1 cnn committee ladder figure1 recognise draw deformations pictures report notebooks watch export bench blocks kernels scaling startup gpu-check campaign setup test test-all lint record readme clean
+.PHONY: help table1 cnn committee ladder figure1 recognise draw deformations pictures report notebooks watch export bench blocks kernels gpu-check campaign setup test test-all lint record readme clean
 
 # A target's text stands behind ##, the title of a group behind ##@.
 help:
@@ -76,7 +76,7 @@ export: $(READY)  ## hand out runs and nets as other programs read them: ARGS="r
 
 ##@ measure
 
-bench: $(READY)  ## time kernels, engines, PyTorch and more on this machine
+bench: $(READY)  ## time kernels, engines, PyTorch and more; --startup, --workers: see docs/benchmarks.md
 	$(RUN) -m experiments.bench $(ARGS)
 
 blocks: $(READY)  ## compare training in blocks with exact on-line steps, in float64
@@ -84,12 +84,6 @@ blocks: $(READY)  ## compare training in blocks with exact on-line steps, in flo
 
 kernels: $(READY)  ## compile every kernel, print registers, shared memory, spills; needs no GPU
 	$(RUN) -m experiments.kernels $(ARGS)
-
-scaling: $(READY)  ## time several workers against one, training several nets
-	$(RUN) -m experiments.scaling $(ARGS)
-
-startup: $(READY)  ## time the start of a training and of a worker; with ARGS=--tests the tests
-	$(RUN) -m experiments.startup $(ARGS)
 
 gpu-check: $(READY)  ## prove everything on this machine's GPU, then time it
 	$(RUN) -m experiments.gpu_check $(ARGS)

@@ -55,7 +55,7 @@ def missing(n_bytes: int = 0) -> str | None:
             return (
                 f"the installed cuda-bindings need CUDA {needed}, and the driver knows CUDA "
                 f"{known[0]}.{known[1]}; another package may have brought them: run make clean "
-                "setup, and install peers by pip install -e '.[peers]' alone"
+                "setup, and install baselines by pip install -e '.[baselines]' alone"
             )
         if known[0] < needed:
             return (

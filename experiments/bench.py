@@ -1,23 +1,31 @@
-"""Time the engines, their kernels and their peers on this machine, in one run.
+"""Time the engines, their kernels and the baselines on this machine, in one run.
 
 For nets 1 to 5 and 841-800-10, one image per step: microseconds per image and weight updates per
 second of each engine, of a plain NumPy loop, and of PyTorch and JAX where they are installed; the
-bytes per second that an engine must move, on the CPU beside a scaled copy and a read of as many
-weights; operations per second of the CPU's engine, its kernel and the evaluation, beside a loop of
-multiply-adds. On a GPU also each kernel of each layer beside a copy; without a GPU, what the
-compiled kernels take of one. Last the deformation of the same images, by ours and by its peers:
+bytes per second that an engine must move, on the CPU next to a scaled copy and a read of as many
+weights; operations per second of the CPU's engine, its kernel and the evaluation, next to a loop of
+multiply-adds. On a GPU also each kernel of each layer next to a copy; without a GPU, the resources
+that the compiled kernels take. Last the deformation of the same images, by ours and by baselines:
 SciPy, and albumentations and kornia where they are installed.
 
-The convolutional nets of Table 1 of 2011 likewise, beside loops over connections and PyTorch, and
-beside multiply-adds; on a GPU also each kernel of one of them.
+The convolutional nets of Table 1 of 2011 likewise, next to loops over connections and PyTorch, and
+to multiply-adds; on a GPU also each kernel of one of them.
 
-Every time is the median of several repeats, in which what is compared takes turns. Prints tables,
-and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>: each row as soon as
-it is measured, so a fault or a signal costs no other; with --nets, --gpu-only or --minutes the rows
-of what is not measured stay.
+Every time is the median of several repeats, in which all that is compared takes turns. Prints
+tables, and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>: each row as
+soon as it is measured, so a fault or a signal costs no other; with --nets, --gpu-only or --minutes
+the rows of other measurements are kept.
 
 Without a GPU, a race at the end, a quarter of an hour: wrong digits of MNIST against seconds of
 training, on-line and by mini-batches in NumPy and PyTorch; race.csv, race.png and race.pdf.
+
+Instead of all that,
+  --startup  starts table1 with its five nets, with compiled code that was cached and with an empty
+             cache folder, until its first step; and a worker process, until it begins to train
+  --tests    runs 'make test' and 'make test-all' once each
+  --workers  trains the same few nets with one worker and with several, in turn: how much faster,
+             how long workers take to start, how many bytes a run writes
+The first two write startup.csv, where rows of other measurements are kept, the last scaling.csv.
 """
 
 import argparse
@@ -29,80 +37,65 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from cnn_gpu.network import ConvNetwork
 from cuda_on_cpu import missing_toolkit
 from deepbig_runtime import files, gpu
-from deform_gpu import TABLE1
-from deform_gpu.batches import deform_set
-from deform_gpu.paper import PaperSet
-from experiments.running import cli, data, provenance
+from experiments.running import cli, data, gpu_trial, jobs, provenance
 from experiments.running.errors import Problem
-from experiments.running.formatting import markdown_table, plural
+from experiments.running.formatting import markdown_table
 from experiments.running.messages import tell
 from experiments.running.provenance import Source
 from experiments.scoring import cnn_tables
-from experiments.scoring.rows import BenchRow, read_rows, rows_text, source_columns
+from experiments.scoring.rows import (
+    BenchRow,
+    StartupRow,
+    read_rows,
+    rows_text,
+    source_columns,
+)
 from experiments.timing import (
+    baselines,
+    clusters,
     cnn,
+    columns,
     compiled,
-    deform_peers,
+    deform,
     host,
     mlp,
-    peer_processes,
-    peers,
     race,
+    startup,
 )
-from experiments.timing import deform as deform_timing
 from experiments.timing import gpu as gpu_timing
-from experiments.timing import report as timing_report
-from experiments.timing.host import Workload, random_examples
+from experiments.timing.baseline_nets import Trainer
 from experiments.timing.measurement import Measurement
-from experiments.timing.window_kernels import window_kernels
+from mlp_gpu.engine import PERCEPTRON_SCHEDULES
+from mlp_gpu.engines import choose_engine
 from mlp_gpu.network import Network
 
 CNN_NETS = tuple(cnn_tables.PAPER)
-PEER_PACKAGES = ("torch", "jax", "albumentations", "kornia")
-
-# Images per call: enough that the overhead of a call does not count, few enough that it ends soon.
-DEFORM_IMAGES = 6000
-DEFORM_PEER_IMAGES = 600
 
 
 def measure_net(
     net: int | str,
-    makers: dict[str, Callable[..., peers.Peer]],
+    makers: dict[str, Callable[..., Trainer]],
     repeats: int,
     timer: gpu_timing.Timer | None,
     on_cpu: bool = True,
 ) -> Iterator[Measurement]:
     """Measurements of one of mlp.NETS.
 
-    makers: of the peers on the CPU. timer: None without a GPU. on_cpu: whether the CPU is measured.
+    makers: of the baselines on the CPU. timer: None without a GPU. on_cpu: whether the CPU is
+    measured.
     """
     network = mlp.trained(Network.initial(mlp.NETS[net], seed=0))
-    cpu, named = provenance.device("cpu"), partial(of_net, net, network)
+    named = partial(of_net, net, network)
     if timer:
         yield from named(gpu.name(), gpu_timing.measure_net(network, timer, repeats))
-        yield from named(gpu.name(), measure_window_kernels(network, timer, repeats))
     if on_cpu:
-        yield from named(cpu, mlp.measure_on_cpu(network, makers, repeats))
+        yield from named(provenance.device("cpu"), mlp.measure_on_cpu(network, makers, repeats))
     if timer:
-        peers_on_gpu = partial(mlp.measure_peers_on_gpu, network, peers.on_gpu(), repeats)
-        yield from named(gpu.name(), host.attempts([peers_on_gpu]))
-
-
-def measure_window_kernels(
-    network: Network, timer: gpu_timing.Timer, repeats: int
-) -> Iterator[Measurement]:
-    """Measurements of the kernels of the schedule `window`."""
-
-    def measure() -> Iterator[Measurement]:
-        kernels = list(window_kernels(network, timer.stream))
-        return gpu_timing.measure_kernels(kernels, timer, repeats)
-
-    return host.attempts([measure])
+        on_gpu = partial(mlp.measure_baselines_on_gpu, network, repeats)
+        yield from named(gpu.name(), host.attempts([on_gpu]))
 
 
 def measure_cnn(
@@ -136,88 +129,26 @@ def with_cpu_times(measured: Sequence[Measurement]) -> list[Measurement]:
     ]
 
 
-def deform_workloads(images: np.ndarray, labels: np.ndarray) -> dict[str, Workload]:
-    """The deformation on the CPU, in one thread, in two, and in as many as there are cores."""
-    out = np.empty_like(images)
-    return {
-        f"CPU, {plural(threads, 'thread')}": Workload(
-            partial(deform_set, out, images, labels, TABLE1, seed=0, epoch=1, threads=threads),
-            len(images),
-        )
-        for threads in sorted({1, 2, provenance.cores()})
-    }
-
-
-def deform_peer_workloads(
-    makers: dict[str, Callable], images: np.ndarray, labels: np.ndarray
-) -> dict[str, Workload]:
-    """Those peers that can deform the images."""
-    return host.make_workloads(
-        {name: partial(make, images, labels, TABLE1) for name, make in makers.items()}, len(images)
-    )
-
-
-def paper_workload(images: np.ndarray, labels: np.ndarray) -> dict[str, Workload]:
-    """The papers' division of work: Listing 1 on the GPU, the rest on the host."""
-    paper_set, out = PaperSet(images, labels, TABLE1, seed=0), np.empty_like(images)
-    return {
-        "Listing 1 on the GPU, the rest on the CPU": Workload(
-            lambda: paper_set.deform(out, 1), len(out)
-        )
-    }
-
-
-def measure_deformation(
-    repeats: int, timer: gpu_timing.Timer | None, on_cpu: bool = True
-) -> Iterator[Measurement]:
-    """Measurements of the deformation, ours and its peers'. Arguments as of `measure_net`."""
-    images, labels = random_examples(deform_timing.N_IMAGES if timer else DEFORM_IMAGES, 29 * 29)
-    images = images.reshape(-1, 29, 29)
-    some, few = slice(DEFORM_IMAGES), slice(DEFORM_PEER_IMAGES)
-
-    def by_host(make: Callable[[], dict[str, Workload]]) -> list[Measurement]:
-        return host.measure("deformation", make(), repeats)
-
-    def cpu_workloads() -> dict[str, Workload]:
-        workloads = deform_workloads(images[some], labels[some])
-        return workloads | deform_peer_workloads(deform_peers.on_cpu(), images[few], labels[few])
-
-    def gpu_workloads() -> dict[str, Workload]:
-        workloads = paper_workload(images[some], labels[some])
-        return workloads | deform_peer_workloads(deform_peers.on_gpu(), images[some], labels[some])
-
-    if on_cpu:
-        yield from on_device(provenance.device("cpu"), by_host(cpu_workloads))
-    if timer:
-        ours = partial(deform_timing.measure, images, labels, timer, repeats)
-        found = host.attempts([ours, partial(by_host, gpu_workloads)])
-        yield from on_device(gpu.name(), found)
-
-
-def on_device(device: str, found: Iterable[Measurement]) -> Iterator[Measurement]:
-    """The measurements with the device that they ran on."""
-    return (replace(one, ran_on=device) for one in found)
-
-
 def measure_all(
     arguments: argparse.Namespace, timer: gpu_timing.Timer | None
 ) -> Iterator[Measurement]:
-    """All measurements that the command line asks for; tells the progress.
+    """All measurements that the command line asks for; logs the progress.
 
     timer: None without a GPU.
     """
     repeats, on_cpu = arguments.repeats, not arguments.gpu_only
     end = time.monotonic() + 60 * (arguments.minutes or math.inf)
-    with peer_processes.started(peers.on_cpu() if on_cpu else {}) as makers:
+    makers = baselines.available("net", baselines.CPU) if on_cpu else {}
+    with baselines.in_processes(makers) as fastest:
         parts: dict[str, Callable[[], Iterator[Measurement]]] = {
-            timing_report.net_title(net): partial(measure_net, net, makers, repeats, timer, on_cpu)
+            columns.net_title(net): partial(measure_net, net, fastest, repeats, timer, on_cpu)
             for net in arguments.nets or mlp.NETS
         }
         if not arguments.nets:
             for net in CNN_NETS:
                 part = partial(measure_cnn, net, repeats, timer, on_cpu)
                 parts[f"convolutional net {net}"] = part
-            parts["the deformation"] = partial(measure_deformation, repeats, timer, on_cpu)
+            parts["the deformation"] = partial(deform.measure, repeats, timer, on_cpu)
         for number, (title, measure) in enumerate(parts.items(), start=1):
             if time.monotonic() > end:
                 tell(f"{title} is not measured any more, after {arguments.minutes:g} minutes")
@@ -243,7 +174,7 @@ def measure_into(
 
     Until everything is measured rows of before stay, and those that are not asked for stay then.
     """
-    columns, before = source_columns(source), {}
+    origin, before = source_columns(source), {}
     if path.exists():
         with suppress(files.FileFault):
             before = {key_of(row): row for row in read_rows(path, BenchRow)}
@@ -251,7 +182,7 @@ def measure_into(
     new: dict[tuple, BenchRow] = {}
     for one in measure_all(arguments, timer):
         measured.append(one)
-        rows = [timing_report.row(one, columns) for one in with_cpu_times(measured)]
+        rows = [columns.bench_row(one, origin) for one in with_cpu_times(measured)]
         new = {key_of(row): row for row in rows}
         files.replace(path, rows_text((before | new).values()).encode())
     rows = list(new.values() if is_whole(arguments) else (before | new).values())
@@ -260,7 +191,7 @@ def measure_into(
 
 
 def compiled_kernels() -> str:
-    """What the compiled kernels take of a GPU, as Markdown, or why they cannot be compiled here."""
+    """Resources of the compiled kernels, as Markdown, or why they cannot be compiled here."""
     return missing_toolkit() or markdown_table(compiled.table(compiled.compile_all()))
 
 
@@ -284,51 +215,16 @@ def run_race(folder: Path, source: Source) -> None:
     tell(f"written to {folder}: race.csv, race.png, race.pdf")
 
 
-def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    parser = cli.Parser("bench", __doc__)
-    parser.add_argument(
-        "--repeats",
-        type=cli.integer(7, gpu_timing.MAX_REPEATS),
-        default=9,
-        metavar="N",
-        help="repeats of each measurement, at least 7 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--nets",
-        type=cli.integers(1, 5),
-        metavar="N,N",
-        help="nets of Table 1 to measure, and nothing else (default: all there is)",
-    )
-    parser.add_argument("--gpu-only", action="store_true", help="measure nothing on the CPU")
-    parser.add_argument(
-        "--minutes",
-        type=cli.number(0.01, 10_000),
-        metavar="N",
-        help="begin no further net after that time (default: no limit)",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="folder for bench.csv and the pictures (default: results/<this device>)",
-    )
-    return parser.parse_args(argv)
-
-
-def main(argv: list[str] | None = None) -> None:
-    arguments = parse_arguments(argv)
+def measure_everything(arguments: argparse.Namespace) -> None:
+    """Write and print the benchmark."""
     reason = gpu.missing(gpu_timing.NEEDED_GPU_BYTES)
     if reason:
         tell(f"no GPU is measured: {reason}")
-    for module in (peers, deform_peers):
-        for sentence in module.missing(gpu=reason is None):
-            tell(sentence)
+    for sentence in baselines.missing(gpu=reason is None):
+        tell(sentence)
     source = provenance.collect("cpu" if reason else "cuda")
-    source.versions |= provenance.versions(PEER_PACKAGES)
-    folder = arguments.out or provenance.device_folder(source.device)
-    files.make_folder(folder)
-
+    source.versions |= provenance.versions(tuple(baselines.PACKAGES))
+    folder = folder_of(arguments, source)
     timer = None if reason else gpu_timing.Timer()
     rows = measure_into(folder / "bench.csv", arguments, timer, source)
 
@@ -338,18 +234,124 @@ def main(argv: list[str] | None = None) -> None:
         figures.save_figure(bench_plots.draw_times(rows), folder / "bench")
 
     cli.add_picture(draw)
-    print(markdown_table(timing_report.net_table(rows)))
-    print("\n" + markdown_table(timing_report.evaluation_table(rows)))
-    print("\n" + markdown_table(timing_report.cnn_table(rows)))
-    print("\n" + markdown_table(timing_report.deform_table(rows)))
+    print(markdown_table(columns.net_table(rows)))
+    print("\n" + markdown_table(columns.evaluation_table(rows)))
+    print("\n" + markdown_table(columns.cnn_table(rows)))
+    print("\n" + markdown_table(columns.deform_table(rows)))
     if reason:
         print("\n" + compiled_kernels())
     else:
-        print("\n" + markdown_table(timing_report.kernel_table(rows, mlp.NETS)))
-        print("\n" + markdown_table(timing_report.kernel_table(rows, CNN_NETS, "cnn kernel")))
+        print("\n" + markdown_table(columns.kernel_table(rows, mlp.NETS)))
+        print("\n" + markdown_table(columns.kernel_table(rows, CNN_NETS, "cnn kernel")))
     tell(f"written to {folder}: bench.csv, bench.png, bench.pdf")
     if reason and is_whole(arguments):
         run_race(folder, source)
+
+
+def measure_startup(arguments: argparse.Namespace) -> None:
+    """Write and print how long one waits for trainings and workers, or for the tests."""
+    dataset = data.load(arguments.data, arguments.data_dir)
+    source = provenance.collect()
+    folder = folder_of(arguments, source)
+    path, origin = folder / "startup.csv", source_columns(source)
+    rows = {row.what: row for row in read_rows(path, StartupRow)} if path.exists() else {}
+    if arguments.tests:
+        new = startup.measure_tests(origin)
+    else:
+        new = startup.measure(dataset, arguments.data_dir, arguments.repeats, origin)
+    rows |= {row.what: row for row in new}
+    # Not after each: a README that lacks a new record fails the tests that are timed next.
+    files.replace(path, rows_text(rows.values()).encode())
+    print(markdown_table(startup.table(rows.values())))
+    tell(f"written to {folder}: startup.csv")
+
+
+def measure_workers(arguments: argparse.Namespace) -> None:
+    """Write and print how much faster several workers are than one."""
+    dataset = jobs.load(arguments.data, arguments.data_dir)
+    engine = choose_engine(arguments.engine, lambda: gpu_trial.try_gpu().reason, tell)
+    max_workers = gpu.count() if engine == "cuda" else provenance.cores()
+    counts = sorted({1, *(arguments.workers or [max_workers])})
+    source = provenance.collect(engine)
+    folder = folder_of(arguments, source)
+    schedule = cli.schedule(arguments)
+    trainings = clusters.Trainings(dataset, arguments.data_dir, engine, schedule)
+    rows = clusters.measure(counts, trainings, arguments.repeats, source_columns(source))
+    files.replace(folder / "scaling.csv", rows_text(rows).encode())
+    print(markdown_table(clusters.scaling_table(rows)))
+    tell(f"written to {folder}: scaling.csv")
+
+
+def folder_of(arguments: argparse.Namespace, source: Source) -> Path:
+    """The folder to write to, made if need be."""
+    folder: Path = arguments.out or provenance.device_folder(source.device)
+    files.make_folder(folder)
+    return folder
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line. `mode`: the function that it asks for."""
+    parser = cli.Parser("bench", __doc__)
+    parser.add_argument(
+        "--repeats",
+        type=cli.integer(3, gpu_timing.MAX_REPEATS),
+        default=9,
+        metavar="N",
+        help="repeats of each measurement, at least 3 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for tables and pictures (default: results/<this device>)",
+    )
+    whole = parser.add_argument_group("engines, kernels and baselines")
+    whole.add_argument(
+        "--nets",
+        type=cli.integers(1, 5),
+        metavar="N,N",
+        help="nets of Table 1 to measure, and nothing else (default: all there is)",
+    )
+    whole.add_argument("--gpu-only", action="store_true", help="measure nothing on the CPU")
+    whole.add_argument(
+        "--minutes",
+        type=cli.number(0.01, 10_000),
+        metavar="N",
+        help="begin no further net after that time (default: no limit)",
+    )
+    others = parser.add_argument_group("other measurements")
+    instead = others.add_mutually_exclusive_group()
+    instead.add_argument("--startup", action="store_true", help="time starts of trainings")
+    instead.add_argument(
+        "--tests", action="store_true", help="time the tests: some 15 minutes on two cores"
+    )
+    instead.add_argument(
+        "--workers",
+        type=cli.integers(1, 4096),
+        nargs="?",
+        const=[],
+        metavar="N,N",
+        help="time trainings by these numbers of workers and by one (default: all GPUs, or all "
+        "cores)",
+    )
+    cli.add_engine_arguments(others, PERCEPTRON_SCHEDULES)
+    cli.add_data_arguments(others)
+    arguments = parser.parse_args(argv)
+    arguments.mode, unused = measure_everything, ["engine", "schedule", "data", "data_dir"]
+    if arguments.startup or arguments.tests:
+        arguments.mode = measure_startup
+        unused = ["nets", "gpu_only", "minutes", "engine", "schedule"]
+    elif arguments.workers is not None:
+        arguments.mode, unused = measure_workers, ["nets", "gpu_only", "minutes"]
+    for name in unused:
+        if getattr(arguments, name) != parser.get_default(name):
+            parser.error(f"--{name.replace('_', '-')} does not belong to this measurement")
+    return arguments
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_arguments(argv)
+    arguments.mode(arguments)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ Items, in the order of what they tell:
   gpu          the driver, and a self-test: a small net and images, on the GPU and on the CPU
   epochs       two epochs of net 1 by each launch mode and on the CPU, one of nets 4 and 5
   comparisons  the same images deformed and the same nets trained on the CPU and on the GPU
-  kernels      the benchmarks: each kernel of each net timed, PyTorch beside them
-  tests        the tests of kernels and engines on the GPU, with 250 repeats of each kernel
+  kernels      the benchmarks: each kernel of each net timed, PyTorch next to them
+  tests        all tests that use a GPU, with 250 repeats of each kernel
   sanitizer    NVIDIA's memcheck and racecheck on the small tests, where they are installed
   training     net 1 for 75 epochs, then net 4 by the paper's schedule for --minutes
 
@@ -20,7 +20,7 @@ import sys
 import textwrap
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -37,8 +37,8 @@ from experiments.running.store import read_run, table1_path
 from experiments.running.validation import to_json
 from experiments.running.workers import Channel, LocalProcesses, run_until
 from experiments.scoring.records import GPU_CHECK, GpuCheckRecord, GpuCheckRow, read_json
-from experiments.timing import gpu_comparisons, gpu_programs
-from experiments.timing.check_result import CheckResult
+from experiments.timing import gpu_checks
+from experiments.timing.gpu_checks import CheckResult
 from mlp_gpu.engine import WINDOW
 
 Answer = TypeVar("Answer")
@@ -56,7 +56,7 @@ SECONDS = {  # that an item may take; of the last, net 1's training
 
 
 def alone(function: Callable[..., Answer], *arguments: Any, seconds: float) -> Answer:
-    """What a function returns in a process of its own, which then gives the GPU back.
+    """The result of a function in a process of its own, which then gives the GPU back.
 
     Raises Problem if the process dies, or takes longer than `seconds`: it then prints where it is,
     and ends.
@@ -102,12 +102,73 @@ def table_line(row: GpuCheckRow) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Machine:
-    """What the checks are of. source: the provenance. folder: of the record."""
+    """The machine and the options of the checks. source: provenance. folder: of the record."""
 
     source: provenance.Source
     folder: Path
     arguments: argparse.Namespace
     dataset: data.Dataset
+
+    def checks(self) -> dict[str, dict[str, Check]]:
+        """The checks of each item, by their names."""
+
+        def compare(function: Callable[..., CheckResult], *more: Any) -> Check:
+            return lambda seconds: alone(function, self.dataset, *more, seconds=seconds)
+
+        text = f"{self.source.device}, driver {self.source.driver}"
+        ways = {"window": ("cuda", WINDOW), "graph": ("cuda", "graph"), "CPU": ("cpu", "graph")}
+        epochs = [(1, way, 2) for way in ways]
+        epochs += [(net, way, 1) for net in (4, 5) for way in ("window", "graph")]
+        return {
+            "gpu": {"GPU": lambda seconds: CheckResult(True, text), "self-test": self_test},
+            "epochs": {
+                f"net {net}, {way}": compare(gpu_checks.check_epochs, net, *ways[way], n)
+                for net, way, n in epochs
+            },
+            "comparisons": {
+                "deformation, CPU and GPU": compare(gpu_checks.check_deformation),
+                "net 1, CPU and GPU": compare(gpu_checks.check_engines, "graph"),
+                "net 1 in windows, CPU and GPU": compare(gpu_checks.check_engines, WINDOW),
+                "net 3 of 2011, CPU and GPU": compare(gpu_checks.check_engines, "cnn"),
+                "net 1, deformed meanwhile": compare(gpu_checks.check_ahead),
+            },
+            "kernels": {
+                "benchmarks": partial(gpu_checks.check_bench, self.folder, self.source.device)
+            },
+            "tests": {"tests on the GPU": gpu_checks.check_tests},
+            "sanitizer": {
+                tool: partial(gpu_checks.check_sanitizer, tool)
+                for tool in ("memcheck", "racecheck")
+            },
+            "training": {
+                "net 1, 75 epochs": lambda seconds: self.train(1, "short", seconds),
+                "net 4, the paper's schedule": lambda seconds: self.train(
+                    4, "paper", 60 * self.arguments.minutes
+                ),
+            },
+        }
+
+    def train(self, net: int, profile: str, seconds: float) -> CheckResult:
+        """A net of Table 1, trained by a profile until the last epoch that ends in time.
+
+        The same call resumes the training.
+        """
+        arguments, name = self.arguments, self.dataset.name
+        run = table1_path(Path("runs/gpu-check") / profile, net, 0, name, True)
+        command = ["experiments.table1", "--nets", str(net), "--profile", profile]
+        command += ["--engine", "cuda", "--data", data.CHOICES[name]]
+        command += ["--data-dir", str(arguments.data_dir)] if arguments.data_dir else []
+        command += ["--limit", str(arguments.limit)] if arguments.limit else []
+        command += ["--out", str(run.parent)]
+        status = run_until(command, time.monotonic() + seconds)
+        if not run.exists():
+            return CheckResult(False, f"no epoch in {seconds:.0f} s; status {status}")
+        found = read_run(run)
+        n, us = len(found.labels), 1e6 * found.metrics.train_seconds[-1]
+        text = f"{found.epochs:,} of {found.config.epochs:,} epochs, "
+        text += f"{us / found.config.data.n_train:.1f} us an image, "
+        text += f"{found.chosen_errors} of {n:,} wrong, in {run}"
+        return CheckResult(status in (0, None), text, {"test_errors": found.metrics.test_errors})
 
 
 def self_test(seconds: float) -> CheckResult:
@@ -117,83 +178,6 @@ def self_test(seconds: float) -> CheckResult:
     return CheckResult(
         trial.reason is None, trial.reason or f"differences up to {worst:.2g}", asdict(trial)
     )
-
-
-def checks_of(item: str, machine: Machine) -> dict[str, Check]:
-    """The checks of an item, by their names."""
-    source, dataset = machine.source, machine.dataset
-
-    def compare(function: Callable[..., CheckResult], *more: Any) -> Check:
-        return lambda seconds: alone(function, dataset, *more, seconds=seconds)
-
-    match item:
-        case "gpu":
-            text = f"{source.device}, driver {source.driver}"
-            return {"GPU": lambda seconds: CheckResult(True, text), "self-test": self_test}
-        case "epochs":
-            ways = {
-                "window": ("cuda", WINDOW),
-                "graph": ("cuda", "graph"),
-                "CPU": ("cpu", "graph"),
-            }
-            epochs = [(1, way, 2) for way in ways]
-            epochs += [(net, way, 1) for net in (4, 5) for way in ("window", "graph")]
-            return {
-                f"net {net}, {way}": compare(gpu_comparisons.check_epochs, net, *ways[way], n)
-                for net, way, n in epochs
-            }
-        case "comparisons":
-            return {
-                "deformation, CPU and GPU": compare(gpu_comparisons.check_deformation),
-                "net 1, CPU and GPU": compare(gpu_comparisons.check_engines),
-                "net 1 in windows, CPU and GPU": compare(gpu_comparisons.check_windows),
-                "net 3 of 2011, CPU and GPU": compare(gpu_comparisons.check_cnn_engines),
-                "net 1, deformed meanwhile": compare(gpu_comparisons.check_ahead),
-            }
-        case "kernels":
-            check_bench = partial(gpu_programs.check_bench, machine.folder, source.device)
-            return {"benchmarks": check_bench}
-        case "tests":
-            return {"tests on the GPU": gpu_programs.check_tests}
-        case "sanitizer":
-            return {
-                tool: partial(gpu_programs.check_sanitizer, tool)
-                for tool in ("memcheck", "racecheck")
-            }
-    return {
-        "net 1, 75 epochs": partial(train, machine, 1, "short"),
-        "net 4, the paper's schedule": partial(train, machine, 4, "paper"),
-    }
-
-
-def train(machine: Machine, net: int, profile: str, seconds: float) -> CheckResult:
-    """Train a net of Table 1 by a profile; net 4 for --minutes."""
-    arguments, name = machine.arguments, machine.dataset.name
-    if profile == "paper":
-        seconds = 60 * arguments.minutes
-    options = ["--nets", str(net), "--profile", profile, "--engine", "cuda"]
-    options += ["--data", data.CHOICES[name]]
-    options += ["--data-dir", str(arguments.data_dir)] if arguments.data_dir else []
-    options += ["--limit", str(arguments.limit)] if arguments.limit else []
-    run = table1_path(Path("runs/gpu-check") / profile, net, 0, name, True)
-    return check_training(options, run, seconds)
-
-
-def check_training(options: Sequence[str], run: Path, seconds: float) -> CheckResult:
-    """A training by the command table1, stopped at the last epoch that ends in time.
-
-    options: of table1. run: its run file, from which the same command goes on.
-    """
-    command = ["experiments.table1", *options, "--out", str(run.parent)]
-    status = run_until(command, time.monotonic() + seconds)
-    if not run.exists():
-        return CheckResult(False, f"no epoch in {seconds:.0f} s; status {status}")
-    found = read_run(run)
-    n, us = len(found.labels), 1e6 * found.metrics.train_seconds[-1]
-    text = f"{found.epochs:,} of {found.config.epochs:,} epochs, "
-    text += f"{us / found.config.data.n_train:.1f} us an image, "
-    text += f"{found.chosen_errors} of {n:,} wrong, in {run}"
-    return CheckResult(status in (0, None), text, {"test_errors": found.metrics.test_errors})
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -235,8 +219,7 @@ def main(argv: list[str] | None = None) -> None:
     folder = arguments.out or provenance.device_folder(source.device)
     files.make_folder(folder)
     dataset = data.limit(data.load(arguments.data, arguments.data_dir), arguments.limit)
-    machine = Machine(source, folder, arguments, dataset)
-    checks = {item: checks_of(item, machine) for item in SECONDS}
+    checks = Machine(source, folder, arguments, dataset).checks()
     names = [name for own in checks.values() for name in own]
     rows: dict[str, GpuCheckRow] = {}
     if (folder / GPU_CHECK).exists():

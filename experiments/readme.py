@@ -35,9 +35,9 @@ from experiments.scoring.rows import (
     source_text,
 )
 from experiments.timing import clusters, race
+from experiments.timing import columns as timing_columns
 from experiments.timing import findings as speeds
-from experiments.timing import report as timing_report
-from experiments.timing.report import NOT_MEASURED
+from experiments.timing.columns import NOT_MEASURED
 
 ON_A_GPU = "On a GPU: not measured yet."
 NO_GPU = (
@@ -83,7 +83,7 @@ def headline(results: Results) -> str:
     deformed = list(filter(tables.is_on_deformed_mnist, results.perceptrons.values()))
     if not deformed:
         return NOT_MEASURED
-    has_gpu = bool(results.gpu_checks) or any(map(timing_report.on_gpu, results.benches.values()))
+    has_gpu = bool(results.gpu_checks) or any(map(timing_columns.on_gpu, results.benches.values()))
     has_gpu |= any(run.config.engine == "cuda" for run in results.perceptrons.values())
     items = {
         "A perceptron": scores.best_sentence(deformed),
@@ -109,13 +109,13 @@ def speed(results: Results) -> str:
     benches = list(results.benches.values())
     if not benches:
         return NOT_MEASURED
-    shown = next(filter(timing_report.on_gpu, benches), benches[0])
+    shown = next(filter(timing_columns.on_gpu, benches), benches[0])
     picture = provenance.device_folder(shown[0].source.device) / "bench.png"
     sentences: list[str | None] = []
     for rows in benches:
         sentences += [*speeds.bench_sentences(rows), *speeds.epoch_sentences(rows)]
         sentences.append(speeds.deform_sentence(rows))
-    if not any(map(timing_report.on_gpu, benches)):
+    if not any(map(timing_columns.on_gpu, benches)):
         sentences.append(ON_A_GPU)
     pictures = {"Time per image against weights": picture}
     for path, points in results.races.items():
@@ -197,9 +197,9 @@ def benchmarks(
     """The benchmarks of all recorded devices. part: of BENCH_TABLES."""
     parts, on_gpu = [], False
     for rows in benches:
-        if found := timing_report.bench_tables(part, rows):
+        if found := timing_columns.bench_tables(part, rows):
             parts += [f"{bench_source(rows)}:", *map(markdown_table, found), *sentences(rows)]
-            on_gpu |= timing_report.on_gpu(rows, "cnn kernel" if part == "cnn-bench" else "kernel")
+            on_gpu |= timing_columns.on_gpu(rows, "cnn kernel" if part == "cnn-bench" else "kernel")
     if parts and not on_gpu:
         parts.append(ON_A_GPU)
     return paragraphs(parts)
@@ -284,6 +284,12 @@ def pages() -> dict[str, dict[str, str]]:
             "race": races(results.races.values()),
             "kernels": benchmarks(benches, "kernels"),
             "gpu-check": paragraphs(map(gpu_check, results.gpu_checks.values())),
+        },
+        "docs/benchmarks.md": {
+            "columns": markdown_table(timing_columns.meanings(timing_columns.NET_COLUMNS)),
+            "cnn-columns": markdown_table(
+                timing_columns.meanings(timing_columns.CNN_COLUMNS, timing_columns.NET_COLUMNS)
+            ),
         },
         "docs/promises.md": {"campaign": paragraphs(campaigns)},
         "docs/ladder.md": {

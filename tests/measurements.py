@@ -3,8 +3,8 @@
 import numpy as np
 
 from experiments.scoring.rows import SourceColumns, rows_text
-from experiments.timing import report as timing_report
-from experiments.timing.measurement import CopyTimes, Measurement
+from experiments.timing import columns
+from experiments.timing.measurement import Ceiling, Measurement
 
 SOURCE = SourceColumns(
     device="Some GPU", driver="1.2", versions="a=1", date="2026-01-01", commit="c" * 40
@@ -13,7 +13,7 @@ SOURCE = SourceColumns(
 
 def bench_row(measured, source=SOURCE):
     """A measurement as a row of bench.csv."""
-    return timing_report.row(measured, source)
+    return columns.bench_row(measured, source)
 
 
 def measurement(us, **fields):
@@ -30,7 +30,7 @@ def net_measurement(name, us, **changes):
 
 def gpu_measurements():
     """As of a GPU."""
-    copy = CopyTimes(us=np.full(7, 1.0), n_bytes=3_400_000)
+    copy = Ceiling(us=np.full(7, 1.0), work=3_400_000)
     kernel = {"group": "kernel", "n_in": 841, "n_out": 1000, "layer": 1, "n_bytes": 3_400_000}
     kernel |= {"name": "forward_partial", "copy": copy, "paper_gb_per_second": 115}
     evaluation = {"group": "evaluation", "name": "forward_batch", "n_images": 4096, "flops": 1e10}

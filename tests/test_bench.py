@@ -1,121 +1,105 @@
 """`python -m experiments.bench`: what it measures, writes and prints."""
 
 import csv
+import functools
+import subprocess
+import time
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from factories import SESSION
 from measurements import SOURCE, bench_row, gpu_measurements, measurement, net_measurement
 from msgspec import structs
+from test_record_committee import committee_rows
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
 from deepbig_runtime.faults import GpuFault
 from experiments import bench
+from experiments.running import data, pools, provenance, runs
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
 from experiments.scoring.rows import BenchRow, RaceRow, SourceColumns, read_rows, to_cells
-from experiments.timing import ceilings, cnn, connections, deform_peers, host, mlp, peers, race
+from experiments.timing import (
+    baseline_deformations,
+    baseline_nets,
+    baselines,
+    clusters,
+    cnn,
+    deform,
+    host,
+    mlp,
+    race,
+    startup,
+)
 from experiments.timing import gpu as gpu_timing
+from experiments.timing.findings import STARTUP
 from mlp_gpu.network import count_weights
 
 SIZES = (33, 21, 17, 10)
 
 
-def test_a_peer_of_the_deformation_that_fails_is_told_and_left_out(capsys):
-    def broken(images, labels, deformation):
-        raise RuntimeError("no such kernel")
-
-    images = np.zeros((3, 29, 29), np.float32)
-    makers = {"broken": broken, "fine": lambda *some: lambda: None}
-    workloads = bench.deform_peer_workloads(makers, images, np.zeros(3, np.uint8))
-    assert {name: one.n_images for name, one in workloads.items()} == {"fine": 3}
-    assert "broken fails, so it is not measured: RuntimeError: no such kernel" in (
-        capsys.readouterr().err
-    )
+def rows_in(folder, name="bench.csv"):
+    with (folder / name).open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     """On tiny nets, without a GPU."""
     monkeypatch.setattr(mlp, "NETS", {"33-21-17-10": SIZES, 1: SIZES})
     tiny_works(monkeypatch)
-    asked = []
-    monkeypatch.setattr(bench.peer_processes, "started", in_this_process(asked))
-    monkeypatch.setattr(cnn.cnn_peers, "on_cpu", lambda: {"loops, CPU": connections.loops})
+    asked, names = [], {group: list(makers(group)) for group in ("net", "cnn", "deformation")}
+    monkeypatch.setattr(baselines, "in_processes", in_this_process(asked))
+    monkeypatch.setattr(baselines, "available", lambda group, device: makers(group))
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: "there is none")
     monkeypatch.setattr(bench, "missing_toolkit", lambda: "there is no compiler")
     monkeypatch.setattr(bench.data, "load", lambda choice, folder: choice)
-    points = [
-        RaceRow(
-            way=race.NUMPY,
-            setting="so",
-            seed=seed,
-            taken=True,
-            seconds=60.0,
-            apart_errors=3,
-            test_errors=5 + seed,
-            source=SOURCE,
-        )
-        for seed in (0, 1)
-    ]
+    fields = {"way": race.NUMPY, "setting": "so", "taken": True, "seconds": 60.0, "source": SOURCE}
+    points = [RaceRow(seed=seed, apart_errors=3, test_errors=5, **fields) for seed in (0, 1)]
     monkeypatch.setattr(bench.race, "measure", lambda dataset, source: points)
     bench.main(["--repeats", "7", "--out", str(tmp_path / "out")])
-    said = capsys.readouterr()
-    with (tmp_path / "out" / "bench.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    said, rows = capsys.readouterr(), rows_in(tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        *("bench.csv", "bench.png", "bench.pdf"),
-        *("race.csv", "race.png", "race.pdf"),
+        f"{name}.{kind}" for name in ("bench", "race") for kind in ("csv", "png", "pdf")
     }
     assert read_rows(tmp_path / "out" / "race.csv", RaceRow) == points
-    assert "| mini-batches, NumPy | so      | 2     |" in said.out
     assert [*rows[0]] == [*COLUMNS, *SourceColumns.__struct_fields__]
-    assert {"device", "versions", "date", "commit"} < set(rows[0])
-    names = {one["name"] for one in rows}
-    assert {"engine cpu", *peers.on_cpu(), *deform_peers.on_cpu()} < names
-    assert asked == [list(peers.on_cpu())]  # processes are started once for all nets
-    assert "CPU, 1 thread" in names
     assert {one["ran_on"] for one in rows} == {rows[0]["device"]}
     assert {one["repeats"] for one in rows} == {"7"}
-    engine = rows[0]
-    assert engine["name"] == "engine cpu"
-    assert float(engine["times_cpu"]) == 1
-    assert int(engine["weights"]) == count_weights(SIZES)
-    own = {row["name"]: row for row in rows if row["net"] == engine["net"] == "33-21-17-10"}
-    copy = own["scaled copy"]
-    assert copy["images"] == ""
-    assert int(copy["bytes"]) == 2 * 4 * 1268
+    found = {one["name"] for one in rows}
+    assert {"engine cpu", "CPU, 1 thread", *names["net"], *names["deformation"]} < found
+    assert asked == [names["net"]]  # processes are started once for all nets
+    own = {row["name"]: row for row in rows if row["net"] == "33-21-17-10"}
+    engine, copy, busy = (own[n] for n in ("engine cpu", "scaled copy", "engine cpu, a core busy"))
+    assert (float(engine["times_cpu"]), int(engine["weights"])) == (1, count_weights(SIZES))
+    assert (copy["images"], int(copy["bytes"])) == ("", 2 * 4 * 1268)
     assert float(copy["percent_of_copy"]) == pytest.approx(100)
     assert engine["copy_gb_a_second"] == copy["gb_a_second"]
-    busy = own["engine cpu, a core busy"]
     assert float(busy["times_cpu"]) == pytest.approx(float(engine["us"]) / float(busy["us"]))
     evaluation = own["engine cpu, evaluation"]
     assert (evaluation["group"], evaluation["times_cpu"]) == ("evaluation", "")
     assert own["NumPy loop, CPU"]["settings"] == "here"
-    assert "no GPU is measured: there is none" in said.err
-    assert "measuring 33-21-17-10 ... (part 1 of 4)" in said.err
-    assert "measuring net 1 ... (part 2 of 4)" in said.err
-    assert "measuring convolutional net 3 ... (part 3 of 4)" in said.err
-    assert "measuring the deformation ... (part 4 of 4)" in said.err
     convolutional = {one["name"]: one for one in rows if one["group"] == "cnn"}
-    assert list(convolutional) == ["engine cpu", "multiply-adds", "loops, CPU"]
+    assert list(convolutional) == ["engine cpu", "multiply-adds", *names["cnn"]]
     ours, peak, loops = convolutional.values()
     assert {one["net"] for one in convolutional.values()} == {"3"}
-    assert float(ours["times_cpu"]) == 1
     assert float(loops["times_cpu"]) == pytest.approx(float(ours["us"]) / float(loops["us"]))
     assert int(ours["weights"]) == 2 * 10 + 10 * (2 * 15 * 15 + 1)
     assert float(peak["percent_of_peak"]) == pytest.approx(100)
     assert peak["images"] == peak["times_cpu"] == ""
-    assert "| loops, CPU" in said.out
-    assert "| engine cpu" in said.out
-    assert "| NumPy loop, CPU (here)" in said.out
-    assert "TFLOP/s" in said.out  # of the evaluation
-    assert "| CPU, 1 thread" in said.out
-    assert "there is no compiler\n" in said.out
+    assert "no GPU is measured: there is none" in said.err
+    parts = ("33-21-17-10", "net 1", "convolutional net 3", "the deformation")
+    for number, part in enumerate(parts, start=1):
+        assert f"measuring {part} ... (part {number} of 4)" in said.err
+    for text in ("| loops over connections, CPU", "| NumPy loop, CPU (here)", "TFLOP/s"):
+        assert text in said.out
+    for text in ("| CPU, 1 thread", "there is no compiler\n", "| mini-batches, NumPy | so "):
+        assert text in said.out
 
 
 COLUMNS = [name for name in BenchRow.__struct_fields__ if name != "source"]
@@ -172,7 +156,7 @@ def test_nets_and_minutes_that_are_asked_for(monkeypatch, capsys):
     clock = [0.0]
     monkeypatch.setattr(bench.time, "monotonic", lambda: clock[-1])
     monkeypatch.setattr(bench, "measure_net", measure_net)
-    monkeypatch.setattr(bench.peer_processes, "started", in_this_process([]))
+    monkeypatch.setattr(baselines, "in_processes", in_this_process([]))
     arguments = bench.parse_arguments(["--nets", "1,4,5", "--gpu-only", "--minutes", "1"])
     found = list(bench.measure_all(arguments, "a timer"))
     assert found == [(1, {}, "a timer", False), (4, {}, "a timer", False)]
@@ -204,21 +188,39 @@ def test_simulated_gpu_is_not_measured(tmp_path, monkeypatch, capsys):
     assert "only simulates" in capsys.readouterr().err
 
 
-def test_too_few_repeats_are_refused(capsys):
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--repeats", "2"], "expected an integer from 3 to 1000, got '2'"),
+        (["--engine", "cpu"], "--engine does not belong to this measurement"),
+        (["--startup", "--nets", "1"], "--nets does not belong to this measurement"),
+        (["--tests", "--schedule", "graph"], "--schedule does not belong to this measurement"),
+        (["--workers", "--gpu-only"], "--gpu-only does not belong to this measurement"),
+        (["--startup", "--workers", "2"], "not allowed with argument --startup"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, sentence, capsys):
     with pytest.raises(SystemExit):
-        bench.main(["--repeats", "6"])
-    assert "expected an integer from 7 to 1000, got '6'" in capsys.readouterr().err
+        bench.main(options)
+    assert sentence in capsys.readouterr().err
+
+
+def makers(group):
+    """Baselines that are always there."""
+    return {
+        one.name: one.make for one in baselines.BASELINES if one.group == group and not one.package
+    }
 
 
 def in_this_process(asked):
-    """Stands in for the processes of the peers."""
+    """Stands in for the processes of the baselines."""
 
     @contextmanager
     def started(makers):
         asked.append(list(makers))
 
         def here(make):
-            return lambda *arguments: replace(make(*arguments), note="here")
+            return lambda *arguments: replace(make(*arguments), settings="here")
 
         yield {name: here(make) for name, make in makers.items()}
 
@@ -230,14 +232,14 @@ def tiny_works(monkeypatch):
     monkeypatch.setattr(bench, "CNN_NETS", (3,))
     network = ConvNetwork.initial("2M3s1", Maps(1, 31, 31), 10, 0)
     monkeypatch.setattr(cnn, "initial", lambda net: network)
-    monkeypatch.setattr(ceilings, "CALL_FLOPS", 10_000)
-    monkeypatch.setattr(ceilings, "CALL_BYTES", 0)
+    monkeypatch.setattr(host, "CALL_FLOPS", 10_000)
+    monkeypatch.setattr(host, "CALL_BYTES", 0)
     monkeypatch.setattr(mlp, "ENGINE_UPDATES", 1)
-    monkeypatch.setattr(mlp, "PEER_UPDATES", 2 * 1268)
+    monkeypatch.setattr(mlp, "BASELINE_UPDATES", 2 * 1268)
     monkeypatch.setattr(mlp, "PREDICT_BATCH", 5)
     monkeypatch.setattr(bench.host, "MIN_REPEAT_SECONDS", 0)
-    monkeypatch.setattr(bench, "DEFORM_IMAGES", 100)
-    monkeypatch.setattr(bench, "DEFORM_PEER_IMAGES", 10)
+    monkeypatch.setattr(deform, "CPU_IMAGES", 100)
+    monkeypatch.setattr(deform, "BASELINE_IMAGES", 10)
 
 
 class NoPaper:
@@ -254,7 +256,6 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     """With made-up times of the GPU."""
     monkeypatch.setattr(mlp, "NETS", {4: SIZES})
     tiny_works(monkeypatch)
-    monkeypatch.setattr(cnn.cnn_peers, "on_cpu", dict)
     asked = []
     kernel = measurement(2.0, group="cnn kernel", name="convolve_maps", state="warm", layer=1)
     engine = measurement(9.0, group="cnn", name="engine cuda graph", n_images=1)
@@ -272,41 +273,181 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_timing, "Timer", lambda: "a timer")
     monkeypatch.setattr(gpu_timing, "measure_net", lambda network, timer, repeats: measured)
     on_gpu = measurement(0.05, group="deformation", name="GPU, a kernel a tile", n_images=1)
-    monkeypatch.setattr(bench.deform_timing, "N_IMAGES", 120)
-    monkeypatch.setattr(bench.deform_timing, "measure", lambda *arguments: [on_gpu])
-    monkeypatch.setattr(bench, "measure_window_kernels", lambda *arguments: [])
-    monkeypatch.setattr(bench, "PaperSet", NoPaper)
-    monkeypatch.setattr(deform_peers, "on_cpu", dict)
-    monkeypatch.setattr(deform_peers, "on_gpu", lambda: {"kornia, GPU": deform_peers.scipy_recipe})
-    monkeypatch.setattr(peers, "on_cpu", dict)
-    monkeypatch.setattr(peers, "on_gpu", lambda: {"PyTorch eager, GPU": peers.numpy_loop})
+    monkeypatch.setattr(deform, "N_IMAGES", 120)
+    monkeypatch.setattr(deform, "measure_on_gpu", lambda *arguments: [on_gpu])
+    monkeypatch.setattr(deform, "PaperSet", NoPaper)
+    there = {
+        ("deformation", "cuda"): {"kornia, GPU": baseline_deformations.scipy_recipe},
+        ("net", "cuda"): {"PyTorch eager, GPU": baseline_nets.numpy_loop},
+    }
+    monkeypatch.setattr(baselines, "available", lambda *asked: there.get(asked, {}))
     monkeypatch.delattr(bench, "run_race")  # a GPU is not lent for that
     bench.main(["--repeats", "7", "--out", str(tmp_path)])
-    with (tmp_path / "bench.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    said, rows = capsys.readouterr(), rows_in(tmp_path)
     assert {(row["device"], row["driver"]) for row in rows} == {("Some GPU", "1.2")}
     on = {row["name"]: row["ran_on"] for row in rows if not row["group"].startswith("cnn")}
-    assert (
-        on["engine cuda graph"] == on["forward_partial"] == on["PyTorch eager, GPU"] == "Some GPU"
-    )
-    for name in ("empty kernel", "GPU, a kernel a tile", "kornia, GPU"):
-        assert on[name] == "Some GPU"
-    assert on["Listing 1 on the GPU, the rest on the CPU"] == "Some GPU"
+    of_gpu = {"engine cuda graph", "forward_partial", "PyTorch eager, GPU", "empty kernel"}
+    of_gpu |= {"GPU, a kernel a tile", "kornia, GPU", "Listing 1 on the GPU, the rest on the CPU"}
+    assert {on[name] for name in of_gpu} == {"Some GPU"}
     assert on["engine cpu"] == on["CPU, 1 thread"] == bench.provenance.device("cpu")
     assert asked == [("2M3s1", "a timer", 7, True)]
     convolutional = {row["name"]: row for row in rows if row["group"].startswith("cnn")}
-    assert convolutional["convolve_maps"]["ran_on"] == "Some GPU"
-    assert convolutional["convolve_maps"]["times_cpu"] == ""
+    kernel, graph = convolutional["convolve_maps"], convolutional["engine cuda graph"]
+    assert (kernel["ran_on"], kernel["times_cpu"]) == ("Some GPU", "")
     expected = float(convolutional["engine cpu"]["us"]) / 9
-    assert float(convolutional["engine cuda graph"]["times_cpu"]) == pytest.approx(expected)
+    assert float(graph["times_cpu"]) == pytest.approx(expected)
     times = {row["name"]: row for row in rows if row["times_cpu"] and row["group"] == "net"}
     on_cpu = {"engine cpu", "engine cpu, 1 thread", "engine cpu, a core busy"}
     assert set(times) == {"engine cuda graph", *on_cpu, "PyTorch eager, GPU"}
     ours, cpu = times["engine cuda graph"], times["engine cpu"]
     assert float(ours["times_cpu"]) == pytest.approx(float(cpu["us"]) / float(ours["us"]))
-    said = capsys.readouterr()
     assert "no GPU is measured" not in said.err
-    assert "| forward_partial |" in said.out
-    assert "| convolve_maps |" in said.out
-    assert "TFLOP/s" in said.out
-    assert "| GPU, a kernel a tile " in said.out
+    for name in ("forward_partial |", "convolve_maps |", "GPU, a kernel a tile "):
+        assert f"| {name}" in said.out
+
+
+# --- starts
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """Times that are made up: 3, 1, 2 seconds, ten times that with an empty cache folder."""
+
+    def first_step(dataset, cache=None, nets="all"):
+        calls.append("compiling" if cache else nets)
+        assert cache is None or list(cache.iterdir()) == []
+        return (3.0, 1.0, 2.0)[calls.count(calls[-1]) % 3] * (10 if cache else 1)
+
+    calls = []
+    monkeypatch.setattr(startup, "first_step", first_step)
+    monkeypatch.setattr(startup, "worker_start", lambda dataset, data_dir: 0.5)
+    monkeypatch.setattr(startup, "time_tests", lambda command: 100.0 * len(command))
+    return calls
+
+
+def rows_of(folder):
+    return {row["what"]: row for row in rows_in(folder, "startup.csv")}
+
+
+def test_startup_rows_are_medians(made_up, tmp_path, capsys):
+    options = ["--repeats", "3", "--data", "digits", "--out", str(tmp_path)]
+    bench.main([*options, "--tests"])
+    assert made_up == []
+    bench.main([*options, "--startup"])  # keeps the times of the tests
+    rows = rows_of(tmp_path)
+    assert set(rows) == set(STARTUP)
+    # The first one only fills the cache folder.
+    assert made_up == 4 * ["all"] + 3 * ["1"] + 3 * ["compiling"]
+    seconds = {what: float(row["seconds"]) for what, row in rows.items()}
+    assert [seconds[what] for what in STARTUP] == [900.0, 1300.0, 2.0, 2.0, 20.0, 0.5]
+    kept = rows[STARTUP[2]]
+    assert (kept["repeats"], kept["seconds_p20"], kept["seconds_p80"]) == ("3", "1.4", "2.6")
+    assert {"device", "versions", "date", "commit"} <= kept.keys()
+    assert "| make test-all" in capsys.readouterr().out
+    bench.main([*options, "--tests"])
+    assert rows_of(tmp_path)[STARTUP[2]] == kept
+
+
+def test_tests_that_fail_raise_problem(monkeypatch):
+    done = subprocess.CompletedProcess([], 2)
+    monkeypatch.setattr(startup.subprocess, "run", lambda *_, **__: done)
+    with pytest.raises(Problem, match="'make test' failed"):
+        startup.time_tests("make test")
+
+
+@pytest.mark.slow
+def test_starts_are_shorter_than_the_whole(tmp_path):
+    dataset = data.load("digits")
+    net1 = functools.partial(startup.first_step, nets="1")
+    for timed in (net1, lambda digits: startup.worker_start(digits, None)):
+        began = time.perf_counter()
+        seconds = timed(dataset)
+        assert 0.2 < seconds < time.perf_counter() - began
+
+
+@pytest.mark.slow
+def test_first_step_of_a_failed_training_raises_problem(tmp_path):
+    (tmp_path / "deepbig").write_text("neither a folder for compiled code nor for MNIST")
+    dataset = data.load("digits")
+    unknown = type(dataset)("MNIST", *[dataset.train_images] * 4, "", str(tmp_path))
+    with pytest.raises(Problem, match="a training failed: error: --data-dir"):
+        startup.first_step(unknown, tmp_path)
+
+
+# --- workers
+
+
+def test_speedup_is_the_median_of_ratios_within_a_repeat(tmp_path, monkeypatch, capsys):
+    seconds = {1: iter([10.0, 30.0, 20.0]), 3: iter([5.0, 10.0, 20.0])}
+
+    def measure_once(workers, trainings):
+        assert len(trainings) == 6  # two for each of three workers, whoever trains them
+        assert len({job.config.seed for job in trainings}) == 6
+        return clusters.Times(7.0 + workers, next(seconds[workers]), 1000)
+
+    monkeypatch.setattr(clusters, "measure_once", measure_once)
+    options = ["--data", "digits", "--engine", "cpu", "--workers", "3", "--repeats", "3"]
+    bench.main([*options, "--out", str(tmp_path)])
+    alone, three = rows_in(tmp_path, "scaling.csv")
+    assert (alone["workers"], float(alone["seconds"]), float(alone["speedup"])) == ("1", 20, 1)
+    # 10/5, 30/10, 20/20; the ratio of the medians would be 20/10 = 2 too, of the means 1.71
+    assert (three["workers"], float(three["seconds"]), float(three["speedup"])) == ("3", 10, 2)
+    assert float(three["start_seconds"]) == 10
+    assert three["runs"] == "6"
+    assert three["device"] == provenance.device()
+    printed = capsys.readouterr().out
+    assert "| 3       | 6         | 10.0 (7.0-16.0)   | 2.00 " in printed
+
+
+@pytest.mark.slow
+def test_workers_train_every_net_to_its_end(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(clusters, "MAX_IMAGES", 50)
+    trainings = clusters.Trainings(digits, None, "cpu", "graph").jobs(tmp_path, 3)
+    found = clusters.measure_once(2, trainings)
+    for training in trainings:
+        assert runs.epochs_done(training.path, training.config) == clusters.EPOCHS
+    assert found.train > 0
+    assert found.start > 0
+    own = [path.stat().st_size for path in tmp_path.glob("0.*h5")]
+    assert found.n_bytes == sum(own)
+    assert len(own) == 2
+
+
+def test_training_of_workers_that_fails_raises_problem(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(clusters, "LocalProcesses", lambda workers, n_gpus: pools.InProcess())
+    trainings = clusters.Trainings(digits, None, "cpu", "graph").jobs(tmp_path, 2)
+    trainings[0].path.write_text("something else")
+    with pytest.raises(Problem, match=r"a training failed: .*0\.h5"):
+        clusters.measure_once(1, trainings)
+
+
+def test_an_estimated_cluster_trains_in_rounds():
+    lines = clusters.cluster_table(100, 20, 39)
+    assert [list(line.values()) for line in lines] == [
+        ["1", "39", "1:05:20", "1.0"],
+        ["2", "20", "0:33:40", "1.9"],
+        ["7", "6", "0:10:20", "6.3"],
+        ["13", "3", "0:05:20", "12.2"],
+        ["39", "1", "0:02:00", "32.7"],
+    ]
+
+
+def recorded(found, folder="committee"):
+    return {Path(f"{folder}-{rows[-1].experiment}.csv"): rows for rows in found}
+
+
+def test_a_run_of_two_experiments_counts_once():
+    source = structs.replace(SOURCE, device="Some CPU, 2 cores")
+    rows = [SimpleNamespace(source=source, start_seconds=10, bytes_an_epoch=8e6)]
+    said, table = clusters.estimate_clusters(rows, recorded(committee_rows()))
+    assert "the 2 recorded runs of `make committee`, 75 s each" in said
+    assert "8.0 MB per epoch" in said
+    assert table == clusters.cluster_table(75, 10, 2)
+    said, none = clusters.estimate_clusters(rows, recorded(committee_rows(data="load_digits")))
+    assert "not measured yet" in said
+    assert none == []
+    longer = recorded(committee_rows(seconds=9000.0), "committee100")
+    assert "not measured yet" in clusters.estimate_clusters(rows, longer)[0]
+    said, none = clusters.estimate_clusters(rows, recorded(committee_rows(device="Another")))
+    assert "not measured yet" in said
+    assert none == []

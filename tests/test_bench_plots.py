@@ -8,7 +8,7 @@ from msgspec import structs
 from experiments.drawing import bench_plots
 from experiments.scoring.results import Results
 from experiments.timing import mlp
-from experiments.timing.measurement import CopyTimes, Measurement
+from experiments.timing.measurement import Ceiling, Measurement
 from mlp_gpu.network import NETS, count_weights
 
 CPU, GPU = "a chip, 2 cores", "a GPU"
@@ -18,7 +18,7 @@ def row(name, us, percent, **more):
     """A row of bench.csv whose copy took so many percent of its time."""
     fields = {"net": 1, "name": name, "us": np.full(7, us), "n_bytes": 1000, "ran_on": GPU} | more
     if percent:
-        copy = CopyTimes(us=np.full(7, us * percent / 100), n_bytes=fields["n_bytes"])
+        copy = Ceiling(us=np.full(7, us * percent / 100), work=fields["n_bytes"])
         fields |= {"copy": copy}
     if "n_weights" in fields:
         fields |= {"cpu_engine_us": fields["us"]}

@@ -44,7 +44,13 @@ PLACES = [
 ]
 
 
-@pytest.fixture(params=PLACES, ids=" on ".join)
+@pytest.fixture(
+    params=[
+        pytest.param(place, marks=[] if place[1] == "CPU" else [pytest.mark.gpu])
+        for place in PLACES
+    ],
+    ids=" on ".join,
+)
 def new_engine(request, monkeypatch):
     name, device = request.param
     capture_small_graphs(monkeypatch)

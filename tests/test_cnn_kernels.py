@@ -44,7 +44,12 @@ def unpadded(array, maps):
     return array[0, :, : maps.width].reshape(maps.n, maps.height, maps.width)
 
 
-@pytest.fixture(params=CONVOLUTIONS.values(), ids=CONVOLUTIONS)
+@pytest.fixture(
+    params=[
+        pytest.param(case, id=name, marks=[pytest.mark.small] if name == "small" else [])
+        for name, case in CONVOLUTIONS.items()
+    ]
+)
 def convolution(request):
     """A layer with weights, source, deltas, and its table of connections."""
     description, source = request.param

@@ -37,7 +37,7 @@ KEY = (*map(np.uint32, reference.key_of(SEED)), np.uint32(3))  # epoch 3
 # batches.
 SMALL = [(2, 3, 298), (29, 2, 99), (31, 1, 257)]
 LARGE = [(29, 350, 57), (64, 120, 90), (1, 101, 0), (100, 3, 12345)]
-SETS = [pytest.param(*sizes, id="small-{}-{}-{}".format(*sizes)) for sizes in SMALL]
+SETS = [pytest.param(*sizes, marks=pytest.mark.small) for sizes in SMALL]
 SETS += [
     pytest.param(*sizes, id="large-{}-{}-{}".format(*sizes), marks=pytest.mark.slow)
     for sizes in LARGE
@@ -57,7 +57,7 @@ def tile_launches(arrays, out, images, labels, deformation, first=0):
 @pytest.mark.parametrize(
     ("height", "width"),
     [
-        pytest.param(20, 3, id="small"),
+        pytest.param(20, 3, marks=pytest.mark.small),
         pytest.param(290, 290, id="large", marks=pytest.mark.slow),
     ],
 )
@@ -77,6 +77,7 @@ def test_listing1(arrays, height, width):
     assert np.isnan(found[:, width:]).all()
 
 
+@pytest.mark.small
 @pytest.mark.parametrize("shear_probability", [0, 0.5, 1])
 @pytest.mark.parametrize("first", [98, 2**32 - 9])
 def test_matrices_small(arrays, shear_probability, first):
@@ -358,6 +359,7 @@ def every_kernel(arrays, side, n):
         *([(29, 95, 250), (64, 7, 250)] if HAS_GPU else []),
     ],
 )
+@pytest.mark.repeats
 def test_repeats_are_bit_equal(arrays, side, n, repeats):
     for launch, modified in every_kernel(arrays, side, n):
         arrays.run([launch])

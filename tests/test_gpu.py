@@ -82,8 +82,8 @@ def test_nothing_is_missing_on_a_good_machine(machine):
         (
             {"version": (12, 9), "packages": "13.0.3"},
             "the installed cuda-bindings need CUDA 13, and the driver knows CUDA 12.9; another "
-            "package may have brought them: run make clean setup, and install peers by pip install "
-            "-e '.[peers]' alone",
+            "package may have brought them: run make clean setup, and install baselines by pip "
+            "install -e '.[baselines]' alone",
         ),
         (
             {"cc": (6, 1)},

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 from factories import make_run
@@ -17,8 +18,8 @@ from experiments.running import store
 from experiments.running.errors import Interrupted, Problem
 from experiments.running.gpu_trial import Trial
 from experiments.running.provenance import REPOSITORY
-from experiments.timing import gpu_comparisons, gpu_programs
-from experiments.timing.check_result import CheckResult
+from experiments.timing import gpu_checks
+from experiments.timing.gpu_checks import CheckResult
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ from experiments.timing.check_result import CheckResult
         ),
     ],
 )
-def test_without_a_gpu_one_sentence_and_status_2(variables, sentence, tmp_path):
+def test_command_without_a_gpu_ends_with_status_2(variables, sentence, tmp_path):
     given = {k: v for k, v in os.environ.items() if k != "NUMBA_ENABLE_CUDASIM"} | variables
     result = subprocess.run(
         [sys.executable, "-m", "experiments.gpu_check", "--out", str(tmp_path / "out")],
@@ -49,7 +50,6 @@ def test_without_a_gpu_one_sentence_and_status_2(variables, sentence, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-COMPARISONS = ("deformation", "engines", "windows", "cnn_engines", "ahead", "epochs")
 NAMES = ["GPU", "self-test", "net 1, window", "net 1, graph", "net 1, CPU"]
 NAMES += ["net 4, window", "net 4, graph", "net 5, window", "net 5, graph"]
 NAMES += ["deformation, CPU and GPU", "net 1, CPU and GPU", "net 1 in windows, CPU and GPU"]
@@ -58,35 +58,46 @@ NAMES += ["tests on the GPU", "memcheck", "racecheck"]
 NAMES += ["net 1, 75 epochs", "net 4, the paper's schedule"]
 
 
+TEXTS = {
+    "check_epochs": "fast",
+    "check_deformation": "equal",
+    "check_engines": "alike",
+    "check_ahead": "hidden",
+    "check_bench": "bench.csv",
+    "check_tests": "9 passed",
+    "check_sanitizer": "clean",
+}
+
+
 @pytest.fixture
 def fakes(monkeypatch):
     """A GPU and checks that pass; the calls of the checks are written down."""
     called = []
 
-    def fake(module, name, text):
+    def fake(name, text):
         def check(*arguments):
             called.append((name, *arguments))
             return CheckResult(True, text, {"made by": name})
 
-        monkeypatch.setattr(module, name, check)
+        if name in TEXTS:
+            monkeypatch.setattr(gpu_checks, name, check)
+        return check
 
-    monkeypatch.setattr(gpu_check, "alone", lambda function, *given, seconds: function(*given))
+    def alone(function, *given, seconds):
+        assert 0 < seconds <= 300
+        return function(*given)
+
+    monkeypatch.setattr(gpu_check, "alone", alone)
     monkeypatch.setattr(gpu_check.gpu_trial, "try_gpu", lambda: Trial(None, {"weights": 1e-5}))
-    fake(gpu_comparisons, "check_epochs", "fast")
-    fake(gpu_check, "check_training", "trained")
+    monkeypatch.setattr(gpu_check.Machine, "train", lambda self, *how: train(*how))
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda: None)
     monkeypatch.setattr(gpu_check, "missing_toolkit", lambda: None)
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU 9000")
     monkeypatch.setattr(gpu, "driver_version", lambda: "580.1, CUDA 13.0")
-    fake(gpu_programs, "check_tests", "9 passed")
-    fake(gpu_programs, "check_sanitizer", "clean")
-    fake(gpu_comparisons, "check_deformation", "equal")
-    fake(gpu_comparisons, "check_engines", "alike")
-    fake(gpu_comparisons, "check_windows", "alike in windows")
-    fake(gpu_comparisons, "check_cnn_engines", "alike too")
-    fake(gpu_comparisons, "check_ahead", "hidden")
-    fake(gpu_programs, "check_bench", "bench.csv")
+    for name, text in TEXTS.items():
+        fake(name, text)
+    train = fake("train", "trained")
     return called
 
 
@@ -98,9 +109,11 @@ def read(folder):
     return json.loads((folder / "gpu-check.json").read_text())
 
 
-def test_record_and_table(fakes, tmp_path, capsys):
-    run_main(tmp_path / "new" / "folder")
-    found = read(tmp_path / "new" / "folder")
+def test_record_and_table(fakes, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "results" / "some-gpu-9000"
+    monkeypatch.setattr(gpu_check.provenance, "REPOSITORY", tmp_path)
+    gpu_check.main(["--data", "digits"])
+    found = read(folder)
     assert found["passed"] is True
     assert [row["check"] for row in found["checks"]] == NAMES
     results = {row["check"]: row["result"] for row in found["checks"]}
@@ -118,15 +131,18 @@ def test_record_and_table(fakes, tmp_path, capsys):
     assert epochs[:3] == [(1, "cuda", "window", 2), (1, "cuda", "graph", 2), (1, "cpu", "graph", 2)]
     assert epochs[3:] == [(net, "cuda", way, 1) for net in (4, 5) for way in ("window", "graph")]
     assert [call[1] for call in fakes if call[0] == "check_sanitizer"] == ["memcheck", "racecheck"]
-    compared = [call for call in fakes if call[0] in ("check_deformation", "check_ahead")]
-    assert [call[1].name for call in compared] == ["load_digits"] * 2
-    ((_, folder, device, seconds),) = [call for call in fakes if call[0] == "check_bench"]
-    assert (folder, device) == (tmp_path / "new" / "folder", "Some GPU 9000")
+    compared = [
+        call for call in fakes if call[0] in ("check_deformation", "check_engines", "check_ahead")
+    ]
+    assert [call[1].name for call in compared] == ["load_digits"] * 5
+    assert [call[2] for call in compared[1:4]] == ["graph", "window", "cnn"]
+    ((_, *given, seconds),) = [call for call in fakes if call[0] == "check_bench"]
+    assert given == [folder, "Some GPU 9000"]
     assert 0 < seconds <= gpu_check.SECONDS["kernels"]
-    short, paper = [call[1:] for call in fakes if call[0] == "check_training"]
-    assert short[0][:4] == ["--nets", "1", "--profile", "short"]
-    assert paper[0][:4] == ["--nets", "4", "--profile", "paper"]
-    assert paper[2] == 60 * 8
+    short, paper = [call[1:] for call in fakes if call[0] == "train"]
+    assert short[:2] == (1, "short")
+    assert 590 < short[2] <= 600
+    assert paper == (4, "paper", 60 * 8)
 
     said = capsys.readouterr()
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said.out.splitlines()]
@@ -137,49 +153,49 @@ def test_record_and_table(fakes, tmp_path, capsys):
     assert [f"{name} ..." in said.err for name in NAMES] == [True] * len(NAMES)
 
 
-def test_items_that_are_not_asked_for_keep_their_results(fakes, tmp_path):
+def test_items_not_asked_for_keep_their_results(fakes, tmp_path):
     """And nothing of them is run; a record that is not whole has not passed."""
     gpu_check.main(["--data", "digits", "--out", str(tmp_path), "--only", "comparisons"])
     assert [row["check"] for row in read(tmp_path)["checks"]] == NAMES[9:14]
     assert read(tmp_path)["passed"] is False
-    assert {call[0] for call in fakes} < {f"check_{name}" for name in COMPARISONS}
+    assert {call[0] for call in fakes} == {"check_deformation", "check_engines", "check_ahead"}
     run = ["--data", "digits", "--out", str(tmp_path), "--only"]
     gpu_check.main([*run, "gpu,tests"])
     names = [row["check"] for row in read(tmp_path)["checks"]]
     assert names == [*NAMES[:2], *NAMES[9:14], "tests on the GPU"]
-    with pytest.raises(SystemExit):
-        gpu_check.main([*run, "gpu,nonsense"])
 
 
-def test_a_training_is_stopped_in_time_and_told(tmp_path, monkeypatch):
-    path = tmp_path / "net4-seed0.h5"
+def test_training_is_stopped_in_time(digits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = gpu_check.parse_arguments(["--limit", "60", "--data-dir", "d"])
+    machine = gpu_check.Machine(None, tmp_path, arguments, digits)
+    path = Path("runs/gpu-check/short/digits/net4-seed0.h5")
 
     def run_until(command, end):
-        assert command == ["experiments.table1", "--nets", "4", "--out", str(tmp_path)]
+        assert command == [
+            *("experiments.table1", "--nets", "4", "--profile", "short", "--engine", "cuda"),
+            *("--data", "digits", "--data-dir", "d", "--limit", "60", "--out", str(path.parent)),
+        ]
         assert 50 < end - time.monotonic() <= 60
         store.write_run(path, make_run(done=2, epochs=7))
         return None
 
+    monkeypatch.setattr(gpu_check, "table1_path", lambda folder, *_: folder / "digits" / path.name)
     monkeypatch.setattr(gpu_check, "run_until", lambda command, end: 2)
-    result = gpu_check.check_training(["--nets", "4"], path, 60)
+    result = machine.train(4, "short", 60)
     assert (result.passed, result.text) == (False, "no epoch in 60 s; status 2")
     monkeypatch.setattr(gpu_check, "run_until", run_until)
-    result = gpu_check.check_training(["--nets", "4"], path, 60)
+    path.parent.mkdir(parents=True)
+    result = machine.train(4, "short", 60)
     assert result.passed
     assert result.text == f"2 of 7 epochs, 16.7 us an image, 37 of 10,000 wrong, in {path}"
 
 
-def test_the_folder_is_named_after_the_gpu(fakes, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu_check.provenance, "REPOSITORY", tmp_path)
-    gpu_check.main(["--data", "digits"])
-    assert read(tmp_path / "results" / "some-gpu-9000")["passed"]
-
-
-def test_a_failed_check_gives_status_1(fakes, tmp_path, monkeypatch, capsys):
+def test_failed_check_gives_status_1(fakes, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
-        gpu_programs, "check_sanitizer", lambda tool, _: CheckResult(tool[0] == "m", "so so")
+        gpu_checks, "check_sanitizer", lambda tool, _: CheckResult(tool[0] == "m", "so so")
     )
-    monkeypatch.setattr(gpu_programs, "check_bench", lambda *_: CheckResult(False, "status 2"))
+    monkeypatch.setattr(gpu_checks, "check_bench", lambda *_: CheckResult(False, "status 2"))
     with pytest.raises(SystemExit) as left:
         run_main(tmp_path)
     assert left.value.code == "failed: benchmarks, racecheck"  # which Python prints, for status 1
@@ -190,14 +206,14 @@ def test_a_failed_check_gives_status_1(fakes, tmp_path, monkeypatch, capsys):
     assert any("| FAILED: so so" in line for line in table)
 
 
-def test_a_check_that_breaks_off_does_not_stop_the_next(fakes, tmp_path, monkeypatch, capsys):
-    def break_off(dataset):
+def test_check_that_raises_does_not_stop_the_next(fakes, tmp_path, monkeypatch, capsys):
+    def break_off(dataset, case):
         raise ValueError("no\n good " * 100)
 
-    monkeypatch.setattr(gpu_comparisons, "check_engines", break_off)
-    with pytest.raises(SystemExit, match="failed: net 1, CPU and GPU"):
+    monkeypatch.setattr(gpu_checks, "check_engines", break_off)
+    with pytest.raises(SystemExit, match="failed: net 1, CPU and GPU, net 1 in windows"):
         run_main(tmp_path)
-    assert fakes[-1][0] == "check_training"
+    assert fakes[-1][0] == "train"
     row = read(tmp_path)["checks"][NAMES.index("net 1, CPU and GPU")]
     assert row["passed"] is False
     assert row["result"].startswith("ValueError: no\n good")
@@ -208,11 +224,11 @@ def test_a_check_that_breaks_off_does_not_stop_the_next(fakes, tmp_path, monkeyp
     assert max(map(len, table)) < 160
 
 
-def test_a_signal_keeps_what_is_measured(fakes, tmp_path, monkeypatch):
-    def interrupt(dataset):
+def test_signal_keeps_earlier_results(fakes, tmp_path, monkeypatch):
+    def interrupt(dataset, case):
         raise Interrupted(signal.SIGTERM)
 
-    monkeypatch.setattr(gpu_comparisons, "check_engines", interrupt)
+    monkeypatch.setattr(gpu_checks, "check_engines", interrupt)
     with pytest.raises(Interrupted):
         run_main(tmp_path)
     found = read(tmp_path)
@@ -220,9 +236,11 @@ def test_a_signal_keeps_what_is_measured(fakes, tmp_path, monkeypatch):
     assert [row["check"] for row in found["checks"]] == NAMES[:10]
 
 
-def test_bad_input_is_told_before_any_check(fakes, tmp_path):
+def test_bad_input_is_refused_before_any_check(fakes, tmp_path):
     with pytest.raises(Problem, match="no such folder"):
         gpu_check.main(["--data-dir", str(tmp_path / "nowhere"), "--out", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        gpu_check.main(["--only", "gpu,nonsense"])
     assert fakes == []
 
 
@@ -230,7 +248,7 @@ def end_badly(status):
     os._exit(status)
 
 
-def test_a_check_has_a_process_of_its_own():
+def test_check_has_a_process_of_its_own():
     """So it gives the GPU back, and leaves nothing to the next if it fails."""
     alone = partial(gpu_check.alone, seconds=60)
     assert alone(os.getpid) not in (os.getpid(), alone(os.getpid))
@@ -240,7 +258,7 @@ def test_a_check_has_a_process_of_its_own():
         alone(end_badly, 9)
 
 
-def test_a_check_that_hangs_is_ended_and_says_where_it_was(capfd):
+def test_check_that_hangs_is_ended_with_its_traceback(capfd):
     with pytest.raises(Problem, match=r"its process took more than 0\.5 seconds;"):
         gpu_check.alone(time.sleep, 600, seconds=0.5)
     said = capfd.readouterr().err
@@ -248,15 +266,8 @@ def test_a_check_that_hangs_is_ended_and_says_where_it_was(capfd):
     assert " in _call\n" in said
 
 
-def test_a_gpu_for_which_nothing_can_be_compiled_is_told(fakes, tmp_path, monkeypatch):
+def test_gpu_without_a_compiler_is_refused(fakes, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_check, "missing_toolkit", lambda: "no compiler")
     with pytest.raises(Problem, match="there is no GPU to check: no compiler"):
         run_main(tmp_path)
     assert fakes == []
-
-
-def test_no_gpu_is_told(monkeypatch):
-    monkeypatch.setattr(gpu_check, "alone", lambda function, seconds: function())
-    monkeypatch.setattr(gpu, "missing", lambda: "none")
-    with pytest.raises(Problem, match="there is no GPU to check: none"):
-        gpu_check.main(["--data", "digits"])

@@ -18,7 +18,7 @@ from mlp_gpu.network import pad32
 
 SMALL = [(1, 1), (31, 33), (32, 5), (33, 31), (97, 10), (15, 257)]
 LARGE = [(501, 97), (841, 2500), (2500, 2000), (1000, 10)]
-LAYERS = [pytest.param(*sizes, id="small-{}-{}".format(*sizes)) for sizes in SMALL]
+LAYERS = [pytest.param(*sizes, marks=pytest.mark.small) for sizes in SMALL]
 LAYERS += [
     pytest.param(*sizes, id="large-{}-{}".format(*sizes), marks=pytest.mark.slow) for sizes in LARGE
 ]
@@ -112,7 +112,7 @@ def test_update(arrays, n_in, n_out):
     assert (found[:, n_out:] == 0).all()
 
 
-@pytest.mark.parametrize("n_in", [pytest.param(n, id=f"small-{n}") for n in (1, 33, 257)])
+@pytest.mark.parametrize("n_in", [pytest.param(n, marks=pytest.mark.small) for n in (1, 33, 257)])
 def test_pick(arrays, n_in):
     rng = np.random.default_rng(n_in)
     images, order = uniform(rng, 5, n_in), np.array([4, 0, 3, 3, 1, 2])
@@ -125,7 +125,7 @@ def test_pick(arrays, n_in):
 
 
 @pytest.mark.parametrize(
-    ("n_in", "n_out"), [pytest.param(*s, id="small-{}-{}".format(*s)) for s in [(33, 10), (5, 71)]]
+    ("n_in", "n_out"), [pytest.param(*s, marks=pytest.mark.small) for s in [(33, 10), (5, 71)]]
 )
 @pytest.mark.parametrize("scale", [1, 30], ids=["mild", "steep"])  # steep: exp(a) would overflow
 def test_output(arrays, n_in, n_out, scale):
@@ -164,8 +164,8 @@ def test_output(arrays, n_in, n_out, scale):
 @pytest.mark.parametrize(
     ("n", "sizes"),
     [
-        pytest.param(3, (17, 5), id="small-one-layer"),
-        pytest.param(66, (33, 67, 10), id="small-two-layers"),
+        pytest.param(3, (17, 5), marks=pytest.mark.small, id="one-layer"),
+        pytest.param(66, (33, 67, 10), marks=pytest.mark.small, id="two-layers"),
         pytest.param(300, (841, 501, 97, 10), id="large", marks=pytest.mark.slow),
     ],
 )
@@ -226,6 +226,7 @@ def every_kernel(arrays, n_in, n_out):
         *([(841, 2500, 250), (2500, 2000, 250), (500, 10, 250)] if HAS_GPU else []),
     ],
 )
+@pytest.mark.repeats
 def test_repeats_are_bit_equal(arrays, n_in, n_out, repeats):
     """Without a GPU, threads and blocks run in another order each time."""
     for launch, modified in every_kernel(arrays, n_in, n_out):

@@ -10,6 +10,7 @@ from mlp_gpu.ladder import arrays, cpu, formulas, graph, one_kernel
 from mlp_gpu.ladder.net import Net, black_and_white
 from mlp_gpu.ladder.rungs import RUNGS, SIGNATURES
 
+pytestmark = pytest.mark.gpu
 HIDDEN = [10, 33, pytest.param(128, marks=[] if HAS_GPU else pytest.mark.slow)]
 HIDDEN += [pytest.param(300, marks=pytest.mark.slow), pytest.param(512, marks=pytest.mark.slow)]
 
@@ -78,6 +79,7 @@ def test_a_rung_makes_the_references_steps(rung, device, hidden, monkeypatch):
     [(128, 250)] if HAS_GPU else [pytest.param(33, 3, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.repeats
 def test_repeats_are_bit_equal(rung, hidden, repeats, monkeypatch):
     """Without a GPU, threads and blocks run in another order each time."""
     monkeypatch.setattr(graph, "IMAGES_PER_GRAPH", 3)

@@ -1,5 +1,6 @@
 """`python -m experiments.ladder`: what it trains, counts, records and refuses."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import fake_driver
@@ -19,9 +20,9 @@ from experiments.running.validation import to_json
 from experiments.scoring import ladder_tables
 from experiments.scoring.ladder_tables import AccuracyRow, LadderRecord, ProgramTime, RungKernel
 from experiments.scoring.records import read_json
+from experiments.timing import baseline_nets
 from experiments.timing import ladder as timing
-from experiments.timing import ladder_peers
-from mlp_gpu.ladder import cpu
+from mlp_gpu.ladder import cpu, formulas
 from mlp_gpu.ladder.net import Net
 from mlp_gpu.ladder.rungs import RUNGS
 
@@ -62,31 +63,24 @@ def test_what_a_rung_does_is_counted(counted):
     assert all(0 < row.distance < 1e-5 for row in counted)
 
 
-def test_numpy_and_plain_python_make_the_same_steps():
-    net, (images, labels, _) = moving(10), epoch()
-    expected, in_numpy = copy(net), copy(net)
-    cpu.train(expected, images, labels, np.arange(len(images)))
-    ladder_peers.numpy_train(in_numpy, images, labels)
-    lists = [W.tolist() for W in net.arrays]
-    ladder_peers.python_train(*lists, images.tolist(), labels.tolist())
-    for found in (in_numpy.arrays, map(np.array, lists)):
-        for V, W, before in zip(found, expected.arrays, net.arrays, strict=True):
-            assert np.linalg.norm(V - W) < 1e-5 * np.linalg.norm(W - before)
+BASELINES = {
+    "NumPy": baseline_nets.numpy_ladder,
+    "Python": baseline_nets.python_ladder,
+    "torch": partial(baseline_nets.torch_trainer, build=baseline_nets.torch_ladder),
+    "jax": baseline_nets.jax_ladder,
+}
 
 
-@pytest.mark.parametrize(("name", "times"), [("torch_eager", 1), ("jax_scan", 1)])
-def test_peers_make_the_same_steps(name, times):
-    pytest.importorskip(name.partition("_")[0])
-    net, (images, labels, _) = Net.initial(10, 3), epoch()
+@pytest.mark.parametrize("name", BASELINES)
+def test_baseline_makes_the_same_steps(name):
+    if name in ("torch", "jax"):
+        pytest.importorskip(name)
+    net, (images, labels, _) = Net.initial(10, 3) if name == "torch" else moving(10), epoch()
     expected = copy(net)
     cpu.train(expected, images, labels, np.arange(len(images)))
-    if name == "jax_scan":
-        found = ladder_peers.jax_scan(net, images, labels)()
-    else:
-        peer = ladder_peers.SmallTorchNet(net, images, labels, "cpu")
-        peer.eager()
-        found = peer.weights()
-    for V, W, before in zip(found, expected.arrays, net.arrays, strict=False):
+    trainer = BASELINES[name](net, images, labels, float(formulas.ETA))
+    trainer.train()
+    for V, W, before in zip(trainer.weights(), expected.arrays, net.arrays, strict=False):
         assert np.linalg.norm(V - W) < 1e-5 * np.linalg.norm(W - before)
 
 

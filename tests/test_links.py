@@ -12,13 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from measurements import bench_row
 
 from experiments.drawing.thread_maps import DRAWINGS
 from experiments.running.provenance import REPOSITORY
-from experiments.scoring.results import read_results
-from experiments.timing import report as timing_report
-from experiments.timing.measurement import Measurement
 
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "results/README.md")
 DOCUMENTS += tuple(path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob("docs/*.md"))
@@ -164,14 +160,3 @@ def test_the_library_example_runs():
     assert (names["one"][0] == names["more"][42]).all()
     assert names["bent"].shape == (3, 16, 16)
     assert names["narrow"].shape == (50, 29, 29)
-
-
-def test_the_columns_of_the_benchmark_are_explained():
-    text = text_of("docs/benchmarks.md")
-    rows = next(iter(read_results().benches.values()))
-    columns = timing_report.net_table(rows)[0].keys() - {"net", "engine", "device"}
-    convolutional = {"group": "cnn", "name": "engine cpu", "net": 3, "us": np.ones(7)}
-    row = bench_row(Measurement(**convolutional))
-    columns |= timing_report.cnn_table([row])[0].keys() - {"net", "engine", "device"}
-    for column in columns:
-        assert f"| {column} |" in text, column

@@ -78,7 +78,6 @@ def test_targets_run_on_an_interpreter_without_installing():
         "deformations",
         "kernels",
         "bench",
-        "scaling",
         "gpu-check",
         "test",
         "test-all",

@@ -11,7 +11,7 @@ from experiments.drawing import bench_plots
 from experiments.running import data
 from experiments.running.dataset import Dataset
 from experiments.scoring.rows import RaceRow, read_rows, rows_text
-from experiments.timing import race
+from experiments.timing import baselines, race
 from experiments.timing.race import NUMPY, ONLINE, TORCH, Setting
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.network import Network
@@ -56,7 +56,7 @@ def reference(network, images, labels, order, batch, etas):
 def test_mini_batches_with_momentum(way):
     """The last batch is shorter; the second training goes on with the momentum of the first."""
     if way == TORCH:
-        pytest.importorskip("torch", reason="PyTorch, an optional peer, is not installed")
+        pytest.importorskip("torch", reason="PyTorch, an optional baseline, is not installed")
     network, rng = Network.initial((7, 5, 6, 4), 0), np.random.default_rng(0)
     images = rng.uniform(-1, 1, (11, 7)).astype(np.float32)
     labels, order = rng.integers(0, 4, 11).astype(np.uint8), rng.permutation(11)
@@ -120,7 +120,7 @@ def test_the_setting_is_taken_that_has_the_fewest_wrong_of_the_images_set_aside(
         def close(self):
             closed.append(self)
 
-    monkeypatch.setattr(race, "PeerProcess", Process)
+    monkeypatch.setattr(baselines, "BaselineProcess", Process)
     points = race.measure(replace(dataset, validation=None), SOURCE)
     assert [(setting.eta, seed) for setting, seed in asked] == [
         *((0.1, 0), (0.2, 0), (0.3, 0)),

@@ -206,7 +206,7 @@ def test_what_is_derived_leads_to_the_committees_it_is_derived_from(text):
 
 
 def test_benchmarks_lead_to_their_source(text):
-    part = sections(text)["Benchmarks", "Engines and their peers"]
+    part = sections(text)["Benchmarks", "Engines and baselines"]
     bench = next(iter(read_results().benches.values()))
     own = next(one for one in bench if one.net == "1" and one.name == "engine cpu")
     (row,) = [r for r in tables_in(part)[0] if (r["net"], r["engine"]) == ("1", "engine cpu")]

@@ -39,8 +39,8 @@ ALLOWED = {
     ("experiments/running/download.py", "pooch"): "downloads, which are verified",
     ("experiments/running/download.py", "requests"): "the errors of downloads",
     ("experiments/running/workers.py", "multiprocessing"): "pipes between our own processes",
-    ("experiments/timing/peer_processes.py", "pickle"): "pipes to our own processes",
-    ("experiments/timing/peers.py", "import_module"): "packages of a fixed list",
+    ("experiments/timing/baselines.py", "pickle"): "pipes to our own processes",
+    ("experiments/timing/baselines.py", "import_module"): "packages of a fixed list",
 }
 
 

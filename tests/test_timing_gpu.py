@@ -1,5 +1,6 @@
-"""timing/gpu.py and timing/deform.py: what is timed on a GPU, how, and how many bytes it moves."""
+"""timing/gpu.py, cnn.py and deform.py: what is timed on a GPU, how, and how many bytes it moves."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,13 +8,17 @@ import pytest
 from executed import ENGINE_DEVICES, HAS_GPU
 from timers import new_timer
 
+from cnn_gpu.layers import Maps
+from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
 from deform_gpu import deform
 from experiments.running.errors import Problem
+from experiments.timing import baselines, cnn, connections, host
 from experiments.timing import deform as deform_timing
 from experiments.timing import gpu as gpu_timing
-from experiments.timing.window_kernels import window_kernels
-from experiments.timing.window_work import block_work, sweep_work
+from experiments.timing.baseline_nets import Trainer
+from experiments.timing.gpu import Work, block_work, sweep_work, window_kernels
+from mlp_gpu import cuda as mlp_cuda
 from mlp_gpu.network import Network, count_weights
 
 SIZES = (33, 21, 17, 10)
@@ -68,19 +73,17 @@ def fake_timer(monkeypatch, lates=()):
     return fake, gpu_timing.Timer()
 
 
-@pytest.mark.parametrize("state", gpu_timing.CACHE_STATES)
-def test_timer_hides_the_host_and_sets_the_cache(state, monkeypatch):
-    fake, timer = fake_timer(monkeypatch)
+@pytest.mark.parametrize(("state", "n_late"), [("warm", 0), ("cold", 0), ("cold", 2)])
+def test_timer_sets_the_cache_and_hides_the_host(state, n_late, monkeypatch):
+    """The later the host, the longer the memsets; those of attempts that were late count too."""
+    fake, timer = fake_timer(monkeypatch, lates=[True] * n_late)
     assert timer(lambda stream: fake.log.append(f"work on {stream}"), state) == 3000
     work = "work on stream"
     again = [work] if state == "warm" else []
-    assert fake.log == [work, "memset", *again, "event", work, "event", "wait"]
-
-
-def test_timer_waits_longer_for_a_slow_host(monkeypatch):
-    fake, timer = fake_timer(monkeypatch, lates=[True, True, False])
-    assert timer(lambda stream: None, "cold") == 3000
-    assert fake.log.count("memset") == 1 + 4 + 16
+    assert fake.log[0] == work
+    last = 4**n_late * ["memset"] + [*again, "event", work, "event", "wait"]
+    assert fake.log[-len(last) :] == last
+    assert fake.log.count("memset") == sum(4**i for i in range(n_late + 1))
 
 
 def test_timer_gives_up_on_a_host_that_is_always_late(monkeypatch):
@@ -110,32 +113,27 @@ def test_kernels_and_copies_take_turns():
     assert us["cold"].tolist() == [[3, 7], [4, 8]]
 
 
-def test_copies_move_the_bytes_they_are_told(monkeypatch):
+def test_copies_move_as_many_bytes_as_asked(monkeypatch):
     moved = []
 
     def device_to_device(target, source, n_bytes, stream):
         moved.append((len(target), len(source), n_bytes, stream, target is source))
 
-    def device_array(shape, dtype):
-        return DeviceArray(shape, dtype)
-
-    class DeviceArray(np.ndarray):
-        def copy_to_device(self, host, stream):
-            self[:] = host
-
     driver = SimpleNamespace(device_to_device=device_to_device)
     monkeypatch.setattr(gpu, "cuda", SimpleNamespace(cudadrv=SimpleNamespace(driver=driver)))
-    monkeypatch.setattr(gpu, "device_array", device_array)
-    monkeypatch.setattr(gpu, "synchronize", lambda stream: None)
+    monkeypatch.setattr(gpu, "device_array", np.empty)
+    monkeypatch.setattr(gpu, "fill", lambda pairs, stream: None)
     gpu_timing.make_copier(1000, "one stream")(600)("another")
     assert moved == [(500, 500, 300, "another", False)]
 
 
-def test_a_schedule_is_timed_between_ticks(monkeypatch):
+def test_engine_is_timed_between_ticks(monkeypatch):
     now, epochs = [0.0], []
     monkeypatch.setattr(gpu_timing.time, "perf_counter", lambda: now[0])
 
     class Engine:
+        name, schedule, chunks = "cuda", "graph", 8
+
         def set_network(self, network):
             now[0] += 100
 
@@ -144,35 +142,54 @@ def test_a_schedule_is_timed_between_ticks(monkeypatch):
             assert len(order) == 8 * 1000
             now[0] += 50  # the upload
             epochs.append(None)
-            for chunk in range(8):
+            for chunk in range(self.chunks):
                 now[0] += 1 + chunk + 100 * (len(epochs) == 1)
                 tick(1000, 0.5)
 
-    monkeypatch.setattr(gpu_timing.engines, "make_engine", lambda name, schedule: Engine())
-    (one,) = gpu_timing.measure_schedule(Network.initial(SIZES, 0), "graph", 77, 7)
+    network, engine = Network.initial(SIZES, 0), Engine()
+    one = gpu_timing.measure_engine(engine, network, 7, Work(77.4, 5))
     assert one.us == pytest.approx([2e3, 3e3, 4e3, 5e3, 6e3, 7e3, 8e3])
-    assert (one.name, one.n_bytes, one.n_images) == ("engine cuda graph", 77, 1)
+    assert (one.name, one.n_bytes, one.flops, one.n_images) == ("engine cuda graph", 77, 5, 1)
+    for chunks in (0, 1):
+        engine.chunks = chunks
+        with pytest.raises(Problem, match="cuda graph ended before it could be timed"):
+            gpu_timing.measure_engine(engine, network, 7, Work())
+
+
+def late(*_arguments):
+    raise Problem("the host is too slow")
 
 
 def test_kernels_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys):
-    def late(*_arguments):
-        raise Problem("the host is too slow")
-
-    monkeypatch.setattr(gpu_timing, "training_kernels", lambda network, stream: [])
-    monkeypatch.setattr(gpu_timing, "measure_schedule", lambda *arguments: [arguments[1]])
+    for name in ("measure_empty_kernel", "measure_kernels"):
+        monkeypatch.setattr(gpu_timing, name, late)
+    for name in ("training_kernels", "window_kernels"):
+        monkeypatch.setattr(gpu_timing, name, lambda network, stream: [])
+    monkeypatch.setattr(gpu_timing, "measure_engine", lambda trainer, *_: trainer.schedule)
+    monkeypatch.setattr(
+        gpu_timing.engines, "make_engine", lambda *how: SimpleNamespace(schedule=how[1])
+    )
     monkeypatch.setattr(gpu_timing, "measure_window", lambda *arguments: ["window"])
-    monkeypatch.setattr(gpu_timing, "measure_empty_kernel", late)
-    monkeypatch.setattr(gpu_timing, "measure_kernels", late)
     monkeypatch.setattr(gpu_timing, "measure_evaluation", lambda *arguments: ["evaluation"])
     timer = SimpleNamespace(wake=lambda: None, stream=None)
-    found = list(gpu_timing.measure_net(None, timer, 7))
+    found = list(gpu_timing.measure_net(Network.initial(SIZES, 0), timer, 7))
     assert found == ["graph", "launch", "window", "evaluation"]
-    assert capsys.readouterr().err.count("the host is too slow") == 2
+    assert capsys.readouterr().err.count("the host is too slow") == 3
+
+
+def named(layer, names):
+    """Names of kernels, each with its layer."""
+    return [(name, layer) for name in names.split()]
 
 
 @pytest.fixture(params=ENGINE_DEVICES)
-def timer(request):
-    with new_timer(request.param) as timer:
+def device(request):
+    return request.param
+
+
+@pytest.fixture
+def timer(device):
+    with new_timer(device) as timer:
         yield timer
 
 
@@ -182,28 +199,18 @@ def test_everything_on_the_gpu_is_measured(timer, monkeypatch):
     monkeypatch.setattr(gpu_timing, "WINDOW_IMAGES_PER_BLOCK", 1)
     network = Network.initial((37, 21, 33, 10), 0)
     kernels = list(gpu_timing.training_kernels(network, timer.stream))
+    monkeypatch.setattr(gpu_timing, "window_kernels", lambda *_: kernels[:1])  # see below
     assert [(kernel.name, kernel.layer) for kernel in kernels] == [
-        ("pick_image", 1),
-        ("forward_partial", 1),
-        ("forward_reduce", 1),
-        ("update_weights", 1),
-        ("forward_partial", 2),
-        ("forward_reduce", 2),
-        ("delta_partial", 2),
-        ("delta_reduce", 2),
-        ("update_weights", 2),
-        ("forward_partial", 3),
-        ("output_delta", 3),
-        ("delta_partial", 3),
-        ("delta_reduce", 3),
-        ("update_weights", 3),
+        *named(1, "pick_image forward_partial forward_reduce update_weights"),
+        *named(2, "forward_partial forward_reduce delta_partial delta_reduce update_weights"),
+        *named(3, "forward_partial output_delta delta_partial delta_reduce update_weights"),
     ]
     found = list(gpu_timing.measure_net(network, timer, 1))
     assert all((one.us > 0).all() for one in found)
     by_group = {}
     for one in found:
         by_group.setdefault(one.group, []).append(one)
-    assert len(by_group["kernel"]) == 2 * (1 + len(kernels))
+    assert len(by_group["kernel"]) == 2 * (1 + len(kernels) + 1)
     assert len(by_group["evaluation"]) == 2
     assert by_group["evaluation"][0].flops == 2 * 3 * count_weights(network.sizes)
     assert by_group["net"][0].n_bytes == sum(kernel.n_bytes for kernel in kernels)
@@ -229,7 +236,7 @@ def test_deformations_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys
     monkeypatch.setattr(deform_timing, "field_convolutions", lambda *arguments: fields)
     monkeypatch.setattr(gpu, "device_array", lambda shape, dtype: None)
     late.wake, late.stream = lambda: None, None
-    (found,) = deform_timing.measure(np.empty((60, 29, 29)), None, late, 4)
+    (found,) = deform_timing.measure_on_gpu(np.empty((60, 29, 29)), None, late, 4)
     assert (found.name, list(found.us)) == ("tile", [2.0] * 4)
     assert capsys.readouterr().err.count("is left out: the host is too slow") == 2
 
@@ -247,7 +254,7 @@ def test_the_deformation_on_the_gpu_is_measured(timer, monkeypatch):
         enqueue(timer.stream)
         gpu.synchronize(timer.stream)
         assert (abs(out.copy_to_host() - expected) < 1e-5).all()
-    found = deform_timing.measure(images, labels, timer, 2)
+    found = deform_timing.measure_on_gpu(images, labels, timer, 2)
     assert [one.name for one in found] == [
         "GPU, a kernel a tile",
         "GPU, a kernel a stage",
@@ -281,3 +288,112 @@ def test_the_windows_kernels_are_found_half_way_through_a_block(timer):
         gpu.play([one.launch], timer.stream)
         (found,) = gpu.read([changed], timer.stream)
         assert (found != 7).any(), one.name
+
+
+# --- convolutional nets
+
+
+@pytest.fixture
+def small():
+    """Two convolutions and two fully connected layers."""
+    return ConvNetwork.initial("3M3s1-4M2c2-5N", Maps(1, 9, 7), 10, 0)
+
+
+def test_operations_of_convolutional_nets(small):
+    # 3 maps of 4x3 by 3x3 kernels; 4 of 3x2 by 2x2, each from two maps; 24 x 5; 5 x 10.
+    forward = [3 * 12 * 9, 4 * 6 * 2 * 4, 24 * 5, 5 * 10]
+    assert cnn.training_flops(small) == 2 * (3 * sum(forward) - forward[0])
+    # Net 3 of the paper: 84,500 + 375,000 + 243,000 + 900 x 150 + 1,500.
+    net3 = 84_500 + 375_000 + 243_000 + 135_000 + 1_500
+    assert cnn.training_flops(cnn.initial(3)) == 2 * (3 * net3 - 84_500)
+
+
+def test_operations_without_image_processing():
+    network = ConvNetwork.initial("IP(sobel)-3M3", Maps(1, 9, 9), 10, 0)
+    assert cnn.training_flops(network) == 2 * (
+        2 * network.layers[1].n_multiply_adds + 3 * network.layers[2].n_multiply_adds
+    )
+
+
+def test_convolutional_engine_baselines_and_peak_are_measured(small, monkeypatch, capsys):
+    def noted(*arguments):
+        return replace(connections.loops(*arguments), settings="slowly")
+
+    def idle(network, images, labels, eta):
+        return Trainer(lambda: None, lambda: list(network.weights))
+
+    monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
+    monkeypatch.setattr(host, "CALL_FLOPS", 10_000)
+    monkeypatch.setattr(baselines, "available", lambda *_: {"loops": noted, "idle": idle})
+    found = cnn.measure_on_cpu(small, 7)
+    assert [one.name for one in found] == ["engine cpu", "multiply-adds", "loops (slowly)"]
+    assert "idle fails, so it is not measured: ValueError: it does not train the same net" in (
+        capsys.readouterr().err
+    )
+    engine, peak, loops = found
+    assert {one.group for one in found} == {"cnn"}
+    assert all(one.us.shape == (7,) and (one.us > 0).all() for one in found)
+    assert engine.flops == loops.flops == cnn.training_flops(small)
+    assert (engine.n_images, peak.n_images, loops.n_images) == (1, None, 1)
+    assert all((one.peak.us == peak.us).all() for one in found)
+    assert engine.peak.work == peak.peak.work > 0
+
+
+def test_convolution_bytes(small):
+    # Layer 2: 36 neurons to 24, 4 maps that read two of 3, kernels of 4.
+    weights, tables = 8 * 4, 8
+    assert cnn.convolution_bytes(small.layers[1]) == {
+        "convolve_maps": 4 * (36 + weights + 4 + tables + 2 * 4 + 24),
+        "pull_deltas": 4 * (24 + 36 + 36 + weights + 2 * tables + 3),
+        "adjust_weights": 4 * (36 + 24 + 2 * (weights + 4) + 3 * tables),
+    }
+
+
+def test_convolutional_net_on_the_gpu_is_measured(timer, small, monkeypatch):
+    monkeypatch.setattr(mlp_cuda, "IMAGES_PER_TICK", 1)
+    monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
+    monkeypatch.setattr(baselines, "available", lambda *_: {"baseline": connections.loops})
+    monkeypatch.setattr(cnn, "GPU_BASELINE_IMAGES", 5)
+    kernels = list(cnn.training_kernels(small, timer.stream))
+    assert [(kernel.name, kernel.layer) for kernel in kernels] == [
+        *named(1, "pick_image rows_to_maps convolve_maps adjust_weights"),
+        *named(2, "convolve_maps pull_deltas adjust_weights maps_to_rows rows_to_maps"),
+        *named(3, "forward_partial forward_reduce delta_partial delta_reduce update_weights"),
+        *named(4, "forward_partial output_delta delta_partial delta_reduce update_weights"),
+    ]
+    sizes = {kernel.layer: (kernel.n_in, kernel.n_out) for kernel in kernels[2:7]}
+    assert sizes == {1: (63, 36), 2: (36, 24)}
+    assert [kernel.n_bytes for kernel in kernels[:2]] == [4 * 2 * 63] * 2
+    assert kernels[9].flops == 2 * 25 * 5
+    engine = cnn.ConvCudaEngine("launch")
+    engine.set_network(small)
+    images, labels = host.random_examples(1, 63)
+    engine.train(images, labels, np.arange(1), 0.0)
+    launched = [launch.kernel.py_func.__name__ for launch in engine.launches()]
+    assert sorted(launched) == sorted(kernel.name for kernel in kernels)
+
+    found = list(cnn.measure_on_gpu(small, timer, 1, kernel_by_kernel=True))
+    assert all((one.us > 0).all() for one in found)
+    whole = [one for one in found if one.group == "cnn"]
+    assert [one.name for one in whole] == ["engine cuda graph", "engine cuda launch", "baseline"]
+    assert {one.flops for one in whole} == {cnn.training_flops(small)}
+    assert whole[0].n_bytes == sum(kernel.n_bytes for kernel in kernels)
+    by_kernel = [one for one in found if one.group == "cnn kernel"]
+    assert len(by_kernel) == 2 * len(kernels)
+    convolution = next(one for one in by_kernel if (one.name, one.layer) == ("convolve_maps", 2))
+    assert (convolution.flops, convolution.copy.work) == (2 * 192, convolution.n_bytes)
+
+
+def test_convolutional_kernels_are_measured_if_asked_and_cost_nothing_else(
+    small, monkeypatch, capsys
+):
+    monkeypatch.setattr(cnn, "training_kernels", lambda network, stream: [])
+    monkeypatch.setattr(cnn, "ConvCudaEngine", lambda schedule: cnn.ConvCpuEngine())
+    monkeypatch.setattr(cnn, "time_training", lambda *_: np.ones(7))
+    monkeypatch.setattr(cnn, "measure_kernels", late)
+    monkeypatch.setattr(baselines, "available", lambda *_: {})
+    timer = SimpleNamespace(wake=lambda: None, stream=None)
+    for asked in (False, True):
+        found = cnn.measure_on_gpu(small, timer, 7, kernel_by_kernel=asked)
+        assert [one.name for one in found] == ["engine cuda graph", "engine cuda launch"]
+        assert ("the host is too slow" in capsys.readouterr().err) == asked

@@ -136,6 +136,7 @@ def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatc
     assert done == ["2 blocks", "2 blocks", *looks, "2 blocks", *looks, *looks]
 
 
+@pytest.mark.repeats
 def test_repeats_are_bit_equal():
     """Without a GPU, threads and blocks run in another order each time."""
     sizes = (50, 37, 64, 33, 10)

@@ -19,14 +19,14 @@ from mlp_gpu.network import pad32
 from mlp_gpu.window import SIGNATURES, blocks, products, progress, sums
 
 SIZES = [(1, 1), (31, 33), (32, 5), (97, 10), (33, 97), (130, 70)]
-LAYERS = [pytest.param(*sizes, id="small-{}-{}".format(*sizes)) for sizes in SIZES]
+LAYERS = [pytest.param(*sizes, marks=pytest.mark.small) for sizes in SIZES]
 WINDOWS = [pytest.param(0, 5, 2, id="start"), pytest.param(41, 73, 60, id="middle")]
 PLACES = pytest.mark.parametrize(("first", "end", "swept"), WINDOWS)
 ETA = np.float32(0.25)
 
 
 def small(*numbers):
-    return [pytest.param(n, id=f"small-{n}") for n in numbers]
+    return [pytest.param(n, marks=pytest.mark.small) for n in numbers]
 
 
 def layer(n_in, n_out):

@@ -54,7 +54,7 @@ def quiet(n_layers=2, tiles=11):
     return changes
 
 
-@pytest.mark.parametrize("n", [pytest.param(n, id=f"small-{n}") for n in (1, 5, 32)])
+@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.small) for n in (1, 5, 32)])
 def test_slide_window_passes_images_whose_deltas_stayed(arrays, n):
     changes = quiet()
     assert slid(arrays, changes, 3, 3 + n) == n  # all at once

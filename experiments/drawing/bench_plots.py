@@ -26,7 +26,7 @@ from experiments.drawing.figures import (
 )
 from experiments.scoring.rows import BenchRow, RaceRow
 from experiments.timing import race
-from experiments.timing.report import PAPER, net_title
+from experiments.timing.columns import PAPER, net_title
 
 # Line and marker of each engine and baseline: ours solid, others dotted; filled markers: on a GPU.
 STYLES = {

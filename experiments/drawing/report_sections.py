@@ -20,7 +20,7 @@ from experiments.scoring.records import folder_of, of_make_committee
 from experiments.scoring.results import read_results
 from experiments.scoring.rows import BenchRow, CommitteeRow, ScalingRow, bench_source
 from experiments.timing import clusters
-from experiments.timing import report as timing_report
+from experiments.timing import columns as timing_columns
 from mlp_gpu.training import Schedule
 
 TITLE = "Deep, big, simple nets: what was trained and measured"
@@ -49,8 +49,8 @@ COMMITTEES_CAPTION = (
 WORK_COLUMN = "epochs x images"  # of Table 1
 MAKE_OPTION = {"MNIST": "", "load_digits": ' ARGS="--data digits"'}  # to train on it
 BENCH_TITLES = {  # by the part of results/README.md
-    "bench": "Engines and their peers",
-    "cnn-bench": "Convolutional nets and their peers",
+    "bench": "Engines and baselines",
+    "cnn-bench": "Convolutional nets and baselines",
     "deformation": "The deformation",
     "kernels": "The kernels",
 }
@@ -256,10 +256,10 @@ class Report:
         for part, title in BENCH_TITLES.items():
             page.heading(3, title)
             found = [
-                (rows, timing_report.bench_tables(part, rows)) for rows in results.benches.values()
+                (rows, timing_columns.bench_tables(part, rows)) for rows in results.benches.values()
             ]
             if not any(own for _, own in found):
-                page.say(timing_report.NOT_MEASURED)
+                page.say(timing_columns.NOT_MEASURED)
             for rows, own in found:
                 for table in own:
                     page.table(f"{rows[0].source.device}.", table, [bench_source(rows)])
@@ -267,7 +267,7 @@ class Report:
                     self._add_bench_figures(rows)
         page.heading(3, "Several workers")
         if not results.scalings:
-            page.say(timing_report.NOT_MEASURED)
+            page.say(timing_columns.NOT_MEASURED)
         for scaled in results.scalings.values():
             table = clusters.scaling_table(scaled)
             page.table(f"{scaled[0].source.device}.", table, [bench_source(scaled)])

@@ -83,7 +83,7 @@ SCHEDULE_HELP = {
 
 
 def add_engine_arguments(
-    parser: argparse.ArgumentParser, schedules: Sequence[str] = SCHEDULES
+    parser: argparse._ActionsContainer, schedules: Sequence[str] = SCHEDULES
 ) -> None:
     """The options that say what computes, the same in every script that trains.
 
@@ -149,7 +149,7 @@ def add_seeds_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_data_arguments(parser: argparse.ArgumentParser, others: Mapping[str, str] = {}) -> None:
+def add_data_arguments(parser: argparse._ActionsContainer, others: Mapping[str, str] = {}) -> None:
     """The options that say which images to use, the same in every script.
 
     others: data that not every script can use, each with what it is.
@@ -177,7 +177,7 @@ def add_out_argument(
     parser.add_argument("--out", type=Path, default=default, metavar=metavar, help=what + usual)
 
 
-def add_data_dir_argument(parser: argparse.ArgumentParser) -> None:
+def add_data_dir_argument(parser: argparse._ActionsContainer) -> None:
     """The option for where the files of the data are."""
     parser.add_argument(
         "--data-dir",

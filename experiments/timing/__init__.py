@@ -1,1 +1,1 @@
-"""Benchmarks and checks of a GPU: what is timed, other libraries beside it, rows and tables."""
+"""Benchmarks: measurements, baselines, tables of them; and checks of a GPU."""

@@ -1,15 +1,128 @@
-"""How long several workers take, measured; and how long clusters of them would, estimated."""
+"""How long several workers take, measured; and how long clusters of them would, estimated.
+
+The same few nets are trained with one worker and with more, in turn. Workers share the cores: on a
+CPU one worker trains each net on all of them.
+"""
 
 import math
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from experiments.running import jobs
+import numpy as np
+
+from deepbig_runtime import gpu
+from deform_gpu import COMMITTEE
+from experiments.running import data, jobs, store
+from experiments.running.configs import make_config
+from experiments.running.errors import Problem
 from experiments.running.formatting import duration
+from experiments.running.messages import tell
+from experiments.running.workers import LocalProcesses
 from experiments.scoring.records import of_make_committee
-from experiments.scoring.rows import CommitteeRow, ScalingRow
+from experiments.scoring.rows import CommitteeRow, ScalingRow, SourceColumns
+from mlp_gpu.engine import WINDOW
+from mlp_gpu.training import Schedule
 
+SIZES = (841, 800, 10)  # the committee's nets
+EPOCHS, MAX_IMAGES = 2, 10_000
+RUNS_PER_WORKER = 2
 CLUSTER_SIZES = (1, 2, 7, 13, 39)  # workers; the experiments have 39 different runs
+
+
+class Times(NamedTuple):
+    """Seconds to start the workers and for all trainings; bytes that a run writes per epoch."""
+
+    start: float
+    train: float
+    n_bytes: float
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """How the nets are trained. schedule: of launches."""
+
+    dataset: data.Dataset
+    data_dir: Path | None
+    engine: str
+    schedule: str
+
+    def jobs(self, folder: Path, n: int) -> list[jobs.Job]:
+        """n trainings that differ only in their seeds."""
+        images = data.limit(self.dataset, min(MAX_IMAGES, len(self.dataset.train_labels)))
+        windows = self.schedule == WINDOW
+        return [
+            jobs.Job(
+                folder / f"{seed}.h5",
+                f"run {seed}",
+                make_config(
+                    images, SIZES, Schedule(EPOCHS), seed, COMMITTEE, self.engine, windows=windows
+                ),
+                self.data_dir,
+                self.schedule,
+            )
+            for seed in range(n)
+        ]
+
+
+def measure_once(workers: int, trainings: Sequence[jobs.Job]) -> Times:
+    """The times of some workers and trainings. Raises Problem if a training fails."""
+    gpus = gpu.count() if trainings[0].config.engine == "cuda" else 0
+    with closing(LocalProcesses(workers, gpus)) as pool:
+        began = time.perf_counter()
+        ready = [pool.submit(jobs.estimate_job, trainings[0]) for _ in range(workers)]
+        for future in pool.as_completed(ready):
+            future.result()
+        started = time.perf_counter()
+        futures = [pool.submit(jobs.train_job, training) for training in trainings]
+        for future in pool.as_completed(futures):
+            if reason := future.result().failure:
+                raise Problem(f"a training failed: {reason}")
+        ended = time.perf_counter()
+    path = trainings[0].path
+    n_bytes = sum(p.stat().st_size for p in (path, store.weights_path(path)))
+    return Times(started - began, ended - started, n_bytes)
+
+
+def measure(
+    counts: Sequence[int], trainings: Trainings, repeats: int, source: SourceColumns
+) -> list[ScalingRow]:
+    """A row for each number of workers: medians; the speedup is within the same repeat."""
+    n_runs = RUNS_PER_WORKER * max(counts)
+    measured: dict[int, list[Times]] = {count: [] for count in counts}
+    for repeat in range(1, repeats + 1):
+        tell(f"repeat {repeat} of {repeats} ...")
+        for count in counts:
+            with tempfile.TemporaryDirectory() as folder:
+                measured[count].append(measure_once(count, trainings.jobs(Path(folder), n_runs)))
+    rows = []
+    alone = [times.train for times in measured[counts[0]]]
+    for count, own in measured.items():
+        seconds = [times.train for times in own]
+        low, median, high = map(float, np.percentile(seconds, [20, 50, 80]))
+        row = ScalingRow(
+            workers=count,
+            runs=n_runs,
+            data=trainings.dataset.name,
+            layers="-".join(map(str, SIZES)),
+            epochs=EPOCHS,
+            images_an_epoch=min(MAX_IMAGES, len(trainings.dataset.train_labels)),
+            engine=trainings.engine,
+            repeats=repeats,
+            seconds_p20=low,
+            seconds=median,
+            seconds_p80=high,
+            speedup=float(np.median(np.divide(alone, seconds))),
+            start_seconds=float(np.median([times.start for times in own])),
+            bytes_an_epoch=own[0].n_bytes,
+            source=source,
+        )
+        rows.append(row)
+    return rows
 
 
 def scaling_table(rows: Sequence[ScalingRow]) -> list[dict[str, str]]:

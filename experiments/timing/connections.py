@@ -18,7 +18,7 @@ from cnn_gpu.cpu import activate, through_activation
 from cnn_gpu.layers import CONVOLUTION
 from cnn_gpu.network import ConvNetwork, connection_kernels, weight_matrix
 from deepbig_runtime.jit import njit
-from experiments.timing.peers import Peer
+from experiments.timing.baseline_nets import Trainer
 from mlp_gpu.cpu_window import softmax_delta
 
 # Lets sums be vectorised and multiply-adds be fused. NaN and infinity keep their meaning.
@@ -36,9 +36,9 @@ class Net(NamedTuple):
     pairs: int64 (connections, 2), map and source map; of no use in fully connected layers. weights:
     (connections, places of a kernel), and biases (maps,); of a fully connected layer as
     `cnn_gpu.network` has them, its biases there too. states: (maps, positions) of the input and of
-    each layer. patches: (source maps * places, positions), what each weight of a kernel meets; of a
-    fully connected layer (1, 1 + neurons), a 1 and the states by position and map. Derivatives of
-    the loss by states and patches: gradients and patch_gradients.
+    each layer. patches: (source maps * places, positions), a row of inputs for each weight of a
+    kernel; of a fully connected layer (1, 1 + neurons), a 1 and the states by position and map.
+    Derivatives of the loss by states and patches: gradients and patch_gradients.
     """
 
     geometry: np.ndarray
@@ -53,7 +53,7 @@ class Net(NamedTuple):
 
 @njit(nogil=True)
 def gather(patches: np.ndarray, source: np.ndarray, shape: np.ndarray) -> None:
-    """Copy what each weight of a kernel meets into a row of patches. Modifies patches."""
+    """Copy the inputs of each weight of a kernel into a row of patches. Modifies patches."""
     for i in range(shape[N_SOURCE]):
         for v in range(shape[KERNEL_Y]):
             for u in range(shape[KERNEL_X]):
@@ -66,7 +66,7 @@ def gather(patches: np.ndarray, source: np.ndarray, shape: np.ndarray) -> None:
 
 @njit(nogil=True)
 def scatter(source_gradient: np.ndarray, patch_gradient: np.ndarray, shape: np.ndarray) -> None:
-    """Add what each row holds to where `gather` took it from. Modifies source_gradient."""
+    """Add each row to the places that `gather` read it from. Modifies source_gradient."""
     source_gradient[:] = 0
     for i in range(shape[N_SOURCE]):
         for v in range(shape[KERNEL_Y]):
@@ -252,8 +252,8 @@ def _matrices(network: ConvNetwork, net: Net) -> list[np.ndarray]:
     return found
 
 
-def loops(network: ConvNetwork, images: np.ndarray, labels: np.ndarray, eta: float) -> Peer:
-    """The steps by loops over connections. Arguments as in `peers.numpy_loop`.
+def loops(network: ConvNetwork, images: np.ndarray, labels: np.ndarray, eta: float) -> Trainer:
+    """The steps by loops over connections. Arguments as in `baseline_nets`.
 
     images: by y, x and map. Raises ValueError unless all layers have weights.
     """
@@ -265,4 +265,4 @@ def loops(network: ConvNetwork, images: np.ndarray, labels: np.ndarray, eta: flo
         with threadpool_limits(1, user_api="blas"):
             train_images(net, maps, labels, np.float32(eta))
 
-    return Peer(train, lambda: _matrices(network, net))
+    return Trainer(train, lambda: _matrices(network, net))

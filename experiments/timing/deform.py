@@ -1,26 +1,38 @@
-"""Time the deformation on the GPU: whole, and its convolution alone, ours and Listing 1.
+"""Time the deformation: ours on the CPU and on the GPU, its baselines, and the papers' way.
 
-By CUDA events: images and results stay on the GPU, as they do in training. Everything works on more
-data than an L2 cache holds, so the state is always `cold`.
+On the GPU whole, and its convolution alone, ours and Listing 1; by CUDA events: images and results
+stay on the GPU, as they do in training. Everything works on more data than an L2 cache holds, so
+the state is always `cold`.
 """
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from deepbig_runtime import gpu
 from deepbig_runtime.gpu import DeviceArray, Stream, play
 from deform_gpu import TABLE1
-from deform_gpu.batches import BATCH
+from deform_gpu.batches import BATCH, deform_set
 from deform_gpu.cuda import GpuSet
 from deform_gpu.field import GRID, KERNEL, gaussian_weights
 from deform_gpu.kernels import listing1, stages
+from deform_gpu.paper import PaperSet
 from deform_gpu.philox import split_seed
+from experiments.running import data, provenance
 from experiments.running.errors import Problem
+from experiments.running.formatting import plural
 from experiments.running.messages import tell
+from experiments.timing import baselines, host
 from experiments.timing.gpu import Enqueue, Timer, copy_to_gpu
+from experiments.timing.host import Workload, random_examples
 from experiments.timing.measurement import Measurement
 from mlp_gpu.network import pad32
 
 N_IMAGES = 60_000  # an epoch
+# Images per call on the CPU: enough that its overhead does not count, few enough that it ends soon.
+CPU_IMAGES, BASELINE_IMAGES = 6000, 600
 IMAGES_PER_STAGE = 2000  # deformed together where each stage is a kernel: fields take memory
 SEED, EPOCH = 0, 1
 
@@ -78,10 +90,10 @@ def field_convolutions(n_batches: int, side: int, stream: Stream) -> dict[str, E
     }
 
 
-def measure(
+def measure_on_gpu(
     images: np.ndarray, labels: np.ndarray, timer: Timer, repeats: int
 ) -> list[Measurement]:
-    """Measurements of whole deformations and of convolutions, per image.
+    """Measurements of whole deformations and of convolutions on the GPU, per image.
 
     images: float32 (n, side, side). labels: uint8 (n,).
     """
@@ -103,3 +115,49 @@ def measure(
         Measurement(group="deformation", name=name, state="cold", us=times, n_images=1)
         for name, times in us.items()
     ]
+
+
+def cpu_workloads(images: np.ndarray, labels: np.ndarray) -> dict[str, Workload]:
+    """Our deformation on the CPU, in one thread, in two, and in as many as there are cores."""
+    out = np.empty_like(images)
+    return {
+        f"CPU, {plural(threads, 'thread')}": Workload(
+            partial(deform_set, out, images, labels, TABLE1, seed=0, epoch=1, threads=threads),
+            len(images),
+        )
+        for threads in sorted({1, 2, provenance.cores()})
+    }
+
+
+def baseline_workloads(device: str, images: np.ndarray, labels: np.ndarray) -> dict[str, Workload]:
+    """The baselines that can deform the images on a device."""
+    makers = baselines.available("deformation", device)
+    return baselines.workloads(makers, (images, labels, TABLE1), len(images))
+
+
+def measure(repeats: int, timer: Timer | None, on_cpu: bool = True) -> Iterator[Measurement]:
+    """Measurements of the deformation: ours, the baselines', and the papers' division of work.
+
+    timer: None without a GPU. on_cpu: whether the CPU is measured.
+    """
+    images, labels = random_examples(N_IMAGES if timer else CPU_IMAGES, data.SIDE**2)
+    images = images.reshape(-1, data.SIDE, data.SIDE)
+    some, few = slice(CPU_IMAGES), slice(BASELINE_IMAGES)
+    if on_cpu:
+        works = cpu_workloads(images[some], labels[some])
+        works |= baseline_workloads(baselines.CPU, images[few], labels[few])
+        device = provenance.device("cpu")
+        yield from (replace(m, ran_on=device) for m in host.measure("deformation", works, repeats))
+    if timer:
+
+        def measure_others() -> list[Measurement]:
+            paper_set = PaperSet(images[some], labels[some], TABLE1, seed=0)
+            out = np.empty_like(images[some])
+            paper = Workload(lambda: paper_set.deform(out, 1), len(out))
+            works = {"Listing 1 on the GPU, the rest on the CPU": paper}
+            works |= baseline_workloads(baselines.GPU, images[some], labels[some])
+            return host.measure("deformation", works, repeats)
+
+        ours = partial(measure_on_gpu, images, labels, timer, repeats)
+        found = host.attempts([ours, measure_others])
+        yield from (replace(m, ran_on=gpu.name()) for m in found)

@@ -1,4 +1,4 @@
-"""What the recorded times come to, in sentences."""
+"""Sentences that summarise the recorded timings."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,18 +10,18 @@ from experiments.running.store import Run
 from experiments.scoring import cnn_tables, committee_report, tables
 from experiments.scoring.records import by_folder, of_make_committee
 from experiments.scoring.rows import BenchRow, CommitteeRow, StartupRow
-from experiments.timing import report as timing_report
+from experiments.timing import columns
 from mlp_gpu.network import NETS
 
 CNN_NET = 3  # of Table 1 of 2011, of which the sentences tell
-EPOCH_NETS = ("1", "841-800-10")  # whose epochs are told
+EPOCH_NETS = ("1", "841-800-10")  # nets whose epochs have a sentence
 GTX_480 = "2012, GTX 480"
 EVALUATION = "engine cpu, evaluation"
 
-# The first of these that stands beside an engine is told.
+# An engine has a sentence about the first of these that was timed in turn with it.
 CEILINGS = {"percent_of_read": "read of memory", "percent_of_copy": "scaled copy"}
 
-# Under which an engine is measured once more, by what is added to its name.
+# Conditions under which an engine is measured once more, by the suffix of its name.
 CONDITIONS = {
     ", 1 thread": "in one thread",
     ", a core busy": "beside a process that keeps a core busy",
@@ -65,7 +65,7 @@ def command_sentences(
 
 
 def _before(time: str, seconds: float) -> str:
-    """The time so many seconds before another, both ISO 8601."""
+    """The time that is `seconds` before another, both ISO 8601."""
     return (datetime.fromisoformat(time) - timedelta(seconds=seconds)).isoformat()
 
 
@@ -92,7 +92,7 @@ def _time(seconds: float) -> str:
 
 
 def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
-    """What a benchmark says of each engine beside its peers."""
+    """Sentences that compare each engine with the baselines."""
     nets = [row for row in rows if row.group == "net" and row.images]
     us = {(row.name, row.net): row.us for row in nets}
     names = dict.fromkeys(row.name for row in nets)
@@ -122,7 +122,7 @@ def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
                 break
         if others:
             at_best = any(row.settings for row in nets)
-            speedups = "; ".join(f"{_range(ratios(peer))} over {peer}" for peer in others)
+            speedups = "; ".join(f"{_range(ratios(name))} over {name}" for name in others)
             note = ", each with its fastest settings" if at_best else ""
             sentences.append(f"Its speedup is {speedups}{note}.")
     return sentences
@@ -131,12 +131,12 @@ def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
 def _rates(own: Sequence[BenchRow]) -> str:
     """The times of an engine for its smallest and its largest net, and which beat the paper's."""
     small, large = own[0], own[-1]
-    updates, _ = timing_report.PAPER[GTX_480]
-    faster = [timing_report.net_title(row.net) for row in own if _updates(row) > updates]
+    updates, _ = columns.PAPER[GTX_480]
+    faster = [columns.net_title(row.net) for row in own if _updates(row) > updates]
     return (
         f"On {small.ran_on}, `{small.name}` takes {small.us:,.0f} microseconds per "
-        f"image for {timing_report.net_title(small.net)} and {large.us:,.0f} for "
-        f"{timing_report.net_title(large.net)}, "
+        f"image for {columns.net_title(small.net)} and {large.us:,.0f} for "
+        f"{columns.net_title(large.net)}, "
         f"which is {_updates(small) / 1e9:.1f} and "
         f"{_updates(large) / 1e9:.1f} billion weight updates per second; the "
         f"GTX 480 of 2012 made up to {updates / 1e9:g}"
@@ -149,7 +149,7 @@ def _range(found: Sequence[float]) -> str:
 
 
 def epoch_sentences(rows: Sequence[BenchRow]) -> list[str]:
-    """What a benchmark says of the rest of an epoch on the CPU."""
+    """Sentences about the parts of an epoch other than training, on the CPU."""
     evaluations = {
         row.net: row for row in rows if row.group == "evaluation" and row.name == EVALUATION
     }
@@ -169,7 +169,7 @@ def epoch_sentences(rows: Sequence[BenchRow]) -> list[str]:
         if deforming and net in evaluations and net in training:
             rest = 60_000 * min(deforming) + 70_000 * evaluations[net].us
             share = rest / (rest + 60_000 * training[net].us)
-            parts.append(f"{100 * share:.0f} % for {timing_report.net_title(net)}")
+            parts.append(f"{100 * share:.0f} % for {columns.net_title(net)}")
     if parts:
         sentences.append(
             "Of an epoch, 60,000 images deformed and trained on and 70,000 evaluated, deformation "
@@ -179,12 +179,12 @@ def epoch_sentences(rows: Sequence[BenchRow]) -> list[str]:
 
 
 def cnn_sentences(rows: Sequence[BenchRow]) -> list[str]:
-    """What a benchmark says of our CPU engine on net 3 of 2011."""
+    """Sentences about our CPU engine on net 3 of 2011."""
     own = {row.name: row for row in rows if (row.group, row.net) == ("cnn", str(CNN_NET))}
     if not (engine := own.get("engine cpu")):
         return []
     us, loops = engine.us, own.get("loops over connections, CPU")
-    torch_us = timing_report.fastest_torch(rows, str(CNN_NET), engine.ran_on)
+    torch_us = columns.fastest_torch(rows, str(CNN_NET), engine.ran_on)
     name = cnn_tables.PAPER[CNN_NET].name
     sentences = [
         f"On {engine.ran_on}, `engine cpu` takes {us:,.0f} microseconds per image for {name}, "
@@ -199,7 +199,7 @@ def cnn_sentences(rows: Sequence[BenchRow]) -> list[str]:
     ]
     speedups = [("PyTorch eager at its best", torch_us)]
     speedups.append(("loops over connections", loops.us if loops else None))
-    measured = [f"{them / us:.1f} over {peer}" for peer, them in speedups if them]
+    measured = [f"{them / us:.1f} over {name}" for name, them in speedups if them]
     if measured:
         sentences.append(f"Its speedup is {' and '.join(measured)}.")
     return [" ".join(sentences)]
@@ -214,7 +214,7 @@ def _updates(row: BenchRow) -> float:
 
 
 def deform_sentence(rows: Sequence[BenchRow]) -> str | None:
-    """How long our fastest deformation takes beside the SciPy recipe; None if not measured."""
+    """The speedup of our fastest deformation over the SciPy recipe; None if not measured."""
     found = {row.name: row.us for row in rows if row.group == "deformation"}
     own = [name for name in found if re.match("CPU|GPU", name)]
     if not own or "scipy recipe" not in found:

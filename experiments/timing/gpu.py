@@ -12,19 +12,18 @@ same state of the cache.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from deepbig_runtime import gpu
-from deepbig_runtime.gpu import DeviceArray, Launch, Stream
+from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
 from experiments.running.errors import Problem
 from experiments.timing.host import attempts, training_examples
-from experiments.timing.measurement import CopyTimes, Measurement
+from experiments.timing.measurement import Ceiling, Measurement
 from experiments.timing.mlp import training_flops
-from experiments.timing.window_work import work_of_an_image
 from mlp_gpu import cuda as engine
 from mlp_gpu import engines
 from mlp_gpu.engine import SCHEDULES, WINDOW_IMAGES_PER_BLOCK, Engine
@@ -35,9 +34,11 @@ from mlp_gpu.kernels.forward import propagate_forward
 from mlp_gpu.kernels.output import output_deltas
 from mlp_gpu.kernels.pick import pick
 from mlp_gpu.kernels.update import update
-from mlp_gpu.network import Network
+from mlp_gpu.network import Network, pad32
 from mlp_gpu.training import Schedule
+from mlp_gpu.window import products, progress
 from mlp_gpu.window.engine import WindowCudaEngine
+from mlp_gpu.window.workspace import Workspace
 
 # Before the launch the L2 cache holds as much of the kernel's data as it has room for, or none.
 CACHE_STATES = ("warm", "cold")
@@ -214,6 +215,142 @@ def training_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
     yield from connected_kernels(network.weights, network.sizes, data)
 
 
+# --- the window's kernels
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of a kernel of the window. n_bytes: read and written. flops: operations.
+
+    As in `kernel_bytes` each number that a launch reads or writes counts once, 4 bytes; padding,
+    the numbers of progress and labels do not count.
+    """
+
+    n_bytes: float = 0
+    flops: float = 0
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(self.n_bytes + other.n_bytes, self.flops + other.flops)
+
+    def __mul__(self, times: float) -> "Work":
+        return Work(self.n_bytes * times, self.flops * times)
+
+
+def _product(inner: int, columns: int, n: float, end: float, n_block: int) -> tuple[Work, float]:
+    """Stage 1 of n images, the last of which is image end - 1 of its block; parts in words."""
+    rows, across = pad32(inner), pad32(columns)
+    parts = -(-rows // products.depth_of(rows, across, n_block)) * n * (columns + end)
+    words = inner * columns + inner * end + parts
+    return Work(4 * words, 2 * n * inner * (columns + end)), parts
+
+
+def _sum(parts: float, columns: int, n: float, end: float) -> Work:
+    """Stage 2: the parts, what corrects them, and the results. Images before each correct it."""
+    before = n * (end - (n + 1) / 2)  # pairs of an image and one before
+    return Work(4 * (parts + end * columns + n * columns), 2 * before * columns + parts)
+
+
+LayerWork = tuple[int, Work]  # a layer, from 1, and what one of its kernels does
+
+
+def sweep_works(sizes: tuple[int, ...], n: float, end: float, n_block: int) -> list[LayerWork]:
+    """Each kernel of a sweep, in the order of launches but for the last, which slides the window.
+
+    A sweep of n images, of which the last is image end - 1 of its block. sizes: of the layers.
+    Deltas are read before they are overwritten, to see how they changed.
+    """
+    found: list[LayerWork] = []
+    layers = list(enumerate(pairwise(sizes), start=1))
+    for layer, (n_in, n_out) in layers:
+        product, parts = _product(n_in + 1, n_out, n, end, n_block)
+        found += [(layer, product)] if layer > 1 else []
+        found.append((layer, _sum(parts, n_out, n, end)))
+    found.append((len(layers), Work(4 * 3 * n * sizes[-1])))
+    for layer, (n_in, n_out) in reversed(layers[1:]):
+        product, parts = _product(n_out, n_in + 1, n, end, n_block)
+        found += [(layer, product), (layer, _sum(parts, n_in, n, end) + Work(4 * n * n_in))]
+    return found
+
+
+def begin_works(sizes: tuple[int, ...], n_block: int) -> list[LayerWork]:
+    """Each kernel of a block's begin: its images, and layer 1's products."""
+    product, _ = _product(sizes[0] + 1, sizes[1], n_block, n_block, n_block)
+    return [(1, Work(4 * 2 * n_block * sizes[0])), (1, product)]
+
+
+def update_works(sizes: tuple[int, ...], n_block: int) -> list[LayerWork]:
+    """Each kernel of a block's end but for the last: the update of a layer's weights."""
+    found = []
+    for layer, (n_in, n_out) in enumerate(pairwise(sizes), start=1):
+        words = 2 * (n_in + 1) * n_out + n_block * (n_in + 1 + n_out)
+        found.append((layer, Work(4 * words, 2 * n_block * (n_in + 1) * n_out)))
+    return found
+
+
+def sweep_work(sizes: tuple[int, ...], n: float, end: float, n_block: int) -> Work:
+    """A sweep as a whole; arguments as of `sweep_works`."""
+    return sum((work for _, work in sweep_works(sizes, n, end, n_block)), Work())
+
+
+def block_work(sizes: tuple[int, ...], n_block: int) -> Work:
+    """A block's share: its begin and its end."""
+    works = begin_works(sizes, n_block) + update_works(sizes, n_block)
+    return sum((work for _, work in works), Work())
+
+
+def work_of_an_image(
+    sizes: tuple[int, ...], sweeps_per_block: float, window: float, n_block: int
+) -> Work:
+    """The work of an image. sweeps_per_block; window, images of a sweep: on average."""
+    sweep = sweep_work(sizes, window, (n_block + window) / 2, n_block)
+    return (sweep * sweeps_per_block + block_work(sizes, n_block)) * (1 / n_block)
+
+
+def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
+    """The kernels of a block of the window: of its begin, a sweep of the largest window, its end.
+
+    Each is launched as in the middle of a block.
+
+    Those that only move the window, `slide_window` and `next_block`, are left out: they would move
+    it between two repeats.
+    """
+    sizes, n_block, n = network.sizes, WINDOW_IMAGES_PER_BLOCK, progress.MAX_WINDOW
+    weights = [copy_to_gpu(W, stream) for W in network.weights]
+    workspace = Workspace(sizes, weights, n_block)
+    gpu.fill(workspace.blank(), stream)
+    images, labels = training_examples(sizes[0])
+    put = {"labels": labels, "order": np.arange(len(labels))}
+    put |= {"losses": np.zeros(len(labels), np.float32)}
+    epoch = {name: copy_to_gpu(array, stream) for name, array in put.items()}
+    eta = copy_to_gpu(np.full(1, ETA, np.float32), stream)
+    first = (n_block - n) // 2
+    end = first + n
+
+    def at(done: int, swept: int, last: int) -> None:
+        """Let the launches that are made next find the window so."""
+        state = progress.at_start(n_block, len(labels))
+        state[[progress.FIRST, progress.SWEPT, progress.END]] = done, swept, last
+        workspace.progress = copy_to_gpu(state, stream)
+
+    at(0, 0, n)
+    begin = workspace.begin_block(copy_to_gpu(images, stream), epoch["order"])
+    at(first, end, end)
+    sweep = workspace.sweep(epoch, eta)[:-1]
+    at(n_block, n_block, n_block)
+    update = workspace.end_block(eta, len(labels))[:-1]
+    play([*begin, *sweep], stream)
+    works = begin_works(sizes, n_block)
+    works += sweep_works(sizes, n, end, n_block)
+    works += update_works(sizes, n_block)
+    for launch, (layer, work) in zip([*begin, *sweep, *update], works, strict=True):
+        n_in, n_out = sizes[layer - 1 : layer + 1]
+        name, n_bytes = launch.kernel.py_func.__name__, round(work.n_bytes)
+        yield Kernel(name, layer, n_in, n_out, launch, n_bytes, round(work.flops))
+
+
+# --- times
+
+
 def copy_to_gpu(host: np.ndarray, stream: Stream) -> DeviceArray:
     """A copy of an array on the GPU, complete on return."""
     array = gpu.device_array(host.shape, host.dtype)
@@ -280,7 +417,7 @@ def measure_kernels(
                 us=us[state][0],
                 n_bytes=kernel.n_bytes,
                 flops=kernel.flops or None,
-                copy=CopyTimes(us=us[state][1], n_bytes=kernel.n_bytes),
+                copy=Ceiling(us=us[state][1], work=kernel.n_bytes),
                 paper_gb_per_second=PAPER_GB_PER_SECOND.get(kernel.name),
             )
             for state in CACHE_STATES
@@ -297,7 +434,7 @@ def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Mea
     states = [copy_to_gpu(images, timer.stream)]
     states += [gpu.device_array((n, size), np.float32) for size in network.sizes[1:]]
     launches = evaluate(states, [copy_to_gpu(W, timer.stream) for W in network.weights])
-    us = time_in_turn(timer, [lambda stream: gpu.play(launches, stream)], repeats)
+    us = time_in_turn(timer, [lambda stream: play(launches, stream)], repeats)
     return [
         Measurement(
             group="evaluation",
@@ -311,44 +448,28 @@ def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Mea
     ]
 
 
-def measure_schedule(
-    network: Network, schedule: str, n_bytes: int, repeats: int
-) -> list[Measurement]:
-    """Measurement of the engine with a schedule. n_bytes: that it must move for an image."""
-    trainer = engines.make_engine("cuda", schedule)
+def measure_engine(trainer: Engine, network: Network, repeats: int, work: Work) -> Measurement:
+    """Measurement of an engine. work: of an image."""
     trainer.set_network(network)
-    us = time_training(trainer, network.sizes[0], repeats)
-    return [
-        Measurement(
-            group="net",
-            name=f"engine cuda {schedule}",
-            us=us,
-            n_images=1,
-            n_bytes=n_bytes,
-            flops=training_flops(network.sizes),
-        )
-    ]
+    return Measurement(
+        group="net",
+        name=f"engine cuda {trainer.schedule}",
+        us=time_training(trainer, network.sizes[0], repeats),
+        n_images=1,
+        n_bytes=round(work.n_bytes),
+        flops=round(work.flops),
+    )
 
 
 def measure_window(network: Network, repeats: int) -> list[Measurement]:
-    """Measurement of the schedule `window`, with the work of as many sweeps as were needed."""
+    """Measurement of the launch mode `window`, with the work of the sweeps that were needed."""
     n_block = WINDOW_IMAGES_PER_BLOCK
     trainer = WindowCudaEngine(n_block)
-    trainer.set_network(network)
-    us = time_training(trainer, network.sizes[0], repeats)
+    measured = measure_engine(trainer, network, repeats, Work())
     blocks = -(-(repeats + 1) * engine.IMAGES_PER_TICK // n_block)
     sweeps, times = trainer.count_sweeps()
     work = work_of_an_image(network.sizes, sweeps / blocks, times / sweeps, n_block)
-    return [
-        Measurement(
-            group="net",
-            name=f"engine cuda {trainer.schedule}",
-            us=us,
-            n_images=1,
-            n_bytes=round(work.n_bytes),
-            flops=round(work.flops),
-        )
-    ]
+    return [replace(measured, n_bytes=round(work.n_bytes), flops=round(work.flops))]
 
 
 def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
@@ -366,6 +487,8 @@ def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
         trainer.train(
             images, labels, order, ETA, lambda n, loss: ticks.append((time.perf_counter(), n))
         )
+    if len(ticks) < 2:
+        raise Problem(f"{trainer.name} {trainer.schedule} ended before it could be timed")
     moments, images_done = np.array(ticks).T
     return 1e6 * (np.diff(moments) / images_done[1:])[-repeats:]
 
@@ -374,13 +497,22 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[Measur
     """All measurements of a net on the GPU."""
     timer.wake()
     kernels = list(training_kernels(network, timer.stream))
-    n_bytes = sum(kernel.n_bytes for kernel in kernels)
+    work = Work(sum(kernel.n_bytes for kernel in kernels), training_flops(network.sizes))
+
+    def measure_schedule(schedule: str) -> list[Measurement]:
+        trainer = engines.make_engine("cuda", schedule)
+        return [measure_engine(trainer, network, repeats, work)]
+
+    def measure_window_kernels() -> Iterator[Measurement]:
+        return measure_kernels(list(window_kernels(network, timer.stream)), timer, repeats)
+
     return attempts(
         [
-            *(partial(measure_schedule, network, s, n_bytes, repeats) for s in SCHEDULES),
+            *(partial(measure_schedule, schedule) for schedule in SCHEDULES),
             partial(measure_window, network, repeats),
             partial(measure_empty_kernel, timer, repeats),
             partial(measure_kernels, kernels, timer, repeats),
             partial(measure_evaluation, network, timer, repeats),
+            measure_window_kernels,
         ]
     )

@@ -1,8 +1,7 @@
-"""What each rung of the ladder does for an image, counted by executing it; and what is timed."""
+"""The rungs of the ladder: operations and accesses for an image, counted as executed; and times."""
 
 import math
 from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 
 import numpy as np
@@ -22,10 +21,11 @@ from deepbig_runtime.gpu import Launch
 from experiments.running.errors import Problem
 from experiments.running.messages import tell
 from experiments.scoring.ladder_tables import ProgramTime, RungKernel
-from experiments.timing import compiled, ladder_peers
+from experiments.timing import baselines, compiled
 from experiments.timing import gpu as gpu_timing
-from experiments.timing.host import Workload, make_workloads, time_workloads
-from mlp_gpu.ladder import arrays, cpu, graph, one_kernel
+from experiments.timing.baseline_nets import python_ladder
+from experiments.timing.host import Workload, time_workloads
+from mlp_gpu.ladder import arrays, cpu, formulas, graph, one_kernel
 from mlp_gpu.ladder.arrays import Arrays
 from mlp_gpu.ladder.net import Net
 from mlp_gpu.ladder.rungs import RUNGS, SIGNATURES
@@ -130,7 +130,7 @@ def _distance(net: Net, examples: Examples, steps: int, there: Arrays) -> float:
 
 
 def relative_distance(some: Net, expected: Net, before: Net) -> float:
-    """How far a net is from what is expected, relative to how far that moved."""
+    """The distance of a net from the expected one, relative to how far the expected one moved."""
     apart = moved = 0.0
     for V, W, old in zip(some.arrays, expected.arrays, before.arrays, strict=True):
         apart += float(((V - W) ** 2).sum(dtype=float))
@@ -141,18 +141,14 @@ def relative_distance(some: Net, expected: Net, before: Net) -> float:
 def host_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
     """Times of the CPU's programs: ours, NumPy and plain Python."""
     images, labels = examples
-    on_cpu, in_numpy = copy_of(net), copy_of(net)
-    order = np.arange(CPU_IMAGES) % len(labels)
-    some, few = slice(NUMPY_IMAGES), slice(PYTHON_IMAGES)
-    lists = [W.tolist() for W in net.arrays] + [images[few].tolist(), labels[few].tolist()]
+    on_cpu, order = copy_of(net), np.arange(CPU_IMAGES) % len(labels)
     workloads = {
-        "CPU engine": Workload(lambda: cpu.train(on_cpu, images, labels, order), CPU_IMAGES),
-        "NumPy": Workload(
-            lambda: ladder_peers.numpy_train(in_numpy, images[some], labels[some]),
-            len(labels[some]),
-        ),
-        "plain Python": Workload(lambda: ladder_peers.python_train(*lists), len(labels[few])),
+        "CPU engine": Workload(lambda: cpu.train(on_cpu, images, labels, order), CPU_IMAGES)
     }
+    for name, make in baselines.available("ladder", baselines.CPU).items():
+        n = PYTHON_IMAGES if make is python_ladder else NUMPY_IMAGES
+        trainer = make(net, images[:n], labels[:n], float(formulas.ETA))
+        workloads[name] = Workload(trainer.train, len(labels[:n]))
     return _times(workloads, repeats)
 
 
@@ -167,10 +163,10 @@ def gpu_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
     """Times of all rungs on the GPU, and of PyTorch and JAX where they are installed and see it.
 
     Of a rung also work_us: of its kernels alone, each by itself between two events, its data in the
-    L2 cache, less what an empty kernel takes; it is left out where the host is too slow for that.
+    L2 cache, less the time of an empty kernel; it is left out where the host is too slow for that.
     The last row is a copy on the GPU that reads and writes as much as a step must: all weights and
     velocities.
-    Raises Problem if a rung does not compute what the CPU engine does, before or after.
+    Raises Problem if a rung does not compute the same as the CPU engine, before or after.
     """
     images, labels = (np.resize(x, (GPU_IMAGES, *x.shape[1:])) for x in examples)
     _check_rungs(net, (images, labels))
@@ -178,10 +174,12 @@ def gpu_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
         name: Workload(_training(net, (images, labels), rung), GPU_IMAGES)
         for name, rung in RUNGS.items()
     }
-    makers: dict[str, Callable[[], Callable]] = {
-        name: partial(make, net, images, labels) for name, make in ladder_peers.on_gpu().items()
-    }
-    rows = _times(workloads | make_workloads(makers, GPU_IMAGES), repeats)
+    workloads |= baselines.workloads(
+        baselines.available("ladder", baselines.GPU),
+        (net, images, labels, float(formulas.ETA)),
+        GPU_IMAGES,
+    )
+    rows = _times(workloads, repeats)
     timer = gpu_timing.Timer()
     for row in rows:
         if row.name in RUNGS:

@@ -1,7 +1,7 @@
-"""Time the nets of Table 1 (2010) and that of the committees (2012): the CPU engine and its peers.
+"""Time the nets of Table 1 (2010) and that of the committees (2012): CPU engine and baselines.
 
-The engine trains on all threads, on one, and on all beside a process that keeps a core busy. Beside
-it stand what memory and arithmetic allow on as many threads.
+The engine trains on all threads, on one, and on all next to a process that keeps a core busy, in
+turn with copies, reads and multiply-adds on as many threads: the limits of memory and arithmetic.
 """
 
 import subprocess
@@ -14,10 +14,10 @@ from itertools import cycle
 import numba
 import numpy as np
 
-from experiments.timing import ceilings, host
+from experiments.timing import baselines, host
+from experiments.timing.baseline_nets import Trainer
 from experiments.timing.host import Workload, random_examples
 from experiments.timing.measurement import Measurement
-from experiments.timing.peers import Peer
 from mlp_gpu import network
 from mlp_gpu.cpu import PREDICT_BATCH, CpuEngine
 from mlp_gpu.network import Network, count_weights
@@ -28,9 +28,9 @@ NETS: dict[int | str, tuple[int, ...]] = {"841-800-10": (841, 800, 10)} | {**net
 
 # Weight updates of a call: enough that its overhead does not count, few enough that it ends soon.
 ENGINE_UPDATES = 1_000_000_000
-PEER_UPDATES = 100_000_000
-GPU_PEER_IMAGES = 500
-KERNELS = {"forward": ceilings.multiply_forward, "backward": ceilings.multiply_backward}
+BASELINE_UPDATES = 100_000_000
+GPU_BASELINE_IMAGES = 500
+KERNELS = {"forward": host.multiply_forward, "backward": host.multiply_backward}
 BATCHES_PER_THREAD = 4  # to evaluate
 
 # Ends by itself, in case that this process ends before it can end the other.
@@ -124,14 +124,14 @@ def evaluation_workload(net: Network, threads: int) -> Workload:
 
 
 def ceiling_workloads(n_weights: int, threads: int, suffix: str = "") -> dict[str, Workload]:
-    """What memory and arithmetic allow on so many threads, each its own ceiling."""
+    """Workloads that show the limits of memory and arithmetic, each its own ceiling."""
     copy, read, peak = (
         name + suffix for name in ("scaled copy", "read of memory", "multiply-adds")
     )
     return {
-        copy: replace(ceilings.scaled_copy(n_weights, threads), copy=copy),
-        read: replace(ceilings.memory_read(n_weights, threads), read=read),
-        peak: replace(ceilings.multiply_adds(threads), peak=peak),
+        copy: replace(host.scaled_copy(n_weights, threads), copy=copy),
+        read: replace(host.memory_read(n_weights, threads), read=read),
+        peak: replace(host.multiply_adds(threads), peak=peak),
     }
 
 
@@ -142,12 +142,14 @@ def cpu_workloads(net: Network) -> dict[str, Workload]:
     return {
         "engine cpu": engine,
         "engine cpu, 1 thread": engine_workload(net, 1, one),
-        "engine cpu, a core busy": Workload(engine.call, engine.n_images, beside=busy_core),
+        "engine cpu, a core busy": Workload(
+            engine.call, engine.n_images, background_load=busy_core
+        ),
         **ceiling_workloads(net.n_weights, threads),
         **ceiling_workloads(net.n_weights, 1, one),
         **{
             f"kernel, {name}": replace(
-                ceilings.kernel(multiply, net.n_weights, threads), peak="multiply-adds"
+                host.kernel(multiply, net.n_weights, threads), peak="multiply-adds"
             )
             for name, multiply in KERNELS.items()
         },
@@ -155,39 +157,27 @@ def cpu_workloads(net: Network) -> dict[str, Workload]:
     }
 
 
-def peer_workloads(
-    makers: dict[str, Callable[..., Peer]], net: Network, n_images: int
-) -> dict[str, Workload]:
-    """Those peers that can train the net, on n_images images."""
-    images, labels = random_examples(n_images, net.sizes[0])
-    notes = {}
-
-    def maker(name: str) -> Callable[[], Callable[[], None]]:
-        def make() -> Callable[[], None]:
-            peer = makers[name](net, images, labels, ETA)
-            notes[name] = peer.note
-            return peer.train
-
-        return make
-
-    made = host.make_workloads({name: maker(name) for name in makers}, n_images)
-    return {name: replace(one, settings=notes[name]) for name, one in made.items()}
-
-
 def measure_on_cpu(
-    net: Network, makers: dict[str, Callable[..., Peer]], repeats: int
+    net: Network, makers: dict[str, Callable[..., Trainer]], repeats: int
 ) -> list[Measurement]:
-    """Measurements of the CPU engine, its ceilings, and the peers that the makers make."""
+    """Measurements of the CPU engine, its ceilings, and the baselines that the makers make."""
     workloads = cpu_workloads(net)
-    workloads |= peer_workloads(makers, net, max(1, PEER_UPDATES // net.n_weights))
+    workloads |= baseline_workloads(makers, net, max(1, BASELINE_UPDATES // net.n_weights))
     return [
         replace(one, group="evaluation") if one.name == "engine cpu, evaluation" else one
         for one in host.measure("net", workloads, repeats)
     ]
 
 
-def measure_peers_on_gpu(
-    net: Network, makers: dict[str, Callable[..., Peer]], repeats: int
-) -> list[Measurement]:
-    """Measurements of the peers on a GPU."""
-    return host.measure("net", peer_workloads(makers, net, GPU_PEER_IMAGES), repeats)
+def measure_baselines_on_gpu(net: Network, repeats: int) -> list[Measurement]:
+    """Measurements of the baselines on a GPU."""
+    makers = baselines.available("net", baselines.GPU)
+    return host.measure("net", baseline_workloads(makers, net, GPU_BASELINE_IMAGES), repeats)
+
+
+def baseline_workloads(
+    makers: dict[str, Callable[..., Trainer]], net: Network, n_images: int
+) -> dict[str, Workload]:
+    """Workloads of the baselines that can train the net."""
+    examples = random_examples(n_images, net.sizes[0])
+    return baselines.workloads(makers, (net, *examples, ETA), n_images)

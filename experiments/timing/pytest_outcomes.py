@@ -1,15 +1,14 @@
 """A plugin of pytest's: the outcome of each test, appended to a file as soon as the test ends.
 
-The file is that of $DEEPBIG_OUTCOMES. What ends pytest in the middle costs no outcome of before.
+The file is that of $DEEPBIG_OUTCOMES. If pytest is killed, the outcomes written before remain.
 """
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 VARIABLE = "DEEPBIG_OUTCOMES"
-OUTCOMES = "passed", "failed", "skipped"
-
+REPEATS = "repeats"  # marker of the tests that repeat kernels and compare their bits
 
 _is_worker = False  # of pytest-xdist, whose workers report to the process that writes
 
@@ -25,14 +24,21 @@ def pytest_runtest_logreport(report: Any) -> None:
     if _is_worker or (report.when != "call" and report.passed):
         return
     with open(os.environ[VARIABLE], "a") as file:
-        print(report.outcome, report.nodeid, file=file)
+        print(report.outcome, REPEATS in report.keywords, report.nodeid, file=file)
 
 
-def read(path: Path) -> dict[str, list[str]]:
-    """Names of tests by outcome; no names if there is no file."""
-    outcomes: dict[str, str] = {}  # the last phase of a test decides
-    if path.exists():
-        for line in path.read_text().splitlines():
-            outcome, _, name = line.partition(" ")
-            outcomes[name] = outcome
-    return {kind: [name for name, own in outcomes.items() if own == kind] for kind in OUTCOMES}
+class Outcomes(NamedTuple):
+    """tests: names of the tests by outcome. repeats: number of passed ones marked REPEATS."""
+
+    tests: dict[str, list[str]]
+    repeats: int
+
+
+def read(path: Path) -> Outcomes:
+    """The outcomes in a file; none if there is no file."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    # The last phase of a test decides.
+    last = {name: (outcome, mark) for outcome, mark, name in (line.split(" ", 2) for line in lines)}
+    kinds = "passed", "failed", "skipped"
+    tests = {kind: [name for name, own in last.items() if own[0] == kind] for kind in kinds}
+    return Outcomes(tests, list(last.values()).count(("passed", "True")))

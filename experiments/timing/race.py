@@ -18,8 +18,6 @@ from experiments.running import data
 from experiments.running.dataset import Dataset
 from experiments.running.messages import tell
 from experiments.scoring.rows import RaceRow, SourceColumns
-from experiments.timing.peer_processes import PeerProcess, all_settings
-from experiments.timing.peers import import_error, matrices, torch_perceptron
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.network import Network
 from mlp_gpu.training import image_order
@@ -79,7 +77,7 @@ class NumPyBatches:
     """Mini-batches with momentum in NumPy, whose BLAS has all threads."""
 
     def __init__(self, network: Network, batch: int):
-        self._weights, self._batch = matrices(network), batch
+        self._weights, self._batch = [W.copy() for W in network.unpadded()], batch
         self._steps = [np.zeros_like(W) for W in self._weights]
 
     def train(self, images: np.ndarray, labels: np.ndarray, order: np.ndarray, eta: float) -> None:
@@ -108,9 +106,11 @@ class TorchBatches:
     def __init__(self, network: Network, batch: int):
         import torch
 
+        from experiments.timing.baseline_nets import torch_perceptron  # imports numba
+
         none = np.zeros((0, network.sizes[0]), np.float32)
-        net, self.weights = torch_perceptron(network, none, none[:, 0], 0.0, "cpu")
-        self._torch, self._model, self._batch = torch, net.model, batch
+        net = torch_perceptron(network, none, none[:, 0], 0.0, "cpu")
+        self._torch, self._model, self._batch, self.weights = torch, net.model, batch, net.weights
         self._optimizer = torch.optim.SGD(net.model.parameters(), lr=0.0, momentum=float(MOMENTUM))
 
     def train(self, images: np.ndarray, labels: np.ndarray, order: np.ndarray, eta: float) -> None:
@@ -128,7 +128,7 @@ LEARNERS: dict[str, type] = {ONLINE: OnLine, NUMPY: NumPyBatches, TORCH: TorchBa
 
 
 def forward(weights: Sequence[np.ndarray], images: np.ndarray) -> list[np.ndarray]:
-    """What each layer reads, (n, n_in), and the class probabilities, (n, n_classes)."""
+    """The inputs of each layer, (n, n_in), and the class probabilities, (n, n_classes)."""
     states = [images]
     for W in weights[:-1]:
         states.append(A * np.tanh(B * (states[-1] @ W[1:] + W[0])))
@@ -182,12 +182,14 @@ def measure(dataset: Dataset, source: SourceColumns) -> list[RaceRow]:
 
     source: of the rows.
     """
+    from experiments.timing import baselines  # imports numba
+
     apart, found = data.split(dataset, N_APART, seed=0), []
     for way, settings in CHOICES.items():
-        if way == TORCH and import_error("torch"):
+        if way == TORCH and baselines.import_error("torch"):
             continue
         tell(f"training, {SECONDS:g} s each time: {way} ...")
-        with closing(PeerProcess(all_settings()[-1])) as process:
+        with closing(baselines.BaselineProcess(baselines.process_settings()[-1])) as process:
             learnt, best, tried = [], settings[0], list(product(SEEDS[:1], settings))
             while tried:
                 seed, setting = tried.pop(0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deform_gpu import TABLE1, Deformation, deform
-from experiments.timing import deform_peers, peers
+from experiments.timing import baseline_deformations, baselines
 
 SIDE, CENTRE = 29, 14
 MIDDLE = slice(10, 19)  # at least 10 pixels from the edge, which is as far as a kernel reaches
@@ -27,18 +27,18 @@ def ours(images, labels, deformation):
 # Ours too, which shows that the tests measure rightly.
 MAKERS = {
     "ours": ours,
-    "scipy recipe": deform_peers.scipy_recipe,
-    "albumentations, CPU": deform_peers.albumentations_compose,
-    "kornia, CPU": deform_peers.kornia_batch,
-    "kornia, GPU": partial(deform_peers.kornia_batch, device="cuda"),
+    "scipy recipe": baseline_deformations.scipy_recipe,
+    "albumentations, CPU": baseline_deformations.compose,
+    "kornia, CPU": baseline_deformations.kornia_batch,
+    "kornia, GPU": partial(baseline_deformations.kornia_batch, device="cuda"),
 }
 PACKAGES = {"albumentations, CPU": "albumentations", "kornia, CPU": "kornia"}  # those optional
 INSTALLED = {name for name in PACKAGES if importlib.util.find_spec(PACKAGES[name])}
 
 
 def skip_without(package):
-    if reason := peers.import_error(package):
-        pytest.skip(f"{package}, an optional peer, cannot be used: {reason}")
+    if reason := baselines.import_error(package):
+        pytest.skip(f"{package}, an optional baseline, cannot be used: {reason}")
 
 
 @pytest.fixture(params=["ours", "scipy recipe", *sorted(INSTALLED)])
@@ -50,8 +50,8 @@ def name(request):
 
 
 @pytest.mark.parametrize("package", PACKAGES.values())
-def test_optional_peers_are_there(package):
-    """Here it shows that one is not, and not in every test below, which leave it out."""
+def test_optional_baseline_is_installed(package):
+    """Skipped here, and not in every test below, which leave it out."""
     skip_without(package)
 
 
@@ -99,7 +99,7 @@ def displacements(name, down, right, deformation, n, pixels):
     return sources(name, down, right, deformation, n, pixels) - here
 
 
-def test_deforming_by_nothing_gives_the_images_back(name):
+def test_deformation_by_nothing_returns_the_images(name):
     rng = np.random.default_rng(1)
     images = rng.uniform(-1, 1, (20, SIDE, SIDE)).astype(np.float32)
     before = images.copy()
@@ -108,7 +108,7 @@ def test_deforming_by_nothing_gives_the_images_back(name):
     assert (images == before).all()
 
 
-def test_rotation(name):
+def test_rotation_angles_are_uniform(name):
     beta = 25.0
     turned = Deformation(5.5, 0, (beta,) * 10, gamma_x=0, gamma_y=0, shear_probability=0)
     for down, right in ((1, 0), (0, 1)):
@@ -119,7 +119,7 @@ def test_rotation(name):
         uniform_in(angles, -beta, beta)
 
 
-def test_shear_is_horizontal(name):
+def test_shear_is_horizontal_and_uniform(name):
     beta = 25.0
     sheared = Deformation(5.5, 0, (beta,) * 10, gamma_x=0, gamma_y=0, shear_probability=1)
     assert abs(inverse_rows(name, 1, 0, sheared) - [1, 0]).max() < SLACK
@@ -128,7 +128,7 @@ def test_shear_is_horizontal(name):
     uniform_in(np.rad2deg(np.arctan(xy)), -beta, beta)
 
 
-def test_an_image_is_either_rotated_or_sheared(name):
+def test_image_is_either_rotated_or_sheared(name):
     turned = Deformation(5.5, 0, (25.0,) * 10, gamma_x=0, gamma_y=0, shear_probability=0.25)
     _, yx = inverse_rows(name, 1, 0, turned).T
     assert np.mean(abs(yx) < SLACK) == pytest.approx(0.25, abs=0.12)  # four standard deviations
@@ -136,7 +136,7 @@ def test_an_image_is_either_rotated_or_sheared(name):
     assert ((abs(np.hypot(xy, xx) - 1) < SLACK) | (abs(xx - 1) < SLACK)).all()
 
 
-def test_every_digit_has_its_own_angle(name):
+def test_angle_depends_on_the_label(name):
     labels = np.repeat([1, 7, 0, 9], 100).astype(np.uint8)
     turned = Deformation(5.5, 0, TABLE1.beta, gamma_x=0, gamma_y=0)
     xy, xx = inverse_rows(name, 0, 1, turned, labels).T
@@ -180,7 +180,7 @@ def uniform_in(values, low, high):
     # (albumentations has a wider Gaussian: how large its displacements are beside ours.)
     [(1, 0, 5.5, 37, 0.9), (0, 1, 4.5, 20, 0.96), (1, 1, 5.5, 37, 0.9)],
 )
-def test_displacements_are_spread_as_ours(name, down, right, sigma, alpha, albumentations):
+def test_elastic_displacements_match_ours(name, down, right, sigma, alpha, albumentations):
     """In the middle of the image. Of y + x they are so only if y and x move independently."""
     elastic = Deformation(sigma, alpha, NO_ANGLES, gamma_x=0, gamma_y=0)
     theirs = displacements(name, down, right, elastic, 500, MIDDLE)
@@ -198,7 +198,7 @@ def alike(moved):
     return (down + right) / 2 / moved.var()
 
 
-def test_everything_together_is_spread_as_ours(name):
+def test_baseline_matches_displacement_statistics(name):
     """Of four pixels where affine and elastic displacements are about as large."""
     theirs, own = (
         displacements(which, 0, 1, TABLE1, n, slice(8, 21, 12)).std()
@@ -218,7 +218,7 @@ def test_outside_the_image_is_background(name, alpha):
     assert result[:, MIDDLE, MIDDLE].min() == pytest.approx(1, abs=1e-5)
 
 
-def test_every_call_and_every_image_is_deformed_its_own_way(name):
+def test_every_call_and_image_differs(name):
     call = MAKERS[name](ramps(0, 1, 3), np.zeros(3, np.uint8), TABLE1)
     results = [*call(), *call()]
     for i, one in enumerate(results):
@@ -239,40 +239,16 @@ def test_alpha_of_kornia_is_in_pixels(monkeypatch):
         assert abs(moved - 3).max() < 1e-3
 
 
+@pytest.mark.gpu
 def test_kornia_does_the_same_on_a_gpu():
     skip_without("kornia")
-    if not deform_peers.peers.torch_sees_a_gpu():
+    if not baselines.sees_gpu("torch"):
         pytest.skip("PyTorch sees no GPU")
-    test_deforming_by_nothing_gives_the_images_back("kornia, GPU")
-    test_every_digit_has_its_own_angle("kornia, GPU")
-    test_everything_together_is_spread_as_ours("kornia, GPU")
-    test_every_call_and_every_image_is_deformed_its_own_way("kornia, GPU")
+    test_deformation_by_nothing_returns_the_images("kornia, GPU")
+    test_angle_depends_on_the_label("kornia, GPU")
+    test_baseline_matches_displacement_statistics("kornia, GPU")
+    test_every_call_and_image_differs("kornia, GPU")
 
 
-# --- which there are
-
-
-def test_peers_that_are_missing_are_named_with_how_to_get_them(monkeypatch):
-    monkeypatch.setattr(peers, "import_error", lambda package: f"No module named {package!r}")
-    assert list(deform_peers.on_cpu()) == ["scipy recipe"]
-    assert not deform_peers.on_gpu()
-    albumentations, kornia = deform_peers.missing(gpu=True)
-    assert "albumentations is not measured (No module named 'albumentations')" in albumentations
-    assert "pip install -e '.[peers]'" in albumentations
-    assert "kornia is not measured" in kornia
-    assert "pip install -e '.[peers]'" in kornia
-
-
-@pytest.mark.parametrize("sees", [False, True])
-def test_peers_are_where_they_compute(sees, monkeypatch):
-    monkeypatch.setattr(peers, "import_error", lambda package: None)
-    monkeypatch.setattr(deform_peers.peers, "torch_sees_a_gpu", lambda: sees)
-    assert list(deform_peers.on_cpu()) == ["scipy recipe", "albumentations, CPU", "kornia, CPU"]
-    assert list(deform_peers.on_gpu()) == (["kornia, GPU"] if sees else [])
-    assert not deform_peers.missing(gpu=False)
-    sentences = deform_peers.missing(gpu=True)
-    assert [("sees no GPU" in one) for one in sentences] == ([] if sees else [True])
-
-
-def test_nothing_is_asked_of_the_network():
+def test_albumentations_asks_nothing_of_the_network():
     assert os.environ["NO_ALBUMENTATIONS_UPDATE"] == "1"

@@ -1,4 +1,4 @@
-"""timing/report.py: measurements become rows of bench.csv, and such rows tables."""
+"""timing/columns.py: measurements become rows of bench.csv, and such rows tables."""
 
 import csv
 import io
@@ -12,9 +12,8 @@ from msgspec import structs
 from experiments import readme
 from experiments.running.formatting import csv_text
 from experiments.scoring.rows import BenchRow, from_cells, to_cells
-from experiments.timing import findings
-from experiments.timing import report as timing_report
-from experiments.timing.measurement import CopyTimes, Measurement, PeakTimes
+from experiments.timing import columns, findings
+from experiments.timing.measurement import Ceiling, Measurement
 
 
 def as_text(measurements):
@@ -37,7 +36,7 @@ def test_row_of_a_kernel():
             state="warm",
             us=np.array([1.0, 2, 3, 4, 5, 6, 7]),
             n_bytes=8000,
-            copy=CopyTimes(us=np.array([0.5, 0.5, 0.5, 1, 1, 1, 1]), n_bytes=2000),
+            copy=Ceiling(us=np.array([0.5, 0.5, 0.5, 1, 1, 1, 1]), work=2000),
             paper_gb_per_second=115,
         )
     )
@@ -53,7 +52,7 @@ def test_row_of_a_kernel():
     assert found.images_a_second is found.updates_a_second is found.times_cpu is None
 
 
-def test_row_of_a_net():
+def test_rows_of_a_net_and_an_evaluation():
     one = measurement(20.0, group="net", net=1, name="engine", n_images=1, n_weights=3000)
     found = bench_row(replace(one, cpu_engine_us=np.array([70, 80, 90.0])))
     assert found.images_a_second == pytest.approx(50_000)
@@ -62,25 +61,21 @@ def test_row_of_a_net():
     assert found.gb_a_second is found.percent_of_copy is found.percent_of_read is None
     assert bench_row(replace(one, settings="so")).settings == "so"
     assert bench_row(one).times_cpu is None
-
-
-def test_row_of_an_evaluation():
     one = measurement(250.0, group="evaluation", name="batch", n_images=4096, flops=5e9)
-    found = bench_row(one)
-    assert found.images_a_second == pytest.approx(4096 * 4000)
-    assert found.tflop_a_second == pytest.approx(20)
+    assert bench_row(one).images_a_second == pytest.approx(4096 * 4000)
+    assert bench_row(one).tflop_a_second == pytest.approx(20)
 
 
 def test_net_table_has_the_papers_figures_above_ours():
-    read = CopyTimes(us=np.full(7, 100.0), n_bytes=2_000_000)
-    peak = PeakTimes(us=np.full(7, 100.0), flops=8e6)
+    read = Ceiling(us=np.full(7, 100.0), work=2_000_000)
+    peak = Ceiling(us=np.full(7, 100.0), work=8e6)
     measurements = [
         net_measurement("engine cpu", 300.0, n_bytes=3_000_000, read=read, flops=6e6, peak=peak),
         net_measurement("JAX scan, CPU", 600.0, settings="2 threads"),
         measurement(5.0, group="net", net=1, name="scaled copy", ran_on="it"),
         measurement(10.0, group="deformation", name="deform", n_images=1),
     ]
-    lines = timing_report.net_table([bench_row(one) for one in measurements])
+    lines = columns.net_table([bench_row(one) for one in measurements])
     assert lines[0]["1e9 updates/s"] == "up to 5"
     assert lines[0]["speedup over CPU"] == "40"
     assert lines[1]["engine"] == "2012, GTX 480"
@@ -106,20 +101,15 @@ def test_net_table_has_the_papers_figures_above_ours():
     )
     assert lines[4]["us per image (p20-p80)"] == ""
     assert len(lines) == 5
-
-
-def test_records_of_before_peers_had_settings():
-    lacking = "settings", "percent_of_read", "percent_of_peak"
-    row = cells_again(bench_row(net_measurement("engine cpu", 300.0)), *lacking)
-    line = timing_report.net_table([row])[2]
-    assert line["engine"] == "engine cpu"
-    assert line["% of read"] == line["% of peak"] == ""
+    lacking = "settings", "percent_of_read", "percent_of_peak"  # in older records
+    line = columns.net_table([cells_again(bench_row(measurements[0]), *lacking)])[2]
+    assert (line["engine"], line["% of read"], line["% of peak"]) == ("engine cpu", "", "")
 
 
 def cnn_measurements():
     """Of net 3 of 2011 on a chip and a GPU."""
     both = {"group": "cnn", "net": 3, "ran_on": "a chip", "n_weights": 179_340}
-    peak = PeakTimes(us=np.full(7, 1000.0), flops=1e8)  # 50 billion multiply-adds a second
+    peak = Ceiling(us=np.full(7, 1000.0), work=1e8)  # 50 billion multiply-adds a second
     one = both | {"n_images": 1, "flops": 4e6, "cpu_engine_us": np.full(7, 200.0)}
     there = one | {"ran_on": "a GPU"}
     return [
@@ -142,7 +132,7 @@ def cnn_kernel():
 
 
 def test_cnn_table():
-    lines = timing_report.cnn_table([bench_row(one) for one in cnn_measurements()])
+    lines = columns.cnn_table([bench_row(one) for one in cnn_measurements()])
     assert lines[0] == {
         "net": "3: 20M-60M-100M-150N",
         "engine": "engine cpu",
@@ -163,8 +153,8 @@ def test_cnn_table():
     assert (graph["speedup over CPU"], graph["speedup over PyTorch"]) == ("4.00", "8.00")
     assert graph["% of peak"] == ""
     without = [bench_row(one) for one in cnn_measurements()[:3]]
-    assert timing_report.cnn_table(without)[0]["speedup over PyTorch"] == ""
-    assert timing_report.cnn_table([bench_row(one) for one in gpu_measurements()]) == []
+    assert columns.cnn_table(without)[0]["speedup over PyTorch"] == ""
+    assert columns.cnn_table([bench_row(one) for one in gpu_measurements()]) == []
 
 
 def test_records_of_convolutional_nets():
@@ -201,7 +191,7 @@ def test_deform_table_has_the_papers_figures_above_ours():
         for name, us in (("CPU, 1 thread", 20.0), ("scipy recipe", 400.0), ("GPU", 0.05))
     ]
     measurements.append(net_measurement("engine cpu", 300.0))
-    lines = timing_report.deform_table([bench_row(one) for one in measurements])
+    lines = columns.deform_table([bench_row(one) for one in measurements])
     assert len(lines) == 6 + 3
     assert lines[1] == {
         "method": "2010, convolution on a GPU",
@@ -220,18 +210,18 @@ def test_deform_table_has_the_papers_figures_above_ours():
     assert lines[7]["speedup over SciPy recipe"] == "1.0"
     assert lines[8]["60,000 images (p20-p80)"] == "3 ms (3 ms-3 ms)"
     assert lines[8]["images/s"] == "20,000,000"
-    without = timing_report.deform_table([bench_row(measurements[2])])
+    without = columns.deform_table([bench_row(measurements[2])])
     assert without[6]["speedup over SciPy recipe"] == ""
 
 
 def test_kernel_tables_have_both_states_in_a_line():
     found = [bench_row(one) for one in gpu_measurements()]
-    kernels = timing_report.kernel_table(found, nets=(1, 4))
-    evaluation = timing_report.evaluation_table(found)
+    kernels = columns.kernel_table(found, nets=(1, 4))
+    evaluation = columns.evaluation_table(found)
     # A net that is named by its sizes.
     named = [structs.replace(row, net="841-800-10") for row in found if row.group == "kernel"]
-    assert len(timing_report.kernel_table(named, ("841-800-10", 1))) == 2
-    assert timing_report.kernel_table(named, (1, 4)) == []
+    assert len(columns.kernel_table(named, ("841-800-10", 1))) == 2
+    assert columns.kernel_table(named, (1, 4)) == []
     assert len(kernels) == 3
     floor = kernels[0]
     assert (floor["kernel"], floor["layer"], floor["MB"]) == ("empty kernel", "", "")
@@ -255,18 +245,18 @@ def test_kernel_tables_have_both_states_in_a_line():
         "cold: GFLOP/s": "",
     }
     row = bench_row(cnn_kernel())
-    (line,) = timing_report.kernel_table([row, *found], (1, 3), "cnn kernel")
+    (line,) = columns.kernel_table([row, *found], (1, 3), "cnn kernel")
     assert (line["net"], line["layer"], line["kernel"]) == ("3", "2: 10 x 20", "convolve_maps")
     assert (line["MFLOP"], line["warm: GFLOP/s"], line["warm: GB/s"]) == ("4.000", "2,000", "2")
-    assert timing_report.kernel_table([row], (1, 3)) == []
+    assert columns.kernel_table([row], (1, 3)) == []
     assert len(evaluation) == 6
     assert evaluation[0]["TFLOP/s"] == "5000.00"
     assert evaluation[0]["images/s"] == "2,048,000,000"
     assert (evaluation[0]["L2"], evaluation[0]["% of peak"]) == ("warm", "")
-    peak = PeakTimes(us=np.full(7, 100.0), flops=8e6)
+    peak = Ceiling(us=np.full(7, 100.0), work=8e6)
     fields = {"group": "evaluation", "net": 1, "n_images": 1, "flops": 1e6, "peak": peak}
     one = measurement(25.0, name="engine cpu, evaluation", ran_on="a chip", **fields)
-    (line,) = timing_report.evaluation_table(as_text([one]))
+    (line,) = columns.evaluation_table(as_text([one]))
     assert line == {
         "net": "1",
         "L2": "",
@@ -277,3 +267,16 @@ def test_kernel_tables_have_both_states_in_a_line():
         "% of peak": "50",
         "device": "a chip",
     }
+
+
+def test_each_column_of_the_benchmarks_has_a_meaning():
+    unexplained = {"net", "engine", "device"}
+    for table in (columns.NET_COLUMNS, columns.CNN_COLUMNS):
+        explained = [line["column"] for line in columns.meanings(table)]
+        assert explained == [one.heading for one in table if one.heading not in unexplained]
+    cnn = columns.meanings(columns.CNN_COLUMNS, columns.NET_COLUMNS)
+    assert [line["column"] for line in cnn] == [
+        "speedup over PyTorch",
+        "1e9 multiply-adds/s",
+        "% of peak",
+    ]

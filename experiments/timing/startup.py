@@ -1,10 +1,7 @@
-"""How long one waits: for the first training step of a command, for a worker, for the tests.
+"""Time waits: for the first training step of a command, for a worker process, for the tests.
 
-Starts table1 with its five nets, so that it estimates the time of each, and finds out from the run
-files when the first epoch began: several times with compiled code that was kept, and with an empty
-cache folder. Starts a worker process, until it begins to train. With --tests it times 'make test'
-and 'make test-all' instead, once each. Prints a table and writes startup.csv to results/<device>,
-where rows of what was not timed now stay.
+The first step is that of table1 with its five nets, so that it estimates the time of each, with
+compiled code that was cached and with an empty cache folder.
 """
 
 import os
@@ -12,29 +9,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from deepbig_runtime import files
 from deform_gpu import TABLE1
-from experiments.running import cli, data, jobs, provenance, store
+from experiments.running import data, jobs, provenance, store
 from experiments.running.configs import make_config
 from experiments.running.dataset import is_mnist
 from experiments.running.errors import Problem
-from experiments.running.formatting import markdown_table
 from experiments.running.messages import tell
 from experiments.running.workers import LocalProcesses, Message, Started
-from experiments.scoring.rows import (
-    SourceColumns,
-    StartupRow,
-    read_rows,
-    rows_text,
-    source_columns,
-)
+from experiments.scoring.rows import SourceColumns, StartupRow
 from experiments.timing.findings import STARTUP
 from mlp_gpu.network import NETS
 from mlp_gpu.training import Schedule
@@ -59,7 +48,7 @@ def first_step(dataset: data.Dataset, cache: Path | None = None, nets: str = "1,
         done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
         if done.returncode:
             raise Problem(f"a training failed: {done.stderr.strip().splitlines()[-1]}")
-        # A run file is written when its only epoch is done, which took what the file says.
+        # A run file is written when its only epoch is done, whose seconds the file has.
         begun = [
             path.stat().st_mtime - store.read_run(path).seconds
             for path in store.run_files(Path(folder))
@@ -98,14 +87,36 @@ def time_tests(command: str) -> float:
 
 
 def measure(
-    what: str, timed: Callable[[], float], repeats: int, source: SourceColumns
-) -> StartupRow:
+    dataset: data.Dataset, data_dir: Path | None, repeats: int, source: SourceColumns
+) -> list[StartupRow]:
+    """Rows of the first steps and of the start of a worker."""
+
+    def compiling() -> float:
+        with tempfile.TemporaryDirectory() as cache:
+            return first_step(dataset, Path(cache))
+
+    first_step(dataset)  # so that all code is cached
+    times: dict[str, Callable[[], float]] = {
+        FIRST_STEP: lambda: first_step(dataset),
+        FIRST_STEP_OF_ONE: lambda: first_step(dataset, nets="1"),
+        FIRST_STEP_COMPILING: compiling,
+        WORKER: lambda: worker_start(dataset, data_dir),
+    }
+    return [row(what, timed, repeats, source) for what, timed in times.items()]
+
+
+def measure_tests(source: SourceColumns) -> list[StartupRow]:
+    """Rows of the tests, which are run once each."""
+    return [row(command, partial(time_tests, command), 1, source) for command in TESTS]
+
+
+def row(what: str, timed: Callable[[], float], repeats: int, source: SourceColumns) -> StartupRow:
     """The median and the 20th and 80th percentile of the repeats."""
-    found = []
+    seconds = []
     for repeat in range(1, repeats + 1):
         tell(f"{what}: {repeat} of {repeats} ...")
-        found.append(timed())
-    low, median, high = map(float, np.percentile(found, [20, 50, 80]))
+        seconds.append(timed())
+    low, median, high = map(float, np.percentile(seconds, [20, 50, 80]))
     return StartupRow(
         what=what,
         repeats=repeats,
@@ -116,59 +127,13 @@ def measure(
     )
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = cli.Parser("startup", __doc__)
-    parser.add_argument(
-        "--repeats",
-        type=cli.integer(3, 1000),
-        default=7,
-        metavar="N",
-        help="repeats that the medians are of, at least 3 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--tests", action="store_true", help="time the tests instead: some 15 minutes on two cores"
-    )
-    cli.add_data_arguments(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="folder for startup.csv (default: results/<this device>)",
-    )
-    arguments = parser.parse_args(argv)
-    dataset = data.load(arguments.data, arguments.data_dir)
-    source = provenance.collect()
-    folder = arguments.out or provenance.device_folder(source.device)
-    files.make_folder(folder)
-
-    def compiling() -> float:
-        with tempfile.TemporaryDirectory() as cache:
-            return first_step(dataset, Path(cache))
-
-    path = folder / "startup.csv"
-    rows = {row.what: row for row in read_rows(path, StartupRow)} if path.exists() else {}
-    times: dict[str, tuple[Callable[[], float], int]] = {
-        FIRST_STEP: (lambda: first_step(dataset), arguments.repeats),
-        FIRST_STEP_OF_ONE: (lambda: first_step(dataset, nets="1"), arguments.repeats),
-        FIRST_STEP_COMPILING: (compiling, arguments.repeats),
-        WORKER: (lambda: worker_start(dataset, arguments.data_dir), arguments.repeats),
-    }
-    if arguments.tests:
-        times = {command: (partial(time_tests, command), 1) for command in TESTS}
-    else:
-        first_step(dataset)  # so that all code is kept
-    for what, (timed, repeats) in times.items():
-        rows[what] = measure(what, timed, repeats, source_columns(source))
-    # Not after each: a README that lacks a new record fails the tests that are timed next.
-    files.replace(path, rows_text(rows.values()).encode())
-    lines = []
-    for row in rows.values():
-        spread = f"{row.seconds:.1f} ({row.seconds_p20:.1f}-{row.seconds_p80:.1f})"
-        line = {"what": row.what, "seconds (p20-p80)": spread, "repeats": str(row.repeats)}
-        lines.append(line)
-    print(markdown_table(lines))
-    tell(f"written to {folder}: startup.csv")
-
-
-if __name__ == "__main__":
-    cli.run(main)
+def table(rows: Iterable[StartupRow]) -> list[dict[str, str]]:
+    """Rows of startup.csv as lines of a table."""
+    return [
+        {
+            "what": row.what,
+            "seconds (p20-p80)": f"{row.seconds:.1f} ({row.seconds_p20:.1f}-{row.seconds_p80:.1f})",
+            "repeats": str(row.repeats),
+        }
+        for row in rows
+    ]

@@ -1,10 +1,10 @@
 """The same digits deformed by other libraries: SciPy, albumentations and kornia.
 
 Each is written as its regular users would write the deformations of 2010 section 4: rotation or
-shear and scaling about the centre, and Simard's elastic displacement. Unlike ours, a peer's random
-field ends at the edge of an image, so pixels there move by less, or by more where albumentations
-repeats the edge. albumentations and kornia are measured by `make bench` where they are installed,
-and imported only then.
+shear and scaling about the centre, and Simard's elastic displacement. Unlike ours, a baseline's
+random field ends at the edge of an image, so pixels there move by less, or by more where
+albumentations repeats the edge. albumentations and kornia need not be installed: they are imported
+only where they deform.
 """
 
 import os
@@ -17,8 +17,7 @@ import numpy as np
 from deform_gpu import Deformation
 from deform_gpu.field import KERNEL
 from deform_gpu.parameters import SIDE
-from experiments.timing import peers
-from experiments.timing.peers import Tensor
+from experiments.timing.baseline_nets import Tensor
 
 # Set before anything imports albumentations, which otherwise asks the network for a newer version.
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
@@ -31,7 +30,7 @@ def scipy_recipe(
 ) -> Callable[[], np.ndarray]:
     """The widely copied SciPy recipe for Simard's deformation, one image at a time.
 
-    One interpolation, as in ours. Arguments of all peers: images, float32 (n, 29, 29); labels,
+    One interpolation, as in ours. Arguments of all baselines: images, float32 (n, 29, 29); labels,
     uint8 (n,), which choose beta; deformation. The function that is returned deforms all images
     anew at each call and returns them, float32 (n, 29, 29).
     """
@@ -69,7 +68,7 @@ def scipy_recipe(
     return deform
 
 
-def albumentations_compose(
+def compose(
     images: np.ndarray, labels: np.ndarray, deformation: Deformation
 ) -> Callable[[], np.ndarray]:
     """albumentations: Affine, then ElasticTransform, one image per call, as it is used.
@@ -80,7 +79,7 @@ def albumentations_compose(
     """
     import albumentations
 
-    def compose(beta: float) -> Any:
+    def composed(beta: float) -> Any:
         gamma_x, gamma_y = deformation.gamma_x / 100, deformation.gamma_y / 100
         affine = partial(
             albumentations.Affine,
@@ -102,7 +101,7 @@ def albumentations_compose(
         )
         return albumentations.Compose([turn, elastic], seed=0)
 
-    by_beta = {beta: compose(beta) for beta in set(deformation.beta)}
+    by_beta = {beta: composed(beta) for beta in set(deformation.beta)}
     transforms = [by_beta[beta] for beta in deformation.beta]
 
     def deform() -> np.ndarray:
@@ -159,35 +158,3 @@ def kornia_batch(
         return result
 
     return deform
-
-
-def on_cpu() -> dict[str, Callable]:
-    """The peers that deform on the CPU: by name, the function that makes one."""
-    makers = {"scipy recipe": scipy_recipe}
-    if not peers.import_error("albumentations"):
-        makers["albumentations, CPU"] = albumentations_compose
-    if not peers.import_error("kornia"):
-        makers["kornia, CPU"] = kornia_batch
-    return makers
-
-
-def on_gpu() -> dict[str, Callable]:
-    """The peers that deform on the GPU: by name, the function that makes one."""
-    if peers.import_error("kornia") or not peers.torch_sees_a_gpu():
-        return {}
-    return {"kornia, GPU": partial(kornia_batch, device="cuda")}
-
-
-def missing(gpu: bool) -> list[str]:
-    """A sentence for each peer that cannot be measured. gpu: whether a GPU is measured."""
-    sentences = [
-        f"{package} is not measured ({reason}); pip install -e '.[peers]' brings it"
-        for package in ("albumentations", "kornia")
-        if (reason := peers.import_error(package))
-    ]
-    if gpu and not peers.import_error("kornia") and not peers.torch_sees_a_gpu():
-        sentences.append(
-            "the installed PyTorch sees no GPU, so kornia is measured on the CPU alone; "
-            "https://pytorch.org/get-started says how to install one that does"
-        )
-    return sentences

@@ -1,0 +1,367 @@
+"""timing/host.py and mlp.py: what is timed on the CPU, and next to what."""
+
+import os
+import signal
+import subprocess
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from measurements import bench_row
+from waiting import wait_until
+
+from experiments.timing import baseline_nets, baselines, host, mlp
+from experiments.timing.host import Workload
+from mlp_gpu import cpu
+from mlp_gpu.network import NETS, Network, count_weights
+from mlp_gpu.vector_kernel import LANES, PANEL, ROWS, VECTORS
+
+SIZES = (33, 90, 17, 10)
+
+
+def test_workloads_take_turns(monkeypatch):
+    monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
+    now, calls = [0.0], []
+    monkeypatch.setattr(host.time, "perf_counter", lambda: now[0])
+
+    def work(name, seconds):
+        calls.append(name)
+        now[0] += seconds
+
+    workloads = {
+        "a": Workload(lambda: work("a", 2), n_images=10),
+        "b": Workload(lambda: work("b", 3), n_bytes=600),
+    }
+    us = host.time_workloads(workloads, 7)
+    assert us["a"] == pytest.approx(np.full(7, 0.2e6))  # an image
+    assert us["b"] == pytest.approx(np.full(7, 3e6))  # a call
+    assert "".join(calls) == "aabb" + 7 * "ab"
+    changed = replace(workloads["a"], n_bytes=30, flops=6, copy="b", read="b", peak="b")
+    a, b = host.measure("group", {"a": changed, "b": replace(workloads["b"], flops=20)}, 7)
+    assert (a.n_images, b.n_images) == (1, None)
+    row = bench_row(a)
+    assert row.percent_of_copy == pytest.approx(100 * (30 / 600) * (3 / 0.2))
+    assert row.percent_of_read == pytest.approx(row.percent_of_copy)
+    assert row.percent_of_peak == pytest.approx(100 * (6 / 20) * (3 / 0.2))
+    found = bench_row(b)
+    assert found.percent_of_copy is found.percent_of_read is found.percent_of_peak is None
+
+
+def test_background_load_runs_during_calls_and_is_not_timed(monkeypatch):
+    monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0.5)
+    now, goes_on = [0.0], []
+    monkeypatch.setattr(host.time, "perf_counter", lambda: now[0])
+
+    @contextmanager
+    def background():
+        now[0] += 100
+        goes_on.append(True)
+        yield
+        goes_on.pop()
+        now[0] += 100
+
+    def call():
+        now[0] += 0.25 if goes_on else 7
+
+    us = host.time_workloads({"a": Workload(call, background_load=background)}, 7)
+    assert us["a"] == pytest.approx(np.full(7, 0.25e6))
+    assert now[0] == pytest.approx(7 + 0.25 + 7 * 2 * 0.25 + 8 * 200)
+
+
+# --- ceilings
+
+
+@pytest.fixture
+def little(monkeypatch):
+    """Little work in a call of a ceiling."""
+    monkeypatch.setattr(host, "CALL_BYTES", 2400)
+    monkeypatch.setattr(host, "CALL_FLOPS", 10_000)
+    monkeypatch.setattr(host, "KERNEL_K", 128)
+
+
+def spied(monkeypatch, name):
+    """The arguments and the result of every call of a function of `host`."""
+    seen, function = [], getattr(host, name)
+
+    def spy(*arguments):
+        seen.append((*arguments, function(*arguments)))
+
+    monkeypatch.setattr(host, name, spy)
+    return seen
+
+
+@pytest.mark.usefixtures("little")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_copy_and_read_touch_each_element_in_one_thread(threads, monkeypatch):
+    seen = spied(monkeypatch, "scale")
+    work = host.scaled_copy(100, threads)
+    work.call()
+    assert len(seen) == threads
+    assert sum(len(target) for target, *_ in seen) == 100
+    for target, source, factor, passes, _ in seen:
+        assert target.dtype == source.dtype == np.float32
+        assert (target == factor * source).all()
+        assert not np.may_share_memory(target, source)
+        assert passes == 3
+    for i, (target, *_) in enumerate(seen):
+        assert not any(np.may_share_memory(target, other[0]) for other in seen[:i])
+    assert (work.n_bytes, work.n_images) == (3 * 100 * (4 + 4), None)
+    seen = spied(monkeypatch, "add_up")
+    work = host.memory_read(100, threads)
+    work.call()
+    assert len(seen) == threads
+    assert {passes for _, passes, _ in seen} == {6}
+    assert sum(total for *_, total in seen) == 600
+    assert sum(part.nbytes for part, *_ in seen) == 400
+    assert (work.n_bytes, work.n_images) == (6 * 400, None)
+    # Large arrays are passed once.
+    assert host.memory_read(1000, 1).n_bytes == 4000
+    assert host.scaled_copy(1000, 1).n_bytes == 8000
+
+
+def test_copy_and_read_use_every_element():
+    source, target = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
+    assert host.add_up(source, 3) == 30
+    host.scale(target, source, np.float32(2), 1)
+    assert target.tolist() == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.usefixtures("little")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_multiply_adds_end_where_they_begin(threads, monkeypatch):
+    """1 is the fixed point of x / 2 + 1 / 2, so a sum of other numbers means that some are lost."""
+    assert host.multiply_and_add(np.float32(1), 5) == ROWS * VECTORS
+    assert host.multiply_and_add(np.float32(17), 3) == ROWS * VECTORS * 3  # 1 + 16 / 2**3
+    seen = spied(monkeypatch, "multiply_and_add")
+    work = host.multiply_adds(threads)
+    work.call()
+    assert len(seen) == threads
+    steps = {steps for _, steps, _ in seen}
+    assert {work.flops} == {threads * n * 2 * LANES * ROWS * VECTORS for n in steps}
+    assert work.flops <= 10_000
+
+
+@pytest.mark.usefixtures("little")
+@pytest.mark.parametrize("name", ["multiply_forward", "multiply_backward"])
+def test_kernel_uses_each_weight_for_all_rows(name, monkeypatch):
+    monkeypatch.setattr(host, "CALL_FLOPS", 16_000_000)
+    seen, multiply = [], getattr(host, name)
+
+    def spy(C, A, W, passes):
+        seen.append((C, A, W, passes))
+        A[:] = 1
+        multiply(C, A, W, passes)
+
+    work = host.kernel(spy, 2 * 3 * 128 * PANEL, 2)
+    work.call()
+    assert len(seen) == 2
+    for C, _, W, passes in seen:
+        assert W.shape == (3, 128, PANEL)
+        assert (W == 1).all()
+        assert C.sum() == passes * C.shape[0] * W.size
+        assert len(set(C.ravel())) == 1
+    assert work.flops == sum(2 * C.shape[0] * W.size * passes for C, _, W, passes in seen)
+    assert seen[0][3] > 1
+
+
+# --- perceptrons
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A net, and little work with it."""
+    monkeypatch.setattr(host, "CALL_BYTES", 0)
+    monkeypatch.setattr(host, "CALL_FLOPS", 10_000)
+    monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
+    monkeypatch.setattr(mlp, "ENGINE_UPDATES", 1)
+    monkeypatch.setattr(mlp, "PREDICT_BATCH", 5)
+    return Network.initial(SIZES, 0)
+
+
+def test_bytes_and_operations_of_net_1():
+    assert list(mlp.NETS) == ["841-800-10", 1, 2, 3, 4, 5]
+    # Net 1 has 1,347,510 weights, 842,000 of them in layer 1. The others are read twice a sweep.
+    # Once a block layer 1 is read once more, and all are read and written.
+    a_block = 2 * 1_347_510 + 842_000
+    expected = 4 * (2 * 0.5 * (1_347_510 - 842_000) + a_block / 48)
+    assert mlp.engine_bytes(NETS[1], sweeps=0.5, per_block=48) == expected
+    # Forward, back but for layer 1, and the update.
+    assert mlp.training_flops(NETS[1]) == 2 * (3 * 1_347_510 - 842_000)
+
+
+def test_cpu_workloads_have_ceilings_of_as_many_threads(small, monkeypatch):
+    monkeypatch.setattr(mlp.numba.config, "NUMBA_NUM_THREADS", 3)
+    engines, asked = [], []
+
+    class Engine(cpu.CpuEngine):
+        def __init__(self, threads=None):
+            super().__init__(threads=threads)
+            engines.append(threads)
+
+        def train(self, images, labels, order, eta):
+            asked.append((self._threads, len(order)))
+
+        def count_sweeps(self):
+            return 24, 100
+
+    def noted(make, *arguments):
+        engines.append((make.__name__, *arguments))
+        return make(*arguments)
+
+    monkeypatch.setattr(mlp, "CpuEngine", Engine)
+    for name in ("scaled_copy", "memory_read", "multiply_adds"):
+        monkeypatch.setattr(host, name, partial(noted, getattr(host, name)))
+    works = mlp.cpu_workloads(small)
+    assert asked == [(None, 48), (1, 48)]  # to count the sweeps
+    asked.clear()
+    assert list(works) == [
+        "engine cpu",
+        "engine cpu, 1 thread",
+        "engine cpu, a core busy",
+        *("scaled copy", "read of memory", "multiply-adds"),
+        *("scaled copy, 1 thread", "read of memory, 1 thread", "multiply-adds, 1 thread"),
+        *("kernel, forward", "kernel, backward"),
+        "engine cpu, evaluation",
+    ]
+    expected, n = [None, 1], small.n_weights
+    for threads in (3, 1):
+        expected += [("scaled_copy", n, threads), ("memory_read", n, threads)]
+        expected.append(("multiply_adds", threads))
+    assert engines == [*expected, None]
+    for suffix in ("", ", 1 thread"):
+        one = works["engine cpu" + suffix]
+        assert one.copy == "scaled copy" + suffix
+        assert one.read == "read of memory" + suffix
+        assert one.peak == "multiply-adds" + suffix
+        assert one.n_bytes == mlp.engine_bytes(SIZES, 0.5, 48)
+        assert one.flops == mlp.training_flops(SIZES)
+        one.call()
+    busy, evaluation = works["engine cpu, a core busy"], works["engine cpu, evaluation"]
+    busy.call()
+    assert asked == [(None, 48), (1, 48), (None, 48)]
+    assert busy.background_load is mlp.busy_core
+    assert (busy.n_images, busy.n_bytes) == (48, None)
+    assert evaluation.n_images == 4 * 5 * 3
+    assert evaluation.flops == 2 * count_weights(SIZES)
+    assert evaluation.peak == "multiply-adds"
+
+
+def test_engine_workload_is_whole_blocks(monkeypatch):
+    monkeypatch.setattr(mlp, "ENGINE_UPDATES", 70 * count_weights(SIZES))
+    work = mlp.engine_workload(Network.initial(SIZES, 0), 1)
+    assert work.n_images == 96
+
+
+def test_engine_workload_trains_on_the_next_images(monkeypatch):
+    """On the same ones the net would soon be right, and its windows would need few sweeps."""
+    monkeypatch.setattr(mlp.host, "N_EXAMPLES", 100)
+    monkeypatch.setattr(mlp, "ENGINE_UPDATES", 1)
+    mlp.host.training_examples.cache_clear()
+    orders = []
+    monkeypatch.setattr(cpu.CpuEngine, "train", lambda self, *given: orders.append(list(given[2])))
+    monkeypatch.setattr(cpu.CpuEngine, "count_sweeps", lambda self: (1, 1))
+    work = mlp.engine_workload(Network.initial(SIZES, 0), 1)
+    for _ in range(4):
+        work.call()
+    mlp.host.training_examples.cache_clear()
+    calls = [*range(48)], [*range(48, 96)], [96, 97, 98, 99, *range(44)], [*range(48)]
+    assert orders[1:] == list(calls)
+
+
+def test_engines_are_timed_on_deformed_digits_with_a_trained_net(digits):
+    images, labels = mlp.host.training_examples(29 * 29)
+    known = mlp.host.data.load("auto")
+    assert images.shape == (mlp.host.N_EXAMPLES, 841)
+    np.testing.assert_array_equal(labels[:50], known.train_labels[:50])
+    undeformed = np.resize(known.train_images, (len(labels), 841))
+    assert 0.02 < np.square(images - undeformed).mean() < np.square(images + 1).mean()
+    net = Network.initial((841, 30, 10), 0)
+    y = cpu.CpuEngine()
+    y.set_network(mlp.trained(net))
+    assert (y.predict(images).argmax(axis=1) == labels).mean() > 0.5
+
+
+def test_measure_on_cpu_measures_everything(small, monkeypatch):
+    n_images = []
+
+    def noted(*arguments):
+        n_images.append(len(arguments[1]))
+        return baseline_nets.numpy_loop(*arguments)
+
+    monkeypatch.setattr(mlp, "BASELINE_UPDATES", 3 * small.n_weights + 7)
+    found = {one.name: one for one in mlp.measure_on_cpu(small, {"NumPy": noted}, 7)}
+    assert n_images == [3]
+    assert all(one.us.shape == (7,) and (one.us > 0).all() for one in found.values())
+    groups = {name: one.group for name, one in found.items()}
+    assert groups.pop("engine cpu, evaluation") == "evaluation"
+    assert set(groups.values()) == {"net"}
+    for suffix in ("", ", 1 thread"):
+        copy, read, peak = (
+            found[name + suffix] for name in ("scaled copy", "read of memory", "multiply-adds")
+        )
+        engine = found["engine cpu" + suffix]
+        assert engine.copy.us is copy.us is copy.copy.us
+        assert engine.read.us is read.us is read.read.us
+        assert engine.peak.us is peak.us is peak.peak.us
+        assert (engine.n_images, copy.n_images) == (1, None)
+    assert found["engine cpu, evaluation"].peak.us is found["multiply-adds"].us
+    for name in mlp.KERNELS:
+        assert found[f"kernel, {name}"].peak.us is found["multiply-adds"].us
+    assert found["NumPy"].copy is None
+
+
+def test_baselines_train_on_one_image_at_least(small, monkeypatch):
+    monkeypatch.setattr(mlp, "BASELINE_UPDATES", 1)
+    monkeypatch.setattr(mlp, "cpu_workloads", lambda net: {})
+    n_images = []
+    monkeypatch.setattr(mlp, "baseline_workloads", lambda makers, net, n: n_images.append(n) or {})
+    assert mlp.measure_on_cpu(small, {}, 7) == []
+    assert n_images == [1]
+
+
+def test_busy_core_computes_until_it_is_ended(monkeypatch):
+    started = []
+
+    class Popen(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            started.append(self)
+
+    monkeypatch.setattr(mlp.subprocess, "Popen", Popen)
+
+    def cpu_ticks():
+        fields = Path(f"/proc/{started[0].pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11])
+
+    if not os.path.exists("/proc/self/stat"):
+        pytest.skip("/proc says what a process computes, and this system has none")
+    with mlp.busy_core():
+        before = cpu_ticks()
+        wait_until(lambda: cpu_ticks() > before + 2)
+    assert started[0].returncode == -signal.SIGKILL
+
+
+def test_busy_core_has_begun_inside(tmp_path, monkeypatch):
+    begun = tmp_path / "begun"
+    code = f"import time; time.sleep(0.5); open({str(begun)!r}, 'w'); print(end='x', flush=True)"
+    monkeypatch.setattr(mlp, "KEEP_BUSY", code)
+    with mlp.busy_core():
+        assert begun.exists()
+
+
+def test_busy_process_ends_by_itself():
+    code = mlp.KEEP_BUSY.replace("+ 60", "+ 0.1")
+    assert code != mlp.KEEP_BUSY
+    done = subprocess.run([mlp.sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"begun")
+
+
+def test_baselines_on_a_gpu_are_measured(small, monkeypatch):
+    makers = {"there": baseline_nets.numpy_loop}
+    monkeypatch.setattr(baselines, "available", lambda *asked: asked == ("net", "cuda") and makers)
+    (one,) = mlp.measure_baselines_on_gpu(small, 7)
+    assert (one.group, one.name, one.n_images) == ("net", "there", 1)
+    assert np.isfinite(one.us).all()
