@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from campaign.run_bits import bits
 from factories import changed
+from run_bits import bits
 from small_runs import DATASET, AtEpoch
 
 from cnn_gpu.cpu import ConvCpuEngine

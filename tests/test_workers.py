@@ -13,7 +13,6 @@ from contextlib import closing, suppress
 from types import SimpleNamespace
 
 import pytest
-from campaign.run_bits import epochs_on_disk
 from llvmlite import binding
 from pool_jobs import (
     die_when_stopped,
@@ -25,6 +24,7 @@ from pool_jobs import (
     threads,
     wait_for_stop,
 )
+from run_bits import epochs_on_disk
 from waiting import join, wait_until
 
 from deepbig_runtime import driver, gpu
