@@ -31,7 +31,7 @@ COMMANDS = {
 WHERE = "2", "1", "cluster", "1", "2", "1", "2"  # workers
 KILLS = tries(3, 5)  # of a test; then the command may go to its end
 COLD, COLD_SECONDS = 20, 15  # one of so many tests is without compiled code, which takes so long
-AIMED_SHARE, MAX_CHANGES = 0.4, 20  # of kills, at one of so many changes of the folder
+AIMED_SHARE, MAX_CHANGES = tries(1, 0.4), 20  # of kills, at one of so many folder changes
 POLL_SECONDS = 0.001
 STATUSES = {
     "SIGKILL": (-signal.SIGKILL,),
