@@ -17,6 +17,7 @@ from cnn_gpu.network import ConvNetwork
 from experiments import cnn, export, table1
 from experiments.running import data, net_files, nets, runs, store
 from experiments.running.net_files import NetFile
+from experiments.scoring.trained import load
 from mlp_gpu.network import Network
 
 PERCEPTRON = make_config(sizes=(841, 7, 10))
@@ -123,6 +124,12 @@ def test_read_damaged_byte_is_refused(place, found, tmp_path):
     content[place] ^= 1
     path.write_bytes(content)
     assert "is damaged" in expect_sentence(lambda: net_files.read(path))
+
+
+def test_load_of_an_old_net_file_says_how_to_export_anew(tmp_path):
+    said = expect_sentence(lambda: load(tmp_path / "old.net"))
+    assert "older version" in said
+    assert "python -m experiments.export --net RUN.h5" in said
 
 
 @pytest.fixture(scope="module")

@@ -165,10 +165,6 @@ def test_nets_of_load_digits_are_refused(folder, pictures, monkeypatch):
 def test_what_holds_no_net_for_digits_is_refused(folder, tmp_path):
     with pytest.raises(FileFault, match="cannot read"):
         trained.load(tmp_path / "missing.safetensors")
-    with pytest.raises(
-        Problem, match=r"older version .* 'python -m experiments.export --net RUN.h5'"
-    ):
-        trained.load(tmp_path / "old.net")
     path = folder / "table1" / "net1-seed0-load_digits.h5"
     run = store.read_run(path)
     network = runs.load_weights(path, run)[0]["chosen"]
