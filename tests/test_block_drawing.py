@@ -15,14 +15,14 @@ def axes():
     return block_drawing.draw_block().axes
 
 
-def test_the_example_shows_what_the_page_says():
+def test_example_has_a_full_window_and_fewer_sweeps_than_images():
     first, end = SWEEPS[SWEEP]
     assert first > 0
     assert end - first == IN_WINDOW
     assert len(SWEEPS) < N_IMAGES
 
 
-def test_what_corrects_what(axes):
+def test_corrections_are_final_changing_or_not_begun(axes):
     first, _ = SWEEPS[SWEEP]
     for one, (begin, end) in zip(axes[:2], ((first, first + 1), SWEEPS[SWEEP]), strict=True):
         known, changing = set(cells_drawn(one, "known")), set(cells_drawn(one, "changing"))
@@ -35,7 +35,7 @@ def test_what_corrects_what(axes):
                 assert drawn == (final, before and t < end and s >= begin, before and t >= end)
 
 
-def test_every_image_is_done_once_and_the_others_of_a_sweep_go_again(axes):
+def test_each_image_is_done_once_and_the_others_of_a_sweep_again(axes):
     for one, sweeps in zip(axes[2:], (CHAIN, SWEEPS), strict=True):
         done, again = cells_drawn(one, "done"), cells_drawn(one, "again")
         assert [t for _, t in sorted(done, key=lambda cell: cell[1])] == list(range(N_IMAGES))

@@ -77,18 +77,15 @@ def test_panel_shows_blocks_thread_warp_and_what_is_idle(name):
     top, left, bottom, right = trace.reached
     assert white.get_bbox().bounds == (left, top, right - left, bottom - top)
     _, _, width, height = idle.get_bbox().bounds
-    ends = np.array(
-        [patch.get_bbox().max for patch in axes.patches if "block" in patch.get_label()]
-    )
-    assert (width, height) == tuple(ends.max(axis=0))
+    assert (width, height) == max((x + w, y + h) for x, y, w, h in boxes(axes, "block ").values())
     if trace.step:
         assert cells_drawn(axes, "own") == cells_of(trace.own)
         step = cells_of(trace.step)
         assert boxes(axes, "step")[""] == (step[0][1], step[0][0], *extent(step)[::-1])
         assert len(step) == np.prod(extent(step))
     assert "grid of {} x {} blocks".format(*trace.grid) in axes.get_title()
-    across, down = trace.threads
-    assert f"{across} x {down} threads" if down > 1 else f"{across} threads" in axes.get_title()
+    threads = " x ".join(f"{n}" for n in trace.threads).removesuffix(" x 1")
+    assert f"of {threads} threads" in axes.get_title()
     hatched = [patch.get_bbox().bounds for patch in axes.patches if patch.get_hatch()]
     if panel.used:
         (rows, columns), (used_rows, used_columns) = trace.shape, panel.used
@@ -180,7 +177,7 @@ def test_tile_shows_the_cells_of_a_thread_and_what_it_multiplies(tile):
     assert above == ({column for _, column in own} if tile.depth else set())
 
 
-def test_banks_are_drawn():
+def test_banks_conflict_in_rows_of_32_words_and_not_of_33():
     tight, padded = (axes for axes in thread_maps.draw_banks().axes if axes.images)
     for axes, stride in ((tight, 32), (padded, 33)):
         banks = axes.images[0].get_array()
@@ -197,7 +194,7 @@ def test_banks_are_drawn():
     assert "a bank has 1 of the 32 words" in padded.get_title()
 
 
-def test_convolution_is_drawn():
+def test_convolution_shows_region_strip_and_sums():
     whole, cells, sums = thread_maps.draw_convolution().axes
     assert "310 x 310 cells" in whole.get_title()
     assert "grid of 290 x 29 blocks" in whole.get_title()
@@ -211,7 +208,7 @@ def test_convolution_is_drawn():
     assert len(cells_drawn(sums, "shared")) == 10 * 21
 
 
-def test_stages_of_a_tile_are_drawn():
+def test_stages_of_a_tile_show_the_cells_of_the_thread():
     panels = thread_maps.draw_tiles().axes
     shapes = ((52, 49), (30, 49), (29, 29))
     for axes, array, shape in zip(panels, thread_maps.TILE_STAGES, shapes, strict=True):
@@ -220,7 +217,7 @@ def test_stages_of_a_tile_are_drawn():
         assert axes.patches[0].get_bbox().bounds == (0, 0, *shape[::-1])
 
 
-def test_ends_of_a_sweep_and_of_a_block_are_drawn():
+def test_window_progress_shows_changes_and_fields():
     *_, slide, ending = thread_maps.draw_blocks_and_progress().axes
     assert cells_drawn(slide, "own") == [(1, 5)]
     assert "5 tiles\nof changes; thread 41 reads" in slide.get_title()
