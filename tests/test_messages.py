@@ -96,27 +96,6 @@ def test_status_is_right_though_nobody_reads_the_message(tmp_path, options, redi
     assert run(f'"$0" -m experiments.table1 "$@" {redirection}', *options).returncode == status
 
 
-@pytest.mark.slow
-def test_training_goes_on_when_its_terminal_is_gone(undisturbed, tmp_path):
-    main, terminal = os.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "experiments.table1", *TRAINING, "--out", tmp_path],
-        cwd=REPOSITORY,
-        stdin=terminal,
-        stdout=subprocess.DEVNULL,
-        stderr=terminal,
-        start_new_session=True,  # so that the end of the terminal is no signal
-    )
-    os.close(terminal)
-    os.read(main, 1)
-    os.close(main)
-    try:
-        assert process.wait(300) == 0
-    finally:
-        process.kill()
-    assert_same_runs(tmp_path, undisturbed)
-
-
 def make_noise(_channel, path):
     """Write to stderr as a worker may. Returns the file descriptor that a new file gets."""
     print("so it is", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from types import SimpleNamespace
 
@@ -31,7 +32,7 @@ from deepbig_runtime import driver, gpu
 from deepbig_runtime.faults import GpuFault
 from experiments.running import cli, gpu_trial, jobs, provenance, runs, workers
 from experiments.running.errors import Interrupted, Problem, signals
-from experiments.running.workers import InProcess, LocalProcesses, run_until
+from experiments.running.workers import InProcess, LocalProcesses, Pool, Trained, run_until
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc")
 LIBRARY = _ctypes.__file__  # some library that can be loaded
@@ -86,6 +87,17 @@ def test_as_completed_handles_all_messages_of_a_job_before_its_result(pool):
         assert [m.images for m in messages if m.run == str(number)] == list(range(number))
     assert results == {3: 6, 0: 0, 100: 200, 7: 14}
     assert len(messages) == 110
+
+
+def test_as_completed_handles_messages_that_come_together_with_a_result():
+    class Batch(Pool):
+        def _receive(self, waiting):
+            return set(waiting), [Trained("a", 1)]
+
+    pool, steps = Batch(), []
+    pool.on_message = steps.append
+    steps.extend(pool.as_completed([future := Future()]))
+    assert steps == [Trained("a", 1), future]
 
 
 def test_exception_of_a_job_comes_back_with_its_place(pool):

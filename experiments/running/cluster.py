@@ -18,23 +18,14 @@ import msgspec
 from experiments.running import provenance
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration
-from experiments.running.workers import (
-    POLL_SECONDS,
-    Channel,
-    EpochSaved,
-    Message,
-    Pool,
-    Started,
-    Trained,
-    run_job,
-)
+from experiments.running.workers import POLL_SECONDS, AnyMessage, Channel, Message, Pool, run_job
 
 CONNECT_TIMEOUT = 10  # seconds until a scheduler that does not answer is given up
 NO_WORKER_TIMEOUT = 600  # seconds until a cluster that has lost all its workers is given up
 LOCK_TIMEOUT = 60  # seconds that a worker may need to stop after the scheduler gave its job away
 
 _encode = msgspec.msgpack.encode
-_decode = msgspec.msgpack.Decoder(Started | Trained | EpochSaved).decode
+_decode = msgspec.msgpack.Decoder(AnyMessage).decode
 
 
 class Cluster(Pool):

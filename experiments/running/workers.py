@@ -70,6 +70,9 @@ class EpochSaved(Message, frozen=True):
     train_seconds: float
 
 
+AnyMessage = Started | Trained | EpochSaved
+
+
 @dataclass(frozen=True)
 class Channel:
     """A job's connection to its pool.
