@@ -23,12 +23,21 @@ N = 40
 
 @pytest.fixture(scope="module")
 def digits():
-    """Test digits, uint8 (N, 28, 28): of MNIST if it is there, else load_digits' in its place."""
-    found = data.load_pixels("auto").test_images[:N]
-    if found.shape[1:] == (28, 28):
-        return found
-    large = [Image.fromarray((15 * x).astype(np.uint8)).resize((20, 20)) for x in found]
-    return np.stack([ink.centred(np.asarray(x, np.float32) / 255) for x in large])
+    """load_digits' test digits with sharp strokes, uint8 (N, 28, 28)."""
+    found = []
+    for small in data.load_pixels("digits").test_images[:N]:
+        large = Image.fromarray(15 * small).resize((80, 80), Image.Resampling.BICUBIC)
+        found.append(ink.centred((np.asarray(large, np.float32) / 120 - 0.8).clip(0, 1)))
+    return np.stack(found)
+
+
+@pytest.fixture(scope="module")
+def mnist():
+    """MNIST's first test digits, uint8 (1000, 28, 28)."""
+    found = data.load_pixels("auto")
+    if found.name != "MNIST":
+        pytest.skip("MNIST is not here")
+    return found.test_images[:1000]
 
 
 @pytest.fixture
@@ -69,9 +78,9 @@ def strokes(pixels):
 
 
 @pytest.mark.parametrize(("change", "radius"), [("grey_dilation", 16), ("grey_erosion", 7)])
-def test_strokes_become_as_wide_as_mnists(change, radius, digits, path):
+def test_strokes_become_as_wide_as_mnists(change, radius, mnist, path):
     before, after = [], []
-    for digit in digits[:20]:
+    for digit in mnist[:20]:
         amount = (enlarged(digit, 12) > 0.5).astype(float)
         amount = getattr(ndimage, change)(amount, footprint=ink.disc(radius))
         if amount.max() == 0:
@@ -97,12 +106,9 @@ def test_a_thin_line_on_a_large_sheet_is_a_digit(side, width, path):
     assert 40 < np.count_nonzero(found > 127) < 200
 
 
-def test_nine_in_ten_of_mnists_strokes_are_usual():
-    found = data.load_pixels("auto")
-    if found.name != "MNIST":
-        pytest.skip("MNIST is not here")
+def test_nine_in_ten_of_mnists_strokes_are_usual(mnist):
     widths = []
-    for digit in found.train_images[:1000]:
+    for digit in mnist:
         large = ink._resized(ink._cropped(digit / np.float32(255)), ink.FINE * ink.DIGIT_SIDE)
         widths.append(ink.stroke_width(np.pad(large, 2 * ink.FINE)))
     low, high = ink.STROKES
@@ -116,12 +122,12 @@ def picture(digit, mode="RGB"):
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGBA", "CMYK", "I;16", "F"])
-def test_modes_of_pillow_are_all_the_same_digit(mode, digits, path):
-    expected = read(picture(digits[0]), path)
+def test_modes_of_pillow_are_all_the_same_digit(mode, mnist, path):
+    expected = read(picture(mnist[0]), path)
     if mode == "I;16":
-        found = Image.fromarray(np.asarray(picture(digits[0], "L"), np.uint16) * 257)
+        found = Image.fromarray(np.asarray(picture(mnist[0], "L"), np.uint16) * 257)
     else:
-        found = picture(digits[0], mode)
+        found = picture(mnist[0], mode)
     path = path.with_suffix(".tif" if mode in ("F", "CMYK") else ".png")
     off = np.abs(read(found, path).astype(int) - expected)
     assert off.sum() / expected.sum(dtype=int) < (0.15 if mode in ("1", "P", "CMYK") else 0.02)
