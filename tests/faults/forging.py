@@ -27,25 +27,18 @@ class Content(bytes):
         return f"{len(self):,} bytes"
 
 
-def _place(draw, size):
-    """A place among so many; hypothesis itself prefers small integers."""
-    percent = st.integers(0, 99)
-    return size * (100 * draw(percent) + draw(percent)) // 10_000
-
-
 @st.composite
 def changed_bytes(draw, content):
     """The content with parts changed, lost, repeated or inserted."""
     content = bytearray(content)
+    rng = draw(st.randoms(use_true_random=True))  # hypothesis itself prefers small numbers
     for _ in range(draw(st.sampled_from((1, 1, 1, 2, 8)))):
         # Headers are small and say most: much damage is among the first bytes.
-        end = draw(st.sampled_from((2000, len(content), len(content))))
-        at = _place(draw, min(end, len(content)))
-        new = draw(st.binary(min_size=1, max_size=8))
-        length = draw(st.sampled_from((*[len(new)] * 9, 0, 512, len(content))))
-        copied = content[_place(draw, len(content)) :][:length]
-        new = draw(st.sampled_from((*[new] * 6, bytes(length), copied, b"")))
-        content[at : at + length] = new
+        at = rng.randrange(rng.choice((2000, len(content) + 1, len(content) + 1)))
+        new = rng.randbytes(rng.choice((1, 1, 2, 8)))
+        length = rng.choice((*[len(new)] * 9, 0, 512, len(content)))
+        copied = content[rng.randrange(len(content) + 1) :][:length]
+        content[at : at + length] = rng.choice((*[new] * 6, bytes(length), copied, b""))
     return Content(content)
 
 
