@@ -1,6 +1,7 @@
 """Runs that survive: kill -9, signals, full disks, read-only folders, second processes."""
 
 import ctypes
+import errno
 import multiprocessing
 import os
 import signal
@@ -270,3 +271,42 @@ def test_a_signal_while_a_module_is_imported_waits_until_it_is(
     with pytest.raises(Interrupted):
         import_and_go_on()
     assert imported
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "not enough memory"),
+        (OSError(errno.EMFILE, "Too many open files"), "ulimit -n"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "no more memory"),
+        (RuntimeError("can't start new thread"), "starts no more processes or threads"),
+    ],
+)
+def test_a_lack_of_the_machine_ends_in_one_sentence_whatever_follows_it(error, said, capsys):
+    def main():
+        try:
+            raise error
+        finally:
+            raise ImportError("some module")
+
+    with pytest.raises(SystemExit) as ending:
+        cli.run(main)
+    assert ending.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+
+
+def test_an_unexpected_refusal_of_the_system_ends_in_one_sentence(capsys):
+    with pytest.raises(SystemExit) as ending:
+        cli.run(lambda: os.listdir("missing"))
+    assert ending.value.code == 2
+    assert capsys.readouterr().err.startswith("error: missing: No such file or directory; ")
+
+
+def test_a_mistake_in_our_code_is_not_hidden():
+    def main():
+        raise LookupError("a mistake in our code")
+
+    with pytest.raises(LookupError):
+        cli.run(main)
