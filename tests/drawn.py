@@ -114,11 +114,6 @@ def bars_of(axes):
     return found
 
 
-def cells_of(array):
-    """Cells (row, column) of an array, int (n, 2), as tuples."""
-    return [tuple(int(i) for i in row) for row in array]
-
-
 def cells_drawn(axes, label):
     """The cells (row, column) of that name."""
     (found,) = [own for own in axes.collections if own.get_label() == label]
