@@ -67,20 +67,18 @@ def net_pictures(runs: Mapping[str, Run], folder: Path, images: np.ndarray) -> D
     paths = {name: folder / f"{name}.h5" for name in own}
     trained = {name: run for name, run in own.items() if weights_path(paths[name]).exists()}
     if trained:
+        from experiments.drawing import conv_plots  # imports numba
+
         best = best_of(trained)
-        found["convolution_kernels"] = partial(_draw_kernels, own[best], paths[best])
+        found["convolution_kernels"] = lambda: conv_plots.draw_kernels(
+            examples.load_convolutional(paths[best]), own[best].config.title
+        )
         found["convolution_maps"] = partial(_draw_maps, own[best], paths[best], images[0])
     return found
 
 
-def _draw_kernels(run: Run, path: Path) -> Figure:
-    from experiments.drawing import conv_plots  # imports numba
-
-    return conv_plots.draw_kernels(examples.load_convolutional(path), run.config.title)
-
-
 def _draw_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
-    """Of the first test digit."""
+    """The states of a net for the first test digit, `image`."""
     from cnn_gpu.cpu import ConvCpuEngine  # imports numba
     from experiments.drawing import conv_plots
 

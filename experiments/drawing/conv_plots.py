@@ -164,8 +164,8 @@ def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
     source, maps, kernel, step = layer.source, layer.maps, layer.kernel, layer.step
     if not (0 <= neuron[0] < source.height and 0 <= neuron[1] < source.width):
         raise ValueError(
-            f"expected a neuron (y, x) within {source.height} rows and {source.width} columns, got "
-            f"{neuron}"
+            f"expected a neuron (y, x) within {source.height} rows and {source.width} columns, "
+            f"got {neuron}"
         )
     sizes = (maps.height, maps.width)
     ranges = [pulled_range(*axis) for axis in zip(neuron, kernel, step, sizes, strict=True)]
@@ -174,24 +174,21 @@ def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
     y, x = neuron
     heading = f"Neuron y = {y}, x = {x} is read by {plural(len(readers), 'neuron')} of a map; "
     heading += f"kernel {kernel[1]}x{kernel[0]}, skipping {step[1] - 1}x{step[0] - 1}\n"
+    axes_of_map = zip("yx", neuron, kernel, step, sizes, ranges, strict=True)
     lines = [
         f"max(⌈({i} − {k} + 1) / {s}⌉, 0) = {first} ≤ {name} ≤ {last} = min(⌊{i} / {s}⌋, {n} − 1)"
-        for name, i, k, s, n, (first, last) in zip(
-            "yx", neuron, kernel, step, sizes, ranges, strict=True
-        )
+        for name, i, k, s, n, (first, last) in axes_of_map
     ]
     # Neurons of both maps are equally large, but a small map needs room for its title.
-    inches = min(
-        MAX_NEURON_WIDTH, MAPS_WIDTH / (source.width + max(maps.width, 0.4 * source.width))
-    )
+    both = source.width + max(maps.width, 0.4 * source.width)
+    inches = min(MAX_NEURON_WIDTH, MAPS_WIDTH / both)
     share = max(source.width, MIN_MAP_WIDTH / inches)
     shares = share, MAPS_WIDTH / inches - share
     height = 1.6 + inches * max(source.height, maps.height)
     figure = frame(height)
     before, after = figure.subplots(1, 2, width_ratios=shares)
-    for axes, m, share, name in zip(
-        (before, after), (source, maps), shares, ("n − 1", "n"), strict=True
-    ):
+    panels = zip((before, after), (source, maps), shares, ("n − 1", "n"), strict=True)
+    for axes, m, share, name in panels:
         draw_lines(axes, 0, m.width, m.height)
         axes.set_aspect("equal", anchor="NW")
         axes.set(xlim=(-0.1, share + 0.1), ylim=(m.height + 0.1, -0.1))
@@ -210,9 +207,12 @@ def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
     }
     draw_cells(before, sorted(footprint), READ, "footprint")
     draw_cells(after, readers, READ, "readers")
-    for reader in readers:
-        style = FIRST if reader == readers[0] else LAST if reader == readers[-1] else OTHER
-        _draw_reader(before, after, layer, reader, style)
+    for row, column in readers:
+        place = row, column
+        style = FIRST if place == readers[0] else LAST if place == readers[-1] else OTHER
+        at = column * step[1], row * step[0]
+        draw_box(before, *at, kernel[1], kernel[0], style, f"read by {row}, {column}")
+        draw_box(after, column, row, 1, 1, style, f"reader {row}, {column}")
     draw_box(before, x, y, 1, 1, NEURON, "neuron")
     styles = {
         "the neuron": NEURON,
@@ -222,15 +222,6 @@ def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
     }
     add_legend(figure, styles)
     return finish(figure, heading + "\n".join(lines))
-
-
-def _draw_reader(
-    before: Axes, after: Axes, layer: Layer, reader: tuple[int, int], style: dict
-) -> None:
-    """A neuron (y, x) of a map, and the rectangle of the map before that it reads."""
-    (y, x), (dy, dx), (height, width) = reader, layer.step, layer.kernel
-    draw_box(before, x * dx, y * dy, width, height, style, f"read by {y}, {x}")
-    draw_box(after, x, y, 1, 1, style, f"reader {y}, {x}")
 
 
 def _columns(n: int) -> int:

@@ -1,6 +1,7 @@
 """Figures of a digit and its deformations (2012, Figures 1 and 3)."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -140,13 +141,13 @@ def strip(
     betas = len(deformation.beta)
     none = replace(deformation, alpha=0, beta=(0,) * betas, gamma_x=0, gamma_y=0, translation=0)
     alone = replace(none, shear_probability=float(kind == "shear"))
-    if kind in ("rotation", "shear"):
-        steps = [replace(alone, beta=(value,) * betas) for value in values]
-    elif kind == "sigma":
-        steps = [replace(alone, sigma=value, alpha=deformation.alpha) for value in values]
-    else:
-        # Mypy cannot know that `kind` is not beta.
-        steps = [replace(alone, **{kind: value}) for value in values]  # type: ignore[arg-type]
+    if kind == "sigma":
+        alone = replace(alone, alpha=deformation.alpha)
+    steps = []
+    for value in values:
+        angle = kind in ("rotation", "shear")
+        changed: dict[str, Any] = {"beta": (value,) * betas} if angle else {kind: value}
+        steps.append(replace(alone, **changed))
     epoch = 0
     while number is not None and abs(random_factor(number, seed, epoch)) <= STRONG_FACTOR:
         epoch += 1
