@@ -66,8 +66,8 @@ def wait_for_stop(channel, path):
     """Wait for the stop signal and save it, as a training does."""
     channel.send(Trained(str(path), os.getpid()))
     end = time.monotonic() + 600
-    while not (signum := channel.stop_signal()):
+    while not channel.stop_signal():
         assert time.monotonic() < end, "no stop signal came"
         time.sleep(0.01)
-    path.write_text(str(signum))
-    raise Interrupted(signum)
+    path.write_text(str(channel.stop_signal()))
+    raise Interrupted(channel.stop_signal())

@@ -32,7 +32,15 @@ from deepbig_runtime import driver, gpu
 from deepbig_runtime.faults import GpuFault
 from experiments.running import cli, gpu_trial, jobs, provenance, runs, workers
 from experiments.running.errors import Interrupted, Problem, signals
-from experiments.running.workers import InProcess, LocalProcesses, Pool, Trained, run_until
+from experiments.running.workers import (
+    Channel,
+    InProcess,
+    LocalProcesses,
+    Pool,
+    Trained,
+    run_job,
+    run_until,
+)
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc")
 LIBRARY = _ctypes.__file__  # some library that can be loaded
@@ -115,6 +123,10 @@ def test_exception_that_cannot_be_unpickled_fails_its_job_alone(local):
     assert set(local.as_completed([bad, good])) == {bad, good}
     assert isinstance(bad.exception(), TypeError)
     assert good.result() == 4
+
+
+def test_run_job_begins_nothing_after_the_stop_signal():
+    assert run_job(Channel(print, lambda: signal.SIGINT), fail, "this") is None
 
 
 @pytest.mark.parametrize("kind", ["local", dask])
