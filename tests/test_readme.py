@@ -32,6 +32,7 @@ from mlp_gpu.network import NETS
 PAGES = (
     "README.md",
     "results/README.md",
+    "docs/benchmarks.md",
     "docs/promises.md",
     "docs/ladder.md",
     "docs/recognise.md",
