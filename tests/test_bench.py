@@ -20,9 +20,10 @@ from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
 from deepbig_runtime.faults import GpuFault
 from experiments import bench
-from experiments.running import data, provenance, runs, workers
+from experiments.running import data, provenance, runs
 from experiments.running.errors import Problem
 from experiments.running.formatting import csv_text
+from experiments.running.workers import InProcess
 from experiments.scoring.rows import BenchRow, RaceRow, SourceColumns, read_rows, to_cells
 from experiments.timing import (
     baseline_deformations,
@@ -414,7 +415,7 @@ def test_workers_train_every_net_to_its_end(digits, tmp_path, monkeypatch):
 
 
 def test_training_of_workers_that_fails_raises_problem(digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(clusters, "LocalProcesses", lambda workers, n_gpus: workers.InProcess())
+    monkeypatch.setattr(clusters, "LocalProcesses", lambda n, n_gpus: InProcess())
     trainings = clusters.Trainings(digits, None, "cpu", "graph").jobs(tmp_path, 2)
     trainings[0].path.write_text("something else")
     with pytest.raises(Problem, match=r"a training failed: .*0\.h5"):
