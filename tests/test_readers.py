@@ -219,7 +219,7 @@ def test_files_of_other_names_are_known_by_their_content(small, monkeypatch):
     small.be_whole(monkeypatch)
     (small.folder / "notes.txt").write_bytes(small.paths[1].read_bytes()[:-8] + b"not that")
     for i, path in enumerate(small.paths):
-        path.rename(path.with_name(f"{'bead'[i]}"))
+        path.rename(path.with_name("bead"[i]))
     small.check(data.load_pixels(small.choice, small.folder))
     largest = max(path.stat().st_size for path in small.folder.iterdir())
     monkeypatch.setattr(download, "MAX_BYTES", largest - 1)  # it is not read
