@@ -229,9 +229,11 @@ def test_files_of_other_names_are_known_by_their_content(small, monkeypatch):
 
 @only("mnist")
 def test_a_good_file_is_read_beside_an_empty_or_damaged_one(small):
-    for content in (b"", b"damaged"):
+    for content in (b"damaged", b""):
         small.paths[0].with_suffix("").write_bytes(content)
         small.check(data.load_pixels("mnist", small.folder))
+    small.paths[0].rename(small.folder / "of another name")
+    small.check(data.load_pixels("mnist", small.folder))
 
 
 # Files that are not as they should be
