@@ -81,18 +81,11 @@ def _is_made(paths: list[Path]) -> bool:
 
 
 def _make(folder: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "experiments.committee",
-        *COMMITTEE_OPTIONS,
-        "--out",
-        str(folder),
-    ]
+    command = [sys.executable, "-m", "experiments.committee", *COMMITTEE_OPTIONS]
     print(
         f"There are no runs below {folder.parent}. Some small ones are being made in {folder}, on "
         "scikit-learn's load_digits, which are NOT MNIST."
     )
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run([*command, "--out", str(folder)], capture_output=True, text=True)
     if done.returncode:
         raise Problem(f"cannot make runs to look at: {done.stderr.strip().splitlines()[-1]}")
