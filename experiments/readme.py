@@ -9,6 +9,7 @@ from pathlib import Path
 
 from deepbig_runtime import files
 from experiments.running import cli, provenance
+from experiments.running.dataset import is_mnist
 from experiments.running.errors import Problem
 from experiments.running.formatting import duration, markdown_table
 from experiments.running.store import Run
@@ -136,7 +137,7 @@ def table1(records: Mapping[Path, Run], data: str) -> str:
     own = tables.table1_runs(records, data)
     begun = [run for run in own.values() if scores.follows_paper(run)]
     note = None
-    if data == "MNIST" and not any(run.finished for run in begun):
+    if is_mnist(data) and not any(run.finished for run in begun):
         state = "finished" if begun else "measured"
         note = f"The paper's own schedule, {scores.PAPER_EPOCHS:,} epochs: not {state} yet."
     return run_rows(own, tables.table1_table, note)

@@ -427,7 +427,7 @@ def test_every_figure_can_be_read(which, n):
     assert_readable(plot(make(n)))
 
 
-@pytest.mark.parametrize("which", DRAWN.keys() - {"members"})
+@pytest.mark.parametrize("which", [which for which in DRAWN if which != "members"])
 def test_without_runs_there_is_nothing_to_draw(which):
     with pytest.raises(ValueError, match="no runs to draw"):
         DRAWN[which][0]({})

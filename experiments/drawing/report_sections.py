@@ -9,7 +9,7 @@ import numpy as np
 from experiments.drawing import bench_plots, error_plots, run_plots
 from experiments.drawing.page import Html, Page
 from experiments.running import data, provenance, store
-from experiments.running.dataset import KINDS
+from experiments.running.dataset import KINDS, is_mnist
 from experiments.running.errors import Problem
 from experiments.running.formatting import plural, printable
 from experiments.running.store import Run
@@ -109,7 +109,7 @@ class Report:
     def add_table1(self, runs: Mapping[str, Run], name: str) -> None:
         """Table 1, from records and runs."""
         page = self.page
-        page.heading(3, "Table 1, the paper beside ours" if name == "MNIST" else "Table 1's nets")
+        page.heading(3, "Table 1, the paper beside ours" if is_mnist(name) else "Table 1's nets")
         recorded = tables.table1_runs(self.records, name)
         found, origins = with_runs(recorded, tables.table1_runs(runs, name))
         if not found:
@@ -119,7 +119,7 @@ class Report:
         for key, row in zip(everything, rows, strict=True):
             row["from"] = origins[key]
         page.table(TABLE1_CAPTION, rows, each=sources(everything))
-        if name == "MNIST" and all(run.epochs < Schedule().epochs for run in everything.values()):
+        if is_mnist(name) and all(run.epochs < Schedule().epochs for run in everything.values()):
             page.say(f"The paper's own schedule, {Schedule().epochs:,} epochs: not measured yet.")
 
     def add_convolutional(self, runs: Mapping[str, Run], name: str) -> None:
@@ -136,7 +136,7 @@ class Report:
             page.table("The nets of 2011 and others, from records.", rows, each=sources(own))
         n_nets = plural(len(found), "convolutional net")
         alt = f"Test error of {n_nets} after each epoch, a panel for each description."
-        beside = ", with the paper's figures" if name == "MNIST" else ""
+        beside = ", with the paper's figures" if is_mnist(name) else ""
         caption = f"{n_nets} on {name}, from records and runs{beside}."
         page.figure(run_plots.draw_error_curves(found), caption, alt, sources(found))
 
@@ -191,7 +191,7 @@ class Report:
         summary, results, *order = committee_report.side_by_side(
             [row for _, rows in own for row in rows]
         )
-        percent = "errors in percent" + (", the paper / ours" if name == "MNIST" else "")
+        percent = "errors in percent" + (", the paper / ours" if is_mnist(name) else "")
         summary.append(dict(zip(summary[0], ["source", *map(page.cite, lines)], strict=True)))
         page.table(f"Each net and its committee, {where}: {percent}.", summary)
         for (origin, _), row in zip(own, results, strict=True):
