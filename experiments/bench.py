@@ -299,12 +299,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="N",
         help="repeats of each measurement, at least 3 (default: %(default)s)",
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="folder for tables and pictures (default: results/<this device>)",
-    )
+    cli.add_out_argument(parser, "folder for tables and pictures (default: results/<this device>)")
     whole = parser.add_argument_group("engines, kernels and baselines")
     whole.add_argument(
         "--nets",

@@ -38,11 +38,10 @@ def main(argv: list[str] | None = None) -> None:
         "error, MNIST first)",
     )
     cli.add_data_dir_argument(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
+    cli.add_out_argument(
+        parser,
+        "pictures to write, NAME.png and NAME.pdf (default: RUN.figure1 beside the run file)",
         metavar="NAME",
-        help="pictures to write, NAME.png and NAME.pdf (default: RUN.figure1 beside the run file)",
     )
     arguments = parser.parse_args(argv)
     path = arguments.run or find_best(find_folder())

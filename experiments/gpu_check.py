@@ -204,11 +204,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="training images used, the first N (default: all)",
     )
     cli.add_data_arguments(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="folder for gpu-check.json and bench.csv (default: results/<this GPU>)",
+    cli.add_out_argument(
+        parser, "folder for gpu-check.json and bench.csv (default: results/<this GPU>)"
     )
     return parser.parse_args(argv)
 

@@ -118,13 +118,7 @@ def main(argv: list[str] | None = None) -> None:
         help="folder with run files, of MNIST if there are any (default: $RUNS_DIR, or else runs)",
     )
     cli.add_data_dir_argument(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("runs/pictures"),
-        metavar="DIR",
-        help="folder for the pictures (default: %(default)s)",
-    )
+    cli.add_out_argument(parser, "folder for the pictures", "runs/pictures")
     parser.add_argument("--png-only", action="store_true", help="write no PDF")
     arguments = parser.parse_args(argv)
 

@@ -58,13 +58,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "%(const)s)",
     )
     cli.add_data_dir_argument(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("runs/redrawn"),
-        metavar="DIR",
-        help="folder for redrawn.json (default: %(default)s)",
-    )
+    cli.add_out_argument(parser, "folder for redrawn.json", "runs/redrawn")
     arguments = parser.parse_args(argv)
     if arguments.redrawn and arguments.images:
         parser.error(f"--redrawn draws its pictures itself, got {arguments.images[0]}")

@@ -23,11 +23,10 @@ def main(argv: list[str] | None = None) -> None:
         metavar="DIR",
         help="folder with run files, also in folders below it (default: $RUNS_DIR, or else runs)",
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
+    cli.add_out_argument(
+        parser,
+        "the page to write (default: report.html in $RUNS_DIR, or else in runs)",
         metavar="FILE",
-        help="the page to write (default: report.html in $RUNS_DIR, or else in runs)",
     )
     arguments = parser.parse_args(argv)
     if arguments.runs is not None and not arguments.runs.is_dir():
