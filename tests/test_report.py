@@ -328,7 +328,7 @@ def test_without_files_it_says_how_to_make_some(results, tmp_path, capsys, monke
         (digits, "Table 1's nets"): 'No run yet: make table1 ARGS="--data digits".',
         ("MNIST", "Learning curves"): "No run yet: make table1.",
         ("MNIST", "Misclassified digits"): "No run yet.",
-        ("Benchmarks", "Engines and their peers"): "Not measured yet.",
+        ("Benchmarks", "Engines and baselines"): "Not measured yet.",
         ("Benchmarks", "The kernels"): "Not measured yet.",
         ("Benchmarks", "Several workers"): "Not measured yet.",
         "Where the numbers come from": "No number yet.",
