@@ -3,8 +3,8 @@
 import sys
 
 if sys.argv[:1] == ["-m"]:  # so 'python -m experiments.COMMAND' begins, before it imports the rest
-    from experiments.running.errors import check_threads, end_import, signals
-    from experiments.running.messages import silence_libraries
+    from deepbig_runtime.errors import check_threads, end_import, signals
+    from experiments.training.messages import silence_libraries
 
     signals.install_exits()
     silence_libraries()

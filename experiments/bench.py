@@ -40,20 +40,8 @@ from pathlib import Path
 from cnn_gpu.network import ConvNetwork
 from cuda_on_cpu import missing_toolkit
 from deepbig_runtime import files, gpu
-from experiments.running import cli, data, gpu_trial, jobs, provenance
-from experiments.running.errors import Problem
-from experiments.running.formatting import markdown_table
-from experiments.running.messages import tell
-from experiments.running.provenance import Source
-from experiments.scoring import cnn_tables
-from experiments.scoring.rows import (
-    BenchRow,
-    StartupRow,
-    read_rows,
-    rows_text,
-    source_columns,
-)
-from experiments.timing import (
+from deepbig_runtime.errors import Problem
+from experiments.benchmarks import (
     baselines,
     clusters,
     cnn,
@@ -65,9 +53,22 @@ from experiments.timing import (
     race,
     startup,
 )
-from experiments.timing import gpu as gpu_timing
-from experiments.timing.baseline_nets import Trainer
-from experiments.timing.measurement import Measurement
+from experiments.benchmarks import gpu as gpu_timing
+from experiments.benchmarks.baseline_nets import Trainer
+from experiments.benchmarks.measurement import Measurement
+from experiments.datasets import data
+from experiments.results import cnn_tables
+from experiments.results.rows import (
+    BenchRow,
+    StartupRow,
+    read_rows,
+    rows_text,
+    source_columns,
+)
+from experiments.training import cli, gpu_trial, jobs, provenance
+from experiments.training.formatting import markdown_table
+from experiments.training.messages import tell
+from experiments.training.provenance import Source
 from mlp_gpu.engine import PERCEPTRON_SCHEDULES
 from mlp_gpu.engines import choose_engine
 from mlp_gpu.network import Network

@@ -15,13 +15,14 @@ from threadpoolctl import threadpool_limits
 
 from deepbig_runtime import files
 from deform_gpu import TABLE1
-from experiments.running import cli, data, provenance
-from experiments.running.messages import tell
-from experiments.running.validation import to_json
-from experiments.scoring import block_tables
-from experiments.scoring.block_tables import BlockRecord, BlockRow
-from experiments.scoring.records import BLOCKS
-from experiments.timing import window
+from experiments.benchmarks import window
+from experiments.datasets import data
+from experiments.results import block_tables
+from experiments.results.block_tables import BlockRecord, BlockRow
+from experiments.results.records import BLOCKS
+from experiments.training import cli, provenance
+from experiments.training.messages import tell
+from experiments.training.validation import to_json
 from mlp_gpu.network import N_CLASSES, N_INPUTS, NETS, Network
 from mlp_gpu.training import image_order
 

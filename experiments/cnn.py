@@ -17,12 +17,13 @@ from pathlib import Path
 from cnn_gpu import layers
 from cnn_gpu.layers import Layer
 from deform_gpu import TABLE1, TRANSLATION, Deformation
-from experiments.running import cli, data, jobs, plans
-from experiments.running.configs import make_config
-from experiments.running.dataset import DIGIT, KINDS, Kind, name_parts
-from experiments.running.formatting import markdown_table
-from experiments.running.store import Run
-from experiments.scoring import cnn_tables, tables
+from experiments.datasets import data
+from experiments.datasets.dataset import DIGIT, KINDS, Kind, name_parts
+from experiments.results import cnn_tables, tables
+from experiments.training import cli, jobs, plans
+from experiments.training.configs import make_config
+from experiments.training.formatting import markdown_table
+from experiments.training.store import Run
 from mlp_gpu.engine import SCHEDULES
 
 MAX_NAME = 120  # letters of a run file's name that describe the net

@@ -13,23 +13,24 @@ from pathlib import Path
 import numpy as np
 
 from deepbig_runtime import files
-from experiments.running import cli, data, jobs, plans
-from experiments.running.configs import make_config
-from experiments.running.dataset import is_mnist
-from experiments.running.errors import Problem
-from experiments.running.formatting import markdown_table, printable
-from experiments.running.messages import tell
-from experiments.running.store import Run, read_run, without_weights
-from experiments.scoring import committee_report, committees
-from experiments.scoring.committee_report import Committee
-from experiments.scoring.committees import (
+from deepbig_runtime.errors import Problem
+from experiments.datasets import data
+from experiments.datasets.dataset import is_mnist
+from experiments.results import committee_report, committees
+from experiments.results.committee_report import Committee
+from experiments.results.committees import (
     EXPERIMENTS,
     IMAGES_PER_VALIDATION_IMAGE,
     TABLE4,
     Experiment,
 )
-from experiments.scoring.rows import rows_text
-from experiments.scoring.schedules import takes_windows
+from experiments.results.rows import rows_text
+from experiments.results.schedules import takes_windows
+from experiments.training import cli, jobs, plans
+from experiments.training.configs import make_config
+from experiments.training.formatting import markdown_table, printable
+from experiments.training.messages import tell
+from experiments.training.store import Run, read_run, without_weights
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:

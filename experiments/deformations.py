@@ -10,10 +10,11 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, Deformation
+from experiments.datasets import data
 from experiments.drawing.figures import save_figure
-from experiments.running import cli, data
-from experiments.running.errors import Problem
+from experiments.training import cli
 
 
 def main(argv: list[str] | None = None) -> None:

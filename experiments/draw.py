@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from deepbig_runtime import files
+from deepbig_runtime.errors import Problem
 from deform_gpu.parameters import SIDE
 from experiments.drawing.page import DRAW
-from experiments.running import cli, configs, jobs, net_files, nets, store
-from experiments.running.configs import Config
-from experiments.running.errors import Problem
-from experiments.running.net_files import NetFile
-from experiments.scoring import trained
+from experiments.results import trained
+from experiments.training import cli, configs, jobs, net_files, nets, store
+from experiments.training.configs import Config
+from experiments.training.net_files import NetFile
 from mlp_gpu import activation
 from mlp_gpu.network import Network, count_weights
 

@@ -19,12 +19,12 @@ import numpy as np
 from msgspec.structs import asdict
 
 from deepbig_runtime import files
-from experiments.running import cli, configs, jobs, net_files, nets, runs, store
-from experiments.running.errors import Problem
-from experiments.running.formatting import csv_text
-from experiments.running.messages import tell
-from experiments.running.nets import AnyNetwork
-from experiments.running.store import Run
+from deepbig_runtime.errors import Problem
+from experiments.training import cli, configs, jobs, net_files, nets, runs, store
+from experiments.training.formatting import csv_text
+from experiments.training.messages import tell
+from experiments.training.nets import AnyNetwork
+from experiments.training.store import Run
 
 # Always this name, so that a second export replaces the first; TensorBoard wants 'tfevents' in it.
 EVENTS = "events.out.tfevents.deepbig"

@@ -6,14 +6,14 @@ how many there are and how often the second guess is right.
 
 from pathlib import Path
 
+from deepbig_runtime.errors import Problem
 from experiments.drawing.error_plots import draw_wrong
 from experiments.drawing.figures import save_figure
-from experiments.running import cli, jobs
-from experiments.running.errors import Problem
-from experiments.running.messages import tell
-from experiments.running.store import find_folder, read_run, read_runs
-from experiments.scoring.tables import best_of
-from experiments.scoring.voting import count_sentence
+from experiments.results.tables import best_of
+from experiments.results.voting import count_sentence
+from experiments.training import cli, jobs
+from experiments.training.messages import tell
+from experiments.training.store import find_folder, read_run, read_runs
 
 
 def find_best(folder: Path) -> Path:

@@ -29,16 +29,17 @@ from typing import Any, TypeVar
 
 from cuda_on_cpu import missing_toolkit
 from deepbig_runtime import files, gpu
-from experiments.running import cli, data, gpu_trial, provenance
-from experiments.running.errors import Problem
-from experiments.running.formatting import markdown_table
-from experiments.running.messages import tell
-from experiments.running.store import read_run, table1_path
-from experiments.running.validation import to_json
-from experiments.running.workers import Channel, LocalProcesses, run_until
-from experiments.scoring.records import GPU_CHECK, GpuCheckRecord, GpuCheckRow, read_json
-from experiments.timing import gpu_checks
-from experiments.timing.gpu_checks import CheckResult
+from deepbig_runtime.errors import Problem
+from experiments.benchmarks import gpu_checks
+from experiments.benchmarks.gpu_checks import CheckResult
+from experiments.datasets import data
+from experiments.results.records import GPU_CHECK, GpuCheckRecord, GpuCheckRow, read_json
+from experiments.training import cli, gpu_trial, provenance
+from experiments.training.formatting import markdown_table
+from experiments.training.messages import tell
+from experiments.training.store import read_run, table1_path
+from experiments.training.validation import to_json
+from experiments.training.workers import Channel, LocalProcesses, run_until
 from mlp_gpu.engine import WINDOW
 
 Answer = TypeVar("Answer")

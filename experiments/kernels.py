@@ -9,11 +9,11 @@ go to stdout, progress to stderr.
 """
 
 from cuda_on_cpu import missing_toolkit
+from deepbig_runtime.errors import Problem
+from experiments.benchmarks import compiled
 from experiments.drawing import traces, tracing
-from experiments.running import cli
-from experiments.running.errors import Problem
-from experiments.running.formatting import markdown_table
-from experiments.timing import compiled
+from experiments.training import cli
+from experiments.training.formatting import markdown_table
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -15,15 +15,16 @@ import numpy as np
 from cuda_on_cpu import missing_toolkit
 from deepbig_runtime import files, gpu
 from deform_gpu.resize import resize
-from experiments.running import cli, data, jobs, provenance
-from experiments.running.data import Dataset
-from experiments.running.dataset import is_mnist
-from experiments.running.messages import tell
-from experiments.running.validation import to_json
-from experiments.scoring import ladder_tables
-from experiments.scoring.ladder_tables import AccuracyRow, LadderRecord, RungKernel, SearchRow
-from experiments.scoring.records import LADDER
-from experiments.timing import ladder
+from experiments.benchmarks import ladder
+from experiments.datasets import data
+from experiments.datasets.data import Dataset
+from experiments.datasets.dataset import is_mnist
+from experiments.results import ladder_tables
+from experiments.results.ladder_tables import AccuracyRow, LadderRecord, RungKernel, SearchRow
+from experiments.results.records import LADDER
+from experiments.training import cli, jobs, provenance
+from experiments.training.messages import tell
+from experiments.training.validation import to_json
 from mlp_gpu.ladder import cpu, formulas
 from mlp_gpu.ladder.net import MAX_HIDDEN, MIN_HIDDEN, SIDE, Net, black_and_white
 from mlp_gpu.training import image_order

@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from deepbig_runtime import files
-from experiments.running import cli
-from experiments.running.errors import Interrupted, Problem
-from experiments.running.formatting import duration
-from experiments.running.messages import tell
-from experiments.running.provenance import REPOSITORY
+from deepbig_runtime.errors import Interrupted, Problem
+from experiments.training import cli
+from experiments.training.formatting import duration
+from experiments.training.messages import tell
+from experiments.training.provenance import REPOSITORY
 
 FOLDER = REPOSITORY / "notebooks"
 CELL_TIMEOUT = 600  # seconds

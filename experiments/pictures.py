@@ -17,13 +17,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cnn_gpu.layers import Maps, parse
+from deepbig_runtime.errors import Problem
 from experiments.drawing import bench_plots, error_plots, figures, run_plots
-from experiments.running import cli, examples, jobs
-from experiments.running.errors import Problem
-from experiments.running.store import Run, find_folder, weights_path
-from experiments.scoring import cnn_tables
-from experiments.scoring.committees import find_committees
-from experiments.scoring.tables import best_of
+from experiments.results import cnn_tables
+from experiments.results.committees import find_committees
+from experiments.results.tables import best_of
+from experiments.training import cli, examples, jobs
+from experiments.training.store import Run, find_folder, weights_path
 from mlp_gpu.network import N_CLASSES
 
 Drawings: TypeAlias = dict[str, Callable[[], Figure]]  # by the names of pictures
@@ -90,7 +90,7 @@ def _draw_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
 
 def record_pictures() -> Drawings:
     """Figures of the records in results/, of benchmarks the newest, by name."""
-    from experiments.scoring.results import read_results  # imports numba
+    from experiments.results.loading import read_results  # imports numba
 
     found: Drawings = {}
     results = read_results()

@@ -8,12 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from deepbig_runtime import files
-from experiments.running import cli, provenance
-from experiments.running.dataset import is_mnist
-from experiments.running.errors import Problem
-from experiments.running.formatting import duration, markdown_table
-from experiments.running.store import Run
-from experiments.scoring import (
+from deepbig_runtime.errors import Problem
+from experiments.benchmarks import clusters, race
+from experiments.benchmarks import columns as timing_columns
+from experiments.benchmarks import findings as speeds
+from experiments.benchmarks.columns import NOT_MEASURED
+from experiments.datasets.dataset import is_mnist
+from experiments.results import (
     block_tables,
     campaign_table,
     cnn_tables,
@@ -23,11 +24,11 @@ from experiments.scoring import (
     redrawn,
     tables,
 )
-from experiments.scoring import findings as scores
-from experiments.scoring.ladder_tables import LadderRecord
-from experiments.scoring.records import GpuCheckRecord, by_folder
-from experiments.scoring.results import Results, read_results
-from experiments.scoring.rows import (
+from experiments.results import findings as scores
+from experiments.results.ladder_tables import LadderRecord
+from experiments.results.loading import Results, read_results
+from experiments.results.records import GpuCheckRecord, by_folder
+from experiments.results.rows import (
     BenchRow,
     CommitteeRow,
     RaceRow,
@@ -35,10 +36,9 @@ from experiments.scoring.rows import (
     source_columns,
     source_text,
 )
-from experiments.timing import clusters, race
-from experiments.timing import columns as timing_columns
-from experiments.timing import findings as speeds
-from experiments.timing.columns import NOT_MEASURED
+from experiments.training import cli, provenance
+from experiments.training.formatting import duration, markdown_table
+from experiments.training.store import Run
 
 ON_A_GPU = "On a GPU: not measured yet."
 NO_GPU = (

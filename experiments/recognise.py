@@ -18,13 +18,14 @@ from pathlib import Path
 import numpy as np
 
 from deepbig_runtime import files
-from experiments.running import cli, data, ink, provenance, store
-from experiments.running.errors import Problem
-from experiments.running.formatting import csv_text, printable
-from experiments.running.messages import tell
-from experiments.running.validation import to_json
-from experiments.scoring import redrawn, trained
-from experiments.scoring.records import REDRAWN
+from deepbig_runtime.errors import Problem
+from experiments.datasets import data, ink
+from experiments.results import redrawn, trained
+from experiments.results.records import REDRAWN
+from experiments.training import cli, provenance, store
+from experiments.training.formatting import csv_text, printable
+from experiments.training.messages import tell
+from experiments.training.validation import to_json
 
 SHADES = " .:-=+*#%@"  # of ink, from none to all
 N_GUESSES = 3

@@ -10,13 +10,13 @@ import re
 from pathlib import Path
 
 from deepbig_runtime import files
-from experiments.running import cli, provenance
-from experiments.running.errors import Problem
-from experiments.running.store import Run, read_run, without_weights
-from experiments.running.validation import to_json
-from experiments.scoring import tables
-from experiments.scoring.records import COMMITTEES, read_committee, read_record, read_text
-from experiments.scoring.rows import CommitteeRow
+from deepbig_runtime.errors import Problem
+from experiments.results import tables
+from experiments.results.records import COMMITTEES, read_committee, read_record, read_text
+from experiments.results.rows import CommitteeRow
+from experiments.training import cli, provenance
+from experiments.training.store import Run, read_run, without_weights
+from experiments.training.validation import to_json
 
 
 def record_path(path: Path, run: Run) -> Path:

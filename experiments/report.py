@@ -7,12 +7,12 @@ where it comes from. Files that cannot be read are named, on the page and on std
 from pathlib import Path
 
 from deepbig_runtime import files
+from deepbig_runtime.errors import Problem
 from experiments.drawing.page import DRAW, Html
 from experiments.drawing.report_sections import Report
-from experiments.running import cli, store
-from experiments.running.errors import Problem
-from experiments.running.formatting import printable
-from experiments.running.messages import tell
+from experiments.training import cli, store
+from experiments.training.formatting import printable
+from experiments.training.messages import tell
 
 
 def main(argv: list[str] | None = None) -> None:

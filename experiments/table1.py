@@ -8,12 +8,13 @@ import argparse
 from itertools import product
 
 from deform_gpu import TABLE1
-from experiments.running import cli, data, jobs, plans, store
-from experiments.running.configs import make_config
-from experiments.running.dataset import is_mnist
-from experiments.running.store import Run
-from experiments.scoring import tables
-from experiments.scoring.schedules import takes_windows
+from experiments.datasets import data
+from experiments.datasets.dataset import is_mnist
+from experiments.results import tables
+from experiments.results.schedules import takes_windows
+from experiments.training import cli, jobs, plans, store
+from experiments.training.configs import make_config
+from experiments.training.store import Run
 from mlp_gpu.network import NETS
 
 

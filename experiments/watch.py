@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
+from deepbig_runtime.errors import Interrupted, Problem, signals
 from deepbig_runtime.files import FileFault
-from experiments.running import cli, store
-from experiments.running.errors import Interrupted, Problem, signals
-from experiments.running.formatting import duration, plural
-from experiments.running.messages import output_error
-from experiments.running.store import Run
+from experiments.training import cli, store
+from experiments.training.formatting import duration, plural
+from experiments.training.messages import output_error
+from experiments.training.store import Run
 
 HEADINGS = ["run", "epoch", "valid", "test", "TEfBV", "rate", "left", "state"]
 MIN_NAME_WIDTH = 8  # columns

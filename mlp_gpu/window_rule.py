@@ -1,6 +1,6 @@
 """How a window of images slides and grows: scalar formulas, compiled for the CPU and the GPU.
 
-See docs/online-in-blocks.md. The NumPy program `experiments/timing/window.py` uses them too.
+See docs/online-in-blocks.md. The NumPy program `experiments/benchmarks/window.py` uses them too.
 """
 
 import math

@@ -8,9 +8,10 @@ import factories
 import numpy as np
 
 from experiments import committee
-from experiments.running import configs, data
-from experiments.scoring import committees
-from experiments.scoring.rows import CommitteeRow, SourceColumns
+from experiments.datasets import data
+from experiments.results import committees
+from experiments.results.rows import CommitteeRow, SourceColumns
+from experiments.training import configs
 from mlp_gpu.training import Schedule
 
 HERE = ["--engine", "cpu", "--workers", "1"]

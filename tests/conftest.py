@@ -26,7 +26,7 @@ def cluster():
 @pytest.fixture(scope="session")
 def digits():
     """scikit-learn's digits; do not modify them."""
-    from experiments.running import data
+    from experiments.datasets import data
 
     return data.load("digits")
 
@@ -34,7 +34,7 @@ def digits():
 @pytest.fixture
 def signals_raise():
     """SIGNALS raise Interrupted, as in every command."""
-    from experiments.running.errors import SIGNALS, signals
+    from deepbig_runtime.errors import SIGNALS, signals
 
     before = {signum: signal.getsignal(signum) for signum in SIGNALS}
     signals.install()
@@ -46,7 +46,7 @@ def signals_raise():
 @pytest.fixture
 def empty(tmp_path, monkeypatch):
     """A repository without records."""
-    from experiments.running import provenance
+    from experiments.training import provenance
 
     monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
     return tmp_path

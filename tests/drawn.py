@@ -10,7 +10,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from deform_gpu import Deformation
-from experiments.scoring.committee_report import Committee
+from experiments.results.committee_report import Committee
 
 N_TEST, N_TRAIN = 157, 613
 DEFORMATION = Deformation(sigma=6.0, alpha=36.0, beta=(7.5, 12.5) * 5, gamma_x=15.0, gamma_y=13.0)

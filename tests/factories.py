@@ -6,10 +6,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from deform_gpu import TABLE1
-from experiments.running import store
-from experiments.running.configs import Config, DataConfig
-from experiments.running.dataset import KINDS
-from experiments.running.provenance import Session
+from experiments.datasets.dataset import KINDS
+from experiments.training import store
+from experiments.training.configs import Config, DataConfig
+from experiments.training.provenance import Session
 from mlp_gpu.network import NETS
 
 SESSION = Session(

@@ -12,13 +12,14 @@ import pytest
 from run_bits import bits, epochs_on_disk
 from waiting import wait_until
 
+from deepbig_runtime.errors import Interrupted
 from experiments import table1
-from experiments.running import data, jobs, nets
-from experiments.running.configs import make_config
-from experiments.running.errors import Interrupted
-from experiments.running.jobs import Job
-from experiments.running.progress import View
-from experiments.running.workers import EpochSaved, InProcess
+from experiments.datasets import data
+from experiments.training import jobs, nets
+from experiments.training.configs import make_config
+from experiments.training.jobs import Job
+from experiments.training.progress import View
+from experiments.training.workers import EpochSaved, InProcess
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from experiments.scoring.rows import SourceColumns, rows_text
-from experiments.timing import columns
-from experiments.timing.measurement import Ceiling, Measurement
+from experiments.benchmarks import columns
+from experiments.benchmarks.measurement import Ceiling, Measurement
+from experiments.results.rows import SourceColumns, rows_text
 
 SOURCE = SourceColumns(
     device="Some GPU", driver="1.2", versions="a=1", date="2026-01-01", commit="c" * 40

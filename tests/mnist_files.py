@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 from scipy.ndimage import map_coordinates
 
-from experiments.running import mnist
+from experiments.datasets import mnist
 
 NAMES = [*mnist.SHA256]
 

@@ -7,7 +7,7 @@ import tarfile
 
 import numpy as np
 
-from experiments.running import cifar, norb
+from experiments.datasets import cifar, norb
 
 BYTES, INTEGERS = 0x1E3D4C55, 0x1E3D4C54  # magic numbers
 

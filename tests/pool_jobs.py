@@ -6,8 +6,8 @@ import time
 
 import numba
 
-from experiments.running.errors import Interrupted
-from experiments.running.workers import THREAD_VARIABLES, Trained
+from deepbig_runtime.errors import Interrupted
+from experiments.training.workers import THREAD_VARIABLES, Trained
 
 
 def double(channel, number):

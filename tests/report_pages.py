@@ -12,9 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from experiments import report
-from experiments.running import data, download, provenance, store
-from experiments.scoring import committees
-from experiments.scoring.committees import EXPERIMENTS
+from experiments.datasets import data, download
+from experiments.results import committees
+from experiments.results.committees import EXPERIMENTS
+from experiments.training import provenance, store
 from mlp_gpu.network import NETS
 
 HOSTILE = '<b>&"x'  # in the names of a run file and its folder

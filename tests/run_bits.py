@@ -4,9 +4,9 @@ from pathlib import Path
 
 from msgspec.structs import asdict
 
-from experiments.running import nets, store
-from experiments.running.nets import AnyNetwork
-from experiments.running.store import Run
+from experiments.training import nets, store
+from experiments.training.nets import AnyNetwork
+from experiments.training.store import Run
 from mlp_gpu import network
 
 TIMES = {"deform_seconds", "train_seconds", "evaluate_seconds"}

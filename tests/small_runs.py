@@ -3,8 +3,9 @@
 import pytest
 
 from deform_gpu import TABLE1
-from experiments.running import data, runs
-from experiments.running.configs import make_config
+from experiments.datasets import data
+from experiments.training import runs
+from experiments.training.configs import make_config
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.training import Schedule
 

@@ -8,7 +8,7 @@ import numpy as np
 from mnist_files import make_small
 from natural_files import make_cifar, make_norb
 
-from experiments.running import cifar, mnist, norb
+from experiments.datasets import cifar, mnist, norb
 
 CHOICES = "mnist", "norb", "cifar10"
 

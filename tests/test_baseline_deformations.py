@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deform_gpu import TABLE1, Deformation, deform
-from experiments.timing import baseline_deformations, baselines
+from experiments.benchmarks import baseline_deformations, baselines
 
 SIDE, CENTRE = 29, 14
 MIDDLE = slice(10, 19)  # at least 10 pixels from the edge, which is as far as a kernel reaches

@@ -14,10 +14,10 @@ import pytest
 from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork, weight_mask
+from experiments.benchmarks import baseline_nets, baselines, cnn, connections, host
+from experiments.benchmarks.baseline_nets import TorchSettings, Trainer
+from experiments.benchmarks.baselines import CPU, GPU, ProcessSettings
 from experiments.drawing import bench_plots
-from experiments.timing import baseline_nets, baselines, cnn, connections, host
-from experiments.timing.baseline_nets import TorchSettings, Trainer
-from experiments.timing.baselines import CPU, GPU, ProcessSettings
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import Network
 

@@ -18,14 +18,10 @@ from test_record_committee import committee_rows
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
+from deepbig_runtime.errors import Problem
 from deepbig_runtime.faults import GpuFault
 from experiments import bench
-from experiments.running import data, provenance, runs
-from experiments.running.errors import Problem
-from experiments.running.formatting import csv_text
-from experiments.running.workers import InProcess
-from experiments.scoring.rows import BenchRow, RaceRow, SourceColumns, read_rows, to_cells
-from experiments.timing import (
+from experiments.benchmarks import (
     baseline_deformations,
     baseline_nets,
     baselines,
@@ -37,8 +33,13 @@ from experiments.timing import (
     race,
     startup,
 )
-from experiments.timing import gpu as gpu_timing
-from experiments.timing.findings import STARTUP
+from experiments.benchmarks import gpu as gpu_timing
+from experiments.benchmarks.findings import STARTUP
+from experiments.datasets import data
+from experiments.results.rows import BenchRow, RaceRow, SourceColumns, read_rows, to_cells
+from experiments.training import provenance, runs
+from experiments.training.formatting import csv_text
+from experiments.training.workers import InProcess
 from mlp_gpu.network import count_weights
 
 SIZES = (33, 21, 17, 10)

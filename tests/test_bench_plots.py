@@ -5,10 +5,10 @@ import pytest
 from measurements import SOURCE, bench_row, measurement, net_measurement
 from msgspec import structs
 
+from experiments.benchmarks import mlp
+from experiments.benchmarks.measurement import Ceiling, Measurement
 from experiments.drawing import bench_plots
-from experiments.scoring.results import Results
-from experiments.timing import mlp
-from experiments.timing.measurement import Ceiling, Measurement
+from experiments.results.loading import Results
 from mlp_gpu.network import NETS, count_weights
 
 CPU, GPU = "a chip, 2 cores", "a GPU"

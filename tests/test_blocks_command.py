@@ -6,11 +6,11 @@ from factories import SESSION
 from msgspec.structs import replace
 
 from experiments import blocks, readme
-from experiments.running.validation import to_json
-from experiments.scoring import block_tables
-from experiments.scoring.block_tables import BlockRecord, BlockRow
-from experiments.scoring.records import read_json
-from experiments.timing import window
+from experiments.benchmarks import window
+from experiments.results import block_tables
+from experiments.results.block_tables import BlockRecord, BlockRow
+from experiments.results.records import read_json
+from experiments.training.validation import to_json
 from mlp_gpu import cpu
 from mlp_gpu.network import Network
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from experiments.running import cli
-from experiments.running.provenance import REPOSITORY
+from experiments.training import cli
+from experiments.training.provenance import REPOSITORY
 
 COMMANDS = sorted(
     path.stem for path in REPOSITORY.glob("experiments/*.py") if path.stem != "__init__"

@@ -15,11 +15,11 @@ import pytest
 from pool_jobs import double, wait_for_stop
 from waiting import wait_until
 
-from experiments.running import provenance
-from experiments.running.errors import Problem
+from deepbig_runtime.errors import Problem
+from experiments.training import provenance
 
 distributed = pytest.importorskip("distributed", exc_type=ImportError)
-cluster_module = pytest.importorskip("experiments.running.cluster", exc_type=ImportError)
+cluster_module = pytest.importorskip("experiments.training.cluster", exc_type=ImportError)
 Cluster = cluster_module.Cluster
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc")

@@ -15,10 +15,10 @@ from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import files
 from deform_gpu import TABLE1
 from experiments import cnn, committee, export, readme, record
-from experiments.running import runs, store
-from experiments.running.configs import make_config
-from experiments.running.dataset import DIGIT
-from experiments.scoring import cnn_tables, records
+from experiments.datasets.dataset import DIGIT
+from experiments.results import cnn_tables, records
+from experiments.training import runs, store
+from experiments.training.configs import make_config
 from mlp_gpu import network
 from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule

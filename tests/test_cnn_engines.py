@@ -13,7 +13,7 @@ from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.cuda import ConvCudaEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork, weight_mask
-from experiments.scoring import cnn_tables
+from experiments.results import cnn_tables
 from mlp_gpu import activation
 from mlp_gpu import cpu as mlp_cpu
 from mlp_gpu import cuda as mlp_cuda

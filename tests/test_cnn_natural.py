@@ -11,15 +11,16 @@ from factories import changed
 from natural_files import make_cifar, make_norb
 
 from cnn_gpu import layers
+from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, TRANSLATION
 from deform_gpu.batches import deform_set
 from experiments import cnn, committee, export, figure1, report, table1, watch
+from experiments.datasets import download
+from experiments.datasets.dataset import KINDS, Dataset
 from experiments.drawing import error_plots
-from experiments.running import configs, download, nets, plans, store
-from experiments.running.dataset import KINDS, Dataset
-from experiments.running.errors import Problem
-from experiments.scoring import cnn_tables
-from experiments.scoring.cnn_tables import TABLES
+from experiments.results import cnn_tables
+from experiments.results.cnn_tables import TABLES
+from experiments.training import configs, nets, plans, store
 from mlp_gpu.training import Schedule
 
 HERE = ["--engine", "cpu", "--workers", "1"]

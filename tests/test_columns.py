@@ -10,10 +10,10 @@ from measurements import bench_row, gpu_measurements, measurement, net_measureme
 from msgspec import structs
 
 from experiments import readme
-from experiments.running.formatting import csv_text
-from experiments.scoring.rows import BenchRow, from_cells, to_cells
-from experiments.timing import columns, findings
-from experiments.timing.measurement import Ceiling, Measurement
+from experiments.benchmarks import columns, findings
+from experiments.benchmarks.measurement import Ceiling, Measurement
+from experiments.results.rows import BenchRow, from_cells, to_cells
+from experiments.training.formatting import csv_text
 
 
 def as_text(measurements):

@@ -18,10 +18,11 @@ from committee_cases import (
 )
 
 from experiments import committee
+from experiments.datasets import data
 from experiments.drawing import figures
-from experiments.running import configs, data, jobs
-from experiments.scoring import committee_report, records
-from experiments.scoring.committees import EXPERIMENTS
+from experiments.results import committee_report, records
+from experiments.results.committees import EXPERIMENTS
+from experiments.training import configs, jobs
 
 
 def bars(*widths):

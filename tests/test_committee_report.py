@@ -10,9 +10,9 @@ from factories import changed
 from msgspec import structs
 from scipy.stats import beta
 
-from experiments.scoring import committee_report
-from experiments.scoring.committee_report import Committee
-from experiments.scoring.rows import CommitteeRow, from_cells, rows_text
+from experiments.results import committee_report
+from experiments.results.committee_report import Committee
+from experiments.results.rows import CommitteeRow, from_cells, rows_text
 
 LABELS = np.array([0, 1, 2, 3, 4, 5], np.uint8)
 A = [{0: 0.9, 1: 0.1}, {2: 0.6, 1: 0.4}, {3: 0.9, 2: 0.1}, {4: 0.6, 5: 0.4}, {4: 1}, {5: 1}]

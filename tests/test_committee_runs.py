@@ -10,13 +10,14 @@ import reference
 from committee_cases import HERE, WIDTHS, read_csv, tables_of
 from factories import changed
 
+from deepbig_runtime.errors import Problem
 from deepbig_runtime.files import FileFault
 from deform_gpu import is_narrow, normalize_width
 from experiments import committee
-from experiments.running import data, jobs, store, workers
-from experiments.running.errors import Problem
-from experiments.scoring import committee_report
-from experiments.scoring.committees import EXPERIMENTS
+from experiments.datasets import data
+from experiments.results import committee_report
+from experiments.results.committees import EXPERIMENTS
+from experiments.training import jobs, store, workers
 from mlp_gpu import network
 from mlp_gpu.network import Network
 

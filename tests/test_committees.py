@@ -6,11 +6,11 @@ from committee_cases import AVERAGES, ERRORS, TABLE4_ERRORS, WIDTHS, make_jobs, 
 
 from deform_gpu import TABLE1, Deformation
 from experiments import committee
-from experiments.running import plans, store
-from experiments.running.configs import DataConfig, from_json
-from experiments.running.plans import PAPER, Plan
-from experiments.scoring import committees
-from experiments.scoring.committees import EXPERIMENTS, TABLE4
+from experiments.results import committees
+from experiments.results.committees import EXPERIMENTS, TABLE4
+from experiments.training import plans, store
+from experiments.training.configs import DataConfig, from_json
+from experiments.training.plans import PAPER, Plan
 from mlp_gpu.training import Schedule
 
 STRENGTHS = [(4.5, 36), (4.5, 42), (6.0, 30), (6.0, 36), (6.0, 42), (7.5, 30), (7.5, 36)]

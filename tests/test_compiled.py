@@ -13,12 +13,12 @@ from compiled_cases import THREADS_PER_BLOCK, needs_toolkit
 
 from cnn_gpu import kernels as cnn_kernels
 from cnn_gpu.layers import Maps, parse
+from deepbig_runtime.errors import Problem
 from experiments import kernels
+from experiments.benchmarks import compiled as compiled_kernels
+from experiments.benchmarks.compiled import SIGNATURES
 from experiments.drawing import launches
-from experiments.running.errors import Problem
-from experiments.running.provenance import REPOSITORY
-from experiments.timing import compiled as compiled_kernels
-from experiments.timing.compiled import SIGNATURES
+from experiments.training.provenance import REPOSITORY
 from mlp_gpu.kernels import pick
 from mlp_gpu.ladder import formulas, one_kernel
 from mlp_gpu.ladder.rungs import SIGNATURES as LADDER

@@ -7,12 +7,13 @@ from committee_cases import make_config, make_jobs, numbered
 from factories import changed, make_run
 from measurements import SOURCE, net_measurement, write_bench
 
+from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, is_narrow, normalize_width
 from experiments import cnn, table1
-from experiments.running import configs, data, nets, provenance, store
-from experiments.running.errors import Problem
-from experiments.scoring import results
-from experiments.scoring.committees import EXPERIMENTS
+from experiments.datasets import data
+from experiments.results import loading as results
+from experiments.results.committees import EXPERIMENTS
+from experiments.training import configs, nets, provenance, store
 from mlp_gpu import engines
 from mlp_gpu.engine import CPU_ARITHMETIC, ENGINE_NAMES, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.training import Schedule

@@ -15,7 +15,7 @@ from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork
 from experiments.drawing import conv_plots
 from experiments.drawing.figures import VERMILION
-from experiments.scoring import cnn_tables
+from experiments.results import cnn_tables
 from mlp_gpu.activation import A
 
 NETS = {

@@ -14,7 +14,7 @@ from narrow_vectors import NARROWER, needs_avx2, printed_by
 from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
-from experiments.timing import window as oracle
+from experiments.benchmarks import window as oracle
 from mlp_gpu import cpu, cpu_window, team
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import Network

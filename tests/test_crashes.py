@@ -16,9 +16,9 @@ from run_bits import bits, epochs_on_disk
 from small_runs import CONFIG, NO_CALLBACKS, AtEpoch, train, train_some
 from waiting import join, wait_until
 
-from deepbig_runtime import files, hdf5
-from experiments.running import cli, errors, progress, runs, store
-from experiments.running.errors import Interrupted, Problem
+from deepbig_runtime import errors, files, hdf5
+from deepbig_runtime.errors import Interrupted, Problem
+from experiments.training import cli, progress, runs, store
 from mlp_gpu import network
 from mlp_gpu.network import Network
 
@@ -146,7 +146,7 @@ def test_second_process_is_refused(tmp_path):
 
 TAKE_LOCK = """
 import pathlib, sys
-from experiments.running import cli, runs
+from experiments.training import cli, runs
 cli.run(lambda: runs.lock(pathlib.Path(sys.argv[1])).__enter__())
 """
 

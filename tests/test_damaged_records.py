@@ -10,10 +10,10 @@ from measurements import SOURCE, net_measurement, write_bench
 from msgspec import structs
 
 from experiments import readme, record
-from experiments.running import provenance, store
-from experiments.running.formatting import csv_text
-from experiments.scoring import results
-from experiments.scoring.rows import BenchRow, CommitteeRow, ScalingRow, SourceColumns, StartupRow
+from experiments.results import loading as results
+from experiments.results.rows import BenchRow, CommitteeRow, ScalingRow, SourceColumns, StartupRow
+from experiments.training import provenance, store
+from experiments.training.formatting import csv_text
 
 OURS = provenance.REPOSITORY / "results" / "amd-epyc-2-cores"
 BYTES = {

@@ -1,4 +1,4 @@
-"""Tests of experiments/running/data.py: how images are scaled, split and normalised."""
+"""Tests of experiments/datasets/data.py: how images are scaled, split and normalised."""
 
 import hashlib
 import tracemalloc
@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mnist_files import interpolated
 
+from deepbig_runtime.errors import Problem
 from deform_gpu import is_narrow
-from experiments.running import data
-from experiments.running.dataset import KINDS, is_mnist, name_parts
-from experiments.running.errors import Problem
+from experiments.datasets import data
+from experiments.datasets.dataset import KINDS, is_mnist, name_parts
 from mlp_gpu.training import image_order
 
 

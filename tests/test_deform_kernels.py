@@ -28,7 +28,8 @@ from deform_gpu.cuda import DeformedAhead, GpuSet
 from deform_gpu.field import gaussian_weights
 from deform_gpu.kernels import SIGNATURES, listing1, matrices, stages, tiles
 from deform_gpu.paper import PaperSet
-from experiments.running import configs, data
+from experiments.datasets import data
+from experiments.training import configs
 from mlp_gpu import training
 
 KEY = (*map(np.uint32, reference.key_of(SEED)), np.uint32(3))  # epoch 3

@@ -12,13 +12,13 @@ from matplotlib.contour import ContourSet
 from matplotlib.quiver import Quiver
 from scipy import ndimage
 
+from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, Deformation, deform
 from experiments import deformations
+from experiments.datasets import data
 from experiments.drawing import deform_plots
 from experiments.drawing.deform_plots import SPACING, STRIPS, deform_one, strip, value_of
 from experiments.drawing.figures import BLUE, VERMILION
-from experiments.running import data
-from experiments.running.errors import Problem
 
 PICTURES = "field", "strips", "hundred", "widths"
 SEED = 11

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.running import cifar, data, mnist, norb
-from experiments.running.errors import Interrupted, Problem
+from deepbig_runtime.errors import Interrupted, Problem
+from experiments.datasets import cifar, data, mnist, norb
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 

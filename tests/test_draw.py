@@ -14,13 +14,14 @@ from PIL import Image
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
+from deepbig_runtime.errors import Problem
 from deform_gpu import field, warp
 from experiments import committee, draw
-from experiments.running import data, nets, store
-from experiments.running.configs import Config
-from experiments.running.errors import Problem
-from experiments.running.net_files import NetFile
-from experiments.scoring import trained
+from experiments.datasets import data
+from experiments.results import trained
+from experiments.training import nets, store
+from experiments.training.configs import Config
+from experiments.training.net_files import NetFile
 from mlp_gpu.network import NETS, Network
 
 N = 200

@@ -11,7 +11,7 @@ import pytest
 
 from cuda_on_cpu.driver import build
 from deepbig_runtime import compiled_cache
-from experiments.running import store
+from experiments.training import store
 
 pytestmark = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
 
@@ -272,7 +272,7 @@ from contextlib import closing
 
 import pool_jobs
 
-from experiments.running.workers import LocalProcesses
+from experiments.training.workers import LocalProcesses
 from deepbig_runtime import gpu
 
 assert gpu.missing() is None
@@ -318,7 +318,7 @@ def test_a_kernel_that_reads_past_an_array_ends_the_gpu():
 
 UNTRIED = """
 from experiments import table1
-from experiments.running import cli, gpu_trial
+from experiments.training import cli, gpu_trial
 
 gpu_trial.try_gpu = lambda: gpu_trial.Trial(None)
 cli.run(table1.main)

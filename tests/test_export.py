@@ -10,10 +10,10 @@ import pytest
 from factories import SESSION, make_run
 from msgspec.structs import replace
 
+from deepbig_runtime.errors import Problem
 from deepbig_runtime.files import FileFault
 from experiments import export
-from experiments.running import store
-from experiments.running.errors import Problem
+from experiments.training import store
 
 START = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 

@@ -16,11 +16,11 @@ from small_runs import CONFIG, train, train_some
 from waiting import wait_until
 
 from deepbig_runtime import compiled_cache, jit
+from deepbig_runtime.errors import Problem
 from experiments import committee, table1
 from experiments.drawing import figures
-from experiments.running import provenance, runs, store
-from experiments.running.errors import Problem
-from experiments.running.provenance import REPOSITORY
+from experiments.training import provenance, runs, store
+from experiments.training.provenance import REPOSITORY
 
 TINY = ["--data", "digits", "--limit", "60", "--engine", "cpu", "--nets", "1", "--epochs", "1"]
 posix = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs flock and SIGHUP")

@@ -3,10 +3,10 @@
 import pytest
 from factories import changed, make_run
 
+from deepbig_runtime.errors import Problem
 from experiments import figure1
-from experiments.running import store
-from experiments.running.errors import Problem
-from experiments.scoring import voting
+from experiments.results import voting
+from experiments.training import store
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,10 @@ from forgeries import expect_sentence
 
 from deepbig_runtime import files
 from experiments import committee, record, watch
+from experiments.datasets import cifar, data, mnist, norb
 from experiments.drawing import report_sections
-from experiments.running import cifar, data, examples, mnist, net_files, norb, runs, store
-from experiments.running.provenance import REPOSITORY
+from experiments.training import examples, net_files, runs, store
+from experiments.training.provenance import REPOSITORY
 
 NOBODYS = b"run-\xff\xfe.h5"  # no UTF-8
 linux = pytest.mark.skipif(sys.platform != "linux", reason="tried with what Linux has")
@@ -102,7 +103,7 @@ CLOSED = """
 import sys
 from pathlib import Path
 from deepbig_runtime import files
-from experiments.running import cli, runs
+from experiments.training import cli, runs
 folder = Path(sys.argv[1])
 cli.run(lambda: {})
 """

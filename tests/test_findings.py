@@ -3,7 +3,7 @@
 from committee_cases import of_committees
 from msgspec.structs import replace
 
-from experiments.scoring import committee_report, findings
+from experiments.results import committee_report, findings
 
 
 def test_claims_that_show_and_that_do_not():

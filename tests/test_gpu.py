@@ -7,7 +7,7 @@ import pytest
 from deepbig_runtime import driver, gpu
 from deepbig_runtime.faults import GpuFault
 from experiments import table1
-from experiments.running import gpu_trial, plans
+from experiments.training import gpu_trial, plans
 from mlp_gpu import cuda, engines
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import device_bytes

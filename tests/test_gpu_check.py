@@ -13,13 +13,13 @@ import pytest
 from factories import make_run
 
 from deepbig_runtime import gpu
+from deepbig_runtime.errors import Interrupted, Problem
 from experiments import gpu_check
-from experiments.running import store
-from experiments.running.errors import Interrupted, Problem
-from experiments.running.gpu_trial import Trial
-from experiments.running.provenance import REPOSITORY
-from experiments.timing import gpu_checks
-from experiments.timing.gpu_checks import CheckResult
+from experiments.benchmarks import gpu_checks
+from experiments.benchmarks.gpu_checks import CheckResult
+from experiments.training import store
+from experiments.training.gpu_trial import Trial
+from experiments.training.provenance import REPOSITORY
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ from cnn_gpu.cuda import ConvCudaEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
+from deepbig_runtime.errors import Interrupted
 from deform_gpu import COMMITTEE, TABLE1, deform
-from experiments.running import data
-from experiments.running.errors import Interrupted
-from experiments.running.provenance import REPOSITORY
-from experiments.timing import baseline_nets, connections, gpu_checks
-from experiments.timing.gpu_checks import CheckResult
+from experiments.benchmarks import baseline_nets, connections, gpu_checks
+from experiments.benchmarks.gpu_checks import CheckResult
+from experiments.datasets import data
+from experiments.training.provenance import REPOSITORY
 from mlp_gpu import cuda as mlp_cuda
 from mlp_gpu import training
 from mlp_gpu.cpu import CpuEngine
@@ -644,7 +644,9 @@ def test_sanitizer_runs_the_small_tests(sanitizer, tmp_path):
     assert gpu_checks.check_sanitizer("memcheck", 120) == CheckResult(True, "clean, 1 tests")
     said = (tmp_path / "arguments").read_text()
     assert said.startswith("--tool memcheck --error-exitcode 99 --report-api-errors no ")
-    assert f"{sys.executable} -m pytest -q -p experiments.timing.pytest_outcomes -m small" in said
+    assert (
+        f"{sys.executable} -m pytest -q -p experiments.benchmarks.pytest_outcomes -m small" in said
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from msgspec import UNSET
 
 from cuda_on_cpu.driver import build
 from deepbig_runtime import driver, gpu
-from experiments.running import gpu_trial, provenance
-from experiments.running.errors import Interrupted
-from experiments.running.gpu_trial import LIMITS, Trial, judge, last_trial, try_gpu
+from deepbig_runtime.errors import Interrupted
+from experiments.training import gpu_trial, provenance
+from experiments.training.gpu_trial import LIMITS, Trial, judge, last_trial, try_gpu
 
 COMPARED = [
     "pixels, deformed",
@@ -157,7 +157,7 @@ def test_without_a_gpu_the_process_says_why(capsys, monkeypatch):
 
 needs_fake_driver = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
 TRY = """
-from experiments.running import gpu_trial
+from experiments.training import gpu_trial
 print(gpu_trial.try_gpu().reason)
 """
 

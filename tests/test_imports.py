@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from experiments.running.provenance import REPOSITORY
+from experiments.training.provenance import REPOSITORY
 
 ENGINES = ("mlp_gpu.cpu", "mlp_gpu.cuda", "numba")
 SLOW = (
@@ -22,8 +22,8 @@ SLOW = (
 @pytest.mark.parametrize(
     ("module", "spared"),
     [
-        ("experiments.running.store", ("argparse", *ENGINES, *SLOW, "matplotlib")),
-        ("experiments.running.jobs", (*ENGINES, *SLOW, "matplotlib")),
+        ("experiments.training.store", ("argparse", *ENGINES, *SLOW, "matplotlib")),
+        ("experiments.training.jobs", (*ENGINES, *SLOW, "matplotlib")),
         ("experiments.watch", (*ENGINES, *SLOW, "matplotlib")),
         ("experiments.export", (*ENGINES, *SLOW, "matplotlib")),
         ("experiments.figure1", (*ENGINES, *SLOW)),

@@ -5,9 +5,9 @@ import pytest
 from PIL import Image, ImageDraw
 from scipy import ndimage
 
-from experiments.running import data, ink
-from experiments.running.errors import Problem
-from experiments.scoring.redrawn import (
+from deepbig_runtime.errors import Problem
+from experiments.datasets import data, ink
+from experiments.results.redrawn import (
     BLACK,
     WAYS,
     WHITE,

@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 
 from deepbig_runtime import compiled_cache, jit
-from experiments.running.provenance import REPOSITORY
+from experiments.training.provenance import REPOSITORY
 from mlp_gpu import activation
 
 # Philox is in another module than the function that draws with it.

@@ -22,11 +22,11 @@ from light_jobs import (
 from run_bits import bits, run_bits, whys
 
 from deepbig_runtime import compiled_cache
+from deepbig_runtime.errors import Interrupted, Problem
 from experiments import table1
-from experiments.running import jobs, runs, store
-from experiments.running.errors import Interrupted, Problem
-from experiments.running.progress import Track, View
-from experiments.running.workers import Channel, EpochSaved, InProcess, Started, WorkerDied
+from experiments.training import jobs, runs, store
+from experiments.training.progress import Track, View
+from experiments.training.workers import Channel, EpochSaved, InProcess, Started, WorkerDied
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from light_jobs import (
 from run_bits import bits, run_bits, whys
 from waiting import join, wait_until
 
-from experiments.running import jobs, runs
-from experiments.running.progress import View
-from experiments.running.provenance import REPOSITORY
-from experiments.running.workers import EpochSaved, LocalProcesses, Started, Trained
+from experiments.training import jobs, runs
+from experiments.training.progress import View
+from experiments.training.provenance import REPOSITORY
+from experiments.training.workers import EpochSaved, LocalProcesses, Started, Trained
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs SIGKILL and groups")
 

@@ -15,13 +15,13 @@ from test_ladder import copy, epoch, moving
 from cuda_on_cpu.driver import build
 from deepbig_runtime import gpu
 from experiments import ladder, readme
-from experiments.running import jobs
-from experiments.running.validation import to_json
-from experiments.scoring import ladder_tables
-from experiments.scoring.ladder_tables import AccuracyRow, LadderRecord, ProgramTime, RungKernel
-from experiments.scoring.records import read_json
-from experiments.timing import baseline_nets
-from experiments.timing import ladder as timing
+from experiments.benchmarks import baseline_nets
+from experiments.benchmarks import ladder as timing
+from experiments.results import ladder_tables
+from experiments.results.ladder_tables import AccuracyRow, LadderRecord, ProgramTime, RungKernel
+from experiments.results.records import read_json
+from experiments.training import jobs
+from experiments.training.validation import to_json
 from mlp_gpu.ladder import cpu, formulas
 from mlp_gpu.ladder.net import Net
 from mlp_gpu.ladder.rungs import RUNGS
@@ -86,8 +86,8 @@ def test_baseline_makes_the_same_steps(name):
 
 ON_GPU = """
 import numpy as np
-from experiments.running.errors import Problem
-from experiments.timing import gpu, ladder
+from deepbig_runtime.errors import Problem
+from experiments.benchmarks import gpu, ladder
 from mlp_gpu.ladder import coalesced
 from mlp_gpu.ladder.net import Net
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from test_ladder_command import KERNEL, RECORD
 
 from experiments.drawing.ladder_plots import draw_ladder
-from experiments.scoring.ladder_tables import AccuracyRow, ProgramTime
+from experiments.results.ladder_tables import AccuracyRow, ProgramTime
 
 RECORD = replace(
     RECORD,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from experiments.drawing.thread_maps import DRAWINGS
-from experiments.running.provenance import REPOSITORY
+from experiments.training.provenance import REPOSITORY
 
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "results/README.md")
 DOCUMENTS += tuple(path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob("docs/*.md"))
@@ -110,7 +110,7 @@ def test_every_drawing_is_shown():
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_commands_name_targets_modules_and_options_that_exist(name):
     makefile = text_of("Makefile")
-    sources = [*REPOSITORY.glob("experiments/*.py"), *REPOSITORY.glob("experiments/running/*.py")]
+    sources = REPOSITORY.glob("experiments/**/*.py")
     source = "".join(path.read_text(encoding="utf-8") for path in sources)
     for command, _ in commands(name):
         if target := re.match(r"make ([\w-]+)", command):

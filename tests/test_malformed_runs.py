@@ -9,8 +9,8 @@ from forgeries import attribute, edit, expect_sentence, put, reseal
 
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime.files import Malformed
-from experiments.running import configs, runs, store
-from experiments.running.dataset import DIGIT
+from experiments.datasets.dataset import DIGIT
+from experiments.training import configs, runs, store
 from mlp_gpu import network
 from mlp_gpu.network import Network
 

@@ -10,7 +10,7 @@ from compiled_cases import THREADS_PER_BLOCK, needs_toolkit
 
 from cuda_on_cpu import access_stats
 from deepbig_runtime.gpu import WARP
-from experiments.timing import compiled as compiled_kernels
+from experiments.benchmarks import compiled as compiled_kernels
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
 
 # A layer of 95 inputs and 512 neurons, and for each kernel a block that has no edge of it.

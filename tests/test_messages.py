@@ -9,7 +9,7 @@ import pytest
 from run_bits import bits
 from tqdm import tqdm
 
-from experiments.running.provenance import REPOSITORY
+from experiments.training.provenance import REPOSITORY
 
 TRAINING = ("--data", "digits", "--nets", "1", "--limit", "60", "--epochs", "3", "--engine", "cpu")
 
@@ -109,7 +109,7 @@ def make_noise(_channel, path):
 
 PARENT = """
 import subprocess, sys
-from experiments.running.messages import drop_unwritable
+from experiments.training.messages import drop_unwritable
 drop_unwritable()
 child = "import os; print([os.fstat(descriptor) for descriptor in range(3)])"
 sys.exit(subprocess.run([sys.executable, "-c", child]).returncode)
@@ -123,8 +123,8 @@ def test_program_that_a_command_starts_has_open_streams():
 WORKER = """
 import sys
 from pathlib import Path
-from experiments.running.messages import drop_unwritable
-from experiments.running.workers import LocalProcesses
+from experiments.training.messages import drop_unwritable
+from experiments.training.workers import LocalProcesses
 from test_messages import fail, make_noise
 
 if __name__ == "__main__":

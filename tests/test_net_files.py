@@ -15,9 +15,10 @@ from safetensors.numpy import load_file, save
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from experiments import cnn, export, table1
-from experiments.running import data, net_files, nets, runs, store
-from experiments.running.net_files import NetFile
-from experiments.scoring.trained import load
+from experiments.datasets import data
+from experiments.results.trained import load
+from experiments.training import net_files, nets, runs, store
+from experiments.training.net_files import NetFile
 from mlp_gpu.network import Network
 
 PERCEPTRON = make_config(sizes=(841, 7, 10))

@@ -14,11 +14,11 @@ from browser import browser, check_page  # noqa: F401, a fixture
 from factories import changed, make_run
 
 from cnn_gpu.network import ConvNetwork
+from deepbig_runtime.errors import Problem
 from experiments import notebooks
-from experiments.running import examples, store
-from experiments.running.dataset import DIGIT
-from experiments.running.errors import Problem
-from experiments.running.provenance import REPOSITORY
+from experiments.datasets.dataset import DIGIT
+from experiments.training import examples, store
+from experiments.training.provenance import REPOSITORY
 from mlp_gpu import network
 
 FIGURES = {  # on the embedded digits, with the small runs that are made where there are none

@@ -5,15 +5,16 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from deepbig_runtime.errors import Problem
 from deform_gpu import COMMITTEE
 from experiments import cnn, pictures
+from experiments.datasets import data
 from experiments.drawing import conv_plots, error_plots, run_plots, thread_maps
 from experiments.drawing.thread_maps import DRAWINGS
-from experiments.running import data, examples, store
-from experiments.running.configs import make_config
-from experiments.running.errors import Problem
-from experiments.scoring import committees
-from experiments.scoring.committees import EXPERIMENTS, run_name
+from experiments.results import committees
+from experiments.results.committees import EXPERIMENTS, run_name
+from experiments.training import examples, store
+from experiments.training.configs import make_config
 from mlp_gpu.training import Schedule
 
 OF_RUNS = ("misclassified", "confusion", "second_guesses", "hardest", "learning_curves")

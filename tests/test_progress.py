@@ -8,10 +8,10 @@ import pytest
 from factories import make_config
 from tqdm import tqdm
 
-from experiments.running import progress
-from experiments.running.formatting import duration
-from experiments.running.progress import Track, View
-from experiments.running.workers import EpochSaved, Started, Trained
+from experiments.training import progress
+from experiments.training.formatting import duration
+from experiments.training.progress import Track, View
+from experiments.training.workers import EpochSaved, Started, Trained
 
 
 class Clock:

@@ -6,7 +6,7 @@ import tomllib
 
 import yaml
 
-from experiments.running.provenance import REPOSITORY
+from experiments.training.provenance import REPOSITORY
 
 WHOLE = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT, BUILD = WHOLE["project"], WHOLE["dependency-groups"]["build"]

@@ -7,12 +7,12 @@ import pytest
 from measurements import SOURCE
 from msgspec import structs
 
+from experiments.benchmarks import baselines, race
+from experiments.benchmarks.race import NUMPY, ONLINE, TORCH, Setting
+from experiments.datasets import data
+from experiments.datasets.dataset import Dataset
 from experiments.drawing import bench_plots
-from experiments.running import data
-from experiments.running.dataset import Dataset
-from experiments.scoring.rows import RaceRow, read_rows, rows_text
-from experiments.timing import baselines, race
-from experiments.timing.race import NUMPY, ONLINE, TORCH, Setting
+from experiments.results.rows import RaceRow, read_rows, rows_text
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.network import Network
 

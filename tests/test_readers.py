@@ -19,8 +19,8 @@ from mnist_files import idx, interpolated
 from natural_files import BYTES, INTEGERS, mat, pack, record
 
 import deform_gpu.resize  # noqa: F401 - before a test has another folder for compiled code
-from experiments.running import cifar, data, download
-from experiments.running.errors import Problem
+from deepbig_runtime.errors import Problem
+from experiments.datasets import cifar, data, download
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 

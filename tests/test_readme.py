@@ -11,16 +11,16 @@ from factories import changed
 from measurements import SOURCE, gpu_measurements, net_measurement, write_bench
 from msgspec import structs
 
+from deepbig_runtime.errors import Problem
 from experiments import readme
-from experiments.running.errors import Problem
-from experiments.running.formatting import csv_text
-from experiments.running.provenance import REPOSITORY
-from experiments.running.validation import to_json
-from experiments.scoring import cnn_tables, tables
-from experiments.scoring import findings as scores
-from experiments.scoring.records import GpuCheckRecord, GpuCheckRow
-from experiments.scoring.results import read_results
-from experiments.timing import findings as speeds
+from experiments.benchmarks import findings as speeds
+from experiments.results import cnn_tables, tables
+from experiments.results import findings as scores
+from experiments.results.loading import read_results
+from experiments.results.records import GpuCheckRecord, GpuCheckRow
+from experiments.training.formatting import csv_text
+from experiments.training.provenance import REPOSITORY
+from experiments.training.validation import to_json
 from mlp_gpu.network import NETS
 
 MAX_LINES = 200

@@ -9,13 +9,14 @@ import pytest
 from factories import changed, make_run
 from PIL import Image
 
+from deepbig_runtime.errors import Problem
 from deepbig_runtime.files import FileFault
 from deform_gpu import is_narrow, normalize_width
 from experiments import cnn, committee, draw, export, recognise, table1
-from experiments.running import data, ink, net_files, nets, provenance, runs, store
-from experiments.running.errors import Problem
-from experiments.running.net_files import NetFile
-from experiments.scoring import records, redrawn, trained
+from experiments.datasets import data, ink
+from experiments.results import records, redrawn, trained
+from experiments.training import net_files, nets, provenance, runs, store
+from experiments.training.net_files import NetFile
 
 TINY = ["--data", "digits", "--limit", "400", "--eta", "2e-3", "--workers", "1", "--out"]
 

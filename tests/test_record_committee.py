@@ -5,12 +5,13 @@ from committee_cases import committee_row
 from factories import changed, make_run
 from msgspec.structs import replace
 
+from deepbig_runtime.errors import Problem
 from experiments import record
-from experiments.running import store
-from experiments.running.errors import Problem
-from experiments.running.formatting import csv_text
-from experiments.scoring import records, results
-from experiments.scoring.rows import rows_text, to_cells
+from experiments.results import loading as results
+from experiments.results import records
+from experiments.results.rows import rows_text, to_cells
+from experiments.training import store
+from experiments.training.formatting import csv_text
 
 
 def committee_rows(commit="0" * 40, **changes):

@@ -36,19 +36,20 @@ from report_pages import (
     written,
 )
 
+from deepbig_runtime.errors import Problem
 from deepbig_runtime.files import FileFault
 from experiments import report
+from experiments.benchmarks import clusters
+from experiments.datasets import data
 from experiments.drawing import bench_plots, report_sections, run_plots
 from experiments.drawing.page import Html, Page
 from experiments.drawing.page import html as to_html
 from experiments.drawing.report_sections import Report
-from experiments.running import data, store
-from experiments.running.errors import Problem
-from experiments.running.provenance import REPOSITORY
-from experiments.scoring import cnn_tables, committee_report, committees, tables, voting
-from experiments.scoring.results import Results, read_results
-from experiments.scoring.rows import ScalingRow, read_rows, rows_text
-from experiments.timing import clusters
+from experiments.results import cnn_tables, committee_report, committees, tables, voting
+from experiments.results.loading import Results, read_results
+from experiments.results.rows import ScalingRow, read_rows, rows_text
+from experiments.training import store
+from experiments.training.provenance import REPOSITORY
 
 SCALING = REPOSITORY / "results" / "amd-epyc-2-cores" / "scaling.csv"
 

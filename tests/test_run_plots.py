@@ -24,8 +24,8 @@ from drawn import (
 from factories import changed
 
 from experiments.drawing import figures, run_plots
-from experiments.scoring import cnn_tables, tables
-from experiments.scoring.results import read_results
+from experiments.results import cnn_tables, tables
+from experiments.results.loading import read_results
 from mlp_gpu.network import NETS
 
 

@@ -13,10 +13,10 @@ from forgeries import attribute, expect_sentence, reseal
 from run_bits import bits
 from small_runs import CONFIG, DATASET, train, train_some
 
+from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, deform
-from experiments.running import runs, store
-from experiments.running.configs import deformer
-from experiments.running.errors import Problem
+from experiments.training import runs, store
+from experiments.training.configs import deformer
 from mlp_gpu import network
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import Network

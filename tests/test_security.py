@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from experiments.running.provenance import REPOSITORY
+from experiments.training.provenance import REPOSITORY
 
 PACKAGES = ("deepbig_runtime", "mlp_gpu", "deform_gpu", "cnn_gpu", "cuda_on_cpu", "experiments")
 
@@ -34,13 +34,13 @@ ALLOWED = {
     ("cuda_on_cpu/machine_code.py", "add_object_file"): "machine code, cached in a private folder",
     ("cuda_on_cpu/machine_code.py", "ctypes"): "calls of that machine code",
     ("cuda_on_cpu/machine_code.py", "parse_assembly"): "LLVM IR, cached in a private folder",
-    ("experiments/running/cluster.py", "asyncio"): "Dask's",
-    ("experiments/running/cluster.py", "distributed"): "Dask, where a scheduler is named",
-    ("experiments/running/download.py", "pooch"): "downloads, which are verified",
-    ("experiments/running/download.py", "requests"): "the errors of downloads",
-    ("experiments/running/workers.py", "multiprocessing"): "pipes between our own processes",
-    ("experiments/timing/baselines.py", "pickle"): "pipes to our own processes",
-    ("experiments/timing/baselines.py", "import_module"): "packages of a fixed list",
+    ("experiments/training/cluster.py", "asyncio"): "Dask's",
+    ("experiments/training/cluster.py", "distributed"): "Dask, where a scheduler is named",
+    ("experiments/datasets/download.py", "pooch"): "downloads, which are verified",
+    ("experiments/datasets/download.py", "requests"): "the errors of downloads",
+    ("experiments/training/workers.py", "multiprocessing"): "pipes between our own processes",
+    ("experiments/benchmarks/baselines.py", "pickle"): "pipes to our own processes",
+    ("experiments/benchmarks/baselines.py", "import_module"): "packages of a fixed list",
 }
 
 

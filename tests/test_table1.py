@@ -12,11 +12,11 @@ import pytest
 from run_bits import epochs_on_disk
 from waiting import wait_until
 
+from deepbig_runtime.errors import Problem
 from deepbig_runtime.files import FileFault
 from experiments import table1
-from experiments.running import plans, store
-from experiments.running.errors import Problem
-from experiments.running.provenance import REPOSITORY
+from experiments.training import plans, store
+from experiments.training.provenance import REPOSITORY
 from mlp_gpu.network import NETS
 from mlp_gpu.training import Schedule
 

@@ -8,10 +8,11 @@ from factories import changed, make_run
 from printed import cells_of
 from scipy.stats import beta
 
+from deepbig_runtime.errors import Problem
 from experiments import record, table1
-from experiments.running import store
-from experiments.running.errors import Problem
-from experiments.scoring import cnn_tables, findings, results, tables
+from experiments.results import cnn_tables, findings, tables
+from experiments.results import loading as results
+from experiments.training import store
 from mlp_gpu.network import NETS
 
 

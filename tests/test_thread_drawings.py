@@ -7,10 +7,10 @@ import pytest
 from drawn import assert_readable, boxes, cells_drawn
 from matplotlib.figure import Figure
 
+from experiments.benchmarks import compiled
 from experiments.drawing import thread_maps, thread_maps_cnn
 from experiments.drawing.thread_drawing import draw_panel, extent
 from experiments.drawing.traces import cells_of, read_traces
-from experiments.timing import compiled
 from mlp_gpu.window import progress
 
 TILES = [

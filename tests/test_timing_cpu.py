@@ -13,8 +13,8 @@ import pytest
 from measurements import bench_row
 from waiting import wait_until
 
-from experiments.timing import baseline_nets, baselines, host, mlp
-from experiments.timing.host import Workload
+from experiments.benchmarks import baseline_nets, baselines, host, mlp
+from experiments.benchmarks.host import Workload
 from mlp_gpu import cpu
 from mlp_gpu.network import NETS, Network, count_weights
 from mlp_gpu.vector_kernel import LANES, PANEL, ROWS, VECTORS

@@ -11,13 +11,13 @@ from timers import new_timer
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
+from deepbig_runtime.errors import Problem
 from deform_gpu import deform
-from experiments.running.errors import Problem
-from experiments.timing import baselines, cnn, connections, host
-from experiments.timing import deform as deform_timing
-from experiments.timing import gpu as gpu_timing
-from experiments.timing.baseline_nets import Trainer
-from experiments.timing.gpu import Work, block_work, sweep_work, window_kernels
+from experiments.benchmarks import baselines, cnn, connections, host
+from experiments.benchmarks import deform as deform_timing
+from experiments.benchmarks import gpu as gpu_timing
+from experiments.benchmarks.baseline_nets import Trainer
+from experiments.benchmarks.gpu import Work, block_work, sweep_work, window_kernels
 from mlp_gpu import cuda as mlp_cuda
 from mlp_gpu.network import Network, count_weights
 

@@ -5,9 +5,9 @@ import pytest
 from compiled_cases import needs_toolkit
 
 from experiments import kernels
+from experiments.benchmarks import compiled
 from experiments.drawing import launches, thread_maps_ladder, traces, tracing
 from experiments.drawing.traces import cells_of, read_traces
-from experiments.timing import compiled
 from mlp_gpu.ladder import one_kernel
 from mlp_gpu.ladder.net import N_INPUTS
 

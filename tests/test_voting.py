@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from experiments.scoring import voting
+from experiments.results import voting
 
 many = settings(deadline=None, max_examples=150)
 bools = st.integers(0, 40).flatmap(lambda n: st.tuples(*[arrays(bool, n)] * 2))

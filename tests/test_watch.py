@@ -13,7 +13,7 @@ from watched_runs import NOW, WRITTEN, make_run, write
 
 from deepbig_runtime import hdf5
 from experiments import watch
-from experiments.running import runs, store
+from experiments.training import runs, store
 from experiments.watch import RunScanner, Snapshot
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's terminals")

@@ -10,9 +10,9 @@ import time
 import pytest
 from watched_runs import NOW, make_run, write
 
+from deepbig_runtime.errors import Problem, signals
 from experiments import watch
-from experiments.running.errors import Problem, signals
-from experiments.running.provenance import REPOSITORY
+from experiments.training.provenance import REPOSITORY
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's terminals")
 

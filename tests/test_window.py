@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import reference
 
-from experiments.timing import window
+from experiments.benchmarks import window
 
 SIZES = [(13, 7), (31, 33, 10), (97, 1, 5), (50, 37, 64, 33, 10), (7, *(9,) * 9, 3)]
 ETA = 0.05  # large, so that corrections and steps show

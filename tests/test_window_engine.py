@@ -12,7 +12,7 @@ from gpu_arrays import count_bytes
 
 from deepbig_runtime import gpu
 from deepbig_runtime.faults import GpuFault
-from experiments.timing import window as oracle
+from experiments.benchmarks import window as oracle
 from mlp_gpu import cuda
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import NETS, Network

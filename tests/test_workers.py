@@ -29,10 +29,10 @@ from run_bits import epochs_on_disk
 from waiting import join, wait_until
 
 from deepbig_runtime import driver, gpu
+from deepbig_runtime.errors import Interrupted, Problem, signals
 from deepbig_runtime.faults import GpuFault
-from experiments.running import cli, gpu_trial, jobs, provenance, runs, workers
-from experiments.running.errors import Interrupted, Problem, signals
-from experiments.running.workers import (
+from experiments.training import cli, gpu_trial, jobs, provenance, runs, workers
+from experiments.training.workers import (
     Channel,
     InProcess,
     LocalProcesses,
@@ -60,7 +60,7 @@ def open_pool(request):
     def open_pool(kind):
         if kind == "local":
             return LocalProcesses(2)
-        from experiments.running.cluster import Cluster  # needs distributed
+        from experiments.training.cluster import Cluster  # needs distributed
 
         return Cluster(request.getfixturevalue("cluster").scheduler_address)
 
@@ -311,7 +311,7 @@ def test_signal_interrupts_no_step_of_the_pool(step, signals_raise, monkeypatch)
 PARENT = """
 import signal, sys
 import pool_jobs
-from experiments.running.workers import LocalProcesses
+from experiments.training.workers import LocalProcesses
 
 if __name__ == "__main__":
     for signum in (signal.SIGINT, signal.SIGHUP):
@@ -398,7 +398,7 @@ def test_run_until_returns_none_at_the_end_and_a_status_before():
 def test_run_until_stops_its_command_on_a_signal(to_all, tmp_path):
     """Ctrl-C in a terminal reaches both, a kill the caller alone."""
     options = ["--data", "digits", "--nets", "1", "--profile", "paper", "--out", str(tmp_path)]
-    code = "from experiments.running import cli, workers; import math; cli.run(lambda: "
+    code = "from experiments.training import cli, workers; import math; cli.run(lambda: "
     code += f"workers.run_until(['experiments.table1', *{options}], math.inf))"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -577,7 +577,7 @@ def test_driver_is_missing_unless_a_library_can_be_loaded(libraries, missing, mo
 
 def test_opened_without_dask_is_a_user_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    monkeypatch.delitem(sys.modules, "experiments.running.cluster", raising=False)
+    monkeypatch.delitem(sys.modules, "experiments.training.cluster", raising=False)
     arguments = parse("--scheduler", "tcp://127.0.0.1:8786")
     sentence = "--scheduler needs Dask, which is not installed; install"
     with pytest.raises(Problem, match=sentence), jobs.opened(arguments, 1, never):

@@ -6,7 +6,7 @@ import pytest
 from executed import HAS_GPU, on_device
 
 from deepbig_runtime import gpu
-from experiments.timing import gpu as gpu_timing
+from experiments.benchmarks import gpu as gpu_timing
 
 
 class LaunchOnce:

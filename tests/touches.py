@@ -7,7 +7,7 @@ import numpy as np
 from executed import EXECUTORS
 
 from cuda_on_cpu import access_stats, to_device
-from experiments.timing import compiled
+from experiments.benchmarks import compiled
 
 TRACING = replace(EXECUTORS["7.5"], order="forward", traced=True)
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import factories
 
-from experiments.running import store
+from experiments.training import store
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC).timestamp()
 

@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from experiments.running import data
+from experiments.datasets import data
 
 many = settings(deadline=None, max_examples=150)
 

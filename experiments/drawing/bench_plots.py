@@ -9,6 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.benchmarks import race
+from experiments.benchmarks.columns import PAPER, net_title
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
@@ -24,9 +26,7 @@ from experiments.drawing.figures import (
     finish,
     frame,
 )
-from experiments.scoring.rows import BenchRow, RaceRow
-from experiments.timing import race
-from experiments.timing.columns import PAPER, net_title
+from experiments.results.rows import BenchRow, RaceRow
 
 # Line and marker of each engine and baseline: ours solid, others dotted; filled markers: on a GPU.
 STYLES = {

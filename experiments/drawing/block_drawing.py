@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.benchmarks import window
 from experiments.drawing.thread_drawing import (
     IDLE,
     OUTLINE,
@@ -18,7 +19,6 @@ from experiments.drawing.thread_drawing import (
     new_figure,
     set_scaled,
 )
-from experiments.timing import window
 from mlp_gpu.network import Network
 
 N_IMAGES, IN_WINDOW = 16, 6  # of the drawn block

@@ -31,7 +31,7 @@ from experiments.drawing.thread_drawing import (
     draw_cells,
     draw_lines,
 )
-from experiments.running.formatting import plural
+from experiments.training.formatting import plural
 from mlp_gpu.activation import A
 
 # The more the darker, as ink on paper; 0 is the grey in the middle.

@@ -8,14 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, Deformation, deform
 from deform_gpu.batches import make_displacement, make_matrices
 from deform_gpu.parameters import WIDTHS
 from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, split_seed, uniform
 from deform_gpu.width import is_narrow, normalize_width
+from experiments.datasets.data import Dataset
 from experiments.drawing.figures import BLUE, GREY, VERMILION, frame
-from experiments.running.data import Dataset
-from experiments.running.errors import Problem
 
 N_FIELDS = 4  # displacement fields that are drawn, one per epoch
 SPACING = 2  # pixels from one arrow, or one line of a grid, to the next

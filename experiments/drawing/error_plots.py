@@ -31,10 +31,10 @@ from experiments.drawing.figures import (
     shorten,
 )
 from experiments.drawing.run_plots import require_runs
-from experiments.running.formatting import plural
-from experiments.running.store import Run
-from experiments.scoring import voting
-from experiments.scoring.committee_report import COMMITTEE, Committee
+from experiments.results import voting
+from experiments.results.committee_report import COMMITTEE, Committee
+from experiments.training.formatting import plural
+from experiments.training.store import Run
 
 COUNT_COLOURS = colormaps["Blues"]  # the darker the more, in grey too
 MAX_NUMBERED_ROWS = 16  # of a matrix of shared errors; in a larger one there is no room for numbers

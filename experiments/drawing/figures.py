@@ -20,7 +20,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 from PIL import Image
 
 from deepbig_runtime import files
-from experiments.scoring.tables import interval
+from experiments.results.tables import interval
 
 matplotlib.rcdefaults()  # figures do not depend on a user's matplotlibrc
 

@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cuda_on_cpu.access_stats import SECTOR
+from experiments.datasets.dataset import is_mnist
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
@@ -15,8 +16,7 @@ from experiments.drawing.figures import (
     frame,
     tick_integers,
 )
-from experiments.running.dataset import is_mnist
-from experiments.scoring.ladder_tables import BLOG_CORRECT, LadderRecord, ProgramTime, RungKernel
+from experiments.results.ladder_tables import BLOG_CORRECT, LadderRecord, ProgramTime, RungKernel
 
 
 def draw_ladder(record: LadderRecord) -> Figure:

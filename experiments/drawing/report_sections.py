@@ -6,21 +6,22 @@ from pathlib import Path
 
 import numpy as np
 
+from deepbig_runtime.errors import Problem
+from experiments.benchmarks import clusters
+from experiments.benchmarks import columns as timing_columns
+from experiments.datasets import data
+from experiments.datasets.dataset import KINDS, is_mnist
 from experiments.drawing import bench_plots, error_plots, run_plots
 from experiments.drawing.page import Html, Page
-from experiments.running import data, provenance, store
-from experiments.running.dataset import KINDS, is_mnist
-from experiments.running.errors import Problem
-from experiments.running.formatting import plural, printable
-from experiments.running.store import Run
-from experiments.scoring import cnn_tables, committee_report, tables, voting
-from experiments.scoring.committee_report import Committee, unfinished
-from experiments.scoring.committees import find_committees
-from experiments.scoring.records import folder_of, of_make_committee
-from experiments.scoring.results import read_results
-from experiments.scoring.rows import BenchRow, CommitteeRow, ScalingRow, bench_source
-from experiments.timing import clusters
-from experiments.timing import columns as timing_columns
+from experiments.results import cnn_tables, committee_report, tables, voting
+from experiments.results.committee_report import Committee, unfinished
+from experiments.results.committees import find_committees
+from experiments.results.loading import read_results
+from experiments.results.records import folder_of, of_make_committee
+from experiments.results.rows import BenchRow, CommitteeRow, ScalingRow, bench_source
+from experiments.training import provenance, store
+from experiments.training.formatting import plural, printable
+from experiments.training.store import Run
 from mlp_gpu.training import Schedule
 
 TITLE = "Deep, big, simple nets: what was trained and measured"

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
+from experiments.datasets.dataset import is_mnist
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
@@ -30,12 +31,11 @@ from experiments.drawing.figures import (
     shorten,
     tick_integers,
 )
-from experiments.running import plans
-from experiments.running.dataset import is_mnist
-from experiments.running.formatting import plural
-from experiments.running.store import Run
-from experiments.scoring import cnn_tables, tables
-from experiments.scoring.committee_report import COMMITTEE, Committee
+from experiments.results import cnn_tables, tables
+from experiments.results.committee_report import COMMITTEE, Committee
+from experiments.training import plans
+from experiments.training.formatting import plural
+from experiments.training.store import Run
 from mlp_gpu.training import Schedule
 
 # Colour, line and marker of a run. Of more runs than styles only the N_HIGHLIGHTED best have one.

@@ -29,7 +29,7 @@ from experiments.drawing.thread_drawing import (
     set_bare,
 )
 from experiments.drawing.traces import Pair, Trace, cells_of, read_traces
-from experiments.running.formatting import plural
+from experiments.training.formatting import plural
 
 THIN_STEP = WARP_STEP | {"linewidth": 0.8}  # around a cell
 STYLES = {

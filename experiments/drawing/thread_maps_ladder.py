@@ -33,7 +33,7 @@ from experiments.drawing.thread_drawing import (
     set_scaled,
 )
 from experiments.drawing.traces import Pair, Trace, cells_of, read_traces
-from experiments.running.formatting import plural
+from experiments.training.formatting import plural
 from mlp_gpu.ladder import graph, one_kernel, tiled
 from mlp_gpu.ladder.net import N_INPUTS, N_OUTPUTS, SIDE
 

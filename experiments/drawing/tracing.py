@@ -16,10 +16,10 @@ from cuda_on_cpu.parse import Instruction
 from deepbig_runtime import files
 from deepbig_runtime.gpu import Launch
 from deform_gpu.kernels import listing1, tiles
+from experiments.benchmarks import compiled
 from experiments.drawing import traces
 from experiments.drawing.launches import FIRST, make_launches
 from experiments.drawing.traces import Pair, Run, Trace
-from experiments.timing import compiled
 from mlp_gpu.kernels import backward
 from mlp_gpu.ladder import one_kernel
 from mlp_gpu.ladder.net import SIDE

@@ -9,7 +9,7 @@ from compiled_cases import needs_toolkit
 from numba import cuda
 
 from cuda_on_cpu import compile as compiler
-from experiments.running.provenance import REPOSITORY
+from experiments.training.provenance import REPOSITORY
 
 LOG = """\
 ptxas .  8 bytes stack frame, 16 bytes spill stores, 24 bytes spill loads

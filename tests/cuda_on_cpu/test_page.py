@@ -13,7 +13,7 @@ from faulty_kernels import KERNELS, X
 from numba import cuda
 
 from cuda_on_cpu import Executor, KernelFault
-from experiments.running.provenance import REPOSITORY
+from experiments.training.provenance import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "cuda-on-cpu.md").read_text(encoding="utf-8")
 TABLE = {

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.running.provenance import REPOSITORY
+from experiments.training.provenance import REPOSITORY
 
 if not sys.platform.startswith("linux"):
     pytest.skip("needs the /proc of Linux", allow_module_level=True)

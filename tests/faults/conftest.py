@@ -8,10 +8,10 @@ import pytest
 from tries import RECORD, SEED
 
 from deepbig_runtime import files
-from experiments.running import provenance
-from experiments.running.validation import to_json
-from experiments.scoring import campaign_table
-from experiments.scoring.records import CampaignPart, CampaignRecord, read_json
+from experiments.results import campaign_table
+from experiments.results.records import CampaignPart, CampaignRecord, read_json
+from experiments.training import provenance
+from experiments.training.validation import to_json
 
 # Of each file: its claim, what it counts, and how many `make campaign` tries.
 PARTS = {

@@ -20,7 +20,7 @@ from tries import fuzz
 import cnn_gpu.cpu  # noqa: F401 - what most commands import, once
 import deform_gpu.batches  # noqa: F401
 import mlp_gpu.cpu  # noqa: F401
-from experiments.running import cli, provenance
+from experiments.training import cli, provenance
 
 INTERRUPT_SECONDS, SECONDS = 4, 60  # until Ctrl-C, and of a core in all
 MAX_SENTENCE = 1000  # letters

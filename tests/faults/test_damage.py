@@ -25,7 +25,8 @@ from tries import fuzz
 
 from deform_gpu import TABLE1
 from experiments import export, readme, report, watch
-from experiments.running import cli, configs, data, net_files, nets, provenance, runs, store
+from experiments.datasets import data
+from experiments.training import cli, configs, net_files, nets, provenance, runs, store
 from mlp_gpu.training import Schedule
 
 SECONDS = 10  # of a core, for any reader

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tries import tries
 
-from experiments.running import store
+from experiments.training import store
 
 EPOCHS = tries(400, 2000)
 LINE = (

@@ -16,7 +16,7 @@ import pytest
 from run_bits import bits, whys
 from tries import SEED, tries
 
-from experiments.running import runs, store
+from experiments.training import runs, store
 
 # Runs of some seconds that save often. The best epoch is not always the last.
 DIGITS = ("--data=digits", "--engine=cpu")

@@ -17,11 +17,12 @@ import pytest
 from run_bits import bits
 
 from deepbig_runtime import files, hdf5
+from deepbig_runtime.errors import Interrupted
 from deepbig_runtime.faults import Fault
 from deform_gpu import TABLE1
-from experiments.running import data, nets, runs, store
-from experiments.running.configs import make_config
-from experiments.running.errors import Interrupted
+from experiments.datasets import data
+from experiments.training import nets, runs, store
+from experiments.training.configs import make_config
 from mlp_gpu.training import Schedule
 
 EPOCHS = 3

@@ -18,8 +18,8 @@ import pytest
 from run_bits import bits
 from tries import SEED, tries
 
-from experiments.running import store
-from experiments.running.provenance import REPOSITORY
+from experiments.training import store
+from experiments.training.provenance import REPOSITORY
 
 LAYER = Path(__file__).parent / "layer"
 SMALL = ("--data=digits", "--limit=60", "--out=out")

@@ -1,0 +1,188 @@
+"""How long several workers take, measured; and how long clusters of them would, estimated.
+
+The same few nets are trained with one worker and with more, in turn. Workers share the cores: on a
+CPU one worker trains each net on all of them.
+"""
+
+import math
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from deepbig_runtime import gpu
+from deepbig_runtime.errors import Problem
+from deform_gpu import COMMITTEE
+from experiments.datasets import data
+from experiments.results.records import of_make_committee
+from experiments.results.rows import CommitteeRow, ScalingRow, SourceColumns
+from experiments.training import jobs, store
+from experiments.training.configs import make_config
+from experiments.training.formatting import duration
+from experiments.training.messages import tell
+from experiments.training.workers import LocalProcesses
+from mlp_gpu.engine import WINDOW
+from mlp_gpu.training import Schedule
+
+SIZES = (841, 800, 10)  # the committee's nets
+EPOCHS, MAX_IMAGES = 2, 10_000
+RUNS_PER_WORKER = 2
+CLUSTER_SIZES = (1, 2, 7, 13, 39)  # workers; the experiments have 39 different runs
+
+
+class Times(NamedTuple):
+    """Seconds to start the workers and for all trainings; bytes that a run writes per epoch."""
+
+    start: float
+    train: float
+    n_bytes: float
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """How the nets are trained. schedule: of launches."""
+
+    dataset: data.Dataset
+    data_dir: Path | None
+    engine: str
+    schedule: str
+
+    def jobs(self, folder: Path, n: int) -> list[jobs.Job]:
+        """n trainings that differ only in their seeds."""
+        images = data.limit(self.dataset, min(MAX_IMAGES, len(self.dataset.train_labels)))
+        windows = self.schedule == WINDOW
+        return [
+            jobs.Job(
+                folder / f"{seed}.h5",
+                f"run {seed}",
+                make_config(
+                    images, SIZES, Schedule(EPOCHS), seed, COMMITTEE, self.engine, windows=windows
+                ),
+                self.data_dir,
+                self.schedule,
+            )
+            for seed in range(n)
+        ]
+
+
+def measure_once(workers: int, trainings: Sequence[jobs.Job]) -> Times:
+    """The times of some workers and trainings. Raises Problem if a training fails."""
+    gpus = gpu.count() if trainings[0].config.engine == "cuda" else 0
+    with closing(LocalProcesses(workers, gpus)) as pool:
+        began = time.perf_counter()
+        ready = [pool.submit(jobs.estimate_job, trainings[0]) for _ in range(workers)]
+        for future in pool.as_completed(ready):
+            future.result()
+        started = time.perf_counter()
+        futures = [pool.submit(jobs.train_job, training) for training in trainings]
+        for future in pool.as_completed(futures):
+            if reason := future.result().failure:
+                raise Problem(f"a training failed: {reason}")
+        ended = time.perf_counter()
+    path = trainings[0].path
+    n_bytes = sum(p.stat().st_size for p in (path, store.weights_path(path)))
+    return Times(started - began, ended - started, n_bytes)
+
+
+def measure(
+    counts: Sequence[int], trainings: Trainings, repeats: int, source: SourceColumns
+) -> list[ScalingRow]:
+    """A row for each number of workers: medians; the speedup is within the same repeat."""
+    n_runs = RUNS_PER_WORKER * max(counts)
+    measured: dict[int, list[Times]] = {count: [] for count in counts}
+    for repeat in range(1, repeats + 1):
+        tell(f"repeat {repeat} of {repeats} ...")
+        for count in counts:
+            with tempfile.TemporaryDirectory() as folder:
+                measured[count].append(measure_once(count, trainings.jobs(Path(folder), n_runs)))
+    rows = []
+    alone = [times.train for times in measured[counts[0]]]
+    for count, own in measured.items():
+        seconds = [times.train for times in own]
+        low, median, high = map(float, np.percentile(seconds, [20, 50, 80]))
+        row = ScalingRow(
+            workers=count,
+            runs=n_runs,
+            data=trainings.dataset.name,
+            layers="-".join(map(str, SIZES)),
+            epochs=EPOCHS,
+            images_an_epoch=min(MAX_IMAGES, len(trainings.dataset.train_labels)),
+            engine=trainings.engine,
+            repeats=repeats,
+            seconds_p20=low,
+            seconds=median,
+            seconds_p80=high,
+            speedup=float(np.median(np.divide(alone, seconds))),
+            start_seconds=float(np.median([times.start for times in own])),
+            bytes_an_epoch=own[0].n_bytes,
+            source=source,
+        )
+        rows.append(row)
+    return rows
+
+
+def scaling_table(rows: Sequence[ScalingRow]) -> list[dict[str, str]]:
+    """Several workers against one, as lines of a table."""
+    return [
+        {
+            "workers": str(row.workers),
+            "trainings": str(row.runs),
+            "seconds (p20-p80)": f"{row.seconds:.1f} ({row.seconds_p20:.1f}-{row.seconds_p80:.1f})",
+            "speedup over one worker": f"{row.speedup:.2f}",
+            "start-up, s": f"{row.start_seconds:.1f}",
+        }
+        for row in rows
+    ]
+
+
+def cluster_table(run_seconds: float, start_seconds: float, n_runs: int) -> list[dict[str, str]]:
+    """How long n_runs equal runs would take on clusters of several sizes: lines of a table."""
+    lines = []
+    for workers in CLUSTER_SIZES:
+        rounds = math.ceil(n_runs / workers)
+        seconds = start_seconds + rounds * run_seconds
+        alone = start_seconds + n_runs * run_seconds
+        lines.append(
+            {
+                "workers": str(workers),
+                "runs per worker": str(rounds),
+                "time": duration(seconds),
+                "speedup over one worker": f"{alone / seconds:.1f}",
+            }
+        )
+    return lines
+
+
+def estimate_clusters(
+    rows: Sequence[ScalingRow], found: Mapping[Path, Sequence[CommitteeRow]]
+) -> tuple[str, list[dict[str, str]]]:
+    """How long clusters of such workers would take for `make committee`, from our records.
+
+    found: the rows of each committee, by the paths of their records.
+    Returns a sentence and the lines of a table; no lines if `make committee` is not recorded on
+    such a device.
+    """
+    # The same run may be in several committees.
+    seconds = {
+        (row.source.date, row.seconds): row.seconds
+        for own in of_make_committee(found).values()
+        for row in own
+        if row.is_member and row.source.device == rows[-1].source.device
+    }
+    if not seconds:
+        return "Clusters: the cost of a run is not measured yet.", []
+    mean = sum(seconds.values()) / len(seconds)
+    start, n_bytes = rows[-1].start_seconds, rows[-1].bytes_an_epoch
+    return (
+        f"Estimated, not measured: the {len(seconds)} recorded runs of `make committee`, "
+        f"{mean:.0f} s each on average, on G workers like these: {start:.0f} s to start, then "
+        f"ceil({len(seconds)} / G) runs one after another. Workers share only the scheduler, with "
+        f"which each exchanges some 100 bytes every {jobs.MESSAGE_SECONDS} s, and the run folder, "
+        f"into which a run of these nets writes {n_bytes / 1e6:.1f} MB per epoch:",
+        cluster_table(mean, start, len(seconds)),
+    )

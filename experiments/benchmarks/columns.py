@@ -1,0 +1,333 @@
+"""Measurements as rows of bench.csv, and such rows as the tables of `make bench` and the README.
+
+A column of a printed table is declared once, with its heading and its meaning, from which
+docs/benchmarks.md has its tables of columns.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from experiments.benchmarks.measurement import Ceiling, Measurement
+from experiments.results import cnn_tables
+from experiments.results.rows import BenchRow, SourceColumns
+
+NOT_MEASURED = "Not measured yet."
+
+# Training in the papers: weight updates per second, at most, and speedup over their CPU.
+PAPER = {"2010, GTX 280": (5e9, 40), "2012, GTX 480": (7.5e9, 50)}
+
+# Seconds to deform 60,000 images in the papers: on their CPU, and with a GPU for the convolution.
+PAPER_DEFORM_SECONDS = {
+    "2010, on a CPU": 93,
+    "2010, convolution on a GPU": 9,
+    "2012, on a CPU": 83,
+    "2012, convolution on a GPU": 6.5,
+    "2010, the displacement field alone": 3,
+    "2012, the displacement field alone": 1.5,
+}
+EPOCH_IMAGES = 60_000
+
+Line = dict[str, str]  # of a table: cells by their headings
+Rows = Collection[BenchRow]
+
+
+def bench_row(measured: Measurement, source: SourceColumns) -> BenchRow:
+    """A measurement as a row of bench.csv."""
+    us, n_images, n_bytes, flops = measured.us, measured.n_images, measured.n_bytes, measured.flops
+    low, median, high = map(float, np.percentile(us, [20, 50, 80]))
+    rate = 1e6 * n_images / median if n_images else None
+    weights = measured.n_weights if measured.group in ("net", "cnn") else None
+    cpu_us, copy = measured.cpu_engine_us, measured.copy
+
+    def percent(work: float | None, ceiling: Ceiling | None) -> float | None:
+        """The rate of work in percent of the ceiling's: the median of the repeats."""
+        if not work or ceiling is None:
+            return None
+        return 100 * work / ceiling.work * float(np.median(ceiling.us / us))
+
+    return BenchRow(
+        group=measured.group,
+        net=str(measured.net or ""),
+        weights=measured.n_weights,
+        name=measured.name,
+        settings=measured.settings or "",
+        layer=measured.layer,
+        n_in=measured.n_in,
+        n_out=measured.n_out,
+        state=measured.state or "",
+        ran_on=measured.ran_on or "",
+        repeats=len(us),
+        us_p20=low,
+        us=median,
+        us_p80=high,
+        images=n_images,
+        images_a_second=rate,
+        updates_a_second=weights * rate if weights and rate else None,
+        times_cpu=float(np.median(cpu_us)) / median if rate and cpu_us is not None else None,
+        bytes=n_bytes,
+        gb_a_second=n_bytes / median / 1e3 if n_bytes else None,
+        copy_gb_a_second=copy.work / float(np.median(copy.us)) / 1e3 if copy else None,
+        percent_of_copy=percent(n_bytes, copy),
+        percent_of_read=percent(n_bytes, measured.read),
+        tflop_a_second=flops / median / 1e6 if flops else None,
+        paper_gb_a_second=measured.paper_gb_per_second,
+        flops=flops,
+        percent_of_peak=percent(flops, measured.peak),
+        source=source,
+    )
+
+
+# --- columns
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table. meaning: for docs/benchmarks.md.
+
+    value: the name of a field of `BenchRow`, or a function of a row and all rows of its group.
+    form: of a number in multiples of the unit; the cell is empty where the value is None.
+    """
+
+    heading: str
+    value: str | Callable[[BenchRow, Rows], Any]
+    form: str = "{}"
+    unit: float = 1
+    meaning: str = ""
+
+    def cell(self, row: BenchRow, rows: Rows) -> str:
+        value = getattr(row, self.value) if isinstance(self.value, str) else self.value(row, rows)
+        if value is None:
+            return ""
+        return value if isinstance(value, str) else self.form.format(value / self.unit)
+
+
+def net_title(net: int | str) -> str:
+    """The name of a net in sentences: 'net 1', or its sizes."""
+    return f"net {net}" if str(net).isdigit() else str(net)
+
+
+def format_us(row: BenchRow) -> str:
+    """Median and percentiles of a row, microseconds: '12.3 (12.1-12.6)'."""
+    form = "{:,.0f}" if row.us >= 1000 else "{:.1f}" if row.us >= 100 else "{:.2f}"
+    return f"{form.format(row.us)} ({form.format(row.us_p20)}-{form.format(row.us_p80)})"
+
+
+def format_epoch(us_per_image: float) -> str:
+    """How long 60,000 images take: '1.23 s', '4.56 ms'."""
+    seconds = us_per_image * EPOCH_IMAGES / 1e6
+    return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1e3 * seconds:.3g} ms"
+
+
+def fastest_torch(rows: Iterable[BenchRow], net: str, ran_on: str) -> float | None:
+    """Microseconds per image of PyTorch's fastest eager row on a net and a device; None if none."""
+    us = [
+        row.us
+        for row in rows
+        if (row.group, row.net, row.ran_on) == ("cnn", net, ran_on)
+        and row.name.startswith("PyTorch eager")
+    ]
+    return min(us, default=None)
+
+
+def _times_torch(row: BenchRow, rows: Rows) -> float | None:
+    torch_us = fastest_torch(rows, row.net, row.ran_on)
+    return torch_us / row.us if torch_us and row.images else None
+
+
+def _times_recipe(row: BenchRow, rows: Rows) -> float | None:
+    recipe_us = next((other.us for other in rows if other.name == "scipy recipe"), None)
+    return recipe_us / row.us if recipe_us else None
+
+
+def _epoch(row: BenchRow, rows: Rows) -> str:
+    return "{} ({}-{})".format(*map(format_epoch, (row.us, row.us_p20, row.us_p80)))
+
+
+NET, DEVICE = Column("net", "net"), Column("device", "ran_on")
+US = Column("us (p20-p80)", lambda row, rows: format_us(row))
+US_PER_IMAGE = Column(
+    "us per image (p20-p80)",
+    lambda row, rows: format_us(row) if row.images else "",
+    meaning="microseconds for the forward pass, the backward pass and the update of one image",
+)
+IMAGES_PER_SECOND = Column("images/s", "images_a_second", "{:,.0f}", 1, "its inverse")
+SPEEDUP = Column(
+    *("speedup over CPU", "times_cpu", "{:.2f}", 1),
+    "over our CPU engine on all threads, on the same net, as the papers' 40 and 50 are over their "
+    "CPU program; of a baseline, its speed relative to ours",
+)
+GFLOPS = Column(
+    *("GFLOP/s", "tflop_a_second", "{:,.0f}", 1e-3),
+    "multiplications and additions that an image needs, per second: forward, back but for the "
+    "first layer, and the update",
+)
+PERCENT_OF_PEAK = Column(
+    *("% of peak", "percent_of_peak", "{:.0f}", 1),
+    "GFLOP/s relative to those of multiply-adds on as many threads",
+)
+PERCENT_OF_COPY = Column(
+    *("% of copy", "percent_of_copy", "{:.0f}", 1),
+    "GB/s relative to those of a scaled copy on as many threads",
+)
+NET_COLUMNS = (
+    NET,
+    Column("engine", lambda row, rows: row.name + f" ({row.settings})" * bool(row.settings)),
+    US_PER_IMAGE,
+    IMAGES_PER_SECOND,
+    Column(
+        *("1e9 updates/s", "updates_a_second", "{:.3g}", 1e9),
+        "weights of the net times images per second, as the papers count",
+    ),
+    SPEEDUP,
+    Column("GB/s", "gb_a_second", "{:,.1f}", 1, "the bytes that one image must move, per second"),
+    PERCENT_OF_COPY,
+    Column(
+        *("% of read", "percent_of_read", "{:.0f}", 1),
+        "GB/s relative to those of a read of memory on as many threads, all that memory allows",
+    ),
+    GFLOPS,
+    PERCENT_OF_PEAK,
+    DEVICE,
+)
+CNN_COLUMNS = (
+    Column("net", lambda row, rows: f"{row.net}: {cnn_tables.PAPER[int(row.net)].name}"),
+    Column("engine", "name"),
+    US_PER_IMAGE,
+    IMAGES_PER_SECOND,
+    SPEEDUP,
+    Column(
+        *("speedup over PyTorch", _times_torch, "{:.2f}", 1),
+        "over the fastest of PyTorch's eager rows on the same net and device",
+    ),
+    Column(
+        *("1e9 multiply-adds/s", "tflop_a_second", "{:,.1f}", 2e-3),
+        "multiply-adds that an image needs, per second: forward, back but for the first layer, and "
+        "for the weights; of connections that exist",
+    ),
+    Column(
+        *("% of peak", "percent_of_peak", "{:.0f}", 1),
+        "multiply-adds per second relative to a loop of them in registers, timed in turn with it, "
+        "in one thread, all that the processor can do",
+    ),
+    DEVICE,
+)
+DEFORM_COLUMNS = (
+    Column("method", "name"),
+    Column("60,000 images (p20-p80)", _epoch),
+    IMAGES_PER_SECOND,
+    Column("speedup over SciPy recipe", _times_recipe, "{:,.1f}"),
+    DEVICE,
+)
+KERNEL_COLUMNS = (
+    NET,
+    Column("layer", lambda row, _: f"{row.layer}: {row.n_in} x {row.n_out}" if row.layer else ""),
+    Column("kernel", "name"),
+    Column("MB", "bytes", "{:.3f}", 1e6),
+    Column("MFLOP", "flops", "{:.3f}", 1e6),
+    Column("paper GB/s", "paper_gb_a_second", "{:.0f}"),
+)
+STATE_COLUMNS = (  # of a kernel in one state of the L2 cache
+    US,
+    Column("GB/s", "gb_a_second", "{:,.0f}"),
+    Column("copy GB/s", "copy_gb_a_second", "{:,.0f}"),
+    PERCENT_OF_COPY,
+    GFLOPS,
+)
+EVALUATION_COLUMNS = (
+    NET,
+    Column("L2", "state"),
+    US,
+    Column("images", "images", "{:,.0f}"),
+    IMAGES_PER_SECOND,
+    Column("TFLOP/s", "tflop_a_second", "{:.2f}"),
+    PERCENT_OF_PEAK,
+    DEVICE,
+)
+
+
+# --- tables
+
+
+def meanings(columns: Sequence[Column], known: Sequence[Column] = ()) -> list[Line]:
+    """The columns that have a meaning, as lines of a table; without those that are known."""
+    return [
+        {"column": column.heading, "meaning": column.meaning}
+        for column in columns
+        if column.meaning and column not in known
+    ]
+
+
+def _lines(columns: Sequence[Column], rows: Rows, group: str) -> list[Line]:
+    own = [row for row in rows if row.group == group]
+    return [{column.heading: column.cell(row, own) for column in columns} for row in own]
+
+
+def net_table(rows: Rows) -> list[Line]:
+    """Engines and baselines, as lines of a table, below the papers' figures."""
+    empty = {column.heading: "" for column in NET_COLUMNS} | {"net": "paper"}
+    paper = [
+        empty
+        | {"engine": year, "1e9 updates/s": f"up to {updates / 1e9:g}"}
+        | {"speedup over CPU": f"{speedup}"}
+        for year, (updates, speedup) in PAPER.items()
+    ]
+    return paper + _lines(NET_COLUMNS, rows, "net")
+
+
+def deform_table(rows: Rows) -> list[Line]:
+    """The deformation and its baselines, as lines of a table, below the papers' figures."""
+    paper = [
+        {"method": method, "60,000 images (p20-p80)": f"{seconds:g} s"}
+        | {"images/s": f"{EPOCH_IMAGES / seconds:,.0f}", "speedup over SciPy recipe": ""}
+        | {"device": "the paper"}
+        for method, seconds in PAPER_DEFORM_SECONDS.items()
+    ]
+    return paper + _lines(DEFORM_COLUMNS, rows, "deformation")
+
+
+def cnn_table(rows: Rows) -> list[Line]:
+    """Engines for convolutional nets and baselines, as lines of a table; none if not measured."""
+    return _lines(CNN_COLUMNS, rows, "cnn")
+
+
+def evaluation_table(rows: Rows) -> list[Line]:
+    """The evaluation of all nets, as lines of a table: an image on a CPU, a batch on a GPU."""
+    return _lines(EVALUATION_COLUMNS, rows, "evaluation")
+
+
+def kernel_table(rows: Rows, nets: Collection[int | str], group: str = "kernel") -> list[Line]:
+    """Kernels of some nets, as lines of a table; one line for both states of the L2 cache."""
+    lines: dict[tuple, Line] = {}
+    for row in rows:
+        if row.group == group and row.net in map(str, nets):
+            line = lines.setdefault((row.net, row.layer, row.name), {})
+            line |= {column.heading: column.cell(row, ()) for column in KERNEL_COLUMNS}
+            for column in STATE_COLUMNS:
+                line[f"{row.state}: {column.heading}"] = column.cell(row, ())
+    return list(lines.values())
+
+
+# By the name of a part of results/README.md; the report has a section for each.
+BENCH_TABLES: dict[str, tuple[Callable[[Rows], list[Line]], ...]] = {
+    "bench": (net_table, evaluation_table),
+    "cnn-bench": (cnn_table, partial(kernel_table, nets=cnn_tables.PAPER, group="cnn kernel")),
+    "deformation": (deform_table,),
+    "kernels": (partial(kernel_table, nets=(1, 4)),),
+}
+
+
+def bench_tables(part: str, rows: Rows) -> list[list[Line]]:
+    """The tables of a benchmark that a part of the pages shows, but for those without lines.
+
+    part: of BENCH_TABLES.
+    """
+    return [lines for table in BENCH_TABLES[part] if (lines := table(rows))]
+
+
+def on_gpu(rows: Rows, group: str = "kernel") -> bool:
+    """Whether these rows are of a benchmark that measured kernels, of a group, on a GPU."""
+    return any(row.group == group for row in rows)

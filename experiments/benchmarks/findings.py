@@ -1,0 +1,227 @@
+"""Sentences that summarise the recorded timings."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from experiments.benchmarks import columns
+from experiments.results import cnn_tables, committee_report, tables
+from experiments.results.records import by_folder, of_make_committee
+from experiments.results.rows import BenchRow, CommitteeRow, StartupRow
+from experiments.training.formatting import duration
+from experiments.training.store import Run
+from mlp_gpu.network import NETS
+
+CNN_NET = 3  # of Table 1 of 2011, of which the sentences tell
+EPOCH_NETS = ("1", "841-800-10")  # nets whose epochs have a sentence
+GTX_480 = "2012, GTX 480"
+EVALUATION = "engine cpu, evaluation"
+
+# An engine has a sentence about the first of these that was timed in turn with it.
+CEILINGS = {"percent_of_read": "read of memory", "percent_of_copy": "scaled copy"}
+
+# Conditions under which an engine is measured once more, by the suffix of its name.
+CONDITIONS = {
+    ", 1 thread": "in one thread",
+    ", a core busy": "beside a process that keeps a core busy",
+}
+
+# What startup.csv has, a row each.
+STARTUP = (
+    "make test",
+    "make test-all",
+    "first training step of make table1, code compiled before",
+    "first training step of make table1 with one net, code compiled before",
+    "first training step of make table1, nothing compiled",
+    "start of a worker",
+)
+
+
+def command_sentences(
+    records: Mapping[Path, Run], found: Mapping[Path, Sequence[CommitteeRow]]
+) -> list[str]:
+    """How long the commands took whose trainings are all recorded, and what they came to.
+
+    records: runs, and found: the rows of each committee, by the paths of their records.
+    """
+    sentences = []
+    for folder in dict.fromkeys(path.parent for path in records):
+        # The records of `make table1` are named after its folder of runs, runs/table1.
+        own = [run for path, run in records.items() if path.match(f"{folder}/table1-net*")]
+        if [tables.net_number(run) for run in own] == list(NETS):
+            spans = [(run.provenance[0].start, run.provenance[-1].end or "") for run in own]
+            wrong = ", ".join(str(run.chosen_errors) for run in own)
+            sentences.append(
+                f"`make table1`: {_elapsed(spans)} on {own[0].provenance[-1].device}; nets 1 to "
+                f"{len(own)} get {wrong} of {own[0].config.data.n_test:,} test digits wrong."
+            )
+    for rows in by_folder(of_make_committee(found), "MNIST").values():
+        if committee_report.has_order(rows):
+            nets = [row for row in rows if row.is_member]
+            spans = [(_before(row.source.date, row.seconds), row.source.date) for row in nets]
+            sentences.append(f"`make committee`: {_elapsed(spans)} on {nets[0].source.device}.")
+    return sentences
+
+
+def _before(time: str, seconds: float) -> str:
+    """The time that is `seconds` before another, both ISO 8601."""
+    return (datetime.fromisoformat(time) - timedelta(seconds=seconds)).isoformat()
+
+
+def _elapsed(spans: Sequence[tuple[str, str]]) -> str:
+    """From the first start to the last end of spans, ISO 8601, as a duration."""
+    starts = [datetime.fromisoformat(start) for start, _ in spans]
+    ends = [datetime.fromisoformat(end) for _, end in spans]
+    return duration((max(ends) - min(starts)).total_seconds())
+
+
+def startup_sentence(device: str, rows: Sequence[StartupRow]) -> str:
+    """How long tests and starts take on a device. No rows: not measured."""
+    found = {row.what: row.seconds for row in rows}
+    names = {what: re.sub(r"make [\w-]+", r"`\g<0>`", what) for what in STARTUP}
+    measured = [f"{names[what]}: {_time(found[what])}" for what in STARTUP if what in found]
+    missing = [names[what] for what in STARTUP if what not in found]
+    sentences = [f"On {device}: {'; '.join(measured)}."] if measured else []
+    sentences += [f"Not measured yet: {'; '.join(missing)}."] if missing else []
+    return " ".join(sentences)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)
+
+
+def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
+    """Sentences that compare each engine with the baselines."""
+    nets = [row for row in rows if row.group == "net" and row.images]
+    us = {(row.name, row.net): row.us for row in nets}
+    names = dict.fromkeys(row.name for row in nets)
+    others = [name for name in names if not name.startswith("engine")]
+    sentences = []
+    for name in (name for name in names if name.startswith("engine") and "," not in name):
+
+        def ratios(other: str, name: str = name) -> list[float]:
+            """Of another's time to that of this engine, a net each."""
+            return [t / us[name, net] for (who, net), t in us.items() if who == other]
+
+        own = sorted((row for row in nets if row.name == name), key=_weights)
+        sentences.append(_rates(own))
+        slower = [
+            f"{_range(found)} times as long {how}"
+            for suffix, how in CONDITIONS.items()
+            if (found := ratios(name + suffix))
+        ]
+        if slower:
+            sentences.append(f"It takes {' and '.join(slower)}.")
+        for column, what in CEILINGS.items():
+            if shares := [share for row in own if (share := getattr(row, column))]:
+                sentences.append(
+                    f"It moves {min(shares):.0f} to {max(shares):.0f} % of the bytes per second "
+                    f"that a {what} moves."
+                )
+                break
+        if others:
+            at_best = any(row.settings for row in nets)
+            speedups = "; ".join(f"{_range(ratios(name))} over {name}" for name in others)
+            note = ", each with its fastest settings" if at_best else ""
+            sentences.append(f"Its speedup is {speedups}{note}.")
+    return sentences
+
+
+def _rates(own: Sequence[BenchRow]) -> str:
+    """The times of an engine for its smallest and its largest net, and which beat the paper's."""
+    small, large = own[0], own[-1]
+    updates, _ = columns.PAPER[GTX_480]
+    faster = [columns.net_title(row.net) for row in own if _updates(row) > updates]
+    return (
+        f"On {small.ran_on}, `{small.name}` takes {small.us:,.0f} microseconds per "
+        f"image for {columns.net_title(small.net)} and {large.us:,.0f} for "
+        f"{columns.net_title(large.net)}, "
+        f"which is {_updates(small) / 1e9:.1f} and "
+        f"{_updates(large) / 1e9:.1f} billion weight updates per second; the "
+        f"GTX 480 of 2012 made up to {updates / 1e9:g}"
+        + (f", fewer than it makes for {', '.join(faster)}." if faster else ".")
+    )
+
+
+def _range(found: Sequence[float]) -> str:
+    return f"{min(found):.1f} to {max(found):.1f}"
+
+
+def epoch_sentences(rows: Sequence[BenchRow]) -> list[str]:
+    """Sentences about the parts of an epoch other than training, on the CPU."""
+    evaluations = {
+        row.net: row for row in rows if row.group == "evaluation" and row.name == EVALUATION
+    }
+    shares = [row.percent_of_peak for row in evaluations.values() if row.percent_of_peak]
+    training = {row.net: row for row in rows if (row.group, row.name) == ("net", "engine cpu")}
+    deforming = [
+        row.us for row in rows if row.group == "deformation" and row.name.startswith("CPU, ")
+    ]
+    sentences = []
+    if shares:
+        sentences.append(
+            f"Evaluation on the CPU multiplies and adds {min(shares):.0f} to {max(shares):.0f} % "
+            "as fast as the processor can."
+        )
+    parts = []
+    for net in EPOCH_NETS:
+        if deforming and net in evaluations and net in training:
+            rest = 60_000 * min(deforming) + 70_000 * evaluations[net].us
+            share = rest / (rest + 60_000 * training[net].us)
+            parts.append(f"{100 * share:.0f} % for {columns.net_title(net)}")
+    if parts:
+        sentences.append(
+            "Of an epoch, 60,000 images deformed and trained on and 70,000 evaluated, deformation "
+            f"and evaluation take {' and '.join(parts)}."
+        )
+    return sentences
+
+
+def cnn_sentences(rows: Sequence[BenchRow]) -> list[str]:
+    """Sentences about our CPU engine on net 3 of 2011."""
+    own = {row.name: row for row in rows if (row.group, row.net) == ("cnn", str(CNN_NET))}
+    if not (engine := own.get("engine cpu")):
+        return []
+    us, loops = engine.us, own.get("loops over connections, CPU")
+    torch_us = columns.fastest_torch(rows, str(CNN_NET), engine.ran_on)
+    name = cnn_tables.PAPER[CNN_NET].name
+    sentences = [
+        f"On {engine.ran_on}, `engine cpu` takes {us:,.0f} microseconds per image for {name}, "
+        "in one thread. It multiplies and adds "
+        f"{(engine.tflop_a_second or 0) / 2e-3:.1f} billion times per second, absent "
+        "connections not counted"
+        + (
+            f", {engine.percent_of_peak:.0f} % of what the processor can."
+            if engine.percent_of_peak
+            else "."
+        )
+    ]
+    speedups = [("PyTorch eager at its best", torch_us)]
+    speedups.append(("loops over connections", loops.us if loops else None))
+    measured = [f"{them / us:.1f} over {name}" for name, them in speedups if them]
+    if measured:
+        sentences.append(f"Its speedup is {' and '.join(measured)}.")
+    return [" ".join(sentences)]
+
+
+def _weights(row: BenchRow) -> int:
+    return row.weights or 0  # an engine has some
+
+
+def _updates(row: BenchRow) -> float:
+    return row.updates_a_second or 0
+
+
+def deform_sentence(rows: Sequence[BenchRow]) -> str | None:
+    """The speedup of our fastest deformation over the SciPy recipe; None if not measured."""
+    found = {row.name: row.us for row in rows if row.group == "deformation"}
+    own = [name for name in found if re.match("CPU|GPU", name)]
+    if not own or "scipy recipe" not in found:
+        return None
+    best = min(own, key=found.__getitem__)
+    speedup = found["scipy recipe"] / found[best]
+    return (
+        f"Deforming 60,000 images takes {0.06 * found[best]:.2g} s ({best}), a speedup of "
+        f"{speedup:.0f} over the SciPy recipe; the paper's CPU took 93 s."
+    )

@@ -1,0 +1,183 @@
+"""Time the nets of Table 1 (2010) and that of the committees (2012): CPU engine and baselines.
+
+The engine trains on all threads, on one, and on all next to a process that keeps a core busy, in
+turn with copies, reads and multiply-adds on as many threads: the limits of memory and arithmetic.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import cycle
+
+import numba
+import numpy as np
+
+from experiments.benchmarks import baselines, host
+from experiments.benchmarks.baseline_nets import Trainer
+from experiments.benchmarks.host import Workload, random_examples
+from experiments.benchmarks.measurement import Measurement
+from mlp_gpu import network
+from mlp_gpu.cpu import PREDICT_BATCH, CpuEngine
+from mlp_gpu.network import Network, count_weights
+from mlp_gpu.training import Schedule
+
+ETA = Schedule().eta
+NETS: dict[int | str, tuple[int, ...]] = {"841-800-10": (841, 800, 10)} | {**network.NETS}
+
+# Weight updates of a call: enough that its overhead does not count, few enough that it ends soon.
+ENGINE_UPDATES = 1_000_000_000
+BASELINE_UPDATES = 100_000_000
+GPU_BASELINE_IMAGES = 500
+KERNELS = {"forward": host.multiply_forward, "backward": host.multiply_backward}
+BATCHES_PER_THREAD = 4  # to evaluate
+
+# Ends by itself, in case that this process ends before it can end the other.
+KEEP_BUSY = """
+import time
+print(end="begun", flush=True)
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    pass
+"""
+
+
+def engine_bytes(sizes: tuple[int, ...], sweeps: float, per_block: int) -> float:
+    """Bytes of weights that the CPU engine must move for one image.
+
+    Layers after the first are read twice for each sweep, forward and backward. Once a block the
+    first is read for all images, and all are updated, that is read and written. sweeps: for an
+    image on average. per_block: images of a block.
+    """
+    n_bytes = 4 * count_weights(sizes)
+    first = 4 * (sizes[0] + 1) * sizes[1]
+    return 2 * sweeps * (n_bytes - first) + (2 * n_bytes + first) / per_block
+
+
+def training_flops(sizes: tuple[int, ...]) -> int:
+    """Multiplications and additions that training on an image needs.
+
+    Forward, back but for the first layer, and the update. Corrections within a block not counted.
+    """
+    return 2 * (3 * count_weights(sizes) - (sizes[0] + 1) * sizes[1])
+
+
+@contextmanager
+def busy_core() -> Iterator[None]:
+    """Inside, another process computes all the time."""
+    command = [sys.executable, "-I", "-c", KEEP_BUSY]
+    # In a session of its own, Ctrl-C does not reach it.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.read(1)
+            yield
+        finally:
+            process.kill()
+
+
+def trained(net: Network) -> Network:
+    """The net after an epoch of `host.training_examples`; its first windows are not typical."""
+    engine = CpuEngine()
+    engine.set_network(net)
+    images, labels = host.training_examples(net.sizes[0])
+    engine.train(images, labels, np.arange(len(labels)), ETA)
+    return engine.get_network()
+
+
+def engine_workload(net: Network, threads: int | None, suffix: str = "") -> Workload:
+    """The CPU engine, each call on the next images. threads: as of the engine.
+
+    suffix: of the names of its ceilings.
+    """
+    engine = CpuEngine(threads=threads)
+    engine.set_network(net)
+    per_block = engine.images_per_block
+    n_images = per_block * -(-ENGINE_UPDATES // (per_block * net.n_weights))
+    images, labels = host.training_examples(net.sizes[0])
+    orders = cycle(
+        np.arange(start, start + n_images) % len(labels)
+        for start in range(0, len(labels), n_images)
+    )
+    engine.train(images, labels, np.arange(per_block), ETA)
+    sweeps, _ = engine.count_sweeps()
+    return Workload(
+        lambda: engine.train(images, labels, next(orders), ETA),
+        n_images,
+        engine_bytes(net.sizes, sweeps / per_block, per_block),
+        training_flops(net.sizes),
+        copy="scaled copy" + suffix,
+        read="read of memory" + suffix,
+        peak="multiply-adds" + suffix,
+    )
+
+
+def evaluation_workload(net: Network, threads: int) -> Workload:
+    """The evaluation by the CPU engine, on all threads."""
+    n_images = BATCHES_PER_THREAD * PREDICT_BATCH * threads
+    images, _ = random_examples(n_images, net.sizes[0])
+    engine = CpuEngine()
+    engine.set_network(net)
+    flops = 2 * net.n_weights
+    return Workload(lambda: engine.predict(images), n_images, flops=flops, peak="multiply-adds")
+
+
+def ceiling_workloads(n_weights: int, threads: int, suffix: str = "") -> dict[str, Workload]:
+    """Workloads that show the limits of memory and arithmetic, each its own ceiling."""
+    copy, read, peak = (
+        name + suffix for name in ("scaled copy", "read of memory", "multiply-adds")
+    )
+    return {
+        copy: replace(host.scaled_copy(n_weights, threads), copy=copy),
+        read: replace(host.memory_read(n_weights, threads), read=read),
+        peak: replace(host.multiply_adds(threads), peak=peak),
+    }
+
+
+def cpu_workloads(net: Network) -> dict[str, Workload]:
+    """The CPU engine and its ceilings. Names without a number of threads are of all threads."""
+    threads, one = numba.config.NUMBA_NUM_THREADS, ", 1 thread"
+    engine = engine_workload(net, None)
+    return {
+        "engine cpu": engine,
+        "engine cpu, 1 thread": engine_workload(net, 1, one),
+        "engine cpu, a core busy": Workload(
+            engine.call, engine.n_images, background_load=busy_core
+        ),
+        **ceiling_workloads(net.n_weights, threads),
+        **ceiling_workloads(net.n_weights, 1, one),
+        **{
+            f"kernel, {name}": replace(
+                host.kernel(multiply, net.n_weights, threads), peak="multiply-adds"
+            )
+            for name, multiply in KERNELS.items()
+        },
+        "engine cpu, evaluation": evaluation_workload(net, threads),
+    }
+
+
+def measure_on_cpu(
+    net: Network, makers: dict[str, Callable[..., Trainer]], repeats: int
+) -> list[Measurement]:
+    """Measurements of the CPU engine, its ceilings, and the baselines that the makers make."""
+    workloads = cpu_workloads(net)
+    workloads |= baseline_workloads(makers, net, max(1, BASELINE_UPDATES // net.n_weights))
+    return [
+        replace(one, group="evaluation") if one.name == "engine cpu, evaluation" else one
+        for one in host.measure("net", workloads, repeats)
+    ]
+
+
+def measure_baselines_on_gpu(net: Network, repeats: int) -> list[Measurement]:
+    """Measurements of the baselines on a GPU."""
+    makers = baselines.available("net", baselines.GPU)
+    return host.measure("net", baseline_workloads(makers, net, GPU_BASELINE_IMAGES), repeats)
+
+
+def baseline_workloads(
+    makers: dict[str, Callable[..., Trainer]], net: Network, n_images: int
+) -> dict[str, Workload]:
+    """Workloads of the baselines that can train the net."""
+    examples = random_examples(n_images, net.sizes[0])
+    return baselines.workloads(makers, (net, *examples, ETA), n_images)

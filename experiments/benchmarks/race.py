@@ -1,0 +1,250 @@
+"""Wrong digits against seconds: on-line steps by our engine, mini-batches by other programs.
+
+One net of 0.57 million weights learns the same deformed digits in the same order, on all cores, for
+the same time. Of each way the setting is taken that has the fewest wrong of 10,000 training images
+set aside; seeds after the first try that one alone. Deformation counts, evaluation does not.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from deform_gpu import TABLE1
+from experiments.datasets import data
+from experiments.datasets.dataset import Dataset
+from experiments.results.rows import RaceRow, SourceColumns
+from experiments.training.messages import tell
+from mlp_gpu.activation import SLOPE, A, B
+from mlp_gpu.network import Network
+from mlp_gpu.training import image_order
+
+SIZES = 841, 512, 256, 10
+SECONDS = 60.0  # of training and deforming
+N_APART = 10_000  # training images to choose a setting by
+SEEDS = (0, 1, 2)
+LAST = 1 / 30  # of the learning rate that is left at the end; it falls by the same factor an epoch
+MOMENTUM = np.float32(0.9)
+WARM_UP_IMAGES = 256
+PARTS = (1 / 4, 1 / 2, 1)  # of the time, for the table
+
+ONLINE, NUMPY, TORCH = "on-line, engine cpu", "mini-batches, NumPy", "mini-batches, PyTorch"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to train. eta: the learning rate at first. batch: images of a mini-batch."""
+
+    way: str
+    eta: float
+    batch: int = 1
+
+    def __str__(self) -> str:
+        batches = f"batches of {self.batch}, momentum {MOMENTUM:g}, " * (self.batch > 1)
+        return f"{batches}rate {self.eta:g}"
+
+
+RATES = {
+    ONLINE: ((2e-3, 1), (3e-3, 1), (5e-3, 1)),
+    NUMPY: ((0.01, 32), (0.02, 32), (0.03, 128), (0.06, 128)),
+    TORCH: ((0.01, 32), (0.02, 32), (0.03, 128), (0.06, 128)),
+}
+CHOICES = {way: [Setting(way, *one) for one in tried] for way, tried in RATES.items()}
+
+
+class OnLine:
+    """Our engine: one image, one step. Of each way:
+
+    train(images, labels, order, eta): steps on images, float32 (n, 841), uint8 (n,), in this order.
+    weights(): a matrix a layer, (n_in + 1, n_out), row 0 the biases.
+    """
+
+    def __init__(self, network: Network, batch: int):
+        from mlp_gpu.cpu import CpuEngine  # imports numba
+
+        self._engine = CpuEngine()
+        self._engine.set_network(network)
+        self.train = self._engine.train
+
+    def weights(self) -> list[np.ndarray]:
+        return self._engine.get_network().unpadded()
+
+
+class NumPyBatches:
+    """Mini-batches with momentum in NumPy, whose BLAS has all threads."""
+
+    def __init__(self, network: Network, batch: int):
+        self._weights, self._batch = [W.copy() for W in network.unpadded()], batch
+        self._steps = [np.zeros_like(W) for W in self._weights]
+
+    def train(self, images: np.ndarray, labels: np.ndarray, order: np.ndarray, eta: float) -> None:
+        for start in range(0, len(order), self._batch):
+            now = order[start : start + self._batch]
+            states = forward(self._weights, images[now])
+            delta = states.pop()
+            delta[np.arange(len(now)), labels[now]] -= 1
+            delta /= np.float32(len(now))
+            layers = zip(self._weights, self._steps, states, strict=True)
+            for W, step, h in reversed(list(layers)):
+                back = (delta @ W[1:].T) * SLOPE * (A - h) * (A + h)
+                step *= MOMENTUM
+                step[0] += delta.sum(axis=0)
+                step[1:] += h.T @ delta
+                W -= np.float32(eta) * step
+                delta = back
+
+    def weights(self) -> list[np.ndarray]:
+        return self._weights
+
+
+class TorchBatches:
+    """Mini-batches with momentum in PyTorch."""
+
+    def __init__(self, network: Network, batch: int):
+        import torch
+
+        from experiments.benchmarks.baseline_nets import torch_perceptron  # imports numba
+
+        none = np.zeros((0, network.sizes[0]), np.float32)
+        net = torch_perceptron(network, none, none[:, 0], 0.0, "cpu")
+        self._torch, self._model, self._batch, self.weights = torch, net.model, batch, net.weights
+        self._optimizer = torch.optim.SGD(net.model.parameters(), lr=0.0, momentum=float(MOMENTUM))
+
+    def train(self, images: np.ndarray, labels: np.ndarray, order: np.ndarray, eta: float) -> None:
+        torch = self._torch
+        self._optimizer.param_groups[0]["lr"] = eta
+        inputs, classes = torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64))
+        for now in torch.from_numpy(order).split(self._batch):
+            self._optimizer.zero_grad(set_to_none=True)
+            outputs = self._model(inputs[now])
+            torch.nn.functional.cross_entropy(outputs, classes[now]).backward()
+            self._optimizer.step()
+
+
+LEARNERS: dict[str, type] = {ONLINE: OnLine, NUMPY: NumPyBatches, TORCH: TorchBatches}
+
+
+def forward(weights: Sequence[np.ndarray], images: np.ndarray) -> list[np.ndarray]:
+    """The inputs of each layer, (n, n_in), and the class probabilities, (n, n_classes)."""
+    states = [images]
+    for W in weights[:-1]:
+        states.append(A * np.tanh(B * (states[-1] @ W[1:] + W[0])))
+    a = states[-1] @ weights[-1][1:] + weights[-1][0]
+    y = np.exp(a - a.max(axis=1, keepdims=True))
+    return [*states, y / y.sum(axis=1, keepdims=True)]
+
+
+def wrong(weights: Sequence[np.ndarray], images: np.ndarray, labels: np.ndarray) -> int:
+    """Wrong digits."""
+    y = forward(weights, images.reshape(len(images), -1))[-1]
+    return int((y.argmax(axis=1) != labels).sum())
+
+
+@dataclass
+class Training:
+    """One net, trained for about SECONDS. dataset: with images set aside for validation."""
+
+    dataset: Dataset
+    setting: Setting
+    seed: int
+
+    def learn(self) -> list[tuple[float, int, int]]:
+        """The last three fields of each RaceRow; the first epoch says how many epochs there are."""
+        from deform_gpu.batches import deform_set  # imports numba
+
+        x, labels, eta = self.dataset.train_images, self.dataset.train_labels, self.setting.eta
+        deformed, n, network = np.empty_like(x), WARM_UP_IMAGES, Network.initial(SIZES, self.seed)
+        images, make = deformed.reshape(len(x), -1), LEARNERS[self.setting.way]
+        deform_set(deformed[:n], x[:n], labels[:n], TABLE1, self.seed, 1)
+        make(network, self.setting.batch).train(images[:n], labels[:n], np.arange(n), eta)
+        net, seconds, n_epochs = make(network, self.setting.batch), 0.0, 1
+        points: list[tuple[float, int, int]] = []
+        while len(points) < n_epochs:
+            done, started = len(points), time.perf_counter()
+            deform_set(deformed, x, labels, TABLE1, self.seed, done + 1)
+            order = image_order(len(labels), self.seed, done + 1)
+            net.train(images, labels, order, eta * LAST ** (done / max(1, n_epochs - 1)))
+            seconds += time.perf_counter() - started
+            if not done:
+                n_epochs = max(2, round(SECONDS / seconds))
+            assert self.dataset.validation is not None
+            tests = self.dataset.test_images, self.dataset.test_labels
+            apart, test = (wrong(net.weights(), *own) for own in (self.dataset.validation, tests))
+            points.append((seconds, apart, test))
+        return points
+
+
+def measure(dataset: Dataset, source: SourceColumns) -> list[RaceRow]:
+    """Train all nets, each way in a process of its own; tells the progress.
+
+    source: of the rows.
+    """
+    from experiments.benchmarks import baselines
+
+    apart, found = data.split(dataset, N_APART, seed=0), []
+    for way, settings in CHOICES.items():
+        if way == TORCH and baselines.import_error("torch"):
+            continue
+        tell(f"training, {SECONDS:g} s each time: {way} ...")
+        with closing(baselines.BaselineProcess(baselines.process_settings()[-1])) as process:
+            learnt, best, tried = [], settings[0], list(product(SEEDS[:1], settings))
+            while tried:
+                seed, setting = tried.pop(0)
+                process.ask(Training, "make", apart, setting, seed)
+                learnt.append((setting, seed, process.ask(Training, "learn")))
+                if not tried and seed == SEEDS[0]:
+                    best = min(learnt, key=lambda one: one[2][-1][1])[0]
+                    tried = list(product(SEEDS[1:], [best]))
+        for setting, seed, points in learnt:
+            for seconds, apart_errors, test_errors in points:
+                found.append(
+                    RaceRow(
+                        way=way,
+                        setting=str(setting),
+                        seed=seed,
+                        taken=setting == best,
+                        seconds=seconds,
+                        apart_errors=apart_errors,
+                        test_errors=test_errors,
+                        source=source,
+                    )
+                )
+    return found
+
+
+def curves(points: Sequence[RaceRow]) -> dict[str, list[list[RaceRow]]]:
+    """The points of the settings that were taken, by way and then by seed."""
+    found: dict[str, dict[int, list[RaceRow]]] = {}
+    for point in points:
+        if point.taken:
+            found.setdefault(point.way, {}).setdefault(point.seed, []).append(point)
+    return {way: list(seeds.values()) for way, seeds in found.items()}
+
+
+def table(points: Sequence[RaceRow]) -> list[dict[str, str]]:
+    """Wrong test digits of each way: the median, and the fewest and most, of its seeds."""
+    lines = []
+    for way, seeds in curves(points).items():
+        lines.append({"way": way, "setting": seeds[0][0].setting, "seeds": str(len(seeds))})
+        for part in PARTS:
+            counts = [
+                min(own, key=lambda point: abs(point.seconds - part * SECONDS)).test_errors
+                for own in seeds
+            ]
+            text = f"{np.median(counts):.0f} ({min(counts)}-{max(counts)})"
+            lines[-1][f"wrong after {part * SECONDS:.0f} s"] = text
+    return lines
+
+
+def sentence(points: Sequence[RaceRow]) -> str:
+    """What a race shows, in a sentence."""
+    lines = table(points)
+    wrong = list(lines[0])[-1]
+    found = "; ".join(f"{line['way']} {line[wrong]}" for line in lines)
+    return (
+        f"One image a step beside mini-batches, each at its best settings: of 10,000 test digits "
+        f"{wrong} on {points[0].source.device}, median of the seeds (fewest-most): {found}."
+    )

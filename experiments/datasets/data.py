@@ -1,0 +1,187 @@
+"""Images and labels: MNIST, small NORB, CIFAR-10, and scikit-learn's small `load_digits`.
+
+Files are never trusted: for MNIST the SHA-256 of each file's decompressed content decides.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from types import ModuleType
+
+import numpy as np
+
+import deform_gpu
+from deepbig_runtime.errors import Problem
+from deform_gpu.parameters import SIDE
+from experiments.datasets import cifar, download, mnist, norb
+from experiments.datasets.dataset import KINDS, Dataset
+from mlp_gpu import random
+
+CHOICES = {name: kind.choice for name, kind in KINDS.items()}
+READERS: dict[str, ModuleType] = {"auto": mnist, "mnist": mnist, "norb": norb, "cifar10": cifar}
+DIGITS_TEST = 360  # of load_digits' 1,797 images
+DIGITS_SEED = 2010
+
+
+def load(
+    choice: str = "auto",
+    data_dir: str | os.PathLike | None = None,
+    mirrors: Sequence[str] | None = None,
+) -> Dataset:
+    """Training and test images, scaled as the paper does (2010, section 2 and appendix).
+
+    Parameters and errors are those of `load_pixels`.
+    """
+    return scale(load_pixels(choice, data_dir, mirrors))
+
+
+def scale(dataset: Dataset) -> Dataset:
+    """The data of `load_pixels`, scaled as the paper does (2010, section 2 and appendix).
+
+    Guess: so are images of several maps, which keep their size; 2011 does not say. It does say that
+    it normalises nothing else (section 4).
+    """
+
+    def scaled(pixels: np.ndarray) -> np.ndarray:
+        images = to_29(pixels) if pixels.ndim == 3 else pixels.astype(np.float32)
+        white = KINDS[dataset.name].white
+        images /= np.float32(white / 2)  # v / 127.5 - 1 for MNIST (2010, section 2)
+        images -= 1
+        return images
+
+    return replace(
+        dataset,
+        train_images=scaled(dataset.train_images),
+        test_images=scaled(dataset.test_images),
+    )
+
+
+def load_pixels(
+    choice: str = "auto",
+    data_dir: str | os.PathLike | None = None,
+    mirrors: Sequence[str] | None = None,
+) -> Dataset:
+    """Training and test images as the files have them, verified but not scaled.
+
+    `choice` is "mnist", "norb", "cifar10", "digits" (`data_dir` and `mirrors` then play no part),
+    or "auto": MNIST, and where it can be neither found nor downloaded load_digits, with a notice on
+    stderr. Files are looked for in `data_dir`; where that is None in $MNIST_DIR, ./data/mnist and
+    the cache folder, then they are downloaded into the cache folder from the first of `mirrors`
+    that has them; None: the usual ones. For the other sets it is $NORB_DIR and ./data/norb, and
+    $CIFAR10_DIR and ./data/cifar10.
+
+    Raises `Problem` for a folder or file that is not as it should be, whatever the choice.
+    """
+    if choice == "digits":
+        return _load_digits()
+    if choice not in READERS:
+        raise Problem(f"the choice of data is {choice!r}, expected {', '.join(READERS)} or digits")
+    files = READERS[choice].files()
+    if mirrors is not None:
+        files = files._replace(mirrors=mirrors)
+    try:
+        return READERS[choice].load(download.find(files, data_dir))
+    except download.NotDownloaded as problem:
+        if choice != "auto":
+            raise
+        _print_notice(problem)
+        return _load_digits()
+
+
+def advice(choice: str) -> str:
+    """The sentence on where to put the files of that choice."""
+    return READERS.get(choice, mnist).files().advice
+
+
+def limit(dataset: Dataset, n: int | None) -> Dataset:
+    """The data with the first n training images only; None keeps all. Copies nothing.
+
+    Raises Problem if there are not that many.
+    """
+    n_train = len(dataset.train_labels)
+    if n is None:
+        return dataset
+    if not 1 <= n <= n_train:
+        raise Problem(
+            f"the limit is {n}, expected 1 to {n_train}, the training images of {dataset.name}"
+        )
+    return replace(
+        dataset, train_images=dataset.train_images[:n], train_labels=dataset.train_labels[:n]
+    )
+
+
+def split(dataset: Dataset, n: int, seed: int) -> Dataset:
+    """The data with n of the training images, sampled at random, held out for validation.
+
+    The others keep their order. Raises Problem if none would be left.
+    """
+    n_train = len(dataset.train_labels)
+    if not 1 <= n < n_train:
+        raise Problem(
+            f"{n} images are to be kept apart for validation, expected 1 to {n_train - 1}, for "
+            f"there are {n_train} training images of {dataset.name}"
+        )
+    order = random.generator(seed, random.SPLIT).permutation(n_train)
+    held_out, train = order[:n], np.sort(order[n:])
+    return replace(
+        dataset,
+        train_images=dataset.train_images[train],
+        train_labels=dataset.train_labels[train],
+        validation=(dataset.train_images[held_out], dataset.train_labels[held_out]),
+    )
+
+
+def normalize(dataset: Dataset, width: int) -> Dataset:
+    """The data with bounding boxes `width` of the 29 columns wide, but for what looks like a one.
+
+    Training and test images go by the same rule for that, deform_gpu.is_narrow: it knows no label.
+    """
+
+    def narrow(images: np.ndarray) -> np.ndarray:
+        return deform_gpu.normalize_width(images, width, keep=deform_gpu.is_narrow(images))
+
+    return replace(
+        dataset,
+        train_images=narrow(dataset.train_images),
+        test_images=narrow(dataset.test_images),
+        validation=dataset.validation and (narrow(dataset.validation[0]), dataset.validation[1]),
+    )
+
+
+def to_29(images: np.ndarray) -> np.ndarray:
+    """Images of any real dtype (n, k, k) as new float32 (n, 29, 29), C order, values kept."""
+    # Guess: the paper (2010, appendix) says only "scaled ... to get a proper center". We take
+    # bilinear interpolation, corner pixels on corner pixels.
+    from deform_gpu.resize import resize  # imports numba
+
+    return resize(images, SIDE)
+
+
+def _load_digits() -> Dataset:
+    import sklearn
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    pixels, labels = digits.images.astype(np.uint8), digits.target.astype(np.uint8)
+    train, test = train_test_split(
+        np.arange(len(labels)), test_size=DIGITS_TEST, random_state=DIGITS_SEED, stratify=labels
+    )
+    arrays = pixels[train], labels[train], pixels[test], labels[test]
+    sha256 = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+    return Dataset("load_digits", *arrays, sha256, f"scikit-learn {sklearn.__version__}")
+
+
+def _print_notice(problem: Problem) -> None:
+    frame = "!" * 80
+    print(
+        frame,
+        "NOT MNIST: what follows uses the 1,797 small digits of scikit-learn's load_digits.",
+        "Its numbers must not be compared with the paper's.",
+        f"Why, and what to do: {problem}.",
+        frame,
+        sep="\n",
+        file=sys.stderr,
+    )

@@ -1,0 +1,90 @@
+"""MNIST, in the IDX files of its authors, plain or packed by gzip.
+
+An IDX file is big-endian: an int32 magic number, which says the type and the number of dimensions;
+as many int32 sizes; then the numbers.
+"""
+
+import hashlib
+import math
+import struct
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from deepbig_runtime.files import open_regular
+from experiments.datasets import download, reading
+from experiments.datasets.dataset import MNIST, Dataset
+
+MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist",
+    "https://storage.googleapis.com/cvdf-datasets/mnist",
+)
+
+
+class IdxFile(NamedTuple):
+    """One of the files; sha256: of its decompressed content, header included."""
+
+    name: str
+    shape: tuple[int, ...]  # of its uint8 array
+    sha256: str
+
+    @property
+    def header(self) -> bytes:
+        n_dimensions = len(self.shape)
+        return struct.pack(f">{1 + n_dimensions}I", 0x0800 + n_dimensions, *self.shape)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the decompressed content."""
+        return len(self.header) + math.prod(self.shape)
+
+
+SHA256 = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+SHAPES = (60_000, 28, 28), (60_000,), (10_000, 28, 28), (10_000,)
+FILES = tuple(map(IdxFile, SHA256, SHAPES, SHA256.values()))
+
+
+def files() -> download.Files:
+    """The files to look for and to download."""
+    limit = max(file.size for file in FILES) + download.SLACK
+    wanted = [
+        download.File((file.name, f"{file.name}.gz"), partial(read, file=file)) for file in FILES
+    ]
+    return download.Files(MNIST, "four files, plain or .gz", MIRRORS, limit, wanted)
+
+
+def load(paths: list[Path]) -> Dataset:
+    """The data in the files, in the order of FILES: images uint8 (n, 28, 28), labels 0 to 9.
+
+    Raises Problem for a file that is not MNIST's.
+    """
+    return reading.read_four(MNIST, paths, FILES, read)
+
+
+def read(path: Path, file: IdxFile) -> tuple[np.ndarray, str]:
+    """The array of a file, uint8 and read-only, and the SHA-256 of its content.
+
+    Raises OSError or one of reading.NOT_AS_EXPECTED unless it is MNIST's.
+    """
+    with open_regular(path) as raw:
+        # By content, not by name: some programs unpack a .gz and leave its name.
+        stream = reading.Unpacked(raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
+        content = stream.read(file.size + 1)  # one byte more shows excess; never all of it
+    header = content[: len(file.header)]
+    digest = hashlib.sha256(content).hexdigest()
+    if header != file.header:
+        expected = f"{file.header.hex(' ', -4)} at its start (IDX, uint8 {file.shape})"
+        raise ValueError(f"expected {expected}, found {header.hex(' ', -4) or 'nothing'}")
+    if len(content) != file.size:
+        found = "more" if len(content) > file.size else len(content)
+        raise ValueError(f"expected {file.size} bytes, found {found}")
+    if digest != file.sha256:
+        raise ValueError(f"expected content of SHA256 {file.sha256}, found {digest}")
+    return np.frombuffer(content, np.uint8, offset=len(header)).reshape(file.shape), digest

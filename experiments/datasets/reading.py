@@ -1,0 +1,110 @@
+"""Reading the files of data sets, which are untrusted input: in bounded time and memory."""
+
+import gzip
+import hashlib
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+
+from deepbig_runtime.errors import Problem
+from deepbig_runtime.files import open_regular
+from experiments.datasets.dataset import KINDS, Dataset
+
+SMALL = 16  # bytes
+MAX_SMALL_READS = 100_000
+NOT_AS_EXPECTED = ValueError, EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError
+
+T = TypeVar("T")
+
+
+class _FewHeaders:
+    """The bytes of a gzip file, for gzip.GzipFile.
+
+    It reads the names in headers byte by byte, which takes seconds for a name of some megabytes.
+    So there is a limit to small reads.
+    """
+
+    def __init__(self, packed: BinaryIO):
+        self._packed = packed
+        self._small_reads = 0
+
+    def read(self, size: int = -1) -> bytes:
+        self._small_reads += 0 <= size < SMALL
+        if self._small_reads > MAX_SMALL_READS:
+            raise ValueError("expected gzip headers of some bytes, found longer ones")
+        return self._packed.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> Any:
+        return self._packed.seek(offset, whence)
+
+
+class Unpacked(gzip.GzipFile):
+    """The content of an open gzip file. Headers that would take seconds raise ValueError."""
+
+    def __init__(self, packed: BinaryIO):
+        super().__init__(fileobj=_FewHeaders(packed), mode="rb")
+
+
+@contextmanager
+def refused(path: Path) -> Iterator[None]:
+    """In the body errors of reading become Problem, a sentence that names the file."""
+    try:
+        yield
+    except (OSError, *NOT_AS_EXPECTED) as error:
+        why = getattr(error, "strerror", None) or error
+        raise Problem(f"{path} is damaged or wrong: {why}; put a good copy there") from None
+
+
+def check_digest(path: Path, algorithm: str, expected: str) -> None:
+    """Raise ValueError unless a file has the expected digest. algorithm: as hashlib calls it."""
+    if (found := digest(path, algorithm)) != expected:
+        raise ValueError(f"expected content of {algorithm.upper()} {expected}, found {found}")
+
+
+def digest(path: Path, algorithm: str) -> str:
+    """The digest of a file in hexadecimal digits."""
+    with open_regular(path) as file:
+        start = partial(hashlib.new, algorithm, usedforsecurity=False)
+        return hashlib.file_digest(file, start).hexdigest()
+
+
+def read_four(
+    name: str,
+    paths: Sequence[Path],
+    files: Sequence[T],
+    read: Callable[[Path, T], tuple[np.ndarray, str]],
+) -> Dataset:
+    """A data set in four files: training images, their labels, test images, their labels.
+
+    name: one of KINDS. files: the descriptions of the files. read: gives the array of a file and
+    the SHA-256 of its content. Raises Problem for a file that is not as it should be.
+    """
+    arrays: list[np.ndarray] = []
+    digests = []
+    for path, file in zip(paths, files, strict=True):
+        with refused(path):
+            array, sha256 = read(path, file)
+            if len(arrays) % 2:
+                check_labels(array, KINDS[name].n_classes, len(arrays[-1]))
+                array = array.astype(np.uint8)
+        arrays.append(array)
+        digests.append(sha256)
+    train_images, train_labels, test_images, test_labels = arrays
+    sha256 = hashlib.sha256("".join(digests).encode()).hexdigest()
+    source = str(paths[0].parent)
+    return Dataset(name, train_images, train_labels, test_images, test_labels, sha256, source)
+
+
+def check_labels(labels: np.ndarray, n_classes: int, n: int, name: str = "labels") -> None:
+    """Raise ValueError unless there are n labels, all of them classes. name: in messages."""
+    if len(labels) != n:
+        raise ValueError(f"expected {n} {name}, one for each image, found {len(labels)}")
+    low, high = labels.min(), labels.max()
+    if low < 0 or high >= n_classes:
+        raise ValueError(f"expected {name} from 0 to {n_classes - 1}, found {low} to {high}")

@@ -1,0 +1,157 @@
+"""What the recorded errors come to, in sentences."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from experiments.datasets.dataset import is_mnist
+from experiments.results import cnn_tables, committee_report, tables
+from experiments.results.records import by_folder
+from experiments.results.rows import CommitteeRow
+from experiments.training.formatting import duration, plural
+from experiments.training.store import Run
+from mlp_gpu.training import Schedule
+
+PAPER_EPOCHS = Schedule().epochs
+
+
+def best_sentence(runs: Sequence[Run]) -> str:
+    """The best of the runs, all on deformed MNIST, beside the paper's of the same net."""
+    run = min(runs, key=lambda run: run.chosen_errors / run.config.data.n_test)
+    row = tables.table1_row(run)
+    paper = tables.PAPER[row.net]
+    text = (
+        f"Net {row.net} gets {row.tefbv_errors} of {row.n_test:,} test digits wrong: "
+        f"{row.tefbv:.2f} % (95 % interval {row.tefbv_low:.2f}-{row.tefbv_high:.2f}), "
+        f"after {row.epochs_done} epochs in {duration(row.seconds)} on "
+        f"{row.source.device}; {tables.spread(tables.with_other_seeds(run, runs))}. The "
+        f"paper's net {row.net} has {paper.tefbv:.2f} %, after {PAPER_EPOCHS:,} epochs in "
+        f"{paper.hours} hours on a GTX 280."
+    )
+    errors = run.metrics.test_errors
+    below = next((epoch for epoch, n in enumerate(errors, 1) if n < row.n_test / 100), None)
+    if below:
+        text += (
+            f" Our net's test error is below 1 % for the first time after epoch {below}; the "
+            "paper's nets come there after 20-30 epochs."
+        )
+    return text
+
+
+def convolutional_sentence(runs: Sequence[Run]) -> str | None:
+    """The longest run of a net of Table 1 of 2011 on deformed MNIST; None without any."""
+    nets = {paper.layers: paper for paper in cnn_tables.PAPER.values()}
+    own = [run for run in runs if run.config.layers in nets]
+    own = list(filter(tables.is_on_deformed_mnist, own))
+    if not own:
+        return None
+    run = tables.most_trained(own)
+    row = cnn_tables.row(run)
+    paper = nets[row.layers]
+    return (
+        f"{paper.name} gets {row.tefbv_errors} of {row.n_test:,} test digits wrong: "
+        f"{row.tefbv:.2f} % (95 % interval {row.tefbv_low:.2f}-{row.tefbv_high:.2f}), "
+        f"after {row.epochs_done} epochs in {duration(row.seconds)} on "
+        f"{row.source.device}, with kernel sizes that we guessed; "
+        f"{tables.spread(tables.with_other_seeds(run, own))}. The paper's has "
+        f"{paper.tefbv:.2f} %, after {cnn_tables.PAPER_EPOCHS} epochs."
+    )
+
+
+def schedule_sentence(runs: Sequence[Run]) -> str | None:
+    """How far the paper's schedule is away: by the longest run that follows it, and by our longest
+    run of net 4. None if net 4 followed it to its end.
+
+    runs: on deformed MNIST.
+    """
+    whole = [run for run in runs if run.config.data.n_train == 60_000]
+    begun = [run for run in runs if follows_paper(run)]
+    if any(run.finished and tables.net_number(run) == 4 for run in begun):
+        return None
+    if begun:
+        row = max(map(tables.table1_row, begun), key=lambda row: row.epochs)
+        text = f"Net {row.net} has followed it for {row.epochs_done} epochs."
+    else:
+        text = f"Not measured yet: no net has followed it for its {PAPER_EPOCHS:,} epochs."
+    paper = tables.PAPER[4]
+    text += f" Nothing here confirms or refutes the {paper.tefbv:.2f} % of net 4."
+    whole = [run for run in whole if tables.net_number(run) == 4]
+    if whole:
+        run = max(whole, key=lambda run: run.epochs)
+        seconds = run.seconds / run.epochs
+        text += (
+            f" An epoch of net 4 takes {duration(seconds)} on {run.provenance[-1].device}. "
+            f"{PAPER_EPOCHS:,} of them would take {seconds * PAPER_EPOCHS / 3600:.0f} hours; the "
+            f"paper's GTX 280 took {paper.hours}."
+        )
+    return text
+
+
+def follows_paper(run: Run) -> bool:
+    """Whether a run follows the schedule of 2010, with all images."""
+    return run.config.learning_rates == Schedule() and run.config.data.n_train == 60_000
+
+
+def claims_sentence(found: Mapping[Path, Sequence[CommitteeRow]]) -> str | None:
+    """Which of the paper's claims show. None if no folder of runs has all committees compared.
+
+    Of several such folders the one that was trained longest counts, then that with the best
+    committee.
+
+    found: the rows of each committee, by the paths of their records.
+    """
+    folders = by_folder(found, "MNIST").values()
+    complete = [rows for rows in folders if committee_report.has_order(rows)]
+    if not complete:
+        return None
+    rows = min(
+        complete,
+        key=lambda rows: (
+            -committee_report.images_trained(rows),
+            min(row.errors for row in rows if not row.is_member),
+        ),
+    )
+    claims = committee_report.order_table(rows)
+    shown = [_claim(claim) for claim in claims if claim["shows"] == "yes"]
+    missed = [_claim(claim) for claim in claims if claim["shows"] == "no"]
+    unlike = [claim["claim"] for claim in claims if claim["shows"] == "-"]
+    epochs = " or ".join(dict.fromkeys(row.epochs for row in rows))
+    return (
+        f"Of the paper's {len(claims)} claims {len(shown)} show in the counts of wrong digits "
+        f"after {epochs} epochs, one training of each net: {'; '.join(shown) or 'none'}. "
+        + (f"Not shown: {'; '.join(missed)}. " if missed else "")
+        + (f"Not compared, as trainings differ: {'; '.join(unlike)}." if unlike else "")
+    ).strip()
+
+
+def _claim(claim: Mapping[str, str]) -> str:
+    """A line of the table of claims, in words."""
+    if not claim["paper %"]:
+        return f"{claim['claim']} {claim['ours %']}"
+    p = claim["McNemar's p"]
+    ours = f"{claim['ours %']} %" + ("" if p == "-" else f", McNemar's p {p}")
+    return f"{claim['claim']}, {ours} (paper: {claim['paper %']} %)"
+
+
+def mixed_sentence(found: Iterable[Sequence[CommitteeRow]]) -> str | None:
+    """What nets of all kinds decide together, by our best record on MNIST; None without one.
+
+    found: the rows of each committee.
+    """
+    mixed = [rows for rows in found if rows[-1].experiment == committee_report.GIVEN]
+    mixed = [rows for rows in mixed if is_mnist(rows[-1].data)]
+    if not mixed:
+        return None
+    *members, last = min(mixed, key=lambda rows: rows[-1].errors)
+    shapes = {row.layers for row in members}
+    best = min(row.percent for row in members)
+    text = (
+        f"{len(members)} nets, {plural(len(shapes), 'shape')} of net, which the papers have no row "
+        "for, get "
+        f"{last.errors} of {last.n_test:,} test digits wrong together: "
+        f"{last.percent:.2f} % (95 % interval {last.low:.2f}-"
+        f"{last.high:.2f}); the best of them alone {best:.2f} %."
+    )
+    all_wrong = committee_report.wrong_for_all([*members, last])
+    if all_wrong is not None:
+        text += f" Wrong for every one of them: {plural(len(all_wrong), 'digit')}."
+    return text

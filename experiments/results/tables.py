@@ -1,0 +1,302 @@
+"""Table 1 of the 2010 paper with our runs beside it, and how runs are put in rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from deepbig_runtime import files
+from experiments.datasets.dataset import is_mnist
+from experiments.results.rows import ResultRow, Table1Row, rows_text, source_columns
+from experiments.training.configs import Config
+from experiments.training.formatting import duration, markdown_table
+from experiments.training.jobs import Outcome
+from experiments.training.messages import tell
+from experiments.training.store import Run
+from mlp_gpu.network import NETS, count_weights
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """A row of Table 1 (2010), with the last column of Table 3 (2012). Errors in percent."""
+
+    tefbv: float
+    bte: float
+    hours: float  # on a GTX 280
+    weights: float  # millions, cut off after two digits
+    undistorted: float
+
+
+Name = TypeVar("Name")
+
+PAPER = {
+    1: PaperRow(0.49, 0.44, 23.4, 1.34, 1.78),
+    2: PaperRow(0.46, 0.40, 44.2, 3.26, 1.85),
+    3: PaperRow(0.41, 0.39, 66.7, 6.69, 1.73),
+    4: PaperRow(0.35, 0.32, 114.5, 12.11, 1.71),
+    5: PaperRow(0.44, 0.43, 107.7, 8.86, 1.81),
+}
+
+
+def interval(errors: int, n: int) -> tuple[float, float]:
+    """95 % Clopper-Pearson interval, in percent, of an error rate seen as errors of n."""
+    from scipy.stats import binomtest  # takes most of a second to import
+
+    bounds = binomtest(errors, n).proportion_ci(0.95, method="exact")
+    return 100 * bounds.low, 100 * bounds.high
+
+
+def net_number(run: Run) -> int:
+    """The number in Table 1 of a run's net."""
+    return {sizes: net for net, sizes in NETS.items()}[run.config.sizes]
+
+
+def is_table1(run: Run) -> bool:
+    """Whether a run trained a net of Table 1, as experiments.table1 does."""
+    data = run.config.data
+    return run.config.sizes in NETS.values() and not (data.width or data.n_validation)
+
+
+def on_data(runs: Mapping[Name, Run], data: str) -> dict[Name, Run]:
+    """The runs on the data of that name."""
+    return {name: run for name, run in runs.items() if run.config.data.name == data}
+
+
+def table1_runs(runs: Mapping[Name, Run], data: str) -> dict[Name, Run]:
+    """The runs of nets of Table 1 on the data of that name.
+
+    Sorted by net; of each the deformed ones first, of these the longest trainings.
+    """
+
+    def order(item: tuple[Name, Run]) -> tuple:
+        run = item[1]
+        work = run.epochs * run.config.data.n_train
+        return net_number(run), run.config.deformation is None, -work, run.config.seed
+
+    own = [item for item in on_data(runs, data).items() if is_table1(item[1])]
+    return dict(sorted(own, key=order))
+
+
+def engine_name(run: Run) -> str:
+    """The engine of a run and its launch mode on a GPU: 'cpu', 'cuda graph'."""
+    mode = run.provenance[-1].schedule
+    return f"{run.config.engine} {mode}" if mode else run.config.engine
+
+
+def layers(sizes: Sequence[int]) -> str:
+    """Neurons of each layer but the input, as Table 1 writes them: '9 x 1000, 10'."""
+    groups = ((size, len(list(group))) for size, group in groupby(sizes[1:]))
+    return ", ".join(f"{n} x {size}" if n > 1 else f"{size}" for size, n in groups)
+
+
+def best_of(runs: Mapping[Name, Run]) -> Name:
+    """Which of the runs has the lowest TEfBV, of equal ones the first; MNIST before other data."""
+
+    def rank(name: Name) -> tuple[bool, float]:
+        run = runs[name]
+        return not is_mnist(run.config.data.name), run.chosen_errors / len(run.labels)
+
+    return min(runs, key=rank)
+
+
+def table1_row(run: Run) -> Table1Row:
+    """A finished or unfinished run of a net of Table 1 as a row."""
+    return Table1Row(
+        net=net_number(run),
+        layers=run.config.net_name,
+        weights=count_weights(run.config.sizes),
+        **result_fields(run),
+    )
+
+
+def result_row(run: Run) -> ResultRow:
+    """The training, errors and provenance of any run."""
+    return ResultRow(**result_fields(run))
+
+
+def result_fields(run: Run) -> dict[str, Any]:
+    """The fields of `result_row`."""
+    config, n_test = run.config, run.config.data.n_test
+    low, high = interval(run.chosen_errors, n_test)
+    return {
+        "data": config.data.name,
+        "distortion": config.deformation is not None,
+        "seed": config.seed,
+        "epochs": run.epochs,
+        "planned_epochs": config.epochs,
+        "images_an_epoch": config.data.n_train,
+        "eta": config.eta,
+        "eta_decay": config.decay,
+        "n_test": n_test,
+        "tefbv_errors": run.chosen_errors,
+        "tefbv": 100 * run.chosen_errors / n_test,
+        "tefbv_low": low,
+        "tefbv_high": high,
+        "chosen_epoch": run.chosen,
+        "bte_errors": run.best_errors,
+        "bte": 100 * run.best_errors / n_test,
+        "seconds": run.seconds,
+        "engine": engine_name(run),
+        "source": source_columns(run.provenance[-1]),
+    }
+
+
+def table1_table(runs: Sequence[Run]) -> list[dict[str, str]]:
+    """Our runs, all on the same data, as lines of Table 1; on MNIST beside the paper's figures."""
+    lines = []
+    for run in runs:
+        row = table1_row(run)
+        paper = PAPER[row.net]
+        line = {
+            "net": str(row.net) + ("" if row.distortion else ", no distortion"),
+            "layers": layers(run.config.sizes),
+            "weights": f"{row.weights:,}",
+        }
+        if is_mnist(row.data):
+            line |= {
+                "paper TEfBV %": f"{paper.tefbv if row.distortion else paper.undistorted:.2f}",
+                "paper BTE %": f"{paper.bte:.2f}" if row.distortion else "-",
+                "paper hours": f"{paper.hours}" if row.distortion else "-",
+            }
+        lines.append(line | result_cells(row))
+    return lines
+
+
+def result_cells(row: ResultRow) -> dict[str, str]:
+    """The result columns of a tidy row as they are printed."""
+    return {
+        "TEfBV %": f"{row.tefbv:.2f}",
+        "95 % interval": f"{row.tefbv_low:.2f}-{row.tefbv_high:.2f}",
+        "wrong": f"{row.tefbv_errors} of {row.n_test:,}",
+        "BTE %": f"{row.bte:.2f}",
+        "wrong (BTE)": str(row.bte_errors),
+        "time": duration(row.seconds),
+        "epochs x images": f"{row.epochs_done} x {row.images_an_epoch:,}",
+        "eta, decay": f"{row.eta:g}, {row.eta_decay:g}",
+        "seed": str(row.seed),
+    }
+
+
+def most_trained(runs: Sequence[Run]) -> Run:
+    """The run that was trained with the most images, of several such runs the best."""
+    return min(runs, key=lambda run: (-run.epochs * run.config.data.n_train, run.chosen_errors))
+
+
+def is_on_deformed_mnist(run: Run) -> bool:
+    return is_mnist(run.config.data.name) and run.config.deformation is not None
+
+
+def longest_cells(run: Run | None) -> dict[str, str]:
+    """The longest run of a net, as cells of a line. Without any: not measured yet."""
+    if run is None:
+        blank = dict.fromkeys(("epochs x images", "time"), "")
+        return {"TEfBV % (95 % interval)": "not measured yet"} | blank
+    row = result_row(run)
+    return {
+        "TEfBV % (95 % interval)": f"{row.tefbv:.2f} ({row.tefbv_low:.2f}-{row.tefbv_high:.2f})",
+        "epochs x images": f"{row.epochs_done} x {row.images_an_epoch:,}",
+        "time": duration(row.seconds),
+    }
+
+
+def means(runs: Sequence[Run]) -> list[str]:
+    """A sentence for each training that was done with several seeds."""
+    groups: dict[tuple[int, Config], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(_training(run), with_other_seeds(run, runs))
+    sentences = []
+    for group in groups.values():
+        if len(group) > 1:
+            row = result_row(group[0])
+            cells = result_cells(row)
+            net = _net(group[0]) + ("" if row.distortion else ", no distortion")
+            sentences.append(
+                f"{net[0].upper()}{net[1:]}, {cells['epochs x images']} images, eta and decay "
+                f"{cells['eta, decay']}; {spread(group)}."
+            )
+    return sentences
+
+
+def spread(runs: Sequence[Run]) -> str:
+    """How trainings that differ in their seeds came out, in words."""
+    errors = [100 * run.chosen_errors / run.config.data.n_test for run in runs]
+    if len(errors) == 1:
+        return "one seed"
+    return (
+        f"{len(errors)} seeds: TEfBV {mean(errors):.2f} % on average, standard deviation "
+        f"{stdev(errors):.2f}, from {min(errors):.2f} to {max(errors):.2f} %"
+    )
+
+
+def with_other_seeds(run: Run, runs: Sequence[Run]) -> list[Run]:
+    """Of the runs that differ from a run in nothing but their seeds one for each; it is one."""
+    own = {other.config.seed: other for other in runs if _training(other) == _training(run)}
+    return list((own | {run.config.seed: run}).values())
+
+
+def _training(run: Run) -> tuple[int, Config]:
+    """The epochs and the configuration of a run but for the seed."""
+    return run.epochs, replace(run.config, seed=0)
+
+
+def write(
+    folder: Path,
+    name: str,
+    outcomes: Sequence[Outcome],
+    report: Callable[[list[Run]], str],
+    row: Callable[[Run], ResultRow],
+) -> int:
+    """Print the table of the runs that did not fail; write it as NAME.md and NAME.csv.
+
+    report: makes the Markdown. row: makes a row of the CSV file. Returns the exit status of the
+    command. Raises files.FileFault if a file cannot be written.
+    """
+    if runs := [outcome.run for outcome in outcomes if outcome.run is not None]:
+        text = report(runs)
+        files.replace(folder / f"{name}.md", text.encode())
+        files.replace(folder / f"{name}.csv", rows_text([row(run) for run in runs]).encode())
+        print(text)
+        tell(f"written to {folder}: {name}.md, {name}.csv")
+    return max(outcome.status for outcome in outcomes)
+
+
+ERRORS_EXPLAINED = (
+    "TEfBV: test error at the epoch with the lowest validation error, which is on the undeformed "
+    "training images.",
+    "BTE: lowest test error of any epoch. Interval: 95 %, Clopper-Pearson, of TEfBV.",
+)
+
+
+def report(title: str, note: str, table: Sequence[Mapping[str, str]], runs: list[Run]) -> str:
+    """A table with what its reader must know, as Markdown."""
+    lines = [f"# {title}", "", note, "", markdown_table(table), "", *means(runs)]
+    lines += [*ERRORS_EXPLAINED, ""]
+    lines += [f"- {provenance_line(run)}" for run in runs]
+    return "\n".join(lines) + "\n"
+
+
+def _net(run: Run) -> str:
+    """What a run trained: 'net 1', or layers."""
+    return f"net {net_number(run)}" if is_table1(run) else run.config.net_name
+
+
+def provenance_line(run: Run) -> str:
+    """Where and when a run was trained, in one line."""
+    row = result_row(run)
+    peak = run.provenance[-1].peak_memory_bytes
+    commits = dict.fromkeys(
+        session.commit[:12] + (" with changes" if session.dirty else "")
+        for session in run.provenance
+    )
+    source = row.source
+    return (
+        f"{_net(run)}, seed {row.seed}: {source.device}"
+        + (f", driver {source.driver}" if source.driver else "")
+        + f", engine {row.engine}"
+        + (f", {peak / 1e6:,.0f} MB at most" if peak else "")
+        + f"; {source.versions.replace('=', ' ')}; {source.date}; commit {', '.join(commits)}"
+    )

@@ -1,0 +1,86 @@
+"""Trained nets for digits, to use them: the best there is, or those in files."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from deepbig_runtime.errors import Problem
+from experiments.datasets import data
+from experiments.datasets.dataset import Dataset
+from experiments.results.tables import best_of
+from experiments.training import net_files, nets, runs, store
+from experiments.training.configs import Config
+from experiments.training.net_files import NetFile
+
+PREPARED_AS = "MNIST"  # pictures and drawings are cut out and centred as the digits of this data
+OLD_SUFFIX = ".net"  # of nets in sealed HDF5 files, which no version writes any more
+TRAIN = 'make table1 ARGS="--nets 1"'
+NET_FILE = (
+    "a run file, RUN.h5, with its weights file beside it, or a net that 'python -m "
+    "experiments.export --net' wrote, RUN.safetensors"
+)
+
+
+def load(path: Path) -> NetFile:
+    """The net in a net file, or that of a run file at its chosen epoch.
+
+    Raises files.FileFault if a file is missing or damaged, Problem if it is of a net for images
+    that are prepared in another way, or of an older version.
+    """
+    if path.suffix == OLD_SUFFIX:
+        raise Problem(
+            f"{path} is of an older version of this program; write the net of its run anew with "
+            f"'python -m experiments.export --net RUN.h5', as RUN{net_files.SUFFIX}"
+        )
+    if path.suffix == net_files.SUFFIX:
+        found = net_files.read(path)
+    else:
+        run = store.read_run(path)
+        network = runs.load_weights(path, run)[0]["chosen"]
+        found = NetFile(run.config, run.chosen, network)
+    if not is_for_pictures(found.config):
+        raise Problem(
+            f"{path} is of a net for {found.config.data.name}, and pictures are prepared as "
+            f"{PREPARED_AS}'s digits; train a net for these with '{TRAIN}'"
+        )
+    return found
+
+
+def is_for_pictures(config: Config) -> bool:
+    """Whether a run's net was trained on digits that look as pictures do when they are prepared."""
+    return config.data.name == PREPARED_AS
+
+
+def find_best(folder: Path, fits: Callable[[Config], bool] = is_for_pictures) -> Path:
+    """The best of the runs below a folder whose weights are there, a deformed one if there is one.
+
+    fits: whether a run with that configuration will do. Raises Problem if there is none.
+    """
+    runs = store.read_runs(folder, lambda fault: None)  # 'make report' names damaged files
+    found = {
+        path: run
+        for path, run in runs.items()
+        if fits(run.config) and run.epochs and store.weights_path(path).exists()
+    }
+    if not found:
+        raise Problem(
+            f"there is no net for this below {folder}, trained on {PREPARED_AS}: train one with "
+            f"'{TRAIN}', which takes some minutes, or name one with --net"
+        )
+    return best_of({path: run for path, run in found.items() if run.config.deformation} or found)
+
+
+def recognise(members: Sequence[NetFile], pixels: np.ndarray) -> np.ndarray:
+    """Class probabilities float32 (n, 10) of digits, the average of all members.
+
+    pixels: uint8 (n, 28, 28), as MNIST has its digits.
+    """
+    labels = np.zeros(len(pixels), np.uint8)
+    asked = data.scale(Dataset("MNIST", pixels[:0], labels[:0], pixels, labels, "", ""))
+    outputs = []
+    for member in members:
+        width = member.config.data.width
+        images = (data.normalize(asked, width) if width else asked).test_images
+        outputs.append(nets.predictor(member.config, member.network).predict(images))
+    return np.mean(outputs, axis=0)

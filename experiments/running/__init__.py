@@ -1,1 +1,0 @@
-"""One training and many: data, configurations, run files, jobs and the workers that do them."""

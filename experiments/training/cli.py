@@ -1,0 +1,260 @@
+"""Command-line conventions shared by all commands: exit statuses and common options."""
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from deepbig_runtime.errors import Interrupted, explained, signals
+from experiments.training.formatting import shortened
+from experiments.training.messages import drop_unwritable, output_error, tell
+from mlp_gpu.engine import ENGINE_NAMES, SCHEDULES, WINDOW
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Run a script's `main` and end the process with the exit status that main returns.
+
+    0 or None: done. 1: a check or a training failed, and the others went on. 2: bad input, no GPU,
+    a GPU that failed, a failed read or write; one sentence on stderr says which. 130 and 143:
+    SIGINT and SIGTERM.
+
+    All files are written even if nobody reads stdout or stderr. A reader of stdout who leaves
+    early is no error. Results that stdout cannot take for another reason, such as a full disk, are.
+    """
+    drop_unwritable()
+    signals.install()
+    status: int | str | None
+    try:
+        status = main()
+    except SystemExit as ending:  # argparse has printed its help or a complaint
+        status = ending.code
+    except Exception as error:
+        if not (sentence := explained(error)):
+            raise
+        tell(shortened(f"error: {sentence}"))
+        sys.exit(2)
+    except Interrupted as interrupted:
+        tell(str(interrupted))
+        sys.exit(128 + interrupted.signum)
+    failure = output_error()
+    if failure is not None and not isinstance(failure, BrokenPipeError):
+        tell(f"error: cannot print the result: {getattr(failure, 'strerror', None) or failure}")
+        sys.exit(2)
+    sys.exit(status)
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a command line. It refuses empty values, which argparse takes for none.
+
+    command: name of the module in experiments/. description: what --help says first; epilog: last.
+    """
+
+    def __init__(self, command: str, description: str | None, epilog: str | None = None):
+        super().__init__(
+            prog=f"python -m experiments.{command}",
+            description=description,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        given = sys.argv[1:] if args is None else list(args)
+        for before, argument in zip(["", *given], given, strict=False):
+            option, equals, value = argument.partition("=")
+            if not argument:
+                of = f"argument {before}: " if before.startswith("--") else ""
+                self.error(f"{of}expected a value, got ''")
+            if argument.startswith("--") and equals and value in ("", "--"):
+                # Of '--option=--' argparse makes an empty list or None, by its version.
+                self.error(f"argument {option}: expected a value, got {value!r}")
+        return super().parse_known_args(given, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        super().error(shortened(message))
+
+
+SCHEDULE_HELP = {
+    WINDOW: "for many images at once, exactly on-line, but rounded otherwise",
+    "graph": "as CUDA graphs of several images",
+    "launch": "one after another as in the papers, slower, with the results of graph",
+}
+
+
+def add_engine_arguments(
+    parser: argparse._ActionsContainer, schedules: Sequence[str] = SCHEDULES
+) -> None:
+    """The options that say what computes, the same in every script that trains.
+
+    schedules: those that the script's nets can have, the usual one first.
+    """
+    parser.add_argument(
+        "--engine",
+        choices=("auto", *ENGINE_NAMES),
+        default="auto",
+        help="what computes; auto: the GPU where there is one, else the CPU (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--schedule",
+        choices=schedules,
+        help="how the GPU's kernels are launched; "
+        + "; ".join(f"{name}: {SCHEDULE_HELP[name]}" for name in schedules)
+        + " (default: graph"
+        + ", or window where a record in results/ says that it is faster for the net on such a GPU"
+        * (WINDOW in schedules)
+        + ")",
+    )
+    parser.set_defaults(device="")  # which a session fills in: the GPU's name
+
+
+def schedule(arguments: argparse.Namespace) -> str:
+    """The schedule that the command line asks for; nets whose runs are by windows have theirs."""
+    return arguments.schedule or SCHEDULES[0]
+
+
+def add_worker_arguments(parser: argparse.ArgumentParser, cores: int = 1) -> None:
+    """The options that say how many trainings run at once, and where.
+
+    cores: that a training has without a GPU, unless there are fewer. With several the first of
+    different nets is done early.
+    """
+    parser.set_defaults(cores_of_worker=cores)
+    without_gpu = f"one per {cores} cores, at least one" if cores > 1 else "one per core"
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--workers",
+        type=integer(1, 4096),
+        metavar="N",
+        help="trainings that run at once on this machine, in processes of some 1 GB each (default: "
+        f"one per GPU, or without a GPU {without_gpu})",
+    )
+    where.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="a Dask cluster's scheduler, tcp://host:port, whose workers train; each needs "
+        "deepbig, the data and one thread; if they share the folder --out, a run goes on where a "
+        "worker that died left it",
+    )
+
+
+def add_seeds_argument(parser: argparse.ArgumentParser) -> None:
+    """Add --seeds."""
+    parser.add_argument(
+        "--seeds",
+        type=integers(0, 2**64 - 1),
+        default=[0],
+        metavar="N,N",
+        help="seeds; each net is trained once with each (default: 0)",
+    )
+
+
+def add_data_arguments(parser: argparse._ActionsContainer, others: Mapping[str, str] = {}) -> None:
+    """The options that say which images to use, the same in every script.
+
+    others: data that not every script can use, each with what it is.
+    """
+    also = "".join(f"; {choice}: {what}" for choice, what in others.items())
+    parser.add_argument(
+        "--data",
+        choices=("auto", "mnist", "digits", *others),
+        default="auto",
+        help="images: MNIST; scikit-learn's 1,797 load_digits, which need no network; or auto: "
+        f"MNIST where it is or can be had, else load_digits (default: %(default)s){also}",
+    )
+    add_data_dir_argument(parser)
+
+
+def add_out_argument(
+    parser: argparse.ArgumentParser, what: str, default: str | None = None, metavar: str = "DIR"
+) -> None:
+    """Add --out.
+
+    what: the folder or file and its use, as --help shows it; with its default if that depends on
+    other things.
+    """
+    usual = "" if default is None else " (default: %(default)s)"
+    parser.add_argument("--out", type=Path, default=default, metavar=metavar, help=what + usual)
+
+
+def add_data_dir_argument(parser: argparse._ActionsContainer) -> None:
+    """The option for where the files of the data are."""
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder with the data's files, of MNIST the four IDX files, plain or gzip-ed "
+        "(default: $MNIST_DIR, ./data/mnist or the cache folder, into which they are downloaded if "
+        "need be; of other data: see docs/options.md)",
+    )
+
+
+def add_picture(draw: Callable[[], object]) -> None:
+    """Call a function that draws and saves a picture beside results that are there.
+
+    If it fails, for whatever reason, a sentence says so, and the command goes on.
+    """
+    try:
+        draw()
+    except Exception as error:
+        reason = explained(error) or f"{type(error).__name__}: {error}"
+        tell(shortened(f"a picture is missing: {reason}"))
+
+
+def integer(low: int, high: int | None = None) -> Callable[[str], int]:
+    """An argparse type: an integer from low to high, both included."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text) if text.strip().isdecimal() else None
+        except ValueError:  # more digits than Python takes
+            value = None
+        if value is None or value < low or (high is not None and value > high):
+            limits = f"from {low} to {high}" if high is not None else f"of at least {low}"
+            raise argparse.ArgumentTypeError(f"expected an integer {limits}, got {text!r}")
+        return value
+
+    return parse
+
+
+def integers(low: int, high: int) -> Callable[[str], list[int]]:
+    """An argparse type: different integers from low to high, separated by commas."""
+    parse_one = integer(low, high)
+
+    def parse(text: str) -> list[int]:
+        values = [parse_one(part) for part in text.split(",")]
+        if len(set(values)) < len(values):
+            raise argparse.ArgumentTypeError(f"expected different integers, got {text!r}")
+        return values
+
+    return parse
+
+
+def words(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """An argparse type: some of the known words, separated by commas."""
+
+    def parse(text: str) -> list[str]:
+        values = text.split(",")
+        if unknown := [value for value in values if value not in known]:
+            names = ", ".join(known)
+            raise argparse.ArgumentTypeError(f"expected some of {names}, got {unknown[0]!r}")
+        return values
+
+    return parse
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    """An argparse type: a number from low to high, both included."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:  # false for NaN too
+            raise argparse.ArgumentTypeError(
+                f"expected a number from {low:g} to {high:g}, got {text!r}"
+            )
+        return value
+
+    return parse

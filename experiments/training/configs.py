@@ -1,0 +1,287 @@
+"""Configurations: everything that defines a run, and what follows from it."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, astuple, fields, replace
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+
+from cnn_gpu.layers import Maps, parse
+from cnn_gpu.network import MAX_LETTERS
+from deepbig_runtime.errors import Problem
+from deepbig_runtime.files import Malformed
+from deform_gpu import COMMITTEE, TABLE1, TRANSLATION, Deformation
+from experiments.datasets import data
+from experiments.datasets.dataset import KINDS, Dataset
+from experiments.training.validation import Positive, Rate, Sha256, Text, convert, parse_json
+from mlp_gpu.engine import CPU_ARITHMETIC, ENGINE_NAMES, WINDOW_IMAGES_PER_BLOCK
+from mlp_gpu.network import N_CLASSES, N_INPUTS
+from mlp_gpu.training import Schedule
+
+MOST_EPOCHS = 1_000_000
+Neurons = Annotated[int, Meta(ge=1, le=1_000_000)]  # of a layer
+
+
+class DataConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The data of a run.
+
+    name: one of dataset.KINDS. sha256: of the whole data set. n_train, n_test: numbers of images.
+    n_validation: number of training images held out to choose the epoch; None: all training images
+    choose it, and n_train does not count those held out. width: of normalised bounding boxes,
+    pixels; None: not normalised.
+    """
+
+    name: str
+    sha256: Sha256
+    n_train: Positive
+    n_validation: Positive | None = None
+    n_test: Positive
+    width: Annotated[int, Meta(ge=1, le=29)] | None = None
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """Everything that defines a run.
+
+    A multi-layer perceptron has `sizes`, the neurons of each layer; a convolutional net has
+    `layers`, as `cnn_gpu.layers` describes them, and `source`, the maps, height and width of its
+    input. images_per_block: of a GPU's launch mode `window`. cpu_arithmetic: version of the order
+    of sums on the CPU; older runs have none. eta, decay, eta_min: learning rate, factor per epoch,
+    lower bound. deformed_on: the engine that deforms images; None with undeformed ones.
+    Raises ValueError if no run of this program can have such a configuration.
+    """
+
+    data: DataConfig
+    sizes: Annotated[tuple[Neurons, ...], Meta(min_length=2, max_length=100)] = ()
+    images_per_block: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    layers: Text = ""
+    source: tuple[int, ...] = ()
+    n_classes: Annotated[int, Meta(ge=1, le=256)] = N_CLASSES
+    cpu_arithmetic: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    epochs: Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
+    eta: Annotated[float, Meta(ge=1e-300, le=1e9)]
+    decay: Rate
+    eta_min: Rate
+    seed: int
+    deformation: Deformation | None
+    deformed_on: str | None
+    engine: str
+
+    def __post_init__(self) -> None:
+        _require(self.data.name in KINDS, "data.name", self.data.name, ", ".join(KINDS))
+        engine_names = ", ".join(ENGINE_NAMES)
+        _require(self.engine in ENGINE_NAMES, "engine", self.engine, engine_names)
+        where = self.deformed_on
+        _require(where in (None, *ENGINE_NAMES), "deformed_on", where, engine_names)
+        # msgspec compares no integers above int64.
+        _require(0 <= self.seed < 2**64, "seed", self.seed, "an integer from 0 to 2**64 - 1")
+        kind = KINDS[self.data.name]
+        n_classes = f"{kind.n_classes}, the classes of {self.data.name}"
+        _require(self.n_classes == kind.n_classes, "n_classes", self.n_classes, n_classes)
+        if self.sizes:
+            ends, expected = (self.sizes[0], self.sizes[-1]), (N_INPUTS, kind.n_classes)
+            valid = ends == expected and not self.layers and not self.source
+            _require(
+                valid, "sizes", self.sizes, f"{expected} at the ends, and neither layers nor source"
+            )
+        else:
+            source = astuple(kind.source)
+            _require(self.source == source, "source", self.source, f"{source}, or else sizes")
+            length = len(self.layers)
+            _require(0 < length <= MAX_LETTERS, "layers", length, f"1 to {MAX_LETTERS} letters")
+            parse(self.layers, Maps(*source), kind.n_classes)
+
+    @property
+    def is_convolutional(self) -> bool:
+        return bool(self.layers)
+
+    @property
+    def net_name(self) -> str:
+        """The layers of the net as text: 841-1000-500-10, or 20M5s1-MP2-150N."""
+        return self.layers or "-".join(map(str, self.sizes))
+
+    @property
+    def learning_rates(self) -> Schedule:
+        """The learning-rate schedule."""
+        return Schedule(self.epochs, self.eta, self.decay, self.eta_min)
+
+    @property
+    def n_validation(self) -> int:
+        """The number of images that choose the epoch."""
+        return self.data.n_validation or self.data.n_train
+
+    @property
+    def title(self) -> str:
+        """A title for the run: its net, its data, and everything unusual about it."""
+        parts = [f"{self.net_name} on {self.data.name}"]
+        parts += [f"WN{self.data.width}"] if self.data.width else []
+        deformation, n_validation = self.deformation, self.data.n_validation
+        if not deformation:
+            parts += ["undeformed"]
+        else:
+            presets = [
+                replace(preset, translation=0) for preset in (TABLE1, COMMITTEE, TRANSLATION)
+            ]
+            if replace(deformation, translation=0) not in presets:
+                parts += [f"sigma {deformation.sigma:g}, alpha {deformation.alpha:g}"]
+            if deformation.translation:
+                parts += [f"translated by up to {deformation.translation:g} %"]
+        parts += [f"{n_validation:,} images kept apart"] if n_validation else []
+        return ", ".join([*parts, f"seed {self.seed}"])
+
+    def to_builtins(self) -> dict[str, Any]:
+        """The configuration as JSON's values, in the order of the fields."""
+        deformation = self.deformation and asdict(self.deformation)
+        return msgspec.to_builtins(self) | {"deformation": deformation}
+
+    def to_json(self) -> str:
+        """The configuration as JSON, as run files have it."""
+        return json.dumps(self.to_builtins())
+
+
+def _require(valid: bool, name: str, value: object, expected: str) -> None:
+    if not valid:
+        raise ValueError(f"{name} is {value!a:.80}, expected {expected}")
+
+
+def from_builtins(where: str, value: object) -> Config:
+    """The configuration in values of JSON. Raises files.Malformed if it is of no run.
+
+    So do names that are not known: a setting of another version must not be passed over.
+    """
+    if isinstance(value, dict):
+        value = {"deformed_on": None} | value  # older runs have none
+        deformation = value.get("deformation")
+        if isinstance(deformation, dict):  # of a dataclass msgspec ignores unknown names
+            unknown = deformation.keys() - {field.name for field in fields(Deformation)}
+            if unknown:
+                raise Malformed(f"{where}.deformation has {min(unknown)!a:.80}, which is unknown")
+    return convert(where, value, Config)
+
+
+def from_json(where: str, text: str) -> Config:
+    """The configuration in a JSON text. Raises files.Malformed if it is of no run."""
+    return from_builtins(where, parse_json(where, text))
+
+
+def differences(found: Config, expected: Config) -> Iterator[str]:
+    """The settings that two configurations do not share, as "eta is 0.1 there and 0.2 here"."""
+    return _differences(found.to_builtins(), expected.to_builtins())
+
+
+def _differences(found: dict, expected: dict, prefix: str = "") -> Iterator[str]:
+    for name in sorted(found.keys() | expected.keys()):
+        stored, requested = found.get(name), expected.get(name)
+        if isinstance(stored, dict) and isinstance(requested, dict):
+            yield from _differences(stored, requested, f"{prefix}{name}.")
+        elif stored != requested:
+            yield f"{prefix}{name} is {stored} there and {requested} here"
+
+
+def make_config(
+    dataset: Dataset,
+    net: tuple[int, ...] | str,
+    schedule: Schedule,
+    seed: int,
+    deformation: Deformation | None,
+    engine: str,
+    cpu_deformation: bool = False,
+    width: int | None = None,
+    n_validation: int | None = None,
+    windows: bool = False,
+) -> Config:
+    """The configuration of a run.
+
+    dataset: as it was loaded and limited. `prepare` splits and normalises it later. net: the sizes
+    of a perceptron's layers, or a convolutional net's layers as text, as `cnn_gpu.layers` has them.
+    deformation: None for undeformed images. engine: one of ENGINE_NAMES. cpu_deformation: whether
+    images are deformed on the CPU even if the engine is the GPU's, as images of several maps are.
+    width: of normalised bounding boxes, pixels; None: not normalised. n_validation: number of
+    training images held out to choose the epoch; None: all training images choose it. windows:
+    whether a GPU trains by the launch mode `window`. Raises Problem if no images would be left to
+    train on.
+    """
+    deformed_on = "cpu" if cpu_deformation or dataset.train_images.ndim > 3 else engine
+    if len(dataset.train_labels) <= (n_validation or 0):
+        raise Problem(
+            f"of {len(dataset.train_labels)} training images none are left to train on, with "
+            f"{n_validation} kept apart for validation; take more with --limit"
+        )
+    is_convolutional, kind = isinstance(net, str), KINDS[dataset.name]
+    # The bits of perceptrons on a GPU depend on the size of the blocks.
+    by_windows = windows and engine != "cpu" and not is_convolutional
+    return Config(
+        data=DataConfig(
+            name=dataset.name,
+            sha256=dataset.sha256,
+            n_train=len(dataset.train_labels) - (n_validation or 0),
+            n_validation=n_validation,
+            n_test=len(dataset.test_labels),
+            width=width,
+        ),
+        sizes=() if isinstance(net, str) else net,
+        images_per_block=WINDOW_IMAGES_PER_BLOCK if by_windows else None,
+        layers=net if isinstance(net, str) else "",
+        source=astuple(kind.source) if is_convolutional else (),
+        n_classes=kind.n_classes,
+        cpu_arithmetic=CPU_ARITHMETIC if engine == "cpu" else None,
+        **asdict(schedule),
+        seed=seed,
+        deformation=deformation,
+        deformed_on=deformed_on if deformation else None,
+        engine=engine,
+    )
+
+
+def prepare(dataset: Dataset, config: Config) -> Dataset:
+    """The images of a run: as many as its configuration says, split and normalised.
+
+    dataset: all images, as `data.load` gives them. Raises Problem if they are other data.
+    """
+    wanted = config.data
+    if dataset.sha256 != wanted.sha256:
+        raise Problem(
+            f"expected data of SHA-256 {wanted.sha256}, found {dataset.sha256} in {dataset.source}"
+        )
+    dataset = data.limit(dataset, wanted.n_train + (wanted.n_validation or 0))
+    if wanted.n_validation:
+        dataset = data.split(dataset, wanted.n_validation, config.seed)
+    if wanted.width:
+        dataset = data.normalize(dataset, wanted.width)
+    return dataset
+
+
+def deformer(config: Config, dataset: Dataset) -> Callable[[int], object]:
+    """A function from an epoch to the images that the epoch trains on.
+
+    The images are float32, of the shape of the training images on the host, or (n, 841) on the GPU.
+    The next call overwrites them. All maps of an image move together.
+    """
+    if config.deformation is None:
+        return lambda epoch: dataset.train_images
+    images, labels = dataset.train_images, dataset.train_labels
+    deformation, seed = config.deformation, config.seed
+    if config.deformed_on == "cuda":
+        from deform_gpu.cuda import DeformedAhead  # imports numba
+
+        return DeformedAhead(images, labels, deformation, seed, config.epochs)
+    from deform_gpu.batches import BATCH, deform_set  # imports numba
+
+    buffer = np.empty_like(images)
+
+    def deform(epoch: int) -> np.ndarray:
+        if images.ndim == 3:
+            deform_set(buffer, images, labels, deformation, seed, epoch)
+            return buffer
+        for start in range(0, len(images), BATCH):  # so that copies of maps stay small
+            some = slice(start, start + BATCH)
+            for m in range(images.shape[3]):
+                one = np.ascontiguousarray(images[some, :, :, m])
+                out = np.empty_like(one)
+                deform_set(out, one, labels[some], deformation, seed, epoch, first=start)
+                buffer[some, :, :, m] = out
+        return buffer
+
+    return deform

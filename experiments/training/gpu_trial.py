@@ -1,0 +1,160 @@
+"""Whether a GPU computes what the CPU does: tried before it is taken, in a process of its own.
+
+A small net of odd sizes is trained and evaluated by each schedule, and its images are deformed, on
+the GPU and on the CPU. A process that hangs can be ended, and leaves the GPU free when it is.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from deepbig_runtime import driver
+from deepbig_runtime.errors import signals
+from deform_gpu import TABLE1
+from experiments.training.messages import tell
+from mlp_gpu.engine import PERCEPTRON_SCHEDULES
+from mlp_gpu.engines import make_engine
+from mlp_gpu.network import Network
+
+SIZES = (841, 35, 21, 10)
+N_IMAGES, ETA, SEED = 300, 0.01, 0
+# Between images in [-1, 1]; between probabilities; of weights, as a part of the way that they went.
+LIMITS = {"pixels": 1e-4, "outputs": 1e-3, "weights": 1e-3}
+VARIABLE = "DEEPBIG_GPU_TRIAL"
+SECONDS = 180  # until a GPU is given up; kernels are compiled once, which takes most of it
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Result of a self-test of the GPU.
+
+    reason: why the GPU cannot be used, in a sentence; None if it can. differences: from the CPU, by
+    what was compared. seconds: that the comparison took, compilation included.
+    """
+
+    reason: str | None
+    differences: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def try_gpu() -> Trial:
+    """Try the GPU of this machine in a process of its own.
+
+    What it came to is in the environment of this process, and so of those that it starts. A GPU
+    that was good is not tried again: this process may have it for itself alone by now.
+    """
+    if driver.is_missing():
+        return Trial(driver.MISSING)
+    if (known := last_trial()) and known.reason is None:
+        return known
+    tell("trying the GPU: some seconds, or a minute if its kernels must be compiled")
+    trial = _try_gpu()
+    os.environ[VARIABLE] = json.dumps(asdict(trial))
+    return trial
+
+
+def last_trial() -> Trial | None:
+    """What the last trial of this process, or of the one that started it, came to."""
+    return _read(os.environ.get(VARIABLE, ""))
+
+
+def _read(text: str) -> Trial | None:
+    """The trial that a line of JSON tells of; None if it does not."""
+    with suppress(TypeError, ValueError):
+        return Trial(**json.loads(text))
+    return None
+
+
+def _try_gpu() -> Trial:
+    command = [sys.executable, "-m", "experiments.training.gpu_trial"]
+    child = None
+    try:
+        with signals.held():
+            child = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        answer, complaint = child.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return Trial(
+            f"the GPU did not answer within {SECONDS} seconds, when it was tried before use; see "
+            "what nvidia-smi says, or start again: what was compiled until then is kept"
+        )
+    finally:
+        if child:
+            child.kill()  # and not waited for: a driver may hold it for ever
+    if trial := _read(answer.strip().rpartition("\n")[2]):
+        return trial
+    last = complaint.strip().rpartition("\n")[2] or f"exit status {child.returncode}"
+    return Trial(f"the GPU failed when it was tried before use: {last}")
+
+
+def compare() -> dict[str, float]:
+    """The largest differences between GPU and CPU, by what was computed and how."""
+    from deform_gpu import deform  # imports numba
+
+    rng = np.random.default_rng(SEED)
+    images = rng.uniform(-1, 1, (N_IMAGES, 29, 29)).astype(np.float32)
+    labels = rng.integers(0, SIZES[-1], N_IMAGES).astype(np.uint8)
+    order = rng.permutation(N_IMAGES)
+    start = Network.initial(SIZES, SEED)
+
+    def train(engine: str, schedule: str = "graph") -> tuple[list[np.ndarray], np.ndarray]:
+        trainer = make_engine(engine, schedule)
+        trainer.set_network(start)
+        trainer.train(images, labels, order, ETA)
+        return trainer.get_network().unpadded(), trainer.predict(images)
+
+    deformed = [deform(images, labels, TABLE1, SEED, 1, device=name) for name in ("cpu", "cuda")]
+    found = {"pixels, deformed": float(abs(deformed[0] - deformed[1]).max())}
+    weights, outputs = train("cpu")
+    way = _distance(weights, start.unpadded())
+    for schedule in PERCEPTRON_SCHEDULES:
+        there, answers = train("cuda", schedule)
+        found[f"weights, trained by {schedule}"] = _distance(there, weights) / way
+        found[f"outputs, trained by {schedule}"] = float(abs(answers - outputs).max())
+    return found
+
+
+def judge(differences: dict[str, float]) -> str | None:
+    """Why a GPU with these differences from the CPU cannot be trusted; None if it can."""
+    for what, difference in differences.items():
+        limit = LIMITS[what.split(",")[0]]
+        if not difference <= limit:  # NaN is too far apart
+            return (
+                f"the GPU computes something else than the CPU ({what}: {difference:.2g} apart, "
+                f"expected at most {limit:.2g}); make gpu-check says more"
+            )
+    return None
+
+
+def _distance(one: list[np.ndarray], other: list[np.ndarray]) -> float:
+    pairs = zip(one, other, strict=True)
+    return float(np.sqrt(sum(np.square(W - V, dtype=np.float64).sum() for W, V in pairs)))
+
+
+def main() -> None:
+    """Try the GPU in this process, and print what that came to as a line of JSON."""
+    from deepbig_runtime import gpu  # imports numba
+    from deepbig_runtime.faults import GpuFault
+
+    started = time.perf_counter()
+    if reason := gpu.missing():
+        print(json.dumps(asdict(Trial(reason))))
+        return
+    try:
+        differences = compare()
+    except GpuFault as fault:
+        print(json.dumps(asdict(Trial(str(fault)))))
+        return
+    seconds = time.perf_counter() - started
+    print(json.dumps(asdict(Trial(judge(differences), differences, seconds))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,407 @@
+"""Many independent trainings: each is a job for a worker of a pool.
+
+A worker that dies loses at most the epoch it was in. Its job is submitted again, and another worker
+goes on from the run file, if both see the same folder. A lock beside that file keeps others out.
+"""
+
+import argparse
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+from deepbig_runtime import compiled_cache, files
+from deepbig_runtime.errors import Interrupted, Problem, explained
+from deepbig_runtime.faults import GpuFault
+from experiments.datasets import data
+from experiments.training import cli, configs, gpu_trial, nets, plans, provenance, runs, store
+from experiments.training.configs import Config
+from experiments.training.formatting import duration
+from experiments.training.messages import tell
+from experiments.training.progress import Track, View
+from experiments.training.store import Run
+from experiments.training.workers import (
+    Channel,
+    EpochSaved,
+    InProcess,
+    LocalProcesses,
+    Message,
+    Pool,
+    Started,
+    Trained,
+)
+from mlp_gpu.engine import SCHEDULES, WINDOW
+from mlp_gpu.engines import choose_engine
+from mlp_gpu.training import Epoch
+
+MESSAGE_SECONDS = 0.5  # between two messages of a training
+
+MAX_WORKER_DEATHS = 3  # of the workers of a job in a row, without an epoch done
+
+FAILED, GPU_FAILED = 1, 2  # exit statuses
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A training.
+
+    path: its run file. label: its name in messages, unique among the jobs of a command. config:
+    what defines the run. data_dir: where the data are looked for first, None for the usual places.
+    schedule: how a GPU's kernels are launched.
+    """
+
+    path: Path
+    label: str
+    config: Config
+    data_dir: Path | None = None
+    schedule: str = SCHEDULES[0]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended: with a finished run, or with a failure, a sentence that says why.
+
+    status: what the command's exit status becomes: 0, or FAILED, or GPU_FAILED.
+    """
+
+    run: Run | None = None
+    failure: str | None = None
+    status: int = 0
+
+
+_pixels: dict[tuple, data.Dataset] = {}  # not scaled yet
+
+
+def load_pixels(choice: str, data_dir: Path | None) -> data.Dataset:
+    """As data.load_pixels, and kept until `load` asks for the same images."""
+    dataset = data.load_pixels(choice, data_dir)
+    _pixels[data.CHOICES[dataset.name], data_dir] = dataset
+    return dataset
+
+
+@cache
+def load(choice: str, data_dir: Path | None) -> data.Dataset:
+    """As data.load, but once a process."""
+    key = choice, data_dir
+    return data.scale(_pixels.pop(key) if key in _pixels else data.load_pixels(*key))
+
+
+def load_known(config: Config, data_dir: Path | None) -> data.Dataset:
+    """All images of the data that a run was trained on, not normalised.
+
+    config: the run's. data_dir: as data.load takes it. Raises Problem if other data are found.
+    """
+    expected = config.data
+    dataset = load(data.CHOICES[expected.name], data_dir)
+    if dataset.sha256 != expected.sha256:
+        raise Problem(
+            f"the run was trained on other data than {dataset.source} holds: expected SHA-256 "
+            f"{expected.sha256}, found {dataset.sha256}"
+        )
+    return dataset
+
+
+def load_for(job: Job) -> data.Dataset:
+    """The data that a job asks for, as it is loaded on this machine."""
+    return load(data.CHOICES[job.config.data.name], job.data_dir)
+
+
+class Reporter(runs.Callbacks):
+    """Sends messages about a job, and ends it when the pool asks it to stop."""
+
+    def __init__(self, label: str, channel: Channel):
+        self._label, self._channel = label, channel
+        self._images, self._sent = 0, time.perf_counter()
+
+    def start(self, epochs_done: int) -> None:
+        self._channel.send(Started(self._label, epochs_done))
+
+    def tick(self, n_images: int) -> None:
+        self._images += n_images
+        if time.perf_counter() - self._sent < MESSAGE_SECONDS:
+            return
+        if signum := self._channel.stop_signal():
+            raise Interrupted(signum)
+        self._channel.send(Trained(self._label, self._images))
+        self._images, self._sent = 0, time.perf_counter()
+
+    def epoch(self, row: Epoch) -> None:
+        self._images = 0
+        values = {name: getattr(row, name) for name in EpochSaved.__struct_fields__[1:]}
+        self._channel.send(EpochSaved(self._label, **values))
+
+
+def train_job(channel: Channel, job: Job) -> Outcome:
+    """Train the run of a job to its end. This runs in a worker.
+
+    Raises Interrupted on a signal to this process, and when the pool asks its jobs to stop.
+    """
+    try:
+        dataset = configs.prepare(load_for(job), job.config)
+        engine = nets.make_engine(job.config, job.schedule)
+        runs.warm_up(engine, job.config, dataset)
+        reporter, timeout = Reporter(job.label, channel), channel.lock_timeout
+        return Outcome(runs.train_run(job.path, job.config, dataset, engine, reporter, timeout))
+    except Exception as error:
+        if sentence := explained(error):  # its causes are lost on the way to the command
+            return Outcome(None, sentence, GPU_FAILED if isinstance(error, GpuFault) else FAILED)
+        raise
+
+
+def estimate_job(_channel: Channel, job: Job) -> float:
+    """About how many seconds an epoch of the job takes. This runs in a worker."""
+    engine = nets.make_engine(job.config, job.schedule)
+    return runs.estimate_epoch_seconds(engine, job.config, load_for(job))
+
+
+def workload(job: Job) -> tuple:
+    """What the time of an epoch depends on: equal for jobs whose epochs take equally long."""
+    config = job.config
+    return (
+        config.net_name,
+        config.data.n_train,
+        config.n_validation,
+        config.deformed_on,
+        job.schedule,
+    )
+
+
+@contextmanager
+def opened(
+    arguments: argparse.Namespace, n_jobs: int, needed_bytes: Callable[[], int]
+) -> Iterator[tuple[Pool, str, str]]:
+    """The pool that the command line asks for, the name of its engine and that of its devices.
+
+    arguments: those of cli.add_engine_arguments and cli.add_worker_arguments. n_jobs: a pool has
+    no more workers than that. needed_bytes: memory that a GPU must have; called if there is a GPU.
+    Says why no GPU is used, if none is, and whether the processor lacks what makes the CPU fast.
+
+    Raises Problem or gpu.GpuFault if the pool or its engine cannot be had.
+    """
+    with closing(_cluster(arguments.scheduler) if arguments.scheduler else InProcess()) as pool:
+
+        def missing() -> str | None:
+            """Why the GPUs cannot be used, in a sentence; None if they can."""
+            reasons = [trial.reason for trial in pool.call_on_workers(gpu_trial.try_gpu)]
+            if not any(reasons):
+                from deepbig_runtime import gpu  # imports numba
+
+                reasons = pool.call_on_workers(gpu.missing, needed_bytes())
+            return next(filter(None, reasons), None)
+
+        engine = choose_engine(arguments.engine, missing, tell)
+        device = " and ".join(sorted(set(pool.call_on_workers(provenance.device, engine))))
+        if arguments.scheduler:
+            yield pool, engine, device
+            return
+        if engine == "cpu" and provenance.lacks_multiply_add():
+            tell(
+                "this processor has no fused multiply-add, so the C library computes each one: "
+                "results are the same, and training is slow"
+            )
+        n_gpus = 0
+        if engine == "cuda":
+            from deepbig_runtime import gpu  # imports numba
+
+            n_gpus = gpu.count()
+        usual = n_gpus or max(1, provenance.cores() // arguments.cores_of_worker)
+        workers = min(arguments.workers or usual, n_jobs)
+        with closing(LocalProcesses(workers, n_gpus) if workers > 1 else pool) as pool:
+            yield pool, engine, device
+
+
+def _cluster(address: str) -> Pool:
+    try:
+        from experiments.training.cluster import Cluster
+    except ImportError:
+        raise Problem(
+            "--scheduler needs Dask, which is not installed; install it with "
+            "pip install -e '.[distributed]', here and where the workers are"
+        ) from None
+    return Cluster(address)
+
+
+@contextmanager
+def session(
+    arguments: argparse.Namespace,
+    n_jobs: int,
+    some_nets: Sequence[tuple[int, ...] | str],
+    deforms_on_gpu: bool = True,
+) -> Iterator[tuple[data.Dataset, Pool, str]]:
+    """The data, the pool and the engine's name that a command line asks for; says what they are.
+
+    The images are as data.load_pixels gives them. Most commands need no others in this process.
+
+    arguments: those of plans.add_trainer_arguments; gets the names of the devices. The folder --out
+    is made. n_jobs: how many trainings there are. some_nets: the different nets, as
+    configs.make_config takes them. deforms_on_gpu: whether a GPU that trains also deforms.
+    Raises Problem, files.FileFault or gpu.GpuFault if any of it cannot be had.
+    """
+    files.make_folder(arguments.out)
+    found = cache(partial(load_pixels, arguments.data, arguments.data_dir))
+    needed = partial(nets.needed_bytes, some_nets, found, deforms_on_gpu)
+    with opened(arguments, n_jobs, needed) as (pool, engine, arguments.device):
+        dataset = found()
+        tell(
+            f"{dataset.name}: {len(dataset.train_labels):,} training and "
+            f"{len(dataset.test_labels):,} test images, from {dataset.source}"
+        )
+        if arguments.schedule and engine == "cpu":
+            tell("--schedule is for a GPU and changes nothing here")
+        on_workers = f", {pool.workers} workers" if pool.workers > 1 else ""
+        tell(f"engine {engine}: {arguments.device}{on_workers}")
+        tell(plans.announce(arguments, engine))
+        if reason := compiled_cache.NOT_KEPT:
+            tell(f"compiled code is not kept, so each process compiles anew: {reason}")
+        yield dataset, pool, engine
+
+
+def make_job(arguments: argparse.Namespace, path: Path, label: str, config: Config) -> Job:
+    """The job of a run, with the folders and the schedule that the command line asks for."""
+    data_dir = arguments.data_dir
+    if arguments.scheduler:  # workers have other current folders
+        path, data_dir = path.absolute(), data_dir and data_dir.absolute()
+    schedule = WINDOW if config.images_per_block else cli.schedule(arguments)
+    return Job(path, label, config, data_dir, schedule)
+
+
+def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:
+    """Train all jobs to their ends. Each goes on from the last epoch in its run file.
+
+    Returns the outcomes in the order of the jobs. Says beforehand how long the training will take,
+    and which jobs failed.
+
+    Raises Problem or files.FileFault if a run file is damaged or holds another run, before anything
+    is trained. Raises Interrupted on a signal; all finished epochs are then in the run files.
+    """
+    epochs_done = {job: runs.epochs_done(job.path, job.config) for job in jobs}
+    unfinished = [job for job in jobs if epochs_done[job] < job.config.epochs]
+    epoch_seconds = _estimate_all(unfinished, pool)
+    _announce(jobs, epochs_done, epoch_seconds, pool)
+    tracks = [
+        Track(job.label, job.config, epoch_seconds[workload(job)], epochs_done[job])
+        for job in unfinished
+    ]
+    with View(tracks, len(jobs) - len(unfinished)) as view:
+        outcomes = _train_unfinished(unfinished, pool, view)
+    outcomes |= {job: Outcome(store.read_run(job.path)) for job in jobs if job not in outcomes}
+    if n_failed := sum(outcome.run is None for outcome in outcomes.values()):
+        tell(f"{n_failed} of {len(jobs)} runs failed, see above")
+    return [outcomes[job] for job in jobs]
+
+
+def _estimate_all(jobs: Sequence[Job], pool: Pool) -> dict[tuple, float]:
+    """Seconds per epoch for each workload, tried out by the pool's workers."""
+    examples = {workload(job): job for job in reversed(jobs)}
+    futures = {pool.submit(estimate_job, job): key for key, job in examples.items()}
+    try:
+        return {futures[future]: future.result() for future in pool.as_completed(futures)}
+    except pool.WorkerDied:
+        raise Problem(
+            "a worker process died while it tried out a training; if memory is short, take fewer "
+            "workers"
+        ) from None
+
+
+def _announce(
+    jobs: Sequence[Job],
+    epochs_done: dict[Job, int],
+    epoch_seconds: dict[tuple, float],
+    pool: Pool,
+) -> None:
+    """Say how long the training will take, a line for each group of equal jobs."""
+    groups: dict[tuple, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault((epochs_done[job], job.config.epochs, workload(job)), []).append(job)
+    total = longest = 0.0
+    for (done, epochs, load), group in groups.items():
+        first = group[0]
+        name = first.label + (f" and {len(group) - 1} like it" if len(group) > 1 else "")
+        if done == epochs:
+            tell(f"{name}: finished, in {first.path if len(group) == 1 else first.path.parent}")
+            continue
+        seconds = epoch_seconds[load] * (epochs - done)
+        total += seconds * len(group)
+        longest = max(longest, seconds)
+        tell(
+            f"{name}: epochs x images {epochs} x {first.config.data.n_train:,}"
+            + (f", {done} epochs done" if done else "")
+            + (f", schedule {first.schedule}" if first.config.engine == "cuda" else "")
+            + f", about {duration(seconds)}"
+            + (" each" if len(group) > 1 else "")
+        )
+    workers = f", on {pool.workers} workers" if pool.workers > 1 else ""
+    tell(f"about {duration(max(longest, total / pool.workers))} in all{workers}")
+
+
+def _train_unfinished(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, Outcome]:
+    """Have the pool train all jobs. A job whose worker died is submitted again.
+
+    Returns the outcome of each job. Raises Interrupted on a signal.
+    """
+    outcomes: dict[Job, Outcome] = {}
+    deaths: Counter[str] = Counter()  # of the workers of each job, since its last epoch
+
+    def on_message(message: Message) -> None:
+        if isinstance(message, EpochSaved):
+            deaths[message.run] = 0
+        view.show(message)
+
+    pool.on_message = on_message
+    futures: dict[Future, Job] = {}
+    try:
+        for job in jobs:
+            futures[pool.submit(train_job, job)] = job
+        while futures:
+            future = next(pool.as_completed(futures))
+            job = futures.pop(future)
+            view.close(job.label)
+            try:
+                outcome = future.result()
+            except pool.WorkerDied:
+                deaths[job.label] += 1
+                if deaths[job.label] < MAX_WORKER_DEATHS:
+                    view.tell(f"a worker process died; another one goes on with {job.label}")
+                    futures[pool.submit(train_job, job)] = job
+                    continue
+                reason = "the worker process that trained it died, again and again"
+                outcome = Outcome(None, reason, FAILED)
+            except Exception as error:  # the other jobs still go on
+                if not (sentence := explained(error)):
+                    traceback.print_exception(error)
+                    sentence = f"{type(error).__name__}: {error}"
+                outcome = Outcome(None, sentence, FAILED)
+            finally:
+                del future  # a cluster computes lost results again while a future exists
+            outcomes[job] = outcome
+            if run := outcome.run:
+                _save_here(job, run)
+                n, wrong = len(run.labels), run.chosen_errors
+                errors = f"{wrong} of {n:,} test images wrong, {wrong / n:.2%}"
+                view.tell(f"finished: {job.label}: {errors}")
+            if outcome.failure:
+                view.tell(f"failed: {job.label}: {outcome.failure}")
+    except Interrupted as reason:
+        if reason.consequence:  # this process itself was training
+            raise
+        pool.stop(reason.signum, futures)
+        raise Interrupted(
+            reason.signum,
+            "all finished epochs of all runs are safe; the same command goes on from there",
+        ) from None
+    return outcomes
+
+
+def _save_here(job: Job, run: Run) -> None:
+    """Write the run file of a finished run, unless its worker wrote it in this same folder."""
+    if runs.epochs_done(job.path, job.config) == run.epochs:
+        return
+    files.make_folder(job.path.parent)
+    if job.path.exists():  # begun here: its weights are older than the finished run
+        store.weights_path(job.path).unlink(missing_ok=True)
+    store.write_run(job.path, run)

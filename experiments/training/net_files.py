@@ -1,0 +1,118 @@
+"""Net files: the net of a run at its chosen epoch, alone, to keep or to hand on.
+
+RUN.safetensors is a safetensors file of half the size of the weights where half precision changes
+no answer; a run file and its weights file have four times as much. Its tensors are the arrays that
+the net is stored with: weights as F16 or F32, connection tables as U8. Its metadata have one entry,
+JSON: the run's configuration, the epoch, and the SHA-256 of the file with dashes in the place of
+these 64 digits. As in a run file, the checksum shows damage, not origin.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import safetensors.numpy
+from msgspec import Meta, Struct
+
+from deepbig_runtime import files
+from deepbig_runtime.hdf5 import Group
+from experiments.training import configs, nets
+from experiments.training.configs import MOST_EPOCHS, Config
+from experiments.training.nets import AnyNetwork
+from experiments.training.validation import Sha256, convert, parse_json
+
+SUFFIX = ".safetensors"
+ENTRY = "deepbig net"  # of the metadata
+NO_DIGITS = "-" * 64
+WEIGHT = np.dtype(np.float32)
+
+
+@dataclass(frozen=True)
+class NetFile:
+    """The configuration of a run, its chosen epoch, and its net there."""
+
+    config: Config
+    epoch: int
+    network: AnyNetwork
+
+
+class _Entry(Struct, forbid_unknown_fields=True):
+    version: Literal[1]
+    epoch: Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
+    config: object
+    sha256: Sha256
+
+
+def halved(network: AnyNetwork) -> AnyNetwork:
+    """The net with all weights rounded to float16, as float32.
+
+    Raises ValueError if a weight is too large for float16.
+    """
+    with np.errstate(over="ignore"):
+        weights: list[Any] = [
+            None if W is None else W.astype(np.float16).astype(WEIGHT) for W in network.weights
+        ]
+    if not all(W is None or np.isfinite(W).all() for W in weights):
+        raise ValueError("a weight is beyond float16's largest number, 65,504")
+    return replace(network, weights=tuple(weights))
+
+
+def write(path: Path, found: NetFile, half: bool) -> None:
+    """Replace a net file. half: weights as float16. Raises files.FileFault if that fails."""
+    dtypes = {WEIGHT: np.float16 if half else WEIGHT, np.dtype(bool): np.uint8}
+    arrays = found.network.stored().arrays
+    tensors = {name: W.astype(dtypes[W.dtype], order="C") for name, W in arrays.items()}
+    entry = {"version": 1, "epoch": found.epoch, "config": found.config.to_builtins()}
+    # One entry, because the library writes several in any order.
+    text = json.dumps(entry | {"sha256": NO_DIGITS})
+    content = safetensors.numpy.save(tensors, {ENTRY: text})
+    files.replace(path, _with_digits(content, NO_DIGITS, hashlib.sha256(content).hexdigest()))
+
+
+def _with_digits(content: bytes, old: str, new: str) -> bytes:
+    return content.replace(old.encode(), new.encode(), 1)
+
+
+def read(path: Path) -> NetFile:
+    """The content of a net file.
+
+    Raises files.FileFault if it is missing, damaged or something else, or holds what no net can.
+    """
+    try:
+        content = files.read_bytes(path)
+    except OSError as error:
+        raise files.FileFault(f"cannot read {path}: {error.strerror}") from error
+    with files.checked(path):
+        entry, tensors = _parse(content)
+        blank = _with_digits(content, entry.sha256, NO_DIGITS)
+        if (found := hashlib.sha256(blank).hexdigest()) != entry.sha256:
+            raise files.Malformed(f"expected SHA-256 {entry.sha256}, found {found}")
+        config = configs.from_builtins("config", entry.config)
+        if entry.epoch > config.epochs:
+            raise files.Malformed(f"its epoch is {entry.epoch}, expected 1 to {config.epochs}")
+        arrays = {name: _widened(name, values) for name, values in tensors.items()}
+        network = nets.kind(config).read(Group("", nets.attributes(config), arrays))
+        return NetFile(config, entry.epoch, network)
+
+
+def _parse(content: bytes) -> tuple[_Entry, dict[str, np.ndarray]]:
+    try:
+        tensors = safetensors.numpy.load(content)
+    except (safetensors.SafetensorError, ArithmeticError, LookupError, ValueError) as error:
+        raise files.Malformed(f"it is no safetensors file ({str(error)[:200]!a})") from None
+    size = int.from_bytes(content[:8], "little")
+    metadata = parse_json("its header", content[8 : 8 + size].decode()).get("__metadata__") or {}
+    value = parse_json(f"the metadata entry {ENTRY!r}", metadata.get(ENTRY, ""))
+    return convert(ENTRY, value, _Entry), tensors
+
+
+def _widened(name: str, values: np.ndarray) -> np.ndarray:
+    """Weights as float32, connection tables as bool."""
+    if values.dtype in (np.float16, WEIGHT):
+        return values.astype(WEIGHT)
+    if values.dtype != np.uint8 or values.max(initial=0) > 1:
+        raise files.Malformed(f"{name}: expected F16, F32, or U8 of 0 and 1, found others")
+    return values.astype(bool)

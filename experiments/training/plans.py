@@ -1,0 +1,187 @@
+"""How long a net is trained and at which learning rate: profiles, and options that change them."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from experiments.training import cli
+from mlp_gpu.engine import PERCEPTRON_SCHEDULES
+from mlp_gpu.training import Schedule
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one net is trained: a schedule, and how many of the training images, None for all."""
+
+    schedule: Schedule
+    n_images: int | None = None
+
+
+# Guess for section 5 of 2012, which does not say: its nets are trained as those of Table 1.
+PAPER = Plan(Schedule())
+
+# A GPU's first minutes: whole epochs, with a decay that ends where the net hardly changes any more.
+# Guess: the epochs, which by our estimate take the five nets of Table 1 half an hour on an H100.
+SHORT = Plan(Schedule(epochs=75, eta=1e-3, decay=0.96))
+
+# Minutes instead of days, on two cores. Few epochs need a learning rate that begins higher and
+# falls faster. On MNIST they are near the best of two to four rates each, by one training of each
+# on 50,000 training images and its errors on the other 10,000.
+QUICK_TABLE1 = {
+    "MNIST": {
+        1: Plan(Schedule(epochs=18, eta=3e-3, decay=0.82)),
+        2: Plan(Schedule(epochs=7, eta=3e-3, decay=0.6)),
+        3: Plan(Schedule(epochs=4, eta=3e-3, decay=0.4)),
+        4: Plan(Schedule(epochs=2, eta=2e-3, decay=0.3)),
+        5: Plan(Schedule(epochs=2, eta=1e-3, decay=0.3)),
+    },
+    "load_digits": {
+        1: Plan(Schedule(epochs=30, eta=2e-3, decay=0.92)),
+        2: Plan(Schedule(epochs=12, eta=2e-3, decay=0.8)),
+        3: Plan(Schedule(epochs=6, eta=2e-3, decay=0.6)),
+        4: Plan(Schedule(epochs=4, eta=2e-3, decay=0.5)),
+        5: Plan(Schedule(epochs=5, eta=2e-3, decay=0.5)),
+    },
+}
+
+# The nets of experiments 1 to 6: all six within 40 minutes on two cores, or within 8.
+QUICK_COMMITTEE = {
+    "MNIST": Plan(Schedule(epochs=16, eta=5e-3, decay=0.79)),
+    "load_digits": Plan(Schedule(epochs=60, eta=5e-3, decay=0.94)),
+}
+
+
+# The convolutional nets: the paper's 500 epochs from 1e-3 to 3e-5 (2011, section 4), and minutes.
+PAPER_CNN = Plan(Schedule(epochs=500, eta=1e-3, decay=0.99301))
+# Its learning rates on other data. Guess: the epochs. It says only that after 3 to 6 no training
+# pair of NORB is wrong; on CIFAR10 500 end at the same learning rate as on MNIST.
+PAPER_NATURAL = {
+    "norb": Plan(Schedule(epochs=6, eta=1e-3, decay=0.95)),
+    "cifar10": Plan(Schedule(epochs=500, eta=1e-3, decay=0.993)),
+}
+QUICK_CNN = {
+    "MNIST": {
+        **dict.fromkeys((1, 2, 3), Plan(Schedule(epochs=8, eta=4e-3, decay=0.7))),
+        4: Plan(Schedule(epochs=5, eta=4e-3, decay=0.6)),
+    },
+    "load_digits": dict.fromkeys((1, 2, 3, 4), Plan(Schedule(epochs=30, eta=4e-3, decay=0.92))),
+    # Guess: these were never run, for the data were never there. The nets are large: net 1 of NORB
+    # needs a billion multiply-adds to see a pair.
+    "NORB": dict.fromkeys((1, 2), Plan(Schedule(epochs=2, eta=1e-3, decay=0.5), n_images=4_860)),
+    "CIFAR10": {
+        **dict.fromkeys((1, 5, 6), Plan(Schedule(epochs=4, eta=1e-3, decay=0.7))),
+        2: Plan(Schedule(epochs=2, eta=1e-3, decay=0.5), n_images=20_000),
+        3: Plan(Schedule(epochs=2, eta=1e-3, decay=0.5), n_images=10_000),
+        4: Plan(Schedule(epochs=2, eta=1e-3, decay=0.5), n_images=5_000),
+    },
+    # Files of one's own, few images.
+    "NORB-like": dict.fromkeys((1, 2), Plan(Schedule(epochs=10, eta=1e-3, decay=0.9))),
+    "CIFAR10-like": dict.fromkeys(range(1, 7), Plan(Schedule(epochs=10, eta=1e-3, decay=0.9))),
+}
+
+
+def add_trainer_arguments(
+    parser: argparse.ArgumentParser,
+    out: str,
+    quick: str,
+    paper: Plan = PAPER,
+    of: str = "",
+    schedules: Sequence[str] = PERCEPTRON_SCHEDULES,
+    cores: int = 1,
+    others: Mapping[str, str] = {},
+    written: str = "run files and tables",
+) -> None:
+    """Add the options that all commands have that train nets.
+
+    out: default folder of the files that are `written`. quick: duration of that profile, in a few
+    words. of: nets or data of the paper's plan, if it has several, to be put behind its figures.
+    schedules: launch modes of the nets on a GPU, the usual one first. cores, others: as in
+    cli.add_worker_arguments and cli.add_data_arguments.
+    """
+    _add_arguments(parser, quick, paper, of)
+    cli.add_engine_arguments(parser, schedules)
+    cli.add_worker_arguments(parser, cores)
+    cli.add_data_arguments(parser, others)
+    cli.add_out_argument(parser, f"folder for {written}", out)
+
+
+def _add_arguments(parser: argparse.ArgumentParser, quick: str, paper: Plan, of: str) -> None:
+    """Add the options that choose a plan."""
+    parser.add_argument(
+        "--profile",
+        choices=("quick", "short", "paper"),
+        help=f"quick: {quick}; short: {SHORT.schedule.epochs} epochs of all images; paper: its "
+        f"schedule to the letter, {paper.schedule.epochs:,} epochs of all images{of} (default: "
+        "short on a GPU, else quick)",
+    )
+    parser.add_argument(
+        "--epochs",
+        type=cli.integer(1, 1_000_000),
+        metavar="N",
+        help="passes over the training images (default: the profile's); the learning rate then "
+        "falls from the first to the last of the smallest profile with as many, or follows "
+        "--profile paper",
+    )
+    parser.add_argument(
+        "--limit",
+        type=cli.integer(1),
+        metavar="N",
+        help="training images used, the first N (default: the profile's)",
+    )
+    parser.add_argument(
+        "--eta",
+        type=cli.number(1e-6, 10),
+        metavar="X",
+        help="learning rate of the first epoch, from 1e-6 to 10 (default: the profile's; the "
+        "paper's is 0.001)",
+    )
+    parser.add_argument(
+        "--eta-decay",
+        type=cli.number(1e-6, 1),
+        metavar="X",
+        help="factor to the learning rate after each epoch, up to 1, until it is 1e-6 "
+        f"(default: the profile's; the paper's is {paper.schedule.decay:g}{of})",
+    )
+
+
+def profile(arguments: argparse.Namespace, engine: str) -> str:
+    """The name of the profile that the command line asks for, or the engine's default."""
+    return arguments.profile or ("short" if engine == "cuda" else "quick")
+
+
+def announce(arguments: argparse.Namespace, engine: str) -> str:
+    """The profile, in a sentence."""
+    name = profile(arguments, engine)
+    if arguments.epochs is not None and name != "paper":
+        falls = "as the options say" if arguments.eta_decay else "as far as in a profile"
+        return (
+            f"epochs as asked for: {arguments.epochs:,}, in which the learning rate falls {falls}; "
+            "--profile paper keeps the paper's"
+        )
+    taken = f"profile {name}"
+    if arguments.profile is None:
+        taken += f", the default on a {'GPU' if engine == 'cuda' else 'CPU'}"
+    return taken + ("" if name == "paper" else "; --profile paper is the paper's")
+
+
+def choose(arguments: argparse.Namespace, engine: str, quick: Plan, paper: Plan = PAPER) -> Plan:
+    """The profile's plan, with the values that the command line gives.
+
+    Without --profile, --epochs takes the smallest profile, from the default on, with as many. Where
+    there are fewer than the profile has, its first and last learning rates stay, so that the net is
+    trained to an end; but not the paper's if it is asked for by name: those can be gone on with.
+    """
+    short = min(SHORT, paper, key=lambda plan: plan.schedule.epochs)
+    found = {"quick": quick, "short": short, "paper": paper}
+    name = profile(arguments, engine)
+    if arguments.epochs and not arguments.profile:
+        names = list(found)[list(found).index(name) :]
+        name = next((n for n in names if found[n].schedule.epochs >= arguments.epochs), "paper")
+    plan = found[name]
+    own, epochs = plan.schedule, arguments.epochs or plan.schedule.epochs
+    decay = arguments.eta_decay or own.decay
+    if not arguments.eta_decay and 1 < epochs < own.epochs and arguments.profile != "paper":
+        fallen = own.eta_of(own.epochs) / own.eta
+        decay = float(f"{fallen ** (1 / (epochs - 1)):.4g}")
+    schedule = replace(own, epochs=epochs, eta=arguments.eta or own.eta, decay=decay)
+    return Plan(schedule, arguments.limit or (None if arguments.epochs else plan.n_images))

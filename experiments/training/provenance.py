@@ -1,0 +1,194 @@
+"""Where a number comes from: commit, versions, machine, time."""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict as fields_of
+from msgspec.structs import replace
+
+from experiments.training.gpu_trial import Trial, last_trial
+from experiments.training.validation import Device, Text, parse_time
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+SOURCES = (
+    "deepbig_runtime",
+    "mlp_gpu",
+    "deform_gpu",
+    "cnn_gpu",
+    "experiments",
+    "pyproject.toml",
+    "requirements.lock",
+)
+PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
+GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")
+
+
+class Source(Struct, kw_only=True):
+    """Where a number comes from.
+
+    dirty: whether sources differ from the commit. argv: the command line. versions: of Python and
+    of packages. start, end: UTC, ISO 8601; end is None until the work is done.
+    """
+
+    commit: Text
+    dirty: bool
+    argv: list[str] | UnsetType = UNSET
+    versions: dict[Text, Text]
+    driver: Text | UnsetType | None = UNSET
+    platform: str | UnsetType = UNSET
+    device: Device
+    start: Text
+    gpu_trial: Trial | UnsetType = UNSET
+    end: Text | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            text = getattr(self, name)
+            if text is not None and parse_time(text).tzinfo is None:
+                raise ValueError(f"{name} is {text!a:.80}, expected a time with its zone, ISO 8601")
+
+    def ended(self) -> "Source":
+        """The same at the end of the work, which is now."""
+        return replace(self, end=now())
+
+    def columns(self) -> dict[str, str]:
+        """The columns of a table: device, driver, versions, time, commit."""
+        return {
+            "device": self.device,
+            "driver": self.driver or "",
+            "versions": " ".join(f"{name}={version}" for name, version in self.versions.items()),
+            "date": self.end or self.start,
+            "commit": self.commit + ("-dirty" if self.dirty else ""),
+        }
+
+
+class Session(Source, kw_only=True):
+    """A process that trained a run.
+
+    schedule: how a GPU's kernels were launched. why: how the process ended, or "running".
+    """
+
+    engine: Text | UnsetType = UNSET
+    schedule: Text | UnsetType | None = UNSET
+    data_sha256: Text | UnsetType = UNSET
+    end: Text | None
+    why: Text
+    peak_memory_bytes: Annotated[int, Meta(ge=0, le=2**62)] | UnsetType | None = UNSET
+
+    @classmethod
+    def begin(
+        cls, source: Source, engine: str, schedule: str | None, data_sha256: str
+    ) -> "Session":
+        """A process that trains from now on."""
+        return cls(
+            **fields_of(source),
+            engine=engine,
+            schedule=schedule,
+            data_sha256=data_sha256,
+            why="running",
+        )
+
+
+def now() -> str:
+    """The time in UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def device(engine: str = "cpu") -> str:
+    """What an engine computes on: the GPU's name, or the processor's and how many cores we have."""
+    if engine == "cuda":
+        from deepbig_runtime import gpu  # imports numba
+
+        return gpu.name()
+    name = platform.processor() or platform.machine()
+    try:
+        found = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
+        name = found[1] if found else name
+    except OSError:
+        pass  # not Linux
+    return f"{name}, {cores()} cores"
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def lacks_multiply_add() -> bool:
+    """Whether the processor has no fused multiply-add, of which the CPU engine's kernel is made."""
+    from llvmlite import binding
+
+    return not binding.get_host_cpu_features().get("fma", True)  # only x86 has it or has it not
+
+
+def device_folder(name: str) -> Path:
+    """Folder for the records of a device, as `device` names it: results/<device>."""
+    return REPOSITORY / "results" / re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """Python's and the packages' versions; a package that is not installed says so."""
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def commit() -> dict:
+    """The commit of this source tree and whether sources differ from it; 'unknown' without git."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(REPOSITORY), *arguments]
+        done = subprocess.run(command, capture_output=True, check=True)
+        return os.fsdecode(done.stdout).strip()  # a folder's name may be no UTF-8
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() == REPOSITORY:
+            changes = git("status", "--porcelain", "--", *SOURCES)
+            return {"commit": git("rev-parse", "HEAD"), "dirty": bool(changes)}
+    except (OSError, subprocess.CalledProcessError):
+        pass  # no git, or not a clone
+    return {"commit": "unknown", "dirty": True}
+
+
+def collect(engine: str = "cpu") -> Source:
+    """Everything about this process and its engine that a number should carry with it."""
+    driver: str | None = None
+    packages: Sequence[str] = PACKAGES
+    if engine == "cuda":
+        from deepbig_runtime import gpu  # imports numba
+
+        driver, packages = gpu.driver_version(), GPU_PACKAGES
+    trial = last_trial() if engine == "cuda" else None
+    return Source(
+        **commit(),
+        argv=[Path(sys.argv[0]).name, *sys.argv[1:]],
+        versions=versions(packages),
+        driver=driver,
+        platform=platform.platform(),
+        device=device(engine),
+        start=now(),
+        gpu_trial=trial or UNSET,
+    )
+
+
+def peak_memory() -> int | None:
+    """The most memory, in bytes, that this process has had resident; None where unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak  # bytes there, KiB on Linux

@@ -1,0 +1,298 @@
+"""One training run on disk: start it or go on with it, save it after each epoch, end it cleanly."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from deepbig_runtime import files
+from deepbig_runtime.errors import Interrupted, Problem, signals
+from experiments.datasets.data import Dataset
+from experiments.training import nets, provenance, store
+from experiments.training.configs import Config, deformer
+from experiments.training.nets import AnyNetwork
+from experiments.training.provenance import Session
+from mlp_gpu import network, training
+from mlp_gpu.engine import WINDOW, Engine
+
+
+class Callbacks:
+    """Methods that a training calls as it goes on. These do nothing. An exception ends it."""
+
+    def start(self, epochs_done: int) -> None:
+        """Called when the training begins. epochs_done: by earlier processes."""
+
+    def tick(self, n_images: int) -> None:
+        """Called now and then. n_images: trained since the last call."""
+
+    def epoch(self, row: training.Epoch) -> None:
+        """Called after each epoch, when it is saved."""
+
+
+def epochs_done(path: Path, config: Config) -> int:
+    """How many epochs are saved both in the run file at `path` and in its weights file.
+
+    Raises Problem if the files hold another run than `config` or do not belong together,
+    files.FileFault if one is damaged.
+    """
+    if not path.exists():
+        return 0
+    run = store.read_run(path)
+    store.check_config(path, run.config, config)
+    weights = store.weights_path(path)
+    if weights.exists():
+        return load_weights(path, run)[1]
+    # Without weights no run can go on, but a finished one is complete. A run of one epoch whose
+    # weights are missing may have been killed before it wrote them, so it is not taken as finished.
+    return run.epochs if run.finished and run.epochs > 1 else 0
+
+
+def load_weights(path: Path, run: store.Run) -> tuple[dict[str, AnyNetwork], int]:
+    """The networks beside a run file, latest and chosen, and their epoch.
+
+    That is the last epoch of the run, or the one before if the process was killed between writing
+    the two files. Raises Problem if they do not belong together, files.FileFault if one is damaged.
+    """
+    weights = store.weights_path(path)
+    networks, config, epoch = store.read_weights(weights, run.config)
+    store.check_config(weights, config, run.config)
+    if run.epochs - epoch not in (0, 1):
+        raise Problem(
+            f"{weights} is of epoch {epoch} and {path} of epoch {run.epochs}: they do not belong "
+            "together; put the right ones back or move both away"
+        )
+    return networks, epoch
+
+
+def warm_up(engine: Engine, config: Config, dataset: Dataset) -> None:
+    """Compile what the run needs, so that its first epoch takes no longer than the others."""
+    engine.set_network(nets.initial(config))
+    image, label = dataset.train_images[:1], dataset.train_labels[:1]
+    engine.train(image, label, np.zeros(1, int), 0.0)
+    engine.predict(image)
+    if config.deformed_on == "cpu":
+        deformer(config, replace(dataset, train_images=image, train_labels=label))(1)
+
+
+def estimate_epoch_seconds(engine: Engine, config: Config, dataset: Dataset) -> float:
+    """About how long an epoch of the run will take, from hundredths of a second of its work."""
+    n_train, n_test = config.data.n_train, config.data.n_test
+    n_predict = config.n_validation + n_test
+    # How many sweeps a window needs depends on its corrections.
+    sweeps = engine.schedule == WINDOW
+    engine.set_network(nets.initial(config) if sweeps else nets.blank(config))
+    images, labels = dataset.train_images[:200], dataset.train_labels[:200]
+
+    def seconds_per_image(process: Callable[[int], object], n: int, min_seconds: float) -> float:
+        """The time of process(n) per image, for n or more images that take min_seconds at least."""
+        while True:
+            process(n)  # to warm up; a GPU's engine captures its launches, for so many images
+            started = time.perf_counter()
+            process(n)
+            taken = time.perf_counter() - started
+            if taken >= min_seconds:
+                return taken / n
+            n *= max(2, math.ceil(1.2 * min_seconds / taken))
+
+    def train(n: int) -> None:
+        eta = config.eta if sweeps else 0.0
+        engine.train(images, labels, np.arange(n) % len(images), eta)
+
+    def predict(n: int) -> None:
+        engine.predict(np.resize(images, (n, *images.shape[1:])))
+
+    training_seconds = seconds_per_image(train, 10, 0.02)
+    if config.deformed_on == "cpu":  # a GPU deforms while it trains
+        sample = Dataset(dataset.name, images, labels, images, labels, "", "")
+        deform_sample = deformer(config, sample)
+
+        def deform(n: int) -> None:
+            for _ in range(n // len(images)):
+                deform_sample(1)
+
+        training_seconds += seconds_per_image(deform, len(images), 0.01)
+    return n_train * training_seconds + n_predict * seconds_per_image(predict, 50, 0.01)
+
+
+@contextmanager
+def lock(path: Path, timeout: float = 0) -> Iterator[None]:
+    """Keep other processes from training the run at `path`, inside or until this process ends.
+
+    timeout: seconds to wait for the lock. Raises Problem if another process still holds it then.
+    """
+    from filelock import FileLock, Timeout  # imports asyncio
+
+    lock_path = path.with_suffix(".lock")
+    files.make_folder(path.parent)
+    held = FileLock(lock_path, timeout=timeout, fallback_to_soft=False)
+    try:
+        held.acquire()
+    except Timeout:
+        raise Problem(
+            f"another process is training {path} (it holds {lock_path}); wait for it or choose "
+            "another folder with --out"
+        ) from None
+    except OSError as error:
+        if error.errno in files.NO_LOCKS:
+            raise Problem(
+                f"files in {path.parent} cannot be locked ({error.strerror}), so that two commands "
+                "could train one run; choose a folder of another file system with --out"
+            ) from error
+        raise Problem(
+            f"cannot write in {path.parent}: {error.strerror}; choose another folder with --out"
+        ) from error
+    for half_written in path.parent.glob(f"{path.stem}.*.tmp"):  # by a process that was killed
+        with suppress(OSError):  # skip folders and other non-files
+            half_written.unlink()
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def resume(
+    path: Path, config: Config, labels: np.ndarray, engine: Engine, test_images: np.ndarray
+) -> tuple[store.Run, AnyNetwork, AnyNetwork]:
+    """The run as the last process left it, or a new run; its latest and its chosen network.
+
+    Raises Problem if the files hold another run or do not belong together, files.FileFault if
+    one is damaged.
+    """
+    weights = store.weights_path(path)
+    fresh = nets.initial(config)
+    if not path.exists() and not weights.exists():
+        return store.Run.new(config, labels), fresh, fresh
+    if not path.exists():
+        raise Problem(f"{weights} is there and {path} is not; put it back or move both away")
+    run = store.read_run(path)
+    store.check_config(path, run.config, config)
+    if not weights.exists():
+        if run.epochs == 1:  # killed before the first weights file was written: begin again
+            return store.Run.new(config, labels), fresh, fresh
+        raise Problem(f"{path} is there and {weights} is not; put it back or move both away")
+    run.config = config  # which may ask for more epochs
+    _check_labels(path, run, labels)
+    networks, epoch = load_weights(path, run)
+    is_behind = epoch < run.epochs
+    if is_behind:  # killed between the two files: the last epoch is done again
+        run.metrics = run.metrics.first(epoch)
+        run.provenance[-1].end = None
+    for name, of_epoch in (("latest", epoch), ("chosen", run.chosen)):
+        engine.set_network(networks[name])
+        try:
+            _, outputs = training.count_errors(engine, test_images, labels, lambda n: None)
+            fits = store.may_be_wrong(outputs, labels, run.metrics.test_errors[of_epoch - 1])
+        except training.Diverged:
+            fits = False
+        if not fits:
+            raise Problem(
+                f"the {name} net in {weights} gets other test images wrong than {path} says of "
+                f"epoch {of_epoch}: they do not belong together; put the right ones back or move "
+                "both away"
+            )
+        if is_behind and name == "chosen":
+            run.outputs = outputs
+    if run.provenance[-1].end is None:
+        run.provenance[-1].why = "killed"
+    return run, networks["latest"], networks["chosen"]
+
+
+def _check_labels(path: Path, run: store.Run, labels: np.ndarray) -> None:
+    if not np.array_equal(run.labels, labels):
+        raise Problem(
+            f"{path} has other labels than the test images have; put a good copy in its place or "
+            "move it away"
+        )
+
+
+def train_run(
+    path: Path,
+    config: Config,
+    dataset: Dataset,
+    engine: Engine,
+    callbacks: Callbacks,
+    lock_timeout: float = 0,
+) -> store.Run:
+    """Train the run that `config` defines to its end, from the last epoch in its files.
+
+    dataset: as configs.prepare gives it. lock_timeout: seconds to wait for another process that
+    trains this run. The run file and the weights file are replaced after each epoch. A finished run
+    is only read.
+
+    Raises Problem or files.FileFault with one sentence, and Interrupted on a signal. The files then
+    hold the last good epoch.
+    """
+    test_set = dataset.test_images, dataset.test_labels
+    if epochs_done(path, config) == config.epochs:
+        run = store.read_run(path)
+        _check_labels(path, run, dataset.test_labels)
+        return run
+    with lock(path, lock_timeout):
+        run, latest, chosen = resume(path, config, dataset.test_labels, engine, test_set[0])
+        engine.set_network(latest)
+        source = provenance.collect(engine.name)
+        sha256 = config.data.sha256
+        run.provenance.append(Session.begin(source, config.engine, engine.schedule, sha256))
+        training_set = dataset.train_images, dataset.train_labels
+        epochs = training.train(
+            engine,
+            training_set,
+            dataset.validation or training_set,
+            test_set,
+            config.learning_rates,
+            config.seed,
+            deformer(config, dataset),
+            first_epoch=run.epochs + 1,
+            tick=callbacks.tick,
+        )
+        try:
+            callbacks.start(run.epochs)
+            for row in epochs:
+                with signals.held():
+                    run.metrics.append(row)
+                    latest = engine.get_network()
+                    if run.chosen == row.epoch:
+                        run.outputs, chosen = row.outputs, latest
+                    _save(path, run, latest, chosen)
+                callbacks.epoch(row)
+        except training.Diverged as reason:
+            kept = _end_early(path, run, str(reason))
+            raise Problem(
+                f"it cannot go on: {reason}; {kept}; try a lower --eta with another --out"
+            ) from reason
+        except Interrupted as reason:
+            kept = _end_early(path, run, reason.name)
+            raise Interrupted(
+                reason.signum, f"{kept}; the same command goes on from there"
+            ) from None
+    return run
+
+
+def _save(path: Path, run: store.Run, latest: AnyNetwork, chosen: AnyNetwork) -> None:
+    if run.finished:
+        _end(run, "finished")
+    store.write_run(path, run)
+    attributes: dict[str, str | int] = {"config": run.config.to_json(), "epoch": run.epochs}
+    networks = {"latest": latest, "chosen": chosen}
+    network.save(store.weights_path(path), networks, attributes)
+
+
+def _end(run: store.Run, why: str) -> None:
+    last = run.provenance[-1]
+    last.end, last.why = provenance.now(), why
+    last.peak_memory_bytes = provenance.peak_memory()
+
+
+def _end_early(path: Path, run: store.Run, why: str) -> str:
+    """Write into the run file why this process stops. Returns a sentence: how much is saved."""
+    if not run.epochs:
+        return "no epoch was finished, so nothing is saved"
+    if not run.finished:
+        with signals.held():
+            _end(run, why)
+            store.write_run(path, run)
+    return f"{run.epochs} of {run.config.epochs} epochs are safe in {path}"

@@ -1,0 +1,362 @@
+"""Run files: what a training was asked for, what came of it, and where it happened.
+
+`<run>.h5` has the configuration, the provenance, one metrics row per epoch and the outputs of the
+chosen epoch. `<run>.weights.h5` has what a resume needs: the latest weights and those of the
+chosen epoch. Both are replaced whole after each epoch, the run file first. So after a crash
+between the two the run file is one epoch ahead, and that epoch is done again, to the same bits.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+import h5py
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from deepbig_runtime import files, hdf5
+from deepbig_runtime.errors import Problem
+from experiments.datasets.dataset import name_parts
+from experiments.training import configs, nets
+from experiments.training.configs import MOST_EPOCHS, Config
+from experiments.training.provenance import Session
+from experiments.training.validation import LONG, Count, Seconds, convert, parse_json
+from mlp_gpu import network
+from mlp_gpu.training import Epoch, chosen_epoch
+
+SCHEMA, SCHEMA_VERSION = "deepbig run", 1
+WEIGHTS_SUFFIX = ".weights.h5"
+ROUNDING = 1e-3  # more than class probabilities and their sums are off by
+
+EpochNumber = Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
+LearningRate = Annotated[float, Meta(ge=1e-300, le=1e9)]
+Loss = Annotated[float, Meta(ge=-1e300, le=1e300)]
+SomeSeconds = Annotated[float, Meta(ge=1e-12, le=LONG)]  # rates are divided by it
+
+
+class Metrics(Struct, forbid_unknown_fields=True):
+    """One value per epoch in each list, with its units and its long name in run files.
+
+    The names are fields of Epoch.
+    """
+
+    epoch: Annotated[list[EpochNumber], "1", "epoch, from 1"]
+    eta: Annotated[list[LearningRate], "1", "learning rate of the epoch"]
+    train_loss: Annotated[list[Loss], "nat", "mean cross-entropy over the deformed training images"]
+    validation_errors: Annotated[
+        list[Count], "images", "wrong among the undeformed validation images"
+    ]
+    test_errors: Annotated[list[Count], "images", "wrong among the test images"]
+    deform_seconds: Annotated[
+        list[Seconds], "s", "time that training waited for its deformed images"
+    ]
+    train_seconds: Annotated[list[SomeSeconds], "s", "time for the on-line steps"]
+    evaluate_seconds: Annotated[list[Seconds], "s", "time for validation and test"]
+
+    def append(self, row: Epoch) -> None:
+        """Add an epoch."""
+        for name in METRICS:
+            getattr(self, name).append(getattr(row, name))
+
+    def first(self, n: int) -> "Metrics":
+        """The first n epochs."""
+        return Metrics(**{name: getattr(self, name)[:n] for name in METRICS})
+
+
+METRICS = {  # name: (dtype, units, long name)
+    name: (np.dtype(get_args(kind)[0]).name, *Metrics.__annotations__[name].__metadata__)
+    for name, kind in get_type_hints(Metrics).items()
+}
+EPOCH_PARTS = "deform_seconds", "train_seconds", "evaluate_seconds"
+assert [*METRICS, "outputs"] == [field.name for field in fields(Epoch)]
+
+
+@dataclass
+class Run:
+    """A run as its file holds it.
+
+    config: everything that defines the run. provenance: the processes that worked on it, in order.
+    outputs: class probabilities of the test images at the chosen epoch, float32 (n_test, 10).
+    labels: of the test images, uint8 (n_test,).
+    """
+
+    config: Config
+    provenance: list[Session]
+    metrics: Metrics
+    outputs: np.ndarray
+    labels: np.ndarray
+
+    @classmethod
+    def new(cls, config: Config, labels: np.ndarray) -> "Run":
+        """A run without any epoch."""
+        metrics = Metrics(**{name: [] for name in METRICS})
+        return cls(config, [], metrics, np.empty((len(labels), 0), np.float32), labels)
+
+    @property
+    def epochs(self) -> int:
+        """Epochs done."""
+        return len(self.metrics.epoch)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs that the configuration asks for are done."""
+        return self.epochs == self.config.epochs
+
+    @property
+    def chosen(self) -> int:
+        """The epoch with the fewest validation errors."""
+        return chosen_epoch(self.metrics.validation_errors)
+
+    @property
+    def chosen_errors(self) -> int:
+        """Test errors at the chosen epoch: TEfBV as a count."""
+        return self.metrics.test_errors[self.chosen - 1]
+
+    @property
+    def best_errors(self) -> int:
+        """The fewest test errors of any epoch: BTE as a count."""
+        return min(self.metrics.test_errors)
+
+    @property
+    def epoch_seconds(self) -> list[float]:
+        """Time that each epoch took: to wait for its images, to train, and to evaluate."""
+        return [
+            sum(epoch)
+            for epoch in zip(*(getattr(self.metrics, part) for part in EPOCH_PARTS), strict=True)
+        ]
+
+    @property
+    def seconds(self) -> float:
+        """Time that all epochs took."""
+        # In this order of additions, because records in results/ hold the last digit.
+        return sum(sum(getattr(self.metrics, part)) for part in EPOCH_PARTS)
+
+    def to_builtins(self) -> dict[str, Any]:
+        """The run without its predictions as JSON's values, as records hold it."""
+        provenance, metrics = msgspec.to_builtins((self.provenance, self.metrics))
+        return {
+            "config": self.config.to_builtins(),
+            "provenance": provenance,
+            "metrics": metrics,
+        }
+
+
+def weights_path(path: Path) -> Path:
+    """The weights file that belongs to a run file."""
+    return path.with_suffix(WEIGHTS_SUFFIX)
+
+
+def run_files(folder: Path) -> list[Path]:
+    """All files below a folder that are named like run files, sorted."""
+    return sorted(path for path in folder.rglob("*.h5") if not path.name.endswith(WEIGHTS_SUFFIX))
+
+
+def read_runs(folder: Path, damaged: Callable[[files.FileFault], object]) -> dict[Path, Run]:
+    """The runs below a folder that can be read, by the paths of their files; sorted.
+
+    damaged: is called with what is wrong with each other file.
+    """
+    runs = {}
+    for path in run_files(folder):
+        try:
+            runs[path] = read_run(path)
+        except files.FileFault as fault:
+            damaged(fault)
+    return runs
+
+
+def find_folder(folder: Path | None = None) -> Path:
+    """Where runs are: that folder, or else $RUNS_DIR or runs/."""
+    return folder or Path(os.environ.get("RUNS_DIR") or "runs")
+
+
+def table1_path(folder: Path, net: int, seed: int, data_name: str, distortion: bool) -> Path:
+    """The run file of a net of Table 1, and of a seed."""
+    parts = [f"net{net}", f"seed{seed}"]
+    parts += [] if distortion else ["no-distortion"]
+    parts += name_parts(data_name)
+    return folder / ("-".join(parts) + ".h5")
+
+
+def without_weights(paths: list[Path]) -> list[Path]:
+    """The paths without those of weights files, which a shell's *.h5 finds beside run files."""
+    return [path for path in paths if not path.name.endswith(WEIGHTS_SUFFIX)] or paths
+
+
+def write_run(path: Path, run: Run) -> None:
+    """Replace the run file. Raises files.FileFault if that fails; the old file then stays."""
+
+    def fill(file: h5py.File) -> None:
+        file.attrs.update(
+            schema=SCHEMA,
+            schema_version=SCHEMA_VERSION,
+            config=run.config.to_json(),
+            provenance=json.dumps(msgspec.to_builtins(run.provenance)),
+        )
+        metrics = file.create_group("metrics")
+        for name, (dtype, units, long_name) in METRICS.items():
+            values = np.asarray(getattr(run.metrics, name), dtype)
+            dataset = metrics.create_dataset(name, data=values, track_times=False)
+            dataset.attrs.update(units=units, long_name=long_name)
+        predictions = file.create_group("predictions")
+        predictions.attrs["epoch"] = run.chosen
+        predictions.create_dataset("outputs", data=run.outputs, track_times=False)
+        predictions.create_dataset("labels", data=run.labels, track_times=False)
+
+    hdf5.write(path, fill)
+
+
+def to_sessions(value: object) -> list[Session]:
+    """The provenance of a run in values of JSON. Raises files.Malformed if it is of no run."""
+    sessions = convert("provenance", value, list[Session])
+    if not sessions:
+        raise files.Malformed("provenance is empty, expected the processes that trained the run")
+    return sessions
+
+
+def to_metrics(value: object, config: Config) -> Metrics:
+    """The metrics of a run in values of JSON. Raises files.Malformed if they are of no run."""
+    metrics = convert("metrics", value, Metrics)
+    n = len(metrics.epoch)
+    lengths = {len(getattr(metrics, name)) for name in METRICS}
+    if lengths != {n} or not 1 <= n <= config.epochs or metrics.epoch != list(range(1, n + 1)):
+        raise files.Malformed(
+            f"metrics have {min(lengths)} to {max(lengths)} epochs, expected a value of each for "
+            f"every epoch from 1 to at most {config.epochs}"
+        )
+    for errors, images in (
+        (metrics.validation_errors, config.n_validation),
+        (metrics.test_errors, config.data.n_test),
+    ):
+        if max(errors) > images:
+            raise files.Malformed(f"metrics count {max(errors)} errors of {images} images")
+    return metrics
+
+
+def check_predictions(
+    outputs: np.ndarray, labels: np.ndarray, epoch: object, metrics: Metrics
+) -> None:
+    """Raise files.Malformed unless finite outputs are probabilities, as wrong as the metrics say.
+
+    outputs: float32 (n, classes). labels: uint8 (n,). epoch: of the outputs.
+    """
+    chosen = chosen_epoch(metrics.validation_errors)
+    if epoch != chosen:
+        raise files.Malformed(
+            f"predictions are of epoch {epoch}, expected the chosen one, {chosen}"
+        )
+    if labels.max() >= outputs.shape[1]:
+        raise files.Malformed(f"labels are up to {labels.max()}, of {outputs.shape[1]} classes")
+    if outputs.min() < 0 or abs(outputs.sum(axis=1, dtype=np.float64) - 1).max() > ROUNDING:
+        raise files.Malformed("outputs are no probabilities that add up to 1")
+    n = metrics.test_errors[chosen - 1]
+    if not may_be_wrong(outputs, labels, n):
+        raise files.Malformed(f"outputs are wrong for other than {n} test images, as metrics say")
+
+
+def may_be_wrong(outputs: np.ndarray, labels: np.ndarray, n: int) -> bool:
+    """Whether n errors may have been counted of a net that has such outputs, (n, classes), here.
+
+    Rounding differs between processors, so the most likely class may change where two nearly tie.
+    """
+    rows = np.arange(len(labels))
+    others = outputs.copy()
+    others[rows, labels] = -np.inf
+    ahead = outputs[rows, labels] - others.max(axis=1)
+    least, most = np.count_nonzero(ahead < -ROUNDING), np.count_nonzero(ahead <= ROUNDING)
+    return bool(least <= n <= most)
+
+
+def run_of_builtins(value: object) -> Run:
+    """A run without its predictions in values of JSON, as `Run.to_builtins` gives them.
+
+    Raises files.Malformed if it is of no run.
+    """
+    parts = convert("it", value, _Parts)
+    config = configs.from_builtins("config", parts.config)
+    nothing = np.empty((0, 0), np.float32), np.empty(0, np.uint8)
+    metrics = to_metrics(parts.metrics, config)
+    return Run(config, to_sessions(parts.provenance), metrics, *nothing)
+
+
+class _Parts(Struct, forbid_unknown_fields=True):
+    config: object
+    provenance: object
+    metrics: object
+
+
+def read_run(path: Path) -> Run:
+    """Read a run file.
+
+    Raises files.FileFault if it is missing, damaged or something else, or holds what no run can.
+    """
+    with hdf5.opened(path, SCHEMA, SCHEMA_VERSION) as file:
+        attributes = {"schema": str, "schema_version": int, "config": str, "provenance": str}
+        file.check(attributes, (), groups=("metrics", "predictions"))
+        config = configs.from_json("config", str(file.attrs["config"]))
+        sessions = parse_json("provenance", str(file.attrs["provenance"]))
+
+        group = file.groups["metrics"]
+        group.check({}, METRICS)
+        rows = {name: group.array(name, dtype).tolist() for name, (dtype, *_) in METRICS.items()}
+        metrics = to_metrics(rows, config)
+
+        group = file.groups["predictions"]
+        group.check({"epoch": int}, {"outputs", "labels"})
+        n_test, n_classes = config.data.n_test, config.n_classes
+        outputs = group.array("outputs", "float32", (n_test, n_classes))
+        labels = group.array("labels", "uint8", (n_test,))
+        check_predictions(outputs, labels, group.attrs["epoch"], metrics)
+        return Run(config, to_sessions(sessions), metrics, outputs, labels)
+
+
+def read_weights(path: Path, config: Config) -> tuple[dict[str, nets.AnyNetwork], Config, int]:
+    """Read a weights file: its networks, latest and chosen; its run's configuration; its epoch.
+
+    config: of the run. Raises files.FileFault as `read_run` does, and if the nets have other layers
+    than the configuration in the file says.
+    """
+    networks, attributes = network.load(path, nets.kind(config))
+    with files.checked(path):
+        if networks.keys() != {"latest", "chosen"}:
+            raise files.Malformed("it holds other nets than the latest and the chosen one")
+        text, epoch = attributes.get("config"), attributes.get("epoch")
+        if not (isinstance(text, str) and isinstance(epoch, int) and epoch > 0):
+            raise files.Malformed("it lacks a configuration or an epoch from 1")
+        found = configs.from_json("config", text)
+        if not all(nets.is_of(net, found) for net in networks.values()):
+            raise files.Malformed(f"its nets have other layers than {found.net_name}")
+    return networks, found, epoch
+
+
+def check_config(path: Path, found: Config, expected: Config) -> None:
+    """Raise Problem with the differences if the file's configuration is not the requested one.
+
+    The file may be of fewer epochs, which more would go on from: their learning rates are the same.
+    """
+    older = found.cpu_arithmetic, expected.cpu_arithmetic
+    if found.engine == expected.engine and None in older and older != (None, None):
+        raise Problem(
+            f"{path} was trained by an older version of this program, which rounds otherwise: it "
+            "can be shown, exported and used in committees, but not resumed; choose another folder "
+            "with --out, or move that file away"
+        )
+    fewer = found.epochs < expected.epochs
+    compared = replace(found, epochs=expected.epochs) if fewer else found
+    differences = list(configs.differences(compared, expected))
+    if fewer and differences and all(text.startswith(("decay", "eta")) for text in differences):
+        raise Problem(
+            f"{path} holds a run of {found.epochs:,} epochs, whose learning rates are not the "
+            f"first of {expected.epochs:,} ({'; '.join(differences)}), so it is not extended; "
+            "give those as --eta and --eta-decay, or choose another folder with --out"
+        )
+    if differences:
+        raise Problem(
+            f"{path} holds another run than the one asked for: {'; '.join(differences)}; choose "
+            "another folder with --out, or move that file away"
+        )
