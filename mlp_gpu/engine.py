@@ -1,7 +1,8 @@
 """The interface of an engine, and the names and constants that configurations have of engines.
 
-An engine holds the weights where it computes. All engines agree with `tests/reference.py` up to
-rounding. The engine's name is part of every run's configuration.
+An engine holds the weights where it computes. All engines agree with
+`tests/references/reference.py` up to rounding. The engine's name is part of every run's
+configuration.
 """
 
 from collections.abc import Callable

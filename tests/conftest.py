@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if not SLOW_FIXTURES.isdisjoint(item.fixturenames):
             item.add_marker("slow")
-        # Of tests/executed.py.
+        # Of tests/support/executed.py.
         if "device" in item.fixturenames or "on_device" in item.function.__code__.co_names:
             item.add_marker("gpu")
 

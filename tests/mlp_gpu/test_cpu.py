@@ -1,4 +1,4 @@
-"""What is the CPU engine's own; see also tests/test_engines.py."""
+"""The CPU engine alone; see also tests/mlp_gpu/test_engines.py."""
 
 import os
 import subprocess

@@ -573,7 +573,7 @@ pytest.main(["-q", "--collect-only", *sys.argv[1:]], plugins=[Plugin()])
 def test_markers_select_tests_of_gpus():
     files = [
         path
-        for path in (REPOSITORY / "tests").glob("test_*.py")
+        for path in (REPOSITORY / "tests").rglob("test_*.py")
         if re.search(r"^from executed import .*\b(on_)?device$", path.read_text(), re.MULTILINE)
     ]
     command = [sys.executable, "-c", COLLECT, "-m", "gpu", *files]
@@ -581,7 +581,7 @@ def test_markers_select_tests_of_gpus():
     found = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("found")]
     names = {path.stem: {"gpu"} for path in files}  # the markers in a file
     for name, *markers in found:
-        names[name.removeprefix("tests/").partition(".py::")[0]].update(markers)
+        names[Path(name.partition("::")[0]).stem].update(markers)
     kernels = {f"test_{kind}kernels" for kind in ("", "cnn_", "deform_", "window_")}
     assert {name for name, own in names.items() if "small" in own} == kernels | {
         "test_window_progress"

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from executed import DEVICES, HAS_GPU, on_device
+from ladder_cases import copy, epoch, moving
 from numba.core import sigutils
 
 from deepbig_runtime import gpu
@@ -13,21 +14,6 @@ from mlp_gpu.ladder.rungs import RUNGS, SIGNATURES
 pytestmark = pytest.mark.gpu
 HIDDEN = [10, 33, pytest.param(128, marks=[] if HAS_GPU else pytest.mark.slow)]
 HIDDEN += [pytest.param(300, marks=pytest.mark.slow), pytest.param(512, marks=pytest.mark.slow)]
-
-
-def epoch(n=5, seed=0):
-    """Images, labels and an order with repeats."""
-    rng = np.random.default_rng(seed)
-    images = (rng.random((n, 784)) < 0.2).astype(np.float32)
-    return images, rng.integers(0, 10, n).astype(np.uint8), rng.integers(0, n, n + 2)
-
-
-def moving(hidden):
-    """A net whose velocities are not zero."""
-    net = Net.initial(hidden, 3)
-    rng = np.random.default_rng(4)
-    velocities = [rng.normal(0, 0.01, W.shape).astype(np.float32) for W in (net.V1, net.V2)]
-    return Net(net.W1, net.W2, *velocities)
 
 
 def reference(net, images, labels, order):
@@ -51,10 +37,6 @@ def assert_close(found, expected, before):
     for V, W, old in zip(found, expected, before, strict=True):
         assert np.isfinite(V).all()
         assert np.linalg.norm(V - W) < 1e-5 * np.linalg.norm(W - old)
-
-
-def copy(net):
-    return Net(*(W.copy() for W in net.arrays))
 
 
 @pytest.mark.parametrize("hidden", HIDDEN)

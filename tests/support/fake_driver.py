@@ -9,7 +9,7 @@ from cuda_on_cpu.driver import build
 from deepbig_runtime import compiled_cache
 
 TESTS = Path(__file__).parent
-DRIVER_TESTS = TESTS / "cuda_on_cpu"
+DRIVER_TESTS = TESTS.parent / "cuda_on_cpu"
 
 
 def environment(**variables):

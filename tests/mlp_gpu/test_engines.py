@@ -1,6 +1,6 @@
-"""What every engine does. A new one is a line in ENGINES.
+"""The contract of all engines. A new one is a line in ENGINES.
 
-Exactness is measured against float64, with the tolerance that tests/reference.py derives.
+Exactness is measured against float64, with the tolerance of tests/references/reference.py.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""The GPU engine's schedule `window`: what is its own; see also tests/test_engines.py."""
+"""The GPU engine's schedule `window`: what is its own; see also tests/mlp_gpu/test_engines.py."""
 # ruff: noqa: F401 - fixtures are imported
 
 from types import SimpleNamespace

@@ -1,8 +1,8 @@
 """The figure of a ladder's record: what it shows with times of a GPU and without."""
 
 import pytest
+from ladder_cases import KERNEL, RECORD
 from msgspec.structs import replace
-from test_ladder_command import KERNEL, RECORD
 
 from experiments.drawing.ladder_plots import draw_ladder
 from experiments.results.ladder_tables import AccuracyRow, ProgramTime

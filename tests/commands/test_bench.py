@@ -10,10 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from committee_cases import committee_rows
 from factories import SESSION
 from measurements import SOURCE, bench_row, gpu_measurements, measurement, net_measurement
 from msgspec import structs
-from test_record_committee import committee_rows
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from compiled_cases import needs_toolkit
 from factories import SESSION
+from ladder_cases import KERNEL, NAIVE, RECORD, copy, epoch, moving
 from msgspec import UNSET
 from msgspec.structs import replace
-from test_ladder import copy, epoch, moving
 
 from cuda_on_cpu.driver import build
 from deepbig_runtime import gpu
@@ -18,7 +18,7 @@ from experiments import ladder, readme
 from experiments.benchmarks import baseline_nets
 from experiments.benchmarks import ladder as timing
 from experiments.results import ladder_tables
-from experiments.results.ladder_tables import AccuracyRow, LadderRecord, ProgramTime, RungKernel
+from experiments.results.ladder_tables import AccuracyRow, LadderRecord, ProgramTime
 from experiments.results.records import read_json
 from experiments.training import jobs
 from experiments.training.validation import to_json
@@ -172,27 +172,6 @@ def test_the_blog_stands_beside_mnist_alone():
     assert low < 95.10 < high
     (line,) = ladder_tables.accuracy_table([replace(row, data="load_digits")])
     assert "blog, correct %" not in line
-
-
-ROW = AccuracyRow(seed=0, epoch=2, wrong=49, n_test=1000, data="MNIST")
-KERNEL = RungKernel(
-    rung="naive",
-    images_a_launch=1,
-    kernel="k",
-    blocks=2,
-    threads=64,
-    registers=9,
-    read_bytes=4000,
-    read_segments=250,
-    write_bytes=0,
-    write_segments=125,
-    distance=1e-6,
-    warps=4,
-    **dict.fromkeys(("shared_accesses", "shared_passes", "shared_bytes", "flops"), 1),
-    spill_bytes=1,
-)
-NAIVE = ProgramTime("naive", [5.0, 7.0, 6.0], 1, [1.5, 1.4, 1.6])
-RECORD = LadderRecord("MNIST", 128, [], [], [], [ROW], SESSION)
 
 
 def test_rungs_that_were_not_timed_say_so():

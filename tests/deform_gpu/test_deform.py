@@ -1,4 +1,4 @@
-"""Deformed images against tests/reference_deform.py, and what is asked of who deforms them."""
+"""Deformed images against tests/references/reference_deform.py; arguments that are refused."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""What is the GPU engine's own; see also tests/test_engines.py."""
+"""The GPU engine alone; see also tests/mlp_gpu/test_engines.py."""
 # ruff: noqa: F401 - fixtures are imported
 
 import weakref

@@ -1,7 +1,7 @@
 """`python -m experiments.record`, of committees."""
 
 import pytest
-from committee_cases import committee_row
+from committee_cases import committee_rows
 from factories import changed, make_run
 from msgspec.structs import replace
 
@@ -12,20 +12,6 @@ from experiments.results import records
 from experiments.results.rows import rows_text, to_cells
 from experiments.training import store
 from experiments.training.formatting import csv_text
-
-
-def committee_rows(commit="0" * 40, **changes):
-    """Two experiments that share a net: the rows of each."""
-    fields = {"device": "Some CPU, 2 cores", "seed": 0, "epochs": "9", "eta": "0.1", "errors": 2}
-    fields |= {"n_test": 100, "chosen_epoch": 9, "date": "2026-01-01"}
-    later = {"seconds": 90.0, "date": "2026-01-02"}
-    one = committee_row(net=1, **fields | changes)
-    two = committee_row(net=2, **fields | later | {"member": "init 2"} | changes)
-    both = committee_row(**fields | later | {"seed": None} | changes)
-    for row in (one, two, both):
-        row.source.commit = commit
-    second = [replace(row, experiment="experiment2") for row in (one, both)]
-    return [replace(row, shared=[2, 1]) for row in (one, two, both)], second
 
 
 def write_csv(path, rows):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import factories
 import numpy as np
+from msgspec.structs import replace
 
 from experiments import committee
 from experiments.datasets import data
@@ -105,3 +106,17 @@ def tables_of(text):
 def read_csv(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def committee_rows(commit="0" * 40, **changes):
+    """Two experiments that share a net: the rows of each."""
+    fields = {"device": "Some CPU, 2 cores", "seed": 0, "epochs": "9", "eta": "0.1", "errors": 2}
+    fields |= {"n_test": 100, "chosen_epoch": 9, "date": "2026-01-01"}
+    later = {"seconds": 90.0, "date": "2026-01-02"}
+    one = committee_row(net=1, **fields | changes)
+    two = committee_row(net=2, **fields | later | {"member": "init 2"} | changes)
+    both = committee_row(**fields | later | {"seed": None} | changes)
+    for row in (one, two, both):
+        row.source.commit = commit
+    second = [replace(row, experiment="experiment2") for row in (one, both)]
+    return [replace(row, shared=[2, 1]) for row in (one, two, both)], second
