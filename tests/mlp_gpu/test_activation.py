@@ -1,4 +1,4 @@
-"""The scalar formulas of the activations. Errors of scaled_tanh: tests/cnn_gpu/test_cnn_engines.py."""
+"""The scalar formulas of the activations. For scaled_tanh: tests/cnn_gpu/test_cnn_engines.py."""
 
 from functools import cache
 
