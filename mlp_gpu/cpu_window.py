@@ -134,12 +134,12 @@ def _pairs(network: Network, weights: Weights) -> Iterator[tuple[np.ndarray, np.
     *hidden, output = network.unpadded()
     for W, b in zip((*hidden, output), views(weights.b), strict=True):
         yield W[0], b[0, 0, : W.shape[1]]
-    *panels, turned = views(weights.W)
+    *panels, transposed = views(weights.W)
     for W, layer in zip(hidden, panels, strict=True):
         for q, panel in enumerate(layer):
             part = W[1:, q * PANEL : (q + 1) * PANEL]
             yield part, panel[: part.shape[0], : part.shape[1]]
-    yield output[1:].T, turned[0, : output.shape[1], : output.shape[0] - 1]
+    yield output[1:].T, transposed[0, : output.shape[1], : output.shape[0] - 1]
 
 
 def to_weights(network: Network) -> Weights:

@@ -5,7 +5,7 @@
 field (height + 20, stride), K (21, 32), out (height, stride): float32, C order, whose rows are
 strided as the papers say, that is padded to a multiple of 32. height: a multiple of 10.
 
-A block has 21 x 10 threads and computes 10 cells of a column. It brings the kernel and the 30 x 21
+A block has 21 x 10 threads and computes 10 cells of a column. It loads the kernel and the 30 x 21
 cells that it needs into shared memory. Each thread adds up a vertical strip of 21 products; then
 the first thread of each row adds up the 21 strips.
 

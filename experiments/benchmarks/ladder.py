@@ -25,7 +25,9 @@ from experiments.benchmarks.baseline_nets import python_ladder
 from experiments.benchmarks.host import Workload, time_workloads
 from experiments.results.ladder_tables import ProgramTime, RungKernel
 from experiments.training.messages import tell
-from mlp_gpu.ladder import arrays, cpu, formulas, graph, one_kernel
+from mlp_gpu.ladder import arrays, cpu, formulas
+from mlp_gpu.ladder import rung6_graph as graph
+from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.arrays import Arrays
 from mlp_gpu.ladder.net import Net
 from mlp_gpu.ladder.rungs import RUNGS, SIGNATURES
@@ -103,10 +105,10 @@ def _launches(rung: ModuleType, there: Arrays, steps: int) -> list[Launch]:
 def _there(net: Net, examples: Examples, steps: int, rung: ModuleType) -> Arrays:
     """Arrays of the executor, for an epoch of some steps."""
     found = []
-    for host in arrays.hosts(net, *examples, np.arange(steps), rung.TURNED):
+    for host in arrays.hosts(net, *examples, np.arange(steps), rung.TRANSPOSED):
         found.append(device_array(host.shape, host.dtype))
         found[-1].copy_to_device(np.ascontiguousarray(host))
-    return Arrays(rung.TURNED, *found)
+    return Arrays(rung.TRANSPOSED, *found)
 
 
 def _counts(executor: Executor, launch: Launch) -> dict[str, int]:
@@ -126,7 +128,7 @@ def _distance(net: Net, examples: Examples, steps: int, there: Arrays) -> float:
     expected = copy_of(net)
     cpu.train(expected, *examples, np.arange(steps))
     found = [array.content for array in (there.W1, there.W2, there.V1, there.V2)]
-    return relative_distance(Net(*(W.T if there.turned else W for W in found)), expected, net)
+    return relative_distance(Net(*(W.T if there.transposed else W for W in found)), expected, net)
 
 
 def relative_distance(some: Net, expected: Net, before: Net) -> float:
@@ -203,7 +205,7 @@ def _check_rungs(net: Net, examples: Examples) -> None:
     expected, stream = copy_of(net), gpu.new_stream()
     cpu.train(expected, *examples, order)
     for name, rung in RUNGS.items():
-        there = arrays.put(net, *examples, order, rung.TURNED, stream)
+        there = arrays.put(net, *examples, order, rung.TRANSPOSED, stream)
         rung.train(there, stream)
         apart = relative_distance(arrays.read(there, stream), expected, net)
         if not apart < MAX_DISTANCE:  # true of NaN
@@ -216,7 +218,7 @@ def _check_rungs(net: Net, examples: Examples) -> None:
 
 def _training(net: Net, examples: Examples, rung: ModuleType) -> Callable[[], None]:
     stream = gpu.new_stream()
-    there = arrays.put(net, *examples, np.arange(len(examples[1])), rung.TURNED, stream)
+    there = arrays.put(net, *examples, np.arange(len(examples[1])), rung.TRANSPOSED, stream)
 
     def train() -> None:
         gpu.fill([(there.step, np.zeros(1, np.int64))], stream)
@@ -229,7 +231,7 @@ def _training(net: Net, examples: Examples, rung: ModuleType) -> Callable[[], No
 def _work_us(net: Net, examples: Examples, rung: ModuleType, timer: gpu_timing.Timer) -> float:
     steps = WORK_STEPS if rung is one_kernel else 1
     order = np.arange(gpu_timing.N_STEPS) % len(examples[1])
-    there = arrays.put(net, *examples, order, rung.TURNED, timer.stream)
+    there = arrays.put(net, *examples, order, rung.TRANSPOSED, timer.stream)
     launches = _launches(rung, there, steps)
     empty = timer(Launch(gpu_timing.empty_kernel, (1, 1), gpu.WARP, ()), "warm")
     return sum(max(0.0, timer(launch, "warm") - empty) for launch in launches) / steps

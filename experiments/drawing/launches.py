@@ -16,7 +16,11 @@ from deform_gpu.field import KERNEL
 from deform_gpu.kernels import listing1, matrices, stages, tiles
 from deform_gpu.parameters import SIDE
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
-from mlp_gpu.ladder import coalesced, naive, one_kernel, shared, tiled
+from mlp_gpu.ladder import rung1_naive as naive
+from mlp_gpu.ladder import rung2_tiled as tiled
+from mlp_gpu.ladder import rung3_coalesced as coalesced
+from mlp_gpu.ladder import rung4_shared as shared
+from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.arrays import Arrays, hosts
 from mlp_gpu.ladder.net import N_INPUTS, Net
 from mlp_gpu.network import N_CLASSES, pad32
@@ -170,18 +174,18 @@ def convolutional(
     )
 
 
-def ladder_arrays(hidden: int, turned: bool) -> Arrays:
+def ladder_arrays(hidden: int, transposed: bool) -> Arrays:
     """The arrays of a rung, on the host: one image in each step, one step made already."""
     images, labels = _numbers(1, N_INPUTS), np.zeros(1, np.uint8)
     order = np.zeros(1 + STEPS, np.int64)
-    found = hosts(Net.initial(hidden, 0), images, labels, order, turned)
+    found = hosts(Net.initial(hidden, 0), images, labels, order, transposed)
     found[-1] += 1
-    return Arrays(turned, *found)
+    return Arrays(transposed, *found)
 
 
 def ladder(hidden: int = HIDDEN, steps: int = STEPS) -> dict[str, Launch]:
     """Of all rungs: one step of each, `train_chunk` some."""
     found = list(one_kernel.launches(ladder_arrays(hidden, True), steps))
     for rung in (shared, coalesced, tiled, naive):  # tiled has the updates of naive
-        found += rung.launches(ladder_arrays(hidden, rung.TURNED))
+        found += rung.launches(ladder_arrays(hidden, rung.TRANSPOSED))
     return _by_name(found)

@@ -34,7 +34,9 @@ from experiments.drawing.thread_drawing import (
 )
 from experiments.drawing.traces import Pair, Trace, cells_of, read_traces
 from experiments.training.formatting import plural
-from mlp_gpu.ladder import graph, one_kernel, tiled
+from mlp_gpu.ladder import rung2_tiled as tiled
+from mlp_gpu.ladder import rung6_graph as graph
+from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.net import N_INPUTS, N_OUTPUTS, SIDE
 
 STEP_CELLS = WARP_STEP | {"linewidth": 0.9}

@@ -21,7 +21,7 @@ from experiments.drawing import traces
 from experiments.drawing.launches import FIRST, make_launches
 from experiments.drawing.traces import Pair, Run, Trace
 from mlp_gpu.kernels import backward
-from mlp_gpu.ladder import one_kernel
+from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.net import SIDE
 
 

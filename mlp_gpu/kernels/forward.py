@@ -6,7 +6,7 @@ W (pad32(n_in + 1), pad32(n_out)), row 0 the bias; h (n_in,); y (n_out,); partia
 32), pad32(n_out)): float32, C order. h is what the listing calls prevLN, y its currLN.
 
 Stage 1, `forward_partial`: a block takes 32 rows of W, one per input, and 256 columns, one thread
-per neuron. The first 32 threads bring the inputs into shared memory; then each thread adds up 32
+per neuron. The first 32 threads load the inputs into shared memory; then each thread adds up 32
 products. Consecutive threads read consecutive weights.
 
 Stage 2, `forward_reduce`: a block is a warp, a thread adds up the partial sums of one neuron and

@@ -5,7 +5,7 @@
 W (pad32(n_in + 1), pad32(n_out)), row 0 the bias; h (n_in,); delta (n_out,); eta (1,): float32, C
 order. The listing calls h states.
 
-A block takes 16 rows and 256 columns. The first 16 threads bring the states of these rows into
+A block takes 16 rows and 256 columns. The first 16 threads load the states of these rows into
 shared memory; then each thread updates the 16 weights of its column in an unrolled loop.
 Consecutive threads read and write consecutive weights.
 

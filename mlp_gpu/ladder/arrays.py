@@ -16,12 +16,12 @@ THREADS = 256  # per block of an update
 class Arrays:
     """A net, an epoch, and what is computed of an image, on the GPU.
 
-    W1 to V2: as in `net.Net`, or, if turned, with rows and columns exchanged. y1 and delta1
+    W1 to V2: as in `net.Net`, or, if transposed, with rows and columns exchanged. y1 and delta1
     (hidden,), y2 and delta2 (10,): states and deltas. images (n, 784); all float32. labels uint8
     (n,). order int64 (m,): the image of each step. step int64 (1,): how many steps were made.
     """
 
-    turned: bool
+    transposed: bool
     W1: DeviceArray
     W2: DeviceArray
     V1: DeviceArray
@@ -47,13 +47,13 @@ class Arrays:
 
 
 def hosts(
-    net: Net, images: np.ndarray, labels: np.ndarray, order: np.ndarray, turned: bool
+    net: Net, images: np.ndarray, labels: np.ndarray, order: np.ndarray, transposed: bool
 ) -> list[np.ndarray]:
     """What the fields of `Arrays` from W1 on begin with. What is to be computed is NaN.
 
     images float32 (n, 784), labels uint8 (n,), order integers (m,), indices of images.
     """
-    weights = [W.T if turned else W for W in net.arrays]
+    weights = [W.T if transposed else W for W in net.arrays]
     states = [np.full(n, np.nan, np.float32) for n in (net.hidden, N_OUTPUTS) * 2]
     return [*weights, *states, images, labels, order.astype(np.int64), np.zeros(1, np.int64)]
 
@@ -63,21 +63,21 @@ def put(
     images: np.ndarray,
     labels: np.ndarray,
     order: np.ndarray,
-    turned: bool,
+    transposed: bool,
     stream: Stream,
 ) -> Arrays:
     """Copy a net and an epoch to the GPU. The arguments are those of `hosts`."""
-    found = hosts(net, images, labels, order, turned)
+    found = hosts(net, images, labels, order, transposed)
     there = [gpu.device_array(host.shape, host.dtype) for host in found]
     gpu.fill(zip(there, found, strict=True), stream)
-    return Arrays(turned, *there)
+    return Arrays(transposed, *there)
 
 
 def read(arrays: Arrays, stream: Stream) -> Net:
     """Copy the net back, when everything on the stream is done."""
     weights = gpu.read((arrays.W1, arrays.W2, arrays.V1, arrays.V2), stream)
-    turned = [np.ascontiguousarray(W.T) if arrays.turned else W for W in weights]
-    return Net(*turned)
+    transposed = [np.ascontiguousarray(W.T) if arrays.transposed else W for W in weights]
+    return Net(*transposed)
 
 
 def launches(a: Arrays, kernels: Iterable[Callable], rates: tuple = ()) -> list[Launch]:

@@ -10,9 +10,9 @@ are those of W or, backward, its rows: float32, C order. Image t of the block ha
 
 A block of 128 threads takes 32 images and 64 columns, and one part of the sum: `depth` inputs or
 neurons, 32 at a time in shared memory. A thread adds up 4 x 4 products in registers. The matrix is
-turned on its way into shared memory, or not: either way a column's 32 numbers lie in a row there,
-33 words from the next one's. So threads side by side always read consecutive words of memory, and
-write and read 32 different banks. Each number from memory is used 32 or 64 times.
+transposed on its way into shared memory, or not: either way a column's 32 numbers lie in a row
+there, 33 words from the next one's. So threads side by side always read consecutive words of
+memory, and write and read 32 different banks. Each number from memory is used 32 or 64 times.
 
 The sums of the parts are stage 2, as in the papers: see `sums`.
 """
@@ -49,7 +49,7 @@ def load_rows(tile, M, n_tile, first, end, i0, thread):
 
 @cuda.jit(device=True, inline="always")
 def load_columns(tile, M, j0, i0, thread):
-    """tile = columns j0, j0 + 1, ... of M from row i0 on, turned; zero past the last column."""
+    """tile = columns j0, j0 + 1, ... of M from row i0 on, transposed; zero past the last column."""
     column = thread % COLUMNS
     for r in range(DEPTH * COLUMNS // THREADS):
         depth = thread // COLUMNS + THREADS // COLUMNS * r
@@ -102,10 +102,10 @@ def images_of(progress, whole, number):
 
 
 @cuda.jit(device=True, inline="always")
-def sum_part(partial, A, W, first, end, split, depth, turned):
-    """One part of A (W | A^T) for the block's images and columns; if `turned`, of A (W^T | A^T)."""
+def sum_part(partial, A, W, first, end, split, depth, transposed):
+    """A part of A (W | A^T) for the block's images and columns; `transposed`: of A (W^T | A^T)."""
     thread = cuda.threadIdx.x
-    inner, columns = (W.shape[1], W.shape[0]) if turned else W.shape
+    inner, columns = (W.shape[1], W.shape[0]) if transposed else W.shape
     tiles = -(-columns // COLUMNS)
     is_gram = cuda.blockIdx.x >= tiles
     j0 = (cuda.blockIdx.x - tiles if is_gram else cuda.blockIdx.x) * COLUMNS
@@ -121,7 +121,7 @@ def sum_part(partial, A, W, first, end, split, depth, turned):
             load_rows(a_tile, A, IMAGES, first, end, i0, thread)
             if is_gram:
                 load_rows(m_tile, A, COLUMNS, j0, end, i0, thread)
-            elif turned:
+            elif transposed:
                 load_rows(m_tile, W, COLUMNS, j0, columns, i0, thread)
             else:
                 load_columns(m_tile, W, j0, i0, thread)

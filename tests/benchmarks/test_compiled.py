@@ -20,7 +20,8 @@ from experiments.benchmarks.compiled import SIGNATURES
 from experiments.drawing import launches
 from experiments.training.provenance import REPOSITORY
 from mlp_gpu.kernels import pick
-from mlp_gpu.ladder import formulas, one_kernel
+from mlp_gpu.ladder import formulas
+from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.rungs import SIGNATURES as LADDER
 
 SINES = "draw_matrices"  # CUDA's sine has a way for huge angles that needs a stack and float64

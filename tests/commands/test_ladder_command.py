@@ -88,7 +88,7 @@ ON_GPU = """
 import numpy as np
 from deepbig_runtime.errors import Problem
 from experiments.benchmarks import gpu, ladder
-from mlp_gpu.ladder import coalesced
+from mlp_gpu.ladder import rung3_coalesced as coalesced
 from mlp_gpu.ladder.net import Net
 
 gpu.MIN_MEMSET_BYTES = 1 << 20

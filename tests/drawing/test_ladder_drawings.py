@@ -11,7 +11,9 @@ from deepbig_runtime import gpu
 from experiments.drawing import thread_maps_ladder as maps
 from experiments.drawing.launches import ladder_arrays
 from experiments.drawing.traces import cells_of, read_traces
-from mlp_gpu.ladder import graph, shared, streams
+from mlp_gpu.ladder import rung4_shared as shared
+from mlp_gpu.ladder import rung5_streams as streams
+from mlp_gpu.ladder import rung6_graph as graph
 
 
 def drawn_corner(name):

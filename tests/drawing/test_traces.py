@@ -8,7 +8,7 @@ from experiments import kernels
 from experiments.benchmarks import compiled
 from experiments.drawing import launches, thread_maps_ladder, traces, tracing
 from experiments.drawing.traces import cells_of, read_traces
-from mlp_gpu.ladder import one_kernel
+from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.net import N_INPUTS
 
 

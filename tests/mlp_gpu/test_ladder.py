@@ -7,7 +7,9 @@ from ladder_cases import copy, epoch, moving
 from numba.core import sigutils
 
 from deepbig_runtime import gpu
-from mlp_gpu.ladder import arrays, cpu, formulas, graph, one_kernel
+from mlp_gpu.ladder import arrays, cpu, formulas
+from mlp_gpu.ladder import rung6_graph as graph
+from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.net import Net, black_and_white
 from mlp_gpu.ladder.rungs import RUNGS, SIGNATURES
 
@@ -48,7 +50,7 @@ def test_a_rung_makes_the_references_steps(rung, device, hidden, monkeypatch):
     net, (images, labels, order) = moving(hidden), epoch()
     with on_device(device):
         stream = gpu.new_stream()
-        there = arrays.put(net, images, labels, order, RUNGS[rung].TURNED, stream)
+        there = arrays.put(net, images, labels, order, RUNGS[rung].TRANSPOSED, stream)
         RUNGS[rung].train(there, stream)
         found = arrays.read(there, stream)
         (step,) = gpu.read([there.step], stream)
@@ -70,7 +72,7 @@ def test_repeats_are_bit_equal(rung, hidden, repeats, monkeypatch):
     with on_device(DEVICES[0]):
         stream, first = gpu.new_stream(), None
         for _ in range(repeats):
-            there = arrays.put(net, images, labels, order, RUNGS[rung].TURNED, stream)
+            there = arrays.put(net, images, labels, order, RUNGS[rung].TRANSPOSED, stream)
             RUNGS[rung].train(there, stream)
             found = [W.view(np.uint8) for W in arrays.read(there, stream).arrays]
             first = first or found
@@ -81,7 +83,7 @@ def test_repeats_are_bit_equal(rung, hidden, repeats, monkeypatch):
 def test_kernels_are_launched_with_their_signatures():
     stream = gpu.new_stream()
     for rung in RUNGS.values():
-        rung.train(arrays.put(moving(10), *epoch(), rung.TURNED, stream), stream)
+        rung.train(arrays.put(moving(10), *epoch(), rung.TRANSPOSED, stream), stream)
     gpu.synchronize(stream)
     for kernel, text in SIGNATURES.items():
         expected, _ = sigutils.normalize_signature(text)

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.skipif(build.missing() is not None, reason=str(build.mi
 TRAIN = """
 import numpy as np
 from deepbig_runtime import gpu
-from mlp_gpu.ladder import arrays, cpu, graph, one_kernel
+from mlp_gpu.ladder import arrays, cpu, rung6_graph as graph, rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.net import Net
 from mlp_gpu.ladder.rungs import RUNGS
 
@@ -24,7 +24,7 @@ cpu.train(trained, images, labels, order)
 moved = [np.linalg.norm(W - V) for W, V in zip(trained.arrays, start.arrays)]
 for name in NAMES:
     rung, stream = RUNGS[name], gpu.new_stream()
-    there = arrays.put(start, images, labels, order, rung.TURNED, stream)
+    there = arrays.put(start, images, labels, order, rung.TRANSPOSED, stream)
     rung.train(there, stream)
     for W, V, n in zip(arrays.read(there, stream).arrays, trained.arrays, moved):
         assert np.linalg.norm(W - V) < 1e-5 * n, name

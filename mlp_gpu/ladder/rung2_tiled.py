@@ -1,6 +1,6 @@
 """Rung 2, tiled: the forward kernel reads weights and inputs through shared memory.
 
-What changed: in the forward kernel alone. A block brings a tile of W1, all neurons by 8 inputs,
+What changed: in the forward kernel alone. A block loads a tile of W1, all neurons by 8 inputs,
 into shared memory, with neighbouring threads reading neighbouring weights, and the 8 inputs beside
 it; then each thread adds up its row of the tile. The blog: "I bring parts of the weight matrices
 and input vector into shared memory". A row of the tile takes 9 words and not 8, so that the threads
@@ -16,12 +16,13 @@ instead of 32. The next rung has that without a tile. Only the 8 inputs are used
 import numpy as np
 
 from deepbig_runtime.gpu import Launch, Stream, cuda, play
-from mlp_gpu.ladder import arrays, naive
+from mlp_gpu.ladder import arrays
+from mlp_gpu.ladder import rung1_naive as naive
 from mlp_gpu.ladder.arrays import Arrays
-from mlp_gpu.ladder.naive import sigmoid
 from mlp_gpu.ladder.net import MAX_HIDDEN
+from mlp_gpu.ladder.rung1_naive import sigmoid
 
-TURNED = naive.TURNED
+TRANSPOSED = naive.TRANSPOSED
 TILE = 8  # inputs
 ROW = TILE + 1  # words of a row in shared memory
 

@@ -11,10 +11,10 @@ each image now needs two events recorded and waited for, by a host that is late 
 
 from deepbig_runtime import gpu
 from deepbig_runtime.gpu import Stream
-from mlp_gpu.ladder import shared
+from mlp_gpu.ladder import rung4_shared as shared
 from mlp_gpu.ladder.arrays import Arrays
 
-TURNED = shared.TURNED
+TRANSPOSED = shared.TRANSPOSED
 SIGNATURES = shared.SIGNATURES
 launches = shared.launches
 

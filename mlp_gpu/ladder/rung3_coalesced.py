@@ -1,4 +1,4 @@
-"""Rung 3, coalesced: the weights turned, in all kernels.
+"""Rung 3, coalesced: the weights transposed, in all kernels.
 
 What changed: W1 is (784, hidden) and W2 (hidden, 10), a column a neuron, and so are V1 and V2. The
 kernels are those of rung 1 with rows and columns exchanged; the tile is gone. The blog: "using
@@ -18,9 +18,9 @@ import numpy as np
 from deepbig_runtime.gpu import Launch, Stream, cuda, play
 from mlp_gpu.ladder import arrays
 from mlp_gpu.ladder.arrays import Arrays
-from mlp_gpu.ladder.naive import RATES, output_delta, sigmoid, slope, velocity
+from mlp_gpu.ladder.rung1_naive import RATES, output_delta, sigmoid, slope, velocity
 
-TURNED = True
+TRANSPOSED = True
 
 
 @cuda.jit
@@ -86,7 +86,7 @@ SIGNATURES = {
 
 
 def launches(a: Arrays) -> list[Launch]:
-    """The launches that make one step, in order, with weights turned."""
+    """The launches that make one step, in order, with weights transposed."""
     return arrays.launches(a, SIGNATURES, RATES)
 
 

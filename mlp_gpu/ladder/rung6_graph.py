@@ -11,10 +11,10 @@ and the time of the kernels themselves.
 
 from deepbig_runtime import gpu
 from deepbig_runtime.gpu import Stream, play
-from mlp_gpu.ladder import shared
+from mlp_gpu.ladder import rung4_shared as shared
 from mlp_gpu.ladder.arrays import Arrays
 
-TURNED = shared.TURNED
+TRANSPOSED = shared.TRANSPOSED
 SIGNATURES = shared.SIGNATURES
 IMAGES_PER_GRAPH = 20
 launches = shared.launches

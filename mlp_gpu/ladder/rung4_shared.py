@@ -1,6 +1,6 @@
 """Rung 4, shared: what the threads of a block read again is in shared memory, constants in theirs.
 
-What changed: the forward kernel brings the image into shared memory once, where all threads read
+What changed: the forward kernel loads the image into shared memory once, where all threads read
 each pixel, and keeps y1 there for the second layer; the deltas kernel keeps delta2 there, which all
 threads read. Learning rate and momentum are in constant memory. The blog: "some of the data such as
 the weights and deltas are reused", and "constant values such as learning rate and momentum can be
@@ -15,12 +15,13 @@ further: it knows the two constants and writes them into the instructions, which
 import numpy as np
 
 from deepbig_runtime.gpu import Launch, Stream, cuda, play
-from mlp_gpu.ladder import arrays, coalesced, formulas
+from mlp_gpu.ladder import arrays, formulas
+from mlp_gpu.ladder import rung3_coalesced as coalesced
 from mlp_gpu.ladder.arrays import Arrays
-from mlp_gpu.ladder.naive import output_delta, sigmoid, slope, velocity
 from mlp_gpu.ladder.net import MAX_HIDDEN, N_INPUTS, N_OUTPUTS
+from mlp_gpu.ladder.rung1_naive import output_delta, sigmoid, slope, velocity
 
-TURNED = coalesced.TURNED
+TRANSPOSED = coalesced.TRANSPOSED
 CONSTANTS = np.array([formulas.ETA, formulas.MOMENTUM])
 
 
@@ -98,7 +99,7 @@ SIGNATURES = {
 
 
 def launches(a: Arrays) -> list[Launch]:
-    """The launches that make one step, in order, with weights turned."""
+    """The launches that make one step, in order, with weights transposed."""
     return arrays.launches(a, SIGNATURES)
 
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from deepbig_runtime.gpu import Launch, Stream, cuda
 from mlp_gpu.ladder.arrays import Arrays
-from mlp_gpu.ladder.naive import RATES, output_delta, sigmoid, slope, velocity
 from mlp_gpu.ladder.net import N_INPUTS, N_OUTPUTS
+from mlp_gpu.ladder.rung1_naive import RATES, output_delta, sigmoid, slope, velocity
 
-TURNED = True
+TRANSPOSED = True
 MAX_THREADS = 512  # per block: so many have the registers that each needs
 KEPT = 8  # weights that a thread has in registers, and as many velocities
 LANES = 32  # threads that add up an output
@@ -117,7 +117,7 @@ SIGNATURES = {
 
 
 def launches(a: Arrays, steps: int = 1) -> list[Launch]:
-    """The one launch that makes some steps, with weights turned."""
+    """The one launch that makes some steps, with weights transposed."""
     threads = MAX_THREADS // a.hidden * a.hidden
     arguments = (a.W1, a.W2, a.V1, a.V2, a.images, a.labels, a.order, a.step, np.int32(steps))
     return [Launch(train_chunk, (1, 1), threads, (*arguments, *RATES))]

@@ -25,7 +25,7 @@ from deepbig_runtime.gpu import Launch, Stream, cuda, play
 from mlp_gpu.ladder import arrays, formulas
 from mlp_gpu.ladder.arrays import Arrays
 
-TURNED = False
+TRANSPOSED = False
 RATES = formulas.ETA, formulas.MOMENTUM
 
 sigmoid = cuda.jit(device=True, inline="always")(formulas.sigmoid)
