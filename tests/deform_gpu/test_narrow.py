@@ -1,7 +1,5 @@
 """deform_gpu/width.py: which digits look like a one, against float64."""
 
-import math
-
 import numpy as np
 import pytest
 from width_cases import one, property_of_cases
@@ -40,13 +38,6 @@ def test_ink_counts_by_its_strength_and_not_by_its_sign():
     assert is_narrow(faint).tolist() == [False]
     assert is_narrow(-stroke(5), 1).tolist() == [True]
     assert is_narrow(stroke(5, background=0.5, ink=-1), 0.5).tolist() == [True]
-
-
-def test_a_narrow_digit_that_lies_is_not_narrow():
-    standing = stroke(3, 12)
-    lying = np.ascontiguousarray(standing.transpose(0, 2, 1))
-    assert is_narrow(standing).tolist() == [True]
-    assert is_narrow(lying).tolist() == [False]
 
 
 def is_narrow_reference(image, background):
@@ -92,34 +83,3 @@ def test_background_of_narrow_digits_may_have_any_value_and_is_rounded():
 def test_no_index_is_out_of_range_for_narrow_digits(width):
     images = np.full((1, width, width), 0.5, np.float32)
     assert _is_narrow.py_func(images, np.float32(-1)).tolist() == is_narrow(images).tolist()
-
-
-@pytest.mark.parametrize("part", ["train", "test"])
-def test_narrow_among_real_digits(digits, part):
-    images = getattr(digits, f"{part}_images")
-    slim = images.copy()
-    slim[:, :, :10] = slim[:, :, 19:] = -1
-    for some in (images, slim):
-        expected = [is_narrow_reference(image, -1) for image in some]
-        assert is_narrow(some).tolist() == expected
-    assert 0 < sum(expected) < len(expected)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"images": np.zeros((3, 29, 29))}, "images is float64; expected a NumPy array of float32"),
-        ({"images": [[[0.0]]]}, "images is list"),
-        ({"images": np.zeros((3, 29, 28), np.float32)}, "images has shape"),
-        ({"images": np.zeros((29, 29), np.float32)}, "images has shape"),
-        ({"images": np.zeros((3, 29, 58), np.float32)[:, :, ::2]}, "images has .* in C order"),
-        ({"background": math.nan}, "background is nan; expected a finite number"),
-        ({"background": 1e39}, "background is 1e[+]39"),
-        ({"background": None}, "background is None"),
-        ({"background": "-1"}, "background is -1; expected"),
-    ],
-)
-def test_bad_input_of_narrow_digits_is_refused(change, message):
-    good = {"images": np.zeros((3, 29, 29), np.float32), "background": -1.0}
-    with pytest.raises(ValueError, match=message):
-        is_narrow(**(good | change))
