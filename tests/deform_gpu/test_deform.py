@@ -51,19 +51,6 @@ def test_deforming_by_nothing_gives_the_image_back_bit_for_bit():
         assert deform(pixels, None, IDENTITY, SEED).tobytes() == pixels.tobytes()
 
 
-@pytest.mark.parametrize("side", [29, 32, 96])
-def test_translation_changes_nothing_else(side):
-    labels = np.arange(300) % 10
-    still = EXTREMES["no translation"]
-    without, found = (make_matrices(labels, d, SEED, 3, 98, side) for d in (still, MIXED))
-    assert found[:, :, :2].tobytes() == without[:, :, :2].tobytes()
-    assert (without[:, :, 2] == 0).all()
-    assert (found[:, :, 2] != 0).all()
-    # In percent of the side, so twice as many pixels where an image has twice as many.
-    twice = make_matrices(labels, MIXED, SEED, 3, 98, 2 * side)
-    assert (twice[:, :, 2] == 2 * found[:, :, 2]).all()
-
-
 def test_results_depend_on_neither_number_nor_threads_nor_time():
     images, labels = make_images(313)
     expected = deform(images, labels, MIXED, SEED, 3, threads=1)
@@ -162,6 +149,11 @@ def test_floats_of_any_kind_and_layout_come_back_as_float32(dtype):
         found = deform(some, labels)
         assert found.dtype == np.float32
         assert found.tobytes() == expected.tobytes()
+
+
+def test_make_matrices_of_a_place_beyond_the_last_is_refused():
+    with pytest.raises(ValueError, match="first is"):
+        make_matrices(np.zeros(3, int), TABLE1, SEED, 3, first=2**32 - 2)
 
 
 def test_without_labels_all_are_turned_alike():

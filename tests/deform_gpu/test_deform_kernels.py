@@ -18,8 +18,13 @@ from deform_cases import (
     make_images,
 )
 from executed import DEVICES, HAS_GPU, device
-from gpu_arrays import arrays, count_bytes, uniform
-from numba.core import sigutils
+from gpu_arrays import (
+    arrays,
+    assert_launched_with,
+    assert_repeats_are_bit_equal,
+    count_bytes,
+    uniform,
+)
 from scipy import signal
 
 from deepbig_runtime import gpu
@@ -311,23 +316,14 @@ def every_kernel(arrays, side, n):
 )
 @pytest.mark.repeats
 def test_repeats_are_bit_equal(arrays, side, n, repeats):
-    for launch, modified in every_kernel(arrays, side, n):
-        arrays.run([launch])
-        first = [arrays.get(array).tobytes() for array in modified]
-        for _ in range(repeats):
-            for array in modified:
-                array.copy_to_device(np.full(array.shape, np.nan, np.float32), arrays.stream)
-            arrays.run([launch])
-            assert [arrays.get(array).tobytes() for array in modified] == first, launch.kernel
+    assert_repeats_are_bit_equal(arrays, every_kernel(arrays, side, n), repeats)
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="the executor compiles for the signatures: needs a GPU")
 def test_kernels_are_launched_with_their_signatures(arrays):
     for launch, _ in every_kernel(arrays, 5, 3):
         arrays.run([launch])
-    for kernel, text in SIGNATURES.items():
-        expected, _ = sigutils.normalize_signature(text)
-        assert set(kernel.overloads) == {expected}, kernel
+    assert_launched_with(SIGNATURES)
 
 
 def test_every_kernel_is_tested(arrays):
