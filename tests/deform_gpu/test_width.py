@@ -130,6 +130,15 @@ def test_constant_rows_stay_exactly_constant(width):
         assert (out[:, left : left + width] == values[:, None]).all()
 
 
+def test_background_is_rounded_as_the_images_are():
+    images = np.full((1, 29, 29), 0.1, np.float32)
+    images[0, 14, 3:23] = 0.7
+    out = normalize_width(images, 7, CHANGE, 0.1)
+    expected = np.full((29, 29), 0.1, np.float32)
+    expected[14, 11:18] = 0.7
+    assert (out[0] == expected).all()
+
+
 def test_negative_zeros_are_copied_bit_for_bit():
     images = np.full((1, 5, 5), -1, np.float32)
     images[0, 2, 1:4] = -0.0
