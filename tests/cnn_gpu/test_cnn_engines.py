@@ -282,18 +282,3 @@ def test_the_tanh_is_that_of_float64():
     np.testing.assert_allclose(edges[1:3], [A, -A], rtol=3e-7)
     assert edges[3:].tobytes() == np.array([0, -0.0], np.float32).tobytes()
     assert activation.scaled_tanh(np.float32(0.3)) == pytest.approx(A * np.tanh(B * 0.3), rel=1e-6)
-
-
-def test_a_net_learns_to_tell_stripes_apart():
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 3, 200).astype(np.uint8)
-    y, x = np.mgrid[:9, :9]
-    stripes = np.stack([np.sin(2 * y), np.sin(2 * x), np.sin(1.5 * (x + y))])
-    images = stripes[labels] + rng.normal(0, 0.5, (200, 9, 9))
-    engine = ConvCpuEngine()
-    engine.set_network(ConvNetwork.initial("4M3s1-8M2c50%-12N", Maps(1, 9, 9), 3, 0))
-    images = images.astype(np.float32)
-    for _ in range(15):
-        loss = engine.train(images[:150], labels[:150], rng.permutation(150), 0.05)
-    assert loss < 0.1
-    assert (engine.predict(images[150:]).argmax(1) == labels[150:]).mean() > 0.95

@@ -104,9 +104,7 @@ def test_arrays_that_do_not_fit_are_refused(part, change):
     ("description", "sentence"),
     [
         ("", "layer 1 of '', '': expected layers such as 20M5"),
-        ("20M5-", "layer 2 of '20M5-', '': expected layers such as 20M5"),
         ("20Q", "'20Q': expected layers such as 20M5"),
-        ("20M5s", "'20M5s': expected layers such as 20M5"),
         ("20M30", "30x30 must be at least 1x1 and fit into maps of 29x29"),
         ("20M0", "0x0 must be at least 1x1"),
         ("MP2x40", "2x40 must be at least 1x1 and fit into maps of 29x29"),
@@ -119,7 +117,6 @@ def test_arrays_that_do_not_fit_are_refused(part, change):
         ("IP(hat4)", "'IP(hat4)': a Mexican hat has an odd number of pixels, 3 or more"),
         ("IP(laplace)", "expected hat21, sobel or scharr, joined by +"),
         ("IP(hat31)", "'IP(hat31)': a filter can have at most 29x29 pixels, as a map has"),
-        ("IP(hat20001)", "a filter can have at most 29x29 pixels"),
         ("3000000N", "a layer can have at most 100,000,000 weights or neurons"),
         ("-".join(["1M1"] * 31), "31 layers: a net can have at most 30 hidden ones"),
         ("IP()", "expected hat21, sobel or scharr, joined by +"),

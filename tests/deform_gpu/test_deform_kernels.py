@@ -18,8 +18,13 @@ from deform_cases import (
     make_images,
 )
 from executed import DEVICES, HAS_GPU, device
-from gpu_arrays import arrays, count_bytes, uniform
-from numba.core import sigutils
+from gpu_arrays import (
+    arrays,
+    assert_launched_with,
+    assert_repeats_are_bit_equal,
+    count_bytes,
+    uniform,
+)
 from scipy import signal
 
 from deepbig_runtime import gpu
@@ -166,35 +171,11 @@ def test_gpu_and_cpu_agree():
     assert abs(on_cpu - on_gpu).max() < 1e-5
     pixels = ((images + 1) * 127.5).astype(np.uint8)
     found = deform(pixels, labels, seed=SEED, epoch=3, first=98, device="cuda")
+    assert deform(images[:0], labels[:0], device="cuda").shape == (0, 29, 29)
     assert found.dtype == np.uint8
     difference = found - deform(pixels, labels, seed=SEED, epoch=3, first=98).astype(int)
     assert (difference == 0).mean() > 0.99
     assert abs(difference).max() <= 1
-
-
-def test_an_image_can_be_made_alone():
-    n = 313 if HAS_GPU else 103
-    images, labels = make_images(n)
-    whole = deform(images, labels, MIXED, SEED, 3, first=98, device="cuda")
-    for i in {0, n // 2, n - 1}:
-        some = slice(i, i + 1)
-        alone = deform(images[some], labels[some], MIXED, SEED, 3, first=98 + i, device="cuda")
-        assert alone.tobytes() == whole[some].tobytes()
-
-
-def test_no_images_and_bad_ones():
-    images, labels = make_images(1)
-    assert deform(images[:0], labels[:0], device="cuda").shape == (0, 29, 29)
-    for change, message in (
-        ({"images": images[:, 1:]}, "images has shape"),
-        ({"labels": [10]}, "labels run from 10 to 10"),
-        ({"labels": None}, "labels are missing"),
-        ({"seed": -1}, "seed is -1"),
-        ({"epoch": 2**32}, "epoch is"),
-        ({"first": -1}, "first is -1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            deform(**({"images": images, "labels": labels, "device": "cuda"} | change))
 
 
 def test_epochs_come_one_ahead(monkeypatch):
@@ -278,13 +259,6 @@ def test_what_is_copied_is_waited_for(monkeypatch):
     assert len(waited) == 6  # for each axis
 
 
-def test_gpu_and_cpu_agree_on_labels():
-    images, labels = make_images(2, 8)[0], np.array([5, 4])  # 60 degrees and 1
-    on_cpu = deform(images, labels, MIXED, SEED, 3, first=98)
-    on_gpu = deform(images, labels, MIXED, SEED, 3, first=98, device="cuda")
-    assert abs(on_cpu - on_gpu).max() < 1e-5
-
-
 def test_memory_is_what_device_bytes_says(monkeypatch):
     taken = count_bytes(monkeypatch)
     images, labels = make_images(3, 5)
@@ -294,34 +268,14 @@ def test_memory_is_what_device_bytes_says(monkeypatch):
     assert sum(taken) == cuda.device_bytes(3, 5)
 
 
-@pytest.mark.parametrize(("side", "n"), [(1, 120), (29, 230)])
-def test_the_papers_way_agrees(side, n):
-    images, labels = make_images(n, side)
-    out = np.full_like(images, np.nan)
-    PaperSet(images, labels, MIXED, SEED).deform(out, 3)
-    expected = deform(images, labels, MIXED, SEED, 3)
-    assert (abs(out - expected) <= deform_tolerance(labels, MIXED, 3, side=side)).all()
-
-
-def test_the_papers_way_takes_batch_after_batch(monkeypatch):
-    def convolve(out, field, kernel, alpha, width):  # quicker than the kernel
-        def launch(stream):
-            cells, weights, found = (a.copy_to_host(stream=stream) for a in (field, kernel, out))
-            gpu.synchronize(stream)
-            convolved = signal.correlate2d(cells, weights[:, :21], mode="valid")
-            found[:, :width] = alpha * convolved[:, :width]
-            out.copy_to_device(found, stream=stream)
-            gpu.synchronize(stream)
-
-        return [launch]
-
-    monkeypatch.setattr(paper, "convolve", convolve)
+@pytest.mark.parametrize(("side", "n"), [(1, 120), (29, 113)])
+def test_the_papers_way_equals_the_cpu(side, n):
     deformation = dataclasses.replace(MIXED, background=0.25)
-    images, labels = make_images(230, 2)
+    images, labels = make_images(n, side)
     out = np.full_like(images, np.nan)
     PaperSet(images, labels, deformation, SEED).deform(out, 3)
     expected = deform(images, labels, deformation, SEED, 3)
-    assert (abs(out - expected) <= deform_tolerance(labels, deformation, 3, side=2)).all()
+    assert (abs(out - expected) <= deform_tolerance(labels, deformation, 3, side=side)).all()
 
 
 def every_kernel(arrays, side, n):
@@ -362,23 +316,14 @@ def every_kernel(arrays, side, n):
 )
 @pytest.mark.repeats
 def test_repeats_are_bit_equal(arrays, side, n, repeats):
-    for launch, modified in every_kernel(arrays, side, n):
-        arrays.run([launch])
-        first = [arrays.get(array).tobytes() for array in modified]
-        for _ in range(repeats):
-            for array in modified:
-                array.copy_to_device(np.full(array.shape, np.nan, np.float32), arrays.stream)
-            arrays.run([launch])
-            assert [arrays.get(array).tobytes() for array in modified] == first, launch.kernel
+    assert_repeats_are_bit_equal(arrays, every_kernel(arrays, side, n), repeats)
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="the executor compiles for the signatures: needs a GPU")
 def test_kernels_are_launched_with_their_signatures(arrays):
     for launch, _ in every_kernel(arrays, 5, 3):
         arrays.run([launch])
-    for kernel, text in SIGNATURES.items():
-        expected, _ = sigutils.normalize_signature(text)
-        assert set(kernel.overloads) == {expected}, kernel
+    assert_launched_with(SIGNATURES)
 
 
 def test_every_kernel_is_tested(arrays):

@@ -73,13 +73,6 @@ def test_windows_of_any_size_match_the_reference(sizes, window, monkeypatch):
     nets.assert_padding_is_zero(engine.get_network())
 
 
-def test_one_image_is_one_step():
-    sizes = (33, 97, 70, 10)
-    engine, weights, images, labels = nets.make(CpuEngine(), sizes)
-    loss = engine.train(images, labels, np.array([3]), ETA)
-    nets.assert_trained(engine.get_network(), loss, weights, images, labels, [3], ETA)
-
-
 @pytest.mark.parametrize("eta", [0.1, 0.02, 1e-3])
 def test_sweeps_are_those_of_the_numpy_program(eta, monkeypatch):
     """The same windows in the same blocks, growing and shrinking by the same rule."""
@@ -161,33 +154,6 @@ def test_trainings_with_narrower_vectors_have_the_same_bits(processor, lanes, tm
     code = "import mlp_gpu.vector_kernel, test_cpu_window as test\n"
     code += "print(mlp_gpu.vector_kernel.LANES, *test.digests())"
     assert printed_by(processor, code, tmp_path) == [str(lanes), *digests()]
-
-
-def test_a_training_leaves_nothing_behind_for_the_next():
-    """A run that was stopped and resumed has the bits of one that was not."""
-    sizes = (20, 130, 70, 10)
-    engine, _, images, labels = nets.make(CpuEngine(), sizes)
-    order = steps(images)
-    for part in (order, order[::-1]):
-        engine.train(images, labels, part, ETA)
-    resumed, *_ = nets.make(CpuEngine(), sizes)
-    for part in (order, order[::-1]):
-        network = resumed.get_network()
-        resumed = CpuEngine()
-        resumed.set_network(network)
-        resumed.train(images, labels, part, ETA)
-    found = zip(engine.get_network().weights, resumed.get_network().weights, strict=True)
-    assert all(W.tobytes() == V.tobytes() for W, V in found)
-
-
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_weights_go_into_panels_and_back(sizes):
-    network = Network.initial(sizes, seed=3)
-    weights = cpu_window.to_weights(network)
-    back = cpu_window.to_network(sizes, weights)
-    assert all((W == V).all() for W, V in zip(network.weights, back.weights, strict=True))
-    weights.W.values[:] = 7
-    assert (network.weights[-1] != 7).all()  # a copy
 
 
 @pytest.mark.parametrize("size", [200.0, 800.0])

@@ -14,14 +14,14 @@ from deepbig_runtime.faults import GpuFault
 from mlp_gpu import cuda
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import CudaEngine
-from mlp_gpu.network import NETS, Network
+from mlp_gpu.network import Network
+from mlp_gpu.window import engine as window_engine
+from mlp_gpu.window.engine import WindowCudaEngine
 
 pytestmark = pytest.mark.parametrize("device", ENGINE_DEVICES, indirect=True)
 
 ORDER = np.array([3, 1, 4, 1, 5, 9, 2, 6, 11, 0])
 ETA = float(np.float32(0.05))  # large, so that each step shows
-
-SIZES = [(33, 21, 17, 10), (13, 7), (31, 33, 10), (50, 37, 64, 33, 10), (33, 501, 97, 10)]
 
 
 @pytest.fixture(autouse=True)
@@ -33,21 +33,17 @@ def make(sizes, schedule="graph", n=12):
     return nets.make(CudaEngine(schedule), sizes, n=n)
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_schedules_give_the_same_bits(sizes, monkeypatch):
+def test_schedules_give_the_same_bits(monkeypatch):
     monkeypatch.setattr(cuda, "IMAGES_PER_TICK", 4)  # a graph and one image, twice, then two images
     graphs, trained = [], []
     capture = gpu.capture
     monkeypatch.setattr(gpu, "capture", lambda work: graphs.append(capture(work)) or graphs[-1])
     for schedule in cuda.SCHEDULES:
-        engine, weights, images, labels = make(sizes, schedule)
+        engine, _, images, labels = make((33, 21, 17, 10), schedule)
         heard = []
         loss = engine.train(images, labels, ORDER, ETA, lambda *told, to=heard: to.append(told))
         assert [n for n, _ in heard] == [4, 4, 2]
-        assert sum(n * part for n, part in heard) / 10 == pytest.approx(loss, rel=1e-12)
-        network = engine.get_network()
-        trained.append((loss, heard, [W.tobytes() for W in network.weights]))
-        nets.assert_trained(network, loss, weights, images, labels, ORDER, ETA)
+        trained.append((loss, heard, [W.tobytes() for W in engine.get_network().weights]))
     assert trained[0] == trained[1]
     assert len(graphs) == 1
 
@@ -101,18 +97,6 @@ def test_a_graph_serves_all_epochs_whose_images_are_in_its_place(monkeypatch):
     assert trained["graph"] == trained["launch"]
 
 
-def test_training_goes_on_where_it_stopped_with_the_same_bits():
-    whole, _, images, labels = make((13, 7))
-    parts, *_ = make((13, 7))
-    whole.train(images, labels, ORDER, ETA)
-    parts.train(images, labels, ORDER[:4], ETA)
-    again = CudaEngine()
-    again.set_network(parts.get_network())
-    again.train(images, labels, ORDER[4:], ETA)
-    for W, V in zip(whole.get_network().weights, again.get_network().weights, strict=True):
-        assert (W.view(np.uint32) == V.view(np.uint32)).all()
-
-
 def test_images_on_the_gpu_are_taken_as_they_are(monkeypatch):
     whole, _, images, labels = make((13, 7))
     loss = whole.train(images, labels, ORDER, ETA)
@@ -136,31 +120,18 @@ def test_images_on_the_gpu_are_taken_as_they_are(monkeypatch):
             engine.train(bad, labels, ORDER, ETA)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("net", "n"), [(1, 500), (4, 500)] if HAS_GPU else [(1, 30), (4, 5)])
-def test_gpu_and_cpu_agree_on_nets_of_table_1(net, n):
-    rng = np.random.default_rng(0)
-    images = rng.uniform(-1, 1, (n, 841)).astype(np.float32)
-    labels = rng.integers(0, 10, n).astype(np.uint8)
-    network, outputs, weights = Network.initial(NETS[net], 0), [], []
-    for engine in (CpuEngine(), CudaEngine()):
-        engine.set_network(network)
-        engine.train(images, labels, np.arange(n), 1e-3)
-        outputs.append(engine.predict(images))
-        weights.append(engine.get_network().weights)
-    assert abs(outputs[0] - outputs[1]).max() < 1e-4
-    for W, V, before in zip(*weights, network.weights, strict=True):
-        assert np.linalg.norm(W - V) < 1e-3 * np.linalg.norm(W - before)
-
-
-def test_memory_is_what_device_bytes_says(monkeypatch):
+@pytest.mark.parametrize(
+    ("new_engine", "device_bytes"),
+    [(CudaEngine, cuda.device_bytes), (WindowCudaEngine, window_engine.device_bytes)],
+)
+def test_memory_is_what_device_bytes_says(new_engine, device_bytes, monkeypatch):
     taken = count_bytes(monkeypatch)
     monkeypatch.setattr(cuda, "PREDICT_BATCH", 5)
-    engine, _, images, labels = make((13, 7, 5), n=2)
+    engine, _, images, labels = nets.make(new_engine(), (13, 7, 5), n=2)
     for _ in range(2):  # the second epoch takes no more
         engine.train(images, labels, np.arange(2), 0.0)
     engine.predict(images)
-    assert sum(taken) == cuda.device_bytes((13, 7, 5), 2)
+    assert sum(taken) == device_bytes((13, 7, 5), 2)
 
 
 def test_a_new_network_comes_after_the_old_one_is_freed(monkeypatch):

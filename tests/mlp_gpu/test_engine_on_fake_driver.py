@@ -112,12 +112,6 @@ for schedule in ("launch", "graph"):
 """
 
 
-@pytest.mark.slow
-def test_a_convolutional_net_is_the_cpus():
-    done = run(CONVOLUTIONAL)
-    assert done.returncode == 0, done.stderr
-
-
 WINDOW = """
 from mlp_gpu.window.engine import WindowCudaEngine
 
@@ -129,8 +123,9 @@ assert_close(train(WindowCudaEngine()), expected)
 
 
 @pytest.mark.slow
-def test_the_window_is_the_cpus():
-    done = run(WINDOW)
+@pytest.mark.parametrize("code", [CONVOLUTIONAL, WINDOW], ids=["convolutional", "window"])
+def test_another_engine_trains_as_the_cpu_does(code):
+    done = run(code)
     assert done.returncode == 0, done.stderr
 
 

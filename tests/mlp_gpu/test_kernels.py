@@ -9,8 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from executed import HAS_GPU, device
-from gpu_arrays import arrays, uniform
-from numba.core import sigutils
+from gpu_arrays import arrays, assert_launched_with, assert_repeats_are_bit_equal, uniform
 from reference import EPS, A, B
 
 from mlp_gpu.kernels import SIGNATURES, backward, evaluate, forward, output, pick, update
@@ -229,25 +228,14 @@ def every_kernel(arrays, n_in, n_out):
 @pytest.mark.repeats
 def test_repeats_are_bit_equal(arrays, n_in, n_out, repeats):
     """Without a GPU, threads and blocks run in another order each time."""
-    for launch, modified in every_kernel(arrays, n_in, n_out):
-        before = [arrays.get(array) for array in modified]
-        first = None
-        for _ in range(repeats):
-            for array, content in zip(modified, before, strict=True):
-                array.copy_to_device(content, stream=arrays.stream)
-            arrays.run([launch])
-            found = [arrays.get(array).view(np.uint8) for array in modified]
-            first = first or found
-            assert all((a == b).all() for a, b in zip(found, first, strict=True)), launch.kernel
+    assert_repeats_are_bit_equal(arrays, every_kernel(arrays, n_in, n_out), repeats)
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="the executor compiles for the signatures: needs a GPU")
 def test_kernels_are_launched_with_their_signatures(arrays):
     for launch, _ in every_kernel(arrays, 33, 31):
         arrays.run([launch])
-    for kernel, text in SIGNATURES.items():
-        expected, _ = sigutils.normalize_signature(text)
-        assert set(kernel.overloads) == {expected}, kernel
+    assert_launched_with(SIGNATURES)
 
 
 def test_every_kernel_is_tested(arrays):

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from deepbig_runtime.files import FileFault
-from mlp_gpu import network
 from mlp_gpu.network import NETS, Network, count_weights, pad32
 
 
@@ -63,23 +61,3 @@ def test_weights_must_fit_the_sizes():
         Network((40, 3), (W,))
     with pytest.raises(ValueError, match="float32"):
         Network((3, 3), (W.astype(np.float64),))
-
-
-def test_file_round_trip(tmp_path):
-    nets = {"latest": Network.initial((31, 33, 7), 0), "chosen": Network.initial((31, 33, 7), 1)}
-    path = tmp_path / "x.weights.h5"
-    network.save(path, nets, {"config": "{}", "epoch": 3})
-    loaded, attributes = network.load(path, Network)
-    assert attributes["epoch"] == 3
-    assert attributes["config"] == "{}"
-    assert loaded.keys() == nets.keys()
-    for name, net in nets.items():
-        assert loaded[name].sizes == net.sizes
-        for a, b in zip(loaded[name].weights, net.weights, strict=True):
-            assert a.dtype == np.float32
-            assert (a == b).all()
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(FileFault, match=r"cannot read .*x\.h5: No such file"):
-        network.load(tmp_path / "x.h5", Network)

@@ -39,15 +39,6 @@ def test_nobody_goes_on_before_all_have_come(executor, n_threads):
     assert found == list(expected)
 
 
-def test_a_member_that_sleeps_delays_and_does_not_stop(executor):
-    def work(thread, barrier):
-        time.sleep(0.05 * thread)
-        return passed_on(thread, barrier, 3, numbers, 10)
-
-    numbers = np.zeros((2, 3), np.int64)
-    assert len(team.run(executor, 3, work)) == 3
-
-
 @pytest.mark.skipif(team.IS_WINDOWS, reason="there waiting threads never sleep")
 def test_who_waits_for_long_leaves_its_core_to_others(executor):
     """By the processor's time, which other programs do not make longer."""

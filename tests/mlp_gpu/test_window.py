@@ -1,7 +1,5 @@
 """On-line back-propagation in NumPy, plainly and by windows, against the float64 reference."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import reference
@@ -103,12 +101,6 @@ def test_large_outputs_do_not_overflow():
         assert norm(weights, start) > 1
 
 
-def test_windows_of_one_image_are_single_steps():
-    weights, images, labels = make((31, 33, 17, 10), 40)
-    sweeps = window.train_in_windows(weights, images, labels, ETA, 1, 8)
-    assert sweeps == [(t, t + 1) for t in range(40)]
-
-
 def test_without_corrections_the_second_sweep_is_the_last():
     weights, images, labels = make((31, 33, 10), 17)
     found = copies(weights)
@@ -128,39 +120,6 @@ def test_where_all_deltas_change_images_are_done_one_by_one(monkeypatch):
     assert sweeps == [*first_block, (16, 20), (17, 20), (18, 20), (19, 20)]
     window.train_plainly(expected, images, labels, ETA)
     assert distance(found, expected, weights) < 1e-12  # the same, in another order of sums
-
-
-def test_huge_corrections_are_made_too(monkeypatch):
-    monkeypatch.setattr(window, "TOLERANCE", 0)
-    weights, images, labels = make((31, 33, 21, 10), 20)
-    found, expected = copies(weights), copies(weights)
-    sweeps = window.train_in_windows(found, images, labels, 5.0, 6, 20)
-    assert 20 / 2 < len(sweeps) <= 20
-    window.train_plainly(expected, images, labels, 5.0)
-    assert distance(found, expected, weights) < 1e-9
-
-
-@pytest.mark.parametrize("eta", [1e-3, 0.05, 0.5])
-def test_windows_slide_and_no_image_goes_more_often_than_a_window_is_long(eta):
-    weights, images, labels = make((31, 33, 10), 50)
-    sweeps = window.train_in_windows(weights, images, labels, eta, 7, 16)
-    times = np.zeros(50, int)
-    for first, end in sweeps:
-        assert 1 <= end - first <= 7
-        assert first // 16 == (end - 1) // 16  # of one block
-        times[first:end] += 1
-    assert all(first < following for (first, _), (following, _) in pairwise(sweeps))
-    assert times.min() >= 1
-    assert times.max() <= 7
-    assert len(sweeps) < 50  # less than the chain has
-
-
-def test_smaller_corrections_need_fewer_sweeps():
-    def count(eta):
-        weights, images, labels = make((31, 33, 10), 64)
-        return len(window.train_in_windows(weights, images, labels, eta, 16, 32))
-
-    assert count(1e-4) < count(1e-2) < count(1.0)
 
 
 @pytest.mark.parametrize("where", ["weights", "image"])

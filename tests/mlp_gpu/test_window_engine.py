@@ -15,6 +15,7 @@ from deepbig_runtime.faults import GpuFault
 from experiments.benchmarks import window as oracle
 from mlp_gpu import cuda
 from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.network import NETS, Network
 from mlp_gpu.window import engine as window_engine
 from mlp_gpu.window import progress
@@ -156,16 +157,6 @@ def test_an_epoch_begins_anew_whatever_was_before():
         assert (W.view(np.uint32) == V.view(np.uint32)).all()
 
 
-def test_a_number_that_is_none_ends_all_the_same():
-    engine, _, images, labels, order = make((31, 33, 10), 19, 61)
-    images[order[40], 3] = np.nan
-    heard = []
-    engine.train(images, labels, order, ETA, lambda n, loss: heard.append(np.isnan(loss)))
-    assert not heard[0]
-    assert heard[-1]
-    nets.assert_padding_is_zero(engine.get_network())
-
-
 @pytest.mark.parametrize("n_block", [0, 129])
 def test_blocks_that_have_no_room_are_refused(n_block):
     with pytest.raises(ValueError, match=f"expected 1 to 128 images per block, got {n_block}"):
@@ -180,34 +171,19 @@ def test_a_gpu_that_does_nothing_is_told(monkeypatch):
         engine.train(images, labels, order, ETA)
 
 
-def test_memory_is_what_device_bytes_says(monkeypatch):
-    taken = count_bytes(monkeypatch)
-    monkeypatch.setattr(cuda, "PREDICT_BATCH", 5)
-    engine, _, images, labels, _ = make((13, 7, 5), 128, 2)
-    for _ in range(2):  # the second epoch takes no more
-        engine.train(images, labels, np.arange(2), 0.0)
-    engine.predict(images)
-    assert sum(taken) == window_engine.device_bytes((13, 7, 5), 2)
-
-
 @pytest.mark.slow
+@pytest.mark.parametrize("new_engine", [CudaEngine, WindowCudaEngine])
 @pytest.mark.parametrize(("net", "n"), [(1, 500), (4, 500)] if HAS_GPU else [(1, 24), (4, 5)])
-def test_nets_of_table_1_are_the_oracles_and_the_cpus(net, n):
+def test_gpu_and_cpu_agree_on_nets_of_table_1(net, n, new_engine):
     """Digits would be better examples; random images have the same sizes and a harder error."""
     rng = np.random.default_rng(0)
     images = rng.uniform(-1, 1, (n, 841)).astype(np.float32)
     labels = rng.integers(0, 10, n).astype(np.uint8)
     network, outputs, weights = Network.initial(NETS[net], 0), [], []
-    for engine in (CpuEngine(), WindowCudaEngine()):
+    for engine in (CpuEngine(), new_engine()):
         engine.set_network(network)
         engine.train(images, labels, np.arange(n), 1e-3)
         outputs.append(engine.predict(images))
         weights.append(engine.get_network().unpadded())
     assert abs(outputs[0] - outputs[1]).max() < 1e-4
-    known = [W.copy() for W in network.unpadded()]
-    first = progress.FIRST_WINDOW
-    sweeps = oracle.train_in_windows(known, images, labels, 1e-3, first, 128, LIMITS)
-    if not HAS_GPU:
-        assert count_sweeps(engine)[0] == len(sweeps)
-    for other in (weights[0], known):
-        assert distance(weights[1], other, network.unpadded()) < 1e-4
+    assert distance(weights[1], weights[0], network.unpadded()) < 1e-4

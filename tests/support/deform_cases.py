@@ -8,7 +8,6 @@ import reference_deform as reference
 from scipy import signal
 
 from deform_gpu import COMMITTEE, TABLE1, Deformation
-from deform_gpu.warp import inverse_translation
 
 EPS = np.finfo(np.float32).eps
 SEED = 2**40 * 77 + 5  # both halves of the key in use
@@ -77,23 +76,6 @@ def affine_part(u, t, *strengths):
     error = inverse_affine_tolerance(u, *strengths)
     column_error = error @ abs(t) + 2 * EPS * abs(inverse) @ abs(t)
     return np.column_stack((inverse, -inverse @ t)), np.column_stack((error, column_error))
-
-
-def moves(side):
-    """Whole pixels down and to the right, (n, 2), and the matrices of these translations alone."""
-    steps = np.array([(0, 0), (3, 0), (0, -4), (-2, 5), (side - 1, 1 - side), (side, 0)])
-    matrices = np.tile(np.eye(2, 3, dtype=np.float32), (len(steps), 1, 1))
-    for matrix, u in zip(matrices, np.float32(steps / 64), strict=True):
-        matrix[:, 2] = inverse_translation(*matrix[:, :2].ravel(), *u, np.float32(64))
-    return steps, matrices
-
-
-def check_moved(found, images, steps):
-    """Assert that images were moved by whole pixels, bit for bit, with -1 from outside."""
-    for result, image, step in zip(found, images, steps, strict=True):
-        source = np.indices(image.shape) - step[:, None, None]
-        inside = ((source >= 0) & (source < len(image))).all(axis=0)
-        assert (result == np.where(inside, np.roll(image, step, (0, 1)), -1)).all()
 
 
 def deform_tolerance(labels, deformation, epoch, first=0, side=29):
