@@ -15,6 +15,7 @@ from deepbig_runtime.files import FileFault, checked
 from experiments.datasets.dataset import is_mnist
 from experiments.results import cnn_tables, committee_report, tables
 from experiments.results.rows import CommitteeRow, ResultRow, read_rows, read_text
+from experiments.training.formatting import duration, markdown_table
 from experiments.training.provenance import Source
 from experiments.training.store import Run, run_of_builtins
 from experiments.training.validation import (
@@ -40,8 +41,6 @@ CAMPAIGN = "campaign.json"
 REDRAWN = "redrawn.json"
 
 Content = TypeVar("Content")
-T = TypeVar("T")
-
 
 DAMAGE_ERRORS = ArithmeticError, ValueError, TypeError, LookupError, StopIteration
 
@@ -94,7 +93,27 @@ class CampaignRecord(Struct, forbid_unknown_fields=True):
     parts: Annotated[list[CampaignPart], Meta(min_length=1)]
 
 
-def read_json(path: Path, kind: type[T]) -> T:
+def campaign_table(rows: Sequence[CampaignPart]) -> str:
+    """The rows of a campaign's record as Markdown."""
+    cells = [
+        {
+            "part": row.part,
+            "what must hold": row.claim,
+            "tried": f"{row.tries:,} {row.unit}",
+            "goal": f"{row.goal:,}",
+            "failed trials": str(row.failures),
+            "time": duration(row.seconds),
+            "seed": str(row.seed),
+            "date": row.provenance.columns().date[:10],
+            "commit": ", ".join(dict.fromkeys(one.commit[:7] for one in row.sources)),
+        }
+        for row in rows
+    ]
+    devices = sorted({one.device for row in rows for one in row.sources})
+    return f"{markdown_table(cells)}\n\n{'; '.join(devices)}.\n"
+
+
+def read_json(path: Path, kind: type[Content]) -> Content:
     """The record in a JSON file. kind: the Struct that it is."""
     text = read_text(path)
     with checked(path):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from deepbig_runtime import files
 from experiments.datasets.dataset import is_mnist
-from experiments.results.rows import ResultRow, Table1Row, rows_text, source_columns
+from experiments.results.rows import ResultRow, Table1Row, rows_text
 from experiments.training.configs import Config
 from experiments.training.formatting import duration, markdown_table
 from experiments.training.jobs import Outcome
@@ -141,7 +141,7 @@ def result_fields(run: Run) -> dict[str, Any]:
         "bte": 100 * run.best_errors / n_test,
         "seconds": run.seconds,
         "engine": engine_name(run),
-        "source": source_columns(run.provenance[-1]),
+        "source": run.provenance[-1].columns(),
     }
 
 
