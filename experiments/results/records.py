@@ -5,7 +5,7 @@ one sentence, if a file does not hold such a record.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -41,8 +41,6 @@ CAMPAIGN = "campaign.json"
 REDRAWN = "redrawn.json"
 
 Content = TypeVar("Content")
-
-DAMAGE_ERRORS = ArithmeticError, ValueError, TypeError, LookupError, StopIteration
 
 
 class GpuCheckRow(Struct):
@@ -113,20 +111,22 @@ def campaign_table(rows: Sequence[CampaignPart]) -> str:
     return f"{markdown_table(cells)}\n\n{'; '.join(devices)}.\n"
 
 
-def read_json(path: Path, kind: type[Content]) -> Content:
-    """The record in a JSON file. kind: the Struct that it is."""
+def read_json(
+    path: Path, kind: type[Content], use: Callable[[Content], object] = lambda record: None
+) -> Content:
+    """The record in a JSON file. kind: the Struct that it is. use: a function that must take it."""
     text = read_text(path)
     with checked(path):
-        return convert("it", parse_json("it", text), kind)
+        record = convert("it", parse_json("it", text), kind)
+    return _used(path, record, use)
 
 
-def used(path: Path, content: Content, uses: Iterable[Callable[[Content], object]]) -> Content:
-    """The content of a file, after all its uses were tried. Raises FileFault if one fails."""
-    for use in uses:
-        try:
-            use(content)
-        except DAMAGE_ERRORS as error:
-            raise FileFault(f"{path} is damaged: {error!r:.200}") from None
+def _used(path: Path, content: Content, use: Callable[[Content], object]) -> Content:
+    """The content of a file, after its use was tried. Raises FileFault if that fails."""
+    try:
+        use(content)
+    except (ArithmeticError, ValueError, TypeError, LookupError, StopIteration) as error:
+        raise FileFault(f"{path} is damaged: {error!r:.200}") from None
     return content
 
 
@@ -181,7 +181,7 @@ def read_record(path: Path) -> Run:
     text = read_text(path)
     with checked(path):
         run = run_of_builtins(parse_json("it", text))
-    return used(path, run, (_row,))
+    return _used(path, run, _row)
 
 
 def _row(run: Run) -> ResultRow:
