@@ -103,3 +103,7 @@ def test_shared_errors_agree_with_loops(shape, source):
         for j in range(m):
             expected = sum(bool(x and y) for x, y in zip(wrong[i], wrong[j], strict=True))
             assert shared[i, j] == shared[j, i] == expected
+
+
+def test_shared_errors_of_a_whole_test_set_do_not_overflow():
+    assert (voting.count_shared([np.ones(70_000, bool)] * 2) == 70_000).all()
