@@ -63,7 +63,6 @@ from experiments.results.rows import (
     StartupRow,
     read_rows,
     rows_text,
-    source_columns,
 )
 from experiments.training import cli, gpu_trial, jobs, provenance
 from experiments.training.formatting import markdown_table
@@ -175,7 +174,7 @@ def measure_into(
 
     Until everything is measured rows of before stay, and those that are not asked for stay then.
     """
-    origin, before = source_columns(source), {}
+    origin, before = source.columns(), {}
     if path.exists():
         with suppress(files.FileFault):
             before = {key_of(row): row for row in read_rows(path, BenchRow)}
@@ -203,7 +202,7 @@ def run_race(folder: Path, source: Source) -> None:
     except Problem as problem:
         tell(f"wrong digits against seconds are not measured: {problem}")
         return
-    points = race.measure(dataset, source_columns(source))
+    points = race.measure(dataset, source.columns())
     files.replace(folder / "race.csv", rows_text(points).encode())
 
     def draw() -> None:
@@ -254,7 +253,7 @@ def measure_startup(arguments: argparse.Namespace) -> None:
     dataset = data.load(arguments.data, arguments.data_dir)
     source = provenance.collect()
     folder = folder_of(arguments, source)
-    path, origin = folder / "startup.csv", source_columns(source)
+    path, origin = folder / "startup.csv", source.columns()
     rows = {row.what: row for row in read_rows(path, StartupRow)} if path.exists() else {}
     if arguments.tests:
         new = startup.measure_tests(origin)
@@ -277,7 +276,7 @@ def measure_workers(arguments: argparse.Namespace) -> None:
     folder = folder_of(arguments, source)
     schedule = cli.schedule(arguments)
     trainings = clusters.Trainings(dataset, arguments.data_dir, engine, schedule)
-    rows = clusters.measure(counts, trainings, arguments.repeats, source_columns(source))
+    rows = clusters.measure(counts, trainings, arguments.repeats, source.columns())
     files.replace(folder / "scaling.csv", rows_text(rows).encode())
     print(markdown_table(clusters.scaling_table(rows)))
     tell(f"written to {folder}: scaling.csv")

@@ -16,7 +16,6 @@ from experiments.benchmarks.columns import NOT_MEASURED
 from experiments.datasets.dataset import is_mnist
 from experiments.results import (
     block_tables,
-    campaign_table,
     cnn_tables,
     committee_report,
     committees,
@@ -27,13 +26,12 @@ from experiments.results import (
 from experiments.results import findings as scores
 from experiments.results.ladder_tables import LadderRecord
 from experiments.results.loading import Results, read_results
-from experiments.results.records import GpuCheckRecord, by_folder
+from experiments.results.records import GpuCheckRecord, by_folder, campaign_table
 from experiments.results.rows import (
     BenchRow,
     CommitteeRow,
     RaceRow,
     bench_source,
-    source_columns,
     source_text,
 )
 from experiments.training import cli, provenance
@@ -235,7 +233,7 @@ def ladders(records: Collection[LadderRecord]) -> str:
     """The results of `make ladder`, machine by machine."""
     parts = []
     for record in records:
-        source = source_text(source_columns(record.provenance))
+        source = source_text(record.provenance.columns())
         parts += [f"784-{record.hidden}-10 on {record.data}: {source}:"]
         parts += ladder_tables.tables(record)
     return paragraphs(parts)
@@ -261,7 +259,7 @@ def pages() -> dict[str, dict[str, str]]:
     """The parts of each page, by their names; of pages, by their paths in the repository."""
     results = read_results()
     found, benches = results.committees, results.benches.values()
-    campaigns = (campaign_table.table(one.parts).rstrip() for one in results.campaigns.values())
+    campaigns = (campaign_table(one.parts).rstrip() for one in results.campaigns.values())
     return {
         "README.md": {
             "headline": headline(results),

@@ -20,11 +20,12 @@ from deepbig_runtime.errors import Problem
 from deform_gpu import COMMITTEE
 from experiments.datasets import data
 from experiments.results.records import of_make_committee
-from experiments.results.rows import CommitteeRow, ScalingRow, SourceColumns
+from experiments.results.rows import CommitteeRow, ScalingRow
 from experiments.training import jobs, store
 from experiments.training.configs import make_config
 from experiments.training.formatting import duration
 from experiments.training.messages import tell
+from experiments.training.provenance import SourceColumns
 from experiments.training.workers import LocalProcesses
 from mlp_gpu.engine import WINDOW
 from mlp_gpu.training import Schedule

@@ -13,7 +13,8 @@ import numpy as np
 
 from experiments.benchmarks.measurement import Ceiling, Measurement
 from experiments.results import cnn_tables
-from experiments.results.rows import BenchRow, SourceColumns
+from experiments.results.rows import BenchRow
+from experiments.training.provenance import SourceColumns
 
 NOT_MEASURED = "Not measured yet."
 

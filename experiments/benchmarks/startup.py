@@ -21,10 +21,11 @@ from deform_gpu import TABLE1
 from experiments.benchmarks.findings import STARTUP
 from experiments.datasets import data
 from experiments.datasets.dataset import is_mnist
-from experiments.results.rows import SourceColumns, StartupRow
+from experiments.results.rows import StartupRow
 from experiments.training import jobs, provenance, store
 from experiments.training.configs import make_config
 from experiments.training.messages import tell
+from experiments.training.provenance import SourceColumns
 from experiments.training.workers import LocalProcesses, Message, Started
 from mlp_gpu.network import NETS
 from mlp_gpu.training import Schedule

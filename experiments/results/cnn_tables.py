@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cnn_gpu.layers import Maps, parse
 from deform_gpu import TRANSLATION
@@ -158,17 +159,15 @@ def convolutional_runs(runs: Mapping[tables.Name, Run], data: str) -> dict[table
 def row(run: Run) -> CnnRow:
     """A finished or unfinished run of a convolutional net as a row."""
     config, errors = run.config, run.metrics.test_errors
-
-    def error_after(epoch: int) -> float | None:
-        return 100 * errors[epoch - 1] / config.data.n_test if epoch <= len(errors) else None
-
+    early: dict[str, Any] = {
+        f"error_after_{n}": 100 * errors[n - 1] / config.data.n_test if n <= len(errors) else None
+        for n in EARLY
+    }
     return CnnRow(
         layers=config.layers,
         translation=config.deformation.translation if config.deformation else 0,
         weights=_count_weights(config.layers, Maps(*config.source), config.n_classes),
-        error_after_1=error_after(1),
-        error_after_3=error_after(3),
-        error_after_17=error_after(17),
+        **early,
         **tables.result_fields(run),
     )
 

@@ -13,8 +13,9 @@ from msgspec import to_builtins
 
 from deepbig_runtime.files import Malformed
 from experiments.results import tables, voting
-from experiments.results.rows import CommitteeRow, SourceColumns, source_columns
+from experiments.results.rows import CommitteeRow
 from experiments.training.formatting import duration, markdown_table, plural
+from experiments.training.provenance import SourceColumns
 from experiments.training.store import Run
 
 COMMITTEE = "committee"  # in place of a member's name
@@ -223,8 +224,8 @@ def source_line(source: SourceColumns, engine: str) -> str:
 
 def run_source(run: Run) -> SourceColumns:
     """The provenance of a run as columns: of its last process, with the commits of all."""
-    source = source_columns(run.provenance[-1])
-    source.commit = AND.join(dict.fromkeys(s.columns()["commit"] for s in run.provenance))
+    source = run.provenance[-1].columns()
+    source.commit = AND.join(dict.fromkeys(one.columns().commit for one in run.provenance))
     return source
 
 

@@ -128,6 +128,9 @@ TABLE4 = Experiment(
     sizes=NETS[4],
 )
 
+NAMED = {f"experiment{number}": experiment for number, experiment in EXPERIMENTS.items()}
+NAMED["table4"] = TABLE4
+
 
 def run_name(experiment: Experiment, member: Member, seed: int, data_name: str) -> str:
     """The name of a member's run file, without its ending: equal trainings have equal names.
@@ -171,11 +174,9 @@ def find_committees(runs: Mapping[str, Run]) -> list[Committee]:
     runs: all on the same data, by the paths of their files without .h5, as experiments.committee
     names them. The members of a committee are in one folder and have the seeds 0, 1, 2 and so on.
     """
-    named = {f"experiment{number}": experiment for number, experiment in EXPERIMENTS.items()}
-    named["table4"] = TABLE4
     found = []
     for folder in sorted({Path(name).parent for name in runs}):
-        for name, experiment in named.items():
+        for name, experiment in NAMED.items():
             data_name = next(iter(runs.values())).config.data.name
             paths = [
                 str(folder / run_name(experiment, member, seed, data_name))
@@ -191,29 +192,26 @@ def experiments_table(found: Collection[Sequence[CommitteeRow]]) -> list[dict[st
 
     found: the rows of each record.
     """
-    named = {f"experiment{number}": experiment for number, experiment in EXPERIMENTS.items()}
     lines = []
-    for name, experiment in (named | {"table4": TABLE4}).items():
+    for name, experiment in NAMED.items():
         paper = [member.paper for member in experiment.members]
         line = {
             "experiment": "Table 4" if experiment is TABLE4 else name[-1],
             "seven nets": experiment.title,
             "paper: average net %": f"{sum(paper) / len(paper):.2f}",
             "paper: committee %": f"{experiment.paper:.2f}",
+            "average net %": "",
+            "committee % (95 % interval)": "not measured yet",
+            "epochs x images": "",
         }
-        own = [rows for rows in found if rows[-1].experiment == name]
-        if own:
+        if own := [rows for rows in found if rows[-1].experiment == name]:
             *_, row = min(
-                own,
-                key=lambda rows: (-committee_report.images_trained(rows), rows[-1].errors),
+                own, key=lambda rows: (-committee_report.images_trained(rows), rows[-1].errors)
             )
             line |= {
                 "average net %": f"{row.mean_percent:.2f}",
                 "committee % (95 % interval)": f"{row.percent:.2f} ({row.low:.2f}-{row.high:.2f})",
                 "epochs x images": f"{row.epochs} x {int(row.images_an_epoch):,}",
             }
-        else:
-            line |= {"average net %": "", "committee % (95 % interval)": "not measured yet"}
-            line |= {"epochs x images": ""}
         lines.append(line)
     return lines

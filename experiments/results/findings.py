@@ -6,7 +6,7 @@ from pathlib import Path
 from experiments.datasets.dataset import is_mnist
 from experiments.results import cnn_tables, committee_report, tables
 from experiments.results.records import by_folder
-from experiments.results.rows import CommitteeRow
+from experiments.results.rows import CommitteeRow, ResultRow
 from experiments.training.formatting import duration, plural
 from experiments.training.store import Run
 from mlp_gpu.training import Schedule
@@ -20,10 +20,7 @@ def best_sentence(runs: Sequence[Run]) -> str:
     row = tables.table1_row(run)
     paper = tables.PAPER[row.net]
     text = (
-        f"Net {row.net} gets {row.tefbv_errors} of {row.n_test:,} test digits wrong: "
-        f"{row.tefbv:.2f} % (95 % interval {row.tefbv_low:.2f}-{row.tefbv_high:.2f}), "
-        f"after {row.epochs_done} epochs in {duration(row.seconds)} on "
-        f"{row.source.device}; {tables.spread(tables.with_other_seeds(run, runs))}. The "
+        f"Net {row.net} {_result(row)}; {tables.spread(tables.with_other_seeds(run, runs))}. The "
         f"paper's net {row.net} has {paper.tefbv:.2f} %, after {PAPER_EPOCHS:,} epochs in "
         f"{paper.hours} hours on a GTX 280."
     )
@@ -37,21 +34,26 @@ def best_sentence(runs: Sequence[Run]) -> str:
     return text
 
 
+def _result(row: ResultRow) -> str:
+    """The errors of a run and what they cost, as the rest of a sentence that begins with a net."""
+    return (
+        f"gets {row.tefbv_errors} of {row.n_test:,} test digits wrong: {row.tefbv:.2f} % (95 % "
+        f"interval {row.tefbv_low:.2f}-{row.tefbv_high:.2f}), after {row.epochs_done} epochs in "
+        f"{duration(row.seconds)} on {row.source.device}"
+    )
+
+
 def convolutional_sentence(runs: Sequence[Run]) -> str | None:
     """The longest run of a net of Table 1 of 2011 on deformed MNIST; None without any."""
     nets = {paper.layers: paper for paper in cnn_tables.PAPER.values()}
-    own = [run for run in runs if run.config.layers in nets]
-    own = list(filter(tables.is_on_deformed_mnist, own))
+    own = [run for run in filter(tables.is_on_deformed_mnist, runs) if run.config.layers in nets]
     if not own:
         return None
     run = tables.most_trained(own)
     row = cnn_tables.row(run)
     paper = nets[row.layers]
     return (
-        f"{paper.name} gets {row.tefbv_errors} of {row.n_test:,} test digits wrong: "
-        f"{row.tefbv:.2f} % (95 % interval {row.tefbv_low:.2f}-{row.tefbv_high:.2f}), "
-        f"after {row.epochs_done} epochs in {duration(row.seconds)} on "
-        f"{row.source.device}, with kernel sizes that we guessed; "
+        f"{paper.name} {_result(row)}, with kernel sizes that we guessed; "
         f"{tables.spread(tables.with_other_seeds(run, own))}. The paper's has "
         f"{paper.tefbv:.2f} %, after {cnn_tables.PAPER_EPOCHS} epochs."
     )
@@ -63,7 +65,6 @@ def schedule_sentence(runs: Sequence[Run]) -> str | None:
 
     runs: on deformed MNIST.
     """
-    whole = [run for run in runs if run.config.data.n_train == 60_000]
     begun = [run for run in runs if follows_paper(run)]
     if any(run.finished and tables.net_number(run) == 4 for run in begun):
         return None
@@ -74,9 +75,9 @@ def schedule_sentence(runs: Sequence[Run]) -> str | None:
         text = f"Not measured yet: no net has followed it for its {PAPER_EPOCHS:,} epochs."
     paper = tables.PAPER[4]
     text += f" Nothing here confirms or refutes the {paper.tefbv:.2f} % of net 4."
-    whole = [run for run in whole if tables.net_number(run) == 4]
-    if whole:
-        run = max(whole, key=lambda run: run.epochs)
+    whole = [run for run in runs if run.config.data.n_train == 60_000]
+    if fourth := [run for run in whole if tables.net_number(run) == 4]:
+        run = max(fourth, key=lambda run: run.epochs)
         seconds = run.seconds / run.epochs
         text += (
             f" An epoch of net 4 takes {duration(seconds)} on {run.provenance[-1].device}. "
@@ -137,8 +138,8 @@ def mixed_sentence(found: Iterable[Sequence[CommitteeRow]]) -> str | None:
 
     found: the rows of each committee.
     """
-    mixed = [rows for rows in found if rows[-1].experiment == committee_report.GIVEN]
-    mixed = [rows for rows in mixed if is_mnist(rows[-1].data)]
+    given = [rows for rows in found if rows[-1].experiment == committee_report.GIVEN]
+    mixed = [rows for rows in given if is_mnist(rows[-1].data)]
     if not mixed:
         return None
     *members, last = min(mixed, key=lambda rows: rows[-1].errors)

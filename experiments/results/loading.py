@@ -21,7 +21,6 @@ from experiments.results.records import (
     read_committee,
     read_json,
     read_record,
-    used,
 )
 from experiments.results.redrawn import RedrawnRecord
 from experiments.results.rows import (
@@ -75,18 +74,9 @@ class Results:
 
 def _read_blog_ladder(path: Path) -> LadderRecord | None:
     """A record of the ladder; None if it is not of the blog's net on MNIST."""
-    record = read_json(path, LadderRecord)
-    if (record.data, record.hidden) != ("MNIST", ladder_tables.BLOG_HIDDEN):
-        return None
-    return used(path, record, (ladder_tables.tables,))
-
-
-def _read_blocks(path: Path) -> BlockRecord:
-    return used(path, read_json(path, BlockRecord), (block_tables.tables,))
-
-
-def _read_redrawn(path: Path) -> RedrawnRecord:
-    return used(path, read_json(path, RedrawnRecord), (redrawn.table,))
+    record = read_json(path, LadderRecord, ladder_tables.tables)
+    is_blogs = (record.data, record.hidden) == ("MNIST", ladder_tables.BLOG_HIDDEN)
+    return record if is_blogs else None
 
 
 # The kind of a record by the name of its file. All other JSON files are records of runs.
@@ -98,8 +88,8 @@ KINDS: dict[str, tuple[str, Callable[[Path], object]]] = {
     GPU_CHECK: ("gpu_checks", partial(read_json, kind=GpuCheckRecord)),
     LADDER: ("ladders", _read_blog_ladder),
     CAMPAIGN: ("campaigns", partial(read_json, kind=CampaignRecord)),
-    BLOCKS: ("blocks", _read_blocks),
-    REDRAWN: ("redrawn", _read_redrawn),
+    BLOCKS: ("blocks", partial(read_json, kind=BlockRecord, use=block_tables.tables)),
+    REDRAWN: ("redrawn", partial(read_json, kind=RedrawnRecord, use=redrawn.table)),
 }
 
 

@@ -5,7 +5,7 @@ one sentence, if a file does not hold such a record.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -15,6 +15,7 @@ from deepbig_runtime.files import FileFault, checked
 from experiments.datasets.dataset import is_mnist
 from experiments.results import cnn_tables, committee_report, tables
 from experiments.results.rows import CommitteeRow, ResultRow, read_rows, read_text
+from experiments.training.formatting import duration, markdown_table
 from experiments.training.provenance import Source
 from experiments.training.store import Run, run_of_builtins
 from experiments.training.validation import (
@@ -40,10 +41,6 @@ CAMPAIGN = "campaign.json"
 REDRAWN = "redrawn.json"
 
 Content = TypeVar("Content")
-T = TypeVar("T")
-
-
-DAMAGE_ERRORS = ArithmeticError, ValueError, TypeError, LookupError, StopIteration
 
 
 class GpuCheckRow(Struct):
@@ -94,20 +91,42 @@ class CampaignRecord(Struct, forbid_unknown_fields=True):
     parts: Annotated[list[CampaignPart], Meta(min_length=1)]
 
 
-def read_json(path: Path, kind: type[T]) -> T:
-    """The record in a JSON file. kind: the Struct that it is."""
+def campaign_table(rows: Sequence[CampaignPart]) -> str:
+    """The rows of a campaign's record as Markdown."""
+    cells = [
+        {
+            "part": row.part,
+            "what must hold": row.claim,
+            "tried": f"{row.tries:,} {row.unit}",
+            "goal": f"{row.goal:,}",
+            "failed trials": str(row.failures),
+            "time": duration(row.seconds),
+            "seed": str(row.seed),
+            "date": row.provenance.columns().date[:10],
+            "commit": ", ".join(dict.fromkeys(one.commit[:7] for one in row.sources)),
+        }
+        for row in rows
+    ]
+    devices = sorted({one.device for row in rows for one in row.sources})
+    return f"{markdown_table(cells)}\n\n{'; '.join(devices)}.\n"
+
+
+def read_json(
+    path: Path, kind: type[Content], use: Callable[[Content], object] = lambda record: None
+) -> Content:
+    """The record in a JSON file. kind: the Struct that it is. use: a function that must take it."""
     text = read_text(path)
     with checked(path):
-        return convert("it", parse_json("it", text), kind)
+        record = convert("it", parse_json("it", text), kind)
+    return _used(path, record, use)
 
 
-def used(path: Path, content: Content, uses: Iterable[Callable[[Content], object]]) -> Content:
-    """The content of a file, after all its uses were tried. Raises FileFault if one fails."""
-    for use in uses:
-        try:
-            use(content)
-        except DAMAGE_ERRORS as error:
-            raise FileFault(f"{path} is damaged: {error!r:.200}") from None
+def _used(path: Path, content: Content, use: Callable[[Content], object]) -> Content:
+    """The content of a file, after its use was tried. Raises FileFault if that fails."""
+    try:
+        use(content)
+    except (ArithmeticError, ValueError, TypeError, LookupError, StopIteration) as error:
+        raise FileFault(f"{path} is damaged: {error!r:.200}") from None
     return content
 
 
@@ -162,7 +181,7 @@ def read_record(path: Path) -> Run:
     text = read_text(path)
     with checked(path):
         run = run_of_builtins(parse_json("it", text))
-    return used(path, run, (_row,))
+    return _used(path, run, _row)
 
 
 def _row(run: Run) -> ResultRow:

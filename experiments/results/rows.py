@@ -14,39 +14,19 @@ from msgspec import Meta, Struct, to_builtins
 
 from deepbig_runtime.files import FileFault, Malformed, checked, read_bytes
 from experiments.training.formatting import csv_text
-from experiments.training.provenance import Source
+from experiments.training.provenance import SourceColumns
 from experiments.training.validation import (
     LARGEST,
     Count,
-    Device,
+    Filled,
     Number,
     Text,
     convert,
-    parse_time,
 )
 
 LONGEST = 1e10  # seconds, which are taken from dates
-Filled = Annotated[Text, Meta(min_length=1)]
 Duration = Annotated[float, Meta(ge=0, le=LONGEST)]
 Time = Annotated[float, Meta(gt=0, le=LARGEST)]  # rates are divided by it
-
-
-class SourceColumns(Struct, kw_only=True):
-    """Where a row comes from. versions: name=version, with spaces between them. date: ISO 8601."""
-
-    device: Device
-    driver: Text = ""
-    versions: Text = ""
-    date: Filled
-    commit: Filled
-
-    def __post_init__(self) -> None:
-        parse_time(self.date)
-
-
-def source_columns(source: Source) -> SourceColumns:
-    """The provenance as columns."""
-    return SourceColumns(**source.columns())
 
 
 class Row(Struct, kw_only=True):

@@ -13,26 +13,19 @@ from mlp_gpu.network import count_weights
 def takes_windows(arguments: argparse.Namespace, sizes: tuple[int, ...], path: Path) -> bool:
     """Whether a GPU trains the run at `path` by the schedule `window`.
 
-    A run that has begun keeps its own; else a record of the GPU decides, if there is one.
+    A run that has begun keeps its own; else a record of the GPU decides, if there is one, by the
+    times of the net. Raises files.FileFault if one of them is damaged.
     """
     if arguments.schedule:
         return arguments.schedule == WINDOW
     if path.exists():
         return read_run(path).config.images_per_block is not None
-    return is_faster(arguments.device, sizes)
-
-
-def is_faster(device: str, sizes: tuple[int, ...]) -> bool:
-    """Whether a record of the device says that `window` is faster than `graph` for a net.
-
-    Raises files.FileFault if the record is damaged.
-    """
-    path = provenance.device_folder(device) / "bench.csv"
-    if not path.exists():
+    record = provenance.device_folder(arguments.device) / "bench.csv"
+    if not record.exists():
         return False
     us = {
         row.name: row.us
-        for row in read_rows(path, BenchRow)
+        for row in read_rows(record, BenchRow)
         if row.group == "net" and row.weights == count_weights(sizes)
     }
     window, graph = us.get(f"engine cuda {WINDOW}"), us.get("engine cuda graph")

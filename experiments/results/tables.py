@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from deepbig_runtime import files
 from experiments.datasets.dataset import is_mnist
-from experiments.results.rows import ResultRow, Table1Row, rows_text, source_columns
+from experiments.results.rows import ResultRow, Table1Row, rows_text
 from experiments.training.configs import Config
 from experiments.training.formatting import duration, markdown_table
 from experiments.training.jobs import Outcome
@@ -27,18 +27,17 @@ class PaperRow:
     tefbv: float
     bte: float
     hours: float  # on a GTX 280
-    weights: float  # millions, cut off after two digits
     undistorted: float
 
 
 Name = TypeVar("Name")
 
 PAPER = {
-    1: PaperRow(0.49, 0.44, 23.4, 1.34, 1.78),
-    2: PaperRow(0.46, 0.40, 44.2, 3.26, 1.85),
-    3: PaperRow(0.41, 0.39, 66.7, 6.69, 1.73),
-    4: PaperRow(0.35, 0.32, 114.5, 12.11, 1.71),
-    5: PaperRow(0.44, 0.43, 107.7, 8.86, 1.81),
+    1: PaperRow(0.49, 0.44, 23.4, 1.78),
+    2: PaperRow(0.46, 0.40, 44.2, 1.85),
+    3: PaperRow(0.41, 0.39, 66.7, 1.73),
+    4: PaperRow(0.35, 0.32, 114.5, 1.71),
+    5: PaperRow(0.44, 0.43, 107.7, 1.81),
 }
 
 
@@ -141,7 +140,7 @@ def result_fields(run: Run) -> dict[str, Any]:
         "bte": 100 * run.best_errors / n_test,
         "seconds": run.seconds,
         "engine": engine_name(run),
-        "source": source_columns(run.provenance[-1]),
+        "source": run.provenance[-1].columns(),
     }
 
 
@@ -192,15 +191,12 @@ def is_on_deformed_mnist(run: Run) -> bool:
 
 def longest_cells(run: Run | None) -> dict[str, str]:
     """The longest run of a net, as cells of a line. Without any: not measured yet."""
-    if run is None:
-        blank = dict.fromkeys(("epochs x images", "time"), "")
-        return {"TEfBV % (95 % interval)": "not measured yet"} | blank
-    row = result_row(run)
-    return {
-        "TEfBV % (95 % interval)": f"{row.tefbv:.2f} ({row.tefbv_low:.2f}-{row.tefbv_high:.2f})",
-        "epochs x images": f"{row.epochs_done} x {row.images_an_epoch:,}",
-        "time": duration(row.seconds),
-    }
+    cells = {"TEfBV % (95 % interval)": "not measured yet", "epochs x images": "", "time": ""}
+    if run is not None:
+        found = result_cells(result_row(run))
+        cells |= {name: found[name] for name in ("epochs x images", "time")}
+        cells["TEfBV % (95 % interval)"] = f"{found['TEfBV %']} ({found['95 % interval']})"
+    return cells
 
 
 def means(runs: Sequence[Run]) -> list[str]:
@@ -209,14 +205,13 @@ def means(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         groups.setdefault(_training(run), with_other_seeds(run, runs))
     sentences = []
-    for group in groups.values():
-        if len(group) > 1:
-            row = result_row(group[0])
-            cells = result_cells(row)
-            net = _net(group[0]) + ("" if row.distortion else ", no distortion")
+    for first, *others in groups.values():
+        if others:
+            cells = result_cells(result_row(first))
+            net = _net(first) + ("" if first.config.deformation else ", no distortion")
             sentences.append(
                 f"{net[0].upper()}{net[1:]}, {cells['epochs x images']} images, eta and decay "
-                f"{cells['eta, decay']}; {spread(group)}."
+                f"{cells['eta, decay']}; {spread([first, *others])}."
             )
     return sentences
 

@@ -26,8 +26,7 @@ def guesses(outputs: np.ndarray) -> np.ndarray:
 
 def count_second_guesses(outputs: np.ndarray, labels: np.ndarray) -> int:
     """How many of the misclassified digits are what the second guess says."""
-    first, second = guesses(outputs).T
-    return int(np.count_nonzero((first != labels) & (second == labels)))
+    return int(np.count_nonzero(guesses(outputs)[:, 1] == labels))
 
 
 def count_sentence(outputs: np.ndarray, labels: np.ndarray) -> str:

@@ -70,22 +70,21 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
     engine: str
 
     def __post_init__(self) -> None:
+        engines = ", ".join(ENGINE_NAMES)
         _require(self.data.name in KINDS, "data.name", self.data.name, ", ".join(KINDS))
-        engine_names = ", ".join(ENGINE_NAMES)
-        _require(self.engine in ENGINE_NAMES, "engine", self.engine, engine_names)
-        where = self.deformed_on
-        _require(where in (None, *ENGINE_NAMES), "deformed_on", where, engine_names)
+        _require(self.engine in ENGINE_NAMES, "engine", self.engine, engines)
+        if self.deformed_on is not None:
+            _require(self.deformed_on in ENGINE_NAMES, "deformed_on", self.deformed_on, engines)
         # msgspec compares no integers above int64.
         _require(0 <= self.seed < 2**64, "seed", self.seed, "an integer from 0 to 2**64 - 1")
         kind = KINDS[self.data.name]
         n_classes = f"{kind.n_classes}, the classes of {self.data.name}"
         _require(self.n_classes == kind.n_classes, "n_classes", self.n_classes, n_classes)
         if self.sizes:
-            ends, expected = (self.sizes[0], self.sizes[-1]), (N_INPUTS, kind.n_classes)
-            valid = ends == expected and not self.layers and not self.source
-            _require(
-                valid, "sizes", self.sizes, f"{expected} at the ends, and neither layers nor source"
-            )
+            ends = N_INPUTS, kind.n_classes
+            valid = (self.sizes[0], self.sizes[-1], self.layers, self.source) == (*ends, "", ())
+            expected = f"{ends} at the ends, and neither layers nor source"
+            _require(valid, "sizes", self.sizes, expected)
         else:
             source = astuple(kind.source)
             _require(self.source == source, "source", self.source, f"{source}, or else sizes")
@@ -121,10 +120,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
         if not deformation:
             parts += ["undeformed"]
         else:
-            presets = [
-                replace(preset, translation=0) for preset in (TABLE1, COMMITTEE, TRANSLATION)
-            ]
-            if replace(deformation, translation=0) not in presets:
+            presets = TABLE1, COMMITTEE, TRANSLATION
+            untranslated = [replace(one, translation=0) for one in (deformation, *presets)]
+            if untranslated[0] not in untranslated[1:]:
                 parts += [f"sigma {deformation.sigma:g}, alpha {deformation.alpha:g}"]
             if deformation.translation:
                 parts += [f"translated by up to {deformation.translation:g} %"]
@@ -166,16 +164,15 @@ def from_json(where: str, text: str) -> Config:
     return from_builtins(where, parse_json(where, text))
 
 
-def differences(found: Config, expected: Config) -> Iterator[str]:
-    """The settings that two configurations do not share, as "eta is 0.1 there and 0.2 here"."""
-    return _differences(found.to_builtins(), expected.to_builtins())
+def differences(found: dict, expected: dict, prefix: str = "") -> Iterator[str]:
+    """The settings that two configurations do not share, as "eta is 0.1 there and 0.2 here".
 
-
-def _differences(found: dict, expected: dict, prefix: str = "") -> Iterator[str]:
+    found, expected: as `Config.to_builtins` gives them. prefix: of the names of settings.
+    """
     for name in sorted(found.keys() | expected.keys()):
         stored, requested = found.get(name), expected.get(name)
         if isinstance(stored, dict) and isinstance(requested, dict):
-            yield from _differences(stored, requested, f"{prefix}{name}.")
+            yield from differences(stored, requested, f"{prefix}{name}.")
         elif stored != requested:
             yield f"{prefix}{name} is {stored} there and {requested} here"
 
@@ -204,27 +201,30 @@ def make_config(
     train on.
     """
     deformed_on = "cpu" if cpu_deformation or dataset.train_images.ndim > 3 else engine
-    if len(dataset.train_labels) <= (n_validation or 0):
+    n_train = len(dataset.train_labels) - (n_validation or 0)
+    if n_train <= 0:
         raise Problem(
             f"of {len(dataset.train_labels)} training images none are left to train on, with "
             f"{n_validation} kept apart for validation; take more with --limit"
         )
-    is_convolutional, kind = isinstance(net, str), KINDS[dataset.name]
-    # The bits of perceptrons on a GPU depend on the size of the blocks.
-    by_windows = windows and engine != "cpu" and not is_convolutional
+    kind = KINDS[dataset.name]
+    shape: dict[str, Any] = {"layers": net, "source": astuple(kind.source)}
+    if not isinstance(net, str):
+        by_windows = windows and engine != "cpu"  # the bits depend on the size of the blocks
+        shape = {
+            "sizes": net,
+            "images_per_block": WINDOW_IMAGES_PER_BLOCK if by_windows else None,
+        }
     return Config(
         data=DataConfig(
             name=dataset.name,
             sha256=dataset.sha256,
-            n_train=len(dataset.train_labels) - (n_validation or 0),
+            n_train=n_train,
             n_validation=n_validation,
             n_test=len(dataset.test_labels),
             width=width,
         ),
-        sizes=() if isinstance(net, str) else net,
-        images_per_block=WINDOW_IMAGES_PER_BLOCK if by_windows else None,
-        layers=net if isinstance(net, str) else "",
-        source=astuple(kind.source) if is_convolutional else (),
+        **shape,
         n_classes=kind.n_classes,
         cpu_arithmetic=CPU_ARITHMETIC if engine == "cpu" else None,
         **asdict(schedule),

@@ -16,7 +16,7 @@ from msgspec.structs import asdict as fields_of
 from msgspec.structs import replace
 
 from experiments.training.gpu_trial import Trial, last_trial
-from experiments.training.validation import Device, Text, parse_time
+from experiments.training.validation import Device, Filled, Text, parse_time
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SOURCES = (
@@ -30,6 +30,23 @@ SOURCES = (
 )
 PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
 GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")
+
+
+class SourceColumns(Struct, kw_only=True):
+    """A source as columns of a table.
+
+    versions: name=version, with spaces between them. date: ISO 8601. commit: ends in -dirty if
+    sources differ from it.
+    """
+
+    device: Device
+    driver: Text = ""
+    versions: Text = ""
+    date: Filled
+    commit: Filled
+
+    def __post_init__(self) -> None:
+        parse_time(self.date)
 
 
 class Source(Struct, kw_only=True):
@@ -60,15 +77,15 @@ class Source(Struct, kw_only=True):
         """The same at the end of the work, which is now."""
         return replace(self, end=now())
 
-    def columns(self) -> dict[str, str]:
-        """The columns of a table: device, driver, versions, time, commit."""
-        return {
-            "device": self.device,
-            "driver": self.driver or "",
-            "versions": " ".join(f"{name}={version}" for name, version in self.versions.items()),
-            "date": self.end or self.start,
-            "commit": self.commit + ("-dirty" if self.dirty else ""),
-        }
+    def columns(self) -> SourceColumns:
+        """The same as columns of a table."""
+        return SourceColumns(
+            device=self.device,
+            driver=self.driver or "",
+            versions=" ".join(f"{name}={version}" for name, version in self.versions.items()),
+            date=self.end or self.start,
+            commit=self.commit + ("-dirty" if self.dirty else ""),
+        )
 
 
 class Session(Source, kw_only=True):

@@ -31,6 +31,7 @@ _IN_WORDS = {
     _SHA256: "64 hexadecimal digits",
 }
 Text = Annotated[str, Meta(max_length=10_000, pattern=_LINE)]
+Filled = Annotated[Text, Meta(min_length=1)]
 Lines = Annotated[str, Meta(pattern=_LINES)]
 Device = Annotated[str, Meta(max_length=200, pattern=_NAME)]  # a folder is named after it
 Sha256 = Annotated[str, Meta(pattern=_SHA256)]

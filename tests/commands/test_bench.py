@@ -36,9 +36,10 @@ from experiments.benchmarks import (
 from experiments.benchmarks import gpu as gpu_timing
 from experiments.benchmarks.findings import STARTUP
 from experiments.datasets import data
-from experiments.results.rows import BenchRow, RaceRow, SourceColumns, read_rows, to_cells
+from experiments.results.rows import BenchRow, RaceRow, read_rows, to_cells
 from experiments.training import provenance, runs
 from experiments.training.formatting import csv_text
+from experiments.training.provenance import SourceColumns
 from experiments.training.workers import InProcess
 from mlp_gpu.network import count_weights
 

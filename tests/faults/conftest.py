@@ -8,8 +8,7 @@ import pytest
 from tries import RECORD, SEED
 
 from deepbig_runtime import files
-from experiments.results import campaign_table
-from experiments.results.records import CampaignPart, CampaignRecord, read_json
+from experiments.results.records import CampaignPart, CampaignRecord, campaign_table, read_json
 from experiments.training import provenance
 from experiments.training.validation import to_json
 
@@ -96,7 +95,7 @@ def pytest_runtest_logreport(report):
 
 def pytest_terminal_summary(terminalreporter):
     if _rows:
-        terminalreporter.write_line(campaign_table.table(list(_rows.values())))
+        terminalreporter.write_line(campaign_table(list(_rows.values())))
 
 
 _rows = {}  # by their parts

@@ -11,9 +11,10 @@ from msgspec import structs
 
 from experiments import readme, record
 from experiments.results import loading as results
-from experiments.results.rows import BenchRow, CommitteeRow, ScalingRow, SourceColumns, StartupRow
+from experiments.results.rows import BenchRow, CommitteeRow, ScalingRow, StartupRow
 from experiments.training import provenance, store
 from experiments.training.formatting import csv_text
+from experiments.training.provenance import SourceColumns
 
 OURS = provenance.REPOSITORY / "results" / "amd-epyc-2-cores"
 BYTES = {

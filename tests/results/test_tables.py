@@ -35,11 +35,6 @@ def test_interval_is_clopper_pearsons(errors, n):
     assert high == pytest.approx(100 * top)
 
 
-def test_interval_of_the_papers_best_net():
-    low, high = tables.interval(35, 10_000)
-    assert (round(low, 2), round(high, 2)) == (0.24, 0.49)
-
-
 def test_mnist_table_stands_beside_the_papers():
     best = {"test_errors": [35, 33], "validation_errors": [60, 70]}
     other = {"test_errors": [90, 80], "validation_errors": [5, 5]}
@@ -47,15 +42,10 @@ def test_mnist_table_stands_beside_the_papers():
     text = table1.report(runs)
     header, _, net4, net1 = [line for line in text.splitlines() if line.startswith("|")]
     cells = [dict(zip(cells_of(header), cells_of(line), strict=True)) for line in (net4, net1)]
-    assert cells[0]["paper TEfBV %"] == "0.35"
-    assert cells[0]["paper BTE %"] == "0.32"
-    assert cells[0]["paper hours"] == "114.5"
-    assert cells[0]["TEfBV %"] == "0.35"
-    assert cells[0]["wrong"] == "35 of 10,000"
-    assert cells[0]["95 % interval"] == "0.24-0.49"
-    assert cells[0]["BTE %"] == "0.33"
-    assert cells[0]["weights"] == "12,115,010"
-    assert cells[0]["seed"] == "3"
+    expected = {"paper TEfBV %": "0.35", "paper BTE %": "0.32", "paper hours": "114.5"}
+    expected |= {"TEfBV %": "0.35", "wrong": "35 of 10,000", "95 % interval": "0.24-0.49"}
+    expected |= {"BTE %": "0.33", "weights": "12,115,010", "seed": "3"}
+    assert cells[0].items() >= expected.items()
     assert cells[1]["TEfBV %"] == "0.90"  # of equal validation errors the earliest
     assert "commit 0123456789ab" in text
     assert "Some CPU" in text

@@ -4,14 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from experiments.results import voting
 
 many = settings(deadline=None, max_examples=150)
-bools = st.integers(0, 40).flatmap(lambda n: st.tuples(*[arrays(bool, n)] * 2))
 
 # Few values, so that ties are frequent.
 votes = st.integers(1, 8).flatmap(
@@ -27,7 +26,7 @@ def random_outputs(n, seed):
     return (rows / rows.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
-@pytest.mark.parametrize("n_members", [1, 2, 7, 35])
+@pytest.mark.parametrize("n_members", [1, 7])
 def test_average_is_the_mean_in_float64(n_members):
     outputs = [random_outputs(50, seed) for seed in range(n_members)]
     before = [member.copy() for member in outputs]
@@ -67,15 +66,6 @@ def test_second_guesses_counted_by_hand():
     assert type(voting.count_second_guesses(outputs, labels)) is int
 
 
-@many
-@given(votes)
-def test_second_guesses_are_those_of_wrong_digits(case):
-    outputs, labels = case
-    wrong, guesses = voting.find_wrong(outputs, labels), voting.guesses(outputs)
-    expected = sum(w and g[1] == y for w, g, y in zip(wrong, guesses, labels, strict=True))
-    assert voting.count_second_guesses(outputs, labels) == expected
-
-
 def mcnemar(only_a, only_b):
     """The exact p: twice the smaller tail of a fair coin, 1 at most."""
     n = only_a + only_b
@@ -93,34 +83,12 @@ def split(only_a, only_b, both=3, neither=4):
 
 @pytest.mark.parametrize(
     ("only_a", "only_b"),
-    [(0, 0), (0, 1), (1, 0), (1, 1), (0, 5), (0, 6), (3, 9), (9, 3), (10, 10), (17, 4), (120, 160)],
+    [(0, 0), (1, 0), (1, 1), (0, 5), (3, 9), (9, 3), (120, 160)],
 )
 def test_comparison_is_mcnemars_exact_test(only_a, only_b):
     found = voting.compare(*split(only_a, only_b))
-    assert (found.only_a, found.only_b) == (only_a, only_b)
-    assert found.p == pytest.approx(mcnemar(only_a, only_b), rel=1e-9)
-
-
-def test_six_digits_to_none_are_significant_and_five_are_not():
-    assert voting.compare(*split(0, 6)).p == 2 / 64
-    assert voting.compare(*split(0, 5)).p == 2 / 32
-
-
-def test_digits_that_both_get_wrong_or_right_tell_nothing():
-    assert voting.compare(*split(2, 8, both=0, neither=0)) == voting.compare(*split(2, 8, 50, 900))
-    wrong = split(4, 4)[0]
-    assert voting.compare(wrong, wrong) == (0, 0, 1.0)
-
-
-@many
-@given(bools)
-@example((np.empty(0, bool), np.empty(0, bool)))
-def test_comparison_is_symmetric(pair):
-    a, b = pair
-    there, back = voting.compare(a, b), voting.compare(b, a)
-    assert (there.only_a, there.only_b, there.p) == (back.only_b, back.only_a, back.p)
-    assert there.only_a == sum(x and not y for x, y in zip(a, b, strict=True))
-    assert 0 < there.p <= 1
+    assert found == (only_a, only_b, pytest.approx(mcnemar(only_a, only_b), rel=1e-9))
+    assert found == voting.compare(*split(only_a, only_b, both=0, neither=0))
 
 
 @many

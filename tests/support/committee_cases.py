@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from experiments import committee
 from experiments.datasets import data
 from experiments.results import committees
-from experiments.results.rows import CommitteeRow, SourceColumns
+from experiments.results.rows import CommitteeRow
 from experiments.training import configs
+from experiments.training.provenance import SourceColumns
 from mlp_gpu.training import Schedule
 
 HERE = ["--engine", "cpu", "--workers", "1"]

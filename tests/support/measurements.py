@@ -4,7 +4,8 @@ import numpy as np
 
 from experiments.benchmarks import columns
 from experiments.benchmarks.measurement import Ceiling, Measurement
-from experiments.results.rows import SourceColumns, rows_text
+from experiments.results.rows import rows_text
+from experiments.training.provenance import SourceColumns
 
 SOURCE = SourceColumns(
     device="Some GPU", driver="1.2", versions="a=1", date="2026-01-01", commit="c" * 40
