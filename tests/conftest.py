@@ -31,6 +31,16 @@ def digits():
     return data.load("digits")
 
 
+@pytest.fixture(scope="module")
+def pictures_are_for_load_digits():
+    """Pictures count as prepared for nets of load_digits, which need no MNIST."""
+    from experiments.results import trained
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trained, "PREPARED_AS", "load_digits")
+        yield
+
+
 @pytest.fixture
 def signals_raise():
     """SIGNALS raise Interrupted, as in every command."""

@@ -277,7 +277,7 @@ def answer(requests: BinaryIO, answers: BinaryIO) -> None:
                 made[make] = make(*arguments)
             else:
                 result = getattr(made[make], method)()
-        except Exception as error:  # whatever a library raises
+        except Exception as error:  # a library may raise any
             failure = f"{type(error).__name__}: {error}"
         pickle.dump((failure, result), answers)
         answers.flush()
@@ -306,7 +306,7 @@ def in_processes(
 
 
 def main() -> None:
-    """Answer the process that started this one. Whatever libraries print goes to stderr."""
+    """Answer the process that started this one. Output of libraries goes to stderr."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     answer(sys.stdin.buffer, answers)

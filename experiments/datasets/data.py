@@ -72,7 +72,7 @@ def load_pixels(
     that has them; None: the usual ones. For the other sets it is $NORB_DIR and ./data/norb, and
     $CIFAR10_DIR and ./data/cifar10.
 
-    Raises `Problem` for a folder or file that is not as it should be, whatever the choice.
+    Raises `Problem` for a folder or file that is damaged or wrong, for any choice.
     """
     if choice == "digits":
         return _load_digits()

@@ -10,7 +10,7 @@ from deform_gpu.parameters import SIDE
 
 
 class Kind(NamedTuple):
-    """What is known of a data set before it is read.
+    """The properties of a data set that are known before it is read.
 
     choice: its name for `data.load` and --data. white: the largest value of its pixels. source:
     the input of a net for one image.

@@ -126,7 +126,7 @@ def _paths(files: Files, folder: Path) -> list[Path] | None:
     if paths and missing:
         raise Problem(
             f"{folder} holds {files.name} only in part: expected its {files.form}, found no "
-            f"{' and no '.join(missing)}; add what is missing"
+            f"{' and no '.join(missing)}; add the missing files"
         )
     return paths or None
 

@@ -17,7 +17,7 @@ class Trace(msgspec.Struct, frozen=True):
     grid, threads: thread blocks, and threads of a block, in x and y. block, thread: the drawn ones.
     shape: rows and columns of the array. reached: the first row and column that the launch touches,
     and the ones after its last. of_block, own: the cells of the drawn block and of the drawn
-    thread. step: those of its warp at one step; empty where that is not drawn.
+    thread. step: cells of its warp at one step; empty where that is not drawn.
     """
 
     grid: Pair

@@ -6,12 +6,13 @@ compares it with the kernels.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby
 
 import msgspec
 import numpy as np
 
-from cuda_on_cpu import Launched, access_stats, to_device
+from cuda_on_cpu import Executor, Launched, access_stats, to_device
 from cuda_on_cpu.parse import Instruction
 from deepbig_runtime import files
 from deepbig_runtime.gpu import Launch
@@ -138,8 +139,12 @@ def execute(launch: Launch) -> Launched:
     """Execute a launch on copies of its arrays of the host, and record accesses."""
     copies = {id(a): to_device(a) for a in launch.arguments if isinstance(a, np.ndarray)}
     arguments = tuple(copies.get(id(a), a) for a in launch.arguments)
-    executor = compiled.new_executor((7, 5), order="forward", traced=True)
-    return compiled.execute(executor, replace(launch, arguments=arguments))
+    return compiled.execute(_executor(), replace(launch, arguments=arguments))
+
+
+@cache
+def _executor() -> Executor:
+    return compiled.new_executor((7, 5), order="forward", traced=True)
 
 
 def accesses(launched: Launched, array: str, kind: str) -> tuple[Launched, int]:

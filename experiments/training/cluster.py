@@ -18,7 +18,14 @@ import msgspec
 from deepbig_runtime.errors import Problem
 from experiments.training import provenance
 from experiments.training.formatting import duration
-from experiments.training.workers import POLL_SECONDS, AnyMessage, Channel, Message, Pool, run_job
+from experiments.training.workers import (
+    POLL_SECONDS,
+    AnyMessage,
+    Channel,
+    Message,
+    RemotePool,
+    run_job,
+)
 
 CONNECT_TIMEOUT = 10  # seconds until a scheduler that does not answer is given up
 NO_WORKER_TIMEOUT = 600  # seconds until a cluster that has lost all its workers is given up
@@ -28,7 +35,7 @@ _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.Decoder(AnyMessage).decode
 
 
-class Cluster(Pool):
+class Cluster(RemotePool):
     """The workers of a Dask cluster.
 
     The cluster's scheduler distributes the jobs, and replaces workers that die.

@@ -159,7 +159,7 @@ def run_files(folder: Path) -> list[Path]:
 def read_runs(folder: Path, damaged: Callable[[files.FileFault], object]) -> dict[Path, Run]:
     """The runs below a folder that can be read, by the paths of their files; sorted.
 
-    damaged: is called with what is wrong with each other file.
+    damaged: called with the fault of each other file.
     """
     runs = {}
     for path in run_files(folder):

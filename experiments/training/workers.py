@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
@@ -92,7 +93,7 @@ class WorkerDied(Exception):
 
 
 def run_job(channel: Channel, function: Callable, *arguments: Any) -> Any:
-    """Run a job in a worker. Returns what it returns; None if the pool asked it to stop."""
+    """Run a job in a worker. Returns the job's result; None if the pool asked it to stop."""
     if channel.stop_signal():
         return None
     try:
@@ -101,7 +102,7 @@ def run_job(channel: Channel, function: Callable, *arguments: Any) -> Any:
         return None
 
 
-class Pool:
+class Pool(ABC):
     """Workers that run jobs, one at a time each. Use its methods from one thread.
 
     workers: how many jobs run at once. on_message: called with each message of a job. WorkerDied:
@@ -114,33 +115,23 @@ class Pool:
     def __init__(self) -> None:
         self.on_message: Callable[[Message], None] = lambda message: None
 
+    @abstractmethod
     def submit(self, function: Callable, *arguments: Any) -> Future:
         """Have a worker run function(channel, *arguments)."""
-        raise NotImplementedError
 
     def call_on_workers(self, function: Callable, *arguments: Any) -> list:
-        """What function(*arguments) returns on each machine."""
+        """The result of function(*arguments) on each machine."""
         return [function(*arguments)]
 
+    @abstractmethod
     def as_completed(self, waiting: Collection[Future]) -> Iterator[Future]:
         """Yield each of the futures once it is done, after the messages of its job."""
-        waiting = set(waiting)
-        while waiting:
-            # A signal that came between would lose half a message, or leave a lock held.
-            with signals.held():
-                done, messages = self._receive(waiting)
-            for message in messages:
-                self.on_message(message)
-            waiting -= done
-            yield from done
 
-    def _receive(self, waiting: set[Future]) -> tuple[set[Future], list[Message]]:
-        """Wait for POLL_SECONDS at most. Returns futures that are done, and new messages."""
-        raise NotImplementedError
-
+    @abstractmethod
     def stop(self, signum: int, waiting: Collection[Future]) -> None:
         """Give up the futures, but wait until the jobs that have begun have saved their work."""
 
+    @abstractmethod
     def close(self) -> None:
         """End the workers."""
 
@@ -166,6 +157,31 @@ class InProcess(Pool):
                 future.set_exception(error)
             yield future
 
+    def stop(self, signum: int, waiting: Collection[Future]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class RemotePool(Pool):
+    """A pool whose workers are other processes, which send results and messages."""
+
+    def as_completed(self, waiting: Collection[Future]) -> Iterator[Future]:
+        waiting = set(waiting)
+        while waiting:
+            # A signal that came between would lose half a message, or leave a lock held.
+            with signals.held():
+                done, messages = self._receive(waiting)
+            for message in messages:
+                self.on_message(message)
+            waiting -= done
+            yield from done
+
+    @abstractmethod
+    def _receive(self, waiting: set[Future]) -> tuple[set[Future], list[Message]]:
+        """Wait for POLL_SECONDS at most. Returns futures that are done, and new messages."""
+
 
 @dataclass(eq=False)
 class _Process:
@@ -179,7 +195,7 @@ class _Process:
     future: Future | None = None
 
 
-class LocalProcesses(Pool):
+class LocalProcesses(RemotePool):
     """Processes of this machine, which share its cores equally.
 
     n_gpus: how many GPUs there are; workers are assigned to them in turn, and this process gives

@@ -1,8 +1,8 @@
 """Where a window stands, in the GPU's memory, so that no launch needs a number from the host.
 
-progress int32 (FIELDS,). Kernels read it and return at once where nothing is left to do: those of
-a sweep if the block is done, those of a block's begin if it has been swept, those of its end if it
-is not done.
+progress int32 (FIELDS,). Kernels read it and return at once where nothing is left to do: sweep
+kernels if the block is done, block-start kernels if it has been swept, block-end kernels if it is
+not done.
 
 `slide_window`, one block, ends a sweep: it finds how many images at the front are done. Eight
 threads take an image of the window, each every eighth of the places where `sums` left the largest

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import reference_cnn
-from executed import ENGINE_DEVICES, HAS_GPU, on_device
+from executed import ENGINE_DEVICES, HAS_GPU, on_device, places
 from gpu_arrays import capture_small_graphs, count_bytes
 
 from cnn_gpu import cpu, cuda
@@ -39,18 +39,9 @@ ENGINES = {
     "cpu": ConvCpuEngine,
     **{f"cuda {name}": partial(ConvCudaEngine, name) for name in mlp_cuda.SCHEDULES},
 }
-PLACES = [
-    (name, device) for name in ENGINES for device in (ENGINE_DEVICES if "cuda" in name else ["CPU"])
-]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(place, marks=[] if place[1] == "CPU" else [pytest.mark.gpu])
-        for place in PLACES
-    ],
-    ids=" on ".join,
-)
+@pytest.fixture(params=places(ENGINES), ids=" on ".join)
 def new_engine(request, monkeypatch):
     name, device = request.param
     capture_small_graphs(monkeypatch)

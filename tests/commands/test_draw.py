@@ -27,12 +27,7 @@ from mlp_gpu.network import NETS, Network
 N = 200
 
 
-@pytest.fixture(scope="module", autouse=True)
-def prepared():
-    """Pictures count as prepared for nets of load_digits, which need no MNIST."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trained, "PREPARED_AS", "load_digits")
-        yield
+pytestmark = pytest.mark.usefixtures("pictures_are_for_load_digits")
 
 
 @pytest.fixture(scope="module")

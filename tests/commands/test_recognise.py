@@ -21,12 +21,7 @@ from experiments.training.net_files import NetFile
 TINY = ["--data", "digits", "--limit", "400", "--eta", "2e-3", "--workers", "1", "--out"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def prepared():
-    """Pictures count as prepared for nets of load_digits, which need no MNIST."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trained, "PREPARED_AS", "load_digits")
-        yield
+pytestmark = pytest.mark.usefixtures("pictures_are_for_load_digits")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Kernels compiled to PTX and machine code: the compiler's log, and what is missing."""
+"""Kernels compiled to PTX and machine code: the compiler's log, and missing packages."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Damaged files of every kind: each is refused in a sentence, or what is read is right.
+"""Damaged files of every kind: each is refused in a sentence, or read right.
 
 Each is read in a fork of this process, within seconds and memory; a file of each kind also by a
 command.

@@ -8,7 +8,7 @@ from functools import partial
 import nets
 import numpy as np
 import pytest
-from executed import ENGINE_DEVICES, on_device
+from executed import on_device, places
 from gpu_arrays import capture_small_graphs
 
 from deepbig_runtime import gpu
@@ -30,18 +30,9 @@ ETA = float(np.float32(0.05))  # large, so that each step shows
 SMALL = (13, 7)
 
 SIZES = [SMALL, (33, 21, 17, 10), (31, 33, 10), (97, 1, 5), (50, 37, 64, 33, 10), (33, 501, 97, 10)]
-PLACES = [
-    (name, device) for name in ENGINES for device in (ENGINE_DEVICES if "cuda" in name else ["CPU"])
-]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(place, marks=[] if place[1] == "CPU" else [pytest.mark.gpu])
-        for place in PLACES
-    ],
-    ids=" on ".join,
-)
+@pytest.fixture(params=places(ENGINES), ids=" on ".join)
 def new_engine(request):
     name, device = request.param
     with on_device(device):

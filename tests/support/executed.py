@@ -18,6 +18,15 @@ ENGINE_DEVICES = DEVICES[:1]
 HAS_GPU = DEVICES == ["GPU"]
 
 
+def places(engines):
+    """Parameters (name, device) of tests of engines, whose names say whether they need a GPU."""
+    return [
+        pytest.param((name, device), marks=[pytest.mark.gpu] if "cuda" in name else [])
+        for name in engines
+        for device in (ENGINE_DEVICES if "cuda" in name else ["CPU"])
+    ]
+
+
 class Graph(list):
     """Launches that are captured, and launched one after another."""
 

@@ -4,19 +4,9 @@ from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
-from executed import EXECUTORS
 
-from cuda_on_cpu import access_stats, to_device
-from experiments.benchmarks import compiled
-
-TRACING = replace(EXECUTORS["7.5"], order="forward", traced=True)
-
-
-def execute(launch):
-    """Execute a launch on copies of its arrays of the host, and record every access."""
-    copies = {id(a): to_device(a) for a in launch.arguments if isinstance(a, np.ndarray)}
-    arguments = tuple(copies.get(id(a), a) for a in launch.arguments)
-    return compiled.execute(TRACING, replace(launch, arguments=arguments))
+from cuda_on_cpu import access_stats
+from experiments.drawing.tracing import execute
 
 
 def located(launched):

@@ -1,4 +1,4 @@
-"""Many trainings in processes and on a cluster: the same bits, whatever is killed or stopped."""
+"""Many trainings in processes and on a cluster: the same bits after any kill or stop."""
 
 import subprocess
 import sys

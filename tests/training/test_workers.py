@@ -36,7 +36,7 @@ from experiments.training.workers import (
     Channel,
     InProcess,
     LocalProcesses,
-    Pool,
+    RemotePool,
     Trained,
     run_job,
     run_until,
@@ -98,7 +98,9 @@ def test_as_completed_handles_all_messages_of_a_job_before_its_result(pool):
 
 
 def test_as_completed_handles_messages_that_come_together_with_a_result():
-    class Batch(Pool):
+    class Batch(RemotePool):
+        submit = stop = close = None
+
         def _receive(self, waiting):
             return set(waiting), [Trained("a", 1)]
 
