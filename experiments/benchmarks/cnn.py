@@ -15,6 +15,7 @@ from cnn_gpu.network import ConvNetwork
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream
 from experiments.benchmarks import baselines, host
 from experiments.benchmarks.baseline_nets import Trainer
+from experiments.benchmarks.columns import Measurement
 from experiments.benchmarks.gpu import (
     ETA,
     Kernel,
@@ -26,7 +27,6 @@ from experiments.benchmarks.gpu import (
     time_training,
 )
 from experiments.benchmarks.host import Workload, random_examples
-from experiments.benchmarks.measurement import Measurement
 from experiments.datasets import data
 from experiments.results.cnn_tables import PAPER
 from mlp_gpu.engine import SCHEDULES

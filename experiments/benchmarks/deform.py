@@ -22,9 +22,9 @@ from deform_gpu.kernels import listing1, stages
 from deform_gpu.paper import PaperSet
 from deform_gpu.philox import split_seed
 from experiments.benchmarks import baselines, host
+from experiments.benchmarks.columns import Measurement
 from experiments.benchmarks.gpu import Enqueue, Timer, copy_to_gpu
 from experiments.benchmarks.host import Workload, random_examples
-from experiments.benchmarks.measurement import Measurement
 from experiments.datasets import data
 from experiments.training import provenance
 from experiments.training.formatting import plural

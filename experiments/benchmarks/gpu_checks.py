@@ -30,6 +30,7 @@ from deform_gpu.cuda import DeformedAhead
 from experiments.benchmarks import cnn, connections, pytest_outcomes
 from experiments.benchmarks.baseline_nets import Trainer, numpy_loop
 from experiments.benchmarks.deform import N_IMAGES
+from experiments.benchmarks.window import weight_distance
 from experiments.datasets import data
 from experiments.training import configs, provenance
 from experiments.training.messages import tell
@@ -123,12 +124,6 @@ def matrices(network: AnyNetwork) -> list[np.ndarray]:
     if isinstance(network, ConvNetwork):
         return [W for W in network.weights if W is not None]
     return network.unpadded()
-
-
-def weight_distance(some: list[np.ndarray], others: list[np.ndarray]) -> float:
-    """The Euclidean distance between two nets' weights, all layers together."""
-    pairs = zip(some, others, strict=True)
-    return float(np.linalg.norm([np.linalg.norm(W.astype(np.float64) - V) for W, V in pairs]))
 
 
 def all_bits(trained: Trained) -> list:

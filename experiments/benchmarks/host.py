@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from deepbig_runtime.errors import explained
 from deform_gpu import TABLE1, deform
-from experiments.benchmarks.measurement import Ceiling, Measurement
+from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.datasets import data
 from experiments.training.messages import tell
 from mlp_gpu.vector_kernel import (

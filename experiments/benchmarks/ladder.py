@@ -23,6 +23,7 @@ from experiments.benchmarks import baselines, compiled
 from experiments.benchmarks import gpu as gpu_timing
 from experiments.benchmarks.baseline_nets import python_ladder
 from experiments.benchmarks.host import Workload, time_workloads
+from experiments.benchmarks.window import weight_distance
 from experiments.results.ladder_tables import ProgramTime, RungKernel
 from experiments.training.messages import tell
 from mlp_gpu.ladder import arrays, cpu, formulas
@@ -133,11 +134,8 @@ def _distance(net: Net, examples: Examples, steps: int, there: Arrays) -> float:
 
 def relative_distance(some: Net, expected: Net, before: Net) -> float:
     """The distance of a net from the expected one, relative to how far the expected one moved."""
-    apart = moved = 0.0
-    for V, W, old in zip(some.arrays, expected.arrays, before.arrays, strict=True):
-        apart += float(((V - W) ** 2).sum(dtype=float))
-        moved += float(((W - old) ** 2).sum(dtype=float))
-    return math.sqrt(apart / moved)
+    moved = weight_distance(expected.arrays, before.arrays)
+    return weight_distance(some.arrays, expected.arrays) / moved
 
 
 def host_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:

@@ -16,8 +16,8 @@ import numpy as np
 
 from experiments.benchmarks import baselines, host
 from experiments.benchmarks.baseline_nets import Trainer
+from experiments.benchmarks.columns import Measurement
 from experiments.benchmarks.host import Workload, random_examples
-from experiments.benchmarks.measurement import Measurement
 from mlp_gpu import network
 from mlp_gpu.cpu import PREDICT_BATCH, CpuEngine
 from mlp_gpu.network import Network, count_weights

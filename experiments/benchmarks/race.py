@@ -48,11 +48,8 @@ class Setting:
         return f"{batches}rate {self.eta:g}"
 
 
-RATES = {
-    ONLINE: ((2e-3, 1), (3e-3, 1), (5e-3, 1)),
-    NUMPY: ((0.01, 32), (0.02, 32), (0.03, 128), (0.06, 128)),
-    TORCH: ((0.01, 32), (0.02, 32), (0.03, 128), (0.06, 128)),
-}
+BATCHES = (0.01, 32), (0.02, 32), (0.03, 128), (0.06, 128)
+RATES = {ONLINE: ((2e-3, 1), (3e-3, 1), (5e-3, 1)), NUMPY: BATCHES, TORCH: BATCHES}
 CHOICES = {way: [Setting(way, *one) for one in tried] for way, tried in RATES.items()}
 
 

@@ -14,6 +14,12 @@ from mlp_gpu.window.progress import TOLERANCE
 from mlp_gpu.window_rule import Limits, next_window
 
 
+def weight_distance(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> float:
+    """The Euclidean distance between two nets' weights, all layers together, in float64."""
+    pairs = zip(some, others, strict=True)
+    return float(np.linalg.norm([np.linalg.norm(W.astype(np.float64) - V) for W, V in pairs]))
+
+
 def train_plainly(
     weights: Sequence[np.ndarray], images: np.ndarray, labels: np.ndarray, eta: float
 ) -> None:

@@ -19,7 +19,6 @@ from experiments.benchmarks import compiled as compiled_kernels
 from experiments.benchmarks.compiled import SIGNATURES
 from experiments.drawing import launches
 from experiments.training.provenance import REPOSITORY
-from mlp_gpu.kernels import pick
 from mlp_gpu.ladder import formulas
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.rungs import SIGNATURES as LADDER
@@ -245,16 +244,6 @@ def test_script_lists_everything(compiled, monkeypatch, capsys):
     assert lines[-2] == ""
     assert "write shared memory 132 times in 132 passes" in lines[-1]
     assert lines[-1].endswith("would take 32 passes.")
-
-
-@needs_toolkit
-def test_progress_is_told_on_stderr(monkeypatch, capsys):
-    monkeypatch.setattr(
-        compiled_kernels, "SIGNATURES", {pick.pick_image: SIGNATURES[pick.pick_image]}
-    )
-    (one,) = compiled_kernels.compile_all([(8, 0)])
-    assert (one.name, one.cc) == ("pick_image", (8, 0))
-    assert capsys.readouterr() == ("", "compiling pick_image ...\n")
 
 
 @needs_toolkit
