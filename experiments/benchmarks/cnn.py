@@ -61,21 +61,6 @@ def training_flops(network: ConvNetwork) -> int:
     return 3 * sum(forward) - forward[0]
 
 
-def engine_workload(network: ConvNetwork) -> Workload:
-    """The CPU engine."""
-    images, labels = random_examples(ENGINE_IMAGES, network.source.n_neurons)
-    order = np.arange(ENGINE_IMAGES)
-    engine = ConvCpuEngine()
-    engine.set_network(network)
-    flops = training_flops(network)
-    return Workload(
-        lambda: engine.train(images, labels, order, ETA),
-        ENGINE_IMAGES,
-        flops=flops,
-        peak=PEAK,
-    )
-
-
 def check(trainer: Trainer, before: ConvNetwork, trained: ConvNetwork) -> None:
     """See that a trainer has taken the steps that our engine has taken from `before` to `trained`.
 
@@ -119,8 +104,12 @@ def baseline_workloads(
 
 def measure_on_cpu(network: ConvNetwork, repeats: int) -> list[Measurement]:
     """Measurements of the CPU engine, its baselines, and multiply-adds."""
-    peak = replace(host.multiply_adds(), peak=PEAK)
-    workloads = {"engine cpu": engine_workload(network), PEAK: peak}
+    images, labels = random_examples(ENGINE_IMAGES, network.source.n_neurons)
+    engine = ConvCpuEngine()
+    engine.set_network(network)
+    train = partial(engine.train, images, labels, np.arange(ENGINE_IMAGES), ETA)
+    ours = Workload(train, ENGINE_IMAGES, flops=training_flops(network), peak=PEAK)
+    workloads = {"engine cpu": ours, PEAK: replace(host.multiply_adds(), peak=PEAK)}
     makers = baselines.available("cnn", baselines.CPU)
     workloads |= baseline_workloads(makers, network, CPU_BASELINE_IMAGES, PEAK)
     return host.measure("cnn", workloads, repeats)

@@ -375,16 +375,6 @@ def make_copier(max_bytes: int, stream: Stream) -> Callable[[int], Enqueue]:
     return copy_of
 
 
-def time_in_turn(timer: Timer, works: list[Enqueue], repeats: int) -> dict[str, np.ndarray]:
-    """Microseconds of each work in each state of the cache: by state, float64 (works, repeats)."""
-    us = {state: np.empty((len(works), repeats)) for state in CACHE_STATES}
-    for repeat in range(repeats):
-        for state in CACHE_STATES:
-            for i, enqueue in enumerate(works):
-                us[state][i, repeat] = timer(enqueue, state)
-    return us
-
-
 @gpu.cuda.jit
 def empty_kernel() -> None:
     pass
@@ -397,7 +387,12 @@ def measure_states(
 
     fields: of the measurements.
     """
-    us = time_in_turn(timer, [work, *([copy] if copy else [])], repeats)
+    works = [work, *([copy] if copy else [])]
+    us = {state: np.empty((len(works), repeats)) for state in CACHE_STATES}
+    for repeat in range(repeats):
+        for state in CACHE_STATES:
+            for i, enqueue in enumerate(works):
+                us[state][i, repeat] = timer(enqueue, state)
 
     def ceiling(state: str) -> Ceiling | None:
         return Ceiling(us=us[state][1], work=fields["n_bytes"]) if copy else None

@@ -97,10 +97,14 @@ def test_kernels_and_copies_take_turns():
         said.append((work, state))
         return len(said)
 
-    us = gpu_timing.time_in_turn(timer, ["kernel", "copy"], 2)
+    fields = {"group": "kernel", "name": "k", "n_bytes": 60}
+    warm, cold = gpu_timing.measure_states("kernel", timer, 2, "copy", **fields)
     assert said[:4] == [(w, s) for s in ("warm", "cold") for w in ("kernel", "copy")]
-    assert us["warm"].tolist() == [[1, 5], [2, 6]]
-    assert us["cold"].tolist() == [[3, 7], [4, 8]]
+    assert [(one.state, one.us.tolist(), one.copy.us.tolist()) for one in (warm, cold)] == [
+        ("warm", [1, 5], [2, 6]),
+        ("cold", [3, 7], [4, 8]),
+    ]
+    assert warm.copy.work == warm.n_bytes == 60
 
 
 def test_copies_move_as_many_bytes_as_asked(monkeypatch):
