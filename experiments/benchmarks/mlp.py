@@ -160,7 +160,7 @@ def measure_on_cpu(
 ) -> list[Measurement]:
     """Measurements of the CPU engine, its ceilings, and the baselines that the makers make."""
     workloads = cpu_workloads(net)
-    workloads |= baseline_workloads(makers, net, max(1, BASELINE_UPDATES // net.n_weights))
+    workloads |= baseline_workloads(makers, net, BASELINE_UPDATES // net.n_weights)
     return [
         replace(one, group="evaluation") if one.name == "engine cpu, evaluation" else one
         for one in host.measure("net", workloads, repeats)

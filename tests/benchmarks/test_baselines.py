@@ -167,27 +167,25 @@ def test_missing_packages_are_named_with_how_to_get_them(monkeypatch):
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 def test_available_baselines_are_those_of_the_devices(backend, monkeypatch):
     torch = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: backend == "gpu"))
+    jax = SimpleNamespace(default_backend=lambda: backend)
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(baselines, "import_error", lambda package: None)
-    jax = SimpleNamespace(default_backend=lambda: backend)
     monkeypatch.setattr(baseline_nets, "import_jax", lambda: jax)
-    for group in (*ALWAYS, "ladder"):
-        listed = [one for one in baselines.BASELINES if one.group == group]
-        expected = {CPU: [], GPU: []}
-        for one in listed:
-            there = one.package == "jax" and (one.device == GPU) == (backend == "gpu")
-            if there or (one.package != "jax" and (one.device == CPU or backend == "gpu")):
-                expected[one.device].append(one.name)
-        for device, names in expected.items():
-            assert list(baselines.available(group, device)) == names
-            assert group != "net" or set(names) < set(bench_plots.STYLES)
-    sentences = baselines.missing(gpu=True)
+    on_gpu = ["PyTorch eager, GPU", "PyTorch graph, GPU", "JAX scan, GPU"]
+    net = {CPU: ["NumPy loop, CPU", "PyTorch eager, CPU"], GPU: on_gpu}
+    deformations = {CPU: ["scipy recipe", "albumentations, CPU", "kornia, CPU"]}
+    deformations[GPU] = ["kornia, GPU"]
     if backend == "cpu":
-        torch_sentence, jax_sentence = sentences
-        assert "PyTorch sees no GPU, so PyTorch and kornia can be" in torch_sentence
-        assert "JAX sees no GPU" in jax_sentence
-    else:
-        assert sentences == []
+        net = {CPU: [*net[CPU], "JAX scan, CPU"], GPU: []}
+        deformations[GPU] = []
+    for device in (CPU, GPU):
+        assert list(baselines.available("net", device)) == net[device]
+        assert list(baselines.available("deformation", device)) == deformations[device]
+    assert {*net[CPU], *net[GPU]} < set(bench_plots.STYLES)
+    sentences = baselines.missing(gpu=True)
+    expected = ["PyTorch sees no GPU, so PyTorch and kornia can be", "JAX sees no GPU"]
+    for sentence, said in zip(sentences, expected * (backend == "cpu"), strict=True):
+        assert said in sentence
     assert not baselines.missing(gpu=False)
 
 

@@ -131,18 +131,22 @@ def test_all_arithmetic_is_float32_and_in_line(compiled):
 
 
 @needs_toolkit
-def test_loops_of_the_listings_are_unrolled(compiled):
+def test_loops_are_unrolled(compiled):
+    multiply_adds = {
+        "forward_batch": 16,
+        "convolve_field": 21,  # a strip; the strips are then added up
+        "convolve_columns": 21,  # y and x in turn, or both
+        "convolve_rows": 21,
+        "deform_tiles": (6 + 2) * 21,  # 6 rows of one axis; then y and x of a pixel
+    }
+    for one in versions(compiled, *multiply_adds):
+        found = len(re.findall(r"\bfma\.rn\.f32\b", one.ptx))
+        assert found >= multiply_adds[one.name], one.name
     for one in versions(compiled, "forward_partial", "delta_partial"):
         # 32 weights, a state or a delta; a partial sum
         assert global_accesses(one.ptx) == ["ld"] * 33 + ["st"], one.cc
         assert len(re.findall(r"\bfma\.rn\.f32\b", one.ptx)) == 32, one.cc
-    for one in versions(compiled, "forward_batch"):
-        assert len(re.findall(r"\bfma\.rn\.f32\b", one.ptx)) >= 16, one.cc
-
-
-@needs_toolkit
-def test_update_reads_its_weights_before_it_writes_one(compiled):
-    for one in versions(compiled, "update_weights"):
+    for one in versions(compiled, "update_weights"):  # which reads its weights before it writes one
         # a state, eta, a delta, the weights; the weights
         assert global_accesses(one.ptx) == ["ld"] * 19 + ["st"] * 16, one.cc
 
@@ -170,18 +174,6 @@ def test_barriers_are_kept(compiled):
         assert not re.search(r"\b(atom|red)\.", one.ptx), one.name
     for one in versions(compiled, "deform_tiles"):  # whose blocks a compiler puts in another order
         assert one.ptx.count("bar.sync") == 2, one.cc
-
-
-@needs_toolkit
-def test_convolutions_are_unrolled(compiled):
-    expected = {
-        "convolve_field": 21,  # a strip; the strips are then added up
-        "convolve_columns": 21,  # y and x in turn, or both
-        "convolve_rows": 21,
-        "deform_tiles": (6 + 2) * 21,  # 6 rows of one axis; then y and x of a pixel
-    }
-    for one in versions(compiled, *expected):
-        assert len(re.findall(r"\bfma\.rn\.f32\b", one.ptx)) >= expected[one.name], one.name
 
 
 @needs_toolkit

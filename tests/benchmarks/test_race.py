@@ -72,10 +72,10 @@ def test_learn_counts_what_is_wrong_after_each_epoch(dataset, monkeypatch):
     etas = []
 
     def noted(network, batch):
-        net = race.OnLine(network, batch)
-        train = net.train
-        net.train = lambda *given: etas.append((len(given[2]), given[3])) or train(*given)
-        return net
+        train, weights = race.online(network, batch)
+        return race.Learner(
+            lambda *given: etas.append((len(given[2]), given[3])) or train(*given), weights
+        )
 
     clock = iter(np.cumsum([0, 3] * 50))  # each epoch takes 3 seconds, each evaluation none
     monkeypatch.setattr(race.time, "perf_counter", lambda: float(next(clock)))

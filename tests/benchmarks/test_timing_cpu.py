@@ -273,15 +273,6 @@ def test_engines_are_timed_on_deformed_digits_with_a_trained_net(digits):
     assert (y.predict(images).argmax(axis=1) == labels).mean() > 0.5
 
 
-def test_baselines_train_on_one_image_at_least(small, monkeypatch):
-    monkeypatch.setattr(mlp, "BASELINE_UPDATES", 1)
-    monkeypatch.setattr(mlp, "cpu_workloads", lambda net: {})
-    n_images = []
-    monkeypatch.setattr(mlp, "baseline_workloads", lambda makers, net, n: n_images.append(n) or {})
-    assert mlp.measure_on_cpu(small, {}, 7) == []
-    assert n_images == [1]
-
-
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads CPU times in /proc")
 def test_busy_core_computes_until_it_is_ended(monkeypatch):
     started = []
