@@ -143,7 +143,9 @@ def small(digits, monkeypatch):
 
 @needs_no_gpu
 @pytest.mark.usefixtures("small")
-def test_a_record_says_what_was_trained(tmp_path, capsys):
+def test_a_record_says_what_was_trained(tmp_path, monkeypatch, capsys):
+    seeds, initial = [], Net.initial
+    monkeypatch.setattr(Net, "initial", lambda n, seed: seeds.append(seed) or initial(n, seed))
     with pytest.raises(SystemExit):
         ladder.main(["--hidden", "9"])
     assert "from 10 to 512" in capsys.readouterr().err
@@ -154,6 +156,7 @@ def test_a_record_says_what_was_trained(tmp_path, capsys):
     assert [(row.seed, row.epoch) for row in record.accuracy] == [
         (seed, n) for seed in (0, 3) for n in range(1, 7)
     ]
+    assert seeds[-2:] == [0, 3]
     assert record.accuracy[5].wrong < 0.5 * record.accuracy[5].n_test
     assert [(row.eta, row.momentum) for row in record.search] == ladder.SEARCHED
     assert {(row.n_train, row.n_apart) for row in record.search} == {(250, 50)}
