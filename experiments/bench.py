@@ -51,15 +51,15 @@ from experiments.benchmarks import (
     host,
     mlp,
     race,
-    startup,
 )
 from experiments.benchmarks import gpu as gpu_timing
 from experiments.benchmarks.baseline_nets import Trainer
-from experiments.benchmarks.measurement import Measurement
+from experiments.benchmarks.columns import Measurement
 from experiments.datasets import data
 from experiments.results import cnn_tables
 from experiments.results.rows import (
     BenchRow,
+    RaceRow,
     StartupRow,
     read_rows,
     rows_text,
@@ -190,9 +190,15 @@ def measure_into(
     return rows
 
 
-def compiled_kernels() -> str:
-    """Resources of the compiled kernels, as Markdown, or why they cannot be compiled here."""
-    return missing_toolkit() or markdown_table(compiled.table(compiled.compile_all()))
+def save_picture(plot: str, rows: Sequence[BenchRow] | Sequence[RaceRow], path: Path) -> None:
+    """Save a figure of rows as PNG and PDF. plot: the name of a function of `bench_plots`."""
+
+    def draw() -> None:
+        from experiments.drawing import bench_plots, figures  # imports matplotlib
+
+        figures.save_figure(getattr(bench_plots, plot)(rows), path)
+
+    cli.add_picture(draw)
 
 
 def run_race(folder: Path, source: Source) -> None:
@@ -204,13 +210,7 @@ def run_race(folder: Path, source: Source) -> None:
         return
     points = race.measure(dataset, source.columns())
     files.replace(folder / "race.csv", rows_text(points).encode())
-
-    def draw() -> None:
-        from experiments.drawing import bench_plots, figures  # imports matplotlib
-
-        figures.save_figure(bench_plots.draw_race(points), folder / "race")
-
-    cli.add_picture(draw)
+    save_picture("draw_race", points, folder / "race")
     print("\n" + markdown_table(race.table(points)))
     tell(f"written to {folder}: race.csv, race.png, race.pdf")
 
@@ -227,22 +227,16 @@ def measure_everything(arguments: argparse.Namespace) -> None:
     folder = folder_of(arguments, source)
     timer = None if reason else gpu_timing.Timer()
     rows = measure_into(folder / "bench.csv", arguments, timer, source)
-
-    def draw() -> None:
-        from experiments.drawing import bench_plots, figures  # imports matplotlib
-
-        figures.save_figure(bench_plots.draw_times(rows), folder / "bench")
-
-    cli.add_picture(draw)
-    print(markdown_table(columns.net_table(rows)))
-    print("\n" + markdown_table(columns.evaluation_table(rows)))
-    print("\n" + markdown_table(columns.cnn_table(rows)))
-    print("\n" + markdown_table(columns.deform_table(rows)))
-    if reason:
-        print("\n" + compiled_kernels())
-    else:
-        print("\n" + markdown_table(columns.kernel_table(rows, mlp.NETS)))
-        print("\n" + markdown_table(columns.kernel_table(rows, CNN_NETS, "cnn kernel")))
+    save_picture("draw_times", rows, folder / "bench")
+    tables = [columns.net_table(rows), columns.evaluation_table(rows), columns.cnn_table(rows)]
+    tables.append(columns.deform_table(rows))
+    if not reason:
+        tables.append(columns.kernel_table(rows, mlp.NETS))
+        tables.append(columns.kernel_table(rows, CNN_NETS, "cnn kernel"))
+    parts = [markdown_table(lines) for lines in tables]
+    if reason:  # the kernels' resources, or why they cannot be compiled here
+        parts.append(missing_toolkit() or markdown_table(compiled.table(compiled.compile_all())))
+    print("\n\n".join(parts))
     tell(f"written to {folder}: bench.csv, bench.png, bench.pdf")
     if reason and is_whole(arguments):
         run_race(folder, source)
@@ -256,13 +250,13 @@ def measure_startup(arguments: argparse.Namespace) -> None:
     path, origin = folder / "startup.csv", source.columns()
     rows = {row.what: row for row in read_rows(path, StartupRow)} if path.exists() else {}
     if arguments.tests:
-        new = startup.measure_tests(origin)
+        new = clusters.measure_tests(origin)
     else:
-        new = startup.measure(dataset, arguments.data_dir, arguments.repeats, origin)
+        new = clusters.measure_starts(dataset, arguments.data_dir, arguments.repeats, origin)
     rows |= {row.what: row for row in new}
     # Not after each: a README that lacks a new record fails the tests that are timed next.
     files.replace(path, rows_text(rows.values()).encode())
-    print(markdown_table(startup.table(rows.values())))
+    print(markdown_table(clusters.startup_table(rows.values())))
     tell(f"written to {folder}: startup.csv")
 
 

@@ -62,26 +62,20 @@ def compare(
     start = network.unpadded()
     exact = [W.astype(np.float64) for W in start]
     window.train_plainly(exact, images, labels, eta)
-    way = _norm(exact, start)
+    way = window.weight_distance(exact, start)
 
     plain = [W.copy() for W in start]
     window.train_plainly(plain, images, labels, eta)
-    distances = {block_tables.PLAIN: _norm(plain, exact) / way}
+    distances = {block_tables.PLAIN: window.weight_distance(plain, exact) / way}
     trained = after_training(network, images, labels, eta).unpadded()
-    distances[block_tables.ENGINE] = _norm(trained, exact) / way
+    distances[block_tables.ENGINE] = window.weight_distance(trained, exact) / way
     passes = {}
     for name, sizes in block_tables.WINDOWS.items():
         weights = [W.copy() for W in start]
         sweeps = window.train_in_windows(weights, images, labels, eta, *sizes)
-        distances[name] = _norm(weights, exact) / way
+        distances[name] = window.weight_distance(weights, exact) / way
         passes[name] = sum(end - first for first, end in sweeps) / len(images)
     return distances, passes
-
-
-def _norm(one: list[np.ndarray], other: list[np.ndarray]) -> float:
-    """The distance of two nets' weights, all layers together."""
-    squares = (np.square(W - V, dtype=np.float64).sum() for W, V in zip(one, other, strict=True))
-    return float(np.sqrt(sum(squares)))
 
 
 def measure(dataset: data.Dataset) -> list[BlockRow]:

@@ -94,13 +94,6 @@ def describe() -> provenance.Source:
     return provenance.collect("cuda")
 
 
-def table_line(row: GpuCheckRow) -> dict[str, str]:
-    """A check of the record as a line of the table."""
-    result = row.result if row.passed else f"FAILED: {row.result}"
-    short = textwrap.shorten(result, 110)
-    return {"check": row.check, "result": short, "seconds": f"{row.seconds:.0f}"}
-
-
 @dataclass(frozen=True)
 class Machine:
     """The machine and the options of the checks. source: provenance. folder: of the record."""
@@ -222,8 +215,8 @@ def main(argv: list[str] | None = None) -> None:
     rows: dict[str, GpuCheckRow] = {}
     if (folder / GPU_CHECK).exists():
         with suppress(files.FileFault):
-            record = read_json(folder / GPU_CHECK, GpuCheckRecord)
-            rows = {row.check: row for row in record.checks}
+            before = read_json(folder / GPU_CHECK, GpuCheckRecord)
+            rows = {row.check: row for row in before.checks}
     asked = {name for item in arguments.only for name in checks[item]}
     rows = {name: rows[name] for name in names if name in rows and name not in asked}
     for item in arguments.only:
@@ -231,8 +224,20 @@ def main(argv: list[str] | None = None) -> None:
         for name, check in checks[item].items():
             tell(f"{name} ...")
             rows[name] = run_check(name, partial(check, max(1.0, end - time.monotonic())))
-            write(folder, source, [rows[name] for name in names if name in rows], len(names))
-    print(markdown_table([table_line(rows[name]) for name in names if name in rows]), flush=True)
+            found = [rows[name] for name in names if name in rows]
+            passed = len(found) == len(names) and all(row.passed for row in found)
+            # After each check, so that nothing is lost if the next one is stopped.
+            record = GpuCheckRecord(passed, found, source.ended())
+            files.replace(folder / GPU_CHECK, to_json(record))
+    lines = [
+        {
+            "check": row.check,
+            "result": textwrap.shorten("FAILED: " * (not row.passed) + row.result, 110),
+            "seconds": f"{row.seconds:.0f}",
+        }
+        for row in found
+    ]
+    print(markdown_table(lines), flush=True)
     tell(f"written to {folder / GPU_CHECK}")
     if failed := [name for name in names if name in asked and not rows[name].passed]:
         sys.exit(f"failed: {', '.join(failed)}")
@@ -248,13 +253,6 @@ def run_check(name: str, check: Callable[[], CheckResult]) -> GpuCheckRow:
         result = CheckResult(False, f"{type(error).__name__}: {error}", details)
     seconds = time.perf_counter() - started
     return GpuCheckRow(name, result.passed, result.text, seconds, result.details)
-
-
-def write(folder: Path, source: provenance.Source, rows: list[GpuCheckRow], n_checks: int) -> None:
-    """Write the record after each check, so that nothing is lost if the next one is stopped."""
-    passed = len(rows) == n_checks and all(row.passed for row in rows)
-    record = GpuCheckRecord(passed, rows, source.ended())
-    files.replace(folder / GPU_CHECK, to_json(record))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ of it goes into ladder.json, and a figure.
 """
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -80,16 +81,23 @@ def count_wrong(net: Net, images: np.ndarray, labels: np.ndarray) -> int:
     return int(np.count_nonzero(cpu.predict(net, images).argmax(axis=1) != labels))
 
 
+def epochs_of(
+    arguments: argparse.Namespace, dataset: Dataset, seed: int, *rates: np.float32
+) -> Iterator[Net]:
+    """A net, trained on the training images, after each epoch. rates: as of `cpu.train`."""
+    net, labels = Net.initial(arguments.hidden, seed), dataset.train_labels
+    for epoch in range(1, arguments.epochs + 1):
+        order = image_order(len(labels), seed, epoch)
+        cpu.train(net, dataset.train_images, labels, order, *rates)
+        yield net
+
+
 def train(arguments: argparse.Namespace, dataset: Dataset) -> list[AccuracyRow]:
     """Train with each seed; a row for each seed and epoch."""
-    rows = []
+    rows, n_test = [], len(dataset.test_labels)
     for seed in arguments.seeds:
-        net = Net.initial(arguments.hidden, seed)
-        for epoch in range(1, arguments.epochs + 1):
-            order = image_order(len(dataset.train_labels), seed, epoch)
-            cpu.train(net, dataset.train_images, dataset.train_labels, order)
+        for epoch, net in enumerate(epochs_of(arguments, dataset, seed), 1):
             wrong = count_wrong(net, dataset.test_images, dataset.test_labels)
-            n_test = len(dataset.test_labels)
             tell(f"seed {seed}, epoch {epoch}: {100 * (1 - wrong / n_test):.2f} % correct")
             rows.append(AccuracyRow(seed, epoch, wrong, n_test, dataset.name))
     return rows
@@ -99,14 +107,10 @@ def search(arguments: argparse.Namespace, dataset: Dataset) -> list[SearchRow]:
     """Train with each learning rate and momentum on a part of the training images, seed 0."""
     split = data.split(dataset, len(dataset.train_labels) // APART, seed=0)
     assert split.validation is not None
-    rows = []
+    rows, n, n_apart = [], len(split.train_labels), len(split.validation[1])
     for eta, momentum in SEARCHED:
-        net, n = Net.initial(arguments.hidden, 0), len(split.train_labels)
-        for epoch in range(1, arguments.epochs + 1):
-            rates = np.float32(eta), np.float32(momentum)
-            order = image_order(n, 0, epoch)
-            cpu.train(net, split.train_images, split.train_labels, order, *rates)
-        wrong, n_apart = count_wrong(net, *split.validation), len(split.validation[1])
+        *_, net = epochs_of(arguments, split, 0, np.float32(eta), np.float32(momentum))
+        wrong = count_wrong(net, *split.validation)
         tell(f"eta {eta:g}, momentum {momentum:g}: {100 * (1 - wrong / n_apart):.2f} % correct")
         rows.append(SearchRow(eta, momentum, arguments.epochs, n, wrong, n_apart))
     return rows

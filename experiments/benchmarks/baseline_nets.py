@@ -20,9 +20,10 @@ import numpy as np
 
 from cnn_gpu.layers import FULLY_CONNECTED, Layer
 from cnn_gpu.network import ConvNetwork, weight_mask
+from experiments.benchmarks.window import train_plainly
 from experiments.training import provenance
 from experiments.training.formatting import plural
-from mlp_gpu.activation import SLOPE, A, B
+from mlp_gpu.activation import A, B
 from mlp_gpu.ladder import formulas
 from mlp_gpu.ladder.net import N_OUTPUTS, Net
 from mlp_gpu.network import Network
@@ -59,24 +60,7 @@ def matrices(network: Network) -> list[np.ndarray]:
 def numpy_loop(network: Network, images: np.ndarray, labels: np.ndarray, eta: float) -> Trainer:
     """A perceptron in NumPy, float32."""
     weights = matrices(network)
-
-    def train() -> None:
-        for image, label in zip(images, labels, strict=True):
-            states = [np.concatenate(([np.float32(1)], image))]
-            for W in weights[:-1]:
-                y = A * np.tanh(B * (states[-1] @ W))
-                states.append(np.concatenate(([np.float32(1)], y)))
-            a = states[-1] @ weights[-1]
-            delta = np.exp(a - a.max())
-            delta /= delta.sum()
-            delta[label] -= 1
-            deltas = [delta]
-            for W, h in zip(weights[:0:-1], states[:0:-1], strict=True):
-                deltas.insert(0, (W[1:] @ deltas[0]) * SLOPE * (A - h[1:]) * (A + h[1:]))
-            for W, h, delta in zip(weights, states, deltas, strict=True):
-                W -= np.outer(np.float32(eta) * h, delta)
-
-    return Trainer(train, lambda: weights)
+    return Trainer(partial(train_plainly, weights, images, labels, eta), lambda: weights)
 
 
 def one_hot(labels: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from cnn_gpu.network import ConvNetwork
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream
 from experiments.benchmarks import baselines, host
 from experiments.benchmarks.baseline_nets import Trainer
+from experiments.benchmarks.columns import Measurement
 from experiments.benchmarks.gpu import (
     ETA,
     Kernel,
@@ -26,7 +27,6 @@ from experiments.benchmarks.gpu import (
     time_training,
 )
 from experiments.benchmarks.host import Workload, random_examples
-from experiments.benchmarks.measurement import Measurement
 from experiments.datasets import data
 from experiments.results.cnn_tables import PAPER
 from mlp_gpu.engine import SCHEDULES
@@ -59,21 +59,6 @@ def training_flops(network: ConvNetwork) -> int:
     """
     forward = [2 * layer.n_multiply_adds for layer in network.layers if layer.has_weights]
     return 3 * sum(forward) - forward[0]
-
-
-def engine_workload(network: ConvNetwork) -> Workload:
-    """The CPU engine."""
-    images, labels = random_examples(ENGINE_IMAGES, network.source.n_neurons)
-    order = np.arange(ENGINE_IMAGES)
-    engine = ConvCpuEngine()
-    engine.set_network(network)
-    flops = training_flops(network)
-    return Workload(
-        lambda: engine.train(images, labels, order, ETA),
-        ENGINE_IMAGES,
-        flops=flops,
-        peak=PEAK,
-    )
 
 
 def check(trainer: Trainer, before: ConvNetwork, trained: ConvNetwork) -> None:
@@ -119,8 +104,12 @@ def baseline_workloads(
 
 def measure_on_cpu(network: ConvNetwork, repeats: int) -> list[Measurement]:
     """Measurements of the CPU engine, its baselines, and multiply-adds."""
-    peak = replace(host.multiply_adds(), peak=PEAK)
-    workloads = {"engine cpu": engine_workload(network), PEAK: peak}
+    images, labels = random_examples(ENGINE_IMAGES, network.source.n_neurons)
+    engine = ConvCpuEngine()
+    engine.set_network(network)
+    train = partial(engine.train, images, labels, np.arange(ENGINE_IMAGES), ETA)
+    ours = Workload(train, ENGINE_IMAGES, flops=training_flops(network), peak=PEAK)
+    workloads = {"engine cpu": ours, PEAK: replace(host.multiply_adds(), peak=PEAK)}
     makers = baselines.available("cnn", baselines.CPU)
     workloads |= baseline_workloads(makers, network, CPU_BASELINE_IMAGES, PEAK)
     return host.measure("cnn", workloads, repeats)

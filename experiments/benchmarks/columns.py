@@ -1,4 +1,4 @@
-"""Measurements as rows of bench.csv, and such rows as the tables of `make bench` and the README.
+"""Measurements; as rows of bench.csv; and such rows as the tables of `make bench` and the README.
 
 A column of a printed table is declared once, with its heading and its meaning, from which
 docs/benchmarks.md has its tables of columns.
@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.measurement import Ceiling, Measurement
 from experiments.results import cnn_tables
 from experiments.results.rows import BenchRow
 from experiments.training.provenance import SourceColumns
@@ -36,10 +35,59 @@ Line = dict[str, str]  # of a table: cells by their headings
 Rows = Collection[BenchRow]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ceiling:
+    """What took turns with a measurement and shows how fast memory or arithmetic can be.
+
+    us: microseconds of each repeat, float64 (repeats,). work: bytes that a copy or a read moved, or
+    floating-point operations of multiply-adds, in one such time.
+    """
+
+    us: np.ndarray
+    work: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measurement:
+    """The times of an engine, a baseline, a kernel, a deformation or a copy.
+
+    us: microseconds of each repeat, float64 (repeats,). n_images, n_bytes, flops: that were
+    trained, deformed or evaluated, that had to be moved, and floating-point operations, each in one
+    such time. copy, read, peak: its ceilings. cpu_engine_us: `us` of the CPU engine on the same
+    net. paper_gb_per_second: the paper's figure for the same kernel. Other fields: see `BenchRow`,
+    which also says for each group what `us` is the time of. None where a field does not apply.
+    """
+
+    group: str
+    name: str
+    us: np.ndarray
+    ran_on: str | None = None
+    net: int | str | None = None
+    n_weights: int | None = None
+    layer: int | None = None
+    n_in: int | None = None
+    n_out: int | None = None
+    state: str | None = None
+    settings: str | None = None
+    n_images: int | None = None
+    n_bytes: float | None = None
+    flops: float | None = None
+    copy: Ceiling | None = None
+    read: Ceiling | None = None
+    peak: Ceiling | None = None
+    cpu_engine_us: np.ndarray | None = None
+    paper_gb_per_second: float | None = None
+
+
+def percentiles(times: Sequence[float] | np.ndarray) -> list[float]:
+    """The 20th, the 50th (the median) and the 80th percentile."""
+    return [float(one) for one in np.percentile(times, [20, 50, 80])]
+
+
 def bench_row(measured: Measurement, source: SourceColumns) -> BenchRow:
     """A measurement as a row of bench.csv."""
     us, n_images, n_bytes, flops = measured.us, measured.n_images, measured.n_bytes, measured.flops
-    low, median, high = map(float, np.percentile(us, [20, 50, 80]))
+    low, median, high = percentiles(us)
     rate = 1e6 * n_images / median if n_images else None
     weights = measured.n_weights if measured.group in ("net", "cnn") else None
     cpu_us, copy = measured.cpu_engine_us, measured.copy

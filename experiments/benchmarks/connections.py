@@ -34,11 +34,11 @@ class Net(NamedTuple):
     """A net, and memory for one image; float32 but for geometry and pairs.
 
     pairs: int64 (connections, 2), map and source map; of no use in fully connected layers. weights:
-    (connections, places of a kernel), and biases (maps,); of a fully connected layer as
-    `cnn_gpu.network` has them, its biases there too. states: (maps, positions) of the input and of
-    each layer. patches: (source maps * places, positions), a row of inputs for each weight of a
-    kernel; of a fully connected layer (1, 1 + neurons), a 1 and the states by position and map.
-    Derivatives of the loss by states and patches: gradients and patch_gradients.
+    (connections, places of a kernel), and biases (maps,); of a fully connected layer (1 + neurons,
+    maps), row 0 the biases, the others by map and position. states: (maps, positions) of the input
+    and of each layer. patches: (source maps * places, positions), a row of inputs for each weight
+    of a kernel; of a fully connected layer (1, 1 + neurons), a 1 and the states. Derivatives of the
+    loss by states and patches: gradients and patch_gradients.
     """
 
     geometry: np.ndarray
@@ -138,23 +138,6 @@ def adjust(
         biases[m] -= eta * total
 
 
-@njit(nogil=True)
-def gather_connected(patch: np.ndarray, source: np.ndarray) -> None:
-    """All states of the source by position and map, after a 1. Modifies patch."""
-    patch[0] = 1
-    for i in range(source.shape[0]):
-        for x in range(source.shape[1]):
-            patch[1 + x * source.shape[0] + i] = source[i, x]
-
-
-@njit(nogil=True)
-def scatter_connected(source_gradient: np.ndarray, patch_gradient: np.ndarray) -> None:
-    """The inverse of `gather_connected`. Modifies source_gradient."""
-    for i in range(source_gradient.shape[0]):
-        for x in range(source_gradient.shape[1]):
-            source_gradient[i, x] = patch_gradient[1 + x * source_gradient.shape[0] + i]
-
-
 @njit(nogil=True, fastmath=FASTMATH)
 def adjust_connected(
     weights: np.ndarray, patch: np.ndarray, delta: np.ndarray, eta: np.float32
@@ -176,7 +159,8 @@ def forward(net: Net) -> None:
             gather(patches, net.states[layer], shape)
             convolve(state, patches, net.weights[layer], net.biases[layer], net.pairs[layer])
         else:
-            gather_connected(patches[0], net.states[layer])
+            patches[0, 0] = 1
+            patches[0, 1:] = net.states[layer].ravel()
             np.dot(patches, net.weights[layer], state.reshape(1, -1))
         if layer + 1 < n_layers:
             activate(state.ravel())
@@ -206,8 +190,14 @@ def train_images(net: Net, images: np.ndarray, labels: np.ndarray, eta: np.float
             else:
                 if layer > 0:
                     np.dot(delta.reshape(1, -1), weights.T, by_patches)
-                    scatter_connected(below, by_patches[0])
+                    below.ravel()[:] = by_patches[0, 1:]
                 adjust_connected(weights, patches[0], delta, eta)
+
+
+def _reordered(W: np.ndarray, n: int) -> np.ndarray:
+    """W with rows that go through n numbers first, after row 0, in the order of the others."""
+    rows = W[1:].reshape(-1, n, W.shape[1]).swapaxes(0, 1)
+    return np.vstack((W[:1], rows.reshape(-1, W.shape[1])))
 
 
 def _prepare(network: ConvNetwork) -> Net:
@@ -225,7 +215,7 @@ def _prepare(network: ConvNetwork) -> Net:
             n_rows = source.n * layer.kernel[0] * layer.kernel[1]
             patches.append((n_rows, maps.height * maps.width))
         else:
-            weights.append(W.copy())
+            weights.append(_reordered(W, source.n))
             patches.append((1, len(W)))
         biases.append(W[0].copy())
     all_maps = [network.source, *(layer.maps for layer in network.layers)]
@@ -241,15 +231,13 @@ def _prepare(network: ConvNetwork) -> Net:
 
 def _matrices(network: ConvNetwork, net: Net) -> list[np.ndarray]:
     """The weights of each layer as `cnn_gpu.network` has them."""
-    found = []
-    for layer, table, w, bias in zip(
-        network.layers, network.connections, net.weights, net.biases, strict=True
-    ):
-        W = w.copy()
-        if layer.kind == CONVOLUTION and table is not None:
-            W = weight_matrix(layer, w, bias, table)
-        found.append(W)
-    return found
+    layers = zip(network.layers, network.connections, net.weights, net.biases, strict=True)
+    return [
+        weight_matrix(layer, w, bias, table)
+        if layer.kind == CONVOLUTION and table is not None
+        else _reordered(w, layer.source.n_neurons // layer.source.n)
+        for layer, table, w, bias in layers
+    ]
 
 
 def loops(network: ConvNetwork, images: np.ndarray, labels: np.ndarray, eta: float) -> Trainer:

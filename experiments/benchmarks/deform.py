@@ -22,9 +22,9 @@ from deform_gpu.kernels import listing1, stages
 from deform_gpu.paper import PaperSet
 from deform_gpu.philox import split_seed
 from experiments.benchmarks import baselines, host
+from experiments.benchmarks.columns import Measurement
 from experiments.benchmarks.gpu import Enqueue, Timer, copy_to_gpu
 from experiments.benchmarks.host import Workload, random_examples
-from experiments.benchmarks.measurement import Measurement
 from experiments.datasets import data
 from experiments.training import provenance
 from experiments.training.formatting import plural
@@ -118,24 +118,6 @@ def measure_on_gpu(
     ]
 
 
-def cpu_workloads(images: np.ndarray, labels: np.ndarray) -> dict[str, Workload]:
-    """Our deformation on the CPU, in one thread, in two, and in as many as there are cores."""
-    out = np.empty_like(images)
-    return {
-        f"CPU, {plural(threads, 'thread')}": Workload(
-            partial(deform_set, out, images, labels, TABLE1, seed=0, epoch=1, threads=threads),
-            len(images),
-        )
-        for threads in sorted({1, 2, provenance.cores()})
-    }
-
-
-def baseline_workloads(device: str, images: np.ndarray, labels: np.ndarray) -> dict[str, Workload]:
-    """The baselines that can deform the images on a device."""
-    makers = baselines.available("deformation", device)
-    return baselines.workloads(makers, (images, labels, TABLE1), len(images))
-
-
 def measure(repeats: int, timer: Timer | None, on_cpu: bool = True) -> Iterator[Measurement]:
     """Measurements of the deformation: ours, the baselines', and the papers' division of work.
 
@@ -144,8 +126,18 @@ def measure(repeats: int, timer: Timer | None, on_cpu: bool = True) -> Iterator[
     images, labels = random_examples(N_IMAGES if timer else CPU_IMAGES, data.SIDE**2)
     images = images.reshape(-1, data.SIDE, data.SIDE)
     some, few = slice(CPU_IMAGES), slice(BASELINE_IMAGES)
+    out = np.empty_like(images[some])
+    ours_on_cpu = partial(deform_set, out, images[some], labels[some], TABLE1, seed=0, epoch=1)
+
+    def baseline_workloads(device: str, *examples: np.ndarray) -> dict[str, Workload]:
+        makers = baselines.available("deformation", device)
+        return baselines.workloads(makers, (*examples, TABLE1), len(examples[0]))
+
     if on_cpu:
-        works = cpu_workloads(images[some], labels[some])
+        works = {
+            f"CPU, {plural(n, 'thread')}": Workload(partial(ours_on_cpu, threads=n), CPU_IMAGES)
+            for n in sorted({1, 2, provenance.cores()})
+        }
         works |= baseline_workloads(baselines.CPU, images[few], labels[few])
         device = provenance.device("cpu")
         yield from (replace(m, ran_on=device) for m in host.measure("deformation", works, repeats))
@@ -153,7 +145,6 @@ def measure(repeats: int, timer: Timer | None, on_cpu: bool = True) -> Iterator[
 
         def measure_others() -> list[Measurement]:
             paper_set = PaperSet(images[some], labels[some], TABLE1, seed=0)
-            out = np.empty_like(images[some])
             paper = Workload(lambda: paper_set.deform(out, 1), len(out))
             works = {"Listing 1 on the GPU, the rest on the CPU": paper}
             works |= baseline_workloads(baselines.GPU, images[some], labels[some])

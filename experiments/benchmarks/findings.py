@@ -104,7 +104,7 @@ def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
             """Of another's time to that of this engine, a net each."""
             return [t / us[name, net] for (who, net), t in us.items() if who == other]
 
-        own = sorted((row for row in nets if row.name == name), key=_weights)
+        own = sorted((row for row in nets if row.name == name), key=lambda row: row.weights or 0)
         sentences.append(_rates(own))
         slower = [
             f"{_range(found)} times as long {how}"
@@ -131,16 +131,16 @@ def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
 def _rates(own: Sequence[BenchRow]) -> str:
     """The times of an engine for its smallest and its largest net, and which beat the paper's."""
     small, large = own[0], own[-1]
-    updates, _ = columns.PAPER[GTX_480]
-    faster = [columns.net_title(row.net) for row in own if _updates(row) > updates]
+    papers, _ = columns.PAPER[GTX_480]
+    updates = [row.updates_a_second or 0 for row in own]
+    faster = [columns.net_title(row.net) for row, n in zip(own, updates, strict=True) if n > papers]
     return (
-        f"On {small.ran_on}, `{small.name}` takes {small.us:,.0f} microseconds per "
-        f"image for {columns.net_title(small.net)} and {large.us:,.0f} for "
-        f"{columns.net_title(large.net)}, "
-        f"which is {_updates(small) / 1e9:.1f} and "
-        f"{_updates(large) / 1e9:.1f} billion weight updates per second; the "
-        f"GTX 480 of 2012 made up to {updates / 1e9:g}"
-        + (f", fewer than it makes for {', '.join(faster)}." if faster else ".")
+        f"On {small.ran_on}, `{small.name}` takes {small.us:,.0f} microseconds per image for "
+        f"{columns.net_title(small.net)} and {large.us:,.0f} for {columns.net_title(large.net)}, "
+        f"which is {updates[0] / 1e9:.1f} and {updates[-1] / 1e9:.1f} billion weight updates per "
+        f"second; the GTX 480 of 2012 made up to {papers / 1e9:g}"
+        + f", fewer than it makes for {', '.join(faster)}" * bool(faster)
+        + "."
     )
 
 
@@ -185,32 +185,18 @@ def cnn_sentences(rows: Sequence[BenchRow]) -> list[str]:
         return []
     us, loops = engine.us, own.get("loops over connections, CPU")
     torch_us = columns.fastest_torch(rows, str(CNN_NET), engine.ran_on)
-    name = cnn_tables.PAPER[CNN_NET].name
+    peak = engine.percent_of_peak
     sentences = [
-        f"On {engine.ran_on}, `engine cpu` takes {us:,.0f} microseconds per image for {name}, "
-        "in one thread. It multiplies and adds "
+        f"On {engine.ran_on}, `engine cpu` takes {us:,.0f} microseconds per image for "
+        f"{cnn_tables.PAPER[CNN_NET].name}, in one thread. It multiplies and adds "
         f"{(engine.tflop_a_second or 0) / 2e-3:.1f} billion times per second, absent "
-        "connections not counted"
-        + (
-            f", {engine.percent_of_peak:.0f} % of what the processor can."
-            if engine.percent_of_peak
-            else "."
-        )
+        "connections not counted" + (f", {peak:.0f} % of what the processor can." if peak else ".")
     ]
-    speedups = [("PyTorch eager at its best", torch_us)]
-    speedups.append(("loops over connections", loops.us if loops else None))
-    measured = [f"{them / us:.1f} over {name}" for name, them in speedups if them]
+    others = {"PyTorch eager at its best": torch_us, "loops over connections": loops and loops.us}
+    measured = [f"{them / us:.1f} over {name}" for name, them in others.items() if them]
     if measured:
         sentences.append(f"Its speedup is {' and '.join(measured)}.")
     return [" ".join(sentences)]
-
-
-def _weights(row: BenchRow) -> int:
-    return row.weights or 0  # an engine has some
-
-
-def _updates(row: BenchRow) -> float:
-    return row.updates_a_second or 0
 
 
 def deform_sentence(rows: Sequence[BenchRow]) -> str | None:

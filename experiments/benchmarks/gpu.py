@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from deepbig_runtime import gpu
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
+from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.benchmarks.host import attempts, training_examples
-from experiments.benchmarks.measurement import Ceiling, Measurement
 from experiments.benchmarks.mlp import training_flops
 from mlp_gpu import cuda as engine
 from mlp_gpu import engines
@@ -374,28 +375,38 @@ def make_copier(max_bytes: int, stream: Stream) -> Callable[[int], Enqueue]:
     return copy_of
 
 
-def time_in_turn(timer: Timer, works: list[Enqueue], repeats: int) -> dict[str, np.ndarray]:
-    """Microseconds of each work in each state of the cache: by state, float64 (works, repeats)."""
-    us = {state: np.empty((len(works), repeats)) for state in CACHE_STATES}
-    for repeat in range(repeats):
-        for state in CACHE_STATES:
-            for i, enqueue in enumerate(works):
-                us[state][i, repeat] = timer(enqueue, state)
-    return us
-
-
 @gpu.cuda.jit
 def empty_kernel() -> None:
     pass
 
 
-def measure_empty_kernel(timer: Timer, repeats: int) -> list[Measurement]:
-    """Measurements of a kernel that does nothing."""
-    us = time_in_turn(timer, [Launch(empty_kernel, (1, 1), gpu.WARP, ())], repeats)
+def measure_states(
+    work: Enqueue, timer: Timer, repeats: int, copy: Enqueue | None = None, **fields: Any
+) -> list[Measurement]:
+    """Measurements of a work in each of CACHE_STATES, in turn with a copy of as many bytes.
+
+    fields: of the measurements.
+    """
+    works = [work, *([copy] if copy else [])]
+    us = {state: np.empty((len(works), repeats)) for state in CACHE_STATES}
+    for repeat in range(repeats):
+        for state in CACHE_STATES:
+            for i, enqueue in enumerate(works):
+                us[state][i, repeat] = timer(enqueue, state)
+
+    def ceiling(state: str) -> Ceiling | None:
+        return Ceiling(us=us[state][1], work=fields["n_bytes"]) if copy else None
+
     return [
-        Measurement(group="kernel", name="empty kernel", state=state, us=us[state][0])
+        Measurement(state=state, us=us[state][0], copy=ceiling(state), **fields)
         for state in CACHE_STATES
     ]
+
+
+def measure_empty_kernel(timer: Timer, repeats: int) -> list[Measurement]:
+    """Measurements of a kernel that does nothing."""
+    launch = Launch(empty_kernel, (1, 1), gpu.WARP, ())
+    return measure_states(launch, timer, repeats, group="kernel", name="empty kernel")
 
 
 def measure_kernels(
@@ -405,23 +416,17 @@ def measure_kernels(
     copy_of = make_copier(max(kernel.n_bytes for kernel in kernels), timer.stream)
 
     def measure(kernel: Kernel) -> list[Measurement]:
-        us = time_in_turn(timer, [kernel.launch, copy_of(kernel.n_bytes)], repeats)
-        return [
-            Measurement(
-                group=group,
-                name=kernel.name,
-                layer=kernel.layer,
-                n_in=kernel.n_in,
-                n_out=kernel.n_out,
-                state=state,
-                us=us[state][0],
-                n_bytes=kernel.n_bytes,
-                flops=kernel.flops or None,
-                copy=Ceiling(us=us[state][1], work=kernel.n_bytes),
-                paper_gb_per_second=PAPER_GB_PER_SECOND.get(kernel.name),
-            )
-            for state in CACHE_STATES
-        ]
+        return measure_states(
+            *(kernel.launch, timer, repeats, copy_of(kernel.n_bytes)),
+            group=group,
+            name=kernel.name,
+            layer=kernel.layer,
+            n_in=kernel.n_in,
+            n_out=kernel.n_out,
+            n_bytes=kernel.n_bytes,
+            flops=kernel.flops or None,
+            paper_gb_per_second=PAPER_GB_PER_SECOND.get(kernel.name),
+        )
 
     return attempts(partial(measure, kernel) for kernel in kernels)
 
@@ -434,18 +439,13 @@ def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Mea
     states = [copy_to_gpu(images, timer.stream)]
     states += [gpu.device_array((n, size), np.float32) for size in network.sizes[1:]]
     launches = evaluate(states, [copy_to_gpu(W, timer.stream) for W in network.weights])
-    us = time_in_turn(timer, [lambda stream: play(launches, stream)], repeats)
-    return [
-        Measurement(
-            group="evaluation",
-            name="forward_batch",
-            state=state,
-            us=us[state][0],
-            n_images=n,
-            flops=2 * network.n_weights * n,  # a multiplication and an addition per weight
-        )
-        for state in CACHE_STATES
-    ]
+    return measure_states(
+        *(lambda stream: play(launches, stream), timer, repeats),
+        group="evaluation",
+        name="forward_batch",
+        n_images=n,
+        flops=2 * network.n_weights * n,  # a multiplication and an addition per weight
+    )
 
 
 def measure_engine(trainer: Engine, network: Network, repeats: int, work: Work) -> Measurement:

@@ -14,9 +14,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from deform_gpu.cuda import DeformedAhead
 from experiments.benchmarks import cnn, connections, pytest_outcomes
 from experiments.benchmarks.baseline_nets import Trainer, numpy_loop
 from experiments.benchmarks.deform import N_IMAGES
+from experiments.benchmarks.window import weight_distance
 from experiments.datasets import data
 from experiments.training import configs, provenance
 from experiments.training.messages import tell
@@ -124,12 +126,6 @@ def matrices(network: AnyNetwork) -> list[np.ndarray]:
     return network.unpadded()
 
 
-def weight_distance(some: list[np.ndarray], others: list[np.ndarray]) -> float:
-    """The Euclidean distance between two nets' weights, all layers together."""
-    pairs = zip(some, others, strict=True)
-    return float(np.linalg.norm([np.linalg.norm(W.astype(np.float64) - V) for W, V in pairs]))
-
-
 def all_bits(trained: Trained) -> list:
     """Weights with their padding, outputs and losses; equal lists are equal in every bit."""
     network, rows = trained
@@ -145,70 +141,68 @@ def deformed_epochs(dataset: data.Dataset, device: str = "cpu") -> dict[int, np.
     return {n: deform(images, labels, TABLE1, SEED, n, device=device) for n in numbers}
 
 
-def compare_engines(
-    dataset: data.Dataset,
-    network: AnyNetwork,
-    cpu: Engine,
-    on_gpu: Engine,
-    again_on_gpu: Engine,
-    make: Callable[..., Trainer],
-) -> dict:
-    """Train a net on the same images in four ways, and measure how far apart they end.
+# A net, the engine on the CPU, two on the GPU that should give the same bits, and what makes the
+# baseline.
+Case: TypeAlias = tuple[AnyNetwork, Engine, Engine, Engine, Callable[..., Trainer]]
 
-    on_gpu, again_on_gpu: two that should give the same bits. make: of `train_baseline`. Distances
-    of weights from those of the CPU engine are relative to how far the CPU engine moved them.
+
+def _net1(one: str, again: str) -> Case:
+    engines = CpuEngine(), make_engine("cuda", one), make_engine("cuda", again)
+    return Network.initial(NETS[1], SEED), *engines, numpy_loop
+
+
+def _conv_net3() -> Case:
+    engines = ConvCpuEngine(), ConvCudaEngine("graph"), ConvCudaEngine("launch")
+    return cnn.initial(3), *engines, connections.loops
+
+
+# What `check_engines` trains. "cnn": net 3 of Table 1 of 2011, the paper's own proof.
+CASES: dict[str, Callable[[], Case]] = {
+    "graph": partial(_net1, "graph", "launch"),
+    WINDOW: partial(_net1, WINDOW, WINDOW),
+    "cnn": _conv_net3,
+}
+
+
+def check_engines(dataset: data.Dataset, case: str) -> CheckResult:
+    """A net, trained on the same images on the CPU, twice on the GPU, and by a baseline.
+
+    case: of CASES. Distances of weights from those of the CPU engine are relative to how far the
+    CPU engine moved them.
     """
+    dataset = data.limit(dataset, min(MAX_IMAGES, len(dataset.train_labels)))
+    network, *engines, make = CASES[case]()
     epochs = deformed_epochs(dataset)
-    on_cpu = train(cpu, network, dataset, epochs.get)
-    one = train(on_gpu, network, dataset, epochs.get)
-    again = train(again_on_gpu, network, dataset, epochs.get)
+    on_cpu, one, again = (train(engine, network, dataset, epochs.get) for engine in engines)
     by_baseline = train_baseline(make, network, dataset.train_labels, epochs)
     reference = matrices(on_cpu[0])
     moved = weight_distance(reference, matrices(network))
-    return {
+    distance = weight_distance(matrices(one[0]), reference) / moved
+    baseline_distance = weight_distance(by_baseline, reference) / moved
+    wrong, expected = one[1][-1].test_errors, on_cpu[1][-1].test_errors
+    n_test, equal = len(dataset.test_labels), all_bits(one) == all_bits(again)
+    passed = (
+        equal
+        and distance <= MAX_DRIFT_VS_BASELINE * baseline_distance
+        and abs(wrong - expected) <= MAX_ERROR_GAP * n_test
+    )
+    text = f"{dataset.name}: weights {distance:.2g} apart, another CPU program's "
+    text += f"{baseline_distance:.2g}; {wrong} and {expected} of {n_test:,} wrong; "
+    text += f"two runs on the GPU {'' if equal else 'NOT '}bit-equal"
+    details = {
         "data": dataset.name,
         "n_train": len(dataset.train_labels),
-        "n_test": len(dataset.test_labels),
-        "gpu_bit_equal": all_bits(one) == all_bits(again),
-        "gpu_distance": weight_distance(matrices(one[0]), reference) / moved,
-        "baseline_distance": weight_distance(by_baseline, reference) / moved,
+        "n_test": n_test,
+        "gpu_bit_equal": equal,
+        "gpu_distance": distance,
+        "baseline_distance": baseline_distance,
         "output_difference": float(abs(one[1][-1].outputs - on_cpu[1][-1].outputs).max()),
         "gpu_errors": [row.test_errors for row in one[1]],
         "cpu_errors": [row.test_errors for row in on_cpu[1]],
         "gpu_seconds": [row.train_seconds for row in one[1]],
         "cpu_seconds": [row.train_seconds for row in on_cpu[1]],
     }
-
-
-def judge_engines(found: dict) -> CheckResult:
-    """Whether the measurements of `compare_engines` are within the limits."""
-    wrong, expected = found["gpu_errors"][-1], found["cpu_errors"][-1]
-    passed = (
-        found["gpu_bit_equal"]
-        and found["gpu_distance"] <= MAX_DRIFT_VS_BASELINE * found["baseline_distance"]
-        and abs(wrong - expected) <= MAX_ERROR_GAP * found["n_test"]
-    )
-    text = f"{found['data']}: weights {found['gpu_distance']:.2g} apart, another CPU program's "
-    text += f"{found['baseline_distance']:.2g}; {wrong} and {expected} of {found['n_test']:,} "
-    text += f"wrong; two runs on the GPU {'' if found['gpu_bit_equal'] else 'NOT '}bit-equal"
-    return CheckResult(passed, text, found)
-
-
-def check_engines(dataset: data.Dataset, case: str) -> CheckResult:
-    """A net, trained on the CPU and twice on the GPU.
-
-    case: "graph", net 1 by graphs and launch by launch; WINDOW, net 1 by windows; "cnn", net 3 of
-    Table 1 of 2011: the paper's own proof.
-    """
-    some = data.limit(dataset, min(MAX_IMAGES, len(dataset.train_labels)))
-    if case == "cnn":
-        conv_engines = ConvCpuEngine(), ConvCudaEngine("graph"), ConvCudaEngine("launch")
-        found = compare_engines(some, cnn.initial(3), *conv_engines, connections.loops)
-    else:
-        one, again = (WINDOW, WINDOW) if case == WINDOW else ("graph", "launch")
-        engines = CpuEngine(), make_engine("cuda", one), make_engine("cuda", again)
-        found = compare_engines(some, Network.initial(NETS[1], SEED), *engines, numpy_loop)
-    return judge_engines(found)
+    return CheckResult(passed, text, details)
 
 
 def check_epochs(
@@ -277,66 +271,8 @@ def train_ahead(
     return train(engine, network, dataset, ahead), timelines[:-1]
 
 
-def compare_ahead(
-    dataset: data.Dataset,
-    sizes: tuple[int, ...],
-    engine: CudaEngine,
-    other_engine: Engine,
-    ahead: DeformedAhead,
-) -> dict:
-    """Train a net on images that the GPU deforms meanwhile, and on images deformed beforehand.
-
-    other_engine: of the GPU too. ahead: deforms for EPOCHS epochs, with TABLE1 and SEED.
-    """
-    network = Network.initial(sizes, SEED)
-    trained, timelines = train_ahead(dataset, network, engine, ahead)
-    beforehand = {}
-    for device in ("cuda", "cpu"):
-        tell(f"  deforming beforehand, on {device}")
-        images = deformed_epochs(dataset, device)
-        beforehand[device] = train(other_engine, network, dataset, images.get)
-    on_cpu, rows_on_cpu = beforehand["cpu"]
-    moved = weight_distance(matrices(on_cpu), matrices(network))
-    return {
-        "timelines_ms": timelines,
-        "waited_seconds": [row.deform_seconds for row in trained[1]],
-        "train_seconds": [row.train_seconds for row in trained[1]],
-        "bit_equal": all_bits(trained) == all_bits(beforehand["cuda"]),
-        "cpu_distance": weight_distance(matrices(trained[0]), matrices(on_cpu)) / moved,
-        "errors": [row.test_errors for row in trained[1]],
-        "cpu_errors": [row.test_errors for row in rows_on_cpu],
-        "n_test": len(dataset.test_labels),
-    }
-
-
-def judge_ahead(found: dict) -> CheckResult:
-    """Whether the measurements of `compare_ahead` are within the limits."""
-    waits = found["waited_seconds"][1:]  # training must wait for the first epoch
-    hidden = all(
-        one["deformation_ended"] < one["trained"]
-        and 1e3 * wait
-        < MAX_EXPOSED_FRACTION * (one["deformation_ended"] - one["deformation_begun"])
-        for one, wait in zip(found["timelines_ms"], waits, strict=True)
-    )
-    wrong, expected = found["errors"][-1], found["cpu_errors"][-1]
-    passed = (
-        hidden
-        and max(waits) <= MAX_WAIT_FRACTION * min(found["train_seconds"])
-        and found["bit_equal"]
-        and abs(wrong - expected) <= MAX_ERROR_GAP * found["n_test"]
-    )
-    last = found["timelines_ms"][-1]
-    text = (
-        f"deformed from {last['deformation_begun']:.2f} to {last['deformation_ended']:.2f} ms of "
-        f"{last['trained']:.0f} ms of training, which waited {1e3 * max(waits):.2f} ms; "
-        f"{'' if found['bit_equal'] else 'NOT '}bit-equal to deforming before; {wrong} wrong, "
-        f"deformed on the CPU {expected}"
-    )
-    return CheckResult(passed, text, found)
-
-
 def check_ahead(dataset: data.Dataset) -> CheckResult:
-    """Net 1, trained on images that the GPU deforms meanwhile."""
+    """Net 1, trained on images that the GPU deforms meanwhile, and on images deformed before."""
     # Of few images the two launches of a deformation take as long as all the rest of it. So few
     # come again and again in their order.
     n = max(N_IMAGES, len(dataset.train_labels))
@@ -344,8 +280,49 @@ def check_ahead(dataset: data.Dataset) -> CheckResult:
     labels = np.resize(dataset.train_labels, n)
     dataset = replace(dataset, train_images=images, train_labels=labels)
     ahead = DeformedAhead(images, labels, TABLE1, SEED, last_epoch=EPOCHS)
-    engines = WindowCudaEngine(), WindowCudaEngine()  # the launch mode that leaves the least time
-    return judge_ahead(compare_ahead(dataset, NETS[1], *engines, ahead))
+    network = Network.initial(NETS[1], SEED)
+    # By windows, the launch mode that leaves the least time to deform in.
+    trained, timelines = train_ahead(dataset, network, WindowCudaEngine(), ahead)
+    before: dict[str, Trained] = {}
+    other_engine = WindowCudaEngine()
+    for device in ("cuda", "cpu"):
+        tell(f"  deforming beforehand, on {device}")
+        epochs = deformed_epochs(dataset, device)
+        before[device] = train(other_engine, network, dataset, epochs.get)
+    on_cpu, rows_on_cpu = before["cpu"]
+    moved = weight_distance(matrices(on_cpu), matrices(network))
+    equal, n_test = all_bits(trained) == all_bits(before["cuda"]), len(dataset.test_labels)
+    wrong, expected = trained[1][-1].test_errors, rows_on_cpu[-1].test_errors
+    waits = [row.deform_seconds for row in trained[1][1:]]  # training must wait for epoch 1
+    hidden = all(
+        at["deformation_ended"] < at["trained"]
+        and 1e3 * wait < MAX_EXPOSED_FRACTION * (at["deformation_ended"] - at["deformation_begun"])
+        for at, wait in zip(timelines, waits, strict=True)
+    )
+    passed = (
+        hidden
+        and max(waits) <= MAX_WAIT_FRACTION * min(row.train_seconds for row in trained[1])
+        and equal
+        and abs(wrong - expected) <= MAX_ERROR_GAP * n_test
+    )
+    last = timelines[-1]
+    text = (
+        f"deformed from {last['deformation_begun']:.2f} to {last['deformation_ended']:.2f} ms of "
+        f"{last['trained']:.0f} ms of training, which waited {1e3 * max(waits):.2f} ms; "
+        f"{'' if equal else 'NOT '}bit-equal to deforming before; {wrong} wrong, "
+        f"deformed on the CPU {expected}"
+    )
+    details = {
+        "timelines_ms": timelines,
+        "waited_seconds": [row.deform_seconds for row in trained[1]],
+        "train_seconds": [row.train_seconds for row in trained[1]],
+        "bit_equal": equal,
+        "cpu_distance": weight_distance(matrices(trained[0]), matrices(on_cpu)) / moved,
+        "errors": [row.test_errors for row in trained[1]],
+        "cpu_errors": [row.test_errors for row in rows_on_cpu],
+        "n_test": n_test,
+    }
+    return CheckResult(passed, text, details)
 
 
 # --- other programs

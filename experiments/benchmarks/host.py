@@ -4,11 +4,11 @@ Last the ceilings: what memory and arithmetic of this machine allow, and the CPU
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from deepbig_runtime.errors import explained
 from deform_gpu import TABLE1, deform
-from experiments.benchmarks.measurement import Ceiling, Measurement
+from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.datasets import data
 from experiments.training.messages import tell
 from mlp_gpu.vector_kernel import (
@@ -172,7 +172,7 @@ def add_up(source: np.ndarray, passes: int) -> np.float32:
     return total
 
 
-def in_threads(works: list[Callable[[], object]]) -> Callable[[], None]:
+def in_threads(works: Sequence[Callable[[], object]]) -> Callable[[], None]:
     """A function that does all works at the same time, each in a thread."""
     executor = ThreadPoolExecutor(len(works))
 
@@ -188,22 +188,16 @@ def scaled_copy(n: int, threads: int) -> Workload:
     passes = max(1, CALL_BYTES // (8 * n))
     sources = np.array_split(np.ones(n, np.float32), threads)
     targets = np.array_split(np.ones(n, np.float32), threads)
-
-    def work(target: np.ndarray, source: np.ndarray) -> Callable[[], object]:
-        return lambda: scale(target, source, np.float32(0.5), passes)
-
-    works = [work(*parts) for parts in zip(targets, sources, strict=True)]
+    parts = zip(targets, sources, strict=True)
+    works = [partial(scale, *arrays, np.float32(0.5), passes) for arrays in parts]
     return Workload(in_threads(works), n_bytes=8 * n * passes)
 
 
 def memory_read(n: int, threads: int) -> Workload:
     """The sum of n float32, of which each thread has its part."""
     passes = max(1, CALL_BYTES // (4 * n))
-
-    def work(part: np.ndarray) -> Callable[[], object]:
-        return lambda: add_up(part, passes)
-
-    works = [work(part) for part in np.array_split(np.ones(n, np.float32), threads)]
+    parts = np.array_split(np.ones(n, np.float32), threads)
+    works = [partial(add_up, part, passes) for part in parts]
     return Workload(in_threads(works), n_bytes=4 * n * passes)
 
 

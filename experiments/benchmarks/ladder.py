@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from types import ModuleType
 
 import numpy as np
@@ -23,6 +24,7 @@ from experiments.benchmarks import baselines, compiled
 from experiments.benchmarks import gpu as gpu_timing
 from experiments.benchmarks.baseline_nets import python_ladder
 from experiments.benchmarks.host import Workload, time_workloads
+from experiments.benchmarks.window import weight_distance
 from experiments.results.ladder_tables import ProgramTime, RungKernel
 from experiments.training.messages import tell
 from mlp_gpu.ladder import arrays, cpu, formulas
@@ -39,11 +41,6 @@ WORK_STEPS = 100  # of the one kernel, timed alone
 CHECKED_STEPS, MAX_DISTANCE = 50, 1e-4  # see gpu_times; rounding gives some 1e-6
 
 Examples = tuple[np.ndarray, np.ndarray]  # images, float32 (n, 784), and labels, uint8 (n,)
-
-
-def copy_of(net: Net) -> Net:
-    """A net that may be trained without changing this one."""
-    return Net(*(W.copy() for W in net.arrays))
 
 
 def count_rungs(net: Net, examples: Examples) -> list[RungKernel]:
@@ -125,7 +122,7 @@ def _counts(executor: Executor, launch: Launch) -> dict[str, int]:
 
 
 def _distance(net: Net, examples: Examples, steps: int, there: Arrays) -> float:
-    expected = copy_of(net)
+    expected = deepcopy(net)
     cpu.train(expected, *examples, np.arange(steps))
     found = [array.content for array in (there.W1, there.W2, there.V1, there.V2)]
     return relative_distance(Net(*(W.T if there.transposed else W for W in found)), expected, net)
@@ -133,17 +130,14 @@ def _distance(net: Net, examples: Examples, steps: int, there: Arrays) -> float:
 
 def relative_distance(some: Net, expected: Net, before: Net) -> float:
     """The distance of a net from the expected one, relative to how far the expected one moved."""
-    apart = moved = 0.0
-    for V, W, old in zip(some.arrays, expected.arrays, before.arrays, strict=True):
-        apart += float(((V - W) ** 2).sum(dtype=float))
-        moved += float(((W - old) ** 2).sum(dtype=float))
-    return math.sqrt(apart / moved)
+    moved = weight_distance(expected.arrays, before.arrays)
+    return weight_distance(some.arrays, expected.arrays) / moved
 
 
 def host_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
     """Times of the CPU's programs: ours, NumPy and plain Python."""
     images, labels = examples
-    on_cpu, order = copy_of(net), np.arange(CPU_IMAGES) % len(labels)
+    on_cpu, order = deepcopy(net), np.arange(CPU_IMAGES) % len(labels)
     workloads = {
         "CPU engine": Workload(lambda: cpu.train(on_cpu, images, labels, order), CPU_IMAGES)
     }
@@ -202,7 +196,7 @@ def gpu_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
 
 def _check_rungs(net: Net, examples: Examples) -> None:
     order = np.arange(CHECKED_STEPS) % len(examples[1])
-    expected, stream = copy_of(net), gpu.new_stream()
+    expected, stream = deepcopy(net), gpu.new_stream()
     cpu.train(expected, *examples, order)
     for name, rung in RUNGS.items():
         there = arrays.put(net, *examples, order, rung.TRANSPOSED, stream)

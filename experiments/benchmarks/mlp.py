@@ -16,8 +16,8 @@ import numpy as np
 
 from experiments.benchmarks import baselines, host
 from experiments.benchmarks.baseline_nets import Trainer
+from experiments.benchmarks.columns import Measurement
 from experiments.benchmarks.host import Workload, random_examples
-from experiments.benchmarks.measurement import Measurement
 from mlp_gpu import network
 from mlp_gpu.cpu import PREDICT_BATCH, CpuEngine
 from mlp_gpu.network import Network, count_weights
@@ -113,16 +113,6 @@ def engine_workload(net: Network, threads: int | None, suffix: str = "") -> Work
     )
 
 
-def evaluation_workload(net: Network, threads: int) -> Workload:
-    """The evaluation by the CPU engine, on all threads."""
-    n_images = BATCHES_PER_THREAD * PREDICT_BATCH * threads
-    images, _ = random_examples(n_images, net.sizes[0])
-    engine = CpuEngine()
-    engine.set_network(net)
-    flops = 2 * net.n_weights
-    return Workload(lambda: engine.predict(images), n_images, flops=flops, peak="multiply-adds")
-
-
 def ceiling_workloads(n_weights: int, threads: int, suffix: str = "") -> dict[str, Workload]:
     """Workloads that show the limits of memory and arithmetic, each its own ceiling."""
     copy, read, peak = (
@@ -138,7 +128,10 @@ def ceiling_workloads(n_weights: int, threads: int, suffix: str = "") -> dict[st
 def cpu_workloads(net: Network) -> dict[str, Workload]:
     """The CPU engine and its ceilings. Names without a number of threads are of all threads."""
     threads, one = numba.config.NUMBA_NUM_THREADS, ", 1 thread"
-    engine = engine_workload(net, None)
+    engine, evaluation = engine_workload(net, None), CpuEngine()
+    evaluation.set_network(net)
+    n_images = BATCHES_PER_THREAD * PREDICT_BATCH * threads
+    images, _ = random_examples(n_images, net.sizes[0])
     return {
         "engine cpu": engine,
         "engine cpu, 1 thread": engine_workload(net, 1, one),
@@ -153,7 +146,12 @@ def cpu_workloads(net: Network) -> dict[str, Workload]:
             )
             for name, multiply in KERNELS.items()
         },
-        "engine cpu, evaluation": evaluation_workload(net, threads),
+        "engine cpu, evaluation": Workload(
+            lambda: evaluation.predict(images),
+            n_images,
+            flops=2 * net.n_weights,
+            peak="multiply-adds",
+        ),
     }
 
 
@@ -162,7 +160,7 @@ def measure_on_cpu(
 ) -> list[Measurement]:
     """Measurements of the CPU engine, its ceilings, and the baselines that the makers make."""
     workloads = cpu_workloads(net)
-    workloads |= baseline_workloads(makers, net, max(1, BASELINE_UPDATES // net.n_weights))
+    workloads |= baseline_workloads(makers, net, BASELINE_UPDATES // net.n_weights)
     return [
         replace(one, group="evaluation") if one.name == "engine cpu, evaluation" else one
         for one in host.measure("net", workloads, repeats)

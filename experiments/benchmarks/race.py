@@ -6,10 +6,11 @@ set aside; seeds after the first try that one alone. Deformation counts, evaluat
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,48 +49,44 @@ class Setting:
         return f"{batches}rate {self.eta:g}"
 
 
-RATES = {
-    ONLINE: ((2e-3, 1), (3e-3, 1), (5e-3, 1)),
-    NUMPY: ((0.01, 32), (0.02, 32), (0.03, 128), (0.06, 128)),
-    TORCH: ((0.01, 32), (0.02, 32), (0.03, 128), (0.06, 128)),
-}
+BATCHES = (0.01, 32), (0.02, 32), (0.03, 128), (0.06, 128)
+RATES = {ONLINE: ((2e-3, 1), (3e-3, 1), (5e-3, 1)), NUMPY: BATCHES, TORCH: BATCHES}
 CHOICES = {way: [Setting(way, *one) for one in tried] for way, tried in RATES.items()}
 
 
-class OnLine:
-    """Our engine: one image, one step. Of each way:
+class Learner(NamedTuple):
+    """A net that learns.
 
     train(images, labels, order, eta): steps on images, float32 (n, 841), uint8 (n,), in this order.
     weights(): a matrix a layer, (n_in + 1, n_out), row 0 the biases.
     """
 
-    def __init__(self, network: Network, batch: int):
-        from mlp_gpu.cpu import CpuEngine  # imports numba
-
-        self._engine = CpuEngine()
-        self._engine.set_network(network)
-        self.train = self._engine.train
-
-    def weights(self) -> list[np.ndarray]:
-        return self._engine.get_network().unpadded()
+    train: Callable[[np.ndarray, np.ndarray, np.ndarray, float], object]
+    weights: Callable[[], list[np.ndarray]]
 
 
-class NumPyBatches:
+def online(network: Network, batch: int) -> Learner:
+    """Our engine: one image, one step."""
+    from mlp_gpu.cpu import CpuEngine  # imports numba
+
+    engine = CpuEngine()
+    engine.set_network(network)
+    return Learner(engine.train, lambda: engine.get_network().unpadded())
+
+
+def numpy_batches(network: Network, batch: int) -> Learner:
     """Mini-batches with momentum in NumPy, whose BLAS has all threads."""
+    weights = [W.copy() for W in network.unpadded()]
+    steps = [np.zeros_like(W) for W in weights]
 
-    def __init__(self, network: Network, batch: int):
-        self._weights, self._batch = [W.copy() for W in network.unpadded()], batch
-        self._steps = [np.zeros_like(W) for W in self._weights]
-
-    def train(self, images: np.ndarray, labels: np.ndarray, order: np.ndarray, eta: float) -> None:
-        for start in range(0, len(order), self._batch):
-            now = order[start : start + self._batch]
-            states = forward(self._weights, images[now])
+    def train(images: np.ndarray, labels: np.ndarray, order: np.ndarray, eta: float) -> None:
+        for start in range(0, len(order), batch):
+            now = order[start : start + batch]
+            states = forward(weights, images[now])
             delta = states.pop()
             delta[np.arange(len(now)), labels[now]] -= 1
             delta /= np.float32(len(now))
-            layers = zip(self._weights, self._steps, states, strict=True)
-            for W, step, h in reversed(list(layers)):
+            for W, step, h in reversed(list(zip(weights, steps, states, strict=True))):
                 back = (delta @ W[1:].T) * SLOPE * (A - h) * (A + h)
                 step *= MOMENTUM
                 step[0] += delta.sum(axis=0)
@@ -97,35 +94,31 @@ class NumPyBatches:
                 W -= np.float32(eta) * step
                 delta = back
 
-    def weights(self) -> list[np.ndarray]:
-        return self._weights
+    return Learner(train, lambda: weights)
 
 
-class TorchBatches:
+def torch_batches(network: Network, batch: int) -> Learner:
     """Mini-batches with momentum in PyTorch."""
+    import torch
 
-    def __init__(self, network: Network, batch: int):
-        import torch
+    from experiments.benchmarks.baseline_nets import torch_perceptron  # imports numba
 
-        from experiments.benchmarks.baseline_nets import torch_perceptron  # imports numba
+    none = np.zeros((0, network.sizes[0]), np.float32)
+    net = torch_perceptron(network, none, none[:, 0], 0.0, "cpu")
+    optimizer = torch.optim.SGD(net.model.parameters(), lr=0.0, momentum=float(MOMENTUM))
 
-        none = np.zeros((0, network.sizes[0]), np.float32)
-        net = torch_perceptron(network, none, none[:, 0], 0.0, "cpu")
-        self._torch, self._model, self._batch, self.weights = torch, net.model, batch, net.weights
-        self._optimizer = torch.optim.SGD(net.model.parameters(), lr=0.0, momentum=float(MOMENTUM))
-
-    def train(self, images: np.ndarray, labels: np.ndarray, order: np.ndarray, eta: float) -> None:
-        torch = self._torch
-        self._optimizer.param_groups[0]["lr"] = eta
+    def train(images: np.ndarray, labels: np.ndarray, order: np.ndarray, eta: float) -> None:
+        optimizer.param_groups[0]["lr"] = eta
         inputs, classes = torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64))
-        for now in torch.from_numpy(order).split(self._batch):
-            self._optimizer.zero_grad(set_to_none=True)
-            outputs = self._model(inputs[now])
-            torch.nn.functional.cross_entropy(outputs, classes[now]).backward()
-            self._optimizer.step()
+        for now in torch.from_numpy(order).split(batch):
+            optimizer.zero_grad(set_to_none=True)
+            torch.nn.functional.cross_entropy(net.model(inputs[now]), classes[now]).backward()
+            optimizer.step()
+
+    return Learner(train, net.weights)
 
 
-LEARNERS: dict[str, type] = {ONLINE: OnLine, NUMPY: NumPyBatches, TORCH: TorchBatches}
+LEARNERS = {ONLINE: online, NUMPY: numpy_batches, TORCH: torch_batches}
 
 
 def forward(weights: Sequence[np.ndarray], images: np.ndarray) -> list[np.ndarray]:

@@ -14,6 +14,12 @@ from mlp_gpu.window.progress import TOLERANCE
 from mlp_gpu.window_rule import Limits, next_window
 
 
+def weight_distance(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> float:
+    """The Euclidean distance between two nets' weights, all layers together, in float64."""
+    pairs = zip(some, others, strict=True)
+    return float(np.linalg.norm([np.linalg.norm(W.astype(np.float64) - V) for W, V in pairs]))
+
+
 def train_plainly(
     weights: Sequence[np.ndarray], images: np.ndarray, labels: np.ndarray, eta: float
 ) -> None:
@@ -21,15 +27,20 @@ def train_plainly(
 
     images: float32 (n, n_in), in the order of the steps. labels: uint8 (n,). eta: learning rate.
     """
-    for image, label in zip(images, labels, strict=True):
-        states = [_with_one(image[np.newaxis], weights)]
+    kind = weights[0].dtype.type
+    for image, label in zip(images.astype(kind, copy=False), labels, strict=True):
+        states = [np.concatenate(([kind(1)], image))]
         for W in weights[:-1]:
-            states.append(_with_one(_activate(states[-1] @ W), weights))
-        deltas = [_output_delta(states[-1] @ weights[-1], label)]
+            states.append(np.concatenate(([kind(1)], _activate(states[-1] @ W))))
+        a = states[-1] @ weights[-1]
+        delta = np.exp(a - a.max())
+        delta /= delta.sum()
+        delta[label] -= 1
+        deltas = [delta]
         for W, h in zip(weights[:0:-1], states[:0:-1], strict=True):
-            deltas.insert(0, (deltas[0] @ W[1:].T) * _slope(h[:, 1:]))
+            deltas.insert(0, (W[1:] @ deltas[0]) * _slope(h[1:]))
         for W, h, delta in zip(weights, states, deltas, strict=True):
-            W -= np.float32(eta) * h.T @ delta
+            W -= np.outer(np.float32(eta) * h, delta)
 
 
 def train_in_windows(
@@ -136,7 +147,7 @@ def _slope(y: np.ndarray) -> np.ndarray:
     return SLOPE * (A - y) * (A + y)
 
 
-def _output_delta(a: np.ndarray, labels: np.ndarray | int) -> np.ndarray:
+def _output_delta(a: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """softmax(a) - one_hot(labels), a row for each image."""
     p = np.exp(a - a.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)

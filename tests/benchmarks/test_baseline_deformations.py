@@ -2,7 +2,6 @@
 
 import importlib.util
 import itertools
-import os
 from functools import partial
 
 import numpy as np
@@ -198,15 +197,6 @@ def alike(moved):
     return (down + right) / 2 / moved.var()
 
 
-def test_baseline_matches_displacement_statistics(name):
-    """Of four pixels where affine and elastic displacements are about as large."""
-    theirs, own = (
-        displacements(which, 0, 1, TABLE1, n, slice(8, 21, 12)).std()
-        for which, n in ((name, 500), ("ours", 4000))
-    )
-    assert theirs / own == pytest.approx(1, rel=0.04)  # three standard deviations
-
-
 @pytest.mark.parametrize("alpha", [0, 37])
 def test_outside_the_image_is_background(name, alpha):
     """Also where only the elastic displacement leaves the image."""
@@ -225,20 +215,6 @@ def test_every_call_and_image_differs(name):
         assert all(abs(one - other).max() > 0.01 for other in results[:i])
 
 
-def test_alpha_of_kornia_is_in_pixels(monkeypatch):
-    """A field of ones moves the middle by alpha."""
-    skip_without("kornia")
-    import torch
-    from kornia.augmentation import RandomElasticTransform as Elastic
-
-    ones = {"noise": torch.ones(3, 2, SIDE, SIDE)}
-    monkeypatch.setattr(Elastic, "generate_parameters", lambda self, shape: dict(ones))
-    elastic = Deformation(sigma=5.5, alpha=3, beta=NO_ANGLES, gamma_x=0, gamma_y=0)
-    for down, right in ((1, 0), (0, 1)):
-        moved = displacements("kornia, CPU", down, right, elastic, 3, MIDDLE)
-        assert abs(moved - 3).max() < 1e-3
-
-
 @pytest.mark.gpu
 def test_kornia_does_the_same_on_a_gpu():
     skip_without("kornia")
@@ -246,9 +222,4 @@ def test_kornia_does_the_same_on_a_gpu():
         pytest.skip("PyTorch sees no GPU")
     test_deformation_by_nothing_returns_the_images("kornia, GPU")
     test_angle_depends_on_the_label("kornia, GPU")
-    test_baseline_matches_displacement_statistics("kornia, GPU")
     test_every_call_and_image_differs("kornia, GPU")
-
-
-def test_albumentations_asks_nothing_of_the_network():
-    assert os.environ["NO_ALBUMENTATIONS_UPDATE"] == "1"

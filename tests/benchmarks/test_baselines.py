@@ -1,10 +1,7 @@
-"""timing/baselines.py and baseline_nets.py: the same nets are trained, at the best settings."""
+"""Baselines train the same nets as our engines, each at its best settings."""
 
-import io
 import os
-import pickle
 import sys
-from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 
@@ -129,45 +126,15 @@ def test_compiled_torch_trains_the_same_net():
     assert_same_net(make, "skipping")
 
 
-def test_torch_graph_without_a_gpu_trains_the_same_net(monkeypatch):
-    """With a graph that is not captured but replayed step by step on the CPU."""
-    torch, nets = needs_torch(), []
-
-    class Net(baseline_nets.TorchNet):
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options)
-            nets.append(self)
-
-    @contextmanager
-    def graph(_graph):
-        yield
-
-    stream = SimpleNamespace(wait_stream=lambda other: None)
-    fakes = {
-        "Stream": lambda: stream,
-        "current_stream": lambda: stream,
-        "stream": nullcontext,
-        "CUDAGraph": lambda: SimpleNamespace(replay=lambda: nets[0].step()),
-        "graph": graph,
-    }
-    monkeypatch.setattr(baseline_nets, "TorchNet", Net)
-    for name, fake in fakes.items():
-        monkeypatch.setattr(torch.cuda, name, fake)
-    assert_same_net(partial(baseline_nets.torch_trainer, graph=True), "perceptron")
-
-
-@pytest.mark.parametrize("layer", [0, 1, 2])
-def test_check_of_another_net_raises_value_error(layer):
+@pytest.mark.parametrize(("layer", "more"), [(0, 0.02), (1, 0.02), (2, 0.02), (2, np.nan)])
+def test_check_of_another_net_raises_value_error(layer, more):
     arguments, expected = convolutional("3M3-4M3-5N", Maps(1, 9, 9))
     before, after = arguments[0], SimpleNamespace(weights=expected)
     weights = [W.copy() for W in expected]
     wrong = Trainer(lambda: None, lambda: weights)
     cnn.check(wrong, before, after)
-    weights[layer] += 0.02 * (weights[layer] - before.weights[layer])
-    with pytest.raises(ValueError, match=rf"not train the same net: in layer {layer + 1} .* 0\.02"):
-        cnn.check(wrong, before, after)
-    weights[layer][:] = np.nan
-    with pytest.raises(ValueError, match=f"in layer {layer + 1} "):
+    weights[layer] += more * (weights[layer] - before.weights[layer])
+    with pytest.raises(ValueError, match=rf"the same net: in layer {layer + 1} .* {more:.2g} of"):
         cnn.check(wrong, before, after)
 
 
@@ -200,27 +167,25 @@ def test_missing_packages_are_named_with_how_to_get_them(monkeypatch):
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 def test_available_baselines_are_those_of_the_devices(backend, monkeypatch):
     torch = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: backend == "gpu"))
+    jax = SimpleNamespace(default_backend=lambda: backend)
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(baselines, "import_error", lambda package: None)
-    jax = SimpleNamespace(default_backend=lambda: backend)
     monkeypatch.setattr(baseline_nets, "import_jax", lambda: jax)
-    for group in (*ALWAYS, "ladder"):
-        listed = [one for one in baselines.BASELINES if one.group == group]
-        expected = {CPU: [], GPU: []}
-        for one in listed:
-            there = one.package == "jax" and (one.device == GPU) == (backend == "gpu")
-            if there or (one.package != "jax" and (one.device == CPU or backend == "gpu")):
-                expected[one.device].append(one.name)
-        for device, names in expected.items():
-            assert list(baselines.available(group, device)) == names
-            assert group != "net" or set(names) < set(bench_plots.STYLES)
-    sentences = baselines.missing(gpu=True)
+    on_gpu = ["PyTorch eager, GPU", "PyTorch graph, GPU", "JAX scan, GPU"]
+    net = {CPU: ["NumPy loop, CPU", "PyTorch eager, CPU"], GPU: on_gpu}
+    deformations = {CPU: ["scipy recipe", "albumentations, CPU", "kornia, CPU"]}
+    deformations[GPU] = ["kornia, GPU"]
     if backend == "cpu":
-        torch_sentence, jax_sentence = sentences
-        assert "PyTorch sees no GPU, so PyTorch and kornia can be" in torch_sentence
-        assert "JAX sees no GPU" in jax_sentence
-    else:
-        assert sentences == []
+        net = {CPU: [*net[CPU], "JAX scan, CPU"], GPU: []}
+        deformations[GPU] = []
+    for device in (CPU, GPU):
+        assert list(baselines.available("net", device)) == net[device]
+        assert list(baselines.available("deformation", device)) == deformations[device]
+    assert {*net[CPU], *net[GPU]} < set(bench_plots.STYLES)
+    sentences = baselines.missing(gpu=True)
+    expected = ["PyTorch sees no GPU, so PyTorch and kornia can be", "JAX sees no GPU"]
+    for sentence, said in zip(sentences, expected * (backend == "cpu"), strict=True):
+        assert said in sentence
     assert not baselines.missing(gpu=False)
 
 
@@ -299,30 +264,6 @@ def test_fastest_settings_are_taken(monkeypatch):
 
 def fail(*_arguments):
     raise ValueError("no such net")
-
-
-def test_answer_makes_once_and_trains_as_often_as_asked():
-    """The processes' side, in this process."""
-    case, _ = perceptron()
-    requests, answers = io.BytesIO(), io.BytesIO()
-    for request in (
-        (baseline_nets.numpy_loop, "make", case),
-        (fail, "make", case),
-        (baseline_nets.numpy_loop, "train", ()),
-        (baseline_nets.numpy_loop, "train", ()),
-        (baseline_nets.numpy_loop, "weights", ()),
-    ):
-        pickle.dump(request, requests)
-    requests.seek(0)
-    baselines.answer(requests, answers)
-    answers.seek(0)
-    *found, (failure, weights) = (pickle.load(answers) for _ in range(5))
-    assert found == [("", None), ("ValueError: no such net", None), ("", None), ("", None)]
-    expected = baseline_nets.numpy_loop(*case)
-    expected.train()
-    expected.train()
-    assert failure == ""
-    assert all((W == V).all() for W, V in zip(weights, expected.weights(), strict=True))
 
 
 def environment(*_arguments):

@@ -1,11 +1,11 @@
-"""timing/race.py: mini-batches step as they should, settings are chosen without test digits."""
+"""The race: mini-batches step as they should, settings are chosen without test digits."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from measurements import SOURCE
-from msgspec import structs
 
 from experiments.benchmarks import baselines, race
 from experiments.benchmarks.race import NUMPY, ONLINE, TORCH, Setting
@@ -71,20 +71,15 @@ def test_mini_batches_with_momentum(way):
 def test_learn_counts_what_is_wrong_after_each_epoch(dataset, monkeypatch):
     etas = []
 
-    class Net(race.OnLine):
-        def __init__(self, network, batch):
-            super().__init__(network, batch)
-            train = self.train
-
-            def noted(images, labels, order, eta):
-                etas.append((len(order), eta))
-                return train(images, labels, order, eta)
-
-            self.train = noted
+    def noted(network, batch):
+        train, weights = race.online(network, batch)
+        return race.Learner(
+            lambda *given: etas.append((len(given[2]), given[3])) or train(*given), weights
+        )
 
     clock = iter(np.cumsum([0, 3] * 50))  # each epoch takes 3 seconds, each evaluation none
     monkeypatch.setattr(race.time, "perf_counter", lambda: float(next(clock)))
-    monkeypatch.setitem(race.LEARNERS, ONLINE, Net)
+    monkeypatch.setitem(race.LEARNERS, ONLINE, noted)
     monkeypatch.setattr(race, "SECONDS", 12.5)
     found = race.Training(dataset, Setting(ONLINE, 0.03), 1).learn()
     n = len(dataset.train_labels)
@@ -104,23 +99,17 @@ def test_the_setting_is_taken_that_has_the_fewest_wrong_of_the_images_set_aside(
     monkeypatch.setattr(race, "N_APART", 3)
     asked, closed = [], []
 
-    class Process:
-        def __init__(self, settings):
-            assert settings.threads >= 1
+    def ask(make, what, *arguments):
+        if what == "make":
+            given, *rest = arguments
+            assert len(given.validation[1]) == 3
+            asked.append(rest)
+            return None
+        setting, seed = asked[-1]
+        return [(1.0, 50, 50), (2.0, {0.1: 7, 0.2: 5, 0.3: 6}[setting.eta], seed + 10)]
 
-        def ask(self, make, what, *arguments):
-            if what == "make":
-                given, *rest = arguments
-                assert len(given.validation[1]) == 3
-                asked.append(tuple(rest))
-                return None
-            setting, seed = asked[-1]
-            return [(1.0, 50, 50), (2.0, {0.1: 7, 0.2: 5, 0.3: 6}[setting.eta], seed + 10)]
-
-        def close(self):
-            closed.append(self)
-
-    monkeypatch.setattr(baselines, "BaselineProcess", Process)
+    process = SimpleNamespace(ask=ask, close=lambda: closed.append(True))
+    monkeypatch.setattr(baselines, "BaselineProcess", lambda settings: process)
     points = race.measure(replace(dataset, validation=None), SOURCE)
     assert [(setting.eta, seed) for setting, seed in asked] == [
         *((0.1, 0), (0.2, 0), (0.3, 0)),
@@ -137,17 +126,3 @@ def test_the_setting_is_taken_that_has_the_fewest_wrong_of_the_images_set_aside(
     assert line["wrong after 1 s"] == "50 (50-50)"
     (axes,) = bench_plots.draw_race(points).axes
     assert [list(curve.get_ydata()) for curve in axes.get_lines()] == [[50, 10], [50, 11], [50, 12]]
-
-
-def test_forward_gives_probabilities():
-    network = Network.initial((7, 5, 4), 0)
-    y = race.forward(network.unpadded(), np.ones((3, 7), np.float32))[-1]
-    assert y.shape == (3, 4)
-    np.testing.assert_allclose(y.sum(axis=1), 1, rtol=1e-6)
-
-
-def test_points_of_a_way_are_told_apart_by_seed():
-    fields = {"way": ONLINE, "setting": "rate 1", "seed": 0, "taken": True, "seconds": 1.0}
-    point = RaceRow(apart_errors=5, test_errors=6, source=SOURCE, **fields)
-    points = [point, structs.replace(point, taken=False), structs.replace(point, seed=1)]
-    assert race.curves(points) == {ONLINE: [[points[0]], [points[2]]]}

@@ -1,8 +1,8 @@
-"""timing/host.py and mlp.py: what is timed on the CPU, and next to what."""
+"""experiments/benchmarks/host.py and mlp.py: what is timed on the CPU, and next to what."""
 
-import os
 import signal
 import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -96,37 +96,29 @@ def spied(monkeypatch, name):
 @pytest.mark.usefixtures("little")
 @pytest.mark.parametrize("threads", [1, 3])
 def test_copy_and_read_touch_each_element_in_one_thread(threads, monkeypatch):
+    source, target = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
+    host.scale(target, source, np.float32(2), 1)
+    assert (target.tolist(), host.add_up(source, 3)) == ([0, 2, 4, 6, 8], 30)
     seen = spied(monkeypatch, "scale")
     work = host.scaled_copy(100, threads)
     work.call()
-    assert len(seen) == threads
-    assert sum(len(target) for target, *_ in seen) == 100
-    for target, source, factor, passes, _ in seen:
+    assert (len(seen), sum(len(target) for target, *_ in seen)) == (threads, 100)
+    for i, (target, source, factor, passes, _) in enumerate(seen):
         assert target.dtype == source.dtype == np.float32
         assert (target == factor * source).all()
+        assert not any(np.may_share_memory(target, other) for one in seen[:i] for other in one[:2])
         assert not np.may_share_memory(target, source)
         assert passes == 3
-    for i, (target, *_) in enumerate(seen):
-        assert not any(np.may_share_memory(target, other[0]) for other in seen[:i])
     assert (work.n_bytes, work.n_images) == (3 * 100 * (4 + 4), None)
     seen = spied(monkeypatch, "add_up")
     work = host.memory_read(100, threads)
     work.call()
-    assert len(seen) == threads
-    assert {passes for _, passes, _ in seen} == {6}
-    assert sum(total for *_, total in seen) == 600
-    assert sum(part.nbytes for part, *_ in seen) == 400
+    assert (len(seen), sum(part.nbytes for part, *_ in seen)) == (threads, 400)
+    assert sum(total for *_, total in seen) == 6 * 100
     assert (work.n_bytes, work.n_images) == (6 * 400, None)
     # Large arrays are passed once.
     assert host.memory_read(1000, 1).n_bytes == 4000
     assert host.scaled_copy(1000, 1).n_bytes == 8000
-
-
-def test_copy_and_read_use_every_element():
-    source, target = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
-    assert host.add_up(source, 3) == 30
-    host.scale(target, source, np.float32(2), 1)
-    assert target.tolist() == [0, 2, 4, 6, 8]
 
 
 @pytest.mark.usefixtures("little")
@@ -192,73 +184,69 @@ def test_bytes_and_operations_of_net_1():
     assert mlp.training_flops(NETS[1]) == 2 * (3 * 1_347_510 - 842_000)
 
 
-def test_cpu_workloads_have_ceilings_of_as_many_threads(small, monkeypatch):
+def test_engine_and_its_ceilings_are_measured_on_as_many_threads(small, monkeypatch):
     monkeypatch.setattr(mlp.numba.config, "NUMBA_NUM_THREADS", 3)
-    engines, asked = [], []
+    monkeypatch.setattr(mlp, "BASELINE_UPDATES", 3 * small.n_weights + 7)
+    made, workloads, n_images = [], {}, []
 
-    class Engine(cpu.CpuEngine):
-        def __init__(self, threads=None):
-            super().__init__(threads=threads)
-            engines.append(threads)
+    def noted(make, *arguments, **options):
+        made.append((make.__name__, *arguments, *options.values()))
+        return make(*arguments, **options)
 
-        def train(self, images, labels, order, eta):
-            asked.append((self._threads, len(order)))
+    def baseline(*arguments):
+        n_images.append(len(arguments[1]))
+        return baseline_nets.numpy_loop(*arguments)
 
-        def count_sweeps(self):
-            return 24, 100
+    def time_workloads(works, repeats):
+        workloads.update(works)
+        return time_all(works, repeats)
 
-    def noted(make, *arguments):
-        engines.append((make.__name__, *arguments))
-        return make(*arguments)
-
-    monkeypatch.setattr(mlp, "CpuEngine", Engine)
+    time_all = host.time_workloads
+    monkeypatch.setattr(mlp, "CpuEngine", partial(noted, cpu.CpuEngine))
+    monkeypatch.setattr(cpu.CpuEngine, "count_sweeps", lambda self: (24, 100))
+    monkeypatch.setattr(host, "time_workloads", time_workloads)
     for name in ("scaled_copy", "memory_read", "multiply_adds"):
         monkeypatch.setattr(host, name, partial(noted, getattr(host, name)))
-    works = mlp.cpu_workloads(small)
-    assert asked == [(None, 48), (1, 48)]  # to count the sweeps
-    asked.clear()
-    assert list(works) == [
-        "engine cpu",
-        "engine cpu, 1 thread",
-        "engine cpu, a core busy",
-        *("scaled copy", "read of memory", "multiply-adds"),
-        *("scaled copy, 1 thread", "read of memory, 1 thread", "multiply-adds, 1 thread"),
-        *("kernel, forward", "kernel, backward"),
-        "engine cpu, evaluation",
+    found = {one.name: one for one in mlp.measure_on_cpu(small, {"NumPy": baseline}, 7)}
+    ceilings = {"copy": "scaled copy", "read": "read of memory", "peak": "multiply-adds"}
+    engines = ["engine cpu", "engine cpu, 1 thread", "engine cpu, a core busy"]
+    kernels = ["kernel, forward", "kernel, backward"]
+    assert list(found) == [
+        *engines,
+        *ceilings.values(),
+        *(f"{name}, 1 thread" for name in ceilings.values()),
+        *(*kernels, "engine cpu, evaluation", "NumPy"),
     ]
-    expected, n = [None, 1], small.n_weights
+    expected, n = [("CpuEngine", None), ("CpuEngine",), ("CpuEngine", 1)], small.n_weights
     for threads in (3, 1):
         expected += [("scaled_copy", n, threads), ("memory_read", n, threads)]
         expected.append(("multiply_adds", threads))
-    assert engines == [*expected, None]
+    assert made == expected
+    assert n_images == [3]
+    assert all(one.us.shape == (7,) and (one.us > 0).all() for one in found.values())
+    for name, one in found.items():
+        assert one.group == ("evaluation" if "evaluation" in name else "net")
+        assert one.n_images == (1 if "engine" in name or name == "NumPy" else None)
     for suffix in ("", ", 1 thread"):
-        one = works["engine cpu" + suffix]
-        assert one.copy == "scaled copy" + suffix
-        assert one.read == "read of memory" + suffix
-        assert one.peak == "multiply-adds" + suffix
-        assert one.n_bytes == mlp.engine_bytes(SIZES, 0.5, 48)
-        assert one.flops == mlp.training_flops(SIZES)
-        one.call()
-    busy, evaluation = works["engine cpu, a core busy"], works["engine cpu, evaluation"]
-    busy.call()
-    assert asked == [(None, 48), (1, 48), (None, 48)]
+        engine = found["engine cpu" + suffix]
+        assert engine.n_bytes == mlp.engine_bytes(SIZES, 0.5, 48)
+        assert engine.flops == mlp.training_flops(SIZES)
+        for kind, name in ceilings.items():
+            ceiling = found[name + suffix]
+            assert getattr(engine, kind).us is ceiling.us is getattr(ceiling, kind).us
+    for name in (*kernels, "engine cpu, evaluation"):
+        assert found[name].peak.us is found["multiply-adds"].us
+    busy, evaluation = workloads["engine cpu, a core busy"], workloads["engine cpu, evaluation"]
     assert busy.background_load is mlp.busy_core
-    assert (busy.n_images, busy.n_bytes) == (48, None)
-    assert evaluation.n_images == 4 * 5 * 3
+    assert busy.call is workloads["engine cpu"].call
+    assert (busy.n_images, busy.n_bytes, evaluation.n_images) == (48, None, 4 * 5 * 3)
     assert evaluation.flops == 2 * count_weights(SIZES)
-    assert evaluation.peak == "multiply-adds"
-
-
-def test_engine_workload_is_whole_blocks(monkeypatch):
-    monkeypatch.setattr(mlp, "ENGINE_UPDATES", 70 * count_weights(SIZES))
-    work = mlp.engine_workload(Network.initial(SIZES, 0), 1)
-    assert work.n_images == 96
 
 
 def test_engine_workload_trains_on_the_next_images(monkeypatch):
     """On the same ones the net would soon be right, and its windows would need few sweeps."""
-    monkeypatch.setattr(mlp.host, "N_EXAMPLES", 100)
-    monkeypatch.setattr(mlp, "ENGINE_UPDATES", 1)
+    monkeypatch.setattr(mlp.host, "N_EXAMPLES", 200)
+    monkeypatch.setattr(mlp, "ENGINE_UPDATES", 70 * count_weights(SIZES))
     mlp.host.training_examples.cache_clear()
     orders = []
     monkeypatch.setattr(cpu.CpuEngine, "train", lambda self, *given: orders.append(list(given[2])))
@@ -267,7 +255,8 @@ def test_engine_workload_trains_on_the_next_images(monkeypatch):
     for _ in range(4):
         work.call()
     mlp.host.training_examples.cache_clear()
-    calls = [*range(48)], [*range(48, 96)], [96, 97, 98, 99, *range(44)], [*range(48)]
+    assert work.n_images == 96  # whole blocks
+    calls = [*range(96)], [*range(96, 192)], [*range(192, 200), *range(88)], [*range(96)]
     assert orders[1:] == list(calls)
 
 
@@ -284,44 +273,7 @@ def test_engines_are_timed_on_deformed_digits_with_a_trained_net(digits):
     assert (y.predict(images).argmax(axis=1) == labels).mean() > 0.5
 
 
-def test_measure_on_cpu_measures_everything(small, monkeypatch):
-    n_images = []
-
-    def noted(*arguments):
-        n_images.append(len(arguments[1]))
-        return baseline_nets.numpy_loop(*arguments)
-
-    monkeypatch.setattr(mlp, "BASELINE_UPDATES", 3 * small.n_weights + 7)
-    found = {one.name: one for one in mlp.measure_on_cpu(small, {"NumPy": noted}, 7)}
-    assert n_images == [3]
-    assert all(one.us.shape == (7,) and (one.us > 0).all() for one in found.values())
-    groups = {name: one.group for name, one in found.items()}
-    assert groups.pop("engine cpu, evaluation") == "evaluation"
-    assert set(groups.values()) == {"net"}
-    for suffix in ("", ", 1 thread"):
-        copy, read, peak = (
-            found[name + suffix] for name in ("scaled copy", "read of memory", "multiply-adds")
-        )
-        engine = found["engine cpu" + suffix]
-        assert engine.copy.us is copy.us is copy.copy.us
-        assert engine.read.us is read.us is read.read.us
-        assert engine.peak.us is peak.us is peak.peak.us
-        assert (engine.n_images, copy.n_images) == (1, None)
-    assert found["engine cpu, evaluation"].peak.us is found["multiply-adds"].us
-    for name in mlp.KERNELS:
-        assert found[f"kernel, {name}"].peak.us is found["multiply-adds"].us
-    assert found["NumPy"].copy is None
-
-
-def test_baselines_train_on_one_image_at_least(small, monkeypatch):
-    monkeypatch.setattr(mlp, "BASELINE_UPDATES", 1)
-    monkeypatch.setattr(mlp, "cpu_workloads", lambda net: {})
-    n_images = []
-    monkeypatch.setattr(mlp, "baseline_workloads", lambda makers, net, n: n_images.append(n) or {})
-    assert mlp.measure_on_cpu(small, {}, 7) == []
-    assert n_images == [1]
-
-
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads CPU times in /proc")
 def test_busy_core_computes_until_it_is_ended(monkeypatch):
     started = []
 
@@ -330,33 +282,26 @@ def test_busy_core_computes_until_it_is_ended(monkeypatch):
             super().__init__(*arguments, **options)
             started.append(self)
 
-    monkeypatch.setattr(mlp.subprocess, "Popen", Popen)
-
     def cpu_ticks():
         fields = Path(f"/proc/{started[0].pid}/stat").read_text().rpartition(")")[2].split()
         return int(fields[11])
 
-    if not os.path.exists("/proc/self/stat"):
-        pytest.skip("/proc says what a process computes, and this system has none")
+    monkeypatch.setattr(mlp.subprocess, "Popen", Popen)
     with mlp.busy_core():
         before = cpu_ticks()
         wait_until(lambda: cpu_ticks() > before + 2)
     assert started[0].returncode == -signal.SIGKILL
 
 
-def test_busy_core_has_begun_inside(tmp_path, monkeypatch):
-    begun = tmp_path / "begun"
+def test_busy_core_has_begun_inside_and_its_process_ends_by_itself(tmp_path, monkeypatch):
+    begun, code = tmp_path / "begun", mlp.KEEP_BUSY.replace("+ 60", "+ 0.1")
+    assert code != mlp.KEEP_BUSY
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"begun")
     code = f"import time; time.sleep(0.5); open({str(begun)!r}, 'w'); print(end='x', flush=True)"
     monkeypatch.setattr(mlp, "KEEP_BUSY", code)
     with mlp.busy_core():
         assert begun.exists()
-
-
-def test_busy_process_ends_by_itself():
-    code = mlp.KEEP_BUSY.replace("+ 60", "+ 0.1")
-    assert code != mlp.KEEP_BUSY
-    done = subprocess.run([mlp.sys.executable, "-c", code], capture_output=True, timeout=60)
-    assert (done.returncode, done.stdout) == (0, b"begun")
 
 
 def test_baselines_on_a_gpu_are_measured(small, monkeypatch):

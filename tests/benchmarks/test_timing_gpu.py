@@ -1,4 +1,4 @@
-"""timing/gpu.py, cnn.py and deform.py: what is timed on a GPU, how, and how many bytes it moves."""
+"""What gpu.py, cnn.py and deform.py time on a GPU, how, and how many bytes it moves."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -35,10 +35,8 @@ def test_kernel_bytes():
         "delta_reduce": 4 * (32 * 841 + 2 * 841),
         "update_weights": 4 * (2 * 842_000 + 841 + 1000),
     }
-    # An output layer: the bias makes 32 inputs take two blocks, the ten neurons take one.
-    small = gpu_timing.kernel_bytes(32, 10)
-    assert small["output_delta"] == 4 * (2 * 10 + 10)
-    assert small["delta_partial"] == 4 * (330 + 10 + 32)
+    # The bias makes 32 inputs take two blocks.
+    assert gpu_timing.kernel_bytes(32, 10)["output_delta"] == 4 * (2 * 10 + 10)
 
 
 class FakeCuda:
@@ -92,14 +90,6 @@ def test_timer_gives_up_on_a_host_that_is_always_late(monkeypatch):
         timer(lambda stream: None, "warm")
 
 
-def test_timer_wakes_the_gpu(monkeypatch):
-    fake, timer = fake_timer(monkeypatch)
-    monkeypatch.setattr(gpu, "synchronize", lambda stream: fake.log.append(f"wait for {stream}"))
-    monkeypatch.setattr(gpu_timing, "WAKE_SECONDS", 0.01)
-    timer.wake()
-    assert fake.log[:4] == 2 * ["memset", "wait for stream"]
-
-
 def test_kernels_and_copies_take_turns():
     said = []
 
@@ -107,10 +97,14 @@ def test_kernels_and_copies_take_turns():
         said.append((work, state))
         return len(said)
 
-    us = gpu_timing.time_in_turn(timer, ["kernel", "copy"], 2)
+    fields = {"group": "kernel", "name": "k", "n_bytes": 60}
+    warm, cold = gpu_timing.measure_states("kernel", timer, 2, "copy", **fields)
     assert said[:4] == [(w, s) for s in ("warm", "cold") for w in ("kernel", "copy")]
-    assert us["warm"].tolist() == [[1, 5], [2, 6]]
-    assert us["cold"].tolist() == [[3, 7], [4, 8]]
+    assert [(one.state, one.us.tolist(), one.copy.us.tolist()) for one in (warm, cold)] == [
+        ("warm", [1, 5], [2, 6]),
+        ("cold", [3, 7], [4, 8]),
+    ]
+    assert warm.copy.work == warm.n_bytes == 60
 
 
 def test_copies_move_as_many_bytes_as_asked(monkeypatch):
@@ -131,29 +125,23 @@ def test_engine_is_timed_between_ticks(monkeypatch):
     now, epochs = [0.0], []
     monkeypatch.setattr(gpu_timing.time, "perf_counter", lambda: now[0])
 
-    class Engine:
-        name, schedule, chunks = "cuda", "graph", 8
+    def train(images, labels, order, eta, tick):
+        assert (images.shape, len(order)) == ((6000, 33), 8 * 1000)
+        epochs.append(None)
+        now[0] += 50  # the upload
+        for chunk in range(engine.chunks):
+            now[0] += 1 + chunk + 100 * (len(epochs) == 1)
+            tick(1000, 0.5)
 
-        def set_network(self, network):
-            now[0] += 100
-
-        def train(self, images, labels, order, eta, tick):
-            assert images.shape == (6000, 33)
-            assert len(order) == 8 * 1000
-            now[0] += 50  # the upload
-            epochs.append(None)
-            for chunk in range(self.chunks):
-                now[0] += 1 + chunk + 100 * (len(epochs) == 1)
-                tick(1000, 0.5)
-
-    network, engine = Network.initial(SIZES, 0), Engine()
+    engine = SimpleNamespace(name="cuda", schedule="graph", chunks=8, train=train)
+    engine.set_network = lambda network: None
+    network = Network.initial(SIZES, 0)
     one = gpu_timing.measure_engine(engine, network, 7, Work(77.4, 5))
     assert one.us == pytest.approx([2e3, 3e3, 4e3, 5e3, 6e3, 7e3, 8e3])
     assert (one.name, one.n_bytes, one.flops, one.n_images) == ("engine cuda graph", 77, 5, 1)
-    for chunks in (0, 1):
-        engine.chunks = chunks
-        with pytest.raises(Problem, match="cuda graph ended before it could be timed"):
-            gpu_timing.measure_engine(engine, network, 7, Work())
+    engine.chunks = 1
+    with pytest.raises(Problem, match="cuda graph ended before it could be timed"):
+        gpu_timing.measure_engine(engine, network, 7, Work())
 
 
 def late(*_arguments):
@@ -306,13 +294,9 @@ def test_operations_of_convolutional_nets(small):
     # Net 3 of the paper: 84,500 + 375,000 + 243,000 + 900 x 150 + 1,500.
     net3 = 84_500 + 375_000 + 243_000 + 135_000 + 1_500
     assert cnn.training_flops(cnn.initial(3)) == 2 * (3 * net3 - 84_500)
-
-
-def test_operations_without_image_processing():
     network = ConvNetwork.initial("IP(sobel)-3M3", Maps(1, 9, 9), 10, 0)
-    assert cnn.training_flops(network) == 2 * (
-        2 * network.layers[1].n_multiply_adds + 3 * network.layers[2].n_multiply_adds
-    )
+    first, last = (layer.n_multiply_adds for layer in network.layers[1:])  # image processing apart
+    assert cnn.training_flops(network) == 2 * (2 * first + 3 * last)
 
 
 def test_convolutional_engine_baselines_and_peak_are_measured(small, monkeypatch, capsys):
@@ -384,9 +368,7 @@ def test_convolutional_net_on_the_gpu_is_measured(timer, small, monkeypatch):
     assert (convolution.flops, convolution.copy.work) == (2 * 192, convolution.n_bytes)
 
 
-def test_convolutional_kernels_are_measured_if_asked_and_cost_nothing_else(
-    small, monkeypatch, capsys
-):
+def test_convolutional_kernels_are_measured_if_asked_for(small, monkeypatch, capsys):
     monkeypatch.setattr(cnn, "training_kernels", lambda network, stream: [])
     monkeypatch.setattr(cnn, "ConvCudaEngine", lambda schedule: cnn.ConvCpuEngine())
     monkeypatch.setattr(cnn, "time_training", lambda *_: np.ones(7))
@@ -394,6 +376,5 @@ def test_convolutional_kernels_are_measured_if_asked_and_cost_nothing_else(
     monkeypatch.setattr(baselines, "available", lambda *_: {})
     timer = SimpleNamespace(wake=lambda: None, stream=None)
     for asked in (False, True):
-        found = cnn.measure_on_gpu(small, timer, 7, kernel_by_kernel=asked)
-        assert [one.name for one in found] == ["engine cuda graph", "engine cuda launch"]
+        assert len(list(cnn.measure_on_gpu(small, timer, 7, kernel_by_kernel=asked))) == 2
         assert ("the host is too slow" in capsys.readouterr().err) == asked

@@ -65,12 +65,6 @@ def test_distances_are_parts_of_the_way(monkeypatch):
     assert distances == pytest.approx(dict.fromkeys(WAYS, 1))
 
 
-def test_norms_are_of_all_layers_together():
-    one = [np.zeros((2, 2)), np.ones((1, 3), np.float32)]
-    other = [np.array([[3.0, 0], [0, 0]]), np.array([[1, 1, 5]], np.float32)]
-    assert blocks._norm(one, other) == 5
-
-
 def test_sweeps_are_counted_image_by_image(monkeypatch):
     monkeypatch.setattr(window, "train_in_windows", lambda *_: [(0, 16), (10, 26), (20, 40)])
     _, sweeps = blocks.compare(Network.initial((17, 9, 10), 0), *examples(), 0.01)
@@ -132,10 +126,3 @@ def test_the_page_has_the_records_of_all_machines(empty):
     text = readme.pages()["docs/online-in-blocks.md"]["blocks"]
     assert text == "\n\n".join(2 * [block_tables.tables(RECORD)])
     assert "seed 0; Some CPU; 2026-01-01; commit cccccccccccc:" in text
-
-
-def test_bad_arguments_are_said_in_a_sentence(capsys):
-    with pytest.raises(SystemExit) as ended:
-        blocks.main(["--data", "pictures"])
-    assert ended.value.code == 2
-    assert "--data" in capsys.readouterr().err

@@ -120,16 +120,14 @@ def test_rungs_are_timed_and_checked():
 
 @pytest.mark.parametrize(
     ("blocks", "threads", "registers", "shared", "warps"),
-    [(1, 128, 32, 0, 4), (392, 256, 30, 0, 64), (392, 256, 64, 0, 32), (99, 512, 104, 0, 16)],
+    [
+        *((1, 128, 32, 0, 4), (392, 256, 30, 0, 64), (392, 256, 64, 0, 32), (99, 512, 104, 0, 16)),
+        (99, 128, 32, 75 * 1024, 12),  # 76 KiB each: three fit
+    ],
 )
 def test_warps_on_a_multiprocessor(blocks, threads, registers, shared, warps):
     kernel = SimpleNamespace(registers=registers, shared_bytes=shared)
     assert timing.resident_warps(blocks, threads, kernel) == warps
-
-
-def test_shared_memory_leaves_room_for_fewer_blocks():
-    kernel = SimpleNamespace(registers=32, shared_bytes=75 * 1024)  # 76 KiB each: three fit
-    assert timing.resident_warps(99, 128, kernel) == 12
 
 
 @pytest.fixture
@@ -145,7 +143,12 @@ def small(digits, monkeypatch):
 
 @needs_no_gpu
 @pytest.mark.usefixtures("small")
-def test_a_record_says_what_was_trained(tmp_path, capsys):
+def test_a_record_says_what_was_trained(tmp_path, monkeypatch, capsys):
+    seeds, initial = [], Net.initial
+    monkeypatch.setattr(Net, "initial", lambda n, seed: seeds.append(seed) or initial(n, seed))
+    with pytest.raises(SystemExit):
+        ladder.main(["--hidden", "9"])
+    assert "from 10 to 512" in capsys.readouterr().err
     arguments = ["--hidden", "32", "--seeds", "0,3", "--epochs", "6", "--search"]
     ladder.main([*arguments, "--out", str(tmp_path)])
     said = capsys.readouterr()
@@ -153,6 +156,7 @@ def test_a_record_says_what_was_trained(tmp_path, capsys):
     assert [(row.seed, row.epoch) for row in record.accuracy] == [
         (seed, n) for seed in (0, 3) for n in range(1, 7)
     ]
+    assert seeds[-2:] == [0, 3]
     assert record.accuracy[5].wrong < 0.5 * record.accuracy[5].n_test
     assert [(row.eta, row.momentum) for row in record.search] == ladder.SEARCHED
     assert {(row.n_train, row.n_apart) for row in record.search} == {(250, 50)}
@@ -204,13 +208,10 @@ def test_a_rungs_part_has_its_kernels_and_its_time():
         "On Some GPU: 6.0 microseconds an image, 75 % of them launches and waiting."
     )
     assert readme.ladder_rung([], "naive") == "Time: not measured yet."
-    assert tuple(RUNGS) == ladder_tables.RUNG_NAMES
-
-
-def test_a_share_that_noise_makes_negative_is_none():
-    row = ProgramTime("graph", [5.0], 1, [6.0])
+    row = ProgramTime("graph", [5.0], 1, [6.0])  # noise makes a share negative
     assert ladder_tables.time_sentence(row).endswith("an image, 0 % of them launches and waiting")
     assert ladder_tables.time_sentence(replace(row, work_us=UNSET)) == "5.0 microseconds an image"
+    assert tuple(RUNGS) == ladder_tables.RUNG_NAMES
 
 
 def test_programs_of_a_gpu_stand_apart():
@@ -243,14 +244,3 @@ def test_pages_have_the_blogs_net_on_mnist_and_say_where_it_comes_from(empty):
     assert text.count("784-") == 1
     assert "| 95.10 " in text
     assert readme.ladders([]) == readme.NOT_MEASURED
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [(["--hidden", "9"], "from 10 to 512"), (["--epochs", "0"], "from 1 to 1000")],
-)
-def test_bad_arguments_are_said_in_a_sentence(arguments, sentence, capsys):
-    with pytest.raises(SystemExit) as ended:
-        ladder.main(arguments)
-    assert ended.value.code == 2
-    assert sentence in capsys.readouterr().err

@@ -6,7 +6,7 @@ from measurements import SOURCE, bench_row, measurement, net_measurement
 from msgspec import structs
 
 from experiments.benchmarks import mlp
-from experiments.benchmarks.measurement import Ceiling, Measurement
+from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.drawing import bench_plots
 from experiments.results.loading import Results
 from mlp_gpu.network import NETS, count_weights

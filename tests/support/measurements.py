@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.benchmarks import columns
-from experiments.benchmarks.measurement import Ceiling, Measurement
+from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.results.rows import rows_text
 from experiments.training.provenance import SourceColumns
 
