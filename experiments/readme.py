@@ -20,13 +20,18 @@ from experiments.results import (
     committee_report,
     committees,
     ladder_tables,
-    redrawn,
     tables,
 )
 from experiments.results import findings as scores
 from experiments.results.ladder_tables import LadderRecord
-from experiments.results.loading import Results, read_results
-from experiments.results.records import GpuCheckRecord, by_folder, campaign_table
+from experiments.results.records import (
+    GpuCheckRecord,
+    Results,
+    by_folder,
+    campaign_table,
+    read_results,
+    redrawn_table,
+)
 from experiments.results.rows import (
     BenchRow,
     CommitteeRow,
@@ -170,7 +175,7 @@ def committee_rows(found: Mapping[Path, Sequence[CommitteeRow]], data: str) -> s
                 f"`{folder.name}-*.csv`, {committee_report.rates(rows)}:",
                 *map(markdown_table, committee_report.side_by_side(rows)),
                 *dict.fromkeys(
-                    f"- {committee_report.source_line(row.source, row.engine)}" for row in members
+                    f"- {tables.source_line(row.source, row.engine)}" for row in members
                 ),
             ]
     return paragraphs(parts)
@@ -295,7 +300,7 @@ def pages() -> dict[str, dict[str, str]]:
             f"ladder-{rung.replace(' ', '-')}": ladder_rung(results.ladders.values(), rung)
             for rung in ladder_tables.RUNG_NAMES
         },
-        "docs/recognise.md": {"redrawn": paragraphs(map(redrawn.table, results.redrawn.values()))},
+        "docs/recognise.md": {"redrawn": paragraphs(map(redrawn_table, results.redrawn.values()))},
         "docs/online-in-blocks.md": {
             "blocks": paragraphs(map(block_tables.tables, results.blocks.values()))
         },

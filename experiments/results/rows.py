@@ -15,14 +15,7 @@ from msgspec import Meta, Struct, to_builtins
 from deepbig_runtime.files import FileFault, Malformed, checked, read_bytes
 from experiments.training.formatting import csv_text
 from experiments.training.provenance import SourceColumns
-from experiments.training.validation import (
-    LARGEST,
-    Count,
-    Filled,
-    Number,
-    Text,
-    convert,
-)
+from experiments.training.validation import LARGEST, Count, Filled, Number, Text, convert
 
 LONGEST = 1e10  # seconds, which are taken from dates
 Duration = Annotated[float, Meta(ge=0, le=LONGEST)]
@@ -289,8 +282,6 @@ def read_text(path: Path) -> str:
     """The text of a file, UTF-8. Raises FileFault if it cannot be read."""
     try:
         return read_bytes(path).decode()
-    except OSError as error:
-        raise FileFault(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError:
         raise FileFault(f"{path} is damaged: it is no text, UTF-8") from None
 

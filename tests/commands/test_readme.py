@@ -16,8 +16,7 @@ from experiments import readme
 from experiments.benchmarks import findings as speeds
 from experiments.results import cnn_tables, tables
 from experiments.results import findings as scores
-from experiments.results.loading import read_results
-from experiments.results.records import GpuCheckRecord, GpuCheckRow
+from experiments.results.records import GpuCheckRecord, GpuCheckRow, read_results
 from experiments.training.formatting import csv_text
 from experiments.training.provenance import REPOSITORY
 from experiments.training.validation import to_json

@@ -14,7 +14,7 @@ from deepbig_runtime.files import FileFault
 from deform_gpu import is_narrow, normalize_width
 from experiments import cnn, committee, draw, export, recognise, table1
 from experiments.datasets import data, ink
-from experiments.results import records, redrawn, trained
+from experiments.results import records, trained
 from experiments.training import net_files, nets, provenance, runs, store
 from experiments.training.net_files import NetFile
 
@@ -213,25 +213,25 @@ def test_digits_that_are_not_found_are_wrong(asked):
 
     def way(digit, rng):
         drawn.append(digit)
-        return redrawn.WAYS["as it is"](digit * (len(drawn) % 5 > 0), rng)  # every fifth is empty
+        return recognise.WAYS["as it is"](digit * (len(drawn) % 5 > 0), rng)  # every fifth is empty
 
-    found = redrawn.measure([], pixels, labels, way)
+    found = recognise.measure([], pixels, labels, way)
     assert found == (4, 4)
     labels[1] = 0
     drawn.clear()
-    assert redrawn.measure([], pixels, labels, way) == (5, 4)
+    assert recognise.measure([], pixels, labels, way) == (5, 4)
 
 
-@pytest.mark.parametrize("name", redrawn.WAYS)
+@pytest.mark.parametrize("name", recognise.WAYS)
 def test_every_way_draws_the_digit(name, asked):
     pixels, labels = asked
-    assert redrawn.measure([], pixels, labels, redrawn.WAYS[name]) == (0, 0)
+    assert recognise.measure([], pixels, labels, recognise.WAYS[name]) == (0, 0)
 
 
 def test_ways_differ(asked):
     pixels, _ = asked
     rng = np.random.default_rng(0)
-    pictures = {name: way(pixels[0], rng) for name, way in redrawn.WAYS.items()}
+    pictures = {name: way(pixels[0], rng) for name, way in recognise.WAYS.items()}
     assert all(picture.dtype == np.uint8 for picture in pictures.values())
     ink = {name: (p[..., 0] < 128).mean() for name, p in pictures.items()}
     assert ink["a thin pen"] < 0.6 * ink["inverted"] < 0.5 * ink["broad strokes"]
@@ -241,16 +241,16 @@ def test_ways_differ(asked):
 def test_redrawn_digits_are_recorded_and_printed(asked, folder, tmp_path, capsys):
     net = folder / "table1" / "net1-seed0-load_digits.h5"
     assert recognise.main(["--redrawn", "8", "--net", str(net), "--out", str(tmp_path)]) == 0
-    record = records.read_json(tmp_path / "redrawn.json", redrawn.RedrawnRecord)
-    ways = ["MNIST's own", *redrawn.WAYS]
-    assert record.rows == [redrawn.RedrawnRow(way, 0, 0) for way in ways]
-    assert (record.n, record.seed) == (8, redrawn.SEED)
+    record = records.read_json(tmp_path / "redrawn.json", records.RedrawnRecord)
+    ways = ["MNIST's own", *recognise.WAYS]
+    assert record.rows == [records.RedrawnRow(way, 0, 0) for way in ways]
+    assert (record.n, record.seed) == (8, recognise.SEED)
     epoch = trained.load(net).epoch
     assert record.net == f"841-1000-500-10 on load_digits, seed 0, after epoch {epoch} of 6"
     assert record.provenance.device == provenance.collect().device
-    assert capsys.readouterr().out == redrawn.table(record) + "\n"
+    assert capsys.readouterr().out == records.redrawn_table(record) + "\n"
     record.rows[1].wrong, record.rows[1].not_found = 3, 1
-    line = next(line for line in redrawn.table(record).splitlines() if "as it is" in line)
+    line = next(line for line in records.redrawn_table(record).splitlines() if "as it is" in line)
     assert [cell.strip() for cell in line.split("|")[1:-1]] == ["as it is", "3 of 8", "37.50", "1"]
 
 

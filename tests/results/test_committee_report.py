@@ -10,7 +10,7 @@ from factories import changed
 from msgspec import structs
 from scipy.stats import beta
 
-from experiments.results import committee_report
+from experiments.results import committee_report, tables
 from experiments.results.committee_report import Committee
 from experiments.results.rows import CommitteeRow, from_cells, rows_text
 
@@ -136,7 +136,7 @@ def test_rows_have_the_provenance_of_their_runs():
     assert [row.images_an_epoch for row in rows] == ["66"] * 4
     assert [(row.eta, row.eta_decay) for row in rows[:-1]] == [("0.001", "0.997")] * 3
 
-    lines = [committee_report.source_line(row.source, row.engine) for row in rows]
+    lines = [tables.source_line(row.source, row.engine) for row in rows]
     versions = "python 3.11 numpy 2.4"
     assert lines[0] == f"Some CPU, engine cpu; {versions}; 2026-01-02; commit 0123456789ab"
     assert lines[1] == (

@@ -10,7 +10,7 @@ from measurements import SOURCE, net_measurement, write_bench
 from msgspec import structs
 
 from experiments import readme, record
-from experiments.results import loading as results
+from experiments.results import records as results
 from experiments.results.rows import BenchRow, CommitteeRow, ScalingRow, StartupRow
 from experiments.training import provenance, store
 from experiments.training.formatting import csv_text

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from deepbig_runtime.errors import Problem
 from experiments import record
-from experiments.results import loading as results
 from experiments.results import records
 from experiments.results.rows import rows_text, to_cells
 from experiments.training import store
@@ -27,7 +26,7 @@ def test_a_committee_is_recorded_as_it_is(tmp_path, monkeypatch):
     assert target == tmp_path / "results" / "some-cpu-2-cores" / "night-experiment1.csv"
     assert target.read_bytes() == path.read_bytes()
     (target.parent / "notes.csv").write_text("group,net\nnet,1\n")
-    assert results.read_results().committees == {target: committee_rows()[0]}
+    assert records.read_results().committees == {target: committee_rows()[0]}
 
     # The same again, with other results, replaces it; another committee does not, which in another
     # folder has a record of its own.
@@ -41,7 +40,7 @@ def test_a_committee_is_recorded_as_it_is(tmp_path, monkeypatch):
     (tmp_path / "longer").mkdir()
     other = record.write_committee(other.rename(tmp_path / "longer" / "experiment1.csv"))
     assert other == target.with_name("longer-experiment1.csv")
-    assert list(results.read_results().committees) == [other, target]
+    assert list(records.read_results().committees) == [other, target]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_a_committee_of_given_runs_is_recorded_with_what_is_wrong_for_all(tmp_pa
     (tmp_path / "mixed").mkdir()
     target = record.write_committee(write_csv(tmp_path / "mixed" / "committee.csv", rows))
     assert target.name == "mixed-committee.csv"
-    assert results.read_results().committees == {target: rows}
+    assert records.read_results().committees == {target: rows}
     for places in ("3 x", "-1", "3,7", "3 3", "3 100", "3"):
         cells = [to_cells(row) for row in rows]
         cells[-1]["wrong_digits"] = places

@@ -11,7 +11,7 @@ from scipy.stats import beta
 from deepbig_runtime.errors import Problem
 from experiments import record, table1
 from experiments.results import cnn_tables, findings, tables
-from experiments.results import loading as results
+from experiments.results import records as results
 from experiments.training import store
 from mlp_gpu.network import NETS
 
