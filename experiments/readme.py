@@ -23,6 +23,7 @@ from experiments.results import (
     tables,
 )
 from experiments.results import findings as scores
+from experiments.results.cnn_tables import convolutional_runs
 from experiments.results.ladder_tables import LadderRecord
 from experiments.results.records import (
     GpuCheckRecord,
@@ -144,11 +145,6 @@ def table1(records: Mapping[Path, Run], data: str) -> str:
         state = "finished" if begun else "measured"
         note = f"The paper's own schedule, {scores.PAPER_EPOCHS:,} epochs: not {state} yet."
     return run_rows(own, tables.table1_table, note)
-
-
-def cnn(records: Mapping[Path, Run], data: str) -> str:
-    """Our records of convolutional nets on the data of that name, and where they come from."""
-    return run_rows(cnn_tables.convolutional_runs(records, data), cnn_tables.table)
 
 
 def run_rows(
@@ -276,8 +272,10 @@ def pages() -> dict[str, dict[str, str]]:
         "results/README.md": {
             "table1": table1(results.runs, "MNIST"),
             "digits": table1(results.runs, "load_digits"),
-            "cnn": cnn(results.runs, "MNIST"),
-            "cnn-digits": cnn(results.runs, "load_digits"),
+            "cnn": run_rows(convolutional_runs(results.runs, "MNIST"), cnn_tables.table),
+            "cnn-digits": run_rows(
+                convolutional_runs(results.runs, "load_digits"), cnn_tables.table
+            ),
             "committee": committee_rows(found, "MNIST"),
             "committee-digits": committee_rows(found, "load_digits"),
             "ladder": ladders(results.ladders.values()),

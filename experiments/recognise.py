@@ -27,7 +27,7 @@ from experiments.datasets import data, ink
 from experiments.results import trained
 from experiments.results.records import REDRAWN, RedrawnRecord, RedrawnRow, redrawn_table
 from experiments.training import cli, provenance, store
-from experiments.training.formatting import csv_text, printable
+from experiments.training.formatting import csv_text, output_cells, printable
 from experiments.training.messages import tell
 from experiments.training.validation import to_json
 
@@ -216,8 +216,7 @@ def main(argv: list[str] | None = None) -> int:
         outputs = trained.recognise(members, np.stack([pixels for _, pixels in found]))
         if arguments.csv:
             rows = [
-                {"image": str(path), "guess": int(row.argmax())}
-                | {f"p{digit}": float(value) for digit, value in enumerate(row)}
+                {"image": str(path)} | output_cells(row)
                 for (path, _), row in zip(found, outputs, strict=True)
             ]
             sys.stdout.write(csv_text(rows))

@@ -15,14 +15,8 @@ from experiments.results import tables
 from experiments.results.records import COMMITTEES, read_committee, read_record, read_text
 from experiments.results.rows import CommitteeRow
 from experiments.training import cli, provenance
-from experiments.training.store import Run, read_run, without_weights
+from experiments.training.store import read_run, without_weights
 from experiments.training.validation import to_json
-
-
-def record_path(path: Path, run: Run) -> Path:
-    """Where the record of a run file goes, named after the file and its folder."""
-    folder = provenance.device_folder(run.provenance[-1].device)
-    return folder / f"{path.absolute().parent.name}-{path.stem}.json"
 
 
 def write_record(path: Path, unfinished: bool = False) -> Path:
@@ -47,7 +41,8 @@ def write_record(path: Path, unfinished: bool = False) -> Path:
             f"{path} is no net of Table 1, as experiments.table1 trains them, and not "
             "convolutional; of a committee record the table, which is a .csv file"
         )
-    target = record_path(path, run)
+    folder = provenance.device_folder(run.provenance[-1].device)
+    target = folder / f"{path.absolute().parent.name}-{path.stem}.json"
     if target.exists():
         earlier = read_record(target)
         if earlier.config != run.config:

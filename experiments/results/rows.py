@@ -286,8 +286,8 @@ def read_text(path: Path) -> str:
         raise FileFault(f"{path} is damaged: it is no text, UTF-8") from None
 
 
-def read_cells(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file as text. Raises FileFault if it is no table with rows."""
+def read_rows(path: Path, kind: type[RowT]) -> list[RowT]:
+    """The rows of a CSV file. Raises FileFault if it has no such rows."""
     text = read_text(path)
     with checked(path):
         try:
@@ -303,13 +303,6 @@ def read_cells(path: Path) -> list[dict[str, str]]:
         for k, row in enumerate(rows, start=1):
             if None in (*row, *row.values()):
                 raise Malformed(f"row {k} has other cells than the first line names")
-    return rows
-
-
-def read_rows(path: Path, kind: type[RowT]) -> list[RowT]:
-    """The rows of a CSV file. Raises FileFault if it has no such rows."""
-    rows = read_cells(path)
-    with checked(path):
         return [from_cells(f"row {k}", row, kind) for k, row in enumerate(rows, start=1)]
 
 
