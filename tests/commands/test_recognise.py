@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from PIL import Image
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.files import FileFault
 from deform_gpu import is_narrow, normalize_width
-from experiments import cnn, committee, draw, export, recognise, table1
+from experiments import cnn, draw, export, recognise, table1
 from experiments.datasets import data, ink
 from experiments.results import records, trained
 from experiments.training import net_files, nets, provenance, runs, store
@@ -26,11 +27,10 @@ pytestmark = pytest.mark.usefixtures("pictures_are_for_load_digits")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder of runs: a perceptron, a convolutional net, and two nets of which one sees WN10."""
+    """A folder of runs: a perceptron and a convolutional net."""
     folder = tmp_path_factory.mktemp("runs")
     table1.main(["--nets", "1", "--epochs", "6", *TINY, str(folder / "table1")])
     cnn.main(["--net", "2M5s1-MP5", "--epochs", "1", *TINY, str(folder / "cnn")])
-    committee.main(["--experiment", "6", "--epochs", "1", *TINY, str(folder / "committee")])
     return folder
 
 
@@ -73,8 +73,10 @@ def test_several_nets_are_a_committee(folder, pictures, tmp_path, capsys):
     perceptron = folder / "table1" / "net1-seed0-load_digits.h5"
     export.main([str(perceptron), "--net", "--out", str(tmp_path)])
     (convolutional,) = store.run_files(folder / "cnn")
-    narrow = folder / "committee" / "WN10-seed0-load_digits.h5"
-    files = [tmp_path / f"{perceptron.stem}.safetensors", convolutional, narrow]
+    files = [tmp_path / f"{perceptron.stem}.safetensors", convolutional, tmp_path / "a.safetensors"]
+    found = trained.load(perceptron)
+    narrow = replace(found, config=changed(found.config, data={"width": 10}))
+    net_files.write(files[2], narrow, half=False)
     capsys.readouterr()
     options = [argument for path in files for argument in ("--net", str(path))]
     assert recognise.main([*map(str, pictures), "--csv", *options]) == 0
@@ -100,7 +102,7 @@ def test_a_picture_that_shows_no_digit_does_not_stop_the_others(folder, pictures
 
 def test_runs_without_weights_and_damaged_ones_are_not_the_best(folder, tmp_path):
     best = folder / "table1" / "net1-seed0-load_digits.h5"
-    other = folder / "committee" / "WN10-seed0-load_digits.h5"
+    (other,) = store.run_files(folder / "cnn")
     for path in (best, other, store.weights_path(other)):
         os.link(path, tmp_path / path.name)
     (tmp_path / "damaged.h5").write_text("damaged")
