@@ -147,7 +147,7 @@ def test_damaged_table_is_named(folder, tmp_path, what):
 def test_malformed_table_of_a_committee_is_not_recorded(folder, tmp_path):
     text = (OURS / "committee-experiment6.csv").read_text()
     rows = read_csv(OURS / "committee-experiment6.csv")
-    texts = [text.replace("experiment,net", "net,net", 1), text + "1,2\n", text[:-60]]
+    texts = [text.replace(",paper,", ",second_guesses,", 1), text + "1,2\n", text[:-60]]
     texts += [csv_text([row | {"device": device} for row in rows]) for device in ("", "--", "a\tb")]
     for other in texts:
         (tmp_path / "a.csv").write_text(other)

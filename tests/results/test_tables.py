@@ -56,13 +56,6 @@ def test_mnist_table_has_the_papers_figures():
     assert "commit 0123456789ab" in text
 
 
-@pytest.mark.parametrize(
-    ("net", "text"), [(1, "1000, 500, 10"), (3, "2000, 1500, 1000, 500, 10"), (5, "9 x 1000, 10")]
-)
-def test_layers_are_written_as_in_the_paper(net, text):
-    assert tables.layers(NETS[net]) == text
-
-
 def test_without_distortion_the_papers_other_column():
     text = table1.report([make_run(sizes=NETS[2], deformation=None)])
     assert text.startswith("# Table 3 on MNIST, column 'no distortion', the paper beside ours\n")
