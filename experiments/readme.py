@@ -33,13 +33,7 @@ from experiments.results.records import (
     read_results,
     redrawn_table,
 )
-from experiments.results.rows import (
-    BenchRow,
-    CommitteeRow,
-    RaceRow,
-    bench_source,
-    source_text,
-)
+from experiments.results.rows import BenchRow, CommitteeRow, RaceRow, bench_source, source_text
 from experiments.training import cli, provenance
 from experiments.training.formatting import duration, markdown_table
 from experiments.training.store import Run

@@ -15,13 +15,7 @@ from msgspec import Meta, Struct
 
 from deepbig_runtime.files import FileFault, checked
 from experiments.datasets.dataset import is_mnist
-from experiments.results import (
-    block_tables,
-    cnn_tables,
-    committee_report,
-    ladder_tables,
-    tables,
-)
+from experiments.results import block_tables, cnn_tables, committee_report, ladder_tables, tables
 from experiments.results.block_tables import BlockRecord
 from experiments.results.ladder_tables import LadderRecord
 from experiments.results.rows import (
