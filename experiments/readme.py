@@ -86,7 +86,7 @@ def headline(results: Results) -> str:
     has_gpu |= any(run.config.engine == "cuda" for run in results.perceptrons.values())
     items = {
         "A perceptron": scores.best_sentence(deformed),
-        "A convolutional net": scores.convolutional_sentence(results.convolutional),
+        "A convolutional net": scores.convolutional_sentence(results.runs.values()),
         "Committees": scores.claims_sentence(results.committees),
         "A mixed committee": scores.mixed_sentence(results.committees.values()),
         "The paper's schedule": scores.schedule_sentence(deformed),

@@ -306,7 +306,7 @@ ORDER = (
 
 def images_trained(rows: Sequence[CommitteeRow]) -> int:
     """The number of images that the least trained member of committees was trained with."""
-    return min(row.images_trained for row in rows if row.is_member)
+    return min(int(row.epochs) * int(row.images_an_epoch) for row in rows if row.is_member)
 
 
 def has_order(rows: Sequence[CommitteeRow]) -> bool:

@@ -137,7 +137,7 @@ class RedrawnRecord(Struct, forbid_unknown_fields=True):
 
 
 def redrawn_table(record: RedrawnRecord) -> str:
-    """A record as Markdown, with its source."""
+    """The record of 'recognise --redrawn' as Markdown, with its source."""
     n, source = record.n, record.provenance
     lines = [
         {
@@ -245,11 +245,6 @@ class Results:
     blocks: dict[Path, BlockRecord] = field(default_factory=dict)
     redrawn: dict[Path, RedrawnRecord] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-
-    @property
-    def convolutional(self) -> list[Run]:
-        """The runs of convolutional nets."""
-        return [run for run in self.runs.values() if run.config.is_convolutional]
 
     @property
     def perceptrons(self) -> dict[Path, Run]:

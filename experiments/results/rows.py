@@ -197,11 +197,6 @@ class CommitteeRow(Row, kw_only=True):
         """Whether it is not the committee's."""
         return self.net is not None
 
-    @property
-    def images_trained(self) -> int:
-        """The number of images that a member was trained with, in all epochs."""
-        return int(self.epochs) * int(self.images_an_epoch)
-
     @classmethod
     def gather(cls, filled: dict[str, Any], cells: dict[str, str]) -> dict[str, Any]:
         shared = [name for name in filled if name.startswith("shared_")]
