@@ -1,4 +1,4 @@
-"""scoring/committee_report.py: rows and tables of committees, counted by hand."""
+"""results/committee_report.py: rows and tables of committees, counted by hand."""
 
 import csv
 from dataclasses import replace

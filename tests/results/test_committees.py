@@ -1,4 +1,4 @@
-"""scoring/committees.py: the committees are those of the paper, and trained as it says."""
+"""results/committees.py: the committees are those of the paper, and trained as it says."""
 
 import pytest
 from committee_cases import ERRORS, TABLE4_ERRORS, WIDTHS, make_jobs, numbered
@@ -12,7 +12,6 @@ from experiments.training.configs import DataConfig
 from experiments.training.plans import PAPER, Plan
 from mlp_gpu.training import Schedule
 
-MNIST = numbered(60_000, "MNIST")
 STRENGTHS = [(4.5, 36), (4.5, 42), (6.0, 30), (6.0, 36), (6.0, 42), (7.5, 30), (7.5, 36)]
 
 
@@ -61,6 +60,11 @@ def test_equal_trainings_alone_have_equal_names():
     assert len(by_name) == 39 + 7  # three of the 42 are the same; Table 4 shares none with them
 
 
+@pytest.fixture(scope="module")
+def mnist():
+    return numbered(60_000, "MNIST")
+
+
 @pytest.mark.parametrize(
     ("experiment", "name", "title"),
     [
@@ -72,15 +76,15 @@ def test_equal_trainings_alone_have_equal_names():
         (EXPERIMENTS[6], "WN20-seed5", "WN20, seed 5"),
     ],
 )
-def test_names_and_titles_tell_members_apart(experiment, name, title):
-    made = make_jobs(experiment, "--profile", "paper", dataset=MNIST)
+def test_names_and_titles_tell_members_apart(mnist, experiment, name, title):
+    made = make_jobs(experiment, "--profile", "paper", dataset=mnist)
     (job,) = (job for job in made if job.label == name)
     assert job.config.title == f"841-800-10 on MNIST, {title}"
     assert len({job.config.title for job in made}) == 7
 
 
 def test_nets_of_table_4_and_of_other_data_have_names_of_their_own():
-    assert make_jobs(TABLE4, dataset=MNIST)[6].label == "net4-original-seed6"
+    assert make_jobs(TABLE4, dataset=numbered(name="MNIST"))[6].label == "net4-original-seed6"
     assert make_jobs(TABLE4)[0].label == "net4-WN10-seed0-load_digits"
 
 

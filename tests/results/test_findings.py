@@ -1,4 +1,4 @@
-"""scoring/findings.py: what is said of recorded committees."""
+"""results/findings.py: what is said of recorded committees."""
 
 from committee_cases import of_committees
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""scoring/voting.py: what a committee decides, against plain loops and the definitions."""
+"""results/voting.py: what a committee decides, against plain loops and the definitions."""
 
 import math
 
