@@ -32,10 +32,9 @@ BYTES = {
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(empty):
     """A folder of records, of no machine's, in a repository without any other."""
-    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
-    folder = tmp_path / "results" / "some-cpu"
+    folder = empty / "results" / "some-cpu"
     folder.mkdir(parents=True)
     return folder
 

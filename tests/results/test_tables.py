@@ -1,17 +1,12 @@
-"""Tables of runs beside the papers', and records of runs."""
-
-import json
-from dataclasses import replace
+"""results/tables.py and sentences on runs, beside the papers' figures."""
 
 import pytest
 from committee_cases import tables_of
 from factories import changed, make_run
 from scipy.stats import beta
 
-from deepbig_runtime.errors import Problem
-from experiments import record, table1
-from experiments.results import cnn_tables, findings, records, tables
-from experiments.training import store
+from experiments import table1
+from experiments.results import findings, tables
 from mlp_gpu.network import NETS
 
 
@@ -93,37 +88,3 @@ def test_several_seeds_of_one_training_have_a_mean():
     apart = [trained(n, seed=n, deformation=None) for n in (50, 60)]
     assert tables.means(apart)[0].startswith("Net 1, no distortion, 2 x 60,000 images, eta and")
     assert tables.means(runs[:1]) == []
-
-
-def test_records(tmp_path, monkeypatch):
-    monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
-    path = tmp_path / "long" / "net1-seed0.h5"
-    path.parent.mkdir()
-    run = make_run(session={"device": "Some CPU, 2 cores"})
-    stopped = replace(run, config=changed(run.config, epochs=9))
-    dirty = make_run(session={"dirty": True})
-    for other, complaint in (
-        (stopped, "2 of 9 epochs: only a finished run counts"),
-        (dirty, "uncommitted changes"),
-    ):
-        store.write_run(path, other)
-        with pytest.raises(Problem, match=complaint):
-            record.write_record(path)
-    store.write_run(path, run)
-    target = record.write_record(path)
-    assert target == tmp_path / "results" / "some-cpu-2-cores" / "long-net1-seed0.json"
-    assert json.loads(target.read_text()) == json.loads(json.dumps(run.to_builtins()))
-    (again,) = records.read_results().runs.values()
-    assert tables.table1_row(again) == tables.table1_row(run)
-    target.unlink()
-
-    store.write_run(path, stopped)
-    record.main([str(path), "--unfinished"])
-    (again,) = records.read_results().runs.values()
-    assert tables.result_cells(tables.table1_row(again))["epochs x images"].startswith("2 of 9 x ")
-    (line, *_) = cnn_tables.longest_table([again])
-    assert line["epochs x images"].startswith("2 of 9 x ")
-    assert "after 2 of 9 epochs in" in findings.best_sentence([again])
-    store.write_run(path, replace(stopped, metrics=run.metrics.first(1)))
-    with pytest.raises(Problem, match=r"has 2 epochs of the same run, .* only 1: train on"):
-        record.write_record(path, unfinished=True)
