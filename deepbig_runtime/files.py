@@ -70,9 +70,12 @@ def _open_regular(path: str, flags: int) -> int:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a regular file. Raises OSError for anything else, as `open_regular` does."""
-    with open_regular(path) as file:
-        return file.read()
+    """The content of a regular file. Raises FileFault if it cannot be read or is another file."""
+    try:
+        with open_regular(path) as file:
+            return file.read()
+    except OSError as error:
+        raise FileFault(f"cannot read {path}: {error.strerror}") from error
 
 
 def replace(path: Path, content: bytes | memoryview) -> None:

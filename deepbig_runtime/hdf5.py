@@ -99,10 +99,7 @@ def opened(path: Path, schema: str, version: int) -> Iterator[Group]:
     FileFault if they are not, if the file cannot be read, if its checksum does not fit, or if it
     holds other than groups of plain arrays.
     """
-    try:
-        content = read_bytes(path)
-    except OSError as error:
-        raise FileFault(f"cannot read {path}: {error.strerror}") from error
+    content = read_bytes(path)
     if not content.startswith(SEAL):
         raise FileFault(
             f"{path} is damaged or none of this project's files: expected it to begin with "

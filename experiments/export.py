@@ -21,7 +21,7 @@ from msgspec.structs import asdict
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from experiments.training import cli, configs, jobs, net_files, nets, runs, store
-from experiments.training.formatting import csv_text
+from experiments.training.formatting import csv_text, output_cells
 from experiments.training.messages import tell
 from experiments.training.nets import AnyNetwork
 from experiments.training.store import Run
@@ -43,25 +43,16 @@ CURVES = {
 
 def metrics_rows(run: Run) -> list[dict]:
     """A row per epoch: its metrics, and its two errors in percent."""
-    rows = []
     columns = asdict(run.metrics)
-    for values in zip(*columns.values(), strict=True):
-        row = dict(zip(columns, values, strict=True))
-        row["validation_percent"] = 100 * row["validation_errors"] / run.config.n_validation
-        row["test_percent"] = 100 * row["test_errors"] / run.config.data.n_test
-        rows.append(row)
-    return rows
+    for part, n in (("validation", run.config.n_validation), ("test", run.config.data.n_test)):
+        columns[f"{part}_percent"] = [100 * errors / n for errors in columns[f"{part}_errors"]]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def outputs_rows(run: Run) -> list[dict]:
     """A row per test digit: its index, label, most likely class, and all class probabilities."""
-    guesses = run.outputs.argmax(axis=1).tolist()
-    digits = zip(run.labels.tolist(), guesses, run.outputs.tolist(), strict=True)
-    return [
-        {"index": index, "label": label, "guess": guess}
-        | {f"p{digit}": value for digit, value in enumerate(outputs)}
-        for index, (label, guess, outputs) in enumerate(digits)
-    ]
+    digits = enumerate(zip(run.labels.tolist(), run.outputs, strict=True))
+    return [{"index": k, "label": label} | output_cells(p) for k, (label, p) in digits]
 
 
 def write_csv(stem: Path, run: Run) -> list[Path]:
@@ -130,16 +121,13 @@ def write_net(path: Path, run: Run, run_path: Path, data_dir: Path | None) -> Pa
     def answers(network: AnyNetwork) -> np.ndarray:
         return nets.predictor(run.config, network).predict(prepared.test_images).argmax(axis=1)
 
+    half, n = False, len(prepared.test_images)
     try:
-        halved = net_files.halved(network)
+        changed = np.count_nonzero(answers(net_files.halved(network)) != answers(network))
     except ValueError:
         why = "one is too large for float16"
-        half = False
     else:
-        changed = np.count_nonzero(answers(halved) != answers(network))
-        n = len(prepared.test_images)
-        why = f"float16 changes {changed} of {n:,} answers on test digits"
-        half = changed == 0
+        half, why = changed == 0, f"float16 changes {changed} of {n:,} answers on test digits"
     files.make_folder(path.parent)
     net_files.write(path, net_files.NetFile(run.config, run.chosen, network), half)
     tell(

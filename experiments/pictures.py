@@ -90,7 +90,7 @@ def _draw_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
 
 def record_pictures() -> Drawings:
     """Figures of the records in results/, of benchmarks the newest, by name."""
-    from experiments.results.loading import read_results  # imports numba
+    from experiments.results.records import read_results  # imports numba
 
     found: Drawings = {}
     results = read_results()

@@ -20,20 +20,20 @@ from experiments.results import (
     committee_report,
     committees,
     ladder_tables,
-    redrawn,
     tables,
 )
 from experiments.results import findings as scores
+from experiments.results.cnn_tables import convolutional_runs
 from experiments.results.ladder_tables import LadderRecord
-from experiments.results.loading import Results, read_results
-from experiments.results.records import GpuCheckRecord, by_folder, campaign_table
-from experiments.results.rows import (
-    BenchRow,
-    CommitteeRow,
-    RaceRow,
-    bench_source,
-    source_text,
+from experiments.results.records import (
+    GpuCheckRecord,
+    Results,
+    by_folder,
+    campaign_table,
+    read_results,
+    redrawn_table,
 )
+from experiments.results.rows import BenchRow, CommitteeRow, RaceRow, bench_source, source_text
 from experiments.training import cli, provenance
 from experiments.training.formatting import duration, markdown_table
 from experiments.training.store import Run
@@ -86,7 +86,7 @@ def headline(results: Results) -> str:
     has_gpu |= any(run.config.engine == "cuda" for run in results.perceptrons.values())
     items = {
         "A perceptron": scores.best_sentence(deformed),
-        "A convolutional net": scores.convolutional_sentence(results.convolutional),
+        "A convolutional net": scores.convolutional_sentence(results.runs.values()),
         "Committees": scores.claims_sentence(results.committees),
         "A mixed committee": scores.mixed_sentence(results.committees.values()),
         "The paper's schedule": scores.schedule_sentence(deformed),
@@ -141,11 +141,6 @@ def table1(records: Mapping[Path, Run], data: str) -> str:
     return run_rows(own, tables.table1_table, note)
 
 
-def cnn(records: Mapping[Path, Run], data: str) -> str:
-    """Our records of convolutional nets on the data of that name, and where they come from."""
-    return run_rows(cnn_tables.convolutional_runs(records, data), cnn_tables.table)
-
-
 def run_rows(
     records: Mapping[Path, Run],
     table: Callable[[Sequence[Run]], list[dict[str, str]]],
@@ -170,7 +165,7 @@ def committee_rows(found: Mapping[Path, Sequence[CommitteeRow]], data: str) -> s
                 f"`{folder.name}-*.csv`, {committee_report.rates(rows)}:",
                 *map(markdown_table, committee_report.side_by_side(rows)),
                 *dict.fromkeys(
-                    f"- {committee_report.source_line(row.source, row.engine)}" for row in members
+                    f"- {tables.source_line(row.source, row.engine)}" for row in members
                 ),
             ]
     return paragraphs(parts)
@@ -271,8 +266,10 @@ def pages() -> dict[str, dict[str, str]]:
         "results/README.md": {
             "table1": table1(results.runs, "MNIST"),
             "digits": table1(results.runs, "load_digits"),
-            "cnn": cnn(results.runs, "MNIST"),
-            "cnn-digits": cnn(results.runs, "load_digits"),
+            "cnn": run_rows(convolutional_runs(results.runs, "MNIST"), cnn_tables.table),
+            "cnn-digits": run_rows(
+                convolutional_runs(results.runs, "load_digits"), cnn_tables.table
+            ),
             "committee": committee_rows(found, "MNIST"),
             "committee-digits": committee_rows(found, "load_digits"),
             "ladder": ladders(results.ladders.values()),
@@ -295,7 +292,7 @@ def pages() -> dict[str, dict[str, str]]:
             f"ladder-{rung.replace(' ', '-')}": ladder_rung(results.ladders.values(), rung)
             for rung in ladder_tables.RUNG_NAMES
         },
-        "docs/recognise.md": {"redrawn": paragraphs(map(redrawn.table, results.redrawn.values()))},
+        "docs/recognise.md": {"redrawn": paragraphs(map(redrawn_table, results.redrawn.values()))},
         "docs/online-in-blocks.md": {
             "blocks": paragraphs(map(block_tables.tables, results.blocks.values()))
         },

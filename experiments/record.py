@@ -15,14 +15,13 @@ from experiments.results import tables
 from experiments.results.records import COMMITTEES, read_committee, read_record, read_text
 from experiments.results.rows import CommitteeRow
 from experiments.training import cli, provenance
-from experiments.training.store import Run, read_run, without_weights
+from experiments.training.store import read_run, without_weights
 from experiments.training.validation import to_json
 
-
-def record_path(path: Path, run: Run) -> Path:
-    """Where the record of a run file goes, named after the file and its folder."""
-    folder = provenance.device_folder(run.provenance[-1].device)
-    return folder / f"{path.absolute().parent.name}-{path.stem}.json"
+UNTRACED = (
+    "was trained by a source tree with uncommitted changes, so its numbers cannot be traced; "
+    "commit, then train again in another folder"
+)
 
 
 def write_record(path: Path, unfinished: bool = False) -> Path:
@@ -38,16 +37,14 @@ def write_record(path: Path, unfinished: bool = False) -> Path:
             "counts; the command that began it goes on with it, --unfinished records it as it is"
         )
     if any(session.dirty for session in run.provenance):
-        raise Problem(
-            f"{path} was trained by a source tree with uncommitted changes, so its numbers cannot "
-            "be traced; commit, then train again in another folder"
-        )
+        raise Problem(f"{path} {UNTRACED}")
     if not (tables.is_table1(run) or run.config.is_convolutional):
         raise Problem(
             f"{path} is no net of Table 1, as experiments.table1 trains them, and not "
             "convolutional; of a committee record the table, which is a .csv file"
         )
-    target = record_path(path, run)
+    folder = provenance.device_folder(run.provenance[-1].device)
+    target = folder / f"{path.absolute().parent.name}-{path.stem}.json"
     if target.exists():
         earlier = read_record(target)
         if earlier.config != run.config:
@@ -78,10 +75,7 @@ def write_committee(path: Path) -> Path:
         if not row.finished:
             raise Problem(f"{path}: {row.member} is not trained to its end, so it does not count")
         if "-dirty" in row.source.commit:
-            raise Problem(
-                f"{path}: {row.member} was trained by a source tree with uncommitted changes, "
-                "so its numbers cannot be traced; commit, then train again in another folder"
-            )
+            raise Problem(f"{path}: {row.member} {UNTRACED}")
     folder = provenance.device_folder(rows[-1].source.device)
     target = folder / f"{path.absolute().parent.name}-{name}.csv"
     if target.exists() and settings(read_committee(target)) != settings(rows):

@@ -25,16 +25,9 @@ DIGITS_TEST = 360  # of load_digits' 1,797 images
 DIGITS_SEED = 2010
 
 
-def load(
-    choice: str = "auto",
-    data_dir: str | os.PathLike | None = None,
-    mirrors: Sequence[str] | None = None,
-) -> Dataset:
-    """Training and test images, scaled as the paper does (2010, section 2 and appendix).
-
-    Parameters and errors are those of `load_pixels`.
-    """
-    return scale(load_pixels(choice, data_dir, mirrors))
+def load(choice: str = "auto", data_dir: str | os.PathLike | None = None) -> Dataset:
+    """The data of `load_pixels`, whose parameters and errors are the same, scaled."""
+    return scale(load_pixels(choice, data_dir))
 
 
 def scale(dataset: Dataset) -> Dataset:

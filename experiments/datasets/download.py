@@ -155,8 +155,13 @@ def _fetch(files: Files, folder: Path) -> list[Path]:
                 failures = (_download(mirror, file, new, files.limit) for file in files.files)
                 if failure := next(filter(None, failures), None):
                     reasons.append(failure)
-                else:
-                    return _put_in_place(files, new, folder)
+                    continue
+                try:
+                    os.replace(new, folder)  # the whole folder at once: nobody ever sees half of it
+                except OSError:
+                    if not _paths(files, folder):  # else another process was faster
+                        raise
+                return _paths(files, folder) or []
     except OSError as error:
         reasons.append(f"{folder} cannot be written ({error})")
     raise NotDownloaded(
@@ -197,14 +202,3 @@ class _Limited(io.BufferedWriter):
         if self.tell() + len(content) > self._limit:
             raise ValueError(f"expected up to {self._limit:,} bytes, found more")
         return super().write(content)
-
-
-def _put_in_place(files: Files, new: Path, folder: Path) -> list[Path]:
-    try:
-        os.replace(new, folder)  # the whole folder at once: nobody ever sees half of it
-    except OSError:
-        if _paths(files, folder) is None:  # else another process was faster
-            raise
-    paths = _paths(files, folder)
-    assert paths is not None
-    return paths

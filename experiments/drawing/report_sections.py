@@ -16,8 +16,7 @@ from experiments.drawing.page import Html, Page
 from experiments.results import cnn_tables, committee_report, tables, voting
 from experiments.results.committee_report import Committee, unfinished
 from experiments.results.committees import find_committees
-from experiments.results.loading import read_results
-from experiments.results.records import folder_of, of_make_committee
+from experiments.results.records import folder_of, of_make_committee, read_results
 from experiments.results.rows import BenchRow, CommitteeRow, ScalingRow, bench_source
 from experiments.training import provenance, store
 from experiments.training.formatting import plural, printable
@@ -70,7 +69,7 @@ def source(name: str, run: Run) -> str:
     """Where and when a run was trained, in a line that begins with its name."""
     if tables.is_table1(run):
         return f"{name}: {tables.provenance_line(run)}"
-    line = committee_report.source_line(committee_report.run_source(run), tables.engine_name(run))
+    line = tables.source_line(tables.run_source(run), tables.engine_name(run))
     return f"{name}: {run.config.title}; {line}"
 
 
@@ -357,7 +356,7 @@ def _recorded_in(path: Path, rows: Sequence[CommitteeRow]) -> str:
 def _committee_source(where: str, rows: Sequence[CommitteeRow]) -> str:
     members = rows[:-1]
     seeds = ", ".join(str(row.seed) for row in members)
-    lines = dict.fromkeys(committee_report.source_line(row.source, row.engine) for row in members)
+    lines = dict.fromkeys(tables.source_line(row.source, row.engine) for row in members)
     return f"{where}: {rows[0].experiment}, seeds {seeds}: {'; '.join(lines)}"
 
 

@@ -129,16 +129,6 @@ TABLES = {
 }
 
 
-def paper_row(run: Run) -> PaperRow | None:
-    """The row of Table 2 or 3 that a run belongs beside, if any."""
-    config = run.config
-    for row in PAPER_ROWS.get(config.data.name, ()):
-        wanted = replace(TRANSLATION, translation=row.translation) if row.translation else None
-        if (row.layers, wanted) == (config.layers, config.deformation):
-            return row
-    return None
-
-
 def convolutional_runs(runs: Mapping[tables.Name, Run], data: str) -> dict[tables.Name, Run]:
     """The runs of convolutional nets on the data of that name.
 
@@ -196,19 +186,30 @@ def longest_table(runs: Iterable[Run]) -> list[dict[str, str]]:
 
     runs: of any nets, on any data.
     """
-    longest = longest_runs(runs)
-    nets: list[tuple[str, str, str, int, float]] = []  # the name, and the first four columns
-    for net, sizes in NETS.items():
-        own = tables.layers(sizes), count_weights(sizes), tables.PAPER[net].tefbv
-        nets.append((f"net {net}", str(net), *own))
+    nets = [  # the name, and the first four columns
+        (
+            f"net {net}",
+            f"{net}",
+            tables.layers(sizes),
+            count_weights(sizes),
+            tables.PAPER[net].tefbv,
+        )
+        for net, sizes in NETS.items()
+    ]
     for paper in PAPER.values():
         n_weights = _count_weights(paper.layers, DIGITS, 10)
         nets.append((paper.name, "2011", paper.name, n_weights, paper.tefbv))
-    return [
-        {"net": net, "layers": layers, "weights": f"{n_weights:,}", "paper TEfBV %": f"{tefbv:.2f}"}
-        | tables.longest_cells(longest.get(name))
-        for name, net, layers, n_weights, tefbv in nets
-    ]
+    longest, lines = longest_runs(runs), []
+    for name, net, layers, n_weights, tefbv in nets:
+        cells = {"95 % interval": "", "epochs x images": "", "time": ""}
+        error = "not measured yet"
+        if run := longest.get(name):
+            cells = tables.result_cells(tables.result_row(run))
+            error = f"{cells['TEfBV %']} ({cells['95 % interval']})"
+        line = {"net": net, "layers": layers, "weights": f"{n_weights:,}"}
+        line |= {"paper TEfBV %": f"{tefbv:.2f}", "TEfBV % (95 % interval)": error}
+        lines.append(line | {name: cells[name] for name in ("epochs x images", "time")})
+    return lines
 
 
 def table(runs: Sequence[Run]) -> list[dict[str, str]]:
@@ -233,11 +234,13 @@ def table(runs: Sequence[Run]) -> list[dict[str, str]]:
                 of_paper = (f"{paper.tefbv:.2f}", f"{paper.bte:.2f}", early)
             line |= dict(zip(names, of_paper, strict=True))
         elif found.data in PAPER_ROWS:
-            beside = paper_row(run)
-            line |= {
-                "paper TEfBV %": f"{beside.tefbv:.2f} ± {beside.deviation:.2f}" if beside else "-",
-                "paper runs": f"{beside.n_runs}" if beside else "-",
-            }
+            line |= {"paper TEfBV %": "-", "paper runs": "-"}
+            for beside in PAPER_ROWS[found.data]:
+                shift = beside.translation
+                deformation = replace(TRANSLATION, translation=shift) if shift else None
+                if (beside.layers, deformation) == (run.config.layers, run.config.deformation):
+                    line["paper TEfBV %"] = f"{beside.tefbv:.2f} ± {beside.deviation:.2f}"
+                    line["paper runs"] = f"{beside.n_runs}"
         ours = found.error_after_1, found.error_after_3, found.error_after_17
         line["after 1, 3, 17 epochs"] = ", ".join(f"{e:.2f}" for e in ours if e is not None)
         lines.append(line | tables.result_cells(found))

@@ -14,6 +14,7 @@ from msgspec import to_builtins
 from deepbig_runtime.files import Malformed
 from experiments.results import tables, voting
 from experiments.results.rows import CommitteeRow
+from experiments.results.tables import AND, run_source, source_line
 from experiments.training.formatting import duration, markdown_table, plural
 from experiments.training.provenance import SourceColumns
 from experiments.training.store import Run
@@ -21,7 +22,6 @@ from experiments.training.store import Run
 COMMITTEE = "committee"  # in place of a member's name
 GIVEN = "committee"  # name of a committee of given run files, which has no row in the papers
 KINDS = "experiment", "table4", GIVEN  # of equal size each: their names begin so
-AND = " and "  # between several values in a cell
 JOINED = "data", "layers", "epochs", "images_an_epoch", "eta", "eta_decay", "engine"
 
 
@@ -67,10 +67,6 @@ class Committee:
         """The average of the members' errors, percent."""
         return 100 * float(np.mean(self.wrong[:-1]))
 
-    def compare(self) -> voting.Comparison:
-        """The committee, a, against its best member, b."""
-        return voting.compare(self.wrong[-1], self.wrong[self.best])
-
 
 def unfinished(runs: Sequence[Run]) -> str:
     """What a title adds if not all runs are finished; else nothing."""
@@ -80,7 +76,7 @@ def unfinished(runs: Sequence[Run]) -> str:
 def tidy_rows(committee: Committee) -> list[CommitteeRow]:
     """A row for each member, and one for the committee."""
     shared = voting.count_shared(committee.wrong)
-    comparison = committee.compare()
+    comparison = voting.compare(committee.wrong[-1], committee.wrong[committee.best])
     outputs = [*(run.outputs for run in committee.runs), committee.outputs]
     rows = []
     for k, name in enumerate((*committee.members, COMMITTEE)):
@@ -161,7 +157,7 @@ def committee_markdown(committee: Committee) -> str:
         "",
     ]
     last = rows[-1]
-    all_wrong = np.flatnonzero(np.all(committee.wrong[:-1], axis=0))
+    all_wrong = wrong_for_all(rows) or []
     numbers = f": {', '.join(map(str, all_wrong))}, counted from 0" if len(all_wrong) else ""
     lines += [
         f"The committee gets {last.errors} of {last.n_test:,} wrong, "
@@ -207,26 +203,6 @@ def _members_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:
 def _shared_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:
     names = [row.member for row in rows[:-1]]
     return [{"": row.member} | dict(zip(names, map(str, row.shared), strict=True)) for row in rows]
-
-
-def source_line(source: SourceColumns, engine: str) -> str:
-    """Where and when a run was trained, in one line."""
-    return (
-        f"{source.device}"
-        + (f", driver {source.driver}" if source.driver else "")
-        + f", engine {engine}; {source.versions.replace('=', ' ')}; {source.date[:10]}; commit "
-        + ", ".join(
-            commit[:12] + (" with changes" if commit.endswith("-dirty") else "")
-            for commit in source.commit.split(AND)
-        )
-    )
-
-
-def run_source(run: Run) -> SourceColumns:
-    """The provenance of a run as columns: of its last process, with the commits of all."""
-    source = run.provenance[-1].columns()
-    source.commit = AND.join(dict.fromkeys(one.columns().commit for one in run.provenance))
-    return source
 
 
 def rates(rows: Sequence[CommitteeRow]) -> str:
@@ -330,7 +306,7 @@ ORDER = (
 
 def images_trained(rows: Sequence[CommitteeRow]) -> int:
     """The number of images that the least trained member of committees was trained with."""
-    return min(row.images_trained for row in rows if row.is_member)
+    return min(int(row.epochs) * int(row.images_an_epoch) for row in rows if row.is_member)
 
 
 def has_order(rows: Sequence[CommitteeRow]) -> bool:

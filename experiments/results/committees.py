@@ -46,36 +46,23 @@ class Experiment:
 # validation, after section 2's "50,000 images for training and 10,000 for validation".
 IMAGES_PER_VALIDATION_IMAGE = 6
 
-SIGMA_ALPHA = (  # of experiment 5
-    (4.5, 36.0),
-    (4.5, 42.0),
-    (6.0, 30.0),
-    (6.0, 36.0),
-    (6.0, 42.0),
-    (7.5, 30.0),
-    (7.5, 36.0),
-)
+Variation = dict[str, Any]  # fields of a member
+SEEDS: list[Variation] = [{"name": f"init {n}"} for n in range(1, 8)]
+ALL_WIDTHS: list[Variation] = [{"name": f"WN{width}", "width": width} for width in WIDTHS]
+ALL_WIDTHS.append({"name": "original"})
+STRENGTHS: list[Variation] = [
+    {"name": f"{sigma}/{alpha:.0f}", "deformation": replace(COMMITTEE, sigma=sigma, alpha=alpha)}
+    for sigma, alphas in ((4.5, (36.0, 42.0)), (6.0, (30.0, 36.0, 42.0)), (7.5, (30.0, 36.0)))
+    for alpha in alphas
+]
 
 
-def _seeds(errors: Sequence[float], **what: Any) -> tuple[Member, ...]:
-    return tuple(Member(f"init {n}", error, **what) for n, error in enumerate(errors, 1))
-
-
-def _widths(errors: Sequence[float], **what: Any) -> tuple[Member, ...]:
-    normalized = [
-        Member(f"WN{width}", error, width, **what)
-        for width, error in zip(WIDTHS, errors[:-1], strict=True)
-    ]
-    return (*normalized, Member("original", errors[-1], **what))
-
-
-def _strengths(errors: Sequence[float]) -> tuple[Member, ...]:
-    return tuple(
-        Member(
-            f"{sigma}/{alpha:.0f}", error, deformation=replace(COMMITTEE, sigma=sigma, alpha=alpha)
-        )
-        for (sigma, alpha), error in zip(SIGMA_ALPHA, errors, strict=True)
-    )
+def _members(
+    variations: list[Variation], errors: Sequence[float], **common: Any
+) -> tuple[Member, ...]:
+    """Members that differ in some fields. errors: of each, in the paper. common: other fields."""
+    pairs = zip(variations, errors, strict=True)
+    return tuple(Member(paper=error, **variation, **common) for variation, error in pairs)
 
 
 # Guess for experiments 1 and 2: undeformed nets too are chosen by their errors on all training
@@ -85,37 +72,37 @@ EXPERIMENTS = {
         "undeformed, seven initialisations",
         "Table 1",
         1.70,
-        _seeds((1.79, 1.80, 1.77, 1.72, 1.91, 1.86, 1.75), deformation=None),
+        _members(SEEDS, (1.79, 1.80, 1.77, 1.72, 1.91, 1.86, 1.75), deformation=None),
     ),
     2: Experiment(
         "undeformed, seven widths",
         "Table 1",
         1.31,
-        _widths((1.62, 1.37, 1.48, 1.53, 1.56, 1.49, 1.79), deformation=None),
+        _members(ALL_WIDTHS, (1.62, 1.37, 1.48, 1.53, 1.56, 1.49, 1.79), deformation=None),
     ),
     3: Experiment(
         "deformed, seven initialisations",
         "Table 2",
         0.56,
-        _seeds((0.72, 0.71, 0.72, 0.71, 0.62, 0.65, 0.69)),
+        _members(SEEDS, (0.72, 0.71, 0.72, 0.71, 0.62, 0.65, 0.69)),
     ),
     4: Experiment(
         "deformed, seven training and validation sets",
         "Table 2",
         0.53,
-        _seeds((0.68, 0.82, 0.73, 0.69, 0.71, 0.70, 0.75), resample=True),
+        _members(SEEDS, (0.68, 0.82, 0.73, 0.69, 0.71, 0.70, 0.75), resample=True),
     ),
     5: Experiment(
         "deformed, seven strengths sigma/alpha",
         "Table 2",
         0.49,
-        _strengths((0.69, 0.94, 0.55, 0.72, 0.60, 0.86, 0.79)),
+        _members(STRENGTHS, (0.69, 0.94, 0.55, 0.72, 0.60, 0.86, 0.79)),
     ),
     6: Experiment(
         "deformed, seven widths",
         "Table 2",
         0.43,
-        _widths((0.64, 0.78, 0.70, 0.60, 0.59, 0.70, 0.71)),
+        _members(ALL_WIDTHS, (0.64, 0.78, 0.70, 0.60, 0.59, 0.70, 0.71)),
     ),
 }
 
@@ -124,7 +111,7 @@ TABLE4 = Experiment(
     "net 4 of Table 3, deformed, seven widths",
     "Table 4",
     0.31,
-    _widths((0.52, 0.45, 0.44, 0.49, 0.36, 0.38, 0.35), deformation=TABLE1),
+    _members(ALL_WIDTHS, (0.52, 0.45, 0.44, 0.49, 0.36, 0.38, 0.35), deformation=TABLE1),
     sizes=NETS[4],
 )
 

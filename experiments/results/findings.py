@@ -43,7 +43,7 @@ def _result(row: ResultRow) -> str:
     )
 
 
-def convolutional_sentence(runs: Sequence[Run]) -> str | None:
+def convolutional_sentence(runs: Iterable[Run]) -> str | None:
     """The longest run of a net of Table 1 of 2011 on deformed MNIST; None without any."""
     nets = {paper.layers: paper for paper in cnn_tables.PAPER.values()}
     own = [run for run in filter(tables.is_on_deformed_mnist, runs) if run.config.layers in nets]

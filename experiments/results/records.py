@@ -1,4 +1,4 @@
-"""Records in results/<device>/, one at a time: finished runs, committees and others.
+"""The records in results/<device>/, read and selected in one place: runs, committees and others.
 
 Records are checked: anybody may have written them. All functions that read raise files.FileFault,
 one sentence, if a file does not hold such a record.
@@ -6,6 +6,8 @@ one sentence, if a file does not hold such a record.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -13,19 +15,24 @@ from msgspec import Meta, Struct
 
 from deepbig_runtime.files import FileFault, checked
 from experiments.datasets.dataset import is_mnist
-from experiments.results import cnn_tables, committee_report, tables
-from experiments.results.rows import CommitteeRow, ResultRow, read_rows, read_text
+from experiments.results import block_tables, cnn_tables, committee_report, ladder_tables, tables
+from experiments.results.block_tables import BlockRecord
+from experiments.results.ladder_tables import LadderRecord
+from experiments.results.rows import (
+    BenchRow,
+    CommitteeRow,
+    RaceRow,
+    ResultRow,
+    ScalingRow,
+    StartupRow,
+    read_rows,
+    read_text,
+)
+from experiments.training import provenance
 from experiments.training.formatting import duration, markdown_table
 from experiments.training.provenance import Source
 from experiments.training.store import Run, run_of_builtins
-from experiments.training.validation import (
-    Count,
-    Lines,
-    Seconds,
-    Text,
-    convert,
-    parse_json,
-)
+from experiments.training.validation import Count, Lines, Seconds, Text, convert, parse_json
 
 # Names of the committees that may be recorded. The name of their folder of runs stands before them.
 COMMITTEES = rf"(experiment[1-6]|table4)(-load_digits)?|{committee_report.GIVEN}"
@@ -111,6 +118,41 @@ def campaign_table(rows: Sequence[CampaignPart]) -> str:
     return f"{markdown_table(cells)}\n\n{'; '.join(devices)}.\n"
 
 
+class RedrawnRow(Struct, forbid_unknown_fields=True):
+    """A way of drawing: how many digits are wrong, those included in which none was found."""
+
+    way: Text
+    wrong: Count
+    not_found: Count
+
+
+class RedrawnRecord(Struct, forbid_unknown_fields=True):
+    """The record of 'recognise --redrawn'. n: number of digits. seed: of the drawings."""
+
+    net: Text
+    n: Count
+    seed: Count
+    rows: Annotated[list[RedrawnRow], Meta(min_length=1)]
+    provenance: Source
+
+
+def redrawn_table(record: RedrawnRecord) -> str:
+    """The record of 'recognise --redrawn' as Markdown, with its source."""
+    n, source = record.n, record.provenance
+    lines = [
+        {
+            "digits": row.way,
+            "wrong": f"{row.wrong} of {n:,}",
+            "%": f"{100 * row.wrong / n:.2f}",
+            "of these, no digit found": str(row.not_found),
+        }
+        for row in record.rows
+    ]
+    heading = f"{record.net}; {n:,} test digits, drawn with seed {record.seed}; "
+    heading += f"{source.device}; {source.start[:10]}; commit {source.commit[:12]}:"
+    return f"{heading}\n\n{markdown_table(lines)}"
+
+
 def read_json(
     path: Path, kind: type[Content], use: Callable[[Content], object] = lambda record: None
 ) -> Content:
@@ -136,11 +178,6 @@ def read_committee(path: Path) -> list[CommitteeRow]:
     with checked(path):
         committee_report.check_committee(rows)
     return rows
-
-
-def is_committee(path: Path) -> bool:
-    """Whether a file's name is that of the record of a committee."""
-    return _COMMITTEE_NAME.fullmatch(path.name) is not None
 
 
 def folder_of(path: Path) -> Path:
@@ -187,3 +224,84 @@ def read_record(path: Path) -> Run:
 def _row(run: Run) -> ResultRow:
     """A run as a row of the table that it belongs to."""
     return cnn_tables.row(run) if run.config.is_convolutional else tables.table1_row(run)
+
+
+@dataclass
+class Results:
+    """The records below results/, each kind by the paths of its files, sorted.
+
+    runs: without predictions. faults: a sentence for each file that cannot be read.
+    """
+
+    runs: dict[Path, Run] = field(default_factory=dict)
+    committees: dict[Path, list[CommitteeRow]] = field(default_factory=dict)
+    benches: dict[Path, list[BenchRow]] = field(default_factory=dict)
+    scalings: dict[Path, list[ScalingRow]] = field(default_factory=dict)
+    startups: dict[Path, list[StartupRow]] = field(default_factory=dict)
+    races: dict[Path, list[RaceRow]] = field(default_factory=dict)
+    gpu_checks: dict[Path, GpuCheckRecord] = field(default_factory=dict)
+    ladders: dict[Path, LadderRecord] = field(default_factory=dict)
+    campaigns: dict[Path, CampaignRecord] = field(default_factory=dict)
+    blocks: dict[Path, BlockRecord] = field(default_factory=dict)
+    redrawn: dict[Path, RedrawnRecord] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def perceptrons(self) -> dict[Path, Run]:
+        """The runs of nets of Table 1 of 2010."""
+        return {path: run for path, run in self.runs.items() if not run.config.is_convolutional}
+
+    @property
+    def newest_benches(self) -> dict[str, list[BenchRow]]:
+        """The rows of each benchmark by its device, the newest first."""
+        found = sorted(self.benches.values(), key=lambda rows: rows[0].source.date, reverse=True)
+        return {rows[0].source.device: rows for rows in found}
+
+
+def _read_blog_ladder(path: Path) -> LadderRecord | None:
+    """A record of the ladder; None if it is not of the blog's net on MNIST."""
+    record = read_json(path, LadderRecord, ladder_tables.tables)
+    is_blogs = (record.data, record.hidden) == ("MNIST", ladder_tables.BLOG_HIDDEN)
+    return record if is_blogs else None
+
+
+# The kind of a record by the name of its file. All other JSON files are records of runs.
+KINDS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "bench.csv": ("benches", partial(read_rows, kind=BenchRow)),
+    "scaling.csv": ("scalings", partial(read_rows, kind=ScalingRow)),
+    "startup.csv": ("startups", partial(read_rows, kind=StartupRow)),
+    "race.csv": ("races", partial(read_rows, kind=RaceRow)),
+    GPU_CHECK: ("gpu_checks", partial(read_json, kind=GpuCheckRecord)),
+    LADDER: ("ladders", _read_blog_ladder),
+    CAMPAIGN: ("campaigns", partial(read_json, kind=CampaignRecord)),
+    BLOCKS: ("blocks", partial(read_json, kind=BlockRecord, use=block_tables.tables)),
+    REDRAWN: ("redrawn", partial(read_json, kind=RedrawnRecord, use=redrawn_table)),
+}
+
+
+def read_results(skip_damaged: bool = False) -> Results:
+    """All records below results/.
+
+    skip_damaged: whether to go on after a file that cannot be read, which then is one of the
+    faults. Else raises files.FileFault, one sentence.
+    """
+    found = Results()
+    for path in sorted((provenance.REPOSITORY / "results").glob("*/*")):
+        if path.name in KINDS:
+            kind, read = KINDS[path.name]
+        elif _COMMITTEE_NAME.fullmatch(path.name):
+            kind, read = "committees", read_committee
+        elif path.suffix == ".json":
+            kind, read = "runs", read_record
+        else:
+            continue
+        try:
+            record = read(path)
+        except FileFault as fault:
+            if not skip_damaged:
+                raise
+            found.faults.append(str(fault))
+        else:
+            if record is not None:
+                getattr(found, kind)[path] = record
+    return found

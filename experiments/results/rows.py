@@ -15,14 +15,7 @@ from msgspec import Meta, Struct, to_builtins
 from deepbig_runtime.files import FileFault, Malformed, checked, read_bytes
 from experiments.training.formatting import csv_text
 from experiments.training.provenance import SourceColumns
-from experiments.training.validation import (
-    LARGEST,
-    Count,
-    Filled,
-    Number,
-    Text,
-    convert,
-)
+from experiments.training.validation import LARGEST, Count, Filled, Number, Text, convert
 
 LONGEST = 1e10  # seconds, which are taken from dates
 Duration = Annotated[float, Meta(ge=0, le=LONGEST)]
@@ -204,11 +197,6 @@ class CommitteeRow(Row, kw_only=True):
         """Whether it is not the committee's."""
         return self.net is not None
 
-    @property
-    def images_trained(self) -> int:
-        """The number of images that a member was trained with, in all epochs."""
-        return int(self.epochs) * int(self.images_an_epoch)
-
     @classmethod
     def gather(cls, filled: dict[str, Any], cells: dict[str, str]) -> dict[str, Any]:
         shared = [name for name in filled if name.startswith("shared_")]
@@ -289,14 +277,12 @@ def read_text(path: Path) -> str:
     """The text of a file, UTF-8. Raises FileFault if it cannot be read."""
     try:
         return read_bytes(path).decode()
-    except OSError as error:
-        raise FileFault(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError:
         raise FileFault(f"{path} is damaged: it is no text, UTF-8") from None
 
 
-def read_cells(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file as text. Raises FileFault if it is no table with rows."""
+def read_rows(path: Path, kind: type[RowT]) -> list[RowT]:
+    """The rows of a CSV file. Raises FileFault if it has no such rows."""
     text = read_text(path)
     with checked(path):
         try:
@@ -312,13 +298,6 @@ def read_cells(path: Path) -> list[dict[str, str]]:
         for k, row in enumerate(rows, start=1):
             if None in (*row, *row.values()):
                 raise Malformed(f"row {k} has other cells than the first line names")
-    return rows
-
-
-def read_rows(path: Path, kind: type[RowT]) -> list[RowT]:
-    """The rows of a CSV file. Raises FileFault if it has no such rows."""
-    rows = read_cells(path)
-    with checked(path):
         return [from_cells(f"row {k}", row, kind) for k, row in enumerate(rows, start=1)]
 
 

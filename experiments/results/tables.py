@@ -16,6 +16,7 @@ from experiments.training.configs import Config
 from experiments.training.formatting import duration, markdown_table
 from experiments.training.jobs import Outcome
 from experiments.training.messages import tell
+from experiments.training.provenance import SourceColumns
 from experiments.training.store import Run
 from mlp_gpu.network import NETS, count_weights
 
@@ -31,6 +32,7 @@ class PaperRow:
 
 
 Name = TypeVar("Name")
+AND = " and "  # between several values in a cell
 
 PAPER = {
     1: PaperRow(0.49, 0.44, 23.4, 1.78),
@@ -189,16 +191,6 @@ def is_on_deformed_mnist(run: Run) -> bool:
     return is_mnist(run.config.data.name) and run.config.deformation is not None
 
 
-def longest_cells(run: Run | None) -> dict[str, str]:
-    """The longest run of a net, as cells of a line. Without any: not measured yet."""
-    cells = {"TEfBV % (95 % interval)": "not measured yet", "epochs x images": "", "time": ""}
-    if run is not None:
-        found = result_cells(result_row(run))
-        cells |= {name: found[name] for name in ("epochs x images", "time")}
-        cells["TEfBV % (95 % interval)"] = f"{found['TEfBV %']} ({found['95 % interval']})"
-    return cells
-
-
 def means(runs: Sequence[Run]) -> list[str]:
     """A sentence for each training that was done with several seeds."""
     groups: dict[tuple[int, Config], list[Run]] = {}
@@ -280,18 +272,28 @@ def _net(run: Run) -> str:
 
 
 def provenance_line(run: Run) -> str:
-    """Where and when a run was trained, in one line."""
-    row = result_row(run)
-    peak = run.provenance[-1].peak_memory_bytes
-    commits = dict.fromkeys(
-        session.commit[:12] + (" with changes" if session.dirty else "")
-        for session in run.provenance
+    """What was trained, where and when, in one line."""
+    source, peak = run_source(run), run.provenance[-1].peak_memory_bytes
+    engine = engine_name(run) + (f", {peak / 1e6:,.0f} MB at most" if peak else "")
+    return f"{_net(run)}, seed {run.config.seed}: {source_line(source, engine, source.date)}"
+
+
+def run_source(run: Run) -> SourceColumns:
+    """The provenance of a run as columns: of its last process, with the commits of all."""
+    source = run.provenance[-1].columns()
+    source.commit = AND.join(dict.fromkeys(one.columns().commit for one in run.provenance))
+    return source
+
+
+def source_line(source: SourceColumns, engine: str, date: str = "") -> str:
+    """Where and when a run was trained, in one line. date: as it is printed; "": the day."""
+    commits = (
+        commit[:12] + (" with changes" if commit.endswith("-dirty") else "")
+        for commit in source.commit.split(AND)
     )
-    source = row.source
     return (
-        f"{_net(run)}, seed {row.seed}: {source.device}"
+        f"{source.device}"
         + (f", driver {source.driver}" if source.driver else "")
-        + f", engine {row.engine}"
-        + (f", {peak / 1e6:,.0f} MB at most" if peak else "")
-        + f"; {source.versions.replace('=', ' ')}; {source.date}; commit {', '.join(commits)}"
+        + f", engine {engine}; {source.versions.replace('=', ' ')}; {date or source.date[:10]}"
+        + f"; commit {', '.join(commits)}"
     )

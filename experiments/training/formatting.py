@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 
 def duration(seconds: float) -> str:
@@ -41,6 +42,12 @@ def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
         for row in table
     )
+
+
+def output_cells(outputs: Sequence[float]) -> dict[str, Any]:
+    """The most likely class of a digit, and the probabilities of all, as cells of a CSV file."""
+    values = [float(value) for value in outputs]
+    return {"guess": values.index(max(values))} | {f"p{k}": value for k, value in enumerate(values)}
 
 
 def csv_text(rows: Sequence[Mapping]) -> str:

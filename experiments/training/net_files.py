@@ -81,10 +81,7 @@ def read(path: Path) -> NetFile:
 
     Raises files.FileFault if it is missing, damaged or something else, or holds what no net can.
     """
-    try:
-        content = files.read_bytes(path)
-    except OSError as error:
-        raise files.FileFault(f"cannot read {path}: {error.strerror}") from error
+    content = files.read_bytes(path)
     with files.checked(path):
         entry, tensors = _parse(content)
         blank = _with_digits(content, entry.sha256, NO_DIGITS)

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +13,9 @@ from PIL import Image
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.files import FileFault
 from deform_gpu import is_narrow, normalize_width
-from experiments import cnn, committee, draw, export, recognise, table1
+from experiments import cnn, draw, export, recognise, table1
 from experiments.datasets import data, ink
-from experiments.results import records, redrawn, trained
+from experiments.results import records, trained
 from experiments.training import net_files, nets, provenance, runs, store
 from experiments.training.net_files import NetFile
 
@@ -26,25 +27,21 @@ pytestmark = pytest.mark.usefixtures("pictures_are_for_load_digits")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder of runs: a perceptron, a convolutional net, and two nets of which one sees WN10."""
+    """A folder of runs: a perceptron and a convolutional net."""
     folder = tmp_path_factory.mktemp("runs")
     table1.main(["--nets", "1", "--epochs", "6", *TINY, str(folder / "table1")])
     cnn.main(["--net", "2M5s1-MP5", "--epochs", "1", *TINY, str(folder / "cnn")])
-    committee.main(["--experiment", "6", "--epochs", "1", *TINY, str(folder / "committee")])
     return folder
 
 
 @pytest.fixture
 def pictures(tmp_path):
-    """Three test digits of load_digits, as pictures, and their labels."""
-    found = data.load_pixels("digits")
-    paths = []
-    for k in range(3):
-        pixels = (15.9 * found.test_images[k]).astype(np.uint8)
-        large = Image.fromarray(255 - np.pad(pixels, 2)).resize((240, 240))
-        paths.append(tmp_path / f"digit{k}.png")
-        large.save(paths[-1])
-    return paths, found.test_labels[:3]
+    """Paths of pictures of three test digits of load_digits."""
+    paths = [tmp_path / f"digit{k}.png" for k in range(3)]
+    for path, image in zip(paths, data.load_pixels("digits").test_images, strict=False):
+        pixels = (15.9 * image).astype(np.uint8)
+        Image.fromarray(255 - np.pad(pixels, 2)).resize((240, 240)).save(path)
+    return paths
 
 
 def expected(path, member):
@@ -57,14 +54,13 @@ def expected(path, member):
 
 def test_guesses_and_a_drawing_for_each_picture(folder, pictures, monkeypatch, capsys):
     monkeypatch.setenv("RUNS_DIR", str(folder))
-    paths, _ = pictures
-    assert recognise.main([str(path) for path in paths]) == 0
+    assert recognise.main([str(path) for path in pictures]) == 0
     printed = capsys.readouterr()
     best = trained.find_best(folder)
     assert best == folder / "table1" / "net1-seed0-load_digits.h5"
     assert f"net: {best}, 841-1000-500-10 on load_digits" in printed.err
     lines = printed.out.splitlines()
-    for path in paths:
+    for path in pictures:
         outputs = expected(path, trained.load(best))
         likely = outputs.argsort()[::-1][:3]
         said = ", ".join(f"{digit} ({100 * outputs[digit]:.1f} %)" for digit in likely)
@@ -72,59 +68,41 @@ def test_guesses_and_a_drawing_for_each_picture(folder, pictures, monkeypatch, c
     assert printed.out.count("@") > 30
 
 
-def test_a_table_for_programs(folder, pictures, capsys):
-    paths, _ = pictures
-    run = folder / "table1" / "net1-seed0-load_digits.h5"
-    assert recognise.main([*map(str, paths), "--csv", "--net", str(run)]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [row["image"] for row in rows] == [str(path) for path in paths]
-    for path, row in zip(paths, rows, strict=True):
-        outputs = expected(path, trained.load(run))
-        np.testing.assert_allclose([float(row[f"p{k}"]) for k in range(10)], outputs, rtol=1e-5)
-        assert int(row["guess"]) == outputs.argmax()
-
-
 def test_several_nets_are_a_committee(folder, pictures, tmp_path, capsys):
     """One of them convolutional, one that sees normalised digits, one from a net file."""
-    paths, _ = pictures
     perceptron = folder / "table1" / "net1-seed0-load_digits.h5"
     export.main([str(perceptron), "--net", "--out", str(tmp_path)])
     (convolutional,) = store.run_files(folder / "cnn")
-    narrow = folder / "committee" / "WN10-seed0-load_digits.h5"
-    files = [tmp_path / f"{perceptron.stem}.safetensors", convolutional, narrow]
+    files = [tmp_path / f"{perceptron.stem}.safetensors", convolutional, tmp_path / "a.safetensors"]
+    found = trained.load(perceptron)
+    narrow = replace(found, config=changed(found.config, data={"width": 10}))
+    net_files.write(files[2], narrow, half=False)
     capsys.readouterr()
     options = [argument for path in files for argument in ("--net", str(path))]
-    assert recognise.main([*map(str, paths), "--csv", *options]) == 0
+    assert recognise.main([*map(str, pictures), "--csv", *options]) == 0
     printed = capsys.readouterr()
     assert printed.err.count("net: ") == 3
     members = [trained.load(path) for path in files]
     assert [m.config.data.width for m in members] == [None, None, 10]
-    for path, row in zip(paths, csv.DictReader(io.StringIO(printed.out)), strict=True):
+    for path, row in zip(pictures, csv.DictReader(io.StringIO(printed.out)), strict=True):
         outputs = np.mean([expected(path, member) for member in members], axis=0)
         np.testing.assert_allclose([float(row[f"p{k}"]) for k in range(10)], outputs, rtol=1e-5)
+        assert (row["image"], int(row["guess"])) == (str(path), outputs.argmax())
 
 
 def test_a_picture_that_shows_no_digit_does_not_stop_the_others(folder, pictures, capsys, tmp_path):
-    paths, _ = pictures
     empty = tmp_path / "empty.png"
     Image.new("L", (50, 50), 255).save(empty)
     run = folder / "table1" / "net1-seed0-load_digits.h5"
-    assert recognise.main([str(empty), str(paths[0]), "--net", str(run)]) == 2
+    assert recognise.main([str(empty), str(pictures[0]), "--net", str(run)]) == 2
     printed = capsys.readouterr()
     assert f"error: {empty}: it shows no ink" in printed.err
-    assert f"{paths[0]}: " in printed.out
-
-
-def test_without_a_net_it_is_said_how_to_train_one(tmp_path, pictures, monkeypatch):
-    paths, _ = pictures
-    monkeypatch.setenv("RUNS_DIR", str(tmp_path / "none"))
-    with pytest.raises(Problem, match="train one with 'make table1 ARGS=\"--nets 1\"'"):
-        recognise.main([str(paths[0])])
+    assert f"{pictures[0]}: " in printed.out
 
 
 def test_runs_without_weights_and_damaged_ones_are_not_the_best(folder, tmp_path):
     best = folder / "table1" / "net1-seed0-load_digits.h5"
-    other = folder / "committee" / "WN10-seed0-load_digits.h5"
+    (other,) = store.run_files(folder / "cnn")
     for path in (best, other, store.weights_path(other)):
         os.link(path, tmp_path / path.name)
     (tmp_path / "damaged.h5").write_text("damaged")
@@ -145,17 +123,20 @@ def test_a_net_trained_on_deformed_digits_is_taken_first(tmp_path, monkeypatch):
     assert trained.find_best(tmp_path) == tmp_path / "better.h5"
 
 
-def test_nets_of_load_digits_are_refused(folder, pictures, monkeypatch):
+@pytest.mark.parametrize("command", [recognise, draw])
+def test_nets_of_load_digits_are_refused(folder, pictures, monkeypatch, command):
     monkeypatch.setattr(trained, "PREPARED_AS", "MNIST")
+    options = [str(pictures[0])] if command is recognise else []
     net = folder / "table1" / "net1-seed0-load_digits.h5"
     refusal = "is of a net for load_digits, and pictures are prepared as MNIST's digits; train a "
     refusal += "net for these with 'make table1 ARGS=\"--nets 1\"'"
-    for main, options in ((recognise.main, [str(pictures[0][0])]), (draw.main, [])):
-        with pytest.raises(Problem, match=refusal):
-            main([*options, "--net", str(net)])
-        monkeypatch.setenv("RUNS_DIR", str(folder))
-        with pytest.raises(Problem, match=r"no net for this below .*, trained on MNIST: train one"):
-            main(options)
+    with pytest.raises(Problem, match=refusal):
+        command.main([*options, "--net", str(net)])
+    monkeypatch.setenv("RUNS_DIR", str(folder))
+    with pytest.raises(
+        Problem, match=r"no net for this below .*, trained on MNIST: train one with"
+    ):
+        command.main(options)
 
 
 def test_what_holds_no_net_for_digits_is_refused(folder, tmp_path):
@@ -209,29 +190,17 @@ def asked(monkeypatch):
 
 def test_digits_that_are_not_found_are_wrong(asked):
     pixels, labels = asked
-    drawn = []
-
-    def way(digit, rng):
-        drawn.append(digit)
-        return redrawn.WAYS["as it is"](digit * (len(drawn) % 5 > 0), rng)  # every fifth is empty
-
-    found = redrawn.measure([], pixels, labels, way)
-    assert found == (4, 4)
+    pixels[::5] = 0
+    as_it_is = recognise.WAYS["as it is"]
+    assert recognise.measure([], pixels, labels, as_it_is) == (4, 4)
     labels[1] = 0
-    drawn.clear()
-    assert redrawn.measure([], pixels, labels, way) == (5, 4)
-
-
-@pytest.mark.parametrize("name", redrawn.WAYS)
-def test_every_way_draws_the_digit(name, asked):
-    pixels, labels = asked
-    assert redrawn.measure([], pixels, labels, redrawn.WAYS[name]) == (0, 0)
+    assert recognise.measure([], pixels, labels, as_it_is) == (5, 4)
 
 
 def test_ways_differ(asked):
     pixels, _ = asked
     rng = np.random.default_rng(0)
-    pictures = {name: way(pixels[0], rng) for name, way in redrawn.WAYS.items()}
+    pictures = {name: way(pixels[0], rng) for name, way in recognise.WAYS.items()}
     assert all(picture.dtype == np.uint8 for picture in pictures.values())
     ink = {name: (p[..., 0] < 128).mean() for name, p in pictures.items()}
     assert ink["a thin pen"] < 0.6 * ink["inverted"] < 0.5 * ink["broad strokes"]
@@ -241,16 +210,16 @@ def test_ways_differ(asked):
 def test_redrawn_digits_are_recorded_and_printed(asked, folder, tmp_path, capsys):
     net = folder / "table1" / "net1-seed0-load_digits.h5"
     assert recognise.main(["--redrawn", "8", "--net", str(net), "--out", str(tmp_path)]) == 0
-    record = records.read_json(tmp_path / "redrawn.json", redrawn.RedrawnRecord)
-    ways = ["MNIST's own", *redrawn.WAYS]
-    assert record.rows == [redrawn.RedrawnRow(way, 0, 0) for way in ways]
-    assert (record.n, record.seed) == (8, redrawn.SEED)
+    record = records.read_json(tmp_path / "redrawn.json", records.RedrawnRecord)
+    ways = ["MNIST's own", *recognise.WAYS]
+    assert record.rows == [records.RedrawnRow(way, 0, 0) for way in ways]  # as every way draws it
+    assert (record.n, record.seed) == (8, recognise.SEED)
     epoch = trained.load(net).epoch
     assert record.net == f"841-1000-500-10 on load_digits, seed 0, after epoch {epoch} of 6"
     assert record.provenance.device == provenance.collect().device
-    assert capsys.readouterr().out == redrawn.table(record) + "\n"
+    assert capsys.readouterr().out == records.redrawn_table(record) + "\n"
     record.rows[1].wrong, record.rows[1].not_found = 3, 1
-    line = next(line for line in redrawn.table(record).splitlines() if "as it is" in line)
+    line = next(line for line in records.redrawn_table(record).splitlines() if "as it is" in line)
     assert [cell.strip() for cell in line.split("|")[1:-1]] == ["as it is", "3 of 8", "37.50", "1"]
 
 

@@ -46,7 +46,7 @@ from experiments.drawing.page import Html, Page
 from experiments.drawing.page import html as to_html
 from experiments.drawing.report_sections import Report
 from experiments.results import cnn_tables, committee_report, committees, tables, voting
-from experiments.results.loading import Results, read_results
+from experiments.results.records import Results, read_results
 from experiments.results.rows import ScalingRow, read_rows, rows_text
 from experiments.training import store
 from experiments.training.provenance import REPOSITORY

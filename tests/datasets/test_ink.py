@@ -7,7 +7,7 @@ from scipy import ndimage
 
 from deepbig_runtime.errors import Problem
 from experiments.datasets import data, ink
-from experiments.results.redrawn import (
+from experiments.recognise import (
     BLACK,
     WAYS,
     WHITE,

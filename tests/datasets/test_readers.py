@@ -1,6 +1,7 @@
 """Readers of data sets: where files are looked for, what is read, and files that are refused."""
 
 import gzip
+import hashlib
 import io
 import os
 import re
@@ -13,10 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import small_sets
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from mnist_files import idx, interpolated
-from natural_files import BYTES, INTEGERS, mat, pack, record
+from natural_files import BYTES, mat, pack, record
 
 import deform_gpu.resize  # noqa: F401 - before a test has another folder for compiled code
 from deepbig_runtime.errors import Problem
@@ -31,6 +30,10 @@ MEMBERS = (*cifar.TRAINING, cifar.TEST)
 def only(*choices):
     """The test is about these data sets."""
     return pytest.mark.parametrize("small", choices, indirect=True)
+
+
+def choices(small):
+    return {small.choice, "auto" if small.choice == "mnist" else small.choice}
 
 
 def cache(small):
@@ -74,22 +77,13 @@ def with_name(packed, length):
 
 
 def test_sha256_is_of_the_content_of_all_files(small):
-    """Of CIFAR-10 it is of the archive; MNIST has but one content."""
-    if small.choice == "norb":  # packed anew
-        first = data.load_pixels(small.choice, small.folder).sha256
-        for path in small.paths:
-            path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), 9))
-        assert data.load_pixels(small.choice, small.folder).sha256 == first
-    if small.choice != "mnist":
-        found = {data.load_pixels(small.choice, small.folder).sha256}
-        for path in small.paths:
-            whole = path.read_bytes()
-            content = bytearray(gzip.decompress(whole))
-            content[content.rindex(1)] = 2  # a label, or a pixel
-            path.write_bytes(gzip.compress(content))
-            found.add(data.load_pixels(small.choice, small.folder).sha256)
-            path.write_bytes(whole)
-        assert len(found) == 1 + len(small.paths)
+    """Of CIFAR-10 it is of the archive."""
+    contents = [path.read_bytes() for path in small.paths]
+    expected = hashlib.sha256(contents[0]).hexdigest()
+    if small.choice != "cifar10":
+        digests = [hashlib.sha256(gzip.decompress(packed)).hexdigest() for packed in contents]
+        expected = hashlib.sha256("".join(digests).encode()).hexdigest()
+    assert data.load_pixels(small.choice, small.folder).sha256 == expected
 
 
 @only("norb", "cifar10")
@@ -109,14 +103,9 @@ def test_real_mnist():
     assert dataset.sha256 == "c65580678af93f1ea48c2c0d01d543ec89307c6b8a0eb7ca542d7c18c5f4c681"
     assert dataset.train_labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
     assert dataset.test_labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
-    pixels = data.load_pixels("mnist", REAL)
-    for images, raw, n in (
-        (dataset.train_images, pixels.train_images, 60_000),
-        (dataset.test_images, pixels.test_images, 10_000),
-    ):
-        assert (images.shape, raw.shape) == ((n, 29, 29), (n, 28, 28))
-        expected = interpolated(raw[:: n // 50]) / 127.5 - 1
-        assert (np.abs(images[:: n // 50] - expected) <= 1e-6).all()
+    assert dataset.train_images.shape == (60_000, 29, 29)
+    expected = interpolated(data.load_pixels("mnist", REAL).test_images[::200]) / 127.5 - 1
+    assert (np.abs(dataset.test_images[::200] - expected) <= 1e-6).all()
 
 
 # Where the files are looked for
@@ -149,7 +138,7 @@ def test_a_named_folder_without_the_files_is_passed_over(small, tmp_path, monkey
 
 def test_an_explicit_folder_must_have_the_files(small, tmp_path):
     shutil.copytree(small.folder, cache(small))  # must not be used
-    for choice in {small.choice, "auto" if small.choice == "mnist" else small.choice}:
+    for choice in choices(small):
         for folder, found in ((tmp_path / "no-such", "no such folder"), (tmp_path, "none of them")):
             with pytest.raises(
                 Problem, match=rf"{folder}: expected {small.name}'s .*, found {found}"
@@ -166,19 +155,14 @@ def test_a_folder_with_a_part_of_the_files_is_refused(small, monkeypatch, where)
         monkeypatch.setenv(f"{small.name}_DIR", str(folder))
     else:
         shutil.copytree(small.folder, folder)
-    names = [
-        path.name.removesuffix(".gz") if small.choice == "mnist" else path.name
-        for path in small.paths
-    ]
+    names = [path.name.removesuffix(".gz") for path in small.paths]
     for path, name in zip(small.paths, names, strict=True):
-        content = (folder / path.name).read_bytes()
-        (folder / path.name).unlink()
-        for choice in {small.choice, "auto" if small.choice == "mnist" else small.choice}:
-            with pytest.raises(Problem, match=f"{small.name} only in part: ") as caught:
+        (folder / path.name).rename("elsewhere")
+        for choice in choices(small):
+            with pytest.raises(Problem, match=f"^{folder} holds {small.name} only in part") as e:
                 data.load_pixels(choice, mirrors=())
-            assert str(folder) in str(caught.value)
-            assert [n for n in names if f"no {n}" in str(caught.value)] == [name]
-        (folder / path.name).write_bytes(content)
+            assert [n for n in names if f"no {n}" in str(e.value)] == [name]
+        Path("elsewhere").rename(folder / path.name)
 
 
 @only("mnist")
@@ -244,7 +228,7 @@ def complaint(small, index, content):
     path = small.paths[index]
     path.write_bytes(content)
     sentences = set()
-    for choice in {small.choice, "auto" if small.choice == "mnist" else small.choice}:
+    for choice in choices(small):
         with pytest.raises(Problem) as caught:
             data.load_pixels(choice, small.folder)
         sentences.add(str(caught.value))
@@ -302,7 +286,6 @@ START = "00000803 00000005 00000004 00000004 at its start (IDX, uint8 (5, 4, 4))
         (idx(IMAGES)[:-1], "expected 96 bytes, found 95"),
         (idx(IMAGES) + b"\0", "expected 96 bytes, found more"),
         (idx(IMAGES), "expected content of SHA256 "),
-        (idx(IMAGES[:3]), f"{START} 00000803 00000003"),
         (idx(LABELS), f"{START} 00000801 00000005"),
     ],
 )
@@ -320,10 +303,8 @@ HEADER = "expected a header of 0x1e3d4c55, 4, 1 to 24300, 2, 96, 96 (uint8), fou
     [
         (0, mat(CLASSES), f"{HEADER} 0x1e3d4c54, 1, 3"),
         (1, mat(PAIRS), "0x1e3d4c54, 1, 1 to 24300 (int32), found 0x1e3d4c55, 4"),
-        (0, mat(PAIRS[:, 0]), f"{HEADER} 0x1e3d4c55, 3, 2, 96, 96"),
         (0, mat(PAIRS, sizes=(2, 96, 96, 2)), f"{HEADER} 0x1e3d4c55, 4, 2, 96, 96, 2"),
         (0, mat(PAIRS, sizes=(0, 2, 96, 96)), f"{HEADER} 0x1e3d4c55, 4, 0, 2"),
-        (0, mat(PAIRS, sizes=(-1, 2, 96, 96)), f"{HEADER} 0x1e3d4c55, 4, -1, 2"),
         (0, mat(PAIRS, sizes=(24301, 2, 96, 96)), f"{HEADER} 0x1e3d4c55, 4, 24301, 2"),
         (0, struct.pack("<2i", BYTES, 2**31 - 1), f"{HEADER} 0x1e3d4c55, 2147483647, 0"),
         (0, struct.pack("<4i", BYTES, 4, 2, 2), f"{HEADER} 0x1e3d4c55, 4, 2, 2, 0, 0"),
@@ -332,7 +313,6 @@ HEADER = "expected a header of 0x1e3d4c55, 4, 1 to 24300, 2, 96, 96 (uint8), fou
         (1, mat(CLASSES), "expected 5 labels, one for each image, found 3"),
         (3, mat(np.full(5, 5, np.int32)), "expected labels from 0 to 4, found 5 to 5"),
         (3, mat(np.full(5, -1, np.int32)), "expected labels from 0 to 4, found -1 to -1"),
-        (3, struct.pack("<5i", INTEGERS, 1, 3, 1, 1), "expected 3 items, found the end"),
     ],
 )
 def test_wrong_mat_is_refused(small, index, content, expected):
@@ -359,7 +339,6 @@ def link():
     [
         (pack({n: ONE for n in MEMBERS[1:5]}), f"found no {MEMBERS[0]} and no {MEMBERS[5]}"),
         (pack(GOOD | {MEMBERS[0]: ONE + b"\0"}), "to have 1 to 10000 records of 3073 bytes, found"),
-        (pack(GOOD | {MEMBERS[0]: b""}), f"expected {MEMBERS[0]} to have .*, found 0 bytes"),
         (pack(GOOD | {MEMBERS[1]: bytes(3073 * 10_001)}), "found 30733073 bytes"),
         (
             pack(GOOD | {MEMBERS[5]: ONE + b"\x0a" + ONE[1:]}),
@@ -375,10 +354,10 @@ def test_wrong_archive_is_refused(small, content, expected):
     assert re.search(expected, complaint(small, 0, gzip.compress(content, 1)))
 
 
-def claims(size):
-    """An archive whose first file says that it has so many bytes, and has few."""
+def claim():
+    """An archive whose first file says that it has 2**62 bytes, and has few."""
     member = tarfile.TarInfo(MEMBERS[0])
-    member.size = size
+    member.size = 2**62
     return member.tobuf(tarfile.GNU_FORMAT) + bytes(100_000)
 
 
@@ -387,9 +366,7 @@ def claims(size):
     [
         ("mnist", lambda: idx(IMAGES) + bytes(50_000_000)),
         ("norb", lambda: mat(PAIRS, sizes=(2**31 - 1, 2, 96, 96)) + bytes(50_000_000)),
-        ("norb", lambda: mat(PAIRS, sizes=(24_301, 2, 96, 96)) + bytes(50_000_000)),
-        ("cifar10", lambda: claims(2**62)),
-        ("cifar10", lambda: claims(3073 * 2**31)),
+        ("cifar10", claim),
         # Neither within a member nor after the last one.
         ("cifar10", lambda: pack({"other": bytes(50_000_000)} | GOOD)),
         ("cifar10", lambda: pack(GOOD) + bytes(50_000_000)),
@@ -422,29 +399,3 @@ def test_pairs_need_little_more_memory_than_they_have(tmp_path, monkeypatch):
     finally:
         tracemalloc.stop()
     assert peak < 2 * dataset.train_images.nbytes + 10e6  # both sets, and blocks of 100 pairs
-
-
-@settings(
-    deadline=None,
-    max_examples=60,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(source=st.data())
-def test_any_changed_byte_is_noticed(small, source):
-    """Or it says nothing, such as gzip's time stamp. Many more are tried by tests/faults."""
-    index = source.draw(st.integers(0, len(small.paths) - 1))
-    whole = small.paths[index].read_bytes()
-    content = bytearray(whole)
-    if source.draw(st.booleans()):
-        content[source.draw(st.integers(0, len(content) - 1))] ^= source.draw(st.integers(1, 255))
-    else:
-        content = content[: source.draw(st.integers(0, len(content) - 1))]
-    small.paths[index].write_bytes(content)
-    sentence = None
-    try:
-        small.check(data.load_pixels(small.choice, small.folder))
-    except Problem as problem:
-        sentence = str(problem)
-    assert sentence is None or str(small.paths[index]) in sentence
-    small.paths[index].write_bytes(whole)

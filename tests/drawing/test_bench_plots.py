@@ -8,7 +8,7 @@ from msgspec import structs
 from experiments.benchmarks import mlp
 from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.drawing import bench_plots
-from experiments.results.loading import Results
+from experiments.results.records import Results
 from mlp_gpu.network import NETS, count_weights
 
 CPU, GPU = "a chip, 2 cores", "a GPU"

@@ -25,7 +25,7 @@ from factories import changed
 
 from experiments.drawing import figures, run_plots
 from experiments.results import cnn_tables, tables
-from experiments.results.loading import read_results
+from experiments.results.records import read_results
 from mlp_gpu.network import NETS
 
 

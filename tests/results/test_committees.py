@@ -1,4 +1,4 @@
-"""scoring/committees.py: the committees are those of the paper, and trained as it says."""
+"""results/committees.py: the committees are those of the paper, and trained as it says."""
 
 import pytest
 from committee_cases import ERRORS, TABLE4_ERRORS, WIDTHS, make_jobs, numbered
@@ -8,7 +8,7 @@ from experiments import committee
 from experiments.results import committees
 from experiments.results.committees import EXPERIMENTS, TABLE4
 from experiments.training import plans, store
-from experiments.training.configs import DataConfig, from_json
+from experiments.training.configs import DataConfig
 from experiments.training.plans import PAPER, Plan
 from mlp_gpu.training import Schedule
 
@@ -37,16 +37,14 @@ NET4 = (841, 2500, 2000, 1500, 1000, 500, 10)
 def test_committee_is_that_of_the_paper(number):
     """Table 4 is the seventh."""
     experiment = EXPERIMENTS.get(number, TABLE4)
-    members = experiment.members
-    found = *(member.paper for member in members), experiment.paper
-    assert found == ERRORS.get(number, TABLE4_ERRORS)
+    paper = ERRORS.get(number, TABLE4_ERRORS)
+    widths = WIDTHS if number in (2, 6, 7) else [None] * 7
+    deformations = DEFORMATIONS.get(number, [paper_deformation()] * 7)
+    fields = zip(NAMES[number], paper, widths, deformations, [number == 4] * 7, strict=False)
+    assert list(experiment.members) == [committees.Member(*values) for values in fields]
+    assert experiment.paper == paper[-1]
     assert experiment.table == ("Table 1" if number < 3 else "Table 4" if number > 6 else "Table 2")
     assert experiment.sizes == (NET4 if number > 6 else (841, 800, 10))
-    assert [member.name for member in members] == NAMES[number]
-    assert [member.width for member in members] == (WIDTHS if number in (2, 6, 7) else [None] * 7)
-    assert [member.resample for member in members] == [number == 4] * 7
-    deformations = DEFORMATIONS.get(number, [paper_deformation()] * 7)
-    assert [member.deformation for member in members] == deformations
 
 
 def test_equal_trainings_alone_have_equal_names():
@@ -62,18 +60,32 @@ def test_equal_trainings_alone_have_equal_names():
     assert len(by_name) == 39 + 7  # three of the 42 are the same; Table 4 shares none with them
 
 
-def test_run_files_are_named_by_member_and_seed():
-    def names(experiment, name="MNIST"):
-        return [job.label for job in make_jobs(experiment, dataset=numbered(24_000, name))]
+@pytest.fixture(scope="module")
+def mnist():
+    return numbered(60_000, "MNIST")
 
-    assert names(EXPERIMENTS[1])[0] == "original-undeformed-seed0"
-    assert names(EXPERIMENTS[2])[1] == "WN12-undeformed-seed1"
-    assert names(EXPERIMENTS[3])[2] == "original-seed2"
-    assert names(EXPERIMENTS[4])[3] == "original-resampled-seed3"
-    assert names(EXPERIMENTS[5])[4] == "original-sigma6-alpha42-seed4"
-    assert names(EXPERIMENTS[6])[5] == "WN20-seed5"
-    assert names(TABLE4)[6] == "net4-original-seed6"
-    assert names(TABLE4, "load_digits")[0] == "net4-WN10-seed0-load_digits"
+
+@pytest.mark.parametrize(
+    ("experiment", "name", "title"),
+    [
+        (EXPERIMENTS[1], "original-undeformed-seed0", "undeformed, seed 0"),
+        (EXPERIMENTS[2], "WN12-undeformed-seed1", "WN12, undeformed, seed 1"),
+        (EXPERIMENTS[3], "original-seed2", "seed 2"),
+        (EXPERIMENTS[4], "original-resampled-seed3", "10,000 images kept apart, seed 3"),
+        (EXPERIMENTS[5], "original-sigma6-alpha42-seed4", "sigma 6, alpha 42, seed 4"),
+        (EXPERIMENTS[6], "WN20-seed5", "WN20, seed 5"),
+    ],
+)
+def test_names_and_titles_tell_members_apart(mnist, experiment, name, title):
+    made = make_jobs(experiment, "--profile", "paper", dataset=mnist)
+    (job,) = (job for job in made if job.label == name)
+    assert job.config.title == f"841-800-10 on MNIST, {title}"
+    assert len({job.config.title for job in made}) == 7
+
+
+def test_nets_of_table_4_and_of_other_data_have_names_of_their_own():
+    assert make_jobs(TABLE4, dataset=numbered(name="MNIST"))[6].label == "net4-original-seed6"
+    assert make_jobs(TABLE4)[0].label == "net4-WN10-seed0-load_digits"
 
 
 @pytest.mark.parametrize("number", range(1, 8))
@@ -82,28 +94,21 @@ def test_jobs_train_what_the_experiment_says(number):
     made = make_jobs(experiment, "--seed", "40", "--epochs", "3", "--limit", "61")
     for k, (job, member) in enumerate(zip(made, experiment.members, strict=True)):
         config = job.config
-        assert config.seed == 40 + k
-        assert config.sizes == experiment.sizes
-        assert config.epochs == 3
+        assert (config.seed, config.sizes, config.epochs) == (40 + k, experiment.sizes, 3)
         if number < 7:
             assert config.eta == 5e-3
             assert config.decay**2 == pytest.approx(0.94**59, rel=0.001)  # as after 60 epochs
         # One of six is for validation, rounded down.
-        expected = {
-            "name": "load_digits",
-            "sha256": "ab" * 32,
-            "n_train": 51 if number == 4 else 61,
-            "n_validation": 10 if number == 4 else None,
-            "n_test": 4,
-            "width": member.width,
-        }
-        assert config.data == DataConfig(**expected)
-        if member.deformation:
-            assert config.deformation == member.deformation
-            assert config.deformed_on == "cpu"
-        else:
-            assert config.deformation is config.deformed_on is None
-        assert from_json("it", config.to_json()) == config
+        assert config.data == DataConfig(
+            name="load_digits",
+            sha256="ab" * 32,
+            n_train=51 if number == 4 else 61,
+            n_validation=10 if number == 4 else None,
+            n_test=4,
+            width=member.width,
+        )
+        assert config.deformation == member.deformation
+        assert config.deformed_on == ("cpu" if member.deformation else None)
 
 
 def test_the_command_line_chooses_the_experiments():
@@ -118,28 +123,12 @@ def test_the_command_line_chooses_the_experiments():
     assert chosen("--table4") == {"table4": TABLE4}
 
 
-@pytest.mark.parametrize(
-    ("number", "k", "title"),
-    [
-        (2, 0, "WN10, undeformed, seed 0"),
-        (3, 2, "seed 2"),
-        (4, 2, "10,000 images kept apart, seed 2"),
-        (5, 1, "sigma 4.5, alpha 42, seed 1"),
-    ],
-)
-def test_titles_tell_members_apart(number, k, title):
-    made = make_jobs(EXPERIMENTS[number], "--profile", "paper", dataset=numbered(60_000, "MNIST"))
-    assert made[k].config.title == f"841-800-10 on MNIST, {title}"
-    assert len({job.config.title for job in made}) == 7
-
-
 def test_committees_are_found_among_runs():
     dataset = numbered(name="MNIST")
 
-    def runs_of(*experiments, dataset=dataset, folder="some"):
+    def runs_of(experiment, dataset=dataset, folder="some"):
         return {
             f"{folder}/{job.label}": store.Run.new(job.config, dataset.test_labels)
-            for experiment in experiments
             for job in make_jobs(experiment, "--profile", "paper", dataset=dataset)
         }
 
@@ -156,18 +145,13 @@ def test_committees_are_found_among_runs():
     for run in runs.values():
         run.metrics.epoch = list(range(run.config.epochs))
     assert committees.find_committees(runs)[0].title.endswith("seven widths, on MNIST")
-    last = runs.popitem()  # the original, which is experiment 3's too
+    name, run = runs.popitem()  # the original, which is experiment 3's too
     assert found(runs) == []
-    assert found({**runs, **runs_of(EXPERIMENTS[3]), **runs_of(TABLE4)}) == [
-        "experiment3",
-        "experiment6",
-        "table4",
-    ]
-    assert found({**runs, last[0].replace("some", "other"): last[1]}) == []
+    others = runs_of(EXPERIMENTS[3]) | runs_of(TABLE4)
+    assert found(runs | others) == ["experiment3", "experiment6", "table4"]
+    assert found(runs | {name.replace("some", "other"): run}) == []
     digits = committees.find_committees(runs_of(EXPERIMENTS[2], dataset=numbered(), folder="x/y"))
-    assert [one.name for one in digits] == ["experiment2-load_digits"]
-    assert digits[0].paper is None
-    assert found({}) == []
+    assert [(one.name, one.paper) for one in digits] == [("experiment2-load_digits", None)]
 
 
 @pytest.mark.parametrize("name", plans.QUICK_COMMITTEE)
@@ -182,13 +166,7 @@ def test_quick_plan_uses_all_images_and_ends_above_the_lowest_rate(name):
 
 def test_paper_profile_is_the_papers_schedule_with_all_images():
     assert Plan(Schedule(epochs=2300, eta=1e-3, decay=0.997, eta_min=1e-6)) == PAPER
-    options = "--profile", "paper"
-    for experiment in (*EXPERIMENTS.values(), TABLE4):
-        for engine in ("cpu", "cuda"):
-            for job in make_jobs(
-                experiment, *options, dataset=numbered(name="MNIST"), engine=engine
-            ):
-                assert job.config.learning_rates == Schedule()
-                assert job.config.n_validation == (11 if "resam" in job.label else 66)
-                n_apart = job.config.data.n_validation or 0
-                assert job.config.data.n_train + n_apart == 66
+    for experiment in (EXPERIMENTS[1], EXPERIMENTS[4], TABLE4):
+        for job in make_jobs(experiment, "--profile", "paper", dataset=numbered(name="MNIST")):
+            assert job.config.learning_rates == Schedule()
+            assert job.config.data.n_train + (job.config.data.n_validation or 0) == 66

@@ -1,5 +1,6 @@
 """Records that somebody damaged or made up: one sentence, and nothing is written."""
 
+import csv
 import json
 
 import pytest
@@ -10,7 +11,7 @@ from measurements import SOURCE, net_measurement, write_bench
 from msgspec import structs
 
 from experiments import readme, record
-from experiments.results import loading as results
+from experiments.results import records as results
 from experiments.results.rows import BenchRow, CommitteeRow, ScalingRow, StartupRow
 from experiments.training import provenance, store
 from experiments.training.formatting import csv_text
@@ -31,10 +32,9 @@ BYTES = {
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(empty):
     """A folder of records, of no machine's, in a repository without any other."""
-    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
-    folder = tmp_path / "results" / "some-cpu"
+    folder = empty / "results" / "some-cpu"
     folder.mkdir(parents=True)
     return folder
 
@@ -58,64 +58,50 @@ def test_damaged_json_record_is_named_and_kept(folder, tmp_path, what):
         (folder / name).unlink()
 
 
-def change(found, keys, value):
-    for key in keys[:-1]:
-        found = found[key]
-    if value is MISSING:
-        del found[keys[-1]]
-    else:
-        found[keys[-1]] = value
-
-
-MISSING = object()
-WRONG = (MISSING, None, "x", -1, [], {}, True, 1e400, 10**400, "\ud800")
-KEYS = {
-    "ladder.json": (
-        *(("data",), ("hidden",), ("kernels",), ("times",), ("search",), ("accuracy",)),
-        *(("kernels", 0, "rung"), ("kernels", 0, "flops"), ("times", 0, "us"), ("times", 0)),
-        *(("times", 0, "us", 0), ("search", 0, "eta"), ("accuracy", 0, "wrong")),
-        *(("provenance",), ("provenance", "device"), ("provenance", "versions")),
-    ),
-    "table1-net1-seed0.json": (
-        *(("config",), ("provenance",), ("metrics",), ("config", "data"), ("config", "epochs")),
-        *(("metrics", "eta"), ("metrics", "test_errors"), ("metrics", "test_errors", 0)),
-        *(("metrics", "train_seconds", 0), ("provenance", 0), ("provenance", 0, "device")),
-        *(("provenance", 0, "start"), ("config", "sizes"), ("config", "sizes", 1)),
-    ),
+WRONG = (None, "x", -1, [], {}, True, 1e400, 10**400, "\ud800")
+PARTS = {
+    "ladder.json": "data hidden kernels kernels.0.rung kernels.0.flops times times.0 times.0.us "
+    "times.0.us.0 search search.0.eta accuracy accuracy.0.wrong provenance provenance.device "
+    "provenance.versions",
+    "table1-net1-seed0.json": "config config.data config.epochs config.sizes config.sizes.1 "
+    "metrics metrics.eta metrics.test_errors metrics.test_errors.0 metrics.train_seconds.0 "
+    "provenance provenance.0 provenance.0.device provenance.0.start",
 }
+GOOD = [("data", "x"), ("rung", "x"), ("device", "x"), ("search", []), ("kernels", [])]
+GOOD += [("versions", {})]
 
 
-@pytest.mark.parametrize(("name", "keys"), [(name, k) for name, ks in KEYS.items() for k in ks])
-def test_json_record_of_other_types_is_named(folder, name, keys):
+@pytest.mark.parametrize(("name", "part"), [(n, p) for n, ps in PARTS.items() for p in ps.split()])
+def test_json_record_of_other_types_is_named(folder, name, part):
+    *above, last = (int(key) if key.isdigit() else key for key in part.split("."))
     for value in WRONG:
-        if value == "x" and keys[-1] in ("data", "rung", "device"):  # a text as good as others
-            continue
-        if value is MISSING and isinstance(keys[-1], int):
-            continue
-        found = json.loads((OURS / name).read_text())
-        change(found, keys, value)
-        if (keys[-1], value) in (("search", []), ("kernels", []), ("versions", {})):
-            continue
-        (folder / name).write_text(json.dumps(found))
-        assert name in expect_sentence(readme.pages), value
+        record = found = json.loads((OURS / name).read_text())
+        for key in above:
+            found = found[key]
+        found[last] = value
+        (folder / name).write_text(json.dumps(record))
+        if (last, value) not in GOOD:
+            assert name in expect_sentence(readme.pages), value
+    if isinstance(last, str):
+        del found[last]
+        (folder / name).write_text(json.dumps(record))
+        assert name in expect_sentence(readme.pages), "missing"
 
 
-TABLES = "committee-experiment6.csv", "bench.csv", "scaling.csv", "startup.csv"
-SOURCE_CELLS = {"device": "box", "driver": "", "versions": "", "date": "2026-01-01", "commit": "c"}
-STARTUP = {"what": "make test", "repeats": "1", "seconds": "3"}
-STARTUP |= {"seconds_p20": "3", "seconds_p80": "3"} | SOURCE_CELLS
-
-
-def cells_of(name):
-    return [STARTUP] if name == "startup.csv" else read_csv(OURS / name)
-
-
-KINDS = dict(zip(TABLES, (CommitteeRow, BenchRow, ScalingRow, StartupRow), strict=True))
+KINDS = {
+    "committee-experiment6.csv": CommitteeRow,
+    "bench.csv": BenchRow,
+    "scaling.csv": ScalingRow,
+    "startup.csv": StartupRow,
+}
+STARTUP = "what,repeats,seconds,seconds_p20,seconds_p80,device,driver,versions,date,commit\n"
+STARTUP += "make test,1,3,3,3,box,,,2026-01-01,c\n"
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_row_of_other_cells_is_named(folder, name):
-    rows, kind = cells_of(name), KINDS[name]
+    own = STARTUP if name == "startup.csv" else (OURS / name).read_text()
+    rows, kind = list(csv.DictReader(own.splitlines())), KINDS[name]
     for field in (*structs.fields(SourceColumns), *structs.fields(kind)):
         if field.name in ("source", "shared", "wrong_digits", "finished"):
             continue
@@ -140,7 +126,7 @@ CSV = {
 
 @pytest.mark.parametrize("what", CSV)
 def test_damaged_table_is_named(folder, tmp_path, what):
-    for name in TABLES:
+    for name in KINDS:
         (folder / name).write_bytes(CSV[what])
         assert name in expect_sentence(readme.pages)
         (folder / name).unlink()
@@ -150,9 +136,9 @@ def test_damaged_table_is_named(folder, tmp_path, what):
 
 
 def test_malformed_table_of_a_committee_is_not_recorded(folder, tmp_path):
-    text = (OURS / TABLES[0]).read_text()
-    rows = read_csv(OURS / TABLES[0])
-    texts = [text.replace("experiment,net", "net,net", 1), text + "1,2\n", text[:-60]]
+    text = (OURS / "committee-experiment6.csv").read_text()
+    rows = read_csv(OURS / "committee-experiment6.csv")
+    texts = [text.replace(",paper,", ",second_guesses,", 1), text + "1,2\n", text[:-60]]
     texts += [csv_text([row | {"device": device} for row in rows]) for device in ("", "--", "a\tb")]
     for other in texts:
         (tmp_path / "a.csv").write_text(other)
@@ -160,14 +146,14 @@ def test_malformed_table_of_a_committee_is_not_recorded(folder, tmp_path):
     assert not contents(folder)
 
 
-def test_benchmark_of_other_numbers_is_named(folder):
+@pytest.mark.parametrize("other", [{"weights": "1.5"}, {"us": ""}, {"weights": ""}])
+def test_benchmark_of_other_numbers_is_named(folder, other):
     folder.rmdir()
     write_bench([net_measurement("engine cpu", 300.0)], SOURCE, folder / "bench.csv")
+    (row,) = read_csv(folder / "bench.csv")
     readme.pages()
-    rows = read_csv(folder / "bench.csv")
-    for other in ({"weights": "1.5"}, {"us": ""}, {"weights": ""}):
-        (folder / "bench.csv").write_text(csv_text([row | other for row in rows]))
-        assert "bench.csv is damaged" in expect_sentence(readme.pages)
+    (folder / "bench.csv").write_text(csv_text([row | other]))
+    assert "bench.csv is damaged" in expect_sentence(readme.pages)
 
 
 def test_records_of_the_repository_are_read():

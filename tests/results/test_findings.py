@@ -1,4 +1,4 @@
-"""scoring/findings.py: what is said of recorded committees."""
+"""results/findings.py: what is said of recorded committees."""
 
 from committee_cases import of_committees
 from msgspec.structs import replace
@@ -52,12 +52,9 @@ def test_committees_that_were_trained_differently_show_nothing():
     _, second, *others = found.values()
     for rows in others:
         rows[-1].wrong_digits, rows[-1].epochs = [1], "100"
-    lines = committee_report.order_table([row for rows in found.values() for row in rows])
-    assert [line["shows"] for line in lines] == ["-", "yes", "no", "no"]
     text = findings.claims_sentence(found)
     assert "claims 1 show in the counts of wrong digits after 8 or 100 epochs" in text
     assert text.endswith(" Not compared, as trainings differ: deformed beats undeformed.")
-    assert "1.69 against 2.21" not in text
     second[-1].eta = "0.1"
     lines = committee_report.order_table([row for rows in found.values() for row in rows])
     assert [line["shows"] for line in lines] == ["-", "-", "no", "no"]

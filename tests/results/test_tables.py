@@ -1,28 +1,24 @@
-"""Tables of runs beside the papers', and records of runs."""
-
-import json
-from dataclasses import replace
+"""results/tables.py and sentences on runs, beside the papers' figures."""
 
 import pytest
+from committee_cases import tables_of
 from factories import changed, make_run
-from printed import cells_of
 from scipy.stats import beta
 
-from deepbig_runtime.errors import Problem
-from experiments import record, table1
-from experiments.results import cnn_tables, findings, tables
-from experiments.results import loading as results
-from experiments.training import store
+from experiments import table1
+from experiments.results import findings, tables
 from mlp_gpu.network import NETS
 
 
-def test_a_run_on_a_gpu_names_driver_and_schedule():
+def test_line_of_a_run_names_its_gpu_driver_and_launch_mode():
     there = {"device": "Some GPU", "driver": "580.1, CUDA 13.0", "schedule": "graph"}
+    there["peak_memory_bytes"] = 1_234_567_890
     run = make_run(engine="cuda", session=there)
     row = tables.table1_row(run)
     assert (row.engine, row.source.driver) == ("cuda graph", "580.1, CUDA 13.0")
-    assert "Some GPU, driver 580.1, CUDA 13.0, engine cuda graph; python" in (
-        tables.provenance_line(run)
+    assert tables.provenance_line(run) == (
+        "net 1, seed 0: Some GPU, driver 580.1, CUDA 13.0, engine cuda graph, 1,235 MB at most; "
+        "python 3.11; 2026-01-02T00:00:00+00:00; commit 0123456789ab"
     )
     assert "Some CPU, engine cpu; python" in tables.provenance_line(make_run())
 
@@ -35,38 +31,34 @@ def test_interval_is_clopper_pearsons(errors, n):
     assert high == pytest.approx(100 * top)
 
 
-def test_mnist_table_stands_beside_the_papers():
+def cells_of(text):
+    """The lines of the only table in a text."""
+    (lines,) = tables_of(text)
+    return lines
+
+
+def test_mnist_table_has_the_papers_figures():
     best = {"test_errors": [35, 33], "validation_errors": [60, 70]}
     other = {"test_errors": [90, 80], "validation_errors": [5, 5]}
     runs = [make_run(sizes=NETS[4], seed=3, metrics=best), make_run(metrics=other)]
     text = table1.report(runs)
-    header, _, net4, net1 = [line for line in text.splitlines() if line.startswith("|")]
-    cells = [dict(zip(cells_of(header), cells_of(line), strict=True)) for line in (net4, net1)]
+    net4, net1 = cells_of(text)
     expected = {"paper TEfBV %": "0.35", "paper BTE %": "0.32", "paper hours": "114.5"}
     expected |= {"TEfBV %": "0.35", "wrong": "35 of 10,000", "95 % interval": "0.24-0.49"}
     expected |= {"BTE %": "0.33", "weights": "12,115,010", "seed": "3"}
-    assert cells[0].items() >= expected.items()
-    assert cells[1]["TEfBV %"] == "0.90"  # of equal validation errors the earliest
+    assert net4.items() >= expected.items()
+    assert net1["TEfBV %"] == "0.90"  # of equal validation errors the earliest
     assert "commit 0123456789ab" in text
-    assert "Some CPU" in text
-
-
-@pytest.mark.parametrize(
-    ("net", "text"), [(1, "1000, 500, 10"), (3, "2000, 1500, 1000, 500, 10"), (5, "9 x 1000, 10")]
-)
-def test_layers_are_written_as_in_the_paper(net, text):
-    assert tables.layers(NETS[net]) == text
 
 
 def test_without_distortion_the_papers_other_column():
     text = table1.report([make_run(sizes=NETS[2], deformation=None)])
     assert text.startswith("# Table 3 on MNIST, column 'no distortion', the paper beside ours\n")
     assert "Trained without distortion" in text
-    header, _, line = [line for line in text.splitlines() if line.startswith("|")]
-    cells = dict(zip(cells_of(header), cells_of(line), strict=True))
-    assert cells["net"] == "2, no distortion"
-    assert cells["paper TEfBV %"] == "1.85"
-    assert cells["paper BTE %"] == cells["paper hours"] == "-"
+    (line,) = cells_of(text)
+    assert line["net"] == "2, no distortion"
+    assert line["paper TEfBV %"] == "1.85"
+    assert line["paper BTE %"] == line["paper hours"] == "-"
 
 
 def test_several_seeds_of_one_training_have_a_mean():
@@ -96,42 +88,3 @@ def test_several_seeds_of_one_training_have_a_mean():
     apart = [trained(n, seed=n, deformation=None) for n in (50, 60)]
     assert tables.means(apart)[0].startswith("Net 1, no distortion, 2 x 60,000 images, eta and")
     assert tables.means(runs[:1]) == []
-
-
-def test_records(tmp_path, monkeypatch):
-    monkeypatch.setattr(record.provenance, "REPOSITORY", tmp_path)
-    path = tmp_path / "long" / "net1-seed0.h5"
-    path.parent.mkdir()
-    run = make_run()
-
-    unfinished = replace(run, config=changed(run.config, epochs=9))
-    store.write_run(path, unfinished)
-    with pytest.raises(Problem, match="2 of 9 epochs: only a finished run counts"):
-        record.write_record(path)
-    run.provenance[-1].dirty, run.provenance[-1].device = False, "Some CPU, 2 cores"
-    store.write_run(path, replace(unfinished, provenance=run.provenance))
-    record.main([str(path), "--unfinished"])
-    (again,) = results.read_results().runs.values()
-    row = tables.table1_row(again)
-    assert tables.result_cells(row)["epochs x images"].startswith("2 of 9 x ")
-    (line, *_) = cnn_tables.longest_table([again])
-    assert line["epochs x images"].startswith("2 of 9 x ")
-    assert "after 2 of 9 epochs in" in findings.best_sentence([again])
-    fewer = run.metrics.first(1)
-    store.write_run(path, replace(unfinished, provenance=run.provenance, metrics=fewer))
-    with pytest.raises(Problem, match=r"has 2 epochs of the same run, .* only 1: train on"):
-        record.write_record(path, unfinished=True)
-    next(tmp_path.glob("results/*/*.json")).unlink()
-
-    run.provenance[-1].dirty = True
-    store.write_run(path, run)
-    with pytest.raises(Problem, match="uncommitted changes"):
-        record.write_record(path)
-
-    run.provenance[-1].dirty, run.provenance[-1].device = False, "Some CPU, 2 cores"
-    store.write_run(path, run)
-    target = record.write_record(path)
-    assert target == tmp_path / "results" / "some-cpu-2-cores" / "long-net1-seed0.json"
-    assert json.loads(target.read_text()) == json.loads(json.dumps(run.to_builtins()))
-    (again,) = results.read_results().runs.values()
-    assert tables.table1_row(again) == tables.table1_row(run)

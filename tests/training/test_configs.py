@@ -11,7 +11,7 @@ from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, is_narrow, normalize_width
 from experiments import cnn, table1
 from experiments.datasets import data
-from experiments.results import loading as results
+from experiments.results import records as results
 from experiments.results.committees import EXPERIMENTS
 from experiments.training import configs, nets, provenance, store
 from mlp_gpu import engines

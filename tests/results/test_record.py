@@ -1,0 +1,143 @@
+"""`python -m experiments.record`, of runs and of committees."""
+
+import dataclasses
+import json
+
+import pytest
+from committee_cases import committee_rows
+from factories import changed, make_run
+from msgspec.structs import replace
+
+from deepbig_runtime.errors import Problem
+from experiments import record
+from experiments.results import cnn_tables, findings, records, tables
+from experiments.results.rows import rows_text, to_cells
+from experiments.training import store
+from experiments.training.formatting import csv_text
+
+
+def write_csv(path, rows):
+    path.write_text(rows_text(rows))
+    return path
+
+
+def test_runs_are_recorded_finished_or_as_unfinished(empty):
+    path = empty / "long" / "net1-seed0.h5"
+    path.parent.mkdir()
+    run = make_run(session={"device": "Some CPU, 2 cores"})
+    stopped = dataclasses.replace(run, config=changed(run.config, epochs=9))
+    dirty = make_run(session={"dirty": True})
+    for other, complaint in (
+        (stopped, "2 of 9 epochs: only a finished run counts"),
+        (dirty, "uncommitted changes"),
+    ):
+        store.write_run(path, other)
+        with pytest.raises(Problem, match=complaint):
+            record.write_record(path)
+    store.write_run(path, run)
+    target = record.write_record(path)
+    assert target == empty / "results" / "some-cpu-2-cores" / "long-net1-seed0.json"
+    assert json.loads(target.read_text()) == json.loads(json.dumps(run.to_builtins()))
+    (again,) = records.read_results().runs.values()
+    assert tables.table1_row(again) == tables.table1_row(run)
+    target.unlink()
+
+    store.write_run(path, stopped)
+    record.main([str(path), "--unfinished"])
+    (again,) = records.read_results().runs.values()
+    assert tables.result_cells(tables.table1_row(again))["epochs x images"].startswith("2 of 9 x ")
+    (line, *_) = cnn_tables.longest_table([again])
+    assert line["epochs x images"].startswith("2 of 9 x ")
+    assert "after 2 of 9 epochs in" in findings.best_sentence([again])
+    store.write_run(path, dataclasses.replace(stopped, metrics=run.metrics.first(1)))
+    with pytest.raises(Problem, match=r"has 2 epochs of the same run, .* only 1: train on"):
+        record.write_record(path, unfinished=True)
+
+
+def test_a_committee_is_recorded_as_it_is(empty):
+    (empty / "night").mkdir()
+    path = write_csv(empty / "night" / "renamed.csv", committee_rows()[0])
+    target = record.write_committee(path)
+    assert target == empty / "results" / "some-cpu-2-cores" / "night-experiment1.csv"
+    assert target.read_bytes() == path.read_bytes()
+    (target.parent / "notes.csv").write_text("group,net\nnet,1\n")
+    assert records.read_results().committees == {target: committee_rows()[0]}
+
+    # The same again, with other results, replaces it; another committee does not, which in another
+    # folder has a record of its own.
+    record.write_committee(write_csv(path, committee_rows(seconds=61.0)[0]))
+    assert target.read_bytes() == path.read_bytes()
+    for changes in ({"seed": 7}, {"epochs": "10"}, {"eta": "0.2"}, {"eta_decay": "1"}):
+        other = write_csv(empty / "night" / "other.csv", committee_rows(**changes)[0])
+        with pytest.raises(Problem, match=r"night-experiment1\.csv is .* rename the folder"):
+            record.write_committee(other)
+    assert target.read_bytes() == path.read_bytes()
+    (empty / "longer").mkdir()
+    other = record.write_committee(other.rename(empty / "longer" / "experiment1.csv"))
+    assert other == target.with_name("longer-experiment1.csv")
+    assert list(records.read_results().committees) == [other, target]
+
+
+@pytest.mark.parametrize(
+    "name", ["committee-load_digits", "experiment7", "experiment1-other", "table4x"]
+)
+def test_a_committee_that_the_readme_does_not_show_is_not_recorded(empty, name):
+    path = write_csv(empty / "experiment1.csv", committee_rows(experiment=name)[0])
+    with pytest.raises(Problem, match=f"is of a committee called {name}, which the README"):
+        record.write_committee(path)
+    assert not (empty / "results").exists()
+
+
+def test_a_committee_of_given_runs_is_recorded_with_what_is_wrong_for_all(empty):
+    rows = committee_rows(experiment="committee", wrong_digits=[3, 7])[0]
+    rows[0] = replace(rows[0], errors=0, wrong_digits=[])
+    (empty / "mixed").mkdir()
+    target = record.write_committee(write_csv(empty / "mixed" / "committee.csv", rows))
+    assert target.name == "mixed-committee.csv"
+    assert records.read_results().committees == {target: rows}
+    for places in ("3 x", "-1", "3,7", "3 3", "3 100", "3"):
+        cells = [to_cells(row) for row in rows]
+        cells[-1]["wrong_digits"] = places
+        path = empty / "other.csv"
+        path.write_text(csv_text(cells))
+        with pytest.raises(record.files.FileFault, match=r"row 3.*wrong_digits"):
+            record.write_committee(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda rows: rows.pop(), "not those of members and, last, of their committee"),
+        (lambda rows: setattr(rows[-1], "best_member", "init 9"), "of several committees"),
+        (lambda rows: setattr(rows[0], "experiment", "experiment2"), "of several committees"),
+        (lambda rows: [row.shared.pop() for row in rows], "lacks columns shared_1, shared_2"),
+    ],
+)
+def test_rows_that_are_no_committee_are_refused(tmp_path, change, complaint):
+    rows = committee_rows()[0]
+    change(rows)
+    with pytest.raises(record.files.FileFault, match=complaint):
+        records.read_committee(write_csv(tmp_path / "a.csv", rows))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"sizes": (841, 800, 10)}, {"data": {"width": 10}}, {"data": {"n_validation": 5}}]
+)
+def test_member_of_a_committee_is_no_record_of_table_1(tmp_path, changes):
+    store.write_run(tmp_path / "a.h5", make_run(**changes))
+    with pytest.raises(Problem, match="is no net of Table 1"):
+        record.write_record(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"finished": False}, "init 1 is not trained to its end"),
+        ({"commit": "0" * 40 + "-dirty"}, "init 1 was trained by a source tree with uncommitted"),
+        ({"commit": "0" * 40 + "-dirty and 1"}, "uncommitted changes"),
+    ],
+)
+def test_a_committee_that_does_not_count_is_not_recorded(empty, changes, complaint):
+    with pytest.raises(Problem, match=complaint):
+        record.write_committee(write_csv(empty / "a.csv", committee_rows(**changes)[0]))
+    assert not (empty / "results").exists()
