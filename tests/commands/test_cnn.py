@@ -3,24 +3,19 @@
 import csv
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from factories import changed
 from run_bits import bits
 from small_runs import DATASET, AtEpoch
 
 from cnn_gpu.cpu import ConvCpuEngine
-from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
-from deepbig_runtime import files
 from deform_gpu import TABLE1
-from experiments import cnn, committee, export, readme, record
+from experiments import cnn, readme, record
 from experiments.datasets.dataset import DIGIT
 from experiments.results import cnn_tables, records
 from experiments.training import runs, store
 from experiments.training.configs import make_config
-from mlp_gpu import network
-from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule
 
 NET = "3M5s1-MP2-4M2c2-12N"
@@ -73,14 +68,6 @@ def test_table_of_digits_has_no_figures_of_the_paper(folder):
     assert rows[0]["error_after_3"] == ""
 
 
-def test_runs_are_exported_and_form_committees(folder, tmp_path, capsys):
-    paths = [str(path) for path in store.run_files(folder)]
-    assert len(paths) == 2
-    export.main(["--csv", "--out", str(tmp_path), paths[0]])
-    assert committee.main(["--out", str(tmp_path), *paths]) == 0
-    assert NET in capsys.readouterr().out
-
-
 def test_finished_run_is_recorded_and_in_the_readme(folder, tmp_path, monkeypatch):
     run = store.read_run(store.run_files(folder)[0])
     run.provenance[-1].dirty, run.provenance[-1].device = False, "Some CPU"
@@ -118,27 +105,6 @@ def test_run_resumes_bit_identically(tmp_path):
     assert store.read_run(parts).epochs == 2
     train(parts)
     assert bits(parts) == bits(whole)
-
-
-def test_weights_file_returns_the_network(tmp_path):
-    saved = ConvNetwork.initial(NET, Maps(2, 11, 13), 7, 3)
-    network.save(tmp_path / "a.h5", {"latest": saved}, {"epoch": 5})
-    found, attributes = network.load(tmp_path / "a.h5", ConvNetwork)
-    assert attributes["epoch"] == 5
-    one = found["latest"]
-    assert (one.description, one.source, one.layers) == (NET, Maps(2, 11, 13), saved.layers)
-    pairs = [*zip(one.weights, saved.weights, strict=True)]
-    pairs += zip(one.connections, saved.connections, strict=True)
-    for W, V in pairs:
-        assert (W is None) == (V is None)
-        assert W is None or (W.dtype == V.dtype and np.array_equal(W, V))
-
-
-def test_weights_of_another_kind_of_net_are_refused(tmp_path):
-    path = tmp_path / "a.h5"
-    network.save(path, {"latest": ConvNetwork.initial("3M5", DIGIT, 10, 0)}, {})
-    with pytest.raises(files.FileFault, match="holds 'deepbig convolutional weights' version 1"):
-        network.load(path, Network)
 
 
 def test_long_descriptions_have_short_distinct_file_names(tmp_path):

@@ -14,7 +14,7 @@ from cnn_gpu import layers
 from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, TRANSLATION
 from deform_gpu.batches import deform_set
-from experiments import cnn, committee, export, figure1, report, table1, watch
+from experiments import cnn, committee, export, report, table1, watch
 from experiments.datasets import download
 from experiments.datasets.dataset import KINDS, Dataset
 from experiments.drawing import error_plots
@@ -67,15 +67,6 @@ def test_nets_tell_shapes_apart(pairs, colours):
             assert run.chosen_errors < most  # by chance 48 and 54
             assert (run.config.source, run.config.n_classes) == (source, n_classes)
             assert run.config.deformation == TRANSLATION
-
-
-def test_a_finished_run_is_only_read(pairs, capsys):
-    files, folder = pairs
-    (path, _) = store.run_files(folder)
-    before = path.read_bytes()
-    assert cnn.main([*PAIRS, "--data-dir", str(files), "--out", str(folder)]) == 0
-    assert "finished, in" in capsys.readouterr().err
-    assert path.read_bytes() == before
 
 
 def test_translation_chooses_the_deformation_and_the_file(pairs, tmp_path):
@@ -247,24 +238,7 @@ def test_bad_arguments_are_one_sentence(command, arguments, sentence, capsys):
     assert sentence in capsys.readouterr().err
 
 
-def test_other_files_than_a_runs_are_refused(pairs, tmp_path):
-    path = store.run_files(pairs[1])[0]
-    make_norb(tmp_path, 5, 5)
-    with pytest.raises(Problem, match="the run was trained on other data than"):
-        figure1.main(["--data-dir", str(tmp_path), str(path)])
-
-
 # Other commands
-
-
-def test_figure1_shows_pairs_and_colours(pairs, colours, tmp_path, capsys):
-    for files, folder in (pairs, colours):
-        path = store.run_files(folder)[0]
-        out = tmp_path / folder.name
-        figure1.main(["--data-dir", str(files), "--out", str(out), str(path)])
-        wrong = store.read_run(path).chosen_errors
-        assert f"\n{wrong} of {N_TEST} wrong" in capsys.readouterr().out
-        assert out.with_name(f"{out.name}.png").exists()
 
 
 @pytest.mark.parametrize(("maps", "shown"), [(2, (0, 0, 0)), (3, (0, 1, 2))])

@@ -175,6 +175,7 @@ def test_pictures_are_of_the_best_member_and_of_the_committee(made_up, tmp_path)
 
 
 def test_one_committee_needs_no_summary(made_up, tmp_path):
+    assert committee.parse_arguments([]).out.name == records.COMMAND_FOLDER
     assert committee.main([*HERE, "--experiment", "3", "--out", str(tmp_path)]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"experiment3.md", "experiment3.csv"}
     committee.main([*HERE, "--experiment", "3,1", "--out", str(tmp_path)])
@@ -227,14 +228,3 @@ def test_largest_seed_is_valid_for_seven_nets():
     made = make_jobs(EXPERIMENTS[4], "--seed", str(2**63))
     assert [job.config.seed for job in made] == [2**63 + k for k in range(7)]
     configs.prepare(numbered(), made[-1].config)
-
-
-def test_help_names_units_and_defaults(capsys):
-    with pytest.raises(SystemExit) as end:
-        committee.parse_arguments(["--help"])
-    assert end.value.code == 0
-    text = " ".join(capsys.readouterr().out.split())
-    parts = ("1,2,3,4,5,6)", "(default: 0)", "(default: runs/committee)", "paper's is 0.001)")
-    for part in (*parts, "first N (default", "RUN.h5", "Tables 1, 2 and 4"):
-        assert part in text
-    assert committee.parse_arguments([]).out.name == records.COMMAND_FOLDER

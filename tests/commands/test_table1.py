@@ -1,22 +1,15 @@
 """`python -m experiments.table1`: its options, what it leaves behind, and how it ends."""
 
 import csv
-import re
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from run_bits import epochs_on_disk
-from waiting import wait_until
 
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.files import FileFault
 from experiments import table1
 from experiments.training import plans, store
-from experiments.training.provenance import REPOSITORY
 from mlp_gpu.network import NETS
 from mlp_gpu.training import Schedule
 
@@ -94,35 +87,11 @@ def test_no_distortion_has_its_own_run_and_table(tmp_path, capsys):
     assert "Table 3" not in printed  # the paper has no figures for these digits
 
 
-def test_signal_saves_and_is_one_sentence(tmp_path):
-    options = ["--data", "digits", "--nets", "1", "--epochs", "1000", "--limit", "100", "--out"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "experiments.table1", *options, str(tmp_path)],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=REPOSITORY,
-    )
-    path = tmp_path / "net1-seed0-load_digits.h5"
-    try:
-        wait_until(lambda: process.poll() is not None or epochs_on_disk(path) > 1, 120, "epochs")
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode == 128 + signal.SIGINT
-    assert re.search(r"stopped by SIGINT: \d+ of 1000 epochs are safe in ", said)
-    assert "the same command goes on" in said
-    assert "about " in said  # the estimate came first
-    assert re.search(r"epoch 1/1000, eta .*, validation .* %, test .* %, .* images/s, left ", said)
-    assert "Traceback" not in said
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["--nets", "6"], "argument --nets: expected an integer from 1 to 5, got '6'"),
         (["--nets", "1,1"], "argument --nets: expected different integers, got '1,1'"),
-        (["--nets", ""], "argument --nets: expected a value, got ''"),
         (["--seeds", "-1"], "argument --seeds: expected"),
         (["--seeds", str(2**64)], "argument --seeds: expected an integer from 0 to"),
         (["--epochs", "0"], "argument --epochs: expected an integer from 1 to 1000000, got '0'"),
@@ -206,11 +175,3 @@ def test_quick_plans_of_every_net_end_above_the_lowest_learning_rate(name):
         plan = plans.QUICK_TABLE1[name][net]
         assert plans.choose(table1.parse_arguments([]), "cpu", plan) == plan
         assert plan.schedule.eta_of(plan.schedule.epochs) > 1e-6
-
-
-def test_help_names_units_and_defaults(capsys):
-    with pytest.raises(SystemExit):
-        table1.parse_arguments(["--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    for part in ("(default: 1,2,3,4,5)", "paper's is 0.001)", "(default: runs/table1)", "first N"):
-        assert part in text

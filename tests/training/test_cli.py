@@ -1,5 +1,6 @@
-"""running/cli.py: command lines that no command may take."""
+"""training/cli.py: command lines that no command may take, and how commands end."""
 
+import errno
 import importlib
 import os
 import signal
@@ -21,7 +22,8 @@ def refusal(main, arguments, capsys):
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == 2
-    return capsys.readouterr().err.splitlines()[-1]
+    *_, line = capsys.readouterr().err.splitlines()
+    return line
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -64,15 +66,6 @@ def test_a_long_number_is_not_repeated_whole(kind, capsys):
     assert len(said) < 300
 
 
-def test_a_fault_is_told_without_words_of_thousands_of_letters():
-    command = [sys.executable, "-m", "experiments.figure1", f"/{'a' * 5000}.h5"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 2
-    letters = "a" * 40
-    expected = f"/{letters[1:]}...{letters[4:]}.h5:"
-    assert done.stderr == f"error: cannot read {expected} File name too long\n"
-
-
 # Python runs it before anything else. The signal arrives in the middle of what a command imports.
 SIGNAL_AT_IMPORT = """
 import signal, sys
@@ -87,11 +80,10 @@ sys.meta_path.insert(0, Finder())
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("command", ["table1", "watch"])
-def test_a_signal_while_a_command_imports_is_one_line(tmp_path, command, signum):
+def test_signal_while_a_command_imports_is_one_line(tmp_path, signum):
     (tmp_path / "sitecustomize.py").write_text(SIGNAL_AT_IMPORT.format(signum=int(signum)))
     done = subprocess.run(
-        [sys.executable, "-m", f"experiments.{command}", "--help"],
+        [sys.executable, "-m", "experiments.table1", "--help"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])},
         cwd=REPOSITORY,
         capture_output=True,
@@ -102,7 +94,33 @@ def test_a_signal_while_a_command_imports_is_one_line(tmp_path, command, signum)
     assert (done.stdout, done.stderr) == ("", f"stopped by {signum.name}\n")
 
 
-def test_the_signals_of_a_program_that_imports_experiments_stay_its_own():
-    code = "import signal; before = signal.getsignal(signal.SIGINT); import experiments.table1; "
-    code += "assert signal.getsignal(signal.SIGINT) is before"
-    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+LONG = "/" + "a" * 5000
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (MemoryError(), "not enough memory"),
+        (OSError(errno.EMFILE, "Too many open files"), "ulimit -n"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "no more memory"),
+        (RuntimeError("can't start new thread"), "starts no more processes or threads"),
+    ],
+)
+def test_run_reports_a_lack_of_the_machine_whatever_follows_it(error, sentence, capsys):
+    def main():
+        try:
+            raise error
+        finally:
+            raise ImportError("some module")
+
+    assert sentence in refusal(lambda _: cli.run(main), None, capsys)
+
+
+def test_run_reports_other_refusals_of_the_system_with_short_names(capsys):
+    said = refusal(lambda _: cli.run(lambda: os.listdir(LONG)), None, capsys)
+    assert said.startswith(f"error: {LONG[:40]}...{LONG[-39:]}: File name too long; ")
+
+
+def test_run_does_not_hide_a_mistake_in_our_code():
+    with pytest.raises(LookupError):
+        cli.run(lambda: {}["a mistake in our code"])

