@@ -82,9 +82,9 @@ def estimate_epoch_seconds(engine: Engine, config: Config, dataset: Dataset) -> 
     """About how long an epoch of the run will take, from hundredths of a second of its work."""
     n_train, n_test = config.data.n_train, config.data.n_test
     n_predict = config.n_validation + n_test
-    # How many sweeps a window needs depends on its corrections.
-    sweeps = engine.schedule == WINDOW
-    engine.set_network(nets.initial(config) if sweeps else nets.blank(config))
+    # How many sweeps a window needs depends on its corrections. Others need not change the net.
+    eta = config.eta if engine.schedule == WINDOW else 0.0
+    engine.set_network(nets.initial(config))
     images, labels = dataset.train_images[:200], dataset.train_labels[:200]
 
     def seconds_per_image(process: Callable[[int], object], n: int, min_seconds: float) -> float:
@@ -99,7 +99,6 @@ def estimate_epoch_seconds(engine: Engine, config: Config, dataset: Dataset) -> 
             n *= max(2, math.ceil(1.2 * min_seconds / taken))
 
     def train(n: int) -> None:
-        eta = config.eta if sweeps else 0.0
         engine.train(images, labels, np.arange(n) % len(images), eta)
 
     def predict(n: int) -> None:

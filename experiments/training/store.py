@@ -329,7 +329,7 @@ def read_weights(path: Path, config: Config) -> tuple[dict[str, nets.AnyNetwork]
         if not (isinstance(text, str) and isinstance(epoch, int) and epoch > 0):
             raise files.Malformed("it lacks a configuration or an epoch from 1")
         found = configs.from_json("config", text)
-        if not all(nets.is_of(net, found) for net in networks.values()):
+        if any(net.stored().attrs != nets.attributes(found) for net in networks.values()):
             raise files.Malformed(f"its nets have other layers than {found.net_name}")
     return networks, found, epoch
 

@@ -248,3 +248,10 @@ def test_session_reports_that_compiled_code_is_not_kept(reason, tmp_path, monkey
         pass
     said = f"compiled code is not kept, so each process compiles anew: {reason}\n"
     assert (said in capsys.readouterr().err) == (reason is not None)
+
+
+def test_worker_with_other_data_fails_the_job(light, tmp_path):
+    job = make_job(tmp_path, 0)
+    job = replace(job, config=changed(job.config, data={"sha256": "0" * 64}))
+    outcome = jobs.train_job(Channel(print), job)
+    assert f"expected SHA-256 {'0' * 64}, found " in outcome.failure
