@@ -79,12 +79,10 @@ class RunScanner:
                 self._snapshots = dict.fromkeys(store.run_files(folder)) | self._snapshots
         found = {path: _read(path, before) for path, before in self._snapshots.items()}
         self._snapshots |= found
-        return {self._name(path): snapshot for path, snapshot in found.items()}
-
-    def _name(self, path: Path) -> str:
-        if self._root:
-            path = path.relative_to(self._root)
-        return str(path).removesuffix(".h5")
+        return {
+            str(path.relative_to(self._root) if self._root else path).removesuffix(".h5"): snapshot
+            for path, snapshot in found.items()
+        }
 
 
 def _read(path: Path, before: Snapshot | None) -> Snapshot:

@@ -12,7 +12,7 @@ import numpy as np
 from deepbig_runtime import files
 from deepbig_runtime.errors import Interrupted, Problem, signals
 from experiments.datasets.data import Dataset
-from experiments.training import nets, provenance, store
+from experiments.training import configs, nets, provenance, store
 from experiments.training.configs import Config, deformer
 from experiments.training.nets import AnyNetwork
 from experiments.training.provenance import Session
@@ -58,7 +58,16 @@ def load_weights(path: Path, run: store.Run) -> tuple[dict[str, AnyNetwork], int
     the two files. Raises Problem if they do not belong together, files.FileFault if one is damaged.
     """
     weights = store.weights_path(path)
-    networks, config, epoch = store.read_weights(weights, run.config)
+    networks, attributes = network.load(weights, nets.kind(run.config))
+    with files.checked(weights):
+        if networks.keys() != {"latest", "chosen"}:
+            raise files.Malformed("it holds other nets than the latest and the chosen one")
+        text, epoch = attributes.get("config"), attributes.get("epoch")
+        if not (isinstance(text, str) and isinstance(epoch, int) and epoch > 0):
+            raise files.Malformed("it lacks a configuration or an epoch from 1")
+        config = configs.from_json("config", text)
+        if any(net.stored().attrs != nets.attributes(config) for net in networks.values()):
+            raise files.Malformed(f"its nets have other layers than {config.net_name}")
     store.check_config(weights, config, run.config)
     if run.epochs - epoch not in (0, 1):
         raise Problem(
