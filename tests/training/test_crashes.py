@@ -1,6 +1,7 @@
 """Runs that survive: kill -9, signals, full disks, read-only folders, second processes."""
 
 import ctypes
+import importlib
 import multiprocessing
 import os
 import signal
@@ -120,42 +121,40 @@ def test_what_a_killed_process_left_of_a_table_is_removed_when_it_is_written_aga
 
 def test_a_signal_while_llvm_compiles_is_not_dropped(signals_raise, capfd):
     """What Python code raises that C calls is printed and forgotten, and the command goes on."""
-    names = {}
+    called = []
+    names = {"called": called, "kill": lambda: os.kill(os.getpid(), signal.SIGTERM)}
     source = "def notify():\n    kill()\n    called.append(1)"
     exec(compile(source, f"/site-packages/{errors.LLVM}", "exec"), names)
-    names["called"] = []
-    names["kill"] = lambda: os.kill(os.getpid(), signal.SIGTERM)
-
-    def compile_and_go_on():
-        ctypes.CFUNCTYPE(None)(names["notify"])()
-        time.sleep(20)
-
     with pytest.raises(Interrupted):
-        compile_and_go_on()
-    assert names["called"]
+        go_on_after(ctypes.CFUNCTYPE(None)(names["notify"]))
+    assert called
     assert capfd.readouterr().err == ""
+
+
+def go_on_after(step):
+    """What a signal in the step must end."""
+    step()
+    time.sleep(20)
+
+
+class Ending:
+    """An object with a function that is called at its end."""
+
+    def __init__(self, end):
+        self.end = end
+
+    def __del__(self):
+        self.end()
 
 
 def test_a_signal_while_an_object_ends_is_not_dropped(signals_raise, capfd, monkeypatch):
     """What is raised there Python prints and forgets."""
     other = []
     monkeypatch.setattr(sys, "unraisablehook", other.append)
-
-    class Ending:
-        def __init__(self, end):
-            self.end = end
-
-        def __del__(self):
-            self.end()
-
-    def end_and_go_on():
-        Ending(lambda: 1 / 0)
-        Ending(lambda: os.kill(os.getpid(), signal.SIGTERM))
-        time.sleep(20)
-
     errors.Signals().install()
+    Ending(lambda: 1 / 0)
     with pytest.raises(Interrupted):
-        end_and_go_on()
+        go_on_after(lambda: Ending(lambda: os.kill(os.getpid(), signal.SIGTERM)) and None)
     assert [one.exc_type for one in other] == [ZeroDivisionError]
     assert capfd.readouterr().err == ""
 
@@ -172,14 +171,6 @@ def test_a_signal_while_a_module_is_imported_waits_until_it_is(
         "    raise ImportError('something is missing')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-
-    def import_and_go_on():
-        import module_of_a_signal
-
-        imported.append(module_of_a_signal)
-        time.sleep(20)
-
-    imported = []
     with pytest.raises(Interrupted):
-        import_and_go_on()
-    assert imported
+        go_on_after(lambda: importlib.import_module("module_of_a_signal"))
+    assert "module_of_a_signal" in sys.modules

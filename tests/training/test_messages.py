@@ -88,7 +88,6 @@ def test_status_is_right_though_nobody_reads_the_message(tmp_path, options, redi
 
 def make_noise(_channel, path):
     """Write to stderr as a worker may. Returns the file descriptor that a new file gets."""
-    print("so it is", file=sys.stderr, flush=True)
     warnings.warn("beware", stacklevel=1)
     for _ in tqdm(range(3), file=sys.stderr):
         sys.stderr.flush()
@@ -115,21 +114,16 @@ import sys
 from pathlib import Path
 from experiments.training.messages import drop_unwritable
 from experiments.training.workers import LocalProcesses
-from test_messages import fail, make_noise
+from test_messages import make_noise
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     drop_unwritable()
     pool = LocalProcesses(1)
-    noise, failure = pool.submit(make_noise, folder / "file"), pool.submit(fail)
-    assert set(pool.as_completed([noise, failure])) == {noise, failure}
-    (folder / "answer").write_text(f"{noise.result()} {failure.exception()}")
+    (noise,) = pool.as_completed([pool.submit(make_noise, folder / "file")])
+    (folder / "answer").write_text(str(noise.result()))
     pool.close()
 """
-
-
-def fail(_channel):
-    raise ZeroDivisionError("so it is")
 
 
 @pytest.mark.parametrize("redirection", ["", "2>/dev/full >/dev/full", "<&- >&- 2>&-"])
@@ -137,6 +131,5 @@ def test_worker_drops_what_it_cannot_write(tmp_path, redirection):
     (tmp_path / "script.py").write_text(WORKER)
     result = run(f'"$0" "$@" {redirection}', tmp_path / "script.py", tmp_path)
     assert result.returncode == 0, result.stderr
-    number, *failure = (tmp_path / "answer").read_text().split(" ", 1)
-    assert failure == ["so it is"]
-    assert int(number) > 2  # what is written to stderr without Python does not get into that file
+    # What is written to stderr without Python does not get into that file.
+    assert int((tmp_path / "answer").read_text()) > 2
