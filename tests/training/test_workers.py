@@ -41,6 +41,7 @@ from experiments.training.workers import (
     run_job,
     run_until,
 )
+from mlp_gpu.engines import choose_engine
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc")
 LIBRARY = _ctypes.__file__  # some library that can be loaded
@@ -219,13 +220,12 @@ def test_processes_divide_the_cores(cores, n_workers, expected, monkeypatch):
 
 
 def test_processes_take_the_gpus_in_turn(monkeypatch):
+    process = SimpleNamespace(start=lambda: None, join=lambda *_: None, kill=lambda: None)
     started = []
-
-    def start(target, args, daemon):
-        started.append(args[1])
-        return SimpleNamespace(start=lambda: None, join=lambda *_: None, kill=lambda: None)
-
-    context = SimpleNamespace(Pipe=workers.multiprocessing.Pipe, Process=start)
+    context = SimpleNamespace(
+        Pipe=workers.multiprocessing.Pipe,
+        Process=lambda target, args, daemon: started.append(args[1]) or process,
+    )
     monkeypatch.setattr(workers.multiprocessing, "get_context", lambda method: context)
     with closing(LocalProcesses(5, n_gpus=2)) as pool:
         del pool._processes[3]  # the worker died
@@ -386,17 +386,15 @@ def test_run_until_stops_its_command_on_a_signal(to_all, tmp_path):
         start_new_session=True,
     )
     path = tmp_path / "net1-seed0-load_digits.h5"
+    signum = signal.SIGINT if to_all else signal.SIGTERM
     try:
         wait_until(lambda: process.poll() is not None or epochs_on_disk(path) > 1, 120, "epochs")
-        if to_all:
-            os.killpg(process.pid, signal.SIGINT)
-        else:
-            process.send_signal(signal.SIGTERM)
+        (os.killpg if to_all else os.kill)(process.pid, signum)
         _, said = process.communicate(timeout=60)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 128 + (signal.SIGINT if to_all else signal.SIGTERM)
+    assert process.returncode == 128 + signum
     assert "Traceback" not in said
     assert said.count("stopped by") == 1
     assert "the same command goes on from there" in said
@@ -483,13 +481,6 @@ def test_opened_with_gpus_has_a_worker_for_each(arguments, n_jobs, expected, mon
         assert expected == 1 or pool._n_gpus == 2
 
 
-@pytest.mark.usefixtures("gpus")
-def test_opened_uses_no_gpu_that_lacks_the_memory(capsys):
-    with jobs.opened(parse(), 1, lambda: 8) as (_, engine, _):
-        assert engine == "cpu"
-    assert capsys.readouterr().err == "no GPU is used: 8 bytes\n"
-
-
 @pytest.mark.parametrize(
     ("features", "is_slow"), [({"fma": False}, 1), ({"fma": True}, 0), ({}, 0)]
 )
@@ -502,44 +493,34 @@ def test_opened_reports_a_processor_without_fused_multiply_add(
     assert capsys.readouterr().err.count("no fused multiply-add") == is_slow
 
 
-def assert_no_gpu_is_used(reason, capsys, told=True):
-    with pytest.raises(GpuFault) as fault, jobs.opened(parse("--engine", "cuda"), 1, never):
-        pass
-    assert str(fault.value) == f"{reason}; or take --engine cpu"
-    with jobs.opened(parse(), 1, never) as (_, engine, _):
-        assert engine == "cpu"
-    assert capsys.readouterr().err == told * f"no GPU is used: {reason}\n"
-
-
 @pytest.mark.parametrize(
-    ("vendor", "kind", "told"),
+    ("vendor", "kind", "found"),
     [("0x10de", "0x030200", True), ("0x10de", "0x0c0330", False), ("0x1002", "0x030000", False)],
 )
-def test_opened_reports_a_missing_driver_only_where_a_gpu_is(
-    vendor, kind, told, monkeypatch, capsys, tmp_path
-):
+def test_driver_finds_gpus_of_nvidia_alone(vendor, kind, found, monkeypatch, tmp_path):
     device = tmp_path / "0000:00:1f.0"
     device.mkdir()
     (device / "vendor").write_text(f"{vendor}\n")
     (device / "class").write_text(f"{kind}\n")
     monkeypatch.setattr(driver, "PCI", tmp_path)
-    monkeypatch.setattr(driver, "is_missing", lambda: True)
-    monkeypatch.setattr(gpu, "missing", never)
-    assert_no_gpu_is_used("there is no NVIDIA driver on this machine; install one", capsys, told)
-
-
-def test_opened_without_numba_cuda_uses_no_gpu(monkeypatch, capsys):
-    monkeypatch.setattr(driver, "is_missing", lambda: False)
-    monkeypatch.delattr(gpu.cuda, "implementation")
-    reason = "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]'"
-    assert_no_gpu_is_used(reason, capsys)
+    assert driver.finds_gpu() == found
+    told = []
+    assert choose_engine("auto", lambda: driver.MISSING, told.append) == "cpu"
+    assert len(told) == found
 
 
 @pytest.mark.usefixtures("gpus")
 def test_opened_uses_no_gpu_that_fails_its_self_test(monkeypatch, capsys):
     monkeypatch.setattr(gpu_trial, "_try_gpu", lambda: gpu_trial.Trial("it is hot"))
     monkeypatch.setattr(gpu, "missing", never)
-    assert_no_gpu_is_used("it is hot", capsys)
+    with (
+        pytest.raises(GpuFault, match="it is hot; or take --engine cpu"),
+        jobs.opened(parse("--engine", "cuda"), 1, never),
+    ):
+        pass
+    with jobs.opened(parse(), 1, never) as (_, engine, _):
+        assert engine == "cpu"
+    assert capsys.readouterr().err == "no GPU is used: it is hot\n"
 
 
 @pytest.mark.parametrize(
