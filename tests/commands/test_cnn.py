@@ -88,22 +88,20 @@ def test_finished_run_is_recorded_and_in_the_readme(folder, tmp_path, monkeypatc
     assert readme.cnn({target: kept}, "MNIST") == readme.NOT_MEASURED
 
 
-def train(path, callbacks=None):
-    callbacks = callbacks or runs.Callbacks()
-    return runs.train_run(path, CONFIG, DATASET, ConvCpuEngine(), callbacks)
-
-
 def test_run_resumes_bit_identically(tmp_path):
     whole, parts = tmp_path / "whole.h5", tmp_path / "parts.h5"
-    train(whole)
+
+    def train(path, callbacks):
+        return runs.train_run(path, CONFIG, DATASET, ConvCpuEngine(), callbacks)
 
     def stop():
         raise KeyboardInterrupt
 
+    train(whole, runs.Callbacks())
     with pytest.raises(KeyboardInterrupt):
         train(parts, AtEpoch(2, stop))
     assert store.read_run(parts).epochs == 2
-    train(parts)
+    train(parts, runs.Callbacks())
     assert bits(parts) == bits(whole)
 
 

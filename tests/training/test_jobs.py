@@ -46,7 +46,7 @@ def table(tmp_path_factory):
 
 
 class Mortal(InProcess):
-    """Its worker dies at each message of that kind."""
+    """Its worker dies at each message of a kind."""
 
     def __init__(self, deadly):
         super().__init__()
@@ -54,15 +54,15 @@ class Mortal(InProcess):
 
     def submit(self, function, *arguments):
         def mortal(channel, *arguments):
-            def send(message):
-                channel.send(message)
-                if isinstance(message, self._deadly):
-                    self.deaths += 1
-                    raise WorkerDied
-
-            return function(Channel(send), *arguments)
+            return function(Channel(lambda message: self._send(channel, message)), *arguments)
 
         return super().submit(mortal, *arguments)
+
+    def _send(self, channel, message):
+        channel.send(message)
+        if isinstance(message, self._deadly):
+            self.deaths += 1
+            raise WorkerDied
 
 
 def test_deaths_do_not_count_after_an_epoch(light, tmp_path):

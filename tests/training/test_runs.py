@@ -58,24 +58,15 @@ def test_run_file_is_hdf5_as_documented(uninterrupted):
     assert engine.predict(DATASET.test_images).tobytes() == outputs.tobytes()
 
 
-def test_run_chooses_its_epoch_by_validation_errors():
-    run = make_run(metrics={"validation_errors": [9, 7, 7], "test_errors": [30, 40, 20]}, epochs=3)
+def test_run_chooses_its_epoch_by_validation_errors_and_adds_its_seconds():
+    errors = {"validation_errors": [9, 7, 7], "test_errors": [30, 40, 20]}
+    seconds = {f"{part}_seconds": [k, 2 * k, k] for part, k in TIMES.items()}
+    run = make_run(metrics=errors | seconds, epochs=3)
     assert (run.chosen, run.chosen_errors, run.best_errors) == (2, 40, 20)
+    assert (run.epoch_seconds, run.seconds) == ([111, 222, 111], 444)
 
 
-def test_run_seconds_are_those_of_three_parts():
-    run = store.Run.new(CONFIG, DATASET.test_labels)
-    assert (run.epoch_seconds, run.seconds) == ([], 0)
-    run.metrics.deform_seconds += [1.0, 2.0]
-    run.metrics.train_seconds += [10.0, 20.0]
-    run.metrics.evaluate_seconds += [100.0, 400.0]
-    assert (run.epoch_seconds, run.seconds) == ([111, 422], 533)
-
-
-def test_train_run_finished_is_only_read(uninterrupted):
-    before = uninterrupted.read_bytes()
-    assert train(uninterrupted).finished
-    assert uninterrupted.read_bytes() == before
+TIMES = {"deform": 1, "train": 10, "evaluate": 100}
 
 
 def test_train_run_bits_depend_on_the_seed(uninterrupted, tmp_path):
@@ -195,18 +186,14 @@ def test_resume_of_another_configuration_is_refused_with_the_difference(uninterr
 
 def test_train_run_diverging_keeps_the_last_good_epoch(tmp_path, monkeypatch):
     path = tmp_path / "run.h5"
-    real = runs.deformer
 
     def broken_in_epoch_3(config, dataset):
-        deform = real(config, dataset)
-
-        def broken(epoch):
-            images = deform(epoch)
-            if epoch == 3:
-                images[7] = np.nan
+        def deform(epoch):
+            images = dataset.train_images.copy()
+            images[7] = np.nan if epoch == 3 else 0
             return images
 
-        return broken
+        return deform
 
     monkeypatch.setattr(runs, "deformer", broken_in_epoch_3)
     with pytest.raises(
@@ -218,57 +205,46 @@ def test_train_run_diverging_keeps_the_last_good_epoch(tmp_path, monkeypatch):
     assert "not a finite number" in run.provenance[-1].why
 
 
-class EngineOfKnownSpeed:
-    """Takes 2 ms to train an image and 0.5 ms to predict one, by a clock of its own."""
-
-    schedule = None
-
-    def __init__(self):
-        self.now = 0.0
-
-    def set_network(self, net):
-        pass
-
-    def train(self, images, labels, order, eta):
-        self.now += 0.002 * len(order)
-
-    def predict(self, images):
-        self.now += 0.0005 * len(images)
-
-    def deform(self, images):
-        self.now += 0.00025 * len(images)
-
-
 def test_estimate_epoch_seconds_is_the_sum_over_images(monkeypatch):
-    engine = EngineOfKnownSpeed()
-    clock = SimpleNamespace(perf_counter=lambda: engine.now)
-    monkeypatch.setattr(runs, "time", clock)
-    monkeypatch.setattr(
-        runs, "deformer", lambda _, dataset: lambda epoch: engine.deform(dataset.train_images)
+    """By a clock that goes on 2 ms for an image to train, 0.5 to predict and 0.25 to deform."""
+    clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
+
+    def spend(seconds, images):
+        clock.now += seconds * len(images)
+
+    engine = SimpleNamespace(
+        schedule=None,
+        set_network=lambda net: None,
+        train=lambda images, labels, order, eta: spend(0.002, order),
+        predict=lambda images: spend(0.0005, images),
     )
+    monkeypatch.setattr(runs, "time", clock)
+    deform = lambda _, dataset: lambda epoch: spend(0.00025, dataset.train_images)  # noqa: E731
+    monkeypatch.setattr(runs, "deformer", deform)
     config = changed(CONFIG, data={"n_train": 30_000, "n_test": 36_000})
-    deformed, predicted = 30_000, 36_000 + config.n_validation
-    expected = 30_000 * 0.002 + deformed * 0.00025 + predicted * 0.0005
+    expected = 30_000 * 0.00225 + (36_000 + config.n_validation) * 0.0005
     assert runs.estimate_epoch_seconds(engine, config, DATASET) == pytest.approx(expected)
     config = changed(config, deformed_on="cuda")  # while the GPU trains
-    estimate = runs.estimate_epoch_seconds(engine, config, DATASET)
-    assert estimate == pytest.approx(expected - deformed * 0.00025)
+    expected -= 30_000 * 0.00025
+    assert runs.estimate_epoch_seconds(engine, config, DATASET) == pytest.approx(expected)
 
 
-def test_deformer_depends_on_epoch_and_seed():
-    for seed in (2, 6):
-        deformed = deformer(changed(CONFIG, seed=seed), DATASET)
-        for epoch in (1, 2):
-            expected = deform(
-                DATASET.train_images, DATASET.train_labels, TABLE1, seed=seed, epoch=epoch
-            )
-            assert (deformed(epoch) == expected).all()
-    assert deformer(changed(CONFIG, deformation=None), DATASET)(1) is DATASET.train_images
+@pytest.mark.parametrize("seed", [2, 6])
+def test_deformer_depends_on_epoch_and_seed(seed):
+    images, labels = DATASET.train_images, DATASET.train_labels
+    deformed = deformer(changed(CONFIG, seed=seed), DATASET)
+    for epoch in (1, 2):
+        expected = deform(images, labels, TABLE1, seed=seed, epoch=epoch)
+        assert (deformed(epoch) == expected).all()
+    assert deformer(changed(CONFIG, deformation=None), DATASET)(1) is images
 
 
-def test_finished_run_needs_no_weights(uninterrupted, tmp_path):
-    path = tmp_path / "run.h5"
-    path.write_bytes(uninterrupted.read_bytes())
+@pytest.mark.parametrize("has_weights", [True, False])
+def test_train_run_finished_is_only_read(files_of, has_weights):
+    path = files_of(CONFIG.epochs)
+    if not has_weights:
+        store.weights_path(path).unlink()
+    before = path.read_bytes()
     assert runs.epochs_done(path, CONFIG) == 6
     assert train(path).finished
-    assert path.read_bytes() == uninterrupted.read_bytes()
+    assert path.read_bytes() == before
