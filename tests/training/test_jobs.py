@@ -1,6 +1,9 @@
-"""Many trainings in one process: estimates, failures, deaths of a worker, runs of other folders."""
+"""Many trainings: estimates, failures, deaths of workers, other folders; the same bits."""
 
+import subprocess
+import sys
 import weakref
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -10,23 +13,36 @@ from filelock import FileLock
 from light_jobs import (
     TABLE,
     assert_same_table,
+    assert_trained_once,
+    kill_a_worker,
     light_jobs,
     make_job,
     make_jobs,
     make_table,
+    run_files,
     stop_after,
     table_rows,
     train_all,
     train_undisturbed,
 )
 from run_bits import bits, run_bits, whys
+from waiting import join, wait_until
 
 from deepbig_runtime import compiled_cache
 from deepbig_runtime.errors import Interrupted, Problem
 from experiments import table1
 from experiments.training import jobs, runs, store
 from experiments.training.progress import Track, View
-from experiments.training.workers import Channel, EpochSaved, InProcess, Started, WorkerDied
+from experiments.training.provenance import REPOSITORY
+from experiments.training.workers import (
+    Channel,
+    EpochSaved,
+    InProcess,
+    LocalProcesses,
+    Started,
+    Trained,
+    WorkerDied,
+)
 
 
 @pytest.fixture
@@ -255,3 +271,71 @@ def test_worker_with_other_data_fails_the_job(light, tmp_path):
     job = replace(job, config=changed(job.config, data={"sha256": "0" * 64}))
     outcome = jobs.train_job(Channel(print), job)
     assert f"expected SHA-256 {'0' * 64}, found " in outcome.failure
+
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs SIGKILL and groups")
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """All messages that arrive at a view."""
+    heard = []
+
+    class Listening(View):
+        def show(self, message):
+            heard.append(message)
+            super().show(message)
+
+    monkeypatch.setattr(jobs, "View", Listening)
+    return heard
+
+
+def test_processes_train_to_the_same_bits(light, expected, tmp_path, heard, capsys):
+    queue = make_jobs(tmp_path)
+    with closing(LocalProcesses(2)) as pool:
+        found, failures = train_all(queue, pool)
+    assert failures == []
+    assert [bits(job.path) for job in queue] == expected
+    assert [run_bits(run) for run in found] == [bits[:4] for bits in expected]
+    metrics, names = found[0].metrics, EpochSaved.__struct_fields__[1:]
+    rows = zip(*(getattr(metrics, name) for name in names), strict=True)
+    assert [m for m in heard if m.run == "seed 0" and not isinstance(m, Trained)] == [
+        Started("seed 0", 0),
+        *(EpochSaved("seed 0", *row) for row in rows),
+    ]
+    assert "in all, on 2 workers\n" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@linux
+def test_a_killed_process_costs_an_epoch_and_no_bit(light, expected, tmp_path, heard, capsys):
+    queue = make_jobs(tmp_path)
+    with closing(LocalProcesses(2)) as pool:
+        killer = kill_a_worker(tmp_path, lambda: [p.process.pid for p in pool._processes.values()])
+        train_all(queue, pool)
+    join(killer)
+    assert [bits(job.path) for job in queue] == expected
+    assert_trained_once(heard)
+    ends = [whys(job.path) for job in queue]
+    assert ["killed", "finished"] in ends
+    assert all(own in (["finished"], ["killed", "finished"]) for own in ends)
+    assert "a worker process died; another one goes on with seed " in capsys.readouterr().err
+
+
+@linux
+def test_what_a_killed_client_had_trained_is_let_go(cluster, tmp_path):
+    """The workers must notice; else they would go on and keep the next command from the runs."""
+    long = [*TABLE[:-4], "--epochs", "100000", *TABLE[-2:], "--out", str(tmp_path)]
+    long += ["--scheduler", cluster.scheduler_address]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments.table1", *long],
+        cwd=REPOSITORY,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: process.poll() is not None or len(run_files(tmp_path)) == 2)
+    process.kill()
+    process.wait()
+    for path in run_files(tmp_path):
+        with runs.lock(path, timeout=60):
+            assert whys(path) == ["SIGTERM"]
