@@ -106,28 +106,20 @@ def test_a_gpu_that_does_not_answer_is_given_up(signum, monkeypatch, tmp_path):
     assert [child.wait(10) for child in children] == [-signal.SIGKILL]
 
 
-def test_a_gpu_that_was_good_is_not_tried_again(monkeypatch, tmp_path):
-    """In exclusive-process mode this process may have it by then."""
-    as_child(monkeypatch, tmp_path, f"echo run >> {tmp_path / 'log'}; echo '{{\"reason\": null}}'")
-    assert try_gpu() == try_gpu() == Trial(None)
-    assert (tmp_path / "log").read_text() == "run\n"
-    monkeypatch.setenv(gpu_trial.VARIABLE, '{"reason": "it was hot"}')
-    assert try_gpu() == Trial(None)  # a bad one is
-    assert (tmp_path / "log").read_text() == "run\nrun\n"
-
-
 def test_without_a_driver_no_process_is_started(monkeypatch):
     monkeypatch.setattr(driver, "is_missing", lambda: True)
     monkeypatch.setattr(gpu_trial, "_try_gpu", None)
     assert try_gpu() == Trial(driver.MISSING)
 
 
-def test_what_a_trial_came_to_is_recorded(monkeypatch, tmp_path, capsys):
+def test_result_is_recorded_and_a_good_gpu_is_not_tried_again(monkeypatch, tmp_path, capsys):
+    """In exclusive-process mode this process may have it by then."""
     trial = {"reason": None, "differences": {"pixels, deformed": 1e-7}, "seconds": 1.5}
-    as_child(monkeypatch, tmp_path, f"echo '{json.dumps(trial)}'")
-    assert try_gpu() == Trial(**trial)
+    log = tmp_path / "log"
+    as_child(monkeypatch, tmp_path, f"echo run >> {log}; echo '{json.dumps(trial)}'")
+    assert try_gpu() == try_gpu() == last_trial() == Trial(**trial)
+    assert log.read_text() == "run\n"
     assert capsys.readouterr().err.startswith("trying the GPU: ")
-    assert last_trial() == Trial(**trial)
     monkeypatch.setattr(gpu, "driver_version", lambda: "580.1")
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
     assert provenance.collect("cuda").gpu_trial == Trial(**trial)
@@ -136,6 +128,9 @@ def test_what_a_trial_came_to_is_recorded(monkeypatch, tmp_path, capsys):
         monkeypatch.setenv(gpu_trial.VARIABLE, other)
         assert last_trial() is None
         assert provenance.collect("cuda").gpu_trial is UNSET
+    monkeypatch.setenv(gpu_trial.VARIABLE, '{"reason": "it was hot"}')
+    assert try_gpu() == Trial(**trial)  # one that was bad is
+    assert log.read_text() == "run\nrun\n"
 
 
 needs_fake_driver = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
