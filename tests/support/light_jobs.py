@@ -1,19 +1,14 @@
 """Small trainings for tests of many: light jobs, whose engine compiles nothing, and a table."""
 
 import csv
-import os
 import signal
-import threading
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
-from run_bits import bits, epochs_on_disk
-from waiting import wait_until
+from run_bits import bits
 
 from deepbig_runtime.errors import Interrupted
-from experiments import table1
 from experiments.datasets import data
 from experiments.training import jobs, nets
 from experiments.training.configs import make_config
@@ -109,12 +104,6 @@ def train_all(queue, pool):
     return [o.run for o in outcomes], [o.failure for o in outcomes if o.failure]
 
 
-def make_table(folder):
-    """Fill the folder with a table that is made in one process and in one go; return it."""
-    assert table1.main([*TABLE, "--workers", "1", "--out", str(folder)]) == 0
-    return folder
-
-
 def run_files(folder):
     return sorted(path for path in folder.glob("*.h5") if ".weights" not in path.name)
 
@@ -134,12 +123,6 @@ def assert_same_table(folder, expected):
     assert table_rows(folder) == table_rows(expected)
 
 
-def assert_trained_once(heard):
-    """No epoch that was saved, and so told, was trained again."""
-    epochs = [(m.run, m.epoch) for m in heard if isinstance(m, EpochSaved)]
-    assert len(set(epochs)) == len(epochs)
-
-
 def stop_after(epoch, queue, pool, signum=signal.SIGTERM):
     """Train until an epoch of that number is told, and stop there as a signal would."""
 
@@ -154,30 +137,3 @@ def stop_after(epoch, queue, pool, signum=signal.SIGTERM):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jobs, "View", Stopping)
         jobs.train_all(queue, pool)
-
-
-def has_open(pid, path):
-    """Whether the process has opened that file."""
-    try:
-        return any(os.path.realpath(fd) == str(path) for fd in Path(f"/proc/{pid}/fd").iterdir())
-    except OSError:  # it has ended, or opens and closes files
-        return False
-
-
-def kill_a_worker(folder, pids):
-    """Start to wait for two epochs of a run on disk, then kill the process that trains that run.
-
-    pids: a function that gives those of the workers. Returns the thread.
-    """
-
-    def kill_one():
-        for path in run_files(folder):
-            for pid in list(pids()):
-                if epochs_on_disk(path) > 1 and has_open(pid, path.with_suffix(".lock").resolve()):
-                    os.kill(pid, signal.SIGKILL)
-                    return True
-        return False
-
-    thread = threading.Thread(target=wait_until, args=[kill_one], daemon=True)
-    thread.start()
-    return thread
