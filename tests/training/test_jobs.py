@@ -1,5 +1,7 @@
 """Many trainings: estimates, failures, deaths of workers, other folders; the same bits."""
 
+import csv
+import signal
 import subprocess
 import sys
 import weakref
@@ -10,25 +12,16 @@ import numpy as np
 import pytest
 from factories import changed
 from filelock import FileLock
-from light_jobs import (
-    TABLE,
-    assert_same_table,
-    light_jobs,
-    make_job,
-    make_jobs,
-    run_files,
-    stop_after,
-    table_rows,
-    train_all,
-    train_undisturbed,
-)
 from run_bits import bits, run_bits, whys
 from waiting import wait_until
 
 from deepbig_runtime import compiled_cache
 from deepbig_runtime.errors import Interrupted, Problem
 from experiments import table1
-from experiments.training import jobs, runs, store
+from experiments.datasets import data
+from experiments.training import jobs, nets, runs, store
+from experiments.training.configs import make_config
+from experiments.training.jobs import Job
 from experiments.training.progress import Track, View
 from experiments.training.provenance import REPOSITORY
 from experiments.training.workers import (
@@ -40,17 +33,124 @@ from experiments.training.workers import (
     Trained,
     WorkerDied,
 )
+from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.network import Network
+from mlp_gpu.training import Schedule
+
+EPOCHS = 100  # of a hundredth of a second
+TABLE = ["--data", "digits", "--nets", "1", "--seeds", "0,1", "--epochs", "8", "--limit", "150"]
+
+
+class LightEngine(CpuEngine):
+    """As the CPU's for a net of one layer, without anything to be compiled."""
+
+    def set_network(self, network):
+        self._network = Network(network.sizes, tuple(W.copy() for W in network.weights))
+
+    def get_network(self):
+        return Network(self._network.sizes, tuple(W.copy() for W in self._network.weights))
+
+    def _probabilities(self, x):
+        a = x @ self._network.unpadded()[0]
+        p = np.exp(a - a.max(axis=-1, keepdims=True))
+        return p / p.sum(axis=-1, keepdims=True)
+
+    def predict(self, images):
+        return self._probabilities(np.insert(images.reshape(len(images), -1), 0, 1, axis=1))
+
+    def train(self, images, labels, order, eta, tick=lambda n, loss: None):
+        (W,) = self._network.unpadded()
+        losses = []
+        with np.errstate(all="ignore"):
+            for k in order:
+                x = np.append(np.float32(1), images[k])
+                delta = self._probabilities(x)
+                losses.append(1 - delta[labels[k]])
+                delta[labels[k]] -= 1
+                W -= np.float32(eta) * np.outer(x, delta)
+        tick(len(order), np.mean(losses))
+        return float(np.mean(losses))
+
+
+def light_train_job(channel, job):
+    """As jobs.train_job, with a LightEngine. Workers find this function by its name."""
+    return _with_light_engine(TRAIN_JOB, channel, job)
+
+
+def light_estimate_job(channel, job):
+    return _with_light_engine(ESTIMATE_JOB, channel, job)
+
+
+TRAIN_JOB, ESTIMATE_JOB = jobs.train_job, jobs.estimate_job
+
+
+def _with_light_engine(function, channel, job):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nets, "make_engine", lambda *_: LightEngine())
+        return function(channel, job)
+
+
+def make_job(folder, seed, epochs=EPOCHS, eta=0.001):
+    dataset = data.limit(data.load("digits"), 100)
+    config = make_config(dataset, (841, 10), Schedule(epochs, eta, 0.95), seed, None, "cpu")
+    return Job(folder / f"seed{seed}.h5", f"seed {seed}", config)
+
+
+def train_all(queue, pool):
+    """As jobs.train_all: the runs, None for those that failed, and why those failed."""
+    outcomes = jobs.train_all(queue, pool)
+    return [o.run for o in outcomes], [o.failure for o in outcomes if o.failure]
+
+
+def table_rows(folder):
+    """The table without times."""
+    with (folder / "table1.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if k not in ("seconds", "date")} for row in rows]
+
+
+def assert_same_table(folder, expected):
+    paths, others = store.run_files(folder), store.run_files(expected)
+    assert [(path.name, bits(path)) for path in paths] == [(p.name, bits(p)) for p in others]
+    assert table_rows(folder) == table_rows(expected)
+
+
+def stop_after(epoch, queue, pool, signum=signal.SIGTERM):
+    """Train until an epoch of that number is told, and stop there as a signal would."""
+
+    class Stopping(View):
+        stopped = False
+
+        def show(self, message):
+            if isinstance(message, EpochSaved) and message.epoch == epoch and not self.stopped:
+                self.stopped = True
+                raise Interrupted(signum)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "View", Stopping)
+        jobs.train_all(queue, pool)
+
+
+def make_jobs(folder, n=3):
+    return [make_job(folder, seed) for seed in range(n)]
 
 
 @pytest.fixture
-def light():
-    with light_jobs():
-        yield
+def light(monkeypatch):
+    """Light jobs, whose engine compiles nothing."""
+    monkeypatch.setattr(jobs, "train_job", light_train_job)
+    monkeypatch.setattr(jobs, "estimate_job", light_estimate_job)
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    return train_undisturbed(tmp_path_factory.mktemp("expected"))
+    """The bits of each of three jobs, trained one after another without any trouble."""
+    queue = make_jobs(tmp_path_factory.mktemp("expected"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "train_job", light_train_job)
+        patch.setattr(jobs, "estimate_job", light_estimate_job)
+        jobs.train_all(queue, InProcess())
+    return [bits(job.path) for job in queue]
 
 
 @pytest.fixture(scope="module")
@@ -304,9 +404,9 @@ def test_what_a_killed_client_had_trained_is_let_go(cluster, tmp_path):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_until(lambda: process.poll() is not None or len(run_files(tmp_path)) == 2)
+    wait_until(lambda: process.poll() is not None or len(store.run_files(tmp_path)) == 2)
     process.kill()
     process.wait()
-    for path in run_files(tmp_path):
+    for path in store.run_files(tmp_path):
         with runs.lock(path, timeout=60):
             assert whys(path) == ["SIGTERM"]

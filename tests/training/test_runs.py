@@ -219,7 +219,7 @@ def test_train_run_diverging_keeps_the_last_good_epoch(tmp_path, monkeypatch):
 
 def test_estimate_epoch_seconds_is_the_sum_over_images(monkeypatch):
     """By a clock that goes on 2 ms for an image to train, 0.5 to predict and 0.25 to deform."""
-    clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
+    clock, etas = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now), set()
 
     def spend(seconds, images):
         clock.now += seconds * len(images)
@@ -227,7 +227,7 @@ def test_estimate_epoch_seconds_is_the_sum_over_images(monkeypatch):
     engine = SimpleNamespace(
         schedule=None,
         set_network=lambda net: None,
-        train=lambda images, labels, order, eta: spend(0.002, order),
+        train=lambda images, labels, order, eta: etas.add(eta) or spend(0.002, order),
         predict=lambda images: spend(0.0005, images),
     )
     monkeypatch.setattr(runs, "time", clock)
@@ -239,6 +239,9 @@ def test_estimate_epoch_seconds_is_the_sum_over_images(monkeypatch):
     config = changed(config, deformed_on="cuda")  # while the GPU trains
     expected -= 30_000 * 0.00025
     assert runs.estimate_epoch_seconds(engine, config, DATASET) == pytest.approx(expected)
+    engine.schedule = "window"  # whose sweeps depend on its corrections
+    runs.estimate_epoch_seconds(engine, config, DATASET)
+    assert etas == {0.0, config.eta}
 
 
 @pytest.mark.parametrize("seed", [2, 6])
