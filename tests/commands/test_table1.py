@@ -47,16 +47,6 @@ def test_folder_has_runs_and_tables_that_name_the_data(folder):
         assert run.config.deformation == TABLE1
 
 
-def test_finished_runs_are_not_trained_again(folder, capsys):
-    before = (folder / "net1-seed0-load_digits.h5").read_bytes()
-    table1.main([*TINY, "--seeds", "0,7", "--out", str(folder)])
-    printed = capsys.readouterr()
-    assert f"net 1, seed 0 and 1 like it: finished, in {folder}\n" in printed.err
-    assert "epoch 1/2" not in printed.err
-    assert printed.out == (folder / "table1.md").read_text() + "\n"
-    assert (folder / "net1-seed0-load_digits.h5").read_bytes() == before
-
-
 def test_other_options_are_refused_before_anything_is_trained(folder):
     with pytest.raises(Problem, match=r"eta is 0\.002 there and 0\.5 here"):
         table1.main([*TINY, "--eta", "0.5", "--seeds", "9,0", "--out", str(folder)])

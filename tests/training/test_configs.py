@@ -44,13 +44,6 @@ def test_each_net_of_experiment_4_has_its_own_validation_set():
         assert (job.config.n_validation, job.config.data.n_train) == (1, 1)
 
 
-def test_the_other_nets_are_validated_on_all_training_images():
-    for number in (1, 2, 3, 5, 6):
-        for job in make_jobs(EXPERIMENTS[number], "--limit", "20"):
-            assert job.config.n_validation == 20
-            assert configs.prepare(numbered(), job.config).validation is None
-
-
 def test_limit_split_and_width_go_together(digits):
     config = make_config(data.limit(digits, 100), width=12, n_validation=30)
     found = configs.prepare(digits, config)
@@ -70,11 +63,11 @@ def test_limit_split_and_width_go_together(digits):
     assert found.test_labels.tolist() == digits.test_labels.tolist()
 
 
-def test_prepare_of_fewer_images_is_refused(digits):
-    config = make_config(digits)
-    assert configs.prepare(digits, config).train_images.shape == (1437, 29, 29)
+def test_prepare_takes_as_many_images_as_there_are(digits):
+    prepared = configs.prepare(digits, make_config(digits))
+    assert (prepared.train_images.shape, prepared.validation) == ((1437, 29, 29), None)
     with pytest.raises(Problem, match="limit is 1437, expected 1 to 50"):
-        configs.prepare(data.limit(digits, 50), config)
+        configs.prepare(data.limit(digits, 50), make_config(digits))
 
 
 def test_configuration_of_an_older_run_equals_todays(digits):

@@ -534,21 +534,20 @@ def test_driver_is_missing_unless_a_library_can_be_loaded(libraries, missing, mo
 def test_opened_without_dask_is_a_user_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     monkeypatch.delitem(sys.modules, "experiments.training.cluster", raising=False)
-    arguments = parse("--scheduler", "tcp://127.0.0.1:8786")
-    sentence = "--scheduler needs Dask, which is not installed; install"
-    with pytest.raises(Problem, match=sentence), jobs.opened(arguments, 1, never):
+    opened = jobs.opened(parse("--scheduler", "tcp://127.0.0.1:8786"), 1, never)
+    with (
+        pytest.raises(Problem, match="--scheduler needs Dask, which is not installed; inst"),
+        opened,
+    ):
         pass
 
 
 def test_opened_names_the_devices_of_a_cluster(cluster, capsys):
-    arguments = parse("--scheduler", cluster.scheduler_address)
-    with jobs.opened(arguments, 1, never) as (pool, engine, device):
+    scheduler = ("--scheduler", cluster.scheduler_address)
+    with jobs.opened(parse(*scheduler), 1, never) as (pool, engine, device):
         assert type(pool).__name__ == "Cluster"
         assert (pool.workers, engine) == (2, "cpu")
         assert device == provenance.device()  # once, for they are the same
     assert capsys.readouterr().err == ""
-    with (
-        pytest.raises(GpuFault),
-        jobs.opened(parse("--scheduler", arguments.scheduler, "--engine", "cuda"), 1, never),
-    ):
+    with pytest.raises(GpuFault), jobs.opened(parse(*scheduler, "--engine", "cuda"), 1, never):
         pass
