@@ -229,7 +229,7 @@ def test_digits_keep_their_deformation_and_configuration(digits):
 
 
 @pytest.mark.parametrize("deformation", [TRANSLATION, replace(TABLE1, beta=(9.0,) * 10)])
-def test_all_maps_of_an_image_move_together(deformation):
+def test_deformer_moves_all_maps_of_an_image_together(deformation):
     """As each would in a set of such maps alone, whatever batches it is cut into."""
     images = np.random.default_rng(5).uniform(-1, 1, (230, 13, 13, 3)).astype(np.float32)
     labels = (np.arange(230) % 5).astype(np.uint8)

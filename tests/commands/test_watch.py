@@ -78,7 +78,7 @@ def test_describe_shows_the_state_and_the_time_left(run, age, state, left):
     assert (found["state"], found["left"]) == (state, left)
 
 
-def test_newest_first_finished_last():
+def test_describe_all_sorts_newest_first_and_finished_last():
     snapshots = {
         "old": Snapshot((0, 0, 0), WRITTEN, make_run(started=NOW - 500)),
         "done": Snapshot((0, 0, 0), WRITTEN, make_run(epochs=10, started=NOW - 200)),
@@ -98,7 +98,7 @@ ROWS = [
 ]
 
 
-def test_a_table_with_room():
+def test_table_wide_is_whole():
     assert watch.table(ROWS, 120) == [
         "1 of 3 runs training; errors in %, rate in images/s",
         "run                epoch valid test TEfBV  rate       left state",
@@ -108,7 +108,7 @@ def test_a_table_with_room():
     ]
 
 
-def test_a_narrow_table_cuts_names_then_states():
+def test_table_narrow_cuts_names_then_states():
     assert watch.table(ROWS, 60) == [
         "1 of 3 runs training; errors in %, rate in images/s",
         "run       epoch valid test TEfBV  rate       left state",
@@ -122,7 +122,7 @@ def test_a_narrow_table_cuts_names_then_states():
         assert max(map(len, lines)) <= width
 
 
-def test_a_low_table_says_how_many_runs_are_hidden():
+def test_table_low_says_how_many_runs_are_hidden():
     whole = watch.table(ROWS, 120)
     assert watch.table(ROWS, 120, 5) == whole
     assert watch.table(ROWS, 120, 4) == [*whole[:3], "and 2 more"]
@@ -148,7 +148,7 @@ def test_names_are_paths_in_the_one_folder(tmp_path):
     assert set(found) == {f"{tmp_path}/sub/c", f"{tmp_path}/a.b"}
 
 
-def test_new_files_are_picked_up_and_only_changed_ones_read(tmp_path, monkeypatch):
+def test_scan_reads_new_and_changed_files_alone(tmp_path, monkeypatch):
     read, reads = store.read_run, []
     monkeypatch.setattr(store, "read_run", lambda path: reads.append(path.name) or read(path))
     write(tmp_path / "a.h5", make_run())
@@ -220,7 +220,7 @@ def test_a_folder_that_goes_while_it_is_searched_stops_nothing(tmp_path, monkeyp
     assert set(scanner.scan()) == {"a"}
 
 
-def test_a_look_makes_no_file_and_waits_for_no_lock(tmp_path):
+def test_scan_makes_no_file_and_waits_for_no_lock(tmp_path):
     write(tmp_path / "a.h5", make_run())
     with FileLock(tmp_path / "a.lock"):
         before = {path: path.stat().st_mtime_ns for path in (tmp_path, *tmp_path.iterdir())}
@@ -355,7 +355,7 @@ def test_it_ends_when_its_terminal_is_gone(tmp_path):
 
 @pytest.mark.usefixtures("signals_raise")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_waits_until_the_table_is_whole(signum, tmp_path, monkeypatch, capsys):
+def test_signal_waits_until_the_table_is_whole(signum, tmp_path, monkeypatch, capsys):
     write(tmp_path / "net.h5", make_run())
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     describe_all = watch.describe_all

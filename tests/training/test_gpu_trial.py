@@ -48,7 +48,7 @@ def test_a_good_gpu_is_near_the_cpu(device, monkeypatch):
 
 
 @pytest.mark.parametrize("what", COMPARED)
-def test_what_differs_too_much_is_named(what):
+def test_judge_names_what_differs_too_much(what):
     limit = LIMITS[what.split(",")[0]]
     same = dict.fromkeys(COMPARED, 0.0)
     assert judge(same | {what: 0.99 * limit}) is None
@@ -85,7 +85,7 @@ def as_child(monkeypatch, tmp_path, script):
         ("kill -SEGV $$", "exit status -11"),
     ],
 )
-def test_a_process_that_fails_is_a_sentence(script, reason, monkeypatch, tmp_path):
+def test_try_gpu_of_a_process_that_fails_is_a_sentence(script, reason, monkeypatch, tmp_path):
     as_child(monkeypatch, tmp_path, script)
     said = try_gpu().reason
     assert said == f"the GPU failed when it was tried before use: {reason}"
@@ -94,7 +94,7 @@ def test_a_process_that_fails_is_a_sentence(script, reason, monkeypatch, tmp_pat
 
 @pytest.mark.usefixtures("signals_raise")
 @pytest.mark.parametrize("signum", [None, signal.SIGTERM])
-def test_a_gpu_that_does_not_answer_is_given_up(signum, monkeypatch, tmp_path):
+def test_try_gpu_gives_up_a_gpu_that_does_not_answer(signum, monkeypatch, tmp_path):
     children = as_child(monkeypatch, tmp_path, "exec sleep 60")
     if signum:
         threading.Timer(1, os.kill, (os.getpid(), signum)).start()
@@ -106,13 +106,13 @@ def test_a_gpu_that_does_not_answer_is_given_up(signum, monkeypatch, tmp_path):
     assert [child.wait(10) for child in children] == [-signal.SIGKILL]
 
 
-def test_without_a_driver_no_process_is_started(monkeypatch):
+def test_try_gpu_without_a_driver_starts_no_process(monkeypatch):
     monkeypatch.setattr(driver, "is_missing", lambda: True)
     monkeypatch.setattr(gpu_trial, "_try_gpu", None)
     assert try_gpu() == Trial(driver.MISSING)
 
 
-def test_result_is_recorded_and_a_good_gpu_is_not_tried_again(monkeypatch, tmp_path, capsys):
+def test_try_gpu_records_its_result_and_tries_a_good_gpu_once(monkeypatch, tmp_path, capsys):
     """In exclusive-process mode this process may have it by then."""
     trial = {"reason": None, "differences": {"pixels, deformed": 1e-7}, "seconds": 1.5}
     log = tmp_path / "log"

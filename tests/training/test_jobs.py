@@ -394,7 +394,7 @@ def test_processes_train_to_the_same_bits(light, expected, tmp_path, monkeypatch
 
 
 @linux
-def test_what_a_killed_client_had_trained_is_let_go(cluster, tmp_path):
+def test_workers_release_the_runs_of_a_killed_client(cluster, tmp_path):
     """The workers must notice; else they would go on and keep the next command from the runs."""
     long = [*TABLE[:-4], "--epochs", "100000", *TABLE[-2:], "--out", str(tmp_path)]
     long += ["--scheduler", cluster.scheduler_address]

@@ -135,7 +135,7 @@ def trained(tmp_path_factory):
     return folder
 
 
-def test_exported_nets_answer_as_the_runs_do(trained, tmp_path, capsys):
+def test_export_of_nets_answers_as_the_runs_do(trained, tmp_path, capsys):
     paths = store.run_files(trained)
     export.main([*map(str, paths), "--net", "--out", str(tmp_path)])
     printed = capsys.readouterr()
@@ -159,7 +159,7 @@ def test_exported_nets_answer_as_the_runs_do(trained, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("factor", "why"), [(0, "answers on test digits"), (np.inf, "one is too large for float16")]
 )
-def test_weights_stay_whole_where_halving_them_does_harm(factor, why, trained, monkeypatch, capsys):
+def test_export_keeps_weights_whole_that_halving_harms(factor, why, trained, monkeypatch, capsys):
     path = trained / "net1-seed0-load_digits.h5"
 
     def halved(network):

@@ -321,7 +321,7 @@ cli.run(lambda: runs.lock(pathlib.Path(sys.argv[1])).__enter__())
 @pytest.mark.parametrize(
     ("name", "complaint"), [("run.h5", "cannot write in"), ("sub/run.h5", "cannot make the folder")]
 )
-def test_read_only_folder(tmp_path, name, complaint):
+def test_lock_in_a_read_only_folder_is_one_sentence(tmp_path, name, complaint):
     tmp_path.chmod(0o555)
     command = [sys.executable, "-c", TAKE_LOCK, str(tmp_path / name)]
     if os.geteuid() == 0:  # root may write anywhere, unless it gives that up
@@ -338,7 +338,7 @@ def test_read_only_folder(tmp_path, name, complaint):
     assert "Permission denied" in line
 
 
-def test_a_run_that_is_let_go_soon_is_waited_for(tmp_path):
+def test_lock_waits_for_a_run_that_is_released_soon(tmp_path):
     path = tmp_path / "run.h5"
     held = FileLock(path.with_suffix(".lock"), thread_local=False)
     held.acquire()
@@ -350,7 +350,7 @@ def test_a_run_that_is_let_go_soon_is_waited_for(tmp_path):
 
 
 @linux
-def test_what_a_killed_process_left_of_a_table_is_removed_when_it_is_written_again(tmp_path):
+def test_replace_removes_what_killed_processes_left(tmp_path):
     alive = tmp_path / f"table[1].md.{os.getppid()}.tmp"
     left = [tmp_path / f"table[1].md.{2**30}.tmp", tmp_path / f"table[1].md.{2**31}.tmp"]
     others = [tmp_path / f"table1.md.{2**30}.tmp", tmp_path / "table[1].md.mine.tmp"]
@@ -362,7 +362,7 @@ def test_what_a_killed_process_left_of_a_table_is_removed_when_it_is_written_aga
     }
 
 
-def test_a_signal_while_llvm_compiles_is_not_dropped(signals_raise, capfd):
+def test_signal_while_llvm_compiles_is_not_dropped(signals_raise, capfd):
     """What Python code raises that C calls is printed and forgotten, and the command goes on."""
     called = []
     names = {"called": called, "kill": lambda: os.kill(os.getpid(), signal.SIGTERM)}
@@ -390,7 +390,7 @@ class Ending:
         self.end()
 
 
-def test_a_signal_while_an_object_ends_is_not_dropped(signals_raise, capfd, monkeypatch):
+def test_signal_while_an_object_ends_is_not_dropped(signals_raise, capfd, monkeypatch):
     """What is raised there Python prints and forgets."""
     other = []
     monkeypatch.setattr(sys, "unraisablehook", other.append)
@@ -402,9 +402,7 @@ def test_a_signal_while_an_object_ends_is_not_dropped(signals_raise, capfd, monk
     assert capfd.readouterr().err == ""
 
 
-def test_a_signal_while_a_module_is_imported_waits_until_it_is(
-    signals_raise, tmp_path, monkeypatch
-):
+def test_signal_while_a_module_is_imported_waits_until_it_is(signals_raise, tmp_path, monkeypatch):
     """A module in C may make an ImportError of it, as if a package were not installed."""
     (tmp_path / "module_of_a_signal.py").write_text(
         "import os, signal\n"
