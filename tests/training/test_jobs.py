@@ -37,7 +37,7 @@ from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule
 
-EPOCHS = 100  # of a hundredth of a second
+EPOCHS = 12  # of a hundredth of a second
 TABLE = ["--data", "digits", "--nets", "1", "--seeds", "0,1", "--epochs", "8", "--limit", "150"]
 
 
