@@ -148,10 +148,9 @@ def make_jobs(
 def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
     table = cnn_tables.TABLES[arguments.data]
+    nets = {table.nets[net]: net for net in arguments.nets or table.nets}
     if arguments.net:
         nets = {arguments.net: 1}
-    else:
-        nets = {table.nets[net]: net for net in arguments.nets or table.nets}
     if arguments.describe:
         print("\n".join(describe(net, KINDS[table.data]) for net in nets))
         return 0

@@ -201,27 +201,25 @@ def add_picture(draw: Callable[[], object]) -> None:
         tell(shortened(f"a picture is missing: {reason}"))
 
 
-def number(low: float, high: float, kind: type = float, limits: str = "") -> Callable[[str], Any]:
-    """An argparse type: a number from low to high, both included, not NaN. kind: float or int."""
-    name = "an integer" if kind is int else "a number"
-    limits = limits or f"from {low} to {high}" if kind is int else f"from {low:g} to {high:g}"
+def number(low: float, high: float, kind: type = float) -> Callable[[str], Any]:
+    """An argparse type: a number from low to high, both included. kind: float or int."""
+    name, shown = ("an integer", str) if kind is int else ("a number", "{:g}".format)
+    limits = f"from {shown(low)} to {shown(high)}" if high < math.inf else f"of at least {low}"
 
     def parse(text: str) -> Any:
         try:
             value = kind(text) if kind is float or text.strip().isdecimal() else math.nan
         except ValueError:  # also more digits than Python takes
             value = math.nan
-        if not low <= value <= high:
+        if not low <= value <= high:  # false for NaN too
             raise argparse.ArgumentTypeError(f"expected {name} {limits}, got {text!r}")
         return value
 
     return parse
 
 
-def integer(low: int, high: int | None = None) -> Callable[[str], int]:
+def integer(low: int, high: float = math.inf) -> Callable[[str], int]:
     """An argparse type: an integer from low to high, both included."""
-    if high is None:
-        return number(low, math.inf, int, f"of at least {low}")
     return number(low, high, int)
 
 
