@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from cnn_gpu.network import ConvNetwork
@@ -37,8 +36,8 @@ def load_runs(folder: Path | None = None) -> dict[str, Run]:
     folder = store.find_folder(folder)
     own = folder / EXAMPLE
     paths = store.run_files(folder)
-    if all(own in path.parents for path in paths):
-        _make_unless_there(own, paths)
+    if all(own in path.parents for path in paths) and not _is_made(paths):
+        _make(own)
     read = store.read_runs(folder, lambda fault: print(f"left out: {fault}"))
     found = {
         printable(str(path.relative_to(folder).with_suffix(""))): run for path, run in read.items()
@@ -71,15 +70,17 @@ def load_convolutional(path: Path) -> ConvNetwork:
     return net
 
 
-def _make_unless_there(folder: Path, paths: list[Path]) -> None:
-    """Train the small runs, unless all are there at their ends.
+def _is_made(paths: list[Path]) -> bool:
+    """Whether all small runs are there, trained to their ends; a convolutional net's is beside."""
+    try:
+        runs = map(store.read_run, paths)
+        own = [run for run in runs if not run.config.is_convolutional]
+        return len(own) == N_EXAMPLES and all(run.finished for run in own)
+    except FileFault:
+        return False
 
-    paths: the run files in the folder, among them that of a convolutional net.
-    """
-    with suppress(FileFault):
-        perceptrons = [run for run in map(store.read_run, paths) if not run.config.is_convolutional]
-        if len(perceptrons) == N_EXAMPLES and all(run.finished for run in perceptrons):
-            return
+
+def _make(folder: Path) -> None:
     command = [sys.executable, "-m", "experiments.committee", *COMMITTEE_OPTIONS]
     print(
         f"There are no runs below {folder.parent}. Some small ones are being made in {folder}, on "
