@@ -15,7 +15,6 @@ from itertools import product
 from pathlib import Path
 
 from cnn_gpu import layers
-from cnn_gpu.layers import Layer
 from deform_gpu import TABLE1, TRANSLATION, Deformation
 from experiments.datasets import data
 from experiments.datasets.dataset import DIGIT, KINDS, Kind, name_parts
@@ -96,26 +95,26 @@ def deformation_of(kind: Kind, translation: float | None) -> Deformation | None:
 def describe(net: str, kind: Kind) -> str:
     """The layers of a net as a Markdown table."""
     found = layers.parse(net, kind.source, kind.n_classes)
-    lines = [_line(layer) for layer in found]
+    lines = []
+    for layer in found:
+        (height, width), (dy, dx) = layer.kernel, layer.step
+        lines.append(
+            {
+                "layer": layer.kind,
+                "maps": str(layer.maps.n),
+                "size": f"{layer.maps.width}x{layer.maps.height}",
+                "kernel": f"{width}x{height}",
+                "skips": f"{dx - 1}x{dy - 1}" if layer.kind == layers.CONVOLUTION else "",
+                "connections": f"{layer.n_connections:,}" if layer.has_weights else "",
+                "weights": f"{layer.n_weights:,}",
+                "multiply-adds": f"{layer.n_multiply_adds:,}",
+            }
+        )
     weights = sum(layer.n_weights for layer in found)
     multiply_adds = sum(layer.n_multiply_adds for layer in found)
     total = dict.fromkeys(lines[0], "") | {"layer": "all"}
     lines.append(total | {"weights": f"{weights:,}", "multiply-adds": f"{multiply_adds:,}"})
     return f"{net}, input {kind.source}\n\n{markdown_table(lines)}\n"
-
-
-def _line(layer: Layer) -> dict[str, str]:
-    (height, width), (dy, dx) = layer.kernel, layer.step
-    return {
-        "layer": layer.kind,
-        "maps": str(layer.maps.n),
-        "size": f"{layer.maps.width}x{layer.maps.height}",
-        "kernel": f"{width}x{height}",
-        "skips": f"{dx - 1}x{dy - 1}" if layer.kind == layers.CONVOLUTION else "",
-        "connections": f"{layer.n_connections:,}" if layer.has_weights else "",
-        "weights": f"{layer.n_weights:,}",
-        "multiply-adds": f"{layer.n_multiply_adds:,}",
-    }
 
 
 def run_path(folder: Path, net: str, seed: int, data_name: str, translation: float) -> Path:
@@ -149,10 +148,9 @@ def make_jobs(
 def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
     table = cnn_tables.TABLES[arguments.data]
+    nets = {table.nets[net]: net for net in arguments.nets or table.nets}
     if arguments.net:
         nets = {arguments.net: 1}
-    else:
-        nets = {table.nets[net]: net for net in arguments.nets or table.nets}
     if arguments.describe:
         print("\n".join(describe(net, KINDS[table.data]) for net in nets))
         return 0

@@ -234,14 +234,9 @@ def report_all(formed: Sequence[Committee]) -> str:
     """Several committees side by side, as Markdown."""
     rows = [row for committee in formed for row in committee_report.tidy_rows(committee)]
     paper = rows[0].paper is not None
-    parts = [
-        f"# {len(formed)} committees on {rows[0].data}, errors in percent"
-        + (", the paper / ours" if paper else " (NOT MNIST: not to be compared with the paper's)"),
-        markdown_table(committee_report.summary_table(rows)),
-        markdown_table(committee_report.committee_table(rows)),
-    ]
-    if committee_report.has_order(rows):
-        parts.append(markdown_table(committee_report.order_table(rows)))
+    head = f"# {len(formed)} committees on {rows[0].data}, errors in percent"
+    head += ", the paper / ours" if paper else " (NOT MNIST: not to be compared with the paper's)"
+    parts = [head, *map(markdown_table, committee_report.side_by_side(rows))]
     return "\n\n".join(parts) + "\n"
 
 

@@ -79,12 +79,10 @@ class RunScanner:
                 self._snapshots = dict.fromkeys(store.run_files(folder)) | self._snapshots
         found = {path: _read(path, before) for path, before in self._snapshots.items()}
         self._snapshots |= found
-        return {self._name(path): snapshot for path, snapshot in found.items()}
-
-    def _name(self, path: Path) -> str:
-        if self._root:
-            path = path.relative_to(self._root)
-        return str(path).removesuffix(".h5")
+        return {
+            str(path.relative_to(self._root) if self._root else path).removesuffix(".h5"): snapshot
+            for path, snapshot in found.items()
+        }
 
 
 def _read(path: Path, before: Snapshot | None) -> Snapshot:
@@ -96,11 +94,10 @@ def _read(path: Path, before: Snapshot | None) -> Snapshot:
         if before and before.stamp == stamp:
             return before
         run = store.read_run(path)
-    except OSError as error:
-        return Snapshot(None, 0.0, None, f"cannot read it: {error.strerror}")
-    except FileFault as fault:
-        if isinstance(fault.__cause__, OSError):  # what fails once may work later
-            return Snapshot(None, 0.0, None, f"cannot read it: {fault.__cause__.strerror}")
+    except (OSError, FileFault) as fault:
+        refusal = fault.__cause__ or fault
+        if isinstance(refusal, OSError):  # what fails once may work later
+            return Snapshot(None, 0.0, None, f"cannot read it: {refusal.strerror}")
         return Snapshot(stamp, 0.0, None, str(fault).removeprefix(f"{path} "))
     run.outputs = run.labels = np.empty(0)  # large, and not shown
     return Snapshot(stamp, found.st_mtime, run)
@@ -163,17 +160,11 @@ def describe_all(snapshots: dict[str, Snapshot], now: float) -> list[list[str]]:
 
     now: seconds since 1970.
     """
-
-    def start(name: str) -> str:
-        run = snapshots[name].run
-        return run.provenance[-1].start if run else ""
-
-    def is_finished(name: str) -> bool:
-        run = snapshots[name].run
-        return run is not None and run.finished
-
-    names = sorted(sorted(snapshots), key=start, reverse=True)
-    names.sort(key=is_finished)
+    runs = {name: snapshots[name].run for name in sorted(snapshots)}
+    starts = {name: run.provenance[-1].start if run else "" for name, run in runs.items()}
+    finished = {name: run is not None and run.finished for name, run in runs.items()}
+    names = sorted(runs, key=lambda name: starts[name], reverse=True)
+    names.sort(key=lambda name: finished[name])
     return [describe(name, snapshots[name], now) for name in names]
 
 

@@ -201,20 +201,26 @@ def add_picture(draw: Callable[[], object]) -> None:
         tell(shortened(f"a picture is missing: {reason}"))
 
 
-def integer(low: int, high: int | None = None) -> Callable[[str], int]:
-    """An argparse type: an integer from low to high, both included."""
+def number(low: float, high: float, kind: type = float) -> Callable[[str], Any]:
+    """An argparse type: a number from low to high, both included. kind: float or int."""
+    name, shown = ("an integer", str) if kind is int else ("a number", "{:g}".format)
+    limits = f"from {shown(low)} to {shown(high)}" if high < math.inf else f"of at least {low}"
 
-    def parse(text: str) -> int:
+    def parse(text: str) -> Any:
         try:
-            value = int(text) if text.strip().isdecimal() else None
-        except ValueError:  # more digits than Python takes
-            value = None
-        if value is None or value < low or (high is not None and value > high):
-            limits = f"from {low} to {high}" if high is not None else f"of at least {low}"
-            raise argparse.ArgumentTypeError(f"expected an integer {limits}, got {text!r}")
+            value = kind(text) if kind is float or text.strip().isdecimal() else math.nan
+        except ValueError:  # also more digits than Python takes
+            value = math.nan
+        if not low <= value <= high:  # false for NaN too
+            raise argparse.ArgumentTypeError(f"expected {name} {limits}, got {text!r}")
         return value
 
     return parse
+
+
+def integer(low: int, high: float = math.inf) -> Callable[[str], int]:
+    """An argparse type: an integer from low to high, both included."""
+    return number(low, high, int)
 
 
 def integers(low: int, high: int) -> Callable[[str], list[int]]:
@@ -239,22 +245,5 @@ def words(known: Iterable[str]) -> Callable[[str], list[str]]:
             names = ", ".join(known)
             raise argparse.ArgumentTypeError(f"expected some of {names}, got {unknown[0]!r}")
         return values
-
-    return parse
-
-
-def number(low: float, high: float) -> Callable[[str], float]:
-    """An argparse type: a number from low to high, both included."""
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not low <= value <= high:  # false for NaN too
-            raise argparse.ArgumentTypeError(
-                f"expected a number from {low:g} to {high:g}, got {text!r}"
-            )
-        return value
 
     return parse

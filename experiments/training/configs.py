@@ -236,15 +236,8 @@ def make_config(
 
 
 def prepare(dataset: Dataset, config: Config) -> Dataset:
-    """The images of a run: as many as its configuration says, split and normalised.
-
-    dataset: all images, as `data.load` gives them. Raises Problem if they are other data.
-    """
+    """The images of a run, of all the images of its data, split and normalised."""
     wanted = config.data
-    if dataset.sha256 != wanted.sha256:
-        raise Problem(
-            f"expected data of SHA-256 {wanted.sha256}, found {dataset.sha256} in {dataset.source}"
-        )
     dataset = data.limit(dataset, wanted.n_train + (wanted.n_validation or 0))
     if wanted.n_validation:
         dataset = data.split(dataset, wanted.n_validation, config.seed)

@@ -139,21 +139,18 @@ def _distance(one: list[np.ndarray], other: list[np.ndarray]) -> float:
 
 
 def main() -> None:
-    """Try the GPU in this process, and print what that came to as a line of JSON."""
+    """Try the GPU in this process, and print the result as a line of JSON."""
     from deepbig_runtime import gpu  # imports numba
     from deepbig_runtime.faults import GpuFault
 
-    started = time.perf_counter()
-    if reason := gpu.missing():
-        print(json.dumps(asdict(Trial(reason))))
-        return
-    try:
-        differences = compare()
-    except GpuFault as fault:
-        print(json.dumps(asdict(Trial(str(fault)))))
-        return
-    seconds = time.perf_counter() - started
-    print(json.dumps(asdict(Trial(judge(differences), differences, seconds))))
+    started, differences, reason = time.perf_counter(), {}, gpu.missing()
+    if not reason:
+        try:
+            differences = compare()
+            reason = judge(differences)
+        except GpuFault as fault:
+            reason = str(fault)
+    print(json.dumps(asdict(Trial(reason, differences, time.perf_counter() - started))))
 
 
 if __name__ == "__main__":

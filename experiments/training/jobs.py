@@ -106,11 +106,6 @@ def load_known(config: Config, data_dir: Path | None) -> data.Dataset:
     return dataset
 
 
-def load_for(job: Job) -> data.Dataset:
-    """The data that a job asks for, as it is loaded on this machine."""
-    return load(data.CHOICES[job.config.data.name], job.data_dir)
-
-
 class Reporter(runs.Callbacks):
     """Sends messages about a job, and ends it when the pool asks it to stop."""
 
@@ -142,7 +137,7 @@ def train_job(channel: Channel, job: Job) -> Outcome:
     Raises Interrupted on a signal to this process, and when the pool asks its jobs to stop.
     """
     try:
-        dataset = configs.prepare(load_for(job), job.config)
+        dataset = configs.prepare(load_known(job.config, job.data_dir), job.config)
         engine = nets.make_engine(job.config, job.schedule)
         runs.warm_up(engine, job.config, dataset)
         reporter, timeout = Reporter(job.label, channel), channel.lock_timeout
@@ -156,7 +151,7 @@ def train_job(channel: Channel, job: Job) -> Outcome:
 def estimate_job(_channel: Channel, job: Job) -> float:
     """About how many seconds an epoch of the job takes. This runs in a worker."""
     engine = nets.make_engine(job.config, job.schedule)
-    return runs.estimate_epoch_seconds(engine, job.config, load_for(job))
+    return runs.estimate_epoch_seconds(engine, job.config, load_known(job.config, job.data_dir))
 
 
 def workload(job: Job) -> tuple:

@@ -25,13 +25,6 @@ def initial(config: Config) -> AnyNetwork:
     return Network.initial(config.sizes, config.seed)
 
 
-def blank(config: Config) -> AnyNetwork:
-    """A net of the run's size, for computations that do not depend on its weights."""
-    if config.is_convolutional:
-        return initial(config)
-    return Network.blank(config.sizes)  # zeros need not be sampled
-
-
 def kind(config: Config) -> type[Network] | type[ConvNetwork]:
     """The class of a run's net."""
     return ConvNetwork if config.is_convolutional else Network
@@ -41,11 +34,6 @@ def attributes(config: Config) -> dict[str, Any]:
     """The attributes that a run's net is stored with, which describe its layers."""
     names = ("layers", "source", "n_classes") if config.is_convolutional else ("sizes",)
     return {name: getattr(config, name) for name in names}
-
-
-def is_of(net: AnyNetwork, config: Config) -> bool:
-    """Whether a net has the layers of a run's."""
-    return net.stored().attrs == attributes(config)
 
 
 def make_engine(config: Config, schedule: str) -> Engine:

@@ -98,15 +98,6 @@ def add_trainer_arguments(
     schedules: launch modes of the nets on a GPU, the usual one first. cores, others: as in
     cli.add_worker_arguments and cli.add_data_arguments.
     """
-    _add_arguments(parser, quick, paper, of)
-    cli.add_engine_arguments(parser, schedules)
-    cli.add_worker_arguments(parser, cores)
-    cli.add_data_arguments(parser, others)
-    cli.add_out_argument(parser, f"folder for {written}", out)
-
-
-def _add_arguments(parser: argparse.ArgumentParser, quick: str, paper: Plan, of: str) -> None:
-    """Add the options that choose a plan."""
     parser.add_argument(
         "--profile",
         choices=("quick", "short", "paper"),
@@ -142,6 +133,10 @@ def _add_arguments(parser: argparse.ArgumentParser, quick: str, paper: Plan, of:
         help="factor to the learning rate after each epoch, up to 1, until it is 1e-6 "
         f"(default: the profile's; the paper's is {paper.schedule.decay:g}{of})",
     )
+    cli.add_engine_arguments(parser, schedules)
+    cli.add_worker_arguments(parser, cores)
+    cli.add_data_arguments(parser, others)
+    cli.add_out_argument(parser, f"folder for {written}", out)
 
 
 def profile(arguments: argparse.Namespace, engine: str) -> str:

@@ -155,7 +155,9 @@ class View:
         )
         self._n_finished += row.epoch == epochs
         if self._n_runs > 1 and not self._on_terminal:
-            all_left = max(seconds_left, self._seconds_left())
+            before, done, total = self._work()  # the rest at the mean rate so far
+            so_far = time.perf_counter() - self._started
+            all_left = max(seconds_left, so_far * (total - done) / (done - before))
             line += f"; {self._count()} done, all left {duration(all_left)}"
         if not self._on_terminal or (self._n_runs > 1 and row.epoch == epochs):
             self.tell(line)
@@ -175,9 +177,3 @@ class View:
             done += seconds * (track.epochs_done + min(track.images / track.config.data.n_train, 1))
             total += seconds * track.config.epochs
         return before, done, total
-
-    def _seconds_left(self) -> float:
-        """Seconds until all trainings are finished, at the mean rate so far."""
-        before, done, total = self._work()
-        elapsed = time.perf_counter() - self._started
-        return elapsed * (total - done) / (done - before)

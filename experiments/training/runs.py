@@ -12,7 +12,7 @@ import numpy as np
 from deepbig_runtime import files
 from deepbig_runtime.errors import Interrupted, Problem, signals
 from experiments.datasets.data import Dataset
-from experiments.training import nets, provenance, store
+from experiments.training import configs, nets, provenance, store
 from experiments.training.configs import Config, deformer
 from experiments.training.nets import AnyNetwork
 from experiments.training.provenance import Session
@@ -58,7 +58,16 @@ def load_weights(path: Path, run: store.Run) -> tuple[dict[str, AnyNetwork], int
     the two files. Raises Problem if they do not belong together, files.FileFault if one is damaged.
     """
     weights = store.weights_path(path)
-    networks, config, epoch = store.read_weights(weights, run.config)
+    networks, attributes = network.load(weights, nets.kind(run.config))
+    with files.checked(weights):
+        if networks.keys() != {"latest", "chosen"}:
+            raise files.Malformed("it holds other nets than the latest and the chosen one")
+        text, epoch = attributes.get("config"), attributes.get("epoch")
+        if not (isinstance(text, str) and isinstance(epoch, int) and epoch > 0):
+            raise files.Malformed("it lacks a configuration or an epoch from 1")
+        config = configs.from_json("config", text)
+        if any(net.stored().attrs != nets.attributes(config) for net in networks.values()):
+            raise files.Malformed(f"its nets have other layers than {config.net_name}")
     store.check_config(weights, config, run.config)
     if run.epochs - epoch not in (0, 1):
         raise Problem(
@@ -82,9 +91,9 @@ def estimate_epoch_seconds(engine: Engine, config: Config, dataset: Dataset) -> 
     """About how long an epoch of the run will take, from hundredths of a second of its work."""
     n_train, n_test = config.data.n_train, config.data.n_test
     n_predict = config.n_validation + n_test
-    # How many sweeps a window needs depends on its corrections.
-    sweeps = engine.schedule == WINDOW
-    engine.set_network(nets.initial(config) if sweeps else nets.blank(config))
+    # How many sweeps a window needs depends on its corrections. Others need not change the net.
+    eta = config.eta if engine.schedule == WINDOW else 0.0
+    engine.set_network(nets.initial(config))
     images, labels = dataset.train_images[:200], dataset.train_labels[:200]
 
     def seconds_per_image(process: Callable[[int], object], n: int, min_seconds: float) -> float:
@@ -99,7 +108,6 @@ def estimate_epoch_seconds(engine: Engine, config: Config, dataset: Dataset) -> 
             n *= max(2, math.ceil(1.2 * min_seconds / taken))
 
     def train(n: int) -> None:
-        eta = config.eta if sweeps else 0.0
         engine.train(images, labels, np.arange(n) % len(images), eta)
 
     def predict(n: int) -> None:

@@ -22,11 +22,10 @@ from msgspec.structs import replace
 from deepbig_runtime import files, hdf5
 from deepbig_runtime.errors import Problem
 from experiments.datasets.dataset import name_parts
-from experiments.training import configs, nets
+from experiments.training import configs
 from experiments.training.configs import MOST_EPOCHS, Config
 from experiments.training.provenance import Session
 from experiments.training.validation import LONG, Count, Seconds, convert, parse_json
-from mlp_gpu import network
 from mlp_gpu.training import Epoch, chosen_epoch
 
 SCHEMA, SCHEMA_VERSION = "deepbig run", 1
@@ -313,25 +312,6 @@ def read_run(path: Path) -> Run:
         labels = group.array("labels", "uint8", (n_test,))
         check_predictions(outputs, labels, group.attrs["epoch"], metrics)
         return Run(config, to_sessions(sessions), metrics, outputs, labels)
-
-
-def read_weights(path: Path, config: Config) -> tuple[dict[str, nets.AnyNetwork], Config, int]:
-    """Read a weights file: its networks, latest and chosen; its run's configuration; its epoch.
-
-    config: of the run. Raises files.FileFault as `read_run` does, and if the nets have other layers
-    than the configuration in the file says.
-    """
-    networks, attributes = network.load(path, nets.kind(config))
-    with files.checked(path):
-        if networks.keys() != {"latest", "chosen"}:
-            raise files.Malformed("it holds other nets than the latest and the chosen one")
-        text, epoch = attributes.get("config"), attributes.get("epoch")
-        if not (isinstance(text, str) and isinstance(epoch, int) and epoch > 0):
-            raise files.Malformed("it lacks a configuration or an epoch from 1")
-        found = configs.from_json("config", text)
-        if not all(nets.is_of(net, found) for net in networks.values()):
-            raise files.Malformed(f"its nets have other layers than {found.net_name}")
-    return networks, found, epoch
 
 
 def check_config(path: Path, found: Config, expected: Config) -> None:

@@ -63,9 +63,10 @@ def convert(where: str, value: object, kind: type[T], strict: bool = True) -> T:
         path = path.removesuffix("`")
         for pattern, words in _IN_WORDS.items():
             message = message.replace(f"`str` matching regex {pattern!r}", words)
-        message, found = ascii(message)[1:-1], _at(value, path)
-        shown = "" if isinstance(found, dict) else f" is {_shown(found)}"
-        raise Malformed(f"{where}{path}{shown}: {message:.300}") from None
+        found, shown = _at(value, path), ""
+        if not isinstance(found, dict):  # in ASCII on one line
+            shown = " is a JSON array" if isinstance(found, list) else f" is {found!a:.80}"
+        raise Malformed(f"{where}{path}{shown}: {ascii(message)[1:-1]:.300}") from None
 
 
 def to_json(record: object) -> bytes:
@@ -81,11 +82,6 @@ def _at(value: Any, path: str) -> object:
         except (LookupError, TypeError):
             break
     return value
-
-
-def _shown(value: object) -> str:
-    """A value of JSON, or the beginning of it, in ASCII on one line."""
-    return "a JSON array" if isinstance(value, list) else f"{value!a:.80}"
 
 
 def parse_time(text: str) -> datetime:

@@ -127,12 +127,10 @@ class Pool(ABC):
     def as_completed(self, waiting: Collection[Future]) -> Iterator[Future]:
         """Yield each of the futures once it is done, after the messages of its job."""
 
-    @abstractmethod
-    def stop(self, signum: int, waiting: Collection[Future]) -> None:
+    def stop(self, signum: int, waiting: Collection[Future]) -> None:  # noqa: B027
         """Give up the futures, but wait until the jobs that have begun have saved their work."""
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """End the workers."""
 
 
@@ -156,12 +154,6 @@ class InProcess(Pool):
             except Exception as error:
                 future.set_exception(error)
             yield future
-
-    def stop(self, signum: int, waiting: Collection[Future]) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class RemotePool(Pool):

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+import uuid
 
 import numba
 
@@ -62,12 +63,12 @@ def die_when_stopped(channel):
     end_worker(channel, "SIGKILL")
 
 
-def wait_for_stop(channel, path):
-    """Wait for the stop signal and save it, as a training does."""
-    channel.send(Trained(str(path), os.getpid()))
+def wait_for_stop(channel, folder):
+    """Wait for the stop signal and save it in a file, as a training does."""
+    channel.send(Trained("wait", os.getpid()))
     end = time.monotonic() + 600
     while not channel.stop_signal():
         assert time.monotonic() < end, "no stop signal came"
         time.sleep(0.01)
-    path.write_text(str(channel.stop_signal()))
+    (folder / uuid.uuid4().hex).write_text(str(channel.stop_signal()))
     raise Interrupted(channel.stop_signal())

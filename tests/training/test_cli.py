@@ -1,12 +1,16 @@
-"""running/cli.py: command lines that no command may take."""
+"""training/cli.py and messages.py: command lines that are refused, and how commands end."""
 
+import errno
 import importlib
 import os
 import signal
 import subprocess
 import sys
+import warnings
 
 import pytest
+from run_bits import bits
+from tqdm import tqdm
 
 from experiments.training import cli
 from experiments.training.provenance import REPOSITORY
@@ -21,7 +25,8 @@ def refusal(main, arguments, capsys):
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == 2
-    return capsys.readouterr().err.splitlines()[-1]
+    *_, line = capsys.readouterr().err.splitlines()
+    return line
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -64,15 +69,6 @@ def test_a_long_number_is_not_repeated_whole(kind, capsys):
     assert len(said) < 300
 
 
-def test_a_fault_is_told_without_words_of_thousands_of_letters():
-    command = [sys.executable, "-m", "experiments.figure1", f"/{'a' * 5000}.h5"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 2
-    letters = "a" * 40
-    expected = f"/{letters[1:]}...{letters[4:]}.h5:"
-    assert done.stderr == f"error: cannot read {expected} File name too long\n"
-
-
 # Python runs it before anything else. The signal arrives in the middle of what a command imports.
 SIGNAL_AT_IMPORT = """
 import signal, sys
@@ -87,11 +83,10 @@ sys.meta_path.insert(0, Finder())
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("command", ["table1", "watch"])
-def test_a_signal_while_a_command_imports_is_one_line(tmp_path, command, signum):
+def test_signal_while_a_command_imports_is_one_line(tmp_path, signum):
     (tmp_path / "sitecustomize.py").write_text(SIGNAL_AT_IMPORT.format(signum=int(signum)))
     done = subprocess.run(
-        [sys.executable, "-m", f"experiments.{command}", "--help"],
+        [sys.executable, "-m", "experiments.table1", "--help"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])},
         cwd=REPOSITORY,
         capture_output=True,
@@ -102,7 +97,162 @@ def test_a_signal_while_a_command_imports_is_one_line(tmp_path, command, signum)
     assert (done.stdout, done.stderr) == ("", f"stopped by {signum.name}\n")
 
 
-def test_the_signals_of_a_program_that_imports_experiments_stay_its_own():
-    code = "import signal; before = signal.getsignal(signal.SIGINT); import experiments.table1; "
-    code += "assert signal.getsignal(signal.SIGINT) is before"
-    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+LONG = "/" + "a" * 5000
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (MemoryError(), "not enough memory"),
+        (OSError(errno.EMFILE, "Too many open files"), "ulimit -n"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "no more memory"),
+        (RuntimeError("can't start new thread"), "starts no more processes or threads"),
+    ],
+)
+def test_run_reports_a_lack_of_the_machine_whatever_follows_it(error, sentence, capsys):
+    def main():
+        try:
+            raise error
+        finally:
+            raise ImportError("some module")
+
+    assert sentence in refusal(lambda _: cli.run(main), None, capsys)
+
+
+def test_run_reports_other_refusals_of_the_system_with_short_names(capsys):
+    said = refusal(lambda _: cli.run(lambda: os.listdir(LONG)), None, capsys)
+    assert said.startswith(f"error: {LONG[:40]}...{LONG[-39:]}: File name too long; ")
+
+
+def test_run_does_not_hide_a_mistake_in_our_code():
+    with pytest.raises(LookupError):
+        cli.run(lambda: {}["a mistake in our code"])
+
+
+# Outputs that nobody reads, or that cannot be written
+
+TRAINING = ("--data", "digits", "--nets", "1", "--limit", "60", "--epochs", "3", "--engine", "cpu")
+
+full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+
+
+def run(command, *arguments):
+    """The result of a command in a shell, in which "$0" is Python and "$@" are the arguments."""
+    return subprocess.run(
+        ["bash", "-c", f"{command}\nexit ${{PIPESTATUS[0]}}", sys.executable, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def train(folder, redirection="", *options):
+    """The result of a small training whose output the shell redirects."""
+    command = f'"$0" -m experiments.table1 "$@" {redirection}'
+    return run(command, *TRAINING, *options, "--out", folder)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The folder of two runs that were trained while somebody listened."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert train(folder, "", "--seeds", "0,1", "--workers", "1").returncode == 0
+    return folder
+
+
+def slow(*arguments):
+    return pytest.param(*arguments, marks=pytest.mark.slow)
+
+
+@full
+@pytest.mark.parametrize(
+    ("redirection", "seeds", "status"),
+    [
+        ("2>&1 | head -3", "0", 0),  # the reader of both leaves early
+        ("2>&-", "0", 0),
+        slow("| true", "0", 0),
+        slow(">&- 2>&-", "0", 0),
+        slow(">/dev/full", "0", 2),  # the table is written, but not printed
+        slow("2>/dev/full", "0,1", 0),
+        slow("<&- >&- 2>&-", "0,1", 0),  # seeds in two workers
+    ],
+)
+def test_training_ends_the_same_whoever_listens(undisturbed, tmp_path, redirection, seeds, status):
+    workers = "1" if seeds == "0" else "2"
+    result = train(tmp_path, redirection, "--seeds", seeds, "--workers", workers)
+    assert result.returncode == status
+    assert "Traceback" not in result.stderr
+    if status:
+        sentence = "error: cannot print the result: No space left on device\n"
+        assert result.stderr.endswith(sentence)
+    for seed in seeds.split(","):
+        name = f"net1-seed{seed}-load_digits.h5"
+        assert bits(tmp_path / name) == bits(undisturbed / name)
+    title = (undisturbed / "table1.md").read_text().splitlines()[0]
+    assert (tmp_path / "table1.md").read_text().splitlines()[0] == title
+
+
+@full
+@pytest.mark.parametrize(
+    ("options", "redirection", "status"),
+    [
+        ("--help", "", 0),
+        ("--help", ">/dev/full", 2),
+        ("--nets 7", "2>/dev/full", 2),
+        ("--nets 1 --data-dir /nowhere --data mnist --out {}", ">&- 2>/dev/full", 2),
+    ],
+)
+def test_status_is_right_though_nobody_reads_the_message(tmp_path, options, redirection, status):
+    options = options.format(tmp_path).split()
+    assert run(f'"$0" -m experiments.table1 "$@" {redirection}', *options).returncode == status
+
+
+def make_noise(_channel, path):
+    """Write to stderr as a worker may. Returns the file descriptor that a new file gets."""
+    warnings.warn("beware", stacklevel=1)
+    for _ in tqdm(range(3), file=sys.stderr):
+        sys.stderr.flush()
+    print("a result", flush=True)
+    with path.open("w") as file:
+        return file.fileno()
+
+
+PARENT = """
+import subprocess, sys
+from experiments.training.messages import drop_unwritable
+drop_unwritable()
+child = "import os; print([os.fstat(descriptor) for descriptor in range(3)])"
+sys.exit(subprocess.run([sys.executable, "-c", child]).returncode)
+"""
+
+
+def test_program_that_a_command_starts_has_open_streams():
+    assert run('"$0" -c "$@" <&- >&- 2>&-', PARENT).returncode == 0
+
+
+WORKER = """
+import sys
+from pathlib import Path
+from experiments.training.messages import drop_unwritable
+from experiments.training.workers import LocalProcesses
+from test_cli import make_noise
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    drop_unwritable()
+    pool = LocalProcesses(1)
+    (noise,) = pool.as_completed([pool.submit(make_noise, folder / "file")])
+    (folder / "answer").write_text(str(noise.result()))
+    pool.close()
+"""
+
+
+@full
+@pytest.mark.parametrize("redirection", ["", "2>/dev/full >/dev/full", "<&- >&- 2>&-"])
+def test_worker_drops_what_it_cannot_write(tmp_path, redirection):
+    (tmp_path / "script.py").write_text(WORKER)
+    result = run(f'"$0" "$@" {redirection}', tmp_path / "script.py", tmp_path)
+    assert result.returncode == 0, result.stderr
+    # What is written to stderr without Python does not get into that file.
+    assert int((tmp_path / "answer").read_text()) > 2

@@ -50,7 +50,7 @@ def test_cluster_without_workers_is_given_up(tmp_path, monkeypatch):
         closing(Cluster(shrinking.scheduler_address)) as pool,
     ):
         pool.on_message = lambda message: shrinking.scale(0)
-        job = pool.submit(wait_for_stop, tmp_path / "job")
+        job = pool.submit(wait_for_stop, tmp_path)
         sentence = r"lost all its workers, and none came within 0:00:0\d; all finished"
         with pytest.raises(Problem, match=sentence):
             list(pool.as_completed([job]))
@@ -63,17 +63,10 @@ def test_cluster_without_workers_is_given_up(tmp_path, monkeypatch):
 
 def test_silent_cluster_with_workers_is_waited_for(dask, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_module, "NO_WORKER_TIMEOUT", 0)
-    path, began = tmp_path / "job", []
-
-    def on_message(message):
-        began.append(message)
-        threading.Timer(2, dask._stop_signal.set, [signal.SIGTERM]).start()
-
-    dask.on_message = on_message
-    job = dask.submit(wait_for_stop, path)
+    dask.on_message = lambda _: threading.Timer(2, dask._stop_signal.set, [signal.SIGTERM]).start()
+    job = dask.submit(wait_for_stop, tmp_path)
     assert list(dask.as_completed([job])) == [job]
-    assert began
-    assert path.read_text() == str(int(signal.SIGTERM))
+    assert [path.read_text() for path in tmp_path.iterdir()] == [str(int(signal.SIGTERM))]
 
 
 def their_commit():
@@ -144,7 +137,7 @@ def test_scheduler_that_dies_is_one_sentence(signum, tmp_path, monkeypatch, capf
     def work(address):
         with closing(Cluster(address)) as pool:
             pool.on_message = lambda message: scheduler.send_signal(signum)
-            list(pool.as_completed([pool.submit(wait_for_stop, tmp_path / "a")]))
+            list(pool.as_completed([pool.submit(wait_for_stop, tmp_path)]))
 
     scheduler = start("scheduler", "--no-dashboard", "--host", "127.0.0.1", "--port", "0")
     worker = start("worker", "--no-dashboard", "--nthreads", "1")

@@ -1,52 +1,168 @@
-"""Many trainings in one process: estimates, failures, deaths of a worker, runs of other folders."""
+"""Many trainings: estimates, failures, deaths of workers, other folders; the same bits."""
 
+import csv
+import signal
+import subprocess
+import sys
 import weakref
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from factories import changed
 from filelock import FileLock
-from light_jobs import (
-    TABLE,
-    assert_same_table,
-    light_jobs,
-    make_job,
-    make_jobs,
-    make_table,
-    stop_after,
-    table_rows,
-    train_all,
-    train_undisturbed,
-)
 from run_bits import bits, run_bits, whys
+from waiting import wait_until
 
 from deepbig_runtime import compiled_cache
 from deepbig_runtime.errors import Interrupted, Problem
 from experiments import table1
-from experiments.training import jobs, runs, store
+from experiments.datasets import data
+from experiments.training import jobs, nets, runs, store
+from experiments.training.configs import make_config
+from experiments.training.jobs import Job
 from experiments.training.progress import Track, View
-from experiments.training.workers import Channel, EpochSaved, InProcess, Started, WorkerDied
+from experiments.training.provenance import REPOSITORY
+from experiments.training.workers import (
+    Channel,
+    EpochSaved,
+    InProcess,
+    LocalProcesses,
+    Started,
+    Trained,
+    WorkerDied,
+)
+from mlp_gpu.cpu import CpuEngine
+from mlp_gpu.network import Network
+from mlp_gpu.training import Schedule
+
+EPOCHS = 12  # of a hundredth of a second
+TABLE = ["--data", "digits", "--nets", "1", "--seeds", "0,1", "--epochs", "8", "--limit", "150"]
+
+
+class LightEngine(CpuEngine):
+    """As the CPU's for a net of one layer, without anything to be compiled."""
+
+    def set_network(self, network):
+        self._network = Network(network.sizes, tuple(W.copy() for W in network.weights))
+
+    def get_network(self):
+        return Network(self._network.sizes, tuple(W.copy() for W in self._network.weights))
+
+    def _probabilities(self, x):
+        a = x @ self._network.unpadded()[0]
+        p = np.exp(a - a.max(axis=-1, keepdims=True))
+        return p / p.sum(axis=-1, keepdims=True)
+
+    def predict(self, images):
+        return self._probabilities(np.insert(images.reshape(len(images), -1), 0, 1, axis=1))
+
+    def train(self, images, labels, order, eta, tick=lambda n, loss: None):
+        (W,) = self._network.unpadded()
+        losses = []
+        with np.errstate(all="ignore"):
+            for k in order:
+                x = np.append(np.float32(1), images[k])
+                delta = self._probabilities(x)
+                losses.append(1 - delta[labels[k]])
+                delta[labels[k]] -= 1
+                W -= np.float32(eta) * np.outer(x, delta)
+        tick(len(order), np.mean(losses))
+        return float(np.mean(losses))
+
+
+def light_train_job(channel, job):
+    """As jobs.train_job, with a LightEngine. Workers find this function by its name."""
+    return _with_light_engine(TRAIN_JOB, channel, job)
+
+
+def light_estimate_job(channel, job):
+    return _with_light_engine(ESTIMATE_JOB, channel, job)
+
+
+TRAIN_JOB, ESTIMATE_JOB = jobs.train_job, jobs.estimate_job
+
+
+def _with_light_engine(function, channel, job):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nets, "make_engine", lambda *_: LightEngine())
+        return function(channel, job)
+
+
+def make_job(folder, seed, epochs=EPOCHS, eta=0.001):
+    dataset = data.limit(data.load("digits"), 100)
+    config = make_config(dataset, (841, 10), Schedule(epochs, eta, 0.95), seed, None, "cpu")
+    return Job(folder / f"seed{seed}.h5", f"seed {seed}", config)
+
+
+def train_all(queue, pool):
+    """As jobs.train_all: the runs, None for those that failed, and why those failed."""
+    outcomes = jobs.train_all(queue, pool)
+    return [o.run for o in outcomes], [o.failure for o in outcomes if o.failure]
+
+
+def table_rows(folder):
+    """The table without times."""
+    with (folder / "table1.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if k not in ("seconds", "date")} for row in rows]
+
+
+def assert_same_table(folder, expected):
+    paths, others = store.run_files(folder), store.run_files(expected)
+    assert [(path.name, bits(path)) for path in paths] == [(p.name, bits(p)) for p in others]
+    assert table_rows(folder) == table_rows(expected)
+
+
+def stop_after(epoch, queue, pool, signum=signal.SIGTERM):
+    """Train until an epoch of that number is told, and stop there as a signal would."""
+
+    class Stopping(View):
+        stopped = False
+
+        def show(self, message):
+            if isinstance(message, EpochSaved) and message.epoch == epoch and not self.stopped:
+                self.stopped = True
+                raise Interrupted(signum)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "View", Stopping)
+        jobs.train_all(queue, pool)
+
+
+def make_jobs(folder, n=3):
+    return [make_job(folder, seed) for seed in range(n)]
 
 
 @pytest.fixture
-def light():
-    with light_jobs():
-        yield
+def light(monkeypatch):
+    """Light jobs, whose engine compiles nothing."""
+    monkeypatch.setattr(jobs, "train_job", light_train_job)
+    monkeypatch.setattr(jobs, "estimate_job", light_estimate_job)
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    return train_undisturbed(tmp_path_factory.mktemp("expected"))
+    """The bits of each of three jobs, trained one after another without any trouble."""
+    queue = make_jobs(tmp_path_factory.mktemp("expected"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "train_job", light_train_job)
+        patch.setattr(jobs, "estimate_job", light_estimate_job)
+        jobs.train_all(queue, InProcess())
+    return [bits(job.path) for job in queue]
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    return make_table(tmp_path_factory.mktemp("table"))
+    """The folder of a table that was made in one process and in one go."""
+    folder = tmp_path_factory.mktemp("table")
+    assert table1.main([*TABLE, "--workers", "1", "--out", str(folder)]) == 0
+    return folder
 
 
 class Mortal(InProcess):
-    """Its worker dies at each message of that kind."""
+    """Its worker dies at each message of a kind."""
 
     def __init__(self, deadly):
         super().__init__()
@@ -54,22 +170,21 @@ class Mortal(InProcess):
 
     def submit(self, function, *arguments):
         def mortal(channel, *arguments):
-            def send(message):
-                channel.send(message)
-                if isinstance(message, self._deadly):
-                    self.deaths += 1
-                    raise WorkerDied
-
-            return function(Channel(send), *arguments)
+            return function(Channel(lambda message: self._send(channel, message)), *arguments)
 
         return super().submit(mortal, *arguments)
+
+    def _send(self, channel, message):
+        channel.send(message)
+        if isinstance(message, self._deadly):
+            self.deaths += 1
+            raise WorkerDied
 
 
 def test_deaths_do_not_count_after_an_epoch(light, tmp_path):
     job = make_job(tmp_path, 0, epochs=jobs.MAX_WORKER_DEATHS + 3)
     pool = Mortal(EpochSaved)
-    (run,), failures = train_all([job], pool)
-    assert failures == []
+    (run,), _ = train_all([job], pool)
     assert run.epochs == pool.deaths == jobs.MAX_WORKER_DEATHS + 3
     # The last epoch was saved before the last death.
     assert whys(job.path) == (jobs.MAX_WORKER_DEATHS + 2) * ["killed"] + ["finished"]
@@ -83,21 +198,6 @@ def test_deaths_without_an_epoch_fail_the_job(light, tmp_path, capsys):
     assert pool.deaths == 2 * jobs.MAX_WORKER_DEATHS
     said = capsys.readouterr().err
     assert said.count("a worker process died; another one goes on with seed 1\n") == 2
-
-
-def test_memory_error_behind_another_error_is_reported(light, tmp_path, monkeypatch):
-    """A worker's error comes without the error that caused it."""
-
-    def run_out_of_memory(*arguments):
-        try:
-            raise MemoryError
-        finally:
-            raise ValueError("I/O operation on closed file.")
-
-    monkeypatch.setattr(runs, "train_run", run_out_of_memory)
-    outcome = jobs.train_job(Channel(print), make_job(tmp_path, 0))
-    assert outcome.run is None
-    assert "not enough memory" in outcome.failure
 
 
 def test_death_in_the_estimate_ends_the_command(light, tmp_path):
@@ -177,23 +277,29 @@ def test_failed_runs_are_named_at_once_and_the_others_go_on(light, expected, tmp
     assert "Traceback" not in said
 
 
-def test_unexpected_exception_fails_one_run_and_prints_a_traceback(
+def test_exceptions_of_trainings_fail_their_runs_alone(
     light, expected, tmp_path, monkeypatch, capsys
 ):
-    queue = make_jobs(tmp_path, 2)
-    train_run = jobs.runs.train_run
+    queue = make_jobs(tmp_path)
+    train_run = runs.train_run
 
     def fail(path, *arguments):
         if path == queue[0].path:
             raise ZeroDivisionError("so it is")
+        if path == queue[1].path:  # a worker's error comes without the error that caused it
+            try:
+                raise MemoryError
+            finally:
+                raise ValueError("I/O operation on closed file.")
         return train_run(path, *arguments)
 
-    monkeypatch.setattr(jobs.runs, "train_run", fail)
-    found, failures = train_all(queue, InProcess())
-    assert failures == ["ZeroDivisionError: so it is"]
-    assert found[0] is None
-    assert bits(queue[1].path) == expected[1]
-    assert "in fail\n" in capsys.readouterr().err
+    monkeypatch.setattr(runs, "train_run", fail)
+    found, (odd, memory) = train_all(queue, InProcess())
+    assert odd == "ZeroDivisionError: so it is"
+    assert "not enough memory" in memory
+    assert found[:2] == [None, None]
+    assert bits(queue[2].path) == expected[2]
+    assert capsys.readouterr().err.count("Traceback") == 1
 
 
 def test_table_has_the_runs_that_did_not_fail(table, tmp_path, capsys):
@@ -205,12 +311,7 @@ def test_table_has_the_runs_that_did_not_fail(table, tmp_path, capsys):
     assert not list(tmp_path.glob("table1.*"))
     with FileLock(first):
         assert table1.main(argv) == 1
-    printed = capsys.readouterr()
-    assert "failed: net 1, seed 0: another process is training " in printed.err
-    (row,) = table_rows(tmp_path)
-    wrong = f"{row['tefbv_errors']} of 360 test images wrong, {float(row['tefbv']):.2f}%"
-    assert f"finished: net 1, seed 1: {wrong}\n" in printed.err
-    assert printed.out == (tmp_path / "table1.md").read_text() + "\n"
+    assert "failed: net 1, seed 0: another process is training " in capsys.readouterr().err
     assert table_rows(tmp_path) == table_rows(table)[1:]
     assert table1.main(argv) == 0  # now that it can be had
     assert_same_table(tmp_path, table)
@@ -245,8 +346,7 @@ def test_runs_trained_in_another_folder_are_written_here(light, expected, tmp_pa
 def test_runs_are_written_here_as_they_come(light, tmp_path):
     class Failing(Elsewhere):
         def as_completed(self, waiting):
-            if not_last := store.run_files(tmp_path / "here"):
-                assert not_last == [queue[0].path]
+            if store.run_files(tmp_path / "here"):
                 raise ZeroDivisionError
             yield from super().as_completed(waiting)
 
@@ -262,8 +362,51 @@ def test_session_reports_that_compiled_code_is_not_kept(reason, tmp_path, monkey
     arguments = table1.parse_arguments([*TABLE, "--engine", "cpu", "--out", str(tmp_path)])
     with jobs.session(arguments, 1, [(841, 10)]):
         pass
-    said = capsys.readouterr().err
-    if reason:
-        assert f"compiled code is not kept, so each process compiles anew: {reason}\n" in said
-    else:
-        assert "compiled code" not in said
+    said = f"compiled code is not kept, so each process compiles anew: {reason}\n"
+    assert (said in capsys.readouterr().err) == (reason is not None)
+
+
+def test_worker_with_other_data_fails_the_job(light, tmp_path):
+    job = make_job(tmp_path, 0)
+    job = replace(job, config=changed(job.config, data={"sha256": "0" * 64}))
+    outcome = jobs.train_job(Channel(print), job)
+    assert f"expected SHA-256 {'0' * 64}, found " in outcome.failure
+
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs SIGKILL and groups")
+
+
+def test_processes_train_to_the_same_bits(light, expected, tmp_path, monkeypatch, capsys):
+    queue, heard, show = make_jobs(tmp_path), [], View.show
+    monkeypatch.setattr(View, "show", lambda *args: heard.append(args[1]) or show(*args))
+    with closing(LocalProcesses(2)) as pool:
+        found, failures = train_all(queue, pool)
+    assert failures == []
+    assert [bits(job.path) for job in queue] == expected
+    assert [run_bits(run) for run in found] == [bits[:4] for bits in expected]
+    metrics, names = found[0].metrics, EpochSaved.__struct_fields__[1:]
+    rows = zip(*(getattr(metrics, name) for name in names), strict=True)
+    assert [m for m in heard if m.run == "seed 0" and not isinstance(m, Trained)] == [
+        Started("seed 0", 0),
+        *(EpochSaved("seed 0", *row) for row in rows),
+    ]
+    assert "in all, on 2 workers\n" in capsys.readouterr().err
+
+
+@linux
+def test_workers_release_the_runs_of_a_killed_client(cluster, tmp_path):
+    """The workers must notice; else they would go on and keep the next command from the runs."""
+    long = [*TABLE[:-4], "--epochs", "100000", *TABLE[-2:], "--out", str(tmp_path)]
+    long += ["--scheduler", cluster.scheduler_address]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments.table1", *long],
+        cwd=REPOSITORY,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: process.poll() is not None or len(store.run_files(tmp_path)) == 2)
+    process.kill()
+    process.wait()
+    for path in store.run_files(tmp_path):
+        with runs.lock(path, timeout=60):
+            assert whys(path) == ["SIGTERM"]
