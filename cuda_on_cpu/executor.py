@@ -122,8 +122,7 @@ class Executor:
         program = self._program(kernel, signature)
         (kernel_name,) = program.module.kernels
         self.seed += 1
-        launched = program.launch(
-            kernel_name,
+        launched = program.kernel(kernel_name).launch(
             _as_tuple(grid),
             _as_tuple(block),
             parameters,

@@ -90,4 +90,4 @@ def launch(
 ) -> None:
     """Run a kernel on the GPU's memory. Raises KernelFault."""
     views = memory.views(parameters)
-    _program(ptx).launch(name, grid, block, parameters, views, ORDER, SEED)
+    _program(ptx).kernel(name).launch(grid, block, parameters, views, ORDER, SEED)

@@ -51,10 +51,9 @@ def new_engine(request, monkeypatch):
         yield ENGINES[name]
 
 
-@pytest.fixture(params=NETS.values(), ids=NETS)
-def net(request):
+def make(name):
     """A net with weights that do not saturate, float64 copies, images and labels."""
-    description, source = request.param
+    description, source = NETS[name]
     network = ConvNetwork.initial(description, source, 3, 5)
     rng = np.random.default_rng(1)
     for layer, W, table in zip(network.layers, network.weights, network.connections, strict=True):
@@ -63,6 +62,11 @@ def net(request):
     weights = [None if W is None else W.astype(float) for W in network.weights]
     images = rng.uniform(-1, 1, (6, source.height, source.width, source.n)).astype(np.float32)
     return network, weights, images, rng.integers(0, 3, 6).astype(np.uint8)
+
+
+@pytest.fixture(params=NETS)
+def net(request):
+    return make(request.param)
 
 
 def trained(engine, network, images, labels, order=ORDER, eta=ETA):
@@ -149,8 +153,8 @@ def test_the_same_input_gives_the_same_bits_whatever_came_before(new_engine, net
     assert engine.predict(images).tobytes() == one_by_one.tobytes()
 
 
-def test_networks_are_copied(new_engine, net):
-    network, _, images, labels = net
+def test_networks_are_copied(new_engine):
+    network, _, images, labels = make("skipping")
     before = [None if W is None else W.copy() for W in network.weights]
     engine, _ = trained(new_engine(), network, images, labels)
     between = engine.get_network()
@@ -158,15 +162,6 @@ def test_networks_are_copied(new_engine, net):
     engine.train(images, labels, ORDER, ETA)
     for W, V in zip((*network.weights, *between.weights), (*before, *kept), strict=True):
         assert W is None or (W == V).all()
-
-
-def test_large_activations_are_probabilities(new_engine):
-    network = ConvNetwork.initial("2M3", Maps(1, 6, 6), 3, 0)
-    network.weights[-1][0] = [0, 1000, 1000]
-    engine = new_engine()
-    engine.set_network(network)
-    p = engine.predict(np.zeros((1, 6, 6), np.float32))
-    np.testing.assert_allclose(p, [[0, 0.5, 0.5]], atol=0.02)
 
 
 @pytest.mark.parametrize("device", ENGINE_DEVICES)

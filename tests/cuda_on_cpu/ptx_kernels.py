@@ -25,7 +25,7 @@ def run_text(ptx, arrays, more=(), grid=(1,), block=(1,), order="forward"):
         views.append(View(allocation, 0, array.nbytes, f"array {k}"))
         views[-1].wrote()
     parameters = [np.uint64(array.ctypes.data).tobytes() for array in arrays]
-    return Program(ptx, FOLDER).launch("k", grid, block, [*parameters, *more], views, order)
+    return Program(ptx, FOLDER).kernel("k").launch(grid, block, [*parameters, *more], views, order)
 
 
 def text_of(body, n_parameters, before=""):

@@ -58,13 +58,6 @@ def test_kept_images_and_those_without_ink_are_untouched(case):
     assert normalize_width(images, width, np.ones_like(keep)).tobytes() == images.tobytes()
 
 
-@property_of_cases
-def test_twice_is_once(case):
-    images, width, keep = case
-    once = normalize_width(images, width, keep)
-    assert normalize_width(once, width, keep).tobytes() == once.tobytes()
-
-
 def reference(image, width, tie):
     """The same by another way: differences of the cumulative sum at the new columns' edges.
 
@@ -177,13 +170,6 @@ def test_no_index_is_out_of_range(width):
     assert out.tobytes() == normalize_width(images, width, CHANGE).tobytes()
 
 
-@pytest.mark.parametrize("kind", [np.int8, np.uint64])
-def test_width_may_be_any_kind_of_integer(kind):
-    images = one((0, 0, 255), (5, 28, 9))
-    expected = normalize_width(images, 20, CHANGE)
-    assert normalize_width(images, kind(20), CHANGE).tobytes() == expected.tobytes()
-
-
 def stroke(width, height=20, slant=0.0, side=29, background=-1.0, ink=1.25):
     """An image of one stroke: `slant` columns to the right from each row to the next above."""
     images = np.full((1, side, side), background, np.float32)
@@ -248,12 +234,6 @@ def test_no_ink_is_not_narrow():
     images = np.concatenate([one(), stroke(1), one()])
     assert is_narrow(images).tolist() == [False, True, False]
     assert is_narrow(np.empty((0, 29, 29), np.float32)).shape == (0,)
-
-
-def test_background_of_narrow_digits_may_have_any_value_and_is_rounded():
-    images = stroke(3, background=0.1)  # as float32, which is not the float64 0.1
-    assert is_narrow(images, 0.1).tolist() == [True]
-    assert is_narrow(images).tolist() == [False]  # then all of it is ink
 
 
 @pytest.mark.parametrize("width", [1, 5])

@@ -33,7 +33,7 @@ SIZES = [
     (12, *[17] * 9, 10),
 ]
 DIGEST = "003ba7678ec1f882b90f4c4b7447f3f97dd537a84ef124e178b6e385a5bc37d2"
-BARRIER, N_BARRIERS = "wait(barrier, threads, times)", 6
+N_BARRIERS = 6
 
 
 def set_threads(monkeypatch, n):
@@ -201,45 +201,20 @@ def wait_unevenly(barrier, threads, times):
     return times
 
 
-def with_dawdlers(left_out=None):
-    """`cpu_window.train_blocks` with threads that dawdle, without the barrier of that number."""
-    first, *rest = inspect.getsource(cpu_window).split(BARRIER)
-    assert len(rest) == N_BARRIERS
-    calls = ["times" if number == left_out else BARRIER for number in range(N_BARRIERS)]
-    text = first + "".join(call + part for call, part in zip(calls, rest, strict=True))
-    text = text.replace("from mlp_gpu.team import wait", "")
-    namespace = {"__name__": "dawdling", "wait": wait_unevenly}
-    exec(compile(text, "dawdling", "exec"), namespace)
-    return namespace["train_blocks"]
-
-
-def trained_by(train_blocks, monkeypatch, sizes=(33, 97, 130, 10)):
-    """As `trained`, by two threads and several blocks, none of which begins like the one before."""
+@pytest.mark.slow
+def test_train_blocks_with_threads_of_uneven_speed_has_the_same_bits(monkeypatch):
+    """Two threads and several blocks, none of which begins like the one before."""
+    set_threads(monkeypatch, 2)
     set_windows(monkeypatch, 6, 3, 3)
     monkeypatch.setattr(team, "HAS_CORE", 0.0)  # two threads, although they dawdle
-    monkeypatch.setattr(cpu_window, "train_blocks", train_blocks)
-    return trained(sizes, order=np.random.default_rng(4).integers(0, 12, 26))
-
-
-@pytest.mark.slow
-def test_threads_that_dawdle_change_nothing(monkeypatch):
-    set_threads(monkeypatch, 2)
-    expected = trained_by(cpu_window.train_blocks, monkeypatch)
-    train_blocks = with_dawdlers()
-    assert all(trained_by(train_blocks, monkeypatch) == expected for _ in range(50))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("barrier", [0, 1, 2, 3, 5])
-def test_a_team_that_dawdles_goes_wrong_without_any_of_its_barriers(barrier, monkeypatch):
-    set_threads(monkeypatch, 2)
-    sizes = (
-        (130, 10) if barrier == 2 else (33, 97, 130, 10)
-    )  # the one of nets without hidden layers
-    expected = trained_by(cpu_window.train_blocks, monkeypatch, sizes)
-    train_blocks = with_dawdlers(left_out=barrier)
-    found = (trained_by(train_blocks, monkeypatch, sizes) for _ in range(500))
-    assert any(result != expected for result in found)
+    source = inspect.getsource(cpu_window).replace("from mlp_gpu.team import wait", "")
+    assert source.count("wait(barrier, threads, times)") == N_BARRIERS
+    uneven = {"__name__": "uneven", "wait": wait_unevenly}
+    exec(compile(source, "uneven", "exec"), uneven)
+    order, sizes = np.random.default_rng(4).integers(0, 12, 26), (33, 97, 130, 10)
+    expected = trained(sizes, order)
+    monkeypatch.setattr(cpu_window, "train_blocks", uneven["train_blocks"])
+    assert all(trained(sizes, order) == expected for _ in range(50))
 
 
 def test_an_exception_of_a_tick_leaves_no_thread_behind(monkeypatch):

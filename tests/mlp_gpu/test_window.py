@@ -60,25 +60,6 @@ def test_windows_match_the_reference(sizes, per_window, per_block, tolerance, mo
     assert distance(found, expected, weights) < rounding(sizes) + allowed
 
 
-@pytest.mark.parametrize(
-    ("layer", "image", "change", "done"),
-    [
-        (0, 0, 9.0, 5),  # of the first image no change matters
-        (0, 2, 1.01e-3, 2),  # of the largest delta of its own layer, which is 10
-        (0, 2, 0.99e-3, 5),
-        (1, 3, 1.01e-4, 3),
-        (1, 3, -1.01e-4, 3),
-        (1, 3, 0.99e-4, 5),
-        (1, 1, np.nan, 1),
-    ],
-)
-def test_images_at_the_front_are_done_if_all_layers_stay(layer, image, change, done):
-    deltas = [np.full((5, 3), 10.0), np.full((5, 2), -1.0)]
-    before = copies(deltas)
-    before[layer][image, 1] += change
-    assert window._count_done(deltas, before, 1e-4) == done
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_everything_has_the_precision_of_the_weights(dtype, monkeypatch):
     seen, activate = [], window._activate
@@ -99,27 +80,6 @@ def test_large_outputs_do_not_overflow():
     for weights in (found, plain):
         assert all(np.isfinite(W).all() for W in weights)
         assert norm(weights, start) > 1
-
-
-def test_without_corrections_the_second_sweep_is_the_last():
-    weights, images, labels = make((31, 33, 10), 17)
-    found = copies(weights)
-    sweeps = window.train_in_windows(found, images, labels, 0.0, 4, 10)
-    # An image is done in its second sweep, for want of a change; the first one of a window at once.
-    first_block = [(0, 4), (1, 5), (4, 8), (5, 9), (8, 10), (9, 10)]
-    assert sweeps == [*first_block, (10, 14), (11, 15), (14, 17), (15, 17)]
-    assert norm(found, weights) == 0
-
-
-def test_where_all_deltas_change_images_are_done_one_by_one(monkeypatch):
-    monkeypatch.setattr(window, "TOLERANCE", -1)  # as if they did, whatever they do
-    weights, images, labels = make((31, 33, 21, 10), 20)
-    found, expected = copies(weights), copies(weights)
-    sweeps = window.train_in_windows(found, images, labels, ETA, 6, 16)
-    first_block = [(t, min(t + 6, 16)) for t in range(16)]
-    assert sweeps == [*first_block, (16, 20), (17, 20), (18, 20), (19, 20)]
-    window.train_plainly(expected, images, labels, ETA)
-    assert distance(found, expected, weights) < 1e-12  # the same, in another order of sums
 
 
 @pytest.mark.parametrize("where", ["weights", "image"])
