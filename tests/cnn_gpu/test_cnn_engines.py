@@ -164,6 +164,15 @@ def test_networks_are_copied(new_engine):
         assert W is None or (W == V).all()
 
 
+def test_large_activations_are_probabilities(new_engine):
+    network = ConvNetwork.initial("2M3", Maps(1, 6, 6), 3, 0)
+    network.weights[-1][0] = [0, 1000, 1000]
+    engine = new_engine()
+    engine.set_network(network)
+    p = engine.predict(np.zeros((1, 6, 6), np.float32))
+    np.testing.assert_allclose(p, [[0, 0.5, 0.5]], atol=0.02)
+
+
 @pytest.mark.parametrize("device", ENGINE_DEVICES)
 def test_memory_on_the_gpu_is_what_device_bytes_says(device, net, monkeypatch):
     network, _, images, labels = net

@@ -16,7 +16,7 @@ from small_runs import CONFIG, train
 from waiting import wait_until
 
 from deepbig_runtime import compiled_cache, jit
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Problem, check_threads, signals
 from experiments import committee, table1
 from experiments.drawing import figures
 from experiments.training import provenance, store
@@ -81,6 +81,7 @@ def test_without_locks_no_code_is_kept_and_nothing_warns(no_locks, tmp_path, mon
 # Names of folders
 
 
+@pytest.mark.slow
 def test_a_folder_whose_name_is_not_utf8_takes_runs_and_tables(tmp_path):
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     done = command("table1", *TINY, "--seeds", "0,1", "--out", folder)
@@ -141,13 +142,18 @@ def test_a_picture_that_fails_ends_nothing(tmp_path, monkeypatch, capsys):
 # Environment variables
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "99999999999", "abc"])
-def test_a_number_of_threads_that_is_none_is_one_sentence(value, tmp_path):
-    done = command("table1", *TINY, "--out", tmp_path, NUMBA_NUM_THREADS=value)
+@pytest.mark.parametrize("value", ["0", "-1", "99999999999"])
+def test_a_number_of_threads_that_is_none_is_refused(value, monkeypatch):
+    monkeypatch.setenv("NUMBA_NUM_THREADS", value)
+    with pytest.raises(Problem, match=f"NUMBA_NUM_THREADS is '{value}', expected a number of thr"):
+        check_threads()
+
+
+def test_a_command_with_a_number_of_threads_that_is_none_ends_in_one_sentence(tmp_path):
+    done = command("table1", *TINY, "--out", tmp_path, NUMBA_NUM_THREADS="abc")
     assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error")]
-    assert line.startswith(f"error: NUMBA_NUM_THREADS is {value!r}, expected a number of threads")
-    assert "Traceback" not in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: NUMBA_NUM_THREADS is 'abc', expected a number of threads")
 
 
 @pytest.mark.parametrize(("name", "value"), [("TQDM_MININTERVAL", "soon"), ("MPLBACKEND", "no!")])
@@ -163,6 +169,14 @@ def test_a_variable_that_a_library_does_not_take_is_named(name, value):
 
 
 @posix
+def test_signals_under_nohup_leave_hangups_ignored(signals_raise):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signals.install()
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+@posix
+@pytest.mark.slow
 def test_training_under_nohup_survives_a_closed_terminal(tmp_path):
     options = [*TINY[:-1], "200", "--seeds", "0,1", "--workers", "2", "--out", str(tmp_path)]
     process = subprocess.Popen(

@@ -23,12 +23,6 @@ from deform_gpu.warp import draw_matrices
 matrices = make_matrices([1, 2, 3], TABLE1, 5, 7)
 print(matrices.tobytes().hex(), sum(draw_matrices.stats.cache_hits.values()))
 """
-ONE_FUNCTION = """
-import numpy as np
-from deform_gpu.resize import interpolate, resize
-images = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
-print(resize(images, 7).tobytes().hex(), sum(interpolate.stats.cache_hits.values()))
-"""
 FORMULA = "2.0**-23"
 
 posix = pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs owners and modes of files")
@@ -46,11 +40,11 @@ def sources(tmp_path):
     return tmp_path / "sources"
 
 
-def compute(sources, cache, script=ONE_FUNCTION):
+def compute(sources, cache):
     """What these sources compute, as bits, and whether the code for it had been kept."""
     variables = {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(sources)}
     result = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-c", DRAWING],
         cwd=sources,
         env=os.environ | variables,
         capture_output=True,
@@ -61,44 +55,22 @@ def compute(sources, cache, script=ONE_FUNCTION):
     return bits, hits == "1"
 
 
+@pytest.mark.slow
 def test_an_edited_formula_has_its_effect_and_restoring_it_too(sources, tmp_path):
     path = sources / "deform_gpu" / "philox.py"
     original = path.read_text()
     assert FORMULA in original
-    bits, was_kept = compute(sources, tmp_path, DRAWING)
+    bits, was_kept = compute(sources, tmp_path)
     assert not was_kept
-    assert compute(sources, tmp_path, DRAWING) == (bits, True)
 
     path.write_text(original.replace(FORMULA, "2.0**-24"))
-    edited, was_kept = compute(sources, tmp_path, DRAWING)
+    edited, was_kept = compute(sources, tmp_path)
     assert edited != bits
     assert not was_kept
 
     path.write_text(original)
-    assert compute(sources, tmp_path, DRAWING) == (bits, True)
-    assert not list(sources.rglob("*.nbi"))  # none beside the sources
-
-
-@posix
-def test_a_folder_that_others_may_enter_is_not_used(sources, tmp_path):
-    root = tmp_path / "deepbig" / "compiled"
-    root.mkdir(parents=True, mode=0o755)
-    root.chmod(0o755)
-    assert not compute(sources, tmp_path)[1]
-    assert not compute(sources, tmp_path)[1]
-    assert list(root.iterdir()) == []
-    assert not list(sources.rglob("*.nbi"))
-
-
-@pytest.mark.parametrize("ending", ["nbi", "nbc"])
-def test_damaged_files_are_compiled_anew(sources, tmp_path, ending):
-    bits, _ = compute(sources, tmp_path)
-    damaged = list(tmp_path.rglob(f"*interpolate*.{ending}"))
-    assert damaged
-    for path in damaged:
-        path.write_bytes(path.read_bytes()[:-20])
-    assert compute(sources, tmp_path) == (bits, False)
     assert compute(sources, tmp_path) == (bits, True)
+    assert not list(sources.rglob("*.nbi"))  # none beside the sources
 
 
 @pytest.fixture
@@ -116,9 +88,11 @@ def test_folder_for_compiled_code_is_private(home):
     assert compiled_cache.open_folder() == (folder, None)
     for path in (folder, folder.parent):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    root = folder.parent
     for bit in (0o010, 0o020, 0o040, 0o001, 0o002, 0o004):
-        folder.parent.chmod(0o700 | bit)
-        assert "is open to other users" in compiled_cache.open_folder()[1]
+        root.chmod(0o700 | bit)
+        folder, reason = compiled_cache.open_folder()
+        assert (folder, "is open to other users" in reason) == (None, True)
 
 
 @posix
@@ -204,6 +178,19 @@ def test_nothing_is_saved_while_another_process_saves(folder, monkeypatch):
     third = jit.njit(increment)
     assert (third(1.5), third(1)) == (2.5, 2)
     assert sum(third.stats.cache_hits.values()) == 2
+
+
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_damaged_files_are_compiled_anew(folder, ending):
+    assert jit.njit(increment)(1) == 2
+    damaged = list(folder.rglob(f"*increment*.{ending}"))
+    assert damaged
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:-20])
+    for hits in (0, 1):
+        function = jit.njit(increment)
+        assert function(1) == 2
+        assert sum(function.stats.cache_hits.values()) == hits
 
 
 def test_a_full_disk_costs_nothing_but_time(folder, monkeypatch):

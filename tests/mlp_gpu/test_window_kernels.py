@@ -94,13 +94,6 @@ def test_forward_products_of_a_whole_block_only_before_its_first_sweep(
     assert_products(arrays.get(partial), H, W, [] if swept else groups)
 
 
-def test_sums_over_long_sides_have_parts():
-    depths = {inner: products.depth_of(inner, 512, 128) for inner in (32, 64, 128, 1024, 2528)}
-    assert depths == {32: 32, 64: 64, 128: 64, 1024: 64, 2528: 128}
-    assert products.depth_of(2528, 2016, 128) == 384
-    assert products.depth_of(1024, 100_000, 128) == 1024
-
-
 def partial_sums(n_columns, first, end, ring):
     """Random products in three parts, and of the window's images their sums: A, and G (s < t)."""
     rng = np.random.default_rng(n_columns + end)
