@@ -583,9 +583,7 @@ def test_markers_select_tests_of_gpus():
     for name, *markers in found:
         names[Path(name.partition("::")[0]).stem].update(markers)
     kernels = {f"test_{kind}kernels" for kind in ("", "cnn_", "deform_", "window_")}
-    assert {name for name, own in names.items() if "small" in own} == kernels | {
-        "test_window_progress"
-    }
+    assert {name for name, own in names.items() if "small" in own} == kernels
     assert {name for name, own in names.items() if "repeats" in own} == {
         *("test_kernels", "test_deform_kernels", "test_ladder", "test_window_engine")
     }

@@ -174,8 +174,8 @@ def test_large_activations_are_probabilities(new_engine):
 
 
 @pytest.mark.parametrize("device", ENGINE_DEVICES)
-def test_memory_on_the_gpu_is_what_device_bytes_says(device, net, monkeypatch):
-    network, _, images, labels = net
+def test_memory_on_the_gpu_is_what_device_bytes_says(device, monkeypatch):
+    network, _, images, labels = make("pooling")
     monkeypatch.setattr(cuda, "PREDICT_BATCH", 4)
     with on_device(device):
         taken = count_bytes(monkeypatch)

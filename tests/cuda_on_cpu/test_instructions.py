@@ -1,7 +1,4 @@
-"""Tests of cuda_on_cpu/translate.py: memory, moves, branches, special registers.
-
-See also tests/test_ptx_atomics.py and tests/test_ptx_unknown.py.
-"""
+"""Tests of cuda_on_cpu/translate.py: memory, moves, branches, special registers."""
 
 import numpy as np
 import pytest

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import reference_deform as reference
-from deform_cases import EPS, SEED, inverse_affine_tolerance, make_images
+from deform_cases import EPS, inverse_affine_tolerance, make_images
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import signal
 
-from deform_gpu.field import convolve_field, fill_field, gaussian_weights
+from deform_gpu.field import gaussian_weights
 from deform_gpu.philox import philox4x32, philox4x32_formula, uniform, uniform_formula
 from deform_gpu.warp import (
     bilinear,
@@ -66,14 +65,6 @@ def test_uniform_is_exact(function):
 # field.py -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("top", "height"), [(0, FIELD), (145, 165), (7, 22)])
-def test_rows_of_the_random_field_equal_the_reference(top, height):
-    field = np.full((2, height, FIELD), np.nan, np.float32)
-    key = (*map(np.uint32, reference.key_of(SEED)), np.uint32(3), np.uint32(4))
-    fill_field(field, top, *key)
-    assert (field == reference.random_field(SEED, 3, 4)[:, top : top + height]).all()
-
-
 @pytest.mark.parametrize("sigma", [1e-200, 0.1, 5.5, 6.0, 1e4])
 def test_gaussian_weights_are_the_normalised_kernel(sigma):
     weights = gaussian_weights(sigma)
@@ -83,23 +74,6 @@ def test_gaussian_weights_are_the_normalised_kernel(sigma):
     # Each weight is rounded once, to EPS / 2 of itself or, if it is tiny, to a whole TINY.
     assert (abs(np.outer(weights, weights.astype(float)) - kernel) <= 2 * EPS * kernel + TINY).all()
     assert abs(weights.sum(dtype=np.float64) - 1) <= EPS
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (1, 33), (31, 1), (97, 35), (INNER, INNER)])
-@pytest.mark.parametrize("taps", [1, 4, 21])
-def test_convolution_equals_the_reference(shape, taps):
-    rng = np.random.default_rng(taps)
-    # Weights of no symmetry; for them Listing 1.1 computes a correlation.
-    weights = rng.uniform(-1, 1, taps).astype(np.float32)
-    field = rng.uniform(-1, 1, np.add(shape, taps - 1)).astype(np.float32)
-    alpha = np.float32(36.7)
-    out = np.full(shape, np.nan, np.float32)
-    convolve_field(out, field, weights, alpha)
-    kernel = float(alpha) * np.outer(weights.astype(float), weights.astype(float))
-    expected = signal.correlate2d(field.astype(float), kernel, mode="valid")
-    terms = signal.correlate2d(abs(field.astype(float)), abs(kernel), mode="valid")
-    # n = taps**2 terms: sqrt(n) = taps; each also carries the roundings of two products and alpha.
-    assert (abs(out - expected) <= (taps + 2) * EPS * terms).all()
 
 
 # warp.py ------------------------------------------------------------------------------------------
@@ -151,31 +125,6 @@ def test_offset_without_translation_has_the_bits_of_the_formula_without_it(funct
             found = function(yy, yx, zero, xy, xx, zero, dy, dx, shift_y, shift_x)
             assert found[0] == (yy - one) * dy + yx * dx + shift_y
             assert found[1] == xy * dy + (xx - one) * dx + shift_x
-
-
-def test_bilinear_equals_the_reference():
-    rng = np.random.default_rng(29)
-    image = make_images(1)[0][0]
-    row, column = map(np.ravel, np.indices((29, 29)))
-    special = np.float32([-40, -29, -5, -1, -1 + 1e-7, -0.5, -1e-7, -0.0, 0, 1e-7, 13.25, 28, 29])
-    n = 20 * 841
-    row, column = np.tile(row, 20), np.tile(column, 20)
-    offsets = rng.uniform(-31, 31, (2, n)).astype(np.float32)
-    some = rng.random((2, n)) < 0.3
-    offsets[some] = rng.choice(special, some.sum())
-    background = np.float32(-0.7)
-    actual = np.array(
-        [bilinear(image, *where, background) for where in zip(row, column, *offsets, strict=True)]
-    )
-    expected = reference.ndimage.map_coordinates(
-        image.astype(float),
-        (row + offsets[0].astype(float), column + offsets[1].astype(float)),
-        order=1,
-        mode="grid-constant",
-        cval=float(background),
-    )
-    # Three interpolations, each of two roundings of numbers up to 2, and one of the fraction.
-    assert (abs(actual - expected) <= 10 * EPS).all()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30, -1e30])

@@ -78,28 +78,28 @@ def test_training_in_windows_matches_the_numpy_program_and_float64(sizes, n_bloc
 def test_windows_adapt_to_how_many_sweeps_images_need():
     windows = {}
     for eta in (1e-4, 0.6):
-        engine, _, images, labels, _ = make((31, 33, 10), 40, 160)
-        engine.train(images, labels, np.arange(160), eta)
+        engine, _, images, labels, _ = make((31, 33, 10), 40, 120)
+        engine.train(images, labels, np.arange(120), eta)
         windows[eta] = count_sweeps(engine)[1]
     assert windows == {1e-4: progress.MAX_WINDOW, 0.6: progress.MIN_WINDOW}
 
 
 def results(n_block=7, sizes=(31, 33, 10)):
-    """Losses, all that tick was told added up, and bits, of two epochs of 61 images."""
-    engine, _, images, labels, order = make(sizes, n_block, 61)
+    """Losses, bits, and what tick heard, of two epochs of 40 images."""
+    engine, _, images, labels, order = make(sizes, n_block, 40)
     heard = []
     losses = [
         engine.train(images, labels, order, eta, lambda n, loss: heard.append(n))
         for eta in (ETA, ETA / 2)
     ]
-    assert sum(heard) == 2 * 61
+    assert sum(heard) == 2 * 40
     return losses, [W.tobytes() for W in engine.get_network().weights], heard
 
 
 def test_bits_do_not_depend_on_how_many_sweeps_a_graph_has(monkeypatch):
     expected = results()
     graphs, heard = set(), set()
-    for step, spare in ((1, 1.0), (1, 0.2), (3, 1.25), (64, 1.25)):
+    for step, spare in ((1, 0.2), (3, 1.25), (64, 1.25)):
         monkeypatch.setattr(window_engine, "SWEEPS_STEP", step)
         monkeypatch.setattr(window_engine, "SPARE", spare)
         made = []
@@ -142,7 +142,7 @@ def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatc
 @pytest.mark.repeats
 def test_repeats_are_bit_equal():
     """Without a GPU, threads and blocks run in another order each time."""
-    sizes = (50, 37, 64, 33, 10)
+    sizes = (50, 37, 33, 10)
     assert results(sizes=sizes) == results(sizes=sizes)
 
 
