@@ -6,14 +6,7 @@ import math
 import numpy as np
 import pytest
 import reference_deform as reference
-from deform_cases import (
-    EXTREMES,
-    IDENTITY,
-    MIXED,
-    SEED,
-    deform_tolerance,
-    make_images,
-)
+from deform_cases import EXTREMES, IDENTITY, MIXED, SEED, deform_tolerance, make_images
 from executed import DEVICES, on_device
 
 from deepbig_runtime import gpu
@@ -33,8 +26,7 @@ def test_deform_equals_the_reference(name):
 
 
 @pytest.mark.parametrize(
-    ("side", "n", "first"),
-    [(1, 120, 0), (8, 33, 190), (28, 9, 3), (64, 5, 0), (29, 1, 2**32 - 1)],
+    ("side", "n", "first"), [(1, 120, 0), (8, 33, 190), (28, 9, 3), (64, 5, 0), (29, 1, 2**32 - 1)]
 )
 def test_deform_of_any_size_at_any_place_equals_the_reference(side, n, first):
     images, labels = make_images(n, side)
@@ -74,11 +66,7 @@ def test_an_image_can_be_made_alone(places):
 
 @pytest.mark.parametrize(
     ("places", "expected"),  # batch, first row of the grid, number of rows
-    [
-        ((157, 161), [(1, 5, 2)]),
-        ((0, 57), [(0, 0, 6)]),
-        ((212, 313), [(2, 1, 9), (3, 0, 2)]),
-    ],
+    [((157, 161), [(1, 5, 2)]), ((0, 57), [(0, 0, 6)]), ((212, 313), [(2, 1, 9), (3, 0, 2)])],
 )
 def test_no_more_of_a_field_is_made_than_needed(monkeypatch, places, expected):
     made = []

@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 
 from deform_gpu.field import gaussian_weights
 from deform_gpu.philox import philox4x32, philox4x32_formula, uniform, uniform_formula
-from deform_gpu.warp import (
-    bilinear,
-    inverse_affine,
-    inverse_affine_formula,
-    offset,
-    offset_formula,
-)
+from deform_gpu.warp import bilinear, inverse_affine, inverse_affine_formula, offset, offset_formula
 
 INNER, FIELD = 290, 310
 TINY = np.finfo(np.float32).smallest_subnormal
