@@ -123,13 +123,7 @@ class Executor:
         (kernel_name,) = program.module.kernels
         self.seed += 1
         launched = program.kernel(kernel_name).launch(
-            _as_tuple(grid),
-            _as_tuple(block),
-            parameters,
-            views,
-            self.order,
-            self.seed,
-            self.traced,
+            _as_tuple(grid), _as_tuple(block), parameters, views, self.order, self.seed, self.traced
         )
         for host, copy in copies.values():
             copy.copy_to_host(host)

@@ -91,9 +91,10 @@ def find(opcode: tuple[str, ...]) -> Operation:
 # Integers
 
 
-def _plain(n: int, emit: Callable) -> Callable:
-    """An operation on n operands of one type, without modifiers."""
-    return lambda kind, modifiers: None if modifiers else same(kind, n, emit)
+def _plain(n: int, emit: Callable, *allowed: list[str]) -> Callable:
+    """An operation on n operands of one type. allowed: lists of modifiers; default: none."""
+    known = allowed or ([],)
+    return lambda kind, modifiers: same(kind, n, emit) if modifiers in known else None
 
 
 def _with_carry(name: str) -> Callable:
@@ -249,11 +250,8 @@ def _bfi(kind: str, modifiers: list[str]) -> Operation | None:
 
 def _extreme(sign: str) -> Callable:
     def operation(kind: str, modifiers: list[str]) -> Operation | None:
-        def emit(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
-            compare = b.icmp_signed if is_signed(kind) else b.icmp_unsigned
-            return b.select(compare(sign, x, y), x, y)
-
-        return None if modifiers else same(kind, 2, emit)
+        compare = ir.IRBuilder.icmp_signed if is_signed(kind) else ir.IRBuilder.icmp_unsigned
+        return _plain(2, lambda b, x, y: b.select(compare(b, sign, x, y), x, y))(kind, modifiers)
 
     return operation
 
@@ -262,15 +260,12 @@ def _absolute(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.select(b.icmp_signed("<", x, x.type(0)), b.neg(x), x)
 
 
-def _count(name: str) -> Callable:
+def _count(emit: Callable) -> Callable:
     """popc and clz, whose result has 32 bits."""
 
     def operation(kind: str, modifiers: list[str]) -> Operation | None:
-        def emit(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-            found = b.ctpop(x) if name == "popc" else b.ctlz(x, BOOL(0))
-            return resize(b, found, I32, False)
-
-        return None if modifiers else Operation("u32", (kind,), emit)
+        count = Operation("u32", (kind,), lambda b, x: resize(b, emit(b, x), I32, False))
+        return None if modifiers else count
 
     return operation
 
@@ -297,21 +292,12 @@ INTEGERS: dict[str, Callable] = {
     "abs": _plain(1, _absolute),
     "neg": _plain(1, ir.IRBuilder.neg),
     "not": _plain(1, ir.IRBuilder.not_),
-    "popc": _count("popc"),
-    "clz": _count("clz"),
+    "popc": _count(ir.IRBuilder.ctpop),
+    "clz": _count(lambda b, x: b.ctlz(x, BOOL(0))),
 }
 
 
 # Floats
-
-
-def _float_pair(method: str) -> Callable:
-    def operation(kind: str, modifiers: list[str]) -> Operation | None:
-        if modifiers not in ([], ["rn"]):
-            return None
-        return same(kind, 2, getattr(ir.IRBuilder, method))
-
-    return operation
 
 
 def _fma(kind: str, modifiers: list[str]) -> Operation | None:
@@ -373,17 +359,6 @@ def _float_extreme(name: str) -> Callable:
     return operation
 
 
-def _one_float(name: str, *allowed: str) -> Callable:
-    """An intrinsic of one operand, with exactly these modifiers."""
-
-    def operation(kind: str, modifiers: list[str]) -> Operation | None:
-        if modifiers != list(allowed):
-            return None
-        return same(kind, 1, lambda b, x: intrinsic(b, name, x))
-
-    return operation
-
-
 def _approximate(compute: Callable) -> Callable:
     """A float32 function that the hardware approximates: here nearly exact, denormals as zero."""
 
@@ -418,16 +393,16 @@ def _rcp(kind: str, modifiers: list[str]) -> Operation | None:
 
 
 FLOATS: dict[str, Callable] = {
-    "add": _float_pair("fadd"),
-    "sub": _float_pair("fsub"),
-    "mul": _float_pair("fmul"),
-    "div": lambda kind, modifiers: _float_pair("fdiv")(kind, modifiers) if modifiers else None,
+    "add": _plain(2, ir.IRBuilder.fadd, [], ["rn"]),
+    "sub": _plain(2, ir.IRBuilder.fsub, [], ["rn"]),
+    "mul": _plain(2, ir.IRBuilder.fmul, [], ["rn"]),
+    "div": _plain(2, ir.IRBuilder.fdiv, ["rn"]),
     "fma": _fma,
     "max": _float_extreme("max"),
     "min": _float_extreme("min"),
-    "abs": _one_float("llvm.fabs"),
+    "abs": _plain(1, lambda b, x: intrinsic(b, "llvm.fabs", x)),
     "neg": _plain(1, ir.IRBuilder.fneg),
-    "sqrt": _one_float("llvm.sqrt", "rn"),
+    "sqrt": _plain(1, lambda b, x: intrinsic(b, "llvm.sqrt", x), ["rn"]),
     "ex2": _approximate(lambda b, x: intrinsic(b, "llvm.exp2", x)),
     "lg2": _approximate(lambda b, x: intrinsic(b, "llvm.log2", x)),
     "rcp": _rcp,

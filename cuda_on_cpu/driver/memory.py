@@ -82,11 +82,7 @@ def _program(ptx: str) -> Program:
 
 
 def launch(
-    ptx: str,
-    name: str,
-    grid: tuple[int, ...],
-    block: tuple[int, ...],
-    parameters: list[bytes],
+    ptx: str, name: str, grid: tuple[int, ...], block: tuple[int, ...], parameters: list[bytes]
 ) -> None:
     """Run a kernel on the GPU's memory. Raises KernelFault."""
     views = memory.views(parameters)

@@ -177,7 +177,7 @@ def copied(tmp_path):
 
 
 @pytest.mark.slow
-@fuzz(60, 4000)
+@fuzz(30, 4000)
 @given(source=st.data())
 def test_damaged_data_or_a_net_is_refused_or_right(source, whole, expected, copied, tried):
     name = source.draw(st.sampled_from(sorted(READERS)))
@@ -194,7 +194,7 @@ def test_damaged_data_or_a_net_is_refused_or_right(source, whole, expected, copi
 
 
 @pytest.mark.slow
-@fuzz(60, 5200)
+@fuzz(30, 5200)
 @given(source=st.data())
 def test_a_damaged_run_is_refused_or_right(source, whole, expected, copied, tried):
     name = source.draw(st.sampled_from(sorted(NETS)))

@@ -150,7 +150,7 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 20])
+@pytest.mark.parametrize("step", [pytest.param(4, marks=pytest.mark.slow), 20])
 def test_training_is_the_cpus_and_every_fault_ends_it_in_one_sentence(step):
     done = run(FAULTS.replace("STEP", str(step)))
     assert done.returncode == 0, done.stderr
@@ -158,8 +158,8 @@ def test_training_is_the_cpus_and_every_fault_ends_it_in_one_sentence(step):
     failed = re.findall(r"fake driver: call \d+ of (\w+) fails", done.stderr)
     outcomes = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
     assert len(outcomes) * step > 300
-    if step == 1:
-        assert set(failed) > {"cuMemcpyDtoHAsync", "cuGraphLaunch", "cuStreamEndCapture"}
+    if step == 4:
+        assert set(failed) > {"cuMemcpyDtoHAsync", "cuGraphLaunch"}
     for function, (code, outcome) in zip(failed, outcomes, strict=True):
         if outcome == "went on":  # what is not freed does no harm, and numba allocates twice
             frees = re.search("Free|Destroy|Release|Retain|UserObject", function)
@@ -212,7 +212,7 @@ def test_each_function_that_fails_at_its_first_call_ends_a_process_in_one_senten
     # The test of every fault has those that each training calls.
     once = {name for name in calls[0] if calls[0][name] == calls[1][name]}
     assert once > {"cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuLibraryLoadData"}
-    functions = sorted(once | {"cuInit", "cuMemAlloc", "cuGraphLaunch"})
+    functions = sorted(once | {"cuInit", "cuMemAlloc", "cuGraphLaunch", "cuStreamEndCapture"})
     done = run(COLD.replace("FUNCTIONS", str(functions)))
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr

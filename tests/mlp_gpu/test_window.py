@@ -60,6 +60,23 @@ def test_windows_match_the_reference(sizes, per_window, per_block, tolerance, mo
     assert distance(found, expected, weights) < rounding(sizes) + allowed
 
 
+@pytest.mark.parametrize(
+    ("layer", "image", "change", "done"),
+    [
+        (0, 0, 9.0, 5),  # of the first image no change matters
+        (0, 2, 1.01e-3, 2),  # of the largest delta of its own layer, which is 10
+        (1, 3, -1.01e-4, 3),
+        (1, 3, 0.99e-4, 5),
+        (1, 1, np.nan, 1),
+    ],
+)
+def test_count_done_counts_images_whose_deltas_of_all_layers_stayed(layer, image, change, done):
+    deltas = [np.full((5, 3), 10.0), np.full((5, 2), -1.0)]
+    before = copies(deltas)
+    before[layer][image, 1] += change
+    assert window._count_done(deltas, before, 1e-4) == done
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_everything_has_the_precision_of_the_weights(dtype, monkeypatch):
     seen, activate = [], window._activate
