@@ -182,49 +182,6 @@ def test_a_gpu_that_is_lost_is_told_once_though_nothing_can_be_freed():
     assert done.stderr.count("CUDA_ERROR_LAUNCH_FAILED") == 1
 
 
-COLD = """
-start = Network.initial((40, 10), 1)  # fewer kernels, the same functions of the driver
-expected = train(cpu.CpuEngine())
-for function in FUNCTIONS:  # in a process each, in which the driver has not started
-    if not (process := os.fork()):
-        break
-    assert os.waitpid(process, 0)[1] == 0, function
-else:
-    raise SystemExit
-os.environ["CUDA_ON_CPU_FAIL"] = f"{function}:1:999"
-try:
-    assert_close(train(cuda.CudaEngine("graph")), expected)
-    print(function, "went on")
-except gpu.GpuFault as fault:
-    print(function, fault)
-"""
-
-
-@pytest.mark.slow
-def test_each_function_that_fails_at_its_first_call_ends_a_process_in_one_sentence(tmp_path):
-    """While the driver starts and kernels are loaded, which happens once a process."""
-    calls = []
-    for n_trainings in (1, 2):
-        path = tmp_path / f"{n_trainings}"
-        code = n_trainings * 'train(cuda.CudaEngine("graph"))\n'
-        assert run(code, CUDA_ON_CPU_CALLS=str(path)).returncode == 0
-        calls.append(dict(line.split()[1:] for line in path.read_text().splitlines()))
-    # The test of every fault has those that each training calls.
-    once = {name for name in calls[0] if calls[0][name] == calls[1][name]}
-    assert once > {"cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuLibraryLoadData"}
-    functions = sorted(once | {"cuInit", "cuMemAlloc", "cuGraphLaunch", "cuStreamEndCapture"})
-    done = run(COLD.replace("FUNCTIONS", str(functions)))
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    outcomes = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
-    for function, (name, outcome) in zip(functions, outcomes, strict=True):
-        assert name == function
-        if outcome == "went on":
-            assert re.search("Free|Destroy|PrimaryCtxRelease|GetProcAddress", function), function
-        else:
-            assert "GPU" in outcome, (function, outcome)
-
-
 AHEAD = """
 from deform_gpu.cuda import DeformedAhead, deform_set
 from deform_gpu.parameters import TABLE1

@@ -15,6 +15,9 @@ from deepbig_runtime.gpu import WARP
 from experiments.benchmarks import compiled as compiled_kernels
 from experiments.drawing import launches
 from mlp_gpu.kernels import evaluate
+from mlp_gpu.ladder.net import N_INPUTS
+
+pytestmark = needs_toolkit
 
 # For each kernel a block that has no edge of its layer; of products the second for corrections.
 BLOCKS = {
@@ -33,17 +36,19 @@ BLOCKS = {
     "update_weights_of_block": [(1, 0)],
     "gather_images": [(0, 7)],
 }
+HIDDEN = 64  # neurons of the ladder's net: two warps
+PIECE = 8  # words that are moved together
 OF_WINDOW = [(name, block) for name in list(BLOCKS)[8:] for block in BLOCKS[name]]
 
 
 @cache
 def record(name, block=None):
     """The words that a block wants, as touches.warp_words has them."""
-    found = launches.perceptron() | launches.window()
+    found = launches.perceptron() | launches.window() | launches.ladder(HIDDEN)
     shapes = (128, 32), (128, 128), (64, 128)
     images, states, W = (np.zeros(shape, np.float32) for shape in shapes)
     (found["forward_batch"], *_) = evaluate.evaluate([images, states], [W])
-    return touches.warp_words(found[name], block or BLOCKS[name][0])
+    return touches.warp_words(found[name], block or BLOCKS.get(name, [(0, 0)])[0])
 
 
 def consecutive(words, n):
@@ -52,7 +57,6 @@ def consecutive(words, n):
     return (np.diff(parts, axis=1) == 1).all() and (parts[:, 0] % n == 0).all()
 
 
-@needs_toolkit
 @pytest.mark.parametrize("name", list(BLOCKS)[:7])
 def test_neighbours_want_consecutive_words(name):
     found = record(name)
@@ -69,7 +73,6 @@ def test_neighbours_want_consecutive_words(name):
             assert consecutive(words, WARP), array
 
 
-@needs_toolkit
 def test_neighbours_want_consecutive_words_in_evaluation():
     found = record("forward_batch")
     reads = found["W", "read"]
@@ -85,7 +88,6 @@ def test_neighbours_want_consecutive_words_in_evaluation():
         assert consecutive(words, WARP // 2)
 
 
-@needs_toolkit
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
@@ -105,7 +107,6 @@ def test_each_word_is_wanted_once(name, counts):
         assert len(set(words.tolist())) == len(words), key
 
 
-@needs_toolkit
 @pytest.mark.parametrize(("name", "block"), OF_WINDOW)
 def test_neighbours_want_consecutive_words_in_the_window(name, block):
     found = record(name, block)
@@ -120,7 +121,6 @@ def test_neighbours_want_consecutive_words_in_the_window(name, block):
             assert (np.diff(words.reshape(-1, n)) == 1).all(), (array, kind)
 
 
-@needs_toolkit
 @pytest.mark.parametrize(("name", "inner"), [("forward_products", 96), ("backward_products", 64)])
 def test_matrices_are_read_by_whole_warps_in_the_window(name, inner):
     """A part of the sum over the layer's 224 inputs, and one over its 320 neurons."""
@@ -130,11 +130,14 @@ def test_matrices_are_read_by_whole_warps_in_the_window(name, inner):
     assert len(set(every.tolist())) == len(every) == 64 * inner  # each once
 
 
-OF_PERCEPTRON = "forward_partial", "delta_partial", "update_weights", "forward_batch"
+STAGED = "forward_partial", "delta_partial", "update_weights", "forward_batch"
+STAGED += "forward_shared", "deltas_shared", "train_chunk"
+WITHOUT_CONFLICTS = [(name, None) for name in STAGED]
 
 
-@needs_toolkit
-@pytest.mark.parametrize(("name", "block"), [(name, None) for name in OF_PERCEPTRON] + OF_WINDOW)
+@pytest.mark.parametrize(
+    ("name", "block"), [(name, None) for name in WITHOUT_CONFLICTS] + OF_WINDOW
+)
 def test_no_access_to_shared_memory_meets_a_bank_conflict(name, block):
     """But for the largest deltas, of which fewer and fewer threads look for the largest."""
     found = record(name, block)
@@ -149,7 +152,61 @@ def test_no_access_to_shared_memory_meets_a_bank_conflict(name, block):
         assert len(shared["shared 1", "read"]) == 32
 
 
-@needs_toolkit
+# The ladder's rungs
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "kind", "n_pieces"),
+    [
+        ("forward_naive", "W1", "read", 32),
+        ("forward_tiled", "W1", "read", 4),
+        ("forward_coalesced", "W1", "read", 4),
+        ("forward_shared", "W1", "read", 4),
+        ("train_chunk", "W1", "read", 4),
+        ("train_chunk", "V1", "write", 4),
+        ("deltas_naive", "W2", "read", 4),
+        ("deltas_coalesced", "W2", "read", 32),  # 40 bytes apart
+        ("deltas_shared", "W2", "read", 32),
+        ("update_hidden_naive", "W1", "read", 32),
+        ("update_hidden_naive", "V1", "write", 32),
+        ("update_hidden_coalesced", "W1", "read", 4),
+        ("update_hidden_coalesced", "V1", "write", 4),
+        ("update_outputs_coalesced", "W2", "write", 4),
+        ("update_hidden_shared", "W1", "write", 4),
+        ("update_outputs_shared", "W2", "write", 4),
+    ],
+)
+def test_a_warp_moves_as_many_pieces_as_are_drawn(name, array, kind, n_pieces):
+    steps = record(name)[array, kind]
+    for words in steps:
+        assert len(words) == 32
+        assert len(np.unique(words)) == 32
+        assert len(np.unique(words // PIECE)) == n_pieces
+
+
+@pytest.mark.parametrize("name", ["forward_naive", "forward_tiled", "forward_coalesced"])
+def test_no_tile_spares_a_read(name):
+    """For one image each weight is read once, by whatever way."""
+    words = np.concatenate(record(name)["W1", "read"])
+    assert sorted(words.tolist()) == list(range(HIDDEN * N_INPUTS))
+
+
+def test_pixels_are_read_by_all_threads_of_a_warp_or_once():
+    for words in record("forward_coalesced")["images", "read"]:
+        assert (words == words[0]).all()
+    brought = np.concatenate(record("forward_shared")["images", "read"])
+    assert sorted(brought.tolist()) == list(range(N_INPUTS))
+
+
+def test_reads_of_a_tile_meet_no_bank_conflict():
+    """Its rows are 9 words apart; writing them, four rows of 8 words, two threads may meet."""
+    found = record("forward_tiled")
+    reads = found["shared 0", "read"] + found["shared 1", "read"]
+    assert all(access_stats.words_per_bank(words.tolist()) == 1 for words in reads)
+    writes = [access_stats.words_per_bank(words.tolist()) for words in found["shared 0", "write"]]
+    assert max(writes) == 2
+
+
 def test_the_sentence_on_bank_conflicts_is_of_what_was_executed():
     # 2 x 2 patches of one warp: 32 rows and the deltas are written, 32 of both are read.
     said = compiled_kernels.conflict_sentence()

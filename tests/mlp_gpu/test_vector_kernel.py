@@ -212,11 +212,6 @@ def test_choose_lanes_fills_the_widest_register(features, lanes):
     assert choose_lanes(features) == lanes
 
 
-@pytest.mark.parametrize(("n", "expected"), [(0, 0), (1, 16), (16, 16), (17, 32)])
-def test_round_up_is_the_next_multiple_or_n_itself(n, expected):
-    assert round_up(n) == expected
-
-
 @pytest.mark.parametrize("shape", [(1,), (13, 7), (3, 5, 31)])
 def test_aligned_zeros_begin_at_a_cache_line(shape):
     """Kept alive together, so that they do not all get the same memory."""

@@ -110,14 +110,3 @@ def test_nan_ends_too(where):
     # In the first block all, later none of the deltas are numbers: nothing is ever the same.
     assert [first for first, _ in sweeps] == list(range(20))
     assert all(np.isnan(W).any() for W in weights)
-
-
-def test_float32_is_nearer_to_float64_in_windows_than_image_after_image():
-    """Weights are rounded once a block. See docs/online-in-blocks.md."""
-    sizes, n = (97, 101, 53, 10), 400
-    weights, images, labels = make(sizes, n)
-    exact, plain, windows = copies(weights), *(copies(weights, np.float32) for _ in range(2))
-    window.train_plainly(exact, images, labels, 1e-3)
-    window.train_plainly(plain, images, labels, 1e-3)
-    window.train_in_windows(windows, images, labels, 1e-3, 16, 64)
-    assert 0 < 2 * distance(windows, exact, weights) < distance(plain, exact, weights) < 1e-3
