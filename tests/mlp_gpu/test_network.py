@@ -34,15 +34,18 @@ def test_initial_weights_depend_on_the_seed_alone():
     assert Network.initial((31, 7), 2**64 - 1).n_weights == 32 * 7
 
 
-@pytest.mark.parametrize("sizes", [(3,), (3, 0, 2), ()])
-def test_impossible_sizes(sizes):
-    with pytest.raises(ValueError, match="two or more positive sizes"):
-        Network(sizes, ())
+W = np.zeros((32, 32), np.float32)
 
 
-def test_weights_must_fit_the_sizes():
-    W = np.zeros((32, 32), np.float32)
-    with pytest.raises(ValueError, match="must have the shapes"):
-        Network((40, 3), (W,))
-    with pytest.raises(ValueError, match="float32"):
-        Network((3, 3), (W.astype(np.float64),))
+@pytest.mark.parametrize(
+    ("sizes", "weights", "message"),
+    [
+        ((3,), (), "two or more positive sizes"),
+        ((3, 0, 2), (), "two or more positive sizes"),
+        ((40, 3), (W,), "must have the shapes"),
+        ((3, 3), (W.astype(np.float64),), "float32"),
+    ],
+)
+def test_network_of_impossible_sizes_or_weights_is_refused(sizes, weights, message):
+    with pytest.raises(ValueError, match=message):
+        Network(sizes, weights)
