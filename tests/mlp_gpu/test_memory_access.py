@@ -135,9 +135,7 @@ STAGED += "forward_shared", "deltas_shared", "train_chunk"
 WITHOUT_CONFLICTS = [(name, None) for name in STAGED]
 
 
-@pytest.mark.parametrize(
-    ("name", "block"), [(name, None) for name in WITHOUT_CONFLICTS] + OF_WINDOW
-)
+@pytest.mark.parametrize(("name", "block"), WITHOUT_CONFLICTS + OF_WINDOW)
 def test_no_access_to_shared_memory_meets_a_bank_conflict(name, block):
     """But for the largest deltas, of which fewer and fewer threads look for the largest."""
     found = record(name, block)
