@@ -46,18 +46,19 @@ def float_operations(launched: Launched) -> int:
 def accesses(launched: Launched) -> dict[tuple[str, str], Accesses]:
     """The accesses of a traced launch, by space and kind, such as ("global", "read")."""
     found: dict[tuple[str, str], Accesses] = {}
-    for trace in launched.trace:
-        for (space, kind), (size, steps) in _steps(launched, trace):
-            before = found.get((space, kind), Accesses(0, 0, 0, 0, 0))
-            group, address = steps
-            words = address[:, None] // WORD + np.arange(max(1, size // WORD))
-            found[space, kind] = Accesses(
-                before.threads + len(address),
-                before.n_bytes + len(address) * size,
-                before.warps + len(np.unique(group)),
-                before.sectors + _distinct(group, address // SECTOR) * (space == "global"),
-                before.passes + _passes(group, words) * (space == "shared"),
-            )
+    for code, group, _, address in _instructions(launched):
+        space, kind = code.opcode[1], KINDS[code.opcode[0]]
+        n = next((int(part[1]) for part in code.opcode if part in ("v2", "v4")), 1)
+        size = n * size_of(code.opcode[-1])
+        words = address[:, None] // WORD + np.arange(max(1, size // WORD))
+        before = found.get((space, kind), Accesses(0, 0, 0, 0, 0))
+        found[space, kind] = Accesses(
+            before.threads + len(address),
+            before.n_bytes + len(address) * size,
+            before.warps + len(np.unique(group)),
+            before.sectors + _distinct(group, address // SECTOR) * (space == "global"),
+            before.passes + _passes(group, words) * (space == "shared"),
+        )
     return found
 
 
@@ -71,44 +72,30 @@ def words_per_bank(words: Collection[int]) -> int:
 
 def warp_steps(launched: Launched) -> Iterator[tuple[Instruction, np.ndarray, np.ndarray]]:
     """Each access of each warp: the instruction, the threads that made it, and their addresses."""
+    for code, group, thread, address in _instructions(launched):
+        ends = np.flatnonzero(np.diff(group)) + 1
+        for threads, addresses in zip(np.split(thread, ends), np.split(address, ends), strict=True):
+            yield code, threads, addresses
+
+
+def _instructions(
+    launched: Launched,
+) -> Iterator[tuple[Instruction, np.ndarray, np.ndarray, np.ndarray]]:
+    """Each instruction of each block, and the groups, threads and addresses of its accesses.
+
+    A group is a warp, and the occurrence number of the instruction. Accesses are sorted by group,
+    then by thread.
+    """
     for trace in launched.trace:
         for place in np.unique(trace[:, 0]):
             code = launched.code[place]
             assert isinstance(code, Instruction)
-            group, thread, address = _grouped(trace[trace[:, 0] == place])
-            ends = np.flatnonzero(np.diff(group)) + 1
-            for threads, addresses in zip(
-                np.split(thread, ends), np.split(address, ends), strict=True
-            ):
-                yield code, threads, addresses
-
-
-def _steps(
-    launched: Launched, trace: np.ndarray
-) -> Iterator[tuple[tuple[str, str], tuple[int, tuple[np.ndarray, np.ndarray]]]]:
-    """For each instruction of a block: space and kind, then bytes, groups and addresses."""
-    for place in np.unique(trace[:, 0]):
-        code = launched.code[place]
-        assert isinstance(code, Instruction)
-        n = next((int(part[1]) for part in code.opcode if part in ("v2", "v4")), 1)
-        group, _, address = _grouped(trace[trace[:, 0] == place])
-        key = code.opcode[1], KINDS[code.opcode[0]]
-        yield key, (n * size_of(code.opcode[-1]), (group, address))
-
-
-def _grouped(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Groups, threads and addresses of the rows of one instruction, sorted by group and thread.
-
-    A group is a warp, and the occurrence number of the instruction.
-    """
-    thread, address = rows[:, 1], rows[:, 2]
-    by_thread = np.argsort(thread, kind="stable")
-    thread, address = thread[by_thread], address[by_thread]
-    starts = np.searchsorted(thread, thread)
-    time = np.arange(len(thread)) - starts
-    group = time * (thread.max() // WARP + 1) + thread // WARP
-    by_group = np.argsort(group, kind="stable")
-    return group[by_group], thread[by_group], address[by_group]
+            rows = trace[trace[:, 0] == place]
+            thread, address = rows[np.argsort(rows[:, 1], kind="stable"), 1:].T
+            time = np.arange(len(thread)) - np.searchsorted(thread, thread)
+            group = time * (thread.max() // WARP + 1) + thread // WARP
+            by_group = np.argsort(group, kind="stable")
+            yield code, group[by_group], thread[by_group], address[by_group]
 
 
 def _distinct(group: np.ndarray, value: np.ndarray) -> int:

@@ -97,15 +97,14 @@ def compile_kernel(
     Raises ValueError if the compiler's log lacks a number.
     """
     ptx = compile_ptx(kernel, signature, cc, cache=cache)
-    log = _link(ptx, cc)
+    name = kernel.py_func.__name__
+    log = cached_text(cache, f"log-{name}", ptx, lambda: _link(ptx, cc))
     # "used", not "Used": an earlier line of the log counts registers too.
     (registers,) = _numbers(r"\bused (\d+) registers", log)
     stack, stores, loads = _numbers(
         r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log
     )
-    return CompiledKernel(
-        kernel.py_func.__name__, cc, registers, shared_bytes(ptx), stack, stores, loads, ptx
-    )
+    return CompiledKernel(name, cc, registers, shared_bytes(ptx), stack, stores, loads, ptx)
 
 
 def _link(ptx: str, cc: tuple[int, int]) -> str:

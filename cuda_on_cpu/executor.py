@@ -122,15 +122,8 @@ class Executor:
         program = self._program(kernel, signature)
         (kernel_name,) = program.module.kernels
         self.seed += 1
-        launched = program.launch(
-            kernel_name,
-            _as_tuple(grid),
-            _as_tuple(block),
-            parameters,
-            views,
-            self.order,
-            self.seed,
-            self.traced,
+        launched = program.kernel(kernel_name).launch(
+            _as_tuple(grid), _as_tuple(block), parameters, views, self.order, self.seed, self.traced
         )
         for host, copy in copies.values():
             copy.copy_to_host(host)

@@ -1,28 +1,75 @@
 """Each arithmetic opcode of PTX as LLVM IR.
 
 `find` gives an opcode's types and a function that emits it. NVIDIA's PTX ISA defines the edges:
-shifts by more than the width, NaN in max, conversions out of range, rounding downwards.
+shifts by more than the width, division by zero, NaN in max, conversions out of range, rounding
+downwards.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from llvmlite import ir
 
-from cuda_on_cpu.floats import FLOATS
-from cuda_on_cpu.integers import INTEGERS
-from cuda_on_cpu.operations import (
-    F32,
-    F64,
-    Operation,
-    intrinsic,
-    is_signed,
-    llvm_type,
-    resize,
-)
 from cuda_on_cpu.parse import UnknownPtx
 
+BOOL, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
+F32, F64 = ir.FloatType(), ir.DoubleType()
+ROUNDINGS = {"rn", "rm", "rp", "rz"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 COMPARISONS |= {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}  # unsigned
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An opcode: the types of its result and operands, and the function that emits it.
+
+    Types are PTX's, such as "s32". emit(builder, *values): returns the result; with `carry`, the
+    last value is the carry flag (i1), and the result is a pair with the new flag.
+    """
+
+    result: str
+    operands: tuple[str, ...]
+    emit: Callable
+    carry: bool = False
+
+
+def llvm_type(name: str) -> ir.Type:
+    """LLVM's type of a PTX type such as "u32", "f64" or "pred"."""
+    if name == "pred":
+        return BOOL
+    if name in ("f32", "f64"):
+        return F32 if name == "f32" else F64
+    if name[0] not in "busf" or name[1:] not in ("8", "16", "32", "64") or name[0] == "f":
+        raise UnknownPtx(f"the type {name}")
+    return ir.IntType(int(name[1:]))
+
+
+def is_signed(kind: str) -> bool:
+    return kind[0] == "s"
+
+
+def intrinsic(builder: ir.IRBuilder, name: str, *values: ir.Value) -> ir.Value:
+    """Call one of LLVM's intrinsics whose result and operands have one type."""
+    kind = values[0].type
+    function = builder.module.declare_intrinsic(
+        name, [kind], ir.FunctionType(kind, [kind] * len(values))
+    )
+    return builder.call(function, values)
+
+
+def resize(builder: ir.IRBuilder, value: ir.Value, kind: ir.Type, signed: bool) -> ir.Value:
+    """An integer as another integer type: cut off, or extended by its sign or by zeros."""
+    width, wanted = value.type.width, kind.width
+    if width == wanted:
+        return value
+    if width > wanted:
+        return builder.trunc(value, kind)
+    return builder.sext(value, kind) if signed else builder.zext(value, kind)
+
+
+def same(kind: str, n: int, emit: Callable) -> Operation:
+    """An operation on n operands of one type, which is also the result's."""
+    return Operation(kind, (kind,) * n, emit)
 
 
 def find(opcode: tuple[str, ...]) -> Operation:
@@ -39,6 +86,331 @@ def find(opcode: tuple[str, ...]) -> Operation:
     if operation is None:
         raise UnknownPtx(f"the opcode {'.'.join(opcode)}")
     return operation
+
+
+# Integers
+
+
+def _plain(n: int, emit: Callable, *allowed: list[str]) -> Callable:
+    """An operation on n operands of one type. allowed: lists of modifiers; default: none."""
+    known = allowed or ([],)
+    return lambda kind, modifiers: same(kind, n, emit) if modifiers in known else None
+
+
+def _with_carry(name: str) -> Callable:
+    """add.cc, addc and addc.cc, sub.cc, subc and subc.cc of 32 or 64 bits; else plain."""
+
+    def operation(kind: str, modifiers: list[str]) -> Operation | None:
+        takes = name.endswith("c")
+        if modifiers not in ([], ["cc"]) or not (takes or modifiers):
+            return _plain(2, getattr(ir.IRBuilder, name))(kind, modifiers)
+
+        def emit(b: ir.IRBuilder, x: ir.Value, y: ir.Value, carry: ir.Value) -> tuple:
+            wide = ir.IntType(2 * x.type.width)
+            x, y = b.zext(x, wide), b.zext(y, wide)
+            total = b.add(x, y) if name[:3] == "add" else b.sub(x, y)
+            if takes:
+                flag = b.zext(carry, wide)
+                total = b.add(total, flag) if name[:3] == "add" else b.sub(total, flag)
+            high = b.trunc(b.lshr(total, wide(wide.width // 2)), BOOL)
+            return b.trunc(total, ir.IntType(wide.width // 2)), high if modifiers else carry
+
+        return Operation(kind, (kind,) * 2, emit, carry=True)
+
+    return operation
+
+
+def _product(b: ir.IRBuilder, x: ir.Value, y: ir.Value, kind: str) -> ir.Value:
+    """The whole product, twice as wide."""
+    wide = ir.IntType(2 * x.type.width)
+    return b.mul(*(resize(b, value, wide, is_signed(kind)) for value in (x, y)))
+
+
+def _part(b: ir.IRBuilder, product: ir.Value, part: str) -> ir.Value:
+    """The `lo` or `hi` half of a product, or all of it for `wide`."""
+    half = ir.IntType(product.type.width // 2)
+    if part == "hi":
+        product = b.lshr(product, product.type(half.width))
+    return product if part == "wide" else b.trunc(product, half)
+
+
+def _mul(kind: str, modifiers: list[str]) -> Operation | None:
+    if modifiers not in (["lo"], ["hi"], ["wide"]):
+        return None
+    result = kind[0] + str(2 * int(kind[1:])) if modifiers == ["wide"] else kind
+    return Operation(
+        result, (kind,) * 2, lambda b, x, y: _part(b, _product(b, x, y, kind), modifiers[0])
+    )
+
+
+def _mad(kind: str, modifiers: list[str]) -> Operation | None:
+    if modifiers not in (["lo"], ["hi"], ["wide"]):
+        return _mad_with_carry(False, kind, modifiers)
+    product = _mul(kind, modifiers)
+    assert product is not None
+    return Operation(
+        product.result,
+        (kind, kind, product.result),
+        lambda b, x, y, z: b.add(product.emit(b, x, y), z),
+    )
+
+
+def _mad_with_carry(takes: bool, kind: str, modifiers: list[str]) -> Operation | None:
+    """mad.lo.cc, mad.hi.cc, and madc, which adds the carry flag, with or without .cc."""
+    if modifiers[:1] not in (["lo"], ["hi"]) or modifiers[1:] not in ([], ["cc"]):
+        return None
+    part, *gives = modifiers
+    add = _with_carry("addc" if takes else "add")(kind, gives)
+
+    def emit(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value, carry: ir.Value) -> tuple:
+        return add.emit(b, _part(b, _product(b, x, y, kind), part), z, carry)
+
+    return Operation(kind, (kind,) * 3, emit, carry=True)
+
+
+def _divide(name: str) -> Callable:
+    """div and rem. By zero a GPU gives all ones, and the dividend: so it is here."""
+
+    def operation(kind: str, modifiers: list[str]) -> Operation | None:
+        if modifiers:
+            return None
+        signed = is_signed(kind)
+
+        def emit(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+            zero, one, ones = x.type(0), x.type(1), x.type(-1)
+            by_zero, by_minus_one = b.icmp_signed("==", y, zero), b.icmp_signed("==", y, ones)
+            # LLVM leaves both undefined, and processors trap.
+            safe = b.select(b.or_(by_zero, by_minus_one) if signed else by_zero, one, y)
+            if name == "div":
+                found = b.sdiv(x, safe) if signed else b.udiv(x, safe)
+                if signed:
+                    found = b.select(by_minus_one, b.neg(x), found)
+                return b.select(by_zero, ones, found)
+            found = b.srem(x, safe) if signed else b.urem(x, safe)
+            return b.select(by_zero, x, found)
+
+        return same(kind, 2, emit)
+
+    return operation
+
+
+def _shift(name: str) -> Callable:
+    def operation(kind: str, modifiers: list[str]) -> Operation | None:
+        if modifiers:
+            return None
+
+        def emit(b: ir.IRBuilder, x: ir.Value, amount: ir.Value) -> ir.Value:
+            width = x.type.width
+            too_far = b.icmp_unsigned(">=", amount, I32(width))
+            amount = resize(b, b.select(too_far, I32(width - 1), amount), x.type, False)
+            if name == "shr" and is_signed(kind):
+                return b.ashr(x, amount)
+            shifted = b.shl(x, amount) if name == "shl" else b.lshr(x, amount)
+            return b.select(too_far, x.type(0), shifted)
+
+        return Operation(kind, (kind, "u32"), emit)
+
+    return operation
+
+
+def _funnel(kind: str, modifiers: list[str]) -> Operation | None:
+    """shf: 32 bits out of two registers, from the side that the shift names."""
+    if kind != "b32" or len(modifiers) != 2 or modifiers[0] not in ("l", "r"):
+        return None
+    side, mode = modifiers
+
+    def emit(b: ir.IRBuilder, low: ir.Value, high: ir.Value, amount: ir.Value) -> ir.Value:
+        if mode == "wrap":
+            amount = b.and_(amount, I32(31))
+        else:
+            amount = b.select(b.icmp_unsigned(">", amount, I32(32)), I32(32), amount)
+        both = b.or_(b.shl(b.zext(high, I64), I64(32)), b.zext(low, I64))
+        amount = b.zext(amount, I64)
+        if side == "l":
+            return b.trunc(b.lshr(b.shl(both, amount), I64(32)), I32)
+        return b.trunc(b.lshr(both, amount), I32)
+
+    return same(kind, 3, emit) if mode in ("wrap", "clamp") else None
+
+
+def _bfi(kind: str, modifiers: list[str]) -> Operation | None:
+    """Bits of the first operand put into the second, from a position on."""
+    if modifiers:
+        return None
+
+    def emit(b: ir.IRBuilder, x: ir.Value, y: ir.Value, start: ir.Value, n: ir.Value) -> ir.Value:
+        wide = ir.IntType(512)  # no shift by an operand's lowest byte goes too far
+        start, n = (b.zext(b.and_(value, I32(255)), wide) for value in (start, n))
+        mask = b.shl(b.sub(b.shl(wide(1), n), wide(1)), start)
+        inserted = b.and_(b.shl(b.zext(x, wide), start), mask)
+        return b.trunc(b.or_(b.and_(b.zext(y, wide), b.not_(mask)), inserted), x.type)
+
+    return Operation(kind, (kind, kind, "u32", "u32"), emit)
+
+
+def _extreme(sign: str) -> Callable:
+    def operation(kind: str, modifiers: list[str]) -> Operation | None:
+        compare = ir.IRBuilder.icmp_signed if is_signed(kind) else ir.IRBuilder.icmp_unsigned
+        return _plain(2, lambda b, x, y: b.select(compare(b, sign, x, y), x, y))(kind, modifiers)
+
+    return operation
+
+
+def _absolute(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return b.select(b.icmp_signed("<", x, x.type(0)), b.neg(x), x)
+
+
+def _count(emit: Callable) -> Callable:
+    """popc and clz, whose result has 32 bits."""
+
+    def operation(kind: str, modifiers: list[str]) -> Operation | None:
+        count = Operation("u32", (kind,), lambda b, x: resize(b, emit(b, x), I32, False))
+        return None if modifiers else count
+
+    return operation
+
+
+INTEGERS: dict[str, Callable] = {
+    "add": _with_carry("add"),
+    "addc": _with_carry("addc"),
+    "sub": _with_carry("sub"),
+    "subc": _with_carry("subc"),
+    "mul": _mul,
+    "mad": _mad,
+    "madc": lambda kind, modifiers: _mad_with_carry(True, kind, modifiers),
+    "div": _divide("div"),
+    "rem": _divide("rem"),
+    "and": _plain(2, ir.IRBuilder.and_),
+    "or": _plain(2, ir.IRBuilder.or_),
+    "xor": _plain(2, ir.IRBuilder.xor),
+    "shl": _shift("shl"),
+    "shr": _shift("shr"),
+    "shf": _funnel,
+    "bfi": _bfi,
+    "max": _extreme(">"),
+    "min": _extreme("<"),
+    "abs": _plain(1, _absolute),
+    "neg": _plain(1, ir.IRBuilder.neg),
+    "not": _plain(1, ir.IRBuilder.not_),
+    "popc": _count(ir.IRBuilder.ctpop),
+    "clz": _count(lambda b, x: b.ctlz(x, BOOL(0))),
+}
+
+
+# Floats
+
+
+def _fma(kind: str, modifiers: list[str]) -> Operation | None:
+    if modifiers == ["rn"]:
+        return same(kind, 3, lambda b, x, y, z: intrinsic(b, "llvm.fma", x, y, z))
+    if kind != "f32" or len(modifiers) != 1 or modifiers[0] not in ROUNDINGS:
+        return None
+
+    def emit(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+        down = _fma_down(b, x, y, z)
+        up = b.fneg(_fma_down(b, b.fneg(x), y, b.fneg(z)))
+        if modifiers == ["rz"]:
+            return b.select(b.fcmp_ordered("<=", up, F32(0)), up, down)  # zeros have up's sign
+        return down if modifiers == ["rm"] else up
+
+    return same(kind, 3, emit)
+
+
+def _fma_down(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+    """The largest float32 that is not above x y + z.
+
+    The product is exact in float64. The sum is rounded; Knuth's two-sum gives its error.
+    """
+    x, y, z = (b.fpext(value, F64) for value in (x, y, z))
+    product = b.fmul(x, y)
+    total = b.fadd(product, z)
+    z_part = b.fsub(total, product)
+    error = b.fadd(b.fsub(product, b.fsub(total, z_part)), b.fsub(z, z_part))
+    near = b.fptrunc(total, F32)
+    back = b.fpext(near, F64)
+    too_high = b.or_(
+        b.fcmp_ordered(">", back, total),
+        b.and_(b.fcmp_ordered("==", back, total), b.fcmp_ordered("<", error, F64(0))),
+    )
+    bits = b.bitcast(near, I32)  # a zero that is too high is -0: total is negative
+    below = b.add(bits, b.select(b.icmp_signed("<", bits, I32(0)), I32(1), I32(-1)))
+    # A sum of +0 and -0, or of opposite numbers, is -0.
+    signs = b.xor(b.bitcast(product, I64), b.bitcast(z, I64))
+    negative = b.and_(b.icmp_signed("<", signs, I64(0)), b.fcmp_ordered("==", total, F64(0)))
+    bits = b.select(negative, I32(-(2**31)), bits)
+    return b.bitcast(b.select(too_high, below, bits), F32)
+
+
+def _float_extreme(name: str) -> Callable:
+    """max and min: of NaN and a number the number; -0 is below +0."""
+
+    def operation(kind: str, modifiers: list[str]) -> Operation | None:
+        def emit(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+            whole = ir.IntType(32 if kind == "f32" else 64)
+            merge = b.and_ if name == "max" else b.or_
+            both = b.bitcast(merge(b.bitcast(x, whole), b.bitcast(y, whole)), x.type)
+            better = b.fcmp_ordered(">" if name == "max" else "<", x, y)
+            found = b.select(b.fcmp_ordered("==", x, y), both, b.select(better, x, y))
+            found = b.select(b.fcmp_unordered("uno", y, y), x, found)
+            return b.select(b.fcmp_unordered("uno", x, x), y, found)
+
+        return None if modifiers else same(kind, 2, emit)
+
+    return operation
+
+
+def _approximate(compute: Callable) -> Callable:
+    """A float32 function that the hardware approximates: here nearly exact, denormals as zero."""
+
+    def operation(kind: str, modifiers: list[str]) -> Operation | None:
+        if kind != "f32" or modifiers not in (["approx"], ["approx", "ftz"]):
+            return None
+        flush = _flush if "ftz" in modifiers else lambda b, x: x
+
+        def emit(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+            return flush(b, b.fptrunc(compute(b, b.fpext(flush(b, x), F64)), F32))
+
+        return same(kind, 1, emit)
+
+    return operation
+
+
+def _flush(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """Denormals as zero, with their sign."""
+    small = b.fcmp_ordered("<", intrinsic(b, "llvm.fabs", x), F32(2.0**-126))
+    zero = b.bitcast(b.and_(b.bitcast(x, I32), I32(-(2**31))), F32)
+    return b.select(small, zero, x)
+
+
+def _inverse(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return b.fdiv(x.type(1), x)
+
+
+def _rcp(kind: str, modifiers: list[str]) -> Operation | None:
+    if modifiers == ["rn"]:
+        return same(kind, 1, _inverse)
+    return _approximate(_inverse)(kind, modifiers)
+
+
+FLOATS: dict[str, Callable] = {
+    "add": _plain(2, ir.IRBuilder.fadd, [], ["rn"]),
+    "sub": _plain(2, ir.IRBuilder.fsub, [], ["rn"]),
+    "mul": _plain(2, ir.IRBuilder.fmul, [], ["rn"]),
+    "div": _plain(2, ir.IRBuilder.fdiv, ["rn"]),
+    "fma": _fma,
+    "max": _float_extreme("max"),
+    "min": _float_extreme("min"),
+    "abs": _plain(1, lambda b, x: intrinsic(b, "llvm.fabs", x)),
+    "neg": _plain(1, ir.IRBuilder.fneg),
+    "sqrt": _plain(1, lambda b, x: intrinsic(b, "llvm.sqrt", x), ["rn"]),
+    "ex2": _approximate(lambda b, x: intrinsic(b, "llvm.exp2", x)),
+    "lg2": _approximate(lambda b, x: intrinsic(b, "llvm.log2", x)),
+    "rcp": _rcp,
+    "rsqrt": _approximate(lambda b, x: _inverse(b, intrinsic(b, "llvm.sqrt", x))),
+}
+
+
+# Both
 
 
 def _compare(kind: str, modifiers: list[str]) -> Operation | None:

@@ -1,7 +1,8 @@
 """Execute kernels on this CPU: every thread of every block, from barrier to barrier.
 
     memory = Allocation.at(array.ctypes.data, array.nbytes, array.itemsize)
-    Program(ptx).launch(name, grid, block, parameters, [View(memory, 0, array.nbytes, "array")])
+    views = [View(memory, 0, array.nbytes, "array")]
+    Program(ptx).kernel(name).launch(grid, block, parameters, views)
 
 Threads run one after another, and so do blocks, in an order that the caller may choose: results
 must not depend on it. `memory_checks` checks each access.
@@ -89,31 +90,16 @@ class Program:
             name: np.frombuffer(variable.content or b"", np.uint8).copy()
             for name, variable in self.module.tables.items()
         }
-        self._made: dict[str, _Executable] = {}
+        self._made: dict[str, Executable] = {}
 
-    def launch(
-        self,
-        name: str,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        parameters: list[bytes],
-        views: list[View],
-        order: str = "forward",
-        seed: int = 0,
-        traced: bool = False,
-    ) -> Launched:
-        """Run a kernel. Modifies the memory that it writes.
-
-        grid, block: blocks, and threads, in x, y and z. parameters: the content of each. views: the
-        memory that the kernel may access. order: of threads and blocks, forward, reverse or random,
-        by `seed`. traced: whether to record each access, for `report`. Raises KernelFault.
-        """
+    def kernel(self, name: str) -> "Executable":
+        """A kernel, compiled at its first call."""
         if name not in self._made:
-            self._made[name] = _Executable(self, name)
-        return self._made[name].launch(grid, block, parameters, views, order, seed, traced)
+            self._made[name] = Executable(self, name)
+        return self._made[name]
 
 
-class _Executable:
+class Executable:
     """A kernel as machine code of this CPU."""
 
     def __init__(self, program: Program, name: str):
@@ -129,10 +115,16 @@ class _Executable:
         block: tuple[int, ...],
         parameters: list[bytes],
         views: list[View],
-        order: str,
-        seed: int,
-        traced: bool,
+        order: str = "forward",
+        seed: int = 0,
+        traced: bool = False,
     ) -> Launched:
+        """Run a kernel. Modifies the memory that it writes.
+
+        grid, block: blocks, and threads, in x, y and z. parameters: the content of each. views: the
+        memory that the kernel may access. order: of threads and blocks, forward, reverse or random,
+        by `seed`. traced: whether to record each access, for `access_stats`. Raises KernelFault.
+        """
         grid, block = ((*shape, 1, 1)[:3] for shape in (grid, block))
         n_blocks, n_threads = int(np.prod(grid)), int(np.prod(block))
         expected = [len(content) for content in parameters]

@@ -82,12 +82,8 @@ def _program(ptx: str) -> Program:
 
 
 def launch(
-    ptx: str,
-    name: str,
-    grid: tuple[int, ...],
-    block: tuple[int, ...],
-    parameters: list[bytes],
+    ptx: str, name: str, grid: tuple[int, ...], block: tuple[int, ...], parameters: list[bytes]
 ) -> None:
     """Run a kernel on the GPU's memory. Raises KernelFault."""
     views = memory.views(parameters)
-    _program(ptx).launch(name, grid, block, parameters, views, ORDER, SEED)
+    _program(ptx).kernel(name).launch(grid, block, parameters, views, ORDER, SEED)

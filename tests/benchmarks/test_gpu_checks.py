@@ -459,8 +459,7 @@ def test_markers_select_tests_of_gpus():
             n, n_small = n + 1, n_small + ("small" in markers)
     assert all(marked.values())
     assert {name for name, own in marked.items() if "small" in own} == {
-        *("test_kernels", "test_cnn_kernels", "test_deform_kernels", "test_window_kernels"),
-        "test_window_progress",
+        *("test_kernels", "test_cnn_kernels", "test_deform_kernels", "test_window_kernels")
     }
     assert {name for name, own in marked.items() if "repeats" in own} == {
         *("test_kernels", "test_deform_kernels", "test_ladder", "test_window_engine")

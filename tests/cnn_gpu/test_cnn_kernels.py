@@ -165,28 +165,6 @@ def test_rows_and_maps(arrays, maps):
     assert (arrays.get(again) == rows).all()
 
 
-def test_tables_of_the_paper():
-    table = np.array([[True, False, True], [True, True, False]])  # two maps, read by three
-    assert forward.table(table).tolist() == [[0, 2, 0, 1], [2, 1, 1, 0], [3, 1, 0, 0]]
-    readers, numbers = backward.tables(table)
-    assert readers.tolist() == [[2, 0, 2], [2, 0, 1]]
-    assert numbers.tolist() == [[0, 1], [-1, 2], [3, -1]]
-    assert weights.pairs_of(table).tolist() == [[0, 0, 1], [0, 1, 0], [1, 1, 1], [2, 0, 1]]
-
-
-@pytest.mark.parametrize(("n_in", "kernel", "step"), [(9, 3, 2), (9, 3, 3), (10, 1, 4), (7, 7, 1)])
-def test_the_pulled_range_is_who_reads(n_in, kernel, step):
-    n_out = (n_in - kernel) // step + 1
-    for i in range(n_in):
-        first, last = backward.pulled_range(i, kernel, step, n_out)
-        reads = [x for x in range(n_out) if x * step <= i < x * step + kernel]
-        assert list(range(first, last + 1)) == reads
-
-
-def test_lines_are_padded_to_a_multiple_of_32():
-    assert [blocks.pitch(width) for width in (1, 31, 32, 33, 1024)] == [32, 32, 32, 64, 1024]
-
-
 def test_blocks_have_at_most_1024_threads_and_take_each_neuron_once():
     sizes = [(1, 1), (13, 13), (32, 32), (31, 33), (33, 32), (1, 1024), (2, 1024), (512, 3)]
     for height, width in sizes:

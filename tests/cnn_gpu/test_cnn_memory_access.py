@@ -12,7 +12,6 @@ from experiments.drawing import launches
 
 pytestmark = needs_toolkit
 PITCH = 32  # words of a line
-SEGMENT = 8  # words that are moved together
 
 
 @pytest.fixture(scope="module")
@@ -61,24 +60,6 @@ def test_neighbours_want_neighbouring_words_of_a_line(name, array, what, apart, 
         assert all((np.diff(line) == apart).all() for line in lines)
         # No line comes twice: threads go through the map.
         assert len({line[0] // PITCH for line in lines}) == len(lines)
-
-
-@pytest.mark.parametrize(
-    ("name", "array", "what", "lines", "each", "times"),
-    [
-        # 25 of 29 words of a line, for 25 weights; 13 words; 29 words.
-        ("convolve_maps", "h", "read", 13, 4, 25),
-        ("convolve_maps", "y", "write", 13, 2, 1),
-        ("pull_deltas", "delta_in", "write", 29, 4, 1),
-    ],
-)
-def test_lines_are_moved_in_as_few_segments_as_can_be(
-    name, array, what, lines, each, times, wanted
-):
-    """But for warps that end within a line: the next one may want its last segment again."""
-    steps = wanted[name][array, what]
-    moved = sum(len(np.unique(words // SEGMENT)) for words in steps)
-    assert lines * each * times <= moved < lines * each * times + len(steps)
 
 
 def test_weights_of_a_connection_are_in_one_piece(wanted):

@@ -337,4 +337,3 @@ def comparison_cases():
 
 
 CASES = integer_cases() + carry_cases() + float_cases() + comparison_cases()
-GROUPS = {case.operands: [c for c in CASES if c.operands == case.operands] for case in CASES}

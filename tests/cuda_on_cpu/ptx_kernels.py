@@ -25,7 +25,7 @@ def run_text(ptx, arrays, more=(), grid=(1,), block=(1,), order="forward"):
         views.append(View(allocation, 0, array.nbytes, f"array {k}"))
         views[-1].wrote()
     parameters = [np.uint64(array.ctypes.data).tobytes() for array in arrays]
-    return Program(ptx, FOLDER).launch("k", grid, block, [*parameters, *more], views, order)
+    return Program(ptx, FOLDER).kernel("k").launch(grid, block, [*parameters, *more], views, order)
 
 
 def text_of(body, n_parameters, before=""):
@@ -113,23 +113,9 @@ def edges(kind):
         return np.unique(np.array(bits, f"u{dtype.itemsize}")).view(dtype)
     limits = np.finfo(dtype)
     tiny, least, most = limits.tiny, limits.smallest_subnormal, limits.max
-    some = [
-        0,
-        least,
-        tiny - least,
-        tiny,
-        2 * tiny,
-        most,
-        most / 2,
-        np.inf,
-        1,
-        1.5,
-        2.5,
-        3,
-        0.49,
-        99,
-    ]
-    some += [0.5, 1 - limits.epsneg, 1 + limits.eps, 127.5, 32767.5, 65535.5, 1 / tiny, 1e20, 1e-20]
+    some = [0, least, tiny - least, tiny, 2 * tiny, most, most / 2, np.inf, 1 / tiny, 1e20, 1e-20]
+    some += [0.49, 0.5, 1 - limits.epsneg, 1, 1 + limits.eps, 1.5, 2.5, 3, 99]
+    some += [127.5, 32767.5, 65535.5]
     for power in (31, 32, 63, 64):
         some += [2.0**power, np.nextafter(dtype.type(2.0**power), dtype.type(0))]
     some = np.array(some, dtype)

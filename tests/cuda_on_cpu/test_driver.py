@@ -56,6 +56,106 @@ def test_command_runs_python_on_the_fake_driver():
     assert "CUDA_ON_CPU_SEED" in usage.stdout
 
 
+GRAPH = """
+call("cuStreamBeginCapture", first, driver.CUstreamCaptureMode(2))
+call("cuMemcpyDtoDAsync", other, array, 16, first)
+call("cuMemsetD32Async", array, 3, 4, first)
+INSIDE
+graph = call("cuStreamEndCapture", first)
+"""
+PROGRAMS = {
+    "copies read the host late": (
+        """
+        copy_in(array, ones, first)
+        ones[:] = 7
+        copy_out(found, array, first)
+        print(found.tolist())
+        sync(first)
+        print(found.tolist())
+        """,
+        "[0, 0, 0, 0]\n[7, 7, 7, 7]",
+    ),
+    "a copy without a stream is done on return": (
+        """
+        call("cuMemcpyHtoD", array, ones.ctypes.data, 16)
+        ones[:] = 7
+        call("cuMemcpyDtoH", found.ctypes.data, array, 16)
+        print(found.tolist())
+        """,
+        "[1, 1, 1, 1]",
+    ),
+    "it does not wait for a stream of its own, but for others": (
+        """
+        for stream in first, call("cuStreamCreate", 0):
+            copy_in(array, ones, stream)
+            call("cuMemcpyDtoH", found.ctypes.data, array, 16)
+            print(found.tolist())
+        """,
+        "[-1, -1, -1, -1]\n[1, 1, 1, 1]",
+    ),
+    "the default stream is waited for": (
+        """
+        blocking = call("cuStreamCreate", 0)
+        call("cuMemsetD32", array, 5, 4)
+        copy_out(found, array, blocking)
+        sync(blocking)
+        print(found.tolist())
+        """,
+        "[5, 5, 5, 5]",
+    ),
+    "new memory holds ones, is counted, and is freed after its use": (
+        """
+        free, total = call("cuMemGetInfo")
+        third = call("cuMemAlloc", 1000)
+        print(free - call("cuMemGetInfo")[0])
+        call("cuMemFree", third)
+        copy_out(found, array, first)
+        call("cuMemFree", array)
+        print(found.tolist(), free - call("cuMemGetInfo")[0])
+        """,
+        "1000\n[-1, -1, -1, -1] -16",
+    ),
+    "events say what is done": (
+        """
+        begin, end = call("cuEventCreate", 0), call("cuEventCreate", 0)
+        call("cuEventRecord", begin, first)
+        copy_in(array, ones, first)
+        copy_in(array, ones, first)
+        call("cuEventRecord", end, first)
+        for attempt in (["cuEventElapsedTime", begin, end], ["cuEventQuery", end]):
+            try:
+                call(*attempt)
+            except Refused as error:
+                print(error)
+        call("cuEventSynchronize", end)
+        call("cuEventQuery", end)
+        print(0 < call("cuEventElapsedTime", begin, end) < 1000)
+        """,
+        "CUDA_ERROR_NOT_READY\nCUDA_ERROR_NOT_READY\nTrue",
+    ),
+    "a captured graph runs when it is launched, and as often": (
+        GRAPH.replace("INSIDE", "")
+        + """
+call("cuMemcpyHtoD", array, ones.ctypes.data, 16)
+instance = call("cuGraphInstantiate", graph, 0)
+call("cuGraphDestroy", graph)
+for i in range(3):
+    call("cuMemcpyDtoH", found.ctypes.data, other, 16)
+    print(found[0])
+    call("cuGraphLaunch", instance, first)
+    sync(first)
+""",
+        "-1\n1\n3",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_prints_what_it_would_on_a_gpu(name):
+    code, expected = PROGRAMS[name]
+    assert printed(code) == expected
+
+
 def test_gpus_are_chosen():
     code = """
     print([[call("cuDeviceGetAttribute", driver.CUdevice_attribute(75 + i), gpu) for i in (0, 1)]
@@ -65,62 +165,26 @@ def test_gpus_are_chosen():
     assert printed(code, CUDA_ON_CPU_GPUS="7.5,10.0") == "[[7, 5], [10, 0]]"
 
 
-def test_new_memory_holds_ones_and_is_counted():
+# The two arrays that are always made are the first calls of cuMemAlloc.
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("cuMemAlloc:4:2", "None None True CUDA_ERROR_OUT_OF_MEMORY"),
+        ("cuStreamSynchronize:1:719", " ".join(["CUDA_ERROR_LAUNCH_FAILED"] * 4)),
+        ("cuStreamSynchronize:1:999", "CUDA_ERROR_UNKNOWN None True True"),
+    ],
+    ids=["memory", "lost", "other"],
+)
+def test_the_chosen_call_fails_and_later_ones_only_if_the_gpu_is_lost(fault, expected):
     code = """
-    free, total = call("cuMemGetInfo")
-    third = call("cuMemAlloc", 1000)
-    print(free - call("cuMemGetInfo")[0])
-    call("cuMemFree", third)
-    print(free - call("cuMemGetInfo")[0])
-    copy_out(found, array, first)
-    sync(first)
-    print(found.tolist())
+    alloc = lambda: call("cuMemAlloc", 4) is not None
+    for attempt in (lambda: sync(first), lambda: sync(second), alloc, alloc):
+        try:
+            print(attempt())
+        except Refused as error:
+            print(error)
     """
-    assert printed(code).split("\n") == ["1000", "0", "[-1, -1, -1, -1]"]
-
-
-def test_a_copy_reads_the_host_late():
-    code = """
-    copy_in(array, ones, first)
-    ones[:] = 7
-    copy_out(found, array, first)
-    print(found.tolist())
-    sync(first)
-    print(found.tolist())
-    """
-    assert printed(code).split("\n") == ["[0, 0, 0, 0]", "[7, 7, 7, 7]"]
-
-
-def test_a_copy_without_a_stream_is_done_on_return():
-    code = """
-    call("cuMemcpyHtoD", array, ones.ctypes.data, 16)
-    ones[:] = 7
-    call("cuMemcpyDtoH", found.ctypes.data, array, 16)
-    print(found.tolist())
-    """
-    assert printed(code) == "[1, 1, 1, 1]"
-
-
-def test_a_copy_without_a_stream_does_not_wait_for_a_stream_of_its_own():
-    code = """
-    copy_in(array, ones, first)
-    call("cuMemcpyDtoH", found.ctypes.data, array, 16)
-    print(found.tolist())
-    """
-    assert printed(code) == "[-1, -1, -1, -1]"
-    blocking = 'first = call("cuStreamCreate", 0)\n' + textwrap.dedent(code)
-    assert printed(blocking) == "[1, 1, 1, 1]"
-
-
-def test_the_default_stream_is_waited_for():
-    code = """
-    blocking = call("cuStreamCreate", 0)
-    call("cuMemsetD32", array, 5, 4)
-    copy_out(found, array, blocking)
-    sync(blocking)
-    print(found.tolist())
-    """
-    assert printed(code) == "[5, 5, 5, 5]"
+    assert printed(code, CUDA_ON_CPU_FAIL=fault).split() == expected.split()
 
 
 RACE = """
@@ -146,64 +210,12 @@ def test_two_streams_overlap_by_chance_unless_one_waits():
     assert set(printed(waiting, CUDA_ON_CPU_SEED="1").split()) == {"2"}
 
 
-def test_events_say_what_is_done():
-    code = """
-    begin, end = call("cuEventCreate", 0), call("cuEventCreate", 0)
-    call("cuEventRecord", begin, first)
-    copy_in(array, ones, first)
-    copy_in(array, ones, first)
-    call("cuEventRecord", end, first)
-    for attempt in (["cuEventElapsedTime", begin, end], ["cuEventQuery", end]):
-        try:
-            call(*attempt)
-        except Refused as error:
-            print(error)
-    call("cuEventSynchronize", end)
-    call("cuEventQuery", end)
-    print(0 < call("cuEventElapsedTime", begin, end) < 1000)
-    """
-    assert printed(code).split() == ["CUDA_ERROR_NOT_READY"] * 2 + ["True"]
-
-
-GRAPH = """
-call("cuStreamBeginCapture", first, driver.CUstreamCaptureMode(2))
-call("cuMemcpyDtoDAsync", other, array, 16, first)
-call("cuMemsetD32Async", array, 3, 4, first)
-INSIDE
-graph = call("cuStreamEndCapture", first)
-"""
-
-
-def test_a_captured_graph_runs_when_it_is_launched_and_as_often():
-    code = """
-    call("cuMemcpyHtoD", array, ones.ctypes.data, 16)
-    instance = call("cuGraphInstantiate", graph, 0)
-    call("cuGraphDestroy", graph)
-    for i in range(3):
-        call("cuMemcpyDtoH", found.ctypes.data, other, 16)
-        print(found[0])
-        call("cuGraphLaunch", instance, first)
-        sync(first)
-    """
-    assert printed(GRAPH.replace("INSIDE", "") + textwrap.dedent(code)).split() == ["-1", "1", "3"]
-
-
 def test_a_stream_that_captures_cannot_be_waited_for():
     for inside in ("sync(first)", 'call("cuEventRecord", call("cuEventCreate", 0), first)'):
         attempt = f"try: {inside}\nexcept Refused as error: print(error)"
         done = run(GRAPH.replace("INSIDE", attempt))
         assert done.stdout.strip() == "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
         assert "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED" in done.stderr
-
-
-def test_memory_is_freed_after_what_uses_it():
-    code = """
-    call("cuMemcpyHtoD", array, ones.ctypes.data, 16)
-    copy_out(found, array, first)
-    call("cuMemFree", array)
-    print(found[0])
-    """
-    assert printed(code) == "1"
 
 
 @pytest.mark.parametrize(
@@ -221,40 +233,10 @@ def test_memory_is_freed_after_what_uses_it():
     ],
 )
 def test_what_a_driver_refuses_is_refused(code, error):
-    assert f"Refused: CUDA_ERROR_{error}\n" in run(code).stderr
-
-
-def test_a_missing_function_is_named():
-    assert (
-        "the driver's function cuArrayDestroy is missing"
-        in run("driver.cuArrayDestroy(driver.CUarray())").stderr
-    )
-
-
-def test_the_chosen_call_fails_and_no_other():
-    code = """
-    for i in range(4):
-        try:
-            call("cuMemAlloc", 4)
-        except Refused as error:
-            print(i, error)
-    """
-    # The two arrays that are always made are the first calls.
-    assert printed(code, CUDA_ON_CPU_FAIL="cuMemAlloc:4:2") == "1 CUDA_ERROR_OUT_OF_MEMORY"
-
-
-def test_a_gpu_that_is_lost_stays_lost():
-    code = """
-    for attempt in (lambda: sync(first), lambda: sync(second), lambda: call("cuMemAlloc", 4)):
-        try:
-            print(attempt())
-        except Refused as error:
-            print(error)
-    """
-    failed = printed(code, CUDA_ON_CPU_FAIL="cuStreamSynchronize:1:719").split()
-    assert failed == ["CUDA_ERROR_LAUNCH_FAILED"] * 3
-    recovered = printed(code, CUDA_ON_CPU_FAIL="cuStreamSynchronize:1:999").split()
-    assert recovered[:2] == ["CUDA_ERROR_UNKNOWN", "None"]
+    said = run(code).stderr
+    assert f"Refused: CUDA_ERROR_{error}\n" in said
+    missing = "the driver's function cuArrayDestroy is missing"
+    assert (missing in said) == (error == "NOT_SUPPORTED")
 
 
 def test_calls_are_counted(tmp_path):

@@ -8,8 +8,7 @@ import pytest
 from ptx_cases import CASES, by_row, fma
 from ptx_kernels import assert_same, compute, rows
 
-from cuda_on_cpu.floats import FLOATS
-from cuda_on_cpu.integers import INTEGERS
+from cuda_on_cpu.opcodes import FLOATS, INTEGERS
 
 GROUPS = {case.operands: [c for c in CASES if c.operands == case.operands] for case in CASES}
 

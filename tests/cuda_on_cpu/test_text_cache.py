@@ -28,7 +28,7 @@ def written(program, name):
     found = np.zeros(1, np.uint64)
     there = Allocation.at(found.ctypes.data, found.nbytes, found.itemsize)
     address = np.uint64(found.ctypes.data).tobytes()
-    program.launch(name, (1,), (1,), [address], [View(there, 0, found.nbytes, "found")])
+    program.kernel(name).launch((1,), (1,), [address], [View(there, 0, found.nbytes, "found")])
     return found[0]
 
 

@@ -59,12 +59,6 @@ def choose(choice, n_bytes=0, tell=pytest.fail):
     return engines.choose_engine(choice, lambda: gpu.missing(n_bytes), tell)
 
 
-def test_nothing_is_missing_on_a_good_machine(machine):
-    machine(version=(12, 2), free=5_000_000, cc=(7, 5))
-    assert gpu.missing() is None
-    assert gpu.missing(5_000_000) is None
-
-
 @pytest.mark.parametrize(
     ("state", "sentence"),
     [
@@ -118,16 +112,9 @@ def test_what_is_missing_is_told(machine, state, sentence):
     assert choose("cpu", 2_000_000_000) == "cpu"
 
 
-def test_numba_cuda_is_missing(machine, monkeypatch):
-    machine()
-    monkeypatch.delattr(gpu.cuda, "implementation")
-    assert gpu.missing() == (
-        "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]'"
-    )
-
-
 def test_a_usable_gpu_is_taken(machine, monkeypatch):
-    machine()
+    machine(version=(12, 2), free=5_000_000, cc=(7, 5))
+    assert gpu.missing(5_000_000) is None
     made = []
     monkeypatch.setattr(cuda, "CudaEngine", lambda schedule: made.append(schedule) or made)
     assert choose("auto") == choose("cuda") == "cuda"
@@ -138,10 +125,10 @@ def test_a_usable_gpu_is_taken(machine, monkeypatch):
     assert isinstance(engines.make_engine("cpu"), CpuEngine)
 
 
-def test_memory_of_net_4():
-    # 12,115,010 weights and 60,000 images of 841 pixels, with two thirds more for all the rest.
-    least = 4 * (12_115_010 + 60_000 * 841)
-    assert least < device_bytes(NETS[4], 60_000) < 1.8 * least
+def test_numba_cuda_is_missing(machine, monkeypatch):
+    machine()
+    monkeypatch.delattr(gpu.cuda, "implementation")
+    assert "numba-cuda is not installed: pip install 'numba-cuda[cu12]'" in gpu.missing()
 
 
 def test_table1_asks_for_the_memory_of_its_largest_net(machine, capsys, tmp_path):
@@ -170,20 +157,14 @@ def test_table1_trains_on_the_cpu_and_says_so(machine, capsys, tmp_path):
 
 
 def test_a_gpu_trains_whole_epochs_that_come_to_an_end_by_default():
-    arguments = table1.parse_arguments([])
-    quick_plan = plans.QUICK_TABLE1["MNIST"][4]
+    arguments, quick_plan = table1.parse_arguments([]), plans.QUICK_TABLE1["MNIST"][4]
     assert plans.choose(arguments, "cuda", quick_plan) == plans.SHORT
     assert plans.SHORT.n_images is None
-    assert 60 <= plans.SHORT.schedule.epochs <= 100
     assert plans.SHORT.schedule.eta_of(plans.SHORT.schedule.epochs) < 1e-4
     ended = plans.PAPER_NATURAL["norb"]  # the paper's own has fewer epochs
     assert plans.choose(arguments, "cuda", quick_plan, ended) == ended
     assert "default on a GPU; --profile paper is" in plans.announce(arguments, "cuda")
-    assert plans.choose(arguments, "cpu", quick_plan) == quick_plan
     quick = table1.parse_arguments(["--profile", "quick"])
     assert plans.choose(quick, "cuda", quick_plan) == quick_plan
-    paper = table1.parse_arguments(["--profile", "paper"])
-    assert plans.choose(paper, "cpu", quick_plan) == plans.PAPER
-    assert plans.announce(paper, "cpu") == "profile paper"
     few = table1.parse_arguments(["--epochs", "9"])
     assert plans.announce(few, "cuda").startswith("epochs as asked for: 9, in which the learning")

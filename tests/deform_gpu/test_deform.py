@@ -1,4 +1,7 @@
-"""Deformed images against tests/references/reference_deform.py; arguments that are refused."""
+"""Deformed images against tests/references/reference_deform.py; arguments that are refused.
+
+Then the steps of a deformation: random numbers, weights of the field, warps.
+"""
 
 import dataclasses
 import math
@@ -7,18 +10,25 @@ import numpy as np
 import pytest
 import reference_deform as reference
 from deform_cases import (
+    EPS,
     EXTREMES,
     IDENTITY,
     MIXED,
     SEED,
     deform_tolerance,
+    inverse_affine_tolerance,
     make_images,
 )
 from executed import DEVICES, on_device
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from deepbig_runtime import gpu
 from deform_gpu import COMMITTEE, TABLE1, batches, deform
 from deform_gpu.batches import deform_set, make_matrices
+from deform_gpu.field import gaussian_weights
+from deform_gpu.philox import philox4x32, philox4x32_formula, uniform, uniform_formula
+from deform_gpu.warp import bilinear, inverse_affine, inverse_affine_formula, offset, offset_formula
 
 
 @pytest.mark.parametrize("name", EXTREMES)
@@ -33,8 +43,7 @@ def test_deform_equals_the_reference(name):
 
 
 @pytest.mark.parametrize(
-    ("side", "n", "first"),
-    [(1, 120, 0), (8, 33, 190), (28, 9, 3), (64, 5, 0), (29, 1, 2**32 - 1)],
+    ("side", "n", "first"), [(1, 120, 0), (8, 33, 190), (28, 9, 3), (64, 5, 0), (29, 1, 2**32 - 1)]
 )
 def test_deform_of_any_size_at_any_place_equals_the_reference(side, n, first):
     images, labels = make_images(n, side)
@@ -74,11 +83,7 @@ def test_an_image_can_be_made_alone(places):
 
 @pytest.mark.parametrize(
     ("places", "expected"),  # batch, first row of the grid, number of rows
-    [
-        ((157, 161), [(1, 5, 2)]),
-        ((0, 57), [(0, 0, 6)]),
-        ((212, 313), [(2, 1, 9), (3, 0, 2)]),
-    ],
+    [((157, 161), [(1, 5, 2)]), ((0, 57), [(0, 0, 6)]), ((212, 313), [(2, 1, 9), (3, 0, 2)])],
 )
 def test_no_more_of_a_field_is_made_than_needed(monkeypatch, places, expected):
     made = []
@@ -102,25 +107,6 @@ def test_what_fails_in_a_thread_is_told(monkeypatch):
     monkeypatch.setattr(batches, "fill_field", fail)
     with pytest.raises(MemoryError, match="full"):
         deform(*make_images(1))
-
-
-def test_images_are_not_modified_and_may_be_read_only():
-    images, labels = make_images(5)
-    images.flags.writeable = False
-    assert deform(images, labels).shape == (5, 29, 29)
-
-
-def test_no_images():
-    images, labels = make_images(0)
-    assert deform(images, labels).shape == deform(images, []).shape == (0, 29, 29)
-
-
-def test_integers_may_be_numpys():
-    images, labels = make_images(3)
-    expected = deform(images, labels, MIXED, 5, 3, first=254, threads=2)
-    numbers = {"seed": np.int32(5), "epoch": np.uint8(3), "first": np.uint8(254)}
-    found = deform(images, labels.tolist(), MIXED, **numbers, threads=np.int8(2))
-    assert found.tobytes() == expected.tobytes()
 
 
 def test_uint8_images_are_those_of_the_papers():
@@ -151,11 +137,6 @@ def test_floats_of_any_kind_and_layout_come_back_as_float32(dtype):
         assert found.tobytes() == expected.tobytes()
 
 
-def test_make_matrices_of_a_place_beyond_the_last_is_refused():
-    with pytest.raises(ValueError, match="first is"):
-        make_matrices(np.zeros(3, int), TABLE1, SEED, 3, first=2**32 - 2)
-
-
 def test_without_labels_all_are_turned_alike():
     images, labels = make_images(6)
     expected = deform(images, labels, COMMITTEE)
@@ -164,16 +145,21 @@ def test_without_labels_all_are_turned_alike():
         deform(images)
 
 
-def test_every_image_epoch_and_seed_is_deformed_its_own_way():
-    image = make_images(1)[0]
-    images, labels = np.repeat(image, 201, axis=0), np.zeros(201, int)
-    sets = [
-        deform(images, labels, deformation, seed, epoch)
-        for deformation in (EXTREMES["affine only"], EXTREMES["elastic only"])
-        for seed, epoch in [(0, 0), (0, 1), (1, 0), (2**32, 0), (2**64 - 1, 2**32 - 1)]
-    ]
-    results = np.concatenate(sets).reshape(-1, 841)
-    assert len(np.unique(results, axis=0)) == len(results)
+def test_presets_are_the_papers():
+    assert dataclasses.astuple(TABLE1)[:2] == (5.5, 37)
+    assert dataclasses.astuple(TABLE1)[2] == (15, 7.5, 15, 15, 15, 15, 15, 7.5, 15, 15)
+    assert dataclasses.astuple(TABLE1)[3:] == (17.5, 17.5, 0.5, -1, 0)
+    assert dataclasses.astuple(COMMITTEE) == (6, 36, (12.5,) * 10, 12.5, 12.5, 0, -1, 0)
+
+
+def test_deform_takes_no_images_lists_and_integers_of_numpy():
+    images, labels = make_images(3)
+    assert deform(images[:0], []).shape == (0, 29, 29)
+    expected = deform(images, labels, MIXED, 5, 3, first=254, threads=2)
+    images.flags.writeable = False
+    numbers = {"seed": np.int32(5), "epoch": np.uint8(3), "first": np.uint8(254)}
+    found = deform(images, labels.tolist(), MIXED, **numbers, threads=np.int8(2))
+    assert found.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -205,6 +191,9 @@ def test_deform_of_bad_input_is_refused_on_cpu_and_gpu(change, message):
     good = {"images": np.zeros((3, 29, 29), np.float32), "labels": np.zeros(3, int)}
     with pytest.raises(ValueError, match=message):
         deform(**(good | change))
+    if "first" in change and change["first"] != 1.5:
+        with pytest.raises(ValueError, match="first is"):
+            make_matrices(good["labels"], TABLE1, SEED, 3, **change)
     if "threads" not in change:
         with on_device(DEVICES[0]), pytest.raises(ValueError, match=message):
             deform(**({"device": "cuda"} | good | change))
@@ -232,13 +221,6 @@ def test_out_must_be_memory_of_its_own_and_as_expected():
             deform_set(out, images[:3], labels, TABLE1, 0, 0)
 
 
-def test_presets_are_the_papers():
-    assert (TABLE1.sigma, TABLE1.alpha, TABLE1.gamma_x, TABLE1.gamma_y) == (5.5, 37, 17.5, 17.5)
-    assert TABLE1.beta == (15, 7.5, 15, 15, 15, 15, 15, 7.5, 15, 15)
-    assert (TABLE1.shear_probability, TABLE1.background, TABLE1.translation) == (0.5, -1, 0)
-    assert dataclasses.astuple(COMMITTEE) == (6, 36, (12.5,) * 10, 12.5, 12.5, 0, -1, 0)
-
-
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -257,3 +239,119 @@ def test_parameters_out_of_range_are_refused(name, values):
     for value in [*values, not_a_number]:
         with pytest.raises(ValueError, match=f"^{name} is .* expected"):
             dataclasses.replace(TABLE1, **{name: value})
+
+
+TINY = np.finfo(np.float32).smallest_subnormal
+
+
+# philox.py ----------------------------------------------------------------------------------------
+
+# Random123, kat_vectors: philox4x32, 10 rounds. Counter, key, result.
+KNOWN = [
+    (
+        "00000000 00000000 00000000 00000000",
+        "00000000 00000000",
+        "6627e8d5e169c58dbc57ac4c9b00dbd8",
+    ),
+    (
+        "ffffffff ffffffff ffffffff ffffffff",
+        "ffffffff ffffffff",
+        "408f276d41c83b0ea20bc7c66d5451fd",
+    ),
+    (
+        "243f6a88 85a308d3 13198a2e 03707344",
+        "a4093822 299f31d0",
+        "d16cfe0994fdcceb5001e42024126ea1",
+    ),
+]
+
+
+@pytest.mark.parametrize("function", [philox4x32, philox4x32_formula])
+@pytest.mark.parametrize(("counter", "key", "result"), KNOWN)
+def test_philox_gives_the_published_answers(function, counter, key, result):
+    counter = [int(word, 16) for word in counter.split()]
+    key = [int(word, 16) for word in key.split()]
+    words = function(*map(np.uint32, counter + key))
+    assert "".join(f"{word:08x}" for word in words) == result
+    assert "".join(f"{int(word):08x}" for word in reference.philox(counter, key)) == result
+
+
+@pytest.mark.parametrize("function", [uniform, uniform_formula])
+def test_uniform_is_exact(function):
+    words = [0, 255, 256, 2**31 - 1, 2**31, 2**32 - 257, 2**32 - 256, 123456789, 2**32 - 1]
+    values = np.array([function(np.uint32(word)) for word in words])
+    assert (values == reference.uniform(words)).all()
+    assert values[0] == -1
+    assert values[-1] == 1 - 2.0**-23
+
+
+# field.py -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sigma", [1e-200, 0.1, 5.5, 6.0, 1e4])
+def test_gaussian_weights_are_the_normalised_kernel(sigma):
+    weights = gaussian_weights(sigma)
+    assert weights.dtype == np.float32
+    with np.errstate(over="ignore"):  # the reference squares 1e201
+        kernel = reference.gaussian_kernel(sigma)
+    # Each weight is rounded once, to EPS / 2 of itself or, if it is tiny, to a whole TINY.
+    assert (abs(np.outer(weights, weights.astype(float)) - kernel) <= 2 * EPS * kernel + TINY).all()
+    assert abs(weights.sum(dtype=np.float64) - 1) <= EPS
+
+
+# warp.py ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [inverse_affine, inverse_affine_formula])
+@given(
+    u=st.tuples(*[st.integers(-(2**23), 2**23 - 1).map(lambda i: i / 2**23)] * 4),
+    beta=st.sampled_from([0.0, 7.5, 15.0, 45.0, 80.0]),
+    gamma_x=st.sampled_from([0.0, 12.5, 50.0, 99.0]),
+    gamma_y=st.sampled_from([0.0, 17.5, 50.0, 99.0]),
+    shear_probability=st.sampled_from([0.0, 0.5, 1.0]),
+)
+@settings(deadline=None, max_examples=200)
+def test_inverse_affine_inverts_the_reference(
+    function, u, beta, gamma_x, gamma_y, shear_probability
+):
+    parameters = (beta, gamma_x, gamma_y, shear_probability)
+    actual = np.reshape(function(*map(np.float32, u + parameters)), (2, 2))
+    expected = np.linalg.inv(reference.affine(u, *parameters))
+    assert (abs(actual - expected) <= inverse_affine_tolerance(u, *parameters)).all()
+
+
+@pytest.mark.parametrize(
+    ("u", "shear_probability", "source", "target"),
+    [
+        ((0, 1, 0, 0), 0, (0, 10), (50**0.5, 50**0.5)),  # clockwise: what was right goes down
+        ((0, -1, 0, 0), 0, (10, 0), (50**0.5, 50**0.5)),
+        ((0, 1, 0, 0), 1, (10, 0), (10, 10)),  # tan 45 degrees = 1: as far right as it is low
+        ((0, 1, 0, 0), 1, (0, 10), (0, 10)),
+        ((0, 0, 0.5, 0), 0, (10, 10), (10, 12)),  # 20 % wider
+        ((0, 0, 0, -0.5), 0, (10, 10), (9, 10)),  # 10 % lower
+        ((0, 1, 0.5, 0), 1, (10, 10), (10, 22)),  # scaled first, then sheared
+        ((0, 1, 0, -0.5), 1, (10, 10), (9, 19)),
+    ],
+)
+def test_affine_moves_points_as_the_paper_says(u, shear_probability, source, target):
+    parameters = map(np.float32, (*u, 45, 40, 20, shear_probability))
+    inverse = np.reshape(inverse_affine(*parameters), (2, 2))
+    assert (abs(inverse @ target - source) <= 100 * EPS).all()
+
+
+@pytest.mark.parametrize("function", [offset, offset_formula])
+def test_offset_without_translation_has_the_bits_of_the_formula_without_it(function):
+    rng = np.random.default_rng(3)
+    one = np.float32(1)
+    for yy, yx, xy, xx, dy, dx, shift_y, shift_x in np.float32(rng.uniform(-2, 2, (1000, 8))):
+        for zero in (np.float32(0), np.float32(-0.0)):
+            found = function(yy, yx, zero, xy, xx, zero, dy, dx, shift_y, shift_x)
+            assert found[0] == (yy - one) * dy + yx * dx + shift_y
+            assert found[1] == xy * dy + (xx - one) * dx + shift_x
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30, -1e30])
+def test_bilinear_far_away_is_background(bad):
+    image, background = make_images(1)[0][0], np.float32(-0.7)
+    assert bilinear(image, 3, 4, np.float32(bad), np.float32(3), background) == background
+    assert bilinear(image, 3, 4, np.float32(3), np.float32(bad), background) == background

@@ -156,16 +156,8 @@ def test_deforming_by_nothing_gives_the_image_back_bit_for_bit(arrays, side):
     assert arrays.get(out).tobytes() == images.tobytes()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES[:1], indirect=True)  # it takes long
-def test_gpu_and_cpu_agree_on_as_many_images_as_mnist_has():
-    images, labels = make_images(60_000, 29 if HAS_GPU else 9)
-    on_cpu = deform(images, labels, seed=SEED, epoch=3)
-    assert abs(on_cpu - deform(images, labels, seed=SEED, epoch=3, device="cuda")).max() < 1e-5
-
-
 def test_gpu_and_cpu_agree():
-    images, labels = make_images(5000 if HAS_GPU else 100)
+    images, labels = make_images(60_000 if HAS_GPU else 100)
     on_cpu = deform(images, labels, seed=SEED, epoch=3, first=98)
     on_gpu = deform(images, labels, seed=SEED, epoch=3, first=98, device="cuda")
     assert abs(on_cpu - on_gpu).max() < 1e-5
@@ -310,7 +302,7 @@ def every_kernel(arrays, side, n):
     ("side", "n", "repeats"),
     [
         (2, 3, 20),
-        pytest.param(2, 3, 250, marks=pytest.mark.slow),
+        pytest.param(2, 3, 60, marks=pytest.mark.slow),
         *([(29, 95, 250), (64, 7, 250)] if HAS_GPU else []),
     ],
 )

@@ -4,23 +4,67 @@ import math
 
 import numpy as np
 import pytest
-from width_cases import CHANGE, one, property_of_cases, scale
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from deform_gpu.width import _is_narrow, _normalize, is_narrow, normalize_width
+from experiments.datasets import data
 
 EPS64 = np.finfo(np.float64).eps
 
 
+def scale(pixels):
+    """float32 in [-1, 1] from 0..255, as experiments.datasets.data has them."""
+    return pixels.astype(np.float32) / np.float32(127.5) - np.float32(1)
+
+
+@st.composite
+def cases(draw):
+    """Images as the pipeline makes them, some without ink; a width; which images to keep."""
+    side = draw(st.sampled_from([1, 2, 5, 28, 29, 64]))
+    size = 28 if side == 29 else side  # 29 goes through to_29, with its fainter pixels
+    n = draw(st.integers(1, 3))
+    pixels = draw(arrays(np.uint8, (n, size, size), fill=st.just(0)))
+    column = st.integers(0, size - 1)
+    for image in pixels:
+        first, last = sorted((draw(column), draw(column)))
+        faint = draw(st.sampled_from([0, 1]))
+        image[draw(column), [first, last]] |= faint
+        image[:, :first] = 0
+        image[:, last + 1 :] = 0
+    images = scale(data.to_29(pixels) if side == 29 else pixels)
+    return images, draw(st.integers(1, side)), draw(arrays(bool, n))
+
+
+def one(*ink, side=29):
+    """A case's images: one of `side` columns, with pixels (row, column, value 0..255)."""
+    pixels = np.zeros((1, side, side), np.uint8)
+    for row, column, value in ink:
+        pixels[0, row, column] = value
+    return scale(pixels)
+
+
+KEEP, CHANGE = np.array([True]), np.array([False])
+EXAMPLES = {
+    "single faint pixel": (one((3, 28, 1)), 20, CHANGE),
+    "single column": (one((3, 0, 200), (17, 0, 9)), 10, CHANGE),
+    "all columns, faint edges": (one((0, 0, 1), (28, 28, 1)), 1, CHANGE),
+    "from all columns to all": (one((0, 0, 1), (9, 9, 99), (28, 28, 1)), 29, CHANGE),
+    "all columns, kept": (one((0, 0, 1), (28, 28, 1)), 10, KEEP),
+    "no ink": (one(), 10, CHANGE),
+    "5 columns": (one((1, 0, 7), (2, 4, 255), side=5), 4, CHANGE),
+}
+
+
+def property_of_cases(test):
+    for case in EXAMPLES.values():
+        test = example(case)(test)
+    return settings(deadline=None, max_examples=150)(given(cases())(test))
+
+
 def ink_columns(image, background=-1):
     return np.flatnonzero((image != background).any(axis=0))
-
-
-def changed(case):
-    """(image, its normalised copy, width) of every image that has ink and is not kept."""
-    images, width, keep = case
-    out = normalize_width(images, width, keep)
-    pairs = zip(images, out, keep, strict=True)
-    return [(i, o, width) for i, o, kept in pairs if not kept and len(ink_columns(i))]
 
 
 def rounding_of(out):
@@ -44,25 +88,6 @@ def test_the_centre_of_mass_comes_to_the_middle(row, first):
     digit = one(*((7, 3 + column, value) for column, value in enumerate(row)))
     out = normalize_width(digit, len(row), CHANGE)[0]
     assert ink_columns(out)[[0, -1]].tolist() == [first, first + len(row) - 1]
-
-
-@property_of_cases
-def test_kept_images_and_those_without_ink_are_untouched(case):
-    images, width, keep = case
-    out = normalize_width(images, width, keep)
-    assert out.dtype == np.float32
-    assert out.shape == images.shape
-    assert out.flags.c_contiguous
-    untouched = keep | (images == -1).all(axis=(1, 2))
-    assert out[untouched].tobytes() == images[untouched].tobytes()
-    assert normalize_width(images, width, np.ones_like(keep)).tobytes() == images.tobytes()
-
-
-@property_of_cases
-def test_twice_is_once(case):
-    images, width, keep = case
-    once = normalize_width(images, width, keep)
-    assert normalize_width(once, width, keep).tobytes() == once.tobytes()
 
 
 def reference(image, width, tie):
@@ -95,39 +120,23 @@ def assert_equals_reference(out, image, width):
 
 
 @property_of_cases
-def test_result_equals_the_reference(case):
-    for image, out, width in changed(case):
-        assert_equals_reference(out, image, width)
-
-
-@property_of_cases
-def test_images_that_have_the_width_are_only_moved(case):
-    for image, _, _ in changed(case):
-        columns = ink_columns(image)
-        width = columns[-1] - columns[0] + 1
-        out = normalize_width(image[None], width, CHANGE)[0]
-        shift = ink_columns(out)[0] - columns[0]
-        assert out.tobytes() == np.roll(image, shift, axis=1).tobytes()
-
-
-@property_of_cases
-def test_background_may_have_any_value(case):
+def test_normalize_width_of_any_images_matches_the_reference(case):
     images, width, keep = case
-    expected = normalize_width(images, width, keep)
-    assert (normalize_width(-images, width, keep, 1) == -expected).all()
-    with_defaults = normalize_width(images, width, keep, background=np.float32(-1))
-    assert with_defaults.tobytes() == expected.tobytes()
-
-
-@pytest.mark.parametrize("width", range(1, 30))
-def test_constant_rows_stay_exactly_constant(width):
-    values = np.linspace(-1, 1, 29, dtype=np.float32)
-    for first in range(29):
-        images = np.full((1, 29, 29), -1, np.float32)
-        images[0, :, first:] = values[:, None]
-        out = normalize_width(images, width, CHANGE)[0]
-        left = (29 - width + 1) // 2
-        assert (out[:, left : left + width] == values[:, None]).all()
+    out = normalize_width(images, width, keep)
+    assert out.dtype == np.float32
+    assert out.shape == images.shape
+    assert out.flags.c_contiguous
+    untouched = keep | (images == -1).all(axis=(1, 2))
+    assert out[untouched].tobytes() == images[untouched].tobytes()
+    assert normalize_width(images, width, np.ones_like(keep)).tobytes() == images.tobytes()
+    assert (normalize_width(-images, width, keep, 1) == -out).all()
+    for image, found in zip(images[~untouched], out[~untouched], strict=True):
+        assert_equals_reference(found, image, width)
+        # An image that has the width already is only moved.
+        columns = ink_columns(image)
+        moved = normalize_width(image[None], columns[-1] - columns[0] + 1, CHANGE)[0]
+        shift = ink_columns(moved)[0] - columns[0]
+        assert moved.tobytes() == np.roll(image, shift, axis=1).tobytes()
 
 
 def test_background_is_rounded_as_the_images_are():
@@ -137,23 +146,6 @@ def test_background_is_rounded_as_the_images_are():
     expected = np.full((29, 29), 0.1, np.float32)
     expected[14, 11:18] = 0.7
     assert (out[0] == expected).all()
-
-
-def test_negative_zeros_are_copied_bit_for_bit():
-    images = np.full((1, 5, 5), -1, np.float32)
-    images[0, 2, 1:4] = -0.0
-    assert normalize_width(images, 3, CHANGE).tobytes() == images.tobytes()
-
-
-@pytest.mark.parametrize("width", range(1, 30))
-def test_faintest_edge_that_float32_holds_is_kept(width):
-    # -1 + k * 2**-24 are the float32 next to -1. A narrower box has width / 29 of the edge's ink.
-    vanishes = 29 // (2 * width)
-    for k in (vanishes, vanishes + 1):
-        images = one((3, 28, 255))
-        images[0, 9, 0] = -1 + k * 2.0**-24
-        out = normalize_width(images, width, CHANGE)[0]
-        assert (out[9] != -1).any() == (k > vanishes)
 
 
 def test_images_are_not_modified_nor_shared_and_may_be_read_only():
@@ -177,13 +169,6 @@ def test_no_index_is_out_of_range(width):
     assert out.tobytes() == normalize_width(images, width, CHANGE).tobytes()
 
 
-@pytest.mark.parametrize("kind", [np.int8, np.uint64])
-def test_width_may_be_any_kind_of_integer(kind):
-    images = one((0, 0, 255), (5, 28, 9))
-    expected = normalize_width(images, 20, CHANGE)
-    assert normalize_width(images, kind(20), CHANGE).tobytes() == expected.tobytes()
-
-
 def stroke(width, height=20, slant=0.0, side=29, background=-1.0, ink=1.25):
     """An image of one stroke: `slant` columns to the right from each row to the next above."""
     images = np.full((1, side, side), background, np.float32)
@@ -199,12 +184,9 @@ def test_a_stroke_is_narrow_whatever_its_slant(slant):
     # 5 and 6 of them, on either side of 0.08 * 20 = 1.6.
     assert is_narrow(stroke(5, slant=slant)).tolist() == [True]
     assert is_narrow(stroke(6, slant=slant)).tolist() == [False]
-
-
-def test_what_is_narrow_depends_on_the_height():
-    assert is_narrow(stroke(6, 22)).tolist() == [True]  # 1.71 <= 1.76
-    assert is_narrow(stroke(6, 21)).tolist() == [False]  # 1.71 > 1.68
-    assert is_narrow(stroke(5, 17)).tolist() == [False]  # 1.41 > 1.36
+    # It depends on the height: 1.71 <= 1.76, 1.71 > 1.68, 1.41 > 1.36.
+    found = [is_narrow(stroke(*size))[0] for size in ((6, 22), (6, 21), (5, 17))]
+    assert found == [True, False, False]
 
 
 def test_ink_counts_by_its_strength_and_not_by_its_sign():
@@ -248,12 +230,6 @@ def test_no_ink_is_not_narrow():
     images = np.concatenate([one(), stroke(1), one()])
     assert is_narrow(images).tolist() == [False, True, False]
     assert is_narrow(np.empty((0, 29, 29), np.float32)).shape == (0,)
-
-
-def test_background_of_narrow_digits_may_have_any_value_and_is_rounded():
-    images = stroke(3, background=0.1)  # as float32, which is not the float64 0.1
-    assert is_narrow(images, 0.1).tolist() == [True]
-    assert is_narrow(images).tolist() == [False]  # then all of it is ink
 
 
 @pytest.mark.parametrize("width", [1, 5])

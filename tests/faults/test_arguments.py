@@ -116,7 +116,7 @@ def work(tmp_path):
 
 
 @pytest.mark.slow
-@fuzz(40, 2000)
+@fuzz(25, 2000)
 @given(line=lines())
 def test_a_command_line_ends_in_results_or_in_one_short_sentence(line, work, tried):
     folder = work()

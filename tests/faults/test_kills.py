@@ -29,7 +29,7 @@ COMMANDS = {
     "committee": (*DIGITS, "--experiment=1", "--epochs=2", "--limit=60"),
 }
 WHERE = "2", "1", "cluster", "1", "2", "1", "2"  # workers
-KILLS = tries(3, 5)  # of a test; then the command may go to its end
+KILLS = tries(2, 5)  # of a test; then the command may go to its end
 COLD, COLD_SECONDS = 20, 15  # one of so many tests is without compiled code, which takes so long
 AIMED_SHARE, MAX_CHANGES = tries(1, 0.4), 20  # of kills, at one of so many folder changes
 POLL_SECONDS = 0.001
@@ -51,7 +51,7 @@ def hear_hangups():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(tries(4, 280)))
+@pytest.mark.parametrize("number", range(tries(3, 280)))
 def test_a_command_killed_again_and_again_ends_with_the_same_bits(
     number, undisturbed, request, tmp_path, tried
 ):

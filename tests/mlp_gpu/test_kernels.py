@@ -35,22 +35,6 @@ def off(n, terms):
 
 
 @pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
-def test_forward_partial(arrays, n_in, n_out):
-    W, h, _ = layer(n_in, n_out)
-    partial = arrays.nans(*forward.partial_shape((pad32(n_in + 1), pad32(n_out)), n_in))
-    arrays.run(forward.forward_sums(partial, arrays.padded(W), arrays.put(h), n_out))
-    found = arrays.get(partial)
-    terms = np.concatenate(([1], h))[:, None] * W.astype(np.float64)
-    for block in range(found.shape[0]):
-        rows = terms[32 * block : 32 * (block + 1)]
-        assert (
-            abs(found[block, :n_out] - rows.sum(axis=0)) <= off(32, abs(rows).sum(axis=0))
-        ).all()
-    assert found.shape == (-(-(n_in + 1) // 32), pad32(n_out))
-    assert np.isnan(found[:, n_out:]).all()  # columns that are no neurons
-
-
-@pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
 def test_propagate_forward(arrays, n_in, n_out):
     W, h, _ = layer(n_in, n_out)
     partial = arrays.nans(*forward.partial_shape((pad32(n_in + 1), pad32(n_out)), n_in))
@@ -59,25 +43,6 @@ def test_propagate_forward(arrays, n_in, n_out):
     terms = np.concatenate(([1], h))[:, None] * W.astype(np.float64)
     bound = A * B * off(n_in + 1, abs(terms).sum(axis=0)) + 4 * EPS * A
     assert (abs(arrays.get(y) - A * np.tanh(B * terms.sum(axis=0))) <= bound).all()
-
-
-@pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
-def test_delta_partial(arrays, n_in, n_out):
-    W, _, rng = layer(n_in, n_out)
-    delta = uniform(rng, n_out)
-    partial = arrays.nans(*backward.partial_shape((pad32(n_in + 1), pad32(n_out))))
-    stage_1, _ = backward.propagate_back(
-        arrays.nans(n_in), partial, arrays.padded(W), arrays.put(delta), arrays.nans(n_in)
-    )
-    arrays.run([stage_1])
-    found = arrays.get(partial)
-    assert found.shape == (pad32(n_out) // 32, pad32(n_in + 1))
-    terms = W.astype(np.float64) * delta
-    for block in range(found.shape[0]):
-        columns = terms[:, 32 * block : 32 * (block + 1)]
-        bound = off(32, abs(columns).sum(axis=1))
-        assert (abs(found[block, : n_in + 1] - columns.sum(axis=1)) <= bound).all()
-    assert (found[:, n_in + 1 :] == 0).all()  # padding
 
 
 @pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
@@ -221,7 +186,7 @@ def every_kernel(arrays, n_in, n_out):
     ("n_in", "n_out", "repeats"),
     [
         (33, 31, 20),
-        pytest.param(97, 65, 250, marks=pytest.mark.slow),
+        pytest.param(97, 65, 60, marks=pytest.mark.slow),
         *([(841, 2500, 250), (2500, 2000, 250), (500, 10, 250)] if HAS_GPU else []),
     ],
 )

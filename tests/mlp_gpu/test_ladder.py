@@ -15,7 +15,7 @@ from mlp_gpu.ladder.rungs import RUNGS, SIGNATURES
 
 pytestmark = pytest.mark.gpu
 HIDDEN = [10, 33, pytest.param(128, marks=[] if HAS_GPU else pytest.mark.slow)]
-HIDDEN += [pytest.param(300, marks=pytest.mark.slow), pytest.param(512, marks=pytest.mark.slow)]
+HIDDEN += [pytest.param(512, marks=pytest.mark.slow)]
 
 
 def reference(net, images, labels, order):

@@ -3,6 +3,8 @@
 The words are those that compiled kernels touch when they are executed.
 """
 
+from functools import cache
+
 import numpy as np
 import pytest
 import touches
@@ -11,64 +13,42 @@ from compiled_cases import THREADS_PER_BLOCK, needs_toolkit
 from cuda_on_cpu import access_stats
 from deepbig_runtime.gpu import WARP
 from experiments.benchmarks import compiled as compiled_kernels
-from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
+from experiments.drawing import launches
+from mlp_gpu.kernels import evaluate
+from mlp_gpu.ladder.net import N_INPUTS
 
-# A layer of 95 inputs and 512 neurons, and for each kernel a block that has no edge of it.
+pytestmark = needs_toolkit
+
+# For each kernel a block that has no edge of its layer; of products the second for corrections.
 BLOCKS = {
-    "pick_image": (1, 0),
-    "forward_partial": (1, 2),
-    "forward_reduce": (1, 0),
-    "output_delta": (0, 0),
-    "delta_partial": (1, 2),
-    "delta_reduce": (1, 0),
-    "update_weights": (1, 5),
-    "forward_batch": (1, 1),
+    "pick_image": [(1, 0)],
+    "forward_partial": [(0, 1)],
+    "forward_reduce": [(1, 0)],
+    "output_delta": [(0, 0)],
+    "delta_partial": [(1, 1)],
+    "delta_reduce": [(1, 0)],
+    "update_weights": [(0, 1)],
+    "forward_batch": [(1, 1)],
+    "forward_products": [(0, 0), (5, 0)],
+    "backward_products": [(0, 1), (4, 0)],
+    "forward_states": [(1, 2)],
+    "backward_deltas": [(0, 3)],
+    "update_weights_of_block": [(1, 0)],
+    "gather_images": [(0, 7)],
 }
+HIDDEN = 64  # neurons of the ladder's net: two warps
+PIECE = 8  # words that are moved together
+OF_WINDOW = [(name, block) for name in list(BLOCKS)[8:] for block in BLOCKS[name]]
 
 
-def launches():
-    """A launch of each kernel."""
-    rng = np.random.default_rng(0)
-
-    def numbers(*shape):
-        return rng.uniform(-1, 1, shape).astype(np.float32)
-
-    W, h, y, delta, delta_in = (
-        numbers(96, 512),
-        numbers(95),
-        numbers(512),
-        numbers(512),
-        numbers(95),
-    )
-    step, order, labels = np.zeros(1, int), np.zeros(9, int), np.zeros(9, np.uint8)
-    last = output.output_deltas(
-        numbers(64),
-        numbers(9),
-        step,
-        numbers(35, 64),
-        numbers(1120, 64),
-        numbers(1119),
-        labels,
-        order,
-    )[-1]
-    found = [
-        *pick.pick(numbers(512), numbers(9, 512), order, step),
-        *forward.propagate_forward(y, numbers(3, 512), W, h)[:1],
-        *forward.propagate_forward(y, numbers(35, 512), numbers(1120, 512), numbers(1119))[1:],
-        last,
-        *backward.propagate_back(delta_in, numbers(16, 96), W, delta, h)[:1],
-        *backward.propagate_back(delta_in, numbers(35, 96), numbers(96, 1120), numbers(1120), h)[
-            1:
-        ],
-        *update.update(W, h, delta, numbers(1)),
-        *evaluate.evaluate([numbers(128, 32), numbers(128, 128)], [numbers(64, 128)])[:1],
-    ]
-    return {launch.kernel.py_func.__name__: launch for launch in found}
-
-
-def record(name):
+@cache
+def record(name, block=None):
     """The words that a block wants, as touches.warp_words has them."""
-    return touches.warp_words(launches()[name], BLOCKS[name])
+    found = launches.perceptron() | launches.window() | launches.ladder(HIDDEN)
+    shapes = (128, 32), (128, 128), (64, 128)
+    images, states, W = (np.zeros(shape, np.float32) for shape in shapes)
+    (found["forward_batch"], *_) = evaluate.evaluate([images, states], [W])
+    return touches.warp_words(found[name], block or BLOCKS.get(name, [(0, 0)])[0])
 
 
 def consecutive(words, n):
@@ -77,8 +57,7 @@ def consecutive(words, n):
     return (np.diff(parts, axis=1) == 1).all() and (parts[:, 0] % n == 0).all()
 
 
-@needs_toolkit
-@pytest.mark.parametrize("name", [name for name in BLOCKS if name != "forward_batch"])
+@pytest.mark.parametrize("name", list(BLOCKS)[:7])
 def test_neighbours_want_consecutive_words(name):
     found = record(name)
     for (array, kind), steps in found.items():
@@ -88,13 +67,12 @@ def test_neighbours_want_consecutive_words(name):
             one_word = (words == words[0]).all()
             assert one_word or (np.diff(words) == 1).all(), (array, kind)
     # The matrices besides: whole warps, and each takes whole pieces of 128 bytes.
-    for array in ("W", "partial", "images"):
+    for array in () if name == "output_delta" else ("W", "partial", "images"):
         for words in found[array, "read"] + found[array, "write"]:
             assert len(words) == WARP
             assert consecutive(words, WARP), array
 
 
-@needs_toolkit
 def test_neighbours_want_consecutive_words_in_evaluation():
     found = record("forward_batch")
     reads = found["W", "read"]
@@ -110,15 +88,14 @@ def test_neighbours_want_consecutive_words_in_evaluation():
         assert consecutive(words, WARP // 2)
 
 
-@needs_toolkit
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
         ("forward_partial", {("W", "read"): 32, ("partial", "write"): 1}),
         ("delta_partial", {("W", "read"): 32, ("delta", "read"): 1, ("partial", "write"): 1}),
         ("update_weights", {("W", "read"): 16, ("W", "write"): 16, ("delta", "read"): 1}),
-        ("forward_reduce", {("partial", "read"): 35, ("y", "write"): 1}),
-        ("delta_reduce", {("partial", "read"): 35, ("y", "read"): 1, ("delta_in", "write"): 1}),
+        ("forward_reduce", {("partial", "read"): 3, ("y", "write"): 1}),
+        ("delta_reduce", {("partial", "read"): 10, ("delta_in", "write"): 1}),
     ],
 )
 def test_each_word_is_wanted_once(name, counts):
@@ -130,30 +107,104 @@ def test_each_word_is_wanted_once(name, counts):
         assert len(set(words.tolist())) == len(words), key
 
 
-@needs_toolkit
-@pytest.mark.parametrize(
-    "name", ["forward_partial", "delta_partial", "update_weights", "forward_batch"]
-)
-def test_no_access_to_shared_memory_meets_a_bank_conflict(name):
-    found = record(name)
+@pytest.mark.parametrize(("name", "block"), OF_WINDOW)
+def test_neighbours_want_consecutive_words_in_the_window(name, block):
+    found = record(name, block)
+    assert any(kind == "read" for _, kind in found)
+    for (array, kind), steps in found.items():
+        # Of 16 threads side by side where a thread has several columns, else of 32.
+        n = WARP // 2 if "products" in name or name.startswith("update") else WARP
+        for words in steps:
+            # Fewer threads have work only at the edge of the triangle of corrections.
+            if array.startswith("shared") or (words == words[0]).all() or len(words) < WARP:
+                continue
+            assert (np.diff(words.reshape(-1, n)) == 1).all(), (array, kind)
+
+
+@pytest.mark.parametrize(("name", "inner"), [("forward_products", 96), ("backward_products", 64)])
+def test_matrices_are_read_by_whole_warps_in_the_window(name, inner):
+    """A part of the sum over the layer's 224 inputs, and one over its 320 neurons."""
+    words = record(name)["W", "read"]
+    assert all(len(step) == WARP and (np.diff(step) == 1).all() for step in words)
+    every = np.concatenate(words)
+    assert len(set(every.tolist())) == len(every) == 64 * inner  # each once
+
+
+STAGED = "forward_partial", "delta_partial", "update_weights", "forward_batch"
+STAGED += "forward_shared", "deltas_shared", "train_chunk"
+WITHOUT_CONFLICTS = [(name, None) for name in STAGED]
+
+
+@pytest.mark.parametrize(("name", "block"), WITHOUT_CONFLICTS + OF_WINDOW)
+def test_no_access_to_shared_memory_meets_a_bank_conflict(name, block):
+    """But for the largest deltas, of which fewer and fewer threads look for the largest."""
+    found = record(name, block)
     shared = {key: steps for key, steps in found.items() if key[0].startswith("shared")}
-    assert {kind for _, kind in shared} == {"read", "write"}
+    assert {kind for _, kind in shared} == (set() if name == "gather_images" else {"read", "write"})
     for key, steps in shared.items():
-        assert all(access_stats.words_per_bank(words.tolist()) == 1 for words in steps), key
+        if name != "backward_deltas" or key[0] == "shared 0":
+            assert all(access_stats.words_per_bank(words.tolist()) == 1 for words in steps), key
     if name == "delta_partial":  # the patch, then the deltas
         assert len(shared["shared 0", "write"]) == len(shared["shared 0", "read"]) == 32
         assert len(shared["shared 1", "write"]) == 1
         assert len(shared["shared 1", "read"]) == 32
 
 
-def test_bank_conflicts():
-    assert access_stats.words_per_bank(range(0, 33 * 32, 33)) == 1
-    assert access_stats.words_per_bank(range(0, 32 * 32, 32)) == 32
-    assert access_stats.words_per_bank(range(0, 34 * 32, 34)) == 2
-    assert access_stats.words_per_bank([7] * 32) == 1  # one word for all
+# The ladder's rungs
 
 
-@needs_toolkit
+@pytest.mark.parametrize(
+    ("name", "array", "kind", "n_pieces"),
+    [
+        ("forward_naive", "W1", "read", 32),
+        ("forward_tiled", "W1", "read", 4),
+        ("forward_coalesced", "W1", "read", 4),
+        ("forward_shared", "W1", "read", 4),
+        ("train_chunk", "W1", "read", 4),
+        ("train_chunk", "V1", "write", 4),
+        ("deltas_naive", "W2", "read", 4),
+        ("deltas_coalesced", "W2", "read", 32),  # 40 bytes apart
+        ("deltas_shared", "W2", "read", 32),
+        ("update_hidden_naive", "W1", "read", 32),
+        ("update_hidden_naive", "V1", "write", 32),
+        ("update_hidden_coalesced", "W1", "read", 4),
+        ("update_hidden_coalesced", "V1", "write", 4),
+        ("update_outputs_coalesced", "W2", "write", 4),
+        ("update_hidden_shared", "W1", "write", 4),
+        ("update_outputs_shared", "W2", "write", 4),
+    ],
+)
+def test_a_warp_moves_as_many_pieces_as_are_drawn(name, array, kind, n_pieces):
+    steps = record(name)[array, kind]
+    for words in steps:
+        assert len(words) == 32
+        assert len(np.unique(words)) == 32
+        assert len(np.unique(words // PIECE)) == n_pieces
+
+
+@pytest.mark.parametrize("name", ["forward_naive", "forward_tiled", "forward_coalesced"])
+def test_no_tile_spares_a_read(name):
+    """For one image each weight is read once, by whatever way."""
+    words = np.concatenate(record(name)["W1", "read"])
+    assert sorted(words.tolist()) == list(range(HIDDEN * N_INPUTS))
+
+
+def test_pixels_are_read_by_all_threads_of_a_warp_or_once():
+    for words in record("forward_coalesced")["images", "read"]:
+        assert (words == words[0]).all()
+    brought = np.concatenate(record("forward_shared")["images", "read"])
+    assert sorted(brought.tolist()) == list(range(N_INPUTS))
+
+
+def test_reads_of_a_tile_meet_no_bank_conflict():
+    """Its rows are 9 words apart; writing them, four rows of 8 words, two threads may meet."""
+    found = record("forward_tiled")
+    reads = found["shared 0", "read"] + found["shared 1", "read"]
+    assert all(access_stats.words_per_bank(words.tolist()) == 1 for words in reads)
+    writes = [access_stats.words_per_bank(words.tolist()) for words in found["shared 0", "write"]]
+    assert max(writes) == 2
+
+
 def test_the_sentence_on_bank_conflicts_is_of_what_was_executed():
     # 2 x 2 patches of one warp: 32 rows and the deltas are written, 32 of both are read.
     said = compiled_kernels.conflict_sentence()

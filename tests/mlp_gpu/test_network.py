@@ -6,24 +6,9 @@ import pytest
 from mlp_gpu.network import NETS, Network, count_weights, pad32
 
 
-@pytest.mark.parametrize(
-    ("net", "weights", "printed"),
-    [
-        (1, 1_347_510, 1.34),
-        (2, 3_269_510, 3.26),
-        (3, 6_692_010, 6.69),
-        (4, 12_115_010, 12.11),
-        (5, 8_860_010, 8.86),
-    ],
-)
-def test_weight_counts_are_the_papers(net, weights, printed):
-    assert count_weights(NETS[net]) == weights
-    assert weights // 10_000 / 100 == printed  # cut off, not rounded
-
-
-@pytest.mark.parametrize(("n", "padded"), [(1, 32), (31, 32), (32, 32), (33, 64), (842, 864)])
-def test_pad32(n, padded):
-    assert pad32(n) == padded
+def test_weight_counts_are_the_papers():
+    printed = {1: 1.34, 2: 3.26, 3: 6.69, 4: 12.11, 5: 8.86}  # millions, cut off
+    assert {net: count_weights(sizes) // 10_000 / 100 for net, sizes in NETS.items()} == printed
 
 
 def test_initial_weights():
@@ -49,15 +34,18 @@ def test_initial_weights_depend_on_the_seed_alone():
     assert Network.initial((31, 7), 2**64 - 1).n_weights == 32 * 7
 
 
-@pytest.mark.parametrize("sizes", [(3,), (3, 0, 2), ()])
-def test_impossible_sizes(sizes):
-    with pytest.raises(ValueError, match="two or more positive sizes"):
-        Network(sizes, ())
+W = np.zeros((32, 32), np.float32)
 
 
-def test_weights_must_fit_the_sizes():
-    W = np.zeros((32, 32), np.float32)
-    with pytest.raises(ValueError, match="must have the shapes"):
-        Network((40, 3), (W,))
-    with pytest.raises(ValueError, match="float32"):
-        Network((3, 3), (W.astype(np.float64),))
+@pytest.mark.parametrize(
+    ("sizes", "weights", "message"),
+    [
+        ((3,), (), "two or more positive sizes"),
+        ((3, 0, 2), (), "two or more positive sizes"),
+        ((40, 3), (W,), "must have the shapes"),
+        ((3, 3), (W.astype(np.float64),), "float32"),
+    ],
+)
+def test_network_of_impossible_sizes_or_weights_is_refused(sizes, weights, message):
+    with pytest.raises(ValueError, match=message):
+        Network(sizes, weights)

@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -107,58 +108,37 @@ def test_what_a_part_raises_is_raised():
             team.share(lambda part: 1 / part, range(3), threads)
 
 
-class Clock:
-    """Seconds that pass only when something is simulated."""
+def chosen_threads(monkeypatch, *phases):
+    """Threads of each chunk of 100 images, of up to 4.
 
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-    thread_time = staticmethod(time.thread_time)
-
-
-def chosen_threads(monkeypatch, rates, busy, chunks, most=4):
-    """Threads of each chunk of 100 images; rates: images a second by the number of threads."""
-    clock = Clock()
+    phases: number of chunks, images a second by the number of threads, part of its time that a
+    thread has a core.
+    """
+    now = [0.0]  # seconds, which pass only when something is simulated
+    clock = SimpleNamespace(monotonic=lambda: now[0], thread_time=time.thread_time)
     monkeypatch.setattr(team, "time", clock)
-    pace, chosen = team.Pace(most), []
-    for _ in range(chunks):
-        chosen.append(pace.threads)
-        with pace.measured(100):
-            clock.now += 100 / rates[pace.threads]
-            pace._busy = busy
+    pace, chosen = team.Pace(4), []
+    for n_chunks, rates, busy in phases:
+        for _ in range(n_chunks):
+            chosen.append(pace.threads)
+            with pace.measured(100):
+                now[0] += 100 / rates[pace.threads]
+                pace._busy = busy
     return chosen
 
 
 def test_pace_keeps_all_threads_that_have_their_cores(monkeypatch):
-    assert chosen_threads(monkeypatch, {4: 100}, 0.95, 30) == 30 * [4]
-
-
-def test_pace_takes_fewer_threads_where_they_are_faster(monkeypatch):
-    rates = {4: 10, 2: 30, 1: 70}
-    chosen = chosen_threads(monkeypatch, rates, 0.5, 60)
-    assert chosen[:4] == [4, 2, 2, 1]
-    assert set(chosen[4:]) == {1}
+    assert chosen_threads(monkeypatch, (30, {4: 100}, 0.95)) == 30 * [4]
 
 
 def test_pace_goes_back_where_fewer_threads_are_slower(monkeypatch):
     """It tries again from time to time."""
-    chosen = chosen_threads(monkeypatch, {4: 100, 2: 60}, 0.5, 8)
-    assert chosen == [4, 2, 4, 4, 4, 4, 4, 2]
+    assert chosen_threads(monkeypatch, (8, {4: 100, 2: 60}, 0.5)) == [4, 2, 4, 4, 4, 4, 4, 2]
 
 
-def test_pace_takes_all_threads_again_when_others_have_ended(monkeypatch):
-    rates = {4: 10, 2: 30, 1: 70}
-    clock = Clock()
-    monkeypatch.setattr(team, "time", clock)
-    pace = team.Pace(4)
-    for chunk in range(100):
-        if chunk == 10:
-            assert pace.threads == 1
-            rates = {1: 100, 2: 180, 4: 300}
-        with pace.measured(100):
-            clock.now += 100 / rates[pace.threads]
-            pace._busy = 0.5 if chunk < 10 else 1.0
-    assert pace.threads == 4
+def test_pace_takes_fewer_threads_where_they_are_faster_until_others_have_ended(monkeypatch):
+    beside_others = 60, {4: 10, 2: 30, 1: 70}, 0.5
+    chosen = chosen_threads(monkeypatch, beside_others, (90, {1: 100, 2: 180, 4: 300}, 1.0))
+    assert chosen[:4] == [4, 2, 2, 1]
+    assert set(chosen[4:60]) == {1}
+    assert chosen[-1] == 4

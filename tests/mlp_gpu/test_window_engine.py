@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import reference
 from executed import ENGINE_DEVICES, HAS_GPU, device
-from gpu_arrays import count_bytes
+from test_window import distance
 
 from deepbig_runtime import gpu
 from deepbig_runtime.faults import GpuFault
@@ -24,7 +24,6 @@ from mlp_gpu.window.progress import LIMITS
 
 pytestmark = pytest.mark.parametrize("device", ENGINE_DEVICES, indirect=True)
 
-SIZES = [(13, 7), (31, 33, 10), (97, 1, 5), (50, 37, 64, 33, 10), (17, 19, 19, 19, 3)]
 ETA = float(np.float32(0.05))  # large, so that corrections and steps show
 
 
@@ -40,21 +39,24 @@ def make(sizes, n_block, n):
     return engine, weights, images, labels, order
 
 
-def distance(found, expected, start):
-    """Of weights from those expected, as a part of the way that these went."""
-    pairs = [zip(found, expected, strict=True), zip(expected, start, strict=True)]
-    off, way = (sum(np.square(W - V.astype(float)).sum() for W, V in pair) for pair in pairs)
-    return np.sqrt(off / way)
-
-
 def count_sweeps(engine):
     (state,) = gpu.read([engine._workspace.progress], engine.stream)
     return int(state[progress.SWEEPS]), int(state[progress.WINDOW])
 
 
-@pytest.mark.parametrize("n_block", [1, 7, 19, 50, 128])
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_training_is_the_oracles_and_that_of_float64(sizes, n_block):
+@pytest.mark.parametrize(
+    ("sizes", "n_block"),
+    [
+        ((13, 7), 1),
+        ((31, 33, 10), 7),
+        ((31, 33, 10), 128),
+        ((97, 1, 5), 19),
+        ((50, 37, 64, 33, 10), 50),
+        ((17, 19, 19, 19, 3), 7),
+    ],
+    ids=str,
+)
+def test_training_in_windows_matches_the_numpy_program_and_float64(sizes, n_block):
     engine, weights, images, labels, order = make(sizes, n_block, 61)
     loss = engine.train(images, labels, order, ETA)
     found = engine.get_network()
@@ -76,28 +78,28 @@ def test_training_is_the_oracles_and_that_of_float64(sizes, n_block):
 def test_windows_adapt_to_how_many_sweeps_images_need():
     windows = {}
     for eta in (1e-4, 0.6):
-        engine, _, images, labels, _ = make((31, 33, 10), 40, 160)
-        engine.train(images, labels, np.arange(160), eta)
+        engine, _, images, labels, _ = make((31, 33, 10), 40, 120)
+        engine.train(images, labels, np.arange(120), eta)
         windows[eta] = count_sweeps(engine)[1]
     assert windows == {1e-4: progress.MAX_WINDOW, 0.6: progress.MIN_WINDOW}
 
 
 def results(n_block=7, sizes=(31, 33, 10)):
-    """Losses, all that tick was told added up, and bits, of two epochs of 61 images."""
-    engine, _, images, labels, order = make(sizes, n_block, 61)
+    """Losses, bits, and what tick heard, of two epochs of 40 images."""
+    engine, _, images, labels, order = make(sizes, n_block, 40)
     heard = []
     losses = [
         engine.train(images, labels, order, eta, lambda n, loss: heard.append(n))
         for eta in (ETA, ETA / 2)
     ]
-    assert sum(heard) == 2 * 61
+    assert sum(heard) == 2 * 40
     return losses, [W.tobytes() for W in engine.get_network().weights], heard
 
 
 def test_bits_do_not_depend_on_how_many_sweeps_a_graph_has(monkeypatch):
     expected = results()
     graphs, heard = set(), set()
-    for step, spare in ((1, 1.0), (1, 0.2), (3, 1.25), (64, 1.25)):
+    for step, spare in ((1, 0.2), (3, 1.25), (64, 1.25)):
         monkeypatch.setattr(window_engine, "SWEEPS_STEP", step)
         monkeypatch.setattr(window_engine, "SPARE", spare)
         made = []
@@ -140,7 +142,7 @@ def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatc
 @pytest.mark.repeats
 def test_repeats_are_bit_equal():
     """Without a GPU, threads and blocks run in another order each time."""
-    sizes = (50, 37, 64, 33, 10)
+    sizes = (50, 37, 33, 10)
     assert results(sizes=sizes) == results(sizes=sizes)
 
 
@@ -173,7 +175,7 @@ def test_a_gpu_that_does_nothing_is_told(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("new_engine", [CudaEngine, WindowCudaEngine])
-@pytest.mark.parametrize(("net", "n"), [(1, 500), (4, 500)] if HAS_GPU else [(1, 24), (4, 5)])
+@pytest.mark.parametrize(("net", "n"), [(1, 500), (4, 500)] if HAS_GPU else [(1, 6)])
 def test_gpu_and_cpu_agree_on_nets_of_table_1(net, n, new_engine):
     """Digits would be better examples; random images have the same sizes and a harder error."""
     rng = np.random.default_rng(0)

@@ -8,20 +8,39 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import window_cases
 from executed import HAS_GPU, device
 from gpu_arrays import arrays, assert_launched_with, uniform
 from reference import EPS, A, B
-from test_window_progress import N_BLOCK, in_window
 
+from experiments.drawing import launches
 from mlp_gpu.network import pad32
 from mlp_gpu.window import SIGNATURES, blocks, products, progress, sums
+from mlp_gpu.window.progress import (
+    ALL_TIMES,
+    BLOCK,
+    END,
+    FIRST,
+    START,
+    SWEEPS,
+    SWEPT,
+    TIMES,
+    WINDOW,
+)
+from mlp_gpu.window_rule import next_window
 
 SIZES = [(1, 1), (31, 33), (32, 5), (97, 10), (33, 97), (130, 70)]
 LAYERS = [pytest.param(*sizes, marks=pytest.mark.small) for sizes in SIZES]
 WINDOWS = [pytest.param(0, 5, 2, id="start"), pytest.param(41, 73, 60, id="middle")]
 PLACES = pytest.mark.parametrize(("first", "end", "swept"), WINDOWS)
 ETA = np.float32(0.25)
+N_BLOCK = 75  # images
+
+
+def in_window(first, end, swept=0, block=N_BLOCK, start=0):
+    """Progress in the middle of a block, int32 (FIELDS,); -1 in fields that no test sets."""
+    found = np.full(progress.FIELDS, -1, np.int32)
+    found[[FIRST, END, SWEPT, BLOCK, START]] = first, end, swept, block, start
+    return found
 
 
 def small(*numbers):
@@ -92,13 +111,6 @@ def test_forward_products_of_a_whole_block_only_before_its_first_sweep(
     arrays.run(products.forward(partial, now, arrays.put(until(n, H)), arrays.put(W), whole=True))
     groups = [(i, min(i + 32, n)) for i in range(0, n, 32)]
     assert_products(arrays.get(partial), H, W, [] if swept else groups)
-
-
-def test_sums_over_long_sides_have_parts():
-    depths = {inner: products.depth_of(inner, 512, 128) for inner in (32, 64, 128, 1024, 2528)}
-    assert depths == {32: 32, 64: 64, 128: 64, 1024: 64, 2528: 128}
-    assert products.depth_of(2528, 2016, 128) == 384
-    assert products.depth_of(1024, 100_000, 128) == 1024
 
 
 def partial_sums(n_columns, first, end, ring):
@@ -262,13 +274,108 @@ def test_update_weights_of_block_only_when_all_images_are_done(arrays, n_in, n_o
     assert (found == 0).all()
 
 
-def test_window_cases_launch_every_kernel():
-    assert {launch.kernel for launch in window_cases.launches().values()} == set(SIGNATURES)
+def slid(arrays, changes, first, end, window=16):
+    """How far a window slides after a sweep with these changes. float32 (layers, 2, tiles, 32)."""
+    now = in_window(first, end)
+    now[[WINDOW, TIMES, ALL_TIMES, SWEEPS]] = window, 1000, 2000, 7
+    there = arrays.put(now)
+    arrays.run(progress.slide(there, arrays.put(changes)))
+    found, n = arrays.get(there), end - first
+    if n == 0:
+        assert (found == now).all()
+        return 0
+    assert found[[TIMES, ALL_TIMES, SWEEPS, SWEPT]].tolist() == [1000 + n, 2000 + n, 8, end]
+    assert found[END] == min(found[FIRST] + window, N_BLOCK)
+    return found[FIRST] - first
+
+
+def quiet(n_layers=2, tiles=11):
+    """Changes of a sweep in which none was as large as 1e-4 of the largest delta."""
+    changes = np.zeros((n_layers, 2, tiles, progress.MAX_WINDOW), np.float32)
+    changes[:, 1] = 0.5
+    changes[:, 1, tiles - 1, 0] = 10  # the largest, of an image that every window has
+    changes[:, 0] = 0.99e-3
+    return changes
+
+
+@pytest.mark.parametrize("n", small(1, 5, 32))
+def test_slide_window_passes_images_whose_deltas_stayed(arrays, n):
+    changes = quiet()
+    assert slid(arrays, changes, 3, 3 + n) == n  # all at once
+    for image in range(n):
+        one = changes.copy()
+        one[image % 2, 0, image % 11, image] = 1.01e-3
+        assert slid(arrays, one, 3, 3 + n) == (image or n)  # the first is always done
+    changes[1, 0, 7] = 1
+    assert slid(arrays, changes, 3, 3 + n) == 1  # one by one
+
+
+def test_slide_window_of_a_block_that_is_done_changes_nothing(arrays):
+    assert slid(arrays, quiet(), 40, 40) == 0
+
+
+@pytest.mark.parametrize("image", [0, 1])
+@pytest.mark.parametrize(("value", "kind"), [(np.nan, 0), (np.nan, 1), (np.inf, 0), (np.inf, 1)])
+def test_slide_window_stops_at_numbers_that_are_not_finite(arrays, value, kind, image):
+    changes = quiet()
+    changes[1, kind, 5, image] = value
+    # No change is large beside an infinite delta, and the first image is always done.
+    passes = (np.isinf(value) and kind == 1) or (kind == 0 and image == 0)
+    assert slid(arrays, changes, 0, 20) == (20 if passes else 1)
+
+
+@pytest.mark.parametrize("n", [16, 20])
+def test_slide_window_ignores_images_beyond_the_window(arrays, n):
+    changes = quiet()
+    changes[:, 1, 10, 0] = 0.5  # now 0.99e-3 is a change
+    changes[:, 1, 0, 20:] = 100
+    assert slid(arrays, changes, 0, n) == 1
+
+
+@pytest.mark.parametrize(("first", "end"), [(0, 9), (70, 75)])
+def test_slide_window_passes_deltas_that_are_all_zero(arrays, first, end):
+    changes = np.zeros((1, 2, 1, progress.MAX_WINDOW), np.float32)
+    assert slid(arrays, changes, first, end) == end - first
+
+
+@pytest.mark.parametrize(
+    ("window", "times", "after"),
+    [(16, 601, 8), (16, 600, 16), (16, 300, 16), (16, 299, 32), (8, 999, 8), (32, 1, 32)],
+)
+def test_next_block_begins_when_all_images_are_done(arrays, window, times, after):
+    for first in (75, 74):
+        now = in_window(first, 75, start=150)
+        now[[WINDOW, TIMES, SWEEPS]] = window, times, 9
+        there = arrays.put(now)
+        arrays.run(progress.end_block(there, 75, 275))
+        expected = now
+        if first == 75:
+            expected = in_window(0, after, 0, block=50, start=225)
+            expected[[WINDOW, TIMES, SWEEPS]] = after, 0, 9
+        assert (arrays.get(there) == expected).all()
+    assert next_window(window, times, 75, progress.LIMITS) == after
+
+
+def test_next_block_after_the_last_one_is_empty(arrays):
+    now = progress.at_start(75, 40)
+    assert now[[BLOCK, END, WINDOW]].tolist() == [40, 16, 16]
+    now[[FIRST, END, TIMES]] = 40, 40, 999
+    there = arrays.put(now)
+    arrays.run(progress.end_block(there, 75, 40))
+    found = arrays.get(there)
+    assert found[[START, BLOCK, FIRST, END]].tolist() == [40, 0, 0, 0]
+    assert found[WINDOW] == 16  # a short block says nothing of windows
+    arrays.run(progress.end_block(there, 75, 40))
+    assert (arrays.get(there) == found).all()
+
+
+def test_every_kernel_of_the_window_is_launched():
+    assert {launch.kernel for launch in launches.window().values()} == set(SIGNATURES)
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="the executor compiles for the signatures: needs a GPU")
 def test_kernels_are_launched_with_their_signatures(arrays):
-    for launch in window_cases.launches().values():
+    for launch in launches.window().values():
         there = [arrays.put(a) if isinstance(a, np.ndarray) else a for a in launch.arguments]
         arrays.run([replace(launch, arguments=tuple(there))])
     assert_launched_with(SIGNATURES)

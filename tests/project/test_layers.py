@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -54,9 +56,11 @@ def test_imports_run_one_way(path):
     own = layer(module(path))
     assert own in LAYERS, f"{path} is in no room that we know"
     for name in imports(path):
-        other = layer(name)
-        if other is not None:
+        if other := layer(name):
             assert LAYERS.index(own) <= LAYERS.index(other), f"{path} imports {name}"
+            assert other != "commands", f"{path} imports {name}: move what both need into a room"
+            needs_executor = own.startswith(("experiments", "commands", "cuda_on_cpu"))
+            assert other != "cuda_on_cpu" or needs_executor, f"{path} trains without it"
 
 
 def files_imported(path):
@@ -75,12 +79,6 @@ def test_no_file_imports_itself_by_way_of_others():
     assert not imported, f"these files import each other in a circle: {sorted(imported)}"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=module)
-def test_nothing_imports_a_command(path):
-    found = [name for name in imports(path) if layer(name) == "commands"]
-    assert not found, f"{path} imports {found}: move what both need into a room"
-
-
 def test_a_file_beside_the_rooms_is_a_command_that_is_named():
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -97,13 +95,47 @@ def test_one_module_imports_numbas_cuda():
     assert found == {"deepbig_runtime.gpu", "cuda_on_cpu.compile"}
 
 
-def test_training_does_not_need_cuda_on_cpu():
-    for path in SOURCES:
-        if layer(module(path)) in ("deepbig_runtime", "mlp_gpu", "cnn_gpu", "deform_gpu"):
-            assert not any(layer(name) == "cuda_on_cpu" for name in imports(path)), path
+# What is imported only when it is needed: heavy packages, and what is not installed everywhere
+
+ENGINES = ("mlp_gpu.cpu", "mlp_gpu.cuda", "numba")
+SLOW = (
+    "distributed",
+    "sklearn",
+    "scipy.stats",
+    "scipy.ndimage",
+    "tensorboard",
+    "torch",
+    "nbconvert",
+)
 
 
-def test_kernels_import_no_engine():
-    for path in (REPOSITORY / "mlp_gpu" / "kernels").glob("*.py"):
-        for name in imports(path):
-            assert not re.match(r"mlp_gpu\.(engines|cpu|cuda|training)\b", name), path
+@pytest.mark.parametrize(
+    ("module", "spared"),
+    [
+        ("experiments.training.store", ("argparse", *ENGINES, *SLOW, "matplotlib")),
+        ("experiments.training.jobs", (*ENGINES, *SLOW, "matplotlib")),
+        ("experiments.watch", (*ENGINES, *SLOW, "matplotlib")),
+        ("experiments.export", (*ENGINES, *SLOW, "matplotlib")),
+        ("experiments.figure1", (*ENGINES, *SLOW)),
+        ("experiments.table1", (*ENGINES, *SLOW, "matplotlib")),
+        ("experiments.committee", (*ENGINES, *SLOW)),
+        ("experiments.pictures", (*ENGINES, *SLOW)),
+        ("experiments.deformations", (*ENGINES, *SLOW)),
+        ("experiments.bench", ("matplotlib", *SLOW)),
+    ],
+)
+def test_an_import_that_is_not_needed_is_spared(module, spared):
+    """So that run files are read at once, and --help takes less than a second."""
+    code = f"import sys, {module}; print(*sys.modules, sep='\\n')"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert set(spared).isdisjoint(done.stdout.split())
+
+
+@pytest.mark.parametrize("module", ["experiments.kernels", "experiments.bench"])
+def test_nothing_is_compiled_before_it_is_needed(module):
+    """Numba takes seconds for the helpers of executed kernels."""
+    code = f"import {module}\nfrom cuda_on_cpu import machine_code, memory_checks\n"
+    code += "assert machine_code._helpers.cache_info().currsize == 0\n"
+    code += "assert not memory_checks.check.signatures"
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)

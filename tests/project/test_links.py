@@ -56,13 +56,6 @@ def commands(name):
                 yield command.strip(), comment.strip()
 
 
-def test_anchors_and_links_are_found():
-    text = "# A `b`: c, [d](e.md#f)\n## A\n```sh\n# no heading\n```\n## A\n![x](y.png)"
-    assert anchors(text) == ["a-b-c-d", "a", "a-1"]
-    assert links(text) == ["e.md#f", "y.png"]
-    assert links('<img src="a.png" width="1"> [x](https://a.b/c)') == ["a.png"]
-
-
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_lead_somewhere(name):
     found = links(prose(name))

@@ -14,7 +14,9 @@ _BASE = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,-avx512f"
 # Without fused multiply-add LLVM calls fmaf of the C library.
 NARROWER = [
     pytest.param(("haswell", f"{_BASE},+avx,+avx2,+fma"), 8, id="avx2"),
-    pytest.param(("nehalem", f"{_BASE},-avx,-avx2,-fma"), 4, id="sse-without-fma"),
+    pytest.param(
+        ("nehalem", f"{_BASE},-avx,-avx2,-fma"), 4, id="sse-without-fma", marks=pytest.mark.slow
+    ),
 ]
 
 
