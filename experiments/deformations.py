@@ -7,8 +7,6 @@ widths   the digit normalised to widths of 10 to 20 pixels, and then deformed
 """
 
 import argparse
-from collections.abc import Callable
-from pathlib import Path
 
 from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, Deformation
@@ -43,33 +41,25 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.Parser("deformations", __doc__)
     cli.add_data_arguments(parser)
 
-    def add(
-        option: str,
-        kind: Callable[[str], object],
-        default: float | Path | None,
-        metavar: str,
-        text: str,
-    ) -> None:
-        text += "" if default is None else " (default: %(default)s)"
-        parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
-
-    add("--digit", cli.integer(0, 9), 4, "N", "class of the digit, 0 to 9")
-    add("--index", cli.integer(0), 0, "N", "which of that digit's training images, from 0")
     # Where an end is not allowed, as a sigma of 0, Deformation says so.
     pixels, percent = cli.number(0, 1000), cli.number(0, 100)
-    text = "standard deviation of the Gaussian that smooths the random field, pixels of the 29x29 "
-    add("--sigma", pixels, TABLE1.sigma, "PIXELS", f"{text}image")
-    add("--alpha", pixels, TABLE1.alpha, "PIXELS", "elastic scaling, pixels of the 29x29 image")
-    table1 = " or ".join(f"{angle:g}" for angle in sorted(set(TABLE1.beta)))
-    text = (
-        f"largest angle of rotation or shear, degrees (default: the digit's in Table 1, {table1})"
-    )
-    add("--beta", cli.number(0, 90), None, "DEGREES", text)
-    text = "largest change of size, percent"
-    add("--gamma-x", percent, TABLE1.gamma_x, "PERCENT", f"{text}, horizontal")
-    add("--gamma-y", percent, TABLE1.gamma_y, "PERCENT", f"{text}, vertical")
-    add("--seed", cli.integer(0, 2**64 - 1), 0, "N", "of the random deformations")
-    add("--out", Path, Path("runs/deformations"), "DIR", "folder for the four pictures")
+    sigma = "standard deviation of the Gaussian that smooths the random field"
+    angles = " or ".join(f"{angle:g}" for angle in sorted(set(TABLE1.beta)))
+    beta = "largest angle of rotation or shear, degrees (default: the digit's in Table 1,"
+    size, image = "largest change of size, percent", "pixels of the 29x29 image"
+    for option, kind, default, metavar, text in (
+        ("--digit", cli.integer(0, 9), 4, "N", "class of the digit, 0 to 9"),
+        ("--index", cli.integer(0), 0, "N", "which of that digit's training images, from 0"),
+        ("--sigma", pixels, TABLE1.sigma, "PIXELS", f"{sigma}, {image}"),
+        ("--alpha", pixels, TABLE1.alpha, "PIXELS", f"elastic scaling, {image}"),
+        ("--beta", cli.number(0, 90), None, "DEGREES", f"{beta} {angles})"),
+        ("--gamma-x", percent, TABLE1.gamma_x, "PERCENT", f"{size}, horizontal"),
+        ("--gamma-y", percent, TABLE1.gamma_y, "PERCENT", f"{size}, vertical"),
+        ("--seed", cli.integer(0, 2**64 - 1), 0, "N", "of the random deformations"),
+    ):
+        text += "" if default is None else " (default: %(default)s)"
+        parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
+    cli.add_out_argument(parser, "folder for the four pictures", "runs/deformations")
     return parser.parse_args(argv)
 
 

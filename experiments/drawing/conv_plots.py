@@ -92,7 +92,7 @@ def draw_maps(network: ConvNetwork, states: Sequence[np.ndarray], label: int, ti
     numbers, row by row; a fully connected layer is a strip.
     """
     maps = [network.source, *(layer.maps for layer in network.layers)]
-    columns = [_columns(m.n) for m in maps[:-1]]
+    columns = [min(30, 10 * math.ceil(m.n / 20)) for m in maps[:-1]]  # in a row
     heights = []
     for m, across in zip(maps[:-1], columns, strict=True):
         is_strip = m.height == m.width == 1
@@ -205,15 +205,15 @@ def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
         for v in range(kernel[0])
         for u in range(kernel[1])
     }
-    draw_cells(before, sorted(footprint), READ, "footprint")
-    draw_cells(after, readers, READ, "readers")
+    draw_cells(before, sorted(footprint), READ)
+    draw_cells(after, readers, READ)
     for row, column in readers:
         place = row, column
         style = FIRST if place == readers[0] else LAST if place == readers[-1] else OTHER
         at = column * step[1], row * step[0]
-        draw_box(before, *at, kernel[1], kernel[0], style, f"read by {row}, {column}")
-        draw_box(after, column, row, 1, 1, style, f"reader {row}, {column}")
-    draw_box(before, x, y, 1, 1, NEURON, "neuron")
+        draw_box(before, *at, kernel[1], kernel[0], style)
+        draw_box(after, column, row, 1, 1, style)
+    draw_box(before, x, y, 1, 1, NEURON)
     styles = {
         "the neuron": NEURON,
         "those that read it; what they read": READ,
@@ -222,11 +222,6 @@ def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
     }
     add_legend(figure, styles)
     return finish(figure, heading + "\n".join(lines))
-
-
-def _columns(n: int) -> int:
-    """How many of n maps stand in a row."""
-    return min(30, 10 * math.ceil(n / 20))
 
 
 def _draw_pictures(

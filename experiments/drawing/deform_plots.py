@@ -19,9 +19,7 @@ from experiments.drawing.figures import BLUE, GREY, VERMILION, frame
 
 N_FIELDS = 4  # displacement fields that are drawn, one per epoch
 SPACING = 2  # pixels from one arrow, or one line of a grid, to the next
-STRONG_FACTOR = (
-    0.8  # a number sampled from [-1, 1) beyond this shows the effect of its parameter well
-)
+STRONG_FACTOR = 0.8  # a number from [-1, 1) beyond it shows the effect of its parameter well
 
 # The strips: symbol and unit, the number drawn for it (u0 to u3 of deform_gpu.warp), and the values
 # after "none", from weak to strong. A small sigma smooths little: that makes a field strong.
@@ -143,15 +141,13 @@ def strip(
     alone = replace(none, shear_probability=float(kind == "shear"))
     if kind == "sigma":
         alone = replace(alone, alpha=deformation.alpha)
-    steps = []
-    for value in values:
-        angle = kind in ("rotation", "shear")
-        changed: dict[str, Any] = {"beta": (value,) * betas} if angle else {kind: value}
-        steps.append(replace(alone, **changed))
+    angle = kind in ("rotation", "shear")
+    changes: list[dict[str, Any]]
+    changes = [{"beta": (value,) * betas} if angle else {kind: value} for value in values]
     epoch = 0
     while number is not None and abs(random_factor(number, seed, epoch)) <= STRONG_FACTOR:
         epoch += 1
-    return epoch, [0, *values], [none, *steps]
+    return epoch, [0, *values], [none, *(replace(alone, **changed) for changed in changes)]
 
 
 def value_of(kind: str, label: int, deformation: Deformation) -> float:
@@ -229,8 +225,7 @@ def draw_widths(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     narrow = is_narrow(digit.image[None], background)
     copies = {"original": digit.image}
     for width in WIDTHS:
-        normalized = normalize_width(digit.image[None], width, narrow, background)
-        copies[f"WN{width}"] = normalized[0]
+        copies[f"WN{width}"] = normalize_width(digit.image[None], width, narrow, background)[0]
     figure = frame(3.3, width=7.6)
     text = (
         "Top: the digit and its width-normalised copies, with bounding box and its width, pixels.\n"
@@ -243,19 +238,13 @@ def draw_widths(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     for above, below, (title, image) in zip(*axes, copies.items(), strict=True):
         above.set_title(title, fontsize=9)
         _draw_image(above, image)
-        left, top, width, height = bounding_box(image, background)
-        box = Rectangle((left - 0.5, top - 0.5), width, height, fill=False, color=VERMILION)
-        above.add_patch(box)
+        rows, columns = np.nonzero(image != background)
+        corner = columns.min() - 0.5, rows.min() - 0.5
+        width, height = int(np.ptp(columns)) + 1, int(np.ptp(rows)) + 1
+        above.add_patch(Rectangle(corner, width, height, fill=False, color=VERMILION))
         above.set_xlabel(f"{width}", fontsize=8, color=VERMILION, labelpad=2)
         _draw_image(below, deform_one(replace(digit, image=image), deformation, seed, 0))
     return figure
-
-
-def bounding_box(image: np.ndarray, background: float) -> tuple[int, int, int, int]:
-    """Left column, top row, width and height of all that is not background, pixels."""
-    rows, columns = np.nonzero(image != background)
-    left, top = int(columns.min()), int(rows.min())
-    return left, top, int(columns.max()) + 1 - left, int(rows.max()) + 1 - top
 
 
 def _write_caption(

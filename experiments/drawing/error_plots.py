@@ -1,8 +1,7 @@
 """Figures of errors: confusions, ranks, the digits that are wrong, the errors that nets share.
 
-`runs` are runs by the names to draw them with; each function that takes them raises ValueError if
-there are none. `images` are the test images, float32 (n_test, 29, 29), -1 white to 1 black; or
-(n_test, side, side, maps), -1 black to 1 white.
+`runs` are runs by the names to draw them with, at least one. `images` are the test images, float32
+(n_test, 29, 29), -1 white to 1 black; or (n_test, side, side, maps), -1 black to 1 white.
 """
 
 import math
@@ -30,7 +29,6 @@ from experiments.drawing.figures import (
     frame,
     shorten,
 )
-from experiments.drawing.run_plots import require_runs
 from experiments.results import voting
 from experiments.results.committee_report import COMMITTEE, Committee
 from experiments.training.formatting import plural
@@ -95,7 +93,6 @@ def draw_ranks(runs: Mapping[str, Run]) -> Figure:
 
     The numbers stand at the end of a bar, because some parts are too narrow for them.
     """
-    require_runs(runs)
     figure = frame(1.5 + 0.2 * len(runs))
     axes = figure.add_subplot()
     counts = np.array([_count_ranks(run) for run in runs.values()])
@@ -273,7 +270,6 @@ def draw_shared(committee: Committee) -> Figure:
 
 
 def _common_labels(runs: Mapping[str, Run]) -> np.ndarray:
-    require_runs(runs)
     first, *others = (run.labels for run in runs.values())
     if not all(np.array_equal(labels, first) for labels in others):
         raise ValueError("the runs were tested on different digits; draw those on the same ones")

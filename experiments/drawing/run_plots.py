@@ -1,6 +1,6 @@
 """Figures of runs: learning curves, rates and times, parameters, the members of a committee.
 
-`runs` are runs by the names to draw them with; each function raises ValueError if there are none.
+`runs` are runs by the names to draw them with, at least one.
 """
 
 import math
@@ -80,7 +80,6 @@ def draw_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Fi
     against: "epochs" or "hours", the time that the epochs took; short times are drawn in minutes
     or seconds. Raises ValueError if it is something else.
     """
-    require_runs(runs)
     times, label = _times(runs, against)
     figure = frame(7)
     panels = loss, validation, test = figure.subplots(3, 1, sharex=True)
@@ -113,7 +112,6 @@ def draw_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Fi
 
 def draw_learning_rates(runs: Mapping[str, Run]) -> Figure:
     """The learning rate of every epoch: one line for all runs that have the same."""
-    require_runs(runs)
     same: dict[tuple, list[str]] = {}
     for name, run in runs.items():
         same.setdefault(tuple(run.metrics.eta), []).append(name)
@@ -136,7 +134,6 @@ def draw_parameters(runs: Mapping[str, Run]) -> Figure:
     With 95 % intervals. Undeformed runs stand at "none". Width-normalised runs, deformed or not,
     are marked. If no parameter differs, all stand at the one sigma.
     """
-    require_runs(runs)
     values = {name: [_largest_value(run, name) for run in runs.values()] for name in PARAMETERS}
     numbers = {name: sorted({v for v in values[name] if v is not None}) for name in PARAMETERS}
     differing = [name for name in PARAMETERS if len(numbers[name]) > 1]
@@ -229,7 +226,6 @@ def draw_error_curves(runs: Mapping[str, Run]) -> Figure:
     With 95 % intervals after the epochs for which the paper of 2011 gives the error, and on MNIST
     with the paper's values. runs: all on the same data; their outputs are not needed.
     """
-    require_runs(runs)
     panels: dict[str, dict[str, Run]] = {}
     data = next(iter(runs.values())).config.data.name
     for name, run in cnn_tables.convolutional_runs(runs, data).items():
@@ -286,10 +282,9 @@ def draw_error_against_hours(runs: Iterable[Run]) -> Figure:
     """Test error after each epoch against the time trained, and the results of the paper of 2010.
 
     Of each net the longest run, its TEfBV marked with its 95 % interval; the best first. runs: of
-    any nets, on any data. Raises ValueError if none is of a net of the papers on deformed MNIST.
+    any nets, on any data. At least one is of a net of the papers on deformed MNIST.
     """
     longest = cnn_tables.longest_runs(runs)
-    require_runs(longest)
     figure = frame(4.6)
     axes = figure.add_subplot()
     for name, run in sorted(longest.items(), key=lambda item: item[1].chosen_errors):
@@ -326,12 +321,6 @@ def draw_error_against_hours(runs: Iterable[Run]) -> Figure:
     devices = dict.fromkeys(run.provenance[-1].device for run in longest.values())
     heading = f"Test error after each epoch, on {', '.join(devices)};\n"
     return finish(figure, heading + "bars: TEfBV of the run with its 95 % interval", axes)
-
-
-def require_runs(runs: Mapping[str, Run]) -> None:
-    """Raise ValueError if there are no runs."""
-    if not runs:
-        raise ValueError("there are no runs to draw")
 
 
 def _times(runs: Mapping[str, Run], against: str) -> tuple[dict[str, np.ndarray], str]:

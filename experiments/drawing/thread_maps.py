@@ -16,7 +16,7 @@ from deepbig_runtime.gpu import WARP
 from deform_gpu.field import GRID, KERNEL, MARGIN
 from deform_gpu.kernels import listing1, tiles
 from deform_gpu.parameters import SIDE
-from experiments.drawing import block_drawing, thread_maps_cnn, thread_maps_ladder, tile_drawing
+from experiments.drawing import thread_maps_nets
 from experiments.drawing.figures import LABEL_SIZE, SMALL_SIZE
 from experiments.drawing.launches import BLOCK as BLOCK_IMAGES
 from experiments.drawing.launches import FIELD_SIDE, N_IN, N_OUT
@@ -34,10 +34,12 @@ from experiments.drawing.thread_drawing import (
     add_legend,
     add_text,
     draw_arrow,
+    draw_block,
     draw_box,
     draw_cells,
     draw_lines,
     draw_panel,
+    draw_vector_tiles,
     extent,
     new_figure,
     set_bare,
@@ -139,14 +141,14 @@ def _draw_warp(axes: Axes, trace: Trace, walk: Walk) -> None:
     busy, step = [column - left for _, column in reached], reached[0][0] - top
     idle = sorted(set(range(WARP)) - set(busy))
     draw_lines(axes, 0, WARP, rows)
-    draw_cells(axes, [(row, i) for row in range(rows) for i in idle], IDLE, "idle")
-    draw_cells(axes, [(row - top, column - left) for row, column in path], THREAD, "own")
+    draw_cells(axes, [(row, i) for row in range(rows) for i in idle], IDLE)
+    draw_cells(axes, [(row - top, column - left) for row, column in path], THREAD)
     draw_arrow(axes, (own + 0.5, 0), (own + 0.5, rows), "white")
-    draw_box(axes, busy[0], step, len(busy), 1, WARP_STEP, "step")
+    draw_box(axes, busy[0], step, len(busy), 1, WARP_STEP)
     side = f"at each step {len(busy)} threads\n{walk.verb} {len(busy)} numbers\n"
     add_text(axes, WARP + 1, step + 0.5, side + "side by side: coalesced", ha="left")
     if walk.shared:
-        draw_cells(axes, [(row, -3) for row in range(rows)], SHARED, "shared")
+        draw_cells(axes, [(row, -3) for row in range(rows)], SHARED)
         text = f"{rows} {walk.shared},\nloaded by\n{rows} threads"
         add_text(axes, -4, rows / 2, text, ha="right")
     if walk.result:
@@ -168,15 +170,15 @@ def _draw_patch(axes: Axes) -> None:
         thread, step = trace.thread[0], cells_of(trace.step)
         height, width = extent(step)
         draw_lines(axes, left, side, side)
-        draw_cells(axes, [(row, left + x) for row, x in cells_of(trace.own)], THREAD, kind)
-        draw_box(axes, left + step[0][1], step[0][0], width, height, WARP_STEP, "step")
+        draw_cells(axes, [(row, left + x) for row, x in cells_of(trace.own)], THREAD)
+        draw_box(axes, left + step[0][1], step[0][0], width, height, WARP_STEP)
     draw_arrow(axes, (thread + 0.5, 0), (thread + 0.5, side), "white")
     draw_arrow(axes, (right, thread + 0.5), (right + side, thread + 0.5), "white")
     draw_arrow(axes, (side + 1, side / 2), (right - 1, side / 2), "black")
     add_text(axes, (side + right) / 2, side / 2 - 1, "to shared\nmemory", va="bottom")
     apart = f"its rows are\n{backward.STRIDE} words apart"
     add_text(axes, (side + right) / 2, side / 2 + 1, apart, va="top")
-    draw_cells(axes, [(-3, right + j) for j in range(side)], SHARED, "shared")
+    draw_cells(axes, [(-3, right + j) for j in range(side)], SHARED)
     add_text(axes, right - 1, -2.5, "deltas", ha="right")
     for i in range(side):
         draw_box(axes, right + side + 3, i, 1.5, 1, THREAD if i == thread else OUTLINE)
@@ -351,7 +353,7 @@ def draw_tile(axes: Axes, tile: Tile) -> None:
         draw_box(axes, 0, start, columns, width, SHARED)
         for _, column in own:
             draw_box(axes, column, start, 1, width, THREAD)
-    draw_cells(axes, own, THREAD, "own")
+    draw_cells(axes, own, THREAD)
     add_text(axes, start, rows + 1, tile.left, ha="left", va="top")
     add_text(axes, columns + 1, start + width / 2, tile.above, ha="left")
     title = tile.title.format(size=f"{rows} x {columns}", thread=trace.thread[0])
@@ -398,7 +400,7 @@ def draw_blocks_and_progress() -> Figure:
     trace = read_traces()["slide_window changes read"]
     _, _, n_tiles, n_images = trace.reached
     draw_lines(slide, 0, n_images, n_tiles)
-    draw_cells(slide, cells_of(trace.own), THREAD, "own")
+    draw_cells(slide, cells_of(trace.own), THREAD)
     title = f"slide_window: one block of {trace.threads[0]}\nthreads takes each layer's {n_tiles} "
     title += f"tiles\nof changes; thread {trace.thread[0]} reads"
     set_scaled(slide, n_images, n_tiles, "image of the window", "tile", title)
@@ -406,7 +408,7 @@ def draw_blocks_and_progress() -> Figure:
     names = ["START", "BLOCK", "FIRST", "END", "SWEPT", "WINDOW", "TIMES", "SWEEPS", "ALL_TIMES"]
     for place, name in enumerate(names):
         row, column = divmod(place, 3)
-        draw_box(ending, 3.4 * column, 1.8 * row, 3.1, 1.3, OUTLINE, name)
+        draw_box(ending, 3.4 * column, 1.8 * row, 3.1, 1.3, OUTLINE)
         text = name.lower().replace("_", " ")
         add_text(ending, 3.4 * column + 1.55, 1.8 * row + 0.65, text)
     add_legend(figure, TILE_STYLES | WARP_AND_IDLE)
@@ -428,15 +430,15 @@ def draw_convolution() -> Figure:
     draw_box(whole, padded, 0, stride - padded, padded, PADDING)
     draw_box(whole, 0, 0, padded, padded, IDLE)
     draw_box(whole, MARGIN, MARGIN, inner, inner, OUTLINE | {"facecolor": "white"})
-    draw_box(whole, left, top, KERNEL, region, BLOCK, "read")
-    draw_box(whole, left + MARGIN, top + MARGIN, 1, rows, WARP_STEP, "made")
+    draw_box(whole, left, top, KERNEL, region, BLOCK)
+    draw_box(whole, left + MARGIN, top + MARGIN, 1, rows, WARP_STEP)
     title = f"{padded} x {padded} cells of a field,\n{inner} x {inner} without its zero margin;\n"
     title += f"grid of {inner} x {inner // rows} blocks"
     set_scaled(whole, stride, padded, "column of the field", "row of the field", title)
     whole.set_aspect("equal")
     for axes, trace in ((cells, strip), (sums, sum_of_strip)):
-        draw_cells(axes, cells_of(trace.of_block), SHARED, "shared")
-        draw_cells(axes, cells_of(trace.own), THREAD, "own")
+        draw_cells(axes, cells_of(trace.of_block), SHARED)
+        draw_cells(axes, cells_of(trace.own), THREAD)
     title = f"{region} x {KERNEL} cells in shared\nmemory: thread {x}, {y}\n"
     set_bare(cells, (-1, KERNEL + 1), (0, region), title + f"sums {KERNEL} products")
     draw_box(sums, 0, y, KERNEL, 1, WARP_STEP)
@@ -471,7 +473,7 @@ def draw_tiles() -> Figure:
         trace = read_traces()[f"deform_tiles {name}"]
         _, _, height, width = trace.reached
         draw_box(axes, 0, 0, width, height, OUTLINE if name == "out write" else SHARED)
-        draw_cells(axes, cells_of(trace.own), THREAD, "own")
+        draw_cells(axes, cells_of(trace.own), THREAD)
         title += f"\n({height} x {width})"
         set_scaled(axes, tiles.REGION, tiles.FIELD_ROWS, "column", "row", title)
         axes.set_aspect("equal")
@@ -489,8 +491,7 @@ DRAWINGS: dict[str, Callable[[], Figure]] = {
     "threads_deform_tiles": draw_tiles,
     "threads_ends": draw_ends,
     "threads_stages": draw_stages,
-    **thread_maps_cnn.DRAWINGS,
-    "vector_tile": tile_drawing.draw_tile,
+    "vector_tile": draw_vector_tiles,
     "threads_window_products": partial(
         draw_window_tiles,
         "Window, stage 1: products of 32 images with a matrix, and with the block's images",
@@ -504,6 +505,6 @@ DRAWINGS: dict[str, Callable[[], Figure]] = {
         WINDOW_SUMS,
     ),
     "threads_window_blocks": draw_blocks_and_progress,
-    **thread_maps_ladder.DRAWINGS,
-    "block_of_images": block_drawing.draw_block,
+    **thread_maps_nets.DRAWINGS,
+    "block_of_images": draw_block,
 }

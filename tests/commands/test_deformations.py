@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import combinations
 
+import drawn
 import numpy as np
 import pytest
 import reference_deform
@@ -279,15 +280,10 @@ def test_captions_have_parameters_and_labels_do_not_overlap(name, digit):
     )
     one = replace(digit, label=1, name="load_digits, training image 59999, a 1")
     long = Deformation(5.123, 36.789, (12.345,) * 10, 12.345, 12.345)
-    figure = draw(one, long, 2**64 - 1)
-    figure.draw_without_rendering()
-    texts = [figure._suptitle, figure._supxlabel]
-    for axes in figure.axes:
-        texts += [axes.title, axes.xaxis.label, axes.yaxis.label]
-    boxes = [text.get_window_extent() for text in texts if text.get_text()]
-    width, height = figure.canvas.get_width_height()
+    figure = drawn.draw(draw(one, long, 2**64 - 1))
+    boxes = [*drawn.visible_texts(figure).values()]
     for box in boxes:
-        assert 0 <= box.x0 < box.x1 <= width
-        assert 0 <= box.y0 < box.y1 <= height
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert 0 <= box.y0 < box.y1 <= figure.bbox.y1
     for a, b in combinations([*boxes, *(axes.get_window_extent() for axes in figure.axes)], 2):
         assert not a.overlaps(b)

@@ -106,17 +106,6 @@ def test_a_thin_line_on_a_large_sheet_is_a_digit(side, width, path):
     assert 40 < np.count_nonzero(found > 127) < 200
 
 
-def test_nine_in_ten_of_mnists_strokes_are_usual(mnist):
-    widths = []
-    for digit in mnist:
-        large = ink._resized(ink._cropped(digit / np.float32(255)), ink.FINE * ink.DIGIT_SIDE)
-        widths.append(ink.stroke_width(np.pad(large, 2 * ink.FINE)))
-    low, high = ink.STROKES
-    usual = np.mean([low <= width <= high for width in widths])
-    assert usual == pytest.approx(0.9, abs=0.05)
-    assert np.median(widths) == pytest.approx(ink.USUAL_STROKE, abs=0.1)
-
-
 def picture(digit, mode="RGB"):
     return Image.fromarray(WAYS["inverted"](digit, None)).convert(mode)
 
