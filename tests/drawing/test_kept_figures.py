@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import factories
 import numpy as np
 import pytest
 from bench_rows import all_engines, engine, on_cpu, on_gpu
@@ -26,7 +27,6 @@ from drawn import (
     make_varied_committee,
     make_varied_runs,
 )
-from factories import changed
 from ladder_cases import KERNEL, RECORD
 from matplotlib.ticker import FixedFormatter
 from msgspec import structs
@@ -34,8 +34,10 @@ from msgspec import structs
 from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork
 from experiments.drawing import bench_plots, conv_plots, error_plots, run_plots, thread_maps
+from experiments.drawing.ladder_plots import draw_ladder
 from experiments.results import cnn_tables
 from experiments.results.ladder_tables import AccuracyRow, ProgramTime
+from mlp_gpu.network import NETS
 
 KEPT = Path(__file__).with_name("kept_figures.json")
 LONG_TITLE = "20M3s1-40M3c50%-60M3c50%-80M3c50%-100M3c50%-120M3c50%-150N on MNIST, undeformed"
@@ -43,7 +45,7 @@ LONG_TITLE = "20M3s1-40M3c50%-60M3c50%-80M3c50%-100M3c50%-120M3c50%-150N on MNIS
 # Convolutional nets
 
 
-NETS = {
+CONV_NETS = {
     "of the paper": (cnn_tables.PAPER[4].layers, Maps(1, 29, 29)),
     "pooling first": ("MP2-7M4x3c2-MP2x1-9N", Maps(3, 16, 21)),
     "two input maps": ("60M6s1-MP2-20M4c5-MP4-30N", Maps(2, 96, 96)),
@@ -64,7 +66,7 @@ PULLED = {  # a layer, the side of its source, and a neuron of that
 
 
 def of_net(draw, name):
-    network = ConvNetwork.initial(*NETS[name], 10, 3)
+    network = ConvNetwork.initial(*CONV_NETS[name], 10, 3)
     title = f"{network.description} on load_digits, seed 0"
     if draw is conv_plots.draw_connections:
         return draw(network)
@@ -88,7 +90,7 @@ def equally_deformed(n):
     runs = make_varied_runs(n)
     for run in runs.values():
         if run.config.deformation:
-            run.config = changed(run.config, deformation=DEFORMATION)
+            run.config = factories.changed(run.config, deformation=DEFORMATION)
     return runs
 
 
@@ -131,6 +133,19 @@ def without_errors():
     return runs
 
 
+def against_hours():
+    """Of nets 1 and 4 the longest run; the others are not drawn."""
+    runs = [
+        factories.make_run(sizes=NETS[1], epochs=3),
+        factories.make_run(sizes=NETS[1], epochs=9, done=5),
+        factories.make_run(sizes=NETS[4], epochs=2, session={"device": "a GPU"}),
+        factories.make_run(sizes=NETS[2], deformation=None),
+        factories.make_run(sizes=NETS[3], data={"name": "load_digits"}),
+        factories.make_run(sizes=(841, 800, 10)),
+    ]
+    return run_plots.draw_error_against_hours(runs)
+
+
 def wrong_digits(n):
     outputs = np.eye(10, dtype=np.float32)[LABELS]
     outputs[:n] = outputs[:n, ::-1]
@@ -150,9 +165,7 @@ def of_ladder(**changes):
     ]
     names = "forward_naive", "update_hidden_naive"
     kernels = [structs.replace(KERNEL, kernel=name) for name in names]
-    return bench_plots.draw_ladder(
-        structs.replace(RECORD, accuracy=accuracy, kernels=kernels, **changes)
-    )
+    return draw_ladder(structs.replace(RECORD, accuracy=accuracy, kernels=kernels, **changes))
 
 
 TIMES = [
@@ -177,8 +190,8 @@ OLD = [structs.replace(row, flops=None) for row in on_cpu()]  # which had none o
 FIGURES = {
     **thread_maps.DRAWINGS,
     **{f"pulling, {name}": partial(pulling, *case) for name, case in PULLED.items()},
-    **{f"kernels, {name}": partial(of_net, conv_plots.draw_kernels, name) for name in NETS},
-    **{f"maps, {name}": partial(of_net, conv_plots.draw_maps, name) for name in NETS},
+    **{f"kernels, {name}": partial(of_net, conv_plots.draw_kernels, name) for name in CONV_NETS},
+    **{f"maps, {name}": partial(of_net, conv_plots.draw_maps, name) for name in CONV_NETS},
     **{
         f"connections, {name}": partial(of_net, conv_plots.draw_connections, name)
         for name in ("of the paper", "two input maps", "many tables")
@@ -198,6 +211,7 @@ FIGURES = {
     "learning curves, 9": lambda: run_plots.draw_learning_curves(make_runs(9)),
     "learning curves, no errors": lambda: run_plots.draw_learning_curves(without_errors()),
     "rates, equal": lambda: run_plots.draw_learning_rates(with_equal_rates(4)),
+    "error against hours": against_hours,
     "wrong, 3": partial(wrong_digits, 3),
     "wrong, 35": partial(wrong_digits, 35),
     "shared, no paper": lambda: error_plots.draw_shared(make_committee(3)),

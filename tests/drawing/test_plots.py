@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import factories
 import numpy as np
 import pytest
 from drawn import (
@@ -14,7 +13,6 @@ from drawn import (
     bars_of,
     cells,
     draw,
-    legend_texts,
     make_run,
     make_runs,
     named_lines,
@@ -114,32 +112,6 @@ def test_many_values_of_a_parameter_share_few_ticks():
     assert bars_of(alpha)["deformed"][0].tolist() == list(range(30, 50))
 
 
-def record(net=1, **changes):
-    return factories.make_run(sizes=NETS[net], **changes)
-
-
-def test_error_against_hours_is_of_the_longest_run_of_each_net():
-    longest = record(epochs=9, done=5)
-    runs = [
-        record(epochs=3),
-        longest,
-        record(4, epochs=2, session={"device": "a GPU"}),
-        record(2, deformation=None),
-        record(3, data={"name": "load_digits"}),
-        factories.make_run(sizes=(841, 800, 10)),
-    ]
-    figure = run_plots.draw_error_against_hours(runs)
-    (axes,) = figure.axes
-    assert legend_texts(figure)[-2:] == ["net 4, 2 epochs: 0.37 %", "net 1, 5 of 9 epochs: 0.40 %"]
-    lines = {len(line.get_xdata()): line for line in axes.lines if line.get_color() != "None"}
-    hours = np.cumsum(longest.epoch_seconds) / 3600
-    np.testing.assert_allclose(lines[5].get_xdata(), hours)
-    np.testing.assert_allclose(lines[5].get_ydata(), [0.4, 0.39, 0.38, 0.37, 0.36])
-    x, y, low, high = bars_of(axes)["net 1"]
-    assert (x, y) == (hours[-1], 0.4)
-    np.testing.assert_allclose([low[0, 1], high[0, 1]], tables.interval(40, 10_000))
-
-
 def test_every_net_of_the_papers_has_its_own_line():
     styles = run_plots.NET_STYLES
     assert len(set(styles.values())) == len(styles) == len(NETS) + len(cnn_tables.PAPER)
@@ -171,65 +143,6 @@ def test_confusion_counts_labels_down_and_guesses_across():
     assert figure.get_suptitle().startswith(first)
     perfect = error_plots.draw_confusion(np.eye(10)[LABELS], LABELS, "A net")
     assert perfect.get_suptitle() == f"A net:\n0 of {N_TEST} wrong"
-
-
-def choose(*guesses):
-    """Outputs of a net that is right but for what it says of the first digits: class, chance."""
-    outputs = np.eye(10, dtype=np.float32)[LABELS]
-    for index, (away, chance) in enumerate(guesses):
-        guess = (LABELS[index] + away) % 10
-        outputs[index] = 0
-        outputs[index, LABELS[index]], outputs[index, guess] = 1 - chance, chance
-    return outputs
-
-
-def test_hardest():
-    # Wrong by: digit 0 one run, 1 all, 2 two, 3 none, 4 two, but less sure than in 2.
-    said = (
-        choose((0, 1), (1, 0.9), (2, 0.7), (0, 1), (4, 0.6)),
-        choose((0, 1), (3, 0.8), (2, 0.7), (0, 1), (4, 0.6)),
-        choose((7, 0.99), (3, 0.9), (0, 1), (0, 1), (0, 1)),
-    )
-    runs = make_runs(3)
-    for run, outputs in zip(runs.values(), said, strict=True):
-        run.outputs = outputs
-    (axes,) = error_plots.draw_hardest(runs, IMAGES).axes
-    mosaic = axes.images[0].get_array()
-    order = [1, 2, 4, 0]
-    for place, index in enumerate(order):
-        left = 35 * place + 3
-        assert np.array_equal(mosaic[1:30, left : left + 29], IMAGES[index])
-    assert (mosaic[:, 35 * 4 :] == -1).all()
-    texts = [text.get_text() for text in axes.texts]
-    assert texts == [
-        text
-        for index, away, wrong in zip(order, (3, 2, 4, 7), (3, 2, 2, 1), strict=True)
-        for text in (str(LABELS[index]), str((LABELS[index] + away) % 10), f"{wrong}/3")
-    ]
-    two = error_plots.draw_hardest(runs, IMAGES, 2).axes[0]
-    assert [text.get_text() for text in two.texts] == texts[:6]
-
-
-def test_wrong_digits_have_their_label_and_two_guesses():
-    run = make_run(2, right=0.7)
-    wrong = np.flatnonzero(run.outputs.argmax(axis=1) != LABELS)
-    order = np.argsort(run.outputs[wrong], axis=1)
-    second = np.count_nonzero(order[:, -2] == LABELS[wrong])
-    figure = error_plots.draw_wrong(run.outputs, LABELS, IMAGES, "the run")
-    heading = f"the run:\n{len(wrong)} of 157 wrong; second guess right for {second}"
-    assert figure.texts[0].get_text() == heading
-    (axes,) = figure.axes
-    assert len(axes.texts) == 3 * len(wrong) > 90
-    for k, index in enumerate(wrong):
-        label, first, other = axes.texts[3 * k : 3 * k + 3]
-        texts = [text.get_text() for text in (label, first, other)]
-        assert texts == [str(LABELS[index]), str(order[k, -1]), str(order[k, -2])]
-        # The digit stands between its label, above its right side, and its guesses below.
-        left, bottom = (round(value) for value in first.get_position())
-        shown = axes.images[0].get_array()[bottom - 30 : bottom - 1, left : left + 29]
-        assert (shown == IMAGES[index]).all()
-    perfect = np.eye(10, dtype=np.float32)[LABELS]
-    assert not error_plots.draw_wrong(perfect, LABELS, IMAGES, "x").axes[0].texts
 
 
 def test_long_lines_are_folded_at_spaces_and_behind_hyphens():
