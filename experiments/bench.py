@@ -208,7 +208,7 @@ def run_race(folder: Path, source: Source) -> None:
     def draw() -> None:
         from experiments.drawing import bench_plots, figures  # imports matplotlib
 
-        figures.save_figure(bench_plots.draw_race(points), folder / "race")
+        figures.save_figure(bench_plots.plot_race(points), folder / "race")
 
     cli.add_picture(draw)
     print("\n" + markdown_table(race.table(points)))
@@ -231,7 +231,7 @@ def measure_everything(arguments: argparse.Namespace) -> None:
     def draw() -> None:
         from experiments.drawing import bench_plots, figures  # imports matplotlib
 
-        figures.save_figure(bench_plots.draw_times(rows), folder / "bench")
+        figures.save_figure(bench_plots.plot_times(rows), folder / "bench")
 
     cli.add_picture(draw)
     print(markdown_table(columns.net_table(rows)))

@@ -28,8 +28,8 @@ def main(argv: list[str] | None = None) -> None:
         raise Problem(str(error)) from None
     digit = deform_plots.find_digit(data.load(args.data, args.data_dir), args.digit, args.index)
 
-    drawings = {"field": deform_plots.draw_field, "strips": deform_plots.draw_strips}
-    drawings |= {"hundred": deform_plots.draw_hundred, "widths": deform_plots.draw_widths}
+    drawings = {"field": deform_plots.plot_field, "strips": deform_plots.plot_strips}
+    drawings |= {"hundred": deform_plots.plot_hundred, "widths": deform_plots.plot_widths}
     # All are drawn before the first is written.
     figures = {name: draw(digit, deformation, args.seed) for name, draw in drawings.items()}
     for name, figure in figures.items():

@@ -1,8 +1,8 @@
-"""Write a page to draw digits on, which a net recognises in the browser: runs/draw.html.
+"""Write a sketchpad for digits, which a net recognises in the browser: runs/draw.html.
 
-The page is one file that asks nothing of any network. It shows what the net says while one draws,
-what it sees, and what it says to the same digit deformed as in training. The net is the best
-perceptron of the runs there are that the page has room for, such as net 1, or that of --net.
+It is one file that asks nothing of any network. It shows what the net says while one draws, what
+the net sees, and what it says to the same digit deformed as in training. The net is the best
+perceptron of the runs there are that the file has room for, such as net 1, or that of --net.
 """
 
 import argparse

@@ -61,7 +61,7 @@ class Panel:
     more: int = 0
 
 
-def draw_panel(axes: Axes, panel: Panel) -> None:
+def plot_panel(axes: Axes, panel: Panel) -> None:
     """All blocks of a kernel over an array, the drawn one outlined, and its thread and warp."""
     trace = read_traces()[panel.trace]
     own, step = cells_of(trace.own), cells_of(trace.step)
@@ -74,26 +74,26 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
     if len(own) < height * width:  # cells of other threads lie between
         tile = extent(cells_of(trace.of_block))
     all_rows, all_columns = grid[1] * tile[0], grid[0] * tile[1]
-    draw_box(axes, 0, 0, all_columns, all_rows, IDLE)
-    draw_box(axes, left, top, right - left, bottom - top, OUTLINE | {"facecolor": "white"})
+    plot_box(axes, 0, 0, all_columns, all_rows, IDLE)
+    plot_box(axes, left, top, right - left, bottom - top, OUTLINE | {"facecolor": "white"})
     if panel.more:
         start = -(-right // tile[1]) * tile[1]
-        draw_box(axes, start, 0, panel.more, bottom, READ)
+        plot_box(axes, start, 0, panel.more, bottom, READ)
     if panel.used:
         (rows, columns), (used_rows, used_columns) = trace.shape, panel.used
-        draw_box(axes, used_columns, 0, columns - used_columns, rows, PADDING)
-        draw_box(axes, 0, used_rows, used_columns, rows - used_rows, PADDING)
-        draw_box(axes, 0, 0, columns, rows, OUTLINE | {"edgecolor": "black", "linewidth": 1})
+        plot_box(axes, used_columns, 0, columns - used_columns, rows, PADDING)
+        plot_box(axes, 0, used_rows, used_columns, rows - used_rows, PADDING)
+        plot_box(axes, 0, 0, columns, rows, OUTLINE | {"edgecolor": "black", "linewidth": 1})
         all_rows, all_columns = max(all_rows, rows), max(all_columns, columns)
-    draw_blocks(axes, grid, tile[::-1], block)
+    plot_blocks(axes, grid, tile[::-1], block)
     if panel.reads:  # in an array with a margin, so they lie around the thread's own
         read = cells_of(read_traces()[panel.reads].own)
         above, before = (length // 2 for length in extent(read))
-        draw_cells(axes, [(row - above, column - before) for row, column in read], READ)
+        plot_cells(axes, [(row - above, column - before) for row, column in read], READ)
     if step:
-        draw_cells(axes, own, THIN_THREAD)
+        plot_cells(axes, own, THIN_THREAD)
         height, width = extent(step)
-        draw_box(axes, step[0][1], step[0][0], width, height, WARP_STEP | {"linewidth": 1})
+        plot_box(axes, step[0][1], step[0][0], width, height, WARP_STEP | {"linewidth": 1})
     title = panel.title.format(**facts(panel.trace, panel.used))
     set_scaled(axes, all_columns, all_rows, panel.columns, panel.rows, title)
 
@@ -134,24 +134,24 @@ def new_figure(title: str, height: float) -> Figure:
     return figure
 
 
-def draw_box(axes: Axes, left: float, top: float, width: float, height: float, style: dict) -> None:
+def plot_box(axes: Axes, left: float, top: float, width: float, height: float, style: dict) -> None:
     axes.add_patch(Rectangle((left, top), width, height, **style))
 
 
-def draw_cells(axes: Axes, cells: Collection, style: dict) -> None:
+def plot_cells(axes: Axes, cells: Collection, style: dict) -> None:
     """Cells (row, column), each a square."""
     squares = [Rectangle((column, row), 1, 1) for row, column in cells]
     axes.add_collection(PatchCollection(squares, **style))
 
 
-def draw_lines(axes: Axes, left: int, columns: int, rows: int) -> None:
+def plot_lines(axes: Axes, left: int, columns: int, rows: int) -> None:
     """The thin lines between cells, from row 0 on."""
     lines = [[(x, 0), (x, rows)] for x in range(left, left + columns + 1)]
     lines += [[(left, y), (left + columns, y)] for y in range(rows + 1)]
     axes.add_collection(LineCollection(lines, colors="0.75", linewidths=0.5, zorder=0))
 
 
-def draw_arrow(axes: Axes, start: tuple, end: tuple, color: str) -> None:
+def plot_arrow(axes: Axes, start: tuple, end: tuple, color: str) -> None:
     axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": color, "lw": 1.5})
 
 
@@ -187,11 +187,11 @@ def add_legend(figure: Figure, styles: dict[str, dict]) -> None:
     figure.legend(handles=handles, fontsize=LABEL_SIZE, **place)
 
 
-def draw_blocks(axes: Axes, grid: tuple, size: tuple[int, int], chosen: tuple) -> None:
+def plot_blocks(axes: Axes, grid: tuple, size: tuple[int, int], chosen: tuple) -> None:
     """The outlines of a grid of blocks. size: how wide and high they are."""
     for x, y in np.ndindex(grid):
         style = BLOCK if (x, y) == chosen else OUTLINE
-        draw_box(axes, x * size[0], y * size[1], *size, style)
+        plot_box(axes, x * size[0], y * size[1], *size, style)
 
 
 # --- a block of images: whose deltas correct whose, by the chain and by the window
@@ -223,7 +223,7 @@ def example_sweeps() -> Sweeps:
     return window.train_in_windows(weights, images, labels, ETA, IN_WINDOW, N_IMAGES)
 
 
-def draw_block() -> Figure:
+def plot_block() -> Figure:
     """The triangle of corrections at one step of both ways, and below it all their steps."""
     sweeps = example_sweeps()
     first, _ = sweeps[SWEEP]
@@ -232,40 +232,40 @@ def draw_block() -> Figure:
     title += "(row t: corrections of image t; none above the diagonal, as images come in order)"
     figure = new_figure(title, 7.6)
     (left, right), (steps_left, steps_right) = figure.subplots(2, 2)
-    draw_corrections(left, chain, first, "chain: one image at a time,\nall corrections are final")
+    plot_corrections(left, chain, first, "chain: one image at a time,\nall corrections are final")
     text = f"window of {IN_WINDOW}: some corrections\nare of the sweep before"
-    draw_corrections(right, sweeps, SWEEP, text)
-    draw_steps(steps_left, chain, f"chain: {len(chain)} steps, one after another")
-    draw_steps(steps_right, sweeps, f"window: {len(sweeps)} sweeps, one after another")
+    plot_corrections(right, sweeps, SWEEP, text)
+    plot_steps(steps_left, chain, f"chain: {len(chain)} steps, one after another")
+    plot_steps(steps_right, sweeps, f"window: {len(sweeps)} sweeps, one after another")
     add_legend(figure, BLOCK_STYLES)
     return figure
 
 
-def draw_corrections(axes: Axes, sweeps: Sweeps, step: int, title: str) -> None:
+def plot_corrections(axes: Axes, sweeps: Sweeps, step: int, title: str) -> None:
     """A cell (t, s) for each image s whose delta corrects image t, at a step."""
     first, end = sweeps[step]
     below = [(t, s) for t in range(N_IMAGES) for s in range(t)]
     known = [(t, s) for t, s in below if t < end and s < first]
     changing = [(t, s) for t, s in below if t < end and s >= first]
-    draw_cells(axes, [(t, s) for t, s in below if t >= end], NOT_YET)
-    draw_cells(axes, known, KNOWN)
-    draw_cells(axes, changing, CHANGING)
-    draw_lines(axes, 0, N_IMAGES, N_IMAGES)
-    draw_box(axes, 0, first, max(end - 1, 1), end - first, WARP_STEP)
+    plot_cells(axes, [(t, s) for t, s in below if t >= end], NOT_YET)
+    plot_cells(axes, known, KNOWN)
+    plot_cells(axes, changing, CHANGING)
+    plot_lines(axes, 0, N_IMAGES, N_IMAGES)
+    plot_box(axes, 0, first, max(end - 1, 1), end - first, WARP_STEP)
     across = "image s, before it"
     set_scaled(axes, N_IMAGES, N_IMAGES, across, "image t, to be corrected", title)
 
 
-def draw_steps(axes: Axes, sweeps: Sweeps, title: str) -> None:
+def plot_steps(axes: Axes, sweeps: Sweeps, title: str) -> None:
     """A row for each step: the images that go forward and backward, and which are done by it."""
     ends = [first for first, _ in sweeps[1:]] + [N_IMAGES]
     rows = list(enumerate(zip(sweeps, ends, strict=True)))
     done = [(row, t) for row, ((first, _), end) in rows for t in range(first, end)]
     again = [(row, t) for row, ((_, last), end) in rows for t in range(end, last)]
-    draw_box(axes, 0, 0, N_IMAGES, N_IMAGES, OUTLINE | {"edgecolor": "none"})
-    draw_cells(axes, done, THREAD)
-    draw_cells(axes, again, BLOCK_STYLES["to be done again"])
-    draw_lines(axes, 0, N_IMAGES, len(sweeps))
+    plot_box(axes, 0, 0, N_IMAGES, N_IMAGES, OUTLINE | {"edgecolor": "none"})
+    plot_cells(axes, done, THREAD)
+    plot_cells(axes, again, BLOCK_STYLES["to be done again"])
+    plot_lines(axes, 0, N_IMAGES, len(sweeps))
     set_scaled(axes, N_IMAGES, N_IMAGES, "image of the block", "step", title)
 
 
@@ -275,11 +275,11 @@ STEPS, STEP = 10, 4  # of a chunk that are drawn, and the one that is at work
 GAP = 2.5  # between matrices
 
 
-def draw_vector_tiles() -> Figure:
+def plot_vector_tiles() -> Figure:
     """The tiles of vectors of 16 and of 8 numbers at one step."""
     figure = new_figure("The CPU's kernel: a tile of C = S + A B at one step of k", 6)
     for axes, (lanes, registers) in zip(figure.subplots(2, 1), ((16, 32), (8, 16)), strict=True):
-        _draw_vector_tile(axes, lanes, registers)
+        _plot_vector_tile(axes, lanes, registers)
     styles = {
         "vectors of a row of B, each loaded once": READ,
         "numbers of A, each in all lanes of a vector": SHARED,
@@ -290,19 +290,19 @@ def draw_vector_tiles() -> Figure:
     return figure
 
 
-def _draw_vector_tile(axes: Axes, lanes: int, registers: int) -> None:
+def _plot_vector_tile(axes: Axes, lanes: int, registers: int) -> None:
     """B above, A on the left, and the accumulators of C where a row and a column meet."""
     rows, columns, corner = choose_rows(lanes), VECTORS * lanes, STEPS + GAP
-    draw_box(axes, corner, 0, columns, STEPS, OUTLINE)
-    draw_box(axes, 0, corner, STEPS, rows, OUTLINE)
-    draw_box(axes, corner, STEP, columns, 1, READ)
-    draw_box(axes, STEP, corner, 1, rows, SHARED)
-    draw_box(axes, corner, corner, columns, rows, THREAD)
+    plot_box(axes, corner, 0, columns, STEPS, OUTLINE)
+    plot_box(axes, 0, corner, STEPS, rows, OUTLINE)
+    plot_box(axes, corner, STEP, columns, 1, READ)
+    plot_box(axes, STEP, corner, 1, rows, SHARED)
+    plot_box(axes, corner, corner, columns, rows, THREAD)
     for left in range(0, columns, lanes):
         for top in (STEP, *(corner + row for row in range(rows))):
-            draw_box(axes, corner + left, top, lanes, 1, WARP_STEP)
-    draw_arrow(axes, (corner - 1, 0), (corner - 1, STEPS), "black")
-    draw_arrow(axes, (0, corner - 1), (STEPS, corner - 1), "black")
+            plot_box(axes, corner + left, top, lanes, 1, WARP_STEP)
+    plot_arrow(axes, (corner - 1, 0), (corner - 1, STEPS), "black")
+    plot_arrow(axes, (0, corner - 1), (STEPS, corner - 1), "black")
     add_text(axes, corner - 2, STEPS / 2, f"k, {CHUNK} steps\na chunk", ha="right")
     right = corner + columns + 1
     add_text(axes, right, STEPS / 2, "B", ha="left")

@@ -100,7 +100,7 @@ def test_beta_is_that_of_the_digit_unless_given(label, beta, monkeypatch):
         seen.append((digit.label, deformation.beta[label], seed))
 
     for name in PICTURES:
-        monkeypatch.setattr(deform_plots, f"draw_{name}", draw)
+        monkeypatch.setattr(deform_plots, f"plot_{name}", draw)
     monkeypatch.setattr(deformations, "save_figure", lambda figure, path: [])
     digit = ["--data", "digits", "--digit", str(label)]
     deformations.main([*digit, "--seed", "9"])
@@ -129,7 +129,7 @@ def test_images_are_read_at_the_source_positions(digit):
 
 
 def test_field_shows_the_affine_map(digit):
-    original, *others = deform_plots.draw_field(digit, AFFINE, SEED).axes
+    original, *others = deform_plots.plot_field(digit, AFFINE, SEED).axes
     assert (shown(original) == digit.image).all()
     for epoch in range(deform_plots.N_FIELDS):
         arrows, lines, result = others[3 * epoch : 3 * epoch + 3]
@@ -166,11 +166,11 @@ def test_field_shows_the_affine_map(digit):
 
 def test_field_of_no_deformation_and_of_far_too_much(digit, recwarn):
     none = Deformation(sigma=1, alpha=0, beta=(0,) * 10, gamma_x=0, gamma_y=0)
-    for axes in deform_plots.draw_field(digit, none, SEED).axes[3::3]:
+    for axes in deform_plots.plot_field(digit, none, SEED).axes[3::3]:
         assert (shown(axes) == digit.image).all()
     for alpha, sigma in ((1000, 1e-300), (1000, 1000)):
         much = Deformation(sigma, alpha, (89.9,) * 10, 99.9, 99.9, shear_probability=1)
-        deform_plots.draw_field(digit, much, SEED).draw_without_rendering()
+        deform_plots.plot_field(digit, much, SEED).draw_without_rendering()
     assert not recwarn.list
 
 
@@ -216,7 +216,7 @@ def test_a_strip_takes_the_first_epoch_with_a_strong_number(kind):
 
 def test_strips_are_labelled_and_marked(digit):
     rows = {}
-    for axes in deform_plots.draw_strips(digit, CHOSEN, SEED).axes:
+    for axes in deform_plots.plot_strips(digit, CHOSEN, SEED).axes:
         rows.setdefault(axes.get_subplotspec().rowspan.start, []).append(axes)
     for (kind, (text, number, _)), row in zip(STRIPS.items(), rows.values(), strict=True):
         epoch, values, steps = strip(kind, 4, CHOSEN, SEED)
@@ -235,7 +235,7 @@ def test_strips_are_labelled_and_marked(digit):
 
 
 def test_hundred_are_one_batch(digit):
-    mosaic = shown(deform_plots.draw_hundred(digit, TABLE1, SEED).axes[0])
+    mosaic = shown(deform_plots.plot_hundred(digit, TABLE1, SEED).axes[0])
     assert mosaic.shape == (290, 290)
     cells = mosaic.reshape(10, 29, 10, 29).swapaxes(1, 2).reshape(100, 29, 29)
     assert len(np.unique(cells, axis=0)) == 100
@@ -250,7 +250,7 @@ def test_widths_are_as_labelled(label, narrow, dataset):
         image = np.full_like(digit.image, -1)
         image[2:22, 5:9] = 0.5
         digit = replace(digit, image=image)
-    figure = deform_plots.draw_widths(digit, TABLE1, SEED)
+    figure = deform_plots.plot_widths(digit, TABLE1, SEED)
     top, bottom = figure.axes[:7], figure.axes[7:]
     titles = [axes.get_title() for axes in top]
     assert titles == ["original", "WN10", "WN12", "WN14", "WN16", "WN18", "WN20"]
@@ -273,7 +273,7 @@ def test_widths_are_as_labelled(label, narrow, dataset):
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_captions_have_parameters_and_labels_do_not_overlap(name, digit):
-    draw = getattr(deform_plots, f"draw_{name}")
+    draw = getattr(deform_plots, f"plot_{name}")
     assert draw(digit, CHOSEN, SEED)._suptitle.get_text() == (
         "load_digits, training image 9, a 4, seed 11\n"
         "σ = 6 pixels, α = 100 pixels, β = 20°, γx = 0 %, γy = 30 %"

@@ -246,7 +246,7 @@ def test_error_curves_are_of_records_and_of_the_runs_that_are_not_recorded(folde
     own = replace(copied, config=changed(copied.config, seed=77))
     runs = {"copy": copied, "own": own, "mlp": make_run(), "small": digits}
     seen = []
-    monkeypatch.setattr(run_plots, "draw_error_curves", lambda runs: seen.append(runs) or Figure())
+    monkeypatch.setattr(run_plots, "plot_error_curves", lambda runs: seen.append(runs) or Figure())
     for name, expected in (("MNIST", [*recorded, "own"]), ("load_digits", ["small"])):
         page.page = Page()
         of_data = {key: run for key, run in runs.items() if run.config.data.name == name}
@@ -277,7 +277,7 @@ def test_the_best_run_of_each_data_is_shown(text):
 def test_learning_curves_are_of_the_runs_on_one_data_set(folder, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        run_plots, "draw_learning_curves", lambda runs, x: seen.append((x, *runs)) or Figure()
+        run_plots, "plot_learning_curves", lambda runs, x: seen.append((x, *runs)) or Figure()
     )
     Report(folder).build()
     for data_name, found in (("MNIST", seen[:2]), ("load_digits", seen[2:])):
@@ -427,7 +427,7 @@ def test_clusters_cite_the_experiments_of_such_workers(tmp_path, monkeypatch):
 def test_benchmark_figures_and_tables_are_of_what_was_timed(tmp_path, monkeypatch):
     rows = next(iter(read_results().benches.values()))
     seen = []
-    monkeypatch.setattr(bench_plots, "draw_roofline", lambda one: seen.append(one) or Figure())
+    monkeypatch.setattr(bench_plots, "plot_roofline", lambda one: seen.append(one) or Figure())
     assert "bars and as a roofline" in benchmarks_of(tmp_path, rows)
     assert seen == [rows]
     monkeypatch.undo()

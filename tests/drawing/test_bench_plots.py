@@ -33,7 +33,7 @@ def test_convolutional_nets_are_not_drawn():
     rows = [*on_gpu(), row("engine cpu", 1.0, 10, **more)]
     rows.append(row("convolve_maps", 1.0, 10, **more | {"group": "cnn kernel"}))
     assert repr(bench_plots.works(rows)) == repr(bench_plots.works(on_gpu()))
-    n_lines = [len(bench_plots.draw_times(some).axes[0].lines) for some in (rows, on_gpu())]
+    n_lines = [len(bench_plots.plot_times(some).axes[0].lines) for some in (rows, on_gpu())]
     assert n_lines[0] == n_lines[1]
 
 

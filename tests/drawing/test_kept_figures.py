@@ -34,7 +34,7 @@ from msgspec import structs
 from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork
 from experiments.drawing import bench_plots, conv_plots, error_plots, run_plots, thread_maps
-from experiments.drawing.ladder_plots import draw_ladder
+from experiments.drawing.ladder_plots import plot_ladder
 from experiments.results import cnn_tables
 from experiments.results.ladder_tables import AccuracyRow, ProgramTime
 from mlp_gpu.network import NETS
@@ -68,9 +68,9 @@ PULLED = {  # a layer, the side of its source, and a neuron of that
 def of_net(draw, name):
     network = ConvNetwork.initial(*CONV_NETS[name], 10, 3)
     title = f"{network.description} on load_digits, seed 0"
-    if draw is conv_plots.draw_connections:
+    if draw is conv_plots.plot_connections:
         return draw(network)
-    if draw is conv_plots.draw_kernels:
+    if draw is conv_plots.plot_kernels:
         return draw(network, title)
     rng = np.random.default_rng(1)
     maps = [network.source, *(layer.maps for layer in network.layers)]
@@ -80,7 +80,7 @@ def of_net(draw, name):
 
 
 def pulling(described, side, neuron):
-    return conv_plots.draw_pulling(parse(described, Maps(1, side, side), 10)[0], neuron)
+    return conv_plots.plot_pulling(parse(described, Maps(1, side, side), 10)[0], neuron)
 
 
 # Runs
@@ -143,13 +143,13 @@ def against_hours():
         factories.make_run(sizes=NETS[3], data={"name": "load_digits"}),
         factories.make_run(sizes=(841, 800, 10)),
     ]
-    return run_plots.draw_error_against_hours(runs)
+    return run_plots.plot_error_against_hours(runs)
 
 
 def wrong_digits(n):
     outputs = np.eye(10, dtype=np.float32)[LABELS]
     outputs[:n] = outputs[:n, ::-1]
-    return error_plots.draw_wrong(outputs, LABELS, IMAGES, LONG_TITLE)
+    return error_plots.plot_wrong(outputs, LABELS, IMAGES, LONG_TITLE)
 
 
 def perfect(committee):
@@ -165,7 +165,7 @@ def of_ladder(**changes):
     ]
     names = "forward_naive", "update_hidden_naive"
     kernels = [structs.replace(KERNEL, kernel=name) for name in names]
-    return draw_ladder(structs.replace(RECORD, accuracy=accuracy, kernels=kernels, **changes))
+    return plot_ladder(structs.replace(RECORD, accuracy=accuracy, kernels=kernels, **changes))
 
 
 TIMES = [
@@ -173,27 +173,27 @@ TIMES = [
     ProgramTime("NumPy", [99.0], 1),
 ]
 OF_RUNS = {
-    "learning curves": (run_plots.draw_learning_curves, make_varied_runs),
-    "hours": (partial(run_plots.draw_learning_curves, against="hours"), make_varied_runs),
-    "rates": (run_plots.draw_learning_rates, make_varied_runs),
-    "parameters": (run_plots.draw_parameters, make_varied_runs),
-    "one deformation": (run_plots.draw_parameters, equally_deformed),
-    "error curves": (run_plots.draw_error_curves, of_nets),
-    "ranks": (error_plots.draw_ranks, make_varied_runs),
-    "hardest": (partial(error_plots.draw_hardest, images=IMAGES), make_varied_runs),
-    "outputs": (partial(error_plots.draw_outputs, index=3, images=IMAGES), make_varied_runs),
-    "members": (run_plots.draw_members, make_varied_committee),
-    "shared": (error_plots.draw_shared, make_varied_committee),
+    "learning curves": (run_plots.plot_learning_curves, make_varied_runs),
+    "hours": (partial(run_plots.plot_learning_curves, against="hours"), make_varied_runs),
+    "rates": (run_plots.plot_learning_rates, make_varied_runs),
+    "parameters": (run_plots.plot_parameters, make_varied_runs),
+    "one deformation": (run_plots.plot_parameters, equally_deformed),
+    "error curves": (run_plots.plot_error_curves, of_nets),
+    "ranks": (error_plots.plot_ranks, make_varied_runs),
+    "hardest": (partial(error_plots.plot_hardest, images=IMAGES), make_varied_runs),
+    "outputs": (partial(error_plots.plot_outputs, index=3, images=IMAGES), make_varied_runs),
+    "members": (run_plots.plot_members, make_varied_committee),
+    "shared": (error_plots.plot_shared, make_varied_committee),
 }
 SMALL = engine("engine cpu", "841-800-10", 40.0, 50, n_bytes=1000)
 OLD = [structs.replace(row, flops=None) for row in on_cpu()]  # which had none of nets
 FIGURES = {
     **thread_maps.DRAWINGS,
     **{f"pulling, {name}": partial(pulling, *case) for name, case in PULLED.items()},
-    **{f"kernels, {name}": partial(of_net, conv_plots.draw_kernels, name) for name in CONV_NETS},
-    **{f"maps, {name}": partial(of_net, conv_plots.draw_maps, name) for name in CONV_NETS},
+    **{f"kernels, {name}": partial(of_net, conv_plots.plot_kernels, name) for name in CONV_NETS},
+    **{f"maps, {name}": partial(of_net, conv_plots.plot_maps, name) for name in CONV_NETS},
     **{
-        f"connections, {name}": partial(of_net, conv_plots.draw_connections, name)
+        f"connections, {name}": partial(of_net, conv_plots.plot_connections, name)
         for name in ("of the paper", "two input maps", "many tables")
     },
     **{
@@ -201,30 +201,30 @@ FIGURES = {
         for name, (draw, make) in OF_RUNS.items()
         for n in (1, 7, 40)
     },
-    "parameters, all kinds": lambda: run_plots.draw_parameters(of_all_kinds()),
-    "parameters, undeformed": lambda: run_plots.draw_parameters(make_runs(3, deformation=None)),
-    "error curves, a net twice": lambda: run_plots.draw_error_curves(of_net_twice()),
-    "error curves, digits": lambda: run_plots.draw_error_curves(
+    "parameters, all kinds": lambda: run_plots.plot_parameters(of_all_kinds()),
+    "parameters, undeformed": lambda: run_plots.plot_parameters(make_runs(3, deformation=None)),
+    "error curves, a net twice": lambda: run_plots.plot_error_curves(of_net_twice()),
+    "error curves, digits": lambda: run_plots.plot_error_curves(
         {"a": make_conv_run(cnn_tables.PAPER[3].layers, data="load_digits")}
     ),
-    "learning curves, 8": lambda: run_plots.draw_learning_curves(make_runs(8)),
-    "learning curves, 9": lambda: run_plots.draw_learning_curves(make_runs(9)),
-    "learning curves, no errors": lambda: run_plots.draw_learning_curves(without_errors()),
-    "rates, equal": lambda: run_plots.draw_learning_rates(with_equal_rates(4)),
+    "learning curves, 8": lambda: run_plots.plot_learning_curves(make_runs(8)),
+    "learning curves, 9": lambda: run_plots.plot_learning_curves(make_runs(9)),
+    "learning curves, no errors": lambda: run_plots.plot_learning_curves(without_errors()),
+    "rates, equal": lambda: run_plots.plot_learning_rates(with_equal_rates(4)),
     "error against hours": against_hours,
     "wrong, 3": partial(wrong_digits, 3),
     "wrong, 35": partial(wrong_digits, 35),
-    "shared, no paper": lambda: error_plots.draw_shared(make_committee(3)),
-    "shared, numbers": lambda: error_plots.draw_shared(make_committee(15)),
-    "shared, no numbers": lambda: error_plots.draw_shared(make_committee(16)),
-    "shared, no errors": lambda: error_plots.draw_shared(perfect(make_committee(2))),
-    "members, no paper": lambda: run_plots.draw_members(make_committee(3)),
-    "confusion": lambda: error_plots.draw_confusion(make_run(0).outputs, LABELS, LONG_TITLE),
-    "roofline": lambda: bench_plots.draw_roofline(on_gpu()),
-    "roofline, no GPU": lambda: bench_plots.draw_roofline([SMALL, *on_cpu()]),
-    "roofline, no flops": lambda: bench_plots.draw_roofline(OLD),
-    "times": lambda: bench_plots.draw_times(all_engines()),
-    "times, a small net": lambda: bench_plots.draw_times([SMALL, *on_cpu()]),
+    "shared, no paper": lambda: error_plots.plot_shared(make_committee(3)),
+    "shared, numbers": lambda: error_plots.plot_shared(make_committee(15)),
+    "shared, no numbers": lambda: error_plots.plot_shared(make_committee(16)),
+    "shared, no errors": lambda: error_plots.plot_shared(perfect(make_committee(2))),
+    "members, no paper": lambda: run_plots.plot_members(make_committee(3)),
+    "confusion": lambda: error_plots.plot_confusion(make_run(0).outputs, LABELS, LONG_TITLE),
+    "roofline": lambda: bench_plots.plot_roofline(on_gpu()),
+    "roofline, no GPU": lambda: bench_plots.plot_roofline([SMALL, *on_cpu()]),
+    "roofline, no flops": lambda: bench_plots.plot_roofline(OLD),
+    "times": lambda: bench_plots.plot_times(all_engines()),
+    "times, a small net": lambda: bench_plots.plot_times([SMALL, *on_cpu()]),
     "ladder": of_ladder,
     "ladder, timed": partial(of_ladder, times=TIMES),
     "ladder, digits": partial(of_ladder, data="load_digits"),

@@ -42,7 +42,7 @@ def with_value(seed, right=0.8, **values):
 
 def test_learning_curves_plot_the_metrics_and_ring_tefbv():
     runs = {"a": make_run(5), "b": make_run(6, epochs=4, n_validation=101)}
-    figure = run_plots.draw_learning_curves(runs)
+    figure = run_plots.plot_learning_curves(runs)
     loss, validation, test = figure.axes
     for name, n_validation in (("a", N_TRAIN), ("b", 101)):
         metrics = runs[name].metrics
@@ -57,23 +57,23 @@ def test_learning_curves_plot_the_metrics_and_ring_tefbv():
     tefbv = {(run.chosen, 100 * run.chosen_errors / N_TEST) for run in runs.values()}
     assert [rings(axes) for axes in figure.axes] == [set(), set(), tefbv]
     with pytest.raises(ValueError, match=r"'epochs' or 'hours'.*'days'"):
-        run_plots.draw_learning_curves(runs, "days")
+        run_plots.plot_learning_curves(runs, "days")
 
 
 def test_logarithmic_axes_have_plain_numbers():
     run = make_run(0, epochs=3)
     run.metrics.train_loss = [6.0, 1.0, 0.08]
     run.metrics.test_errors = [4, 5, 6]
-    loss, _, test = draw(run_plots.draw_learning_curves({"a": run})).axes
+    loss, _, test = draw(run_plots.plot_learning_curves({"a": run})).axes
     assert tick_labels(loss.yaxis) == ["0.1", "0.2", "0.3", "0.5", "1", "2", "3", "5"]
     assert len(tick_labels(test.yaxis)) >= 3  # less than from 2 to 5 too
     run.metrics.train_loss = [500.0, 1.0, 0.5]
-    loss, _, _ = draw(run_plots.draw_learning_curves({"a": run})).axes
+    loss, _, _ = draw(run_plots.plot_learning_curves({"a": run})).axes
     assert tick_labels(loss.yaxis) == ["1", "10", "100"]
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
-@pytest.mark.parametrize("plot", [run_plots.draw_learning_curves, run_plots.draw_learning_rates])
+@pytest.mark.parametrize("plot", [run_plots.plot_learning_curves, run_plots.plot_learning_rates])
 def test_only_whole_epochs_have_ticks(plot, epochs):
     axes = draw(plot(make_runs(2, epochs=epochs))).axes[-1]
     assert tick_labels(axes.xaxis) == [str(epoch + 1) for epoch in range(epochs)]
@@ -86,7 +86,7 @@ def test_parameters_that_differ_have_a_panel_each():
         "c": make_run(2, deformation=None),
         "d": with_value(3, sigma=9.0),
     }
-    sigma, beta = run_plots.draw_parameters(runs).axes
+    sigma, beta = run_plots.plot_parameters(runs).axes
     errors = [100 * run.chosen_errors / N_TEST for run in runs.values()]
     x, y, low, high = bars_of(sigma)["deformed"]
     assert x.tolist() == [4, 6, 9]
@@ -107,7 +107,7 @@ def test_parameters_that_differ_have_a_panel_each():
 
 def test_many_values_of_a_parameter_share_few_ticks():
     runs = {f"{k}": with_value(k, alpha=30 + k) for k in range(20)}
-    (alpha,) = draw(run_plots.draw_parameters(runs)).axes
+    (alpha,) = draw(run_plots.plot_parameters(runs)).axes
     assert 3 <= len(tick_labels(alpha.xaxis)) <= 6
     assert bars_of(alpha)["deformed"][0].tolist() == list(range(30, 50))
 
@@ -116,14 +116,14 @@ def test_every_net_of_the_papers_has_its_own_line():
     styles = run_plots.NET_STYLES
     assert len(set(styles.values())) == len(styles) == len(NETS) + len(cnn_tables.PAPER)
     runs = read_results().runs.values()
-    (axes,) = run_plots.draw_error_against_hours(runs).axes
+    (axes,) = run_plots.plot_error_against_hours(runs).axes
     labels = [label.partition(", ")[0] for label in axes.get_legend_handles_labels()[1]]
     assert styles.keys() == cnn_tables.longest_runs(runs).keys() == set(labels[1:])
 
 
 def test_confusion_counts_labels_down_and_guesses_across():
     run = make_run(3, right=0.4)
-    figure = error_plots.draw_confusion(run.outputs, LABELS, "A net")
+    figure = error_plots.plot_confusion(run.outputs, LABELS, "A net")
     (axes,) = figure.axes
     found, shade = cells(axes), axes.images[0].get_array()
     counts = np.zeros((10, 10), int)
@@ -141,7 +141,7 @@ def test_confusion_counts_labels_down_and_guesses_across():
     i, j = divmod(int(errors.argmax()), 10)
     first = f"A net:\n{errors.sum()} of {N_TEST} wrong; most: {i} as {j} ({errors.max()}), "
     assert figure.get_suptitle().startswith(first)
-    perfect = error_plots.draw_confusion(np.eye(10)[LABELS], LABELS, "A net")
+    perfect = error_plots.plot_confusion(np.eye(10)[LABELS], LABELS, "A net")
     assert perfect.get_suptitle() == f"A net:\n0 of {N_TEST} wrong"
 
 
@@ -157,7 +157,7 @@ def test_long_lines_are_folded_at_spaces_and_behind_hyphens():
 
 def test_a_figure_is_saved_with_the_same_bytes_each_time(tmp_path):
     first, again = (
-        figures.save_figure(run_plots.draw_learning_rates(make_runs(2)), tmp_path / name / "rates")
+        figures.save_figure(run_plots.plot_learning_rates(make_runs(2)), tmp_path / name / "rates")
         for name in ("first", "again")
     )
     assert [path.name for path in first] == ["rates.png", "rates.pdf"]
@@ -177,13 +177,13 @@ def test_runs_of_different_digits_are_refused():
     runs = make_runs(2)
     runs["net 1"].labels = LABELS[::-1]
     with pytest.raises(ValueError, match="different digits"):
-        error_plots.draw_hardest(runs, IMAGES)
+        error_plots.plot_hardest(runs, IMAGES)
 
 
 def test_nets_without_what_is_drawn_are_refused():
     with pytest.raises(ValueError, match="expected a convolution after the first layer"):
-        conv_plots.draw_connections(ConvNetwork.initial("5M5-9N", Maps(1, 29, 29), 10, 3))
+        conv_plots.plot_connections(ConvNetwork.initial("5M5-9N", Maps(1, 29, 29), 10, 3))
     layer = parse("1M2s2", Maps(1, 11, 11), 10)[0]
     for outside in ((11, 0), (0, 11), (-1, 3)):
         with pytest.raises(ValueError, match="within 11 rows and 11 columns, got"):
-            conv_plots.draw_pulling(layer, outside)
+            conv_plots.plot_pulling(layer, outside)
