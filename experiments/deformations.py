@@ -6,8 +6,6 @@ hundred  the digit deformed 100 times: one batch
 widths   the digit normalised to widths of 10 to 20 pixels, and then deformed
 """
 
-import argparse
-
 from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, Deformation
 from experiments.datasets import data
@@ -16,7 +14,29 @@ from experiments.training import cli
 
 
 def main(argv: list[str] | None = None) -> None:
-    args = parse_arguments(argv)
+    parser = cli.Parser("deformations", __doc__)
+    cli.add_data_arguments(parser)
+
+    # Where an end is not allowed, as a sigma of 0, Deformation says so.
+    pixels, percent = cli.number(0, 1000), cli.number(0, 100)
+    sigma = "standard deviation of the Gaussian that smooths the random field"
+    angles = " or ".join(f"{angle:g}" for angle in sorted(set(TABLE1.beta)))
+    largest = "largest angle of rotation or shear, degrees (default: the digit's in Table 1,"
+    size, image = "largest change of size, percent", "pixels of the 29x29 image"
+    for option, kind, default, metavar, text in (
+        ("--digit", cli.integer(0, 9), 4, "N", "class of the digit, 0 to 9"),
+        ("--index", cli.integer(0), 0, "N", "which of that digit's training images, from 0"),
+        ("--sigma", pixels, TABLE1.sigma, "PIXELS", f"{sigma}, {image}"),
+        ("--alpha", pixels, TABLE1.alpha, "PIXELS", f"elastic scaling, {image}"),
+        ("--beta", cli.number(0, 90), None, "DEGREES", f"{largest} {angles})"),
+        ("--gamma-x", percent, TABLE1.gamma_x, "PERCENT", f"{size}, horizontal"),
+        ("--gamma-y", percent, TABLE1.gamma_y, "PERCENT", f"{size}, vertical"),
+        ("--seed", cli.integer(0, 2**64 - 1), 0, "N", "of the random deformations"),
+    ):
+        text += "" if default is None else " (default: %(default)s)"
+        parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
+    cli.add_out_argument(parser, "folder for the four pictures", "runs/deformations")
+    args = parser.parse_args(argv)
 
     from experiments.drawing import deform_plots  # imports numba
 
@@ -35,32 +55,6 @@ def main(argv: list[str] | None = None) -> None:
     for name, figure in figures.items():
         for path in save_figure(figure, args.out / name):
             print(f"written to {path}")
-
-
-def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = cli.Parser("deformations", __doc__)
-    cli.add_data_arguments(parser)
-
-    # Where an end is not allowed, as a sigma of 0, Deformation says so.
-    pixels, percent = cli.number(0, 1000), cli.number(0, 100)
-    sigma = "standard deviation of the Gaussian that smooths the random field"
-    angles = " or ".join(f"{angle:g}" for angle in sorted(set(TABLE1.beta)))
-    beta = "largest angle of rotation or shear, degrees (default: the digit's in Table 1,"
-    size, image = "largest change of size, percent", "pixels of the 29x29 image"
-    for option, kind, default, metavar, text in (
-        ("--digit", cli.integer(0, 9), 4, "N", "class of the digit, 0 to 9"),
-        ("--index", cli.integer(0), 0, "N", "which of that digit's training images, from 0"),
-        ("--sigma", pixels, TABLE1.sigma, "PIXELS", f"{sigma}, {image}"),
-        ("--alpha", pixels, TABLE1.alpha, "PIXELS", f"elastic scaling, {image}"),
-        ("--beta", cli.number(0, 90), None, "DEGREES", f"{beta} {angles})"),
-        ("--gamma-x", percent, TABLE1.gamma_x, "PERCENT", f"{size}, horizontal"),
-        ("--gamma-y", percent, TABLE1.gamma_y, "PERCENT", f"{size}, vertical"),
-        ("--seed", cli.integer(0, 2**64 - 1), 0, "N", "of the random deformations"),
-    ):
-        text += "" if default is None else " (default: %(default)s)"
-        parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
-    cli.add_out_argument(parser, "folder for the four pictures", "runs/deformations")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -108,24 +108,19 @@ WALKS = {
 WALK_TITLE = "{shape} numbers, {used} of them in use; {grid} of {threads}"
 
 
-def walk_panel(name: str) -> Panel:
-    """The matrix of a kernel of WALKS."""
-    walk = WALKS[name]
-    return Panel(f"{name} {walk.array}", walk.rows, walk.columns, WALK_TITLE, used=walk.used)
-
-
 def plot_walk(name: str) -> Figure:
     """A kernel of WALKS on a small layer: its grid of blocks, and below a warp of one block."""
-    walk, panel = WALKS[name], walk_panel(name)
+    walk = WALKS[name]
+    matrix = f"{name} {walk.array}"
     shared = name == "delta_partial" or walk.shared
     figure = new_figure(f"{name}: {walk.title}", 5.2 if shared else 4)
     grid, warp = figure.subplots(2, 1)
-    plot_panel(grid, panel)
+    plot_panel(grid, Panel(matrix, walk.rows, walk.columns, WALK_TITLE, used=walk.used))
     styles = {"one block": BLOCK, "one thread's cells": THREAD, "one warp at one step": WARP_STEP}
     if name == "delta_partial":
         _plot_patch(warp)
     else:
-        _plot_warp(warp, read_traces()[panel.trace], walk)
+        _plot_warp(warp, read_traces()[matrix], walk)
         styles |= {"idle threads": IDLE}
     if shared:
         styles |= {"in shared memory": SHARED}
