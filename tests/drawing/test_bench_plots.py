@@ -1,31 +1,11 @@
 """The work that figures of benchmarks show; test_kept_figures.py has all else of them."""
 
-import numpy as np
-import pytest
-from bench_rows import CPU, GPU, on_cpu, on_gpu, row
+from bench_rows import on_cpu, on_gpu, row
 from measurements import SOURCE
 from msgspec import structs
 
 from experiments.drawing import bench_plots
 from experiments.results.loading import Results
-
-
-def test_works_of_layers_are_added_up():
-    found = {(one.net, one.name, one.state): one for one in bench_plots.works(on_gpu())}
-    assert set(found) == {
-        *((net, "engine cpu", "") for net in "12"),
-        *(("1", "forward_partial", state) for state in ("cold", "warm")),
-        ("2", "engine cuda graph", ""),
-        ("1", "forward_reduce", "cold"),
-    }
-    both = found["1", "forward_partial", "cold"]
-    assert (both.us, both.n_bytes, both.ran_on) == (40, 4000, GPU)
-    assert both.copy_us == pytest.approx(8 + 12)
-    assert both.flops == 2 * (32 * 50 + 100 * 7)
-    assert found["1", "forward_reduce", "cold"].flops == 0
-    assert np.isnan(found["2", "engine cuda graph", ""].copy_us)
-    own = found["1", "engine cpu", ""]
-    assert (own.flops, own.ran_on) == (2 * (3 * 1_347_510 - 842_000), CPU)
 
 
 def test_convolutional_nets_are_not_drawn():

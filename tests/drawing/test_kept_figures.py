@@ -219,6 +219,7 @@ FIGURES = {
     "shared, no numbers": lambda: error_plots.plot_shared(make_committee(16)),
     "shared, no errors": lambda: error_plots.plot_shared(perfect(make_committee(2))),
     "members, no paper": lambda: run_plots.plot_members(make_committee(3)),
+    "confusion, none": lambda: error_plots.plot_confusion(np.eye(10)[LABELS], LABELS, "A net"),
     "confusion": lambda: error_plots.plot_confusion(make_run(0).outputs, LABELS, LONG_TITLE),
     "roofline": lambda: bench_plots.plot_roofline(on_gpu()),
     "roofline, no GPU": lambda: bench_plots.plot_roofline([SMALL, *on_cpu()]),

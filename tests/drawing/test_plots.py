@@ -11,7 +11,6 @@ from drawn import (
     N_TEST,
     N_TRAIN,
     bars_of,
-    cells,
     draw,
     make_run,
     make_runs,
@@ -119,30 +118,6 @@ def test_every_net_of_the_papers_has_its_own_line():
     (axes,) = run_plots.plot_error_against_hours(runs).axes
     labels = [label.partition(", ")[0] for label in axes.get_legend_handles_labels()[1]]
     assert styles.keys() == cnn_tables.longest_runs(runs).keys() == set(labels[1:])
-
-
-def test_confusion_counts_labels_down_and_guesses_across():
-    run = make_run(3, right=0.4)
-    figure = error_plots.plot_confusion(run.outputs, LABELS, "A net")
-    (axes,) = figure.axes
-    found, shade = cells(axes), axes.images[0].get_array()
-    counts = np.zeros((10, 10), int)
-    np.add.at(counts, (LABELS, run.outputs.argmax(axis=1)), 1)
-    errors = counts * (1 - np.eye(10, dtype=int))
-    for i, j in np.ndindex(10, 10):
-        assert found.get((i, j), "0") == str(counts[i, j])
-        if errors[i, j]:
-            assert shade[i, j] == errors[i, j] / errors.max()
-        else:
-            assert np.ma.is_masked(shade[i, j])
-    assert [found[i, 10] for i in range(10)] == [str(n) for n in errors.sum(axis=1)]
-    assert [found[10, i] for i in range(10)] == [str(n) for n in errors.sum(axis=0)]
-    assert found[10, 10] == str(errors.sum())
-    i, j = divmod(int(errors.argmax()), 10)
-    first = f"A net:\n{errors.sum()} of {N_TEST} wrong; most: {i} as {j} ({errors.max()}), "
-    assert figure.get_suptitle().startswith(first)
-    perfect = error_plots.plot_confusion(np.eye(10)[LABELS], LABELS, "A net")
-    assert perfect.get_suptitle() == f"A net:\n0 of {N_TEST} wrong"
 
 
 def test_long_lines_are_folded_at_spaces_and_behind_hyphens():

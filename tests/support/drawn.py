@@ -90,11 +90,6 @@ def named_lines(axes):
     return {line.get_label(): line for line in axes.lines if line.get_label()[0] != "_"}
 
 
-def cells(axes):
-    """The texts of a matrix, by row and column."""
-    return {text.get_position()[::-1]: text.get_text() for text in axes.texts}
-
-
 def tick_labels(axis):
     """The labels that are drawn."""
     low, high = sorted(axis.get_view_interval())
