@@ -53,7 +53,7 @@ figure1: $(READY)  ## draw the digits that the best run there is gets wrong
 recognise: $(READY)  ## recognise digits in pictures of your own: ARGS="photo.png"
 	$(RUN) -m experiments.recognise $(ARGS)
 
-draw: $(READY)  ## write a page to draw digits on, which a net recognises in the browser
+draw: $(READY)  ## write a sketchpad for digits, which a net recognises in the browser
 	$(RUN) -m experiments.draw $(ARGS)
 
 deformations: $(READY)  ## draw a digit deformed: fields, strips, 100 copies, widths

@@ -36,6 +36,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cnn_gpu.network import ConvNetwork
 from cuda_on_cpu import missing_toolkit
@@ -59,7 +60,6 @@ from experiments.datasets import data
 from experiments.results import cnn_tables
 from experiments.results.rows import (
     BenchRow,
-    RaceRow,
     StartupRow,
     read_rows,
     rows_text,
@@ -190,15 +190,15 @@ def measure_into(
     return rows
 
 
-def save_picture(plot: str, rows: Sequence[BenchRow] | Sequence[RaceRow], path: Path) -> None:
-    """Save a figure of rows as PNG and PDF. plot: the name of a function of `bench_plots`."""
+def save_picture(plot: Callable[[Any], Any], path: Path) -> None:
+    """Save a figure as PNG and PDF. plot: makes it, given the module `bench_plots`."""
 
-    def draw() -> None:
+    def save() -> None:
         from experiments.drawing import bench_plots, figures  # imports matplotlib
 
-        figures.save_figure(getattr(bench_plots, plot)(rows), path)
+        figures.save_figure(plot(bench_plots), path)
 
-    cli.add_picture(draw)
+    cli.add_picture(save)
 
 
 def run_race(folder: Path, source: Source) -> None:
@@ -210,7 +210,7 @@ def run_race(folder: Path, source: Source) -> None:
         return
     points = race.measure(dataset, source.columns())
     files.replace(folder / "race.csv", rows_text(points).encode())
-    save_picture("draw_race", points, folder / "race")
+    save_picture(lambda plots: plots.plot_race(points), folder / "race")
     print("\n" + markdown_table(race.table(points)))
     tell(f"written to {folder}: race.csv, race.png, race.pdf")
 
@@ -227,7 +227,7 @@ def measure_everything(arguments: argparse.Namespace) -> None:
     folder = folder_of(arguments, source)
     timer = None if reason else gpu_timing.Timer()
     rows = measure_into(folder / "bench.csv", arguments, timer, source)
-    save_picture("draw_times", rows, folder / "bench")
+    save_picture(lambda plots: plots.plot_times(rows), folder / "bench")
     tables = [columns.net_table(rows), columns.evaluation_table(rows), columns.cnn_table(rows)]
     tables.append(columns.deform_table(rows))
     if not reason:

@@ -216,11 +216,11 @@ def write(committee: Committee, folder: Path, test_images: np.ndarray) -> str:
     files.replace(folder / f"{committee.name}.csv", rows_text(rows).encode())
 
     def draw(ending: str, name: str, outputs: np.ndarray) -> None:
-        from experiments.drawing.error_plots import draw_wrong  # imports matplotlib
+        from experiments.drawing.error_plots import plot_wrong  # imports matplotlib
         from experiments.drawing.figures import save_figure
 
         title = f"{name}. {committee.title}"
-        figure = draw_wrong(outputs, committee.labels, test_images, title)
+        figure = plot_wrong(outputs, committee.labels, test_images, title)
         save_figure(figure, folder / f"{committee.name}.{ending}")
 
     best = committee.best

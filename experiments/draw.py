@@ -1,11 +1,10 @@
-"""Write a page to draw digits on, which a net recognises in the browser: runs/draw.html.
+"""Write a sketchpad for digits, which a net recognises in the browser: runs/draw.html.
 
-The page is one file that asks nothing of any network. It shows what the net says while one draws,
-what it sees, and what it says to the same digit deformed as in training. The net is the best
-perceptron of the runs there are that the page has room for, such as net 1, or that of --net.
+It is one file that asks nothing of any network. It shows what the net says while one draws, what
+the net sees, and what it says to the same digit deformed as in training. The net is the best
+perceptron of the runs there are that the file has room for, such as net 1, or that of --net.
 """
 
-import argparse
 import base64
 import json
 from dataclasses import replace
@@ -34,22 +33,6 @@ SLIDERS = (  # of the deformation; values are those of 2012, section 5
     {"name": "beta", "label": "β, angle", "unit": "°", "low": 0, "high": 45, "value": 12.5},
     {"name": "gamma", "label": "γ, size", "unit": "%", "low": 0, "high": 40, "value": 12.5},
 )
-
-
-def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    parser = cli.Parser("draw", __doc__)
-    parser.add_argument(
-        "--net",
-        type=Path,
-        metavar="FILE",
-        help=f"{trained.NET_FILE} (default: the best run below $RUNS_DIR, or else runs, whose page "
-        f"has at most {MAX_BYTES / 1e6:.0f} MB)",
-    )
-    cli.add_data_dir_argument(parser)
-    what = f"the page (default: {DRAW} in $RUNS_DIR, or else in runs)"
-    cli.add_out_argument(parser, what, metavar="FILE")
-    return parser.parse_args(argv)
 
 
 def page_bytes(config: Config) -> int:
@@ -123,7 +106,18 @@ def page(member: NetFile, found: list[dict]) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    arguments = parse_arguments(argv)
+    parser = cli.Parser("draw", __doc__)
+    parser.add_argument(
+        "--net",
+        type=Path,
+        metavar="FILE",
+        help=f"{trained.NET_FILE} (default: the best run below $RUNS_DIR, or else runs, whose page "
+        f"has at most {MAX_BYTES / 1e6:.0f} MB)",
+    )
+    cli.add_data_dir_argument(parser)
+    default = f"the page (default: {DRAW} in $RUNS_DIR, or else in runs)"
+    cli.add_out_argument(parser, default, metavar="FILE")
+    arguments = parser.parse_args(argv)
     path = arguments.net or trained.find_best(store.find_folder(), fits)
     member = usable(trained.load(path))
     text = page(member, hardest(member, arguments.data_dir))

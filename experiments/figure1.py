@@ -7,7 +7,7 @@ how many there are and how often the second guess is right.
 from pathlib import Path
 
 from deepbig_runtime.errors import Problem
-from experiments.drawing.error_plots import draw_wrong
+from experiments.drawing.error_plots import plot_wrong
 from experiments.drawing.figures import save_figure
 from experiments.results.tables import best_of
 from experiments.results.voting import count_sentence
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
     run = read_run(path)
     images = jobs.load_known(run.config, arguments.data_dir).test_images
     out = arguments.out or path.with_suffix(".figure1")
-    written = save_figure(draw_wrong(run.outputs, run.labels, images, run.config.title), out)
+    written = save_figure(plot_wrong(run.outputs, run.labels, images, run.config.title), out)
     print(f"{run.config.title}:\n{count_sentence(run.outputs, run.labels)}")
     print(f"written to {' and '.join(map(str, written))}")
 

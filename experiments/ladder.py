@@ -154,7 +154,7 @@ def main(argv: list[str] | None = None) -> None:
     def draw() -> None:
         from experiments.drawing import figures, ladder_plots  # imports matplotlib
 
-        figures.save_figure(ladder_plots.draw_ladder(record), path.with_suffix(""))
+        figures.save_figure(ladder_plots.plot_ladder(record), path.with_suffix(""))
 
     cli.add_picture(draw)
     print(report(record))

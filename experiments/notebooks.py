@@ -5,7 +5,6 @@ ones. A notebook that fails is named with its cell and the reason. The others go
 status is 1.
 """
 
-import argparse
 import os
 import signal
 import time
@@ -80,7 +79,7 @@ def execute(name: str) -> str:
     return page.replace("</head>", f"<style>{STYLE}</style></head>", 1)
 
 
-def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+def main(argv: list[str] | None = None) -> int:
     parser = cli.Parser("notebooks", __doc__)
     parser.add_argument(
         "names",
@@ -93,11 +92,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     unknown = set(arguments.names) - set(names())
     if unknown:
         parser.error(f"no notebook {', '.join(sorted(unknown))}; there are {', '.join(names())}")
-    return arguments
-
-
-def main(argv: list[str] | None = None) -> int:
-    arguments = parse_arguments(argv)
     chosen = arguments.names or names()
     files.make_folder(arguments.out)
     failed = 0

@@ -38,20 +38,20 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> Drawings:
     best = runs[best_of(runs)]
     of_best, title = (best.outputs, best.labels), best.config.title
     found: Drawings = {
-        "misclassified": partial(error_plots.draw_wrong, *of_best, images, title),
-        "confusion": partial(error_plots.draw_confusion, *of_best, title),
-        "second_guesses": partial(error_plots.draw_ranks, runs),
-        "hardest": partial(error_plots.draw_hardest, runs, images),
-        "learning_curves": partial(run_plots.draw_learning_curves, runs),
-        "learning_curves_hours": partial(run_plots.draw_learning_curves, runs, against="hours"),
-        "learning_rates": partial(run_plots.draw_learning_rates, runs),
-        "parameters": partial(run_plots.draw_parameters, runs),
+        "misclassified": partial(error_plots.plot_wrong, *of_best, images, title),
+        "confusion": partial(error_plots.plot_confusion, *of_best, title),
+        "second_guesses": partial(error_plots.plot_ranks, runs),
+        "hardest": partial(error_plots.plot_hardest, runs, images),
+        "learning_curves": partial(run_plots.plot_learning_curves, runs),
+        "learning_curves_hours": partial(run_plots.plot_learning_curves, runs, against="hours"),
+        "learning_rates": partial(run_plots.plot_learning_rates, runs),
+        "parameters": partial(run_plots.plot_parameters, runs),
     }
     for one in find_committees(runs):
-        wrong = partial(error_plots.draw_wrong, one.outputs, one.labels, images, one.title)
+        wrong = partial(error_plots.plot_wrong, one.outputs, one.labels, images, one.title)
         found[f"{one.name}_misclassified"] = wrong
-        found[f"{one.name}_members"] = partial(run_plots.draw_members, one)
-        found[f"{one.name}_shared"] = partial(error_plots.draw_shared, one)
+        found[f"{one.name}_members"] = partial(run_plots.plot_members, one)
+        found[f"{one.name}_shared"] = partial(error_plots.plot_shared, one)
     return found
 
 
@@ -63,21 +63,21 @@ def net_pictures(runs: Mapping[str, Run], folder: Path, images: np.ndarray) -> D
     own = {name: run for name, run in runs.items() if run.config.is_convolutional}
     if not own:
         return {}
-    found: Drawings = {"convolution_errors": partial(run_plots.draw_error_curves, own)}
+    found: Drawings = {"convolution_errors": partial(run_plots.plot_error_curves, own)}
     paths = {name: folder / f"{name}.h5" for name in own}
     trained = {name: run for name, run in own.items() if weights_path(paths[name]).exists()}
     if trained:
         from experiments.drawing import conv_plots  # imports numba
 
         best = best_of(trained)
-        found["convolution_kernels"] = lambda: conv_plots.draw_kernels(
+        found["convolution_kernels"] = lambda: conv_plots.plot_kernels(
             examples.load_convolutional(paths[best]), own[best].config.title
         )
-        found["convolution_maps"] = partial(_draw_maps, own[best], paths[best], images[0])
+        found["convolution_maps"] = partial(_plot_maps, own[best], paths[best], images[0])
     return found
 
 
-def _draw_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
+def _plot_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
     """The states of a net for the first test digit, `image`."""
     from cnn_gpu.cpu import ConvCpuEngine  # imports numba
     from experiments.drawing import conv_plots
@@ -85,7 +85,7 @@ def _draw_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
     net, engine = examples.load_convolutional(path), ConvCpuEngine()
     engine.set_network(net)
     heading = f"{run.config.title}:\nits layers, from the first test digit to the output"
-    return conv_plots.draw_maps(net, engine.states(image), int(run.labels[0]), heading)
+    return conv_plots.plot_maps(net, engine.states(image), int(run.labels[0]), heading)
 
 
 def record_pictures() -> Drawings:
@@ -95,10 +95,10 @@ def record_pictures() -> Drawings:
     found: Drawings = {}
     results = read_results()
     if rows := next(iter(results.newest_benches.values()), None):
-        found["times"] = partial(bench_plots.draw_times, rows)
-        found["roofline"] = partial(bench_plots.draw_roofline, rows)
+        found["times"] = partial(bench_plots.plot_times, rows)
+        found["roofline"] = partial(bench_plots.plot_roofline, rows)
     if longest := cnn_tables.longest_runs(results.runs.values()):
-        draw = run_plots.draw_error_against_hours
+        draw = run_plots.plot_error_against_hours
         found["error_against_hours"] = partial(draw, longest.values())
     return found
 
@@ -126,7 +126,7 @@ def main(argv: list[str] | None = None) -> None:
     from experiments.drawing.thread_maps import DRAWINGS
 
     found = record_pictures() | DRAWINGS
-    found["pulling"] = partial(conv_plots.draw_pulling, FIGURE2, (10, 14))
+    found["pulling"] = partial(conv_plots.plot_pulling, FIGURE2, (10, 14))
     if not arguments.names or set(arguments.names) - set(found):
         runs = examples.load_runs(arguments.runs)
         config = next(iter(runs.values())).config

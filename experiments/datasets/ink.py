@@ -75,23 +75,16 @@ def _read(path: Path) -> Pixels:
             upright = upright.convert("RGBA")
     except Image.DecompressionBombError:
         raise NoDigit(too_large) from None
-    except OSError as error:
-        if error.strerror:
-            raise Problem(f"cannot read {path}: {error.strerror}") from None
-        raise _damaged(path) from None
-    except (ValueError, SyntaxError):  # as Pillow's readers raise them
-        raise _damaged(path) from None
+    except (OSError, ValueError, SyntaxError) as error:  # the last two as Pillow's readers do
+        formats = ", ".join(FORMATS)
+        reason = getattr(error, "strerror", None)
+        reason = reason or f"it is damaged, or no picture; expected one of {formats}"
+        raise Problem(f"cannot read {path}: {reason}") from None
     upright.thumbnail((WORK_SIDE, WORK_SIDE), Image.Resampling.BOX)
     pixels = np.asarray(upright, np.float32)
     colours, opaque = pixels[..., :3], pixels[..., 3:] / np.float32(255)
     brightness = (colours * opaque).sum() / max(3 * opaque.sum(), 1)
     return colours * opaque + (1 - opaque) * np.float32(255 if brightness < 128 else 0)
-
-
-def _damaged(path: Path) -> Problem:
-    return Problem(
-        f"cannot read {path}: it is damaged, or no picture; expected one of {', '.join(FORMATS)}"
-    )
 
 
 def find_ink(colours: Pixels) -> Pixels:

@@ -98,7 +98,7 @@ def works(rows: Collection[BenchRow]) -> list[Work]:
     return [Work(*key, *map(sum, zip(*layers, strict=True))) for key, layers in found.items()]
 
 
-def draw_times(rows: Sequence[BenchRow]) -> Figure:
+def plot_times(rows: Sequence[BenchRow]) -> Figure:
     """Microseconds per image against the weights of the net, one line per engine or baseline."""
     points: dict[str, list[tuple[float, float]]] = {}
     titles: dict[float, str] = {}
@@ -130,7 +130,7 @@ def draw_times(rows: Sequence[BenchRow]) -> Figure:
     return figure
 
 
-def draw_roofline(rows: Sequence[BenchRow]) -> Figure:
+def plot_roofline(rows: Sequence[BenchRow]) -> Figure:
     """Engines and kernels against the bound that copies set: net by net, and as a roofline.
 
     Raises ValueError if no row has a copy beside it.
@@ -147,7 +147,7 @@ def draw_roofline(rows: Sequence[BenchRow]) -> Figure:
     nets = list(dict.fromkeys(work.net for work in beside))
     panels = above.subplots(1, len(nets), sharex=True, sharey=True, squeeze=False)[0]
     for axes, net in zip(panels, nets, strict=True):
-        _draw_bars(axes, [work for work in beside if work.net == net], titles)
+        _plot_bars(axes, [work for work in beside if work.net == net], titles)
         axes.set_title(net_title(net), fontsize=LABEL_SIZE)
     panels[0].set_xlim(0, 1.4 * max(100, *(100 * work.copy_us / work.us for work in beside)))
     panels[0].set_ylim(len(titles) - 0.4, -0.6)
@@ -155,7 +155,7 @@ def draw_roofline(rows: Sequence[BenchRow]) -> Figure:
     label = "bytes per second, in percent of the copy measured beside it"
     above.supxlabel(label, fontsize=LABEL_SIZE)
     if counted := [work for work in found if work.flops]:  # older records count none of nets
-        _draw_intensities(below.add_subplot(), counted)
+        _plot_intensities(below.add_subplot(), counted)
     note = "More than 100 %: weights that stay in a cache from one use to the next."
     if not any(one.group == "kernel" for one in rows):
         note = f"Kernels: not measured yet on a GPU. {note}"
@@ -163,7 +163,7 @@ def draw_roofline(rows: Sequence[BenchRow]) -> Figure:
     return figure
 
 
-def _draw_bars(axes: Axes, found: list[Work], titles: list[str]) -> None:
+def _plot_bars(axes: Axes, found: list[Work], titles: list[str]) -> None:
     """The measurements of a net: one bar each, as long as its percentage, and the bound."""
     for work in found:
         percent, place = 100 * work.copy_us / work.us, titles.index(work.title)
@@ -174,7 +174,7 @@ def _draw_bars(axes: Axes, found: list[Work], titles: list[str]) -> None:
     axes.tick_params(labelsize=LABEL_SIZE)
 
 
-def _draw_intensities(axes: Axes, found: list[Work]) -> None:
+def _plot_intensities(axes: Axes, found: list[Work]) -> None:
     """FLOP per second against FLOP per byte, and the bound that the copies set."""
     edges = np.array([0.1, 10])  # FLOP per byte
     copies: dict[str, list[float]] = {}  # GB/s
@@ -202,7 +202,7 @@ def _draw_intensities(axes: Axes, found: list[Work]) -> None:
     axes.figure.legend(loc="outside right center", frameon=False, fontsize=LABEL_SIZE)
 
 
-def draw_race(points: Sequence[RaceRow]) -> Figure:
+def plot_race(points: Sequence[RaceRow]) -> Figure:
     """Wrong test digits against seconds of training: a line a seed, each way with its setting."""
     figure = frame(3.2)
     axes = figure.subplots()

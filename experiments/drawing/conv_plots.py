@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from cnn_gpu.kernels.backward import pulled_range
 from cnn_gpu.layers import FULLY_CONNECTED, Layer
 from cnn_gpu.network import ConvNetwork
-from experiments.drawing.error_plots import draw_probabilities
+from experiments.drawing.error_plots import plot_probabilities
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
@@ -27,9 +27,9 @@ from experiments.drawing.figures import (
 from experiments.drawing.thread_drawing import (
     READ,
     add_legend,
-    draw_box,
-    draw_cells,
-    draw_lines,
+    plot_box,
+    plot_cells,
+    plot_lines,
 )
 from experiments.training.formatting import plural
 from mlp_gpu.activation import A
@@ -50,7 +50,7 @@ OTHER = {"facecolor": "none", "edgecolor": "0.35", "linewidth": 0.5, "zorder": 3
 NEURON = {"facecolor": BLACK, "edgecolor": BLACK, "zorder": 6}
 
 
-def draw_kernels(network: ConvNetwork, title: str) -> Figure:
+def plot_kernels(network: ConvNetwork, title: str) -> Figure:
     """The kernels of the first layer that has weights, numbered by map; of many the first hundred.
 
     Where that layer reads several maps, the number of the one it reads comes after a slash. All
@@ -71,7 +71,7 @@ def draw_kernels(network: ConvNetwork, title: str) -> Figure:
     figure = frame(1.1 + rows * tall)
     axes = figure.add_subplot()
     limit = float(abs(kernels).max())
-    picture = _draw_pictures(axes, kernels, KERNELS_A_ROW, limit, room)
+    picture = _plot_pictures(axes, kernels, KERNELS_A_ROW, limit, room)
     for place, name in enumerate(names):
         row, column = divmod(place, KERNELS_A_ROW)
         x, y = column * (width + 1) + (width - 1) / 2, row * (height + room) - 0.7
@@ -85,14 +85,14 @@ def draw_kernels(network: ConvNetwork, title: str) -> Figure:
     return finish(figure, heading)
 
 
-def draw_maps(network: ConvNetwork, states: Sequence[np.ndarray], label: int, title: str) -> Figure:
+def plot_maps(network: ConvNetwork, states: Sequence[np.ndarray], label: int, title: str) -> Figure:
     """The states of each layer of a net for one image, from the input to the class probabilities.
 
     states: of that image, as `ConvCpuEngine.states` gives them. Maps are in the order of their
     numbers, row by row; a fully connected layer is a strip.
     """
     maps = [network.source, *(layer.maps for layer in network.layers)]
-    columns = [_columns(m.n) for m in maps[:-1]]
+    columns = [min(30, 10 * math.ceil(m.n / 20)) for m in maps[:-1]]  # in a row
     heights = []
     for m, across in zip(maps[:-1], columns, strict=True):
         is_strip = m.height == m.width == 1
@@ -111,11 +111,11 @@ def draw_maps(network: ConvNetwork, states: Sequence[np.ndarray], label: int, ti
             picture = axes.imshow(values, SIGNED_COLOURS, aspect="auto", vmin=-A, vmax=A)
             axes.set(xticks=[], yticks=[])
         else:
-            picture = _draw_pictures(axes, state, across, float(A))
+            picture = _plot_pictures(axes, state, across, float(A))
             text = f"{name}, {plural(m.n, 'map')} of {m.width}x{m.height}"
         axes.set_title(text, loc="left", fontsize=SMALL_SIZE)
     chances, last = states[-1].ravel(), panels[-1]
-    draw_probabilities(last, chances, label)
+    plot_probabilities(last, chances, label)
     for k, chance in enumerate(chances):
         if chance >= 0.005:
             last.text(k, chance, f"{chance:.2f}", ha="center", va="bottom", fontsize=SMALL_SIZE)
@@ -128,7 +128,7 @@ def draw_maps(network: ConvNetwork, states: Sequence[np.ndarray], label: int, ti
     return finish(figure, title, last)
 
 
-def draw_connections(network: ConvNetwork) -> Figure:
+def plot_connections(network: ConvNetwork) -> Figure:
     """The connection tables of the convolutions after the first layer: who reads whom.
 
     Of many the first four. Raises ValueError if there is none.
@@ -155,7 +155,7 @@ def draw_connections(network: ConvNetwork) -> Figure:
     return finish(figure, f"Connections of {network.description}; dark: a map reads that map")
 
 
-def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
+def plot_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
     """Which neurons of a map read one of a map before: the rectangle of 2011, Figure 2.
 
     layer: a convolution or max-pooling. neuron: its y and x in a map of the layer's source. Raises
@@ -189,7 +189,7 @@ def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
     before, after = figure.subplots(1, 2, width_ratios=shares)
     panels = zip((before, after), (source, maps), shares, ("n − 1", "n"), strict=True)
     for axes, m, share, name in panels:
-        draw_lines(axes, 0, m.width, m.height)
+        plot_lines(axes, 0, m.width, m.height)
         axes.set_aspect("equal", anchor="NW")
         axes.set(xlim=(-0.1, share + 0.1), ylim=(m.height + 0.1, -0.1))
         axes.set_xlabel("x", loc="left")
@@ -205,15 +205,15 @@ def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
         for v in range(kernel[0])
         for u in range(kernel[1])
     }
-    draw_cells(before, sorted(footprint), READ, "footprint")
-    draw_cells(after, readers, READ, "readers")
+    plot_cells(before, sorted(footprint), READ)
+    plot_cells(after, readers, READ)
     for row, column in readers:
         place = row, column
         style = FIRST if place == readers[0] else LAST if place == readers[-1] else OTHER
         at = column * step[1], row * step[0]
-        draw_box(before, *at, kernel[1], kernel[0], style, f"read by {row}, {column}")
-        draw_box(after, column, row, 1, 1, style, f"reader {row}, {column}")
-    draw_box(before, x, y, 1, 1, NEURON, "neuron")
+        plot_box(before, *at, kernel[1], kernel[0], style)
+        plot_box(after, column, row, 1, 1, style)
+    plot_box(before, x, y, 1, 1, NEURON)
     styles = {
         "the neuron": NEURON,
         "those that read it; what they read": READ,
@@ -224,12 +224,7 @@ def draw_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
     return finish(figure, heading + "\n".join(lines))
 
 
-def _columns(n: int) -> int:
-    """How many of n maps stand in a row."""
-    return min(30, 10 * math.ceil(n / 20))
-
-
-def _draw_pictures(
+def _plot_pictures(
     axes: Axes, pictures: np.ndarray, columns: int, limit: float, room: int = 1
 ) -> AxesImage:
     """Framed pictures, row by row, on the scale from -limit to limit.

@@ -19,9 +19,7 @@ from experiments.drawing.figures import BLUE, GREY, VERMILION, frame
 
 N_FIELDS = 4  # displacement fields that are drawn, one per epoch
 SPACING = 2  # pixels from one arrow, or one line of a grid, to the next
-STRONG_FACTOR = (
-    0.8  # a number sampled from [-1, 1) beyond this shows the effect of its parameter well
-)
+STRONG_FACTOR = 0.8  # a number from [-1, 1) beyond it shows the effect of its parameter well
 
 # The strips: symbol and unit, the number drawn for it (u0 to u3 of deform_gpu.warp), and the values
 # after "none", from weak to strong. A small sigma smooths little: that makes a field strong.
@@ -78,7 +76,7 @@ def source_positions(
     return centre + affine + elastic, target
 
 
-def draw_field(digit: Digit, deformation: Deformation, seed: int) -> Figure:
+def plot_field(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     """2012 Figure 1: on top the digit; for four epochs arrows, warped grid and deformed digit.
 
     An arrow goes from where a pixel is read to where it is put. The lines of a grid are straight on
@@ -93,13 +91,13 @@ def draw_field(digit: Digit, deformation: Deformation, seed: int) -> Figure:
         "Arrows and grids are to the scale of the images; affine and elastic together.",
     )
     grid = figure.add_gridspec(4, N_FIELDS)
-    _draw_image(figure.add_subplot(grid[0, :]), digit.image)
+    _plot_image(figure.add_subplot(grid[0, :]), digit.image)
     for epoch in range(N_FIELDS):
         arrows, lines, result = (figure.add_subplot(grid[row, epoch]) for row in (1, 2, 3))
         source, target = source_positions(digit, deformation, seed, epoch)
-        _draw_arrows(arrows, source, target)
-        _draw_grid(lines, source)
-        _draw_image(result, deform_one(digit, deformation, seed, epoch))
+        _plot_arrows(arrows, source, target)
+        _plot_grid(lines, source)
+        _plot_image(result, deform_one(digit, deformation, seed, epoch))
         arrows.set_title(f"epoch {epoch}", fontsize=9)
         if epoch == 0:
             for axes, text in ((arrows, "arrows"), (lines, "grid"), (result, "deformed")):
@@ -107,7 +105,7 @@ def draw_field(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     return figure
 
 
-def _draw_arrows(axes: Axes, source: np.ndarray, target: np.ndarray) -> None:
+def _plot_arrows(axes: Axes, source: np.ndarray, target: np.ndarray) -> None:
     at = slice(SPACING // 2, None, SPACING)
     y, x = source[:, at, at]
     dy, dx = (target - source)[:, at, at]
@@ -115,7 +113,7 @@ def _draw_arrows(axes: Axes, source: np.ndarray, target: np.ndarray) -> None:
     _frame_as_image(axes, len(target[0]))
 
 
-def _draw_grid(axes: Axes, source: np.ndarray) -> None:
+def _plot_grid(axes: Axes, source: np.ndarray) -> None:
     # The line y = 6 of the original is put where pixels are read at y = 6. That is a contour of the
     # source positions: exact, and nothing has to be inverted.
     side = len(source[0])
@@ -143,15 +141,13 @@ def strip(
     alone = replace(none, shear_probability=float(kind == "shear"))
     if kind == "sigma":
         alone = replace(alone, alpha=deformation.alpha)
-    steps = []
-    for value in values:
-        angle = kind in ("rotation", "shear")
-        changed: dict[str, Any] = {"beta": (value,) * betas} if angle else {kind: value}
-        steps.append(replace(alone, **changed))
+    angle = kind in ("rotation", "shear")
+    changes: list[dict[str, Any]]
+    changes = [{"beta": (value,) * betas} if angle else {kind: value} for value in values]
     epoch = 0
     while number is not None and abs(random_factor(number, seed, epoch)) <= STRONG_FACTOR:
         epoch += 1
-    return epoch, [0, *values], [none, *steps]
+    return epoch, [0, *values], [none, *(replace(alone, **changed) for changed in changes)]
 
 
 def value_of(kind: str, label: int, deformation: Deformation) -> float:
@@ -167,7 +163,7 @@ def random_factor(number: int, seed: int, epoch: int) -> float:
     return float(uniform(np.uint32(words[number])))
 
 
-def draw_strips(digit: Digit, deformation: Deformation, seed: int) -> Figure:
+def plot_strips(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     """A row a parameter: the digit deformed with that parameter alone, from none to far too strong.
 
     Along a row only the value changes: the random numbers are those of one epoch.
@@ -192,7 +188,7 @@ def draw_strips(digit: Digit, deformation: Deformation, seed: int) -> Figure:
         text += f"\nfactor {random_factor(number, seed, epoch):.2f}" if number is not None else ""
         for column, (value, step) in enumerate(zip(values, steps, strict=True)):
             axes = figure.add_subplot(grid[row, column])
-            _draw_image(axes, deform_one(digit, step, seed, epoch))
+            _plot_image(axes, deform_one(digit, step, seed, epoch))
             if column == 0:
                 axes.set_ylabel(text, rotation=0, ha="right", va="center", fontsize=8)
             axes.set_xlabel(f"{value:g}" if column else "none", fontsize=8, labelpad=2)
@@ -204,7 +200,7 @@ def draw_strips(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     return figure
 
 
-def draw_hundred(digit: Digit, deformation: Deformation, seed: int) -> Figure:
+def plot_hundred(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     """The digit deformed 100 times: a batch of copies of it, as the papers' grid of 10x10."""
     side = len(digit.image)
     copies, labels = np.repeat(digit.image[None], 100, 0), np.full(100, digit.label)
@@ -213,14 +209,14 @@ def draw_hundred(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     text = "A batch of 100 copies of the digit, as the papers' grid of 10x10 images; epoch 0."
     _write_caption(figure, digit, deformation, seed, text)
     axes = figure.add_subplot()
-    _draw_image(axes, batch.swapaxes(1, 2).reshape(10 * side, 10 * side))
+    _plot_image(axes, batch.swapaxes(1, 2).reshape(10 * side, 10 * side))
     for edge in range(side, 10 * side, side):
         axes.axhline(edge - 0.5, color=GREY, linewidth=0.5)
         axes.axvline(edge - 0.5, color=GREY, linewidth=0.5)
     return figure
 
 
-def draw_widths(digit: Digit, deformation: Deformation, seed: int) -> Figure:
+def plot_widths(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     """2012 Figure 3: the digit and its width-normalised copies, and below each it deformed.
 
     All are deformed with the same random numbers, those of image 0 in epoch 0.
@@ -229,8 +225,7 @@ def draw_widths(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     narrow = is_narrow(digit.image[None], background)
     copies = {"original": digit.image}
     for width in WIDTHS:
-        normalized = normalize_width(digit.image[None], width, narrow, background)
-        copies[f"WN{width}"] = normalized[0]
+        copies[f"WN{width}"] = normalize_width(digit.image[None], width, narrow, background)[0]
     figure = frame(3.3, width=7.6)
     text = (
         "Top: the digit and its width-normalised copies, with bounding box and its width, pixels.\n"
@@ -242,20 +237,14 @@ def draw_widths(digit: Digit, deformation: Deformation, seed: int) -> Figure:
     axes = figure.subplots(2, len(copies))
     for above, below, (title, image) in zip(*axes, copies.items(), strict=True):
         above.set_title(title, fontsize=9)
-        _draw_image(above, image)
-        left, top, width, height = bounding_box(image, background)
-        box = Rectangle((left - 0.5, top - 0.5), width, height, fill=False, color=VERMILION)
-        above.add_patch(box)
+        _plot_image(above, image)
+        rows, columns = np.nonzero(image != background)
+        corner = columns.min() - 0.5, rows.min() - 0.5
+        width, height = int(np.ptp(columns)) + 1, int(np.ptp(rows)) + 1
+        above.add_patch(Rectangle(corner, width, height, fill=False, color=VERMILION))
         above.set_xlabel(f"{width}", fontsize=8, color=VERMILION, labelpad=2)
-        _draw_image(below, deform_one(replace(digit, image=image), deformation, seed, 0))
+        _plot_image(below, deform_one(replace(digit, image=image), deformation, seed, 0))
     return figure
-
-
-def bounding_box(image: np.ndarray, background: float) -> tuple[int, int, int, int]:
-    """Left column, top row, width and height of all that is not background, pixels."""
-    rows, columns = np.nonzero(image != background)
-    left, top = int(columns.min()), int(rows.min())
-    return left, top, int(columns.max()) + 1 - left, int(rows.max()) + 1 - top
 
 
 def _write_caption(
@@ -271,7 +260,7 @@ def _write_caption(
     figure.supxlabel(text, fontsize=8.5)
 
 
-def _draw_image(axes: Axes, image: np.ndarray) -> None:
+def _plot_image(axes: Axes, image: np.ndarray) -> None:
     axes.imshow(image, cmap="gray_r", vmin=-1, vmax=1)
     axes.set(xticks=[], yticks=[])
 

@@ -1,8 +1,7 @@
 """Figures of errors: confusions, ranks, the digits that are wrong, the errors that nets share.
 
-`runs` are runs by the names to draw them with; each function that takes them raises ValueError if
-there are none. `images` are the test images, float32 (n_test, 29, 29), -1 white to 1 black; or
-(n_test, side, side, maps), -1 black to 1 white.
+`runs` are runs by the names to draw them with, at least one. `images` are the test images, float32
+(n_test, 29, 29), -1 white to 1 black; or (n_test, side, side, maps), -1 black to 1 white.
 """
 
 import math
@@ -30,7 +29,6 @@ from experiments.drawing.figures import (
     frame,
     shorten,
 )
-from experiments.drawing.run_plots import require_runs
 from experiments.results import voting
 from experiments.results.committee_report import COMMITTEE, Committee
 from experiments.training.formatting import plural
@@ -53,7 +51,7 @@ LABEL_RANKS = (
 )
 
 
-def draw_confusion(outputs: np.ndarray, labels: np.ndarray, title: str) -> Figure:
+def plot_confusion(outputs: np.ndarray, labels: np.ndarray, title: str) -> Figure:
     """Which classes are taken for which: counts, and totals of the errors.
 
     outputs: class probabilities (n_test, n_classes). labels: (n_test,).
@@ -90,12 +88,11 @@ def draw_confusion(outputs: np.ndarray, labels: np.ndarray, title: str) -> Figur
     return finish(figure, heading)
 
 
-def draw_ranks(runs: Mapping[str, Run]) -> Figure:
+def plot_ranks(runs: Mapping[str, Run]) -> Figure:
     """For every run a bar of its wrong digits: where their label is among its guesses.
 
     The numbers stand at the end of a bar, because some parts are too narrow for them.
     """
-    require_runs(runs)
     figure = frame(1.5 + 0.2 * len(runs))
     axes = figure.add_subplot()
     counts = np.array([_count_ranks(run) for run in runs.values()])
@@ -115,7 +112,7 @@ def draw_ranks(runs: Mapping[str, Run]) -> Figure:
     return finish(figure, "Wrong digits by the rank of their label", axes, "the label is")
 
 
-def draw_hardest(runs: Mapping[str, Run], images: np.ndarray, n: int = 35) -> Figure:
+def plot_hardest(runs: Mapping[str, Run], images: np.ndarray, n: int = 35) -> Figure:
     """The n digits that the most runs get wrong, however few those are; the hardest first.
 
     Ties: the digit whose label has the lower mean probability is harder.
@@ -136,10 +133,10 @@ def draw_hardest(runs: Mapping[str, Run], images: np.ndarray, n: int = 35) -> Fi
         below.append((str(guess), f"{n_wrong[index]}/{len(runs)}"))
     heading = f"The {plural(len(hardest), 'hardest digit')} for {plural(len(runs), 'run')};\n"
     heading += "below: the most frequent wrong guess, and how many runs are wrong"
-    return draw_digits(images[hardest], labels[hardest], below, heading)
+    return plot_digits(images[hardest], labels[hardest], below, heading)
 
 
-def draw_wrong(outputs: np.ndarray, labels: np.ndarray, images: np.ndarray, title: str) -> Figure:
+def plot_wrong(outputs: np.ndarray, labels: np.ndarray, images: np.ndarray, title: str) -> Figure:
     """The digits that a net or a committee gets wrong.
 
     outputs: class probabilities (n_test, n_classes). labels: (n_test,). images: the test images.
@@ -148,12 +145,12 @@ def draw_wrong(outputs: np.ndarray, labels: np.ndarray, images: np.ndarray, titl
     wrong = np.flatnonzero(voting.find_wrong(outputs, labels))
     columns = max(7, math.ceil(math.sqrt(1.4 * len(wrong))))  # the paper's 35 stand in 5 x 7
     heading = f"{title}:\n{voting.count_sentence(outputs, labels)}"
-    return draw_digits(
+    return plot_digits(
         images[wrong], labels[wrong], voting.guesses(outputs)[wrong], heading, columns
     )
 
 
-def draw_digits(
+def plot_digits(
     images: np.ndarray,
     labels: np.ndarray,
     below: Iterable[Sequence],
@@ -209,7 +206,7 @@ def to_show(images: np.ndarray) -> tuple[np.ndarray, float]:
     return (images[..., maps] + 1) / 2, 1
 
 
-def draw_outputs(runs: Mapping[str, Run], index: int, images: np.ndarray) -> Figure:
+def plot_outputs(runs: Mapping[str, Run], index: int, images: np.ndarray) -> Figure:
     """A test digit, and the class probabilities that each run gives it; of many the first eight.
 
     Raises ValueError if the runs' labels differ.
@@ -225,7 +222,7 @@ def draw_outputs(runs: Mapping[str, Run], index: int, images: np.ndarray) -> Fig
     for axes, name in zip(panels, shown, strict=True):
         chances = runs[name].outputs[index]
         guess = chances.argmax()
-        draw_probabilities(axes, chances, label)
+        plot_probabilities(axes, chances, label)
         text = f"{shorten(name)}: says {guess} ({chances[guess]:.2f})"
         text += f", label {label} ({chances[label]:.2f})" if guess != label else ""
         axes.set_title(text, loc="left", fontsize=SMALL_SIZE)
@@ -236,7 +233,7 @@ def draw_outputs(runs: Mapping[str, Run], index: int, images: np.ndarray) -> Fig
     return finish(figure, f"Test digit {index}, label {label}{some}", panels[0])
 
 
-def draw_probabilities(axes: Axes, chances: np.ndarray, label: int) -> None:
+def plot_probabilities(axes: Axes, chances: np.ndarray, label: int) -> None:
     """A bar for each class, of the label in a colour and hatched. chances: (n_classes,)."""
     n = len(chances)
     others = np.delete(np.arange(n), label)
@@ -245,7 +242,7 @@ def draw_probabilities(axes: Axes, chances: np.ndarray, label: int) -> None:
     axes.set(xlim=(-0.6, n - 0.4), ylim=(0, 1), yticks=(0, 0.5, 1), xticks=range(n))
 
 
-def draw_shared(committee: Committee) -> Figure:
+def plot_shared(committee: Committee) -> Figure:
     """How many errors any two have in common, members and last the committee.
 
     Shaded as shares of the row's own errors. Without numbers if there are too many for them.
@@ -273,7 +270,6 @@ def draw_shared(committee: Committee) -> Figure:
 
 
 def _common_labels(runs: Mapping[str, Run]) -> np.ndarray:
-    require_runs(runs)
     first, *others = (run.labels for run in runs.values())
     if not all(np.array_equal(labels, first) for labels in others):
         raise ValueError("the runs were tested on different digits; draw those on the same ones")

@@ -136,7 +136,7 @@ def make_logarithmic(axes: Axes) -> None:
     axes.grid(color="0.9")
 
 
-def draw_rates(
+def plot_rates(
     axes: Axes,
     places: Sequence | np.ndarray,
     counts: Sequence[tuple[int, int]],

@@ -19,22 +19,22 @@ from experiments.drawing.figures import (
 from experiments.results.ladder_tables import BLOG_CORRECT, LadderRecord, ProgramTime, RungKernel
 
 
-def draw_ladder(record: LadderRecord) -> Figure:
+def plot_ladder(record: LadderRecord) -> Figure:
     """Accuracy against epochs, and for each rung its time, or without a GPU the bytes it moves."""
     figure = frame(3)
     accuracy, rungs = figure.subplots(1, 2, width_ratios=(2, 3))
-    _draw_accuracy(accuracy, record)
+    _plot_accuracy(accuracy, record)
     timed = [row for row in record.times if row.work_us]
     if timed:
-        _draw_times(rungs, timed)
+        _plot_times(rungs, timed)
     elif record.kernels:
-        _draw_moved(rungs, record.kernels)
+        _plot_moved(rungs, record.kernels)
     else:
         rungs.axis("off")
     return finish(figure, f"The ladder, 784-{record.hidden}-10 on {record.data}")
 
 
-def _draw_accuracy(axes: Axes, record: LadderRecord) -> None:
+def _plot_accuracy(axes: Axes, record: LadderRecord) -> None:
     for seed in dict.fromkeys(row.seed for row in record.accuracy):
         own = [row for row in record.accuracy if row.seed == seed]
         correct = [100 * (1 - row.wrong / row.n_test) for row in own]
@@ -48,7 +48,7 @@ def _draw_accuracy(axes: Axes, record: LadderRecord) -> None:
     axes.legend(**SMALL_LEGEND)
 
 
-def _draw_times(axes: Axes, timed: list[ProgramTime]) -> None:
+def _plot_times(axes: Axes, timed: list[ProgramTime]) -> None:
     """Bars of microseconds an image: the kernels' work, and the rest, which is launching them."""
     names = [row.name for row in timed]
     whole = np.array([np.median(row.us) for row in timed])
@@ -61,7 +61,7 @@ def _draw_times(axes: Axes, timed: list[ProgramTime]) -> None:
     axes.invert_yaxis()
 
 
-def _draw_moved(axes: Axes, kernels: list[RungKernel]) -> None:
+def _plot_moved(axes: Axes, kernels: list[RungKernel]) -> None:
     """Bars of megabytes an image that each rung's warps touch, split by kernel."""
     names = list(dict.fromkeys(row.rung for row in kernels))
     left = dict.fromkeys(names, 0.0)

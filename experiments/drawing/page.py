@@ -50,16 +50,16 @@ class Page:
     def heading(self, level: int, title: str) -> None:
         """Begin a section, with a heading of level 2 or 3."""
         anchor = f"section-{len(self._contents) + 1}"
-        self._add(f'<h{level} id="{anchor}">{html(title)}</h{level}>')
+        self._parts.append(f'<h{level} id="{anchor}">{html(title)}</h{level}>')
         self._contents.append(f'<li class="l{level}"><a href="#{anchor}">{html(title)}</a></li>')
 
     def say(self, sentence: str) -> None:
         """Add a paragraph."""
-        self._add(f"<p>{html(sentence)}</p>")
+        self._parts.append(f"<p>{html(sentence)}</p>")
 
     def warn(self, sentence: str) -> None:
         """Add a paragraph that cannot be overlooked."""
-        self._add(f'<p class="warning">{html(sentence)}</p>')
+        self._parts.append(f'<p class="warning">{html(sentence)}</p>')
 
     def cite(self, *lines: str) -> Html:
         """Links to lines that say where something comes from; a cell of a table may be such links.
@@ -89,14 +89,14 @@ class Page:
             cited = map(self.cite, each)
             rows = [{"source": link, **row} for link, row in zip(cited, rows, strict=True)]
         head = "".join(f'<th scope="col">{html(name)}</th>' for name in rows[0])
-        self._add(
+        self._parts.append(
             '<div class="scroll" tabindex="0"><table>'
             f"<caption><span>{self._cited(caption, sources)}</span></caption>"
             f"<thead><tr>{head}</tr></thead><tbody>"
         )
         for row in rows:
-            self._add(f"<tr>{''.join(map(_cell, row.values()))}</tr>")
-        self._add("</tbody></table></div>")
+            self._parts.append(f"<tr>{''.join(map(_cell, row.values()))}</tr>")
+        self._parts.append("</tbody></table></div>")
 
     def figure(self, figure: Figure, caption: str, alt: str, sources: Collection[str]) -> None:
         """Add a picture, as PNG: SVG grows with every epoch.
@@ -105,7 +105,7 @@ class Page:
         """
         encoded = base64.b64encode(figures.png(figure)).decode()
         width, height = (round(CSS_PIXELS_PER_INCH * inches) for inches in figure.get_size_inches())
-        self._add(
+        self._parts.append(
             f'<figure><img width="{width}" height="{height}" alt="{escape(alt)}" '
             f'src="data:image/png;base64,{encoded}"><figcaption>{self._cited(caption, sources)}'
             "</figcaption></figure>"
@@ -113,9 +113,6 @@ class Page:
 
     def _cited(self, caption: str, sources: Collection[str]) -> str:
         return " ".join(filter(None, (html(caption), self.cite(*sources))))
-
-    def _add(self, part: str) -> None:
-        self._parts.append(part)
 
     def render(
         self, title: str, introduction: Sequence[str] = (), faults: Sequence[str] = ()
@@ -133,11 +130,11 @@ class Page:
                 f'<div class="warning">Left out, for they cannot be read:<ul>{items}</ul></div>'
             )
         self.heading(2, "Where the numbers come from")
-        self._add('<ol class="sources">')
+        self._parts.append('<ol class="sources">')
         for line, number in self._sources.items():
             back = f'<a class="back" href="#cited-{number}">back</a>'
-            self._add(f'<li id="source-{number}">{html(line)} {back}</li>')
-        self._add("</ol>" if self._sources else "</ol><p>No number yet.</p>")
+            self._parts.append(f'<li id="source-{number}">{html(line)} {back}</li>')
+        self._parts.append("</ol>" if self._sources else "</ol><p>No number yet.</p>")
         return "\n".join(
             [
                 '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',

@@ -138,7 +138,7 @@ class Report:
         alt = f"Test error of {n_nets} after each epoch, a panel for each description."
         beside = ", with the paper's figures" if is_mnist(name) else ""
         caption = f"{n_nets} on {name}, from records and runs{beside}."
-        page.figure(run_plots.draw_error_curves(found), caption, alt, sources(found))
+        page.figure(run_plots.plot_error_curves(found), caption, alt, sources(found))
 
     def add_committees(self, runs: Mapping[str, Run], name: str) -> None:
         """The committees of 2012, from records and runs, and pictures."""
@@ -173,7 +173,7 @@ class Report:
             errors += f", members {one.mean_percent:.2f} %"
             alt = f"Test errors of {one.title}: {errors} on average, with 95 % intervals."
             cited = [_committee_source(where, rows)]
-            page.figure(run_plots.draw_members(one), f"{one.title}; {where}.", alt, cited)
+            page.figure(run_plots.plot_members(one), f"{one.title}; {where}.", alt, cited)
 
     def _where(self, one: Committee) -> str:
         """The folder that has a committee's runs."""
@@ -212,7 +212,7 @@ class Report:
         for against, x in ("epochs", "epochs"), ("hours", "the time that they took"):
             n_runs = plural(len(runs), "run")
             alt = f"Training loss, validation and test error of {n_runs} against {x}."
-            figure = run_plots.draw_learning_curves(runs, against)
+            figure = run_plots.plot_learning_curves(runs, against)
             page.figure(figure, f"{n_runs} on {name}, against {x}.", alt, sources(runs))
 
         page.heading(3, "Misclassified digits")
@@ -229,9 +229,9 @@ class Report:
             )
         else:
             alt = f"The misclassified digits, label at the top right, two guesses below: {counted}."
-            figure = error_plots.draw_wrong(run.outputs, run.labels, images, title)
+            figure = error_plots.plot_wrong(run.outputs, run.labels, images, title)
             page.figure(figure, who, alt, cited)
-        figure = error_plots.draw_confusion(run.outputs, run.labels, title)
+        figure = error_plots.plot_confusion(run.outputs, run.labels, title)
         alt = f"Which digits are taken for which: {counted}."
         page.figure(figure, f"{who} Labels in rows, guesses in columns.", alt, cited)
 
@@ -277,10 +277,10 @@ class Report:
         where, cited = f"on {rows[0].source.device}", [bench_source(rows)]
         if any(row.updates_a_second for row in rows):
             alt = "Time per image against the weights of the net, one line per engine."
-            figure = bench_plots.draw_times(rows)
+            figure = bench_plots.plot_times(rows)
             self.page.figure(figure, f"Time per image, {where}.", alt, cited)
         try:
-            figure = bench_plots.draw_roofline(rows)
+            figure = bench_plots.plot_roofline(rows)
         except ValueError:
             return  # no copy was measured beside
         alt = "Engines and kernels against copies of as many bytes, as bars and as a roofline."

@@ -1,6 +1,6 @@
 """Figures of runs: learning curves, rates and times, parameters, the members of a committee.
 
-`runs` are runs by the names to draw them with; each function raises ValueError if there are none.
+`runs` are runs by the names to draw them with, at least one.
 """
 
 import math
@@ -23,11 +23,11 @@ from experiments.drawing.figures import (
     SMALL_LEGEND,
     SMALL_SIZE,
     VERMILION,
-    draw_rates,
     finish,
     fold,
     frame,
     make_logarithmic,
+    plot_rates,
     shorten,
     tick_integers,
 )
@@ -74,13 +74,12 @@ _LINES = *["-"] * len(tables.PAPER), *["--"] * len(cnn_tables.PAPER)
 NET_STYLES = dict(zip(_NETS, zip(_COLOURS, _LINES, "os^DvXP<>", strict=True), strict=True))
 
 
-def draw_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Figure:
+def plot_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Figure:
     """Training loss, validation and test error, one above the other, with TEfBV marked.
 
     against: "epochs" or "hours", the time that the epochs took; short times are drawn in minutes
     or seconds. Raises ValueError if it is something else.
     """
-    require_runs(runs)
     times, label = _times(runs, against)
     figure = frame(7)
     panels = loss, validation, test = figure.subplots(3, 1, sharex=True)
@@ -111,9 +110,8 @@ def draw_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Fi
     return finish(figure, heading, test)
 
 
-def draw_learning_rates(runs: Mapping[str, Run]) -> Figure:
+def plot_learning_rates(runs: Mapping[str, Run]) -> Figure:
     """The learning rate of every epoch: one line for all runs that have the same."""
-    require_runs(runs)
     same: dict[tuple, list[str]] = {}
     for name, run in runs.items():
         same.setdefault(tuple(run.metrics.eta), []).append(name)
@@ -130,13 +128,12 @@ def draw_learning_rates(runs: Mapping[str, Run]) -> Figure:
     return finish(figure, f"Learning rates of {plural(len(runs), 'run')}", axes)
 
 
-def draw_parameters(runs: Mapping[str, Run]) -> Figure:
+def plot_parameters(runs: Mapping[str, Run]) -> Figure:
     """TEfBV against each parameter of the deformation that differs between the deformed runs.
 
     With 95 % intervals. Undeformed runs stand at "none". Width-normalised runs, deformed or not,
     are marked. If no parameter differs, all stand at the one sigma.
     """
-    require_runs(runs)
     values = {name: [_largest_value(run, name) for run in runs.values()] for name in PARAMETERS}
     numbers = {name: sorted({v for v in values[name] if v is not None}) for name in PARAMETERS}
     differing = [name for name in PARAMETERS if len(numbers[name]) > 1]
@@ -148,7 +145,7 @@ def draw_parameters(runs: Mapping[str, Run]) -> Figure:
     for place, name in enumerate(shown):
         share = panels[0] if panels else None
         axes = figure.add_subplot(rows, columns, place + 1, sharey=share)
-        _draw_parameter(axes, values[name], numbers[name], list(runs.values()))
+        _plot_parameter(axes, values[name], numbers[name], list(runs.values()))
         axes.set_xlabel(", ".join(PARAMETERS[name]))
         axes.tick_params(labelleft=place % columns == 0)
         axes.set_ylabel("" if place % columns else "TEfBV, %")
@@ -169,7 +166,7 @@ def draw_parameters(runs: Mapping[str, Run]) -> Figure:
     return finish(figure, heading, panels[0])
 
 
-def _draw_parameter(
+def _plot_parameter(
     axes: Axes, values: Sequence[float | None], numbers: Sequence[float], runs: Sequence[Run]
 ) -> None:
     """A panel. values: of each run; None where undeformed. numbers: those values, once, sorted."""
@@ -189,7 +186,7 @@ def _draw_parameter(
         if len(which := np.flatnonzero(kinds == kind)):
             style: dict = {"fmt": marker, "color": colour, "ms": 4, "mfc": "white", "lw": 0.8}
             counts = [(runs[int(k)].chosen_errors, len(runs[int(k)].labels)) for k in which]
-            draw_rates(axes, x[which], counts, label=f"{kind}, 95 % interval", **style)
+            plot_rates(axes, x[which], counts, label=f"{kind}, 95 % interval", **style)
     crowded = gap < width / 8  # too near each other for a tick at each value
     ticks = MaxNLocator(4).tick_values(numbers[0], numbers[-1]) if crowded else numbers
     labels = {tick: f"{tick:g}" for tick in ticks if numbers[0] <= tick <= numbers[-1]}
@@ -198,7 +195,7 @@ def _draw_parameter(
     axes.grid(axis="y", color="0.9")
 
 
-def draw_members(committee: Committee) -> Figure:
+def plot_members(committee: Committee) -> Figure:
     """Test errors of a committee's members, and last of the committee, with 95 % intervals."""
     names = [*map(shorten, committee.members), COMMITTEE]
     counts = [(int(wrong.sum()), len(wrong)) for wrong in committee.wrong]
@@ -211,7 +208,7 @@ def draw_members(committee: Committee) -> Figure:
     ):
         style: dict = {"fmt": marker, "color": colour, "ms": size, "capsize": 2}
         label += ", 95 % interval"
-        draw_rates(axes, places[part], counts[part], across=True, label=label, **style)
+        plot_rates(axes, places[part], counts[part], across=True, label=label, **style)
     mean = committee.mean_percent
     axes.axvline(mean, color="0.4", ls="--", lw=1, zorder=0, label="average member")
     if committee.paper:
@@ -223,13 +220,12 @@ def draw_members(committee: Committee) -> Figure:
     return finish(figure, committee.title, axes)
 
 
-def draw_error_curves(runs: Mapping[str, Run]) -> Figure:
+def plot_error_curves(runs: Mapping[str, Run]) -> Figure:
     """The test error of convolutional nets after each epoch: a panel for each description.
 
     With 95 % intervals after the epochs for which the paper of 2011 gives the error, and on MNIST
     with the paper's values. runs: all on the same data; their outputs are not needed.
     """
-    require_runs(runs)
     panels: dict[str, dict[str, Run]] = {}
     data = next(iter(runs.values())).config.data.name
     for name, run in cnn_tables.convolutional_runs(runs, data).items():
@@ -241,7 +237,7 @@ def draw_error_curves(runs: Mapping[str, Run]) -> Figure:
     figure = frame(0.9 + 2.7 * rows)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for axes, (layers, panel) in zip(grid.flat, panels.items(), strict=False):
-        _draw_error_curve(axes, panel)
+        _plot_error_curve(axes, panel)
         axes.set_title(fold(layers, PANEL_WIDTH, SMALL_SIZE), fontsize=SMALL_SIZE)
     for axes in grid.flat[len(panels) :]:
         axes.remove()
@@ -257,7 +253,7 @@ def draw_error_curves(runs: Mapping[str, Run]) -> Figure:
     return finish(figure, heading + f"bars: 95 % intervals after {early} epochs")
 
 
-def _draw_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
+def _plot_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
     """The panel of one net."""
     for name, style in _line_styles(runs).items():
         run = runs[name]
@@ -266,7 +262,7 @@ def _draw_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
         early = [epoch for epoch in cnn_tables.EARLY if epoch <= run.epochs]
         counts = [(errors[epoch - 1], n_test) for epoch in early]
         bar: dict = {"fmt": "none", "ecolor": style["color"], "elinewidth": 0.8, "capsize": 2}
-        draw_rates(axes, early, counts, label="_interval", **bar)
+        plot_rates(axes, early, counts, label="_interval", **bar)
     config = next(iter(runs.values())).config
     paper = {paper.layers: paper for paper in cnn_tables.PAPER.values()}.get(config.layers)
     if paper and is_mnist(config.data.name):
@@ -282,14 +278,13 @@ def _draw_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
     axes.legend(**SMALL_LEGEND)
 
 
-def draw_error_against_hours(runs: Iterable[Run]) -> Figure:
+def plot_error_against_hours(runs: Iterable[Run]) -> Figure:
     """Test error after each epoch against the time trained, and the results of the paper of 2010.
 
     Of each net the longest run, its TEfBV marked with its 95 % interval; the best first. runs: of
-    any nets, on any data. Raises ValueError if none is of a net of the papers on deformed MNIST.
+    any nets, on any data. At least one is of a net of the papers on deformed MNIST.
     """
     longest = cnn_tables.longest_runs(runs)
-    require_runs(longest)
     figure = frame(4.6)
     axes = figure.add_subplot()
     for name, run in sorted(longest.items(), key=lambda item: item[1].chosen_errors):
@@ -309,7 +304,7 @@ def draw_error_against_hours(runs: Iterable[Run]) -> Figure:
             "capsize": 2,
         }
         counts = [(run.chosen_errors, n_test)]
-        draw_rates(axes, hours[-1:], counts, label=label, zorder=3, **bar)
+        plot_rates(axes, hours[-1:], counts, label=label, zorder=3, **bar)
     star: dict = {"marker": "*", "ms": 10, "mfc": "white", "mec": BLACK, "ls": "none"}
     for net, paper in tables.PAPER.items():
         at = paper.hours, paper.tefbv
@@ -326,12 +321,6 @@ def draw_error_against_hours(runs: Iterable[Run]) -> Figure:
     devices = dict.fromkeys(run.provenance[-1].device for run in longest.values())
     heading = f"Test error after each epoch, on {', '.join(devices)};\n"
     return finish(figure, heading + "bars: TEfBV of the run with its 95 % interval", axes)
-
-
-def require_runs(runs: Mapping[str, Run]) -> None:
-    """Raise ValueError if there are no runs."""
-    if not runs:
-        raise ValueError("there are no runs to draw")
 
 
 def _times(runs: Mapping[str, Run], against: str) -> tuple[dict[str, np.ndarray], str]:

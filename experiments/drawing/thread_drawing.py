@@ -1,4 +1,7 @@
-"""The drawings of threads and data: styles, shapes, and an array as a kernel's blocks take it."""
+"""The drawings of threads and data: styles, shapes, and an array as a kernel's blocks take it.
+
+At the end two drawings that are of no kernel of the GPU: a block of images, and the CPU's tiles.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from experiments.benchmarks import window
 from experiments.drawing.figures import (
     BLUE,
     FIGURE_WIDTH,
@@ -21,6 +25,8 @@ from experiments.drawing.figures import (
     VERMILION,
 )
 from experiments.drawing.traces import Pair, Trace, cells_of, read_traces
+from mlp_gpu.network import Network
+from mlp_gpu.vector_kernel import CHUNK, VECTORS, choose_rows
 
 # How cells are drawn: those of one thread, those that it reads for them, those in shared memory,
 # those of a warp at one step, blocks, outlines, and cells that no thread uses.
@@ -55,7 +61,7 @@ class Panel:
     more: int = 0
 
 
-def draw_panel(axes: Axes, panel: Panel) -> None:
+def plot_panel(axes: Axes, panel: Panel) -> None:
     """All blocks of a kernel over an array, the drawn one outlined, and its thread and warp."""
     trace = read_traces()[panel.trace]
     own, step = cells_of(trace.own), cells_of(trace.step)
@@ -68,26 +74,26 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
     if len(own) < height * width:  # cells of other threads lie between
         tile = extent(cells_of(trace.of_block))
     all_rows, all_columns = grid[1] * tile[0], grid[0] * tile[1]
-    draw_box(axes, 0, 0, all_columns, all_rows, IDLE)
-    draw_box(axes, left, top, right - left, bottom - top, OUTLINE | {"facecolor": "white"})
+    plot_box(axes, 0, 0, all_columns, all_rows, IDLE)
+    plot_box(axes, left, top, right - left, bottom - top, OUTLINE | {"facecolor": "white"})
     if panel.more:
         start = -(-right // tile[1]) * tile[1]
-        draw_box(axes, start, 0, panel.more, bottom, READ, "images")
+        plot_box(axes, start, 0, panel.more, bottom, READ)
     if panel.used:
         (rows, columns), (used_rows, used_columns) = trace.shape, panel.used
-        draw_box(axes, used_columns, 0, columns - used_columns, rows, PADDING)
-        draw_box(axes, 0, used_rows, used_columns, rows - used_rows, PADDING)
-        draw_box(axes, 0, 0, columns, rows, OUTLINE | {"edgecolor": "black", "linewidth": 1})
+        plot_box(axes, used_columns, 0, columns - used_columns, rows, PADDING)
+        plot_box(axes, 0, used_rows, used_columns, rows - used_rows, PADDING)
+        plot_box(axes, 0, 0, columns, rows, OUTLINE | {"edgecolor": "black", "linewidth": 1})
         all_rows, all_columns = max(all_rows, rows), max(all_columns, columns)
-    draw_blocks(axes, grid, tile[::-1], block)
+    plot_blocks(axes, grid, tile[::-1], block)
     if panel.reads:  # in an array with a margin, so they lie around the thread's own
         read = cells_of(read_traces()[panel.reads].own)
         above, before = (length // 2 for length in extent(read))
-        draw_cells(axes, [(row - above, column - before) for row, column in read], READ, "read")
+        plot_cells(axes, [(row - above, column - before) for row, column in read], READ)
     if step:
-        draw_cells(axes, own, THIN_THREAD, "own")
+        plot_cells(axes, own, THIN_THREAD)
         height, width = extent(step)
-        draw_box(axes, step[0][1], step[0][0], width, height, WARP_STEP | {"linewidth": 1}, "step")
+        plot_box(axes, step[0][1], step[0][0], width, height, WARP_STEP | {"linewidth": 1})
     title = panel.title.format(**facts(panel.trace, panel.used))
     set_scaled(axes, all_columns, all_rows, panel.columns, panel.rows, title)
 
@@ -128,26 +134,24 @@ def new_figure(title: str, height: float) -> Figure:
     return figure
 
 
-def draw_box(
-    axes: Axes, left: float, top: float, width: float, height: float, style: dict, label: str = ""
-) -> None:
-    axes.add_patch(Rectangle((left, top), width, height, label=label, **style))
+def plot_box(axes: Axes, left: float, top: float, width: float, height: float, style: dict) -> None:
+    axes.add_patch(Rectangle((left, top), width, height, **style))
 
 
-def draw_cells(axes: Axes, cells: Collection, style: dict, label: str) -> None:
+def plot_cells(axes: Axes, cells: Collection, style: dict) -> None:
     """Cells (row, column), each a square."""
     squares = [Rectangle((column, row), 1, 1) for row, column in cells]
-    axes.add_collection(PatchCollection(squares, **style, label=label))
+    axes.add_collection(PatchCollection(squares, **style))
 
 
-def draw_lines(axes: Axes, left: int, columns: int, rows: int) -> None:
+def plot_lines(axes: Axes, left: int, columns: int, rows: int) -> None:
     """The thin lines between cells, from row 0 on."""
     lines = [[(x, 0), (x, rows)] for x in range(left, left + columns + 1)]
     lines += [[(left, y), (left + columns, y)] for y in range(rows + 1)]
     axes.add_collection(LineCollection(lines, colors="0.75", linewidths=0.5, zorder=0))
 
 
-def draw_arrow(axes: Axes, start: tuple, end: tuple, color: str) -> None:
+def plot_arrow(axes: Axes, start: tuple, end: tuple, color: str) -> None:
     axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": color, "lw": 1.5})
 
 
@@ -183,8 +187,127 @@ def add_legend(figure: Figure, styles: dict[str, dict]) -> None:
     figure.legend(handles=handles, fontsize=LABEL_SIZE, **place)
 
 
-def draw_blocks(axes: Axes, grid: tuple, size: tuple[int, int], chosen: tuple) -> None:
+def plot_blocks(axes: Axes, grid: tuple, size: tuple[int, int], chosen: tuple) -> None:
     """The outlines of a grid of blocks. size: how wide and high they are."""
     for x, y in np.ndindex(grid):
         style = BLOCK if (x, y) == chosen else OUTLINE
-        draw_box(axes, x * size[0], y * size[1], *size, style, f"block {x}, {y}")
+        plot_box(axes, x * size[0], y * size[1], *size, style)
+
+
+# --- a block of images: whose deltas correct whose, by the chain and by the window
+
+N_IMAGES, IN_WINDOW = 16, 6  # of the drawn block
+SWEEP = 4  # the drawn one of those that the window needs, from 0
+SIZES, ETA = (40, 30, 10), 0.02  # of a small net, whose sweeps are drawn
+
+Sweeps = list[tuple[int, int]]  # of each, its first image and the one after its last
+
+# Of the images before, and of the image itself.
+KNOWN, CHANGING, NOT_YET = READ, SHARED, IDLE
+BLOCK_STYLES = {
+    "deltas that are final": KNOWN,
+    "deltas of the sweep before": CHANGING,
+    "not begun": NOT_YET,
+    "done by this step": THREAD,
+    "to be done again": CHANGING | {"hatch": "////"},
+    "at work together": WARP_STEP,
+}
+
+
+def example_sweeps() -> Sweeps:
+    """Those that a block of random images needs, of a small net with random weights."""
+    rng = np.random.default_rng(0)
+    images = rng.uniform(-1, 1, (N_IMAGES, SIZES[0])).astype(np.float32)
+    weights = [W.astype(np.float64) for W in Network.initial(SIZES, seed=0).unpadded()]
+    labels = rng.integers(0, SIZES[-1], N_IMAGES)
+    return window.train_in_windows(weights, images, labels, ETA, IN_WINDOW, N_IMAGES)
+
+
+def plot_block() -> Figure:
+    """The triangle of corrections at one step of both ways, and below it all their steps."""
+    sweeps = example_sweeps()
+    first, _ = sweeps[SWEEP]
+    chain = [(t, t + 1) for t in range(N_IMAGES)]
+    title = f"A block of {N_IMAGES} images: deltas of which images correct which image\n"
+    title += "(row t: corrections of image t; none above the diagonal, as images come in order)"
+    figure = new_figure(title, 7.6)
+    (left, right), (steps_left, steps_right) = figure.subplots(2, 2)
+    plot_corrections(left, chain, first, "chain: one image at a time,\nall corrections are final")
+    text = f"window of {IN_WINDOW}: some corrections\nare of the sweep before"
+    plot_corrections(right, sweeps, SWEEP, text)
+    plot_steps(steps_left, chain, f"chain: {len(chain)} steps, one after another")
+    plot_steps(steps_right, sweeps, f"window: {len(sweeps)} sweeps, one after another")
+    add_legend(figure, BLOCK_STYLES)
+    return figure
+
+
+def plot_corrections(axes: Axes, sweeps: Sweeps, step: int, title: str) -> None:
+    """A cell (t, s) for each image s whose delta corrects image t, at a step."""
+    first, end = sweeps[step]
+    below = [(t, s) for t in range(N_IMAGES) for s in range(t)]
+    known = [(t, s) for t, s in below if t < end and s < first]
+    changing = [(t, s) for t, s in below if t < end and s >= first]
+    plot_cells(axes, [(t, s) for t, s in below if t >= end], NOT_YET)
+    plot_cells(axes, known, KNOWN)
+    plot_cells(axes, changing, CHANGING)
+    plot_lines(axes, 0, N_IMAGES, N_IMAGES)
+    plot_box(axes, 0, first, max(end - 1, 1), end - first, WARP_STEP)
+    across = "image s, before it"
+    set_scaled(axes, N_IMAGES, N_IMAGES, across, "image t, to be corrected", title)
+
+
+def plot_steps(axes: Axes, sweeps: Sweeps, title: str) -> None:
+    """A row for each step: the images that go forward and backward, and which are done by it."""
+    ends = [first for first, _ in sweeps[1:]] + [N_IMAGES]
+    rows = list(enumerate(zip(sweeps, ends, strict=True)))
+    done = [(row, t) for row, ((first, _), end) in rows for t in range(first, end)]
+    again = [(row, t) for row, ((_, last), end) in rows for t in range(end, last)]
+    plot_box(axes, 0, 0, N_IMAGES, N_IMAGES, OUTLINE | {"edgecolor": "none"})
+    plot_cells(axes, done, THREAD)
+    plot_cells(axes, again, BLOCK_STYLES["to be done again"])
+    plot_lines(axes, 0, N_IMAGES, len(sweeps))
+    set_scaled(axes, N_IMAGES, N_IMAGES, "image of the block", "step", title)
+
+
+# --- the CPU's kernel: which numbers a tile multiplies at a step, and where it adds
+
+STEPS, STEP = 10, 4  # of a chunk that are drawn, and the one that is at work
+GAP = 2.5  # between matrices
+
+
+def plot_vector_tiles() -> Figure:
+    """The tiles of vectors of 16 and of 8 numbers at one step."""
+    figure = new_figure("The CPU's kernel: a tile of C = S + A B at one step of k", 6)
+    for axes, (lanes, registers) in zip(figure.subplots(2, 1), ((16, 32), (8, 16)), strict=True):
+        _plot_vector_tile(axes, lanes, registers)
+    styles = {
+        "vectors of a row of B, each loaded once": READ,
+        "numbers of A, each in all lanes of a vector": SHARED,
+        "accumulators": THREAD,
+        "a vector register": WARP_STEP,
+    }
+    add_legend(figure, styles)
+    return figure
+
+
+def _plot_vector_tile(axes: Axes, lanes: int, registers: int) -> None:
+    """B above, A on the left, and the accumulators of C where a row and a column meet."""
+    rows, columns, corner = choose_rows(lanes), VECTORS * lanes, STEPS + GAP
+    plot_box(axes, corner, 0, columns, STEPS, OUTLINE)
+    plot_box(axes, 0, corner, STEPS, rows, OUTLINE)
+    plot_box(axes, corner, STEP, columns, 1, READ)
+    plot_box(axes, STEP, corner, 1, rows, SHARED)
+    plot_box(axes, corner, corner, columns, rows, THREAD)
+    for left in range(0, columns, lanes):
+        for top in (STEP, *(corner + row for row in range(rows))):
+            plot_box(axes, corner + left, top, lanes, 1, WARP_STEP)
+    plot_arrow(axes, (corner - 1, 0), (corner - 1, STEPS), "black")
+    plot_arrow(axes, (0, corner - 1), (STEPS, corner - 1), "black")
+    add_text(axes, corner - 2, STEPS / 2, f"k, {CHUNK} steps\na chunk", ha="right")
+    right = corner + columns + 1
+    add_text(axes, right, STEPS / 2, "B", ha="left")
+    add_text(axes, right, corner + rows / 2, "C", ha="left")
+    add_text(axes, -1, corner + rows / 2, "A", ha="right")
+    title = f"vectors of {lanes} numbers, {registers} registers: {rows} rows of {VECTORS} vectors, "
+    title += f"{rows * VECTORS} multiply-adds for {VECTORS} loads of B and {rows} of A"
+    set_bare(axes, (-3, corner + 16 * VECTORS + 4), (0, corner + rows), title)

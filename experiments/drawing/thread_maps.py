@@ -16,7 +16,7 @@ from deepbig_runtime.gpu import WARP
 from deform_gpu.field import GRID, KERNEL, MARGIN
 from deform_gpu.kernels import listing1, tiles
 from deform_gpu.parameters import SIDE
-from experiments.drawing import block_drawing, thread_maps_cnn, thread_maps_ladder, tile_drawing
+from experiments.drawing import thread_maps_nets
 from experiments.drawing.figures import LABEL_SIZE, SMALL_SIZE
 from experiments.drawing.launches import BLOCK as BLOCK_IMAGES
 from experiments.drawing.launches import FIELD_SIDE, N_IN, N_OUT
@@ -33,13 +33,15 @@ from experiments.drawing.thread_drawing import (
     Panel,
     add_legend,
     add_text,
-    draw_arrow,
-    draw_box,
-    draw_cells,
-    draw_lines,
-    draw_panel,
     extent,
     new_figure,
+    plot_arrow,
+    plot_block,
+    plot_box,
+    plot_cells,
+    plot_lines,
+    plot_panel,
+    plot_vector_tiles,
     set_bare,
     set_scaled,
 )
@@ -106,24 +108,19 @@ WALKS = {
 WALK_TITLE = "{shape} numbers, {used} of them in use; {grid} of {threads}"
 
 
-def walk_panel(name: str) -> Panel:
-    """The matrix of a kernel of WALKS."""
-    walk = WALKS[name]
-    return Panel(f"{name} {walk.array}", walk.rows, walk.columns, WALK_TITLE, used=walk.used)
-
-
-def draw_walk(name: str) -> Figure:
+def plot_walk(name: str) -> Figure:
     """A kernel of WALKS on a small layer: its grid of blocks, and below a warp of one block."""
-    walk, panel = WALKS[name], walk_panel(name)
+    walk = WALKS[name]
+    matrix = f"{name} {walk.array}"
     shared = name == "delta_partial" or walk.shared
     figure = new_figure(f"{name}: {walk.title}", 5.2 if shared else 4)
     grid, warp = figure.subplots(2, 1)
-    draw_panel(grid, panel)
+    plot_panel(grid, Panel(matrix, walk.rows, walk.columns, WALK_TITLE, used=walk.used))
     styles = {"one block": BLOCK, "one thread's cells": THREAD, "one warp at one step": WARP_STEP}
     if name == "delta_partial":
-        _draw_patch(warp)
+        _plot_patch(warp)
     else:
-        _draw_warp(warp, read_traces()[panel.trace], walk)
+        _plot_warp(warp, read_traces()[matrix], walk)
         styles |= {"idle threads": IDLE}
     if shared:
         styles |= {"in shared memory": SHARED}
@@ -131,55 +128,55 @@ def draw_walk(name: str) -> Figure:
     return figure
 
 
-def _draw_warp(axes: Axes, trace: Trace, walk: Walk) -> None:
+def _plot_warp(axes: Axes, trace: Trace, walk: Walk) -> None:
     """The warp of a thread: rows of the block down, threads across."""
     path, reached = cells_of(trace.own), cells_of(trace.step)
     own, rows = trace.thread[0] % WARP, len(path)
     top, left = path[0][0], path[0][1] - own
     busy, step = [column - left for _, column in reached], reached[0][0] - top
     idle = sorted(set(range(WARP)) - set(busy))
-    draw_lines(axes, 0, WARP, rows)
-    draw_cells(axes, [(row, i) for row in range(rows) for i in idle], IDLE, "idle")
-    draw_cells(axes, [(row - top, column - left) for row, column in path], THREAD, "own")
-    draw_arrow(axes, (own + 0.5, 0), (own + 0.5, rows), "white")
-    draw_box(axes, busy[0], step, len(busy), 1, WARP_STEP, "step")
+    plot_lines(axes, 0, WARP, rows)
+    plot_cells(axes, [(row, i) for row in range(rows) for i in idle], IDLE)
+    plot_cells(axes, [(row - top, column - left) for row, column in path], THREAD)
+    plot_arrow(axes, (own + 0.5, 0), (own + 0.5, rows), "white")
+    plot_box(axes, busy[0], step, len(busy), 1, WARP_STEP)
     side = f"at each step {len(busy)} threads\n{walk.verb} {len(busy)} numbers\n"
     add_text(axes, WARP + 1, step + 0.5, side + "side by side: coalesced", ha="left")
     if walk.shared:
-        draw_cells(axes, [(row, -3) for row in range(rows)], SHARED, "shared")
+        plot_cells(axes, [(row, -3) for row in range(rows)], SHARED)
         text = f"{rows} {walk.shared},\nloaded by\n{rows} threads"
         add_text(axes, -4, rows / 2, text, ha="right")
     if walk.result:
         result, height = 1.1 * rows, rows / 12
         for i in range(WARP):
             style = IDLE if i in idle else THREAD if i == own else OUTLINE
-            draw_box(axes, i, result, 1, height, style)
+            plot_box(axes, i, result, 1, height, style)
         add_text(axes, WARP + 1, result + height / 2, walk.result, ha="left")
     first = trace.thread[0] - own
     title = f"threads {first} to {first + WARP - 1} of block {trace.block[0]}, {trace.block[1]}"
     set_bare(axes, (-11, WARP + 13), (0, 1.25 * rows if walk.result else rows), title)
 
 
-def _draw_patch(axes: Axes) -> None:
+def _plot_patch(axes: Axes) -> None:
     """The patch of a block: loaded into shared memory by columns, summed by rows."""
     side, right = backward.PATCH, backward.PATCH + 20  # right: where the patch is drawn again
     for left, kind in ((0, "write"), (right, "read")):
         trace = read_traces()[f"delta_partial shared 0 {kind}"]
         thread, step = trace.thread[0], cells_of(trace.step)
         height, width = extent(step)
-        draw_lines(axes, left, side, side)
-        draw_cells(axes, [(row, left + x) for row, x in cells_of(trace.own)], THREAD, kind)
-        draw_box(axes, left + step[0][1], step[0][0], width, height, WARP_STEP, "step")
-    draw_arrow(axes, (thread + 0.5, 0), (thread + 0.5, side), "white")
-    draw_arrow(axes, (right, thread + 0.5), (right + side, thread + 0.5), "white")
-    draw_arrow(axes, (side + 1, side / 2), (right - 1, side / 2), "black")
+        plot_lines(axes, left, side, side)
+        plot_cells(axes, [(row, left + x) for row, x in cells_of(trace.own)], THREAD)
+        plot_box(axes, left + step[0][1], step[0][0], width, height, WARP_STEP)
+    plot_arrow(axes, (thread + 0.5, 0), (thread + 0.5, side), "white")
+    plot_arrow(axes, (right, thread + 0.5), (right + side, thread + 0.5), "white")
+    plot_arrow(axes, (side + 1, side / 2), (right - 1, side / 2), "black")
     add_text(axes, (side + right) / 2, side / 2 - 1, "to shared\nmemory", va="bottom")
     apart = f"its rows are\n{backward.STRIDE} words apart"
     add_text(axes, (side + right) / 2, side / 2 + 1, apart, va="top")
-    draw_cells(axes, [(-3, right + j) for j in range(side)], SHARED, "shared")
+    plot_cells(axes, [(-3, right + j) for j in range(side)], SHARED)
     add_text(axes, right - 1, -2.5, "deltas", ha="right")
     for i in range(side):
-        draw_box(axes, right + side + 3, i, 1.5, 1, THREAD if i == thread else OUTLINE)
+        plot_box(axes, right + side + 3, i, 1.5, 1, THREAD if i == thread else OUTLINE)
     add_text(axes, right + side + 5.5, side / 2, "one partial\nsum per\nthread", ha="left")
     text = f"each of {side} threads reads a column:\ncoalesced"
     add_text(axes, side / 2, -0.5, text, va="bottom")
@@ -187,7 +184,7 @@ def _draw_patch(axes: Axes) -> None:
     set_bare(axes, (-2, right + side + 14), (-9, side))
 
 
-def draw_banks() -> Figure:
+def plot_banks() -> Figure:
     """Why the patch of delta_partial has rows of 33 words in shared memory: its banks."""
     side, column = backward.PATCH, 5
     title = f"delta_partial: {side} threads read column {column} of the patch from shared memory"
@@ -197,8 +194,8 @@ def draw_banks() -> Figure:
         banks = (np.arange(side)[:, None] * stride + np.arange(stride)) % BANKS
         edges = (0, stride, side, 0)
         image = axes.imshow(banks, "cividis", aspect="auto", vmin=0, vmax=BANKS - 1, extent=edges)
-        draw_box(axes, side, 0, stride - side, side, PADDING)
-        draw_box(axes, column, 0, 1, side, BLOCK)
+        plot_box(axes, side, 0, stride - side, side, PADDING)
+        plot_box(axes, column, 0, 1, side, BLOCK)
         for row, bank in enumerate(banks[:, column]):
             axes.text(stride + 0.5, row + 0.5, f"{bank}", va="center", fontsize=SMALL_SIZE)
         most = words_per_bank(np.arange(side) * stride + column)
@@ -247,18 +244,18 @@ STAGES = (
 CELLS_STYLES = {"one block": BLOCK, "cells that a thread computes": THREAD}
 
 
-def draw_ends() -> Figure:
+def plot_ends() -> Figure:
     """Before the first layer and after the last: an image is picked; softmax of a batch."""
     figure = new_figure("Before the first layer in training, after the last in evaluation", 4.4)
     panels = figure.subplots(2, 1, height_ratios=(1, 4))
-    draw_panel(panels[0], IMAGE)
-    draw_panel(panels[1], CLASSES)
+    plot_panel(panels[0], IMAGE)
+    plot_panel(panels[1], CLASSES)
     panels[0].set_yticks([])
     add_legend(figure, CELLS_STYLES | WARP_AND_IDLE)
     return figure
 
 
-def draw_stages() -> Figure:
+def plot_stages() -> Figure:
     """The stages of the deformation as kernels of their own: matrices, field, sums, pixels."""
     title = "The deformation, one kernel per stage: matrices, field, sums, displacement, pixels\n"
     title += f"(field to displacement: a batch of images of {FIELD_SIDE} x {FIELD_SIDE} pixels, "
@@ -266,7 +263,7 @@ def draw_stages() -> Figure:
     figure = new_figure(title, 8.6)
     panels = figure.subplot_mosaic([[0, 0], [1, 2], [3, 4]], height_ratios=(1.2, 3, 3))
     for place, panel in enumerate(STAGES):
-        draw_panel(panels[place], panel)
+        plot_panel(panels[place], panel)
         panels[place].set_aspect("equal" if place else "auto")
     add_legend(figure, CELLS_STYLES | {"cells that it reads for them": READ} | WARP_AND_IDLE)
     return figure
@@ -335,7 +332,7 @@ WINDOW_UPDATE = Tile(
 TILE_STYLES = {"one block": BLOCK, "one thread": THREAD, "in shared memory": SHARED}
 
 
-def draw_tile(axes: Axes, tile: Tile) -> None:
+def plot_tile(axes: Axes, tile: Tile) -> None:
     """The result of a block, and a thread's cells of it; beside it the numbers in shared memory."""
     trace = read_traces()[tile.result]
     block = cells_of(trace.of_block)
@@ -343,15 +340,15 @@ def draw_tile(axes: Axes, tile: Tile) -> None:
     own = [(row - top, column - left) for row, column in cells_of(trace.own)]
     width = tile.depth or 17
     start = -3 - width  # where the numbers in shared memory begin
-    draw_box(axes, 0, 0, columns, rows, OUTLINE)
-    draw_box(axes, start, 0, width, rows, SHARED)
+    plot_box(axes, 0, 0, columns, rows, OUTLINE)
+    plot_box(axes, start, 0, width, rows, SHARED)
     for row, _ in own:
-        draw_box(axes, start, row, width, 1, THREAD)
+        plot_box(axes, start, row, width, 1, THREAD)
     if tile.depth:
-        draw_box(axes, 0, start, columns, width, SHARED)
+        plot_box(axes, 0, start, columns, width, SHARED)
         for _, column in own:
-            draw_box(axes, column, start, 1, width, THREAD)
-    draw_cells(axes, own, THREAD, "own")
+            plot_box(axes, column, start, 1, width, THREAD)
+    plot_cells(axes, own, THREAD)
     add_text(axes, start, rows + 1, tile.left, ha="left", va="top")
     add_text(axes, columns + 1, start + width / 2, tile.above, ha="left")
     title = tile.title.format(size=f"{rows} x {columns}", thread=trace.thread[0])
@@ -361,24 +358,24 @@ def draw_tile(axes: Axes, tile: Tile) -> None:
     axes.set_aspect("equal")
 
 
-def draw_batch() -> Figure:
+def plot_batch() -> Figure:
     """forward_batch: a block computes a tile of 64 images x 64 neurons, a thread 4 x 4 of them."""
     figure = new_figure("forward_batch: many images at once, for evaluation", 4.6)
     whole, part = figure.subplots(1, 2, width_ratios=(1, 1.25))
-    draw_panel(whole, BATCH.panel)
+    plot_panel(whole, BATCH.panel)
     whole.set_aspect("equal")
-    draw_tile(part, BATCH)
+    plot_tile(part, BATCH)
     add_legend(figure, TILE_STYLES | {"no image or no neuron": IDLE})
     return figure
 
 
-def draw_window_tiles(title: str, height: float, kernels: list[Tile]) -> Figure:
+def plot_window_tiles(title: str, height: float, kernels: list[Tile]) -> Figure:
     """Kernels of tiles below each other: all blocks, and one."""
     figure = new_figure(title, height)
     panels = figure.subplots(len(kernels), 2, squeeze=False, width_ratios=(1.4, 1))
     for (whole, part), tile in zip(panels, kernels, strict=True):
-        draw_panel(whole, tile.panel)
-        draw_tile(part, tile)
+        plot_panel(whole, tile.panel)
+        plot_tile(part, tile)
     styles = TILE_STYLES
     if kernels is WINDOW_PRODUCTS:
         styles = styles | {"rows of H or D of the block's images": READ}
@@ -386,19 +383,19 @@ def draw_window_tiles(title: str, height: float, kernels: list[Tile]) -> Figure:
     return figure
 
 
-def draw_blocks_and_progress() -> Figure:
+def plot_blocks_and_progress() -> Figure:
     """The kernels that run once a block, and those that end a sweep and a block."""
     figure = new_figure("Window: once a block, and at the end of a sweep", 7.4)
     (whole, part), (gather, outputs), (slide, ending) = figure.subplots(3, 2)
-    draw_panel(whole, WINDOW_UPDATE.panel)
-    draw_tile(part, WINDOW_UPDATE)
-    draw_panel(gather, _cells("gather_images H write", "one", "image of the block", "pixel"))
+    plot_panel(whole, WINDOW_UPDATE.panel)
+    plot_tile(part, WINDOW_UPDATE)
+    plot_panel(gather, _cells("gather_images H write", "one", "image of the block", "pixel"))
     title = TILE_TITLE + ", a thread a class"
-    draw_panel(outputs, Panel("output_deltas D write", "image of the window", "class", title))
+    plot_panel(outputs, Panel("output_deltas D write", "image of the window", "class", title))
     trace = read_traces()["slide_window changes read"]
     _, _, n_tiles, n_images = trace.reached
-    draw_lines(slide, 0, n_images, n_tiles)
-    draw_cells(slide, cells_of(trace.own), THREAD, "own")
+    plot_lines(slide, 0, n_images, n_tiles)
+    plot_cells(slide, cells_of(trace.own), THREAD)
     title = f"slide_window: one block of {trace.threads[0]}\nthreads takes each layer's {n_tiles} "
     title += f"tiles\nof changes; thread {trace.thread[0]} reads"
     set_scaled(slide, n_images, n_tiles, "image of the window", "tile", title)
@@ -406,7 +403,7 @@ def draw_blocks_and_progress() -> Figure:
     names = ["START", "BLOCK", "FIRST", "END", "SWEPT", "WINDOW", "TIMES", "SWEEPS", "ALL_TIMES"]
     for place, name in enumerate(names):
         row, column = divmod(place, 3)
-        draw_box(ending, 3.4 * column, 1.8 * row, 3.1, 1.3, OUTLINE, name)
+        plot_box(ending, 3.4 * column, 1.8 * row, 3.1, 1.3, OUTLINE)
         text = name.lower().replace("_", " ")
         add_text(ending, 3.4 * column + 1.55, 1.8 * row + 0.65, text)
     add_legend(figure, TILE_STYLES | WARP_AND_IDLE)
@@ -416,7 +413,7 @@ def draw_blocks_and_progress() -> Figure:
 # --- the deformation in one kernel, and as the paper prints it
 
 
-def draw_convolution() -> Figure:
+def plot_convolution() -> Figure:
     """Listing 1: a block computes ten cells of a column, a thread sums a vertical strip of 21."""
     inner, (left, y_block) = GRID * SIDE, (120, 12)
     padded, rows, region = inner + KERNEL - 1, listing1.ROWS, listing1.REGION
@@ -425,23 +422,23 @@ def draw_convolution() -> Figure:
     sum_of_strip, (x, y) = read_traces()["convolve_field shared 2 write"], strip.thread
     figure = new_figure("convolve_field: the elastic field (2010, Listing 1)", 4.4)
     whole, cells, sums = figure.subplots(1, 3, width_ratios=(2.2, 1.4, 1.6))
-    draw_box(whole, padded, 0, stride - padded, padded, PADDING)
-    draw_box(whole, 0, 0, padded, padded, IDLE)
-    draw_box(whole, MARGIN, MARGIN, inner, inner, OUTLINE | {"facecolor": "white"})
-    draw_box(whole, left, top, KERNEL, region, BLOCK, "read")
-    draw_box(whole, left + MARGIN, top + MARGIN, 1, rows, WARP_STEP, "made")
+    plot_box(whole, padded, 0, stride - padded, padded, PADDING)
+    plot_box(whole, 0, 0, padded, padded, IDLE)
+    plot_box(whole, MARGIN, MARGIN, inner, inner, OUTLINE | {"facecolor": "white"})
+    plot_box(whole, left, top, KERNEL, region, BLOCK)
+    plot_box(whole, left + MARGIN, top + MARGIN, 1, rows, WARP_STEP)
     title = f"{padded} x {padded} cells of a field,\n{inner} x {inner} without its zero margin;\n"
     title += f"grid of {inner} x {inner // rows} blocks"
     set_scaled(whole, stride, padded, "column of the field", "row of the field", title)
     whole.set_aspect("equal")
     for axes, trace in ((cells, strip), (sums, sum_of_strip)):
-        draw_cells(axes, cells_of(trace.of_block), SHARED, "shared")
-        draw_cells(axes, cells_of(trace.own), THREAD, "own")
+        plot_cells(axes, cells_of(trace.of_block), SHARED)
+        plot_cells(axes, cells_of(trace.own), THREAD)
     title = f"{region} x {KERNEL} cells in shared\nmemory: thread {x}, {y}\n"
     set_bare(cells, (-1, KERNEL + 1), (0, region), title + f"sums {KERNEL} products")
-    draw_box(sums, 0, y, KERNEL, 1, WARP_STEP)
+    plot_box(sums, 0, y, KERNEL, 1, WARP_STEP)
     for i in range(rows):
-        draw_box(sums, KERNEL + 2, i, 1, 1, WARP_STEP if i == y else OUTLINE)
+        plot_box(sums, KERNEL + 2, i, 1, 1, WARP_STEP if i == y else OUTLINE)
     title = f"{rows} x {KERNEL} sums there: the\nfirst thread of a row adds\n"
     set_bare(sums, (-1, KERNEL + 4), (0, region), title + f"up {KERNEL}, for a cell")
     styles = {
@@ -462,7 +459,7 @@ TILE_STAGES = {
 }
 
 
-def draw_tiles() -> Figure:
+def plot_tiles() -> Figure:
     """deform_tiles: a block draws its part of the field, convolves it, and moves the pixels."""
     title = f"deform_tiles: {tiles.THREADS} threads deform a tile of {SIDE} x {SIDE} pixels"
     figure = new_figure(title, 3.6)
@@ -470,8 +467,8 @@ def draw_tiles() -> Figure:
     for axes, (name, title) in zip(panels, TILE_STAGES.items(), strict=True):
         trace = read_traces()[f"deform_tiles {name}"]
         _, _, height, width = trace.reached
-        draw_box(axes, 0, 0, width, height, OUTLINE if name == "out write" else SHARED)
-        draw_cells(axes, cells_of(trace.own), THREAD, "own")
+        plot_box(axes, 0, 0, width, height, OUTLINE if name == "out write" else SHARED)
+        plot_cells(axes, cells_of(trace.own), THREAD)
         title += f"\n({height} x {width})"
         set_scaled(axes, tiles.REGION, tiles.FIELD_ROWS, "column", "row", title)
         axes.set_aspect("equal")
@@ -482,28 +479,27 @@ def draw_tiles() -> Figure:
 
 # Each picture by its name.
 DRAWINGS: dict[str, Callable[[], Figure]] = {
-    **{f"threads_{name}": partial(draw_walk, name) for name in WALKS},
-    "threads_banks": draw_banks,
-    "threads_convolve_field": draw_convolution,
-    "threads_forward_batch": draw_batch,
-    "threads_deform_tiles": draw_tiles,
-    "threads_ends": draw_ends,
-    "threads_stages": draw_stages,
-    **thread_maps_cnn.DRAWINGS,
-    "vector_tile": tile_drawing.draw_tile,
+    **{f"threads_{name}": partial(plot_walk, name) for name in WALKS},
+    "threads_banks": plot_banks,
+    "threads_convolve_field": plot_convolution,
+    "threads_forward_batch": plot_batch,
+    "threads_deform_tiles": plot_tiles,
+    "threads_ends": plot_ends,
+    "threads_stages": plot_stages,
+    "vector_tile": plot_vector_tiles,
     "threads_window_products": partial(
-        draw_window_tiles,
+        plot_window_tiles,
         "Window, stage 1: products of 32 images with a matrix, and with the block's images",
         6.2,
         WINDOW_PRODUCTS,
     ),
     "threads_window_sums": partial(
-        draw_window_tiles,
+        plot_window_tiles,
         "Window, stage 2: parts are summed, corrected, and become states or deltas",
         4.4,
         WINDOW_SUMS,
     ),
-    "threads_window_blocks": draw_blocks_and_progress,
-    **thread_maps_ladder.DRAWINGS,
-    "block_of_images": block_drawing.draw_block,
+    "threads_window_blocks": plot_blocks_and_progress,
+    **thread_maps_nets.DRAWINGS,
+    "block_of_images": plot_block,
 }

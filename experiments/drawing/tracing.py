@@ -4,7 +4,6 @@
 compares it with the kernels.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
@@ -122,17 +121,13 @@ def write_traces() -> None:
 
     Raises files.FileFault if the file cannot be written.
     """
-    lines = (f'"{name}": {msgspec.json.encode(trace).decode()}' for name, trace in make_traces())
-    files.replace(traces.PATH, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
-
-
-def make_traces() -> Iterator[tuple[str, Trace]]:
-    """The name and the trace of each view, as its kernel is executed now."""
-    launches = make_launches()
+    launches, lines = make_launches(), []
     for kernel, views in groupby(VIEWS, lambda view: view.name.split()[0]):
         launched = execute(launches[kernel])
         for view in views:
-            yield view.name, _trace(launches[kernel], launched, view)
+            trace = msgspec.json.encode(_trace(launches[kernel], launched, view)).decode()
+            lines.append(f'"{view.name}": {trace}')
+    files.replace(traces.PATH, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def execute(launch: Launch) -> Launched:

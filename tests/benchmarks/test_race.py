@@ -124,5 +124,5 @@ def test_the_setting_is_taken_that_has_the_fewest_wrong_of_the_images_set_aside(
     (line,) = race.table(points)
     assert line["wrong after 2 s"] == "11 (10-12)"
     assert line["wrong after 1 s"] == "50 (50-50)"
-    (axes,) = bench_plots.draw_race(points).axes
+    (axes,) = bench_plots.plot_race(points).axes
     assert [list(curve.get_ydata()) for curve in axes.get_lines()] == [[50, 10], [50, 11], [50, 12]]

@@ -328,7 +328,7 @@ def test_files_of_the_papers_checksums_are_the_papers_data(tmp_path, monkeypatch
 def test_pictures_lie_in_their_frames(side, maps, shown):
     images = np.random.default_rng(0).uniform(-1, 1, (9, side, side, maps)).astype(np.float32)
     below = [(1, 2)] * 9
-    (axes,) = error_plots.draw_digits(images, np.arange(9), below, "a").axes
+    (axes,) = error_plots.plot_digits(images, np.arange(9), below, "a").axes
     mosaic = np.asarray(axes.images[0].get_array())
     (frames,) = axes.collections
     for image, path in zip(images, frames.get_paths(), strict=True):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import combinations
 
+import drawn
 import numpy as np
 import pytest
 import reference_deform
@@ -99,7 +100,7 @@ def test_beta_is_that_of_the_digit_unless_given(label, beta, monkeypatch):
         seen.append((digit.label, deformation.beta[label], seed))
 
     for name in PICTURES:
-        monkeypatch.setattr(deform_plots, f"draw_{name}", draw)
+        monkeypatch.setattr(deform_plots, f"plot_{name}", draw)
     monkeypatch.setattr(deformations, "save_figure", lambda figure, path: [])
     digit = ["--data", "digits", "--digit", str(label)]
     deformations.main([*digit, "--seed", "9"])
@@ -128,7 +129,7 @@ def test_images_are_read_at_the_source_positions(digit):
 
 
 def test_field_shows_the_affine_map(digit):
-    original, *others = deform_plots.draw_field(digit, AFFINE, SEED).axes
+    original, *others = deform_plots.plot_field(digit, AFFINE, SEED).axes
     assert (shown(original) == digit.image).all()
     for epoch in range(deform_plots.N_FIELDS):
         arrows, lines, result = others[3 * epoch : 3 * epoch + 3]
@@ -165,11 +166,11 @@ def test_field_shows_the_affine_map(digit):
 
 def test_field_of_no_deformation_and_of_far_too_much(digit, recwarn):
     none = Deformation(sigma=1, alpha=0, beta=(0,) * 10, gamma_x=0, gamma_y=0)
-    for axes in deform_plots.draw_field(digit, none, SEED).axes[3::3]:
+    for axes in deform_plots.plot_field(digit, none, SEED).axes[3::3]:
         assert (shown(axes) == digit.image).all()
     for alpha, sigma in ((1000, 1e-300), (1000, 1000)):
         much = Deformation(sigma, alpha, (89.9,) * 10, 99.9, 99.9, shear_probability=1)
-        deform_plots.draw_field(digit, much, SEED).draw_without_rendering()
+        deform_plots.plot_field(digit, much, SEED).draw_without_rendering()
     assert not recwarn.list
 
 
@@ -215,7 +216,7 @@ def test_a_strip_takes_the_first_epoch_with_a_strong_number(kind):
 
 def test_strips_are_labelled_and_marked(digit):
     rows = {}
-    for axes in deform_plots.draw_strips(digit, CHOSEN, SEED).axes:
+    for axes in deform_plots.plot_strips(digit, CHOSEN, SEED).axes:
         rows.setdefault(axes.get_subplotspec().rowspan.start, []).append(axes)
     for (kind, (text, number, _)), row in zip(STRIPS.items(), rows.values(), strict=True):
         epoch, values, steps = strip(kind, 4, CHOSEN, SEED)
@@ -234,7 +235,7 @@ def test_strips_are_labelled_and_marked(digit):
 
 
 def test_hundred_are_one_batch(digit):
-    mosaic = shown(deform_plots.draw_hundred(digit, TABLE1, SEED).axes[0])
+    mosaic = shown(deform_plots.plot_hundred(digit, TABLE1, SEED).axes[0])
     assert mosaic.shape == (290, 290)
     cells = mosaic.reshape(10, 29, 10, 29).swapaxes(1, 2).reshape(100, 29, 29)
     assert len(np.unique(cells, axis=0)) == 100
@@ -249,7 +250,7 @@ def test_widths_are_as_labelled(label, narrow, dataset):
         image = np.full_like(digit.image, -1)
         image[2:22, 5:9] = 0.5
         digit = replace(digit, image=image)
-    figure = deform_plots.draw_widths(digit, TABLE1, SEED)
+    figure = deform_plots.plot_widths(digit, TABLE1, SEED)
     top, bottom = figure.axes[:7], figure.axes[7:]
     titles = [axes.get_title() for axes in top]
     assert titles == ["original", "WN10", "WN12", "WN14", "WN16", "WN18", "WN20"]
@@ -272,22 +273,17 @@ def test_widths_are_as_labelled(label, narrow, dataset):
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_captions_have_parameters_and_labels_do_not_overlap(name, digit):
-    draw = getattr(deform_plots, f"draw_{name}")
+    draw = getattr(deform_plots, f"plot_{name}")
     assert draw(digit, CHOSEN, SEED)._suptitle.get_text() == (
         "load_digits, training image 9, a 4, seed 11\n"
         "σ = 6 pixels, α = 100 pixels, β = 20°, γx = 0 %, γy = 30 %"
     )
     one = replace(digit, label=1, name="load_digits, training image 59999, a 1")
     long = Deformation(5.123, 36.789, (12.345,) * 10, 12.345, 12.345)
-    figure = draw(one, long, 2**64 - 1)
-    figure.draw_without_rendering()
-    texts = [figure._suptitle, figure._supxlabel]
-    for axes in figure.axes:
-        texts += [axes.title, axes.xaxis.label, axes.yaxis.label]
-    boxes = [text.get_window_extent() for text in texts if text.get_text()]
-    width, height = figure.canvas.get_width_height()
+    figure = drawn.draw(draw(one, long, 2**64 - 1))
+    boxes = [*drawn.visible_texts(figure).values()]
     for box in boxes:
-        assert 0 <= box.x0 < box.x1 <= width
-        assert 0 <= box.y0 < box.y1 <= height
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert 0 <= box.y0 < box.y1 <= figure.bbox.y1
     for a, b in combinations([*boxes, *(axes.get_window_extent() for axes in figure.axes)], 2):
         assert not a.overlaps(b)

@@ -50,37 +50,17 @@ def pages(jupyter, tmp_path_factory):
     return folder / "pages", folder / "runs"
 
 
-def read(name):
-    return json.loads((notebooks.FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
-
-
-def test_every_notebook_is_tested():
+def test_notebooks_as_committed_begin_with_a_command_and_define_nothing():
     assert notebooks.names() == sorted(FIGURES)
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_committed_without_outputs_and_in_short_cells(name):
-    cells = read(name)["cells"]
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            assert cell["outputs"] == []
-            assert cell["execution_count"] is None
+    for path in notebooks.FOLDER.glob("*.ipynb"):
+        first, *cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        text = "".join(first["source"])
+        assert first["cell_type"] == "markdown"
+        assert text.startswith("# ")
+        assert re.search(r"`make [a-z]", text)
+        for cell in (cell for cell in cells if cell["cell_type"] == "code"):
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
             assert len(cell["source"]) <= 10
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_opens_with_what_it_shows_and_the_command_for_its_runs(name):
-    first = read(name)["cells"][0]
-    assert first["cell_type"] == "markdown"
-    text = "".join(first["source"])
-    assert text.startswith("# ")
-    assert re.search(r"`make [a-z]", text)
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_defines_no_functions_of_its_own(name):
-    for cell in read(name)["cells"]:
-        if cell["cell_type"] == "code":
             assert not re.search(r"^\s*(def|class)\b", "".join(cell["source"]), re.MULTILINE)
 
 
@@ -171,18 +151,6 @@ def test_runs_on_mnist_come_before_others_and_what_cannot_be_read_is_named(tmp_p
     assert said.endswith(": 1; on other data, left out: 1\n")
 
 
-def test_no_run_that_can_be_read(tmp_path):
-    (tmp_path / "a.h5").write_bytes(b"no run")
-    with pytest.raises(Problem, match=r"no run below .* can be read"):
-        examples.load_runs(tmp_path)
-
-
-def test_a_folder_that_is_named_must_be_there(tmp_path):
-    with pytest.raises(Problem, match=r"there is no folder .*runz: name one that has run files"):
-        examples.load_runs(tmp_path / "runz")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("epochs", [0, 1, 2])
 def test_small_runs_that_were_not_finished_are_made_whole(tmp_path, monkeypatch, epochs):
     made = []
@@ -237,7 +205,12 @@ def test_a_net_is_that_of_the_chosen_epoch(tmp_path):
     assert np.array_equal(found.weights[0], chosen.weights[0])
 
 
-def test_why_small_runs_cannot_be_made(tmp_path, monkeypatch):
+def test_load_runs_without_a_run_or_a_folder_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(Problem, match=r"there is no folder .*runz: name one that has run files"):
+        examples.load_runs(tmp_path / "runz")
     monkeypatch.setattr(examples, "COMMITTEE_OPTIONS", ("--experiment", "9"))
     with pytest.raises(Problem, match=r"cannot make runs to look at: .*from 1 to 6"):
+        examples.load_runs(tmp_path)
+    (tmp_path / "a.h5").write_bytes(b"no run")
+    with pytest.raises(Problem, match=r"no run below .* can be read"):
         examples.load_runs(tmp_path)

@@ -84,7 +84,7 @@ def keep(monkeypatch, drawn, *functions):
             drawn[name] = given, options
             return Figure()
 
-        monkeypatch.setattr(module, f"draw_{name}", draw)
+        monkeypatch.setattr(module, f"plot_{name}", draw)
 
 
 def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch):

@@ -70,51 +70,18 @@ def test_a_digit_comes_back_centred(way, digits, path):
     assert np.quantile(off, 0.8) < (1 if way is on_paper else 1 / 2)  # the others moved by a pixel
 
 
-def strokes(pixels):
-    depth = ndimage.distance_transform_edt(
-        np.asarray(Image.fromarray(pixels).resize((280, 280))) > 127
-    )
-    return 4 * depth[depth > 0].mean() / 10
-
-
-@pytest.mark.parametrize(("change", "radius"), [("grey_dilation", 16), ("grey_erosion", 7)])
-def test_strokes_become_as_wide_as_mnists(change, radius, mnist, path):
-    before, after = [], []
-    for digit in mnist[:20]:
-        amount = (enlarged(digit, 12) > 0.5).astype(float)
-        amount = getattr(ndimage, change)(amount, footprint=ink.disc(radius))
-        if amount.max() == 0:
-            continue  # nothing is left of it
-        small = Image.fromarray((255 * amount).astype(np.uint8)).resize((28, 28), Image.BOX)
-        before.append(strokes(np.asarray(small)))
-        picture = Image.fromarray(coloured(np.pad(amount, 30), BLACK, WHITE))
-        after.append(strokes(read(picture, path)))
-    if change == "grey_dilation":
-        assert np.median(after) < np.median(before) - 0.5
-    else:
-        assert np.median(after) > np.median(before) + 0.2
-    assert ink.STROKES[0] - 0.5 < np.median(after) < ink.STROKES[1] + 0.7
-
-
-@pytest.mark.parametrize(("side", "width"), [(600, 1), (1500, 1), (1500, 4)])
-def test_a_thin_line_on_a_large_sheet_is_a_digit(side, width, path):
+@pytest.mark.parametrize(
+    ("side", "width", "n_dark"),
+    [(600, 1, 100), (1500, 1, 100), (1500, 4, 100), (600, 150, 150), (1500, 400, 150)],
+)
+def test_strokes_of_a_ring_become_as_wide_as_mnists(side, width, n_dark, path):
+    """Thin lines on a large sheet and thick ones; unchanged they had 40 to 46 or 244 pixels."""
     image = Image.new("L", (side, side), 255)
     box = 0.1 * side, 0.05 * side, 0.9 * side, 0.95 * side
     ImageDraw.Draw(image).ellipse(box, None, 0, width)
     found = read(image, path)
     assert found.max() == 255
-    assert 40 < np.count_nonzero(found > 127) < 200
-
-
-def test_nine_in_ten_of_mnists_strokes_are_usual(mnist):
-    widths = []
-    for digit in mnist:
-        large = ink._resized(ink._cropped(digit / np.float32(255)), ink.FINE * ink.DIGIT_SIDE)
-        widths.append(ink.stroke_width(np.pad(large, 2 * ink.FINE)))
-    low, high = ink.STROKES
-    usual = np.mean([low <= width <= high for width in widths])
-    assert usual == pytest.approx(0.9, abs=0.05)
-    assert np.median(widths) == pytest.approx(ink.USUAL_STROKE, abs=0.1)
+    assert np.count_nonzero(found > 127) == pytest.approx(n_dark, abs=15)
 
 
 def picture(digit, mode="RGB"):

@@ -6,7 +6,7 @@ from compiled_cases import needs_toolkit
 
 from experiments import kernels
 from experiments.benchmarks import compiled
-from experiments.drawing import launches, thread_maps_ladder, traces, tracing
+from experiments.drawing import launches, thread_maps_nets, traces, tracing
 from experiments.drawing.traces import cells_of, read_traces
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.net import N_INPUTS
@@ -102,7 +102,7 @@ def test_chunk_phases_have_the_threads_that_work_and_registers_keep_what_is_read
     def working(array, each=1):
         return np.count_nonzero(counts(array, "write") >= each * launches.STEPS)
 
-    assert list(thread_maps_ladder.PHASES.values()) == [
+    assert list(thread_maps_nets.PHASES.values()) == [
         working("W1"),
         working("shared 1"),
         working("shared 0", 2),  # a sum of layer 1 and one of layer 2

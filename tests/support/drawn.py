@@ -47,6 +47,13 @@ def make_runs(n, **what):
     return {f"net {seed}": make_run(seed, **what) for seed in range(n)}
 
 
+def make_conv_run(layers, seed=0, epochs=20, data="MNIST", **changes):
+    run = make_run(seed, epochs)
+    run.config = factories.changed(run.config, data={"name": data})
+    run.config = factories.changed(run.config, layers=layers, seed=seed, **changes)
+    return run
+
+
 def make_varied_runs(n):
     """Runs whose parameters all differ; some are undeformed, some have one epoch, long names."""
     runs = {}
@@ -83,15 +90,6 @@ def named_lines(axes):
     return {line.get_label(): line for line in axes.lines if line.get_label()[0] != "_"}
 
 
-def legend_texts(figure):
-    return [text.get_text() for text in figure.legends[0].texts]
-
-
-def cells(axes):
-    """The texts of a matrix, by row and column."""
-    return {text.get_position()[::-1]: text.get_text() for text in axes.texts}
-
-
 def tick_labels(axis):
     """The labels that are drawn."""
     low, high = sorted(axis.get_view_interval())
@@ -112,23 +110,6 @@ def bars_of(axes):
             x, y = points.get_xdata(), points.get_ydata()
             found[bars.get_label().split(",")[0]] = x, y, ends[:, 0], ends[:, 1]
     return found
-
-
-def cells_drawn(axes, label):
-    """The cells (row, column) of that name."""
-    (found,) = [own for own in axes.collections if own.get_label() == label]
-    boxes = [path.get_extents().bounds for path in found.get_paths()]
-    assert all(box[2:] == (1, 1) for box in boxes)
-    return [(int(top), int(left)) for left, top, _, _ in boxes]
-
-
-def boxes(axes, start):
-    """(left, top, width, height) of the rectangles whose labels begin so, by the rest of it."""
-    return {
-        patch.get_label().removeprefix(start): patch.get_bbox().bounds
-        for patch in axes.patches
-        if patch.get_label().startswith(start)
-    }
 
 
 def visible_texts(figure):

@@ -1,4 +1,7 @@
-"""How the ladder's kernels map their threads to data, and its launches in time (`thread_maps`)."""
+"""How threads of convolutional nets and of the ladder map to data (see `thread_maps`).
+
+And the launches of the ladder's rungs in time.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -10,10 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
+from cnn_gpu.layers import Maps
 from cuda_on_cpu.access_stats import BANKS, SECTOR, words_per_bank
 from deepbig_runtime.gpu import WARP
 from experiments.drawing.figures import BLUE, GREEN, ORANGE, SKY, SMALL_SIZE, VERMILION
-from experiments.drawing.launches import HIDDEN
+from experiments.drawing.launches import CONNECTIONS, CONVOLUTION, HIDDEN, POOLING, PROCESSING
 from experiments.drawing.thread_drawing import (
     BLOCK,
     IDLE,
@@ -25,10 +29,11 @@ from experiments.drawing.thread_drawing import (
     WARP_STEP,
     add_legend,
     add_text,
-    draw_box,
-    draw_cells,
-    draw_lines,
+    facts,
     new_figure,
+    plot_box,
+    plot_cells,
+    plot_lines,
     set_bare,
     set_scaled,
 )
@@ -38,6 +43,172 @@ from mlp_gpu.ladder import rung2_tiled as tiled
 from mlp_gpu.ladder import rung6_graph as graph
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.net import N_INPUTS, N_OUTPUTS, SIDE
+
+# --- convolutional nets
+
+THIN_STEP = WARP_STEP | {"linewidth": 0.8}  # around a cell
+MAP_STYLES = {
+    "one block": BLOCK,
+    "cells that a thread computes": THREAD,
+    "cells that it reads for them": READ,
+    "one warp at one step": WARP_STEP,
+    f"padding to {WARP}": PADDING,
+}
+BIAS = THREAD | {"facecolor": ORANGE}
+# Which map reads which, by the number of the connection.
+PAIRS = [(m, i) for m, i in np.ndindex(CONNECTIONS.T.shape) if CONNECTIONS[i, m]]
+
+
+@dataclass(frozen=True)
+class MapPanel:
+    """An array as a thread reads it, or as all blocks write it.
+
+    array: in the name of the trace. title: with `facts`, and the size of the maps, in braces. maps:
+    of which the array consists; None: it has a row for each kernel, or for each line of neurons.
+    """
+
+    array: str
+    title: str
+    maps: Maps | None = None
+
+
+SOURCE, MAPS = CONVOLUTION.source, CONVOLUTION.maps
+WRITTEN = "{grid}\nof {threads}"
+# Panels from left to right, by their kernel. Kernels of convolutions have a figure each.
+CONVOLUTIONS = {
+    "convolve_maps": (
+        "forward, FP (2011, section 3.2)",
+        MapPanel("h read", "states h: {maps}\na thread reads patches\nof connected maps", SOURCE),
+        MapPanel("w read", "weights w:\nat each step all\nthreads read one"),
+        MapPanel("y write", f"states y: {{maps}}\n{WRITTEN}", MAPS),
+    ),
+    "pull_deltas": (
+        "backward, BP (2011, section 3.3 and Figure 2)",
+        MapPanel(
+            "delta read",
+            "deltas: {maps}\na thread pulls from the neurons\nthat read its own one",
+            MAPS,
+        ),
+        MapPanel("w read", "weights w:\na thread reads one\nfor each delta"),
+        MapPanel("delta_in write", f"deltas: {{maps}}\n{WRITTEN}", SOURCE),
+    ),
+    "adjust_weights": (
+        "adjusting weights, AW (2011, section 3.4)",
+        MapPanel("delta read", "deltas: {maps}\na thread reads\nall of its map", MAPS),
+        MapPanel(
+            "h read", "states h: {maps}\na thread reads those\nthat its weight multiplies", SOURCE
+        ),
+        MapPanel("w write", f"weights w:\n{WRITTEN}"),
+    ),
+}
+A_THREAD = "{maps}\n{kernel}: a thread\n"
+OTHERS = {
+    "pool_maps": (
+        MapPanel("h read", f"states h: {A_THREAD}reads a rectangle", POOLING.source),
+        MapPanel("y write", f"states y: {{maps}}\n{WRITTEN}", POOLING.maps),
+    ),
+    "unpool_deltas": (
+        MapPanel("winners read", f"deltas: {A_THREAD}asks whether it won", POOLING.maps),
+        MapPanel("delta_in write", f"deltas: {{maps}}\n{WRITTEN}", POOLING.source),
+    ),
+    "process_maps": (
+        MapPanel("h read", f"image h: {A_THREAD}reads a patch", PROCESSING.source),
+        MapPanel("y write", f"states y: {{maps}}\n{WRITTEN}", PROCESSING.maps),
+    ),
+    "rows_to_maps": (
+        MapPanel(
+            "rows read", "rows: {width} neurons a line\n{kernel} reads,\nmaps_to_rows writes them"
+        ),
+        MapPanel("maps write", f"maps: {{maps}}\n{WRITTEN}", POOLING.source),
+    ),
+}
+
+
+def plot_convolution(kernel: str) -> Figure:
+    """A kernel of CONVOLUTIONS: the cells that a thread reads, and those that blocks write."""
+    title, *panels = CONVOLUTIONS[kernel]
+    figure = new_figure(f"{kernel}: {title}", 4.6)
+    widths = [4 if panel.maps else 1.6 for panel in panels]
+    for axes, panel in zip(figure.subplots(1, 3, width_ratios=widths), panels, strict=True):
+        _plot_panel(axes, kernel, panel, SOURCE.n * SOURCE.height)
+    styles = MAP_STYLES
+    if kernel == "adjust_weights":
+        styles = {name: style for name, style in MAP_STYLES.items() if style is not WARP_STEP}
+        styles |= {"thread of a bias": BIAS, "idle threads": IDLE}
+    add_legend(figure, styles)
+    return figure
+
+
+def plot_others() -> Figure:
+    """Max-pooling forward and back, image processing, and rows of neurons made maps."""
+    figure = new_figure("Max-pooling, forward and back; image processing; rows and maps", 3.8)
+    lines = [maps.n * maps.height for maps in (POOLING.source, PROCESSING.maps)]
+    axes = iter(figure.subplots(2, 4, height_ratios=lines).flat)
+    for place, (kernel, panels) in enumerate(OTHERS.items()):
+        for panel in panels:
+            _plot_panel(next(axes), kernel, panel, lines[place // 2])
+    add_legend(figure, MAP_STYLES)
+    return figure
+
+
+def _plot_panel(axes: Axes, kernel: str, panel: MapPanel, lines: int) -> None:
+    """An array of a kernel. lines: of maps, for which there is space."""
+    name, maps = f"{kernel} {panel.array}", panel.maps
+    trace, written = read_traces()[name], name.endswith("write")
+    own, step, (height, width) = cells_of(trace.own), cells_of(trace.step), trace.shape
+    ends: list[float] = [0, width, height]  # of the axes: left, right and bottom
+    if maps:
+        _plot_maps(axes, trace, maps, written)
+        ends = [-8, width, lines]
+    elif panel.array.startswith("w "):
+        _plot_kernels(axes, trace, written)
+        own, step = in_kernels(own), in_kernels(step)
+        ends = [-5, CONVOLUTION.kernel[1] + 1.5, in_kernels([(len(PAIRS), 0)])[0][0] - 2]
+    else:
+        plot_box(axes, 0, 0, width, height, OUTLINE)
+    plot_cells(axes, own, THREAD if written else READ)
+    plot_cells(axes, step, THIN_STEP)
+    size = f"{plural(maps.n, 'map')} of {maps.width} x {maps.height}" if maps else ""
+    title = panel.title.format(maps=size, width=trace.shape[1], **facts(name))
+    set_bare(axes, (ends[0], ends[1]), (0, ends[2]), title)
+    axes.set_aspect("equal", anchor="N")
+
+
+def _plot_maps(axes: Axes, trace: Trace, maps: Maps, written: bool) -> None:
+    """Maps below each other, with the padding of their rows, and the blocks that write them."""
+    height, width = maps.height, maps.width
+    plot_box(axes, width, 0, trace.shape[1] - width, maps.n * height, PADDING)
+    for m in range(maps.n):
+        plot_box(axes, 0, m * height, width, height, OUTLINE)
+        add_text(axes, -1, (m + 0.5) * height, f"map {m}", ha="right")
+    for m, part in np.ndindex(trace.grid) if written else ():
+        style = BLOCK if (m, part) == trace.block else OUTLINE
+        top = m * height + part * trace.threads[1]
+        plot_box(axes, 0, top, *trace.threads, style)
+
+
+def in_kernels(cells: list[Pair]) -> list[Pair]:
+    """From (connection, weight) to where it is drawn, (row, column): kernels below each other."""
+    height, width = CONVOLUTION.kernel
+    return [(k * (height + 2) + place // width, place % width) for k, place in cells]
+
+
+def _plot_kernels(axes: Axes, trace: Trace, written: bool) -> None:
+    """The kernels of all connections, below each other, and the blocks that write them."""
+    (height, width), (across, down) = CONVOLUTION.kernel, trace.threads
+    for k, (m, i) in enumerate(PAIRS):
+        ((top, _),) = in_kernels([(k, 0)])
+        plot_box(axes, 0, top, width, height, OUTLINE)
+        add_text(axes, -0.5, top + height / 2, f"map {i}\nto {m}", ha="right")
+        if written:
+            plot_box(axes, width, top, across - width, down, IDLE)
+            style = BLOCK if (k, 0) == trace.block else OUTLINE
+            plot_box(axes, 0, top, across, down, style)
+            if m not in [other for other, _ in PAIRS[:k]]:  # a map's first connection
+                plot_cells(axes, [(top, width)], BIAS)
+
+
+# --- the ladder
 
 STEP_CELLS = WARP_STEP | {"linewidth": 0.9}
 STYLES = {
@@ -55,35 +226,35 @@ TITLES = {
 }
 
 
-def draw_rung(rung: str) -> Figure:
+def plot_rung(rung: str) -> Figure:
     """The four kernels of a rung on their matrices."""
     figure = new_figure(f"{TITLES[rung]}\n784-{HIDDEN}-10", 7)
     names = [name for name in read_traces() if f"_{rung} " in name]
     for axes, name in zip(figure.subplots(2, 2).flat, names, strict=True):
-        draw_corner(axes, name)
+        plot_corner(axes, name)
     add_legend(figure, STYLES | BLOCK_STYLE)
     return figure
 
 
-def draw_corner(axes: Axes, name: str) -> None:
+def plot_corner(axes: Axes, name: str) -> None:
     """The corner of a matrix: cells of a thread and of a warp, pieces moved, the first block.
 
     name: of the trace.
     """
     trace = read_traces()[name]
     (_, _, rows, columns), step = trace.reached, cells_of(trace.step)
-    draw_lines(axes, 0, columns, rows)
+    plot_lines(axes, 0, columns, rows)
     moved = pieces(step, trace.shape[1])
     for cells in moved:
         for row in sorted({row for row, _ in cells}):
             places = [column for one, column in cells if one == row]
-            draw_box(axes, places[0], row, len(places), 1, READ, "piece")
-    draw_cells(axes, cells_of(trace.own), THREAD, "own")
-    draw_cells(axes, step, STEP_CELLS, "step")
+            plot_box(axes, places[0], row, len(places), 1, READ)
+    plot_cells(axes, cells_of(trace.own), THREAD)
+    plot_cells(axes, step, STEP_CELLS)
     n_blocks = trace.grid[0]
     if n_blocks > 1:
         lines = border_of(cells_of(trace.of_block), trace)
-        border = LineCollection(lines, colors=VERMILION, linewidths=2, zorder=3, label="block")
+        border = LineCollection(lines, colors=VERMILION, linewidths=2, zorder=3)
         axes.add_collection(border)
     kernel, array, kind = name.split()
     title = f"{kernel}, {plural(n_blocks, 'block')} of {trace.threads[0]} threads:\n"
@@ -119,22 +290,22 @@ def border_of(cells: list[Pair], trace: Trace) -> list[tuple[Pair, Pair]]:
     ]
 
 
-def draw_tiled() -> Figure:
+def plot_tiled() -> Figure:
     """forward_tiled: how a block fills a tile, and reads it from shared memory."""
     (thread, _) = read_traces()["forward_tiled W1 read"].thread
     title = "Rung 2, tiled: all threads load 8 inputs of all neurons, then each sums its row"
     figure = new_figure(title, 5.2)
     whole, *shared = figure.subplots(1, 3, width_ratios=(2.2, 1, 1))
-    draw_corner(whole, "forward_tiled W1 read")
-    draw_box(whole, 0, 0, tiled.TILE, WARP, BLOCK, "tile")
+    plot_corner(whole, "forward_tiled W1 read")
+    plot_box(whole, 0, 0, tiled.TILE, WARP, BLOCK)
     step = 3
     for axes, stride in zip(shared, (tiled.ROW, tiled.TILE), strict=True):
         words = np.arange(WARP) * stride + step
-        draw_box(axes, 0, 0, tiled.TILE, WARP, SHARED, "tile")
-        draw_lines(axes, 0, tiled.TILE, WARP)
-        draw_box(axes, tiled.TILE, 0, stride - tiled.TILE, WARP, PADDING)
-        draw_cells(axes, [(thread, i) for i in range(tiled.TILE)], THREAD, "own")
-        draw_cells(axes, [(row, step) for row in range(WARP)], STEP_CELLS, "step")
+        plot_box(axes, 0, 0, tiled.TILE, WARP, SHARED)
+        plot_lines(axes, 0, tiled.TILE, WARP)
+        plot_box(axes, tiled.TILE, 0, stride - tiled.TILE, WARP, PADDING)
+        plot_cells(axes, [(thread, i) for i in range(tiled.TILE)], THREAD)
+        plot_cells(axes, [(row, step) for row in range(WARP)], STEP_CELLS)
         for row, bank in enumerate(words % BANKS):
             axes.text(tiled.ROW + 0.3, row + 0.5, f"{bank}", va="center", fontsize=SMALL_SIZE)
         turns = plural(words_per_bank(words.tolist()), "turn")
@@ -145,7 +316,7 @@ def draw_tiled() -> Figure:
     return figure
 
 
-def draw_shared() -> Figure:
+def plot_shared() -> Figure:
     """Rung 4: shared memory holds the numbers that all threads read; rates are constants."""
     title = (
         "Rung 4, shared: numbers that all threads read are loaded once; the others stay in memory"
@@ -155,22 +326,22 @@ def draw_shared() -> Figure:
     image, *others = figure.subplots(2, 2).flat
     loaded = read_traces()["forward_shared images read"]
     step = cells_of(loaded.step)
-    draw_box(image, 0, 0, SIDE, SIDE, SHARED)
-    draw_lines(image, 0, SIDE, SIDE)
-    draw_cells(image, cells_of(loaded.own), THREAD, "own")
-    draw_cells(image, step, STEP_CELLS, "step")
+    plot_box(image, 0, 0, SIDE, SIDE, SHARED)
+    plot_lines(image, 0, SIDE, SIDE)
+    plot_cells(image, cells_of(loaded.own), THREAD)
+    plot_cells(image, step, STEP_CELLS)
     title = f"forward_shared loads the image:\n{len(step)} threads read {len(step)} pixels in "
     title += f"{len(pieces(step, SIDE))} pieces;\nlater all threads read one word at each step"
     set_scaled(image, SIDE, SIDE, "column of pixels", "row of pixels", title)
     names = [name for name in read_traces() if "_shared " in name]
     for axes, name in zip(others, names[1:], strict=True):
-        draw_corner(axes, name)
+        plot_corner(axes, name)
     _, deltas, updates = others
-    draw_cells(deltas, [(-3, k) for k in range(N_OUTPUTS)], SHARED, "delta2")
+    plot_cells(deltas, [(-3, k) for k in range(N_OUTPUTS)], SHARED)
     add_text(deltas, N_OUTPUTS / 2, -4.5, "delta2, read by all threads")
     deltas.set_ylim(32.5, -6)
     for left, name in ((6, "eta"), (20, "momentum")):
-        draw_box(updates, left, -3, 6, 1, SHARED, name)
+        plot_box(updates, left, -3, 6, 1, SHARED)
         add_text(updates, left + 3, -4.5, name)
     updates.set_ylim(32.5, -6)
     add_legend(figure, STYLES | BLOCK_STYLE | {"in shared memory, or constant": SHARED})
@@ -190,21 +361,21 @@ PHASES = {
 }
 
 
-def draw_chunk() -> Figure:
+def plot_chunk() -> Figure:
     """Rung 7: which weights a thread has in registers, and who works when."""
     name = "train_chunk W1 read"
     threads, columns = read_traces()[name].threads[0], read_traces()[name].reached[3]
     figure = new_figure("Rung 7, one kernel: one block trains a chunk of images by itself", 4.8)
     weights, phases = figure.subplots(1, 2, width_ratios=(1, 1.25))
     kept = one_kernel.KEPT * threads // HIDDEN  # rows
-    draw_box(weights, 0, 0, columns, kept, SHARED, "kept")
-    draw_corner(weights, name)
+    plot_box(weights, 0, 0, columns, kept, SHARED)
+    plot_corner(weights, name)
     for row, (text, working) in enumerate(PHASES.items()):
-        draw_box(phases, 0, row + 0.45, working, 0.45, WORKING, f"phase {row}")
-        draw_box(phases, working, row + 0.45, threads - working, 0.45, IDLE)
+        plot_box(phases, 0, row + 0.45, working, 0.45, WORKING)
+        plot_box(phases, working, row + 0.45, threads - working, 0.45, IDLE)
         add_text(phases, 0, row + 0.22, text, ha="left")
         if row < len(PHASES) - 1:
-            phases.axhline(row + 0.97, color="black", linewidth=1.5, label="barrier")
+            phases.axhline(row + 0.97, color="black", linewidth=1.5)
     title = f"phases of an image, barriers between:\nhow many of {threads} threads work"
     set_scaled(phases, threads, len(PHASES), "thread", "", title)
     phases.set_yticks([])
@@ -264,7 +435,7 @@ def timeline(calls: list[tuple], captured: bool = False) -> list[Box]:
     return boxes
 
 
-def draw_times(title: str, rows: dict[str, list[Box]]) -> Figure:
+def plot_times(title: str, rows: dict[str, list[Box]]) -> Figure:
     """Timelines below each other, drawn alike; the last kernel of an image has its number."""
     figure = new_figure(f"{title}\n(on paper: lengths were not measured)", 1.4 + 1.2 * len(rows))
     end = max(box.end for boxes in rows.values() for box in boxes)
@@ -276,9 +447,8 @@ def draw_times(title: str, rows: dict[str, list[Box]]) -> Figure:
             add_text(axes, -0.01 * end, apart * row + 0.4, text, ha="right")
         for box in boxes:
             used[box.task] = COLOURS.get(box.task, OF_HOST)
-            label = f"{box.row}: {box.task}"
             length, style = box.end - box.start, used[box.task]
-            draw_box(axes, box.start, apart * box.row, length, 0.8, style, label)
+            plot_box(axes, box.start, apart * box.row, length, 0.8, style)
         ends = [box.end for box in boxes if box.row and box.task == HIDDENS]
         for number, x in enumerate(ends, 1):
             axes.text(x, apart - 0.08, f"{number}", fontsize=SMALL_SIZE, ha="right")
@@ -287,8 +457,8 @@ def draw_times(title: str, rows: dict[str, list[Box]]) -> Figure:
     return figure
 
 
-def draw_streams() -> Figure:
-    return draw_times(
+def plot_streams() -> Figure:
+    return plot_times(
         "Rung 5, streams: the two updates side by side",
         {
             "rung 4: one stream": timeline(ONE_STREAM * N_DRAWN),
@@ -297,8 +467,8 @@ def draw_streams() -> Figure:
     )
 
 
-def draw_graph() -> Figure:
-    return draw_times(
+def plot_graph() -> Figure:
+    return plot_times(
         "Rung 6, graph: one launch for many kernels",
         {
             "rung 4: a launch for each kernel": timeline(ONE_STREAM * N_DRAWN),
@@ -310,11 +480,13 @@ def draw_graph() -> Figure:
 
 
 DRAWINGS: dict[str, Callable[[], Figure]] = {
-    "threads_ladder_naive": partial(draw_rung, "naive"),
-    "threads_ladder_tiled": draw_tiled,
-    "threads_ladder_coalesced": partial(draw_rung, "coalesced"),
-    "threads_ladder_shared": draw_shared,
-    "threads_ladder_streams": draw_streams,
-    "threads_ladder_graph": draw_graph,
-    "threads_ladder_one_kernel": draw_chunk,
+    **{f"threads_{kernel}": partial(plot_convolution, kernel) for kernel in CONVOLUTIONS},
+    "threads_maps": plot_others,
+    "threads_ladder_naive": partial(plot_rung, "naive"),
+    "threads_ladder_tiled": plot_tiled,
+    "threads_ladder_coalesced": partial(plot_rung, "coalesced"),
+    "threads_ladder_shared": plot_shared,
+    "threads_ladder_streams": plot_streams,
+    "threads_ladder_graph": plot_graph,
+    "threads_ladder_one_kernel": plot_chunk,
 }
