@@ -96,13 +96,17 @@ def test_finished_run_is_recorded_and_in_the_readme(folder, tmp_path, monkeypatc
     assert target.name == "cnn-net-seed0.json"
     kept = records.read_record(target)
     assert cnn_tables.row(kept) == cnn_tables.row(run)
-    text = readme.cnn({target: kept}, "load_digits")
+
+    def table(kept, data):
+        return readme.run_rows(cnn_tables.convolutional_runs(kept, data), cnn_tables.table)
+
+    text = table({target: kept}, "load_digits")
     assert f"| ours | {NET} | 1,456   |" in text
     assert f"- `cnn-net-seed0.json`: {NET}, seed 0: Some CPU" in text
     net = replace(kept, config=changed(kept.config, layers=cnn_tables.PAPER[1].layers))
-    both = readme.cnn({target: kept, target.with_name("of-the-paper.json"): net}, "load_digits")
+    both = table({target: kept, target.with_name("of-the-paper.json"): net}, "load_digits")
     assert both.index("`of-the-paper.json`") < both.index("`cnn-net-seed0.json`")
-    assert readme.cnn({target: kept}, "MNIST") == readme.NOT_MEASURED
+    assert table({target: kept}, "MNIST") == readme.NOT_MEASURED
 
 
 def test_run_resumes_bit_identically(tmp_path):
