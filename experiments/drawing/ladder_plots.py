@@ -69,11 +69,11 @@ def _plot_moved(axes: Axes, kernels: list[RungKernel]) -> None:
     shown = set()
     for row in kernels:
         part = next(part for part in parts if row.kernel.startswith(part))
-        moved = SECTOR * (row.read_segments + row.write_segments) / 1e6
+        transferred = SECTOR * (row.read_segments + row.write_segments) / 1e6
         label = None if part in shown else {"train": "all in one"}.get(part, part)
         shown.add(part)
-        axes.barh(row.rung, moved, left=left[row.rung], color=parts[part], label=label)
-        left[row.rung] += moved
-    axes.set_xlabel("MB moved an image, as executed (times: not measured yet)")
+        axes.barh(row.rung, transferred, left=left[row.rung], color=parts[part], label=label)
+        left[row.rung] += transferred
+    axes.set_xlabel("MB transferred an image, as executed (times: not measured yet)")
     axes.legend(**SMALL_LEGEND, loc="lower right")
     axes.invert_yaxis()

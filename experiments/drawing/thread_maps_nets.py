@@ -214,7 +214,7 @@ STEP_CELLS = WARP_STEP | {"linewidth": 0.9}
 STYLES = {
     "cells of one thread": THREAD,
     "one warp at one step": STEP_CELLS,
-    "the pieces of 32 bytes that this moves": READ,
+    "the sectors of 32 bytes that this transfers": READ,
 }
 BLOCK_STYLE = {"one block": BLOCK | {"linewidth": 1.6}}
 
@@ -237,15 +237,15 @@ def plot_rung(rung: str) -> Figure:
 
 
 def plot_corner(axes: Axes, name: str) -> None:
-    """The corner of a matrix: cells of a thread and of a warp, pieces moved, the first block.
+    """The corner of a matrix: cells of a thread and of a warp, sectors transferred, the first block.
 
     name: of the trace.
     """
     trace = read_traces()[name]
     (_, _, rows, columns), step = trace.reached, cells_of(trace.step)
     plot_lines(axes, 0, columns, rows)
-    moved = pieces(step, trace.shape[1])
-    for cells in moved:
+    transferred = sectors(step, trace.shape[1])
+    for cells in transferred:
         for row in sorted({row for row, _ in cells}):
             places = [column for one, column in cells if one == row]
             plot_box(axes, places[0], row, len(places), 1, READ)
@@ -258,13 +258,13 @@ def plot_corner(axes: Axes, name: str) -> None:
         axes.add_collection(border)
     kernel, array, kind = name.split()
     title = f"{kernel}, {plural(n_blocks, 'block')} of {trace.threads[0]} threads:\n"
-    title += f"{len(step)} threads {kind} {len(step)} numbers of {array}\nin {len(moved)} pieces"
+    title += f"{len(step)} threads {kind} {len(step)} numbers of {array}\nin {len(transferred)} sectors"
     row_label, column_label = (LABELS[n] for n in trace.shape)
     set_scaled(axes, columns, rows, column_label, row_label, title)
 
 
-def pieces(cells: list[Pair], columns: int) -> list[list[Pair]]:
-    """The pieces of 32 bytes that hold some cells of a float32 matrix, each as its cells."""
+def sectors(cells: list[Pair], columns: int) -> list[list[Pair]]:
+    """The sectors of 32 bytes that hold some cells of a float32 matrix, each as its cells."""
     floats = SECTOR // 4
     numbers = {(row * columns + column) // floats for row, column in cells}
     return [[divmod(floats * n + i, columns) for i in range(floats)] for n in sorted(numbers)]
@@ -331,7 +331,7 @@ def plot_shared() -> Figure:
     plot_cells(image, cells_of(loaded.own), THREAD)
     plot_cells(image, step, STEP_CELLS)
     title = f"forward_shared loads the image:\n{len(step)} threads read {len(step)} pixels in "
-    title += f"{len(pieces(step, SIDE))} pieces;\nlater all threads read one word at each step"
+    title += f"{len(sectors(step, SIDE))} sectors;\nlater all threads read one word at each step"
     set_scaled(image, SIDE, SIDE, "column of pixels", "row of pixels", title)
     names = [name for name in read_traces() if "_shared " in name]
     for axes, name in zip(others, names[1:], strict=True):

@@ -146,8 +146,8 @@ def kernel_table(rows: Sequence[RungKernel], rung: str | None = None) -> list[di
         line |= {
             "kernel": row.kernel,
             "blocks x threads": f"{row.blocks} x {row.threads}",
-            "asked, read + written kB": _kilobytes(row.read_bytes, row.write_bytes),
-            "moved, read + written kB": _kilobytes(
+            "requested, read + written kB": _kilobytes(row.read_bytes, row.write_bytes),
+            "transferred, read + written kB": _kilobytes(
                 SECTOR * row.read_segments, SECTOR * row.write_segments
             ),
             "shared: accesses, passes": f"{row.shared_accesses:,}, {row.shared_passes:,}",
@@ -165,19 +165,19 @@ def _kilobytes(read: int, written: int) -> str:
 
 
 def rung_table(kernels: Sequence[RungKernel], times: Sequence[ProgramTime]) -> list[dict[str, str]]:
-    """A line for each rung: launches, memory moved, and times where they were measured."""
+    """A line for each rung: launches, memory transferred, and times where they were measured."""
     timed = {row.name: row for row in times}
     lines = []
     for rung in dict.fromkeys(row.rung for row in kernels):
         own = [row for row in kernels if row.rung == rung]
-        moved = sum(row.read_segments + row.write_segments for row in own) * SECTOR
+        transferred = sum(row.read_segments + row.write_segments for row in own) * SECTOR
         blog, images = BLOG_MS.get(rung), own[0].images_a_launch
         us = np.median(timed[rung].us) if rung in timed else None
         lines.append(
             {
                 "rung": rung,
                 "launches": f"{len(own)} an image" if images == 1 else f"1 for {images:,} images",
-                "moved kB an image": f"{moved / 1e3:,.0f}",
+                "transferred kB an image": f"{transferred / 1e3:,.0f}",
                 "distance from the CPU engine": f"{max(row.distance for row in own):.1g}",
                 "blog, us an image": f"{1e3 * blog / BLOG_IMAGES:.1f}" if blog else "-",
                 "us an image": f"{us:.1f}" if us else "not measured yet",

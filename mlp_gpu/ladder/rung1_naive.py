@@ -13,7 +13,7 @@ image.
 
 What to expect: each launch takes the host some microseconds, and the GPU has less to do than that.
 In the forward kernel thread j walks along row j of W1. So the 32 threads of a warp read from 32
-rows, 3,136 bytes apart: 32 pieces of memory where 4 would do. The same in the updates. The forward
+rows, 3,136 bytes apart: 32 sectors of memory where 4 would do. The same in the updates. The forward
 kernel is one block, because y2 needs all of y1, so all but one multiprocessor see nothing of it.
 
 Guess: threads of an update are numbered by neuron first, like those of the forward kernel.

@@ -184,7 +184,7 @@ def test_rungs_that_were_not_timed_say_so():
     (line,) = ladder_tables.rung_table([KERNEL], [])
     assert line["launches"] == "1 an image"
     assert line["us an image"] == "not measured yet"
-    assert line["moved kB an image"] == "12"
+    assert line["transferred kB an image"] == "12"
     assert line["blog, us an image"] == "99.8"
     copy_times = ProgramTime(timing.COPY, [1.0, 1.2, 9.0], 1)
     (line,) = ladder_tables.rung_table([KERNEL], [NAIVE, copy_times])
@@ -192,7 +192,7 @@ def test_rungs_that_were_not_timed_say_so():
     assert line["share of launches %"] == "75"
     assert line["share of a copy's rate %"] == "20"
     (line,) = ladder_tables.kernel_table([KERNEL], "naive")
-    assert line["moved, read + written kB"] == "8.0 + 4.0"
+    assert line["transferred, read + written kB"] == "8.0 + 4.0"
     assert ladder_tables.kernel_table([KERNEL], "tiled") == []
 
 
