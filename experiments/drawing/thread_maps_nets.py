@@ -237,7 +237,7 @@ def plot_rung(rung: str) -> Figure:
 
 
 def plot_corner(axes: Axes, name: str) -> None:
-    """The corner of a matrix: cells of a thread and of a warp, sectors transferred, the first block.
+    """The corner of a matrix: cells of a thread and of a warp, its sectors, the first block.
 
     name: of the trace.
     """
@@ -258,7 +258,8 @@ def plot_corner(axes: Axes, name: str) -> None:
         axes.add_collection(border)
     kernel, array, kind = name.split()
     title = f"{kernel}, {plural(n_blocks, 'block')} of {trace.threads[0]} threads:\n"
-    title += f"{len(step)} threads {kind} {len(step)} numbers of {array}\nin {len(transferred)} sectors"
+    title += f"{len(step)} threads {kind} {len(step)} numbers of {array}\n"
+    title += f"in {len(transferred)} sectors"
     row_label, column_label = (LABELS[n] for n in trace.shape)
     set_scaled(axes, columns, rows, column_label, row_label, title)
 

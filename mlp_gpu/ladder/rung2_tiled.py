@@ -9,8 +9,9 @@ which takes two passes.
 
 Why it helps, and why not: tiles are for data that are used again. In a product of two matrices
 every number of a tile is. For one image at a time every weight is used once, so no tile can spare a
-read. What it spares is the walk along rows: 32 threads that fill the tile read 4 sectors of 32 bytes
-instead of 32. The next rung has that without a tile. Only the 8 inputs are used by all threads.
+read. What it spares is the walk along rows: 32 threads that fill the tile read 4 sectors of 32
+bytes instead of 32. The next rung has that without a tile. Only the 8 inputs are used by all
+threads.
 """
 
 import numpy as np

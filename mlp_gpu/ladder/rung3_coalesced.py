@@ -4,10 +4,10 @@ What changed: W1 is (784, hidden) and W2 (hidden, 10), a column a neuron, and so
 kernels are those of rung 1 with rows and columns exchanged; the tile is gone. The blog: "using
 column-major order to access the weights improved computation time, a lot".
 
-Why it helps: threads of a warp now read weights that lie side by side, 128 bytes in 4 sectors of 32,
-in the forward kernel and in both updates. Against the tile of rung 2 the forward kernel gains
-little: that read as few sectors, and this one spares the way through shared memory and 196 barriers.
-What the updates gain is larger: they read and write four numbers a weight.
+Why it helps: threads of a warp now read weights that lie side by side, 128 bytes in 4 sectors of
+32, in the forward kernel and in both updates. Against the tile of rung 2 the forward kernel gains
+little: that read as few sectors, and this one spares the way through shared memory and 196
+barriers. What the updates gain is larger: they read and write four numbers a weight.
 
 In the deltas kernel it is the other way round: thread j reads row j of W2, 40 bytes from the next
 thread's. That is 1,280 weights of 101,632.
