@@ -1,4 +1,7 @@
-"""Whether there is an NVIDIA driver, found out without numba, whose import takes half a second."""
+"""Whether there is an NVIDIA driver, found out without numba, whose import takes half a second.
+
+As a program it prints which of pyproject.toml's extras has CUDA for that driver, or nothing.
+"""
 
 import ctypes
 import sys
@@ -11,15 +14,25 @@ PCI = Path("/sys/bus/pci/devices")
 NVIDIA, DISPLAY = "0x10de", "0x03"  # vendor, and the first digits of the class
 
 
-def is_missing() -> bool:
-    """Whether the driver's library can be loaded under none of its names."""
+def _load() -> ctypes.CDLL | None:
+    """The driver's library, None if it can be loaded under none of its names."""
     for library in LIBRARIES:
-        try:
-            ctypes.CDLL(library)
-        except OSError:
-            continue
-        return False
-    return True
+        with suppress(OSError):
+            return ctypes.CDLL(library)
+    return None
+
+
+def is_missing() -> bool:
+    """Whether there is no driver's library."""
+    return _load() is None
+
+
+def cuda_extra() -> str:
+    """The extra of pyproject.toml with the driver's version of CUDA; empty without a driver."""
+    library, version = _load(), ctypes.c_int()
+    if library is None or library.cuDriverGetVersion(ctypes.byref(version)) != 0:
+        return ""
+    return "cu13" if version.value >= 13000 else "cu12"
 
 
 def finds_gpu() -> bool:
@@ -30,3 +43,7 @@ def finds_gpu() -> bool:
             if vendor.strip() == NVIDIA and kind.startswith(DISPLAY):
                 return True
     return False
+
+
+if __name__ == "__main__":
+    print(cuda_extra())

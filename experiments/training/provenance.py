@@ -26,7 +26,7 @@ SOURCES = (
     "cnn_gpu",
     "experiments",
     "pyproject.toml",
-    "requirements.lock",
+    "requirements",
 )
 PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
 GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")

@@ -4,12 +4,21 @@ import re
 import subprocess
 import tomllib
 
+import pytest
 import yaml
 
 from experiments.training.provenance import REPOSITORY
 
 WHOLE = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT, BUILD = WHOLE["project"], WHOLE["dependency-groups"]["build"]
+EXTRAS = PROJECT["optional-dependencies"]
+LOCKED_EXTRAS = "cu12", "cu13", "notebooks", "test"
+
+
+def pins(name):
+    """The lines of a lock file, a package each."""
+    text = (REPOSITORY / "requirements" / f"{name}.lock").read_text().replace("\\\n", "")
+    return [line for line in text.splitlines() if not line.startswith("#")]
 
 
 def normal(requirement):
@@ -17,25 +26,37 @@ def normal(requirement):
     return re.sub(r"[\s\"']", "", requirement)
 
 
+def versions(name):
+    """The version of each package of a lock file."""
+    return dict(re.match("([^=]+)==([^ ]+)", pin).groups() for pin in pins(name))
+
+
 def test_environment_has_the_dependencies_of_pyproject():
     expected = {normal(r) for r in PROJECT["dependencies"]}
-    expected |= {normal(r) for r in PROJECT["optional-dependencies"]["test"]}
+    expected |= {normal(r) for name in ("cu12", "test") for r in EXTRAS[name]}
     expected.add("python" + PROJECT["requires-python"])
     lines = re.findall(r"^ +- (.+)$", (REPOSITORY / "environment.yml").read_text(), re.MULTILINE)
     found = {normal(line) for line in lines} - {"conda-forge", "pip", "pip:"}
     assert found == {r.replace(" ", "") for r in expected}
 
 
-def test_lock_pins_every_dependency():
-    text = (REPOSITORY / "requirements.lock").read_text().replace("\\\n", "")
-    assert "://" not in text
-    assert WHOLE["build-system"]["requires"] == BUILD
-    pins = [line for line in text.splitlines() if not line.startswith("#")]
+@pytest.mark.parametrize("name", ["core", *LOCKED_EXTRAS])
+def test_lock_pins_every_dependency(name):
     hashes = r"( +--hash=sha256:[0-9a-f]{64})+"
-    assert all(re.fullmatch(rf"[a-z0-9.-]+==[^ ]+( ; [^-]+)?{hashes}", pin) for pin in pins)
-    locked = {pin.partition("==")[0] for pin in pins}
-    wanted = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]
-    assert {re.match(r"[A-Za-z0-9-]+", r)[0] for r in wanted + BUILD} <= locked
+    assert all(re.fullmatch(rf"[a-z0-9.-]+==[^ ]+( ; [^-]+)?{hashes}", pin) for pin in pins(name))
+    locked = versions(name)
+    everywhere = versions("core") | versions("test")
+    assert all(everywhere.get(package, version) == version for package, version in locked.items())
+    wanted = PROJECT["dependencies"] + BUILD + EXTRAS.get(name, [])
+    assert {re.match(r"[A-Za-z0-9-]+", r)[0] for r in wanted} <= locked.keys()
+
+
+def test_core_has_neither_cuda_nor_tools_of_tests():
+    assert not [pin for pin in pins("core") if re.match("cuda|nvidia|numba-cuda|pytest", pin)]
+
+
+def test_what_builds_is_locked_as_it_is_required():
+    assert WHOLE["build-system"]["requires"] == BUILD
 
 
 def test_citation_and_licence_are_those_of_pyproject():
@@ -75,3 +96,24 @@ def test_targets_run_on_an_interpreter_without_installing():
         ).stdout
         assert re.search(r"^some-python -m ", said, re.MULTILINE)
         assert not re.search("pip|venv", said)
+
+
+@pytest.mark.parametrize(
+    ("target", "locks"),
+    [
+        ("table1", {"core"}),
+        ("kernels", {"core", "${cuda:-cu12}"}),
+        ("notebooks", {"core", "notebooks"}),
+        ("test", {"core", "${cuda:-cu12}", "test"}),
+    ],
+)
+def test_target_installs_the_packages_it_needs(target, locks, tmp_path):
+    said = subprocess.run(
+        ["make", "--no-print-directory", "-n", target, f"VENV={tmp_path / 'venv'}"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    installed = re.findall(r"--requirement requirements/(\S+)\.lock", said)
+    assert set(installed) - {"$cuda"} == locks  # $cuda: where there is a driver
