@@ -90,7 +90,7 @@ def count_errors(
     return int(np.count_nonzero(outputs.argmax(axis=1) != labels)), outputs
 
 
-def _checked_tick(
+def checked_tick(
     epoch: int, eta: float, n: int, tick: Callable[[int], None]
 ) -> Callable[[int, float], None]:
     """A tick for Engine.train, which raises Diverged if the loss is not finite.
@@ -139,7 +139,7 @@ def train(
         tick(0)
         deformed = time.perf_counter()
         order = image_order(len(labels), seed, epoch)
-        loss = engine.train(images, labels, order, eta, _checked_tick(epoch, eta, len(order), tick))
+        loss = engine.train(images, labels, order, eta, checked_tick(epoch, eta, len(order), tick))
         trained = time.perf_counter()
         validation_errors, _ = count_errors(engine, *validation_set, tick)
         test_errors, outputs = count_errors(engine, *test_set, tick)

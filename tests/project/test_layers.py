@@ -17,6 +17,7 @@ LAYERS = (
     "experiments.results",
     "experiments.training",
     "experiments.datasets",
+    "deepbig",
     "deform_gpu",
     "cnn_gpu",
     "mlp_gpu",

@@ -1,0 +1,41 @@
+"""docs/python.md: its programs run, as they stand there."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from compiled_cases import needs_toolkit
+
+from experiments.training.provenance import REPOSITORY
+
+PAGE = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def run(tmp_path, program, *options):
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    done = subprocess.run(
+        [sys.executable, *options, path],
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_nets_and_deformations(tmp_path):
+    said = run(tmp_path, "\n".join(PROGRAMS[:-1]) + "\nprint(cnn.n_iter_)")
+    accuracy, epochs = said.split()
+    assert 0.95 < float(accuracy) < 0.98
+    assert epochs == "5"
+
+
+@needs_toolkit
+def test_kernel(tmp_path):
+    said = run(tmp_path, PROGRAMS[-1], "-m", "cuda_on_cpu")
+    assert said.count("-1.") == 320
