@@ -74,7 +74,7 @@ def paragraphs(parts: Iterable[str | None]) -> str:
     return "\n\n".join(filter(None, parts)) or NOT_MEASURED
 
 
-# --- parts of README.md
+# --- parts of README.md and docs/benchmarks.md
 
 
 def headline(results: Results) -> str:
@@ -121,7 +121,7 @@ def speed(results: Results) -> str:
         pictures.setdefault("Wrong digits against seconds", path.with_suffix(".png"))
         sentences.append(race.sentence(points))
     images = [
-        f'<img src="{path.relative_to(provenance.REPOSITORY)}" width="420" alt="{alt}">'
+        f'<img src="../{path.relative_to(provenance.REPOSITORY)}" width="420" alt="{alt}">'
         for alt, path in pictures.items()
     ]
     return " ".join(images) + "\n\n" + " ".join(filter(None, sentences))
@@ -261,7 +261,6 @@ def pages() -> dict[str, dict[str, str]]:
             "durations": duration_list(results),
             "nets": markdown_table(cnn_tables.longest_table(results.runs.values())),
             "experiments": markdown_table(committees.experiments_table(found.values())),
-            "speed": speed(results),
         },
         "results/README.md": {
             "table1": table1(results.runs, "MNIST"),
@@ -282,6 +281,7 @@ def pages() -> dict[str, dict[str, str]]:
             "gpu-check": paragraphs(map(gpu_check, results.gpu_checks.values())),
         },
         "docs/benchmarks.md": {
+            "speed": speed(results),
             "columns": markdown_table(timing_columns.meanings(timing_columns.NET_COLUMNS)),
             "cnn-columns": markdown_table(
                 timing_columns.meanings(timing_columns.CNN_COLUMNS, timing_columns.NET_COLUMNS)
