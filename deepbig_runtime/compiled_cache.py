@@ -19,6 +19,8 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from deepbig_runtime import files
+
 SOURCES = Path(__file__).resolve().parent.parent
 FOLDERS_KEPT = 8  # cached versions of the sources; the least recently used one is evicted
 COMPILED = "deepbig_runtime", "*_gpu"  # packages with formulas that jitted code may import
@@ -36,8 +38,7 @@ def _version(package: str) -> str:
 
 def cache_root() -> Path:
     """The folder for all states of the sources, below the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "deepbig" / "compiled"
+    return files.cache_folder() / "compiled"
 
 
 def state_of_sources() -> str:

@@ -38,6 +38,11 @@ def checked(path: Path) -> Iterator[None]:
         ) from None
 
 
+def cache_folder() -> Path:
+    """The folder of all that this project keeps for a user. Raises RuntimeError without a home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deepbig"
+
+
 def make_folder(path: Path) -> None:
     """Make a folder and those above it, where missing.
 

@@ -15,12 +15,13 @@ from itertools import product
 from pathlib import Path
 
 from cnn_gpu import layers
+from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, TRANSLATION, Deformation
 from experiments.datasets import data
-from experiments.datasets.dataset import DIGIT, KINDS, Kind, name_parts
+from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, Kind, name_parts
 from experiments.results import cnn_tables, tables
 from experiments.training import cli, jobs, plans
-from experiments.training.configs import make_config
+from experiments.training.configs import fitted, make_config
 from experiments.training.formatting import markdown_table
 from experiments.training.store import Run
 from mlp_gpu.engine import SCHEDULES
@@ -71,22 +72,36 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         others=OTHERS,
     )
     arguments = parser.parse_args(argv)
-    table = cnn_tables.TABLES[arguments.data]
+    kind = kind_of(arguments)
+    table = cnn_tables.table_for(kind)
     if unknown := sorted(set(arguments.nets or ()) - set(table.nets)):
         parser.error(f"argument --nets: there is no net {unknown[0]} for {arguments.data}")
     if arguments.net:
-        try:
-            kind = KINDS[table.data]
-            layers.parse(arguments.net, kind.source, kind.n_classes)
-        except ValueError as error:
+        table = replace(table, nets={1: arguments.net})
+    arguments.nets = {table.nets[net]: net for net in arguments.nets or table.nets}
+    try:
+        for net in arguments.nets:
+            layers.parse(net, kind.source, kind.n_classes)
+    except ValueError as error:
+        if arguments.net:
             parser.error(f"argument --net: {error}")
+        raise Problem(
+            f"{error}: images of {arguments.data} need nets of their own, by --net"
+        ) from None
     return arguments
+
+
+def kind_of(arguments: argparse.Namespace) -> Kind:
+    """The kind of the images that the command line names. Reads a folder of your own."""
+    if cli.is_folder(arguments.data):
+        return jobs.load_pixels(arguments.data, Path(arguments.data)).kind
+    return KINDS[cnn_tables.TABLES[arguments.data].data]
 
 
 def deformation_of(kind: Kind, translation: float | None) -> Deformation | None:
     """How training images are deformed, None for not at all. translation: percent, as asked for."""
-    if kind.source == DIGIT:
-        return replace(TABLE1, translation=translation or 0.0)
+    if kind.source.n == 1:
+        return replace(fitted(TABLE1, kind), translation=translation or 0.0)
     if translation == 0:
         return None
     return replace(TRANSLATION, translation=translation or TRANSLATION.translation)
@@ -132,11 +147,12 @@ def make_jobs(
     arguments: argparse.Namespace, nets: Mapping[str, int], dataset: data.Dataset, engine: str
 ) -> list[jobs.Job]:
     """A job for each net and seed. nets: descriptions, with the numbers of the plans to take."""
-    deformation = deformation_of(KINDS[dataset.name], arguments.translation)
+    deformation = deformation_of(dataset.kind, arguments.translation)
     paper = plans.PAPER_NATURAL.get(arguments.data, plans.PAPER_CNN)
     made = []
     for net, seed in product(nets, arguments.seeds):
-        plan = plans.choose(arguments, engine, plans.QUICK_CNN[dataset.name][nets[net]], paper)
+        quick = plans.quick(plans.QUICK_CNN, dataset)[nets[net]]
+        plan = plans.choose(arguments, engine, quick, paper)
         images = data.limit(dataset, plan.n_images)
         config = make_config(images, net, plan.schedule, seed, deformation, engine)
         translation = deformation.translation if deformation else 0.0
@@ -147,12 +163,9 @@ def make_jobs(
 
 def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
-    table = cnn_tables.TABLES[arguments.data]
-    nets = {table.nets[net]: net for net in arguments.nets or table.nets}
-    if arguments.net:
-        nets = {arguments.net: 1}
+    nets = arguments.nets
     if arguments.describe:
-        print("\n".join(describe(net, KINDS[table.data]) for net in nets))
+        print("\n".join(describe(net, kind_of(arguments)) for net in nets))
         return 0
     n_jobs = len(nets) * len(arguments.seeds)
     with jobs.session(arguments, n_jobs, list(nets)) as (dataset, pool, engine):
@@ -163,8 +176,11 @@ def main(argv: list[str] | None = None) -> int:
 def report(runs: list[Run]) -> str:
     """The table with what its reader must know, as Markdown."""
     name = runs[0].config.data.name
-    table = cnn_tables.TABLES[data.CHOICES[name]]
-    if name == table.data:
+    table = cnn_tables.table_for(runs[0].config.kind)
+    if name == CIFAR10_JPEG:
+        title = "Table 3 of the 2011 paper, on CIFAR-10, a JPEG copy, the paper beside ours"
+        note = f"{table.note} Ours are of pictures that JPEG changed, not the paper's."
+    elif name == table.data:
         title = f"Table {table.number} of the 2011 paper, on {name}, the paper beside ours"
         note = f"{table.note} What we did is in the table."
     else:

@@ -15,7 +15,7 @@ import numpy as np
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from experiments.datasets import data
-from experiments.datasets.dataset import is_mnist
+from experiments.datasets.dataset import DIGIT, is_mnist
 from experiments.results import committee_report, committees
 from experiments.results.committee_report import Committee
 from experiments.results.committees import (
@@ -27,7 +27,7 @@ from experiments.results.committees import (
 from experiments.results.rows import rows_text
 from experiments.results.schedules import takes_windows
 from experiments.training import cli, jobs, plans
-from experiments.training.configs import make_config
+from experiments.training.configs import fitted, make_config
 from experiments.training.formatting import markdown_table, printable
 from experiments.training.messages import tell
 from experiments.training.store import Run, read_run, without_weights
@@ -95,30 +95,44 @@ def make_jobs(
     arguments: argparse.Namespace, experiment: Experiment, dataset: data.Dataset, engine: str
 ) -> list[jobs.Job]:
     """The trainings of an experiment's members."""
-    quick = plans.QUICK_COMMITTEE[dataset.name]
+    quick = plans.quick(plans.QUICK_COMMITTEE, dataset)
     if experiment is TABLE4:
-        quick = plans.QUICK_TABLE1[dataset.name][4]
+        quick = plans.quick(plans.QUICK_TABLE1, dataset)[4]
+    sizes = dataset.kind.source.n_neurons, *experiment.sizes[1:-1], dataset.kind.n_classes
     plan = plans.choose(arguments, engine, quick)
     images = data.limit(dataset, plan.n_images)
     # At least 1: 0 would mean no validation set of its own.
     n_validation = max(1, len(images.train_labels) // IMAGES_PER_VALIDATION_IMAGE)
+    _refuse_variations(experiment, dataset)
     made = []
     for seed, member in enumerate(experiment.members, arguments.seed):
         name = committees.run_name(experiment, member, seed, dataset.name)
         path = arguments.out / f"{name}.h5"
         config = make_config(
             images,
-            experiment.sizes,
+            sizes,
             plan.schedule,
             seed,
-            member.deformation,
+            member.deformation and fitted(member.deformation, dataset.kind),
             engine,
             width=member.width,
             n_validation=n_validation if member.resample else None,
-            windows=takes_windows(arguments, experiment.sizes, path),
+            windows=takes_windows(arguments, sizes, path),
         )
         made.append(jobs.make_job(arguments, path, name, config))
     return made
+
+
+def _refuse_variations(experiment: Experiment, dataset: data.Dataset) -> None:
+    """Raise Problem for a committee whose members these images would not tell apart."""
+    source, varied = dataset.kind.source, {member.deformation for member in experiment.members}
+    reason = ""
+    if any(member.width for member in experiment.members) and source != DIGIT:
+        reason = "makes digits of 28x28 or 29x29 pixels equally wide"
+    elif len(varied) > 1 and source.n > 1:
+        reason = "varies elastic deformations, and colour images are only translated"
+    if reason:
+        raise Problem(f"{experiment.title} {reason}; expected --experiment 1, 3 or 4")
 
 
 def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], int]:
@@ -135,7 +149,7 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], in
         queue = {job.path: job for all_jobs in own.values() for job in all_jobs}
         outcomes = jobs.train_all(list(queue.values()), pool)
     trained = {path: outcome.run for path, outcome in zip(queue, outcomes, strict=True)}
-    dataset = jobs.load(data.CHOICES[dataset.name], arguments.data_dir)
+    dataset = jobs.load(data.choice_of(dataset.name, arguments.data_dir), arguments.data_dir)
 
     formed = []
     for name, experiment in experiments.items():

@@ -150,7 +150,7 @@ class Machine:
         arguments, name = self.arguments, self.dataset.name
         run = table1_path(Path("runs/gpu-check") / profile, net, 0, name, True)
         command = ["experiments.table1", "--nets", str(net), "--profile", profile]
-        command += ["--engine", "cuda", "--data", data.CHOICES[name]]
+        command += ["--engine", "cuda", "--data", self.dataset.kind.choice]
         command += ["--data-dir", str(arguments.data_dir)] if arguments.data_dir else []
         command += ["--limit", str(arguments.limit)] if arguments.limit else []
         command += ["--out", str(run.parent)]

@@ -85,10 +85,10 @@ def drawing(pixels: np.ndarray) -> str:
     return "\n".join(f"  {line}".rstrip() for line in lines).strip("\n")
 
 
-def guesses(outputs: np.ndarray) -> str:
+def guesses(outputs: np.ndarray, classes: Sequence[str]) -> str:
     """The most likely classes in words: '7 (99.8 %), 1 (0.1 %), 9 (0.1 %)'."""
     likely = np.argsort(-outputs, kind="stable")[:N_GUESSES]
-    return ", ".join(f"{digit} ({100 * outputs[digit]:.1f} %)" for digit in likely)
+    return ", ".join(f"{classes[place]} ({100 * outputs[place]:.1f} %)" for place in likely)
 
 
 def enlarged(digit: np.ndarray, times: int) -> np.ndarray:
@@ -201,6 +201,11 @@ def main(argv: list[str] | None = None) -> int:
     members = [trained.load(path) for path in paths]
     for path, member in zip(paths, members, strict=True):
         tell(f"net: {path}, {member.config.title}")
+    config = members[0].config
+    for path, member in zip(paths, members, strict=True):
+        if member.config.data.sha256 != config.data.sha256:
+            raise Problem(f"{path} and {paths[0]} are of nets for different data; name the same")
+    classes = config.data.classes or [str(place) for place in range(config.n_classes)]
     if arguments.redrawn:
         count_redrawn(members, arguments)
         return 0
@@ -208,7 +213,7 @@ def main(argv: list[str] | None = None) -> int:
     status = 0
     for path in arguments.images:
         try:
-            found.append((path, ink.read_digit(path)))
+            found.append((path, trained.read_picture(path, config)))
         except Problem as problem:  # the other pictures are looked at all the same
             tell(f"error: {problem}")
             status = 2
@@ -222,7 +227,9 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.write(csv_text(rows))
         else:
             for (path, pixels), row in zip(found, outputs, strict=True):
-                print(f"{printable(str(path))}: {guesses(row)}\n\n{drawing(pixels)}\n")
+                print(f"{printable(str(path))}: {guesses(row, classes)}\n")
+                if trained.is_for_pictures(config):
+                    print(f"{drawing(pixels)}\n")
     return status
 
 

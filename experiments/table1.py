@@ -13,9 +13,9 @@ from experiments.datasets.dataset import is_mnist
 from experiments.results import tables
 from experiments.results.schedules import takes_windows
 from experiments.training import cli, jobs, plans, store
-from experiments.training.configs import make_config
+from experiments.training.configs import fitted, make_config
 from experiments.training.store import Run
-from mlp_gpu.network import NETS
+from mlp_gpu.network import HIDDEN, NETS
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -49,19 +49,20 @@ def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str)
     """A job for each net and seed that the command line names. engine: one of ENGINE_NAMES."""
     made = []
     for net, seed in product(arguments.nets, arguments.seeds):
-        plan = plans.choose(arguments, engine, plans.QUICK_TABLE1[dataset.name][net])
+        sizes = dataset.kind.source.n_neurons, *HIDDEN[net], dataset.kind.n_classes
+        plan = plans.choose(arguments, engine, plans.quick(plans.QUICK_TABLE1, dataset)[net])
         path = store.table1_path(
             arguments.out, net, seed, dataset.name, not arguments.no_distortion
         )
         config = make_config(
             data.limit(dataset, plan.n_images),
-            NETS[net],
+            sizes,
             plan.schedule,
             seed,
-            None if arguments.no_distortion else TABLE1,
+            None if arguments.no_distortion else fitted(TABLE1, dataset.kind),
             engine,
             arguments.cpu_deformation,
-            windows=takes_windows(arguments, NETS[net], path),
+            windows=takes_windows(arguments, sizes, path),
         )
         made.append(jobs.make_job(arguments, path, f"net {net}, seed {seed}", config))
     return made

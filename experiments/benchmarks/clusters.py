@@ -57,7 +57,7 @@ def first_step(dataset: data.Dataset, cache: Path | None = None, nets: str = "1,
     cache: the user's cache folder; None: as it is. Raises Problem if a training fails.
     """
     options = ["--nets", nets, "--engine", "cpu", "--epochs", "1", "--limit", str(START_IMAGES)]
-    options += ["--data", data.CHOICES[dataset.name]]
+    options += ["--data", dataset.kind.choice]
     if is_mnist(dataset.name):
         options += ["--data-dir", dataset.source]
     variables = {"XDG_CACHE_HOME": str(cache)} if cache else {}

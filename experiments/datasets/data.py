@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -15,11 +16,10 @@ import numpy as np
 import deform_gpu
 from deepbig_runtime.errors import Problem
 from deform_gpu.parameters import SIDE
-from experiments.datasets import cifar, download, mnist, norb
+from experiments.datasets import cifar, download, mnist, norb, own
 from experiments.datasets.dataset import KINDS, Dataset
 from mlp_gpu import random
 
-CHOICES = {name: kind.choice for name, kind in KINDS.items()}
 READERS: dict[str, ModuleType] = {"auto": mnist, "mnist": mnist, "norb": norb, "cifar10": cifar}
 DIGITS_TEST = 360  # of load_digits' 1,797 images
 DIGITS_SEED = 2010
@@ -38,9 +38,10 @@ def scale(dataset: Dataset) -> Dataset:
     """
 
     def scaled(pixels: np.ndarray) -> np.ndarray:
-        images = to_29(pixels) if pixels.ndim == 3 else pixels.astype(np.float32)
-        white = KINDS[dataset.name].white
-        images /= np.float32(white / 2)  # v / 127.5 - 1 for MNIST (2010, section 2)
+        side = dataset.kind.source.width
+        is_scaled = pixels.ndim == 3 and pixels.shape[1] != side
+        images = to_29(pixels) if is_scaled else pixels.astype(np.float32)
+        images /= np.float32(dataset.kind.white / 2)  # v / 127.5 - 1 for MNIST (2010, section 2)
         images -= 1
         return images
 
@@ -59,7 +60,8 @@ def load_pixels(
     """Training and test images as the files have them, verified but not scaled.
 
     `choice` is "mnist", "norb", "cifar10", "digits" (`data_dir` and `mirrors` then play no part),
-    or "auto": MNIST, and where it can be neither found nor downloaded load_digits, with a notice on
+    the path of a folder of your own, see `own`, or "auto": MNIST, and where it can be neither
+    found nor downloaded load_digits, with a notice on
     stderr. Files are looked for in `data_dir`; where that is None in $MNIST_DIR, ./data/mnist and
     the cache folder, then they are downloaded into the cache folder from the first of `mirrors`
     that has them; None: the usual ones. For the other sets it is $NORB_DIR and ./data/norb, and
@@ -70,7 +72,7 @@ def load_pixels(
     if choice == "digits":
         return _load_digits()
     if choice not in READERS:
-        raise Problem(f"the choice of data is {choice!r}, expected {', '.join(READERS)} or digits")
+        return own.load(Path(choice))
     files = READERS[choice].files()
     if mirrors is not None:
         files = files._replace(mirrors=mirrors)
@@ -81,6 +83,18 @@ def load_pixels(
             raise
         _print_notice(problem)
         return _load_digits()
+
+
+def choice_of(name: str, data_dir: Path | None) -> str:
+    """The choice for `load` of the data set of that name.
+
+    data_dir: the folder of data of your own. Raises Problem if it is None for these.
+    """
+    if name in KINDS:
+        return KINDS[name].choice
+    if data_dir is None:
+        raise Problem(f"{name} is data of your own: name its folder with --data-dir")
+    return str(data_dir)
 
 
 def advice(choice: str) -> str:

@@ -34,6 +34,13 @@ KINDS = {  # by the names of data sets
     "NORB-like": Kind("norb", 255, 5, PAIR),
     "CIFAR10-like": Kind("cifar10", 255, 10, COLOURS),
 }
+# CIFAR-10 compressed as JPEG, a folder of 60,000 pictures: not the pixels that the paper had.
+CIFAR10_JPEG = "CIFAR10-JPEG"
+
+
+def own_kind(source: Maps, n_classes: int) -> Kind:
+    """The kind of data of your own."""
+    return Kind("a folder", 255, n_classes, source)
 
 
 def is_mnist(name: str) -> bool:
@@ -54,7 +61,7 @@ class Dataset:
     are uint8 (n, k, k), or (n, height, width, maps), from 0 to the white of their kind.
     """
 
-    name: str  # one of KINDS
+    name: str  # one of KINDS, or the name of a folder of your own
     train_images: np.ndarray
     train_labels: np.ndarray
     test_images: np.ndarray
@@ -63,3 +70,13 @@ class Dataset:
     source: str  # the folder, or "scikit-learn x.y"
     # Images and labels to choose the epoch by; None: the training images (2010 section 2).
     validation: tuple[np.ndarray, np.ndarray] | None = None
+    classes: tuple[str, ...] = ()  # names, in the order of labels, of data of your own
+
+    @property
+    def kind(self) -> Kind:
+        """The properties of the data set."""
+        if self.name in KINDS:
+            return KINDS[self.name]
+        side, *maps = self.train_images.shape[2:]
+        source = Maps(maps[0], side, side) if maps else Maps(1, *[SIDE if side == 28 else side] * 2)
+        return own_kind(source, len(self.classes))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from deepbig_runtime.errors import Problem
+from deepbig_runtime.files import cache_folder
 from experiments.datasets.reading import NOT_AS_EXPECTED
 
 STALE = 3600  # seconds after which half a download belongs to no running process
@@ -108,13 +109,12 @@ def find(files: Files, data_dir: str | os.PathLike | None) -> list[Path]:
 
 def _cache_folder(files: Files) -> Path:
     try:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return cache_folder() / files.folder
     except RuntimeError:
         raise NotDownloaded(
             f"{files.name} cannot be downloaded: this user has no home folder; set XDG_CACHE_HOME "
             f"to a folder for downloads, or {files.advice}"
         ) from None
-    return Path(home) / "deepbig" / files.folder
 
 
 def _paths(files: Files, folder: Path) -> list[Path] | None:

@@ -223,10 +223,13 @@ class Report:
         counted = voting.count_sentence(run.outputs, run.labels)
         images = find_test_images(run)
         if images is None:
-            page.say(
-                f"The digits are not drawn: the files of {name} that the run was tested on are not "
-                f"on this machine. To draw them, {data.advice(data.CHOICES[name])}."
-            )
+            if name in KINDS:
+                how = data.advice(KINDS[name].choice)
+                why = f"the files of {name} that the run was tested on are not on this machine"
+            else:
+                how = 'name their folder: `make figure1 ARGS="RUN.h5 --data-dir DIR"`'
+                why = f"{name} is data of your own, which this page does not look for"
+            page.say(f"The digits are not drawn: {why}. To draw them, {how}.")
         else:
             alt = f"The misclassified digits, label at the top right, two guesses below: {counted}."
             figure = error_plots.plot_wrong(run.outputs, run.labels, images, title)
@@ -302,21 +305,25 @@ class Report:
         """The whole page. links: paragraphs that lead to other pages."""
         page, counts = self.page, []
         names = {run.config.data.name for run in (*self.runs.values(), *self.records.values())}
-        for name in (*MAKE_OPTION, *sorted(names & KINDS.keys() - MAKE_OPTION.keys())):
+        everything = [*self.runs.values(), *self.records.values()]
+        for name in (*MAKE_OPTION, *sorted(names - MAKE_OPTION.keys())):
             runs = tables.on_data(self.runs, name)
+            kinds = [run.config.kind for run in everything if run.config.data.name == name]
             n = len(tables.on_data(self.records, name))
             n += sum(rows[-1].data == name for rows in self.results.committees.values())
             counts.append(f"{plural(len(runs), 'run')} and {plural(n, 'record')} on {name}")
-            of_paper = cnn_tables.TABLES[data.CHOICES[name]].data
-            if name == of_paper:
+            of_paper = cnn_tables.table_for(KINDS.get(name) or kinds[0]).data
+            if name not in KINDS:
+                page.heading(2, f"{name}, data of your own")
+            elif name == of_paper:
                 page.heading(2, name)
             else:
                 page.heading(2, f"{name}, which is NOT {of_paper}")
                 page.warn(NOT_MNIST if name in MAKE_OPTION else NOT_THE_PAPERS)
-            if name in MAKE_OPTION:
+            if name in MAKE_OPTION or tables.table1_runs(runs, name):
                 self.add_table1(runs, name)
             self.add_convolutional(runs, name)
-            if name in MAKE_OPTION:
+            if name in MAKE_OPTION or find_committees(runs):
                 self.add_committees(runs, name)
             if runs or name in MAKE_OPTION:
                 self.add_pictures(runs, name)
@@ -364,7 +371,7 @@ def find_test_images(run: Run) -> np.ndarray | None:
     """The images that a run was tested on, float32, if they are on this machine."""
     wanted = run.config.data
     try:
-        dataset = data.load_pixels(data.CHOICES[wanted.name], mirrors=())
+        dataset = data.load_pixels(data.choice_of(wanted.name, None), mirrors=())
     except Problem:
         return None
     same = dataset.sha256 == wanted.sha256

@@ -6,7 +6,7 @@ from typing import Any
 
 from cnn_gpu.layers import Maps, parse
 from deform_gpu import TRANSLATION
-from experiments.datasets.dataset import DIGIT, KINDS, is_mnist
+from experiments.datasets.dataset import CIFAR10_JPEG, Kind, is_mnist
 from experiments.results import tables
 from experiments.results.rows import CnnRow
 from experiments.training.store import Run
@@ -92,6 +92,9 @@ PAPER_ROWS = {
 }
 
 
+PAPER_ROWS[CIFAR10_JPEG] = PAPER_ROWS["CIFAR10"]
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of the paper. data: their name. nets: those that we train, by number."""
@@ -127,6 +130,11 @@ TABLES = {
         SEVERAL_RUNS,
     ),
 }
+
+
+def table_for(kind: Kind) -> Table:
+    """The paper's table whose nets fit images of a kind; of your own the one of like images."""
+    return TABLES.get(kind.choice) or TABLES["cifar10" if kind.source.n > 1 else "mnist"]
 
 
 def convolutional_runs(runs: Mapping[tables.Name, Run], data: str) -> dict[tables.Name, Run]:
@@ -207,7 +215,7 @@ def longest_table(runs: Iterable[Run]) -> list[dict[str, str]]:
             cells = tables.result_cells(tables.result_row(run))
             error = f"{cells['TEfBV %']} ({cells['95 % interval']})"
         line = {"net": net, "layers": layers, "weights": f"{n_weights:,}"}
-        line |= {"paper TEfBV %": f"{tefbv:.2f}", "TEfBV % (95 % interval)": error}
+        line |= {"paper: error %": f"{tefbv:.2f}", "test error % (95 % interval)": error}
         lines.append(line | {name: cells[name] for name in ("epochs x images", "time")})
     return lines
 
@@ -219,7 +227,7 @@ def table(runs: Sequence[Run]) -> list[dict[str, str]]:
     """
     paper_nets = {paper.layers: paper for paper in PAPER.values()}
     rows, lines = [row(run) for run in runs], []
-    are_digits = KINDS[rows[0].data].source == DIGIT
+    are_digits = runs[0].config.kind.source.n == 1
     for run, found in zip(runs, rows, strict=True):
         paper = paper_nets.get(found.layers)
         line = {"net": paper.name if paper else "ours"} if are_digits else {}

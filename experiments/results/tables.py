@@ -18,7 +18,7 @@ from experiments.training.jobs import Outcome
 from experiments.training.messages import tell
 from experiments.training.provenance import SourceColumns
 from experiments.training.store import Run
-from mlp_gpu.network import NETS, count_weights
+from mlp_gpu.network import HIDDEN, count_weights
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,14 @@ def interval(errors: int, n: int) -> tuple[float, float]:
 
 def net_number(run: Run) -> int:
     """The number in Table 1 of a run's net."""
-    return {sizes: net for net, sizes in NETS.items()}[run.config.sizes]
+    return {hidden: net for net, hidden in HIDDEN.items()}[run.config.sizes[1:-1]]
 
 
 def is_table1(run: Run) -> bool:
     """Whether a run trained a net of Table 1, as experiments.table1 does."""
     data = run.config.data
-    return run.config.sizes in NETS.values() and not (data.width or data.n_validation)
+    is_net = run.config.sizes[1:-1] in HIDDEN.values()
+    return is_net and not (data.width or data.n_validation)
 
 
 def on_data(runs: Mapping[Name, Run], data: str) -> dict[Name, Run]:

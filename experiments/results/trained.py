@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from deepbig_runtime.errors import Problem
-from experiments.datasets import data
-from experiments.datasets.dataset import Dataset
+from experiments.datasets import data, ink
+from experiments.datasets.dataset import KINDS, MNIST, Dataset
 from experiments.results.tables import best_of
 from experiments.training import net_files, nets, runs, store
 from experiments.training.configs import Config
@@ -39,7 +39,7 @@ def load(path: Path) -> NetFile:
         run = store.read_run(path)
         network = runs.load_weights(path, run)[0]["chosen"]
         found = NetFile(run.config, run.chosen, network)
-    if not is_for_pictures(found.config):
+    if found.config.data.name in KINDS and not is_for_pictures(found.config):
         raise Problem(
             f"{path} is of a net for {found.config.data.name}, and pictures are prepared as "
             f"{PREPARED_AS}'s digits; train a net for these with '{TRAIN}'"
@@ -71,13 +71,26 @@ def find_best(folder: Path, fits: Callable[[Config], bool] = is_for_pictures) ->
     return best_of({path: run for path, run in found.items() if run.config.deformation} or found)
 
 
-def recognise(members: Sequence[NetFile], pixels: np.ndarray) -> np.ndarray:
-    """Class probabilities float32 (n, 10) of digits, the average of all members.
+def read_picture(path: Path, config: Config) -> np.ndarray:
+    """A picture as the data of a run have theirs, uint8: (28, 28) of a digit, else of a net's size.
 
-    pixels: uint8 (n, 28, 28), as MNIST has its digits.
+    A digit is cut out and centred, see `ink`; for data of your own the whole picture is resized.
+    Raises Problem, one sentence, if the file cannot be read or shows no single digit.
     """
-    labels = np.zeros(len(pixels), np.uint8)
-    asked = data.scale(Dataset("MNIST", pixels[:0], labels[:0], pixels, labels, "", ""))
+    if is_for_pictures(config):
+        return ink.read_digit(path)
+    return ink.read_whole(path, config.kind.source)
+
+
+def recognise(members: Sequence[NetFile], pixels: np.ndarray) -> np.ndarray:
+    """Class probabilities float32 (n, n_classes) of pictures, the average of all members.
+
+    members: of nets for the same data. pixels: of `read_picture`, uint8 (n, ...).
+    """
+    config = members[0].config
+    name = MNIST if is_for_pictures(config) else config.data.name
+    arrays = pixels, np.zeros(len(pixels), np.uint8)
+    asked = data.scale(Dataset(name, *arrays, *arrays, "", "", classes=config.data.classes or ()))
     outputs = []
     for member in members:
         width = member.config.data.width

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -149,18 +150,39 @@ def add_seeds_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_data_arguments(parser: argparse._ActionsContainer, others: Mapping[str, str] = {}) -> None:
+def is_folder(choice: str) -> bool:
+    """Whether a value of --data is a folder of your own, and not the name of a data set."""
+    return os.sep in choice or Path(choice).is_dir()
+
+
+def _named_or_folder(names: Sequence[str]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names and not is_folder(text):
+            expected = f"expected {', '.join(names)}, or a folder of your own"
+            raise argparse.ArgumentTypeError(f"{expected}, got {text!r}")
+        return text
+
+    return parse
+
+
+def add_data_arguments(
+    parser: argparse._ActionsContainer, others: Mapping[str, str] = {}, own: bool = False
+) -> None:
     """The options that say which images to use, the same in every script.
 
-    others: data that not every script can use, each with what it is.
+    others: data that not every script can use, each with what it is. own: whether the script can
+    use folders of your own.
     """
     also = "".join(f"; {choice}: {what}" for choice, what in others.items())
+    names = "auto", "mnist", "digits", *others
+    folder = "; or a folder with four IDX files, or with pictures in train/CLASS/ and test/CLASS/"
+    folder = folder if own else ""
     parser.add_argument(
         "--data",
-        choices=("auto", "mnist", "digits", *others),
+        **({"type": _named_or_folder(names), "metavar": "NAME|DIR"} if own else {"choices": names}),
         default="auto",
         help="images: MNIST; scikit-learn's 1,797 load_digits, which need no network; or auto: "
-        f"MNIST where it is or can be had, else load_digits (default: %(default)s){also}",
+        f"MNIST where it is or can be had, else load_digits (default: %(default)s){also}{folder}",
     )
     add_data_dir_argument(parser)
 

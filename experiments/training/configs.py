@@ -1,24 +1,26 @@
 """Configurations: everything that defines a run, and what follows from it."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, astuple, fields, replace
+from math import isqrt
 from typing import Annotated, Any
 
 import msgspec
-import numpy as np
 from msgspec import Meta, Struct
 
 from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import MAX_LETTERS
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.files import Malformed
-from deform_gpu import COMMITTEE, TABLE1, TRANSLATION, Deformation
+from deform_gpu import COMMITTEE, TABLE1, TRANSLATION, Deformation, epochs
+from deform_gpu.parameters import SIDE
 from experiments.datasets import data
-from experiments.datasets.dataset import KINDS, Dataset
+from experiments.datasets.dataset import KINDS, Dataset, Kind, own_kind
 from experiments.training.validation import Positive, Rate, Sha256, Text, convert, parse_json
 from mlp_gpu.engine import CPU_ARITHMETIC, ENGINE_NAMES, WINDOW_IMAGES_PER_BLOCK
-from mlp_gpu.network import N_CLASSES, N_INPUTS
+from mlp_gpu.network import N_CLASSES
 from mlp_gpu.training import Schedule
 
 MOST_EPOCHS = 1_000_000
@@ -28,10 +30,11 @@ Neurons = Annotated[int, Meta(ge=1, le=1_000_000)]  # of a layer
 class DataConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The data of a run.
 
-    name: one of dataset.KINDS. sha256: of the whole data set. n_train, n_test: numbers of images.
-    n_validation: number of training images held out to choose the epoch; None: all training images
-    choose it, and n_train does not count those held out. width: of normalised bounding boxes,
-    pixels; None: not normalised.
+    name: one of dataset.KINDS, or that of a folder of your own. classes: names of its classes, in
+    the order of labels; none for the others. sha256: of the whole data set. n_train, n_test:
+    numbers of images. n_validation: number of training images held out to choose the epoch; None:
+    all training images choose it, and n_train does not count those held out. width: of normalised
+    bounding boxes, pixels; None: not normalised.
     """
 
     name: str
@@ -40,6 +43,7 @@ class DataConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     n_validation: Positive | None = None
     n_test: Positive
     width: Annotated[int, Meta(ge=1, le=29)] | None = None
+    classes: tuple[Text, ...] | msgspec.UnsetType = msgspec.UNSET  # so that others' JSON lacks it
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -71,17 +75,20 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
 
     def __post_init__(self) -> None:
         engines = ", ".join(ENGINE_NAMES)
-        _require(self.data.name in KINDS, "data.name", self.data.name, ", ".join(KINDS))
         _require(self.engine in ENGINE_NAMES, "engine", self.engine, engines)
         if self.deformed_on is not None:
             _require(self.deformed_on in ENGINE_NAMES, "deformed_on", self.deformed_on, engines)
         # msgspec compares no integers above int64.
         _require(0 <= self.seed < 2**64, "seed", self.seed, "an integer from 0 to 2**64 - 1")
-        kind = KINDS[self.data.name]
-        n_classes = f"{kind.n_classes}, the classes of {self.data.name}"
+        name, classes = self.data.name, self.data.classes
+        is_own = name not in KINDS and re.fullmatch(r"[\w.-]{1,70}", name) is not None
+        _require(is_own or name in KINDS, "data.name", name, ", ".join(KINDS))
+        _require(is_own == bool(classes), "data.classes", classes, "names of classes of own data")
+        kind = self.kind
+        n_classes = f"{kind.n_classes}, the classes of {name}"
         _require(self.n_classes == kind.n_classes, "n_classes", self.n_classes, n_classes)
         if self.sizes:
-            ends = N_INPUTS, kind.n_classes
+            ends = kind.source.n_neurons, kind.n_classes
             valid = (self.sizes[0], self.sizes[-1], self.layers, self.source) == (*ends, "", ())
             expected = f"{ends} at the ends, and neither layers nor source"
             _require(valid, "sizes", self.sizes, expected)
@@ -91,6 +98,15 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
             length = len(self.layers)
             _require(0 < length <= MAX_LETTERS, "layers", length, f"1 to {MAX_LETTERS} letters")
             parse(self.layers, Maps(*source), kind.n_classes)
+
+    @property
+    def kind(self) -> Kind:
+        """The properties of the data that are known without them."""
+        if self.data.name in KINDS:
+            return KINDS[self.data.name]
+        classes = self.data.classes or ()
+        source = Maps(*self.source) if len(self.source) == 3 else _square(self.sizes[:1])
+        return own_kind(source, len(classes))
 
     @property
     def is_convolutional(self) -> bool:
@@ -137,6 +153,15 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
     def to_json(self) -> str:
         """The configuration as JSON, as run files have it."""
         return json.dumps(self.to_builtins())
+
+
+def _square(n_inputs: tuple[int, ...]) -> Maps:
+    """Grey or colour images of as many pixels. Raises ValueError if there are none such."""
+    for maps in (1, 3):
+        side = isqrt(sum(n_inputs) // maps)
+        if n_inputs == (maps * side * side,):
+            return Maps(maps, side, side)
+    raise ValueError(f"sizes begin with {n_inputs}, expected the pixels of a square image")
 
 
 def _require(valid: bool, name: str, value: object, expected: str) -> None:
@@ -207,7 +232,7 @@ def make_config(
             f"of {len(dataset.train_labels)} training images none are left to train on, with "
             f"{n_validation} kept apart for validation; take more with --limit"
         )
-    kind = KINDS[dataset.name]
+    kind = dataset.kind
     shape: dict[str, Any] = {"layers": net, "source": astuple(kind.source)}
     if not isinstance(net, str):
         by_windows = windows and engine != "cpu"  # the bits depend on the size of the blocks
@@ -223,6 +248,7 @@ def make_config(
             n_validation=n_validation,
             n_test=len(dataset.test_labels),
             width=width,
+            classes=dataset.classes or msgspec.UNSET,
         ),
         **shape,
         n_classes=kind.n_classes,
@@ -232,6 +258,25 @@ def make_config(
         deformation=deformation,
         deformed_on=deformed_on if deformation else None,
         engine=engine,
+    )
+
+
+def fitted(deformation: Deformation, kind: Kind) -> Deformation:
+    """A preset for digits of 29x29 pixels, fitted to images of a kind.
+
+    Colour images are only translated, as in 2011 (section 4). Of grey images of your own sigma and
+    alpha scale with the side, and no class is turned by less than others.
+    """
+    if kind in KINDS.values():
+        return deformation
+    if kind.source.n > 1:
+        return TRANSLATION
+    scale = kind.source.width / SIDE
+    return replace(
+        deformation,
+        sigma=deformation.sigma * scale,
+        alpha=deformation.alpha * scale,
+        beta=(max(deformation.beta),) * len(deformation.beta),
     )
 
 
@@ -247,34 +292,12 @@ def prepare(dataset: Dataset, config: Config) -> Dataset:
 
 
 def deformer(config: Config, dataset: Dataset) -> Callable[[int], object]:
-    """A function from an epoch to the images that the epoch trains on.
-
-    The images are float32, of the shape of the training images on the host, or (n, 841) on the GPU.
-    The next call overwrites them. All maps of an image move together.
-    """
-    if config.deformation is None:
-        return lambda epoch: dataset.train_images
-    images, labels = dataset.train_images, dataset.train_labels
-    deformation, seed = config.deformation, config.seed
-    if config.deformed_on == "cuda":
-        from deform_gpu.cuda import DeformedAhead  # imports numba
-
-        return DeformedAhead(images, labels, deformation, seed, config.epochs)
-    from deform_gpu.batches import BATCH, deform_set  # imports numba
-
-    buffer = np.empty_like(images)
-
-    def deform(epoch: int) -> np.ndarray:
-        if images.ndim == 3:
-            deform_set(buffer, images, labels, deformation, seed, epoch)
-            return buffer
-        for start in range(0, len(images), BATCH):  # so that copies of maps stay small
-            some = slice(start, start + BATCH)
-            for m in range(images.shape[3]):
-                one = np.ascontiguousarray(images[some, :, :, m])
-                out = np.empty_like(one)
-                deform_set(out, one, labels[some], deformation, seed, epoch, first=start)
-                buffer[some, :, :, m] = out
-        return buffer
-
-    return deform
+    """A function from an epoch to the images that the epoch trains on: `deform_gpu.epochs`."""
+    return epochs.deformer(
+        dataset.train_images,
+        dataset.train_labels,
+        config.deformation,
+        config.seed,
+        config.epochs,
+        config.deformed_on or "cpu",
+    )

@@ -79,8 +79,10 @@ _pixels: dict[tuple, data.Dataset] = {}  # not scaled yet
 
 def load_pixels(choice: str, data_dir: Path | None) -> data.Dataset:
     """As data.load_pixels, and kept until `load` asks for the same images."""
+    if (choice, data_dir) in _pixels:
+        return _pixels[choice, data_dir]
     dataset = data.load_pixels(choice, data_dir)
-    _pixels[data.CHOICES[dataset.name], data_dir] = dataset
+    _pixels[data.choice_of(dataset.name, data_dir), data_dir] = dataset
     return dataset
 
 
@@ -97,7 +99,7 @@ def load_known(config: Config, data_dir: Path | None) -> data.Dataset:
     config: the run's. data_dir: as data.load takes it. Raises Problem if other data are found.
     """
     expected = config.data
-    dataset = load(data.CHOICES[expected.name], data_dir)
+    dataset = load(data.choice_of(expected.name, data_dir), data_dir)
     if dataset.sha256 != expected.sha256:
         raise Problem(
             f"the run was trained on other data than {dataset.source} holds: expected SHA-256 "
@@ -238,6 +240,8 @@ def session(
     Raises Problem, files.FileFault or gpu.GpuFault if any of it cannot be had.
     """
     files.make_folder(arguments.out)
+    if cli.is_folder(arguments.data):
+        arguments.data_dir = Path(arguments.data)
     found = cache(partial(load_pixels, arguments.data, arguments.data_dir))
     needed = partial(nets.needed_bytes, some_nets, found, deforms_on_gpu)
     with opened(arguments, n_jobs, needed) as (pool, engine, arguments.device):

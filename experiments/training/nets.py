@@ -5,10 +5,10 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from cnn_gpu import engines as conv_engines
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
-from deform_gpu.parameters import SIDE
-from experiments.datasets.dataset import DIGIT, KINDS, Dataset
+from experiments.datasets.dataset import Dataset
 from experiments.training.configs import Config
 from mlp_gpu import engines
 from mlp_gpu.engine import SCHEDULES, WINDOW, Engine
@@ -45,13 +45,7 @@ def make_engine(config: Config, schedule: str) -> Engine:
         if config.images_per_block:
             return engines.make_engine(config.engine, WINDOW, config.images_per_block)
         return engines.make_engine(config.engine, schedule)
-    if config.engine == "cuda":
-        from cnn_gpu.cuda import ConvCudaEngine  # imports numba
-
-        return ConvCudaEngine(schedule)
-    from cnn_gpu.cpu import ConvCpuEngine
-
-    return ConvCpuEngine()
+    return conv_engines.make_engine(config.engine, schedule)
 
 
 def needed_bytes(
@@ -66,15 +60,15 @@ def needed_bytes(
     from deform_gpu import cuda as deform_cuda
     from mlp_gpu.window import engine as window
 
-    kind, n = KINDS[pixels().name], len(pixels().train_labels)
+    kind, n = pixels().kind, len(pixels().train_labels)
     needed = max(
         cnn_cuda.device_bytes(ConvNetwork.initial(net, kind.source, kind.n_classes, 0), n)
         if isinstance(net, str)
         else window.device_bytes(net, n)
         for net in nets
     )
-    deforms = deforms_on_gpu and kind.source == DIGIT
-    return needed + (deform_cuda.device_bytes(n, SIDE) if deforms else 0)
+    deforms = deforms_on_gpu and kind.source.n == 1
+    return needed + (deform_cuda.device_bytes(n, kind.source.width) if deforms else 0)
 
 
 def predictor(config: Config, network: AnyNetwork) -> Engine:

@@ -3,10 +3,15 @@
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
+from experiments.datasets.dataset import Dataset
 from experiments.training import cli
 from mlp_gpu.engine import PERCEPTRON_SCHEDULES
 from mlp_gpu.training import Schedule
+
+FEW_IMAGES = 10_000  # of data of your own; with fewer they are trained as load_digits are
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,15 @@ QUICK_COMMITTEE = {
     "MNIST": Plan(Schedule(epochs=16, eta=5e-3, decay=0.79)),
     "load_digits": Plan(Schedule(epochs=60, eta=5e-3, decay=0.94)),
 }
+
+
+def quick(table: Mapping[str, T], dataset: Dataset) -> T:
+    """The entry of a table for a data set; data of your own have that of a like set."""
+    few = len(dataset.train_labels) < FEW_IMAGES
+    like = ["load_digits"] if few else ["MNIST"]
+    if dataset.kind.source.n > 1:  # perceptrons train on colours as on digits
+        like = ["CIFAR10-like" if few else "CIFAR10", *like]
+    return next(table[name] for name in (dataset.name, *like) if name in table)
 
 
 # The convolutional nets: the paper's 500 epochs from 1e-3 to 3e-5 (2011, section 4), and minutes.
@@ -135,7 +149,7 @@ def add_trainer_arguments(
     )
     cli.add_engine_arguments(parser, schedules)
     cli.add_worker_arguments(parser, cores)
-    cli.add_data_arguments(parser, others)
+    cli.add_data_arguments(parser, others, own=True)
     cli.add_out_argument(parser, f"folder for {written}", out)
 
 

@@ -20,11 +20,6 @@ def test_only_mnist_is_mnist():
     assert [name_parts(name) for name in ("MNIST", "NORB-like")] == [[], ["NORB-like"]]
 
 
-def test_unknown_choice_is_refused():
-    with pytest.raises(Problem, match="'MNIST', expected auto, mnist, norb, cifar10 or digits"):
-        data.load("MNIST")
-
-
 # Scaling
 
 

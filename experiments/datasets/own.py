@@ -1,0 +1,309 @@
+"""Data of your own: a folder of four IDX files, or of pictures in train/CLASS/ and test/CLASS/."""
+
+import hashlib
+import io
+import os
+import re
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from PIL import Image
+from safetensors import SafetensorError
+
+from deepbig_runtime import files
+from deepbig_runtime.errors import Problem
+from experiments.datasets import mnist, reading
+from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, Dataset
+from mlp_gpu import random
+
+SMALLEST, LARGEST = 8, 64  # sides of images, pixels
+MOST_CLASSES = 256
+MOST_BYTES = 2**32  # of all images of a file, or of a folder of pictures
+SUFFIXES = ".png", ".jpg", ".jpeg"
+FORMATS = "PNG", "JPEG"
+IDX_NAME = re.compile(
+    r"(?:emnist-(?P<set>[a-z]+)-)?(?P<part>train|t10k|test)-"
+    r"(?P<kind>images[-.]idx3|labels[-.]idx1)[-.]ubyte(?:\.gz)?"
+)
+EXPECTED = (
+    "expected four IDX files (train-images-idx3-ubyte, train-labels-idx1-ubyte, "
+    "t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, plain or .gz), or pictures in "
+    "train/CLASS/*.png or *.jpg and test/CLASS/"
+)
+CIFAR10_JPEG_SHA256 = "29a02d567d2157150bf76e6d49c28e1d8e4f47ce4d1e6a2b4f033f18c4609e7a"
+TEST_PART = 6  # of the pictures of each class one in so many is for testing, without test/
+TEST_SEED = 2010
+
+
+def load(folder: Path) -> Dataset:
+    """The data in a folder: uint8 images (n, side, side), or (n, side, side, 3) of colour pictures.
+
+    MNIST if the files are MNIST's, else a set of the folder's name. Labels count the classes in
+    order: of IDX files the numbers that occur, of pictures the names of folders.
+    Raises Problem, a sentence that names the file or folder that is not as it should be.
+    """
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "nothing"
+        raise Problem(f"--data {folder}: expected a folder, found {found}; {EXPECTED}")
+    try:
+        if (folder / "train").is_dir():
+            return _load_pictures(folder)
+        return _load_idx(folder)
+    except OSError as error:
+        raise Problem(f"cannot read {error.filename or folder}: {error.strerror}") from None
+
+
+def _name(folder: Path) -> str:
+    """A folder's name as that of its data, part of the names of files."""
+    name = re.sub(r"[^A-Za-z0-9._]+", "-", folder.resolve().name).strip("-.")[:60] or "data"
+    return f"{name}-like" if name in (*KINDS, CIFAR10_JPEG) else name
+
+
+def _dataset(
+    folder: Path,
+    arrays: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    names: Sequence[str],
+    sha256: str,
+) -> Dataset:
+    """The data set of training and test images and their labels, by place in names."""
+    images, side = arrays[0], arrays[0].shape[1]
+    if images.shape[1] != images.shape[2] or not SMALLEST <= side <= LARGEST:
+        height, width = images.shape[1:3]
+        raise Problem(
+            f"{folder}: images are {width}x{height} pixels; expected squares of {SMALLEST} to "
+            f"{LARGEST} pixels"
+        )
+    if not 2 <= len(names) <= MOST_CLASSES:
+        raise Problem(f"{folder} has {len(names)} class(es); expected 2 to {MOST_CLASSES}")
+    name = CIFAR10_JPEG if sha256 == CIFAR10_JPEG_SHA256 else _name(folder)
+    return Dataset(name, *arrays, sha256, str(folder), classes=tuple(names))
+
+
+# --- IDX files
+
+
+def _load_idx(folder: Path) -> Dataset:
+    found: dict[tuple[str, str], list[Path]] = {}
+    sets = set()
+    for path in sorted(folder.iterdir()):
+        if match := IDX_NAME.fullmatch(path.name):
+            part = "train" if match["part"] == "train" else "test"
+            found.setdefault((part, match["kind"][:6]), []).append(path)
+            sets.add(match["set"])
+    wanted = [(part, kind) for part in ("train", "test") for kind in ("images", "labels")]
+    missing = [" ".join(key) for key in wanted if key not in found]
+    if missing:
+        some = f"no {' and no '.join(missing)}" if found else "none of them"
+        raise Problem(f"--data {folder}: {EXPECTED}; found {some}")
+    if twice := next((paths for paths in found.values() if len(paths) > 1), None):
+        raise Problem(
+            f"{folder} holds both {twice[0].name} and {twice[1].name}; put each set into a folder "
+            "of its own"
+        )
+    paths = [found[key][0] for key in wanted]
+    arrays = [_read_idx(path, 3 if i % 2 == 0 else 1) for i, path in enumerate(paths)]
+    digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in arrays]
+    if _is_mnist(paths, arrays):
+        return mnist.load(paths)
+    if sets != {None}:
+        print(f"note: images of EMNIST lie transposed, and stay so: {folder}", file=sys.stderr)
+    train_images, train_labels, test_images, test_labels = arrays
+    for i in (0, 2):
+        if len(arrays[i]) != len(arrays[i + 1]):
+            raise Problem(
+                f"{paths[i + 1]} has {len(arrays[i + 1])} labels; expected {len(arrays[i])}, one "
+                f"for each image of {paths[i]}"
+            )
+    if train_images.shape[1:] != test_images.shape[1:]:
+        sizes = ["x".join(map(str, images.shape[2:0:-1])) for images in (train_images, test_images)]
+        raise Problem(
+            f"images of {paths[2]} are {sizes[1]} pixels; expected {sizes[0]} as in {paths[0]}"
+        )
+    occurring = np.unique(train_labels)
+    if unknown := set(np.unique(test_labels)) - set(occurring):
+        raise Problem(
+            f"{paths[3]} has the label {min(unknown)}, which no training image has; expected the "
+            "same classes for training and testing"
+        )
+    labels = (
+        np.searchsorted(occurring, part).astype(np.uint8) for part in (train_labels, test_labels)
+    )
+    train, test = labels
+    names = list(map(str, occurring))
+    sha256 = hashlib.sha256("".join(digests).encode()).hexdigest()
+    return _dataset(folder, (train_images, train, test_images, test), names, sha256)
+
+
+def _read_idx(path: Path, n_dimensions: int) -> np.ndarray:
+    """The uint8 array of an IDX file, plain or packed by gzip. Raises Problem if it is none."""
+    with reading.refused(path), files.open_regular(path) as raw:
+        stream = reading.Unpacked(raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
+        header = stream.read(4 + 4 * n_dimensions)
+        magic = struct.pack(">I", 0x0800 + n_dimensions)
+        if header[:4] != magic or len(header) != 4 + 4 * n_dimensions:
+            raise ValueError(
+                f"expected {magic.hex(' ')} at its start (IDX, uint8, {n_dimensions} dimensions), "
+                f"found {header[:4].hex(' ') or 'nothing'}"
+            )
+        shape = struct.unpack(f">{n_dimensions}I", header[4:])
+        size = int(np.prod(shape, dtype=object))
+        if not 0 < size <= MOST_BYTES:
+            raise ValueError(f"expected 1 to {MOST_BYTES:,} bytes, its header says {size:,}")
+        content = stream.read(size + 1)  # one byte more shows excess
+        if len(content) != size:
+            length = "more" if len(content) > size else f"{len(content):,}"
+            raise ValueError(f"expected {size:,} bytes after its header, found {length}")
+    return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def _is_mnist(paths: Sequence[Path], arrays: Sequence[np.ndarray]) -> bool:
+    """Whether the files are MNIST's, by their checksums."""
+    return all(
+        array.shape == file.shape
+        and hashlib.sha256(file.header + array.tobytes()).hexdigest() == file.sha256
+        for array, file in zip(arrays, mnist.FILES, strict=True)
+    )
+
+
+# --- pictures
+
+
+def _load_pictures(folder: Path) -> Dataset:
+    parts = {"train": _list_pictures(folder / "train")}
+    if (folder / "test").is_dir():
+        parts["test"] = _list_pictures(folder / "test")
+        for name in sorted(parts["test"].keys() - parts["train"].keys()):
+            raise Problem(
+                f"{folder / 'test' / name} is a class that {folder / 'train'} lacks; expected the "
+                "same classes for training and testing"
+            )
+    names = list(parts["train"])
+    listed = [
+        (part, names.index(name), entry)
+        for part, classes in parts.items()
+        for name, entries in classes.items()
+        for entry in entries
+    ]
+    pixels, sha256 = _cached(folder, [entry for _, _, entry in listed])
+    labels = np.array([label for _, label, _ in listed], np.uint8)
+    if "test" in parts:
+        is_test = np.array([part == "test" for part, _, _ in listed])
+    else:
+        is_test = _choose_test(folder, labels, names)
+    arrays = pixels[~is_test], labels[~is_test], pixels[is_test], labels[is_test]
+    return _dataset(folder, arrays, names, sha256)
+
+
+def _list_pictures(folder: Path) -> dict[str, list[os.DirEntry]]:
+    """The pictures of each class, sorted. Raises Problem for a class without any."""
+    classes = {}
+    for name in sorted(entry.name for entry in os.scandir(folder) if entry.is_dir()):
+        if name.startswith("."):
+            continue
+        with os.scandir(folder / name) as entries:
+            found = [entry for entry in entries if entry.name.lower().endswith(SUFFIXES)]
+        if not found:
+            raise Problem(
+                f"{folder / name} holds no picture; expected *.png or *.jpg of its class, or no "
+                "such folder"
+            )
+        classes[name] = sorted(found, key=lambda entry: entry.name)
+    if not classes:
+        raise Problem(f"{folder} holds no classes; {EXPECTED}")
+    return classes
+
+
+def _choose_test(folder: Path, labels: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """Which pictures are for testing, of each class one in TEST_PART, the same each time."""
+    is_test = np.zeros(len(labels), bool)
+    rng = random.generator(TEST_SEED, random.SPLIT)
+    for label, name in enumerate(names):
+        (own,) = np.nonzero(labels == label)
+        if len(own) < 2:
+            raise Problem(
+                f"{folder / 'train' / name} holds one picture; expected two or more, because there "
+                f"is no {folder / 'test'} and some are set aside for testing"
+            )
+        is_test[rng.permutation(own)[: max(1, len(own) // TEST_PART)]] = True
+    return is_test
+
+
+def _cached(folder: Path, entries: Sequence[os.DirEntry]) -> tuple[np.ndarray, str]:
+    """The pixels of pictures, and the SHA-256 of names and contents, kept between two runs.
+
+    As long as names, sizes and times of the files stay, they are not read again.
+    """
+    names = [entry.path.removeprefix(f"{folder}{os.sep}") for entry in entries]
+    listing = hashlib.sha256(str(folder.resolve()).encode())
+    for name, entry in zip(names, entries, strict=True):
+        status = entry.stat()
+        listing.update(f"{name}\0{status.st_size} {status.st_mtime_ns}\n".encode())
+    cache = files.cache_folder() / "pictures" / f"{listing.hexdigest()}.safetensors"
+    with suppress(files.FileFault, SafetensorError, LookupError):
+        found = safetensors.numpy.load(files.read_bytes(cache))
+        return found["pixels"], found["sha256"].tobytes().hex()
+    content = hashlib.sha256()
+    paths = [Path(entry.path) for entry in entries]
+    pixels = _stacked(paths, list(_decoded(folder, names, content)))
+    tensors = {"pixels": pixels, "sha256": np.frombuffer(content.digest(), np.uint8)}
+    try:
+        files.make_folder(cache.parent)
+        files.replace(cache, safetensors.numpy.save(tensors))
+    except files.FileFault as fault:
+        print(f"note: the pictures' pixels are not kept: {fault}", file=sys.stderr)
+    return pixels, content.hexdigest()
+
+
+def _decoded(folder: Path, names: Sequence[str], content: Any) -> Iterator[np.ndarray]:
+    """Each picture's pixels, uint8 (side, side) or (side, side, 3). Updates the checksum."""
+    total = 0
+    for name in names:
+        path = folder / name
+        picture = files.read_bytes(path)
+        content.update(f"{name}\0{len(picture)}\n".encode() + picture)
+        try:
+            with Image.open(io.BytesIO(picture), formats=FORMATS) as image:
+                if max(image.size) > LARGEST:
+                    width, height = image.size
+                    raise Problem(
+                        f"{path} is {width}x{height} pixels; expected squares of {SMALLEST} to "
+                        f"{LARGEST} pixels"
+                    )
+                yield _pixels(image)
+                total += 3 * image.width * image.height
+        except (OSError, SyntaxError, ValueError):
+            raise Problem(
+                f"cannot read {path}: it is damaged, or no picture; expected PNG or JPEG"
+            ) from None
+        if total > MOST_BYTES:
+            raise Problem(f"{folder} holds more than {MOST_BYTES:,} bytes of pixels; take fewer")
+
+
+def _pixels(image: Image.Image) -> np.ndarray:
+    if image.mode.startswith("I"):  # 16 bits of grey
+        return (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
+    return np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"))
+
+
+def _stacked(paths: Sequence[Path], pictures: list[np.ndarray]) -> np.ndarray:
+    """All pictures in one array; in colour if one is."""
+    first = pictures[0].shape[:2]
+    for path, picture in zip(paths, pictures, strict=True):
+        if picture.shape[:2] != first:
+            sizes = [f"{width}x{height}" for height, width in (picture.shape[:2], first)]
+            raise Problem(
+                f"{path} is {sizes[0]} pixels and {paths[0]} {sizes[1]}; expected pictures of "
+                "equal size"
+            )
+    if any(picture.ndim == 3 for picture in pictures):
+        pictures = [
+            picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=2)
+            for picture in pictures
+        ]
+    return np.stack(pictures)

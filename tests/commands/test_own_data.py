@@ -1,0 +1,121 @@
+"""--data DIR: every trainer, the report and recognise on data of your own."""
+# ruff: noqa: F401, F811 - fixtures are imported
+
+import numpy as np
+import pytest
+from own_folders import IMAGES, letters, save, things
+
+from deepbig_runtime.errors import Problem
+from deform_gpu import TABLE1, TRANSLATION
+from experiments import cnn, committee, figure1, recognise, report, table1
+from experiments.datasets import data
+from experiments.training import jobs, store
+from experiments.training.configs import fitted
+
+QUICK = "--engine", "cpu", "--eta-decay", "0.9", "--epochs", "1"
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """Nothing is kept of the data of another test."""
+    yield
+    jobs.load.cache_clear()
+    jobs._pixels.clear()
+
+
+@pytest.fixture
+def run_of_letters(letters, tmp_path):
+    out = tmp_path / "runs"
+    assert table1.main(["--data", str(letters), "--nets", "1", "--out", str(out), *QUICK]) == 0
+    return out / "net1-seed0-my-letters.h5"
+
+
+def test_perceptron_has_the_inputs_and_classes_of_a_folder(run_of_letters, letters, capsys):
+    run = store.read_run(run_of_letters)
+    assert run.config.sizes == (144, 1000, 500, 3)
+    assert run.config.data.classes == ("1", "6", "11")
+    assert run.config.deformation == fitted(TABLE1, data.load(str(letters)).kind)
+    table = (run_of_letters.parent / "table1.md").read_text()
+    assert "on my-letters, which is NOT MNIST" in table
+    assert "paper TEfBV" not in table
+    same = ["--data", str(letters), "--nets", "1", "--out", str(run_of_letters.parent), *QUICK]
+    assert table1.main([*same[:-1], "2"]) == 0  # resumes
+    assert store.read_run(run_of_letters).epochs == 2
+    assert "epoch 1/2" not in capsys.readouterr().err
+
+
+def test_strengths_scale_with_the_side_and_colours_only_move(letters, things):
+    found = fitted(TABLE1, data.load(str(letters)).kind)
+    assert found.sigma == pytest.approx(5.5 * 12 / 29)
+    assert found.alpha == pytest.approx(37 * 12 / 29)
+    assert set(found.beta) == {15}
+    assert fitted(TABLE1, data.load(str(things)).kind) == TRANSLATION
+    assert fitted(TABLE1, data.load("digits").kind) == TABLE1
+
+
+def test_images_of_28_pixels_become_29(letters):
+    small = data.load(str(letters))
+    assert small.train_images.shape == (30, 12, 12)
+    assert (small.train_images == IMAGES[:30] / np.float32(127.5) - 1).all()
+    from mnist_files import NAMES, idx
+
+    for i, part in ((0, slice(30)), (2, slice(30, 40))):
+        large = np.pad(IMAGES[part], ((0, 0), (8, 8), (8, 8)))
+        (letters / NAMES[i]).write_bytes(idx(large))
+    found = data.load(str(letters))
+    assert found.train_images.shape == (30, 29, 29)
+    assert found.kind.source.n_neurons == 841
+
+
+def test_convolutional_net_learns_colour_pictures(things, tmp_path, capsys):
+    out = tmp_path / "runs"
+    options = ["--data", str(things), "--net", "4M3-MP2-9N", "--out", str(out), *QUICK]
+    assert cnn.main(options) == 0
+    (path,) = store.run_files(out)
+    config = store.read_run(path).config
+    assert (config.source, config.n_classes, config.deformation) == ((3, 10, 10), 2, TRANSLATION)
+    capsys.readouterr()
+    picture = things / "test" / "hat" / "1.png"
+    assert recognise.main(["--net", str(path), str(picture)]) == 0
+    assert "hat (" in capsys.readouterr().out
+    with pytest.raises(Problem, match="need nets of their own, by --net"):
+        cnn.main(["--data", str(things), "--nets", "1", "--out", str(out), *QUICK])
+
+
+@pytest.mark.parametrize(("experiment", "why"), [(2, "equally wide"), (5, "elastic deformations")])
+def test_committee_refuses_variations_that_images_lack(things, tmp_path, experiment, why):
+    options = ["--data", str(things), "--experiment", str(experiment), *QUICK]
+    with pytest.raises(Problem, match=f"{why}.*; expected --experiment 1, 3 or 4"):
+        committee.main([*options, "--out", str(tmp_path / "runs")])
+
+
+def test_report_and_figure_1_have_runs_on_own_data(run_of_letters, letters, empty, capsys):
+    page = run_of_letters.parent / "report.html"
+    report.main(["--runs", str(run_of_letters.parent), "--out", str(page)])
+    text = page.read_text()
+    assert "my-letters, data of your own" in text
+    assert "which this page does not look for" in text
+    with pytest.raises(Problem, match="name its folder with --data-dir"):
+        figure1.main([str(run_of_letters)])
+    figure1.main([str(run_of_letters), "--data-dir", str(letters)])
+    assert "wrong; second guess right" in capsys.readouterr().out
+
+
+def test_changed_data_are_refused(run_of_letters, letters, tmp_path):
+    (letters / "t10k-labels-idx1-ubyte").write_bytes(
+        (letters / "t10k-labels-idx1-ubyte").read_bytes()[:-1] + b"\x06"
+    )
+    jobs.load.cache_clear()
+    jobs._pixels.clear()
+    with pytest.raises(Problem, match=r"data.sha256 is \w+ there"):
+        table1.main(
+            ["--data", str(letters), "--nets", "1", "--out", str(run_of_letters.parent), *QUICK]
+        )
+
+
+@pytest.mark.parametrize("name", ["nothing", "MNIST"])
+def test_data_that_are_no_name_and_no_folder_are_refused(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        table1.main(["--data", name])
+    assert "expected auto, mnist, digits, or a folder of your own" in capsys.readouterr().err

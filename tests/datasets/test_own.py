@@ -1,0 +1,175 @@
+"""experiments/datasets/own.py: IDX files and folders of pictures, whole and wrong."""
+# ruff: noqa: F401, F811 - fixtures are imported
+
+import gzip
+import re
+import struct
+
+import numpy as np
+import pytest
+from mnist_files import NAMES, idx
+from own_folders import IMAGES, LETTERS, RNG, letters, save, things
+from PIL import Image
+
+from deepbig_runtime.errors import Problem
+from experiments.datasets import own
+
+
+def test_idx_labels_are_the_places_of_those_that_occur(letters):
+    found = own.load(letters)
+    assert (found.name, found.classes) == ("my-letters", ("1", "6", "11"))
+    assert (found.train_images == IMAGES[:30]).all()
+    assert (found.test_images == IMAGES[30:]).all()
+    assert found.train_labels.tolist() == [0, 1, 2] * 10
+    assert found.test_labels.tolist() == [*[0, 1, 2] * 3, 0]
+    assert found.train_labels.dtype == np.uint8
+
+
+def test_packed_idx_files_hold_the_same_data(letters):
+    plain = own.load(letters)
+    for name in NAMES:
+        content = (letters / name).read_bytes()
+        (letters / name).unlink()
+        other = name.replace("-idx", ".idx").replace("t10k", "test")
+        (letters / f"emnist-some-{other}.gz").write_bytes(gzip.compress(content))
+    assert own.load(letters).sha256 == plain.sha256
+
+
+def test_emnist_is_said_to_lie_transposed(letters, capsys):
+    assert "transposed" not in capsys.readouterr().err
+    for name in NAMES:
+        (letters / name).rename(letters / f"emnist-letters-{name}")
+    assert own.load(letters).classes == ("1", "6", "11")
+    assert "images of EMNIST lie transposed" in capsys.readouterr().err
+
+
+def test_folder_with_a_known_name_is_no_known_data(letters, tmp_path):
+    letters.rename(tmp_path / "MNIST")
+    assert own.load(tmp_path / "MNIST").name == "MNIST-like"
+
+
+def replaced(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (lambda folder: (folder / NAMES[3]).unlink(), "found no test labels"),
+        (lambda folder: [(folder / name).unlink() for name in NAMES], "found none of them"),
+        (replaced("emnist-digits-" + NAMES[0], b""), "holds both emnist-digits-train"),
+        (replaced(NAMES[0], b"PNG!" + bytes(20)), "train-images.* expected 00 00 08 03"),
+        (replaced(NAMES[0], idx(IMAGES[:30])[:-1]), "expected 4,320 bytes .* found 4,319"),
+        (replaced(NAMES[0], idx(IMAGES[:30]) + b"x"), "expected 4,320 bytes .* found more"),
+        (replaced(NAMES[0], struct.pack(">4I", 0x803, *[2**31] * 3)), "its header says"),
+        (replaced(NAMES[1], idx(LETTERS[:29])), "train-labels.* has 29 labels; expected 30"),
+        (replaced(NAMES[1], idx(LETTERS[:30] * 0)), "has the label 1, which no training image"),
+        (replaced(NAMES[2], idx(IMAGES[30:, :11])), "are 12x11 pixels; expected 12x12"),
+    ],
+)
+def test_idx_files_that_do_not_fit_are_named(letters, spoil, expected):
+    spoil(letters)
+    with pytest.raises(Problem, match=expected):
+        own.load(letters)
+
+
+def test_one_class_only_is_refused(letters):
+    for i, n in ((1, 30), (3, 10)):
+        (letters / NAMES[i]).write_bytes(idx(np.full(n, 7, np.uint8)))
+    with pytest.raises(Problem, match=re.escape("has 1 class(es); expected 2 to 256")):
+        own.load(letters)
+
+
+@pytest.mark.parametrize("shape", [(7, 7), (65, 65), (12, 10)])
+def test_images_of_another_shape_are_refused(letters, shape):
+    for i, n in ((0, 30), (2, 10)):
+        (letters / NAMES[i]).write_bytes(idx(np.zeros((n, *shape), np.uint8)))
+    with pytest.raises(Problem, match="expected squares of 8 to 64 pixels"):
+        own.load(letters)
+
+
+def test_pictures_are_of_the_classes_of_their_folders(things):
+    found = own.load(things)
+    assert (found.name, found.classes) == ("things", ("cup", "hat"))
+    assert found.train_labels.tolist() == [0] * 6 + [1] * 6
+    assert found.test_labels.tolist() == [0, 0, 1, 1]
+    for i in range(6):
+        with Image.open(things / "train" / "hat" / f"{i}.png") as picture:
+            assert (found.train_images[6 + i] == np.asarray(picture)).all()
+
+
+def test_pictures_are_read_again_only_when_they_change(things, monkeypatch):
+    first = own.load(things)
+    with monkeypatch.context() as patch:
+        patch.setattr(own, "_decoded", None)
+        again = own.load(things)
+    assert again.sha256 == first.sha256
+    assert (again.train_images == first.train_images).all()
+    save(things / "train" / "cup" / "0.png", np.zeros((10, 10, 3), np.uint8))
+    changed = own.load(things)
+    assert changed.sha256 != first.sha256
+    assert not changed.train_images[0].any()
+
+
+def test_grey_pictures_have_no_channels_beside_colour_ones_they_have(things):
+    grey = RNG.integers(0, 256, (10, 10), np.uint8)
+    save(things / "train" / "cup" / "0.png", grey)
+    found = own.load(things)
+    assert (found.train_images[0] == grey[..., None]).all()
+    for path in things.rglob("*.png"):
+        save(path, grey)
+    assert own.load(things).train_images.shape == (12, 10, 10)
+
+
+def test_sixteen_bits_of_grey_become_eight(things):
+    for path in things.rglob("*.png"):
+        save(path, np.full((10, 10), 0x80FF, np.uint16))
+    assert (own.load(things).train_images == 0x80).all()
+
+
+def test_without_a_test_folder_a_sixth_of_each_class_is_set_aside(things):
+    for path in (things / "test").rglob("*.png"):
+        path.unlink()
+    for name in ("cup", "hat"):
+        (things / "test" / name).rmdir()
+    (things / "test").rmdir()
+    found = own.load(things)
+    assert found.test_labels.tolist() == [0, 1]
+    assert found.train_labels.tolist() == [0] * 5 + [1] * 5
+    assert (own.load(things).test_images == found.test_images).all()
+    for i in range(1, 6):
+        (things / "train" / "hat" / f"{i}.png").unlink()
+    with pytest.raises(Problem, match=r"train/hat holds one picture; expected two or more"):
+        own.load(things)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (replaced("train/cup/3.png", b"no picture"), r"train/cup/3.png: it is damaged, or no pict"),
+        (
+            lambda folder: save(folder / "test/hat/1.png", np.zeros((10, 12, 3), np.uint8)),
+            r"test/hat/1.png is 12x10 pixels and .*train/cup/0.png 10x10",
+        ),
+        (
+            lambda folder: save(folder / "train/hat/1.png", np.zeros((65, 65), np.uint8)),
+            r"train/hat/1.png is 65x65 pixels; expected squares of 8 to 64",
+        ),
+        (lambda folder: (folder / "train" / "bag").mkdir(), "train/bag holds no picture"),
+        (
+            lambda folder: save(folder / "test/bag/1.png", np.zeros((10, 10), np.uint8)),
+            "test/bag is a class that .*train lacks",
+        ),
+    ],
+)
+def test_pictures_that_do_not_fit_are_named(things, spoil, expected):
+    spoil(things)
+    with pytest.raises(Problem, match=expected):
+        own.load(things)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "archive.zip"])
+def test_anything_but_a_folder_is_refused(tmp_path, name):
+    (tmp_path / "archive.zip").write_bytes(b"PK")
+    with pytest.raises(Problem, match=r"expected a folder, found (nothing|a file)"):
+        own.load(tmp_path / name)
