@@ -37,7 +37,7 @@ help:
 
 # A test process per core, where pytest-xdist is installed. Without a GPU, kernels compiled for one
 # are executed on the CPU.
-PYTEST = $(RUN) -m pytest $(shell $(RUN) -c 'import xdist' 2>/dev/null && echo '--dist loadfile -n auto')
+PYTEST = $(RUN) -m pytest $(shell $(RUN) -c 'import xdist' 2>/dev/null && echo '--dist loadfile --no-loadscope-reorder -n auto')
 
 ##@ train
 
