@@ -54,7 +54,7 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: np.ndarray, y: np.ndarray) -> Self:
         """Train a new net for `epochs` epochs.
 
-        X: see the class; float32 in C order is used as it is, anything else is copied to that. y:
+        X: see the class; float32 in C order is used without a copy, others are copied to it. y:
         (n,) labels of 2 to 256 classes, numbers or strings. Raises ValueError for arrays or
         parameters that do not fit, mlp_gpu.training.Diverged if the loss is not finite any more.
         """

@@ -21,8 +21,8 @@ def deformer(
     `Deformation.beta_of` takes them. deformation: None for the images as they are. device: "cpu",
     or "cuda" for images of one map, which a GPU deforms while the epoch before trains.
 
-    What the function returns is float32, of the shape of images on the host, or (n, side * side) on
-    the GPU. The next call overwrites it.
+    The returned images are float32, of the shape of images on the host, or (n, side * side) on
+    the GPU. The next call overwrites them.
     """
     if deformation is None:
         return lambda epoch: images

@@ -37,7 +37,7 @@ EXPECTED = (
     "train/CLASS/*.png or *.jpg and test/CLASS/"
 )
 CIFAR10_JPEG_SHA256 = "29a02d567d2157150bf76e6d49c28e1d8e4f47ce4d1e6a2b4f033f18c4609e7a"
-TEST_PART = 6  # of the pictures of each class one in so many is for testing, without test/
+TEST_PART = 6  # one picture in six of each class is for testing, without test/
 TEST_SEED = 2010
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from deepbig_runtime.errors import Interrupted, explained, signals
+from experiments.datasets.dataset import KINDS
 from experiments.training.formatting import shortened
 from experiments.training.messages import drop_unwritable, output_error, tell
 from mlp_gpu.engine import ENGINE_NAMES, SCHEDULES, WINDOW
@@ -151,8 +152,9 @@ def add_seeds_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def is_folder(choice: str) -> bool:
-    """Whether a value of --data is a folder of your own, and not the name of a data set."""
-    return os.sep in choice or Path(choice).is_dir()
+    """Whether a value of --data is a folder of your own; a name is a data set even beside one."""
+    names = {"auto", *(kind.choice for kind in KINDS.values())}
+    return choice not in names and (os.sep in choice or Path(choice).is_dir())
 
 
 def _named_or_folder(names: Sequence[str]) -> Callable[[str], str]:

@@ -1,4 +1,4 @@
-"""experiments/benchmarks/host.py and mlp.py: what is timed on the CPU, and next to what."""
+"""experiments/benchmarks/host.py and mlp.py: the rows that are timed on the CPU."""
 
 import signal
 import subprocess

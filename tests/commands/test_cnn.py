@@ -193,7 +193,7 @@ def read(folder):
     return [store.read_run(path) for path in store.run_files(folder)]
 
 
-# What is trained
+# Trainings
 
 
 def test_nets_tell_shapes_apart(pairs, colours):
@@ -242,7 +242,7 @@ def test_digits_keep_their_deformation_and_configuration(digits):
 
 @pytest.mark.parametrize("deformation", [TRANSLATION, replace(TABLE1, beta=(9.0,) * 10)])
 def test_deformer_moves_all_maps_of_an_image_together(deformation):
-    """As each would in a set of such maps alone, whatever batches it is cut into."""
+    """As each would in a set of such maps alone, for any size of batches."""
     images = np.random.default_rng(5).uniform(-1, 1, (230, 13, 13, 3)).astype(np.float32)
     labels = (np.arange(230) % 5).astype(np.uint8)
     dataset = Dataset("CIFAR10-like", images, labels, images[:1], labels[:1], "0" * 64, "here")
@@ -329,7 +329,7 @@ def test_files_of_the_papers_checksums_are_the_papers_data(tmp_path, monkeypatch
     assert "# Table 2 of the 2011 paper, on NORB" in (tmp_path / "runs" / "cnn.md").read_text()
 
 
-# What is described and refused
+# Descriptions and refusals
 
 
 # Other commands

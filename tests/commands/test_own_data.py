@@ -9,7 +9,7 @@ from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, TRANSLATION
 from experiments import cnn, committee, figure1, recognise, report, table1
 from experiments.datasets import data
-from experiments.training import jobs, store
+from experiments.training import cli, jobs, store
 from experiments.training.configs import fitted
 
 QUICK = "--engine", "cpu", "--eta-decay", "0.9", "--epochs", "1"
@@ -111,6 +111,14 @@ def test_changed_data_are_refused(run_of_letters, letters, tmp_path):
         table1.main(
             ["--data", str(letters), "--nets", "1", "--out", str(run_of_letters.parent), *QUICK]
         )
+
+
+def test_name_of_a_data_set_is_no_folder_even_beside_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mnist", "letters"):
+        (tmp_path / name).mkdir()
+    assert not cli.is_folder("mnist")
+    assert cli.is_folder("letters")
 
 
 @pytest.mark.parametrize("name", ["nothing", "MNIST"])

@@ -1,4 +1,4 @@
-"""`python -m experiments.watch`: what is shown of run files, with and without a terminal."""
+"""`python -m experiments.watch`: its lines on run files, with and without a terminal."""
 
 import os
 import select

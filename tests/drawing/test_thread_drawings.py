@@ -1,4 +1,4 @@
-"""What the drawings of kernels and of the ladder say, beyond test_kept_figures.py."""
+"""Drawings of kernels and of the ladder, beyond test_kept_figures.py."""
 
 import re
 from itertools import pairwise

@@ -184,7 +184,7 @@ def test_a_warp_moves_as_many_pieces_as_are_drawn(name, array, kind, n_pieces):
 
 @pytest.mark.parametrize("name", ["forward_naive", "forward_tiled", "forward_coalesced"])
 def test_no_tile_spares_a_read(name):
-    """For one image each weight is read once, by whatever way."""
+    """For one image each weight is read once, in each way."""
     words = np.concatenate(record(name)["W1", "read"])
     assert sorted(words.tolist()) == list(range(HIDDEN * N_INPUTS))
 

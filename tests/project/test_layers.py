@@ -96,7 +96,7 @@ def test_one_module_imports_numbas_cuda():
     assert found == {"deepbig_runtime.gpu", "cuda_on_cpu.compile"}
 
 
-# What is imported only when it is needed: heavy packages, and what is not installed everywhere
+# Imports on demand: heavy packages, and packages that are not installed everywhere
 
 ENGINES = ("mlp_gpu.cpu", "mlp_gpu.cuda", "numba")
 SLOW = (

@@ -1,4 +1,4 @@
-"""results/findings.py: what is said of recorded committees."""
+"""results/findings.py: sentences on recorded committees."""
 
 from committee_cases import of_committees
 from msgspec.structs import replace

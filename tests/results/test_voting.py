@@ -1,4 +1,4 @@
-"""results/voting.py: what a committee decides, against plain loops and the definitions."""
+"""results/voting.py: decisions of a committee, against plain loops and the definitions."""
 
 import math
 

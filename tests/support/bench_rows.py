@@ -13,7 +13,7 @@ CPU, GPU = "a chip, 2 cores", "a GPU"
 
 
 def row(name, us, percent, **more):
-    """A row of bench.csv whose copy took so many percent of its time."""
+    """A row of bench.csv whose copy took this percentage of its time."""
     fields = {"net": 1, "name": name, "us": np.full(7, us), "n_bytes": 1000, "ran_on": GPU} | more
     if percent:
         copy = Ceiling(us=np.full(7, us * percent / 100), work=fields["n_bytes"])

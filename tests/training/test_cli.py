@@ -109,7 +109,7 @@ LONG = "/" + "a" * 5000
         (RuntimeError("can't start new thread"), "starts no more processes or threads"),
     ],
 )
-def test_run_reports_a_lack_of_the_machine_whatever_follows_it(error, sentence, capsys):
+def test_run_reports_a_lack_of_the_machine_before_later_errors(error, sentence, capsys):
     def main():
         try:
             raise error
@@ -178,7 +178,9 @@ def slow(*arguments):
         slow("<&- >&- 2>&-", "0,1", 0),  # seeds in two workers
     ],
 )
-def test_training_ends_the_same_whoever_listens(undisturbed, tmp_path, redirection, seeds, status):
+def test_training_ends_the_same_with_closed_streams(
+    undisturbed, tmp_path, redirection, seeds, status
+):
     workers = "1" if seeds == "0" else "2"
     result = train(tmp_path, redirection, "--seeds", seeds, "--workers", workers)
     assert result.returncode == status
@@ -254,5 +256,5 @@ def test_worker_drops_what_it_cannot_write(tmp_path, redirection):
     (tmp_path / "script.py").write_text(WORKER)
     result = run(f'"$0" "$@" {redirection}', tmp_path / "script.py", tmp_path)
     assert result.returncode == 0, result.stderr
-    # What is written to stderr without Python does not get into that file.
+    # Text that is written to stderr without Python does not get into that file.
     assert int((tmp_path / "answer").read_text()) > 2

@@ -1,4 +1,4 @@
-"""Runs and their files: what they hold, what is refused, what signals and processes leave."""
+"""Runs and their files: content, refusals, signals, killed processes."""
 
 import ctypes
 import importlib
@@ -391,7 +391,7 @@ class Ending:
 
 
 def test_signal_while_an_object_ends_is_not_dropped(signals_raise, capfd, monkeypatch):
-    """What is raised there Python prints and forgets."""
+    """Python prints and forgets exceptions that are raised there."""
     other = []
     monkeypatch.setattr(sys, "unraisablehook", other.append)
     errors.Signals().install()
