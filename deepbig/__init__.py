@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from deepbig.estimators import OnlineCNNClassifier, OnlineMLPClassifier
+    from deepbig.pretrained import load_net
     from deform_gpu import deform
 
-__all__ = ["OnlineCNNClassifier", "OnlineMLPClassifier", "deform"]
+__all__ = ["OnlineCNNClassifier", "OnlineMLPClassifier", "deform", "load_net"]
 
 
 def __getattr__(name: str) -> object:
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> object:
         from deform_gpu import deform
 
         return deform
+    if name == "load_net":
+        from deepbig.pretrained import load_net
+
+        return load_net
     from deepbig import estimators
 
     return getattr(estimators, name)

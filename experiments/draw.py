@@ -2,7 +2,8 @@
 
 It is one file that asks nothing of any network. It shows what the net says while one draws, what
 the net sees, and what it says to the same digit deformed as in training. The net is the best
-perceptron of the runs there are that the file has room for, such as net 1, or that of --net.
+perceptron of the runs there are that the file has room for, such as net 1; if there is none, one
+that comes along; or that of --net.
 """
 
 import base64
@@ -12,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
+from deepbig import pretrained
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from deform_gpu.parameters import SIDE
 from experiments.drawing.page import DRAW
 from experiments.results import trained
-from experiments.training import cli, configs, jobs, net_files, nets, store
+from experiments.training import cli, net_files, store
 from experiments.training.configs import Config
 from experiments.training.net_files import NetFile
 from mlp_gpu import activation
@@ -52,8 +54,7 @@ def encoded(values: np.ndarray) -> str:
 
 def hardest(member: NetFile, data_dir: Path | None) -> list[dict]:
     """Test digits that the net gets wrong, the worst first: pixels, label and guess of each."""
-    dataset = configs.prepare(jobs.load_known(member.config, data_dir), member.config)
-    outputs = nets.predictor(member.config, member.network).predict(dataset.test_images)
+    dataset, outputs = trained.on_test_images(member, data_dir)
     guesses, labels = outputs.argmax(axis=1), dataset.test_labels
     believed = outputs[np.arange(len(labels)), labels]
     order = np.argsort(believed, kind="stable")
@@ -112,13 +113,13 @@ def main(argv: list[str] | None = None) -> None:
         type=Path,
         metavar="FILE",
         help=f"{trained.NET_FILE} (default: the best run below $RUNS_DIR, or else runs, whose page "
-        f"has at most {MAX_BYTES / 1e6:.0f} MB)",
+        f"has at most {MAX_BYTES / 1e6:.0f} MB, or else a net that comes along)",
     )
     cli.add_data_dir_argument(parser)
     default = f"the page (default: {DRAW} in $RUNS_DIR, or else in runs)"
     cli.add_out_argument(parser, default, metavar="FILE")
     arguments = parser.parse_args(argv)
-    path = arguments.net or trained.find_best(store.find_folder(), fits)
+    path = arguments.net or trained.find_best(store.find_folder(), pretrained.FILES, fits)
     member = usable(trained.load(path))
     text = page(member, hardest(member, arguments.data_dir))
     out = arguments.out or store.find_folder() / DRAW

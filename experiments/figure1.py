@@ -6,12 +6,13 @@ how many there are and how often the second guess is right.
 
 from pathlib import Path
 
-from deepbig_runtime.errors import Problem
+from deepbig import pretrained
 from experiments.drawing.error_plots import plot_wrong
 from experiments.drawing.figures import save_figure
+from experiments.results import trained
 from experiments.results.tables import best_of
 from experiments.results.voting import count_sentence
-from experiments.training import cli, jobs
+from experiments.training import cli, jobs, net_files
 from experiments.training.messages import tell
 from experiments.training.store import find_folder, read_run, read_runs
 
@@ -19,12 +20,11 @@ from experiments.training.store import find_folder, read_run, read_runs
 def find_best(folder: Path) -> Path:
     """The run file below `folder` with the lowest TEfBV, MNIST before any other data.
 
-    Files that cannot be read are named on stderr. Raises Problem if there is none that can.
+    If there is none, the file of a net that comes along. Files that cannot be read are named on
+    stderr.
     """
     runs = read_runs(folder, lambda fault: tell(f"left out: {fault}"))
-    if not runs:
-        raise Problem(f"there is no run in {folder}: train one with 'make table1', or name a file")
-    return best_of(runs)
+    return best_of(runs) if runs else pretrained.FILES[0]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -33,23 +33,31 @@ def main(argv: list[str] | None = None) -> None:
         "run",
         nargs="?",
         type=Path,
-        metavar="RUN.h5",
-        help="run file (default: of those below $RUNS_DIR, or else runs, the one with the lowest "
-        "error, MNIST first)",
+        metavar="FILE",
+        help=f"{trained.NET_FILE} (default: of the runs below $RUNS_DIR, or else runs, the one "
+        "with the lowest error, MNIST first; if there is none, a net that comes along)",
     )
     cli.add_data_dir_argument(parser)
     cli.add_out_argument(
         parser,
-        "pictures to write, NAME.png and NAME.pdf (default: RUN.figure1 beside the run file)",
+        "pictures to write, NAME.png and NAME.pdf (default: RUN.figure1 beside the run file; of a "
+        "net that comes along, in $RUNS_DIR, or else in runs)",
         metavar="NAME",
     )
     arguments = parser.parse_args(argv)
     path = arguments.run or find_best(find_folder())
-    run = read_run(path)
-    images = jobs.load_known(run.config, arguments.data_dir).test_images
-    out = arguments.out or path.with_suffix(".figure1")
-    written = save_figure(plot_wrong(run.outputs, run.labels, images, run.config.title), out)
-    print(f"{run.config.title}:\n{count_sentence(run.outputs, run.labels)}")
+    if path.suffix == net_files.SUFFIX:
+        member = trained.load(path)
+        dataset, outputs = trained.on_test_images(member, arguments.data_dir)
+        config, labels, images = member.config, dataset.test_labels, dataset.test_images
+    else:
+        run = read_run(path)
+        config, labels, outputs = run.config, run.labels, run.outputs
+        images = jobs.load_known(config, arguments.data_dir).test_images
+    folder = find_folder() if path in pretrained.FILES else path.parent
+    out = arguments.out or folder / f"{path.stem}.figure1"
+    written = save_figure(plot_wrong(outputs, labels, images, config.title), out)
+    print(f"{config.title}:\n{count_sentence(outputs, labels)}")
     print(f"written to {' and '.join(map(str, written))}")
 
 

@@ -4,9 +4,11 @@ A part stands between two markers. It holds tables, and sentences whose numbers 
 text around it is written by hand.
 """
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from deepbig.pretrained import PRETRAINED
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from experiments.benchmarks import clusters, race
@@ -21,6 +23,7 @@ from experiments.results import (
     committees,
     ladder_tables,
     tables,
+    trained,
 )
 from experiments.results import findings as scores
 from experiments.results.cnn_tables import convolutional_runs
@@ -34,7 +37,7 @@ from experiments.results.records import (
     redrawn_table,
 )
 from experiments.results.rows import BenchRow, CommitteeRow, RaceRow, bench_source, source_text
-from experiments.training import cli, provenance
+from experiments.training import cli, net_files, provenance
 from experiments.training.formatting import duration, markdown_table
 from experiments.training.store import Run
 
@@ -237,6 +240,28 @@ def ladders(records: Collection[LadderRecord]) -> str:
 # --- parts of other documents
 
 
+def pretrained_table(records: Collection[Run]) -> str:
+    """The nets that come along: errors, and the commands of their runs, by the records of these."""
+    lines = []
+    for net in PRETRAINED:
+        if (run := trained.record_of(net_files.read(net.path), records)) is None:
+            continue
+        cells = tables.result_cells(tables.result_row(run))
+        content = files.read_bytes(net.path)
+        lines.append(
+            {
+                "net": f"`{net.name}`",
+                "trained as": run.config.net_name,
+                "test error %": f"{cells['TEfBV %']} ({cells['95 % interval']})",
+                "epochs x images": cells["epochs x images"],
+                "command": f"`{net.command}`",
+                "bytes": f"{len(content):,}",
+                "SHA-256": hashlib.sha256(content).hexdigest(),
+            }
+        )
+    return markdown_table(lines) if lines else NOT_MEASURED
+
+
 def ladder_rung(records: Collection[LadderRecord], rung: str) -> str:
     """The work of a rung for an image, from the first record with it; and its time on GPUs."""
     counted = [record.kernels for record in records if record.kernels]
@@ -292,7 +317,10 @@ def pages() -> dict[str, dict[str, str]]:
             f"ladder-{rung.replace(' ', '-')}": ladder_rung(results.ladders.values(), rung)
             for rung in ladder_tables.RUNG_NAMES
         },
-        "docs/recognise.md": {"redrawn": paragraphs(map(redrawn_table, results.redrawn.values()))},
+        "docs/recognise.md": {
+            "pretrained": pretrained_table(results.runs.values()),
+            "redrawn": paragraphs(map(redrawn_table, results.redrawn.values())),
+        },
         "docs/online-in-blocks.md": {
             "blocks": paragraphs(map(block_tables.tables, results.blocks.values()))
         },

@@ -3,8 +3,8 @@
 Prints for each picture the digit that the net saw, and its guesses. A picture shows one digit,
 dark on light or light on dark, in any colours and of any size; it is cut out and centred as MNIST's
 digits are.
-The net is the best of the runs there are, or that of --net; several are a committee, which averages
-their outputs. 'make table1' trains some.
+The net is the best of the runs there are, or else one that comes along, or that of --net; several
+are a committee, which averages their outputs.
 
 With --redrawn no pictures are given: test digits of MNIST are redrawn as pictures in several ways.
 Prints the number of errors and of undetected digits, next to those of the originals, and writes
@@ -21,6 +21,7 @@ from PIL import Image
 from scipy import ndimage
 from tqdm import tqdm
 
+from deepbig import pretrained
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from experiments.datasets import data, ink
@@ -51,7 +52,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         type=Path,
         metavar="FILE",
         help=f"{trained.NET_FILE}; may be given several times (default: the best run below "
-        "$RUNS_DIR, or else runs)",
+        "$RUNS_DIR, or else runs; if there is none, a net that comes along)",
     )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
@@ -197,7 +198,7 @@ def count_redrawn(members: list[trained.NetFile], arguments: argparse.Namespace)
 
 def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
-    paths = arguments.net or [trained.find_best(store.find_folder())]
+    paths = arguments.net or [trained.find_best(store.find_folder(), pretrained.FILES)]
     members = [trained.load(path) for path in paths]
     for path, member in zip(paths, members, strict=True):
         tell(f"net: {path}, {member.config.title}")
@@ -205,7 +206,7 @@ def main(argv: list[str] | None = None) -> int:
     for path, member in zip(paths, members, strict=True):
         if member.config.data.sha256 != config.data.sha256:
             raise Problem(f"{path} and {paths[0]} are of nets for different data; name the same")
-    classes = config.data.classes or [str(place) for place in range(config.n_classes)]
+    classes = trained.class_names(config)
     if arguments.redrawn:
         count_redrawn(members, arguments)
         return 0

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
-from experiments.results import tables
 from experiments.results.records import COMMITTEES, read_committee, read_record, read_text
 from experiments.results.rows import CommitteeRow
 from experiments.training import cli, provenance
@@ -38,11 +37,6 @@ def write_record(path: Path, unfinished: bool = False) -> Path:
         )
     if any(session.dirty for session in run.provenance):
         raise Problem(f"{path} {UNTRACED}")
-    if not (tables.is_table1(run) or run.config.is_convolutional):
-        raise Problem(
-            f"{path} is no net of Table 1, as experiments.table1 trains them, and not "
-            "convolutional; of a committee record the table, which is a .csv file"
-        )
     folder = provenance.device_folder(run.provenance[-1].device)
     target = folder / f"{path.absolute().parent.name}-{path.stem}.json"
     if target.exists():

@@ -222,8 +222,10 @@ def read_record(path: Path) -> Run:
 
 
 def _row(run: Run) -> ResultRow:
-    """A run as a row of the table that it belongs to."""
-    return cnn_tables.row(run) if run.config.is_convolutional else tables.table1_row(run)
+    """A run as a row of the table that it belongs to, if it belongs to one."""
+    if run.config.is_convolutional:
+        return cnn_tables.row(run)
+    return tables.table1_row(run) if tables.is_table1(run) else tables.result_row(run)
 
 
 @dataclass
@@ -249,7 +251,7 @@ class Results:
     @property
     def perceptrons(self) -> dict[Path, Run]:
         """The runs of nets of Table 1 of 2010."""
-        return {path: run for path, run in self.runs.items() if not run.config.is_convolutional}
+        return {path: run for path, run in self.runs.items() if tables.is_table1(run)}
 
     @property
     def newest_benches(self) -> dict[str, list[BenchRow]]:

@@ -1,17 +1,18 @@
 """Trained nets for digits, to use them: the best there is, or those in files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from deepbig_runtime.errors import Problem
-from experiments.datasets import data, ink
+from experiments.datasets import data
 from experiments.datasets.dataset import KINDS, MNIST, Dataset
 from experiments.results.tables import best_of
-from experiments.training import net_files, nets, runs, store
+from experiments.training import configs, jobs, net_files, nets, runs, store
 from experiments.training.configs import Config
 from experiments.training.net_files import NetFile
+from experiments.training.store import Run
 
 PREPARED_AS = "MNIST"  # pictures and drawings are cut out and centred as the digits of this data
 OLD_SUFFIX = ".net"  # of nets in sealed HDF5 files, which no version writes any more
@@ -52,10 +53,13 @@ def is_for_pictures(config: Config) -> bool:
     return config.data.name == PREPARED_AS
 
 
-def find_best(folder: Path, fits: Callable[[Config], bool] = is_for_pictures) -> Path:
+def find_best(
+    folder: Path, pretrained: Sequence[Path], fits: Callable[[Config], bool] = is_for_pictures
+) -> Path:
     """The best of the runs below a folder whose weights are there, a deformed one if there is one.
 
-    fits: whether a run with that configuration will do. Raises Problem if there is none.
+    pretrained: net files, of which the first that fits is taken if no run does. fits: whether a net
+    with that configuration will do. Raises Problem if there is none.
     """
     runs = store.read_runs(folder, lambda fault: None)  # 'make report' names damaged files
     found = {
@@ -64,11 +68,35 @@ def find_best(folder: Path, fits: Callable[[Config], bool] = is_for_pictures) ->
         if fits(run.config) and run.epochs and store.weights_path(path).exists()
     }
     if not found:
+        for path in pretrained:
+            if fits(net_files.read(path).config):
+                return path
         raise Problem(
             f"there is no net for this below {folder}, trained on {PREPARED_AS}: train one with "
             f"'{TRAIN}', which takes some minutes, or name one with --net"
         )
     return best_of({path: run for path, run in found.items() if run.config.deformation} or found)
+
+
+def class_names(config: Config) -> tuple[str, ...]:
+    """The names of the classes that a run's net tells apart, in the order of its outputs."""
+    return config.data.classes or tuple(map(str, range(config.n_classes)))
+
+
+def on_test_images(member: NetFile, data_dir: Path | None) -> tuple[Dataset, np.ndarray]:
+    """The data that a net was trained on, prepared for it, and its outputs for the test images.
+
+    data_dir: as data.load takes it. The outputs are class probabilities float32 (n_test,
+    n_classes). Raises Problem if other data are found.
+    """
+    dataset = configs.prepare(jobs.load_known(member.config, data_dir), member.config)
+    return dataset, nets.predictor(member.config, member.network).predict(dataset.test_images)
+
+
+def record_of(member: NetFile, records: Iterable[Run]) -> Run | None:
+    """The record of the run that a net file was made of, if it is among the records."""
+    made = (run for run in records if (run.config, run.chosen) == (member.config, member.epoch))
+    return next(made, None)
 
 
 def read_picture(path: Path, config: Config) -> np.ndarray:
@@ -77,6 +105,8 @@ def read_picture(path: Path, config: Config) -> np.ndarray:
     A digit is cut out and centred, see `ink`; for data of your own the whole picture is resized.
     Raises Problem, one sentence, if the file cannot be read or shows no single digit.
     """
+    from experiments.datasets import ink  # imports scipy.ndimage
+
     if is_for_pictures(config):
         return ink.read_digit(path)
     return ink.read_whole(path, config.kind.source)

@@ -49,7 +49,7 @@ def written(folder):
 
 @pytest.fixture(scope="module")
 def member(folder):
-    return draw.usable(trained.load(trained.find_best(folder, draw.fits)))
+    return draw.usable(trained.load(trained.find_best(folder, (), draw.fits)))
 
 
 def content(path):

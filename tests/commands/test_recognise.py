@@ -56,7 +56,7 @@ def test_guesses_and_a_drawing_for_each_picture(folder, pictures, monkeypatch, c
     monkeypatch.setenv("RUNS_DIR", str(folder))
     assert recognise.main([str(path) for path in pictures]) == 0
     printed = capsys.readouterr()
-    best = trained.find_best(folder)
+    best = trained.find_best(folder, ())
     assert best == folder / "table1" / "net1-seed0-load_digits.h5"
     assert f"net: {best}, 841-1000-500-10 on load_digits" in printed.err
     lines = printed.out.splitlines()
@@ -107,7 +107,7 @@ def test_runs_without_weights_and_damaged_ones_are_not_the_best(folder, tmp_path
         os.link(path, tmp_path / path.name)
     (tmp_path / "damaged.h5").write_text("damaged")
     store.weights_path(tmp_path / "damaged.h5").touch()
-    assert trained.find_best(tmp_path) == tmp_path / other.name
+    assert trained.find_best(tmp_path, ()) == tmp_path / other.name
 
 
 def test_a_net_trained_on_deformed_digits_is_taken_first(tmp_path, monkeypatch):
@@ -118,9 +118,15 @@ def test_a_net_trained_on_deformed_digits_is_taken_first(tmp_path, monkeypatch):
     for name, run in made.items():
         store.write_run(tmp_path / f"{name}.h5", run)
         store.weights_path(tmp_path / f"{name}.h5").touch()
-    assert trained.find_best(tmp_path) == tmp_path / "deformed.h5"
+    assert trained.find_best(tmp_path, ()) == tmp_path / "deformed.h5"
     (tmp_path / "deformed.h5").unlink()
-    assert trained.find_best(tmp_path) == tmp_path / "better.h5"
+    assert trained.find_best(tmp_path, ()) == tmp_path / "better.h5"
+
+
+def test_runs_on_other_digits_are_not_the_best(folder, monkeypatch):
+    monkeypatch.setattr(trained, "PREPARED_AS", "MNIST")
+    with pytest.raises(Problem, match=r"no net for this below .*, trained on MNIST: train one"):
+        trained.find_best(folder, ())
 
 
 @pytest.mark.parametrize("command", [recognise, draw])
@@ -132,11 +138,6 @@ def test_nets_of_load_digits_are_refused(folder, pictures, monkeypatch, command)
     refusal += "net for these with 'make table1 ARGS=\"--nets 1\"'"
     with pytest.raises(Problem, match=refusal):
         command.main([*options, "--net", str(net)])
-    monkeypatch.setenv("RUNS_DIR", str(folder))
-    with pytest.raises(
-        Problem, match=r"no net for this below .*, trained on MNIST: train one with"
-    ):
-        command.main(options)
 
 
 def test_what_holds_no_net_for_digits_is_refused(folder, tmp_path):

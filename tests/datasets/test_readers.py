@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import small_sets
-from mnist_files import idx, interpolated
+from mnist_files import REAL, idx, interpolated, needs_mnist
 from natural_files import BYTES, mat, pack, record
 
 import deform_gpu.resize  # noqa: F401 - before a test has another folder for compiled code
@@ -23,7 +23,6 @@ from experiments.datasets import cifar, data, download
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
-REAL = os.environ.get("MNIST_DIR") and Path(os.environ["MNIST_DIR"]).absolute()
 MEMBERS = (*cifar.TRAINING, cifar.TEST)
 
 
@@ -97,7 +96,7 @@ def test_as_many_images_as_the_set_has_must_be_the_sets(small, monkeypatch):
     assert str(small.paths[-1]) in str(caught.value)
 
 
-@pytest.mark.skipif(not REAL, reason="$MNIST_DIR is not set: no real MNIST")
+@needs_mnist
 def test_real_mnist():
     dataset = data.load("mnist", REAL)
     assert dataset.sha256 == "c65580678af93f1ea48c2c0d01d543ec89307c6b8a0eb7ca542d7c18c5f4c681"

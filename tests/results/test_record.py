@@ -123,10 +123,16 @@ def test_rows_that_are_no_committee_are_refused(tmp_path, change, complaint):
 @pytest.mark.parametrize(
     "changes", [{"sizes": (841, 800, 10)}, {"data": {"width": 10}}, {"data": {"n_validation": 5}}]
 )
-def test_member_of_a_committee_is_no_record_of_table_1(tmp_path, changes):
-    store.write_run(tmp_path / "a.h5", make_run(**changes))
-    with pytest.raises(Problem, match="is no net of Table 1"):
-        record.write_record(tmp_path / "a.h5")
+def test_member_of_a_committee_is_recorded_and_in_no_table(empty, changes):
+    store.write_run(empty / "a.h5", make_run(**changes))
+    record.write_record(empty / "a.h5")
+    found = records.read_results()
+    assert not found.faults
+    assert (len(found.runs), found.perceptrons, cnn_tables.longest_runs(found.runs.values())) == (
+        1,
+        {},
+        {},
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,20 @@
 
 import gzip
 import hashlib
+import os
 import struct
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from scipy.ndimage import map_coordinates
 
 from experiments.datasets import mnist
 
 NAMES = [*mnist.SHA256]
+REAL = os.environ.get("MNIST_DIR") and Path(os.environ["MNIST_DIR"]).absolute()
+needs_mnist = pytest.mark.skipif(not REAL, reason="$MNIST_DIR is not set: no real MNIST")
 
 
 def write_idx(folder, contents, compress=(True, True, True, True)):

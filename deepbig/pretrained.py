@@ -1,0 +1,92 @@
+"""The trained nets that come with the package, and any net of a file, to use on arrays."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from deepbig_runtime.errors import Problem
+from deform_gpu.parameters import SIDE
+from experiments.results import trained
+from experiments.training.net_files import NetFile
+from experiments.training.nets import AnyNetwork
+
+FOLDER = Path(__file__).with_name("nets")
+
+
+class Pretrained(NamedTuple):
+    """A net that comes with the package: its name, and the command that trained it."""
+
+    name: str
+    command: str
+
+    @property
+    def path(self) -> Path:
+        """Its net file."""
+        return FOLDER / f"{self.name}.safetensors"
+
+
+PRETRAINED = (  # those with fewer errors first
+    Pretrained("20M-60M-100M-150N", 'make cnn ARGS="--nets 3 --profile paper"'),
+)
+FILES = [net.path for net in PRETRAINED]
+
+
+@dataclass(frozen=True)
+class TrainedNet:
+    """A trained net, to use on images. title: net, data and seed; classes: names of its classes."""
+
+    _file: NetFile
+
+    @property
+    def title(self) -> str:
+        return self._file.config.title
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return trained.class_names(self._file.config)
+
+    @property
+    def network(self) -> AnyNetwork:
+        """Layers and weights: an mlp_gpu.network.Network or a cnn_gpu.network.ConvNetwork."""
+        return self._file.network
+
+    def read(self, picture: str | Path) -> np.ndarray:
+        """A picture of any size as the net's data have theirs: uint8, (28, 28) of a digit.
+
+        A digit is cut out and centred, as `make recognise` does. Raises deepbig_runtime.errors.
+        Problem, one sentence, if the file cannot be read or shows no single digit.
+        """
+        return trained.read_picture(Path(picture), self._file.config)
+
+    def predict_proba(self, images: np.ndarray) -> np.ndarray:
+        """Class probabilities, float32 (n, classes).
+
+        images: uint8 as the net's data have them, (n, 28, 28) of MNIST's digits, with 255 for ink.
+        Raises ValueError for images of another dtype or size.
+        """
+        n_maps, height, width = self._file.config.source
+        maps = (n_maps,) if n_maps > 1 else ()
+        sides = {(height, width, *maps)} | ({(28, 28)} if not maps and width == SIDE else set())
+        if images.dtype != np.uint8 or images.shape[1:] not in sides:
+            expected = " or ".join(f"(n, {', '.join(map(str, side))})" for side in sorted(sides))
+            raise ValueError(f"images are {images.dtype} {images.shape}; expected uint8 {expected}")
+        return trained.recognise([self._file], images)
+
+    def predict(self, images: np.ndarray) -> np.ndarray:
+        """The most likely class of each image, its place in `classes`: int64 (n,)."""
+        return self.predict_proba(images).argmax(axis=1)
+
+
+def load_net(name: str | Path = PRETRAINED[0].name) -> TrainedNet:
+    """A trained net: that of a name in `PRETRAINED`, or of a run file or a net file.
+
+    Raises Problem if there is none of that name, deepbig_runtime.files.FileFault if a file is
+    damaged.
+    """
+    known = {net.name: net.path for net in PRETRAINED}
+    path = known.get(str(name), Path(name))
+    if not path.exists():
+        raise Problem(f"there is no net {name}: expected a file, or one of {', '.join(known)}")
+    return TrainedNet(trained.load(path))
