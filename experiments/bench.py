@@ -21,7 +21,8 @@ training, on-line and by mini-batches in NumPy and PyTorch; race.csv, race.png a
 
 Instead of all that,
   --startup  starts table1 with its five nets, with compiled code that was cached and with an empty
-             cache folder, until its first step; and a worker process, until it begins to train
+             cache folder, until its first step; a worker process, until it begins to train; and
+             a clone of this repository, until it has installed itself and trained a net
   --tests    runs 'make test' and 'make test-all' once each
   --workers  trains the same few nets with one worker and with several, in turn: how much faster,
              how long workers take to start, how many bytes a run writes

@@ -85,25 +85,55 @@ def headline(results: Results) -> str:
     deformed = list(filter(tables.is_on_deformed_mnist, results.perceptrons.values()))
     if not deformed:
         return NOT_MEASURED
-    has_gpu = bool(results.gpu_checks) or any(map(timing_columns.on_gpu, results.benches.values()))
-    has_gpu |= any(run.config.engine == "cuda" for run in results.perceptrons.values())
     items = {
         "A perceptron": scores.best_sentence(deformed),
         "A convolutional net": scores.convolutional_sentence(results.runs.values()),
         "Committees": scores.claims_sentence(results.committees),
         "A mixed committee": scores.mixed_sentence(results.committees.values()),
         "The paper's schedule": scores.schedule_sentence(deformed),
-        "GPUs: not measured yet": None if has_gpu else NO_GPU,
     }
     return "\n".join(f"- **{what}.** {text}" for what, text in items.items() if text)
 
 
 def duration_list(results: Results) -> str:
-    """How long the commands took, as recorded."""
+    """How long the commands took, as recorded, and whether anything ran on a GPU."""
     items = speeds.command_sentences(results.perceptrons, results.committees)
-    startups = {rows[0].source.device: rows for rows in results.startups.values()} or {"": []}
-    items += [speeds.startup_sentence(*one) for one in startups.items()]
+    items += [
+        f"`git clone` to a first trained net, packages in pip's cache: {row.seconds:.0f} s on "
+        f"{row.source.device}."
+        for rows in results.startups.values()
+        for row in rows
+        if row.what == speeds.CLONE
+    ]
+    has_gpu = bool(results.gpu_checks) or any(map(timing_columns.on_gpu, results.benches.values()))
+    has_gpu |= any(run.config.engine == "cuda" for run in results.perceptrons.values())
+    items += [] if has_gpu else [f"**GPUs: not measured yet.** {NO_GPU}"]
     return "\n".join(f"- {item}" for item in items)
+
+
+def starts(results: Results) -> str:
+    """How long one waits for tests and for first steps, as recorded."""
+    startups = {rows[0].source.device: rows for rows in results.startups.values()} or {"": []}
+    return "\n".join(f"- {speeds.startup_sentence(*one)}" for one in startups.items())
+
+
+def printed(results: Results) -> str:
+    """The first columns that 'make table1' printed on the first device, and the time."""
+    columns = {
+        "net": "net",
+        "layers": "layers",
+        "paper: error %": "paper TEfBV %",
+        "paper: hours": "paper hours",
+        "error %": "TEfBV %",
+        "95 % interval": "95 % interval",
+        "time": "time",
+    }
+    for own in speeds.of_make_table1(results.perceptrons):
+        lines = tables.table1_table(own)
+        return markdown_table(
+            [{title: line[name] for title, name in columns.items()} for line in lines]
+        )
+    return NOT_MEASURED
 
 
 def speed(results: Results) -> str:
@@ -283,6 +313,7 @@ def pages() -> dict[str, dict[str, str]]:
     return {
         "README.md": {
             "headline": headline(results),
+            "printed": printed(results),
             "durations": duration_list(results),
             "nets": markdown_table(cnn_tables.longest_table(results.runs.values())),
             "experiments": markdown_table(committees.experiments_table(found.values())),
@@ -306,6 +337,7 @@ def pages() -> dict[str, dict[str, str]]:
             "gpu-check": paragraphs(map(gpu_check, results.gpu_checks.values())),
         },
         "docs/benchmarks.md": {
+            "starts": starts(results),
             "speed": speed(results),
             "columns": markdown_table(timing_columns.meanings(timing_columns.NET_COLUMNS)),
             "cnn-columns": markdown_table(

@@ -25,7 +25,7 @@ from deepbig_runtime import gpu
 from deepbig_runtime.errors import Problem
 from deform_gpu import COMMITTEE, TABLE1
 from experiments.benchmarks.columns import percentiles
-from experiments.benchmarks.findings import STARTUP
+from experiments.benchmarks.findings import CLONE, STARTUP
 from experiments.datasets import data
 from experiments.datasets.dataset import is_mnist
 from experiments.results.records import of_make_committee
@@ -45,7 +45,7 @@ EPOCHS, MAX_IMAGES = 2, 10_000
 RUNS_PER_WORKER = 2
 CLUSTER_SIZES = (1, 2, 7, 13, 39)  # workers; the experiments have 39 different runs
 START_IMAGES = 250  # of an epoch: few, because only its beginning counts
-*TESTS, FIRST_STEP, FIRST_STEP_OF_ONE, FIRST_STEP_COMPILING, WORKER = STARTUP
+*TESTS, FIRST_STEP, FIRST_STEP_OF_ONE, FIRST_STEP_COMPILING, WORKER, _ = STARTUP
 
 
 # --- starts and tests
@@ -95,6 +95,29 @@ def worker_start(dataset: data.Dataset, data_dir: Path | None) -> float:
     return begun[0] - started
 
 
+def clone_and_train() -> float:
+    """Seconds from 'git clone' of this repository to a trained net, as for a new user.
+
+    The commit that is checked out is installed into a folder of its own, with packages in pip's
+    cache and nothing compiled. Raises Problem if that fails.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    own = {name: value for name, value in os.environ.items() if name != "RUNS_DIR"}
+    own.setdefault("PIP_CACHE_DIR", str(cache / "pip"))
+    with tempfile.TemporaryDirectory() as folder:
+        own["XDG_CACHE_HOME"] = f"{folder}/cache"
+        train = ["make", "-C", f"{folder}/clone", "table1", f"PYTHON={sys.executable}"]
+        train.append("ARGS=--data digits --nets 1 --epochs 1 --engine cpu")
+        started = time.perf_counter()
+        clone = ["git", "clone", "--quiet", str(provenance.REPOSITORY), f"{folder}/clone"]
+        for command in (clone, train):
+            done = subprocess.run(command, env=own, capture_output=True, text=True)
+            if done.returncode:
+                last = done.stderr.strip().splitlines()[-1]
+                raise Problem(f"'{' '.join(command)}' failed: {last}")
+        return time.perf_counter() - started
+
+
 def time_tests(command: str) -> float:
     """Seconds that the tests take by this command. Raises Problem if they fail."""
     started = time.perf_counter()
@@ -108,7 +131,7 @@ def time_tests(command: str) -> float:
 def measure_starts(
     dataset: data.Dataset, data_dir: Path | None, repeats: int, source: SourceColumns
 ) -> list[StartupRow]:
-    """Rows of the first steps and of the start of a worker."""
+    """Rows of the first steps, of the start of a worker, and of a new user's first net."""
 
     def compiling() -> float:
         with tempfile.TemporaryDirectory() as cache:
@@ -120,6 +143,7 @@ def measure_starts(
         FIRST_STEP_OF_ONE: lambda: first_step(dataset, nets="1"),
         FIRST_STEP_COMPILING: compiling,
         WORKER: lambda: worker_start(dataset, data_dir),
+        CLONE: clone_and_train,
     }
     return [startup_row(what, timed, repeats, source) for what, timed in times.items()]
 

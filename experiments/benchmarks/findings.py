@@ -27,6 +27,7 @@ CONDITIONS = {
     ", a core busy": "beside a process that keeps a core busy",
 }
 
+CLONE = "git clone to the first net of make table1, packages in pip's cache"
 # What startup.csv has, a row each.
 STARTUP = (
     "make test",
@@ -35,27 +36,32 @@ STARTUP = (
     "first training step of make table1 with one net, code compiled before",
     "first training step of make table1, nothing compiled",
     "start of a worker",
+    CLONE,
 )
+
+
+def of_make_table1(records: Mapping[Path, Run]) -> list[list[Run]]:
+    """The runs of 'make table1' on each device that has all five. records: by their paths."""
+    made = []
+    for folder in dict.fromkeys(path.parent for path in records):
+        # The records of `make table1` are named after its folder of runs, runs/table1.
+        own = [run for path, run in records.items() if path.match(f"{folder}/table1-net*")]
+        if [tables.net_number(run) for run in own] == list(NETS):
+            made.append(own)
+    return made
 
 
 def command_sentences(
     records: Mapping[Path, Run], found: Mapping[Path, Sequence[CommitteeRow]]
 ) -> list[str]:
-    """How long the commands took whose trainings are all recorded, and what they came to.
+    """How long the commands took whose trainings are all recorded.
 
     records: runs, and found: the rows of each committee, by the paths of their records.
     """
     sentences = []
-    for folder in dict.fromkeys(path.parent for path in records):
-        # The records of `make table1` are named after its folder of runs, runs/table1.
-        own = [run for path, run in records.items() if path.match(f"{folder}/table1-net*")]
-        if [tables.net_number(run) for run in own] == list(NETS):
-            spans = [(run.provenance[0].start, run.provenance[-1].end or "") for run in own]
-            wrong = ", ".join(str(run.chosen_errors) for run in own)
-            sentences.append(
-                f"`make table1`: {_elapsed(spans)} on {own[0].provenance[-1].device}; nets 1 to "
-                f"{len(own)} get {wrong} of {own[0].config.data.n_test:,} test digits wrong."
-            )
+    for own in of_make_table1(records):
+        spans = [(run.provenance[0].start, run.provenance[-1].end or "") for run in own]
+        sentences.append(f"`make table1`: {_elapsed(spans)} on {own[0].provenance[-1].device}.")
     for rows in by_folder(of_make_committee(found), "MNIST").values():
         if committee_report.has_order(rows):
             nets = [row for row in rows if row.is_member]

@@ -286,6 +286,7 @@ def made_up(monkeypatch):
     calls = []
     monkeypatch.setattr(clusters, "first_step", first_step)
     monkeypatch.setattr(clusters, "worker_start", lambda dataset, data_dir: 0.5)
+    monkeypatch.setattr(clusters, "clone_and_train", lambda: 37.0)
     monkeypatch.setattr(clusters, "time_tests", lambda command: 100.0 * len(command))
     return calls
 
@@ -304,7 +305,7 @@ def test_startup_rows_are_medians(made_up, tmp_path, capsys):
     # The first one only fills the cache folder.
     assert made_up == 4 * ["all"] + 3 * ["1"] + 3 * ["compiling"]
     seconds = {what: float(row["seconds"]) for what, row in rows.items()}
-    assert [seconds[what] for what in STARTUP] == [900.0, 1300.0, 2.0, 2.0, 20.0, 0.5]
+    assert [seconds[what] for what in STARTUP] == [900.0, 1300.0, 2.0, 2.0, 20.0, 0.5, 37.0]
     kept = rows[STARTUP[2]]
     assert (kept["repeats"], kept["seconds_p20"], kept["seconds_p80"]) == ("3", "1.4", "2.6")
     assert {"device", "versions", "date", "commit"} <= kept.keys()

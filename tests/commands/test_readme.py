@@ -102,8 +102,11 @@ def test_without_records_main_writes_that_nothing_is_measured(empty, capsys):
     ):
         assert set(pages[page].values()) == {readme.NOT_MEASURED}
     parts = pages["README.md"]
-    assert parts["headline"] == pages["docs/benchmarks.md"]["speed"] == readme.NOT_MEASURED
-    assert parts["durations"].startswith("- Not measured yet: `make test`; `make test-all`; first")
+    assert parts["headline"] == parts["printed"] == readme.NOT_MEASURED
+    assert parts["durations"] == f"- **GPUs: not measured yet.** {readme.NO_GPU}"
+    timed = pages["docs/benchmarks.md"]
+    assert timed["speed"] == readme.NOT_MEASURED
+    assert timed["starts"].startswith("- Not measured yet: `make test`; `make test-all`; first")
     assert parts["nets"].count("not measured yet") == 9
     assert parts["experiments"].count("not measured yet") == 7
 
@@ -218,10 +221,7 @@ def test_a_command_takes_from_the_first_start_to_the_last_end():
         run.provenance[0].end = f"2026-01-01T10:{20 - net}:30+00:00"
         runs.append(run)
     (text,) = speeds.command_sentences(records(*runs), {})
-    assert text == (
-        "`make table1`: 0:18:30 on Some GPU; nets 1 to 5 get 10, 20, 30, 40, 50 of 10,000 test "
-        "digits wrong."
-    )
+    assert text == "`make table1`: 0:18:30 on Some GPU."
     assert speeds.command_sentences(records(*runs[:4]), {}) == []
     # Another folder is another command.
     others = {path.with_name(f"whole-{path.name}"): run for path, run in records(*runs).items()}
@@ -235,15 +235,21 @@ def test_a_command_takes_from_the_first_start_to_the_last_end():
 def test_what_of_starts_and_tests_is_not_measured_says_so(empty):
     source = {"device": "box", "driver": "", "versions": "", "date": "2026-01-01", "commit": "c"}
     measured = {"repeats": "1", "seconds_p20": "1", "seconds_p80": "300"} | source
-    seconds = {"make test": "250.4", "start of a worker": "1.24"}
+    seconds = {"make test": "250.4", "start of a worker": "1.24", speeds.CLONE: "37.4"}
     rows = [{"what": what, "seconds": text} | measured for what, text in seconds.items()]
     (empty / "results" / "box").mkdir(parents=True)
     (empty / "results" / "box" / "startup.csv").write_text(csv_text(rows))
-    assert readme.pages()["README.md"]["durations"] == (
-        "- On box: `make test`: 0:04:10; start of a worker: 1.2 s. Not measured yet: `make "
-        "test-all`; first training step of `make table1`, code compiled before; first training "
-        "step of `make table1` with one net, code compiled before; first training step of `make "
-        "table1`, nothing compiled."
+    pages = readme.pages()
+    cloned = (
+        "- `git clone` to a first trained net, packages in pip's cache: 37 s on box.\n- **GPUs: not"
+    )
+    assert pages["README.md"]["durations"].startswith(cloned)
+    assert pages["docs/benchmarks.md"]["starts"] == (
+        "- On box: `make test`: 0:04:10; start of a worker: 1.2 s; git clone to the first net of "
+        "`make table1`, packages in pip's cache: 37.4 s. Not measured yet: `make test-all`; first "
+        "training step of `make table1`, code compiled before; first training step of `make "
+        "table1` with one net, code compiled before; first training step of `make table1`, nothing "
+        "compiled."
     )
 
 
@@ -261,10 +267,10 @@ def test_a_record_of_a_gpu_ends_the_sentence_that_there_is_none(empty, kind):
         source = structs.replace(factories.SESSION, **changes)
         record = GpuCheckRecord(False, checks, source)
         (folder / "gpu-check.json").write_bytes(to_json(record))
-    assert ("never run" in readme.pages()["README.md"]["headline"]) == (kind == "bench")
+    assert ("never run" in readme.pages()["README.md"]["durations"]) == (kind == "bench")
     if kind == "bench":
         write_bench(gpu_measurements(), SOURCE, empty / "results" / "other" / "bench.csv")
-        assert "never run" not in readme.pages()["README.md"]["headline"]
+        assert "never run" not in readme.pages()["README.md"]["durations"]
     if kind == "check":
         text = readme.pages()["results/README.md"]["gpu-check"]
         assert text.startswith(
