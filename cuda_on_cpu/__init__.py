@@ -8,14 +8,17 @@ Numba compiles a kernel to PTX, the assembly language of NVIDIA's GPUs, as it do
 `parse` reads that PTX, `translate` (with `opcodes`) turns it into LLVM IR and `machine_code` into
 code of this CPU. `run` executes every thread of every thread block, in an order that changes with
 each launch; `memory_checks` checks each access to memory; `access_stats` counts accesses, sectors
-and bank conflicts. `compile` gives registers, shared memory and spills. No GPU and no driver are
-needed. `python -m cuda_on_cpu PROGRAM.py` runs a whole program on a fake driver.
+and bank conflicts. `compile` gives registers, shared memory and spills, `disassembly` the loops of
+the machine code. No GPU and no driver are needed. `python -m cuda_on_cpu PROGRAM.py` runs a whole
+program on a fake driver.
 
-Not shown: the machine code that ptxas makes of PTX, the hardware's approximate functions, and time.
+Not executed: the machine code that ptxas makes of PTX. Not shown: the hardware's approximate
+functions, and time.
 """
 
 from cuda_on_cpu.access_stats import Accesses, accesses, float_operations, warp_steps
 from cuda_on_cpu.compile import CompiledKernel, compile_kernel, compile_ptx, missing_toolkit
+from cuda_on_cpu.disassembly import Loop, disassemble, loops
 from cuda_on_cpu.executor import DeviceArray, Executor, device_array, to_device
 from cuda_on_cpu.parse import UnknownPtx
 from cuda_on_cpu.run import KernelFault, Launched
@@ -27,12 +30,15 @@ __all__ = [
     "Executor",
     "KernelFault",
     "Launched",
+    "Loop",
     "UnknownPtx",
     "accesses",
     "compile_kernel",
     "compile_ptx",
     "device_array",
+    "disassemble",
     "float_operations",
+    "loops",
     "missing_toolkit",
     "to_device",
     "warp_steps",

@@ -98,7 +98,7 @@ def compile_kernel(
     """
     ptx = compile_ptx(kernel, signature, cc, cache=cache)
     name = kernel.py_func.__name__
-    log = cached_text(cache, f"log-{name}", ptx, lambda: _link(ptx, cc))
+    log = cached_text(cache, f"log-{name}", ptx, lambda: link(ptx, cc)[0])
     # "used", not "Used": an earlier line of the log counts registers too.
     (registers,) = _numbers(r"\bused (\d+) registers", log)
     stack, stores, loads = _numbers(
@@ -107,8 +107,8 @@ def compile_kernel(
     return CompiledKernel(name, cc, registers, shared_bytes(ptx), stack, stores, loads, ptx)
 
 
-def _link(ptx: str, cc: tuple[int, int]) -> str:
-    """Translate PTX into machine code; returns the log."""
+def link(ptx: str, cc: tuple[int, int]) -> tuple[str, bytes]:
+    """Translate PTX into machine code; returns the log, and the code as a cubin."""
     from cuda.bindings import nvjitlink
 
     source = ptx.encode()
@@ -119,9 +119,11 @@ def _link(ptx: str, cc: tuple[int, int]) -> str:
         nvjitlink.complete(handle)
         log = bytearray(nvjitlink.get_info_log_size(handle))
         nvjitlink.get_info_log(handle, log)
+        cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
+        nvjitlink.get_linked_cubin(handle, cubin)
     finally:
         nvjitlink.destroy(handle)
-    return log.decode()
+    return log.decode(), bytes(cubin)
 
 
 def _numbers(pattern: str, text: str) -> list[int]:

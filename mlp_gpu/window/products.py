@@ -60,18 +60,20 @@ def load_columns(tile, M, j0, i0, thread):
 
 
 @cuda.jit(device=True, inline="always")
-def multiply(z, a, b, n_rows, thread):
-    """z += a b^T, for the thread's images and columns. n_rows: of z that have an image."""
+def multiply(z, a, b, thread):
+    """z += a b^T, for the thread's images and columns."""
     x, y = thread % X, thread // X
-    column = cuda.local.array(EACH, np.float32)  # registers
+    row = cuda.local.array(EACH, np.float32)  # registers
+    column = cuda.local.array(EACH, np.float32)
     for i in range(DEPTH):
+        # Unsigned 64 bits: so no index counts from the end, and constants become part of a load.
         for c in range(EACH):
-            column[c] = b[np.uint32((x + X * c) * STRIDE + i)]
+            column[c] = b[np.uint64((x + X * c) * STRIDE + i)]
         for r in range(EACH):
-            if r < n_rows:
-                value = a[np.uint32((y + Y * r) * STRIDE + i)]
-                for c in range(EACH):
-                    z[r, c] += value * column[c]
+            row[r] = a[np.uint64((y + Y * r) * STRIDE + i)]
+        for r in range(EACH):
+            for c in range(EACH):
+                z[r, c] += row[r] * column[c]
 
 
 @cuda.jit(device=True, inline="always")
@@ -116,7 +118,6 @@ def sum_part(partial, A, W, first, end, split, depth, transposed):
         for c in range(EACH):
             z[r, c] = 0
     if first < end and not (is_gram and j0 >= end):
-        n_rows = -(-(end - first) // Y)
         for i0 in range(split * depth, min((split + 1) * depth, inner), DEPTH):
             load_rows(a_tile, A, IMAGES, first, end, i0, thread)
             if is_gram:
@@ -126,7 +127,7 @@ def sum_part(partial, A, W, first, end, split, depth, transposed):
             else:
                 load_columns(m_tile, W, j0, i0, thread)
             cuda.syncthreads()
-            multiply(z, a_tile, m_tile, n_rows, thread)
+            multiply(z, a_tile, m_tile, thread)
             cuda.syncthreads()
         offset, n_columns = (columns, end) if is_gram else (0, columns)
         store(partial[np.uint32(split)], z, first, end, j0, offset, n_columns, thread)

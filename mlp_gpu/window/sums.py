@@ -43,6 +43,7 @@ IMAGES = 8  # per block
 GROUPS = THREADS // NEURONS
 EACH = IMAGES // GROUPS  # images per thread
 LOADS = 16  # numbers whose loads are under way together, as in `kernels.partial`
+ZERO = np.uint64(0)
 DOTS, DELTAS = IMAGES * MAX_BLOCK, IMAGES * NEURONS  # of a block
 
 
@@ -51,13 +52,14 @@ def sum_parts(partial, row, column):
     """The sum of a product's parts, from the first to the last."""
     total = np.float32(0)
     values = cuda.local.array(LOADS, np.float32)  # registers
+    # One offset that runs, and comparisons of 32 bits: half the instructions between two loads.
+    place, step = row * partial.shape[2] + column, partial.shape[1] * partial.shape[2]
     for first in range(0, partial.shape[0], LOADS):
+        left = np.int32(partial.shape[0] - first)
         for i in range(LOADS):
-            split = np.uint32(first + i)
-            is_part = split < partial.shape[0]
-            values[i] = (
-                partial[split, np.uint32(row), np.uint32(column)] if is_part else np.float32(0)
-            )
+            is_part = np.int32(i) < left
+            values[i] = partial[ZERO, ZERO, np.uint64(place)] if is_part else np.float32(0)
+            place += step
         for i in range(LOADS):
             total += values[i]
     return total
@@ -67,14 +69,16 @@ def sum_parts(partial, row, column):
 def add_corrections(total, dots, M, column, end, group):
     """total += a thread's rows of dots times a column of M, up to row end - 1."""
     values = cuda.local.array(LOADS, np.float32)  # registers
+    place = column
     for first in range(0, end, LOADS):
+        left = np.int32(end - first)
         for i in range(LOADS):
-            s = np.uint32(first + i)
-            values[i] = M[s, np.uint32(column)] if first + i < end else np.float32(0)
+            values[i] = M[ZERO, np.uint64(place)] if np.int32(i) < left else np.float32(0)
+            place += M.shape[1]
         for i in range(LOADS):
             for r in range(EACH):
                 row = (group + GROUPS * r) * MAX_BLOCK
-                total[r] += dots[np.uint32(row + first + i)] * values[i]
+                total[r] += dots[np.uint64(row + first + i)] * values[i]
 
 
 @cuda.jit(device=True, inline="always")

@@ -25,14 +25,14 @@ def fill(out):
 @needs_toolkit
 def test_compile_kernel_reads_the_log_and_refuses_one_that_lacks_a_number(monkeypatch):
     arguments = cuda.jit(fill), "void(float32[::1])", (9, 0)
-    monkeypatch.setattr(compiler, "_link", lambda ptx, cc: LOG)
+    monkeypatch.setattr(compiler, "link", lambda ptx, cc: (LOG, b""))
     kernel = compiler.compile_kernel(*arguments)
     spills = kernel.spill_store_bytes, kernel.spill_load_bytes
     assert (kernel.name, kernel.cc) == ("fill", (9, 0))
     assert (kernel.registers, kernel.stack_bytes, *spills) == (40, 8, 16, 24)
     for lacking in ("used 40 registers", "spill stores"):
         monkeypatch.setattr(
-            compiler, "_link", lambda ptx, cc, lacking=lacking: LOG.replace(lacking, "")
+            compiler, "link", lambda ptx, cc, one=lacking: (LOG.replace(one, ""), b"")
         )
         with pytest.raises(ValueError, match="expected"):
             compiler.compile_kernel(*arguments)

@@ -1,0 +1,69 @@
+"""The hot loops of the window's kernels as machine code for sm_90, within limits."""
+
+import pytest
+from compiled_cases import needs_toolkit
+
+from cuda_on_cpu import compile_ptx, disassemble, disassembly, loops
+from deepbig_runtime.compiled_cache import FOLDER
+from mlp_gpu.window import products, sums
+
+needs_nvdisasm = pytest.mark.skipif(
+    disassembly.nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"
+)
+CC = (9, 0)
+
+
+def innermost(kernel, signature, name, n):
+    """The innermost loops of a kernel with n instructions of that name."""
+    text = disassemble(compile_ptx(kernel, signature, CC, cache=FOLDER), CC)
+    return [loop for loop in loops(text) if loop.is_innermost and loop.counts[name] == n]
+
+
+@needs_toolkit
+@needs_nvdisasm
+@pytest.mark.parametrize("kernel", products.SIGNATURES, ids=lambda kernel: kernel.py_func.__name__)
+def test_products_multiply_two_depths_in_80_instructions(kernel):
+    n = 2 * products.EACH**2
+    (loop,) = innermost(kernel, products.SIGNATURES[kernel], "FFMA", n)
+    assert len(loop.instructions) <= 80
+    assert loop.counts["LDS"] == 4 * products.EACH
+    assert loop.n_branches == 0
+
+
+@needs_toolkit
+@needs_nvdisasm
+@pytest.mark.parametrize("kernel", [sums.forward_states, sums.backward_deltas])
+def test_sums_have_several_loads_under_way(kernel):
+    found = innermost(kernel, sums.SIGNATURES[kernel], "LDG", sums.LOADS)
+    assert len(found) >= 3  # of products, of corrections, of activations
+    for loop in found:
+        assert len(loop.instructions) <= 170
+        assert loop.most_under_way("LDG") >= 5
+        assert loop.n_branches == 0
+
+
+def test_loops_are_read_from_the_text_of_nvdisasm():
+    text = """
+.text.kernel:
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+.L_x_1:
+        /*0010*/                   LDG.E R4, desc[UR4][R2.64] ;
+        /*0020*/                   LDG.E.64 R6, desc[UR4][R2.64+0x4] ;
+        /*0030*/              @!P0 BRA `(.L_x_3) ;
+.L_x_2:
+        /*0040*/                   FFMA R9, R7, R7, R9 ;
+        /*0050*/                   LDG.E R5, desc[UR4][R2.64+0xc] ;
+        /*0060*/               @P1 BRA `(.L_x_2) ;
+.L_x_3:
+        /*0070*/                   FADD R9, R4, R9 ;
+        /*0080*/               @P2 BRA `(.L_x_1) ;
+.L_x_4:
+        /*0090*/                   BRA `(.L_x_4) ;
+"""
+    inner, outer = loops(text)
+    assert (inner.is_innermost, outer.is_innermost) == (True, False)
+    assert [one.name for one in inner.instructions] == ["FFMA", "LDG", "BRA"]
+    assert (inner.n_branches, outer.n_branches) == (0, 1)
+    assert outer.counts == {"LDG": 2, "BRA": 2, "FADD": 1}
+    # R6 and R7 are used by nobody in the outer loop; R4 is waited for, with all before it.
+    assert (inner.most_under_way("LDG"), outer.most_under_way("LDG")) == (2, 3)
