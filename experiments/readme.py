@@ -86,7 +86,7 @@ def headline(results: Results) -> str:
     if not deformed:
         return NOT_MEASURED
     items = {
-        "A perceptron": scores.best_sentence(deformed),
+        "A perceptron": scores.longest_sentence(deformed),
         "A convolutional net": scores.convolutional_sentence(results.runs.values()),
         "Committees": scores.claims_sentence(results.committees),
         "A mixed committee": scores.mixed_sentence(results.committees.values()),

@@ -15,7 +15,7 @@ from deepbig_runtime.files import Malformed
 from experiments.results import tables, voting
 from experiments.results.rows import CommitteeRow
 from experiments.results.tables import AND, run_source, source_line
-from experiments.training.formatting import duration, markdown_table, plural
+from experiments.training.formatting import duration, hundredths, markdown_table, plural
 from experiments.training.provenance import SourceColumns
 from experiments.training.store import Run
 
@@ -161,7 +161,7 @@ def committee_markdown(committee: Committee) -> str:
     numbers = f": {', '.join(map(str, all_wrong))}, counted from 0" if len(all_wrong) else ""
     lines += [
         f"The committee gets {last.errors} of {last.n_test:,} wrong, "
-        f"{last.percent:.2f} %; its average member {last.mean_percent:.2f} %.",
+        f"{last.percent:.2f} %; its average member {hundredths(last.mean_percent or 0)} %.",
         f"Second guess of the committee: right for {last.second_guesses} of these {last.errors}.",
         f"Against its best member, {last.best_member} (best on these test digits, which favours "
         f"it): {plural(last.only_committee or 0, 'digit')} wrong for the committee alone, "
@@ -268,7 +268,7 @@ def _short_name(name: str) -> str:
 
 
 def _paper_and_ours(paper: float | None, ours: float) -> str:
-    return f"{ours:.2f}" if paper is None else f"{paper:.2f} / {ours:.2f}"
+    return hundredths(ours) if paper is None else f"{paper:.2f} / {hundredths(ours)}"
 
 
 def committee_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:
@@ -285,7 +285,7 @@ def committee_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:
                 "95 % interval": f"{row.low:.2f}-{row.high:.2f}",
                 "wrong": f"{row.errors} of {row.n_test:,}",
                 "second guess right": str(row.second_guesses),
-                "average member %": f"{row.mean_percent:.2f}",
+                "average member %": hundredths(row.mean_percent or 0),
                 "best member %": f"{best.percent:.2f}, {row.best_member}",
                 "only committee / only best wrong": f"{row.only_committee} / {row.only_best}",
                 "p": f"{row.mcnemar_p:.2g}",
@@ -297,6 +297,7 @@ def committee_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:
     return lines
 
 
+P_VALUE = "McNemar's p, Holm"
 ORDER = (
     ("deformed beats undeformed", "experiment3", "experiment1"),
     ("widths beat seeds, undeformed", "experiment2", "experiment1"),
@@ -320,7 +321,7 @@ def order_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:
     Two that were trained differently show nothing. Needs the committees of ORDER.
     """
     groups = by_committee(rows)
-    lines = []
+    lines, p_values = [], []
     for claim, first, second in ORDER:
         a, b = groups[first][-1], groups[second][-1]
         line = {"claim": claim, "committees": f"{first[-1]} against {second[-1]}"}
@@ -328,10 +329,13 @@ def order_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:
             line["paper %"] = f"{a.paper:.2f} against {b.paper:.2f}"
         line["ours %"] = f"{a.percent:.2f} against {b.percent:.2f}"
         alike = (a.epochs, a.eta, a.eta_decay) == (b.epochs, b.eta, b.eta_decay)
-        line["McNemar's p"] = _mcnemar(a, b) if alike else "-"
+        line[P_VALUE] = ""
+        p_values.append(_mcnemar(a, b) if alike else None)
         better = "yes" if a.percent < b.percent else "no"
         line["shows"] = better if alike else "-"
         lines.append(line)
+    for line, p in zip(lines, voting.holm(p_values), strict=True):
+        line[P_VALUE] = "-" if p is None else f"{p:.2g}"
     beaten = [
         name[-1]
         for name, own in groups.items()
@@ -355,11 +359,11 @@ def side_by_side(rows: Sequence[CommitteeRow]) -> list[list[dict[str, str]]]:
     return [summary_table(rows), committee_table(rows), *order]
 
 
-def _mcnemar(a: CommitteeRow, b: CommitteeRow) -> str:
-    """McNemar's p of two committees on the same digits; "-" if a record does not have them."""
+def _mcnemar(a: CommitteeRow, b: CommitteeRow) -> float | None:
+    """McNemar's p of two committees on the same digits; None if a record does not have them."""
     if a.wrong_digits is None or b.wrong_digits is None:
-        return "-"
+        return None
     wrong_a, wrong_b = set(a.wrong_digits), set(b.wrong_digits)
     places = sorted(wrong_a | wrong_b)
     both = [np.array([place in wrong for place in places], bool) for wrong in (wrong_a, wrong_b)]
-    return f"{voting.compare(*both).p:.2g}"
+    return voting.compare(*both).p

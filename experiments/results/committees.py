@@ -11,6 +11,7 @@ from experiments.datasets.dataset import is_mnist, name_parts
 from experiments.results import committee_report
 from experiments.results.committee_report import Committee
 from experiments.results.rows import CommitteeRow
+from experiments.training.formatting import hundredths
 from experiments.training.store import Run
 from mlp_gpu.network import NETS
 
@@ -185,7 +186,7 @@ def experiments_table(found: Collection[Sequence[CommitteeRow]]) -> list[dict[st
         line = {
             "experiment": "Table 4" if experiment is TABLE4 else name[-1],
             "seven nets": experiment.title,
-            "paper: average net %": f"{sum(paper) / len(paper):.2f}",
+            "paper: average net %": hundredths(sum(paper) / len(paper)),
             "paper: committee %": f"{experiment.paper:.2f}",
             "average net %": "",
             "committee % (95 % interval)": "not measured yet",
@@ -196,7 +197,7 @@ def experiments_table(found: Collection[Sequence[CommitteeRow]]) -> list[dict[st
                 own, key=lambda rows: (-committee_report.images_trained(rows), rows[-1].errors)
             )
             line |= {
-                "average net %": f"{row.mean_percent:.2f}",
+                "average net %": hundredths(row.mean_percent or 0),
                 "committee % (95 % interval)": f"{row.percent:.2f} ({row.low:.2f}-{row.high:.2f})",
                 "epochs x images": f"{row.epochs} x {int(row.images_an_epoch):,}",
             }

@@ -14,9 +14,9 @@ from mlp_gpu.training import Schedule
 PAPER_EPOCHS = Schedule().epochs
 
 
-def best_sentence(runs: Sequence[Run]) -> str:
-    """The best of the runs, all on deformed MNIST, beside the paper's of the same net."""
-    run = min(runs, key=lambda run: run.chosen_errors / run.config.data.n_test)
+def longest_sentence(runs: Sequence[Run]) -> str:
+    """The longest of the runs, all on deformed MNIST, beside the paper's of the same net."""
+    run = tables.most_trained(runs)
     row = tables.table1_row(run)
     paper = tables.PAPER[row.net]
     text = (
@@ -95,22 +95,17 @@ def follows_paper(run: Run) -> bool:
 def claims_sentence(found: Mapping[Path, Sequence[CommitteeRow]]) -> str | None:
     """Which of the paper's claims show. None if no folder of runs has all committees compared.
 
-    Of several such folders the one that was trained longest counts, then that with the best
-    committee.
+    Of several such folders the one that was trained longest counts, then the first by its path.
+    The counts of wrong digits decide; the table of committees has the tests.
 
     found: the rows of each committee, by the paths of their records.
     """
-    folders = by_folder(found, "MNIST").values()
-    complete = [rows for rows in folders if committee_report.has_order(rows)]
+    folders = by_folder(found, "MNIST")
+    complete = [path for path in folders if committee_report.has_order(folders[path])]
     if not complete:
         return None
-    rows = min(
-        complete,
-        key=lambda rows: (
-            -committee_report.images_trained(rows),
-            min(row.errors for row in rows if not row.is_member),
-        ),
-    )
+    images = committee_report.images_trained
+    rows = folders[min(complete, key=lambda path: (-images(folders[path]), path))]
     claims = committee_report.order_table(rows)
     shown = [_claim(claim) for claim in claims if claim["shows"] == "yes"]
     missed = [_claim(claim) for claim in claims if claim["shows"] == "no"]
@@ -128,21 +123,19 @@ def _claim(claim: Mapping[str, str]) -> str:
     """A line of the table of claims, in words."""
     if not claim["paper %"]:
         return f"{claim['claim']} {claim['ours %']}"
-    p = claim["McNemar's p"]
-    ours = f"{claim['ours %']} %" + ("" if p == "-" else f", McNemar's p {p}")
-    return f"{claim['claim']}, {ours} (paper: {claim['paper %']} %)"
+    return f"{claim['claim']}, {claim['ours %']} % (paper: {claim['paper %']} %)"
 
 
 def mixed_sentence(found: Iterable[Sequence[CommitteeRow]]) -> str | None:
-    """What nets of all kinds decide together, by our best record on MNIST; None without one.
+    """The result of nets of all kinds together, by the newest record of the most nets.
 
-    found: the rows of each committee.
+    None if there is none. found: the rows of each committee.
     """
     given = [rows for rows in found if rows[-1].experiment == committee_report.GIVEN]
     mixed = [rows for rows in given if is_mnist(rows[-1].data)]
     if not mixed:
         return None
-    *members, last = min(mixed, key=lambda rows: rows[-1].errors)
+    *members, last = max(mixed, key=lambda rows: (len(rows), rows[-1].source.date))
     shapes = {row.layers for row in members}
     best = min(row.percent for row in members)
     text = (

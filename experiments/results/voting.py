@@ -58,6 +58,16 @@ def compare(wrong_a: np.ndarray, wrong_b: np.ndarray) -> Comparison:
     return Comparison(only_a, only_b, float(binomtest(only_a, n).pvalue) if n else 1.0)
 
 
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """The p values of several tests, corrected for their number (Holm, 1979); None stays."""
+    tested = sorted((p, k) for k, p in enumerate(p_values) if p is not None)
+    corrected: list[float | None] = [None] * len(p_values)
+    most = 0.0
+    for rank, (p, k) in enumerate(tested):
+        corrected[k] = most = max(most, min(1.0, (len(tested) - rank) * p))
+    return corrected
+
+
 def count_shared(wrong: Sequence[np.ndarray]) -> np.ndarray:
     """How many digits any two classifiers both get wrong, int64 (m, m); each alone on the diagonal.
 

@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 
@@ -16,6 +17,11 @@ def duration(seconds: float) -> str:
 def percent(errors: int, n: int) -> str:
     """A share of n images in percent, as the paper prints it."""
     return f"{100 * errors / n:.2f} %"
+
+
+def hundredths(value: float) -> str:
+    """A mean with two decimals. Halves are rounded up, whatever their nearest float is."""
+    return str(Decimal(f"{value:.9f}").quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 
 def plural(n: int, noun: str) -> str:

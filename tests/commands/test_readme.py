@@ -156,15 +156,19 @@ def test_all_rows_of_records():
 
 
 def test_a_row_per_net_is_of_its_longest_deformed_run_on_mnist():
+    def of_seed(seed, run):
+        run.config = changed(run.config, seed=seed)
+        return run
+
     third = cnn_tables.PAPER[3].layers
     runs = [
-        make_run(net=2, wrong=(50, 40), validation=(1, 2)),
-        make_run(net=2, wrong=(45, 99), validation=(1, 2)),
+        of_seed(9, make_run(net=2, wrong=(40, 40), validation=(1, 2))),
+        make_run(net=2, wrong=(45, 99), validation=(1, 2)),  # of seed 3
         make_run(net=2, wrong=(1, 1), deformation=False),
         make_run(net=2, wrong=(2, 2), name="load_digits"),
         make_run(net=5, wrong=(60, 61), validation=(2, 1)),
         make_run(net=5, wrong=(70, 70, 70), validation=(1, 1, 1), epochs=3),
-        make_convolutional(third, wrong=(50, 40)),
+        of_seed(9, make_convolutional(third, wrong=(40, 40))),
         make_convolutional(third, wrong=(45, 99)),
         make_convolutional(third, wrong=(1, 1), deformation=False),
         make_convolutional(third, wrong=(2, 2), name="load_digits"),
