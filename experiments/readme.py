@@ -253,7 +253,8 @@ def gpu_check(record: GpuCheckRecord) -> str:
         for row in record.checks
     ]
     source = record.provenance
-    line = f"{source.device}, driver {source.driver}; {source.end}; commit {source.commit[:12]}:"
+    line = f"{source.device}, driver {source.driver}; {source.end}; "
+    line += f"{provenance.commit_text(source.columns().commit)}:"
     return f"{line}\n\n{markdown_table(rows)}"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
+from experiments.results import tables
 from experiments.results.records import COMMITTEES, read_committee, read_record, read_text
 from experiments.results.rows import CommitteeRow
 from experiments.training import cli, provenance
@@ -18,8 +19,8 @@ from experiments.training.store import read_run, without_weights
 from experiments.training.validation import to_json
 
 UNTRACED = (
-    "was trained by a source tree with uncommitted changes, so its numbers cannot be traced; "
-    "commit, then train again in another folder"
+    "was trained by a source tree with uncommitted changes, or by an installed package, so its "
+    "numbers cannot be traced; commit, then train again in another folder"
 )
 
 
@@ -35,7 +36,7 @@ def write_record(path: Path, unfinished: bool = False) -> Path:
             f"{path} has {run.epochs} of {run.config.epochs} epochs: only a finished run "
             "counts; the command that began it goes on with it, --unfinished records it as it is"
         )
-    if any(session.dirty for session in run.provenance):
+    if not provenance.is_traced(tables.run_source(run).commit):
         raise Problem(f"{path} {UNTRACED}")
     folder = provenance.device_folder(run.provenance[-1].device)
     target = folder / f"{path.absolute().parent.name}-{path.stem}.json"
@@ -68,7 +69,7 @@ def write_committee(path: Path) -> Path:
     for row in rows:
         if not row.finished:
             raise Problem(f"{path}: {row.member} is not trained to its end, so it does not count")
-        if "-dirty" in row.source.commit:
+        if not provenance.is_traced(row.source.commit):
             raise Problem(f"{path}: {row.member} {UNTRACED}")
     folder = provenance.device_folder(rows[-1].source.device)
     target = folder / f"{path.absolute().parent.name}-{name}.csv"

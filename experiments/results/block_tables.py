@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from experiments.training.formatting import markdown_table
-from experiments.training.provenance import Source
+from experiments.training.provenance import Source, commit_text
 from experiments.training.validation import Count, Number, Text
 from mlp_gpu.network import NETS
 
@@ -71,7 +71,7 @@ def tables(record: BlockRecord) -> str:
     """What a record says, with where it comes from."""
     source = record.provenance
     heading = f"{record.data}, deformed, seed {record.seed}; {source.device}; "
-    heading += f"{source.start[:10]}; commit {source.commit[:12]}"
+    heading += f"{source.start[:10]}; {commit_text(source.columns().commit)}"
     if record.images_per_block is not UNSET:
         heading += f"; the CPU engine before windows, {record.images_per_block} images a block"
     heading += ":"

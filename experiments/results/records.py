@@ -30,7 +30,7 @@ from experiments.results.rows import (
 )
 from experiments.training import provenance
 from experiments.training.formatting import duration, markdown_table
-from experiments.training.provenance import Source
+from experiments.training.provenance import Source, commit_text
 from experiments.training.store import Run, run_of_builtins
 from experiments.training.validation import Count, Lines, Seconds, Text, convert, parse_json
 
@@ -149,7 +149,7 @@ def redrawn_table(record: RedrawnRecord) -> str:
         for row in record.rows
     ]
     heading = f"{record.net}; {n:,} test digits, drawn with seed {record.seed}; "
-    heading += f"{source.device}; {source.start[:10]}; commit {source.commit[:12]}:"
+    heading += f"{source.device}; {source.start[:10]}; {commit_text(source.columns().commit)}:"
     return f"{heading}\n\n{markdown_table(lines)}"
 
 

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, to_builtins
 
 from deepbig_runtime.files import FileFault, Malformed, checked, read_bytes
 from experiments.training.formatting import csv_text
-from experiments.training.provenance import SourceColumns
+from experiments.training.provenance import SourceColumns, commit_text
 from experiments.training.validation import LARGEST, Count, Filled, Number, Text, convert
 
 LONGEST = 1e10  # seconds, which are taken from dates
@@ -326,7 +326,7 @@ def source_text(source: SourceColumns) -> str:
     driver = f"driver {source.driver}; " if source.driver else ""
     return (
         f"{source.device}; {driver}{source.versions.replace('=', ' ')}; {source.date}; "
-        f"commit {source.commit[:12]}"
+        f"{commit_text(source.commit)}"
     )
 
 

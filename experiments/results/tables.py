@@ -16,7 +16,7 @@ from experiments.training.configs import Config
 from experiments.training.formatting import duration, hundredths, markdown_table
 from experiments.training.jobs import Outcome
 from experiments.training.messages import tell
-from experiments.training.provenance import SourceColumns
+from experiments.training.provenance import SourceColumns, commit_text
 from experiments.training.store import Run
 from mlp_gpu.network import HIDDEN, count_weights
 
@@ -291,13 +291,9 @@ def run_source(run: Run) -> SourceColumns:
 
 def source_line(source: SourceColumns, engine: str, date: str = "") -> str:
     """Where and when a run was trained, in one line. date: as it is printed; "": the day."""
-    commits = (
-        commit[:12] + (" with changes" if commit.endswith("-dirty") else "")
-        for commit in source.commit.split(AND)
-    )
     return (
         f"{source.device}"
         + (f", driver {source.driver}" if source.driver else "")
         + f", engine {engine}; {source.versions.replace('=', ' ')}; {date or source.date[:10]}"
-        + f"; commit {', '.join(commits)}"
+        + f"; {commit_text(*source.commit.split(AND))}"
     )

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -29,14 +30,15 @@ SOURCES = (
     "requirements",
 )
 PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
+INSTALLED = "installed, version "  # in the place of a commit
+UNKNOWN, DIRTY = "unknown", "-dirty"
 GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")
 
 
 class SourceColumns(Struct, kw_only=True):
     """A source as columns of a table.
 
-    versions: name=version, with spaces between them. date: ISO 8601. commit: ends in -dirty if
-    sources differ from it.
+    versions: name=version, with spaces between them. date: ISO 8601. commit: as `marked` gives it.
     """
 
     device: Device
@@ -84,7 +86,7 @@ class Source(Struct, kw_only=True):
             driver=self.driver or "",
             versions=" ".join(f"{name}={version}" for name, version in self.versions.items()),
             date=self.end or self.start,
-            commit=self.commit + ("-dirty" if self.dirty else ""),
+            commit=marked(self.commit, self.dirty),
         )
 
 
@@ -164,7 +166,10 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 
 def commit() -> dict:
-    """The commit of this source tree and whether sources differ from it; 'unknown' without git."""
+    """The commit of this source tree and whether sources differ from it.
+
+    Without git it is 'unknown', and of an installed package it is the version.
+    """
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(REPOSITORY), *arguments]
@@ -177,7 +182,28 @@ def commit() -> dict:
             return {"commit": git("rev-parse", "HEAD"), "dirty": bool(changes)}
     except (OSError, subprocess.CalledProcessError):
         pass  # no git, or not a clone
-    return {"commit": "unknown", "dirty": True}
+    if not (REPOSITORY / "pyproject.toml").exists():
+        with suppress(metadata.PackageNotFoundError):
+            return {"commit": INSTALLED + metadata.version("deepbig"), "dirty": False}
+    return {"commit": UNKNOWN, "dirty": True}
+
+
+def marked(commit: str, dirty: bool) -> str:
+    """A commit in one word, which ends in -dirty if sources differ from it."""
+    return commit + (DIRTY if dirty else "")
+
+
+def is_traced(commits: str) -> bool:
+    """Whether sources are those of a commit; commits: one or several as `marked` gives them."""
+    return DIRTY not in commits and INSTALLED not in commits
+
+
+def commit_text(*commits: str) -> str:
+    """Commits as `marked` gives them, for people: 'commit 0123456789ab with changes'."""
+    names = [one.replace(UNKNOWN + DIRTY, UNKNOWN) for one in commits if INSTALLED not in one]
+    shown = [one[:12] + (" with changes" if one.endswith(DIRTY) else "") for one in names]
+    installed = [one for one in commits if INSTALLED in one]
+    return ", ".join([f"commit {', '.join(shown)}"] * bool(shown) + installed)
 
 
 def collect(engine: str = "cpu") -> Source:

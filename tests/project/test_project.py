@@ -40,6 +40,19 @@ def test_environment_has_the_dependencies_of_pyproject():
     assert found == {r.replace(" ", "") for r in expected}
 
 
+def test_all_files_of_packages_are_installed():
+    setuptools = WHOLE["tool"]["setuptools"]
+    declared = {
+        path
+        for package, patterns in setuptools["package-data"].items()
+        for pattern in patterns
+        for path in (REPOSITORY / package.replace(".", "/")).glob(pattern)
+    }
+    packages = [REPOSITORY / name.rstrip("*") for name in setuptools["packages"]["find"]["include"]]
+    found = {path for folder in packages for path in folder.rglob("*.*") if path.is_file()}
+    assert {path for path in found if path.suffix not in (".py", ".pyc")} <= declared
+
+
 @pytest.mark.parametrize("name", ["core", *LOCKED_EXTRAS])
 def test_lock_pins_every_dependency(name):
     hashes = r"( +--hash=sha256:[0-9a-f]{64})+"
