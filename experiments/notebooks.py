@@ -10,6 +10,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 from deepbig_runtime import files
 from deepbig_runtime.errors import Interrupted, Problem
@@ -20,7 +21,7 @@ from experiments.training.provenance import REPOSITORY
 
 FOLDER = REPOSITORY / "notebooks"
 CELL_TIMEOUT = 600  # seconds
-STYLE = ".highlight pre { overflow-x: auto; }"  # long lines of code scroll; nbconvert cuts them off
+STYLE = Path(__file__).parent / "drawing" / "notebooks.css"
 
 
 def names() -> list[str]:
@@ -76,7 +77,8 @@ def execute(name: str) -> str:
     # No scripts from elsewhere: the page opens without a network.
     exporter = nbconvert.HTMLExporter(embed_images=True, mathjax_url="", require_js_url="")
     page, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": name}})
-    return page.replace("</head>", f"<style>{STYLE}</style></head>", 1)
+    style = files.read_bytes(STYLE).decode()
+    return page.replace("</head>", f"<style>\n{style}</style></head>", 1)
 
 
 def main(argv: list[str] | None = None) -> int:

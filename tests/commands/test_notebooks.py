@@ -64,7 +64,7 @@ def test_notebooks_as_committed_begin_with_a_command_and_define_nothing():
             assert not re.search(r"^\s*(def|class)\b", "".join(cell["source"]), re.MULTILINE)
 
 
-@pytest.mark.parametrize("width", [600, 1280])
+@pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_is_on_the_page_and_nothing_overflows(name, width, pages, browser, tmp_path):  # noqa: F811
     facts = check_page(
