@@ -1,4 +1,4 @@
-"""Everything there is to see on one page: all runs, and all records in results/.
+"""One page: your runs beside our records and the papers, then all there is of runs and records.
 
 Writes one HTML file that holds its pictures and asks nothing of the network. Each number leads to
 where it comes from. Files that cannot be read are named, on the page and on stderr.

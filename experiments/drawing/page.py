@@ -12,9 +12,19 @@ from deepbig_runtime import files
 from experiments.drawing import figures
 
 STYLE = Path(__file__).with_name("page.css")
-LONGEST_UNBROKEN_CELL = 20  # letters; longer cells of a table may be broken into lines
+LONGEST_UNBROKEN_CELL = 15  # letters; longer cells of a table may be broken into lines
 CSS_PIXELS_PER_INCH = 96
 DRAW = "draw.html"  # the page of experiments.draw, in the folder of the runs
+# A link opens the section that it leads into. Not all browsers do so themselves.
+REVEAL = """<script>
+function reveal() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let box = target; box; box = box.parentElement) if ("open" in box) box.open = true;
+  if (target) target.scrollIntoView();
+}
+addEventListener("hashchange", reveal);
+reveal();
+</script>"""
 
 
 class Html(str):
@@ -29,6 +39,11 @@ def html(text: str) -> str:
     return re.sub("`(.+?)`", r"<code>\1</code>", text)
 
 
+def anchor(title: str) -> str:
+    """The id of a section of level 2."""
+    return re.sub(r"[^\w.-]+", "-", title)
+
+
 def _cell(text: str) -> str:
     """A cell of a table; a long one may be broken into lines, links to sources may not."""
     is_long = len(text) > LONGEST_UNBROKEN_CELL and not isinstance(text, Html)
@@ -37,21 +52,31 @@ def _cell(text: str) -> str:
 
 
 class Page:
-    """A page that grows from top to bottom, with its table of contents and its sources.
+    """A page that grows from top to bottom, of sections that fold, and with its sources.
 
     Text is escaped here; it may have Markdown's **bold** and `code`.
     """
 
     def __init__(self) -> None:
         self._parts: list[str] = []
-        self._contents: list[str] = []
+        self._sections: list[str] = []  # titles of those that have begun and not ended
         self._sources: dict[str, int] = {}
 
-    def heading(self, level: int, title: str) -> None:
-        """Begin a section, with a heading of level 2 or 3."""
-        anchor = f"section-{len(self._contents) + 1}"
-        self._parts.append(f'<h{level} id="{anchor}">{html(title)}</h{level}>')
-        self._contents.append(f'<li class="l{level}"><a href="#{anchor}">{html(title)}</a></li>')
+    def heading(self, level: int, title: str, is_open: bool = False) -> None:
+        """Begin a section of level 2 or 3, which ends where the next of its level or above begins.
+
+        is_open: whether it is unfolded at first.
+        """
+        self._end_sections(level)
+        self._sections.append(title)
+        opened, own = " open" * is_open, anchor("-".join(self._sections))
+        head = f'<h{level} id="{own}">{html(title)}</h{level}>'
+        self._parts.append(f"<details{opened}><summary>{head}</summary>")
+
+    def _end_sections(self, level: int) -> None:
+        while len(self._sections) > level - 2:
+            self._sections.pop()
+            self._parts.append("</details>")
 
     def say(self, sentence: str) -> None:
         """Add a paragraph."""
@@ -87,7 +112,7 @@ class Page:
         """
         if each:
             cited = map(self.cite, each)
-            rows = [{"source": link, **row} for link, row in zip(cited, rows, strict=True)]
+            rows = [{**row, "source": link} for link, row in zip(cited, rows, strict=True)]
         head = "".join(f'<th scope="col">{html(name)}</th>' for name in rows[0])
         self._parts.append(
             '<div class="scroll" tabindex="0"><table>'
@@ -119,8 +144,8 @@ class Page:
     ) -> str:
         """The whole page.
 
-        introduction: paragraphs above the table of contents. faults: a sentence for each file that
-        is left out.
+        introduction: paragraphs above all sections. faults: a sentence for each file that is left
+        out.
         """
         style = files.read_bytes(STYLE).decode()
         head = [f"<p>{html(paragraph)}</p>" for paragraph in introduction]
@@ -135,6 +160,7 @@ class Page:
             back = f'<a class="back" href="#cited-{number}">back</a>'
             self._parts.append(f'<li id="source-{number}">{html(line)} {back}</li>')
         self._parts.append("</ol>" if self._sources else "</ol><p>No number yet.</p>")
+        self._end_sections(2)
         return "\n".join(
             [
                 '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
@@ -142,10 +168,8 @@ class Page:
                 f"<title>{html(title)}</title><style>\n{style}</style></head><body>",
                 f"<header><h1>{html(title)}</h1>",
                 *head,
-                '</header><nav aria-label="Contents"><ul>',
-                *self._contents,
-                "</ul></nav><main>",
+                "</header><main>",
                 *self._parts,
-                "</main></body></html>\n",
+                f"</main>{REVEAL}</body></html>\n",
             ]
         )

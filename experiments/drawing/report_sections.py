@@ -12,10 +12,17 @@ from experiments.benchmarks import columns as timing_columns
 from experiments.datasets import data
 from experiments.datasets.dataset import KINDS, is_mnist
 from experiments.drawing import bench_plots, error_plots, run_plots
-from experiments.drawing.page import Html, Page
-from experiments.results import cnn_tables, committee_report, tables, voting
+from experiments.drawing.page import Html, Page, anchor, html
+from experiments.results import cnn_tables, committee_report, comparisons, tables, voting
 from experiments.results.committee_report import Committee, unfinished
 from experiments.results.committees import find_committees
+from experiments.results.comparisons import (
+    Comparison,
+    committee_with_paper,
+    committee_with_record,
+    with_paper,
+    with_record,
+)
 from experiments.results.records import folder_of, of_make_committee, read_results
 from experiments.results.rows import BenchRow, CommitteeRow, ScalingRow, bench_source
 from experiments.training import provenance, store
@@ -38,6 +45,8 @@ NOT_THE_PAPERS = (
     "These are your own files in the format of the paper's data. Their figures must not be "
     "compared with the paper's."
 )
+RECORD_COLUMN, PAPER_COLUMN = "our record %", "the paper %"
+OWN_TITLE = "Your runs, beside our records and the paper"
 TABLE1_CAPTION = (
     "TEfBV is the test error at the epoch with the lowest validation error, BTE the lowest test "
     "error of any epoch; the interval is that of TEfBV, 95 %, Clopper-Pearson."
@@ -46,8 +55,18 @@ COMMITTEES_CAPTION = (
     "The result of each committee. The best member has the fewest errors on these same digits, "
     "which favours it; p is McNemar's exact test, two-sided, of the committee against it."
 )
-WORK_COLUMN = "epochs x images"  # of Table 1
+# Columns that come next after the name of a row.
+ERROR_COLUMNS = (
+    "TEfBV %",
+    "paper TEfBV %",
+    "95 % interval",
+    "wrong",
+    "epochs x images",
+    "BTE %",
+    "paper BTE %",
+)
 MAKE_OPTION = {"MNIST": "", "load_digits": ' ARGS="--data digits"'}  # to train on it
+SMALL_P = 1e-9  # smaller ones are not printed
 BENCH_TITLES = {  # by the part of results/README.md
     "bench": "Engines and baselines",
     "cnn-bench": "Convolutional nets and baselines",
@@ -105,6 +124,80 @@ class Report:
         self.faults += self.results.faults
         recorded = self.results.runs.items()
         self.records = {_shown(path, provenance.REPOSITORY): run for path, run in recorded}
+        everything = [*self.runs.values(), *self.records.values()]
+        self._kinds = {run.config.data.name: run.config.kind for run in everything} | KINDS
+        others = {run.config.data.name for run in everything} - MAKE_OPTION.keys()
+        self.names = [*MAKE_OPTION, *sorted(others)]
+
+    def title(self, name: str) -> str:
+        """The heading of what there is on a data set."""
+        of_paper = cnn_tables.table_for(self._kinds[name]).data
+        if name not in KINDS:
+            return f"{name}, data of your own"
+        return name if name == of_paper else f"{name}, which is NOT {of_paper}"
+
+    def add_own(self) -> None:
+        """Each run of the folder, beside the record of the same net and the paper's figure."""
+        page = self.page
+        page.heading(2, OWN_TITLE, is_open=True)
+        if not self.runs:
+            return page.say(
+                'No run yet. `make table1 ARGS="--data digits --nets 1 --epochs 2"` trains a net '
+                "in seconds, `make table1` five on MNIST in minutes."
+            )
+        for name in self.names:
+            if runs := tables.on_data(self.runs, name):
+                page.heading(3, self.title(name), is_open=True)
+                self._add_comparisons(runs, name)
+        page.say(comparisons.EXPLAINED)
+
+    def _add_comparisons(self, runs: Mapping[str, Run], name: str) -> None:
+        """The table of the runs on one data set; a committee has the row of its members."""
+        rows, formed = [], find_committees(runs)
+        members = {id(run) for one in formed for run in one.runs}
+        for key, run in runs.items():
+            if id(run) not in members:
+                record, paper = with_record(run, self.records), with_paper(run)
+                there = self.records | {key: run}
+                lines = [source(name, there[name]) for name in (key, record.record) if name]
+                cells = tables.result_cells(tables.result_row(run))
+                rows.append(self._own_row(key, cells["TEfBV %"], cells, record, paper, lines))
+        for one in formed:
+            own, where = committee_report.tidy_rows(one), self._where(one)
+            same = {
+                _recorded_in(path, found): found
+                for path, found in self.results.committees.items()
+                if found[-1].experiment == one.name
+            }
+            record, paper = committee_with_record(own[-1], same), committee_with_paper(own[-1])
+            same[where] = own
+            lines = [_committee_source(at, same[at]) for at in (where, record.record) if at]
+            (cells,) = committee_report.committee_table(own)
+            key = f"{one.name}, {where}{unfinished(one.runs)}"
+            rows.append(self._own_row(key, cells["error %"], cells, record, paper, lines))
+        used = {column for row in rows for column, cell in row.items() if cell != "-"}
+        counted = f"{plural(len(runs), 'run')} on {name}"
+        counted += "" if RECORD_COLUMN in used else "; there is no record of such a net"
+        counted += "" if PAPER_COLUMN in used else "; the papers have no figure for it"
+        link = f'<a href="#{anchor(self.title(name))}">Curves, wrong digits, all tables</a>.'
+        rows = [{column: row[column] for column in row if column in used} for row in rows]
+        self.page.table(Html(f"{html(counted)}. {link}"), rows)
+
+    def _own_row(
+        self,
+        name: str,
+        error: str,
+        cells: Mapping[str, str],
+        record: Comparison,
+        paper: Comparison,
+        lines: Sequence[str],
+    ) -> dict[str, str]:
+        """A run or committee, its error, and the figures that it stands beside."""
+        row = {"run": name, "error %": error, RECORD_COLUMN: record.text, PAPER_COLUMN: paper.text}
+        row |= {name: cells[name] for name in ("95 % interval", "wrong", "epochs x images", "time")}
+        for column, p in ("p, record", record.p), ("p, paper", paper.p):
+            row[column] = "-" if p is None else f"{p:.2g}" if p > SMALL_P else f"< {SMALL_P:g}"
+        return row | {"source": self.page.cite(*lines)}
 
     def add_table1(self, runs: Mapping[str, Run], name: str) -> None:
         """Table 1, from records and runs."""
@@ -115,7 +208,7 @@ class Report:
         if not found:
             return page.say(f"No run yet: `make table1{MAKE_OPTION[name]}`.")
         everything = tables.table1_runs(found, name)
-        rows = list(map(_move_work, tables.table1_table(list(everything.values()))))
+        rows = list(map(_errors_first, tables.table1_table(list(everything.values()))))
         for key, row in zip(everything, rows, strict=True):
             row["from"] = origins[key]
         page.table(TABLE1_CAPTION, rows, each=sources(everything))
@@ -130,7 +223,7 @@ class Report:
             return
         page.heading(3, "The convolutional nets of 2011")
         if own:
-            rows = cnn_tables.table(list(own.values()))
+            rows = list(map(_errors_first, cnn_tables.table(list(own.values()))))
             for row in rows:
                 del row["layers"]  # which the source names, so that a row fits on paper
             page.table("The nets of 2011 and others, from records.", rows, each=sources(own))
@@ -245,7 +338,7 @@ class Report:
         for key, run in own.items():
             cells = tables.result_cells(tables.result_row(run))
             errors = {name: cells[name] for name in ("TEfBV %", "95 % interval", "wrong", "BTE %")}
-            row = {"run": key, "net": run.config.title, **errors}
+            row = {"run": key, **errors, "net": run.config.title}
             rows.append(row | {"epochs": f"{run.epochs}{state(run)}", "time": cells["time"]})
         if rows:
             self.page.heading(3, "The other runs")
@@ -304,21 +397,14 @@ class Report:
     def build(self, links: Sequence[Html] = ()) -> str:
         """The whole page. links: paragraphs that lead to other pages."""
         page, counts = self.page, []
-        names = {run.config.data.name for run in (*self.runs.values(), *self.records.values())}
-        everything = [*self.runs.values(), *self.records.values()]
-        for name in (*MAKE_OPTION, *sorted(names - MAKE_OPTION.keys())):
+        self.add_own()
+        for name in self.names:
             runs = tables.on_data(self.runs, name)
-            kinds = [run.config.kind for run in everything if run.config.data.name == name]
             n = len(tables.on_data(self.records, name))
             n += sum(rows[-1].data == name for rows in self.results.committees.values())
             counts.append(f"{plural(len(runs), 'run')} and {plural(n, 'record')} on {name}")
-            of_paper = cnn_tables.table_for(KINDS.get(name) or kinds[0]).data
-            if name not in KINDS:
-                page.heading(2, f"{name}, data of your own")
-            elif name == of_paper:
-                page.heading(2, name)
-            else:
-                page.heading(2, f"{name}, which is NOT {of_paper}")
+            page.heading(2, self.title(name))
+            if " NOT " in self.title(name):
                 page.warn(NOT_MNIST if name in MAKE_OPTION else NOT_THE_PAPERS)
             if name in MAKE_OPTION or tables.table1_runs(runs, name):
                 self.add_table1(runs, name)
@@ -330,14 +416,13 @@ class Report:
             self.add_other_runs(runs)
         self.add_benchmarks()
 
-        tree = provenance.commit()
-        changes = " with changes" if tree["dirty"] else ""
         timings = plural(len(self.results.benches) + len(self.results.scalings), "record")
-        counted = (
-            f"Found: {', '.join(counts)}, and {timings} of timings. Written {provenance.now()} by "
-            f"commit {str(tree['commit'])[:12]}{changes}."
-        )
-        return page.render(TITLE, [INTRODUCTION, counted, *links], self.faults)
+        tree = provenance.marked(**provenance.commit())
+        written = f"Written {provenance.now()}; {provenance.commit_text(tree)}."
+        page.heading(2, "About this page")
+        page.say(INTRODUCTION)
+        page.say(f"Found: {', '.join(counts)}, and {timings} of timings. {written}")
+        return page.render(TITLE, links, self.faults)
 
 
 def sources(runs: Mapping[str, Run]) -> list[str]:
@@ -349,11 +434,10 @@ def _shown(path: Path, folder: Path) -> str:
     return printable(path.relative_to(folder).as_posix())
 
 
-def _move_work(row: Mapping[str, str]) -> dict[str, str]:
-    """A row of Table 1 with the training effort moved next to the result."""
-    names = [name for name in row if name != WORK_COLUMN]
-    names.insert(names.index("TEfBV %"), WORK_COLUMN)
-    return {name: row[name] for name in names}
+def _errors_first(row: Mapping[str, str]) -> dict[str, str]:
+    """A row whose errors stand next to its name, with the training effort."""
+    first = [next(iter(row)), *(name for name in ERROR_COLUMNS if name in row)]
+    return {name: row[name] for name in dict.fromkeys([*first, *row])}
 
 
 def _recorded_in(path: Path, rows: Sequence[CommitteeRow]) -> str:

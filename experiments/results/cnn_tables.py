@@ -9,6 +9,7 @@ from deform_gpu import TRANSLATION
 from experiments.datasets.dataset import CIFAR10_JPEG, Kind, is_mnist
 from experiments.results import tables
 from experiments.results.rows import CnnRow
+from experiments.training.configs import Config
 from experiments.training.store import Run
 from mlp_gpu.network import NETS, count_weights
 
@@ -220,16 +221,29 @@ def longest_table(runs: Iterable[Run]) -> list[dict[str, str]]:
     return lines
 
 
+def paper_net(layers: str) -> PaperNet | None:
+    """The row of Table 1 that a net belongs to."""
+    return next((net for net in PAPER.values() if net.layers == layers), None)
+
+
+def paper_row(config: Config) -> PaperRow | None:
+    """The row of Table 2 or 3 that a training belongs to."""
+    for row in PAPER_ROWS.get(config.data.name, ()):
+        moved = replace(TRANSLATION, translation=row.translation) if row.translation else None
+        if (row.layers, moved) == (config.layers, config.deformation):
+            return row
+    return None
+
+
 def table(runs: Sequence[Run]) -> list[dict[str, str]]:
     """Our runs, all on the same data, as lines of a table of the paper, its figures beside ours.
 
     Without the paper's figures if the data are none of the paper's.
     """
-    paper_nets = {paper.layers: paper for paper in PAPER.values()}
     rows, lines = [row(run) for run in runs], []
     are_digits = runs[0].config.kind.source.n == 1
     for run, found in zip(runs, rows, strict=True):
-        paper = paper_nets.get(found.layers)
+        paper = paper_net(found.layers)
         line = {"net": paper.name if paper else "ours"} if are_digits else {}
         line |= {"layers": found.layers, "weights": f"{found.weights:,}"}
         if not are_digits or any(row.translation for row in rows):
@@ -242,13 +256,11 @@ def table(runs: Sequence[Run]) -> list[dict[str, str]]:
                 of_paper = (f"{paper.tefbv:.2f}", f"{paper.bte:.2f}", early)
             line |= dict(zip(names, of_paper, strict=True))
         elif found.data in PAPER_ROWS:
-            line |= {"paper TEfBV %": "-", "paper runs": "-"}
-            for beside in PAPER_ROWS[found.data]:
-                shift = beside.translation
-                deformation = replace(TRANSLATION, translation=shift) if shift else None
-                if (beside.layers, deformation) == (run.config.layers, run.config.deformation):
-                    line["paper TEfBV %"] = f"{beside.tefbv:.2f} ± {beside.deviation:.2f}"
-                    line["paper runs"] = f"{beside.n_runs}"
+            beside = paper_row(run.config)
+            line["paper TEfBV %"] = (
+                f"{beside.tefbv:.2f} ± {beside.deviation:.2f}" if beside else "-"
+            )
+            line["paper runs"] = f"{beside.n_runs}" if beside else "-"
         ours = found.error_after_1, found.error_after_3, found.error_after_17
         line["after 1, 3, 17 epochs"] = ", ".join(f"{e:.2f}" for e in ours if e is not None)
         lines.append(line | tables.result_cells(found))

@@ -330,7 +330,7 @@ def order_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:
         line["ours %"] = f"{a.percent:.2f} against {b.percent:.2f}"
         alike = (a.epochs, a.eta, a.eta_decay) == (b.epochs, b.eta, b.eta_decay)
         line[P_VALUE] = ""
-        p_values.append(_mcnemar(a, b) if alike else None)
+        p_values.append(mcnemar(a, b) if alike else None)
         better = "yes" if a.percent < b.percent else "no"
         line["shows"] = better if alike else "-"
         lines.append(line)
@@ -359,7 +359,7 @@ def side_by_side(rows: Sequence[CommitteeRow]) -> list[list[dict[str, str]]]:
     return [summary_table(rows), committee_table(rows), *order]
 
 
-def _mcnemar(a: CommitteeRow, b: CommitteeRow) -> float | None:
+def mcnemar(a: CommitteeRow, b: CommitteeRow) -> float | None:
     """McNemar's p of two committees on the same digits; None if a record does not have them."""
     if a.wrong_digits is None or b.wrong_digits is None:
         return None

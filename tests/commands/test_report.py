@@ -44,7 +44,7 @@ from experiments.datasets import data
 from experiments.drawing import bench_plots, report_sections, run_plots
 from experiments.drawing.page import Html, Page
 from experiments.drawing.page import html as to_html
-from experiments.drawing.report_sections import Report
+from experiments.drawing.report_sections import OWN_TITLE, Report
 from experiments.results import cnn_tables, committee_report, committees, tables, voting
 from experiments.results.records import Results, read_results
 from experiments.results.rows import ScalingRow, read_rows, rows_text
@@ -54,6 +54,28 @@ from experiments.training.provenance import REPOSITORY
 SCALING = REPOSITORY / "results" / "amd-epyc-2-cores" / "scaling.csv"
 
 # Runs and records
+
+
+def test_on_top_each_run_stands_beside_the_record_of_its_net_and_the_paper(results, tmp_path):
+    own = make_run(name="mine", classes=tuple("0123456789"))
+    for name, run in (("own", own), ("net1-seed0", make_run(n_wrong=30))):
+        store.write_run(tmp_path / f"{name}.h5", run)
+    write_committee(tmp_path)
+    (results / "one.json").write_text(json.dumps(make_run(epochs=9).to_builtins()))
+    parts = sections(text := Report(tmp_path).build())
+    ((row,),) = tables_in(parts[OWN_TITLE, "MNIST"])
+    record, paper = "worse than 8.00 after 3 of 9 epochs", "worse than 0.49 after 2,300 epochs"
+    paper += " on 60,000 images"
+    assert list(row.values())[:4] == ["net1-seed0", "15.00", record, paper]
+    lines = [line.partition(":")[0] for line in sources_of(text, row["source"])]
+    assert lines == ["net1-seed0", "results/some/one.json"]
+    committee = f"experiment6-load_digits, runs in {tmp_path.name}"  # instead of its members
+    titles = {"mine, data of your own": "own", "load_digits, which is NOT MNIST": committee}
+    for title, name in titles.items():
+        ((row,),) = tables_in(parts[OWN_TITLE, title])
+        assert list(row)[:3] == ["run", "error %", "95 % interval"]
+        assert row["run"] == name
+        assert "no record of such a net; the papers have no figure" in parts[OWN_TITLE, title]
 
 
 def test_table_1_has_runs_and_records_beside_the_paper(text):
@@ -117,6 +139,10 @@ def test_a_committee_is_formed_of_the_runs(text, folder):
         "runs in committee: experiment6-load_digits, seeds 0, 1, 2, 3, 4, 5, 6: Some <GPU> & more"
     )
     assert summary[-1] == {"net": "source", "exp. 6": row["source"]}
+    (top,) = tables_in(sections(text)[OWN_TITLE, "load_digits, which is NOT MNIST"])[0]
+    own, record = sources_of(text, top["source"])
+    assert own == source_of(text, row)
+    assert re.match("records of runs in .*: experiment6-load_digits, seeds 0", record)
     assert "average 3.61 %" not in part
     assert "members 3.61 % on average" in part  # of the picture: 13 of 360
 
@@ -132,15 +158,15 @@ def test_other_runs_have_a_table(text):
     assert [row["wrong"] for row in table] == [f"{n} of 360" for n in range(10, 17)]
 
 
-def test_the_head_counts_what_there_is(text):
-    head = plain(re.search("<header>.*</header>", text, re.DOTALL)[0])
+def test_it_counts_what_there_is(text):
+    head = plain(sections(text)["About this page"])
     found = read_results()
     names = [run.config.data.name for run in found.runs.values()]
     names += [rows[-1].data for rows in found.committees.values()]
     counts = [f"{names.count(name)} records on {name}" for name in ("MNIST", "load_digits")]
     assert f"Found: 3 runs and {counts[0]}, 7 runs and {counts[1]}, and " in head
     assert f", and {len(found.benches) + len(found.scalings)} records of timings." in head
-    assert "Written 2026-02-03T04:05:06+00:00 by commit fedcba987654." in head
+    assert "Written 2026-02-03T04:05:06+00:00; commit fedcba987654." in head
 
 
 def test_the_same_runs_make_the_same_bytes(folder, written, tmp_path):
@@ -316,6 +342,8 @@ def test_without_files_it_says_how_to_make_some(results, tmp_path, capsys, monke
     apart = {key: plain(part) for key, part in sections(path.read_text()).items()}
     digits = "load_digits, which is NOT MNIST"
     expected = {
+        OWN_TITLE: 'No run yet. make table1 ARGS="--data digits --nets 1 --epochs 2" trains a net '
+        "in seconds, make table1 five on MNIST in minutes.",
         ("MNIST", "Table 1, the paper beside ours"): "No run yet: make table1.",
         ("MNIST", "The committees of 2012"): "No committee yet: make committee.",
         (digits, "Table 1's nets"): 'No run yet: make table1 ARGS="--data digits".',
@@ -460,7 +488,7 @@ def test_markdown_of_cells_becomes_html():
 
 def test_only_long_text_may_be_broken_into_lines():
     page = Page()
-    cells = "x" * 20, "y" * 21, Html("<b>z</b>" * 9)
+    cells = "x" * 15, "y" * 16, Html("<b>z</b>" * 9)
     page.table("", [dict(zip("abc", cells, strict=True))])
     kinds = re.findall("<td(.*?)>(?:<b>)?(.)", page.render("", []))
     assert kinds == [("", "x"), (' class="long"', "y"), ("", "z")]

@@ -10,6 +10,7 @@ from PIL import Image
 from report_pages import HOSTILE, fixed, folder, results, written
 
 from experiments import report
+from experiments.drawing.report_sections import OWN_TITLE
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
@@ -27,25 +28,36 @@ def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width):
     assert Image.open(shot).size[0] == width
 
 
-# Of Table 1: where its box ends, how far it could be scrolled, and where its columns end.
-INSPECT_TABLE1 = """() => {
-  const box = document.querySelector(".scroll");
-  const right = (e) => e.getBoundingClientRect().right;
-  const heads = [...box.querySelectorAll("th")].map((e) => [e.textContent, right(e)]);
-  return [right(box), box.scrollWidth - box.clientWidth, Object.fromEntries(heads)];
+# After a link is followed: the sections that were open before, and now; of each table in view the
+# columns that it shows without being scrolled sideways; how far its head then lies below the top
+# of the last one's box, which is scrolled down; the colour of the page.
+LOOK = r"""async () => {
+  const all = (where, selector) => [...where.querySelectorAll(selector)];
+  const open = () => all(document, "details[open]").map((e) => e.innerText.split("\n")[0]);
+  const before = open(), edge = (e, side) => e.getBoundingClientRect()[side];
+  location.hash = "#MNIST-Table-1-the-paper-beside-ours";
+  await new Promise((done) => addEventListener("hashchange", done));
+  const boxes = all(document, ".scroll").filter((e) => e.checkVisibility()), last = boxes.at(-1);
+  const columns = boxes.map((box) => all(box, "th")
+    .filter((e) => edge(e, "right") <= edge(box, "right") + 1).map((e) => e.textContent));
+  last.scrollTop = 200;
+  const below = edge(last.querySelector("th"), "top") - edge(last, "top");
+  return [before, open(), columns, last.scrollTop, below,
+    getComputedStyle(document.body).backgroundColor];
 }"""
 
 
-@pytest.mark.parametrize(("width", "scrolled"), [(1280, None), (1440, 0), (1920, 0)])
-def test_what_a_row_did_is_in_view_with_what_came_of_it(browser, written, width, scrolled):
-    def look(shown, _):
-        return shown.evaluate(INSPECT_TABLE1)
-
-    right, hidden, columns = browser.visit(written, width, "screen", look)
-    names = list(columns)
-    assert names.index("epochs x images") == names.index("TEfBV %") - 1
-    assert columns["BTE %"] < right
-    assert scrolled is None or hidden == scrolled
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_errors_and_heads_are_in_view_on_a_phone_and_links_unfold(browser, written, scheme):
+    before, after, columns, scrolled, below, colour = browser.visit(
+        written, 360, "screen", lambda shown, _: shown.evaluate(LOOK), scheme
+    )
+    assert before[0] == OWN_TITLE
+    assert [*before, "MNIST", "Table 1, the paper beside ours"] == after
+    assert columns[0][:3] == ["run", "error %", "the paper %"]
+    assert columns[-1][:3] == ["net", "TEfBV %", "paper TEfBV %"]
+    assert (scrolled, below) == (200, pytest.approx(0, abs=1))
+    assert colour == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 22, 22)")
 
 
 def test_the_page_is_whole_with_nothing_there(browser, results, tmp_path):

@@ -29,6 +29,7 @@ A4_WIDTH = 1009  # pixels across a landscape page of A4 between margins of 15 mm
 INSPECT = r"""
 async () => {
   await document.fonts.ready;
+  for (const section of document.querySelectorAll("details")) section.open = true;
   const name = (e) => `<${e.tagName.toLowerCase()}> ${(e.textContent || e.alt || "").trim()
     .replace(/\s+/g, " ").slice(0, 60)}`;
   const problems = [];
