@@ -45,7 +45,7 @@ class TrainedNet:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return trained.class_names(self._file.config)
+        return self._file.config.class_names
 
     @property
     def network(self) -> AnyNetwork:

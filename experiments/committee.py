@@ -219,7 +219,7 @@ def form_committee(paths: Sequence[Path]) -> Committee:
 
 def _test_set(run: Run) -> str:
     found = run.config.data
-    return f"{found.n_test:,} digits of {found.name} (SHA-256 {found.sha256[:8]}...)"
+    return f"{found.n_test:,} images of {found.name} (SHA-256 {found.sha256[:8]}...)"
 
 
 def write(committee: Committee, folder: Path, test_images: np.ndarray) -> str:
@@ -233,8 +233,8 @@ def write(committee: Committee, folder: Path, test_images: np.ndarray) -> str:
         from experiments.drawing.error_plots import plot_wrong  # imports matplotlib
         from experiments.drawing.figures import save_figure
 
-        title = f"{name}. {committee.title}"
-        figure = plot_wrong(outputs, committee.labels, test_images, title)
+        title, config = f"{name}. {committee.title}", committee.runs[0].config
+        figure = plot_wrong(outputs, committee.labels, test_images, title, config)
         save_figure(figure, folder / f"{committee.name}.{ending}")
 
     best = committee.best

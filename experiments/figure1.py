@@ -1,7 +1,8 @@
 """Figure 1 of the 2010 paper: the digits that a net gets wrong.
 
-Each digit stands with its label at the top right and the two most likely predictions below. Prints
-how many there are and how often the second guess is right.
+Each digit has its label at the top right and the two most likely predictions below; where classes
+have longer names, all are below. Of more than a hundred the first hundred are drawn. Prints how
+many there are and how often the second guess is right.
 """
 
 from pathlib import Path
@@ -56,7 +57,7 @@ def main(argv: list[str] | None = None) -> None:
         images = jobs.load_known(config, arguments.data_dir).test_images
     folder = find_folder() if path in pretrained.FILES else path.parent
     out = arguments.out or folder / f"{path.stem}.figure1"
-    written = save_figure(plot_wrong(outputs, labels, images, config.title), out)
+    written = save_figure(plot_wrong(outputs, labels, images, config.title, config), out)
     print(f"{config.title}:\n{count_sentence(outputs, labels)}")
     print(f"written to {' and '.join(map(str, written))}")
 

@@ -37,9 +37,10 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> Drawings:
     """
     best = runs[best_of(runs)]
     of_best, title = (best.outputs, best.labels), best.config.title
+    config = best.config
     found: Drawings = {
-        "misclassified": partial(error_plots.plot_wrong, *of_best, images, title),
-        "confusion": partial(error_plots.plot_confusion, *of_best, title),
+        "misclassified": partial(error_plots.plot_wrong, *of_best, images, title, config),
+        "confusion": partial(error_plots.plot_confusion, *of_best, title, config),
         "second_guesses": partial(error_plots.plot_ranks, runs),
         "hardest": partial(error_plots.plot_hardest, runs, images),
         "learning_curves": partial(run_plots.plot_learning_curves, runs),
@@ -48,8 +49,8 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> Drawings:
         "parameters": partial(run_plots.plot_parameters, runs),
     }
     for one in find_committees(runs):
-        wrong = partial(error_plots.plot_wrong, one.outputs, one.labels, images, one.title)
-        found[f"{one.name}_misclassified"] = wrong
+        of_committee = one.outputs, one.labels, images, one.title, config
+        found[f"{one.name}_misclassified"] = partial(error_plots.plot_wrong, *of_committee)
         found[f"{one.name}_members"] = partial(run_plots.plot_members, one)
         found[f"{one.name}_shared"] = partial(error_plots.plot_shared, one)
     return found
@@ -78,14 +79,15 @@ def net_pictures(runs: Mapping[str, Run], folder: Path, images: np.ndarray) -> D
 
 
 def _plot_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
-    """The states of a net for the first test digit, `image`."""
+    """The states of a net for the first test image, `image`."""
     from cnn_gpu.cpu import ConvCpuEngine  # imports numba
     from experiments.drawing import conv_plots
 
     net, engine = examples.load_convolutional(path), ConvCpuEngine()
     engine.set_network(net)
-    heading = f"{run.config.title}:\nits layers, from the first test digit to the output"
-    return conv_plots.plot_maps(net, engine.states(image), int(run.labels[0]), heading)
+    config, states, label = run.config, engine.states(image), int(run.labels[0])
+    heading = f"{config.title}:\nits layers, from the first test {config.noun} to the output"
+    return conv_plots.plot_maps(net, states, label, heading, config)
 
 
 def record_pictures() -> Drawings:

@@ -206,7 +206,6 @@ def main(argv: list[str] | None = None) -> int:
     for path, member in zip(paths, members, strict=True):
         if member.config.data.sha256 != config.data.sha256:
             raise Problem(f"{path} and {paths[0]} are of nets for different data; name the same")
-    classes = trained.class_names(config)
     if arguments.redrawn:
         count_redrawn(members, arguments)
         return 0
@@ -228,7 +227,7 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.write(csv_text(rows))
         else:
             for (path, pixels), row in zip(found, outputs, strict=True):
-                print(f"{printable(str(path))}: {guesses(row, classes)}\n")
+                print(f"{printable(str(path))}: {guesses(row, config.class_names)}\n")
                 if trained.is_for_pictures(config):
                     print(f"{drawing(pixels)}\n")
     return status

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from cnn_gpu.kernels.backward import pulled_range
 from cnn_gpu.layers import FULLY_CONNECTED, Layer
 from cnn_gpu.network import ConvNetwork
-from experiments.drawing.error_plots import plot_probabilities
+from experiments.drawing.error_plots import plot_probabilities, short_names
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
@@ -31,6 +31,7 @@ from experiments.drawing.thread_drawing import (
     plot_cells,
     plot_lines,
 )
+from experiments.training.configs import Config
 from experiments.training.formatting import plural
 from mlp_gpu.activation import A
 
@@ -85,7 +86,9 @@ def plot_kernels(network: ConvNetwork, title: str) -> Figure:
     return finish(figure, heading)
 
 
-def plot_maps(network: ConvNetwork, states: Sequence[np.ndarray], label: int, title: str) -> Figure:
+def plot_maps(
+    network: ConvNetwork, states: Sequence[np.ndarray], label: int, title: str, config: Config
+) -> Figure:
     """The states of each layer of a net for one image, from the input to the class probabilities.
 
     states: of that image, as `ConvCpuEngine.states` gives them. Maps are in the order of their
@@ -115,12 +118,14 @@ def plot_maps(network: ConvNetwork, states: Sequence[np.ndarray], label: int, ti
             text = f"{name}, {plural(m.n, 'map')} of {m.width}x{m.height}"
         axes.set_title(text, loc="left", fontsize=SMALL_SIZE)
     chances, last = states[-1].ravel(), panels[-1]
-    plot_probabilities(last, chances, label)
+    plot_probabilities(last, chances, label, config)
     for k, chance in enumerate(chances):
         if chance >= 0.005:
             last.text(k, chance, f"{chance:.2f}", ha="center", va="bottom", fontsize=SMALL_SIZE)
     guess = int(chances.argmax())
-    last.set_title(f"output: says {guess}, label {label}", loc="left", fontsize=SMALL_SIZE)
+    names = short_names(config)
+    text = f"output: says {names[guess]}, label {names[label]}"
+    last.set_title(text, loc="left", fontsize=SMALL_SIZE)
     last.set(xlabel="class", ylabel="probability", ylim=(0, 1.25))
     place: dict = {"location": "bottom", "pad": 0.01, "panchor": False}  # panels stay on the left
     bar = figure.colorbar(picture, ax=panels, shrink=0.5, aspect=40, **place)

@@ -1,16 +1,18 @@
-"""Figures of errors: confusions, ranks, the digits that are wrong, the errors that nets share.
+"""Figures of errors: confusions, ranks, the images that are wrong, the errors that nets share.
 
 `runs` are runs by the names to draw them with, at least one. `images` are the test images, float32
-(n_test, 29, 29), -1 white to 1 black; or (n_test, side, side, maps), -1 black to 1 white.
+(n_test, 29, 29), -1 white to 1 black; or (n_test, side, side, maps), -1 black to 1 white. `config`
+is the configuration of a run on the data, which names the classes.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.axis import XAxis, YAxis
 from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -28,19 +30,26 @@ from experiments.drawing.figures import (
     fold,
     frame,
     shorten,
+    text_width,
 )
 from experiments.results import voting
 from experiments.results.committee_report import COMMITTEE, Committee
+from experiments.training.configs import Config
 from experiments.training.formatting import plural
 from experiments.training.store import Run
 
 COUNT_COLOURS = colormaps["Blues"]  # the darker the more, in grey too
 MAX_NUMBERED_ROWS = 16  # of a matrix of shared errors; in a larger one there is no room for numbers
-MAX_PANELS = 8  # runs whose outputs for a digit are drawn
+MAX_PANELS = 8  # runs whose outputs for an image are drawn
+MAX_CLASSES = 30  # that are named on an axis, or have numbers in a table of confusions
+MAX_CLASS_LETTERS = 16  # of the name of a class
+MAX_AXIS_LETTERS = 70  # of the names on a horizontal axis, side by side
 
-# Digits in rows, as in the 2010 paper's Figure 1; pixels are those of a digit of 29x29.
-CELL_HEIGHT, CELL_WIDTH = 46, 35  # pixels of a digit and of the text below it
+# Images in rows, as in the 2010 paper's Figure 1; pixels are those of a digit of 29x29.
+MAX_WRONG = 100  # images that are drawn
+CELL_HEIGHT, CELL_WIDTH = 46, 35  # pixels of an image and of the text below it, at least
 PIXELS_PER_INCH = 46
+MAX_WIDTH = 9.5  # inches of a row
 HEADING_LINE, HEADING_MARGIN = 0.17, 0.26  # inches
 
 # Where the label is among the classes, the likeliest first: name, colour and hatch of its bar.
@@ -51,51 +60,55 @@ LABEL_RANKS = (
 )
 
 
-def plot_confusion(outputs: np.ndarray, labels: np.ndarray, title: str) -> Figure:
+def plot_confusion(outputs: np.ndarray, labels: np.ndarray, title: str, config: Config) -> Figure:
     """Which classes are taken for which: counts, and totals of the errors.
 
-    outputs: class probabilities (n_test, n_classes). labels: (n_test,).
+    Without numbers if there are more than MAX_CLASSES. outputs: class probabilities (n_test,
+    n_classes). labels: (n_test,).
     """
-    size = outputs.shape[1]
+    size, names = outputs.shape[1], short_names(config)
     counts = np.zeros((size, size), int)
     np.add.at(counts, (labels, outputs.argmax(axis=1)), 1)
     errors = counts - np.diag(np.diag(counts))
     cells = np.argsort(-errors, axis=None, kind="stable")[:3]
     worst = [(*divmod(int(cell), size), errors.flat[cell]) for cell in cells if errors.flat[cell]]
-    most = ", ".join(f"{label} as {guess} ({n})" for label, guess, n in worst)
+    most = ", ".join(f"{names[label]} as {names[guess]} ({n})" for label, guess, n in worst)
     heading = f"{title}:\n{errors.sum()} of {len(labels):,} wrong" + (most and f"; most: {most}")
 
-    table = np.pad(errors, (0, 1))
-    table[-1, :-1], table[:-1, -1], table[-1, -1] = errors.sum(0), errors.sum(1), errors.sum()
     shares = errors / max(1, errors.max())
-    shades = np.pad(np.where(errors, shares, np.nan), (0, 1), constant_values=np.nan)
+    shades = np.where(errors, shares, np.nan)
     figure = frame(6.2, width=6)
     axes = figure.add_subplot()
+    if size <= MAX_CLASSES:
+        names = [*names, "errors"]
+        shades = np.pad(shades, (0, 1), constant_values=np.nan)
+        table = np.pad(errors, (0, 1))
+        table[-1, :-1], table[:-1, -1], table[-1, -1] = errors.sum(0), errors.sum(1), errors.sum()
+        for (row, column), n in np.ndenumerate(table):
+            if row == column < size:
+                _write_number(axes, row, column, int(counts[row, row]), color="0.45")
+            elif size in (row, column):
+                _write_number(axes, row, column, n, weight="bold")
+            elif n:
+                _write_number(axes, row, column, n, float(shares[row, column]))
+        axes.axhline(size - 0.5, color=BLACK, linewidth=0.8)
+        axes.axvline(size - 0.5, color=BLACK, linewidth=0.8)
     axes.imshow(shades, cmap=COUNT_COLOURS, vmin=0, vmax=1)
-    for (row, column), n in np.ndenumerate(table):
-        if row == column < size:
-            _write_number(axes, row, column, int(counts[row, row]), color="0.45")
-        elif size in (row, column):
-            _write_number(axes, row, column, n, weight="bold")
-        elif n:
-            _write_number(axes, row, column, n, float(shares[row, column]))
-    axes.axhline(size - 0.5, color=BLACK, linewidth=0.8)
-    axes.axvline(size - 0.5, color=BLACK, linewidth=0.8)
-    names = [*map(str, range(size)), "errors"]
-    axes.set_xticks(range(size + 1), names)
-    axes.set_yticks(range(size + 1), names)
+    for axis in axes.xaxis, axes.yaxis:
+        _tick_classes(axis, names)
     axes.set(xlabel="guess", ylabel="label")
     return finish(figure, heading)
 
 
 def plot_ranks(runs: Mapping[str, Run]) -> Figure:
-    """For every run a bar of its wrong digits: where their label is among its guesses.
+    """For every run a bar of its wrong images: where their label is among its guesses.
 
     The numbers stand at the end of a bar, because some parts are too narrow for them.
     """
     figure = frame(1.5 + 0.2 * len(runs))
     axes = figure.add_subplot()
     counts = np.array([_count_ranks(run) for run in runs.values()])
+    noun = _config(runs).noun
     left = np.zeros(len(runs), int)
     places = np.arange(len(runs))
     for (name, colour, hatch), n in zip(LABEL_RANKS, counts.T, strict=True):
@@ -108,67 +121,86 @@ def plot_ranks(runs: Mapping[str, Run]) -> Figure:
     axes.set_xlim(0, 1.5 * max(1, left.max()))  # room for the numbers
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_yticks(places, [shorten(name) for name in runs])
-    axes.set(ylim=(len(runs) - 0.4, -0.6), xlabel="wrong digits")
-    return finish(figure, "Wrong digits by the rank of their label", axes, "the label is")
+    axes.set(ylim=(len(runs) - 0.4, -0.6), xlabel=f"wrong {noun}s")
+    return finish(figure, f"Wrong {noun}s by the rank of their label", axes, "the label is")
 
 
 def plot_hardest(runs: Mapping[str, Run], images: np.ndarray, n: int = 35) -> Figure:
-    """The n digits that the most runs get wrong, however few those are; the hardest first.
+    """The n images that the most runs get wrong, however few those are; the hardest first.
 
-    Ties: the digit whose label has the lower mean probability is harder.
-    Below each: the most frequent wrong guess, and how many of the runs get it wrong. Digits that
-    all get right are left out. Raises ValueError if the runs' labels differ.
+    Ties: the image whose label has the lower mean probability is harder. Below each: its label, the
+    most frequent wrong guess, and how many of the runs get it wrong. Images that all get right are
+    left out. Raises ValueError if the runs' labels differ.
     """
-    labels = _common_labels(runs)
+    labels, config = _common_labels(runs), _config(runs)
+    names = short_names(config)
     guesses = np.array([run.outputs.argmax(axis=1) for run in runs.values()])
     n_wrong = np.count_nonzero(guesses != labels, axis=0)
     mean = voting.average([run.outputs for run in runs.values()])
     likely = mean[np.arange(len(labels)), labels]
     order = np.lexsort((likely, -n_wrong))
     hardest = order[n_wrong[order] > 0][:n]
-    below = []
+    captions = []
     for index in hardest:
         wrong = guesses[:, index][guesses[:, index] != labels[index]]
         guess = np.bincount(wrong).argmax()  # of equally frequent ones the smallest
-        below.append((str(guess), f"{n_wrong[index]}/{len(runs)}"))
-    heading = f"The {plural(len(hardest), 'hardest digit')} for {plural(len(runs), 'run')};\n"
-    heading += "below: the most frequent wrong guess, and how many runs are wrong"
-    return plot_digits(images[hardest], labels[hardest], below, heading)
+        said = f"{names[labels[index]]}, said {names[guess]}"
+        captions.append(f"label {said}\n{n_wrong[index]} of {plural(len(runs), 'run')}")
+    found = plural(len(hardest), f"hardest {config.noun}")
+    heading = f"The {found} for {plural(len(runs), 'run')};\n"
+    heading += "below: the label, the most frequent wrong guess, how many runs are wrong"
+    return plot_images(images[hardest], captions, heading)
 
 
-def plot_wrong(outputs: np.ndarray, labels: np.ndarray, images: np.ndarray, title: str) -> Figure:
-    """The digits that a net or a committee gets wrong.
+def plot_wrong(
+    outputs: np.ndarray, labels: np.ndarray, images: np.ndarray, title: str, config: Config
+) -> Figure:
+    """The images that a net or a committee gets wrong, of many the first MAX_WRONG.
 
     outputs: class probabilities (n_test, n_classes). labels: (n_test,). images: the test images.
-    title: its first line; the second says how many are wrong.
+    title: its first line; the second says how many are wrong, and if only some are drawn, how many.
     """
+    names = short_names(config)
     wrong = np.flatnonzero(voting.find_wrong(outputs, labels))
-    columns = max(7, math.ceil(math.sqrt(1.4 * len(wrong))))  # the paper's 35 stand in 5 x 7
+    shown = wrong[:MAX_WRONG]
+    columns = max(7, math.ceil(math.sqrt(1.4 * len(shown))))  # the paper's 35 stand in 5 x 7
     heading = f"{title}:\n{voting.count_sentence(outputs, labels)}"
-    return plot_digits(
-        images[wrong], labels[wrong], voting.guesses(outputs)[wrong], heading, columns
-    )
+    if len(shown) < len(wrong):
+        heading += f"\nhere: the first {len(shown)} of {len(wrong)} wrong {config.noun}s"
+    corners = [names[label] for label in labels[shown]]
+    captions = [f"{names[a]}, {names[b]}" for a, b in voting.guesses(outputs)[shown]]
+    if max(map(len, names)) > 2:  # too long for a corner
+        both = zip(corners, captions, strict=True)
+        corners, captions = [], [f"label {label}\nsaid {said}" for label, said in both]
+    return plot_images(images[shown], captions, heading, columns, corners)
 
 
-def plot_digits(
+def plot_images(
     images: np.ndarray,
-    labels: np.ndarray,
-    below: Iterable[Sequence],
+    captions: Sequence[str],
     heading: str,
     columns: int = 7,
+    corners: Sequence[str] = (),
 ) -> Figure:
-    """Digits in rows, each with its label at the top right and two things below, left and right.
+    """Images in rows, each with a caption below of at most two lines.
 
-    images: float32 (n, side, side) or (n, side, side, maps). labels: (n,). below: n pairs.
+    images: float32 (n, side, side) or (n, side, side, maps). columns: at most. corners: the texts
+    at the top right of the images, if they have any.
     """
-    # One picture of all digits: axes of their own for hundreds of them would take a minute.
+    # One picture of all images: axes of their own for hundreds of them would take a minute.
     pictures, white = to_show(images)
-    rows, side = max(1, math.ceil(len(images) / columns)), images.shape[1]
+    side = images.shape[1]
     pixel = side / SIDE
-    cell_height, cell_width = round(CELL_HEIGHT * pixel), round(CELL_WIDTH * pixel)
+    size = TITLE_SIZE if corners else SMALL_SIZE
+    lines = [line for caption in captions for line in caption.split("\n")]
+    widest = max((text_width(line, size) for line in lines), default=0)
+    across = max(CELL_WIDTH, math.ceil(PIXELS_PER_INCH * widest) + 8)
+    columns = max(1, min(columns, int(MAX_WIDTH * PIXELS_PER_INCH / across)))
+    rows = max(1, math.ceil(len(images) / columns))
+    cell_height, cell_width = round(CELL_HEIGHT * pixel), round(across * pixel)
     shape = rows * cell_height, columns * cell_width, *pictures.shape[3:]
     mosaic = np.full(shape, white, np.float32)
-    width = columns * CELL_WIDTH / PIXELS_PER_INCH
+    width = columns * across / PIXELS_PER_INCH
     heading = fold(heading, width - 0.2)
     above = HEADING_MARGIN + HEADING_LINE * len(heading.splitlines())
     height = rows * CELL_HEIGHT / PIXELS_PER_INCH + above
@@ -176,18 +208,17 @@ def plot_digits(
     figure.text(0.1 / width, 1 - 0.1 / height, heading, fontsize=TITLE_SIZE, va="top")
     axes = figure.add_axes((0, 0, 1, 1 - above / height))
     frames = []
-    for place, (image, label, pair) in enumerate(zip(pictures, labels, below, strict=True)):
+    for place, (image, caption) in enumerate(zip(pictures, captions, strict=True)):
         row, column = divmod(place, columns)
         top, left = row * cell_height + round(pixel), column * cell_width + round(3 * pixel)
         bottom, right = top + side, left + side
         mosaic[top:bottom, left:right] = image
         frames.append(Rectangle((left - 0.5, top - 0.5), side, side))
-        at = right - 1.5 * pixel, top + 0.5 * pixel
-        corner = axes.text(*at, label, ha="right", va="top", fontsize=TITLE_SIZE)
-        corner.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.8})
-        low = bottom + pixel
-        axes.text(left, low, pair[0], ha="left", va="top", fontsize=TITLE_SIZE)
-        axes.text(right - pixel, low, pair[1], ha="right", va="top", fontsize=TITLE_SIZE)
+        axes.text(left, bottom + pixel, caption, va="top", fontsize=size)
+        if corners:
+            at = right - 1.5 * pixel, top + 0.5 * pixel
+            corner = axes.text(*at, corners[place], ha="right", va="top", fontsize=size)
+            corner.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.8})
     axes.imshow(mosaic, cmap="gray_r", vmin=-1, vmax=1)
     axes.add_collection(PatchCollection(frames, facecolor="none", edgecolor=BLACK, linewidth=0.8))
     axes.set_axis_off()
@@ -207,39 +238,41 @@ def to_show(images: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def plot_outputs(runs: Mapping[str, Run], index: int, images: np.ndarray) -> Figure:
-    """A test digit, and the class probabilities that each run gives it; of many the first eight.
+    """A test image, and the class probabilities that each run gives it; of many the first eight.
 
     Raises ValueError if the runs' labels differ.
     """
-    label = _common_labels(runs)[index]
+    label, config = _common_labels(runs)[index], _config(runs)
+    names = short_names(config)
     shown = list(runs)[:MAX_PANELS]
     figure = frame(1.7 + 0.75 * len(shown))
     grid = figure.add_gridspec(len(shown), 2, width_ratios=(1, 2.6))
-    digit = figure.add_subplot(grid[:, 0])
-    digit.imshow(to_show(images[index : index + 1])[0][0], cmap="gray_r", vmin=-1, vmax=1)
-    digit.set(xticks=[], yticks=[])
+    picture = figure.add_subplot(grid[:, 0])
+    picture.imshow(to_show(images[index : index + 1])[0][0], cmap="gray_r", vmin=-1, vmax=1)
+    picture.set(xticks=[], yticks=[])
     panels = [figure.add_subplot(grid[k, 1]) for k in range(len(shown))]
     for axes, name in zip(panels, shown, strict=True):
         chances = runs[name].outputs[index]
         guess = chances.argmax()
-        plot_probabilities(axes, chances, label)
-        text = f"{shorten(name)}: says {guess} ({chances[guess]:.2f})"
-        text += f", label {label} ({chances[label]:.2f})" if guess != label else ""
+        plot_probabilities(axes, chances, label, config)
+        text = f"{shorten(name)}: says {names[guess]} ({chances[guess]:.2f})"
+        text += f", label {names[label]} ({chances[label]:.2f})" if guess != label else ""
         axes.set_title(text, loc="left", fontsize=SMALL_SIZE)
         axes.tick_params(labelbottom=axes is panels[-1])
     panels[len(panels) // 2].set_ylabel("probability")
     panels[-1].set_xlabel("class")
     some = f"\nthe first {len(shown)} of {len(runs)} runs" if len(shown) < len(runs) else ""
-    return finish(figure, f"Test digit {index}, label {label}{some}", panels[0])
+    return finish(figure, f"Test {config.noun} {index}, label {names[label]}{some}", panels[0])
 
 
-def plot_probabilities(axes: Axes, chances: np.ndarray, label: int) -> None:
+def plot_probabilities(axes: Axes, chances: np.ndarray, label: int, config: Config) -> None:
     """A bar for each class, of the label in a colour and hatched. chances: (n_classes,)."""
     n = len(chances)
     others = np.delete(np.arange(n), label)
     axes.bar(label, chances[label], color=BLUE, hatch="///", ec=BLACK, label="the label")
     axes.bar(others, chances[others], color="0.8", ec=BLACK, label="other classes")
-    axes.set(xlim=(-0.6, n - 0.4), ylim=(0, 1), yticks=(0, 0.5, 1), xticks=range(n))
+    axes.set(xlim=(-0.6, n - 0.4), ylim=(0, 1), yticks=(0, 0.5, 1))
+    _tick_classes(axes.xaxis, short_names(config))
 
 
 def plot_shared(committee: Committee) -> Figure:
@@ -269,15 +302,36 @@ def plot_shared(committee: Committee) -> Figure:
     return finish(figure, f"{committee.title}:\nerrors in common, own errors on the diagonal")
 
 
+def _config(runs: Mapping[str, Run]) -> Config:
+    return next(iter(runs.values())).config
+
+
+def short_names(config: Config) -> list[str]:
+    """The names of the classes; of a long one the beginning."""
+    return [
+        name if len(name) <= MAX_CLASS_LETTERS else f"{name[: MAX_CLASS_LETTERS - 1]}…"
+        for name in config.class_names
+    ]
+
+
+def _tick_classes(axis: XAxis | YAxis, names: Sequence[str]) -> None:
+    """Name the classes at the ticks of an axis, of many some; upright where they need the room."""
+    step = math.ceil(len(names) / (MAX_CLASSES + 1))
+    shown = names[::step]
+    axis.set_ticks(range(0, len(names), step), shown)
+    if isinstance(axis, XAxis) and len(shown) * max(map(len, shown)) > MAX_AXIS_LETTERS:
+        axis.set_tick_params(rotation=90)
+
+
 def _common_labels(runs: Mapping[str, Run]) -> np.ndarray:
     first, *others = (run.labels for run in runs.values())
     if not all(np.array_equal(labels, first) for labels in others):
-        raise ValueError("the runs were tested on different digits; draw those on the same ones")
+        raise ValueError("the runs were tested on different images; draw those on the same ones")
     return first
 
 
 def _count_ranks(run: Run) -> list[int]:
-    """Wrong digits whose label is the second guess, the third, and a later one."""
+    """Wrong images whose label is the second guess, the third, and a later one."""
     order = np.argsort(-run.outputs, axis=1, kind="stable")
     ranks = np.argmax(order == run.labels[:, None], axis=1)
     return [int(np.count_nonzero(which)) for which in (ranks == 1, ranks == 2, ranks > 2)]

@@ -75,6 +75,11 @@ def shorten(name: str) -> str:
     return name if len(name) <= MAX_NAME_LENGTH else f"…{name[1 - MAX_NAME_LENGTH :]}"
 
 
+def text_width(text: str, size: float) -> float:
+    """The width of a line of text of a size in points: inches."""
+    return TextPath((0, 0), text, size).get_extents().width / 72
+
+
 def fold(text: str, inches: float, size: float = TITLE_SIZE) -> str:
     """Text of a size in points, with lines of that width at most.
 
@@ -84,8 +89,7 @@ def fold(text: str, inches: float, size: float = TITLE_SIZE) -> str:
     for line in text.split("\n"):
         lines.append("")
         for word in re.findall(r".+?(?:[\s-]+|$)", line):
-            longer = TextPath((0, 0), f"{lines[-1]}{word}".rstrip(), size)
-            if lines[-1] and longer.get_extents().width > 72 * inches:
+            if lines[-1] and text_width(f"{lines[-1]}{word}".rstrip(), size) > inches:
                 lines.append("")
             lines[-1] += word
     return "\n".join(line.rstrip() for line in lines)

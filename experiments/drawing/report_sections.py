@@ -311,6 +311,7 @@ class Report:
         page.heading(3, "Misclassified digits")
         best = tables.best_of(runs)
         run, title = runs[best], runs[best].config.title
+        noun = run.config.noun
         who = f"{title}, the run with the lowest TEfBV: {best}."
         cited = [source(best, run)]
         counted = voting.count_sentence(run.outputs, run.labels)
@@ -322,13 +323,13 @@ class Report:
             else:
                 how = 'name their folder: `make figure1 ARGS="RUN.h5 --data-dir DIR"`'
                 why = f"{name} is data of your own, which this page does not look for"
-            page.say(f"The digits are not drawn: {why}. To draw them, {how}.")
+            page.say(f"The {noun}s are not drawn: {why}. To draw them, {how}.")
         else:
-            alt = f"The misclassified digits, label at the top right, two guesses below: {counted}."
-            figure = error_plots.plot_wrong(run.outputs, run.labels, images, title)
+            alt = f"The misclassified {noun}s, each with its label and two guesses: {counted}."
+            figure = error_plots.plot_wrong(run.outputs, run.labels, images, title, run.config)
             page.figure(figure, who, alt, cited)
-        figure = error_plots.plot_confusion(run.outputs, run.labels, title)
-        alt = f"Which digits are taken for which: {counted}."
+        figure = error_plots.plot_confusion(run.outputs, run.labels, title, run.config)
+        alt = f"Which classes are taken for which: {counted}."
         page.figure(figure, f"{who} Labels in rows, guesses in columns.", alt, cited)
 
     def add_other_runs(self, runs: Mapping[str, Run]) -> None:

@@ -78,11 +78,6 @@ def find_best(
     return best_of({path: run for path, run in found.items() if run.config.deformation} or found)
 
 
-def class_names(config: Config) -> tuple[str, ...]:
-    """The names of the classes that a run's net tells apart, in the order of its outputs."""
-    return config.data.classes or tuple(map(str, range(config.n_classes)))
-
-
 def on_test_images(member: NetFile, data_dir: Path | None) -> tuple[Dataset, np.ndarray]:
     """The data that a net was trained on, prepared for it, and its outputs for the test images.
 

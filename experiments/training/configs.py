@@ -128,6 +128,16 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
         return self.data.n_validation or self.data.n_train
 
     @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of labels: numbers, except of your own data."""
+        return self.data.classes or tuple(map(str, range(self.n_classes)))
+
+    @property
+    def noun(self) -> str:
+        """The noun for one of the images: digit or image."""
+        return "digit" if self.data.name in ("MNIST", "load_digits") else "image"
+
+    @property
     def title(self) -> str:
         """A title for the run: its net, its data, and everything unusual about it."""
         parts = [f"{self.net_name} on {self.data.name}"]

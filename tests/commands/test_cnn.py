@@ -339,8 +339,7 @@ def test_files_of_the_papers_checksums_are_the_papers_data(tmp_path, monkeypatch
 @pytest.mark.parametrize("side", [32, 96])
 def test_pictures_lie_in_their_frames(side, maps, shown):
     images = np.random.default_rng(0).uniform(-1, 1, (9, side, side, maps)).astype(np.float32)
-    below = [(1, 2)] * 9
-    (axes,) = error_plots.plot_digits(images, np.arange(9), below, "a").axes
+    (axes,) = error_plots.plot_images(images, ["1, 2"] * 9, "a").axes
     mosaic = np.asarray(axes.images[0].get_array())
     (frames,) = axes.collections
     for image, path in zip(images, frames.get_paths(), strict=True):
@@ -377,6 +376,6 @@ def test_the_report_has_such_runs(pairs, colours, empty, tmp_path, monkeypatch):
     assert "NORB-like, which is NOT NORB" in text
     assert "CIFAR10-like, which is NOT CIFAR10" in text
     counted = [run.chosen_errors for run in read(pairs[1])]
-    assert f"label at the top right, two guesses below: {min(counted)} of {N_TEST} wrong" in text
+    assert f"each with its label and two guesses: {min(counted)} of {N_TEST} wrong" in text
     assert "the files of CIFAR10-like that the run was tested on are not on this machine" in text
     assert "set CIFAR10_DIR or --data-dir to a folder with" in text

@@ -159,7 +159,7 @@ def test_pictures_are_of_the_best_member_and_of_the_committee(made_up, tmp_path)
         assert count == (
             f"{row['errors']} of 40 wrong; second guess right for {row['second_guesses']}"
         )
-        assert len(figure.axes[0].texts) == 3 * int(row["errors"])
+        assert len(figure.axes[0].texts) == 2 * int(row["errors"])
     assert best != rows[0]
     assert best["errors"] != rows[-1]["errors"]
 

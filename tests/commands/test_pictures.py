@@ -146,7 +146,7 @@ def test_convolutional_nets_have_figures_of_their_own(convolutional, tmp_path, m
         for W, V in zip(found[0].weights, net.weights, strict=True):
             assert W is None or np.array_equal(W, V)
     assert kernels[1] == heading
-    _, states, label, said = maps
+    _, states, label, said, _ = maps
     digits = data.load("digits")
     assert np.array_equal(states[0][:, :, 0], digits.test_images[0])
     np.testing.assert_allclose(states[-1].ravel(), runs[best].outputs[0], rtol=1e-5)

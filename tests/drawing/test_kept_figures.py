@@ -40,6 +40,7 @@ from experiments.results.ladder_tables import AccuracyRow, ProgramTime
 from mlp_gpu.network import NETS
 
 KEPT = Path(__file__).with_name("kept_figures.json")
+DIGITS = factories.make_config()
 LONG_TITLE = "20M3s1-40M3c50%-60M3c50%-80M3c50%-100M3c50%-120M3c50%-150N on MNIST, undeformed"
 
 # Convolutional nets
@@ -76,7 +77,7 @@ def of_net(draw, name):
     maps = [network.source, *(layer.maps for layer in network.layers)]
     states = [rng.uniform(-1.7, 1.7, (m.height, m.width, m.n)).astype(np.float32) for m in maps]
     states[-1] = rng.dirichlet(np.ones(10)).reshape(1, 1, 10)
-    return draw(network, states, 3, title)
+    return draw(network, states, 3, title, DIGITS)
 
 
 def pulling(described, side, neuron):
@@ -149,7 +150,33 @@ def against_hours():
 def wrong_digits(n):
     outputs = np.eye(10, dtype=np.float32)[LABELS]
     outputs[:n] = outputs[:n, ::-1]
-    return error_plots.plot_wrong(outputs, LABELS, IMAGES, LONG_TITLE)
+    return error_plots.plot_wrong(outputs, LABELS, IMAGES, LONG_TITLE, DIGITS)
+
+
+def of_own(draw, n=4, **options):
+    """A figure of runs on data of your own: images in colour, classes with names."""
+    names = ["cup", "Granny Smith apple", *"abcdefgh"]
+    data = {"name": "things", "classes": tuple(names), "n_test": len(LABELS)}
+    config = factories.make_config(data=data, sizes=(3 * 10 * 10, 20, 10), deformation=None)
+    runs = make_runs(n)
+    for run in runs.values():
+        run.config = config
+    pixels = np.random.default_rng(2).uniform(-1, 1, (len(LABELS), 10, 10, 3))
+    one = runs["net 0"]
+    if draw is error_plots.plot_wrong:
+        return draw(one.outputs, LABELS, pixels, config.title, config)
+    if draw is error_plots.plot_confusion:
+        return draw(one.outputs, LABELS, config.title, config)
+    return draw(runs, images=pixels, **options)
+
+
+def many_classes(n):
+    """The confusions of as many classes, a tenth of them wrong."""
+    labels = np.arange(5 * n) % n
+    outputs = np.eye(n)[np.where(np.arange(5 * n) % 10, labels, 0)]
+    data = {"name": "signs", "classes": tuple(f"sign {k}" for k in range(n))}
+    config = factories.make_config(data=data, sizes=(841, 20, n), n_classes=n, deformation=None)
+    return error_plots.plot_confusion(outputs, labels, config.title, config)
 
 
 def perfect(committee):
@@ -214,13 +241,23 @@ FIGURES = {
     "error against hours": against_hours,
     "wrong, 3": partial(wrong_digits, 3),
     "wrong, 35": partial(wrong_digits, 35),
+    "wrong, 101": partial(wrong_digits, 101),
+    "wrong, own classes": partial(of_own, error_plots.plot_wrong),
+    "hardest, own classes": partial(of_own, error_plots.plot_hardest, n=2),
+    "outputs, own classes": partial(of_own, error_plots.plot_outputs, index=3),
+    "confusion, own classes": partial(of_own, error_plots.plot_confusion),
+    "confusion, 62 classes": partial(many_classes, 62),
     "shared, no paper": lambda: error_plots.plot_shared(make_committee(3)),
     "shared, numbers": lambda: error_plots.plot_shared(make_committee(15)),
     "shared, no numbers": lambda: error_plots.plot_shared(make_committee(16)),
     "shared, no errors": lambda: error_plots.plot_shared(perfect(make_committee(2))),
     "members, no paper": lambda: run_plots.plot_members(make_committee(3)),
-    "confusion, none": lambda: error_plots.plot_confusion(np.eye(10)[LABELS], LABELS, "A net"),
-    "confusion": lambda: error_plots.plot_confusion(make_run(0).outputs, LABELS, LONG_TITLE),
+    "confusion, none": lambda: error_plots.plot_confusion(
+        np.eye(10)[LABELS], LABELS, "A net", DIGITS
+    ),
+    "confusion": lambda: error_plots.plot_confusion(
+        make_run(0).outputs, LABELS, LONG_TITLE, DIGITS
+    ),
     "roofline": lambda: bench_plots.plot_roofline(on_gpu()),
     "roofline, no GPU": lambda: bench_plots.plot_roofline([SMALL, *on_cpu()]),
     "roofline, no flops": lambda: bench_plots.plot_roofline(OLD),

@@ -151,7 +151,7 @@ def test_overlaps_are_seen():
 def test_runs_of_different_digits_are_refused():
     runs = make_runs(2)
     runs["net 1"].labels = LABELS[::-1]
-    with pytest.raises(ValueError, match="different digits"):
+    with pytest.raises(ValueError, match="different images"):
         error_plots.plot_hardest(runs, IMAGES)
 
 

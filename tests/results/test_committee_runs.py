@@ -158,7 +158,7 @@ def test_run_files_that_form_no_committee_are_refused(folder, digits, tmp_path):
 
     alien = change(second, tmp_path / "alien.h5", {"data": {"sha256": "12" * 32}})
     sentence = refused(first, alien, *out)
-    assert sentence.startswith(f"{alien} and {first} were tested on different sets: 360 digits of")
+    assert sentence.startswith(f"{alien} and {first} were tested on different sets: 360 images of")
     assert "SHA-256 12121212" in sentence
     assert f"SHA-256 {digits.sha256[:8]}" in sentence
     outputs = np.roll(store.read_run(second).outputs, 1, axis=0)
