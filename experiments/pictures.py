@@ -1,8 +1,8 @@
 """Save the figures of the notebooks, each as NAME.png and NAME.pdf.
 
 They are of the runs there are: learning curves, confusions, the hardest digits, committees, and
-kernels, maps and errors of convolutional nets; of the records in results/, the newest benchmark and
-errors against hours; and, without either, how each kernel maps its threads to data
+kernels, maps and errors of convolutional nets; of the records in results/, the newest benchmark,
+the ladder and errors against hours; and, without either, how each kernel maps its threads to data
 (threads_KERNEL), which images of a block correct which (block_of_images), and which neurons read a
 neuron (pulling). Figures of runs need some: where there are none, small ones are made. 'make
 deformations' saves the figures of deformations.
@@ -92,14 +92,18 @@ def _plot_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
 
 def record_pictures() -> Drawings:
     """Figures of the records in results/, of benchmarks the newest, by name."""
-    from experiments.results.records import read_results  # imports numba
+    from experiments.drawing.ladder_plots import plot_ladder  # imports numba
+    from experiments.results.records import read_results
 
     found: Drawings = {}
     results = read_results()
     if rows := next(iter(results.newest_benches.values()), None):
         found["times"] = partial(bench_plots.plot_times, rows)
         found["roofline"] = partial(bench_plots.plot_roofline, rows)
-    if longest := cnn_tables.longest_runs(results.runs.values()):
+    if ladder := next(iter(results.ladders.values()), None):
+        found["ladder"] = partial(plot_ladder, ladder)
+    longest = cnn_tables.longest_runs(results.runs.values())
+    if longest.keys() & run_plots.HOURS_COLOURS.keys():
         draw = run_plots.plot_error_against_hours
         found["error_against_hours"] = partial(draw, longest.values())
     return found

@@ -20,30 +20,31 @@ from experiments.results.ladder_tables import BLOG_CORRECT, LadderRecord, Progra
 
 
 def plot_ladder(record: LadderRecord) -> Figure:
-    """Accuracy against epochs, and for each rung its time, or without a GPU the bytes it moves."""
+    """Errors against epochs; each rung's time, or without a GPU the bytes that it transfers."""
     figure = frame(3)
-    accuracy, rungs = figure.subplots(1, 2, width_ratios=(2, 3))
-    _plot_accuracy(accuracy, record)
+    errors, rungs = figure.subplots(1, 2, width_ratios=(2, 3))
+    _plot_errors(errors, record)
     timed = [row for row in record.times if row.work_us]
     if timed:
         _plot_times(rungs, timed)
     elif record.kernels:
-        _plot_moved(rungs, record.kernels)
+        _plot_transferred(rungs, record.kernels)
     else:
         rungs.axis("off")
     return finish(figure, f"The ladder, 784-{record.hidden}-10 on {record.data}")
 
 
-def _plot_accuracy(axes: Axes, record: LadderRecord) -> None:
+def _plot_errors(axes: Axes, record: LadderRecord) -> None:
     for seed in dict.fromkeys(row.seed for row in record.accuracy):
         own = [row for row in record.accuracy if row.seed == seed]
-        correct = [100 * (1 - row.wrong / row.n_test) for row in own]
+        percent = [100 * row.wrong / row.n_test for row in own]
         epochs = [row.epoch for row in own]
         label = "ours, a line a seed" if seed == record.accuracy[0].seed else None
-        axes.plot(epochs, correct, "o-", color=BLUE, linewidth=1, markersize=3, label=label)
+        axes.plot(epochs, percent, "o-", color=BLUE, linewidth=1, markersize=3, label=label)
     if is_mnist(record.data):
-        axes.plot(*zip(*BLOG_CORRECT.items(), strict=True), "kx", label="the blog's")
-    axes.set(xlabel="epochs", ylabel="test digits correct, %")
+        wrong = [100 - correct for correct in BLOG_CORRECT.values()]
+        axes.plot(list(BLOG_CORRECT), wrong, "kx", label="the blog's")
+    axes.set(xlabel="epochs", ylabel="test digits wrong, %", ylim=(0, 1.1 * axes.get_ylim()[1]))
     tick_integers(axes.xaxis)
     axes.legend(**SMALL_LEGEND)
 
@@ -61,7 +62,7 @@ def _plot_times(axes: Axes, timed: list[ProgramTime]) -> None:
     axes.invert_yaxis()
 
 
-def _plot_moved(axes: Axes, kernels: list[RungKernel]) -> None:
+def _plot_transferred(axes: Axes, kernels: list[RungKernel]) -> None:
     """Bars of megabytes an image that each rung's warps touch, split by kernel."""
     names = list(dict.fromkeys(row.rung for row in kernels))
     left = dict.fromkeys(names, 0.0)

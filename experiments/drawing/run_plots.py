@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,6 +18,7 @@ from experiments.drawing.figures import (
     BLUE,
     GREEN,
     GREY,
+    LABEL_SIZE,
     ORANGE,
     PURPLE,
     SKY,
@@ -36,7 +38,7 @@ from experiments.results.committee_report import COMMITTEE, Committee
 from experiments.training import plans
 from experiments.training.formatting import plural
 from experiments.training.store import Run
-from mlp_gpu.training import Schedule
+from mlp_gpu.training import chosen_epoch
 
 # Colour, line and marker of a run. Of more runs than styles only the N_HIGHLIGHTED best have one.
 RUN_STYLES = (
@@ -67,11 +69,8 @@ RUN_KINDS = {  # by the images that a run was trained on: colour and marker
     "width-normalised": (BLACK, "^"),
 }
 
-# By the name of a net of the papers: perceptrons have solid lines, convolutional nets broken ones.
-_NETS = *(f"net {net}" for net in tables.PAPER), *(net.name for net in cnn_tables.PAPER.values())
-_COLOURS = BLUE, SKY, GREEN, BLACK, GREY, VERMILION, ORANGE, PURPLE, BLACK
-_LINES = *["-"] * len(tables.PAPER), *["--"] * len(cnn_tables.PAPER)
-NET_STYLES = dict(zip(_NETS, zip(_COLOURS, _LINES, "os^DvXP<>", strict=True), strict=True))
+CNN = cnn_tables.PAPER[3]
+HOURS_COLOURS = {"net 1": BLUE, "net 4": BLACK, CNN.name: VERMILION}  # drawn against hours
 
 
 def plot_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Figure:
@@ -148,7 +147,7 @@ def plot_parameters(runs: Mapping[str, Run]) -> Figure:
         _plot_parameter(axes, values[name], numbers[name], list(runs.values()))
         axes.set_xlabel(", ".join(PARAMETERS[name]))
         axes.tick_params(labelleft=place % columns == 0)
-        axes.set_ylabel("" if place % columns else "TEfBV, %")
+        axes.set_ylabel("" if place % columns else "test error for best validation, %")
         panels.append(axes)
     same = ", ".join(
         f"{symbol} {numbers[name][0]:g} {unit}"
@@ -269,7 +268,7 @@ def _plot_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
         if paper.early:
             style = {"ls": "none", "marker": "*", "ms": 9, "mfc": "white", "mec": BLACK}
             axes.plot(cnn_tables.EARLY, paper.early, label="the paper", zorder=5, **style)
-        label = f"the paper's TfbV, {plans.PAPER_CNN.schedule.epochs} epochs"
+        label = f"the paper, {plans.PAPER_CNN.schedule.epochs} epochs"
         axes.axhline(paper.tefbv, color=BLACK, lw=0.8, label=label)  # no run has such a line
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -279,48 +278,59 @@ def _plot_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
 
 
 def plot_error_against_hours(runs: Iterable[Run]) -> Figure:
-    """Test error after each epoch against the time trained, and the results of the paper of 2010.
+    """Test error against the time trained, of three nets, beside the results of the papers.
 
-    Of each net the longest run, its TEfBV marked with its 95 % interval; the best first. runs: of
-    any nets, on any data. At least one is of a net of the papers on deformed MNIST.
+    Of each net in HOURS_COLOURS the longest run: after each epoch the test error of the epoch with
+    the lowest validation error so far, and at the end its 95 % interval. The time is the number of
+    epochs times the median time of one, so that a busy machine adds no hours. The paper of 2011
+    names none: its results are drawn after as many epochs of ours. runs: of any nets, on any data.
+    At least one is of such a net on deformed MNIST.
     """
     longest = cnn_tables.longest_runs(runs)
-    figure = frame(4.6)
+    own = {name: longest[name] for name in HOURS_COLOURS if name in longest}
+    figure = frame(3.8, width=4.7)  # 470 pixels in the README
     axes = figure.add_subplot()
-    for name, run in sorted(longest.items(), key=lambda item: item[1].chosen_errors):
-        colour, line, marker = NET_STYLES[name]
-        n_test = run.config.data.n_test
-        hours = np.cumsum(run.epoch_seconds) / 3600
-        percent = 100 * np.array(run.metrics.test_errors) / n_test
-        axes.plot(hours, percent, color=colour, ls=line, lw=1)
-        row = tables.result_row(run)
-        label = f"{name}, {row.epochs_done} epochs: {row.tefbv:.2f} %"
-        bar: dict = {
-            "fmt": marker,
-            "color": colour,
-            "ms": 5,
-            "mfc": "white",
-            "lw": 0.8,
-            "capsize": 2,
-        }
-        counts = [(run.chosen_errors, n_test)]
-        plot_rates(axes, hours[-1:], counts, label=label, zorder=3, **bar)
-    star: dict = {"marker": "*", "ms": 10, "mfc": "white", "mec": BLACK, "ls": "none"}
-    for net, paper in tables.PAPER.items():
-        at = paper.hours, paper.tefbv
-        axes.plot(*at, zorder=4, **star)
-        axes.annotate(str(net), at, (7, -3), textcoords="offset points", fontsize=SMALL_SIZE)
-    label = f"nets 1 to 5 of the paper of 2010, {Schedule().epochs:,} epochs on a GTX 280"
-    axes.plot([], label=label, **star)
-    axes.set(xscale="log", yscale="log", xlabel="time trained, hours", ylabel="test error, %")
+
+    text: dict = {"textcoords": "offset points", "fontsize": LABEL_SIZE, "va": "center"}
+    star: dict = {"marker": "*", "ms": 10, "mfc": "white", "ls": "none", "zorder": 4}
+    for net, up in (1, 1), (4, -1):
+        colour, paper = HOURS_COLOURS[f"net {net}"], tables.PAPER[net]
+        at, label = (paper.hours, paper.tefbv), f"net {net}, 2010:\n{paper.tefbv:.2f} %"
+        axes.plot(*at, mec=colour, **star)
+        axes.annotate(label, at, (0, 16 * up), color=colour, ha="center", **text)
+    for name, run in own.items():
+        colour, metrics, n_test = HOURS_COLOURS[name], run.metrics, run.config.data.n_test
+        hours = median(run.epoch_seconds) / 3600
+        chosen = [chosen_epoch(metrics.validation_errors[:epoch]) for epoch in metrics.epoch]
+        percent = 100 * np.array(metrics.test_errors)[np.array(chosen) - 1] / n_test
+        axes.plot(hours * np.array(metrics.epoch), percent, color=colour, lw=1.5)
+        bar: dict = {"fmt": "o", "color": colour, "ms": 3, "lw": 1, "capsize": 2}
+        plot_rates(axes, [hours * run.epochs], [(run.chosen_errors, n_test)], **bar)
+        if name != CNN.name:
+            label, at = f"{name}: {percent[-1]:.2f} %", (hours, percent[0])
+            axes.annotate(label, at, (6, 2), color=colour, ha="left", **text)
+            continue
+        k = math.isqrt(run.epochs)  # in the middle and below, because net 1's line is above
+        label, at = f"{name}:\n{percent[-1]:.2f} %", (hours * k, percent[k - 1])
+        axes.annotate(label, at, (-7, -22), color=colour, ha="right", **text)
+        epochs, errors = (*cnn_tables.EARLY, cnn_tables.PAPER_EPOCHS), (*CNN.early, CNN.tefbv)
+        axes.plot(hours * np.array(epochs), errors, mec=colour, **star)
+        label, at = f"2011: {CNN.tefbv:.2f} %", (hours * epochs[-1], CNN.tefbv)
+        axes.annotate(label, at, (-8, -13), color=colour, ha="right", **text)
+    axes.set(xscale="log", yscale="log", xlim=(None, 500), ylim=(0.2, None))
+    axes.set_xlabel(
+        "hours: number of epochs x median hours of an epoch\n"
+        "(2011 gives none: its stars are after as many epochs of ours)"
+    )
+    axes.set_ylabel("test error, %, of the epoch with\nthe lowest validation error so far")
     for axis in axes.xaxis, axes.yaxis:
         axis.set_major_formatter("{x:g}")
     axes.set_yticks([0.3, 0.5, 1, 2, 3, 5, 10], minor=False)
     axes.minorticks_off()
     axes.grid(color="0.9")
-    devices = dict.fromkeys(run.provenance[-1].device for run in longest.values())
-    heading = f"Test error after each epoch, on {', '.join(devices)};\n"
-    return finish(figure, heading + "bars: TEfBV of the run with its 95 % interval", axes)
+    devices = ", ".join(dict.fromkeys(run.provenance[-1].device for run in own.values()))
+    heading = f"Lines: ours, on {devices}, with 95 % intervals.\n"
+    return finish(figure, heading + "Stars: the papers', 2010 on a GTX 280.")
 
 
 def _times(runs: Mapping[str, Run], against: str) -> tuple[dict[str, np.ndarray], str]:

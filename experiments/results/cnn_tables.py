@@ -51,7 +51,7 @@ PAPER = {
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A row of Table 2 or 3 (2011): TfbV of several runs, in percent, mean and standard deviation.
+    """A row of Table 2 or 3 (2011): TEfBV of several runs, in percent, mean and standard deviation.
 
     translation: at most, percent of the side. layers: as the paper has them, with the image
     processing, IP, before them.

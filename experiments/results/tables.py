@@ -218,8 +218,8 @@ def spread(runs: Sequence[Run]) -> str:
     if len(errors) == 1:
         return "one seed"
     return (
-        f"{len(errors)} seeds: TEfBV {hundredths(mean(errors))} % on average, standard deviation "
-        f"{stdev(errors):.2f}, from {min(errors):.2f} to {max(errors):.2f} %"
+        f"{len(errors)} seeds: test error {hundredths(mean(errors))} % on average, "
+        f"standard deviation {stdev(errors):.2f}, from {min(errors):.2f} to {max(errors):.2f} %"
     )
 
 

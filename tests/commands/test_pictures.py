@@ -19,6 +19,7 @@ from mlp_gpu.training import Schedule
 
 OF_RUNS = ("misclassified", "confusion", "second_guesses", "hardest", "learning_curves")
 OF_RUNS += ("learning_curves_hours", "learning_rates", "parameters")
+OF_RECORDS = "times", "roofline", "ladder", "error_against_hours"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def test_every_figure_is_saved_as_png_and_pdf(folder, tmp_path, capsys, monkeypa
     pictures.main(["--runs", str(folder), "--out", str(tmp_path)])
     names = [*OF_RUNS]
     names += [f"experiment3-load_digits_{what}" for what in ("misclassified", "members", "shared")]
-    names += ["times", "roofline", "error_against_hours", *some, "pulling"]
+    names += [*OF_RECORDS, *some, "pulling"]
     written = {tmp_path / f"{name}.{form}" for name in names for form in ("png", "pdf")}
     assert set(tmp_path.iterdir()) == written
     said = capsys.readouterr().out
@@ -161,4 +162,4 @@ def test_convolutional_nets_have_figures_of_their_own(convolutional, tmp_path, m
 def test_there_are_no_figures_of_records_without_records(empty, monkeypatch):
     assert pictures.record_pictures() == {}
     monkeypatch.undo()
-    assert list(pictures.record_pictures()) == ["times", "roofline", "error_against_hours"]
+    assert list(pictures.record_pictures()) == [*OF_RECORDS]

@@ -35,7 +35,7 @@ def test_folder_has_runs_and_tables_that_name_the_data(folder):
     assert "must not be compared" in text
     assert "| paper" not in text
     assert "0.49" not in text
-    assert "; 2 seeds: TEfBV" in text
+    assert "; 2 seeds: test error" in text
     for name, row in zip(runs, csv.DictReader((folder / "table1.csv").open()), strict=True):
         run = store.read_run(folder / f"{name}.h5")
         assert (row["seed"], row["weights"], row["distortion"]) == (name[9], "1347510", "True")

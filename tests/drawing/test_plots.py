@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import factories
 import numpy as np
 import pytest
 from drawn import (
@@ -25,8 +26,6 @@ from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork
 from experiments.drawing import conv_plots, error_plots, figures, run_plots
 from experiments.results import cnn_tables, tables
-from experiments.results.records import read_results
-from mlp_gpu.network import NETS
 
 
 def rings(axes):
@@ -111,13 +110,19 @@ def test_many_values_of_a_parameter_share_few_ticks():
     assert bars_of(alpha)["deformed"][0].tolist() == list(range(30, 50))
 
 
-def test_every_net_of_the_papers_has_its_own_line():
-    styles = run_plots.NET_STYLES
-    assert len(set(styles.values())) == len(styles) == len(NETS) + len(cnn_tables.PAPER)
-    runs = read_results().runs.values()
-    (axes,) = run_plots.plot_error_against_hours(runs).axes
-    labels = [label.partition(", ")[0] for label in axes.get_legend_handles_labels()[1]]
-    assert styles.keys() == cnn_tables.longest_runs(runs).keys() == set(labels[1:])
+def test_error_against_hours_is_of_the_chosen_epochs_and_ignores_a_busy_machine():
+    layers = cnn_tables.PAPER[3].layers
+    times = dict.fromkeys(("deform_seconds", "evaluate_seconds"), [0.0] * 5)
+    times |= {"train_seconds": [36.0, 36, 7200, 36, 18]}
+    errors = {"validation_errors": [9, 5, 7, 5, 4], "test_errors": [500, 300, 900, 200, 100]}
+    run = factories.make_run(layers=layers, epochs=5, metrics=times | errors)
+    (axes,) = run_plots.plot_error_against_hours([run]).axes
+    lines = [line.get_xydata() for line in axes.lines if line.get_linestyle() == "-"]
+    percent = [5, 3, 3, 3, 1]
+    np.testing.assert_allclose(lines[0], [(0.01 * k, y) for k, y in enumerate(percent, 1)])
+    stars = [at for line in axes.lines if line.get_marker() == "*" for at in line.get_xydata()]
+    expected = [(23.4, 0.49), (114.5, 0.35), (0.01, 4.71), (0.03, 1.58), (0.17, 0.68), (5, 0.38)]
+    np.testing.assert_allclose(stars, expected)
 
 
 def test_long_lines_are_folded_at_spaces_and_behind_hyphens():

@@ -74,8 +74,8 @@ def test_several_seeds_of_one_training_have_a_mean():
     (sentence,) = tables.means([*runs, again, twice])
     # The deviations from 85 are -4, 6 and -2; their squares come to 56.
     assert sentence == (
-        "Net 1, 2 x 60,000 images, eta and decay 0.001, 0.997; 3 seeds: TEfBV 0.85 % on average, "
-        f"standard deviation {(56 / 2) ** 0.5 / 100:.2f}, from 0.81 to 0.91 %."
+        "Net 1, 2 x 60,000 images, eta and decay 0.001, 0.997; 3 seeds: test error 0.85 % "
+        f"on average, standard deviation {(56 / 2) ** 0.5 / 100:.2f}, from 0.81 to 0.91 %."
     )
     assert sentence in table1.report([*runs, again])
     assert tables.with_other_seeds(runs[1], runs) == [runs[0], runs[1], runs[3]]
@@ -84,7 +84,7 @@ def test_several_seeds_of_one_training_have_a_mean():
     assert tables.spread([again]) == "one seed"
     text = findings.longest_sentence([runs[2], runs[1], runs[0], runs[3]])
     assert "0.81 %" in text  # the lowest seed, not the fewest errors
-    assert "; 3 seeds: TEfBV 0.85 %" in text
+    assert "; 3 seeds: test error 0.85 %" in text
     assert "; one seed. The" in findings.longest_sentence([runs[2]])
     apart = [trained(n, seed=n, deformation=None) for n in (50, 60)]
     assert tables.means(apart)[0].startswith("Net 1, no distortion, 2 x 60,000 images, eta and")
