@@ -25,6 +25,10 @@ NOTEBOOKS = $(VENV)/.notebooks
 TESTS = $(VENV)/.test
 endif
 
+# Packages are installed without compiled modules, which Python must keep from their first import on:
+# else each start of a command compiles all that it imports, for seconds.
+export PYTHONDONTWRITEBYTECODE =
+
 .DEFAULT_GOAL := help
 .PHONY: help table1 cnn committee ladder figure1 recognise draw deformations pictures report notebooks watch export bench blocks kernels gpu-check campaign setup test test-all lint record readme clean
 

@@ -15,7 +15,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.textpath import TextPath
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 from matplotlib.ticker import LogLocator, MaxNLocator
 from PIL import Image
 
@@ -77,7 +78,8 @@ def shorten(name: str) -> str:
 
 def text_width(text: str, size: float) -> float:
     """The width of a line of text of a size in points: inches."""
-    return TextPath((0, 0), text, size).get_extents().width / 72
+    font = FontProperties(size=size)
+    return text_to_path.get_text_width_height_descent(text, font, ismath=False)[0] / 72
 
 
 def fold(text: str, inches: float, size: float = TITLE_SIZE) -> str:

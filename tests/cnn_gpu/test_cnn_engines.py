@@ -1,6 +1,6 @@
 """The engines for convolutional nets against float64, which finite differences prove."""
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -104,9 +104,16 @@ def test_the_references_gradient_is_that_of_finite_differences(net):
             assert difference == pytest.approx(gradient[place], rel=1e-5, abs=1e-8)
 
 
-def test_a_training_is_the_references(new_engine, net):
-    network, weights, images, labels = net
-    expected, expected_loss = reference_cnn.train(network, weights, images, labels, ORDER, ETA)
+@cache
+def trained_reference(name):
+    """The float64 weights of a net of NETS after ORDER, and its mean loss."""
+    return reference_cnn.train(*make(name), ORDER, ETA)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_training_is_the_references(new_engine, name):
+    network, weights, images, labels = make(name)
+    expected, expected_loss = trained_reference(name)
     engine, loss = trained(new_engine(), network, images, labels)
     found = engine.get_network()
     assert loss == pytest.approx(expected_loss, rel=1e-5)

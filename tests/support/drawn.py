@@ -4,10 +4,8 @@ from itertools import combinations
 
 import factories
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.container import ErrorbarContainer
 from matplotlib.text import Text
-from matplotlib.transforms import Bbox
 
 from deform_gpu import Deformation
 from experiments.results.committee_report import Committee
@@ -82,7 +80,7 @@ def make_varied_committee(n):
 
 
 def draw(figure):
-    FigureCanvasAgg(figure).draw()
+    figure.draw_without_rendering()
     return figure
 
 
@@ -129,8 +127,8 @@ def visible_texts(figure):
 
 
 def overlap(one, other):
-    common = Bbox.intersection(one, other)
-    return common is not None and common.width > 0.5 and common.height > 0.5  # pixels
+    (left, low, right, high), (x0, y0, x1, y1) = one.extents, other.extents
+    return min(right, x1) - max(left, x0) > 0.5 < min(high, y1) - max(low, y0)  # pixels
 
 
 def assert_readable(figure):

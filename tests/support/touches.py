@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -40,14 +41,19 @@ def touched(launch, names, shared):
         if name in launched.arrays:
             shapes[name] = value.shape, launched.arrays[name][1] // max(1, value.size)
     across = launch.threads[0] if isinstance(launch.threads, tuple) else launch.threads
+
+    @cache
+    def element(address):
+        name, start = locate(address)
+        shape, size = shapes[name]
+        return name, tuple(map(int, np.unravel_index(start // size, shape)))
+
     found = defaultdict(list)
     for number, trace in zip(launched.blocks.tolist(), launched.trace, strict=True):
         block = number % launch.grid[0], number // launch.grid[0]
         for place, thread, address in trace.tolist():
-            name, start = locate(address)
-            shape, size = shapes[name]
+            name, index = element(address)
             what = access_stats.KINDS[launched.code[place].opcode[0]]
-            index = tuple(map(int, np.unravel_index(start // size, shape)))
             who = block, (thread % across, thread // across)
             found[own_names.get(name, name), what, *who].append(index)
     return dict(found)

@@ -170,24 +170,24 @@ def test_close_stops_jobs_that_an_error_left_running(tmp_path):
 
 @linux
 @pytest.mark.parametrize(
-    ("kind", "end"),
+    ("pool", "end"),
     [
         ("local", "SIGKILL"),  # as the kernel does where memory runs out
         ("local", "SIGTERM"),
         ("local", "exits"),
         pytest.param("Dask", "SIGKILL", marks=pytest.mark.slow),
     ],
+    indirect=["pool"],
 )
-def test_worker_that_ends_fails_its_job_alone_and_is_replaced(kind, end, open_pool):
-    with closing(open_pool(kind)) as pool:
-        bad, *good = [pool.submit(end_worker, end), *(pool.submit(double, n) for n in (300, 1))]
-        assert set(pool.as_completed([bad, *good])) == {bad, *good}
-        assert isinstance(bad.exception(), pool.WorkerDied)
-        if kind == "local":  # Dask may run a neighbour again
-            assert [future.result() for future in good] == [600, 2]
-        again = [pool.submit(double, n) for n in (5, 6, 7)]
-        assert len(list(pool.as_completed(again))) == 3
-        assert [future.result() for future in again] == [10, 12, 14]
+def test_worker_that_ends_fails_its_job_alone_and_is_replaced(pool, end):
+    bad, *good = [pool.submit(end_worker, end), *(pool.submit(double, n) for n in (300, 1))]
+    assert set(pool.as_completed([bad, *good])) == {bad, *good}
+    assert isinstance(bad.exception(), pool.WorkerDied)
+    if isinstance(pool, LocalProcesses):  # Dask may run a neighbour again
+        assert [future.result() for future in good] == [600, 2]
+    again = [pool.submit(double, n) for n in (5, 6, 7)]
+    assert len(list(pool.as_completed(again))) == 3
+    assert [future.result() for future in again] == [10, 12, 14]
 
 
 # Processes of this machine
@@ -205,7 +205,7 @@ def is_alive(pid):
         return False
 
 
-@pytest.mark.parametrize(("cores", "n_workers", "expected"), [(7, 3, 2), (1, 3, 1)])
+@pytest.mark.parametrize(("cores", "n_workers", "expected"), [(7, 2, 3), (1, 2, 1)])
 def test_processes_divide_the_cores(cores, n_workers, expected, monkeypatch):
     monkeypatch.setattr(provenance, "cores", lambda: cores)
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
@@ -219,7 +219,9 @@ def test_processes_divide_the_cores(cores, n_workers, expected, monkeypatch):
     assert os.environ == before
 
 
-def test_processes_take_the_gpus_in_turn(monkeypatch):
+@pytest.fixture
+def started(monkeypatch):
+    """The GPUs of the workers that pools start, which are no processes here."""
     process = SimpleNamespace(start=lambda: None, join=lambda *_: None, kill=lambda: None)
     started = []
     context = SimpleNamespace(
@@ -227,6 +229,10 @@ def test_processes_take_the_gpus_in_turn(monkeypatch):
         Process=lambda target, args, daemon: started.append(args[1]) or process,
     )
     monkeypatch.setattr(workers.multiprocessing, "get_context", lambda method: context)
+    return started
+
+
+def test_processes_take_the_gpus_in_turn(started):
     with closing(LocalProcesses(5, n_gpus=2)) as pool:
         del pool._processes[3]  # the worker died
         for _ in range(5):
@@ -262,7 +268,7 @@ def test_close_kills_a_job_that_polls_no_stop_signal(monkeypatch):
 
 
 @pytest.mark.parametrize("step", ["start", "send", "recv", "wait"])
-def test_signal_interrupts_no_step_of_the_pool(step, signals_raise, monkeypatch):
+def test_signal_interrupts_no_step_of_the_pool(step, local, signals_raise, monkeypatch):
     """Half a process started or half a message read would end the pool."""
     owners = {"start": workers.BaseProcess, "wait": workers.connection}
     owner = owners.get(step, workers.connection.Connection)
@@ -275,15 +281,14 @@ def test_signal_interrupts_no_step_of_the_pool(step, signals_raise, monkeypatch)
         calls.append(step)
         return answer
 
-    with closing(LocalProcesses(2)) as pool:
-        if step == "start":  # of a worker in the place of one that died
-            pool._processes.pop(0).process.kill()
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, step, interrupted)
-            with pytest.raises(Interrupted):
-                result(pool, double, 3)
-        assert calls
-        assert result(pool, double, 4) == 8
+    if step == "start":  # of a worker in the place of one that died
+        local._processes.pop(0).process.kill()
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, interrupted)
+        with pytest.raises(Interrupted):
+            result(local, double, 3)
+    assert calls
+    assert result(local, double, 4) == 8
 
 
 PARENT = """
@@ -336,15 +341,15 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
 
 
 @linux
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
-def test_signal_of_a_terminal_while_workers_start_is_for_the_parent_alone(tmp_path, signum):
+def test_signals_of_a_terminal_while_workers_start_are_for_the_parent_alone(tmp_path):
     parent = start_parent(tmp_path, "double", "0")
     lines = []
     reader = threading.Thread(target=lambda: lines.extend(parent.stdout), daemon=True)
     reader.start()
 
     def interrupt():
-        os.killpg(parent.pid, signum)
+        for signum in (signal.SIGINT, signal.SIGHUP):
+            os.killpg(parent.pid, signum)
         return len(lines) == 2 or parent.poll() is not None
 
     wait_until(interrupt)
@@ -450,13 +455,14 @@ def never():
     ],
 )
 def test_opened_without_a_gpu_has_workers_by_cores_jobs_and_options(
-    arguments, cores_of_machine, cores_of_worker, n_jobs, expected, monkeypatch
+    arguments, cores_of_machine, cores_of_worker, n_jobs, expected, started, monkeypatch
 ):
     monkeypatch.setattr(provenance, "cores", lambda: cores_of_machine)
     parsed = parse(*arguments, "--engine", "cpu", cores=cores_of_worker)
     with jobs.opened(parsed, n_jobs, never) as (pool, engine, device):
         assert isinstance(pool, LocalProcesses if expected > 1 else InProcess)
         assert (pool.workers, engine, device) == (expected, "cpu", provenance.device())
+    assert started == (expected > 1) * expected * [None]
 
 
 @pytest.fixture
@@ -473,12 +479,12 @@ def gpus(monkeypatch):
     ("arguments", "n_jobs", "expected"),
     [([], 10, 2), ([], 1, 1), (["--workers", "5"], 10, 5), (["--engine", "cuda"], 10, 2)],
 )
-def test_opened_with_gpus_has_a_worker_for_each(arguments, n_jobs, expected, monkeypatch):
+def test_opened_with_gpus_has_a_worker_for_each(arguments, n_jobs, expected, started, monkeypatch):
     monkeypatch.setattr(provenance, "cores", lambda: 7)
     with jobs.opened(parse(*arguments), n_jobs, lambda: 7) as (pool, engine, device):
         assert isinstance(pool, LocalProcesses if expected > 1 else InProcess)
         assert (pool.workers, engine, device) == (expected, "cuda", "Some GPU")
-        assert expected == 1 or pool._n_gpus == 2
+    assert started == [number % 2 for number in range((expected > 1) * expected)]
 
 
 @pytest.mark.parametrize(
