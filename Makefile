@@ -25,8 +25,7 @@ NOTEBOOKS = $(VENV)/.notebooks
 TESTS = $(VENV)/.test
 endif
 
-# Packages are installed without compiled modules, which Python must keep from their first import on:
-# else each start of a command compiles all that it imports, for seconds.
+# Packages come without compiled modules: if Python did not keep its own, each start would take seconds.
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help

@@ -104,10 +104,7 @@ def test_the_references_gradient_is_that_of_finite_differences(net):
             assert difference == pytest.approx(gradient[place], rel=1e-5, abs=1e-8)
 
 
-@cache
-def trained_reference(name):
-    """The float64 weights of a net of NETS after ORDER, and its mean loss."""
-    return reference_cnn.train(*make(name), ORDER, ETA)
+trained_reference = cache(lambda name: reference_cnn.train(*make(name), ORDER, ETA))
 
 
 @pytest.mark.parametrize("name", NETS)

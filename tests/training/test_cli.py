@@ -171,8 +171,6 @@ def slow(*arguments):
     [
         ("2>&1 | head -3", "0", 0),  # the reader of both leaves early
         ("2>&-", "0", 0),
-        slow("| true", "0", 0),
-        slow(">&- 2>&-", "0", 0),
         slow(">/dev/full", "0", 2),  # the table is written, but not printed
         slow("2>/dev/full", "0,1", 0),
         slow("<&- >&- 2>&-", "0,1", 0),  # seeds in two workers
