@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import text_to_path
+from matplotlib.textpath import TextPath, text_to_path
 from matplotlib.ticker import LogLocator, MaxNLocator
 from PIL import Image
 
@@ -78,8 +78,7 @@ def shorten(name: str) -> str:
 
 def text_width(text: str, size: float) -> float:
     """The width of a line of text of a size in points: inches."""
-    font = FontProperties(size=size)
-    return text_to_path.get_text_width_height_descent(text, font, ismath=False)[0] / 72
+    return TextPath((0, 0), text, size).get_extents().width / 72
 
 
 def fold(text: str, inches: float, size: float = TITLE_SIZE) -> str:
@@ -87,11 +86,13 @@ def fold(text: str, inches: float, size: float = TITLE_SIZE) -> str:
 
     Lines that are too long go on in the next one, after a space or a hyphen.
     """
-    lines = []
+    font, lines = FontProperties(size=size), []
     for line in text.split("\n"):
         lines.append("")
         for word in re.findall(r".+?(?:[\s-]+|$)", line):
-            if lines[-1] and text_width(f"{lines[-1]}{word}".rstrip(), size) > inches:
+            longer = f"{lines[-1]}{word}".rstrip()  # measured without its outlines, which take long
+            points, *_ = text_to_path.get_text_width_height_descent(longer, font, ismath=False)
+            if lines[-1] and points > 72 * inches:
                 lines.append("")
             lines[-1] += word
     return "\n".join(line.rstrip() for line in lines)
