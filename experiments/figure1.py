@@ -49,7 +49,8 @@ def main(argv: list[str] | None = None) -> None:
     path = arguments.run or find_best(find_folder())
     if path.suffix == net_files.SUFFIX:
         member = trained.load(path)
-        dataset, outputs = trained.on_test_images(member, arguments.data_dir)
+        known = jobs.load_known(member.config, arguments.data_dir)
+        dataset, outputs = trained.on_test_images(member, known)
         config, labels, images = member.config, dataset.test_labels, dataset.test_images
     else:
         run = read_run(path)

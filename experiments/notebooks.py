@@ -1,19 +1,25 @@
 """Execute the notebooks and write each as a page, NAME.html, that a browser opens without network.
 
-They read the runs below $RUNS_DIR, or else runs/. If there is none, the first notebook trains small
-ones. A notebook that fails is named with its cell and the reason. The others go on, and the exit
-status is 1.
+They read the runs below $RUNS_DIR, or else runs/. If there is none, they show the nets that come
+along, and records. A notebook that fails is named with its cell and the reason. The others go on,
+and the exit status is 1.
 """
 
+import base64
 import os
 import signal
+import tempfile
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 from deepbig_runtime import files
 from deepbig_runtime.errors import Interrupted, Problem
+from experiments.drawing import figures
 from experiments.training import cli
 from experiments.training.formatting import duration
 from experiments.training.messages import tell
@@ -29,15 +35,17 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
 
-def execute(name: str) -> str:
-    """A notebook, executed in its own folder, as an HTML page.
+def execute(name: str, variables: Mapping[str, str]) -> Any:
+    """A notebook, a nbformat.NotebookNode, executed in its own folder.
 
+    It has nothing that another execution would change for no reason: no times, no version of
+    Python. Its pictures have few colours. variables: of the environment, beside those there are.
     Raises Problem if a cell fails, or if a package that executes notebooks is missing.
     """
     try:
         import ipykernel  # noqa: F401, it runs the cells
         import nbclient
-        import nbconvert
+        import nbconvert  # noqa: F401, it makes the page
         import nbformat
     except ImportError as error:
         raise Problem(
@@ -45,10 +53,16 @@ def execute(name: str) -> str:
             "pip install -e '.[notebooks]'"
         ) from None
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    metadata = deepcopy(notebook.metadata)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.update(outputs=[], execution_count=None)
     client = nbclient.NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
         extra_arguments=["--log-level=ERROR"],  # else each kernel warns that it listens on TCP
         resources={"metadata": {"path": str(FOLDER)}},
     )
@@ -56,7 +70,8 @@ def execute(name: str) -> str:
     try:
         # In the main thread nbclient would handle Ctrl-C itself, and fail.
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(client.execute, env=os.environ | {"PYTHONPATH": path})
+            variables = {**os.environ, **variables, "PYTHONPATH": path}
+            running = pool.submit(client.execute, env=variables)
             try:
                 running.result()
             except Interrupted:
@@ -74,11 +89,31 @@ def execute(name: str) -> str:
         raise Problem(f"{name}: code cell {cell}: {error.ename}: {error.evalue}") from None
     except (RuntimeError, TimeoutError) as error:  # the kernel died, or does not answer
         raise Problem(f"{name}: {str(error).splitlines()[0]}") from None
+    notebook.metadata = metadata
+    for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
+        if picture := output.get("data", {}).get("image/png"):
+            small = figures.few_colours(base64.b64decode(picture))
+            output.data["image/png"] = base64.b64encode(small).decode()
+    return notebook
+
+
+def to_page(name: str, notebook: Any) -> str:
+    """An executed notebook as HTML."""
+    import nbconvert
+
     # No scripts from elsewhere: the page opens without a network.
     exporter = nbconvert.HTMLExporter(embed_images=True, mathjax_url="", require_js_url="")
     page, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": name}})
     style = files.read_bytes(STYLE).decode()
     return page.replace("</head>", f"<style>\n{style}</style></head>", 1)
+
+
+def save(name: str, notebook: Any) -> None:
+    """Replace the file of a notebook."""
+    import nbformat
+
+    text = nbformat.writes(notebook, version=4) + "\n"
+    files.replace(FOLDER / f"{name}.ipynb", text.encode())
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -90,6 +125,12 @@ def main(argv: list[str] | None = None) -> int:
         help=f"which ones: {', '.join(names())} (default: all)",
     )
     cli.add_out_argument(parser, "folder for the pages", "runs/notebooks")
+    parser.add_argument(
+        "--save",
+        action="store_true",
+        help="write the outputs into notebooks/NAME.ipynb too, as they are committed: runs are not "
+        "read, so that they show what a fresh clone has",
+    )
     arguments = parser.parse_args(argv)
     unknown = set(arguments.names) - set(names())
     if unknown:
@@ -97,17 +138,22 @@ def main(argv: list[str] | None = None) -> int:
     chosen = arguments.names or names()
     files.make_folder(arguments.out)
     failed = 0
-    for place, name in enumerate(chosen, 1):
-        tell(f"{place} of {len(chosen)}: {name} ...")
-        started = time.perf_counter()
-        path = arguments.out / f"{name}.html"
-        try:
-            files.replace(path, execute(name).encode())
-        except Problem as problem:
-            failed += 1
-            tell(f"error: {problem}")
-        else:
-            print(f"written to {path} after {duration(time.perf_counter() - started)}")
+    with tempfile.TemporaryDirectory() as no_runs:
+        variables = {"RUNS_DIR": no_runs} if arguments.save else {}
+        for number, name in enumerate(chosen, 1):
+            tell(f"{number} of {len(chosen)}: {name} ...")
+            started = time.perf_counter()
+            path = arguments.out / f"{name}.html"
+            try:
+                notebook = execute(name, variables)
+                files.replace(path, to_page(name, notebook).encode())
+                if arguments.save:
+                    save(name, notebook)
+            except Problem as problem:
+                failed += 1
+                tell(f"error: {problem}")
+            else:
+                print(f"written to {path} after {duration(time.perf_counter() - started)}")
     return 1 if failed else 0
 
 

@@ -4,7 +4,7 @@ They are of the runs there are: learning curves, confusions, the hardest digits,
 kernels, maps and errors of convolutional nets; of the records in results/, the newest benchmark,
 the ladder and errors against hours; and, without either, how each kernel maps its threads to data
 (threads_KERNEL), which images of a block correct which (block_of_images), and which neurons read a
-neuron (pulling). Figures of runs need some: where there are none, small ones are made. 'make
+neuron (pulling). Where there are no runs, those of the nets that come along are drawn. 'make
 deformations' saves the figures of deformations.
 """
 
@@ -18,12 +18,13 @@ from matplotlib.figure import Figure
 
 from cnn_gpu.layers import Maps, parse
 from deepbig_runtime.errors import Problem
-from experiments.drawing import bench_plots, error_plots, figures, run_plots
+from experiments.drawing import bench_plots, error_plots, examples, figures, run_plots
 from experiments.results import cnn_tables
+from experiments.results.committee_report import tidy_rows
 from experiments.results.committees import find_committees
 from experiments.results.tables import best_of
-from experiments.training import cli, examples, jobs
-from experiments.training.store import Run, find_folder, weights_path
+from experiments.training import cli, jobs
+from experiments.training.store import Run, find_folder
 from mlp_gpu.network import N_CLASSES
 
 Drawings: TypeAlias = dict[str, Callable[[], Figure]]  # by the names of pictures
@@ -51,8 +52,9 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> Drawings:
     for one in find_committees(runs):
         of_committee = one.outputs, one.labels, images, one.title, config
         found[f"{one.name}_misclassified"] = partial(error_plots.plot_wrong, *of_committee)
-        found[f"{one.name}_members"] = partial(run_plots.plot_members, one)
-        found[f"{one.name}_shared"] = partial(error_plots.plot_shared, one)
+        rows = tidy_rows(one)
+        found[f"{one.name}_members"] = partial(run_plots.plot_members, rows, one.title)
+        found[f"{one.name}_shared"] = partial(error_plots.plot_shared, rows, one.title)
     return found
 
 
@@ -65,12 +67,11 @@ def net_pictures(runs: Mapping[str, Run], folder: Path, images: np.ndarray) -> D
     if not own:
         return {}
     found: Drawings = {"convolution_errors": partial(run_plots.plot_error_curves, own)}
-    paths = {name: folder / f"{name}.h5" for name in own}
-    trained = {name: run for name, run in own.items() if weights_path(paths[name]).exists()}
-    if trained:
+    paths = {name: path for name in own if (path := examples.net_path(name, folder))}
+    if paths:
         from experiments.drawing import conv_plots  # imports numba
 
-        best = best_of(trained)
+        best = best_of({name: own[name] for name in paths})
         found["convolution_kernels"] = lambda: conv_plots.plot_kernels(
             examples.load_convolutional(paths[best]), own[best].config.title
         )
@@ -134,7 +135,7 @@ def main(argv: list[str] | None = None) -> None:
     found = record_pictures() | DRAWINGS
     found["pulling"] = partial(conv_plots.plot_pulling, FIGURE2, (10, 14))
     if not arguments.names or set(arguments.names) - set(found):
-        runs = examples.load_runs(arguments.runs)
+        runs = examples.load_runs(arguments.runs, arguments.data_dir)
         config = next(iter(runs.values())).config
         images = jobs.load_known(config, arguments.data_dir).test_images
         folder = find_folder(arguments.runs)

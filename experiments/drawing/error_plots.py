@@ -33,7 +33,7 @@ from experiments.drawing.figures import (
     text_width,
 )
 from experiments.results import voting
-from experiments.results.committee_report import COMMITTEE, Committee
+from experiments.results.rows import CommitteeRow
 from experiments.training.configs import Config
 from experiments.training.formatting import plural
 from experiments.training.store import Run
@@ -275,13 +275,14 @@ def plot_probabilities(axes: Axes, chances: np.ndarray, label: int, config: Conf
     _tick_classes(axes.xaxis, short_names(config))
 
 
-def plot_shared(committee: Committee) -> Figure:
+def plot_shared(rows: Sequence[CommitteeRow], title: str) -> Figure:
     """How many errors any two have in common, members and last the committee.
 
     Shaded as shares of the row's own errors. Without numbers if there are too many for them.
     """
-    counts = voting.count_shared(committee.wrong)
-    own = np.diag(counts)
+    own = np.array([row.errors for row in rows])
+    with_committee = [*rows[-1].shared, rows[-1].errors]
+    counts = np.column_stack([[row.shared for row in rows], with_committee])
     shares = counts / np.maximum(own, 1)[:, None]
     many = len(own) > MAX_NUMBERED_ROWS
     height = 1.8 + len(own) * (0.17 if many else 0.28)
@@ -292,14 +293,14 @@ def plot_shared(committee: Committee) -> Figure:
         if not many:
             _write_number(axes, row, column, n, float(shares[row, column]))
     places = np.arange(len(own))
-    short, everybody = [*map(str, places[1:]), "C"], (*committee.members, COMMITTEE)
-    names = [f"{k}: {shorten(name)}" for k, name in zip(short, everybody, strict=True)]
+    short = [*map(str, places[1:]), "C"]
+    names = [f"{k}: {shorten(row.member)}" for k, row in zip(short, rows, strict=True)]
     every = slice(None, None, math.ceil(len(own) / MAX_NUMBERED_ROWS))
     axes.set_xticks(places[every], short[every])
     axes.set_yticks(places, names)
     bar = figure.colorbar(picture, location="bottom", shrink=0.5, aspect=30, format="{x:.0%}")
     bar.set_label("share of the row's own errors")
-    return finish(figure, f"{committee.title}:\nerrors in common, own errors on the diagonal")
+    return finish(figure, f"{title}:\nerrors in common, own errors on the diagonal")
 
 
 def _config(runs: Mapping[str, Run]) -> Config:

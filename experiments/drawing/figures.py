@@ -41,9 +41,16 @@ MAX_NAME_LENGTH = 44  # letters of a run's name
 
 def png(figure: Figure) -> bytes:
     """A figure as PNG of DPI dots per inch, in few colours."""
-    drawn, reduced = io.BytesIO(), io.BytesIO()
+    drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DPI)
-    image = Image.open(drawn).convert("RGB").quantize(PNG_COLOURS, dither=Image.Dither.NONE)
+    return few_colours(drawn.getvalue())
+
+
+def few_colours(picture: bytes) -> bytes:
+    """A PNG in PNG_COLOURS colours, without metadata."""
+    reduced = io.BytesIO()
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    image = image.quantize(PNG_COLOURS, dither=Image.Dither.NONE)
     image.save(reduced, "png", optimize=True)
     return reduced.getvalue()
 

@@ -266,7 +266,9 @@ class Report:
             errors += f", members {one.mean_percent:.2f} %"
             alt = f"Test errors of {one.title}: {errors} on average, with 95 % intervals."
             cited = [_committee_source(where, rows)]
-            page.figure(run_plots.plot_members(one), f"{one.title}; {where}.", alt, cited)
+            page.figure(
+                run_plots.plot_members(rows, one.title), f"{one.title}; {where}.", alt, cited
+            )
 
     def _where(self, one: Committee) -> str:
         """The folder that has a committee's runs."""

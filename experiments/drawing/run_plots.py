@@ -34,7 +34,8 @@ from experiments.drawing.figures import (
     tick_integers,
 )
 from experiments.results import cnn_tables, tables
-from experiments.results.committee_report import COMMITTEE, Committee
+from experiments.results.committee_report import COMMITTEE
+from experiments.results.rows import CommitteeRow
 from experiments.training import plans
 from experiments.training.formatting import plural
 from experiments.training.store import Run
@@ -194,10 +195,10 @@ def _plot_parameter(
     axes.grid(axis="y", color="0.9")
 
 
-def plot_members(committee: Committee) -> Figure:
+def plot_members(rows: Sequence[CommitteeRow], title: str) -> Figure:
     """Test errors of a committee's members, and last of the committee, with 95 % intervals."""
-    names = [*map(shorten, committee.members), COMMITTEE]
-    counts = [(int(wrong.sum()), len(wrong)) for wrong in committee.wrong]
+    names = [shorten(row.member) for row in rows]
+    counts = [(row.errors, row.n_test) for row in rows]
     places = np.arange(len(names))
     figure = frame(1.6 + 0.2 * len(names))
     axes = figure.add_subplot()
@@ -208,15 +209,15 @@ def plot_members(committee: Committee) -> Figure:
         style: dict = {"fmt": marker, "color": colour, "ms": size, "capsize": 2}
         label += ", 95 % interval"
         plot_rates(axes, places[part], counts[part], across=True, label=label, **style)
-    mean = committee.mean_percent
-    axes.axvline(mean, color="0.4", ls="--", lw=1, zorder=0, label="average member")
-    if committee.paper:
-        axes.plot(committee.paper, places, "s", ms=5, mfc="white", mec=BLACK, label="the paper")
+    mean = np.mean([row.percent for row in rows[:-1]])
+    axes.axvline(float(mean), color="0.4", ls="--", lw=1, zorder=0, label="average member")
+    if paper := [row.paper for row in rows if row.paper is not None]:
+        axes.plot(paper, places, "s", ms=5, mfc="white", mec=BLACK, label="the paper")
     axes.axhline(len(names) - 1.5, color=BLACK, linewidth=0.8)
     axes.set_yticks(places, names)
     axes.set(ylim=(len(names) - 0.4, -0.6), xlabel="test error, %")
     axes.grid(axis="x", color="0.9")
-    return finish(figure, committee.title, axes)
+    return finish(figure, title, axes)
 
 
 def plot_error_curves(runs: Mapping[str, Run]) -> Figure:

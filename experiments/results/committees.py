@@ -138,17 +138,22 @@ def run_name(experiment: Experiment, member: Member, seed: int, data_name: str) 
     return "-".join(parts)
 
 
+def _title(name: str) -> str:
+    """The title of an experiment, by its name."""
+    heading = "Table 4 of 2012" if name == "table4" else f"Experiment {name[-1]} of 2012"
+    return f"{heading}: {NAMED[name].title}"
+
+
 def of_experiment(
     name: str, experiment: Experiment, runs: Sequence[Run], note: str = ""
 ) -> Committee:
     """The committee of an experiment's members; name: experiment1 to experiment6, or table4."""
     data_name = runs[0].config.data.name
     on_mnist = is_mnist(data_name)
-    heading = "Table 4 of 2012" if experiment is TABLE4 else f"Experiment {name[-1]} of 2012"
     unfinished = committee_report.unfinished(runs)
     return Committee(
         name=name if on_mnist else f"{name}-{data_name}",
-        title=f"{heading}: {experiment.title}, on {data_name}{unfinished}",
+        title=f"{_title(name)}, on {data_name}{unfinished}",
         members=tuple(member.name for member in experiment.members),
         runs=tuple(runs),
         paper=(*(m.paper for m in experiment.members), experiment.paper) if on_mnist else None,
@@ -175,12 +180,36 @@ def find_committees(runs: Mapping[str, Run]) -> list[Committee]:
     return found
 
 
+def _longest(found: Collection[Sequence[CommitteeRow]]) -> dict[str, Sequence[CommitteeRow]]:
+    """The rows of our longest training on MNIST of each experiment that has one, by its name.
+
+    found: the rows of each record.
+    """
+    longest = {}
+    for name in NAMED:
+        if own := [rows for rows in found if rows[-1].experiment == name]:
+            longest[name] = min(
+                own, key=lambda rows: (-committee_report.images_trained(rows), rows[-1].errors)
+            )
+    return longest
+
+
+def recorded_committees(
+    found: Collection[Sequence[CommitteeRow]],
+) -> dict[str, Sequence[CommitteeRow]]:
+    """The rows of the records that `experiments_table` shows, by their titles."""
+    return {
+        f"{_title(name)}, on MNIST, {rows[-1].epochs} epochs": rows
+        for name, rows in _longest(found).items()
+    }
+
+
 def experiments_table(found: Collection[Sequence[CommitteeRow]]) -> list[dict[str, str]]:
     """A line for each committee of the paper: our longest training on MNIST beside the paper's.
 
     found: the rows of each record.
     """
-    lines = []
+    lines, longest = [], _longest(found)
     for name, experiment in NAMED.items():
         paper = [member.paper for member in experiment.members]
         line = {
@@ -192,10 +221,8 @@ def experiments_table(found: Collection[Sequence[CommitteeRow]]) -> list[dict[st
             "committee % (95 % interval)": "not measured yet",
             "epochs x images": "",
         }
-        if own := [rows for rows in found if rows[-1].experiment == name]:
-            *_, row = min(
-                own, key=lambda rows: (-committee_report.images_trained(rows), rows[-1].errors)
-            )
+        if rows := longest.get(name):
+            row = rows[-1]
             line |= {
                 "average net %": hundredths(row.mean_percent or 0),
                 "committee % (95 % interval)": f"{row.percent:.2f} ({row.low:.2f}-{row.high:.2f})",

@@ -9,7 +9,7 @@ from deepbig_runtime.errors import Problem
 from experiments.datasets import data
 from experiments.datasets.dataset import KINDS, MNIST, Dataset
 from experiments.results.tables import best_of
-from experiments.training import configs, jobs, net_files, nets, runs, store
+from experiments.training import net_files, nets, runs, store
 from experiments.training.configs import Config
 from experiments.training.net_files import NetFile
 from experiments.training.store import Run
@@ -78,13 +78,14 @@ def find_best(
     return best_of({path: run for path, run in found.items() if run.config.deformation} or found)
 
 
-def on_test_images(member: NetFile, data_dir: Path | None) -> tuple[Dataset, np.ndarray]:
-    """The data that a net was trained on, prepared for it, and its outputs for the test images.
+def on_test_images(member: NetFile, dataset: Dataset) -> tuple[Dataset, np.ndarray]:
+    """The data with the test images as a net sees them, and its outputs for these.
 
-    data_dir: as data.load takes it. The outputs are class probabilities float32 (n_test,
-    n_classes). Raises Problem if other data are found.
+    dataset: the data that it was trained on, as jobs.load_known gives them; it may lack training
+    images. The outputs are class probabilities float32 (n_test, n_classes).
     """
-    dataset = configs.prepare(jobs.load_known(member.config, data_dir), member.config)
+    if width := member.config.data.width:
+        dataset = data.normalize(dataset, width)
     return dataset, nets.predictor(member.config, member.network).predict(dataset.test_images)
 
 

@@ -1,8 +1,9 @@
-"""The notebooks, as `make notebooks` executes them, and the runs that they read."""
+"""The notebooks, their outputs, `make notebooks`, which executes them, and what they show."""
 
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,25 +13,30 @@ import numpy as np
 import pytest
 from browser import browser, check_page  # noqa: F401, a fixture
 from factories import changed, make_run
+from mnist_files import REAL, needs_mnist
 
 from cnn_gpu.network import ConvNetwork
+from deepbig.pretrained import PRETRAINED
 from deepbig_runtime.errors import Problem
 from experiments import notebooks
 from experiments.datasets.dataset import DIGIT
-from experiments.training import examples, store
+from experiments.drawing import examples
+from experiments.training import store
 from experiments.training.provenance import REPOSITORY
 from mlp_gpu import network
 
-FIGURES = {  # on the embedded digits, with the small runs that are made where there are none
-    "committee": 3,
-    "convolution": 11,
+FIGURES = {  # of the nets that come along, and of records
+    "committee": 8,
+    "convolution": 10,
     "deformations": 4,
     "kernels": 15,
     "ladder": 7,
     "misclassified_digits": 6,
     "training": 3,
 }
-MAX_START_SECONDS = 300  # until a notebook trains; a busy machine is no fault of it
+MAX_START_SECONDS = 300  # until a cell is executed; a busy machine is no fault of it
+MAX_BYTES = 4_000_000  # of all notebooks
+VARIES = "nbval-ignore-output"  # the tag of a cell whose text depends on processor or compiler
 
 
 @pytest.fixture(scope="module")
@@ -41,54 +47,96 @@ def jupyter():
 
 
 @pytest.fixture(scope="module")
-def pages(jupyter, tmp_path_factory):
-    """All notebooks, executed where no runs are; the folders of the pages and of the runs."""
+def written(jupyter, tmp_path_factory):
+    """A folder with copies of the notebooks, executed and saved, and with their pages."""
     folder = tmp_path_factory.mktemp("notebooks")
+    for path in notebooks.FOLDER.glob("*.ipynb"):
+        shutil.copy(path, folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RUNS_DIR", str(folder / "runs"))
-        assert notebooks.main(["--out", str(folder / "pages")]) == 0
-    return folder / "pages", folder / "runs"
+        patch.setattr(notebooks, "FOLDER", folder)
+        patch.setenv("MNIST_DIR", str(REAL))
+        assert notebooks.main(["--save", "--out", str(folder)]) == 0
+    return folder
 
 
-def test_notebooks_as_committed_begin_with_a_command_and_define_nothing():
+def code_cells(folder, name):
+    """The cells with code of a notebook in a folder."""
+    text = (folder / f"{name}.ipynb").read_text(encoding="utf-8")
+    return [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+
+
+def texts(cell):
+    """All that a cell has printed or displayed, but for pictures."""
+    for output in cell["outputs"]:
+        shown = output.get("data", {"text": output.get("text")})
+        if "image/png" not in shown:
+            yield from map("".join, shown.values())
+
+
+def test_notebooks_begin_with_a_command_and_define_nothing():
     assert notebooks.names() == sorted(FIGURES)
     for path in notebooks.FOLDER.glob("*.ipynb"):
-        first, *cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        first, *_ = json.loads(path.read_text(encoding="utf-8"))["cells"]
         text = "".join(first["source"])
         assert first["cell_type"] == "markdown"
         assert text.startswith("# ")
         assert re.search(r"`make [a-z]", text)
-        for cell in (cell for cell in cells if cell["cell_type"] == "code"):
-            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+        for cell in code_cells(notebooks.FOLDER, path.stem):
             assert len(cell["source"]) <= 10
             assert not re.search(r"^\s*(def|class)\b", "".join(cell["source"]), re.MULTILINE)
 
 
+@pytest.mark.parametrize("name", FIGURES)
+def test_committed_outputs_are_whole_and_show_no_error_and_no_path(name):
+    cells = code_cells(notebooks.FOLDER, name)
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
+    assert sum("image/png" in output.get("data", ()) for output in outputs) == FIGURES[name]
+    assert all(output.get("name") != "stderr" for output in outputs)
+    assert all(cell["metadata"] in ({}, {"tags": [VARIES]}) for cell in cells)
+    for text in (text for cell in cells for text in texts(cell)):
+        assert not re.search(r"""(^|[\s"'(=:])/\w+/""", text), text
+
+
+def test_notebooks_are_small_enough_to_be_committed():
+    assert sum(path.stat().st_size for path in notebooks.FOLDER.iterdir()) <= MAX_BYTES
+
+
+@needs_mnist
+@pytest.mark.parametrize("name", FIGURES)
+def test_committed_texts_are_those_of_a_new_execution(name, written):
+    """Records and nets have not changed since; else `make notebooks ARGS=--save`."""
+    pairs = zip(code_cells(notebooks.FOLDER, name), code_cells(written, name), strict=True)
+    for committed, executed in pairs:
+        if VARIES not in committed["metadata"].get("tags", ()):
+            assert [*texts(committed)] == [*texts(executed)]
+
+
+@needs_mnist
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_figure_is_on_the_page_and_nothing_overflows(name, width, pages, browser, tmp_path):  # noqa: F811
+def test_every_figure_is_on_the_page_and_nothing_overflows(name, width, written, browser, tmp_path):  # noqa: F811
     facts = check_page(
-        browser, pages[0] / f"{name}.html", width, screenshot=tmp_path / f"{name}.png"
+        browser, written / f"{name}.html", width, screenshot=tmp_path / f"{name}.png"
     )
     assert facts["figures"] == FIGURES[name]
 
 
-def test_small_runs_are_made_once_and_said_to_be_no_mnist(pages):
-    written, runs = pages
-    assert len(store.run_files(runs)) == 7 + 1  # with the convolutional net's
-    said = [name for name in FIGURES if "NOT MNIST" in (written / f"{name}.html").read_text()]
-    assert said[0] == "committee"  # the first notebook that needs runs
+def write_notebook(path, *sources):
+    cells = [
+        {"cell_type": "code", "source": source, "metadata": {}, "id": f"{k}", "outputs": []}
+        for k, source in enumerate(sources)
+    ]
+    cells = [{**cell, "execution_count": 1} for cell in cells]
+    notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(notebook))
 
 
 def test_a_notebook_that_fails_is_named_and_the_others_go_on(
     jupyter, monkeypatch, tmp_path, capsys
 ):
-    for name, source in {"bad": "x = 1\nx.y", "good": "1 + 1"}.items():
-        code = {"cell_type": "code", "source": source, "metadata": {}, "id": "a"}
-        first = {**code, "source": "0", "id": "b"}
-        cells = [{**cell, "outputs": [], "execution_count": None} for cell in (first, code)]
-        text = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
-        (tmp_path / f"{name}.ipynb").write_text(text)
+    write_notebook(tmp_path / "bad.ipynb", "0", "x = 1\nx.y", "2")
+    write_notebook(tmp_path / "good.ipynb", "0", "1 + 1")
     monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
     assert notebooks.main(["--out", str(tmp_path / "pages")]) == 1
     said = capsys.readouterr()
@@ -99,13 +147,16 @@ def test_a_notebook_that_fails_is_named_and_the_others_go_on(
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 def test_ctrl_c_ends_it_and_what_it_has_started(jupyter, tmp_path):
-    command = [sys.executable, "-m", "experiments.notebooks", "training", "--out", str(tmp_path)]
-    environment = os.environ | {"RUNS_DIR": str(tmp_path / "runs")}
-    with subprocess.Popen(
-        command, cwd=REPOSITORY, env=environment, stderr=subprocess.PIPE, text=True
-    ) as process:
+    started = tmp_path / "started"
+    child = f"import time; open({str(started)!r}, 'w'); time.sleep(600)"
+    source = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])"
+    write_notebook(tmp_path / "slow.ipynb", source)
+    code = "from pathlib import Path\nfrom experiments import notebooks\n"
+    code += f"notebooks.FOLDER = Path({str(tmp_path)!r})\nnotebooks.cli.run(notebooks.main)"
+    command = [sys.executable, "-c", code, "--out", str(tmp_path / "pages")]
+    with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + MAX_START_SECONDS
-        while not (tmp_path / "runs" / "example").exists():  # made by a child of the kernel
+        while not started.exists():
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -113,7 +164,7 @@ def test_ctrl_c_ends_it_and_what_it_has_started(jupyter, tmp_path):
         said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert said.splitlines()[1:] == ["stopped by SIGINT"]
-    left = subprocess.run(["pgrep", "-f", str(tmp_path / "runs")], capture_output=True, text=True)
+    left = subprocess.run(["pgrep", "-f", str(started)], capture_output=True, text=True)
     assert left.stdout == ""
 
 
@@ -127,7 +178,7 @@ def test_unknown_notebooks_are_refused(capsys):
 def test_says_what_to_install(jupyter, monkeypatch):
     monkeypatch.setitem(sys.modules, "nbclient", None)
     with pytest.raises(Problem, match=r"nbclient, which is not installed: pip install -e '\.\[no"):
-        notebooks.execute("training")
+        notebooks.execute("training", {})
 
 
 def run_on(name):
@@ -151,47 +202,19 @@ def test_runs_on_mnist_come_before_others_and_what_cannot_be_read_is_named(tmp_p
     assert said.endswith(": 1; on other data, left out: 1\n")
 
 
-@pytest.mark.parametrize("epochs", [0, 1, 2])
-def test_small_runs_that_were_not_finished_are_made_whole(tmp_path, monkeypatch, epochs):
-    made = []
-
-    def make(folder):
-        made.append(folder)
-        for name in "abcdefg":
-            write(folder / f"{name}.h5", 2)
-
-    def write(path, epochs):
-        path.parent.mkdir(exist_ok=True)
-        run = make_run(epochs, data={"name": "load_digits", "n_test": 2}, epochs=2)
-        store.write_run(path, run)
-
-    monkeypatch.setattr(examples, "_make", make)
-    for name in "abcdefg":
-        if name != "g" or epochs:
-            write(tmp_path / "example" / f"{name}.h5", epochs if name == "g" else 2)
-    assert list(examples.load_runs(tmp_path)) == [f"example/{name}" for name in "abcdefg"]
-    assert made == ([] if epochs == 2 else [tmp_path / "example"])
-    # Where there are others they stay as they are.
-    (tmp_path / "example" / "a.h5").unlink()
-    write(tmp_path / "other.h5", 1)
-    assert len(examples.load_runs(tmp_path)) == 7
-    assert len(made) == (0 if epochs == 2 else 1)
-
-
-def test_a_convolutional_nets_run_is_none_of_the_seven(tmp_path, monkeypatch):
-    made = []
-    monkeypatch.setattr(examples, "_make", made.append)
-    (tmp_path / "example").mkdir()
-    for name in "abcdefg":
-        run = run_on("load_digits")
-        if name == "g":
-            run.config = changed(run.config, layers="3M5")
-        store.write_run(tmp_path / "example" / f"{name}.h5", run)
-    assert len(examples.load_runs(tmp_path)) == 7
-    assert made == [tmp_path / "example"]
-    store.write_run(tmp_path / "example" / "h.h5", run_on("load_digits"))
-    assert len(examples.load_runs(tmp_path)) == 8
-    assert len(made) == 1
+@needs_mnist
+def test_without_runs_nets_that_come_along_are_shown(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MNIST_DIR", str(REAL))
+    found = examples.load_runs(tmp_path)
+    assert list(found) == [net.name for net in PRETRAINED]
+    said = capsys.readouterr().out
+    for name, run in found.items():
+        assert name in said
+        assert run.epochs == run.config.epochs
+        assert 0 < np.count_nonzero(run.outputs.argmax(axis=1) != run.labels) < 150
+    assert "'make table1', 'make cnn' and 'make committee' train others\n" in said
+    net = examples.load_convolutional(examples.net_path(PRETRAINED[0].name, tmp_path))
+    assert net.description == found[PRETRAINED[0].name].config.layers
 
 
 def test_a_net_is_that_of_the_chosen_epoch(tmp_path):
@@ -205,12 +228,9 @@ def test_a_net_is_that_of_the_chosen_epoch(tmp_path):
     assert np.array_equal(found.weights[0], chosen.weights[0])
 
 
-def test_load_runs_without_a_run_or_a_folder_is_refused(tmp_path, monkeypatch):
+def test_load_runs_without_a_run_or_a_folder_is_refused(tmp_path):
     with pytest.raises(Problem, match=r"there is no folder .*runz: name one that has run files"):
         examples.load_runs(tmp_path / "runz")
-    monkeypatch.setattr(examples, "COMMITTEE_OPTIONS", ("--experiment", "9"))
-    with pytest.raises(Problem, match=r"cannot make runs to look at: .*from 1 to 6"):
-        examples.load_runs(tmp_path)
     (tmp_path / "a.h5").write_bytes(b"no run")
     with pytest.raises(Problem, match=r"no run below .* can be read"):
         examples.load_runs(tmp_path)

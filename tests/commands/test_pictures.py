@@ -9,11 +9,11 @@ from deepbig_runtime.errors import Problem
 from deform_gpu import COMMITTEE
 from experiments import cnn, pictures
 from experiments.datasets import data
-from experiments.drawing import conv_plots, error_plots, run_plots, thread_maps
+from experiments.drawing import conv_plots, error_plots, examples, run_plots, thread_maps
 from experiments.drawing.thread_maps import DRAWINGS
 from experiments.results import committees
 from experiments.results.committees import EXPERIMENTS, run_name
-from experiments.training import examples, store
+from experiments.training import store
 from experiments.training.configs import make_config
 from mlp_gpu.training import Schedule
 
@@ -84,7 +84,7 @@ def keep(monkeypatch, drawn, *functions):
         monkeypatch.setattr(module, f"plot_{name}", draw)
 
 
-def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch):
+def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch, capsys):
     runs = {path.stem: store.read_run(path) for path in store.run_files(folder)}
     images, drawn = data.load("digits").test_images, {}
     of_errors = [(error_plots, name) for name in ("confusion", "ranks", "hardest")]
@@ -98,11 +98,14 @@ def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch):
     assert drawn["ranks"] == drawn["parameters"] == ((runs,), {})
     assert drawn["hardest"] == ((runs, images), {})
     assert drawn["learning_curves"] == ((runs,), {"against": "hours"})
-    ((one,), _) = drawn["members"]
-    assert one.title == committees.find_committees(runs)[0].title
-    # Without one of its members there is no committee.
+    ((rows, title), _) = drawn["members"]
+    assert title == committees.find_committees(runs)[0].title
+    assert examples.load_committees(runs) == {title: rows}
+    # Without one of its members there is no committee, and none is recorded.
     runs.popitem()
     assert list(pictures.run_pictures(runs, images)) == [*OF_RUNS]
+    assert examples.load_committees(runs) == {}
+    assert "among these runs\n'make committee' trains them\n" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from forgeries import expect_sentence
 from deepbig_runtime import files
 from experiments import committee, record, watch
 from experiments.datasets import cifar, data, mnist, norb
-from experiments.drawing import report_sections
-from experiments.training import examples, net_files, runs, store
+from experiments.drawing import examples, report_sections
+from experiments.training import net_files, runs, store
 from experiments.training.provenance import REPOSITORY
 
 NOBODYS = b"run-\xff\xfe.h5"  # no UTF-8

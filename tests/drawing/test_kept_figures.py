@@ -35,7 +35,7 @@ from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork
 from experiments.drawing import bench_plots, conv_plots, error_plots, run_plots, thread_maps
 from experiments.drawing.ladder_plots import plot_ladder
-from experiments.results import cnn_tables
+from experiments.results import cnn_tables, committee_report
 from experiments.results.ladder_tables import AccuracyRow, ProgramTime
 from mlp_gpu.network import NETS
 
@@ -194,6 +194,10 @@ def perfect(committee):
     return committee
 
 
+def of_committee(draw, committee):
+    return draw(committee_report.tidy_rows(committee), committee.title)
+
+
 def of_ladder(**changes):
     accuracy = [
         AccuracyRow(seed, epoch, wrong, 100, "MNIST")
@@ -218,8 +222,8 @@ OF_RUNS = {
     "ranks": (error_plots.plot_ranks, make_varied_runs),
     "hardest": (partial(error_plots.plot_hardest, images=IMAGES), make_varied_runs),
     "outputs": (partial(error_plots.plot_outputs, index=3, images=IMAGES), make_varied_runs),
-    "members": (run_plots.plot_members, make_varied_committee),
-    "shared": (error_plots.plot_shared, make_varied_committee),
+    "members": (partial(of_committee, run_plots.plot_members), make_varied_committee),
+    "shared": (partial(of_committee, error_plots.plot_shared), make_varied_committee),
 }
 SMALL = engine("engine cpu", "841-800-10", 40.0, 50, n_bytes=1000)
 OLD = [structs.replace(row, flops=None) for row in on_cpu()]  # which had none of nets
@@ -256,11 +260,11 @@ FIGURES = {
     "outputs, own classes": partial(of_own, error_plots.plot_outputs, index=3),
     "confusion, own classes": partial(of_own, error_plots.plot_confusion),
     "confusion, 62 classes": partial(many_classes, 62),
-    "shared, no paper": lambda: error_plots.plot_shared(make_committee(3)),
-    "shared, numbers": lambda: error_plots.plot_shared(make_committee(15)),
-    "shared, no numbers": lambda: error_plots.plot_shared(make_committee(16)),
-    "shared, no errors": lambda: error_plots.plot_shared(perfect(make_committee(2))),
-    "members, no paper": lambda: run_plots.plot_members(make_committee(3)),
+    "shared, no paper": lambda: of_committee(error_plots.plot_shared, make_committee(3)),
+    "shared, numbers": lambda: of_committee(error_plots.plot_shared, make_committee(15)),
+    "shared, no numbers": lambda: of_committee(error_plots.plot_shared, make_committee(16)),
+    "shared, no errors": lambda: of_committee(error_plots.plot_shared, perfect(make_committee(2))),
+    "members, no paper": lambda: of_committee(run_plots.plot_members, make_committee(3)),
     "confusion, none": lambda: error_plots.plot_confusion(
         np.eye(10)[LABELS], LABELS, "A net", DIGITS
     ),
