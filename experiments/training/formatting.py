@@ -20,7 +20,7 @@ def percent(errors: int, n: int) -> str:
 
 
 def hundredths(value: float) -> str:
-    """A mean with two decimals. Halves are rounded up, whatever their nearest float is."""
+    """A mean with two decimals. Halves are rounded up, also where float64 holds a little less."""
     return str(Decimal(f"{value:.9f}").quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 
