@@ -29,6 +29,10 @@ class Pretrained(NamedTuple):
 
 PRETRAINED = (  # those with fewer errors first
     Pretrained("20M-60M-100M-150N", 'make cnn ARGS="--nets 3 --profile paper"'),
+    Pretrained(
+        "841-800-10",
+        'make committee ARGS="--experiment 3 --epochs 300 --eta 3e-3 --eta-decay 0.98854"',
+    ),
 )
 FILES = [net.path for net in PRETRAINED]
 
@@ -66,11 +70,12 @@ class TrainedNet:
         images: uint8 as the net's data have them, (n, 28, 28) of MNIST's digits, with 255 for ink.
         Raises ValueError for images of another dtype or size.
         """
-        n_maps, height, width = self._file.config.source
-        maps = (n_maps,) if n_maps > 1 else ()
-        sides = {(height, width, *maps)} | ({(28, 28)} if not maps and width == SIDE else set())
-        if images.dtype != np.uint8 or images.shape[1:] not in sides:
-            expected = " or ".join(f"(n, {', '.join(map(str, side))})" for side in sorted(sides))
+        source = self._file.config.kind.source
+        maps = (source.n,) if source.n > 1 else ()
+        sides = [28, SIDE] if source.width == SIDE and not maps else [source.width]
+        shapes = [(side, side, *maps) for side in sides]
+        if images.dtype != np.uint8 or images.shape[1:] not in shapes:
+            expected = " or ".join(f"(n, {', '.join(map(str, shape))})" for shape in shapes)
             raise ValueError(f"images are {images.dtype} {images.shape}; expected uint8 {expected}")
         return trained.recognise([self._file], images)
 

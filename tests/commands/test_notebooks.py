@@ -28,7 +28,7 @@ from mlp_gpu import network
 FIGURES = {  # of the nets that come along, and of records
     "committee": 8,
     "convolution": 10,
-    "deformations": 4,
+    "deformations": 5,
     "kernels": 15,
     "ladder": 7,
     "misclassified_digits": 6,

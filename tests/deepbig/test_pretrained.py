@@ -12,7 +12,7 @@ from PIL import Image
 from deepbig import load_net, pretrained
 from deepbig.pretrained import FILES, PRETRAINED
 from deepbig_runtime.errors import Problem
-from experiments import figure1, recognise
+from experiments import draw, figure1, recognise
 from experiments.datasets import data
 from experiments.results import records, trained
 from experiments.training import jobs, net_files
@@ -93,3 +93,5 @@ def test_figures_without_runs_are_of_a_net_that_comes_along(
     assert f"seed 0:\n{n_wrong} of 10,000 wrong" in capsys.readouterr().out
     with Image.open(f"mine/{FILES[0].stem}.figure1.png") as picture:
         assert picture.width > 500
+    draw.main([])
+    assert f"mine/draw.html, with the net of {FILES[1]}" in capsys.readouterr().out
