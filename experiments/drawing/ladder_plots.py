@@ -20,17 +20,18 @@ from experiments.results.ladder_tables import BLOG_CORRECT, LadderRecord, Progra
 
 
 def plot_ladder(record: LadderRecord) -> Figure:
-    """Errors against epochs; each rung's time, or without a GPU the bytes that it transfers."""
+    """Errors against epochs; if known each rung's time, or else the bytes that it transfers."""
     figure = frame(3)
-    errors, rungs = figure.subplots(1, 2, width_ratios=(2, 3))
-    _plot_errors(errors, record)
     timed = [row for row in record.times if row.work_us]
-    if timed:
-        _plot_times(rungs, timed)
-    elif record.kernels:
-        _plot_transferred(rungs, record.kernels)
+    if timed or record.kernels:
+        errors, rungs = figure.subplots(1, 2, width_ratios=(2, 3))
+        if timed:
+            _plot_times(rungs, timed)
+        else:
+            _plot_transferred(rungs, record.kernels)
     else:
-        rungs.axis("off")
+        errors = figure.subplots()
+    _plot_errors(errors, record)
     return finish(figure, f"The ladder, 784-{record.hidden}-10 on {record.data}")
 
 
