@@ -7,7 +7,6 @@
 PYTHON = python3
 VENV = .venv
 ARGS =
-PACKAGES = filelock h5py matplotlib msgspec numba numpy PIL safetensors scipy threadpoolctl tqdm
 
 # Markers: the packages of requirements/*.lock that are in .venv. CUDA's come with the core where
 # there is an NVIDIA driver, and elsewhere with what compiles kernels.
@@ -161,11 +160,7 @@ clean:  ## remove .venv and caches; runs and data stay
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# For VENV=: one sentence instead of a traceback where something is missing.
+# For VENV=: one sentence instead of a traceback where something is missing, too old or too new.
 .PHONY: check-packages
 check-packages:
-	@$(PYTHON) -c 'import sys; from importlib.util import find_spec; \
-	lacks = [name for name in "$(PACKAGES)".split() if not find_spec(name)]; \
-	lacks += ["Python 3.11"] * (sys.version_info < (3, 11)); \
-	lacks and sys.exit("error: $(PYTHON) lacks " + ", ".join(lacks) + ": name another interpreter \
-	with PYTHON=, or leave out VENV= to have it installed")'
+	@$(PYTHON) -m deepbig_runtime.requirements

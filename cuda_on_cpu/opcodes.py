@@ -15,6 +15,7 @@ from cuda_on_cpu.parse import UnknownPtx
 BOOL, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 F32, F64 = ir.FloatType(), ir.DoubleType()
 ROUNDINGS = {"rn", "rm", "rp", "rz"}
+TO_INTEGERS = {"rni": "llvm.rint", "rmi": "llvm.floor", "rpi": "llvm.ceil", "rzi": "llvm.trunc"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 COMPARISONS |= {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}  # unsigned
 
@@ -445,19 +446,21 @@ def _convert(kind: str, modifiers: list[str]) -> Operation | None:
     if not modifiers:
         return None
     *mode, to = modifiers
-    floats = ("f32", "f64")
+    floats, modes = ("f32", "f64"), [[name] for name in TO_INTEGERS]
     emit: Callable | None = None
     if kind not in floats and to not in floats and not mode:
         emit = lambda b, x: resize(b, x, llvm_type(to), is_signed(kind))  # noqa: E731
     elif kind not in floats and to in floats and mode == ["rn"]:
         change = ir.IRBuilder.sitofp if is_signed(kind) else ir.IRBuilder.uitofp
         emit = lambda b, x: change(b, x, llvm_type(to))  # noqa: E731
-    elif kind in floats and to not in floats and mode in (["rzi"], ["rni"], ["rmi"], ["rpi"]):
+    elif kind in floats and to not in floats and mode in modes:
         emit = _to_integer(mode[0], kind, to)
     elif (kind, to, mode) == ("f32", "f64", []):
         emit = lambda b, x: b.fpext(x, F64)  # noqa: E731
     elif (kind, to, mode) == ("f64", "f32", ["rn"]):
         emit = lambda b, x: b.fptrunc(x, F32)  # noqa: E731
+    elif kind in floats and kind == to and mode in modes:
+        emit = lambda b, x: intrinsic(b, TO_INTEGERS[mode[0]], x)  # noqa: E731
     elif kind in floats and kind == to and mode == ["sat"]:
         emit = lambda b, x: _saturate(b, x)  # noqa: E731
     return emit and Operation(to, (kind,), emit)
@@ -468,10 +471,9 @@ def _to_integer(mode: str, kind: str, to: str) -> Callable:
 
     Where either has 64 bits, NaN is the highest bit alone.
     """
-    rounding = {"rni": "llvm.rint", "rmi": "llvm.floor", "rpi": "llvm.ceil", "rzi": "llvm.trunc"}
 
     def emit(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-        x, result = intrinsic(b, rounding[mode], x), llvm_type(to)
+        x, result = intrinsic(b, TO_INTEGERS[mode], x), llvm_type(to)
         name = "llvm.fptosi.sat" if is_signed(to) else "llvm.fptoui.sat"
         function = b.module.declare_intrinsic(
             name, [result, x.type], ir.FunctionType(result, [x.type])

@@ -265,7 +265,9 @@ class _Translator:
         raise UnknownPtx(f"the operand {name}")
 
     def _write(self, register: str, value: ir.Value, kind: str) -> None:
-        """Put a value of a PTX type into a register, which may be wider."""
+        """Put a value of a PTX type into a register, which may be wider; "_" drops it."""
+        if register == "_":
+            return
         if register not in self._registers:
             raise UnknownPtx(f"the register {register}")
         stored = llvm_type(self._kernel.registers[register])

@@ -288,6 +288,9 @@ def float_cases():
         cases.append(Case(f"abs.{kind}", kind, one, np.abs))
         cases.append(Case(f"neg.{kind}", kind, one, np.negative))
         cases.append(Case(f"cvt.sat.{kind}.{kind}", kind, one, by_row(kind, saturated)))
+        whole = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
+        for mode, function in whole.items():
+            cases.append(Case(f"cvt.{mode}.{kind}.{kind}", kind, one, quiet(function)))
         for mode in ("rn", "rm", "rp", "rz") if kind == "f32" else ("rn",):
             cases.append(Case(f"fma.{mode}.{kind}", kind, three, by_row(kind, fma(kind, mode))))
         for other in INTEGER_KINDS:

@@ -278,6 +278,25 @@ def test_mov_of_floats_keeps_their_bits():
     np.testing.assert_array_equal(wholes.view(np.uint32), np.stack([bits * 0, bits], 1))
 
 
+def test_the_sink_register_drops_what_is_written_to_it():
+    data = np.array([1, 2, 3, 4], np.uint32)
+    found = np.zeros(3, np.uint32)
+    run_body(
+        """
+        .reg .b32 %r<3>; .reg .b64 %d;
+        ld.global.u64 %d, [%a0];
+        mov.b64 {_, %r0}, %d;
+        ld.global.v4.u32 {_, _, %r1, _}, [%a0];
+        atom.global.add.u32 _, [%a0+12], 5;
+        ld.global.u32 %r2, [%a0+12];
+        st.global.u32 [%a1], %r0; st.global.u32 [%a1+4], %r1; st.global.u32 [%a1+8], %r2;
+        """,
+        data,
+        found,
+    )
+    assert found.tolist() == [2, 3, 9]
+
+
 @pytest.mark.parametrize("opcode", ["cvta.global.u64", "cvta.to.global.u64"])
 def test_cvta_keeps_addresses(opcode):
     found = np.zeros(1, np.uint64)

@@ -13,7 +13,7 @@ from cuda_on_cpu.run import Program
 OPCODES = """
     add.sat.s32 add.rz.f32 add.ftz.f32 addc.cc.f32 and.f32 bfe.u32 brev.b32 cvt.f32.f64
     cvt.f32.s32 cvt.rn.f16.f32 cvt.rz.f32.f64 cvt.s32.f32 cvt.sat.s32.s32 cvt.sat.u8.s32
-    cvt.rni.f32.f32 div.approx.f32 div.f32 div.full.f32 dp4a.u32.u32 ex2.f32 ex2.approx.f64
+    cvt.rni.f64.f32 div.approx.f32 div.f32 div.full.f32 dp4a.u32.u32 ex2.f32 ex2.approx.f64
     fma.f32 fma.rn.ftz.f32 fma.rz.f64 lop3.b32 mad.f32 mad.s32 max.NaN.f32 min.ftz.f32 mul.s32
     mul24.lo.s32 neg.ftz.f32 prmt.b32 rcp.rz.f32 selp.x.b32 setp.f32 setp.lt.and.s32
     setp.nan.s32 setp.num.u32 setp.ltx.s32 setp.ltu.s32 shf.l.b32 shf.x.wrap.b32 shf.l.wrap.u64
@@ -54,6 +54,7 @@ STATEMENTS = {
     "ld.global.u32 {%r0, %r1}, [%d0]": "ld.global.u32 <%r0, %r1>, [%d0]",
     "ld.tex.u32 %r0, [%d0]": "ld.tex.u32 %r0, [%d0]",
     "@!%p st.x.u32 [%d0], %r0": "@!%p st.x.u32 [%d0], %r0",
+    "mov.u64 %d0, _": "the operand _",
     "st.param.u32 [p0], %r0": "st.param.u32 [p0], %r0",
     "ld.global.u32 %r0, [%d0+%d1]": "the address [%d0+%d1]",
     "atom.global.inc.u32 %r0, [%d0], 3": "the opcode atom.global.inc.u32",

@@ -107,7 +107,7 @@ def test_targets_run_on_an_interpreter_without_installing():
             text=True,
             check=True,
         ).stdout
-        assert re.search(r"^some-python -m ", said, re.MULTILINE)
+        assert re.search(r"^some-python -m (experiments|pytest|ruff)\b", said, re.MULTILINE)
         assert not re.search("pip|venv", said)
 
 
