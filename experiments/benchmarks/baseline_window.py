@@ -214,7 +214,7 @@ def products(
     return {
         "forward": lambda: multiply(H, W, A),
         "backward": lambda: multiply(D, W.T, E),
-        "update": lambda: W.addmm_(H.T, D, alpha=-1e-3),
+        "update": lambda: torch.addmm(W, H.T, D, alpha=-1e-3, out=W),
     }
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from executed import ENGINE_DEVICES, HAS_GPU
+from measurements import measurement
 from timers import new_timer
 
 from cnn_gpu.layers import Maps
@@ -17,7 +18,15 @@ from experiments.benchmarks import baselines, cnn, connections, host
 from experiments.benchmarks import deform as deform_timing
 from experiments.benchmarks import gpu as gpu_timing
 from experiments.benchmarks.baseline_nets import Trainer
-from experiments.benchmarks.gpu import Work, block_work, sweep_work, window_kernels
+from experiments.benchmarks.gpu import (
+    Work,
+    begin_works,
+    block_work,
+    sweep_work,
+    sweep_works,
+    update_works,
+    window_kernels,
+)
 from mlp_gpu import cuda as mlp_cuda
 from mlp_gpu.network import Network, count_weights
 
@@ -276,6 +285,56 @@ def test_the_windows_kernels_are_found_half_way_through_a_block(timer):
         gpu.play([one.launch], timer.stream)
         (found,) = gpu.read([changed], timer.stream)
         assert (found != 7).any(), one.name
+
+
+def test_cublas_follows_each_product_of_the_window(monkeypatch):
+    def make(product, n_in, n_out, n, end, n_block):
+        made.append((product, n, end, n_block))
+        return make
+
+    made, sizes, end = [], (37, 21, 10), 80
+    monkeypatch.setattr(baselines, "available", lambda *asked: {asked[0]: make})
+    works = [("gather_images", (1, Work())), ("forward_products", begin_works(sizes, 128)[1])]
+    sweep = sweep_works(sizes, 32, end, 128)
+    works += [("forward_products", sweep[1]), ("backward_products", sweep[4])]
+    works += [("update_weights_of_block", update_works(sizes, 128)[1])]
+    kernels = [
+        gpu_timing.Kernel(name, layer, *sizes[layer - 1 : layer + 1], None, 8000, work.flops)
+        for name, (layer, work) in works
+    ]
+    found = list(gpu_timing.with_baselines(kernels))
+    names = [("forward", 1), ("forward", 2), ("backward", 2), ("update", 2)]
+    assert [one for one in found if one.launch is None] == kernels
+    assert [(one.name, one.layer) for one in found[2::2]] == [
+        (f"product, {name}", layer) for name, layer in names
+    ]
+    assert [(one.layer, one.flops) for one in found[2::2]] == [
+        (one.layer, one.flops) for one in kernels[1:]
+    ]
+    assert made == [
+        *(("forward", 128, 128, 128), ("forward", 32, end, 128)),
+        *(("backward", 32, end, 128), ("update", 32, end, 128)),
+    ]
+    # Read once: a matrix and rows of the block; written once: products with both.
+    assert [one.n_bytes for one in found[2::2]] == [
+        4 * (38 * 21 + 38 * 128 + 128 * (21 + 128)),
+        4 * (22 * 10 + 22 * end + 32 * (10 + end)),
+        4 * (22 * 10 + 10 * end + 32 * (22 + end)),
+        8000,
+    ]
+
+
+def test_window_baseline_is_measured_with_its_fastest_settings(monkeypatch):
+    def measure_engine(trainer, network, repeats, work):
+        us = 5 + abs(trainer.per_window - 64)
+        return measurement(us, group="net", name="engine", n_bytes=0, flops=0, n_images=1)
+
+    there = {("window", "cuda"): {"PyTorch window, GPU": lambda settings: settings}}
+    monkeypatch.setattr(baselines, "available", lambda *asked: there[asked])
+    monkeypatch.setattr(gpu_timing, "measure_engine", measure_engine)
+    (found,) = gpu_timing.measure_window_baselines(None, 7)
+    assert (found.name, found.settings) == ("PyTorch window, GPU", "windows of 64, blocks of 256")
+    assert (found.us[0], found.n_images, found.n_bytes, found.flops) == (5, 1, None, None)
 
 
 # --- convolutional nets
