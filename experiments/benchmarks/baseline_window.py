@@ -7,7 +7,6 @@ mask selects the images before each. PyTorch need not be installed.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -23,40 +22,30 @@ from mlp_gpu.window.progress import TOLERANCE
 LIKELY = 0.75  # part of the sweeps that a block needed, launched for the next before looking
 
 
-@dataclass(frozen=True)
-class WindowSettings:
-    """Images of a window and of a block."""
-
-    per_window: int
-    per_block: int
-
-    def __str__(self) -> str:
-        return f"windows of {self.per_window}, blocks of {self.per_block}"
-
-
-# A sweep is many small launches, whose time hardly depends on the images: so the larger the better.
-WINDOW_SETTINGS = (WindowSettings(32, 128), WindowSettings(64, 256), WindowSettings(128, 256))
+# Images of a window and of a block: large, because a sweep is many launches that do little each.
+WINDOW_SETTINGS = ((32, 128), (64, 256), (128, 256))
 
 
 class TorchWindow:
     """Trains a perceptron as `mlp_gpu.engine.Engine` describes, without losses.
 
-    device: 'cpu' or 'cuda'. capture: makes a step, which has run some times then, into a function
-    that repeats it.
+    per_window, per_block: images. device: 'cpu' or 'cuda'. capture: runs a step some times and
+    returns a function that repeats it.
     """
 
     name, schedule = "PyTorch", WINDOW
 
     def __init__(
         self,
-        settings: WindowSettings,
+        per_window: int,
+        per_block: int,
         device: str = "cuda",
         capture: Callable[[Callable[[], None]], Callable[[], None]] = capture_step,
     ):
         import torch
 
         self._torch, self._device, self._capture = torch, device, capture
-        self._n_window, self._n_block = settings.per_window, settings.per_block
+        self._n_window, self._n_block = per_window, per_block
 
     def set_network(self, network: Network) -> None:
         """Take a copy of the network. Matrices have padded rows, as inputs have padded columns."""
@@ -68,10 +57,6 @@ class TorchWindow:
         """The current weights, a matrix (n_in + 1, n_out) per layer."""
         pairs = zip(self._weights, self._sizes, strict=False)
         return [W[: n_in + 1].cpu().numpy() for W, n_in in pairs]
-
-    def count_sweeps(self) -> int:
-        """Sweeps of the last training."""
-        return int(self._sweeps)
 
     def train(
         self,
@@ -130,9 +115,7 @@ class TorchWindow:
         # Images of earlier blocks, of this one, those of them that are done; sweeps of all blocks.
         self._state = self._put(np.zeros(4, np.int64))
         self._start, self._end, self._first, self._sweeps = self._state.split(1)
-        self._of_window, self._of_block = (
-            self._put(np.arange(n)) for n in (self._n_window, n_block)
-        )
+        self._of_window, self._of_block = map(self._put, map(np.arange, (self._n_window, n_block)))
         self._minus_eta = self._put(np.full(1, -eta, np.float32))
         self._steepest = self._put(np.full(1, SLOPE * A * A, np.float32))
 
@@ -204,16 +187,10 @@ def products(
 
     W = random(pad32(n_in + 1), pad32(n_out))
     H, D = random(n_block, W.shape[0]), random(n_block, W.shape[1])
-    now, known = slice(end - n, end), slice(end)
-    A, E, gram = random(n, W.shape[1]), random(n, W.shape[0]), random(n, end)
-
-    def multiply(rows: Tensor, matrix: Tensor, out: Tensor) -> None:
-        torch.mm(rows[now], matrix, out=out)
-        torch.mm(rows[now], rows[known].T, out=gram)
-
+    h, d, earlier = H[end - n : end], D[end - n : end], slice(end)
     return {
-        "forward": lambda: multiply(H, W, A),
-        "backward": lambda: multiply(D, W.T, E),
+        "forward": lambda: (torch.mm(h, W), torch.mm(h, H[earlier].T)),
+        "backward": lambda: (torch.mm(d, W.T), torch.mm(d, D[earlier].T)),
         "update": lambda: torch.addmm(W, H.T, D, alpha=-1e-3, out=W),
     }
 
@@ -228,12 +205,11 @@ def cublas(precision: str, product: str, *shape: int) -> Callable[[Stream], None
     def enqueue(stream: Stream) -> None:
         import torch
 
-        before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision(precision)
         try:
             with torch.cuda.stream(torch.cuda.ExternalStream(int(stream.handle))):
                 made()()
         finally:
-            torch.set_float32_matmul_precision(before)
+            torch.set_float32_matmul_precision("highest")  # as it is by default
 
     return enqueue

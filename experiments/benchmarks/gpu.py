@@ -315,12 +315,6 @@ def work_of_an_image(
     return (sweep * sweeps_per_block + block_work(sizes, n_block)) * (1 / n_block)
 
 
-def half_way(n: int, n_block: int) -> tuple[int, int]:
-    """The first image of a window of n in the middle of a block, and the one after its last."""
-    first = (n_block - n) // 2
-    return first, first + n
-
-
 def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
     """The kernels of a block of the window: of its begin, a sweep of the largest window, its end.
 
@@ -338,7 +332,8 @@ def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
     put |= {"losses": np.zeros(len(labels), np.float32)}
     epoch = {name: copy_to_gpu(array, stream) for name, array in put.items()}
     eta = copy_to_gpu(np.full(1, ETA, np.float32), stream)
-    first, end = half_way(n, n_block)
+    first = (n_block - n) // 2
+    end = first + n
 
     def at(done: int, swept: int, last: int) -> None:
         """Let the launches that are made next find the window so."""
@@ -364,20 +359,19 @@ def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
 
 def with_baselines(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
     """The kernels of `window_kernels`; after each one that only multiplies the same by cuBLAS."""
-    makers, n_block = baselines.available("product", baselines.GPU), WINDOW_IMAGES_PER_BLOCK
+    makers = baselines.available("product", baselines.GPU)
     for kernel in kernels:
         yield kernel
         product = kernel.name.partition("_")[0]
         if "products" not in kernel.name and product != "update":
             continue
-        n, (_, end) = progress.MAX_WINDOW, half_way(progress.MAX_WINDOW, n_block)
+        n, n_block = progress.MAX_WINDOW, WINDOW_IMAGES_PER_BLOCK
+        end = (n_block + n) // 2
         if kernel.layer == 1:  # of all images of a block at once
             n = end = n_block
-        inner, columns = kernel.n_in + 1, kernel.n_out
-        if product == "backward":
-            inner, columns = columns, inner
-        n_bytes = kernel.n_bytes
+        n_bytes, shape = kernel.n_bytes, (kernel.n_in + 1, kernel.n_out)
         if product != "update":  # cuBLAS leaves no parts of sums
+            inner, columns = shape if product == "forward" else shape[::-1]
             n_bytes = round(_product_work(inner, columns, n, end).n_bytes)
         for name, make in makers.items():
             launch = make(product, kernel.n_in, kernel.n_out, n, end, n_block)
@@ -513,8 +507,9 @@ def measure_window_baselines(network: Network, repeats: int) -> Iterator[Measure
         tell(f"  preparing {name}")
         found = []
         for settings in WINDOW_SETTINGS:
-            one = measure_engine(make(settings), network, repeats, Work())
-            found.append(replace(one, name=name, settings=str(settings), n_bytes=None, flops=None))
+            one = measure_engine(make(*settings), network, repeats, Work())
+            text = "windows of {}, blocks of {}".format(*settings)
+            found.append(replace(one, name=name, settings=text, n_bytes=None, flops=None))
         yield min(found, key=lambda one: float(np.median(one.us)))
 
 

@@ -18,15 +18,7 @@ from experiments.benchmarks import baselines, cnn, connections, host
 from experiments.benchmarks import deform as deform_timing
 from experiments.benchmarks import gpu as gpu_timing
 from experiments.benchmarks.baseline_nets import Trainer
-from experiments.benchmarks.gpu import (
-    Work,
-    begin_works,
-    block_work,
-    sweep_work,
-    sweep_works,
-    update_works,
-    window_kernels,
-)
+from experiments.benchmarks.gpu import Work, block_work, sweep_work, window_kernels
 from mlp_gpu import cuda as mlp_cuda
 from mlp_gpu.network import Network, count_weights
 
@@ -288,49 +280,37 @@ def test_the_windows_kernels_are_found_half_way_through_a_block(timer):
 
 
 def test_cublas_follows_each_product_of_the_window(monkeypatch):
-    def make(product, n_in, n_out, n, end, n_block):
-        made.append((product, n, end, n_block))
-        return make
-
-    made, sizes, end = [], (37, 21, 10), 80
-    monkeypatch.setattr(baselines, "available", lambda *asked: {asked[0]: make})
-    works = [("gather_images", (1, Work())), ("forward_products", begin_works(sizes, 128)[1])]
-    sweep = sweep_works(sizes, 32, end, 128)
-    works += [("forward_products", sweep[1]), ("backward_products", sweep[4])]
-    works += [("update_weights_of_block", update_works(sizes, 128)[1])]
-    kernels = [
-        gpu_timing.Kernel(name, layer, *sizes[layer - 1 : layer + 1], None, 8000, work.flops)
-        for name, (layer, work) in works
+    makers = {"cuBLAS": lambda *shape: made.append(shape)}
+    monkeypatch.setattr(baselines, "available", lambda *asked: makers)
+    names = ["gather_images", "forward_products", "backward_products", "update_weights_of_block"]
+    places = [(names[0], 1, 37, 21), (names[1], 1, 37, 21)]
+    places += [(name, 2, 21, 10) for name in names[1:]]
+    kernels, made = [gpu_timing.Kernel(*place, "ours", 8000, 99) for place in places], []
+    ours, *others = gpu_timing.with_baselines(kernels)
+    assert [ours, *others[::2]] == kernels
+    assert made == [  # images, and the last one, as in `window_kernels`
+        *(("forward", 37, 21, 128, 128, 128), ("forward", 21, 10, 32, 80, 128)),
+        *(("backward", 21, 10, 32, 80, 128), ("update", 21, 10, 32, 80, 128)),
     ]
-    found = list(gpu_timing.with_baselines(kernels))
-    names = [("forward", 1), ("forward", 2), ("backward", 2), ("update", 2)]
-    assert [one for one in found if one.launch is None] == kernels
-    assert [(one.name, one.layer) for one in found[2::2]] == [
-        (f"product, {name}", layer) for name, layer in names
+    words = [  # read: a matrix and rows of the block; written: products with both
+        38 * 21 + 38 * 128 + 128 * (21 + 128),
+        22 * 10 + 22 * 80 + 32 * (10 + 80),
+        22 * 10 + 10 * 80 + 32 * (22 + 80),
+        2000,
     ]
-    assert [(one.layer, one.flops) for one in found[2::2]] == [
-        (one.layer, one.flops) for one in kernels[1:]
-    ]
-    assert made == [
-        *(("forward", 128, 128, 128), ("forward", 32, end, 128)),
-        *(("backward", 32, end, 128), ("update", 32, end, 128)),
-    ]
-    # Read once: a matrix and rows of the block; written once: products with both.
-    assert [one.n_bytes for one in found[2::2]] == [
-        4 * (38 * 21 + 38 * 128 + 128 * (21 + 128)),
-        4 * (22 * 10 + 22 * end + 32 * (10 + end)),
-        4 * (22 * 10 + 10 * end + 32 * (22 + end)),
-        8000,
+    assert others[1::2] == [
+        replace(kernel, name=f"cuBLAS, {shape[0]}", launch=None, n_bytes=4 * n)
+        for kernel, shape, n in zip(kernels[1:], made, words, strict=True)
     ]
 
 
 def test_window_baseline_is_measured_with_its_fastest_settings(monkeypatch):
     def measure_engine(trainer, network, repeats, work):
-        us = 5 + abs(trainer.per_window - 64)
+        us = 5 + abs(trainer[0] - 64)
         return measurement(us, group="net", name="engine", n_bytes=0, flops=0, n_images=1)
 
-    there = {("window", "cuda"): {"PyTorch window, GPU": lambda settings: settings}}
-    monkeypatch.setattr(baselines, "available", lambda *asked: there[asked])
+    makers = {"PyTorch window, GPU": lambda *settings: settings}
+    monkeypatch.setattr(baselines, "available", lambda *asked: makers)
     monkeypatch.setattr(gpu_timing, "measure_engine", measure_engine)
     (found,) = gpu_timing.measure_window_baselines(None, 7)
     assert (found.name, found.settings) == ("PyTorch window, GPU", "windows of 64, blocks of 256")
