@@ -95,8 +95,9 @@ def measure_net(
     if on_cpu:
         yield from named(provenance.device("cpu"), mlp.measure_on_cpu(network, makers, repeats))
     if timer:
-        on_gpu = partial(mlp.measure_baselines_on_gpu, network, repeats)
-        yield from named(gpu.name(), host.attempts([on_gpu]))
+        makers_on_gpu = mlp.measure_baselines_on_gpu, gpu_timing.measure_window_baselines
+        on_gpu = [partial(measure, network, repeats) for measure in makers_on_gpu]
+        yield from named(gpu.name(), host.attempts(on_gpu))
 
 
 def measure_cnn(

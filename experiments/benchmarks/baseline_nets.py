@@ -113,6 +113,22 @@ def python_ladder(net: Net, images: np.ndarray, labels: np.ndarray, eta: float) 
 # --- PyTorch
 
 
+def capture_step(step: Callable[[], None]) -> Callable[[], None]:
+    """A function that repeats a step as a CUDA graph. The step runs some times before."""
+    import torch
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UP_STEPS):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
 class TorchNet:
     """A net in PyTorch and its training: forward, autograd, SGD.
 
@@ -169,19 +185,11 @@ class TorchNet:
         self.learn(self.images.index_select(0, self.next), self.targets.index_select(0, self.next))
         self.next.add_(1).remainder_(len(self.images))
 
-    def capture(self) -> Any:
-        """A CUDA graph of `step`. Leaves the net as it was."""
+    def capture(self) -> Callable[[], None]:
+        """`step` as a CUDA graph. Leaves the net as it was."""
         torch = self.torch
         before = [parameter.detach().clone() for parameter in self.model.parameters()]
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP_STEPS):
-                self.step()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.step()
+        replay = capture_step(self.step)
         with torch.no_grad():
             for parameter, value in zip(self.model.parameters(), before, strict=True):
                 parameter.copy_(value)
@@ -189,7 +197,7 @@ class TorchNet:
                 if (velocity := state.get("momentum_buffer")) is not None:
                     velocity.zero_()
         self.next.zero_()
-        return graph
+        return replay
 
     def wait(self) -> None:
         """Return when all steps are done."""
@@ -269,11 +277,11 @@ def torch_trainer(
     net = build(network, images, labels, eta, device)
     if not graph:
         return Trainer(net.eager, net.weights)
-    captured = net.capture()
+    replay = net.capture()
 
     def train() -> None:
         for _ in range(len(images)):
-            captured.replay()
+            replay()
         net.wait()
 
     return Trainer(train, net.weights)

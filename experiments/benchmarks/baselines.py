@@ -22,6 +22,7 @@ import numpy as np
 
 from experiments.benchmarks import baseline_deformations as deformations
 from experiments.benchmarks import baseline_nets as nets
+from experiments.benchmarks import baseline_window as window
 from experiments.benchmarks import connections, host
 from experiments.benchmarks.baseline_nets import Trainer
 from experiments.benchmarks.host import Workload
@@ -69,7 +70,8 @@ class Baseline:
     """A program of others. group: of the rows of bench.csv; "ladder" of the ladder's net.
 
     package: in PACKAGES, "" if it needs none. device: CPU or GPU. make: returns a `Trainer`
-    of a net; in the group `deformation` a function that deforms images.
+    of a net; in the group `deformation` a function that deforms images; in `window` a trainer with
+    given settings, timed as our engine is; in `product` a function that multiplies on a stream.
     """
 
     group: str
@@ -104,6 +106,9 @@ BASELINES = (
     Baseline("ladder", "PyTorch eager, GPU", "torch", GPU, _LADDER),
     Baseline("ladder", "PyTorch graph, GPU", "torch", GPU, partial(_LADDER, graph=True)),
     Baseline("ladder", "JAX scan, GPU", "jax", GPU, nets.jax_ladder),
+    Baseline("window", "PyTorch window, GPU", "torch", GPU, window.TorchWindow),
+    Baseline("product", "cuBLAS float32", "torch", GPU, partial(window.cublas, "highest")),
+    Baseline("product", "cuBLAS TF32", "torch", GPU, partial(window.cublas, "high")),
     Baseline("deformation", "scipy recipe", "", CPU, deformations.scipy_recipe),
     Baseline("deformation", "albumentations, CPU", "albumentations", CPU, deformations.compose),
     Baseline("deformation", "kornia, CPU", "kornia", CPU, deformations.kornia_batch),

@@ -11,7 +11,7 @@ same state of the cache.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -22,9 +22,12 @@ import numpy as np
 from deepbig_runtime import gpu
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
+from experiments.benchmarks import baselines
+from experiments.benchmarks.baseline_window import WINDOW_SETTINGS
 from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.benchmarks.host import attempts, training_examples
 from experiments.benchmarks.mlp import training_flops
+from experiments.training.messages import tell
 from mlp_gpu import cuda as engine
 from mlp_gpu import engines
 from mlp_gpu.engine import SCHEDULES, WINDOW_IMAGES_PER_BLOCK, Engine
@@ -122,7 +125,7 @@ class Kernel:
     layer: int
     n_in: int
     n_out: int
-    launch: Launch
+    launch: Callable[[Stream], None]
     n_bytes: int
     flops: int
 
@@ -237,12 +240,17 @@ class Work:
         return Work(self.n_bytes * times, self.flops * times)
 
 
+def _product_work(inner: int, columns: int, n: float, end: float, splits: int = 1) -> Work:
+    """Products of n images, the last of which is image end - 1 of its block, in parts of sums."""
+    words = inner * columns + inner * end + splits * n * (columns + end)
+    return Work(4 * words, 2 * n * inner * (columns + end))
+
+
 def _product(inner: int, columns: int, n: float, end: float, n_block: int) -> tuple[Work, float]:
-    """Stage 1 of n images, the last of which is image end - 1 of its block; parts in words."""
+    """Stage 1, see `_product_work`; parts in words."""
     rows, across = pad32(inner), pad32(columns)
-    parts = -(-rows // products.depth_of(rows, across, n_block)) * n * (columns + end)
-    words = inner * columns + inner * end + parts
-    return Work(4 * words, 2 * n * inner * (columns + end)), parts
+    splits = -(-rows // products.depth_of(rows, across, n_block))
+    return _product_work(inner, columns, n, end, splits), splits * n * (columns + end)
 
 
 def _sum(parts: float, columns: int, n: float, end: float) -> Work:
@@ -347,6 +355,27 @@ def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
         n_in, n_out = sizes[layer - 1 : layer + 1]
         name, n_bytes = launch.kernel.py_func.__name__, round(work.n_bytes)
         yield Kernel(name, layer, n_in, n_out, launch, n_bytes, round(work.flops))
+
+
+def with_baselines(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
+    """The kernels of `window_kernels`; after each one that only multiplies the same by cuBLAS."""
+    makers = baselines.available("product", baselines.GPU)
+    for kernel in kernels:
+        yield kernel
+        product = kernel.name.partition("_")[0]
+        if "products" not in kernel.name and product != "update":
+            continue
+        n, n_block = progress.MAX_WINDOW, WINDOW_IMAGES_PER_BLOCK
+        end = (n_block + n) // 2
+        if kernel.layer == 1:  # of all images of a block at once
+            n = end = n_block
+        n_bytes, shape = kernel.n_bytes, (kernel.n_in + 1, kernel.n_out)
+        if product != "update":  # cuBLAS leaves no parts of sums
+            inner, columns = shape if product == "forward" else shape[::-1]
+            n_bytes = round(_product_work(inner, columns, n, end).n_bytes)
+        for name, make in makers.items():
+            launch = make(product, kernel.n_in, kernel.n_out, n, end, n_block)
+            yield replace(kernel, name=f"{name}, {product}", launch=launch, n_bytes=n_bytes)
 
 
 # --- times
@@ -472,6 +501,18 @@ def measure_window(network: Network, repeats: int) -> list[Measurement]:
     return [replace(measured, n_bytes=round(work.n_bytes), flops=round(work.flops))]
 
 
+def measure_window_baselines(network: Network, repeats: int) -> Iterator[Measurement]:
+    """Measurements of the window by others, each with its fastest settings, timed as ours is."""
+    for name, make in baselines.available("window", baselines.GPU).items():
+        tell(f"  preparing {name}")
+        found = []
+        for settings in WINDOW_SETTINGS:
+            one = measure_engine(make(*settings), network, repeats, Work())
+            text = "windows of {}, blocks of {}".format(*settings)
+            found.append(replace(one, name=name, settings=text, n_bytes=None, flops=None))
+        yield min(found, key=lambda one: float(np.median(one.us)))
+
+
 def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
     """Microseconds per image of an engine on a GPU, which has a network; float64 (repeats,).
 
@@ -504,7 +545,8 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[Measur
         return [measure_engine(trainer, network, repeats, work)]
 
     def measure_window_kernels() -> Iterator[Measurement]:
-        return measure_kernels(list(window_kernels(network, timer.stream)), timer, repeats)
+        kernels = with_baselines(window_kernels(network, timer.stream))
+        return measure_kernels(list(kernels), timer, repeats)
 
     return attempts(
         [

@@ -40,6 +40,7 @@ STYLES = {
     "PyTorch eager, CPU": (GREEN, ":", "D", False),
     "PyTorch eager, GPU": (GREEN, ":", "D", True),
     "PyTorch graph, GPU": (ORANGE, ":", "P", True),
+    "PyTorch window, GPU": (PURPLE, ":", "*", True),
     "JAX scan, CPU": (SKY, ":", "X", False),
     "JAX scan, GPU": (SKY, ":", "X", True),
 }

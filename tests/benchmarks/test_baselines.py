@@ -181,7 +181,9 @@ def test_available_baselines_are_those_of_the_devices(backend, monkeypatch):
     for device in (CPU, GPU):
         assert list(baselines.available("net", device)) == net[device]
         assert list(baselines.available("deformation", device)) == deformations[device]
-    assert {*net[CPU], *net[GPU]} < set(bench_plots.STYLES)
+    window = baselines.available("window", GPU)
+    assert list(window) == ["PyTorch window, GPU"] * (backend == "gpu")
+    assert {*net[CPU], *net[GPU], *window} < set(bench_plots.STYLES)
     sentences = baselines.missing(gpu=True)
     expected = ["PyTorch sees no GPU, so PyTorch and kornia can be", "JAX sees no GPU"]
     for sentence, said in zip(sentences, expected * (backend == "cpu"), strict=True):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from executed import ENGINE_DEVICES, HAS_GPU
+from measurements import measurement
 from timers import new_timer
 
 from cnn_gpu.layers import Maps
@@ -276,6 +277,44 @@ def test_the_windows_kernels_are_found_half_way_through_a_block(timer):
         gpu.play([one.launch], timer.stream)
         (found,) = gpu.read([changed], timer.stream)
         assert (found != 7).any(), one.name
+
+
+def test_cublas_follows_each_product_of_the_window(monkeypatch):
+    makers = {"cuBLAS": lambda *shape: made.append(shape)}
+    monkeypatch.setattr(baselines, "available", lambda *asked: makers)
+    names = ["gather_images", "forward_products", "backward_products", "update_weights_of_block"]
+    places = [(names[0], 1, 37, 21), (names[1], 1, 37, 21)]
+    places += [(name, 2, 21, 10) for name in names[1:]]
+    kernels, made = [gpu_timing.Kernel(*place, "ours", 8000, 99) for place in places], []
+    ours, *others = gpu_timing.with_baselines(kernels)
+    assert [ours, *others[::2]] == kernels
+    assert made == [  # images, and the last one, as in `window_kernels`
+        *(("forward", 37, 21, 128, 128, 128), ("forward", 21, 10, 32, 80, 128)),
+        *(("backward", 21, 10, 32, 80, 128), ("update", 21, 10, 32, 80, 128)),
+    ]
+    words = [  # read: a matrix and rows of the block; written: products with both
+        38 * 21 + 38 * 128 + 128 * (21 + 128),
+        22 * 10 + 22 * 80 + 32 * (10 + 80),
+        22 * 10 + 10 * 80 + 32 * (22 + 80),
+        2000,
+    ]
+    assert others[1::2] == [
+        replace(kernel, name=f"cuBLAS, {shape[0]}", launch=None, n_bytes=4 * n)
+        for kernel, shape, n in zip(kernels[1:], made, words, strict=True)
+    ]
+
+
+def test_window_baseline_is_measured_with_its_fastest_settings(monkeypatch):
+    def measure_engine(trainer, network, repeats, work):
+        us = 5 + abs(trainer[0] - 64)
+        return measurement(us, group="net", name="engine", n_bytes=0, flops=0, n_images=1)
+
+    makers = {"PyTorch window, GPU": lambda *settings: settings}
+    monkeypatch.setattr(baselines, "available", lambda *asked: makers)
+    monkeypatch.setattr(gpu_timing, "measure_engine", measure_engine)
+    (found,) = gpu_timing.measure_window_baselines(None, 7)
+    assert (found.name, found.settings) == ("PyTorch window, GPU", "windows of 64, blocks of 256")
+    assert (found.us[0], found.n_images, found.n_bytes, found.flops) == (5, 1, None, None)
 
 
 # --- convolutional nets

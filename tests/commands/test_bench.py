@@ -242,6 +242,8 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
         ("net", "cuda"): {"PyTorch eager, GPU": baseline_nets.numpy_loop},
     }
     monkeypatch.setattr(baselines, "available", lambda *asked: there.get(asked, {}))
+    by_window = measurement(7.0, group="net", name="PyTorch window, GPU", n_images=1)
+    monkeypatch.setattr(gpu_timing, "measure_window_baselines", lambda network, _: [by_window])
     monkeypatch.delattr(bench, "run_race")  # a GPU is not lent for that
     bench.main(["--repeats", "7", "--out", str(tmp_path)])
     said, rows = capsys.readouterr(), rows_in(tmp_path)
@@ -259,6 +261,7 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     assert times == {
         *(("net", name) for name in cpu_names if name.startswith("engine")),
         *(("net", "engine cuda graph"), ("net", "PyTorch eager, GPU")),
+        ("net", "PyTorch window, GPU"),
         *(("cnn", "engine cpu"), ("cnn", "engine cuda graph")),
     }
     for group in ("net", "cnn"):
