@@ -47,9 +47,7 @@ def accesses(launched: Launched) -> dict[tuple[str, str], Accesses]:
     """The accesses of a traced launch, by space and kind, such as ("global", "read")."""
     found: dict[tuple[str, str], Accesses] = {}
     for code, group, _, address in _instructions(launched):
-        space, kind = code.opcode[1], KINDS[code.opcode[0]]
-        n = next((int(part[1]) for part in code.opcode if part in ("v2", "v4")), 1)
-        size = n * size_of(code.opcode[-1])
+        space, kind, size = _access(code)
         words = address[:, None] // WORD + np.arange(max(1, size // WORD))
         before = found.get((space, kind), Accesses(0, 0, 0, 0, 0))
         found[space, kind] = Accesses(
@@ -60,6 +58,14 @@ def accesses(launched: Launched) -> dict[tuple[str, str], Accesses]:
             before.passes + _passes(group, words) * (space == "shared"),
         )
     return found
+
+
+def _access(code: Instruction) -> tuple[str, str, int]:
+    """The space, the kind and the bytes of an access; of a copy, those of its source."""
+    if code.opcode[0] == "cp":
+        return code.opcode[-1], "read", int(code.operands[2])
+    n = next((int(part[1]) for part in code.opcode if part in ("v2", "v4")), 1)
+    return code.opcode[1], KINDS[code.opcode[0]], n * size_of(code.opcode[-1])
 
 
 def words_per_bank(words: Collection[int]) -> int:

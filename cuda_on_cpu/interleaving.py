@@ -1,4 +1,6 @@
-"""Run thread blocks one after another, and their threads from barrier to barrier.
+"""Run thread blocks one after another, their threads from barrier to barrier.
+
+The threads of a warp also wait for each other where they exchange values.
 
 Numba compiles `run_blocks` to LLVM IR, into which the translated kernel is linked.
 """
@@ -10,9 +12,10 @@ from numba.extending import intrinsic
 
 from cuda_on_cpu import memory_checks
 from cuda_on_cpu.memory_checks import get, put
-from cuda_on_cpu.translate import FAULT, FINISHED, FUNCTION, THREAD_TYPE
+from cuda_on_cpu.translate import FAULT, FINISHED, FUNCTION, THREAD_TYPE, WARP_WAIT
 
-DIVERGED = 1  # threads of a block are at different barriers
+DIVERGED = 1  # threads of a block, or of a warp, wait at different places
+WARP = 32
 UNINITIALISED = -1  # all bits set: NaN as a float
 SIGNATURE = types.int32(*[types.int64] * 13)
 
@@ -70,11 +73,14 @@ def run_blocks(
             put(shared, k, UNINITIALISED)
         for t in range(n_threads):
             put(states, t, 0)
-        reached = 0
-        while reached != FINISHED:
-            reached = 0
+        at_barrier, finished = True, False
+        while not finished:
+            if at_barrier:
+                put(context, memory_checks.BARRIER_TIME, time)
             for t in range(n_threads):
                 thread = get(threads, t)
+                if not at_barrier and not WARP_WAIT <= get(states, thread) < FINISHED:
+                    continue  # it waits at the block's barrier
                 put(context, memory_checks.FAULT_THREAD, thread)
                 put(special, 0, thread % n_x)
                 put(special, 1, thread // n_x % n_y)
@@ -91,10 +97,17 @@ def run_blocks(
                 )
                 if state == FAULT:
                     return FAULT
-                if reached not in (0, state):
-                    return DIVERGED
                 put(states, thread, state)
-                reached = state
             time += 1
             put(context, memory_checks.TIME, time)
+            at_barrier = True
+            for t in range(n_threads):
+                at_barrier &= not WARP_WAIT <= get(states, t) < FINISHED
+            for t in range(n_threads):
+                thread = get(threads, t)
+                with_ = get(threads, 0) if at_barrier else thread - thread % WARP
+                if get(states, thread) != get(states, with_):
+                    put(context, memory_checks.FAULT_THREAD, thread)
+                    return DIVERGED
+            finished = at_barrier and get(states, 0) == FINISHED
     return 0

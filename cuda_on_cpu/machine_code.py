@@ -12,12 +12,13 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 
-from cuda_on_cpu import interleaving, memory_checks
+from cuda_on_cpu import async_copies, interleaving, memory_checks
 from cuda_on_cpu.cache import cached_text
 from cuda_on_cpu.parse import Module
-from cuda_on_cpu.translate import ACCESS, FUNCTION, Layout, translate
+from cuda_on_cpu.translate import ACCESS, FINISH_COPIES, FUNCTION, START_COPY, Layout, translate
 
 RUN_BLOCKS = "run_blocks"
+INLINED = "_ZN", "cfunc.", ACCESS, START_COPY, FINISH_COPIES
 N_ARGUMENTS = len(interleaving.SIGNATURE.args)
 # A call through it holds the interpreter's lock: kernels that share memory never run at once.
 RUNNER = ctypes.PYFUNCTYPE(ctypes.c_int32, *[ctypes.c_int64] * N_ARGUMENTS)
@@ -63,7 +64,7 @@ def _compiled(text: str, cache: Path | None) -> bytes:
     for helper in _helpers(cache):
         module.link_in(llvm.parse_assembly(helper))
     for function in module.functions:
-        if not function.is_declaration and function.name.startswith(("_ZN", "cfunc.", ACCESS)):
+        if not function.is_declaration and function.name.startswith(INLINED):
             function.linkage = "internal"
             function.add_function_attribute("alwaysinline")
     module.verify()
@@ -76,13 +77,15 @@ def _compiled(text: str, cache: Path | None) -> bytes:
 
 @functools.cache
 def _helpers(cache: Path | None) -> list[str]:
-    """LLVM IR of ACCESS and RUN_BLOCKS. Numba takes seconds to compile them."""
+    """LLVM IR of what kernels call, and of RUN_BLOCKS. Numba takes seconds to compile them."""
 
     def make() -> str:
         llvm.add_symbol(FUNCTION, 1)  # for Numba, which loads run_blocks and never runs it
         return json.dumps(
             [
                 _llvm_of(memory_checks.access, memory_checks.SIGNATURE, ACCESS),
+                _llvm_of(async_copies.start_copy, async_copies.START_SIGNATURE, START_COPY),
+                _llvm_of(async_copies.finish_copies, async_copies.FINISH_SIGNATURE, FINISH_COPIES),
                 _llvm_of(interleaving.run_blocks, interleaving.SIGNATURE, RUN_BLOCKS),
             ]
         )

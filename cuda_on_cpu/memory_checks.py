@@ -1,11 +1,13 @@
 """Memory checks that run on every load and store of an executed kernel; Numba compiles them.
 
-Time is counted in intervals: each block runs from barrier to barrier, and each such interval has a
-number, larger than all before. Each granule of memory, the smallest piece that threads write apart,
-has two stamps, of its last writer and of its last reader: the time, and which thread.
+Time is counted in intervals: each block runs from barrier to barrier, and within it each warp from
+one wait of its threads for each other to the next. Each such interval has a number, larger than all
+before. Each granule of memory, the smallest piece that threads write apart, has two stamps, of its
+last writer and of its last reader: the time, and which thread.
 
-Two accesses of which one writes are a fault if they are of two threads in the same interval, or of
-two blocks of the same launch. Atomics among themselves are not.
+Two accesses of which one writes are a fault if they are of two threads in the same interval, of two
+warps between the same barriers, or of two blocks of the same launch. Atomics among themselves are
+not.
 """
 
 import numba
@@ -13,7 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-READ, WRITE, ATOMIC = range(3)
+READ, ATOMIC, WRITE, START = range(4)  # START: of a copy that will write
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3}
 SHARED, LOCAL = SPACES["shared"], SPACES["local"]
 FAULTS = (
@@ -25,8 +27,19 @@ FAULTS = (
     "races with another block: both access the same memory, and one of them writes",
     "writes into a constant table",
     "is one more than the trace can hold",
+    "is one more asynchronous copy under way than a thread can have here",
 )
-NO_FAULT, OUTSIDE, UNALIGNED, NEVER_WRITTEN, RACE, BLOCKS, READ_ONLY, TOO_MANY = range(8)
+(
+    NO_FAULT,
+    OUTSIDE,
+    UNALIGNED,
+    NEVER_WRITTEN,
+    RACE,
+    BLOCKS,
+    READ_ONLY,
+    TOO_MANY,
+    TOO_MANY_COPIES,
+) = range(9)
 
 # The context: int64 each. Those up to TRACE are addresses of arrays. LATEST: of an int64 for each
 # instruction of the kernel, the address of the range that it accessed last.
@@ -38,6 +51,7 @@ NO_FAULT, OUTSIDE, UNALIGNED, NEVER_WRITTEN, RACE, BLOCKS, READ_ONLY, TOO_MANY =
     TIME,
     LAUNCH_TIME,
     BLOCK_TIME,
+    BARRIER_TIME,
     FRAME_LOCAL,
     FRAME_BYTES,
     TRACE_CAPACITY,
@@ -48,16 +62,18 @@ NO_FAULT, OUTSIDE, UNALIGNED, NEVER_WRITTEN, RACE, BLOCKS, READ_ONLY, TOO_MANY =
     FAULT_THREAD,
     FAULT_BLOCK,
     N_CONTEXT,
-) = range(17)
+) = range(18)
 
 # A range of memory that may be touched: int64 each. GRANULE: the base-2 logarithm of its bytes.
 # STAMPS: the address of its stamps, writer and reader of each granule; 0 for a constant table.
 BEGIN, END, SPACE, GRANULE, STAMPS, N_RANGE = range(6)
 
-# A stamp: time above the lowest 13 bits, then three flags, then the thread. 0: never.
+# A stamp: time above the lowest 14 bits, then four flags, then the thread. 0: never.
 THREAD = 1024 - 1
-SEVERAL, OTHERS, ATOMICS = 1 << 10, 1 << 11, 1 << 12  # flags: threads, blocks, atomic
-TIME_BIT = 13
+WARP = THREAD - 31  # of a thread
+# Flags: several threads, warps, blocks; an atomic access.
+SEVERAL, WARPS, OTHERS, ATOMICS = 1 << 10, 1 << 11, 1 << 12, 1 << 13
+TIME_BIT = 14
 HOST_TIME = 1  # when the host wrote; launches begin later
 
 WORD = ir.IntType(64)
@@ -94,31 +110,37 @@ def put(address, field, value):
 
 
 @numba.njit
-def conflict(writer, reader, stamp, kind, launch_time, block_time):
+def conflict(writer, reader, stamp, kind, launch_time, block_time, barrier_time):
     """The fault of an access, given the stamps of its granule; NO_FAULT if there is none.
 
-    stamp: of this access. kind: READ, WRITE or ATOMIC. launch_time, block_time: when they began.
+    stamp: of this access. kind: READ, ATOMIC, WRITE or START. launch_time, block_time: when they
+    began. barrier_time: when the block left its last barrier.
     """
     time, thread = stamp >> TIME_BIT, stamp & THREAD
     if not (kind == ATOMIC and writer & ATOMICS):
         wrote = writer >> TIME_BIT
         if launch_time <= wrote < block_time:
             return BLOCKS
-        if wrote == time and (writer & THREAD) != thread:
+        of_warp = not (writer ^ thread) & WARP
+        if (writer & THREAD) != thread and wrote >= (time if of_warp else barrier_time):
             return RACE
     if kind != READ:
         read = reader >> TIME_BIT
         if read >= launch_time and (read < block_time or reader & OTHERS):
             return BLOCKS
+        if read >= barrier_time and ((reader ^ thread) & WARP or reader & WARPS):
+            return RACE
         if read == time and ((reader & THREAD) != thread or reader & SEVERAL):
             return RACE
     return NO_FAULT
 
 
 @numba.njit
-def next_reader(reader, stamp, launch_time, block_time):
+def next_reader(reader, stamp, launch_time, block_time, barrier_time):
     """The stamp of the readers after one more reads."""
     read = reader >> TIME_BIT
+    if read >= barrier_time and ((reader ^ stamp) & WARP or reader & WARPS):
+        stamp |= WARPS
     if read >= launch_time and (read < block_time or reader & OTHERS):
         stamp |= OTHERS
     if read == (stamp >> TIME_BIT) and ((reader & THREAD) != (stamp & THREAD) or reader & SEVERAL):
@@ -162,26 +184,40 @@ def check(context, frame, address, size, stamp, place, kind, space):
     stamps = get(found, STAMPS)
     if stamps == 0:
         return NO_FAULT if kind == READ else READ_ONLY
-    first_time, launch_time, block_time = (
+    first_time, launch_time, block_time, barrier_time = (
         HOST_TIME,
         get(context, LAUNCH_TIME),
         get(context, BLOCK_TIME),
+        get(context, BARRIER_TIME),
     )
     if space == SHARED:
         first_time = launch_time = block_time  # each block has its own
     begin, granule = get(found, BEGIN), get(found, GRANULE)
     for k in range((address - begin) >> granule, ((address + size - 1 - begin) >> granule) + 1):
         writer, reader = get(stamps, 2 * k), get(stamps, 2 * k + 1)
-        if kind != WRITE and writer >> TIME_BIT < first_time:
+        if kind < WRITE and writer >> TIME_BIT < first_time:
             return NEVER_WRITTEN
-        fault = conflict(writer, reader, stamp, kind, launch_time, block_time)
+        fault = conflict(writer, reader, stamp, kind, launch_time, block_time, barrier_time)
         if fault:
             return fault
         if kind == READ:
-            put(stamps, 2 * k + 1, next_reader(reader, stamp, launch_time, block_time))
+            times = launch_time, block_time, barrier_time
+            put(stamps, 2 * k + 1, next_reader(reader, stamp, *times))
+        elif kind == START:
+            put(stamps, 2 * k, 0)  # whoever reads it now reads uninitialised memory
         else:
             put(stamps, 2 * k, stamp | ATOMICS if kind == ATOMIC else stamp)
     return NO_FAULT
+
+
+@numba.njit
+def tell(context, fault, place, address, thread):
+    """Let the context tell of a fault, which is returned."""
+    put(context, FAULT, fault)
+    put(context, FAULT_PLACE, place)
+    put(context, FAULT_ADDRESS, address)
+    put(context, FAULT_THREAD, thread)
+    return fault
 
 
 def access(context, frame, address, size, thread, place, kind, space):
@@ -192,7 +228,7 @@ def access(context, frame, address, size, thread, place, kind, space):
     stamp = (get(context, TIME) << TIME_BIT) | thread
     fault = check(context, frame, address, size, stamp, place, kind, space)
     capacity = get(context, TRACE_CAPACITY)
-    if fault == NO_FAULT and capacity:
+    if fault == NO_FAULT and capacity and kind != START:  # the copy is recorded where it reads
         length = get(context, TRACE_LENGTH)
         if length == capacity:
             fault = TOO_MANY
@@ -202,9 +238,4 @@ def access(context, frame, address, size, thread, place, kind, space):
             put(record, 1, thread)
             put(record, 2, address)
             put(context, TRACE_LENGTH, length + 1)
-    if fault != NO_FAULT:
-        put(context, FAULT, fault)
-        put(context, FAULT_PLACE, place)
-        put(context, FAULT_ADDRESS, address)
-        put(context, FAULT_THREAD, thread)
-    return fault
+    return tell(context, fault, place, address, thread) if fault else NO_FAULT

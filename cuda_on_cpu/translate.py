@@ -1,15 +1,17 @@
-"""Translate a kernel into LLVM IR: a function that runs one thread up to its next barrier.
+"""Translate a kernel into LLVM IR: a function that runs one thread up to where it waits.
 
     int32 run_thread(parameters, frame, shared, special, context, executed, thread, resume)
 
 All but the last two are addresses. parameters: 8 bytes each, then the addresses of the module's
-tables. frame: this thread's registers that live across a barrier, and its local memory. shared: the
-block's memory. special: 12 int64, tid, ntid, ctaid and nctaid, x, y and z of each. context: see
+tables. frame: of this thread, the registers that live across a wait, its asynchronous copies and
+its local memory. shared: the block's memory, and behind it the values that the threads of a warp
+exchange. special: 12 int64, tid, ntid, ctaid and nctaid, x, y and z of each. context: see
 `memory_checks`. executed: an int64 a piece of code without branches, which counts how often it ran.
-thread: its number in the block. resume: 0, or the number of the barrier at which the function
+thread: its number in the block. resume: 0, or the number of the place at which the function
 returned last.
 
-Returns FINISHED, FAULT if a check failed, or the number of the barrier that the thread waits at.
+Returns FINISHED, FAULT if a check failed, or the number of the place where the thread waits: for
+the block at a barrier; for its warp, from WARP_WAIT on, where warps synchronise or exchange values.
 """
 
 import re
@@ -17,8 +19,20 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from cuda_on_cpu import async_copies
 from cuda_on_cpu import memory_checks as checks
-from cuda_on_cpu.opcodes import BOOL, I32, I64, Operation, find, llvm_type, resize
+from cuda_on_cpu.opcodes import (
+    BOOL,
+    F32,
+    F64,
+    I32,
+    I64,
+    Operation,
+    find,
+    intrinsic,
+    llvm_type,
+    resize,
+)
 from cuda_on_cpu.parse import (
     Instruction,
     Kernel,
@@ -31,6 +45,14 @@ from cuda_on_cpu.parse import (
 )
 
 FINISHED, FAULT = 0x7FFFFFFF, -1
+WARP_WAIT = 1 << 30
+WAITS = {"bar": 1, "mma": 4, "shfl": 5}  # instructions at which threads wait: their operands
+BARRIERS = (("bar", "sync"), ("0",)), (("bar", "warp", "sync"), ("-1",))
+SLOT_BYTES = 64  # that a thread can give to its warp: eight values
+MOST_THREADS = 1024  # of a block
+SHUFFLE = ("shfl", "sync", "bfly", "b32")
+MMA = ("mma", "sync", "aligned", "m16n8k8", "row", "col", "f32", "tf32", "tf32", "f32")
+TF32_BITS = -(1 << 13)  # of a float32's bits, those that a tensor core reads
 SPECIAL = {
     f"%{name}.{axis}": 3 * row + column
     for row, name in enumerate(("tid", "ntid", "ctaid", "nctaid"))
@@ -40,6 +62,8 @@ GAP = 1024  # guard bytes between shared arrays: out-of-bounds accesses land her
 FENCES = {"membar", "fence"}  # threads run one after another here
 ATOMS = ("add", "min", "max", "and", "or", "xor", "exch", "cas")
 ACCESS, ACCESS_TYPE = "access", ir.FunctionType(I32, [I64] * 3 + [I32] * 5)  # checks.access
+START_COPY, START_TYPE = "start_copy", ir.FunctionType(I32, [I64] * 4 + [I32] * 4)
+FINISH_COPIES, FINISH_TYPE = "finish_copies", ir.FunctionType(I32, [I64] * 3 + [I32] * 3)
 CHECK_TYPE = ir.FunctionType(I32, [I64] * 3 + [I32] * 2)
 FUNCTION, THREAD_TYPE = "run_thread", ir.FunctionType(I32, [I64] * 6 + [I32] * 2)
 
@@ -82,22 +106,32 @@ class _Translator:
         self._shared, self._shared_bytes = _offsets(kernel.shared, 0, GAP)
         self._parameters = {name: 8 * k for k, name in enumerate(kernel.parameters)}
         self._tables = {name: 8 * k for k, name in enumerate(module.tables, len(kernel.parameters))}
-        self._barriers = [
+        self._waits = [
             k
             for k, c in enumerate(kernel.code)
-            if isinstance(c, Instruction) and c.opcode[0] == "bar"
+            if isinstance(c, Instruction) and c.opcode[0] in WAITS
         ]
         alive = _live_registers(kernel)
-        self._saved = {k: sorted(alive[k + 1]) for k in self._barriers}
+        # An exchange reads its operands before and after it waits.
+        self._saved = {k: sorted(alive[k] | alive[k + 1]) for k in self._waits}
         saved = sorted(set().union(*self._saved.values()))
         self._slots = {name: 8 * k for k, name in enumerate(saved)}
         aligned = {n: Variable(v.size, max(16, v.align)) for n, v in kernel.local.items()}
-        self._local, self._frame_bytes = _offsets(aligned, 8 * len(saved), 0)
+        self._phase_at = 8 * len(saved)
+        self._copies_at = self._phase_at + 8
+        self._local_start = self._copies_at + async_copies.QUEUE_BYTES * self._has("cp")
+        self._local, self._frame_bytes = _offsets(aligned, self._local_start, 0)
+        self._exchange_at = -(-self._shared_bytes // 64) * 64 + GAP
+        if self._has("mma", "shfl"):
+            self._shared_bytes = self._exchange_at + 2 * MOST_THREADS * SLOT_BYTES
 
         ir_module = ir.Module(kernel.name)
         function = ir.Function(ir_module, THREAD_TYPE, FUNCTION)
         self._any_access = ir.Function(ir_module, ACCESS_TYPE, ACCESS)
+        self._start_copy = ir.Function(ir_module, START_TYPE, START_COPY)
+        self._finish_copies = ir.Function(ir_module, FINISH_TYPE, FINISH_COPIES)
         self._accesses: dict[tuple, ir.Function] = {}
+        self._tensor_sum_made: ir.Function | None = None
         (
             self._parameters_at,
             self._frame,
@@ -125,12 +159,17 @@ class _Translator:
         for register in self._registers.values():  # to LLVM, no value is any value
             self._b.store(ir.Constant(register.type.pointee, None), register)
         self._carry = self._b.alloca(BOOL)
+        self._phase = self._b.alloca(I64)  # which half of the slots the last exchange took
+        self._b.store(I64(0), self._phase)
         start = self._function.append_basic_block("start")
         self._failed = self._function.append_basic_block("failed")
         self._resumed = self._b.switch(self._resume, start)
         self._b.position_at_end(self._failed)
         self._b.ret(I32(FAULT))
         self._begin_piece(start)
+        if self._has("cp"):
+            for field in (async_copies.N_COPIES, async_copies.N_GROUPS):
+                self._b.store(I64(0), self._pointer(self._queue(field), I64))
         for place, code in enumerate(self._kernel.code):
             if isinstance(code, str):
                 self._branch_to(self._labels[code])
@@ -149,12 +188,17 @@ class _Translator:
         self._branch_to(None)
         return str(self._module), Layout(
             max(16, -(-self._frame_bytes // 16) * 16),
-            8 * len(self._slots),
+            self._local_start,
             self._shared,
             self._shared_bytes,
             self._pieces,
             self._n_pieces,
         )
+
+    def _has(self, *names: str) -> bool:
+        """Whether the kernel has instructions of these names."""
+        code = self._kernel.code
+        return any(isinstance(one, Instruction) and one.opcode[0] in names for one in code)
 
     # Control flow
 
@@ -193,7 +237,15 @@ class _Translator:
             self._b.ret(I32(FINISHED))
             self._begin_piece(self._function.append_basic_block())
         elif name == "bar":
-            self._barrier(code)
+            if (code.opcode, code.operands) not in BARRIERS:
+                raise UnknownPtx(f"the barrier {code}")
+            self._wait(code)
+        elif name == "mma":
+            self._multiply_matrices(code)
+        elif name == "shfl":
+            self._shuffle(code)
+        elif name == "cp":
+            self._copy(code)
         elif name in ("ld", "st"):
             self._load_or_store(code)
         elif name in ("atom", "red"):
@@ -205,15 +257,18 @@ class _Translator:
         elif name not in FENCES:
             self._compute(code)
 
-    def _barrier(self, code: Instruction) -> None:
+    def _wait(self, code: Instruction) -> None:
         """Save the live registers and return; a resumed thread loads them and goes on from here."""
-        if code.opcode != ("bar", "sync") or len(code.operands) != 1 or code.guard:
-            raise UnknownPtx(f"the barrier {code}")
+        if len(code.operands) != WAITS[code.opcode[0]] or code.guard:
+            raise UnknownPtx(str(code))
         b, saved = self._b, self._saved[self._place]
-        number = I32(1 + self._barriers.index(self._place))
+        for_block = code.opcode == ("bar", "sync")
+        number = I32(1 + self._waits.index(self._place) + (0 if for_block else WARP_WAIT))
         for name in saved:
             stored = llvm_type(self._kernel.registers[name])
             b.store(b.load(self._registers[name], typ=stored), self._slot(name, stored))
+        phase_at = b.add(self._frame, I64(self._phase_at))
+        b.store(b.load(self._phase, typ=I64), self._pointer(phase_at, I64))
         b.ret(number)
         resume = self._function.append_basic_block()
         self._resumed.add_case(number, resume)
@@ -221,6 +276,98 @@ class _Translator:
         for name in saved:
             stored = llvm_type(self._kernel.registers[name])
             b.store(b.load(self._slot(name, stored), typ=stored), self._registers[name])
+        phase_at = b.add(self._frame, I64(self._phase_at))
+        b.store(b.load(self._pointer(phase_at, I64), typ=I64), self._phase)
+
+    def _give(self, code: Instruction, values: list[ir.Value]) -> ir.Value:
+        """Give values of 32 bits to the warp and wait for its other threads.
+
+        Returns the address of the warp's slots, SLOT_BYTES a thread. Two exchanges in a row take
+        different slots, because a thread may be at the second one before others read the first.
+        """
+        b = self._b
+        b.store(b.xor(b.load(self._phase, typ=I64), I64(1)), self._phase)
+        slot = self._slots_at(self._thread)
+        for k, value in enumerate(values):
+            b.store(b.zext(value, I64), self._pointer(b.add(slot, I64(8 * k)), I64))
+        self._wait(code)
+        return self._slots_at(b.and_(self._thread, I32(-32)))
+
+    def _slots_at(self, thread: ir.Value) -> ir.Value:
+        """The address of a thread's slot in this exchange."""
+        b = self._b
+        half = b.mul(b.load(self._phase, typ=I64), I64(MOST_THREADS * SLOT_BYTES))
+        slot = b.mul(b.zext(thread, I64), I64(SLOT_BYTES))
+        return b.add(b.add(self._shared_at, I64(self._exchange_at)), b.add(half, slot))
+
+    def _multiply_matrices(self, code: Instruction) -> None:
+        """d = A B + c of a warp; A 16 x 8, B 8 x 8, spread over its threads as PTX's ISA says."""
+        if code.opcode != MMA:
+            raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+        targets, a_parts, b_parts, c_parts = map(elements, code.operands)
+        slots = self._give(code, [self._read(one, "b32") for one in (*a_parts, *b_parts)])
+        b = self._b
+        lane = b.and_(self._thread, I32(31))
+        group, place = b.lshr(lane, I32(2)), b.and_(lane, I32(3))
+        found = []
+        for k, start in enumerate(c_parts):
+            column = b.add(b.shl(place, I32(1)), I32(k % 2))
+            arguments = slots, group, I32(k // 2), column, self._read(start, "f32")
+            found.append(b.call(self._tensor_sum(), arguments))
+        for target, value in zip(targets, found, strict=True):
+            self._write(target, value, "f32")
+
+    def _shuffle(self, code: Instruction) -> None:
+        """The value of the lane that differs in the bits of a mask; all lanes must take part."""
+        if code.opcode != SHUFFLE:
+            raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+        target, value, mask, clamp, _ = code.operands
+        slots = self._give(code, [self._read(value, "b32")])
+        b = self._b
+        lane, bounds = b.and_(self._thread, I32(31)), self._read(clamp, "b32")
+        segment = b.lshr(bounds, I32(8))
+        last = b.or_(b.and_(lane, segment), b.and_(bounds, b.not_(segment)))
+        asked = b.xor(lane, self._read(mask, "b32"))
+        is_within = b.icmp_unsigned("<=", asked, b.and_(last, I32(31)))
+        place = b.mul(b.select(is_within, asked, lane), I32(SLOT_BYTES))
+        found = b.load(self._pointer(b.add(slots, b.zext(place, I64)), I32), typ=I32)
+        register, *predicate = target.split("|")
+        self._write(register, found, "b32")
+        for name in predicate:
+            self._write(name, is_within, "pred")
+
+    def _tensor_sum(self) -> ir.Function:
+        """c + sum over k of A[row + 8 part, k] B[k, column], from the slots of a warp.
+
+        A model of the hardware, whose sums are not documented: products of the upper 19 bits, which
+        are exact, are added to c without an error, and the sum is cut toward zero to a float32.
+        """
+        if self._tensor_sum_made is None:
+            kind = ir.FunctionType(F32, [I64, I32, I32, I32, F32])
+            made = ir.Function(self._module, kind, "tensor_sum")
+            made.linkage = "internal"
+            made.attributes.add("noinline")
+            b = ir.IRBuilder(made.append_basic_block())
+            slots, row, part, column, start = made.args
+
+            def value(lane: ir.Value, word: ir.Value) -> ir.Value:
+                place = b.add(b.mul(lane, I32(SLOT_BYTES)), b.mul(word, I32(8)))
+                pointer = b.inttoptr(b.add(slots, b.zext(place, I64)), I32.as_pointer())
+                bits = b.and_(b.load(pointer, typ=I32), I32(TF32_BITS))
+                return b.fpext(b.bitcast(bits, F32), F64)
+
+            total = b.fpext(start, F64)
+            for k in range(8):
+                a = value(b.add(b.shl(row, I32(2)), I32(k % 4)), b.add(part, I32(k // 4 * 2)))
+                m = value(b.add(b.shl(column, I32(2)), I32(k % 4)), I32(4 + k // 4))
+                total = b.fadd(total, b.fmul(a, m))
+            near = b.fptrunc(total, F32)
+            size, back = (intrinsic(b, "llvm.fabs", one) for one in (total, b.fpext(near, F64)))
+            bits = b.bitcast(near, I32)
+            below = b.bitcast(b.sub(bits, I32(1)), F32)
+            b.ret(b.select(b.fcmp_ordered(">", back, size), below, near))
+            self._tensor_sum_made = made
+        return self._tensor_sum_made
 
     def _slot(self, register: str, kind: ir.Type) -> ir.Value:
         return self._pointer(self._b.add(self._frame, I64(self._slots[register])), kind)
@@ -365,6 +512,37 @@ class _Translator:
         if target:
             self._write(target, old, kind)
 
+    def _copy(self, code: Instruction) -> None:
+        """An asynchronous copy, the end of a group of them, or a wait for groups."""
+        _, _, *modifiers = code.opcode
+        b, numbers = self._b, (self._thread, I32(self._place))
+        match modifiers:
+            case ["ca" | "cg", "shared", "global"]:
+                to, start, size, *present = code.operands
+                n = int(size)
+                target, source = self._address(to, "shared"), self._address(start, "global")
+                n_present = self._read(present[0], "u32") if present else I32(n)
+                self._check(target, n, "shared", checks.START)
+                with b.if_then(b.icmp_unsigned("!=", n_present, I32(0))):
+                    self._check(source, n, "global", checks.READ)
+                queue = self._queue(async_copies.N_COPIES)
+                copy = self._context, queue, target, source, I32(n), n_present
+                self._fail_if(b.call(self._start_copy, (*copy, *numbers)))
+            case ["commit_group"]:
+                groups = self._pointer(self._queue(async_copies.N_GROUPS), I64)
+                b.store(b.add(b.load(groups, typ=I64), I64(1)), groups)
+            case ["wait_group" | "wait_all"]:
+                pending = I32(int(code.operands[0]) if code.operands else async_copies.ALL)
+                queue = self._queue(async_copies.N_COPIES)
+                waited = self._context, self._frame, queue, pending
+                self._fail_if(b.call(self._finish_copies, (*waited, *numbers)))
+            case _:
+                raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+
+    def _queue(self, field: int) -> ir.Value:
+        """The address of a field of the thread's asynchronous copies."""
+        return self._b.add(self._frame, I64(self._copies_at + 8 * field))
+
     def _address(self, operand: str, space: str) -> ir.Value:
         match = re.fullmatch(r"\[([%$\w]+)(?:\+(-?\d+))?\]", operand)
         if not match:
@@ -378,7 +556,10 @@ class _Translator:
         """Call checks.access, and end the thread if it finds a fault."""
         access = self._access(size, kind, checks.SPACES[space])
         arguments = (self._context, self._frame, address, self._thread, I32(self._place))
-        found = self._b.call(access, arguments)
+        self._fail_if(self._b.call(access, arguments))
+
+    def _fail_if(self, found: ir.Value) -> None:
+        """End the thread if a check found a fault."""
         good = self._function.append_basic_block()
         self._b.cbranch(self._b.icmp_signed("==", found, I32(0)), good, self._failed)
         self._b.position_at_end(good)
@@ -428,7 +609,7 @@ def _live_registers(kernel: Kernel) -> list[frozenset[str]]:
 
 def _registers_of(code: Instruction, kernel: Kernel) -> tuple[set[str], set[str]]:
     """The registers that an instruction writes and those that it reads."""
-    n_targets = 0 if code.opcode[0] in ("st", "red", "bra", "bar", "ret") else 1
+    n_targets = 0 if code.opcode[0] in ("st", "red", "bra", "bar", "ret", "cp") else 1
     found = [
         {name for name in re.findall(r"%?[\w$.]+", operand) if name in kernel.registers}
         for operand in code.operands
