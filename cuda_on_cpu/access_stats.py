@@ -12,7 +12,7 @@ from cuda_on_cpu.run import Launched
 WARP = 32  # threads that access memory together
 SECTOR = 32  # bytes of global memory that are moved together
 BANKS, WORD = 32, 4  # of shared memory; bytes of a word
-KINDS = {"ld": "read", "st": "write", "atom": "atomic", "red": "atomic"}
+KINDS = {"ld": "read", "cp": "read", "st": "write", "atom": "atomic", "red": "atomic"}
 FLOAT_OPERATIONS = {"fma": 2} | dict.fromkeys(
     ("add", "sub", "mul", "div", "max", "min", "ex2", "rcp", "sqrt"), 1
 )
@@ -47,7 +47,7 @@ def accesses(launched: Launched) -> dict[tuple[str, str], Accesses]:
     """The accesses of a traced launch, by space and kind, such as ("global", "read")."""
     found: dict[tuple[str, str], Accesses] = {}
     for code, group, _, address in _instructions(launched):
-        space, kind, size = _access(code)
+        space, kind, size = access_of(code)
         words = address[:, None] // WORD + np.arange(max(1, size // WORD))
         before = found.get((space, kind), Accesses(0, 0, 0, 0, 0))
         found[space, kind] = Accesses(
@@ -60,7 +60,7 @@ def accesses(launched: Launched) -> dict[tuple[str, str], Accesses]:
     return found
 
 
-def _access(code: Instruction) -> tuple[str, str, int]:
+def access_of(code: Instruction) -> tuple[str, str, int]:
     """The space, the kind and the bytes of an access; of a copy, those of its source."""
     if code.opcode[0] == "cp":
         return code.opcode[-1], "read", int(code.operands[2])

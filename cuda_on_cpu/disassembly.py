@@ -62,8 +62,13 @@ class Loop:
 
     @property
     def n_branches(self) -> int:
-        """Branches within the loop, apart from the one that closes it; and calls."""
-        return sum(one.name in ("BRA", "BRX", "CALL") for one in self.instructions) - 1
+        """Branches within the loop, and calls.
+
+        Not counted are the branch that closes the loop, and BRA.DIV, which only a warp takes whose
+        threads are not in step.
+        """
+        branches = [one for one in self.instructions if one.name in ("BRA", "BRX", "CALL")]
+        return sum(one.opcode != "BRA.DIV" for one in branches) - 1
 
     def most_under_way(self, name: str) -> int:
         """Loads of that name (LDG, LDS) that are issued before the first of them is waited for.

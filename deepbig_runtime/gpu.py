@@ -190,6 +190,11 @@ def name() -> str:
 
 
 @faults()
+def compute_capability() -> tuple[int, int]:
+    return cuda.get_current_device().compute_capability
+
+
+@faults()
 def driver_version() -> str:
     """The versions of the driver, if nvidia-smi prints it, and of the CUDA that it supports."""
     cuda_version = "CUDA {}.{}".format(*cuda.cudadrv.driver.get_version())

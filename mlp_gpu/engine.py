@@ -22,7 +22,7 @@ PERCEPTRON_SCHEDULES = (WINDOW, *SCHEDULES)
 # perceptron's chooses blocks and windows. It is part of a run's configuration, because bits depend
 # on it; runs from before lack it.
 CPU_ARITHMETIC = 3
-WINDOW_IMAGES_PER_BLOCK = 128  # of the schedule `window`: the more, the fewer launches an image
+WINDOW_IMAGES_PER_BLOCK = 256  # of the schedule `window`: the more, the fewer launches an image
 
 
 Net = TypeVar("Net")  # the kind of nets that an engine trains

@@ -22,6 +22,7 @@ from mlp_gpu import kernels as mlp_kernels
 from mlp_gpu import window
 from mlp_gpu.kernels import backward
 from mlp_gpu.ladder import rungs
+from mlp_gpu.window import tensor_products
 
 COMPUTE_CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
 SIGNATURES = {
@@ -44,11 +45,12 @@ def execute(executor: Executor, launch: Launch) -> Launched:
 
 
 def compile_all(ccs: Collection[tuple[int, int]] = COMPUTE_CAPABILITIES) -> list[CompiledKernel]:
-    """Compile every kernel for every compute capability."""
+    """Compile every kernel for every compute capability that can run it."""
     found = []
     for kernel, signature in SIGNATURES.items():
         tell(f"compiling {kernel.py_func.__name__} ...")
-        found += [compile_kernel(kernel, signature, cc, FOLDER) for cc in ccs]
+        lowest = tensor_products.LOWEST_CC if kernel in tensor_products.SIGNATURES else (0, 0)
+        found += [compile_kernel(kernel, signature, cc, FOLDER) for cc in ccs if cc >= lowest]
     return found
 
 

@@ -42,7 +42,7 @@ from mlp_gpu.network import Network, pad32
 from mlp_gpu.training import Schedule
 from mlp_gpu.window import products, progress
 from mlp_gpu.window.engine import WindowCudaEngine
-from mlp_gpu.window.workspace import Workspace
+from mlp_gpu.window.workspace import Workspace, kernels_for
 
 # Before the launch the L2 cache holds as much of the kernel's data as it has room for, or none.
 CACHE_STATES = ("warm", "cold")
@@ -325,7 +325,7 @@ def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
     """
     sizes, n_block, n = network.sizes, WINDOW_IMAGES_PER_BLOCK, progress.MAX_WINDOW
     weights = [copy_to_gpu(W, stream) for W in network.weights]
-    workspace = Workspace(sizes, weights, n_block)
+    workspace = Workspace(sizes, weights, n_block, kernels_for(gpu.compute_capability()))
     gpu.fill(workspace.blank(), stream)
     images, labels = training_examples(sizes[0])
     put = {"labels": labels, "order": np.arange(len(labels))}

@@ -25,14 +25,15 @@ from mlp_gpu.ladder.arrays import Arrays, hosts
 from mlp_gpu.ladder.net import N_INPUTS, Net
 from mlp_gpu.network import N_CLASSES, pad32
 from mlp_gpu.window import blocks, products, progress, sums
+from mlp_gpu.window.workspace import PLAIN, TENSOR
 
 N_IN, N_OUT = 70, 300  # of a layer of the perceptron: W has rows and columns of padding
 N_IMAGES = 150  # of a batch
 FIELD_SIDE = 3  # pixels of the images whose field is drawn: its cells can still be seen
 CONVOLVED = 20, 2  # rows and columns that listing 1 makes of a field
 
-# Layers of the window, the block of images, and the window in it. A sweep's first image is a
-# multiple of progress.MAX_WINDOW, so that the ring of partial sums begins with it.
+# Layers of the window, the block of images, and the window in it. Its first image is a multiple of
+# its size, so that the ring of partial sums begins with it.
 WINDOW_IN, WINDOW_OUT, BLOCK, FEW_IMAGES = 200, 300, 128, 8
 FIRST, END = 32, 64
 
@@ -114,26 +115,29 @@ def window() -> dict[str, Launch]:
     now[[progress.FIRST, progress.END, progress.SWEPT]] = FIRST, END, END
     done[progress.FIRST] = BLOCK
     A, E = (
-        _numbers(*products.partial_shape(*shape, BLOCK, progress.MAX_WINDOW))
+        _numbers(*products.partial_shape(*shape, BLOCK, END - FIRST))
         for shape in ((rows, columns), (columns, rows))
     )
     order = np.zeros(2 * BLOCK, int)
     labels = np.zeros(1, np.uint8)
     epoch = {"losses": _numbers(2 * BLOCK), "labels": labels, "order": order}
-    changes = _numbers(*sums.changes_shape((WINDOW_IN, WINDOW_OUT)))
+    changes = np.zeros(progress.changes_shape(1), np.int32)
     H_next, before = _numbers(BLOCK, pad32(WINDOW_OUT + 1)), _numbers(BLOCK, pad32(WINDOW_IN))
     classes, last = (_numbers(BLOCK, pad32(n)) for n in (N_CLASSES, N_CLASSES + 1))
     begun[progress.BLOCK] = FEW_IMAGES
+    in_products: list[Launch] = []
+    for kernels in (PLAIN, TENSOR):
+        in_products += products.forward(kernels.forward, A, now, H, W)
+        in_products += products.backward(kernels.backward, E, now, D, W)
+        in_products += kernels.update(W, done, H, D, eta, WINDOW_IN, WINDOW_OUT)
     return _by_name(
         [
-            *products.forward(A, now, H, W),
-            *products.backward(E, now, D, W),
+            *in_products,
             *sums.forward(H_next, A, now, D, eta, WINDOW_OUT, True),
             *sums.backward(before, changes, E, now, H, eta, 0, WINDOW_IN),
             *sums.outputs(classes, changes, now, last, epoch, N_CLASSES),
             *progress.slide(now, changes),
             *blocks.gather(H[:FEW_IMAGES], begun, _numbers(1, WINDOW_IN), order),
-            *blocks.update(W, done, H, D, eta, WINDOW_IN, WINDOW_OUT),
             *progress.end_block(done, BLOCK, 2 * BLOCK),
         ]
     )

@@ -19,7 +19,7 @@ from deform_gpu.parameters import SIDE
 from experiments.drawing import thread_maps_nets
 from experiments.drawing.figures import LABEL_SIZE, SMALL_SIZE
 from experiments.drawing.launches import BLOCK as BLOCK_IMAGES
-from experiments.drawing.launches import FIELD_SIDE, N_IN, N_OUT
+from experiments.drawing.launches import END, FIELD_SIDE, FIRST, N_IN, N_OUT
 from experiments.drawing.thread_drawing import (
     BLOCK,
     IDLE,
@@ -303,18 +303,36 @@ BATCH = Tile(
     f"{DEPTH} inputs of\n{evaluate.TILE} images",
     f"{DEPTH} x {evaluate.TILE}\nweights",
 )
-WINDOW_PRODUCTS = [
+TENSOR = "{size} results: thread {thread} has 16 of\nits warp's 32 x 16, in registers"
+WINDOW_PRODUCTS, TENSOR_PRODUCTS = (
+    [
+        Tile(
+            Panel(
+                f"{way}_{kind} W read",
+                rows,
+                f"{columns}; then image",
+                TILE_TITLE,
+                more=BLOCK_IMAGES,
+            ),
+            f"{way}_{kind} partial write",
+            title,
+            products.DEPTH,
+        )
+        for way, rows, columns in (
+            ("forward", ROW_OF_W, COLUMN_OF_W),
+            ("backward", COLUMN_OF_W, ROW_OF_W),
+        )
+    ]
+    for kind, title in (("products", PRODUCTS), ("tensor_products", TENSOR))
+)
+TENSOR_PRODUCTS.append(
     Tile(
-        Panel(f"{kernel} W read", rows, f"{columns}; then image", TILE_TITLE, more=BLOCK_IMAGES),
-        f"{kernel} partial write",
-        PRODUCTS,
+        Panel("update_tensor_products W write", ROW_OF_W, COLUMN_OF_W, TILE_TITLE),
+        "update_tensor_products W write",
+        TENSOR,
         products.DEPTH,
     )
-    for kernel, rows, columns in (
-        ("forward_products", ROW_OF_W, COLUMN_OF_W),
-        ("backward_products", COLUMN_OF_W, ROW_OF_W),
-    )
-]
+)
 WINDOW_SUMS = [
     Tile(Panel(result, OF_WINDOW, columns, TILE_TITLE), result, SUMS, left="8 rows of G")
     for result, columns in (
@@ -377,7 +395,7 @@ def plot_window_tiles(title: str, height: float, kernels: list[Tile]) -> Figure:
         plot_panel(whole, tile.panel)
         plot_tile(part, tile)
     styles = TILE_STYLES
-    if kernels is WINDOW_PRODUCTS:
+    if kernels is not WINDOW_SUMS:
         styles = styles | {"rows of H or D of the block's images": READ}
     add_legend(figure, styles | {"outside the matrix": IDLE})
     return figure
@@ -392,13 +410,14 @@ def plot_blocks_and_progress() -> Figure:
     plot_panel(gather, _cells("gather_images H write", "one", "image of the block", "pixel"))
     title = TILE_TITLE + ", a thread a class"
     plot_panel(outputs, Panel("output_deltas D write", "image of the window", "class", title))
+    outputs.set_ylim(END - FIRST, 0)  # the window has fewer images than it may have
     trace = read_traces()["slide_window changes read"]
-    _, _, n_tiles, n_images = trace.reached
-    plot_lines(slide, 0, n_images, n_tiles)
+    _, _, n_rows, n_images = trace.reached
+    plot_box(slide, 0, 0, n_images, n_rows, OUTLINE)
     plot_cells(slide, cells_of(trace.own), THREAD)
-    title = f"slide_window: one block of {trace.threads[0]}\nthreads takes each layer's {n_tiles} "
-    title += f"tiles\nof changes; thread {trace.thread[0]} reads"
-    set_scaled(slide, n_images, n_tiles, "image of the window", "tile", title)
+    title = f"slide_window: one block of {trace.threads[0]}\nthreads, an image each; of each layer"
+    title += f"\nthread {trace.thread[0]} reads"
+    set_scaled(slide, n_images, n_rows, "image of the window", "change; delta", title)
     set_bare(ending, (0, 10), (0, 6), "next_block: one thread,\nthe numbers of progress")
     names = ["START", "BLOCK", "FIRST", "END", "SWEPT", "WINDOW", "TIMES", "SWEEPS", "ALL_TIMES"]
     for place, name in enumerate(names):
@@ -492,6 +511,12 @@ DRAWINGS: dict[str, Callable[[], Figure]] = {
         "Window, stage 1: products of 32 images with a matrix, and with the block's images",
         6.2,
         WINDOW_PRODUCTS,
+    ),
+    "threads_window_tensor_products": partial(
+        plot_window_tiles,
+        "Window: products and the update on tensor cores",
+        9,
+        TENSOR_PRODUCTS,
     ),
     "threads_window_sums": partial(
         plot_window_tiles,

@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 
 from cuda_on_cpu import Executor, Launched, access_stats, to_device
-from cuda_on_cpu.parse import Instruction
 from deepbig_runtime import files
 from deepbig_runtime.gpu import Launch
 from deform_gpu.kernels import listing1, tiles
@@ -23,6 +22,7 @@ from experiments.drawing.traces import Pair, Run, Trace
 from mlp_gpu.kernels import backward
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.net import SIDE
+from mlp_gpu.window import tensor_products
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,17 @@ VIEWS = (
     View("forward_products partial write", (2, 1), (37, 0)),
     View("backward_products W read", (1, 2), (37, 0), transposed=True),
     View("backward_products partial write", (1, 2), (37, 0)),
+    View("forward_tensor_products W read", (2, 1), (37, 0)),
+    View("forward_tensor_products partial write", (2, 1), (37, 0)),
+    View("backward_tensor_products W read", (1, 2), (37, 0), transposed=True),
+    View("backward_tensor_products partial write", (1, 2), (37, 0)),
     View("forward_states H_next write", (2, 1), (37, 0), corner=(FIRST, 1)),
     View("backward_deltas D write", (1, 2), (37, 0), corner=(FIRST, 0)),
     View("update_weights_of_block W write", (1, 1), (37, 0)),
+    View("update_tensor_products W write", (1, 1), (37, 0)),
     View("gather_images H write", (0, 4), (110, 0), 0, corner=(0, 1)),
     View("output_deltas D write", (0, 11), (5, 0), 0, corner=(FIRST, 0)),
-    View("slide_window changes read", (0, 0), (41, 0), shown=(5, 32)),
+    View("slide_window changes read", (0, 0), (41, 0)),
     View("convolve_maps h read", (0, 0), (5, 4), 0),
     View("convolve_maps w read", (0, 0), (5, 4), 0),
     View("convolve_maps y write", (0, 0), (5, 4), 0),
@@ -134,12 +139,13 @@ def execute(launch: Launch) -> Launched:
     """Execute a launch on copies of its arrays of the host, and record accesses."""
     copies = {id(a): to_device(a) for a in launch.arguments if isinstance(a, np.ndarray)}
     arguments = tuple(copies.get(id(a), a) for a in launch.arguments)
-    return compiled.execute(_executor(), replace(launch, arguments=arguments))
+    cc = tensor_products.LOWEST_CC if launch.kernel in tensor_products.SIGNATURES else (7, 5)
+    return compiled.execute(_executor(cc), replace(launch, arguments=arguments))
 
 
 @cache
-def _executor() -> Executor:
-    return compiled.new_executor((7, 5), order="forward", traced=True)
+def _executor(cc: tuple[int, int]) -> Executor:
+    return compiled.new_executor(cc, order="forward", traced=True)
 
 
 def accesses(launched: Launched, array: str, kind: str) -> tuple[Launched, int]:
@@ -150,16 +156,22 @@ def accesses(launched: Launched, array: str, kind: str) -> tuple[Launched, int]:
     shared = [name for name in launched.arrays if "smem" in name]
     name = shared[int(array[-1])] if array.startswith("shared ") else array
     start, n_bytes = launched.arrays[name]
-    instructions = [
-        place
-        for place, code in enumerate(launched.code)
-        if isinstance(code, Instruction) and access_stats.KINDS.get(code.opcode[0]) == kind
-    ]
+    n_words = {}  # that a thread accesses at once, of the instructions of that kind
+    for place in np.unique(np.concatenate(launched.trace)[:, 0]).tolist():
+        _, found, size = access_stats.access_of(launched.code[place])
+        if found == kind:
+            n_words[place] = max(1, size // access_stats.WORD)
 
     def cut(trace: np.ndarray) -> np.ndarray:
         address = trace[:, 2] - start
-        kept = np.isin(trace[:, 0], instructions) & (address >= 0) & (address < n_bytes)
-        return np.column_stack((trace[kept, :2], address[kept] // access_stats.WORD))
+        inside = np.isin(trace[:, 0], list(n_words)) & (address >= 0) & (address < n_bytes)
+        rows = trace[inside]
+        n = np.array([n_words[place] for place in rows[:, 0].tolist()], int)
+        word = address[inside] // access_stats.WORD
+        after_first = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
+        each = np.repeat(np.column_stack((rows[:, :2], word)), n, axis=0)
+        each[:, 2] += after_first
+        return each
 
     cut_down = replace(launched, trace=[cut(trace) for trace in launched.trace])
     return cut_down, n_bytes // access_stats.WORD

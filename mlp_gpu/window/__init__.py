@@ -5,12 +5,13 @@ products of matrices, until their deltas stay. A few are done, the window slides
 at the end of the block all weights are updated. It is the same sequence of on-line steps.
 """
 
-from mlp_gpu.window import blocks, products, progress, sums
+from mlp_gpu.window import blocks, products, progress, sums, tensor_products
 
 # As `mlp_gpu.kernels.SIGNATURES`.
 SIGNATURES = {
     **blocks.SIGNATURES,
     **products.SIGNATURES,
+    **tensor_products.SIGNATURES,
     **sums.SIGNATURES,
     **progress.SIGNATURES,
 }

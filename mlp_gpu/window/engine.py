@@ -1,7 +1,8 @@
 """The GPU engine's schedule `window`: on-line steps in blocks, many images at once, exactly.
 
 Where the window stands is in the GPU's memory: the host launches blocks ahead, each with as many
-sweeps as the last ones needed and some more. The host reads the progress once per chunk of blocks,
+sweeps as the last ones needed and some more. A block is three CUDA graphs: its begin, a few sweeps,
+launched as often as needed, and its end. The host reads the progress once per chunk of blocks,
 while the GPU runs the next chunk. Launches for which nothing is left to do return at once. The bits
 do not depend on how many there are.
 """
@@ -9,23 +10,24 @@ do not depend on how many there are.
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
 from deepbig_runtime import gpu
 from deepbig_runtime.faults import GpuFault
-from deepbig_runtime.gpu import Launch, play
+from deepbig_runtime.gpu import play
 from mlp_gpu import cuda
 from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.engine import WINDOW, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.network import Network
 from mlp_gpu.window import progress
 from mlp_gpu.window.sums import MAX_BLOCK
-from mlp_gpu.window.workspace import Workspace
+from mlp_gpu.window.workspace import Workspace, kernels_for
 
-SWEEPS_STEP = 8  # a graph has a multiple of it, so that there are few different ones
-MAX_GRAPHS = 8  # that are kept, for two places of images and some numbers of sweeps
-SPARE = 1.25  # sweeps of a graph, as a part of a block's mean in the last chunk
+SWEEPS = 4  # of a graph
+MAX_GRAPHS = 6  # that are kept: of two places of images
+SPARE = 1.25  # sweeps that are launched, as a part of a block's mean in the last chunk
 
 
 def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
@@ -46,14 +48,15 @@ class WindowCudaEngine(CudaEngine):
             raise ValueError(f"expected 1 to {MAX_BLOCK} images per block, got {images_per_block}")
         super().__init__()
         self.schedule, self._n_block = WINDOW, images_per_block
-        self._n_sweeps = SWEEPS_STEP  # that are launched for a block
+        self._n_sweeps = 2 * SWEEPS  # that are launched for a block
         self._reader = gpu.new_stream()  # on which the host looks how far the blocks came
 
     @gpu.faults()
     def set_network(self, network: Network) -> None:
         self.forget("_workspace", "_seen")
         super().set_network(network)
-        self._workspace = Workspace(network.sizes, self._net.weights, self._n_block)
+        kernels = kernels_for(gpu.compute_capability())
+        self._workspace = Workspace(network.sizes, self._net.weights, self._n_block, kernels)
         gpu.fill(self._workspace.blank(), self.stream)
         # The progress as a chunk left it: that of one chunk is read while the next one runs.
         self._seen = [gpu.device_array((progress.FIELDS,), np.int32) for _ in range(2)]
@@ -85,32 +88,33 @@ class WindowCudaEngine(CudaEngine):
                     total += self._tell_losses(done, n, tick, self._reader)
                 done, sweeps = done + n, sweeps + needed
                 wanted = SPARE * needed / max(1, n // self._n_block)
-                self._n_sweeps = min(SWEEPS_STEP * math.ceil(wanted / SWEEPS_STEP), self._n_block)
+                self._n_sweeps = min(SWEEPS * math.ceil(wanted / SWEEPS), self._n_block)
             gpu.let_wait(self._reader, self.stream)
             self._seen.reverse()
             ahead = blocks
         return total / n_images
 
     def _launch_blocks(self, blocks: int, n_images: int) -> None:
-        """Launch this number of blocks, and a copy of their progress to _seen[1]."""
-        key = (*gpu.array_key(self.images), self._n_sweeps)
-        if key not in self._graphs:
-            launches = self._block_launches(n_images)
-            # Before a kernel is captured it was launched, see CudaEngine._train_epoch.
-            play(launches, self.stream)
-            blocks -= 1
-            if len(self._graphs) >= MAX_GRAPHS:
-                self._drop_graphs()
-            self._graphs[key] = gpu.capture(partial(play, launches))
-        for _ in range(blocks):
-            self._graphs[key].launch(self.stream)
-        self._seen[1].copy_to_device(self._workspace.progress, stream=self.stream)
+        """Launch this number of blocks, and a copy of their progress to _seen[1].
 
-    def _block_launches(self, n_images: int) -> list[Launch]:
-        """A block, if _n_sweeps are enough; otherwise a part of it."""
-        workspace = self._workspace
-        return [
-            *workspace.begin_block(self.images, self.epoch["order"]),
-            *workspace.sweep(self.epoch, self.eta) * self._n_sweeps,
-            *workspace.end_block(self.eta, n_images),
-        ]
+        Each is a whole block if _n_sweeps are enough; otherwise a part of one.
+        """
+        place, workspace, stream = gpu.array_key(self.images), self._workspace, self.stream
+        begin, sweeps, end = keys = [(*place, part) for part in ("begin", "sweeps", "end")]
+        if begin not in self._graphs:
+            parts = [
+                workspace.begin_block(self.images, self.epoch["order"]),
+                workspace.sweep(self.epoch, self.eta) * SWEEPS,
+                workspace.end_block(self.eta, n_images),
+            ]
+            # Before a kernel is captured it was launched, see CudaEngine._train_epoch.
+            play(list(chain(*parts)), stream)
+            blocks -= 1
+            if len(self._graphs) + len(parts) > MAX_GRAPHS:
+                self._drop_graphs()
+            for key, launches in zip(keys, parts, strict=True):
+                self._graphs[key] = gpu.capture(partial(play, launches))
+        for _ in range(blocks):
+            for key in (begin, *[sweeps] * -(-self._n_sweeps // SWEEPS), end):
+                self._graphs[key].launch(stream)
+        self._seen[1].copy_to_device(workspace.progress, stream=stream)

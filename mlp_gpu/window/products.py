@@ -6,7 +6,8 @@ of the window's images, whose rows of H are the inputs of a layer and whose rows
 are the scalar products with the images of the block, from its first to the window's last: the
 corrections need those with images before. H (B, pad32(n_in + 1)), column 0 is 1; D (B,
 pad32(n_out)); W (pad32(n_in + 1), pad32(n_out)); partial (splits, ring, columns + B), where columns
-are those of W or, backward, its rows: float32, C order. Image t of the block has row t modulo ring.
+are those of W or, backward, its rows: float32, C order. Image t of the block has row t modulo ring,
+a power of 2.
 
 A block of 128 threads takes 32 images and 64 columns, and one part of the sum: `depth` inputs or
 neurons, 32 at a time in shared memory. A thread adds up 4 x 4 products in registers. The matrix is
@@ -17,10 +18,12 @@ memory, and write and read 32 different banks. Each number from memory is used 3
 The sums of the parts are stage 2, as in the papers: see `sums`.
 """
 
+from typing import Any
+
 import numpy as np
 
 from deepbig_runtime.gpu import DeviceArray, Launch, cuda
-from mlp_gpu.window.progress import BLOCK, END, FIRST, SWEPT
+from mlp_gpu.window.progress import BLOCK, END, FIRST, MAX_WINDOW, SWEPT
 
 THREADS = 128
 WARPS = THREADS // 32
@@ -83,7 +86,7 @@ def store(partial, z, first, end, j0, offset, n_columns, thread):
     for r in range(EACH):
         image = first + y + Y * r
         if image < end:
-            row = np.uint32(image % partial.shape[0])
+            row = np.uint32(image & (partial.shape[0] - 1))
             for c in range(EACH):
                 if j0 + x + X * c < n_columns:
                     partial[row, np.uint32(offset + j0 + x + X * c)] = z[r, c]
@@ -91,16 +94,15 @@ def store(partial, z, first, end, j0, offset, n_columns, thread):
 
 @cuda.jit(device=True, inline="always")
 def images_of(progress, whole, number):
-    """The rows that a block takes: its first image, the one after its last.
+    """The rows that a block takes, 32 for each number: its first image, the one after its last.
 
-    whole: the rows of all images of a block that has just begun, 32 for each number. Otherwise the
-    window's.
+    whole: of all images of a block that has just begun; otherwise of the window.
     """
-    if not whole:
-        return progress[FIRST], progress[END]
-    first = number * IMAGES
-    end = min(first + IMAGES, progress[BLOCK])
-    return first, end if progress[SWEPT] == 0 else first
+    start = 0 if whole else progress[FIRST]
+    stop = progress[BLOCK] if whole else progress[END]
+    first = start + number * IMAGES
+    end = min(first + IMAGES, stop)
+    return first, first if whole and progress[SWEPT] > 0 else end
 
 
 @cuda.jit(device=True, inline="always")
@@ -135,15 +137,13 @@ def sum_part(partial, A, W, first, end, split, depth, transposed):
 
 @cuda.jit
 def forward_products(partial, progress, H, W, depth, whole):
-    groups = -(-H.shape[0] // IMAGES) if whole else 1
-    split, group = cuda.blockIdx.y // groups, cuda.blockIdx.y % groups
-    first, end = images_of(progress, whole, group)
-    sum_part(partial, H, W, first, end, split, depth, False)
+    first, end = images_of(progress, whole, cuda.blockIdx.z)
+    sum_part(partial, H, W, first, end, cuda.blockIdx.y, depth, False)
 
 
 @cuda.jit
 def backward_products(partial, progress, D, W, depth):
-    first, end = progress[FIRST], progress[END]
+    first, end = images_of(progress, False, cuda.blockIdx.z)
     sum_part(partial, D, W, first, end, cuda.blockIdx.y, depth, True)
 
 
@@ -170,35 +170,44 @@ def depth_of(inner: int, columns: int, n_block: int) -> int:
     return DEPTH * -(-chunks // splits)
 
 
-def partial_shape(inner: int, columns: int, n_block: int, ring: int) -> tuple[int, int, int]:
-    """Shape of `partial`. inner, columns: of W, the side that is summed over and the other."""
-    splits = -(-inner // depth_of(inner, columns, n_block))
+def partial_shape(inner: int, columns: int, n_block: int, n_images: int) -> tuple[int, int, int]:
+    """Shape of `partial`. inner, columns: of W, the side that is summed over and the other.
+
+    n_images: the most that a product is of.
+    """
+    splits, ring = -(-inner // depth_of(inner, columns, n_block)), 1 << (n_images - 1).bit_length()
     return splits, ring, columns + n_block
 
 
-def _grid(partial: DeviceArray, columns: int, groups: int) -> tuple[int, int]:
+def _grid(partial: DeviceArray, columns: int, n_images: int) -> tuple[int, int, int]:
     splits, _, width = partial.shape
-    return _tiles(columns, width - columns), splits * groups
+    return _tiles(columns, width - columns), splits, -(-n_images // IMAGES)
 
 
 def forward(
-    partial: DeviceArray, progress: DeviceArray, H: DeviceArray, W: DeviceArray, whole: bool = False
+    kernel: Any,
+    partial: DeviceArray,
+    progress: DeviceArray,
+    H: DeviceArray,
+    W: DeviceArray,
+    whole: bool = False,
 ) -> list[Launch]:
     """Of the window's images; if `whole`, of all of a block that has just begun. Modifies partial.
 
-    partial: of as many rows as a window, or a block, has at most.
+    kernel: forward_products, or that of `tensor_products`. partial: of as many rows as a window, or
+    a block, has at most.
     """
     (inner, columns), n_block = W.shape, H.shape[0]
-    depth, groups = depth_of(inner, columns, n_block), -(-n_block // IMAGES) if whole else 1
-    arguments = partial, progress, H, W, np.int32(depth), whole
-    return [Launch(forward_products, _grid(partial, columns, groups), THREADS, arguments)]
+    grid = _grid(partial, columns, n_block if whole else min(n_block, MAX_WINDOW))
+    depth = np.int32(depth_of(inner, columns, n_block))
+    return [Launch(kernel, grid, THREADS, (partial, progress, H, W, depth, whole))]
 
 
 def backward(
-    partial: DeviceArray, progress: DeviceArray, D: DeviceArray, W: DeviceArray
+    kernel: Any, partial: DeviceArray, progress: DeviceArray, D: DeviceArray, W: DeviceArray
 ) -> list[Launch]:
-    """Of the window's images. Modifies partial."""
-    columns, inner = W.shape
-    depth = np.int32(depth_of(inner, columns, D.shape[0]))
-    grid = _grid(partial, columns, 1)
-    return [Launch(backward_products, grid, THREADS, (partial, progress, D, W, depth))]
+    """Of the window's images. Modifies partial. kernel: as `forward` takes it."""
+    (columns, inner), n_block = W.shape, D.shape[0]
+    grid = _grid(partial, columns, min(n_block, MAX_WINDOW))
+    depth = np.int32(depth_of(inner, columns, n_block))
+    return [Launch(kernel, grid, THREADS, (partial, progress, D, W, depth))]

@@ -4,14 +4,18 @@ progress int32 (FIELDS,). Kernels read it and return at once where nothing is le
 kernels if the block is done, block-start kernels if it has been swept, block-end kernels if it is
 not done.
 
-`slide_window`, one block, ends a sweep: it finds how many images at the front are done. Eight
-threads take an image of the window, each every eighth of the places where `sums` left the largest
-deltas and changes. `next_block`, one thread, ends a block.
+`slide_window`, one block, ends a sweep: it finds how many images at the front are done. A thread
+takes an image of the window. `next_block`, one thread, ends a block.
+
+changes int32 (layers, 2, MAX_WINDOW), the bits of float32: of each layer and image of the window,
+the largest change of a delta against the sweep before, and the largest delta. `sums` raises them,
+in any order, and `slide_window` sets them to zero. The bits of numbers that are not negative have
+the numbers' order, and those of NaN are above all.
 """
 
 import numpy as np
 
-from deepbig_runtime.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
 from mlp_gpu.window_rule import Limits, larger, next_window
 
 START = 0  # images of the epoch that earlier blocks trained
@@ -25,13 +29,13 @@ SWEEPS = 7  # sweeps of the epoch
 ALL_TIMES = 8  # how often images of the epoch went forward and backward, together
 FIELDS = 9
 
-MIN_WINDOW, MAX_WINDOW = 8, 32  # images
-LIMITS = Limits(MIN_WINDOW, MAX_WINDOW, few=4, many=8)
-FIRST_WINDOW = 16  # of an epoch
+MIN_WINDOW, MAX_WINDOW = 8, 128  # images
+LIMITS = Limits(MIN_WINDOW, MAX_WINDOW, few=6, many=12)
+FIRST_WINDOW = 32  # of an epoch
 TOLERANCE = np.float32(1e-4)  # of the window's largest delta of a layer: less is no change
 
-GROUPS = 8
-THREADS = GROUPS * MAX_WINDOW
+WARPS = MAX_WINDOW // WARP
+ALL = -1  # threads of a warp
 
 
 larger_of = cuda.jit(device=True, inline="always")(larger)
@@ -39,51 +43,71 @@ window_after = cuda.jit(device=True, inline="always")(next_window)
 
 
 @cuda.jit(device=True, inline="always")
-def largest_of_rows(values, rows, width, thread, threads):
-    """The first of each row of `values` becomes the row's largest. width: a power of 2."""
-    half = width // 2
-    while half > 0:
-        for place in range(thread, rows * half, threads):
-            here = np.uint32(place // half * width + place % half)
-            values[here] = larger_of(values[here], values[np.uint32(here + half)])
-        cuda.syncthreads()
-        half //= 2
+def as_float(bits):
+    return cuda.libdevice.int_as_float(bits)
+
+
+@cuda.jit(device=True, inline="always")
+def as_bits(value):
+    return cuda.libdevice.float_as_int(value)
+
+
+@cuda.jit(device=True, inline="always")
+def sum_of_warp(value):
+    """The sum of the values of the warp's threads, the same for all."""
+    lanes = WARP // 2
+    while lanes > 0:
+        value += cuda.shfl_xor_sync(ALL, value, lanes)
+        lanes //= 2
+    return value
+
+
+@cuda.jit(device=True, inline="always")
+def largest_of_warp(value):
+    """The largest value of the warp's threads; NaN if one is."""
+    lanes = WARP // 2
+    while lanes > 0:
+        value = larger_of(value, cuda.shfl_xor_sync(ALL, value, lanes))
+        lanes //= 2
+    return value
 
 
 @cuda.jit
 def slide_window(progress, changes):
-    thread = cuda.threadIdx.x
-    image, group = thread // GROUPS, thread % GROUPS
+    image = cuda.threadIdx.x
+    lane, warp = image % WARP, image // WARP
     first, end = progress[FIRST], progress[END]
     n = end - first
-    changed = cuda.shared.array(THREADS, np.float32)
-    largest = cuda.shared.array(THREADS, np.float32)
-    is_same = cuda.shared.array(MAX_WINDOW, np.int32)
+    largest = cuda.shared.array((2, WARPS), np.float32)
+    stops = cuda.shared.array(WARPS, np.int32)
     if n == 0:
         return
-    same = True
+    # The first image is corrected by images that are done: it is exact.
+    stop = np.int32(n)  # the image that the window must keep; n if it may pass this thread's
     for layer in range(changes.shape[0]):
-        change = size = np.float32(0)
-        if image < n:
-            for tile in range(group, changes.shape[2], GROUPS):
-                where = np.uint32(layer), np.uint32(tile), np.uint32(image)
-                change = larger_of(change, changes[where[0], 0, where[1], where[2]])
-                size = larger_of(size, changes[where[0], 1, where[1], where[2]])
-        changed[thread], largest[thread] = change, size
+        of_layer = changes[np.uint64(layer)]
+        change, size = as_float(of_layer[0, image]), as_float(of_layer[1, image])
+        of_layer[0, image] = of_layer[1, image] = 0
+        size = largest_of_warp(size)
+        half = np.uint64(layer % 2)  # so that one barrier for each layer is enough
+        if lane == 0:
+            largest[half, warp] = size
         cuda.syncthreads()
-        largest_of_rows(changed, MAX_WINDOW, GROUPS, thread, THREADS)
-        largest_of_rows(largest, 1, THREADS, thread, THREADS)
-        if not changed[np.uint32(image * GROUPS)] <= TOLERANCE * largest[0]:
-            same = False
-        cuda.syncthreads()
-    if group == 0:
-        is_same[image] = same
+        for other in range(WARPS):
+            size = larger_of(size, largest[half, np.uint64(other)])
+        if 0 < image < n and not change <= TOLERANCE * size:
+            stop = np.int32(image)
+    lanes = WARP // 2
+    while lanes > 0:
+        stop = min(stop, cuda.shfl_xor_sync(ALL, stop, lanes))
+        lanes //= 2
+    if lane == 0:
+        stops[warp] = stop
     cuda.syncthreads()
-    if thread == 0:
-        done = np.int32(1)  # the first is corrected by images that are done: it is exact
-        while done < n and is_same[np.uint32(done)]:
-            done += 1
-        first += done
+    if image == 0:
+        for other in range(WARPS):
+            stop = min(stop, stops[np.uint64(other)])
+        first += stop
         progress[FIRST] = first
         progress[SWEPT] = end
         progress[TIMES] += n
@@ -107,9 +131,13 @@ def next_block(progress, n_block, n_images):
 
 
 SIGNATURES = {
-    slide_window: "void(int32[::1], float32[:, :, :, ::1])",
+    slide_window: "void(int32[::1], int32[:, :, ::1])",
     next_block: "void(int32[::1], int32, int32)",
 }
+
+
+def changes_shape(n_layers: int) -> tuple[int, int, int]:
+    return n_layers, 2, MAX_WINDOW
 
 
 def at_start(n_block: int, n_images: int) -> np.ndarray:
@@ -122,8 +150,8 @@ def at_start(n_block: int, n_images: int) -> np.ndarray:
 
 
 def slide(progress: DeviceArray, changes: DeviceArray) -> list[Launch]:
-    """End a sweep. changes: as `sums` has them. Modifies progress."""
-    return [Launch(slide_window, (1, 1), THREADS, (progress, changes))]
+    """End a sweep. Modifies progress and changes."""
+    return [Launch(slide_window, (1, 1), MAX_WINDOW, (progress, changes))]
 
 
 def end_block(progress: DeviceArray, n_block: int, n_images: int) -> list[Launch]:

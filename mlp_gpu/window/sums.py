@@ -9,14 +9,13 @@ the first to the last. The images s are those of the block before t. Forward, im
 window use the deltas of the previous sweep; images not yet swept contribute nothing.
 
 H (B, pad32(n_in + 1)), a layer's inputs, column 0 is 1; D (B, pad32(n_out)), its deltas; labels
-uint8 (n,), order int64 (m,), losses float32 (m,); eta float32 (1,). changes (layers, 2, tiles, 32):
-of each layer and image of the window, the largest change of
-a delta against the sweep before, and the largest delta, in each tile of neurons.
+uint8 (n,), order int64 (m,), losses float32 (m,); eta float32 (1,); changes: see `progress`.
 
 `forward_states`, `backward_deltas`: a block of 256 threads takes 8 images and 64 neurons, a thread
 two images of a neuron. First the block adds up the 8 rows of G, zero where nothing is to be
-corrected. `output_deltas`: a warp takes an image, a thread every 32nd class, and every thread adds
-up all exponentials. It is a launch of its own, because all a_t need deltas that it overwrites.
+corrected. Past the last neuron threads repeat it, because a warp's loads are under way together
+only where all its threads load. `output_deltas`: a warp takes an image, a thread every 32nd class.
+It is a launch of its own, because all a_t need deltas that it overwrites.
 """
 
 import math
@@ -32,11 +31,13 @@ from mlp_gpu.window.progress import (
     MAX_WINDOW,
     START,
     SWEPT,
+    as_bits,
     larger_of,
-    largest_of_rows,
+    largest_of_warp,
+    sum_of_warp,
 )
 
-MAX_BLOCK = 128  # images: so many scalar products have room in shared memory
+MAX_BLOCK = 256  # images: so many scalar products have room in shared memory
 THREADS = 256
 NEURONS = 64  # per block
 IMAGES = 8  # per block
@@ -44,7 +45,7 @@ GROUPS = THREADS // NEURONS
 EACH = IMAGES // GROUPS  # images per thread
 LOADS = 16  # numbers whose loads are under way together, as in `kernels.partial`
 ZERO = np.uint64(0)
-DOTS, DELTAS = IMAGES * MAX_BLOCK, IMAGES * NEURONS  # of a block
+DOTS = IMAGES * MAX_BLOCK  # of a block
 
 
 @cuda.jit(device=True, inline="always")
@@ -60,6 +61,7 @@ def sum_parts(partial, row, column):
             is_part = np.int32(i) < left
             values[i] = partial[ZERO, ZERO, np.uint64(place)] if is_part else np.float32(0)
             place += step
+        cuda.syncwarp()
         for i in range(LOADS):
             total += values[i]
     return total
@@ -75,6 +77,7 @@ def add_corrections(total, dots, M, column, end, group):
         for i in range(LOADS):
             values[i] = M[ZERO, np.uint64(place)] if np.int32(i) < left else np.float32(0)
             place += M.shape[1]
+        cuda.syncwarp()
         for i in range(LOADS):
             for r in range(EACH):
                 row = (group + GROUPS * r) * MAX_BLOCK
@@ -82,14 +85,25 @@ def add_corrections(total, dots, M, column, end, group):
 
 
 @cuda.jit(device=True, inline="always")
-def sum_dots(dots, partial, offset, first, n, end, limit, thread, threads):
-    """Rows of G for n images from the first on, (n, MAX_BLOCK); zero from min(t, limit) on."""
-    for place in range(thread, n * MAX_BLOCK, threads):
+def sum_dots(dots, partial, offset, first, end, limit, thread):
+    """IMAGES rows of G from the first image on, (IMAGES, MAX_BLOCK); zero from min(t, limit) on."""
+    for place in range(thread, DOTS, THREADS):
         t, s = first + place // MAX_BLOCK, place % MAX_BLOCK
+        n = min(t, limit) if t < end else 0
         total = np.float32(0)
-        if t < end and s < min(t, limit):
-            total = sum_parts(partial, t % partial.shape[1], offset + s)
-        dots[np.uint32(place)] = total
+        if s // WARP * WARP < n:
+            total = sum_parts(partial, t & (partial.shape[1] - 1), offset + min(s, n - 1))
+        dots[np.uint64(place)] = total if s < n else np.float32(0)
+
+
+@cuda.jit(device=True, inline="always")
+def note_changes(changes, layer, image, change, size, thread):
+    """Raise an image's largest change and largest delta to those of a warp's threads."""
+    change, size = largest_of_warp(change), largest_of_warp(size)
+    if thread % WARP == 0:
+        where = np.uint64(layer), np.uint64(image)
+        cuda.atomic.max(changes, (where[0], np.uint64(0), where[1]), as_bits(change))
+        cuda.atomic.max(changes, (where[0], np.uint64(1), where[1]), as_bits(size))
 
 
 @cuda.jit
@@ -101,36 +115,36 @@ def forward_states(H_next, partial, progress, D, eta, n_out, hidden):
     dots = cuda.shared.array(DOTS, np.float32)
     if first >= end:
         return
-    sum_dots(dots, partial, D.shape[1], first, IMAGES, end, swept, thread, THREADS)
+    sum_dots(dots, partial, D.shape[1], first, end, swept, thread)
     cuda.syncthreads()
-    if neuron >= n_out:
-        return
+    column = min(neuron, n_out - 1)
     total = cuda.local.array(EACH, np.float32)  # registers
     for r in range(EACH):
         total[r] = 0
-    add_corrections(total, dots, D, neuron, min(swept, end - 1), group)
+    add_corrections(total, dots, D, column, min(swept, end - 1), group)
     for r in range(EACH):
         t = first + group + GROUPS * r
         if t < end:
-            a = sum_parts(partial, t % partial.shape[1], neuron) - eta[0] * total[r]
-            H_next[np.uint32(t), np.uint32(1 + neuron)] = scaled_tanh(a) if hidden else a
+            a = sum_parts(partial, t & (partial.shape[1] - 1), column) - eta[0] * total[r]
+            if neuron < n_out:
+                H_next[np.uint32(t), np.uint32(1 + neuron)] = scaled_tanh(a) if hidden else a
 
 
 @cuda.jit
 def output_deltas(D, changes, losses, progress, A, labels, order, n_out):
     thread, image = cuda.threadIdx.x, cuda.blockIdx.y
     t = progress[FIRST] + image
-    changed = cuda.shared.array(WARP, np.float32)
-    size = cuda.shared.array(WARP, np.float32)
     if t >= progress[END]:
         return
     a = A[np.uint32(t)]  # from its second number on
-    highest = a[1]
-    for j in range(1, n_out):
+    highest = a[np.uint32(1 + min(thread, n_out - 1))]
+    for j in range(thread, n_out, WARP):
         highest = max(highest, a[np.uint32(1 + j)])
+    highest = largest_of_warp(highest)
     total = np.float32(0)
-    for j in range(n_out):
+    for j in range(thread, n_out, WARP):
         total += math.exp(a[np.uint32(1 + j)] - highest)
+    total = sum_of_warp(total)
     now = np.uint32(progress[START] + t)
     label = np.uint32(labels[np.uint32(order[now])])
     if thread == 0:
@@ -141,70 +155,47 @@ def output_deltas(D, changes, losses, progress, A, labels, order, n_out):
         before = D[np.uint32(t), np.uint32(j)] if t < progress[SWEPT] else np.float32(0)
         D[np.uint32(t), np.uint32(j)] = delta
         change, most = larger_of(change, abs(delta - before)), larger_of(most, abs(delta))
-    changed[thread], size[thread] = change, most
-    cuda.syncthreads()
-    largest_of_rows(changed, 1, WARP, thread, WARP)
-    largest_of_rows(size, 1, WARP, thread, WARP)
-    if thread == 0:
-        layer = np.uint32(changes.shape[0] - 1)
-        changes[layer, 0, 0, np.uint32(image)] = changed[0]
-        changes[layer, 1, 0, np.uint32(image)] = size[0]
+    note_changes(changes, changes.shape[0] - 1, image, change, most, thread)
 
 
 @cuda.jit
 def backward_deltas(D, changes, partial, progress, H, eta, layer, n):
     thread = cuda.threadIdx.x
-    column, group = thread % NEURONS, thread // NEURONS
-    neuron = cuda.blockIdx.x * NEURONS + column
+    neuron, group = cuda.blockIdx.x * NEURONS + thread % NEURONS, thread // NEURONS
     end, swept = progress[END], progress[SWEPT]
     first = progress[FIRST] + cuda.blockIdx.y * IMAGES
     dots = cuda.shared.array(DOTS, np.float32)
-    changed = cuda.shared.array(DELTAS, np.float32)
-    size = cuda.shared.array(DELTAS, np.float32)
     if first >= end:
         return
-    sum_dots(dots, partial, H.shape[1], first, IMAGES, end, end, thread, THREADS)
+    sum_dots(dots, partial, H.shape[1], first, end, end, thread)
     cuda.syncthreads()
+    column = 1 + min(neuron, n - 1)
     total = cuda.local.array(EACH, np.float32)  # registers
     for r in range(EACH):
         total[r] = 0
-    if neuron < n:
-        add_corrections(total, dots, H, 1 + neuron, min(first + IMAGES, end) - 1, group)
+    add_corrections(total, dots, H, column, min(first + IMAGES, end) - 1, group)
     for r in range(EACH):
         image = group + GROUPS * r
         t = first + image
-        change = most = np.float32(0)
-        if t < end and neuron < n:
-            e = sum_parts(partial, t % partial.shape[1], 1 + neuron) - eta[0] * total[r]
-            delta = e * scaled_tanh_derivative(H[np.uint32(t), np.uint32(1 + neuron)])
-            before = D[np.uint32(t), np.uint32(neuron)] if t < swept else np.float32(0)
-            D[np.uint32(t), np.uint32(neuron)] = delta
-            change, most = abs(delta - before), abs(delta)
-        changed[np.uint32(image * NEURONS + column)] = change
-        size[np.uint32(image * NEURONS + column)] = most
-    cuda.syncthreads()
-    largest_of_rows(changed, IMAGES, NEURONS, thread, THREADS)
-    largest_of_rows(size, IMAGES, NEURONS, thread, THREADS)
-    if thread < IMAGES and first + thread < end:
-        tile, image = np.uint32(cuda.blockIdx.x), np.uint32(cuda.blockIdx.y * IMAGES + thread)
-        changes[np.uint32(layer), 0, tile, image] = changed[np.uint32(thread * NEURONS)]
-        changes[np.uint32(layer), 1, tile, image] = size[np.uint32(thread * NEURONS)]
+        if t < end:
+            e = sum_parts(partial, t & (partial.shape[1] - 1), column) - eta[0] * total[r]
+            delta = e * scaled_tanh_derivative(H[np.uint32(t), np.uint32(column)])
+            change = most = np.float32(0)
+            if neuron < n:
+                before = D[np.uint32(t), np.uint32(neuron)] if t < swept else np.float32(0)
+                D[np.uint32(t), np.uint32(neuron)] = delta
+                change, most = abs(delta - before), abs(delta)
+            note_changes(changes, layer, cuda.blockIdx.y * IMAGES + image, change, most, thread)
 
 
 SIGNATURES = {
     forward_states: "void(float32[:, ::1], float32[:, :, ::1], int32[::1], float32[:, ::1], "
     "float32[::1], int32, boolean)",
-    output_deltas: "void(float32[:, ::1], float32[:, :, :, ::1], float32[::1], int32[::1], "
+    output_deltas: "void(float32[:, ::1], int32[:, :, ::1], float32[::1], int32[::1], "
     "float32[:, ::1], uint8[::1], int64[::1], int32)",
-    backward_deltas: "void(float32[:, ::1], float32[:, :, :, ::1], float32[:, :, ::1], int32[::1], "
+    backward_deltas: "void(float32[:, ::1], int32[:, :, ::1], float32[:, :, ::1], int32[::1], "
     "float32[:, ::1], float32[::1], int32, int32)",
 }
-
-
-def changes_shape(sizes: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Shape of `changes`. sizes: of the layers, the inputs first."""
-    tiles = max(1, -(-max(sizes[1:]) // NEURONS))
-    return len(sizes) - 1, 2, tiles, MAX_WINDOW
 
 
 def forward(

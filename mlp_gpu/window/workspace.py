@@ -1,21 +1,45 @@
 """The arrays of a net that is trained by windows, and the launches on them."""
 
+import math
+from collections.abc import Callable
 from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from deepbig_runtime import gpu
 from deepbig_runtime.gpu import DeviceArray, Launch
 from mlp_gpu.network import pad32, padded_shapes
-from mlp_gpu.window import blocks, products, progress, sums
+from mlp_gpu.window import blocks, products, progress, sums, tensor_products
+
+
+class Kernels(NamedTuple):
+    """The kernels of products, and the function that makes a launch of the update."""
+
+    forward: Any
+    backward: Any
+    update: Callable[..., list[Launch]]
+
+
+PLAIN = Kernels(products.forward_products, products.backward_products, blocks.update)
+TENSOR = Kernels(
+    tensor_products.forward_tensor_products,
+    tensor_products.backward_tensor_products,
+    tensor_products.update,
+)
+
+
+def kernels_for(cc: tuple[int, int]) -> Kernels:
+    """The fastest kernels that a GPU of a compute capability can run."""
+    return TENSOR if cc >= tensor_products.LOWEST_CC else PLAIN
 
 
 class Workspace:
     """The arrays of a net, float32, and the launches that train it.
 
     sizes: as `mlp_gpu.network.Network` has them. weights: of each layer, (pad32(n_in + 1),
-    pad32(n_out)). n_block: images of a block, at most sums.MAX_BLOCK. Raises gpu.GpuFault if there
-    is too little memory.
+    pad32(n_out)). n_block: images of a block, at most sums.MAX_BLOCK. kernels: see `kernels_for`.
+    Raises gpu.GpuFault if there is too little memory.
     """
 
     def __init__(
@@ -23,10 +47,13 @@ class Workspace:
         sizes: tuple[int, ...],
         weights: list[DeviceArray],
         n_block: int,
+        kernels: Kernels,
     ):
         self._sizes, self._weights, self._n_block = sizes, weights, n_block
+        self._kernels = kernels
         shapes = self._shapes(sizes, n_block)
         self.progress = gpu.device_array((progress.FIELDS,), np.int32)
+        self._changes = gpu.device_array(progress.changes_shape(len(weights)), np.int32)
         self._arrays = {
             kind: [gpu.device_array(shape, np.float32) for shape in some]
             for kind, some in shapes.items()
@@ -34,34 +61,34 @@ class Workspace:
 
     @staticmethod
     def _shapes(sizes: tuple[int, ...], n_block: int) -> dict[str, list[tuple[int, ...]]]:
-        W = padded_shapes(sizes)
-        forward = [(rows, columns, n_block, progress.MAX_WINDOW) for rows, columns in W]
+        W, n_window = padded_shapes(sizes), min(n_block, progress.MAX_WINDOW)
+        forward = [(rows, columns, n_block, n_window) for rows, columns in W]
         forward[0] = (*W[0], n_block, n_block)
-        backward = [(columns, rows, n_block, progress.MAX_WINDOW) for rows, columns in W[1:]]
+        backward = [(columns, rows, n_block, n_window) for rows, columns in W[1:]]
         return {
             "inputs": [(n_block, pad32(n + 1)) for n in sizes],
             "deltas": [(n_block, columns) for _, columns in W],
             "forward": [products.partial_shape(*shape) for shape in forward],
             "backward": [products.partial_shape(*shape) for shape in backward],
-            "changes": [sums.changes_shape(sizes)],
         }
 
     @classmethod
     def device_bytes(cls, sizes: tuple[int, ...], n_block: int) -> int:
         """Memory on the GPU, in bytes, of all arrays but the weights."""
         shapes = chain.from_iterable(cls._shapes(sizes, n_block).values())
-        return 4 * (sum(int(np.prod(shape)) for shape in shapes) + progress.FIELDS)
+        changes = progress.changes_shape(len(sizes) - 1)
+        return 4 * (sum(math.prod(shape) for shape in (*shapes, changes)) + progress.FIELDS)
 
     def blank(self) -> list[tuple[DeviceArray, np.ndarray]]:
-        """Arrays that must be filled once, with their content: padding that no kernel writes."""
+        """Arrays that must be filled once, with their content."""
         pairs = [
             (array, np.zeros(array.shape, np.float32))
-            for kind in ("inputs", "deltas", "changes")
+            for kind in ("inputs", "deltas")
             for array in self._arrays[kind]
         ]
         for _, inputs in pairs[: len(self._sizes)]:
             inputs[:, 0] = 1  # the factor of the biases
-        return pairs
+        return [*pairs, (self._changes, np.zeros(self._changes.shape, np.int32))]
 
     def at_start(self, n_images: int) -> tuple[DeviceArray, np.ndarray]:
         """The array that must be filled before an epoch of n_images, with its content."""
@@ -76,7 +103,12 @@ class Workspace:
         return [
             *blocks.gather(H, self.progress, images, order),
             *products.forward(
-                self._arrays["forward"][0], self.progress, H, self._weights[0], whole=True
+                self._kernels.forward,
+                self._arrays["forward"][0],
+                self.progress,
+                H,
+                self._weights[0],
+                whole=True,
             ),
         ]
 
@@ -92,18 +124,18 @@ class Workspace:
             self._sizes,
         )
         H, D, A = (self._arrays[kind] for kind in ("inputs", "deltas", "forward"))
-        (changes,) = self._arrays["changes"]
+        changes, kernels = self._changes, self._kernels
         found: list[Launch] = []
         for layer, (_, n_out) in enumerate(pairwise(sizes)):
             if layer > 0:
-                found += products.forward(A[layer], progress_, H[layer], W[layer])
+                found += products.forward(kernels.forward, A[layer], progress_, H[layer], W[layer])
             found += sums.forward(
                 H[layer + 1], A[layer], progress_, D[layer], eta, n_out, layer < last
             )
         found += sums.outputs(D[last], changes, progress_, H[-1], epoch, sizes[-1])
         for layer in range(last, 0, -1):
             E = self._arrays["backward"][layer - 1]
-            found += products.backward(E, progress_, D[layer], W[layer])
+            found += products.backward(kernels.backward, E, progress_, D[layer], W[layer])
             found += sums.backward(
                 D[layer - 1], changes, E, progress_, H[layer], eta, layer - 1, sizes[layer]
             )
@@ -119,5 +151,5 @@ class Workspace:
             self._weights, self._arrays["inputs"][:-1], self._arrays["deltas"], strict=True
         )
         for (W, H, D), (n_in, n_out) in zip(layers, pairwise(self._sizes), strict=True):
-            found += blocks.update(W, self.progress, H, D, eta, n_in, n_out)
+            found += self._kernels.update(W, self.progress, H, D, eta, n_in, n_out)
         return found + progress.end_block(self.progress, self._n_block, n_images)

@@ -21,6 +21,7 @@ from experiments.training.provenance import REPOSITORY
 from mlp_gpu.ladder import formulas
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.rungs import SIGNATURES as LADDER
+from mlp_gpu.window.tensor_products import LOWEST_CC
 
 SINES = "draw_matrices"  # CUDA's sine has a way for huge angles that needs a stack and float64
 
@@ -42,7 +43,12 @@ def compiled(request):
     """{(name, compute capability): kernel} of all kernels; compiling for all takes a minute."""
     found = [one for cc in request.param for one in compile_for(cc)]
     kernels = {(one.name, one.cc): one for one in found}
-    assert set(kernels) == {(name, cc) for name in THREADS_PER_BLOCK for cc in request.param}
+    assert set(kernels) == {
+        (name, cc)
+        for name in THREADS_PER_BLOCK
+        for cc in request.param
+        if cc >= LOWEST_CC or "tensor" not in name
+    }
     return kernels
 
 
@@ -155,7 +161,8 @@ def test_threads_of_maps_write_their_own_numbers(compiled):
     for one in versions(compiled, *(kernel.py_func.__name__ for kernel in cnn_kernels.SIGNATURES)):
         assert "bar." not in one.ptx, one.name
     for one in compiled.values():
-        assert not re.search(r"\b(atom|red)\.", one.ptx), one.name
+        # A largest number is the same in every order.
+        assert not re.search(r"\b(atom|red)\.(?!global\.max\.s32)", one.ptx), one.name
     names = "convolve_maps", "pull_deltas", "unpool_deltas", "rows_to_maps", "maps_to_rows"
     for one in versions(compiled, *names):
         assert global_accesses(one.ptx).count("st") == 1, one.name

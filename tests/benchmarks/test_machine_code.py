@@ -5,7 +5,7 @@ from compiled_cases import needs_toolkit
 
 from cuda_on_cpu import compile_ptx, disassemble, disassembly, loops
 from deepbig_runtime.compiled_cache import FOLDER
-from mlp_gpu.window import products, sums
+from mlp_gpu.window import products, sums, tensor_products
 
 needs_nvdisasm = pytest.mark.skipif(
     disassembly.nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"
@@ -13,10 +13,10 @@ needs_nvdisasm = pytest.mark.skipif(
 CC = (9, 0)
 
 
-def innermost(kernel, signature, name, n):
-    """The innermost loops of a kernel with n instructions of that name."""
+def with_instructions(kernel, signature, name, n):
+    """The loops of a kernel with n instructions of that name."""
     text = disassemble(compile_ptx(kernel, signature, CC, cache=FOLDER), CC)
-    return [loop for loop in loops(text) if loop.is_innermost and loop.counts[name] == n]
+    return [loop for loop in loops(text) if loop.counts[name] == n]
 
 
 @needs_toolkit
@@ -24,7 +24,7 @@ def innermost(kernel, signature, name, n):
 @pytest.mark.parametrize("kernel", products.SIGNATURES, ids=lambda kernel: kernel.py_func.__name__)
 def test_products_multiply_two_depths_in_80_instructions(kernel):
     n = 2 * products.EACH**2
-    (loop,) = innermost(kernel, products.SIGNATURES[kernel], "FFMA", n)
+    (loop,) = with_instructions(kernel, products.SIGNATURES[kernel], "FFMA", n)
     assert len(loop.instructions) <= 80
     assert loop.counts["LDS"] == 4 * products.EACH
     assert loop.n_branches == 0
@@ -34,12 +34,43 @@ def test_products_multiply_two_depths_in_80_instructions(kernel):
 @needs_nvdisasm
 @pytest.mark.parametrize("kernel", [sums.forward_states, sums.backward_deltas])
 def test_sums_have_several_loads_under_way(kernel):
-    found = innermost(kernel, sums.SIGNATURES[kernel], "LDG", sums.LOADS)
+    found = with_instructions(kernel, sums.SIGNATURES[kernel], "LDG", sums.LOADS)
     assert len(found) >= 3  # of products, of corrections, of activations
     for loop in found:
-        assert len(loop.instructions) <= 170
-        assert loop.most_under_way("LDG") >= 5
+        assert len(loop.instructions) <= 200
+        assert loop.most_under_way("LDG") >= 11  # 16 in all loops but one
         assert loop.n_branches == 0
+
+
+@needs_toolkit
+@needs_nvdisasm
+@pytest.mark.parametrize(
+    ("kernel", "n_loops"),
+    [
+        (tensor_products.forward_tensor_products, 2),  # of columns, of images
+        (tensor_products.backward_tensor_products, 1),
+        (tensor_products.update_tensor_products, 1),
+    ],
+)
+def test_tensor_products_multiply_while_numbers_are_copied(kernel, n_loops):
+    """12 products of 16 x 8 x 8 a warp, by 80 instructions; the next numbers are under way."""
+    signature = tensor_products.SIGNATURES[kernel]
+    found = with_instructions(kernel, signature, "HMMA", 12)
+    assert len(found) == n_loops
+    for loop in found:
+        assert loop.is_innermost
+        assert len(loop.instructions) <= 80
+        assert loop.counts["LDS"] == 12
+        assert loop.n_branches == 0
+    around = with_instructions(kernel, signature, "LDGSTS", 6)
+    assert len(around) == n_loops
+    for loop in around:
+        assert len(loop.instructions) <= 180
+        assert loop.n_branches == 0
+        order = [one.name for one in loop.instructions]
+        # It waits for the copies of the round before, then begins these; no other wait follows.
+        assert order.count("DEPBAR") == order.count("BAR") == order.count("LDGDEPBAR") == 1
+        assert order.index("DEPBAR") < order.index("BAR") < order.index("LDGSTS")
 
 
 def test_loops_are_read_from_the_text_of_nvdisasm():

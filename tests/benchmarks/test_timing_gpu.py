@@ -259,7 +259,7 @@ def test_the_windows_kernels_are_found_half_way_through_a_block(timer):
     """Each has something to do, again and again: none returns at once or moves the window."""
     network = Network.initial((37, 21, 33, 10), 0)
     kernels = list(window_kernels(network, timer.stream))
-    n, end, n_block = 32, 80, 128
+    n, end, n_block = 128, 192, 256
     assert sum(one.n_bytes for one in kernels[2:-3]) == pytest.approx(
         sweep_work(network.sizes, n, end, n_block).n_bytes
     )
@@ -289,13 +289,13 @@ def test_cublas_follows_each_product_of_the_window(monkeypatch):
     ours, *others = gpu_timing.with_baselines(kernels)
     assert [ours, *others[::2]] == kernels
     assert made == [  # images, and the last one, as in `window_kernels`
-        *(("forward", 37, 21, 128, 128, 128), ("forward", 21, 10, 32, 80, 128)),
-        *(("backward", 21, 10, 32, 80, 128), ("update", 21, 10, 32, 80, 128)),
+        *(("forward", 37, 21, 256, 256, 256), ("forward", 21, 10, 128, 192, 256)),
+        *(("backward", 21, 10, 128, 192, 256), ("update", 21, 10, 128, 192, 256)),
     ]
     words = [  # read: a matrix and rows of the block; written: products with both
-        38 * 21 + 38 * 128 + 128 * (21 + 128),
-        22 * 10 + 22 * 80 + 32 * (10 + 80),
-        22 * 10 + 10 * 80 + 32 * (22 + 80),
+        38 * 21 + 38 * 256 + 256 * (21 + 256),
+        22 * 10 + 22 * 192 + 128 * (10 + 192),
+        22 * 10 + 10 * 192 + 128 * (22 + 192),
         2000,
     ]
     assert others[1::2] == [

@@ -54,8 +54,12 @@ KNOWN = {
     "convolve_field shared 1 read": (column(3, 23, 6), []),
     "gather_images H write": ([(4, 110)], row(4, 96, 127)),
     "backward_deltas D write": ([(16, 64 + 37), (20, 64 + 37)], []),
-    # Eight threads an image: thread 41 has image 5, and every eighth tile from 1 on.
-    "slide_window changes read": ([(1, 5)], []),
+    "slide_window changes read": ([(0, 41), (1, 41)], []),
+    # Thread 37 has lane 5 of warp 1: rows 1, 9, 17, 25 and two columns each of 16 to 31.
+    "forward_tensor_products partial write": (
+        [(32 + y, 128 + 16 + x) for y in (1, 9, 17, 25) for x in (2, 3, 10, 11)],
+        [],
+    ),
     # Neuron 4, 5 reads 5x5 neurons from 8, 10 on: of both maps, which are 29 high.
     "convolve_maps w read": ([*row(0, 0, 24), *row(1, 0, 24)], [(0, 0)]),
     "convolve_maps y write": ([(4, 5)], [*row(2, 6, 12), *row(3, 0, 12), *row(4, 0, 11)]),

@@ -7,7 +7,7 @@ import nets
 import numpy as np
 import pytest
 import reference
-from executed import ENGINE_DEVICES, HAS_GPU, device
+from executed import DEVICES, HAS_GPU, device
 from test_window import distance
 
 from deepbig_runtime import gpu
@@ -22,7 +22,7 @@ from mlp_gpu.window import progress
 from mlp_gpu.window.engine import WindowCudaEngine
 from mlp_gpu.window.progress import LIMITS
 
-pytestmark = pytest.mark.parametrize("device", ENGINE_DEVICES, indirect=True)
+pytestmark = pytest.mark.parametrize("device", DEVICES, indirect=True)
 
 ETA = float(np.float32(0.05))  # large, so that corrections and steps show
 
@@ -75,13 +75,27 @@ def test_training_in_windows_matches_the_numpy_program_and_float64(sizes, n_bloc
     assert distance(found.unpadded(), known, weights) < 2 * distance(known, exact, weights)
 
 
+@pytest.mark.slow
+def test_training_of_net_1_at_real_size_is_as_exact_as_in_float32():
+    sizes = NETS[1]
+    engine, weights, images, labels, order = make(sizes, 48, 48)
+    engine.train(images, labels, order, 1e-3)
+    known = [W.astype(np.float32) for W in weights]
+    oracle.train_in_windows(
+        known, images[order], labels[order], 1e-3, progress.FIRST_WINDOW, 48, LIMITS
+    )
+    exact, _ = reference.train(weights, images, labels, order, 1e-3)
+    rounding = distance(known, exact, weights)
+    assert distance(engine.get_network().unpadded(), exact, weights) < 1.5 * rounding
+
+
 def test_windows_adapt_to_how_many_sweeps_images_need():
     windows = {}
     for eta in (1e-4, 0.6):
-        engine, _, images, labels, _ = make((31, 33, 10), 40, 120)
-        engine.train(images, labels, np.arange(120), eta)
+        engine, _, images, labels, _ = make((31, 33, 10), 40, 160)
+        engine.train(images, labels, np.arange(160), eta)
         windows[eta] = count_sweeps(engine)[1]
-    assert windows == {1e-4: progress.MAX_WINDOW, 0.6: progress.MIN_WINDOW}
+    assert windows[0.6] < progress.FIRST_WINDOW < windows[1e-4] == progress.MAX_WINDOW
 
 
 def results(n_block=7, sizes=(31, 33, 10)):
@@ -98,20 +112,14 @@ def results(n_block=7, sizes=(31, 33, 10)):
 
 def test_bits_do_not_depend_on_how_many_sweeps_a_graph_has(monkeypatch):
     expected = results()
-    graphs, heard = set(), set()
-    for step, spare in ((1, 0.2), (3, 1.25), (64, 1.25)):
-        monkeypatch.setattr(window_engine, "SWEEPS_STEP", step)
+    heard = set()
+    for n, spare in ((1, 0.2), (3, 1.25), (64, 1.25)):
+        monkeypatch.setattr(window_engine, "SWEEPS", n)
         monkeypatch.setattr(window_engine, "SPARE", spare)
-        made = []
-        capture = gpu.capture
-        with monkeypatch.context() as patch:
-            patch.setattr(gpu, "capture", lambda work, c=capture, m=made: m.append(0) or c(work))
-            found = results()
+        found = results()
         assert found[:2] == expected[:2]
-        graphs.add(len(made))
         heard.add(tuple(found[2]))
-    assert len(graphs) > 1  # they were different indeed
-    assert len(heard) > 1
+    assert len(heard) > 1  # they were different indeed
 
 
 def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatch):
@@ -129,7 +137,7 @@ def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatc
         assert stream is engine._reader
         return read(arrays, stream)
 
-    monkeypatch.setattr(window_engine, "SWEEPS_STEP", 64)  # enough for a block
+    monkeypatch.setattr(window_engine, "SWEEPS", 64)  # enough for a block
     engine._n_sweeps = 64
     monkeypatch.setattr(engine, "_launch_blocks", count_launches)
     with monkeypatch.context() as patch:
@@ -149,8 +157,8 @@ def test_repeats_are_bit_equal():
 def test_an_epoch_begins_anew_whatever_was_before():
     """Windows too: so a run that is resumed has the same bits."""
     whole, _, images, labels, order = make((31, 33, 10), 20, 61)
-    whole.train(images, labels, order, 1.0)
-    assert count_sweeps(whole)[1] < progress.FIRST_WINDOW
+    whole.train(images, labels, order, 3.0)
+    assert count_sweeps(whole)[1] != progress.FIRST_WINDOW
     again = WindowCudaEngine(20)
     again.set_network(whole.get_network())
     losses = [engine.train(images, labels, order, ETA) for engine in (whole, again)]
@@ -159,9 +167,9 @@ def test_an_epoch_begins_anew_whatever_was_before():
         assert (W.view(np.uint32) == V.view(np.uint32)).all()
 
 
-@pytest.mark.parametrize("n_block", [0, 129])
+@pytest.mark.parametrize("n_block", [0, 257])
 def test_blocks_that_have_no_room_are_refused(n_block):
-    with pytest.raises(ValueError, match=f"expected 1 to 128 images per block, got {n_block}"):
+    with pytest.raises(ValueError, match=f"expected 1 to 256 images per block, got {n_block}"):
         WindowCudaEngine(n_block)
 
 

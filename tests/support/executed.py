@@ -67,6 +67,7 @@ def on_device(name):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu, "missing", lambda n_bytes=0: None)
+        patch.setattr(gpu, "compute_capability", lambda: executor.cc)
         patch.setattr(gpu, "device_array", device_array)
         patch.setattr(gpu, "new_stream", object)
         patch.setattr(gpu, "synchronize", lambda stream: None)

@@ -1,0 +1,111 @@
+"""Instructions of PTX that Numba lacks, for kernels from compute capability 8.0 on.
+
+Products on tensor cores, which multiply TF32 numbers, the upper 19 bits of float32, and add up in
+float32; and asynchronous copies of 16 bytes from global to shared memory.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+DROPPED = 13  # bits of a float32 that TF32 lacks
+COPY_WORDS = 4  # float32 of an asynchronous copy
+FLOAT, WORD, LONG, BYTE = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.IntType(8)
+SHARED = 3  # LLVM's number of that memory
+MMA = (
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+    "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
+)
+
+
+@intrinsic
+def to_tf32(typing_context: Any, x: Any) -> tuple[Any, Callable]:
+    """The TF32 nearest to a float32, as a float32; of NaN a zero, whose rest is NaN.
+
+    PTX's cvt.rna.tf32 does the same and keeps NaN, by twice as many instructions.
+    """
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+        half = builder.add(builder.bitcast(values[0], WORD), WORD(1 << (DROPPED - 1)))
+        return builder.bitcast(builder.and_(half, WORD(-(1 << DROPPED))), FLOAT)
+
+    return types.float32(types.float32), generate
+
+
+@intrinsic
+def multiply_add(
+    typing_context: Any,
+    a0: Any, a1: Any, a2: Any, a3: Any, b0: Any, b1: Any, c0: Any, c1: Any, c2: Any, c3: Any,
+) -> tuple[Any, Callable]:  # fmt: skip
+    """d = A B + c of a warp, which calls it together; returns the thread's four numbers of d.
+
+    A is 16 x 8, B 8 x 8, both of TF32 numbers. With g = lane // 4 and t = lane % 4 a thread has
+    A[g, t], A[g + 8, t], A[g, t + 4], A[g + 8, t + 4]; B[t, g], B[t + 4, g]; and of c and d
+    [g, 2 t], [g, 2 t + 1], [g + 8, 2 t], [g + 8, 2 t + 1] (PTX ISA, mma.m16n8k8).
+    """
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+        result = ir.LiteralStructType([FLOAT] * 4)
+        kind = ir.FunctionType(result, [WORD] * 6 + [FLOAT] * 4)
+        constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
+        words = [builder.bitcast(value, WORD) for value in values[:6]]
+        code = ir.InlineAsm(kind, MMA, constraints, side_effect=True)
+        found = builder.call(code, [*words, *values[6:]])
+        return context.make_tuple(
+            builder, signature.return_type, [builder.extract_value(found, k) for k in range(4)]
+        )
+
+    return types.UniTuple(types.float32, 4)(*[types.float32] * 10), generate
+
+
+@intrinsic
+def start_copy(
+    typing_context: Any, target: Any, place: Any, source: Any, offset: Any, is_present: Any
+) -> tuple[Any, Callable]:
+    """Begin to copy COPY_WORDS numbers, or as many zeros if not is_present, in the background.
+
+    target: a shared array, from `place` on. source: a float32 array in C order, from its number
+    `offset` on, as if it had one dimension. Both are multiples of COPY_WORDS; so are the arrays'
+    starts.
+    """
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+        places = []
+        for k in (0, 2):
+            array = context.make_array(signature.args[k])(context, builder, value=values[k])
+            places.append(builder.gep(array.data, [values[k + 1]], source_etype=FLOAT))
+        to = builder.addrspacecast(places[0], ir.PointerType(FLOAT, SHARED))
+        n = builder.select(values[4], WORD(4 * COPY_WORDS), WORD(0))
+        kind = ir.FunctionType(ir.VoidType(), [LONG, LONG, WORD])
+        code = f"cp.async.cg.shared.global [$0], [$1], {4 * COPY_WORDS}, $2;"
+        found = [builder.ptrtoint(to, LONG), builder.ptrtoint(places[1], LONG), n]
+        builder.call(ir.InlineAsm(kind, code, "l,l,r,~{memory}", side_effect=True), found)
+        return context.get_dummy_value()
+
+    return types.void(target, types.uint64, source, types.uint64, types.boolean), generate
+
+
+@intrinsic
+def end_group(typing_context: Any) -> tuple[Any, Callable]:
+    """The thread's copies since its last group are a group, which `wait_for_groups` counts."""
+    return types.void(), _statement("cp.async.commit_group;")
+
+
+@intrinsic(prefer_literal=True)
+def wait_for_groups(typing_context: Any, n_pending: Any) -> tuple[Any, Callable]:
+    """Wait until all but the thread's last n_pending groups of copies are there; a literal."""
+    if not isinstance(n_pending, types.IntegerLiteral):
+        raise TypeError("expected a literal number of groups")
+    return types.void(n_pending), _statement(f"cp.async.wait_group {n_pending.literal_value};")
+
+
+def _statement(code: str) -> Callable:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+        kind = ir.FunctionType(ir.VoidType(), [])
+        builder.call(ir.InlineAsm(kind, code, "~{memory}", side_effect=True), [])
+        return context.get_dummy_value()
+
+    return generate
