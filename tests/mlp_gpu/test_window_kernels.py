@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from executed import HAS_GPU, device
+from executed import DEVICES, HAS_GPU, device
 from gpu_arrays import arrays, assert_launched_with, uniform
 from reference import EPS, A, B
 
 from deepbig_runtime import gpu
 from experiments.drawing import launches
 from mlp_gpu.network import pad32
-from mlp_gpu.window import SIGNATURES, blocks, products, progress, sums, tensor_products
+from mlp_gpu.window import SIGNATURES, blocks, products, progress, sums
 from mlp_gpu.window.progress import (
     ALL_TIMES,
     BLOCK,
@@ -27,7 +27,7 @@ from mlp_gpu.window.progress import (
     TIMES,
     WINDOW,
 )
-from mlp_gpu.window.workspace import PLAIN, TENSOR
+from mlp_gpu.window.workspace import PLAIN, TENSOR, kernels_for
 from mlp_gpu.window_rule import next_window
 
 SIZES = [(1, 1), (31, 33), (32, 5), (97, 10), (33, 97), (130, 70)]
@@ -91,14 +91,10 @@ def assert_products(found, rows, matrix, images_of_blocks):
     assert (np.isnan(found) == ~written).all()
 
 
-@pytest.fixture(params=["plain", "tensor"])
-def kernels(request, device):
-    """The kernels of products: those of any GPU, and those of one with tensor cores for TF32."""
-    if request.param == "plain":
-        return PLAIN
-    if (device.cc if device else gpu.compute_capability()) < tensor_products.LOWEST_CC:
-        pytest.skip("this GPU's tensor cores have no TF32")
-    return TENSOR
+@pytest.fixture
+def kernels(device):
+    """The kernels of products that such a GPU runs."""
+    return kernels_for(gpu.compute_capability())
 
 
 @PLACES
@@ -162,12 +158,11 @@ def product_errors(arrays, kernels, way, n_in, n_out):
     return np.sqrt(np.mean((found - exact) ** 2)) / abs(exact).max()
 
 
+@pytest.mark.parametrize("device", DEVICES[-1:], indirect=True)
 @pytest.mark.parametrize("way", ["forward", "backward"])
 @pytest.mark.parametrize(("n_in", "n_out"), [(1001, 500), (2501, 2000)], ids=["net 1", "net 4"])
-def test_tensor_products_are_nearly_as_exact_as_those_of_float32(arrays, kernels, way, n_in, n_out):
-    if kernels is PLAIN:
-        pytest.skip("it is what tensor products are compared with")
-    errors = [product_errors(arrays, one, way, n_in, n_out) for one in (kernels, PLAIN)]
+def test_tensor_products_are_nearly_as_exact_as_those_of_float32(arrays, way, n_in, n_out):
+    errors = [product_errors(arrays, one, way, n_in, n_out) for one in (TENSOR, PLAIN)]
     # Each factor loses at most 2**-23; a product in float32 2**-24, and so does each sum.
     assert errors[0] < 3 * errors[1]
 
