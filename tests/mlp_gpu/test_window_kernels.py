@@ -15,7 +15,7 @@ from reference import EPS, A, B
 from deepbig_runtime import gpu
 from experiments.drawing import launches
 from mlp_gpu.network import pad32
-from mlp_gpu.window import SIGNATURES, blocks, products, progress, sums
+from mlp_gpu.window import SIGNATURES, blocks, products, progress, sums, tensor_products
 from mlp_gpu.window.progress import (
     ALL_TIMES,
     BLOCK,
@@ -135,6 +135,47 @@ def test_forward_products_of_a_whole_block_only_before_its_first_sweep(
         )
     )
     assert_products(arrays.get(partial), H, W, [] if swept else groups(0, n))
+
+
+def cut(x, bits):
+    """x with that many bits of a significand, toward zero; float64."""
+    fraction, exponent = np.frexp(x)
+    return np.ldexp(np.trunc(np.ldexp(fraction, bits)), exponent - bits)
+
+
+def added_at_random(total, terms, rng):
+    """A sum to 24 bits, one term after the other in any order, each sum rounded up or down."""
+    for term in rng.permutation(terms, axis=0):
+        exact = total + term
+        total = cut(exact, 24)
+        _, exponent = np.frexp(exact)
+        away = np.ldexp(np.sign(exact), exponent - 24) * (rng.random(exact.shape) < 0.5)
+        total += np.where(total == exact, 0, away)
+    return total
+
+
+def test_split_products_have_a_bound_for_every_order_and_rounding_of_their_sums():
+    """36 x 2**-23 of the sum of |a b|, of 32 inputs; one product of TF32 numbers has 2**-10.
+
+    31 sums of large products, each 2**-23 of a sum at most; the bit that each rest loses, 2**-23 of
+    a product; the product of both rests, 2**-24; the small sums, below 2**-27.
+    """
+    rng = np.random.default_rng(6)
+    a, b = (uniform(rng, products.DEPTH, 4000).astype(np.float64) for _ in range(2))
+    (a_large, a_small), (b_large, b_small) = (
+        (large, cut(x - large, 11)) for x in (a, b) for large in [cut(x + cut(x, 1) * 2.0**-11, 11)]
+    )
+    large = small = np.zeros(a.shape[1])
+    for first in range(0, products.DEPTH, tensor_products.STEP):
+        one = slice(first, first + tensor_products.STEP)
+        small = added_at_random(small, a_small[one] * b_large[one], rng)
+        small = added_at_random(small, a_large[one] * b_small[one], rng)
+        large = added_at_random(large, a_large[one] * b_large[one], rng)
+    size = abs(a * b).sum(axis=0)
+    error = abs(large + small - (a * b).sum(axis=0)) / size
+    assert error.max() <= 36 * 2.0**-23
+    rough = abs((a_large * b_large).sum(axis=0) - (a * b).sum(axis=0)) / size
+    assert rough.max() > 36 * 2.0**-23  # which the split is for
 
 
 def product_errors(arrays, kernels, way, n_in, n_out):
