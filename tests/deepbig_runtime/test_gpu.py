@@ -135,7 +135,7 @@ def test_table1_asks_for_the_memory_of_its_largest_net(machine, capsys, tmp_path
     machine(free=100_000_000)
     argv = ["--data", "digits", "--engine", "cuda", "--out", str(tmp_path), "--nets"]
     net_4 = window_engine.device_bytes(NETS[4], 1437)  # of the schedule that takes the most
-    assert device_bytes(NETS[4], 1437) < net_4 < 1.2 * device_bytes(NETS[4], 1437)
+    assert device_bytes(NETS[4], 1437) < net_4 < 1.5 * device_bytes(NETS[4], 1437)
     deformation = 3 * 4 * 1437 * 841  # bytes of images: as they are, of this epoch and the next
     for options, needed in (
         ([], net_4 + deformation),

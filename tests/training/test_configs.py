@@ -132,12 +132,12 @@ def test_runs_of_a_gpu_by_windows_have_a_configuration_and_an_engine_of_their_ow
         assert job.config.images_per_block is None
         job, *_ = make_jobs(EXPERIMENTS[1], "--schedule", chosen, dataset=digits, engine="cuda")
         assert job.config.images_per_block == expected
-    assert made == [("cuda", "window", 128), ("cuda", "launch")]
+    assert made == [("cuda", "window", 256), ("cuda", "launch")]
     with pytest.raises(SystemExit):
         cnn.parse_arguments(["--schedule", "window"])
 
 
-@pytest.mark.parametrize(("window_us", "expected"), [(19.0, 128), (21.0, None), (None, None)])
+@pytest.mark.parametrize(("window_us", "expected"), [(19.0, 256), (21.0, None), (None, None)])
 def test_a_record_of_the_gpu_says_whether_windows_are_the_default(
     digits, tmp_path, monkeypatch, window_us, expected
 ):
