@@ -68,7 +68,7 @@ class WindowCudaEngine(CudaEngine):
         return int(state[progress.SWEEPS]), int(state[progress.ALL_TIMES])
 
     def _train_epoch(self, n_images: int, tick: Callable[[int, float], None]) -> float:
-        gpu.fill([self._workspace.at_start(n_images)], self.stream)
+        gpu.fill(self._workspace.at_start(n_images), self.stream)
         most = max(1, cuda.IMAGES_PER_TICK // self._n_block)
         done, ahead, sweeps, total = 0, 0, 0, 0.0  # ahead: blocks that the host has not looked at
         while done < n_images:
