@@ -1,7 +1,8 @@
 """Asynchronous copies from global to shared memory (cp.async), made as late as a kernel allows.
 
-From the instruction on until its thread waits for a copy, the target counts as never written and
-holds NaN. Hardware may write it at any time between.
+From the instruction on until its thread waits for a copy, the target counts as never written.
+Hardware may write it at any time between. A thread must not end before it waited for all of its
+copies: the memory may then be another block's.
 
 A thread's queue, int64: how many copies are under way, how many groups of them the thread has
 committed, then of each copy its fields. PRESENT: bytes that come from the source, the rest is zero.
@@ -18,6 +19,7 @@ from cuda_on_cpu.memory_checks import (
     TIME,
     TIME_BIT,
     TOO_MANY_COPIES,
+    UNDER_WAY,
     WRITE,
     check,
     get,
@@ -29,8 +31,9 @@ N_COPIES, N_GROUPS, FIRST = range(3)
 TARGET, SIZE, SOURCE, PRESENT, GROUP, N_FIELDS = range(6)
 MAX_COPIES = 64  # under way, of a thread
 ALL = -1  # groups pending: none, nor copies that are in no group yet
+AT_END = -2  # groups pending: there must be no copy under way
 QUEUE_BYTES = 8 * (FIRST + N_FIELDS * MAX_COPIES)
-BYTE, UNINITIALISED = ir.IntType(8), 255
+BYTE = ir.IntType(8)
 START_SIGNATURE = types.int32(*[types.int64] * 4, *[types.int32] * 4)
 FINISH_SIGNATURE = types.int32(*[types.int64] * 3, *[types.int32] * 3)
 
@@ -63,8 +66,6 @@ def start_copy(context, queue, target, source, size, present, thread, place):
     count = get(queue, N_COPIES)
     if count == MAX_COPIES:
         return tell(context, TOO_MANY_COPIES, place, target, thread)
-    for i in range(size):
-        store_byte(target + i, numba.uint8(UNINITIALISED))
     copy = copy_of(queue, count)
     put(copy, TARGET, target)
     put(copy, SIZE, size)
@@ -76,7 +77,12 @@ def start_copy(context, queue, target, source, size, present, thread, place):
 
 
 def finish_copies(context, frame, queue, n_pending, thread, place):
-    """Make the copies of all groups but the last n_pending. Returns a fault as `access` does."""
+    """Make the copies of all groups but the last n_pending. Returns a fault as `access` does.
+
+    n_pending: a number, ALL or AT_END.
+    """
+    if n_pending == AT_END and get(queue, N_COPIES):
+        return tell(context, UNDER_WAY, place, get(copy_of(queue, 0), TARGET), thread)
     stamp = (get(context, TIME) << TIME_BIT) | thread
     kept = 0
     for k in range(get(queue, N_COPIES)):

@@ -64,8 +64,8 @@ class Loop:
     def n_branches(self) -> int:
         """Branches within the loop, and calls.
 
-        Not counted are the branch that closes the loop, and BRA.DIV, which only a warp takes whose
-        threads are not in step.
+        Not counted are the branch that closes the loop, and BRA.DIV, which a warp takes only if its
+        threads have diverged.
         """
         branches = [one for one in self.instructions if one.name in ("BRA", "BRX", "CALL")]
         return sum(one.opcode != "BRA.DIV" for one in branches) - 1

@@ -1,9 +1,9 @@
 """Memory checks that run on every load and store of an executed kernel; Numba compiles them.
 
-Time is counted in intervals: each block runs from barrier to barrier, and within it each warp from
-one wait of its threads for each other to the next. Each such interval has a number, larger than all
-before. Each granule of memory, the smallest piece that threads write apart, has two stamps, of its
-last writer and of its last reader: the time, and which thread.
+Time is counted in intervals: each block runs from barrier to barrier, and between two barriers each
+warp from one place where its threads wait for each other to the next. Each such interval has a
+number, larger than all before. Each granule of memory, the smallest piece that threads write apart,
+has two stamps, of its last writer and of its last reader: the time, and which thread.
 
 Two accesses of which one writes are a fault if they are of two threads in the same interval, of two
 warps between the same barriers, or of two blocks of the same launch. Atomics among themselves are
@@ -28,6 +28,7 @@ FAULTS = (
     "writes into a constant table",
     "is one more than the trace can hold",
     "is one more asynchronous copy under way than a thread can have here",
+    "ends a thread whose asynchronous copy is under way",
 )
 (
     NO_FAULT,
@@ -39,7 +40,8 @@ FAULTS = (
     READ_ONLY,
     TOO_MANY,
     TOO_MANY_COPIES,
-) = range(9)
+    UNDER_WAY,
+) = range(10)
 
 # The context: int64 each. Those up to TRACE are addresses of arrays. LATEST: of an int64 for each
 # instruction of the kernel, the address of the range that it accessed last.
@@ -204,7 +206,7 @@ def check(context, frame, address, size, stamp, place, kind, space):
             times = launch_time, block_time, barrier_time
             put(stamps, 2 * k + 1, next_reader(reader, stamp, *times))
         elif kind == START:
-            put(stamps, 2 * k, 0)  # whoever reads it now reads uninitialised memory
+            put(stamps, 2 * k, 0)  # until it arrives, reading there is reading uninitialised memory
         else:
             put(stamps, 2 * k, stamp | ATOMICS if kind == ATOMIC else stamp)
     return NO_FAULT

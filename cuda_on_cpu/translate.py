@@ -234,6 +234,8 @@ class _Translator:
             self._b.branch(self._labels[code.operands[0]])
             self._begin_piece(self._function.append_basic_block())
         elif name in ("ret", "exit"):
+            if self._has("cp"):
+                self._wait_for_copies(async_copies.AT_END)
             self._b.ret(I32(FINISHED))
             self._begin_piece(self._function.append_basic_block())
         elif name == "bar":
@@ -340,7 +342,7 @@ class _Translator:
         """c + sum over k of A[row + 8 part, k] B[k, column], from the slots of a warp.
 
         A model of the hardware, whose sums are not documented: products of the upper 19 bits, which
-        are exact, are added to c without an error, and the sum is cut toward zero to a float32.
+        are exact, are added to c in float64, and the sum is cut toward zero to a float32.
         """
         if self._tensor_sum_made is None:
             kind = ir.FunctionType(F32, [I64, I32, I32, I32, F32])
@@ -515,7 +517,7 @@ class _Translator:
     def _copy(self, code: Instruction) -> None:
         """An asynchronous copy, the end of a group of them, or a wait for groups."""
         _, _, *modifiers = code.opcode
-        b, numbers = self._b, (self._thread, I32(self._place))
+        b = self._b
         match modifiers:
             case ["ca" | "cg", "shared", "global"]:
                 to, start, size, *present = code.operands
@@ -527,17 +529,22 @@ class _Translator:
                     self._check(source, n, "global", checks.READ)
                 queue = self._queue(async_copies.N_COPIES)
                 copy = self._context, queue, target, source, I32(n), n_present
+                numbers = self._thread, I32(self._place)
                 self._fail_if(b.call(self._start_copy, (*copy, *numbers)))
             case ["commit_group"]:
                 groups = self._pointer(self._queue(async_copies.N_GROUPS), I64)
                 b.store(b.add(b.load(groups, typ=I64), I64(1)), groups)
             case ["wait_group" | "wait_all"]:
-                pending = I32(int(code.operands[0]) if code.operands else async_copies.ALL)
-                queue = self._queue(async_copies.N_COPIES)
-                waited = self._context, self._frame, queue, pending
-                self._fail_if(b.call(self._finish_copies, (*waited, *numbers)))
+                pending = int(code.operands[0]) if code.operands else async_copies.ALL
+                self._wait_for_copies(pending)
             case _:
                 raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+
+    def _wait_for_copies(self, n_pending: int) -> None:
+        """Call async_copies.finish_copies, and end the thread if it finds a fault."""
+        queue, numbers = self._queue(async_copies.N_COPIES), (self._thread, I32(self._place))
+        waited = self._context, self._frame, queue, I32(n_pending)
+        self._fail_if(self._b.call(self._finish_copies, (*waited, *numbers)))
 
     def _queue(self, field: int) -> ir.Value:
         """The address of a field of the thread's asynchronous copies."""

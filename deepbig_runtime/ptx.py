@@ -23,7 +23,7 @@ MMA = (
 
 @intrinsic
 def to_tf32(typing_context: Any, x: Any) -> tuple[Any, Callable]:
-    """The TF32 nearest to a float32, as a float32; of NaN a zero, whose rest is NaN.
+    """The TF32 nearest to a float32, as a float32. Of NaN it may be a zero; x minus it is NaN.
 
     PTX's cvt.rna.tf32 does the same and keeps NaN, by twice as many instructions.
     """
@@ -68,8 +68,8 @@ def start_copy(
     """Begin to copy COPY_WORDS numbers, or as many zeros if not is_present, in the background.
 
     target: a shared array, from `place` on. source: a float32 array in C order, from its number
-    `offset` on, as if it had one dimension. Both are multiples of COPY_WORDS; so are the arrays'
-    starts.
+    `offset` on, as if it had one dimension. place and offset are multiples of COPY_WORDS, and both
+    arrays begin at a multiple of 16 bytes. A thread waits for all its copies before it ends.
     """
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
@@ -90,13 +90,16 @@ def start_copy(
 
 @intrinsic
 def end_group(typing_context: Any) -> tuple[Any, Callable]:
-    """The thread's copies since its last group are a group, which `wait_for_groups` counts."""
+    """Make the thread's copies since its last group a group, which `wait_for_groups` counts."""
     return types.void(), _statement("cp.async.commit_group;")
 
 
 @intrinsic(prefer_literal=True)
 def wait_for_groups(typing_context: Any, n_pending: Any) -> tuple[Any, Callable]:
-    """Wait until all but the thread's last n_pending groups of copies are there; a literal."""
+    """Wait until the thread's groups of copies, but the last n_pending, are there.
+
+    n_pending: a literal. Raises TypeError for a variable.
+    """
     if not isinstance(n_pending, types.IntegerLiteral):
         raise TypeError("expected a literal number of groups")
     return types.void(n_pending), _statement(f"cp.async.wait_group {n_pending.literal_value};")

@@ -326,7 +326,7 @@ def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
     sizes, n_block, n = network.sizes, WINDOW_IMAGES_PER_BLOCK, progress.MAX_WINDOW
     weights = [copy_to_gpu(W, stream) for W in network.weights]
     workspace = Workspace(sizes, weights, n_block, kernels_for(gpu.compute_capability()))
-    gpu.fill(workspace.blank(), stream)
+    gpu.fill([*workspace.blank(), *workspace.at_start(n_block)], stream)
     images, labels = training_examples(sizes[0])
     put = {"labels": labels, "order": np.arange(len(labels))}
     put |= {"losses": np.zeros(len(labels), np.float32)}

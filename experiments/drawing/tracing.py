@@ -156,7 +156,7 @@ def accesses(launched: Launched, array: str, kind: str) -> tuple[Launched, int]:
     shared = [name for name in launched.arrays if "smem" in name]
     name = shared[int(array[-1])] if array.startswith("shared ") else array
     start, n_bytes = launched.arrays[name]
-    n_words = {}  # that a thread accesses at once, of the instructions of that kind
+    n_words = {}  # of instructions of that kind: words that a thread accesses at once
     for place in np.unique(np.concatenate(launched.trace)[:, 0]).tolist():
         _, found, size = access_stats.access_of(launched.code[place])
         if found == kind:

@@ -26,8 +26,8 @@ from mlp_gpu.window.sums import MAX_BLOCK
 from mlp_gpu.window.workspace import Workspace, kernels_for
 
 SWEEPS = 4  # of a graph
-MAX_GRAPHS = 6  # that are kept: of two places of images
-SPARE = 1.25  # sweeps that are launched, as a part of a block's mean in the last chunk
+MAX_GRAPHS = 6  # that are cached: three for each of two places of images
+SPARE = 1.25  # sweeps launched for a block, for each that a block of the last chunk took
 
 
 def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
@@ -68,7 +68,7 @@ class WindowCudaEngine(CudaEngine):
         return int(state[progress.SWEEPS]), int(state[progress.ALL_TIMES])
 
     def _train_epoch(self, n_images: int, tick: Callable[[int, float], None]) -> float:
-        gpu.fill([self._workspace.at_start(n_images)], self.stream)
+        gpu.fill(self._workspace.at_start(n_images), self.stream)
         most = max(1, cuda.IMAGES_PER_TICK // self._n_block)
         done, ahead, sweeps, total = 0, 0, 0, 0.0  # ahead: blocks that the host has not looked at
         while done < n_images:

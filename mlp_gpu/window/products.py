@@ -194,8 +194,8 @@ def forward(
 ) -> list[Launch]:
     """Of the window's images; if `whole`, of all of a block that has just begun. Modifies partial.
 
-    kernel: forward_products, or that of `tensor_products`. partial: of as many rows as a window, or
-    a block, has at most.
+    kernel: forward_products or tensor_products.forward_tensor_products. partial: see
+    `partial_shape`; n_images: the most of a window, or if `whole` of a block.
     """
     (inner, columns), n_block = W.shape, H.shape[0]
     grid = _grid(partial, columns, n_block if whole else min(n_block, MAX_WINDOW))

@@ -9,8 +9,8 @@ takes an image of the window. `next_block`, one thread, ends a block.
 
 changes int32 (layers, 2, MAX_WINDOW), the bits of float32: of each layer and image of the window,
 the largest change of a delta against the sweep before, and the largest delta. `sums` raises them,
-in any order, and `slide_window` sets them to zero. The bits of numbers that are not negative have
-the numbers' order, and those of NaN are above all.
+in any order, and `slide_window` sets them to zero. As int32 the bits of absolute values have the
+order of the numbers, and the bits of NaN are larger than all others.
 """
 
 import numpy as np

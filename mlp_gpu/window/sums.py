@@ -13,9 +13,9 @@ uint8 (n,), order int64 (m,), losses float32 (m,); eta float32 (1,); changes: se
 
 `forward_states`, `backward_deltas`: a block of 256 threads takes 8 images and 64 neurons, a thread
 two images of a neuron. First the block adds up the 8 rows of G, zero where nothing is to be
-corrected. Past the last neuron threads repeat it, because a warp's loads are under way together
-only where all its threads load. `output_deltas`: a warp takes an image, a thread every 32nd class.
-It is a launch of its own, because all a_t need deltas that it overwrites.
+corrected. Threads past the last neuron load that neuron's numbers, because a warp's loads are under
+way together only where all its threads load. `output_deltas`: a warp takes an image, a thread every
+32nd class. It is a launch of its own, because all a_t need deltas that it overwrites.
 """
 
 import math
@@ -37,7 +37,7 @@ from mlp_gpu.window.progress import (
     sum_of_warp,
 )
 
-MAX_BLOCK = 256  # images: so many scalar products have room in shared memory
+MAX_BLOCK = 256  # images: shared memory holds a scalar product with each
 THREADS = 256
 NEURONS = 64  # per block
 IMAGES = 8  # per block
@@ -98,7 +98,7 @@ def sum_dots(dots, partial, offset, first, end, limit, thread):
 
 @cuda.jit(device=True, inline="always")
 def note_changes(changes, layer, image, change, size, thread):
-    """Raise an image's largest change and largest delta to those of a warp's threads."""
+    """Raise an image's largest change and largest delta to the largest of a warp's threads."""
     change, size = largest_of_warp(change), largest_of_warp(size)
     if thread % WARP == 0:
         where = np.uint64(layer), np.uint64(image)

@@ -7,12 +7,13 @@ Each factor is split into the nearest TF32 number and the rest, x = x_large + x_
 12 bits, of which the cores drop the last: 2**-23 of x. A product of two is then
 a_small b_large + a_large b_small + a_large b_large; the fourth term is below float32's rounding.
 Tensor cores cut off the bits of a sum that do not fit, instead of rounding. So they add up only
-DEPTH inputs, from zero, the last term apart from the two small ones; float32 sums take the results.
+DEPTH inputs, from zero, and the last term apart from the two small ones. Additions
+in float32, which round, add these two sums to the result.
 
 A warp takes all 32 images and 16 columns: two by two tiles of 16 x 8. While the warps multiply, the
 next numbers of both matrices are copied into the other half of shared memory, 16 bytes at a time.
-Its rows are 36, 40 or 72 words apart, so that the threads of a warp, which read 8 rows of 4 words
-or 4 rows of 8 words, find them in 32 different banks.
+Rows of shared memory are 36, 40 or 72 words apart, so that the threads of a warp, which read 8 rows
+of 4 words or 4 rows of 8 words, find them in 32 different banks.
 """
 
 import numpy as np
@@ -177,6 +178,7 @@ def sum_inputs(z, a, b, A, B, first, end, j0, columns, begin, stop, by_rows, thr
         copy_inputs(a, b, other, A, B, first, end, j0, columns, i0 + DEPTH, stop, by_rows, thread)
         multiply(z, a, half * A_WORDS, 1, ROW_STRIDE, b, half * B_WORDS, step, width, thread)
         half = other
+    wait_for_groups(0)  # the last copies, of zeros, must not arrive after the block has ended
 
 
 @cuda.jit(device=True, inline="always")
@@ -241,6 +243,7 @@ def update_tensor_products(W, progress, H, D, eta, n_in, n_out):
         end_group()
         multiply(z, h, half * H_WORDS, IMAGES + 8, 1, d, half * D_WORDS, COLUMN_STRIDE, 1, thread)
         half = other
+    wait_for_groups(0)  # as in sum_inputs
     for m in range(M_TILES):
         for tile in range(N_TILES):
             for c in range(4):

@@ -88,11 +88,14 @@ class Workspace:
         ]
         for _, inputs in pairs[: len(self._sizes)]:
             inputs[:, 0] = 1  # the factor of the biases
-        return [*pairs, (self._changes, np.zeros(self._changes.shape, np.int32))]
+        return pairs
 
-    def at_start(self, n_images: int) -> tuple[DeviceArray, np.ndarray]:
-        """The array that must be filled before an epoch of n_images, with its content."""
-        return self.progress, progress.at_start(self._n_block, n_images)
+    def at_start(self, n_images: int) -> list[tuple[DeviceArray, np.ndarray]]:
+        """Arrays that must be filled before an epoch of n_images, with their content."""
+        return [
+            (self.progress, progress.at_start(self._n_block, n_images)),
+            (self._changes, np.zeros(self._changes.shape, np.int32)),
+        ]
 
     def begin_block(self, images: DeviceArray, order: DeviceArray) -> list[Launch]:
         """If a block has just begun: gather its images, and layer 1's products for all of them.

@@ -52,18 +52,44 @@ def of_the_lane_beside(out, x, by):
     row[i] = x[i]
     cuda.syncwarp()
     out[i] = row[np.uint64(i ^ by)]
-    cuda.syncwarp()
-    row[i] = 0
 
 
 @needs_toolkit
 @pytest.mark.parametrize("order", ORDERS)
-def test_memory_is_exchanged_where_warps_synchronise_but_not_between_warps(order):
+def test_threads_of_a_warp_exchange_values_in_memory_where_they_synchronise(order):
     x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
     execute(of_the_lane_beside, out, x, 5, threads=64, order=order)
     np.testing.assert_array_equal(out, x[np.arange(64) ^ 5])
+
+
+def read_and_write(out, reader, writer, reads_first):
+    """A thread writes; one, or all if `reader` is -1, read the word before or afterwards."""
+    word = cuda.shared.array(1, np.float32)
+    i = cuda.threadIdx.x
+    if i == 0:
+        word[0] = 0
+    cuda.syncthreads()
+    reads = i == reader or reader < 0
+    if reads_first and reads:
+        out[i] = word[0]
+    if not reads_first and i == writer:
+        word[0] = 1
+    cuda.syncwarp()
+    if reads_first and i == writer:
+        word[0] = 1
+    if not reads_first and reads:
+        out[i] = word[0]
+
+
+@needs_toolkit
+@pytest.mark.parametrize("reads_first", [False, True])
+@pytest.mark.parametrize(("reader", "writer"), [(40, 0), (0, 40), (-1, 63), (-1, 0)])
+def test_warps_race_between_two_barriers_of_the_block(reader, writer, reads_first):
+    out = np.zeros(64, np.float32)
     with pytest.raises(KernelFault, match="races with another thread"):
-        execute(of_the_lane_beside, out, x, 32, threads=64, order=order)
+        execute(read_and_write, out, reader, writer, reads_first, threads=64)
+    same_warp = (writer ^ 1, writer, reads_first)
+    execute(read_and_write, out, *same_warp, threads=64)
 
 
 # Tensor cores
@@ -183,6 +209,7 @@ def test_a_wait_may_leave_the_last_groups_under_way():
         (["add.u64 %s1, %s1, 16;", START, END, WAIT, BARRIER], 0, "outside of every array"),
         (["add.u64 %a0, %a0, 4;", START], 0, "is not a multiple of its size"),
         ([START] * 65, 0, "one more asynchronous copy"),
+        ([START, END, "ret;"], 0, "ends a thread whose asynchronous copy is under way"),
     ],
 )
 def test_a_copy_with_a_fault_is_found(statements, reads, fault):
