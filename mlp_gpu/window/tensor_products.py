@@ -16,9 +16,11 @@ Rows of shared memory are 36, 40 or 72 words apart, so that the threads of a war
 of 4 words or 4 rows of 8 words, find them in 32 different banks.
 """
 
+from functools import partial
+
 import numpy as np
 
-from deepbig_runtime.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import cuda
 from deepbig_runtime.ptx import (
     COPY_WORDS,
     end_group,
@@ -259,18 +261,4 @@ SIGNATURES = {
     update_tensor_products: blocks.SIGNATURES[blocks.update_weights_of_block],
 }
 
-
-def update(
-    W: DeviceArray,
-    progress: DeviceArray,
-    H: DeviceArray,
-    D: DeviceArray,
-    eta: DeviceArray,
-    n_in: int,
-    n_out: int,
-) -> list[Launch]:
-    """All steps of a block whose images are done. Modifies W."""
-    rows, columns = W.shape
-    grid = -(-columns // COLUMNS), -(-rows // IMAGES)
-    arguments = W, progress, H, D, eta, np.int32(n_in), np.int32(n_out)
-    return [Launch(update_tensor_products, grid, THREADS, arguments)]
+update = partial(blocks.update, kernel=update_tensor_products, rows=IMAGES, threads=THREADS)
