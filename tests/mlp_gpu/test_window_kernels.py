@@ -27,7 +27,7 @@ from mlp_gpu.window.progress import (
     TIMES,
     WINDOW,
 )
-from mlp_gpu.window.workspace import PLAIN, TENSOR
+from mlp_gpu.window.workspace import PLAIN, TENSOR, kernels_for
 from mlp_gpu.window_rule import next_window
 
 SIZES = [(1, 1), (31, 33), (32, 5), (97, 10), (33, 97), (130, 70)]
@@ -99,6 +99,10 @@ def kernels(request, device):
     if (device.cc if device else gpu.compute_capability()) < tensor_products.LOWEST_CC:
         pytest.skip("this GPU's tensor cores have no TF32")
     return TENSOR
+
+
+def test_tensor_cores_are_used_from_compute_capability_8_on():
+    assert [kernels_for(cc) for cc in ((7, 5), (8, 0), (12, 0))] == [PLAIN, TENSOR, TENSOR]
 
 
 @PLACES
