@@ -149,7 +149,8 @@ def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatc
 
 def test_a_block_is_a_begin_as_many_sweeps_as_it_may_need_and_an_end(monkeypatch):
     engine, _, images, labels, _ = make((13, 7), 8, 32)
-    engine.train(images, labels, np.arange(32), 50.0)
+    monkeypatch.setattr(window_engine, "SPARE", 9.0)
+    engine.train(images, labels, np.arange(32), ETA)
     assert engine._n_sweeps == 8  # of 8 images: no more can be needed
     launched = []
     for key in engine._graphs:
