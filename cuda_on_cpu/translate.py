@@ -329,7 +329,7 @@ class _Translator:
         lane, bounds = b.and_(self._thread, I32(31)), self._read(clamp, "b32")
         segment = b.lshr(bounds, I32(8))
         last = b.or_(b.and_(lane, segment), b.and_(bounds, b.not_(segment)))
-        asked = b.xor(lane, self._read(mask, "b32"))
+        asked = b.xor(lane, b.and_(self._read(mask, "b32"), I32(31)))
         is_within = b.icmp_unsigned("<=", asked, b.and_(last, I32(31)))
         place = b.mul(b.select(is_within, asked, lane), I32(SLOT_BYTES))
         found = b.load(self._pointer(b.add(slots, b.zext(place, I64)), I32), typ=I32)

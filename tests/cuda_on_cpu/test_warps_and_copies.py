@@ -22,7 +22,7 @@ def execute(function, *arrays, threads=WHOLE, order="forward"):
 def butterfly(out, x):
     i = cuda.threadIdx.x
     value = cuda.shfl_xor_sync(-1, x[i], 1)
-    out[i] = cuda.shfl_xor_sync(-1, value, 16) + value
+    out[i] = cuda.shfl_xor_sync(-1, value, 16 | 32) + value  # of a mask five bits count
 
 
 @needs_toolkit

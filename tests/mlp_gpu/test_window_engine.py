@@ -147,6 +147,32 @@ def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatc
     assert done == ["2 blocks", "2 blocks", *looks, "2 blocks", *looks, *looks]
 
 
+def test_a_block_is_a_begin_as_many_sweeps_as_it_may_need_and_an_end(monkeypatch):
+    engine, _, images, labels, _ = make((13, 7), 8, 32)
+    monkeypatch.setattr(window_engine, "SPARE", 9.0)
+    engine.train(images, labels, np.arange(32), ETA)
+    assert engine._n_sweeps == 8  # of 8 images: no more can be needed
+    launched = []
+    for key in engine._graphs:
+        graph = SimpleNamespace(launch=lambda stream, part=key[-1]: launched.append(part))
+        monkeypatch.setitem(engine._graphs, key, graph)
+    engine._n_sweeps = 2 * window_engine.SWEEPS + 1
+    engine._launch_blocks(2, 32)
+    assert launched == ["begin", "sweeps", "sweeps", "sweeps", "end"] * 2
+
+
+def test_graphs_of_two_places_of_images_are_cached(monkeypatch):
+    engine, _, images, labels, order = make((13, 7), 20, 40)
+    captured, capture = [], gpu.capture
+    monkeypatch.setattr(gpu, "capture", lambda work: captured.append(work) or capture(work))
+    places = [gpu.device_array(images.shape, np.float32) for _ in range(3)]
+    gpu.fill([(place, images) for place in places], engine.stream)
+    for place, n in ((0, 3), (1, 6), (0, 6), (1, 6), (2, 9)):
+        engine.train(places[place], labels, order, ETA)
+        assert len(captured) == n
+    assert len(engine._graphs) == 3
+
+
 @pytest.mark.repeats
 def test_repeats_are_bit_equal():
     """Without a GPU, threads and blocks run in another order each time."""

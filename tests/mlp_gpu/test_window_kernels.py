@@ -97,6 +97,10 @@ def kernels(device):
     return kernels_for(gpu.compute_capability())
 
 
+def test_tensor_cores_are_used_from_compute_capability_8_on():
+    assert [kernels_for(cc) for cc in ((7, 5), (8, 0), (12, 0))] == [PLAIN, TENSOR, TENSOR]
+
+
 @PLACES
 @pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
 def test_forward_products(arrays, kernels, n_in, n_out, first, end, swept):
