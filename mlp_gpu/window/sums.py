@@ -77,7 +77,6 @@ def add_corrections(total, dots, M, column, end, group):
         for i in range(LOADS):
             values[i] = M[ZERO, np.uint64(place)] if np.int32(i) < left else np.float32(0)
             place += M.shape[1]
-        cuda.syncwarp()
         for i in range(LOADS):
             for r in range(EACH):
                 row = (group + GROUPS * r) * MAX_BLOCK
