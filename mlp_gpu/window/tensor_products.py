@@ -261,4 +261,5 @@ SIGNATURES = {
     update_tensor_products: blocks.SIGNATURES[blocks.update_weights_of_block],
 }
 
+# As `blocks.update`, on tensor cores.
 update = partial(blocks.update, kernel=update_tensor_products, rows=IMAGES, threads=THREADS)
