@@ -6,7 +6,7 @@ See docs/online-in-blocks.md. The NumPy program `experiments/benchmarks/window.p
 import math
 from typing import NamedTuple
 
-import numpy as np
+CPU_ROUNDING, GPU_ROUNDING = 3e-7, 3e-8  # windows are larger on a GPU, and so are errors
 
 
 def larger(a, b):
@@ -42,9 +42,10 @@ def next_window(window, times, images, limits):
     return window
 
 
-def cpu_tolerance(eta: float) -> np.float32:
+def tolerance(eta, rounding):
     """The largest change of a delta that counts as none, as a part of the window's largest delta.
 
-    Relative to the weight change, rounding grows as 1 / eta, and so may the tolerance.
+    Relative to the weight change, rounding grows as 1 / eta, and so may the tolerance. rounding:
+    the tolerance at eta = 1.
     """
-    return np.float32(min(max(3e-7 / eta if eta > 0 else 0.1, 1e-4), 0.1))
+    return min(max(rounding / eta if eta > 0 else 0.1, 1e-4), 0.1)

@@ -17,7 +17,7 @@ from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.cuda import IMAGES_PER_TICK
 from mlp_gpu.engine import WINDOW
 from mlp_gpu.network import Network, pad32
-from mlp_gpu.window.progress import TOLERANCE
+from mlp_gpu.window_rule import GPU_ROUNDING, tolerance
 
 LIKELY = 0.75  # part of the sweeps that a block needed, launched for the next before looking
 
@@ -117,6 +117,8 @@ class TorchWindow:
         self._start, self._end, self._first, self._sweeps = self._state.split(1)
         self._of_window, self._of_block = map(self._put, map(np.arange, (self._n_window, n_block)))
         self._minus_eta = self._put(np.full(1, -eta, np.float32))
+        least = tolerance(eta, GPU_ROUNDING)
+        self._tolerance = self._put(np.full(1, least, np.float32))
         self._steepest = self._put(np.full(1, SLOPE * A * A, np.float32))
 
     def _next_block(self) -> None:
@@ -156,7 +158,7 @@ class TorchWindow:
         for layer in reversed(range(len(self._deltas))):
             delta, norm = self._deltas[layer], torch.linalg.vector_norm
             change = norm(new - delta.index_select(0, rows), math.inf, dim=1)
-            same = same & (change <= float(TOLERANCE) * norm(new, math.inf))
+            same = same & (change <= self._tolerance * norm(new, math.inf))
             delta.index_copy_(0, rows, new)
             if layer:
                 y, inputs = states[layer - 1], self._inputs[layer]

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlp_gpu.activation import SLOPE, A, B
-from mlp_gpu.window.progress import TOLERANCE
-from mlp_gpu.window_rule import Limits, next_window
+from mlp_gpu.window_rule import GPU_ROUNDING, Limits, next_window
+from mlp_gpu.window_rule import tolerance as tolerance_at
 
 
 def weight_distance(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> float:
@@ -58,11 +58,11 @@ def train_in_windows(
     per_window, per_block: how many images, at least 1; with one in a window it is the chain.
     limits: within which windows become larger or smaller from block to block, per_window being the
     first block's; None: they do not. tolerance: the largest change of a delta that counts as none,
-    as a part of the window's largest; None: TOLERANCE, as on a GPU. Other arguments: as
+    as a part of the window's largest; None: as on a GPU. Other arguments: as
     `train_plainly`. Returns of each sweep the first image that went forward and backward, and the
     one after the last. No image goes more often than a window has images.
     """
-    sweeps, least = [], float(TOLERANCE) if tolerance is None else tolerance
+    sweeps, least = [], tolerance_at(eta, GPU_ROUNDING) if tolerance is None else tolerance
     for start in range(0, len(images), per_block):
         block = slice(start, start + per_block)
         found = _train_block(

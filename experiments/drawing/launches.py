@@ -125,18 +125,18 @@ def window() -> dict[str, Launch]:
     H_next, before = _numbers(BLOCK, pad32(WINDOW_OUT + 1)), _numbers(BLOCK, pad32(WINDOW_IN))
     classes, last = (_numbers(BLOCK, pad32(n)) for n in (N_CLASSES, N_CLASSES + 1))
     begun[progress.BLOCK] = FEW_IMAGES
-    in_products: list[Launch] = []
+    stages: list[Launch] = []
     for kernels in (PLAIN, TENSOR):
-        in_products += products.forward(kernels.forward, A, now, H, W)
-        in_products += products.backward(kernels.backward, E, now, D, W)
-        in_products += kernels.update(W, done, H, D, eta, WINDOW_IN, WINDOW_OUT)
+        stages += kernels.forward(A, now, H, W)
+        stages += kernels.backward(E, now, D, W)
+        stages += kernels.states(H_next, A, now, D, eta, WINDOW_OUT, True)
+        stages += kernels.deltas(before, changes, E, now, H, eta, 0, WINDOW_IN)
+        stages += kernels.update(W, done, H, D, eta, WINDOW_IN, WINDOW_OUT)
     return _by_name(
         [
-            *in_products,
-            *sums.forward(H_next, A, now, D, eta, WINDOW_OUT, True),
-            *sums.backward(before, changes, E, now, H, eta, 0, WINDOW_IN),
+            *stages,
             *sums.outputs(classes, changes, now, last, epoch, N_CLASSES),
-            *progress.slide(now, changes),
+            *progress.slide(now, changes, eta),
             *blocks.gather(H[:FEW_IMAGES], begun, _numbers(1, WINDOW_IN), order),
             *progress.end_block(done, BLOCK, 2 * BLOCK),
         ]

@@ -5,7 +5,7 @@ products of matrices, until their deltas stay. A few are done, the window slides
 at the end of the block all weights are updated. It is the same sequence of on-line steps.
 """
 
-from mlp_gpu.window import blocks, products, progress, sums, tensor_products
+from mlp_gpu.window import blocks, products, progress, sums, tensor_products, tensor_sums
 
 # As `mlp_gpu.kernels.SIGNATURES`.
 SIGNATURES = {
@@ -13,5 +13,6 @@ SIGNATURES = {
     **products.SIGNATURES,
     **tensor_products.SIGNATURES,
     **sums.SIGNATURES,
+    **tensor_sums.SIGNATURES,
     **progress.SIGNATURES,
 }

@@ -9,8 +9,6 @@ when all its images are done: a block of 16 x 16 threads takes 64 x 64 weights, 
 them, 16 apart, in registers; the rows of H and D of 16 images at a time are in shared memory.
 """
 
-from typing import Any
-
 import numpy as np
 
 from deepbig_runtime.gpu import DeviceArray, Launch, cuda
@@ -97,14 +95,8 @@ def update(
     eta: DeviceArray,
     n_in: int,
     n_out: int,
-    kernel: Any = update_weights_of_block,
-    rows: int = TILE,
-    threads: int = SIDE * SIDE,
 ) -> list[Launch]:
-    """All steps of a block whose images are done. Modifies W.
-
-    kernel: or that of `tensor_products`, with the rows of W, and the threads, of its blocks.
-    """
-    grid = -(-W.shape[1] // TILE), -(-W.shape[0] // rows)
+    """All steps of a block whose images are done. Modifies W."""
+    grid = -(-W.shape[1] // TILE), -(-W.shape[0] // TILE)
     arguments = W, progress, H, D, eta, np.int32(n_in), np.int32(n_out)
-    return [Launch(kernel, grid, threads, arguments)]
+    return [Launch(update_weights_of_block, grid, SIDE * SIDE, arguments)]

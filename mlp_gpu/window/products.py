@@ -18,11 +18,10 @@ memory, and write and read 32 different banks. Each number from memory is used 3
 The sums of the parts are stage 2, as in the papers: see `sums`.
 """
 
-from typing import Any
-
 import numpy as np
 
 from deepbig_runtime.gpu import DeviceArray, Launch, cuda
+from mlp_gpu.network import pad32
 from mlp_gpu.window.progress import BLOCK, END, FIRST, MAX_WINDOW, SWEPT
 
 THREADS = 128
@@ -34,7 +33,8 @@ STRIDE = DEPTH + 1  # words from one row of shared memory to the next
 ROW_WORDS, COLUMN_WORDS = IMAGES * STRIDE, COLUMNS * STRIDE
 X, Y = 16, THREADS // 16  # threads along the columns and along the images
 EACH = 4  # images, and columns, per thread
-MIN_CHUNKS = 2  # of DEPTH inputs in a part of the sum
+MIN_CHUNKS = 4  # of DEPTH inputs in a part of the sum
+TILE_IMAGES = 64  # of a block on tensor cores, see `tensor_products`
 MAX_BLOCKS = 264  # about: two for each multiprocessor of a large GPU
 
 
@@ -93,15 +93,15 @@ def store(partial, z, first, end, j0, offset, n_columns, thread):
 
 
 @cuda.jit(device=True, inline="always")
-def images_of(progress, whole, number):
-    """The rows that a block takes, 32 for each number: its first image, the one after its last.
+def images_of(progress, whole, number, n):
+    """The rows that a block takes, n for each number: its first image, the one after its last.
 
     whole: of all images of a block that has just begun; otherwise of the window.
     """
     start = 0 if whole else progress[FIRST]
     stop = progress[BLOCK] if whole else progress[END]
-    first = start + number * IMAGES
-    end = min(first + IMAGES, stop)
+    first = start + number * n
+    end = min(first + n, stop)
     return first, first if whole and progress[SWEPT] > 0 else end
 
 
@@ -137,13 +137,13 @@ def sum_part(partial, A, W, first, end, split, depth, transposed):
 
 @cuda.jit
 def forward_products(partial, progress, H, W, depth, whole):
-    first, end = images_of(progress, whole, cuda.blockIdx.z)
+    first, end = images_of(progress, whole, cuda.blockIdx.z, IMAGES)
     sum_part(partial, H, W, first, end, cuda.blockIdx.y, depth, False)
 
 
 @cuda.jit
 def backward_products(partial, progress, D, W, depth):
-    first, end = images_of(progress, False, cuda.blockIdx.z)
+    first, end = images_of(progress, False, cuda.blockIdx.z, IMAGES)
     sum_part(partial, D, W, first, end, cuda.blockIdx.y, depth, True)
 
 
@@ -155,37 +155,32 @@ SIGNATURES = {
 }
 
 
-def _tiles(columns: int, n_block: int) -> int:
-    """Blocks side by side: for the columns of a matrix, and for the images of a block."""
-    return -(-columns // COLUMNS) + -(-n_block // COLUMNS)
-
-
-def depth_of(inner: int, columns: int, n_block: int) -> int:
+def depth_of(inner: int, columns: int, n_images: int) -> int:
     """How long the parts of a sum over `inner` inputs or neurons, a multiple of 32, are.
 
     Shorter parts give a GPU more blocks to work on at once, longer ones have fewer sums to store.
+    n_images: the most that a product is of.
     """
-    chunks = inner // DEPTH
-    splits = max(1, min(chunks // MIN_CHUNKS, MAX_BLOCKS // _tiles(columns, n_block)))
+    chunks, tiles = inner // DEPTH, -(-columns // COLUMNS) * -(-n_images // TILE_IMAGES)
+    splits = max(1, min(chunks // MIN_CHUNKS, MAX_BLOCKS // tiles))
     return DEPTH * -(-chunks // splits)
 
 
 def partial_shape(inner: int, columns: int, n_block: int, n_images: int) -> tuple[int, int, int]:
     """Shape of `partial`. inner, columns: of W, the side that is summed over and the other.
 
-    n_images: the most that a product is of.
+    n_images: as in `depth_of`.
     """
-    splits, ring = -(-inner // depth_of(inner, columns, n_block)), 1 << (n_images - 1).bit_length()
-    return splits, ring, columns + n_block
+    splits = -(-inner // depth_of(inner, columns, n_images))
+    return splits, 1 << (n_images - 1).bit_length(), columns + pad32(n_block)
 
 
-def _grid(partial: DeviceArray, columns: int, n_images: int) -> tuple[int, int, int]:
-    splits, _, width = partial.shape
-    return _tiles(columns, width - columns), splits, -(-n_images // IMAGES)
+def most_images(n_block: int, whole: bool = False) -> int:
+    """Images of the largest window of a block, or if `whole` of the block."""
+    return n_block if whole else min(n_block, MAX_WINDOW)
 
 
 def forward(
-    kernel: Any,
     partial: DeviceArray,
     progress: DeviceArray,
     H: DeviceArray,
@@ -194,20 +189,23 @@ def forward(
 ) -> list[Launch]:
     """Of the window's images; if `whole`, of all of a block that has just begun. Modifies partial.
 
-    kernel: forward_products or tensor_products.forward_tensor_products. partial: see
-    `partial_shape`; n_images: the most of a window, or if `whole` of a block.
+    partial: see `partial_shape`; n_images: `most_images`.
     """
-    (inner, columns), n_block = W.shape, H.shape[0]
-    grid = _grid(partial, columns, n_block if whole else min(n_block, MAX_WINDOW))
-    depth = np.int32(depth_of(inner, columns, n_block))
-    return [Launch(kernel, grid, THREADS, (partial, progress, H, W, depth, whole))]
+    (inner, columns), n = W.shape, most_images(H.shape[0], whole)
+    arguments = partial, progress, H, W, np.int32(depth_of(inner, columns, n)), whole
+    return [Launch(forward_products, _grid(partial, columns, n), THREADS, arguments)]
 
 
 def backward(
-    kernel: Any, partial: DeviceArray, progress: DeviceArray, D: DeviceArray, W: DeviceArray
+    partial: DeviceArray, progress: DeviceArray, D: DeviceArray, W: DeviceArray
 ) -> list[Launch]:
-    """Of the window's images. Modifies partial. kernel: as `forward` takes it."""
-    (columns, inner), n_block = W.shape, D.shape[0]
-    grid = _grid(partial, columns, min(n_block, MAX_WINDOW))
-    depth = np.int32(depth_of(inner, columns, n_block))
-    return [Launch(kernel, grid, THREADS, (partial, progress, D, W, depth))]
+    """Of the window's images. Modifies partial."""
+    (columns, inner), n = W.shape, most_images(D.shape[0])
+    arguments = partial, progress, D, W, np.int32(depth_of(inner, columns, n))
+    return [Launch(backward_products, _grid(partial, columns, n), THREADS, arguments)]
+
+
+def _grid(partial: DeviceArray, columns: int, n_images: int) -> tuple[int, int, int]:
+    splits, _, width = partial.shape
+    tiles = -(-columns // COLUMNS) + -(-(width - columns) // COLUMNS)
+    return tiles, splits, -(-n_images // IMAGES)

@@ -16,7 +16,7 @@ order of the numbers, and the bits of NaN are larger than all others.
 import numpy as np
 
 from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
-from mlp_gpu.window_rule import Limits, larger, next_window
+from mlp_gpu.window_rule import GPU_ROUNDING, Limits, larger, next_window, tolerance
 
 START = 0  # images of the epoch that earlier blocks trained
 BLOCK = 1  # images of this block; none after the last
@@ -32,7 +32,6 @@ FIELDS = 9
 MIN_WINDOW, MAX_WINDOW = 8, 128  # images
 LIMITS = Limits(MIN_WINDOW, MAX_WINDOW, few=6, many=12)
 FIRST_WINDOW = 32  # of an epoch
-TOLERANCE = np.float32(1e-4)  # of the window's largest delta of a layer: less is no change
 
 WARPS = MAX_WINDOW // WARP
 ALL = -1  # threads of a warp
@@ -40,6 +39,7 @@ ALL = -1  # threads of a warp
 
 larger_of = cuda.jit(device=True, inline="always")(larger)
 window_after = cuda.jit(device=True, inline="always")(next_window)
+tolerance_at = cuda.jit(device=True, inline="always")(tolerance)
 
 
 @cuda.jit(device=True, inline="always")
@@ -73,7 +73,7 @@ def largest_of_warp(value):
 
 
 @cuda.jit
-def slide_window(progress, changes):
+def slide_window(progress, changes, eta):
     image = cuda.threadIdx.x
     lane, warp = image % WARP, image // WARP
     first, end = progress[FIRST], progress[END]
@@ -83,6 +83,7 @@ def slide_window(progress, changes):
     if n == 0:
         return
     # The first image is corrected by images that are done: it is exact.
+    least = np.float32(tolerance_at(np.float64(eta[0]), GPU_ROUNDING))
     stop = np.int32(n)  # the image that the window must keep; n if it may pass this thread's
     for layer in range(changes.shape[0]):
         of_layer = changes[np.uint64(layer)]
@@ -95,7 +96,7 @@ def slide_window(progress, changes):
         cuda.syncthreads()
         for other in range(WARPS):
             size = larger_of(size, largest[half, np.uint64(other)])
-        if 0 < image < n and not change <= TOLERANCE * size:
+        if 0 < image < n and not change <= least * size:
             stop = np.int32(image)
     lanes = WARP // 2
     while lanes > 0:
@@ -131,7 +132,7 @@ def next_block(progress, n_block, n_images):
 
 
 SIGNATURES = {
-    slide_window: "void(int32[::1], int32[:, :, ::1])",
+    slide_window: "void(int32[::1], int32[:, :, ::1], float32[::1])",
     next_block: "void(int32[::1], int32, int32)",
 }
 
@@ -149,9 +150,9 @@ def at_start(n_block: int, n_images: int) -> np.ndarray:
     return progress
 
 
-def slide(progress: DeviceArray, changes: DeviceArray) -> list[Launch]:
+def slide(progress: DeviceArray, changes: DeviceArray, eta: DeviceArray) -> list[Launch]:
     """End a sweep. Modifies progress and changes."""
-    return [Launch(slide_window, (1, 1), MAX_WINDOW, (progress, changes))]
+    return [Launch(slide_window, (1, 1), MAX_WINDOW, (progress, changes, eta))]
 
 
 def end_block(progress: DeviceArray, n_block: int, n_images: int) -> list[Launch]:

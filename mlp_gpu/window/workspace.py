@@ -3,28 +3,34 @@
 import math
 from collections.abc import Callable
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from deepbig_runtime import gpu
 from deepbig_runtime.gpu import DeviceArray, Launch
 from mlp_gpu.network import pad32, padded_shapes
-from mlp_gpu.window import blocks, products, progress, sums, tensor_products
+from mlp_gpu.window import blocks, products, progress, sums, tensor_products, tensor_sums
+
+Launches: TypeAlias = Callable[..., list[Launch]]
 
 
 class Kernels(NamedTuple):
-    """The kernels of products, and the function that makes a launch of the update."""
+    """Functions that make the launches of stage 1, of stage 2 and of the update."""
 
-    forward: Any
-    backward: Any
-    update: Callable[..., list[Launch]]
+    forward: Launches
+    backward: Launches
+    states: Launches
+    deltas: Launches
+    update: Launches
 
 
-PLAIN = Kernels(products.forward_products, products.backward_products, blocks.update)
+PLAIN = Kernels(products.forward, products.backward, sums.forward, sums.backward, blocks.update)
 TENSOR = Kernels(
-    tensor_products.forward_tensor_products,
-    tensor_products.backward_tensor_products,
+    tensor_products.forward,
+    tensor_products.backward,
+    tensor_sums.forward,
+    tensor_sums.backward,
     tensor_products.update,
 )
 
@@ -61,7 +67,7 @@ class Workspace:
 
     @staticmethod
     def _shapes(sizes: tuple[int, ...], n_block: int) -> dict[str, list[tuple[int, ...]]]:
-        W, n_window = padded_shapes(sizes), min(n_block, progress.MAX_WINDOW)
+        W, n_window = padded_shapes(sizes), products.most_images(n_block)
         forward = [(rows, columns, n_block, n_window) for rows, columns in W]
         forward[0] = (*W[0], n_block, n_block)
         backward = [(columns, rows, n_block, n_window) for rows, columns in W[1:]]
@@ -105,8 +111,7 @@ class Workspace:
         H = self._arrays["inputs"][0]
         return [
             *blocks.gather(H, self.progress, images, order),
-            *products.forward(
-                self._kernels.forward,
+            *self._kernels.forward(
                 self._arrays["forward"][0],
                 self.progress,
                 H,
@@ -131,18 +136,18 @@ class Workspace:
         found: list[Launch] = []
         for layer, (_, n_out) in enumerate(pairwise(sizes)):
             if layer > 0:
-                found += products.forward(kernels.forward, A[layer], progress_, H[layer], W[layer])
-            found += sums.forward(
+                found += kernels.forward(A[layer], progress_, H[layer], W[layer])
+            found += kernels.states(
                 H[layer + 1], A[layer], progress_, D[layer], eta, n_out, layer < last
             )
         found += sums.outputs(D[last], changes, progress_, H[-1], epoch, sizes[-1])
         for layer in range(last, 0, -1):
             E = self._arrays["backward"][layer - 1]
-            found += products.backward(kernels.backward, E, progress_, D[layer], W[layer])
-            found += sums.backward(
+            found += kernels.backward(E, progress_, D[layer], W[layer])
+            found += kernels.deltas(
                 D[layer - 1], changes, E, progress_, H[layer], eta, layer - 1, sizes[layer]
             )
-        return found + progress.slide(progress_, changes)
+        return found + progress.slide(progress_, changes, eta)
 
     def end_block(self, eta: DeviceArray, n_images: int) -> list[Launch]:
         """If all images of the block are done: the update of all weights, then the next block.

@@ -26,7 +26,7 @@ from experiments.benchmarks import window as oracle
 from mlp_gpu import cpu, cpu_window, team
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import Network
-from mlp_gpu.window_rule import Limits, cpu_tolerance
+from mlp_gpu.window_rule import CPU_ROUNDING, Limits, tolerance
 
 ETA = float(np.float32(0.05))  # large, so that each step shows
 # Widths around a panel of 64, fewer panels than threads of a team, no hidden layer, nine of them.
@@ -73,7 +73,7 @@ def trained(sizes, order=None, eta=ETA):
 def test_windows_of_any_size_match_the_reference(sizes, window, monkeypatch):
     """The last block is shorter. Without a tolerance all that is left is rounding."""
     set_windows(monkeypatch, *window)
-    monkeypatch.setattr(cpu, "cpu_tolerance", lambda eta: np.float32(1e-6))
+    monkeypatch.setattr(cpu, "tolerance", lambda eta, rounding: 1e-6)
     engine, weights, images, labels = nets.make(CpuEngine(), sizes)
     order = steps(images)
     loss = engine.train(images, labels, order, ETA)
@@ -89,8 +89,8 @@ def test_sweeps_are_those_of_the_numpy_program(eta, monkeypatch):
     engine, weights, images, labels = nets.make(CpuEngine(), sizes, n=60)
     engine.train(images, labels, np.arange(60), eta)
     plain = [W.astype(np.float32) for W in weights]
-    limits, tolerance = cpu.LIMITS, cpu_tolerance(eta)
-    sweeps = oracle.train_in_windows(plain, images, labels, eta, 2, n_block, limits, tolerance)
+    limits, least = cpu.LIMITS, np.float32(tolerance(eta, CPU_ROUNDING))
+    sweeps = oracle.train_in_windows(plain, images, labels, eta, 2, n_block, limits, least)
     passes = sum(end - first for first, end in sweeps)
     assert engine.count_sweeps() == (len(sweeps), passes)
 

@@ -77,16 +77,25 @@ def groups(first, end):
     return [(i, min(i + products.IMAGES, end)) for i in range(first, end, products.IMAGES)]
 
 
-def assert_products(found, rows, matrix, images_of_blocks):
-    """The parts' sums are rows @ (matrix | rows^T), up to each block's last image; no more."""
-    ring, columns = found.shape[1], matrix.shape[1]
+def assert_products(kernels, found, rows, matrix, images_of_blocks):
+    """The parts' sums are rows @ (matrix | rows^T), up to each block's last image; no more.
+
+    Those of TENSOR have scalar products in the first part alone, and zeros for s >= t.
+    """
+    ring, columns, width = found.shape[1], matrix.shape[1], found.shape[2] - matrix.shape[1]
     h, written = rows.astype(np.float64), np.zeros(found.shape, bool)
     for first, end in images_of_blocks:
-        terms = np.hstack((matrix, h[:end].T))
+        images, n = np.arange(first, end) % ring, width if kernels is TENSOR else end
+        others = np.zeros((n, h.shape[1]))
+        others[:end] = h[:end]
+        before = np.arange(first, end)[:, None] > np.arange(n) if kernels is TENSOR else 1
+        terms = np.hstack((matrix, others.T))
         expected, size = h[first:end] @ terms, abs(h[first:end]) @ abs(terms)
-        images = np.arange(first, end) % ring
-        written[:, images, : columns + end] = True
-        total = found[:, images, : columns + end].sum(axis=0, dtype=np.float64)
+        expected[:, columns:] *= before
+        size[:, columns:] *= before
+        written[:, images, :columns] = True
+        written[: 1 if kernels is TENSOR else None, images, columns : columns + n] = True
+        total = np.nansum(found[:, images, : columns + n], axis=0, dtype=np.float64)
         assert (abs(total - expected) <= 4 * np.sqrt(h.shape[1]) * EPS * size + 1e-30).all()
     assert (np.isnan(found) == ~written).all()
 
@@ -107,10 +116,8 @@ def test_forward_products(arrays, kernels, n_in, n_out, first, end, swept):
     W, H, _ = layer(n_in, n_out)
     partial = arrays.nans(*products.partial_shape(*W.shape, N_BLOCK, N_BLOCK))
     now = arrays.put(in_window(first, end, swept))
-    arrays.run(
-        products.forward(kernels.forward, partial, now, arrays.put(until(end, H)), arrays.put(W))
-    )
-    assert_products(arrays.get(partial), H, W, groups(first, end))
+    arrays.run(kernels.forward(partial, now, arrays.put(until(end, H)), arrays.put(W)))
+    assert_products(kernels, arrays.get(partial), H, W, groups(first, end))
 
 
 @PLACES
@@ -119,10 +126,8 @@ def test_backward_products(arrays, kernels, n_in, n_out, first, end, swept):
     W, _, D = layer(n_in, n_out)
     partial = arrays.nans(*products.partial_shape(*W.shape[::-1], N_BLOCK, N_BLOCK))
     now = arrays.put(in_window(first, end, swept))
-    arrays.run(
-        products.backward(kernels.backward, partial, now, arrays.put(until(end, D)), arrays.put(W))
-    )
-    assert_products(arrays.get(partial), D, W.T, groups(first, end))
+    arrays.run(kernels.backward(partial, now, arrays.put(until(end, D)), arrays.put(W)))
+    assert_products(kernels, arrays.get(partial), D, W.T, groups(first, end))
 
 
 @pytest.mark.parametrize(("n", "swept"), [(75, 0), (40, 0), (33, 0), (1, 0), (40, 3)])
@@ -133,12 +138,8 @@ def test_forward_products_of_a_whole_block_only_before_its_first_sweep(
     W, H, _ = layer(n_in, n_out)
     partial = arrays.nans(*products.partial_shape(*W.shape, N_BLOCK, N_BLOCK))
     now = arrays.put(in_window(0, 5, swept, block=n))
-    arrays.run(
-        products.forward(
-            kernels.forward, partial, now, arrays.put(until(n, H)), arrays.put(W), whole=True
-        )
-    )
-    assert_products(arrays.get(partial), H, W, [] if swept else groups(0, n))
+    arrays.run(kernels.forward(partial, now, arrays.put(until(n, H)), arrays.put(W), whole=True))
+    assert_products(kernels, arrays.get(partial), H, W, [] if swept else groups(0, n))
 
 
 def cut(x, bits):
@@ -185,22 +186,20 @@ def test_split_products_have_a_bound_for_every_order_and_rounding_of_their_sums(
 def product_errors(arrays, kernels, way, n_in, n_out):
     """Errors of 32 images' products, root mean square, as a part of the largest product.
 
-    Of a layer's real depth, and 64 of its columns.
+    Of a layer's real inputs, and 64 columns.
     """
-    inner, columns = (n_in, n_out) if way == "forward" else (n_out, n_in)
-    depth = products.depth_of(pad32(inner), pad32(columns), 256)
+    inner, n = pad32(n_in if way == "forward" else n_out), 32
     rng = np.random.default_rng(n_in)
-    M, R = uniform(rng, pad32(inner), products.COLUMNS), uniform(rng, 32, pad32(inner))
-    partial = arrays.nans(-(-pad32(inner) // depth), 32, products.COLUMNS + 32)
-    now = arrays.put(in_window(0, 32))
+    M, R = uniform(rng, inner, products.COLUMNS), uniform(rng, n, inner)
+    partial = arrays.nans(*products.partial_shape(inner, products.COLUMNS, n, n))
     matrix = arrays.put(M if way == "forward" else np.ascontiguousarray(M.T))
-    more = (False,) if way == "forward" else ()
-    operands = partial, now, arrays.put(R), matrix, np.int32(depth), *more
-    grid = 2, partial.shape[0], 1
-    arrays.run([gpu.Launch(getattr(kernels, way), grid, products.THREADS, operands)])
-    found = arrays.get(partial).sum(axis=0, dtype=np.float64)
+    now = arrays.put(in_window(0, n))
+    arrays.run(getattr(kernels, way)(partial, now, arrays.put(R), matrix))
+    found = np.nansum(arrays.get(partial), axis=0, dtype=np.float64)
     exact = R.astype(np.float64) @ np.hstack((M, R.T))
-    return np.sqrt(np.mean((found - exact) ** 2)) / abs(exact).max()
+    before = np.tri(n, k=-1, dtype=bool)  # the scalar products that are needed
+    is_needed = np.hstack((np.ones((n, products.COLUMNS), bool), before))
+    return np.sqrt(np.mean((found - exact)[is_needed] ** 2)) / abs(exact).max()
 
 
 @pytest.mark.parametrize("device", DEVICES[-1:], indirect=True)
@@ -212,14 +211,20 @@ def test_tensor_products_are_nearly_as_exact_as_those_of_float32(arrays, way, n_
     assert errors[0] < 3 * errors[1]
 
 
-def partial_sums(n_columns, first, end, ring):
-    """Random products in three parts, and of the window's images their sums: A, and G (s < t)."""
+def partial_sums(kernels, n_columns, first, end, ring):
+    """Random products in three parts, and of the window's images their sums: A, and G (s < t).
+
+    Those of TENSOR have G in the first part, and zeros for s >= t.
+    """
     rng = np.random.default_rng(n_columns + end)
-    partial = np.full((3, ring, n_columns + N_BLOCK), np.nan, np.float32)
+    partial = np.full((3, ring, n_columns + pad32(N_BLOCK)), np.nan, np.float32)
     A, G = np.zeros((N_BLOCK, n_columns)), np.zeros((N_BLOCK, N_BLOCK))
     for t in range(first, end):
         row = uniform(rng, 3, n_columns + t)
         partial[:, t % ring, : n_columns + t] = row
+        if kernels is TENSOR:
+            partial[1:, t % ring, n_columns:], row[1:, n_columns:] = np.nan, 0
+            partial[0, t % ring, n_columns + t :] = 0
         total = row.sum(axis=0, dtype=np.float64)
         A[t], G[t, :t] = total[:n_columns], total[n_columns:]
     return partial, A, G
@@ -229,13 +234,13 @@ def partial_sums(n_columns, first, end, ring):
 @pytest.mark.parametrize("hidden", [True, False])
 @pytest.mark.parametrize("ring", [RING, 2 * RING])
 @pytest.mark.parametrize("n_out", small(1, 33, 97))
-def test_forward_states(arrays, n_out, ring, hidden, first, end, swept):
+def test_forward_states(arrays, kernels, n_out, ring, hidden, first, end, swept):
     _, _, D = layer(5, n_out)
-    partial, totals, G = partial_sums(pad32(n_out), first, end, ring)
+    partial, totals, G = partial_sums(kernels, pad32(n_out), first, end, ring)
     H_next = arrays.nans(N_BLOCK, pad32(n_out + 1))
     deltas = arrays.put(until(swept, D))  # others are not known yet
     now, eta = arrays.put(in_window(first, end, swept)), arrays.put(np.full(1, ETA))
-    arrays.run(sums.forward(H_next, arrays.put(partial), now, deltas, eta, n_out, hidden))
+    arrays.run(kernels.states(H_next, arrays.put(partial), now, deltas, eta, n_out, hidden))
     found = arrays.get(H_next)
     known = min(swept, end)
     correction = G[first:end, :known] @ D[:known, :n_out].astype(np.float64)
@@ -305,15 +310,15 @@ def test_output_deltas(arrays, n_out, first, end, swept):
 
 @PLACES
 @pytest.mark.parametrize("n", small(1, 33, 97))
-def test_backward_deltas(arrays, n, first, end, swept):
+def test_backward_deltas(arrays, kernels, n, first, end, swept):
     _, H, _ = layer(n, 5)
-    partial, totals, G = partial_sums(pad32(n + 1), first, end, RING)
+    partial, totals, G = partial_sums(kernels, pad32(n + 1), first, end, RING)
     D = np.full((N_BLOCK, pad32(n)), np.nan, np.float32)
     D[:swept, :n] = uniform(np.random.default_rng(n), swept, n)
     deltas, changes = arrays.put(D), arrays.put(no_changes(3))
     there = arrays.put(in_window(first, end, swept)), arrays.put(until(end, H))
     eta = arrays.put(np.full(1, ETA))
-    arrays.run(sums.backward(deltas, changes, arrays.put(partial), *there, eta, 1, n))
+    arrays.run(kernels.deltas(deltas, changes, arrays.put(partial), *there, eta, 1, n))
     found, changed = arrays.get(deltas), arrays.get(changes)
     y = H[:, 1 : n + 1].astype(np.float64)
     e = totals[first:end, 1 : n + 1] - ETA * G[first:end] @ y
@@ -325,15 +330,15 @@ def test_backward_deltas(arrays, n, first, end, swept):
     assert np.isnan(found[max(end, swept) :]).all()
 
 
-def test_backward_deltas_nan_is_the_largest_change(arrays):
+def test_backward_deltas_nan_is_the_largest_change(arrays, kernels):
     n, first, end = 70, 41, 73
     _, H, _ = layer(n, 5)
-    partial, _, _ = partial_sums(pad32(n + 1), first, end, RING)
+    partial, _, _ = partial_sums(kernels, pad32(n + 1), first, end, RING)
     partial[1, 45 % RING, 69] = np.nan
     deltas = arrays.put(np.zeros((N_BLOCK, pad32(n)), np.float32))
     changes = arrays.put(no_changes(1))
     there = arrays.put(in_window(first, end, 60)), arrays.put(H), arrays.put(np.full(1, ETA))
-    arrays.run(sums.backward(deltas, changes, arrays.put(partial), *there, 0, n))
+    arrays.run(kernels.deltas(deltas, changes, arrays.put(partial), *there, 0, n))
     found = np.isnan(arrays.get(changes).view(np.float32)[0])
     assert found[:, 45 - first].all()
     assert found.sum() == 2
@@ -373,12 +378,12 @@ def test_update_of_a_block_only_when_all_images_are_done(arrays, kernels, n_in, 
     assert (found == 0).all()
 
 
-def slid(arrays, changes, first, end, window=16):
+def slid(arrays, changes, first, end, window=16, eta=1e-3):
     """How far a window slides after a sweep with these changes. float32 (layers, 2, images)."""
     now = in_window(first, end)
     now[[WINDOW, TIMES, ALL_TIMES, SWEEPS]] = window, 1000, 2000, 7
     there, noted = arrays.put(now), arrays.put(changes.view(np.int32))
-    arrays.run(progress.slide(there, noted))
+    arrays.run(progress.slide(there, noted, arrays.put(np.full(1, eta, np.float32))))
     found, n = arrays.get(there), end - first
     if n == 0:
         assert (found == now).all()
@@ -408,6 +413,14 @@ def test_slide_window_passes_images_whose_deltas_stayed(arrays, n):
         assert slid(arrays, one, 3, 3 + n) == (image or n)  # the first is always done
     changes[1, 0, :n] = 1
     assert slid(arrays, changes, 3, 3 + n) == 1  # one by one
+
+
+@pytest.mark.parametrize(("eta", "limit"), [(0, 0.1), (1e-5, 3e-3), (1e-3, 1e-4), (1, 1e-4)])
+def test_slide_window_tolerates_more_as_eta_falls(arrays, eta, limit):
+    changes = quiet(20)
+    for factor, passed in ((0.99, 20), (1.01, 7)):
+        changes[1, 0, 7] = factor * limit * 10  # the largest delta is 10
+        assert slid(arrays, changes, 3, 23, eta=eta) == passed
 
 
 def test_slide_window_of_a_block_that_is_done_changes_nothing(arrays):

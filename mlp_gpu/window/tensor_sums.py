@@ -1,0 +1,197 @@
+"""The sums of a window's products, with corrections by tensor cores: stage 2, as in `sums`.
+
+`tensor_products` left G as a whole, so the corrections G d and G h are products of matrices too. A
+block of 128 threads takes 32 images and 64 columns, a warp 16 of these.
+"""
+
+import numpy as np
+
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.ptx import end_group, wait_for_groups
+from mlp_gpu.kernels.backward import scaled_tanh_derivative
+from mlp_gpu.kernels.forward import scaled_tanh
+from mlp_gpu.window import sums
+from mlp_gpu.window.products import COLUMNS, DEPTH, THREADS
+from mlp_gpu.window.progress import END, FIRST, MAX_WINDOW, SWEPT, as_bits, larger_of
+from mlp_gpu.window.tensor_products import (
+    ALIGNMENT,
+    BOTH,
+    COLUMN_STRIDE,
+    HALF,
+    M_TILES,
+    OWN,
+    ROW_STRIDE,
+    SIDE,
+    clear,
+    column_of,
+    copy_columns,
+    copy_rows,
+    multiply,
+    row_of,
+)
+
+N_TILES = 2  # of a warp
+OWN_COLUMNS = 8 * N_TILES  # a warp's
+BOTH_OWN = 2 * OWN
+QUADS = 4  # threads that have numbers of one row
+ROWS = 2 * M_TILES  # of which a thread has numbers
+ALL = -1  # threads of a warp
+
+
+@cuda.jit(device=True, inline="always")
+def copy_images(a, b, half, partial, M, first, end, j0, s0, stop, thread):
+    """The next DEPTH images s into a half of shared memory: of G, and of M's columns."""
+    ring, i0 = partial.shape[1] - 1, M.shape[1] + s0
+    copy_rows(
+        a,
+        half * SIDE,
+        partial[np.uint64(0)],
+        SIDE,
+        first,
+        end,
+        ring,
+        i0,
+        s0 < stop,
+        thread,
+        THREADS,
+    )
+    copy_columns(b, half * HALF, M, j0, s0, stop, thread)
+    end_group()
+
+
+@cuda.jit(device=True, inline="always")
+def corrected_sums(total, partial, M, eta, first, end, stop):
+    """total = the sums of the parts - eta G M, of the block's images and the warp's columns.
+
+    M has as many columns as the products. stop: of the images s, the one after the last.
+    """
+    thread = cuda.threadIdx.x
+    j0, own = cuda.blockIdx.x * COLUMNS, thread // 32 * OWN_COLUMNS
+    a = cuda.shared.array(BOTH_OWN, np.float32, alignment=ALIGNMENT)
+    b = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
+    z = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
+    clear(z, N_TILES)
+    clear(total, N_TILES)
+    half = 0  # of shared memory
+    copy_images(a, b, half, partial, M, first, end, j0, 0, stop, thread)
+    if j0 + own < M.shape[1]:  # a multiple of 32: all columns of the warp are there
+        for split in range(partial.shape[0]):
+            for m in range(M_TILES):
+                for n in range(N_TILES):
+                    for c in range(4):
+                        t = min(first + row_of(m, c, thread), end - 1)
+                        row = np.uint64(t & (partial.shape[1] - 1))
+                        column = np.uint64(j0 + own + column_of(n, c, thread))
+                        total[m, n, c] += partial[np.uint64(split), row, column]
+    for s0 in range(0, stop, DEPTH):
+        wait_for_groups(0)
+        cuda.syncthreads()  # all copies are there, and all warps are done with the other half
+        other = 1 - half
+        copy_images(a, b, other, partial, M, first, end, j0, s0 + DEPTH, stop, thread)
+        a_start, b_start = half * OWN, half * HALF + own
+        multiply(z, a, a_start, 1, ROW_STRIDE, b, b_start, COLUMN_STRIDE, 1, N_TILES, thread)
+        half = other
+    wait_for_groups(0)  # as in tensor_products
+    for m in range(M_TILES):
+        for n in range(N_TILES):
+            for c in range(4):
+                total[m, n, c] -= eta[0] * z[m, n, c]
+
+
+@cuda.jit
+def forward_tensor_sums(H_next, partial, progress, D, eta, n_out, hidden):
+    thread = cuda.threadIdx.x
+    first = progress[FIRST] + cuda.blockIdx.y * SIDE
+    end = min(first + SIDE, progress[END])
+    total = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
+    if first >= end:
+        return
+    corrected_sums(total, partial, D, eta, first, end, min(progress[SWEPT], end - 1))
+    for m in range(M_TILES):
+        for n in range(N_TILES):
+            for c in range(4):
+                t, a = first + row_of(m, c, thread), total[m, n, c]
+                neuron = cuda.blockIdx.x * COLUMNS + thread // 32 * OWN_COLUMNS
+                neuron += column_of(n, c, thread)
+                if t < end and neuron < n_out:
+                    H_next[np.uint64(t), np.uint64(1 + neuron)] = scaled_tanh(a) if hidden else a
+
+
+@cuda.jit
+def backward_tensor_sums(D, changes, partial, progress, H, eta, layer, n):
+    thread = cuda.threadIdx.x
+    swept = progress[SWEPT]
+    first = progress[FIRST] + cuda.blockIdx.y * SIDE
+    end = min(first + SIDE, progress[END])
+    total = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
+    change = cuda.local.array(ROWS, np.float32)
+    size = cuda.local.array(ROWS, np.float32)
+    if first >= end:
+        return
+    corrected_sums(total, partial, H, eta, first, end, end - 1)
+    for r in range(ROWS):
+        change[r] = size[r] = 0
+    for m in range(M_TILES):
+        for n_tile in range(N_TILES):
+            for c in range(4):
+                t = first + row_of(m, c, thread)
+                column = cuda.blockIdx.x * COLUMNS + thread // 32 * OWN_COLUMNS
+                column += column_of(n_tile, c, thread)
+                if t < end and 1 <= column <= n:  # column 0 is the bias
+                    y = H[np.uint64(t), np.uint64(column)]
+                    delta = total[m, n_tile, c] * scaled_tanh_derivative(y)
+                    place = np.uint64(t), np.uint64(column - 1)
+                    before = D[place] if t < swept else np.float32(0)
+                    D[place] = delta
+                    r = 2 * m + c // 2
+                    change[r] = larger_of(change[r], abs(delta - before))
+                    size[r] = larger_of(size[r], abs(delta))
+    for r in range(ROWS):
+        lanes = QUADS // 2
+        while lanes > 0:
+            change[r] = larger_of(change[r], cuda.shfl_xor_sync(ALL, change[r], lanes))
+            size[r] = larger_of(size[r], cuda.shfl_xor_sync(ALL, size[r], lanes))
+            lanes //= 2
+        image = row_of(r // 2, 2 * (r % 2), thread)
+        if thread % QUADS == 0 and first + image < end:
+            of_layer = changes[np.uint64(layer)]
+            image = np.uint64(cuda.blockIdx.y * SIDE + image)
+            cuda.atomic.max(of_layer, (np.uint64(0), image), as_bits(change[r]))
+            cuda.atomic.max(of_layer, (np.uint64(1), image), as_bits(size[r]))
+
+
+SIGNATURES = {
+    forward_tensor_sums: sums.SIGNATURES[sums.forward_states],
+    backward_tensor_sums: sums.SIGNATURES[sums.backward_deltas],
+}
+
+
+def forward(
+    H_next: DeviceArray,
+    partial: DeviceArray,
+    progress: DeviceArray,
+    D: DeviceArray,
+    eta: DeviceArray,
+    n_out: int,
+    hidden: bool,
+) -> list[Launch]:
+    """As `sums.forward`."""
+    (launch,) = sums.forward(H_next, partial, progress, D, eta, n_out, hidden)
+    grid = -(-D.shape[1] // COLUMNS), MAX_WINDOW // SIDE
+    return [Launch(forward_tensor_sums, grid, THREADS, launch.arguments)]
+
+
+def backward(
+    D: DeviceArray,
+    changes: DeviceArray,
+    partial: DeviceArray,
+    progress: DeviceArray,
+    H: DeviceArray,
+    eta: DeviceArray,
+    layer: int,
+    n: int,
+) -> list[Launch]:
+    """As `sums.backward`."""
+    (launch,) = sums.backward(D, changes, partial, progress, H, eta, layer, n)
+    grid = -(-H.shape[1] // COLUMNS), MAX_WINDOW // SIDE
+    return [Launch(backward_tensor_sums, grid, THREADS, launch.arguments)]
