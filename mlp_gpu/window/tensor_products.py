@@ -1,8 +1,8 @@
 """Products on tensor cores, for compute capability 8.0 and later.
 
-The same sums as in `products`; and the update of `blocks`. A block of 128 threads takes 64 x 64
-results, a warp 32 x 32 of them: two by four tiles of 16 x 8. Of G, the scalar products, a block
-takes 32 x 32: each of its warps sums every fourth 32 inputs, and the block adds up the four sums.
+The same sums as in `products`; and the update of `blocks`. A block of 256 threads takes 64 x 64
+results, a warp 32 x 16 of them: two by two tiles of 16 x 8. Of G, the scalar products, a block
+takes 32 x 32: two of its warps sum every fourth 32 inputs, and the block adds up the four sums.
 So G lies in the first part of `partial` as a whole, from its column `columns` on, and it is zero
 for s >= t, where nothing is to be corrected.
 
@@ -33,21 +33,24 @@ from mlp_gpu.window import blocks, products
 from mlp_gpu.window.products import (
     COLUMNS,
     DEPTH,
-    THREADS,
     TILE_IMAGES,
-    WARPS,
     images_of,
     most_images,
 )
 from mlp_gpu.window.progress import BLOCK, FIRST
 
+THREADS = 256
 ROW_STRIDE = DEPTH + 4  # words between rows of DEPTH numbers
 COLUMN_STRIDE = COLUMNS + 8  # words between rows of COLUMNS numbers
 HALF = COLUMNS * ROW_STRIDE  # words of shared memory for either factor, by rows or by columns
 BOTH = 2 * HALF
-M_TILES, N_TILES = 2, 4  # of a warp, at most: 16 rows, 8 columns each
-SIDE = 16 * M_TILES  # of a warp's results
-OWN = SIDE * ROW_STRIDE  # words of either factor that are one warp's
+M_TILES, N_TILES = 2, 2  # of a warp: 16 rows, 8 columns each
+OWN_ROWS, OWN_COLUMNS = 16 * M_TILES, 8 * N_TILES  # a warp's
+ACROSS = COLUMNS // OWN_COLUMNS  # warps side by side
+SIDE = 32  # of a block's scalar products
+PAIR = 2 * WARP  # threads that sum the same inputs of scalar products
+SLICES = THREADS // PAIR
+SLICE = SIDE * ROW_STRIDE  # words of shared memory
 STEP = 8  # inputs of one product of a tensor core
 ALIGNMENT = 4 * COPY_WORDS  # bytes
 NO_RING = -1
@@ -84,8 +87,8 @@ def copy_columns(tile, start, M, j0, i0, stop, thread):
 
 
 @cuda.jit(device=True, inline="always")
-def multiply(z, a, a_start, a_step, a_width, b, b_start, b_step, b_width, n_tiles, thread):
-    """z += a b, for SIDE rows of a and 8 n_tiles columns of b, over DEPTH inputs.
+def multiply(z, a, a_start, a_step, a_width, b, b_start, b_step, b_width, m_tiles, thread):
+    """z += a b, for 16 m_tiles rows of a and OWN_COLUMNS of b, over DEPTH inputs.
 
     Input i of row j of a is at word a_start + i a_step + j a_width; so are b's columns.
     """
@@ -96,23 +99,23 @@ def multiply(z, a, a_start, a_step, a_width, b, b_start, b_step, b_width, n_tile
     b_small = cuda.local.array((N_TILES, 2), np.float32)
     large = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
     small = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
-    clear(large, n_tiles)
-    clear(small, n_tiles)
+    clear(large, m_tiles)
+    clear(small, m_tiles)
     a_start += t * a_step + g * a_width
     b_start += t * b_step + g * b_width
     for i0 in range(0, DEPTH, STEP):
-        for n in range(n_tiles):
+        for n in range(N_TILES):
             for h in range(2):
                 value = b[np.uint64(b_start + ((i0 + 4 * h) * b_step + 8 * n * b_width))]
                 b_large[n, h] = to_tf32(value)
                 b_small[n, h] = value - b_large[n, h]
-        for m in range(M_TILES):
+        for m in range(m_tiles):
             for h in range(4):
                 row, i = 16 * m + 8 * (h % 2), i0 + 4 * (h // 2)
                 value = a[np.uint64(a_start + (i * a_step + row * a_width))]
                 a_large[h] = to_tf32(value)
                 a_small[h] = value - a_large[h]
-            for n in range(n_tiles):
+            for n in range(N_TILES):
                 d = small[m, n, 0], small[m, n, 1], small[m, n, 2], small[m, n, 3]
                 d = multiply_add(
                     a_small[0], a_small[1], a_small[2], a_small[3],
@@ -129,16 +132,16 @@ def multiply(z, a, a_start, a_step, a_width, b, b_start, b_step, b_width, n_tile
                     b_large[n, 0], b_large[n, 1], d[0], d[1], d[2], d[3],
                 )  # fmt: skip
                 large[m, n, 0], large[m, n, 1], large[m, n, 2], large[m, n, 3] = d
-    for m in range(M_TILES):
-        for n in range(n_tiles):
+    for m in range(m_tiles):
+        for n in range(N_TILES):
             for c in range(4):
                 z[m, n, c] += large[m, n, c] + small[m, n, c]
 
 
 @cuda.jit(device=True, inline="always")
-def clear(z, n_tiles):
-    for m in range(M_TILES):
-        for n in range(n_tiles):
+def clear(z, m_tiles):
+    for m in range(m_tiles):
+        for n in range(N_TILES):
             for c in range(4):
                 z[m, n, c] = 0
 
@@ -175,7 +178,8 @@ def sum_part(partial, A, W, first, end, split, depth, transposed, a, b, z):
     inner, columns = (W.shape[1], W.shape[0]) if transposed else W.shape
     j0 = (cuda.blockIdx.x - gram_blocks(partial, columns)) * COLUMNS
     step, width = 1 if transposed else COLUMN_STRIDE, ROW_STRIDE if transposed else 1
-    row, column = thread // 64 * SIDE, thread // 32 % 2 * SIDE  # of the warp
+    warp = thread // WARP
+    row, column = warp // ACROSS * OWN_ROWS, warp % ACROSS * OWN_COLUMNS
     begin, stop = split * depth, min((split + 1) * depth, inner)
     half = 0  # of shared memory
     copy_inputs(a, b, half, A, W, first, end, j0, columns, begin, stop, transposed, thread)
@@ -186,7 +190,7 @@ def sum_part(partial, A, W, first, end, split, depth, transposed, a, b, z):
         i1 = i0 + DEPTH
         copy_inputs(a, b, other, A, W, first, end, j0, columns, i1, stop, transposed, thread)
         a_start, b_start = half * HALF + row * ROW_STRIDE, half * HALF + column * width
-        multiply(z, a, a_start, 1, ROW_STRIDE, b, b_start, step, width, N_TILES, thread)
+        multiply(z, a, a_start, 1, ROW_STRIDE, b, b_start, step, width, M_TILES, thread)
         half = other
     wait_for_groups(0)  # the last copies, of zeros, must not arrive after the block has ended
     for m in range(M_TILES):
@@ -209,31 +213,32 @@ def gram_blocks(partial, columns):
 def sum_gram(partial, A, columns, first, end, a, b, z):
     """G of the block's 32 images t and 32 images s; zero for s >= t."""
     thread = cuda.threadIdx.x
-    warp, lane = thread // 32, thread % 32
+    slice_, lane = thread // PAIR, thread % PAIR
+    column = lane // WARP * OWN_COLUMNS
     first += cuda.blockIdx.x % 2 * SIDE
     s0 = cuda.blockIdx.x // 2 * SIDE
     end = min(first + SIDE, end)
     inner = A.shape[1] if s0 < end - 1 else 0
-    start = warp * OWN
-    for i0 in range(warp * DEPTH, inner + (warp * DEPTH), WARPS * DEPTH):
-        copy_rows(a, warp * SIDE, A, SIDE, first, end, NO_RING, i0, i0 < inner, lane, WARP)
-        copy_rows(b, warp * SIDE, A, SIDE, s0, end, NO_RING, i0, i0 < inner, lane, WARP)
+    a_start = slice_ * SLICE
+    b_start = a_start + column * ROW_STRIDE
+    for i0 in range(slice_ * DEPTH, inner + slice_ * DEPTH, SLICES * DEPTH):
+        copy_rows(a, slice_ * SIDE, A, SIDE, first, end, NO_RING, i0, i0 < inner, lane, PAIR)
+        copy_rows(b, slice_ * SIDE, A, SIDE, s0, end, NO_RING, i0, i0 < inner, lane, PAIR)
         end_group()
         wait_for_groups(0)
         cuda.syncthreads()
-        multiply(z, a, start, 1, ROW_STRIDE, b, start, 1, ROW_STRIDE, N_TILES, thread)
+        multiply(z, a, a_start, 1, ROW_STRIDE, b, b_start, 1, ROW_STRIDE, M_TILES, thread)
         cuda.syncthreads()
     for m in range(M_TILES):
         for n in range(N_TILES):
             for c in range(4):
-                place = row_of(m, c, thread) * SIDE + column_of(n, c, thread)
-                a[np.uint64(warp * (SIDE * SIDE) + place)] = z[m, n, c]
+                row = slice_ * SIDE + row_of(m, c, thread)
+                a[np.uint64(row * SIDE + column + column_of(n, c, thread))] = z[m, n, c]
     cuda.syncthreads()
-    for r in range(SIDE // WARPS):
-        t, s = first + warp + WARPS * r, s0 + lane
-        place = (warp + WARPS * r) * SIDE + lane
+    for place in range(thread, SIDE * SIDE, THREADS):
+        t, s = first + place // SIDE, s0 + place % SIDE
         total = a[np.uint64(place)]
-        for other in range(1, WARPS):
+        for other in range(1, SLICES):
             total += a[np.uint64(place + other * (SIDE * SIDE))]
         if t < end:
             ring_row = np.uint64(t & (partial.shape[1] - 1))
@@ -248,7 +253,7 @@ def sum_products(partial, A, W, first, end, depth, transposed):
     z = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
     if first >= end:
         return
-    clear(z, N_TILES)
+    clear(z, M_TILES)
     columns = W.shape[0] if transposed else W.shape[1]
     if cuda.blockIdx.x >= gram_blocks(partial, columns):
         sum_part(partial, A, W, first, end, cuda.blockIdx.y, depth, transposed, a, b, z)
@@ -272,14 +277,16 @@ def backward_tensor_products(partial, progress, D, W, depth):
 def update_tensor_products(W, progress, H, D, eta, n_in, n_out):
     thread = cuda.threadIdx.x
     row0, column0 = cuda.blockIdx.y * COLUMNS, cuda.blockIdx.x * COLUMNS
-    own_row, own_column = thread // 64 * SIDE, thread // 32 % 2 * SIDE  # of the warp
-    n = progress[BLOCK]
+    own_row = thread // WARP // ACROSS * OWN_ROWS
+    own_column = thread // WARP % ACROSS * OWN_COLUMNS
+    n, rate, step = progress[BLOCK], eta[0], COLUMN_STRIDE
     h = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
     d = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
     z = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
+    w = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
     if n == 0 or progress[FIRST] < n:
         return
-    clear(z, N_TILES)
+    clear(z, M_TILES)
     half = 0  # of shared memory
     copy_columns(h, 0, H, row0, 0, n, thread)
     copy_columns(d, 0, D, column0, 0, n, thread)
@@ -292,17 +299,23 @@ def update_tensor_products(W, progress, H, D, eta, n_in, n_out):
         copy_columns(d, other * HALF, D, column0, t0 + DEPTH, n, thread)
         end_group()
         h_start, d_start = half * HALF + own_row, half * HALF + own_column
-        step = COLUMN_STRIDE
-        multiply(z, h, h_start, step, 1, d, d_start, step, 1, N_TILES, thread)
+        multiply(z, h, h_start, step, 1, d, d_start, step, 1, M_TILES, thread)
         half = other
     wait_for_groups(0)  # as in sum_part
-    for m in range(M_TILES):
-        for n_tile in range(N_TILES):
+    row0 += own_row
+    column0 += own_column
+    for m in range(M_TILES):  # all loads before the first store, so that they are under way at once
+        for tile in range(N_TILES):
             for c in range(4):
-                row = row0 + own_row + row_of(m, c, thread)
-                column = column0 + own_column + column_of(n_tile, c, thread)
+                row, column = row0 + row_of(m, c, thread), column0 + column_of(tile, c, thread)
                 if row <= n_in and column < n_out:
-                    W[np.uint64(row), np.uint64(column)] -= eta[0] * z[m, n_tile, c]
+                    w[m, tile, c] = W[np.uint64(row), np.uint64(column)]
+    for m in range(M_TILES):
+        for tile in range(N_TILES):
+            for c in range(4):
+                row, column = row0 + row_of(m, c, thread), column0 + column_of(tile, c, thread)
+                if row <= n_in and column < n_out:
+                    W[np.uint64(row), np.uint64(column)] = w[m, tile, c] - rate * z[m, tile, c]
 
 
 LOWEST_CC = 8, 0  # compute capability

@@ -1,27 +1,30 @@
 """The sums of a window's products, with corrections by tensor cores: stage 2, as in `sums`.
 
 `tensor_products` left G as a whole, so the corrections G d and G h are products of matrices too. A
-block of 128 threads takes 32 images and 64 columns, a warp 16 of these.
+block of 256 threads takes 32 images and 64 columns, a warp 16 x 16 of these.
 """
 
 import numpy as np
 
-from deepbig_runtime.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
 from deepbig_runtime.ptx import end_group, wait_for_groups
 from mlp_gpu.kernels.backward import scaled_tanh_derivative
 from mlp_gpu.kernels.forward import scaled_tanh
 from mlp_gpu.window import sums
-from mlp_gpu.window.products import COLUMNS, DEPTH, THREADS
+from mlp_gpu.window.products import COLUMNS, DEPTH
 from mlp_gpu.window.progress import END, FIRST, MAX_WINDOW, SWEPT, as_bits, larger_of
 from mlp_gpu.window.tensor_products import (
+    ACROSS,
     ALIGNMENT,
     BOTH,
     COLUMN_STRIDE,
     HALF,
-    M_TILES,
-    OWN,
+    N_TILES,
+    OWN_COLUMNS,
     ROW_STRIDE,
     SIDE,
+    SLICE,
+    THREADS,
     clear,
     column_of,
     copy_columns,
@@ -30,9 +33,9 @@ from mlp_gpu.window.tensor_products import (
     row_of,
 )
 
-N_TILES = 2  # of a warp
-OWN_COLUMNS = 8 * N_TILES  # a warp's
-BOTH_OWN = 2 * OWN
+M_TILES = 1  # of a warp
+OWN_ROWS = 16 * M_TILES
+BOTH_SLICES = 2 * SLICE
 QUADS = 4  # threads that have numbers of one row
 ROWS = 2 * M_TILES  # of which a thread has numbers
 ALL = -1  # threads of a warp
@@ -60,42 +63,53 @@ def copy_images(a, b, half, partial, M, first, end, j0, s0, stop, thread):
 
 
 @cuda.jit(device=True, inline="always")
+def own_row(c, thread):
+    """The row of a thread's number z[0, n, c], in the block's result."""
+    return thread // WARP // ACROSS * OWN_ROWS + row_of(0, c, thread)
+
+
+@cuda.jit(device=True, inline="always")
+def own_column(n, c, thread):
+    return thread // WARP % ACROSS * OWN_COLUMNS + column_of(n, c, thread)
+
+
+@cuda.jit(device=True, inline="always")
 def corrected_sums(total, partial, M, eta, first, end, stop):
-    """total = the sums of the parts - eta G M, of the block's images and the warp's columns.
+    """total = the sums of the parts - eta G M, of the block's images and columns.
 
     M has as many columns as the products. stop: of the images s, the one after the last.
     """
     thread = cuda.threadIdx.x
-    j0, own = cuda.blockIdx.x * COLUMNS, thread // 32 * OWN_COLUMNS
-    a = cuda.shared.array(BOTH_OWN, np.float32, alignment=ALIGNMENT)
+    j0 = cuda.blockIdx.x * COLUMNS
+    a = cuda.shared.array(BOTH_SLICES, np.float32, alignment=ALIGNMENT)
     b = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
     z = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
-    clear(z, N_TILES)
-    clear(total, N_TILES)
+    clear(z, M_TILES)
+    clear(total, M_TILES)
     half = 0  # of shared memory
     copy_images(a, b, half, partial, M, first, end, j0, 0, stop, thread)
-    if j0 + own < M.shape[1]:  # a multiple of 32: all columns of the warp are there
+    if j0 + own_column(0, 0, thread) < M.shape[1]:  # so all columns of the warp are there
         for split in range(partial.shape[0]):
-            for m in range(M_TILES):
-                for n in range(N_TILES):
-                    for c in range(4):
-                        t = min(first + row_of(m, c, thread), end - 1)
-                        row = np.uint64(t & (partial.shape[1] - 1))
-                        column = np.uint64(j0 + own + column_of(n, c, thread))
-                        total[m, n, c] += partial[np.uint64(split), row, column]
+            for n in range(N_TILES):
+                for c in range(4):
+                    t = min(first + own_row(c, thread), end - 1)
+                    ring_row = np.uint64(t & (partial.shape[1] - 1))
+                    column = np.uint64(j0 + own_column(n, c, thread))
+                    total[0, n, c] += partial[np.uint64(split), ring_row, column]
+    warp_row = thread // WARP // ACROSS * OWN_ROWS
+    warp_column = thread // WARP % ACROSS * OWN_COLUMNS
     for s0 in range(0, stop, DEPTH):
         wait_for_groups(0)
         cuda.syncthreads()  # all copies are there, and all warps are done with the other half
         other = 1 - half
         copy_images(a, b, other, partial, M, first, end, j0, s0 + DEPTH, stop, thread)
-        a_start, b_start = half * OWN, half * HALF + own
-        multiply(z, a, a_start, 1, ROW_STRIDE, b, b_start, COLUMN_STRIDE, 1, N_TILES, thread)
+        a_start, b_start = half * SLICE + warp_row * ROW_STRIDE, half * HALF + warp_column
+        multiply(z, a, a_start, 1, ROW_STRIDE, b, b_start, COLUMN_STRIDE, 1, M_TILES, thread)
         half = other
     wait_for_groups(0)  # as in tensor_products
-    for m in range(M_TILES):
-        for n in range(N_TILES):
-            for c in range(4):
-                total[m, n, c] -= eta[0] * z[m, n, c]
+    for n in range(N_TILES):
+        for c in range(4):
+            total[0, n, c] -= eta[0] * z[0, n, c]
 
 
 @cuda.jit
@@ -107,14 +121,12 @@ def forward_tensor_sums(H_next, partial, progress, D, eta, n_out, hidden):
     if first >= end:
         return
     corrected_sums(total, partial, D, eta, first, end, min(progress[SWEPT], end - 1))
-    for m in range(M_TILES):
-        for n in range(N_TILES):
-            for c in range(4):
-                t, a = first + row_of(m, c, thread), total[m, n, c]
-                neuron = cuda.blockIdx.x * COLUMNS + thread // 32 * OWN_COLUMNS
-                neuron += column_of(n, c, thread)
-                if t < end and neuron < n_out:
-                    H_next[np.uint64(t), np.uint64(1 + neuron)] = scaled_tanh(a) if hidden else a
+    for n in range(N_TILES):
+        for c in range(4):
+            t, a = first + own_row(c, thread), total[0, n, c]
+            neuron = cuda.blockIdx.x * COLUMNS + own_column(n, c, thread)
+            if t < end and neuron < n_out:
+                H_next[np.uint64(t), np.uint64(1 + neuron)] = scaled_tanh(a) if hidden else a
 
 
 @cuda.jit
@@ -123,39 +135,43 @@ def backward_tensor_sums(D, changes, partial, progress, H, eta, layer, n):
     swept = progress[SWEPT]
     first = progress[FIRST] + cuda.blockIdx.y * SIDE
     end = min(first + SIDE, progress[END])
+    column0 = cuda.blockIdx.x * COLUMNS
     total = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
+    y = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
+    before = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
     change = cuda.local.array(ROWS, np.float32)
     size = cuda.local.array(ROWS, np.float32)
     if first >= end:
         return
     corrected_sums(total, partial, H, eta, first, end, end - 1)
+    for tile in range(N_TILES):  # all loads before the first store: they are under way at once
+        for c in range(4):
+            t, column = first + own_row(c, thread), column0 + own_column(tile, c, thread)
+            if t < end and 1 <= column <= n:  # column 0 is the bias
+                y[0, tile, c] = H[np.uint64(t), np.uint64(column)]
+                before[0, tile, c] = 0
+                if t < swept:
+                    before[0, tile, c] = D[np.uint64(t), np.uint64(column - 1)]
     for r in range(ROWS):
         change[r] = size[r] = 0
-    for m in range(M_TILES):
-        for n_tile in range(N_TILES):
-            for c in range(4):
-                t = first + row_of(m, c, thread)
-                column = cuda.blockIdx.x * COLUMNS + thread // 32 * OWN_COLUMNS
-                column += column_of(n_tile, c, thread)
-                if t < end and 1 <= column <= n:  # column 0 is the bias
-                    y = H[np.uint64(t), np.uint64(column)]
-                    delta = total[m, n_tile, c] * scaled_tanh_derivative(y)
-                    place = np.uint64(t), np.uint64(column - 1)
-                    before = D[place] if t < swept else np.float32(0)
-                    D[place] = delta
-                    r = 2 * m + c // 2
-                    change[r] = larger_of(change[r], abs(delta - before))
-                    size[r] = larger_of(size[r], abs(delta))
+    for tile in range(N_TILES):
+        for c in range(4):
+            t, column = first + own_row(c, thread), column0 + own_column(tile, c, thread)
+            if t < end and 1 <= column <= n:
+                delta = total[0, tile, c] * scaled_tanh_derivative(y[0, tile, c])
+                D[np.uint64(t), np.uint64(column - 1)] = delta
+                difference = abs(delta - before[0, tile, c])
+                change[c // 2] = larger_of(change[c // 2], difference)
+                size[c // 2] = larger_of(size[c // 2], abs(delta))
     for r in range(ROWS):
         lanes = QUADS // 2
         while lanes > 0:
             change[r] = larger_of(change[r], cuda.shfl_xor_sync(ALL, change[r], lanes))
             size[r] = larger_of(size[r], cuda.shfl_xor_sync(ALL, size[r], lanes))
             lanes //= 2
-        image = row_of(r // 2, 2 * (r % 2), thread)
-        if thread % QUADS == 0 and first + image < end:
-            of_layer = changes[np.uint64(layer)]
-            image = np.uint64(cuda.blockIdx.y * SIDE + image)
+        row = own_row(2 * r, thread)
+        if thread % QUADS == 0 and first + row < end:
+            of_layer, image = changes[np.uint64(layer)], np.uint64(cuda.blockIdx.y * SIDE + row)
             cuda.atomic.max(of_layer, (np.uint64(0), image), as_bits(change[r]))
             cuda.atomic.max(of_layer, (np.uint64(1), image), as_bits(size[r]))
 
