@@ -35,7 +35,7 @@ X, Y = 16, THREADS // 16  # threads along the columns and along the images
 EACH = 4  # images, and columns, per thread
 MIN_CHUNKS = 4  # of DEPTH inputs in a part of the sum
 TILE_IMAGES = 64  # of a block on tensor cores, see `tensor_products`
-MAX_BLOCKS = 264  # about: two for each multiprocessor of a large GPU
+MAX_BLOCKS = 330  # about: with those of G three for each multiprocessor of a large GPU
 
 
 @cuda.jit(device=True, inline="always")

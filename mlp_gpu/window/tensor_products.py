@@ -1,8 +1,8 @@
 """Products on tensor cores, for compute capability 8.0 and later.
 
-The same sums as in `products`; and the update of `blocks`. A block of 256 threads takes 64 x 64
-results, a warp 32 x 16 of them: two by two tiles of 16 x 8. Of G, the scalar products, a block
-takes 32 x 32: two of its warps sum every fourth 32 inputs, and the block adds up the four sums.
+The same sums as in `products`; and the update of `blocks`. A block of 128 threads takes 64 x 64
+results, a warp 32 x 32 of them: two by four tiles of 16 x 8. Of G, the scalar products, a block
+takes 32 x 32: each of its warps sums every fourth 32 inputs, and the block adds up the four sums.
 So G lies in the first part of `partial` as a whole, from its column `columns` on, and it is zero
 for s >= t, where nothing is to be corrected.
 
@@ -33,23 +33,20 @@ from mlp_gpu.window import blocks, products
 from mlp_gpu.window.products import (
     COLUMNS,
     DEPTH,
+    THREADS,
     TILE_IMAGES,
+    WARPS,
     images_of,
     most_images,
 )
 from mlp_gpu.window.progress import BLOCK, FIRST
 
-THREADS = 256
 ROW_STRIDE = DEPTH + 4  # words between rows of DEPTH numbers
 COLUMN_STRIDE = COLUMNS + 8  # words between rows of COLUMNS numbers
 HALF = COLUMNS * ROW_STRIDE  # words of shared memory for either factor, by rows or by columns
 BOTH = 2 * HALF
-M_TILES, N_TILES = 2, 2  # of a warp: 16 rows, 8 columns each
-OWN_ROWS, OWN_COLUMNS = 16 * M_TILES, 8 * N_TILES  # a warp's
-ACROSS = COLUMNS // OWN_COLUMNS  # warps side by side
-SIDE = 32  # of a block's scalar products
-PAIR = 2 * WARP  # threads that sum the same inputs of scalar products
-SLICES = THREADS // PAIR
+M_TILES, N_TILES = 2, 4  # of a warp, at most: 16 rows, 8 columns each
+SIDE = 16 * M_TILES  # of a warp's results
 SLICE = SIDE * ROW_STRIDE  # words of shared memory
 STEP = 8  # inputs of one product of a tensor core
 ALIGNMENT = 4 * COPY_WORDS  # bytes
@@ -65,30 +62,30 @@ def copy_rows(tile, row0, M, n_rows, first, end, ring, i0, is_inside, thread, n_
     column, row = thread % (DEPTH // COPY_WORDS) * COPY_WORDS, thread // (DEPTH // COPY_WORDS)
     for _ in range(n_rows * DEPTH // COPY_WORDS // n_threads):
         is_there = first + row < end and is_inside
-        offset = ((first + row) & ring) * M.shape[1] + i0 + column if is_there else 0
+        offset = ((first + row) & ring) * M.shape[1] + i0 + column
         place = (row0 + row) * ROW_STRIDE + column
         start_copy(tile, np.uint64(place), M, np.uint64(offset), is_there)
         row += n_threads * COPY_WORDS // DEPTH
 
 
 @cuda.jit(device=True, inline="always")
-def copy_columns(tile, start, M, j0, i0, stop, thread):
+def copy_columns(tile, start, M, j0, i0, stop, thread, n_threads):
     """tile from `start` on = columns j0, j0 + 1, ... of M, COLUMNS of them, rows i0, i0 + 1, ...
 
     Zero past the last column and from row `stop` on.
     """
     column, row = thread % (COLUMNS // COPY_WORDS) * COPY_WORDS, thread // (COLUMNS // COPY_WORDS)
-    for _ in range(COLUMNS * DEPTH // COPY_WORDS // THREADS):
+    for _ in range(COLUMNS * DEPTH // COPY_WORDS // n_threads):
         is_there = j0 + column < M.shape[1] and i0 + row < stop
-        offset = (i0 + row) * M.shape[1] + j0 + column if is_there else 0
+        offset = (i0 + row) * M.shape[1] + j0 + column
         place = start + row * COLUMN_STRIDE + column
         start_copy(tile, np.uint64(place), M, np.uint64(offset), is_there)
-        row += THREADS * COPY_WORDS // COLUMNS
+        row += n_threads * COPY_WORDS // COLUMNS
 
 
 @cuda.jit(device=True, inline="always")
-def multiply(z, a, a_start, a_step, a_width, b, b_start, b_step, b_width, m_tiles, thread):
-    """z += a b, for 16 m_tiles rows of a and OWN_COLUMNS of b, over DEPTH inputs.
+def multiply(z, a, a_start, a_step, a_width, b, b_start, b_step, b_width, m_tiles, n_tiles, thread):
+    """z += a b, for 16 m_tiles rows of a and 8 n_tiles columns of b, over DEPTH inputs.
 
     Input i of row j of a is at word a_start + i a_step + j a_width; so are b's columns.
     """
@@ -99,12 +96,12 @@ def multiply(z, a, a_start, a_step, a_width, b, b_start, b_step, b_width, m_tile
     b_small = cuda.local.array((N_TILES, 2), np.float32)
     large = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
     small = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
-    clear(large, m_tiles)
-    clear(small, m_tiles)
+    clear(large, m_tiles, n_tiles)
+    clear(small, m_tiles, n_tiles)
     a_start += t * a_step + g * a_width
     b_start += t * b_step + g * b_width
     for i0 in range(0, DEPTH, STEP):
-        for n in range(N_TILES):
+        for n in range(n_tiles):
             for h in range(2):
                 value = b[np.uint64(b_start + ((i0 + 4 * h) * b_step + 8 * n * b_width))]
                 b_large[n, h] = to_tf32(value)
@@ -115,7 +112,7 @@ def multiply(z, a, a_start, a_step, a_width, b, b_start, b_step, b_width, m_tile
                 value = a[np.uint64(a_start + (i * a_step + row * a_width))]
                 a_large[h] = to_tf32(value)
                 a_small[h] = value - a_large[h]
-            for n in range(N_TILES):
+            for n in range(n_tiles):
                 d = small[m, n, 0], small[m, n, 1], small[m, n, 2], small[m, n, 3]
                 d = multiply_add(
                     a_small[0], a_small[1], a_small[2], a_small[3],
@@ -133,15 +130,15 @@ def multiply(z, a, a_start, a_step, a_width, b, b_start, b_step, b_width, m_tile
                 )  # fmt: skip
                 large[m, n, 0], large[m, n, 1], large[m, n, 2], large[m, n, 3] = d
     for m in range(m_tiles):
-        for n in range(N_TILES):
+        for n in range(n_tiles):
             for c in range(4):
                 z[m, n, c] += large[m, n, c] + small[m, n, c]
 
 
 @cuda.jit(device=True, inline="always")
-def clear(z, m_tiles):
+def clear(z, m_tiles, n_tiles):
     for m in range(m_tiles):
-        for n in range(N_TILES):
+        for n in range(n_tiles):
             for c in range(4):
                 z[m, n, c] = 0
 
@@ -167,7 +164,7 @@ def copy_inputs(a, b, half, A, B, first, end, j0, columns, i0, stop, by_rows, th
         row0 = half * COLUMNS
         copy_rows(b, row0, B, COLUMNS, j0, columns, NO_RING, i0, i0 < stop, thread, THREADS)
     else:
-        copy_columns(b, half * HALF, B, j0, i0, stop, thread)
+        copy_columns(b, half * HALF, B, j0, i0, stop, thread, THREADS)
     end_group()
 
 
@@ -178,8 +175,7 @@ def sum_part(partial, A, W, first, end, split, depth, transposed, a, b, z):
     inner, columns = (W.shape[1], W.shape[0]) if transposed else W.shape
     j0 = (cuda.blockIdx.x - gram_blocks(partial, columns)) * COLUMNS
     step, width = 1 if transposed else COLUMN_STRIDE, ROW_STRIDE if transposed else 1
-    warp = thread // WARP
-    row, column = warp // ACROSS * OWN_ROWS, warp % ACROSS * OWN_COLUMNS
+    row, column = thread // (2 * WARP) * SIDE, thread // WARP % 2 * SIDE  # of the warp
     begin, stop = split * depth, min((split + 1) * depth, inner)
     half = 0  # of shared memory
     copy_inputs(a, b, half, A, W, first, end, j0, columns, begin, stop, transposed, thread)
@@ -190,7 +186,8 @@ def sum_part(partial, A, W, first, end, split, depth, transposed, a, b, z):
         i1 = i0 + DEPTH
         copy_inputs(a, b, other, A, W, first, end, j0, columns, i1, stop, transposed, thread)
         a_start, b_start = half * HALF + row * ROW_STRIDE, half * HALF + column * width
-        multiply(z, a, a_start, 1, ROW_STRIDE, b, b_start, step, width, M_TILES, thread)
+        stride = ROW_STRIDE
+        multiply(z, a, a_start, 1, stride, b, b_start, step, width, M_TILES, N_TILES, thread)
         half = other
     wait_for_groups(0)  # the last copies, of zeros, must not arrive after the block has ended
     for m in range(M_TILES):
@@ -213,32 +210,30 @@ def gram_blocks(partial, columns):
 def sum_gram(partial, A, columns, first, end, a, b, z):
     """G of the block's 32 images t and 32 images s; zero for s >= t."""
     thread = cuda.threadIdx.x
-    slice_, lane = thread // PAIR, thread % PAIR
-    column = lane // WARP * OWN_COLUMNS
+    warp, lane, stride = thread // WARP, thread % WARP, ROW_STRIDE
     first += cuda.blockIdx.x % 2 * SIDE
     s0 = cuda.blockIdx.x // 2 * SIDE
     end = min(first + SIDE, end)
     inner = A.shape[1] if s0 < end - 1 else 0
-    a_start = slice_ * SLICE
-    b_start = a_start + column * ROW_STRIDE
-    for i0 in range(slice_ * DEPTH, inner + slice_ * DEPTH, SLICES * DEPTH):
-        copy_rows(a, slice_ * SIDE, A, SIDE, first, end, NO_RING, i0, i0 < inner, lane, PAIR)
-        copy_rows(b, slice_ * SIDE, A, SIDE, s0, end, NO_RING, i0, i0 < inner, lane, PAIR)
+    start = warp * SLICE
+    for i0 in range(warp * DEPTH, inner + warp * DEPTH, WARPS * DEPTH):
+        copy_rows(a, warp * SIDE, A, SIDE, first, end, NO_RING, i0, i0 < inner, lane, WARP)
+        copy_rows(b, warp * SIDE, A, SIDE, s0, end, NO_RING, i0, i0 < inner, lane, WARP)
         end_group()
         wait_for_groups(0)
         cuda.syncthreads()
-        multiply(z, a, a_start, 1, ROW_STRIDE, b, b_start, 1, ROW_STRIDE, M_TILES, thread)
+        multiply(z, a, start, 1, stride, b, start, 1, stride, M_TILES, N_TILES, thread)
         cuda.syncthreads()
     for m in range(M_TILES):
         for n in range(N_TILES):
             for c in range(4):
-                row = slice_ * SIDE + row_of(m, c, thread)
-                a[np.uint64(row * SIDE + column + column_of(n, c, thread))] = z[m, n, c]
+                row = warp * SIDE + row_of(m, c, thread)
+                a[np.uint64(row * SIDE + column_of(n, c, thread))] = z[m, n, c]
     cuda.syncthreads()
     for place in range(thread, SIDE * SIDE, THREADS):
         t, s = first + place // SIDE, s0 + place % SIDE
         total = a[np.uint64(place)]
-        for other in range(1, SLICES):
+        for other in range(1, WARPS):
             total += a[np.uint64(place + other * (SIDE * SIDE))]
         if t < end:
             ring_row = np.uint64(t & (partial.shape[1] - 1))
@@ -253,7 +248,7 @@ def sum_products(partial, A, W, first, end, depth, transposed):
     z = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
     if first >= end:
         return
-    clear(z, M_TILES)
+    clear(z, M_TILES, N_TILES)
     columns = W.shape[0] if transposed else W.shape[1]
     if cuda.blockIdx.x >= gram_blocks(partial, columns):
         sum_part(partial, A, W, first, end, cuda.blockIdx.y, depth, transposed, a, b, z)
@@ -277,8 +272,7 @@ def backward_tensor_products(partial, progress, D, W, depth):
 def update_tensor_products(W, progress, H, D, eta, n_in, n_out):
     thread = cuda.threadIdx.x
     row0, column0 = cuda.blockIdx.y * COLUMNS, cuda.blockIdx.x * COLUMNS
-    own_row = thread // WARP // ACROSS * OWN_ROWS
-    own_column = thread // WARP % ACROSS * OWN_COLUMNS
+    own_row, own_column = thread // (2 * WARP) * SIDE, thread // WARP % 2 * SIDE  # of the warp
     n, rate, step = progress[BLOCK], eta[0], COLUMN_STRIDE
     h = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
     d = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
@@ -286,20 +280,20 @@ def update_tensor_products(W, progress, H, D, eta, n_in, n_out):
     w = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
     if n == 0 or progress[FIRST] < n:
         return
-    clear(z, M_TILES)
+    clear(z, M_TILES, N_TILES)
     half = 0  # of shared memory
-    copy_columns(h, 0, H, row0, 0, n, thread)
-    copy_columns(d, 0, D, column0, 0, n, thread)
+    copy_columns(h, 0, H, row0, 0, n, thread, THREADS)
+    copy_columns(d, 0, D, column0, 0, n, thread, THREADS)
     end_group()
     for t0 in range(0, n, DEPTH):
         wait_for_groups(0)
         cuda.syncthreads()
-        other = 1 - half
-        copy_columns(h, other * HALF, H, row0, t0 + DEPTH, n, thread)
-        copy_columns(d, other * HALF, D, column0, t0 + DEPTH, n, thread)
+        other, t1 = 1 - half, t0 + DEPTH
+        copy_columns(h, other * HALF, H, row0, t1, n, thread, THREADS)
+        copy_columns(d, other * HALF, D, column0, t1, n, thread, THREADS)
         end_group()
         h_start, d_start = half * HALF + own_row, half * HALF + own_column
-        multiply(z, h, h_start, step, 1, d, d_start, step, 1, M_TILES, thread)
+        multiply(z, h, h_start, step, 1, d, d_start, step, 1, M_TILES, N_TILES, thread)
         half = other
     wait_for_groups(0)  # as in sum_part
     row0 += own_row

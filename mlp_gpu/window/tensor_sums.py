@@ -14,17 +14,13 @@ from mlp_gpu.window import sums
 from mlp_gpu.window.products import COLUMNS, DEPTH
 from mlp_gpu.window.progress import END, FIRST, MAX_WINDOW, SWEPT, as_bits, larger_of
 from mlp_gpu.window.tensor_products import (
-    ACROSS,
     ALIGNMENT,
     BOTH,
     COLUMN_STRIDE,
     HALF,
-    N_TILES,
-    OWN_COLUMNS,
     ROW_STRIDE,
     SIDE,
     SLICE,
-    THREADS,
     clear,
     column_of,
     copy_columns,
@@ -33,8 +29,10 @@ from mlp_gpu.window.tensor_products import (
     row_of,
 )
 
-M_TILES = 1  # of a warp
-OWN_ROWS = 16 * M_TILES
+THREADS = 256
+M_TILES, N_TILES = 1, 2  # of a warp
+OWN_ROWS, OWN_COLUMNS = 16 * M_TILES, 8 * N_TILES  # a warp's
+ACROSS = COLUMNS // OWN_COLUMNS  # warps side by side
 BOTH_SLICES = 2 * SLICE
 QUADS = 4  # threads that have numbers of one row
 ROWS = 2 * M_TILES  # of which a thread has numbers
@@ -58,7 +56,7 @@ def copy_images(a, b, half, partial, M, first, end, j0, s0, stop, thread):
         thread,
         THREADS,
     )
-    copy_columns(b, half * HALF, M, j0, s0, stop, thread)
+    copy_columns(b, half * HALF, M, j0, s0, stop, thread, THREADS)
     end_group()
 
 
@@ -84,8 +82,8 @@ def corrected_sums(total, partial, M, eta, first, end, stop):
     a = cuda.shared.array(BOTH_SLICES, np.float32, alignment=ALIGNMENT)
     b = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
     z = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
-    clear(z, M_TILES)
-    clear(total, M_TILES)
+    clear(z, M_TILES, N_TILES)
+    clear(total, M_TILES, N_TILES)
     half = 0  # of shared memory
     copy_images(a, b, half, partial, M, first, end, j0, 0, stop, thread)
     if j0 + own_column(0, 0, thread) < M.shape[1]:  # so all columns of the warp are there
@@ -104,7 +102,8 @@ def corrected_sums(total, partial, M, eta, first, end, stop):
         other = 1 - half
         copy_images(a, b, other, partial, M, first, end, j0, s0 + DEPTH, stop, thread)
         a_start, b_start = half * SLICE + warp_row * ROW_STRIDE, half * HALF + warp_column
-        multiply(z, a, a_start, 1, ROW_STRIDE, b, b_start, COLUMN_STRIDE, 1, M_TILES, thread)
+        step = COLUMN_STRIDE
+        multiply(z, a, a_start, 1, ROW_STRIDE, b, b_start, step, 1, M_TILES, N_TILES, thread)
         half = other
     wait_for_groups(0)  # as in tensor_products
     for n in range(N_TILES):
