@@ -6,7 +6,11 @@ See docs/online-in-blocks.md. The NumPy program `experiments/benchmarks/window.p
 import math
 from typing import NamedTuple
 
-CPU_ROUNDING, GPU_ROUNDING = 3e-7, 3e-8  # windows are larger on a GPU, and so are errors
+import numpy as np
+
+# Tolerances at eta = 1: windows are larger on a GPU, and so are errors that it leaves.
+CPU_ROUNDING, GPU_ROUNDING = 3e-7, np.float32(3e-8)
+SMALLEST, LARGEST = np.float32(1e-4), np.float32(0.1)  # tolerance
 
 
 def larger(a, b):
@@ -46,6 +50,6 @@ def tolerance(eta, rounding):
     """The largest change of a delta that counts as none, as a part of the window's largest delta.
 
     Relative to the weight change, rounding grows as 1 / eta, and so may the tolerance. rounding:
-    the tolerance at eta = 1.
+    CPU_ROUNDING or GPU_ROUNDING.
     """
-    return min(max(rounding / eta if eta > 0 else 0.1, 1e-4), 0.1)
+    return min(max(rounding / eta if eta > 0 else LARGEST, SMALLEST), LARGEST)

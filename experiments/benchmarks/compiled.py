@@ -49,7 +49,7 @@ def compile_all(ccs: Collection[tuple[int, int]] = COMPUTE_CAPABILITIES) -> list
     found = []
     for kernel, signature in SIGNATURES.items():
         tell(f"compiling {kernel.py_func.__name__} ...")
-        lowest = tensor_products.LOWEST_CC if kernel in tensor_products.SIGNATURES else (0, 0)
+        lowest = tensor_products.LOWEST_CC if kernel in window.TENSOR_SIGNATURES else (0, 0)
         found += [compile_kernel(kernel, signature, cc, FOLDER) for cc in ccs if cc >= lowest]
     return found
 

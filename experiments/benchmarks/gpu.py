@@ -246,10 +246,13 @@ def _product_work(inner: int, columns: int, n: float, end: float, splits: int = 
     return Work(4 * words, 2 * n * inner * (columns + end))
 
 
-def _product(inner: int, columns: int, n: float, end: float, n_block: int) -> tuple[Work, float]:
-    """Stage 1, see `_product_work`; parts in words."""
+def _product(inner: int, columns: int, n: float, end: float, most: int) -> tuple[Work, float]:
+    """Stage 1, see `_product_work`; parts in words. most: images of the largest such product.
+
+    As on GPUs without tensor cores. On others scalar products are no sums of parts.
+    """
     rows, across = pad32(inner), pad32(columns)
-    splits = -(-rows // products.depth_of(rows, across, n_block))
+    splits = -(-rows // products.depth_of(rows, across, most))
     return _product_work(inner, columns, n, end, splits), splits * n * (columns + end)
 
 
@@ -269,14 +272,15 @@ def sweep_works(sizes: tuple[int, ...], n: float, end: float, n_block: int) -> l
     Deltas are read before they are overwritten, to see how they changed.
     """
     found: list[LayerWork] = []
+    most = products.most_images(n_block)
     layers = list(enumerate(pairwise(sizes), start=1))
     for layer, (n_in, n_out) in layers:
-        product, parts = _product(n_in + 1, n_out, n, end, n_block)
+        product, parts = _product(n_in + 1, n_out, n, end, most if layer > 1 else n_block)
         found += [(layer, product)] if layer > 1 else []
         found.append((layer, _sum(parts, n_out, n, end)))
     found.append((len(layers), Work(4 * 3 * n * sizes[-1])))
     for layer, (n_in, n_out) in reversed(layers[1:]):
-        product, parts = _product(n_out, n_in + 1, n, end, n_block)
+        product, parts = _product(n_out, n_in + 1, n, end, most)
         found += [(layer, product), (layer, _sum(parts, n_in, n, end) + Work(4 * n * n_in))]
     return found
 

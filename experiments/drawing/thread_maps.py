@@ -303,27 +303,23 @@ BATCH = Tile(
     f"{DEPTH} inputs of\n{evaluate.TILE} images",
     f"{DEPTH} x {evaluate.TILE}\nweights",
 )
-TENSOR = "{size} results: thread {thread} has 16 of\nits warp's 32 x 16, in registers"
+TENSOR = "{size} results: thread {thread} has 32 of\nits warp's 32 x 32, in registers"
+TENSOR_SUMS = "{size} results: thread {thread} has 8\nof its warp's 16 x 16"
+WAYS = ("forward", ROW_OF_W, COLUMN_OF_W), ("backward", COLUMN_OF_W, ROW_OF_W)
 WINDOW_PRODUCTS, TENSOR_PRODUCTS = (
     [
         Tile(
-            Panel(
-                f"{way}_{kind} W read",
-                rows,
-                f"{columns}; then image",
-                TILE_TITLE,
-                more=BLOCK_IMAGES,
-            ),
+            Panel(f"{way}_{kind} W read", rows, columns + more, TILE_TITLE, more=n_images),
             f"{way}_{kind} partial write",
             title,
             products.DEPTH,
         )
-        for way, rows, columns in (
-            ("forward", ROW_OF_W, COLUMN_OF_W),
-            ("backward", COLUMN_OF_W, ROW_OF_W),
-        )
+        for way, rows, columns in WAYS
     ]
-    for kind, title in (("products", PRODUCTS), ("tensor_products", TENSOR))
+    for kind, title, more, n_images in (
+        ("products", PRODUCTS, "; then image", BLOCK_IMAGES),
+        ("tensor_products", TENSOR, "; then blocks of G", 4 * BLOCK_IMAGES),
+    )
 )
 TENSOR_PRODUCTS.append(
     Tile(
@@ -333,12 +329,14 @@ TENSOR_PRODUCTS.append(
         products.DEPTH,
     )
 )
+RESULTS = ("H_next write", "neuron"), ("D write", "neuron of the layer before")
 WINDOW_SUMS = [
-    Tile(Panel(result, OF_WINDOW, columns, TILE_TITLE), result, SUMS, left="8 rows of G")
-    for result, columns in (
-        ("forward_states H_next write", "neuron"),
-        ("backward_deltas D write", "neuron of the layer before"),
+    Tile(Panel(f"{kernel} {result}", OF_WINDOW, columns, TILE_TITLE), f"{kernel} {result}", *more)
+    for kernels, *more in (
+        (("forward_states", "backward_deltas"), SUMS, 0, "8 rows of G"),
+        (("forward_tensor_sums", "backward_tensor_sums"), TENSOR_SUMS, products.DEPTH, "rows of G"),
     )
+    for kernel, (result, columns) in zip(kernels, RESULTS, strict=True)
 ]
 WINDOW_UPDATE = Tile(
     Panel("update_weights_of_block W write", ROW_OF_W, COLUMN_OF_W, TILE_TITLE),
@@ -521,7 +519,7 @@ DRAWINGS: dict[str, Callable[[], Figure]] = {
     "threads_window_sums": partial(
         plot_window_tiles,
         "Window, stage 2: parts are summed, corrected, and become states or deltas",
-        4.4,
+        9.6,
         WINDOW_SUMS,
     ),
     "threads_window_blocks": plot_blocks_and_progress,

@@ -22,7 +22,7 @@ from experiments.drawing.traces import Pair, Run, Trace
 from mlp_gpu.kernels import backward
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.net import SIDE
-from mlp_gpu.window import tensor_products
+from mlp_gpu.window import TENSOR_SIGNATURES, tensor_products
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,20 @@ VIEWS = (
     View("deform_tiles out write", (0, 0), (70, 0)),
     View("convolve_field shared 1 read", (1, 1), (6, 3), columns=listing1.KERNEL),
     View("convolve_field shared 2 write", (1, 1), (6, 3), columns=listing1.KERNEL),
-    View("forward_products W read", (2, 1), (37, 0)),
-    View("forward_products partial write", (2, 1), (37, 0)),
-    View("backward_products W read", (1, 2), (37, 0), transposed=True),
-    View("backward_products partial write", (1, 2), (37, 0)),
-    View("forward_tensor_products W read", (2, 1), (37, 0)),
-    View("forward_tensor_products partial write", (2, 1), (37, 0)),
-    View("backward_tensor_products W read", (1, 2), (37, 0), transposed=True),
-    View("backward_tensor_products partial write", (1, 2), (37, 0)),
+    View("forward_products W read", (2, 0), (37, 0)),
+    View("forward_products partial write", (2, 0), (37, 0)),
+    View("backward_products W read", (1, 1), (37, 0), transposed=True),
+    View("backward_products partial write", (1, 1), (37, 0)),
+    View("forward_tensor_products W read", (2, 0), (37, 0)),
+    View("forward_tensor_products partial write", (2, 0), (37, 0)),
+    View("backward_tensor_products W read", (1, 1), (37, 0), transposed=True),
+    View("backward_tensor_products partial write", (1, 1), (37, 0)),
     View("forward_states H_next write", (2, 1), (37, 0), corner=(FIRST, 1)),
     View("backward_deltas D write", (1, 2), (37, 0), corner=(FIRST, 0)),
     View("update_weights_of_block W write", (1, 1), (37, 0)),
     View("update_tensor_products W write", (1, 1), (37, 0)),
+    View("forward_tensor_sums H_next write", (2, 0), (37, 0), corner=(FIRST, 1)),
+    View("backward_tensor_sums D write", (1, 0), (37, 0), corner=(FIRST, 0)),
     View("gather_images H write", (0, 4), (110, 0), 0, corner=(0, 1)),
     View("output_deltas D write", (0, 11), (5, 0), 0, corner=(FIRST, 0)),
     View("slide_window changes read", (0, 0), (41, 0)),
@@ -139,7 +141,7 @@ def execute(launch: Launch) -> Launched:
     """Execute a launch on copies of its arrays of the host, and record accesses."""
     copies = {id(a): to_device(a) for a in launch.arguments if isinstance(a, np.ndarray)}
     arguments = tuple(copies.get(id(a), a) for a in launch.arguments)
-    cc = tensor_products.LOWEST_CC if launch.kernel in tensor_products.SIGNATURES else (7, 5)
+    cc = tensor_products.LOWEST_CC if launch.kernel in TENSOR_SIGNATURES else (7, 5)
     return compiled.execute(_executor(cc), replace(launch, arguments=arguments))
 
 

@@ -7,12 +7,12 @@ at the end of the block all weights are updated. It is the same sequence of on-l
 
 from mlp_gpu.window import blocks, products, progress, sums, tensor_products, tensor_sums
 
-# As `mlp_gpu.kernels.SIGNATURES`.
+# As `mlp_gpu.kernels.SIGNATURES`; the first from tensor_products.LOWEST_CC on.
+TENSOR_SIGNATURES = {**tensor_products.SIGNATURES, **tensor_sums.SIGNATURES}
 SIGNATURES = {
     **blocks.SIGNATURES,
     **products.SIGNATURES,
-    **tensor_products.SIGNATURES,
     **sums.SIGNATURES,
-    **tensor_sums.SIGNATURES,
     **progress.SIGNATURES,
+    **TENSOR_SIGNATURES,
 }

@@ -83,7 +83,7 @@ def slide_window(progress, changes, eta):
     if n == 0:
         return
     # The first image is corrected by images that are done: it is exact.
-    least = np.float32(tolerance_at(np.float64(eta[0]), GPU_ROUNDING))
+    least = tolerance_at(eta[0], GPU_ROUNDING)
     stop = np.int32(n)  # the image that the window must keep; n if it may pass this thread's
     for layer in range(changes.shape[0]):
         of_layer = changes[np.uint64(layer)]

@@ -173,7 +173,7 @@ def sum_part(partial, A, W, first, end, split, depth, transposed, a, b, z):
     """A part of A W for the block's images and columns; `transposed`: of A W^T."""
     thread = cuda.threadIdx.x
     inner, columns = (W.shape[1], W.shape[0]) if transposed else W.shape
-    j0 = (cuda.blockIdx.x - gram_blocks(partial, columns)) * COLUMNS
+    j0 = cuda.blockIdx.x * COLUMNS
     step, width = 1 if transposed else COLUMN_STRIDE, ROW_STRIDE if transposed else 1
     row, column = thread // (2 * WARP) * SIDE, thread // WARP % 2 * SIDE  # of the warp
     begin, stop = split * depth, min((split + 1) * depth, inner)
@@ -201,18 +201,13 @@ def sum_part(partial, A, W, first, end, split, depth, transposed, a, b, z):
 
 
 @cuda.jit(device=True, inline="always")
-def gram_blocks(partial, columns):
-    """Blocks side by side that compute scalar products, of 32 images with 32 each."""
-    return (partial.shape[2] - columns) // SIDE * (TILE_IMAGES // SIDE)
-
-
-@cuda.jit(device=True, inline="always")
 def sum_gram(partial, A, columns, first, end, a, b, z):
     """G of the block's 32 images t and 32 images s; zero for s >= t."""
     thread = cuda.threadIdx.x
     warp, lane, stride = thread // WARP, thread % WARP, ROW_STRIDE
-    first += cuda.blockIdx.x % 2 * SIDE
-    s0 = cuda.blockIdx.x // 2 * SIDE
+    number = cuda.blockIdx.x - -(-columns // COLUMNS)  # among the blocks of scalar products
+    first += number % 2 * SIDE
+    s0 = number // 2 * SIDE
     end = min(first + SIDE, end)
     inner = A.shape[1] if s0 < end - 1 else 0
     start = warp * SLICE
@@ -250,7 +245,7 @@ def sum_products(partial, A, W, first, end, depth, transposed):
         return
     clear(z, M_TILES, N_TILES)
     columns = W.shape[0] if transposed else W.shape[1]
-    if cuda.blockIdx.x >= gram_blocks(partial, columns):
+    if cuda.blockIdx.x * COLUMNS < columns:
         sum_part(partial, A, W, first, end, cuda.blockIdx.y, depth, transposed, a, b, z)
     elif cuda.blockIdx.y == 0:
         sum_gram(partial, A, columns, first, end, a, b, z)

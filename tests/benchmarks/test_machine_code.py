@@ -5,7 +5,7 @@ from compiled_cases import needs_toolkit
 
 from cuda_on_cpu import compile_ptx, disassemble, disassembly, loops
 from deepbig_runtime.compiled_cache import FOLDER
-from mlp_gpu.window import products, sums, tensor_products
+from mlp_gpu.window import products, sums, tensor_products, tensor_sums
 
 needs_nvdisasm = pytest.mark.skipif(
     disassembly.nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"
@@ -47,30 +47,45 @@ def test_sums_have_several_loads_under_way(kernel):
 @pytest.mark.parametrize(
     ("kernel", "n_loops"),
     [
-        (tensor_products.forward_tensor_products, 2),  # of columns, of images
-        (tensor_products.backward_tensor_products, 1),
+        (tensor_products.forward_tensor_products, 2),  # of a matrix, of scalar products
+        (tensor_products.backward_tensor_products, 2),
         (tensor_products.update_tensor_products, 1),
     ],
 )
 def test_tensor_products_multiply_while_numbers_are_copied(kernel, n_loops):
-    """12 products of 16 x 8 x 8 a warp, by 80 instructions; the next numbers are under way."""
+    """24 products of 16 x 8 x 8 a warp, by 108 instructions; the next numbers are under way."""
     signature = tensor_products.SIGNATURES[kernel]
-    found = with_instructions(kernel, signature, "HMMA", 12)
+    found = with_instructions(kernel, signature, "HMMA", 24)
     assert len(found) == n_loops
     for loop in found:
         assert loop.is_innermost
-        assert len(loop.instructions) <= 80
-        assert loop.counts["LDS"] == 12
+        assert len(loop.instructions) <= 108
+        assert loop.counts["LDS"] == 16
         assert loop.n_branches == 0
-    around = with_instructions(kernel, signature, "LDGSTS", 6)
-    assert len(around) == n_loops
-    for loop in around:
-        assert len(loop.instructions) <= 180
-        assert loop.n_branches == 0
-        order = [one.name for one in loop.instructions]
-        # It waits for the copies of the round before, then begins these; no other wait follows.
-        assert order.count("DEPBAR") == order.count("BAR") == order.count("LDGDEPBAR") == 1
-        assert order.index("DEPBAR") < order.index("BAR") < order.index("LDGSTS")
+    (loop,) = with_instructions(kernel, signature, "LDGSTS", 8)
+    assert len(loop.instructions) <= 240
+    assert_copies_are_under_way(loop)
+
+
+def assert_copies_are_under_way(loop):
+    """It waits for the copies of the round before, then begins these; no other wait follows."""
+    assert loop.n_branches == 0
+    order = [one.name for one in loop.instructions]
+    assert order.count("DEPBAR") == order.count("BAR") == order.count("LDGDEPBAR") == 1
+    assert order.index("DEPBAR") < order.index("BAR") < order.index("LDGSTS")
+
+
+@needs_toolkit
+@needs_nvdisasm
+@pytest.mark.parametrize("kernel", tensor_sums.SIGNATURES, ids=lambda one: one.py_func.__name__)
+def test_tensor_sums_have_loads_and_copies_under_way(kernel):
+    signature = tensor_sums.SIGNATURES[kernel]
+    (products,) = with_instructions(kernel, signature, "HMMA", 24)  # four rounds of 6
+    assert len(products.instructions) <= 270
+    assert_copies_are_under_way(products)
+    (parts,) = with_instructions(kernel, signature, "LDG", 16)  # two parts
+    assert parts.most_under_way("LDG") == 16
+    assert parts.n_branches == 0
 
 
 def test_loops_are_read_from_the_text_of_nvdisasm():

@@ -55,9 +55,14 @@ KNOWN = {
     "gather_images H write": ([(4, 110)], row(4, 96, 127)),
     "backward_deltas D write": ([(16, 64 + 37), (20, 64 + 37)], []),
     "slide_window changes read": ([(0, 41), (1, 41)], []),
-    # Thread 37 has lane 5 of warp 1: rows 1, 9, 17, 25 and two columns each of 16 to 31.
+    # Thread 37 has lane 5 of warp 1: rows 1, 9, 17, 25 and columns 2 and 3 of each 8 of 32 to 63.
     "forward_tensor_products partial write": (
-        [(32 + y, 128 + 16 + x) for y in (1, 9, 17, 25) for x in (2, 3, 10, 11)],
+        [(y, 128 + 32 + 8 * n + x) for y in (1, 9, 17, 25) for n in range(4) for x in (2, 3)],
+        [],
+    ),
+    # Its warp has 16 x 16 of 32 x 64.
+    "forward_tensor_sums H_next write": (
+        [(y, 128 + 16 + x) for y in (1, 9) for x in (2, 3, 10, 11)],
         [],
     ),
     # Neuron 4, 5 reads 5x5 neurons from 8, 10 on: of both maps, which are 29 high.

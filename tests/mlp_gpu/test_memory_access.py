@@ -124,9 +124,9 @@ def test_neighbours_want_consecutive_words_in_the_window(name, block):
             assert (rows == expected).all(), (array, kind)
 
 
-@pytest.mark.parametrize(("name", "inner"), [("forward_products", 96), ("backward_products", 64)])
+@pytest.mark.parametrize(("name", "inner"), [("forward_products", 224), ("backward_products", 160)])
 def test_matrices_are_read_by_whole_warps_in_the_window(name, inner):
-    """A part of the sum over the layer's 224 inputs, and one over its 320 neurons."""
+    """The sum over the layer's 224 inputs, and a part of one over its 320 neurons."""
     words = record(name)["W", "read"]
     assert all(len(step) == WARP and (np.diff(step) == 1).all() for step in words)
     every = np.concatenate(words)

@@ -92,8 +92,8 @@ def test_training_of_net_1_at_real_size_is_as_exact_as_in_float32():
 def test_windows_adapt_to_how_many_sweeps_images_need():
     windows = {}
     for eta in (1e-4, 0.6):
-        engine, _, images, labels, _ = make((31, 33, 10), 40, 160)
-        engine.train(images, labels, np.arange(160), eta)
+        engine, _, images, labels, _ = make((31, 33, 10), 40, 120)
+        engine.train(images, labels, np.arange(120), eta)
         windows[eta] = count_sweeps(engine)[1]
     assert windows[0.6] < progress.FIRST_WINDOW < windows[1e-4] == progress.MAX_WINDOW
 
