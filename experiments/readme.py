@@ -14,7 +14,7 @@ from deepbig_runtime.errors import Problem
 from experiments.benchmarks import clusters, race
 from experiments.benchmarks import columns as timing_columns
 from experiments.benchmarks import findings as speeds
-from experiments.benchmarks.columns import NOT_MEASURED
+from experiments.benchmarks.columns import NOT_MEASURED, on_gpu
 from experiments.datasets.dataset import is_mnist
 from experiments.results import (
     block_tables,
@@ -40,6 +40,7 @@ from experiments.results.rows import BenchRow, CommitteeRow, RaceRow, bench_sour
 from experiments.training import cli, net_files, provenance
 from experiments.training.formatting import duration, markdown_table
 from experiments.training.store import Run
+from mlp_gpu.engine import WINDOW
 
 ON_A_GPU = "On a GPU: not measured yet."
 NO_GPU = (
@@ -105,9 +106,10 @@ def duration_list(results: Results) -> str:
         for row in rows
         if row.what == speeds.CLONE
     ]
-    has_gpu = bool(results.gpu_checks) or any(map(timing_columns.on_gpu, results.benches.values()))
+    has_gpu = bool(results.gpu_checks) or any(map(on_gpu, results.benches.values()))
     has_gpu |= any(run.config.engine == "cuda" for run in results.perceptrons.values())
     items += [] if has_gpu else [f"**GPUs: not measured yet.** {NO_GPU}"]
+    items += map(gpu_sentence, results.gpu_checks.values())
     return "\n".join(f"- {item}" for item in items)
 
 
@@ -141,13 +143,14 @@ def speed(results: Results) -> str:
     benches = list(results.benches.values())
     if not benches:
         return NOT_MEASURED
-    shown = next(filter(timing_columns.on_gpu, benches), benches[0])
+    # Of most nets; if several are, of a GPU.
+    shown = max(benches, key=lambda rows: (len({one.net for one in rows}), on_gpu(rows)))
     picture = provenance.device_folder(shown[0].source.device) / "bench.png"
     sentences: list[str | None] = []
     for rows in benches:
         sentences += [*speeds.bench_sentences(rows), *speeds.epoch_sentences(rows)]
         sentences.append(speeds.deform_sentence(rows))
-    if not any(map(timing_columns.on_gpu, benches)):
+    if not any(map(on_gpu, benches)):
         sentences.append(ON_A_GPU)
     pictures = {"Time per image against weights": picture}
     for path, points in results.races.items():
@@ -222,12 +225,12 @@ def benchmarks(
     sentences: Callable[[list[BenchRow]], list[str]] = lambda rows: [],
 ) -> str:
     """The benchmarks of all recorded devices. part: of BENCH_TABLES."""
-    parts, on_gpu = [], False
+    parts, is_measured = [], False
     for rows in benches:
         if found := timing_columns.bench_tables(part, rows):
             parts += [f"{bench_source(rows)}:", *map(markdown_table, found), *sentences(rows)]
-            on_gpu |= timing_columns.on_gpu(rows, "cnn kernel" if part == "cnn-bench" else "kernel")
-    if parts and not on_gpu:
+            is_measured |= on_gpu(rows, "cnn kernel" if part == "cnn-bench" else "kernel")
+    if parts and not is_measured:
         parts.append(ON_A_GPU)
     return paragraphs(parts)
 
@@ -239,6 +242,19 @@ def races(found: Collection[list[RaceRow]]) -> str:
         f"{markdown_table(race.table(rows))}"
         for rows in found
     )
+
+
+def gpu_sentence(record: GpuCheckRecord) -> str:
+    """How many checks a GPU passed, and the results of those that train whole epochs by windows."""
+    passed, n, device = (
+        sum(row.passed for row in record.checks),
+        len(record.checks),
+        record.provenance.device,
+    )
+    text = f"`make gpu-check` on {device}: [{passed} of {n} checks](results/README.md#gpu-check) "
+    ending = f", {WINDOW}"
+    found = [f"{row.check} ({row.result})" for row in record.checks if row.check.endswith(ending)]
+    return f"{text}passed" + f", among them {', '.join(found)}" * bool(found) + "."
 
 
 def gpu_check(record: GpuCheckRecord) -> str:

@@ -328,14 +328,18 @@ def net_table(rows: Rows) -> list[Line]:
 
 
 def deform_table(rows: Rows) -> list[Line]:
-    """The deformation and its baselines, as lines of a table, below the papers' figures."""
+    """The deformation and its baselines, as lines of a table, below the papers' figures.
+
+    None if not measured.
+    """
     paper = [
         {"method": method, "60,000 images (p20-p80)": f"{seconds:g} s"}
         | {"images/s": f"{EPOCH_IMAGES / seconds:,.0f}", "speedup over SciPy recipe": ""}
         | {"device": "the paper"}
         for method, seconds in PAPER_DEFORM_SECONDS.items()
     ]
-    return paper + _lines(DEFORM_COLUMNS, rows, "deformation")
+    own = _lines(DEFORM_COLUMNS, rows, "deformation")
+    return paper + own if own else []
 
 
 def cnn_table(rows: Rows) -> list[Line]:

@@ -140,13 +140,13 @@ def _rates(own: Sequence[BenchRow]) -> str:
     papers, _ = columns.PAPER[GTX_480]
     updates = [row.updates_a_second or 0 for row in own]
     faster = [columns.net_title(row.net) for row, n in zip(own, updates, strict=True) if n > papers]
+    ends = {row.net: row for row in (small, large)}.values()  # one if it is the only net
+    times = " and ".join(f"{row.us:,.0f} for {columns.net_title(row.net)}" for row in ends)
+    rates = " and ".join(f"{(row.updates_a_second or 0) / 1e9:.1f}" for row in ends)
     return (
-        f"On {small.ran_on}, `{small.name}` takes {small.us:,.0f} microseconds per image for "
-        f"{columns.net_title(small.net)} and {large.us:,.0f} for {columns.net_title(large.net)}, "
-        f"which is {updates[0] / 1e9:.1f} and {updates[-1] / 1e9:.1f} billion weight updates per "
-        f"second; the GTX 480 of 2012 made up to {papers / 1e9:g}"
-        + f", fewer than it makes for {', '.join(faster)}" * bool(faster)
-        + "."
+        f"On {small.ran_on}, `{small.name}` takes, in microseconds per image, {times}, "
+        f"which is {rates} billion weight updates per second; the GTX 480 of 2012 made up to "
+        f"{papers / 1e9:g}" + f", fewer than it makes for {', '.join(faster)}" * bool(faster) + "."
     )
 
 

@@ -80,8 +80,8 @@ def schedule_sentence(runs: Sequence[Run]) -> str | None:
         run = max(fourth, key=lambda run: run.epochs)
         seconds = run.seconds / run.epochs
         text += (
-            f" An epoch of net 4 takes {duration(seconds)} on {run.provenance[-1].device}. "
-            f"{PAPER_EPOCHS:,} of them would take {seconds * PAPER_EPOCHS / 3600:.0f} hours; the "
+            f" An epoch of net 4 takes {seconds:.1f} s on {run.provenance[-1].device}. As fast, "
+            f"{PAPER_EPOCHS:,} of them would take {seconds * PAPER_EPOCHS / 3600:.1f} hours; the "
             f"paper's GTX 280 took {paper.hours}."
         )
     return text
