@@ -331,8 +331,14 @@ TENSOR_PRODUCTS.append(
 )
 RESULTS = ("H_next write", "neuron"), ("D write", "neuron of the layer before")
 WINDOW_SUMS = [
-    Tile(Panel(f"{kernel} {result}", OF_WINDOW, columns, TILE_TITLE), f"{kernel} {result}", *more)
-    for kernels, *more in (
+    Tile(
+        Panel(f"{kernel} {result}", OF_WINDOW, columns, TILE_TITLE),
+        f"{kernel} {result}",
+        title,
+        depth,
+        left,
+    )
+    for kernels, title, depth, left in (
         (("forward_states", "backward_deltas"), SUMS, 0, "8 rows of G"),
         (("forward_tensor_sums", "backward_tensor_sums"), TENSOR_SUMS, products.DEPTH, "rows of G"),
     )
