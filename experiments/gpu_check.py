@@ -2,7 +2,7 @@
 
 Items, in the order of what they tell:
   gpu          the driver, and a self-test: a small net and images, on the GPU and on the CPU
-  epochs       two epochs of net 1 by each launch mode and on the CPU, one of nets 4 and 5
+  epochs       two epochs of net 1 by each launch mode and on the CPU, one of nets 2 to 5
   comparisons  the same images deformed and the same nets trained on the CPU and on the GPU
   kernels      the benchmarks: each kernel of each net timed, PyTorch next to them
   tests        all tests that use a GPU, with 250 repeats of each kernel
@@ -112,7 +112,7 @@ class Machine:
         text = f"{self.source.device}, driver {self.source.driver}"
         ways = {"window": ("cuda", WINDOW), "graph": ("cuda", "graph"), "CPU": ("cpu", "graph")}
         epochs = [(1, way, 2) for way in ways]
-        epochs += [(net, way, 1) for net in (4, 5) for way in ("window", "graph")]
+        epochs += [(net, way, 1) for net in (2, 3, 4, 5) for way in ("window", "graph")]
         return {
             "gpu": {"GPU": lambda seconds: CheckResult(True, text), "self-test": self_test},
             "epochs": {

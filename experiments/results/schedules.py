@@ -1,6 +1,7 @@
 """How a GPU's kernels are launched for a perceptron, where the command line does not say it."""
 
 import argparse
+import math
 from pathlib import Path
 
 from experiments.results.rows import BenchRow, read_rows
@@ -14,7 +15,8 @@ def takes_windows(arguments: argparse.Namespace, sizes: tuple[int, ...], path: P
     """Whether a GPU trains the run at `path` by the schedule `window`.
 
     A run that has begun keeps its own; else a record of the GPU decides, if there is one, by the
-    times of the net. Raises files.FileFault if one of them is damaged.
+    times of the measured net whose number of weights is nearest. Raises files.FileFault if one of
+    them is damaged.
     """
     if arguments.schedule:
         return arguments.schedule == WINDOW
@@ -23,10 +25,11 @@ def takes_windows(arguments: argparse.Namespace, sizes: tuple[int, ...], path: P
     record = provenance.device_folder(arguments.device) / "bench.csv"
     if not record.exists():
         return False
-    us = {
-        row.name: row.us
-        for row in read_rows(record, BenchRow)
-        if row.group == "net" and row.weights == count_weights(sizes)
+    rows = [row for row in read_rows(record, BenchRow) if row.group == "net" and row.weights]
+    times = {
+        schedule: {row.weights: row.us for row in rows if row.name == f"engine cuda {schedule}"}
+        for schedule in (WINDOW, "graph")
     }
-    window, graph = us.get(f"engine cuda {WINDOW}"), us.get("engine cuda graph")
-    return window is not None and graph is not None and window < graph
+    measured = times[WINDOW].keys() & times["graph"].keys()
+    n = min(measured, key=lambda n: abs(math.log(n / count_weights(sizes))), default=None)
+    return n is not None and times[WINDOW][n] < times["graph"][n]

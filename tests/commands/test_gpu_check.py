@@ -43,7 +43,7 @@ def test_command_without_a_gpu_ends_with_status_2(variable, reason, tmp_path):
 
 
 NAMES = ["GPU", "self-test", "net 1, window", "net 1, graph", "net 1, CPU"]
-NAMES += ["net 4, window", "net 4, graph", "net 5, window", "net 5, graph"]
+NAMES += [f"net {net}, {way}" for net in (2, 3, 4, 5) for way in ("window", "graph")]
 NAMES += ["deformation, CPU and GPU", "net 1, CPU and GPU", "net 1 in windows, CPU and GPU"]
 NAMES += ["net 3 of 2011, CPU and GPU", "net 1, deformed meanwhile", "benchmarks"]
 NAMES += ["tests on the GPU", "memcheck", "racecheck"]
@@ -109,7 +109,7 @@ def test_record_and_table(fakes, tmp_path, monkeypatch, capsys):
     assert "cuda-bindings" in source["versions"]
 
     by_name = {name: [call[1:] for call in fakes if call[0] == name] for name in (*CHECKS, "train")}
-    windows, graphs = [[(n, "cuda", way, 1) for n in (4, 5)] for way in ("window", "graph")]
+    windows, graphs = [[(n, "cuda", way, 1) for n in (2, 3, 4, 5)] for way in ("window", "graph")]
     assert sorted(how for _, *how in by_name["epochs"]) == sorted(
         [[1, "cuda", "window", 2], [1, "cuda", "graph", 2], [1, "cpu", "graph", 2]]
         + [list(how) for how in windows + graphs]
@@ -136,13 +136,13 @@ def test_record_and_table(fakes, tmp_path, monkeypatch, capsys):
 def test_items_not_asked_for_keep_their_results(fakes, tmp_path):
     """And nothing of them is run; a record that is not whole has not passed."""
     gpu_check.main(["--data", "digits", "--out", str(tmp_path), "--only", "comparisons"])
-    assert [row["check"] for row in read(tmp_path)["checks"]] == NAMES[9:14]
+    assert [row["check"] for row in read(tmp_path)["checks"]] == NAMES[13:18]
     assert read(tmp_path)["passed"] is False
     assert {call[0] for call in fakes} == {"deformation", "engines", "ahead"}
     run = ["--data", "digits", "--out", str(tmp_path), "--only"]
     gpu_check.main([*run, "gpu,tests"])
     names = [row["check"] for row in read(tmp_path)["checks"]]
-    assert names == [*NAMES[:2], *NAMES[9:14], "tests on the GPU"]
+    assert names == [*NAMES[:2], *NAMES[13:18], "tests on the GPU"]
 
 
 def test_training_is_stopped_in_time(digits, tmp_path, monkeypatch):
@@ -184,7 +184,7 @@ def test_checks_that_fail_or_raise_give_status_1_and_stop_no_other(
     monkeypatch.setattr(gpu_checks, "check_sanitizer", judge)
     with pytest.raises(SystemExit) as left:
         run_main(tmp_path)
-    failed = [*NAMES[10:13], "racecheck"]
+    failed = [*NAMES[14:17], "racecheck"]
     assert left.value.code == f"failed: {', '.join(failed)}"  # which Python prints, for status 1
     assert fakes[-1][0] == "train"
     assert read(tmp_path)["passed"] is False
@@ -208,7 +208,7 @@ def test_signal_keeps_earlier_results(fakes, tmp_path, monkeypatch):
         run_main(tmp_path)
     found = read(tmp_path)
     assert found["passed"] is False
-    assert [row["check"] for row in found["checks"]] == NAMES[:10]
+    assert [row["check"] for row in found["checks"]] == NAMES[:14]
 
 
 def test_bad_input_is_refused_before_any_check(fakes, tmp_path, monkeypatch):

@@ -141,10 +141,13 @@ def test_runs_of_a_gpu_by_windows_have_a_configuration_and_an_engine_of_their_ow
 def test_a_record_of_the_gpu_says_whether_windows_are_the_default(
     digits, tmp_path, monkeypatch, window_us, expected
 ):
-    """For that net; and a run that has begun keeps its own schedule."""
+    """By the nearest net; and a run that has begun keeps its own schedule."""
     monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
     rows = [net_measurement("engine cuda graph", 20.0)]
     rows += [net_measurement("engine cuda window", window_us)] if window_us else []
+    far = {"net": 5, "n_weights": 8_860_010}
+    slow = net_measurement("engine cuda window", 9.0, **far)
+    rows += [slow, net_measurement("engine cuda graph", 8.0, **far)]
     write_bench(rows, SOURCE, tmp_path / "results" / "some-gpu" / "bench.csv")
     argv = ["--data", "digits", "--nets", "1,2", "--out", str(tmp_path)]
     arguments = table1.parse_arguments(argv)
@@ -152,7 +155,7 @@ def test_a_record_of_the_gpu_says_whether_windows_are_the_default(
     one, two = table1.make_jobs(arguments, digits, "cuda")
     assert one.config.images_per_block == expected
     assert one.schedule == ("window" if expected else "graph")
-    assert two.config.images_per_block is None
+    assert two.config.images_per_block == expected
     begun = make_run(base=changed(two.config, epochs=1, images_per_block=128))
     store.write_run(two.path, begun)
     _, two = table1.make_jobs(arguments, digits, "cuda")
