@@ -25,9 +25,13 @@ def takes_windows(arguments: argparse.Namespace, sizes: tuple[int, ...], path: P
     record = provenance.device_folder(arguments.device) / "bench.csv"
     if not record.exists():
         return False
-    rows = [row for row in read_rows(record, BenchRow) if row.group == "net" and row.weights]
+    rows = [row for row in read_rows(record, BenchRow) if row.group == "net"]
     times = {
-        schedule: {row.weights: row.us for row in rows if row.name == f"engine cuda {schedule}"}
+        schedule: {
+            row.weights: row.us
+            for row in rows
+            if row.weights and row.name == f"engine cuda {schedule}"
+        }
         for schedule in (WINDOW, "graph")
     }
     measured = times[WINDOW].keys() & times["graph"].keys()

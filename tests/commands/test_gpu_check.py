@@ -188,13 +188,13 @@ def test_checks_that_fail_or_raise_give_status_1_and_stop_no_other(
     assert left.value.code == f"failed: {', '.join(failed)}"  # which Python prints, for status 1
     assert fakes[-1][0] == "train"
     assert read(tmp_path)["passed"] is False
-    row = read(tmp_path)["checks"][10]
+    row = read(tmp_path)["checks"][14]
     assert row["passed"] is False
     assert row["result"].startswith("ValueError: no\n good")
     assert "in break_off" in row["details"]["traceback"]
     table = capsys.readouterr().out.splitlines()
     assert [NAMES[i - 2] for i, line in enumerate(table) if "| FAILED: " in line] == failed
-    assert "| FAILED: ValueError: no good no" in table[2 + 10]
+    assert "| FAILED: ValueError: no good no" in table[2 + 14]
     assert any("| FAILED: so so" in line for line in table)
     assert max(map(len, table)) < 160
 
