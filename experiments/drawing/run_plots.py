@@ -309,7 +309,7 @@ def plot_error_against_hours(runs: Iterable[Run]) -> Figure:
         plot_rates(axes, [hours * run.epochs], [(run.chosen_errors, n_test)], **bar)
         if name != CNN.name:
             label, at = f"{name}: {percent[-1]:.2f} %", (hours, percent[0])
-            axes.annotate(label, at, (6, 2), color=colour, ha="left", **text)
+            axes.annotate(label, at, (-2, 8), color=colour, ha="left", **text)
             continue
         k = math.isqrt(run.epochs)  # in the middle and below, because net 1's line is above
         label, at = f"{name}:\n{percent[-1]:.2f} %", (hours * k, percent[k - 1])
@@ -330,8 +330,8 @@ def plot_error_against_hours(runs: Iterable[Run]) -> Figure:
     axes.minorticks_off()
     axes.grid(color="0.9")
     devices = ", ".join(dict.fromkeys(run.provenance[-1].device for run in own.values()))
-    heading = f"Lines: ours, on {devices}, with 95 % intervals.\n"
-    return finish(figure, heading + "Stars: the papers', 2010 on a GTX 280.")
+    heading = f"Lines: ours, on {devices}.\n"
+    return finish(figure, heading + "Bars: 95 % intervals. Stars: the papers', 2010 on a GTX 280.")
 
 
 def _times(runs: Mapping[str, Run], against: str) -> tuple[dict[str, np.ndarray], str]:

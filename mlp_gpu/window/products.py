@@ -5,9 +5,9 @@
 of the window's images, whose rows of H are the inputs of a layer and whose rows of D its deltas. G
 are the scalar products with the images of the block, from its first to the window's last: the
 corrections need those with images before. H (B, pad32(n_in + 1)), column 0 is 1; D (B,
-pad32(n_out)); W (pad32(n_in + 1), pad32(n_out)); partial (splits, ring, columns + pad32(B)), columns
-being those of W or, backward, its rows: float32, C order. Image t of the block has row t modulo ring,
-a power of 2.
+pad32(n_out)); W (pad32(n_in + 1), pad32(n_out)); partial (splits, ring, columns + pad32(B)), where
+columns are those of W or, backward, its rows: float32, C order. Image t of the block has row t
+modulo ring, a power of 2.
 
 A block of 128 threads takes 32 images and 64 columns, and one part of the sum: `depth` inputs or
 neurons, 32 at a time in shared memory. A thread adds up 4 x 4 products in registers. The matrix is
