@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Tolerances at eta = 1: windows are larger on a GPU, and so are errors that it leaves.
+# Tolerance times eta, between the limits below. A GPU's windows are larger, and so is the error
+# that a tolerated change leaves.
 CPU_ROUNDING, GPU_ROUNDING = 3e-7, np.float32(3e-8)
 SMALLEST, LARGEST = np.float32(1e-4), np.float32(0.1)  # tolerance
 

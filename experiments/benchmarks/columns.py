@@ -330,7 +330,7 @@ def net_table(rows: Rows) -> list[Line]:
 def deform_table(rows: Rows) -> list[Line]:
     """The deformation and its baselines, as lines of a table, below the papers' figures.
 
-    None if not measured.
+    No lines if nothing was measured.
     """
     paper = [
         {"method": method, "60,000 images (p20-p80)": f"{seconds:g} s"}

@@ -309,14 +309,14 @@ WAYS = ("forward", ROW_OF_W, COLUMN_OF_W), ("backward", COLUMN_OF_W, ROW_OF_W)
 WINDOW_PRODUCTS, TENSOR_PRODUCTS = (
     [
         Tile(
-            Panel(f"{way}_{kind} W read", rows, columns + more, TILE_TITLE, more=n_images),
+            Panel(f"{way}_{kind} W read", rows, columns + more, TILE_TITLE, more=beside),
             f"{way}_{kind} partial write",
             title,
             products.DEPTH,
         )
         for way, rows, columns in WAYS
     ]
-    for kind, title, more, n_images in (
+    for kind, title, more, beside in (
         ("products", PRODUCTS, "; then image", BLOCK_IMAGES),
         ("tensor_products", TENSOR, "; then blocks of G", 4 * BLOCK_IMAGES),
     )

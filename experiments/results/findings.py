@@ -78,9 +78,9 @@ def schedule_sentence(runs: Sequence[Run]) -> str | None:
     whole = [run for run in runs if run.config.data.n_train == 60_000]
     if fourth := [run for run in whole if tables.net_number(run) == 4]:
         run = max(fourth, key=lambda run: run.epochs)
-        seconds = run.seconds / run.epochs
+        seconds, device = run.seconds / run.epochs, run.provenance[-1].device
         text += (
-            f" An epoch of net 4 takes {seconds:.1f} s on {run.provenance[-1].device}. As fast, "
+            f" An epoch of net 4 took {seconds:.1f} s on average on {device}. As fast, "
             f"{PAPER_EPOCHS:,} of them would take {seconds * PAPER_EPOCHS / 3600:.1f} hours; the "
             f"paper's GTX 280 took {paper.hours}."
         )

@@ -26,7 +26,8 @@ class Plan:
 PAPER = Plan(Schedule())
 
 # A GPU's first minutes: whole epochs, with a decay that ends where the net hardly changes any more.
-# Guess: the epochs, which by our estimate take the five nets of Table 1 half an hour on an H100.
+# Guess: the epochs, which by our estimate take the five nets of Table 1 a quarter of an hour on an
+# H100.
 SHORT = Plan(Schedule(epochs=75, eta=1e-3, decay=0.96))
 
 # Minutes instead of days, on two cores. Few epochs need a learning rate that begins higher and

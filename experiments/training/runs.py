@@ -1,4 +1,4 @@
-"""One training run on disk: start it or go on with it, save it after epochs, end it cleanly."""
+"""One training run on disk: start it or go on with it, save it after each epoch, end it cleanly."""
 
 import math
 import time
@@ -19,11 +19,6 @@ from experiments.training.provenance import Session
 from mlp_gpu import network, training
 from mlp_gpu.engine import WINDOW, Engine
 
-# A save that takes less is made after each epoch; longer ones take at most this share of the time.
-# Where an epoch of a large net takes half a second, saving it takes as long.
-QUICK_SECONDS = 0.25
-SAVING_SHARE = 0.05
-
 
 class Callbacks:
     """Methods that a training calls as it goes on. These do nothing. An exception ends it."""
@@ -35,7 +30,7 @@ class Callbacks:
         """Called now and then. n_images: trained since the last call."""
 
     def epoch(self, row: training.Epoch) -> None:
-        """Called after each epoch, when it is saved, if its saving is due."""
+        """Called after each epoch, when it is saved."""
 
 
 def epochs_done(path: Path, config: Config) -> int:
@@ -233,8 +228,8 @@ def train_run(
     """Train the run that `config` defines to its end, from the last epoch in its files.
 
     dataset: as configs.prepare gives it. lock_timeout: seconds to wait for another process that
-    trains this run. The run file and the weights file are replaced after each epoch, or if that
-    takes long, from time to time. A finished run is only read.
+    trains this run. The run file and the weights file are replaced after each epoch. A finished run
+    is only read.
 
     Raises Problem or files.FileFault with one sentence, and Interrupted on a signal. The files then
     hold the last good epoch.
@@ -262,24 +257,16 @@ def train_run(
             first_epoch=run.epochs + 1,
             tick=callbacks.tick,
         )
-        next_save, is_saved = 0.0, True
         try:
-            try:
-                callbacks.start(run.epochs)
-                for row in epochs:
-                    with signals.held():
-                        latest = engine.get_network()
-                        run.metrics.append(row)
-                        if run.chosen == row.epoch:
-                            run.outputs, chosen = row.outputs, latest
-                        is_saved = run.finished or time.monotonic() >= next_save
-                        if is_saved:
-                            next_save = _save(path, run, latest, chosen)
-                    callbacks.epoch(row)
-            finally:
-                if not is_saved:
-                    with signals.held():
-                        _save(path, run, latest, chosen)
+            callbacks.start(run.epochs)
+            for row in epochs:
+                with signals.held():
+                    run.metrics.append(row)
+                    latest = engine.get_network()
+                    if run.chosen == row.epoch:
+                        run.outputs, chosen = row.outputs, latest
+                    _save(path, run, latest, chosen)
+                callbacks.epoch(row)
         except training.Diverged as reason:
             kept = _end_early(path, run, str(reason))
             raise Problem(
@@ -293,17 +280,13 @@ def train_run(
     return run
 
 
-def _save(path: Path, run: store.Run, latest: AnyNetwork, chosen: AnyNetwork) -> float:
-    """Write the run file and the weights file. Returns when the next save is due, monotonic."""
-    started = time.monotonic()
+def _save(path: Path, run: store.Run, latest: AnyNetwork, chosen: AnyNetwork) -> None:
     if run.finished:
         _end(run, "finished")
     store.write_run(path, run)
     attributes: dict[str, str | int] = {"config": run.config.to_json(), "epoch": run.epochs}
     networks = {"latest": latest, "chosen": chosen}
     network.save(store.weights_path(path), networks, attributes)
-    seconds = (now := time.monotonic()) - started
-    return now if seconds < QUICK_SECONDS else now + seconds / SAVING_SHARE
 
 
 def _end(run: store.Run, why: str) -> None:

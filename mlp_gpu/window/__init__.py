@@ -7,7 +7,7 @@ at the end of the block all weights are updated. It is the same sequence of on-l
 
 from mlp_gpu.window import blocks, products, progress, sums, tensor_products, tensor_sums
 
-# As `mlp_gpu.kernels.SIGNATURES`; the first from tensor_products.LOWEST_CC on.
+# As `mlp_gpu.kernels.SIGNATURES`. Those of TENSOR_SIGNATURES need tensor_products.LOWEST_CC.
 TENSOR_SIGNATURES = {**tensor_products.SIGNATURES, **tensor_sums.SIGNATURES}
 SIGNATURES = {
     **blocks.SIGNATURES,

@@ -8,7 +8,7 @@ not done.
 takes an image of the window. `next_block`, one thread, ends a block.
 
 changes int32 (layers, 2, MAX_WINDOW), the bits of float32: of each layer and image of the window,
-the largest change of a delta against the sweep before, and the largest delta. `sums` raises them,
+the largest change of a delta against the sweep before, and the largest delta. Stage 2 raises them,
 in any order, and `slide_window` sets them to zero. As int32 the bits of absolute values have the
 order of the numbers, and the bits of NaN are larger than all others.
 """

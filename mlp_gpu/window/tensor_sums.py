@@ -12,7 +12,7 @@ from mlp_gpu.kernels.backward import scaled_tanh_derivative
 from mlp_gpu.kernels.forward import scaled_tanh
 from mlp_gpu.window import sums
 from mlp_gpu.window.products import COLUMNS, DEPTH
-from mlp_gpu.window.progress import END, FIRST, MAX_WINDOW, SWEPT, as_bits, larger_of
+from mlp_gpu.window.progress import ALL, END, FIRST, MAX_WINDOW, SWEPT, as_bits, larger_of
 from mlp_gpu.window.tensor_products import (
     ALIGNMENT,
     BOTH,
@@ -34,9 +34,8 @@ M_TILES, N_TILES = 1, 2  # of a warp
 OWN_ROWS, OWN_COLUMNS = 16 * M_TILES, 8 * N_TILES  # a warp's
 ACROSS = COLUMNS // OWN_COLUMNS  # warps side by side
 BOTH_SLICES = 2 * SLICE
-QUADS = 4  # threads that have numbers of one row
+QUAD = 4  # threads side by side, which have numbers of the same rows
 ROWS = 2 * M_TILES  # of which a thread has numbers
-ALL = -1  # threads of a warp
 
 
 @cuda.jit(device=True, inline="always")
@@ -163,13 +162,13 @@ def backward_tensor_sums(D, changes, partial, progress, H, eta, layer, n):
                 change[c // 2] = larger_of(change[c // 2], difference)
                 size[c // 2] = larger_of(size[c // 2], abs(delta))
     for r in range(ROWS):
-        lanes = QUADS // 2
+        lanes = QUAD // 2
         while lanes > 0:
             change[r] = larger_of(change[r], cuda.shfl_xor_sync(ALL, change[r], lanes))
             size[r] = larger_of(size[r], cuda.shfl_xor_sync(ALL, size[r], lanes))
             lanes //= 2
         row = own_row(2 * r, thread)
-        if thread % QUADS == 0 and first + row < end:
+        if thread % QUAD == 0 and first + row < end:
             of_layer, image = changes[np.uint64(layer)], np.uint64(cuda.blockIdx.y * SIDE + row)
             cuda.atomic.max(of_layer, (np.uint64(0), image), as_bits(change[r]))
             cuda.atomic.max(of_layer, (np.uint64(1), image), as_bits(size[r]))

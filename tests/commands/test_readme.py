@@ -198,7 +198,7 @@ def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
     text = scores.schedule_sentence([few, whole, make_run(net=1)])
     # 360 s for two epochs
     assert (
-        "An epoch of net 4 takes 180.0 s on Some GPU. As fast, 2,300 of them would take 115.0 h"
+        "An epoch of net 4 took 180.0 s on average on Some GPU. As fast, 2,300 of them would "
         in text
     )
     assert "GTX 280 took 114.5" in text
@@ -214,7 +214,7 @@ def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
     begun, barely = (replace(done, metrics=done.metrics.first(n)) for n in (1300, 2))
     text = scores.schedule_sentence([whole, begun, barely])
     assert text.startswith("Net 1 has followed it for 1,300 of 2,300 epochs. Nothing here ")
-    assert "confirms or refutes the 0.35 % of net 4. An epoch of net 4 takes 180.0 s" in text
+    assert "confirms or refutes the 0.35 % of net 4. An epoch of net 4 took 180.0 s" in text
 
 
 # --- what was measured of times
@@ -273,6 +273,7 @@ def test_a_record_of_a_gpu_ends_the_sentence_that_there_is_none(empty, kind):
             GpuCheckRow("GPU", False, "as it is", 61),
             GpuCheckRow("net 2, window", True, "fast", 1),
             GpuCheckRow("net 2, graph", True, "slow", 1),
+            GpuCheckRow("net 3, window", False, "wrong", 1),
         ]
         changes = {"device": "Some GPU", "driver": "1.2", "commit": "c" * 40}
         source = structs.replace(factories.SESSION, **changes)
@@ -288,7 +289,8 @@ def test_a_record_of_a_gpu_ends_the_sentence_that_there_is_none(empty, kind):
             "Some GPU, driver 1.2; 2026-01-02T00:00:00+00:00; commit cccccccccccc:\n\n| check "
         )
         said = readme.pages()["README.md"]["durations"]
-        assert said.startswith("- `make gpu-check` on Some GPU: [2 of 3 checks](results/README.md")
+        so_far = "- `make gpu-check` on Some GPU, as far as it has run: [2 of 4 checks]"
+        assert said.startswith(f"{so_far}(results/README.md#gpu-check) passed")
         assert said.endswith(" passed, among them net 2, window (fast).")
         assert re.search(r"^\| GPU +\| no +\| as it is +\| 0:01:01 \|$", text, re.MULTILINE)
 

@@ -39,7 +39,7 @@ WINDOWS = [
 ]
 PLACES = pytest.mark.parametrize(("first", "end", "swept"), WINDOWS)
 ETA = np.float32(0.25)
-N_BLOCK, RING = 75, 128  # images; rows of `partial`
+N_BLOCK, RING = 75, 128  # images; rows of `partial`, of which none is used twice
 
 
 def in_window(first, end, swept=0, block=N_BLOCK, start=0):
@@ -47,6 +47,11 @@ def in_window(first, end, swept=0, block=N_BLOCK, start=0):
     found = np.full(progress.FIELDS, -1, np.int32)
     found[[FIRST, END, SWEPT, BLOCK, START]] = first, end, swept, block, start
     return found
+
+
+def ring_of(first, end):
+    """The fewest rows of `partial` for such a window: the last images take the first rows."""
+    return 1 << (end - first - 1).bit_length()
 
 
 def small(*numbers):
@@ -114,7 +119,8 @@ def test_tensor_cores_are_used_from_compute_capability_8_on():
 @pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
 def test_forward_products(arrays, kernels, n_in, n_out, first, end, swept):
     W, H, _ = layer(n_in, n_out)
-    partial = arrays.nans(*products.partial_shape(*W.shape, N_BLOCK, N_BLOCK))
+    splits, _, width = products.partial_shape(*W.shape, N_BLOCK, N_BLOCK)
+    partial = arrays.nans(splits, ring_of(first, end), width)
     now = arrays.put(in_window(first, end, swept))
     arrays.run(kernels.forward(partial, now, arrays.put(until(end, H)), arrays.put(W)))
     assert_products(kernels, arrays.get(partial), H, W, groups(first, end))
@@ -232,10 +238,11 @@ def partial_sums(kernels, n_columns, first, end, ring):
 
 @PLACES
 @pytest.mark.parametrize("hidden", [True, False])
-@pytest.mark.parametrize("ring", [RING, 2 * RING])
+@pytest.mark.parametrize("is_tight", [True, False])
 @pytest.mark.parametrize("n_out", small(1, 33, 97))
-def test_forward_states(arrays, kernels, n_out, ring, hidden, first, end, swept):
+def test_forward_states(arrays, kernels, n_out, is_tight, hidden, first, end, swept):
     _, _, D = layer(5, n_out)
+    ring = ring_of(first, end) if is_tight else RING
     partial, totals, G = partial_sums(kernels, pad32(n_out), first, end, ring)
     H_next = arrays.nans(N_BLOCK, pad32(n_out + 1))
     deltas = arrays.put(until(swept, D))  # others are not known yet
@@ -312,7 +319,7 @@ def test_output_deltas(arrays, n_out, first, end, swept):
 @pytest.mark.parametrize("n", small(1, 33, 97))
 def test_backward_deltas(arrays, kernels, n, first, end, swept):
     _, H, _ = layer(n, 5)
-    partial, totals, G = partial_sums(kernels, pad32(n + 1), first, end, RING)
+    partial, totals, G = partial_sums(kernels, pad32(n + 1), first, end, ring_of(first, end))
     D = np.full((N_BLOCK, pad32(n)), np.nan, np.float32)
     D[:swept, :n] = uniform(np.random.default_rng(n), swept, n)
     deltas, changes = arrays.put(D), arrays.put(no_changes(3))

@@ -196,30 +196,6 @@ def test_resume_of_another_configuration_is_refused_with_the_difference(uninterr
     assert uninterrupted.read_bytes() == before
 
 
-def test_saves_that_take_long_are_made_from_time_to_time(uninterrupted, tmp_path, monkeypatch):
-    """Of six epochs the first and the last; if a signal comes, the one before it too."""
-    monkeypatch.setattr(runs, "QUICK_SECONDS", 0)
-    monkeypatch.setattr(runs, "SAVING_SHARE", 1e-9)
-    save, saved = runs._save, []
-    monkeypatch.setattr(
-        runs,
-        "_save",
-        lambda path, run, *nets: (saved.append(run.epochs), save(path, run, *nets))[1],
-    )
-    path = tmp_path / "run.h5"
-    train(path)
-    assert saved == [1, 6]
-    assert bits(path) == bits(uninterrupted)
-    saved.clear()
-    other = tmp_path / "other.h5"
-    train_some(other, 3)
-    assert saved == [1, 3]
-    assert store.read_run(other).epochs == 3
-    train(other)
-    assert saved == [1, 3, 4, 6]
-    assert bits(other) == bits(uninterrupted)
-
-
 def test_train_run_diverging_keeps_the_last_good_epoch(tmp_path, monkeypatch):
     path = tmp_path / "run.h5"
 
