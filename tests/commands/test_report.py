@@ -255,7 +255,7 @@ def test_benchmarks_lead_to_their_source(text):
 def test_pictures_show_something_and_say_what(text):
     wanted = r'<img width="(\d+)" height="(\d+)" alt="(.*?)" src="data:image/png;base64,(.*?)"'
     found = re.findall(wanted, text)
-    assert len(found) == text.count("<img") == 11
+    assert len(found) == text.count("<img") == 13
     for width, height, alt, content in found:
         image = Image.open(io.BytesIO(base64.b64decode(content)))
         assert image.size == pytest.approx((int(width) * 200 / 96, int(height) * 200 / 96), abs=2)
