@@ -1,7 +1,7 @@
 """Instructions of PTX that Numba lacks, for kernels from compute capability 8.0 on.
 
 Products on tensor cores, which multiply TF32 numbers, the upper 19 bits of float32, and add up in
-float32; and asynchronous copies of 16 bytes from global to shared memory.
+float32; and asynchronous copies of 4 or 16 bytes from global to shared memory.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from numba import types
 from numba.extending import intrinsic
 
 DROPPED = 13  # bits of a float32 that TF32 lacks
-COPY_WORDS = 4  # float32 of an asynchronous copy
+MOST_WORDS = 4  # float32 of an asynchronous copy
 FLOAT, WORD, LONG, BYTE = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.IntType(8)
 SHARED = 3  # LLVM's number of that memory
 MMA = (
@@ -61,16 +61,26 @@ def multiply_add(
     return types.UniTuple(types.float32, 4)(*[types.float32] * 10), generate
 
 
-@intrinsic
+@intrinsic(prefer_literal=True)
 def start_copy(
-    typing_context: Any, target: Any, place: Any, source: Any, offset: Any, is_present: Any
+    typing_context: Any,
+    target: Any,
+    place: Any,
+    source: Any,
+    offset: Any,
+    is_present: Any,
+    n_words: Any,
 ) -> tuple[Any, Callable]:
-    """Begin to copy COPY_WORDS numbers, or as many zeros if not is_present, in the background.
+    """Begin to copy n_words numbers, or as many zeros if not is_present, in the background.
 
     target: a shared array, from `place` on. source: a float32 array in C order, from its number
-    `offset` on, as if it had one dimension. place and offset are multiples of COPY_WORDS, and both
-    arrays begin at a multiple of 16 bytes. A thread waits for all its copies before it ends.
+    `offset` on, as if it had one dimension. n_words: a literal, 1 or MOST_WORDS. place and offset
+    are multiples of it, and both arrays begin at a multiple of as many words. A thread waits for
+    all its copies before it ends. Raises TypeError for a variable n_words.
     """
+    if not isinstance(n_words, types.IntegerLiteral):
+        raise TypeError("expected a literal number of words")
+    n_bytes = 4 * n_words.literal_value
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
         places = []
@@ -78,14 +88,16 @@ def start_copy(
             array = context.make_array(signature.args[k])(context, builder, value=values[k])
             places.append(builder.gep(array.data, [values[k + 1]], source_etype=FLOAT))
         to = builder.addrspacecast(places[0], ir.PointerType(FLOAT, SHARED))
-        n = builder.select(values[4], WORD(4 * COPY_WORDS), WORD(0))
+        n = builder.select(values[4], WORD(n_bytes), WORD(0))
         kind = ir.FunctionType(ir.VoidType(), [LONG, LONG, WORD])
-        code = f"cp.async.cg.shared.global [$0], [$1], {4 * COPY_WORDS}, $2;"
+        level = "cg" if n_bytes == 4 * MOST_WORDS else "ca"  # cg takes 16 bytes alone
+        code = f"cp.async.{level}.shared.global [$0], [$1], {n_bytes}, $2;"
         found = [builder.ptrtoint(to, LONG), builder.ptrtoint(places[1], LONG), n]
         builder.call(ir.InlineAsm(kind, code, "l,l,r,~{memory}", side_effect=True), found)
         return context.get_dummy_value()
 
-    return types.void(target, types.uint64, source, types.uint64, types.boolean), generate
+    kinds = target, types.uint64, source, types.uint64, types.boolean, n_words
+    return types.void(*kinds), generate
 
 
 @intrinsic

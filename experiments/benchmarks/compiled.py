@@ -19,15 +19,15 @@ from deepbig_runtime.gpu import Launch
 from deform_gpu import kernels as deform_kernels
 from experiments.training.messages import tell
 from mlp_gpu import kernels as mlp_kernels
-from mlp_gpu import window
+from mlp_gpu import tensor_cores, window
 from mlp_gpu.kernels import backward
 from mlp_gpu.ladder import rungs
-from mlp_gpu.window import tensor_products
 
 COMPUTE_CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
 SIGNATURES = {
     **mlp_kernels.SIGNATURES,
     **window.SIGNATURES,
+    **tensor_cores.SIGNATURES,
     **deform_kernels.SIGNATURES,
     **cnn_kernels.SIGNATURES,
     **rungs.SIGNATURES,
@@ -49,7 +49,7 @@ def compile_all(ccs: Collection[tuple[int, int]] = COMPUTE_CAPABILITIES) -> list
     found = []
     for kernel, signature in SIGNATURES.items():
         tell(f"compiling {kernel.py_func.__name__} ...")
-        lowest = tensor_products.LOWEST_CC if kernel in window.TENSOR_SIGNATURES else (0, 0)
+        lowest = tensor_cores.LOWEST_CC if kernel in tensor_cores.SIGNATURES else (0, 0)
         found += [compile_kernel(kernel, signature, cc, FOLDER) for cc in ccs if cc >= lowest]
     return found
 

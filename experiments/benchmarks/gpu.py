@@ -39,10 +39,11 @@ from mlp_gpu.kernels.output import output_deltas
 from mlp_gpu.kernels.pick import pick
 from mlp_gpu.kernels.update import update
 from mlp_gpu.network import Network, pad32
+from mlp_gpu.tensor_cores import fastest
 from mlp_gpu.training import Schedule
 from mlp_gpu.window import products, progress
 from mlp_gpu.window.engine import WindowCudaEngine
-from mlp_gpu.window.workspace import Workspace, kernels_for
+from mlp_gpu.window.workspace import Workspace
 
 # Before the launch the L2 cache holds as much of the kernel's data as it has room for, or none.
 CACHE_STATES = ("warm", "cold")
@@ -329,7 +330,7 @@ def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
     """
     sizes, n_block, n = network.sizes, WINDOW_IMAGES_PER_BLOCK, progress.MAX_WINDOW
     weights = [copy_to_gpu(W, stream) for W in network.weights]
-    workspace = Workspace(sizes, weights, n_block, kernels_for(gpu.compute_capability()))
+    workspace = Workspace(sizes, weights, n_block, gpu.compute_capability())
     gpu.fill([*workspace.blank(), *workspace.at_start(n_block)], stream)
     images, labels = training_examples(sizes[0])
     put = {"labels": labels, "order": np.arange(len(labels))}
@@ -471,11 +472,12 @@ def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Mea
     images = rng.uniform(-1, 1, (n, network.sizes[0])).astype(np.float32)
     states = [copy_to_gpu(images, timer.stream)]
     states += [gpu.device_array((n, size), np.float32) for size in network.sizes[1:]]
-    launches = evaluate(states, [copy_to_gpu(W, timer.stream) for W in network.weights])
+    weights = [copy_to_gpu(W, timer.stream) for W in network.weights]
+    launches = fastest(evaluate(states, weights), gpu.compute_capability())
     return measure_states(
         *(lambda stream: play(launches, stream), timer, repeats),
         group="evaluation",
-        name="forward_batch",
+        name=launches[0].kernel.py_func.__name__,
         n_images=n,
         flops=2 * network.n_weights * n,  # a multiplication and an addition per weight
     )

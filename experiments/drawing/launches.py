@@ -24,8 +24,8 @@ from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.arrays import Arrays, hosts
 from mlp_gpu.ladder.net import N_INPUTS, Net
 from mlp_gpu.network import N_CLASSES, pad32
+from mlp_gpu.tensor_cores import on_tensor_cores
 from mlp_gpu.window import blocks, products, progress, sums
-from mlp_gpu.window.workspace import PLAIN, TENSOR
 
 N_IN, N_OUT = 70, 300  # of a layer of the perceptron: W has rows and columns of padding
 N_IMAGES = 150  # of a batch
@@ -75,6 +75,7 @@ def perceptron() -> dict[str, Launch]:
     back = _numbers(*backward.partial_shape(W.shape))
     states = [_numbers(N_IMAGES, n) for n in (N_IN, N_OUT)]
     pixels = SIDE * SIDE
+    batch = evaluate.evaluate(states, [W])[0]
     return _by_name(
         [
             *pick.pick(_numbers(pixels), _numbers(1, pixels), order, step),
@@ -82,7 +83,8 @@ def perceptron() -> dict[str, Launch]:
             *forward.propagate_forward(y, partial, W, h),
             *backward.propagate_back(h, back, W, y, h),
             *update.update(W, h, y, one),
-            *evaluate.evaluate(states, [W])[:1],
+            batch,
+            on_tensor_cores(batch),
             *evaluate.evaluate([_numbers(N_IMAGES, N_CLASSES)], []),
         ]
     )
@@ -125,16 +127,17 @@ def window() -> dict[str, Launch]:
     H_next, before = _numbers(BLOCK, pad32(WINDOW_OUT + 1)), _numbers(BLOCK, pad32(WINDOW_IN))
     classes, last = (_numbers(BLOCK, pad32(n)) for n in (N_CLASSES, N_CLASSES + 1))
     begun[progress.BLOCK] = FEW_IMAGES
-    stages: list[Launch] = []
-    for kernels in (PLAIN, TENSOR):
-        stages += kernels.forward(A, now, H, W)
-        stages += kernels.backward(E, now, D, W)
-        stages += kernels.states(H_next, A, now, D, eta, WINDOW_OUT, True)
-        stages += kernels.deltas(before, changes, E, now, H, eta, 0, WINDOW_IN)
-        stages += kernels.update(W, done, H, D, eta, WINDOW_IN, WINDOW_OUT)
+    stages = [
+        *products.forward(A, now, H, W),
+        *products.backward(E, now, D, W),
+        *sums.forward(H_next, A, now, D, eta, WINDOW_OUT, True),
+        *sums.backward(before, changes, E, now, H, eta, 0, WINDOW_IN),
+        *blocks.update(W, done, H, D, eta, WINDOW_IN, WINDOW_OUT),
+    ]
     return _by_name(
         [
             *stages,
+            *map(on_tensor_cores, stages),
             *sums.outputs(classes, changes, now, last, epoch, N_CLASSES),
             *progress.slide(now, changes, eta),
             *blocks.gather(H[:FEW_IMAGES], begun, _numbers(1, WINDOW_IN), order),

@@ -19,10 +19,10 @@ from experiments.benchmarks import compiled
 from experiments.drawing import traces
 from experiments.drawing.launches import FIRST, make_launches
 from experiments.drawing.traces import Pair, Run, Trace
+from mlp_gpu import tensor_cores
 from mlp_gpu.kernels import backward
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.net import SIDE
-from mlp_gpu.window import TENSOR_SIGNATURES, tensor_products
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def execute(launch: Launch) -> Launched:
     """Execute a launch on copies of its arrays of the host, and record accesses."""
     copies = {id(a): to_device(a) for a in launch.arguments if isinstance(a, np.ndarray)}
     arguments = tuple(copies.get(id(a), a) for a in launch.arguments)
-    cc = tensor_products.LOWEST_CC if launch.kernel in TENSOR_SIGNATURES else (7, 5)
+    cc = tensor_cores.LOWEST_CC if launch.kernel in tensor_cores.SIGNATURES else (7, 5)
     return compiled.execute(_executor(cc), replace(launch, arguments=arguments))
 
 

@@ -5,14 +5,12 @@ products of matrices, until their deltas stay. A few are done, the window slides
 at the end of the block all weights are updated. It is the same sequence of on-line steps.
 """
 
-from mlp_gpu.window import blocks, products, progress, sums, tensor_products, tensor_sums
+from mlp_gpu.window import blocks, products, progress, sums
 
-# As `mlp_gpu.kernels.SIGNATURES`. Those of TENSOR_SIGNATURES need tensor_products.LOWEST_CC.
-TENSOR_SIGNATURES = {**tensor_products.SIGNATURES, **tensor_sums.SIGNATURES}
+# As `mlp_gpu.kernels.SIGNATURES`; those for tensor cores: see `mlp_gpu.tensor_cores`.
 SIGNATURES = {
     **blocks.SIGNATURES,
     **products.SIGNATURES,
     **sums.SIGNATURES,
     **progress.SIGNATURES,
-    **TENSOR_SIGNATURES,
 }

@@ -23,7 +23,7 @@ from mlp_gpu.engine import WINDOW, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.network import Network
 from mlp_gpu.window import progress
 from mlp_gpu.window.sums import MAX_BLOCK
-from mlp_gpu.window.workspace import Workspace, kernels_for
+from mlp_gpu.window.workspace import Workspace
 
 SWEEPS = 4  # of a graph
 MAX_GRAPHS = 6  # that are cached: three for each of two places of images
@@ -55,8 +55,8 @@ class WindowCudaEngine(CudaEngine):
     def set_network(self, network: Network) -> None:
         self.forget("_workspace", "_seen")
         super().set_network(network)
-        kernels = kernels_for(gpu.compute_capability())
-        self._workspace = Workspace(network.sizes, self._net.weights, self._n_block, kernels)
+        cc = gpu.compute_capability()
+        self._workspace = Workspace(network.sizes, self._net.weights, self._n_block, cc)
         gpu.fill(self._workspace.blank(), self.stream)
         # The progress as a chunk left it: that of one chunk is read while the next one runs.
         self._seen = [gpu.device_array((progress.FIELDS,), np.int32) for _ in range(2)]

@@ -22,19 +22,18 @@ import numpy as np
 
 from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 from mlp_gpu.network import pad32
+from mlp_gpu.tensor_tiles import DEPTH, TILE
 from mlp_gpu.window.progress import BLOCK, END, FIRST, MAX_WINDOW, SWEPT
 
 THREADS = 128
 WARPS = THREADS // 32
 IMAGES = 32  # rows per block
 COLUMNS = 64  # columns per block
-DEPTH = 32  # inputs in shared memory at a time
 STRIDE = DEPTH + 1  # words from one row of shared memory to the next
 ROW_WORDS, COLUMN_WORDS = IMAGES * STRIDE, COLUMNS * STRIDE
 X, Y = 16, THREADS // 16  # threads along the columns and along the images
 EACH = 4  # images, and columns, per thread
 MIN_CHUNKS = 4  # of DEPTH inputs in a part of the sum
-TILE_IMAGES = 64  # of a block on tensor cores, see `tensor_products`
 MAX_BLOCKS = 330  # about: with those of G three for each multiprocessor of a large GPU
 
 
@@ -161,7 +160,7 @@ def depth_of(inner: int, columns: int, n_images: int) -> int:
     Shorter parts give a GPU more blocks to work on at once, longer ones have fewer sums to store.
     n_images: the most that a product is of.
     """
-    chunks, tiles = inner // DEPTH, -(-columns // COLUMNS) * -(-n_images // TILE_IMAGES)
+    chunks, tiles = inner // DEPTH, -(-columns // COLUMNS) * -(-n_images // TILE)
     splits = max(1, min(chunks // MIN_CHUNKS, MAX_BLOCKS // tiles))
     return DEPTH * -(-chunks // splits)
 

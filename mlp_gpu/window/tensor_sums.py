@@ -6,21 +6,20 @@ block of 256 threads takes 32 images and 64 columns, a warp 16 x 16 of these.
 
 import numpy as np
 
-from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
-from deepbig_runtime.ptx import end_group, wait_for_groups
+from deepbig_runtime.gpu import WARP, cuda
+from deepbig_runtime.ptx import MOST_WORDS, end_group, wait_for_groups
 from mlp_gpu.kernels.backward import scaled_tanh_derivative
 from mlp_gpu.kernels.forward import scaled_tanh
-from mlp_gpu.window import sums
-from mlp_gpu.window.products import COLUMNS, DEPTH
-from mlp_gpu.window.progress import ALL, END, FIRST, MAX_WINDOW, SWEPT, as_bits, larger_of
-from mlp_gpu.window.tensor_products import (
+from mlp_gpu.tensor_tiles import (
     ALIGNMENT,
     BOTH,
     COLUMN_STRIDE,
+    DEPTH,
     HALF,
     ROW_STRIDE,
     SIDE,
     SLICE,
+    TILE,
     clear,
     column_of,
     copy_columns,
@@ -28,11 +27,12 @@ from mlp_gpu.window.tensor_products import (
     multiply,
     row_of,
 )
+from mlp_gpu.window.progress import ALL, END, FIRST, SWEPT, as_bits, larger_of
 
 THREADS = 256
 M_TILES, N_TILES = 1, 2  # of a warp
 OWN_ROWS, OWN_COLUMNS = 16 * M_TILES, 8 * N_TILES  # a warp's
-ACROSS = COLUMNS // OWN_COLUMNS  # warps side by side
+ACROSS = TILE // OWN_COLUMNS  # warps side by side
 BOTH_SLICES = 2 * SLICE
 QUAD = 4  # threads side by side, which have numbers of the same rows
 ROWS = 2 * M_TILES  # of which a thread has numbers
@@ -41,20 +41,9 @@ ROWS = 2 * M_TILES  # of which a thread has numbers
 @cuda.jit(device=True, inline="always")
 def copy_images(a, b, half, partial, M, first, end, j0, s0, stop, thread):
     """The next DEPTH images s into a half of shared memory: of G, and of M's columns."""
-    ring, i0 = partial.shape[1] - 1, M.shape[1] + s0
-    copy_rows(
-        a,
-        half * SIDE,
-        partial[np.uint64(0)],
-        SIDE,
-        first,
-        end,
-        ring,
-        i0,
-        s0 < stop,
-        thread,
-        THREADS,
-    )
+    G, ring, start = partial[np.uint64(0)], partial.shape[1] - 1, M.shape[1]
+    i0, end_s = start + s0, start + stop
+    copy_rows(a, half * SIDE, G, SIDE, first, end, ring, i0, end_s, thread, THREADS, MOST_WORDS)
     copy_columns(b, half * HALF, M, j0, s0, stop, thread, THREADS)
     end_group()
 
@@ -77,7 +66,7 @@ def corrected_sums(total, partial, M, eta, first, end, stop):
     M has as many columns as the products. stop: of the images s, the one after the last.
     """
     thread = cuda.threadIdx.x
-    j0 = cuda.blockIdx.x * COLUMNS
+    j0 = cuda.blockIdx.x * TILE
     a = cuda.shared.array(BOTH_SLICES, np.float32, alignment=ALIGNMENT)
     b = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
     z = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
@@ -122,7 +111,7 @@ def forward_tensor_sums(H_next, partial, progress, D, eta, n_out, hidden):
     for n in range(N_TILES):
         for c in range(4):
             t, a = first + own_row(c, thread), total[0, n, c]
-            neuron = cuda.blockIdx.x * COLUMNS + own_column(n, c, thread)
+            neuron = cuda.blockIdx.x * TILE + own_column(n, c, thread)
             if t < end and neuron < n_out:
                 H_next[np.uint64(t), np.uint64(1 + neuron)] = scaled_tanh(a) if hidden else a
 
@@ -133,7 +122,7 @@ def backward_tensor_sums(D, changes, partial, progress, H, eta, layer, n):
     swept = progress[SWEPT]
     first = progress[FIRST] + cuda.blockIdx.y * SIDE
     end = min(first + SIDE, progress[END])
-    column0 = cuda.blockIdx.x * COLUMNS
+    column0 = cuda.blockIdx.x * TILE
     total = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
     y = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
     before = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
@@ -172,40 +161,3 @@ def backward_tensor_sums(D, changes, partial, progress, H, eta, layer, n):
             of_layer, image = changes[np.uint64(layer)], np.uint64(cuda.blockIdx.y * SIDE + row)
             cuda.atomic.max(of_layer, (np.uint64(0), image), as_bits(change[r]))
             cuda.atomic.max(of_layer, (np.uint64(1), image), as_bits(size[r]))
-
-
-SIGNATURES = {
-    forward_tensor_sums: sums.SIGNATURES[sums.forward_states],
-    backward_tensor_sums: sums.SIGNATURES[sums.backward_deltas],
-}
-
-
-def forward(
-    H_next: DeviceArray,
-    partial: DeviceArray,
-    progress: DeviceArray,
-    D: DeviceArray,
-    eta: DeviceArray,
-    n_out: int,
-    hidden: bool,
-) -> list[Launch]:
-    """As `sums.forward`."""
-    (launch,) = sums.forward(H_next, partial, progress, D, eta, n_out, hidden)
-    grid = -(-D.shape[1] // COLUMNS), MAX_WINDOW // SIDE
-    return [Launch(forward_tensor_sums, grid, THREADS, launch.arguments)]
-
-
-def backward(
-    D: DeviceArray,
-    changes: DeviceArray,
-    partial: DeviceArray,
-    progress: DeviceArray,
-    H: DeviceArray,
-    eta: DeviceArray,
-    layer: int,
-    n: int,
-) -> list[Launch]:
-    """As `sums.backward`."""
-    (launch,) = sums.backward(D, changes, partial, progress, H, eta, layer, n)
-    grid = -(-H.shape[1] // COLUMNS), MAX_WINDOW // SIDE
-    return [Launch(backward_tensor_sums, grid, THREADS, launch.arguments)]

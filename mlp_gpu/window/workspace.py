@@ -1,51 +1,23 @@
 """The arrays of a net that is trained by windows, and the launches on them."""
 
 import math
-from collections.abc import Callable
 from itertools import chain, pairwise
-from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from deepbig_runtime import gpu
 from deepbig_runtime.gpu import DeviceArray, Launch
 from mlp_gpu.network import pad32, padded_shapes
-from mlp_gpu.window import blocks, products, progress, sums, tensor_products, tensor_sums
-
-Launches: TypeAlias = Callable[..., list[Launch]]
-
-
-class Kernels(NamedTuple):
-    """Functions that make the launches of stage 1, of stage 2 and of the update."""
-
-    forward: Launches
-    backward: Launches
-    states: Launches
-    deltas: Launches
-    update: Launches
-
-
-PLAIN = Kernels(products.forward, products.backward, sums.forward, sums.backward, blocks.update)
-TENSOR = Kernels(
-    tensor_products.forward,
-    tensor_products.backward,
-    tensor_sums.forward,
-    tensor_sums.backward,
-    tensor_products.update,
-)
-
-
-def kernels_for(cc: tuple[int, int]) -> Kernels:
-    """The fastest kernels that a GPU of a compute capability can run."""
-    return TENSOR if cc >= tensor_products.LOWEST_CC else PLAIN
+from mlp_gpu.tensor_cores import fastest
+from mlp_gpu.window import blocks, products, progress, sums
 
 
 class Workspace:
     """The arrays of a net, float32, and the launches that train it.
 
     sizes: as `mlp_gpu.network.Network` has them. weights: of each layer, (pad32(n_in + 1),
-    pad32(n_out)). n_block: images of a block, at most sums.MAX_BLOCK. kernels: see `kernels_for`.
-    Raises gpu.GpuFault if there is too little memory.
+    pad32(n_out)). n_block: images of a block, at most sums.MAX_BLOCK. cc: the GPU's compute
+    capability. Raises gpu.GpuFault if there is too little memory.
     """
 
     def __init__(
@@ -53,10 +25,10 @@ class Workspace:
         sizes: tuple[int, ...],
         weights: list[DeviceArray],
         n_block: int,
-        kernels: Kernels,
+        cc: tuple[int, int],
     ):
         self._sizes, self._weights, self._n_block = sizes, weights, n_block
-        self._kernels = kernels
+        self._cc = cc
         shapes = self._shapes(sizes, n_block)
         self.progress = gpu.device_array((progress.FIELDS,), np.int32)
         self._changes = gpu.device_array(progress.changes_shape(len(weights)), np.int32)
@@ -109,16 +81,10 @@ class Workspace:
         images: (n, n_in). order: (m,).
         """
         H = self._arrays["inputs"][0]
-        return [
-            *blocks.gather(H, self.progress, images, order),
-            *self._kernels.forward(
-                self._arrays["forward"][0],
-                self.progress,
-                H,
-                self._weights[0],
-                whole=True,
-            ),
-        ]
+        A, W = self._arrays["forward"][0], self._weights[0]
+        found = blocks.gather(H, self.progress, images, order)
+        found += products.forward(A, self.progress, H, W, whole=True)
+        return fastest(found, self._cc)
 
     def sweep(self, epoch: dict[str, DeviceArray], eta: DeviceArray) -> list[Launch]:
         """All images of the window once forward and backward; then it slides.
@@ -132,22 +98,22 @@ class Workspace:
             self._sizes,
         )
         H, D, A = (self._arrays[kind] for kind in ("inputs", "deltas", "forward"))
-        changes, kernels = self._changes, self._kernels
+        changes = self._changes
         found: list[Launch] = []
         for layer, (_, n_out) in enumerate(pairwise(sizes)):
             if layer > 0:
-                found += kernels.forward(A[layer], progress_, H[layer], W[layer])
-            found += kernels.states(
+                found += products.forward(A[layer], progress_, H[layer], W[layer])
+            found += sums.forward(
                 H[layer + 1], A[layer], progress_, D[layer], eta, n_out, layer < last
             )
         found += sums.outputs(D[last], changes, progress_, H[-1], epoch, sizes[-1])
         for layer in range(last, 0, -1):
             E = self._arrays["backward"][layer - 1]
-            found += kernels.backward(E, progress_, D[layer], W[layer])
-            found += kernels.deltas(
+            found += products.backward(E, progress_, D[layer], W[layer])
+            found += sums.backward(
                 D[layer - 1], changes, E, progress_, H[layer], eta, layer - 1, sizes[layer]
             )
-        return found + progress.slide(progress_, changes, eta)
+        return fastest(found + progress.slide(progress_, changes, eta), self._cc)
 
     def end_block(self, eta: DeviceArray, n_images: int) -> list[Launch]:
         """If all images of the block are done: the update of all weights, then the next block.
@@ -159,5 +125,6 @@ class Workspace:
             self._weights, self._arrays["inputs"][:-1], self._arrays["deltas"], strict=True
         )
         for (W, H, D), (n_in, n_out) in zip(layers, pairwise(self._sizes), strict=True):
-            found += self._kernels.update(W, self.progress, H, D, eta, n_in, n_out)
-        return found + progress.end_block(self.progress, self._n_block, n_images)
+            found += blocks.update(W, self.progress, H, D, eta, n_in, n_out)
+        found += progress.end_block(self.progress, self._n_block, n_images)
+        return fastest(found, self._cc)

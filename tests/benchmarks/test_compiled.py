@@ -21,7 +21,7 @@ from experiments.training.provenance import REPOSITORY
 from mlp_gpu.ladder import formulas
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.rungs import SIGNATURES as LADDER
-from mlp_gpu.window.tensor_products import LOWEST_CC
+from mlp_gpu.tensor_cores import LOWEST_CC
 
 SINES = "draw_matrices"  # CUDA's sine has a way for huge angles that needs a stack and float64
 

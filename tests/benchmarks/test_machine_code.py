@@ -5,6 +5,8 @@ from compiled_cases import needs_toolkit
 
 from cuda_on_cpu import compile_ptx, disassemble, disassembly, loops
 from deepbig_runtime.compiled_cache import FOLDER
+from mlp_gpu import tensor_cores
+from mlp_gpu.kernels.tensor_evaluate import forward_tensor_batch
 from mlp_gpu.window import products, sums, tensor_products, tensor_sums
 
 needs_nvdisasm = pytest.mark.skipif(
@@ -45,16 +47,19 @@ def test_sums_have_several_loads_under_way(kernel):
 @needs_toolkit
 @needs_nvdisasm
 @pytest.mark.parametrize(
-    ("kernel", "n_loops"),
+    ("kernel", "n_loops", "n_copies", "n_instructions"),
     [
-        (tensor_products.forward_tensor_products, 2),  # of a matrix, of scalar products
-        (tensor_products.backward_tensor_products, 2),
-        (tensor_products.update_tensor_products, 1),
+        (tensor_products.forward_tensor_products, 2, 8, 240),  # of a matrix, of scalar products
+        (tensor_products.backward_tensor_products, 2, 8, 240),
+        (tensor_products.update_tensor_products, 1, 8, 240),
+        (forward_tensor_batch, 1, 20, 400),  # 16 of one number
     ],
 )
-def test_tensor_products_multiply_while_numbers_are_copied(kernel, n_loops):
+def test_tensor_products_multiply_while_numbers_are_copied(
+    kernel, n_loops, n_copies, n_instructions
+):
     """24 products of 16 x 8 x 8 a warp, by 108 instructions; the next numbers are under way."""
-    signature = tensor_products.SIGNATURES[kernel]
+    signature = tensor_cores.SIGNATURES[kernel]
     found = with_instructions(kernel, signature, "HMMA", 24)
     assert len(found) == n_loops
     for loop in found:
@@ -62,8 +67,8 @@ def test_tensor_products_multiply_while_numbers_are_copied(kernel, n_loops):
         assert len(loop.instructions) <= 108
         assert loop.counts["LDS"] == 16
         assert loop.n_branches == 0
-    (loop,) = with_instructions(kernel, signature, "LDGSTS", 8)
-    assert len(loop.instructions) <= 240
+    (loop,) = with_instructions(kernel, signature, "LDGSTS", n_copies)
+    assert len(loop.instructions) <= n_instructions
     assert_copies_are_under_way(loop)
 
 
@@ -77,9 +82,11 @@ def assert_copies_are_under_way(loop):
 
 @needs_toolkit
 @needs_nvdisasm
-@pytest.mark.parametrize("kernel", tensor_sums.SIGNATURES, ids=lambda one: one.py_func.__name__)
+@pytest.mark.parametrize(
+    "kernel", [tensor_sums.forward_tensor_sums, tensor_sums.backward_tensor_sums]
+)
 def test_tensor_sums_have_loads_and_copies_under_way(kernel):
-    signature = tensor_sums.SIGNATURES[kernel]
+    signature = tensor_cores.SIGNATURES[kernel]
     (products,) = with_instructions(kernel, signature, "HMMA", 24)  # four rounds of 6
     assert len(products.instructions) <= 270
     assert_copies_are_under_way(products)

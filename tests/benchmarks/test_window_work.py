@@ -8,7 +8,7 @@ from compiled_cases import needs_toolkit
 from experiments.benchmarks.gpu import Work, block_work, sweep_work, work_of_an_image
 from mlp_gpu.network import padded_shapes
 from mlp_gpu.window import progress
-from mlp_gpu.window.workspace import PLAIN, Workspace
+from mlp_gpu.window.workspace import Workspace
 
 SIZES = (63, 127, 32)  # with little padding
 N_BLOCK, FIRST, END = 64, 20, 48
@@ -35,7 +35,7 @@ def workspace(monkeypatch):
 
     monkeypatch.setattr("deepbig_runtime.gpu.device_array", array)
     weights = [np.zeros(shape, np.float32) for shape in padded_shapes(SIZES)]
-    return Workspace(SIZES, weights, N_BLOCK, PLAIN)
+    return Workspace(SIZES, weights, N_BLOCK, (7, 5))
 
 
 @needs_toolkit

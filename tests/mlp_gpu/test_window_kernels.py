@@ -14,8 +14,12 @@ from reference import EPS, A, B
 
 from deepbig_runtime import gpu
 from experiments.drawing import launches
+from mlp_gpu import tensor_cores
+from mlp_gpu.kernels.tensor_evaluate import forward_tensor_batch
 from mlp_gpu.network import pad32
-from mlp_gpu.window import SIGNATURES, blocks, products, progress, sums, tensor_products
+from mlp_gpu.tensor_cores import LOWEST_CC, fastest
+from mlp_gpu.tensor_tiles import STEP
+from mlp_gpu.window import SIGNATURES, blocks, products, progress, sums
 from mlp_gpu.window.progress import (
     ALL_TIMES,
     BLOCK,
@@ -27,7 +31,6 @@ from mlp_gpu.window.progress import (
     TIMES,
     WINDOW,
 )
-from mlp_gpu.window.workspace import PLAIN, TENSOR, kernels_for
 from mlp_gpu.window_rule import next_window
 
 SIZES = [(1, 1), (31, 33), (32, 5), (97, 10), (33, 97), (130, 70)]
@@ -82,70 +85,74 @@ def groups(first, end):
     return [(i, min(i + products.IMAGES, end)) for i in range(first, end, products.IMAGES)]
 
 
-def assert_products(kernels, found, rows, matrix, images_of_blocks):
+def assert_products(cc, found, rows, matrix, images_of_blocks):
     """The parts' sums are rows @ (matrix | rows^T), up to each block's last image; no more.
 
-    Those of TENSOR have scalar products in the first part alone, and zeros for s >= t.
+    Those of tensor cores have scalar products in the first part alone, and zeros for s >= t.
     """
     ring, columns, width = found.shape[1], matrix.shape[1], found.shape[2] - matrix.shape[1]
     h, written = rows.astype(np.float64), np.zeros(found.shape, bool)
     for first, end in images_of_blocks:
-        images, n = np.arange(first, end) % ring, width if kernels is TENSOR else end
+        images, n = np.arange(first, end) % ring, width if cc >= LOWEST_CC else end
         others = np.zeros((n, h.shape[1]))
         others[:end] = h[:end]
-        before = np.arange(first, end)[:, None] > np.arange(n) if kernels is TENSOR else 1
+        before = np.arange(first, end)[:, None] > np.arange(n) if cc >= LOWEST_CC else 1
         terms = np.hstack((matrix, others.T))
         expected, size = h[first:end] @ terms, abs(h[first:end]) @ abs(terms)
         expected[:, columns:] *= before
         size[:, columns:] *= before
         written[:, images, :columns] = True
-        written[: 1 if kernels is TENSOR else None, images, columns : columns + n] = True
+        written[: 1 if cc >= LOWEST_CC else None, images, columns : columns + n] = True
         total = np.nansum(found[:, images, : columns + n], axis=0, dtype=np.float64)
         assert (abs(total - expected) <= 4 * np.sqrt(h.shape[1]) * EPS * size + 1e-30).all()
     assert (np.isnan(found) == ~written).all()
 
 
 @pytest.fixture
-def kernels(device):
-    """The kernels of products that such a GPU runs."""
-    return kernels_for(gpu.compute_capability())
-
-
-def test_tensor_cores_are_used_from_compute_capability_8_on():
-    assert [kernels_for(cc) for cc in ((7, 5), (8, 0), (12, 0))] == [PLAIN, TENSOR, TENSOR]
+def cc(device):
+    """Compute capability of the GPU, on which its kernels depend."""
+    return gpu.compute_capability()
 
 
 @PLACES
 @pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
-def test_forward_products(arrays, kernels, n_in, n_out, first, end, swept):
+def test_forward_products(arrays, cc, n_in, n_out, first, end, swept):
     W, H, _ = layer(n_in, n_out)
     splits, _, width = products.partial_shape(*W.shape, N_BLOCK, N_BLOCK)
     partial = arrays.nans(splits, ring_of(first, end), width)
     now = arrays.put(in_window(first, end, swept))
-    arrays.run(kernels.forward(partial, now, arrays.put(until(end, H)), arrays.put(W)))
-    assert_products(kernels, arrays.get(partial), H, W, groups(first, end))
+    arrays.run(
+        fastest(products.forward(partial, now, arrays.put(until(end, H)), arrays.put(W)), cc)
+    )
+    assert_products(cc, arrays.get(partial), H, W, groups(first, end))
 
 
 @PLACES
 @pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
-def test_backward_products(arrays, kernels, n_in, n_out, first, end, swept):
+def test_backward_products(arrays, cc, n_in, n_out, first, end, swept):
     W, _, D = layer(n_in, n_out)
     partial = arrays.nans(*products.partial_shape(*W.shape[::-1], N_BLOCK, N_BLOCK))
     now = arrays.put(in_window(first, end, swept))
-    arrays.run(kernels.backward(partial, now, arrays.put(until(end, D)), arrays.put(W)))
-    assert_products(kernels, arrays.get(partial), D, W.T, groups(first, end))
+    arrays.run(
+        fastest(products.backward(partial, now, arrays.put(until(end, D)), arrays.put(W)), cc)
+    )
+    assert_products(cc, arrays.get(partial), D, W.T, groups(first, end))
 
 
 @pytest.mark.parametrize(("n", "swept"), [(75, 0), (40, 0), (33, 0), (1, 0), (40, 3)])
 @pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
 def test_forward_products_of_a_whole_block_only_before_its_first_sweep(
-    arrays, kernels, n_in, n_out, n, swept
+    arrays, cc, n_in, n_out, n, swept
 ):
     W, H, _ = layer(n_in, n_out)
     partial = arrays.nans(*products.partial_shape(*W.shape, N_BLOCK, N_BLOCK))
     now = arrays.put(in_window(0, 5, swept, block=n))
-    arrays.run(kernels.forward(partial, now, arrays.put(until(n, H)), arrays.put(W), whole=True))
-    assert_products(kernels, arrays.get(partial), H, W, [] if swept else groups(0, n))
+    arrays.run(
+        fastest(
+            products.forward(partial, now, arrays.put(until(n, H)), arrays.put(W), whole=True), cc
+        )
+    )
+    assert_products(cc, arrays.get(partial), H, W, [] if swept else groups(0, n))
 
 
 def cut(x, bits):
@@ -177,8 +184,8 @@ def test_split_products_have_a_bound_for_every_order_and_rounding_of_their_sums(
         (large, cut(x - large, 11)) for x in (a, b) for large in [cut(x + cut(x, 1) * 2.0**-11, 11)]
     )
     large = small = np.zeros(a.shape[1])
-    for first in range(0, products.DEPTH, tensor_products.STEP):
-        one = slice(first, first + tensor_products.STEP)
+    for first in range(0, products.DEPTH, STEP):
+        one = slice(first, first + STEP)
         small = added_at_random(small, a_small[one] * b_large[one], rng)
         small = added_at_random(small, a_large[one] * b_small[one], rng)
         large = added_at_random(large, a_large[one] * b_large[one], rng)
@@ -189,7 +196,7 @@ def test_split_products_have_a_bound_for_every_order_and_rounding_of_their_sums(
     assert rough.max() > 36 * 2.0**-23  # which the split is for
 
 
-def product_errors(arrays, kernels, way, n_in, n_out):
+def product_errors(arrays, cc, way, n_in, n_out):
     """Errors of 32 images' products, root mean square, as a part of the largest product.
 
     Of a layer's real inputs, and 64 columns.
@@ -200,7 +207,8 @@ def product_errors(arrays, kernels, way, n_in, n_out):
     partial = arrays.nans(*products.partial_shape(inner, products.COLUMNS, n, n))
     matrix = arrays.put(M if way == "forward" else np.ascontiguousarray(M.T))
     now = arrays.put(in_window(0, n))
-    arrays.run(getattr(kernels, way)(partial, now, arrays.put(R), matrix))
+    launches = getattr(products, way)(partial, now, arrays.put(R), matrix)
+    arrays.run(fastest(launches, cc))
     found = np.nansum(arrays.get(partial), axis=0, dtype=np.float64)
     exact = R.astype(np.float64) @ np.hstack((M, R.T))
     before = np.tri(n, k=-1, dtype=bool)  # the scalar products that are needed
@@ -212,15 +220,15 @@ def product_errors(arrays, kernels, way, n_in, n_out):
 @pytest.mark.parametrize("way", ["forward", "backward"])
 @pytest.mark.parametrize(("n_in", "n_out"), [(1001, 500), (2501, 2000)], ids=["net 1", "net 4"])
 def test_tensor_products_are_nearly_as_exact_as_those_of_float32(arrays, way, n_in, n_out):
-    errors = [product_errors(arrays, one, way, n_in, n_out) for one in (TENSOR, PLAIN)]
+    errors = [product_errors(arrays, cc, way, n_in, n_out) for cc in (LOWEST_CC, (7, 5))]
     # Each factor loses at most 2**-23; a product in float32 2**-24, and so does each sum.
     assert errors[0] < 3 * errors[1]
 
 
-def partial_sums(kernels, n_columns, first, end, ring):
+def partial_sums(cc, n_columns, first, end, ring):
     """Random products in three parts, and of the window's images their sums: A, and G (s < t).
 
-    Those of TENSOR have G in the first part, and zeros for s >= t.
+    Those of tensor cores have G in the first part, and zeros for s >= t.
     """
     rng = np.random.default_rng(n_columns + end)
     partial = np.full((3, ring, n_columns + pad32(N_BLOCK)), np.nan, np.float32)
@@ -228,7 +236,7 @@ def partial_sums(kernels, n_columns, first, end, ring):
     for t in range(first, end):
         row = uniform(rng, 3, n_columns + t)
         partial[:, t % ring, : n_columns + t] = row
-        if kernels is TENSOR:
+        if cc >= LOWEST_CC:
             partial[1:, t % ring, n_columns:], row[1:, n_columns:] = np.nan, 0
             partial[0, t % ring, n_columns + t :] = 0
         total = row.sum(axis=0, dtype=np.float64)
@@ -240,14 +248,16 @@ def partial_sums(kernels, n_columns, first, end, ring):
 @pytest.mark.parametrize("hidden", [True, False])
 @pytest.mark.parametrize("is_tight", [True, False])
 @pytest.mark.parametrize("n_out", small(1, 33, 97))
-def test_forward_states(arrays, kernels, n_out, is_tight, hidden, first, end, swept):
+def test_forward_states(arrays, cc, n_out, is_tight, hidden, first, end, swept):
     _, _, D = layer(5, n_out)
     ring = ring_of(first, end) if is_tight else RING
-    partial, totals, G = partial_sums(kernels, pad32(n_out), first, end, ring)
+    partial, totals, G = partial_sums(cc, pad32(n_out), first, end, ring)
     H_next = arrays.nans(N_BLOCK, pad32(n_out + 1))
     deltas = arrays.put(until(swept, D))  # others are not known yet
     now, eta = arrays.put(in_window(first, end, swept)), arrays.put(np.full(1, ETA))
-    arrays.run(kernels.states(H_next, arrays.put(partial), now, deltas, eta, n_out, hidden))
+    arrays.run(
+        fastest(sums.forward(H_next, arrays.put(partial), now, deltas, eta, n_out, hidden), cc)
+    )
     found = arrays.get(H_next)
     known = min(swept, end)
     correction = G[first:end, :known] @ D[:known, :n_out].astype(np.float64)
@@ -317,15 +327,15 @@ def test_output_deltas(arrays, n_out, first, end, swept):
 
 @PLACES
 @pytest.mark.parametrize("n", small(1, 33, 97))
-def test_backward_deltas(arrays, kernels, n, first, end, swept):
+def test_backward_deltas(arrays, cc, n, first, end, swept):
     _, H, _ = layer(n, 5)
-    partial, totals, G = partial_sums(kernels, pad32(n + 1), first, end, ring_of(first, end))
+    partial, totals, G = partial_sums(cc, pad32(n + 1), first, end, ring_of(first, end))
     D = np.full((N_BLOCK, pad32(n)), np.nan, np.float32)
     D[:swept, :n] = uniform(np.random.default_rng(n), swept, n)
     deltas, changes = arrays.put(D), arrays.put(no_changes(3))
     there = arrays.put(in_window(first, end, swept)), arrays.put(until(end, H))
     eta = arrays.put(np.full(1, ETA))
-    arrays.run(kernels.deltas(deltas, changes, arrays.put(partial), *there, eta, 1, n))
+    arrays.run(fastest(sums.backward(deltas, changes, arrays.put(partial), *there, eta, 1, n), cc))
     found, changed = arrays.get(deltas), arrays.get(changes)
     y = H[:, 1 : n + 1].astype(np.float64)
     e = totals[first:end, 1 : n + 1] - ETA * G[first:end] @ y
@@ -337,15 +347,15 @@ def test_backward_deltas(arrays, kernels, n, first, end, swept):
     assert np.isnan(found[max(end, swept) :]).all()
 
 
-def test_backward_deltas_nan_is_the_largest_change(arrays, kernels):
+def test_backward_deltas_nan_is_the_largest_change(arrays, cc):
     n, first, end = 70, 41, 73
     _, H, _ = layer(n, 5)
-    partial, _, _ = partial_sums(kernels, pad32(n + 1), first, end, RING)
+    partial, _, _ = partial_sums(cc, pad32(n + 1), first, end, RING)
     partial[1, 45 % RING, 69] = np.nan
     deltas = arrays.put(np.zeros((N_BLOCK, pad32(n)), np.float32))
     changes = arrays.put(no_changes(1))
     there = arrays.put(in_window(first, end, 60)), arrays.put(H), arrays.put(np.full(1, ETA))
-    arrays.run(kernels.deltas(deltas, changes, arrays.put(partial), *there, 0, n))
+    arrays.run(fastest(sums.backward(deltas, changes, arrays.put(partial), *there, 0, n), cc))
     found = np.isnan(arrays.get(changes).view(np.float32)[0])
     assert found[:, 45 - first].all()
     assert found.sum() == 2
@@ -368,14 +378,18 @@ def test_gather_images_only_before_the_first_sweep(arrays, n_in, swept):
 
 @pytest.mark.parametrize("n", [1, 17, 75])
 @pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
-def test_update_of_a_block_only_when_all_images_are_done(arrays, kernels, n_in, n_out, n):
+def test_update_of_a_block_only_when_all_images_are_done(arrays, cc, n_in, n_out, n):
     W, H, D = layer(n_in, n_out)
     D[:, n_out:] = H[:, n_in + 1 :] = 7  # must not reach the padding of W
     there = arrays.put(W)
     more = arrays.put(until(n, H)), arrays.put(until(n, D)), arrays.put(np.full(1, ETA))
-    arrays.run(kernels.update(there, arrays.put(in_window(n - 1, n, n, n)), *more, n_in, n_out))
+    arrays.run(
+        fastest(blocks.update(there, arrays.put(in_window(n - 1, n, n, n)), *more, n_in, n_out), cc)
+    )
     assert (arrays.get(there) == W).all()
-    arrays.run(kernels.update(there, arrays.put(in_window(n, n, n, n)), *more, n_in, n_out))
+    arrays.run(
+        fastest(blocks.update(there, arrays.put(in_window(n, n, n, n)), *more, n_in, n_out), cc)
+    )
     found = arrays.get(there)
     h, d = H[:n, : n_in + 1].astype(np.float64), D[:n, :n_out]
     expected = W[: n_in + 1, :n_out] - ETA * h.T @ d
@@ -481,8 +495,12 @@ def test_next_block_after_the_last_one_is_empty(arrays):
     assert (arrays.get(there) == found).all()
 
 
+ALL_SIGNATURES = SIGNATURES | tensor_cores.SIGNATURES
+ALL_SIGNATURES.pop(forward_tensor_batch)
+
+
 def test_every_kernel_of_the_window_is_launched():
-    assert {launch.kernel for launch in launches.window().values()} == set(SIGNATURES)
+    assert {launch.kernel for launch in launches.window().values()} == set(ALL_SIGNATURES)
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="the executor compiles for the signatures: needs a GPU")
@@ -490,4 +508,4 @@ def test_kernels_are_launched_with_their_signatures(arrays):
     for launch in launches.window().values():
         there = [arrays.put(a) if isinstance(a, np.ndarray) else a for a in launch.arguments]
         arrays.run([replace(launch, arguments=tuple(there))])
-    assert_launched_with(SIGNATURES)
+    assert_launched_with(ALL_SIGNATURES)

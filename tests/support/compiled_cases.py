@@ -16,6 +16,7 @@ THREADS_PER_BLOCK = {
     "delta_reduce": 32,
     "update_weights": 256,
     "forward_batch": 256,
+    "forward_tensor_batch": 128,
     "softmax_rows": 128,
     "gather_images": 256,
     "forward_products": 128,

@@ -1,0 +1,49 @@
+"""Forward propagation of many images at once on tensor cores: as in `evaluate`.
+
+The rows of H need not begin at a multiple of 16 bytes, so they are copied number by number. The
+results go through shared memory: then threads side by side have neurons side by side.
+"""
+
+import numpy as np
+
+from deepbig_runtime.gpu import cuda
+from mlp_gpu.kernels.forward import scaled_tanh
+from mlp_gpu.tensor_tiles import (
+    ALIGNMENT,
+    BOTH,
+    M_TILES,
+    N_TILES,
+    THREADS,
+    TILE,
+    column_of,
+    row_of,
+    sum_tile,
+    warp_column,
+    warp_row,
+)
+
+ONE = 1  # word of a copy
+
+
+@cuda.jit
+def forward_tensor_batch(Y, H, W, n_in, n_out, hidden):
+    thread = cuda.threadIdx.x
+    image0, neuron0 = cuda.blockIdx.y * TILE, cuda.blockIdx.x * TILE
+    a = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
+    b = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
+    z = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
+    n, columns = H.shape[0], W.shape[1]
+    sum_tile(z, a, b, H, True, image0, n, ONE, W[1:], False, neuron0, columns, 0, n_in, thread)
+    cuda.syncthreads()  # all warps are done with a, which takes the results
+    for m in range(M_TILES):
+        for tile in range(N_TILES):
+            for c in range(4):
+                row = warp_row(thread) + row_of(m, c, thread)
+                column = warp_column(thread) + column_of(tile, c, thread)
+                a[np.uint64(row * TILE + column)] = z[m, tile, c]
+    cuda.syncthreads()
+    for place in range(thread, TILE * TILE, THREADS):
+        image, neuron = image0 + place // TILE, neuron0 + place % TILE
+        if image < n and neuron < n_out:
+            y = a[np.uint64(place)] + W[np.uint64(0), np.uint64(neuron)]
+            Y[np.uint64(image), np.uint64(neuron)] = scaled_tanh(y) if hidden else y
