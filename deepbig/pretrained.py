@@ -29,6 +29,7 @@ class Pretrained(NamedTuple):
 
 PRETRAINED = (  # those with fewer errors first
     Pretrained("20M-60M-100M-150N", 'make cnn ARGS="--nets 3 --profile paper"'),
+    Pretrained("net1", 'make table1 ARGS="--nets 1 --profile paper"'),
     Pretrained(
         "841-800-10",
         'make committee ARGS="--experiment 3 --epochs 300 --eta 3e-3 --eta-decay 0.98854"',
