@@ -129,6 +129,8 @@ def test_numba_cuda_is_missing(machine, monkeypatch):
     machine()
     monkeypatch.delattr(gpu.cuda, "implementation")
     assert "numba-cuda is not installed: pip install 'numba-cuda[cu12]'" in gpu.missing()
+    machine(init=NO_DRIVER)
+    assert gpu.missing() == driver.MISSING
 
 
 def test_table1_asks_for_the_memory_of_its_largest_net(machine, capsys, tmp_path):
