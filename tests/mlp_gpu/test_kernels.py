@@ -15,7 +15,9 @@ from reference import EPS, A, B
 from deepbig_runtime import gpu
 from mlp_gpu import tensor_cores
 from mlp_gpu.kernels import SIGNATURES, backward, evaluate, forward, output, pick, update
+from mlp_gpu.kernels.tensor_evaluate import forward_tensor_batch
 from mlp_gpu.network import pad32
+from mlp_gpu.perceptron import Perceptron
 from mlp_gpu.tensor_cores import fastest
 
 SMALL = [(1, 1), (31, 33), (32, 5), (33, 31), (97, 10), (15, 257)]
@@ -156,6 +158,13 @@ def test_evaluate(arrays, n, sizes):
     p /= p.sum(axis=1, keepdims=True)
     bound = p * (e_a + (p * e_a).sum(axis=1, keepdims=True) + (sizes[-1] + 8) * EPS)
     assert (abs(arrays.get(states[-1]) - p) <= bound).all()
+
+
+def test_nets_are_evaluated_on_tensor_cores_where_there_are_any(device):
+    net = Perceptron((5, 3), 4)
+    _, (product, _) = net.evaluate(net.batch[0])
+    has_cores = gpu.compute_capability() >= (8, 0)
+    assert product.kernel is (forward_tensor_batch if has_cores else evaluate.forward_batch)
 
 
 def every_kernel(arrays, n_in, n_out):
