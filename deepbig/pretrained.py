@@ -27,7 +27,7 @@ class Pretrained(NamedTuple):
         return FOLDER / f"{self.name}.safetensors"
 
 
-PRETRAINED = (  # those with fewer errors first
+PRETRAINED = (  # those with fewer test errors first
     Pretrained("20M-60M-100M-150N", 'make cnn ARGS="--nets 3 --profile paper"'),
     Pretrained("net1", 'make table1 ARGS="--nets 1 --profile paper"'),
     Pretrained(

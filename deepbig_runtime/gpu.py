@@ -46,7 +46,7 @@ def missing(n_bytes: int = 0) -> str | None:
     """Why no GPU with n_bytes of free memory can be used, in a sentence; None if one can."""
     if SIMULATED:
         return "numba only simulates a GPU, because NUMBA_ENABLE_CUDASIM is set; unset it"
-    if driver.is_missing():  # so that nobody without a GPU is told to install packages for one
+    if driver.is_missing():  # without which no package helps
         return driver.MISSING
     if getattr(cuda, "implementation", None) != "NVIDIA":
         return "the package numba-cuda is not installed: pip install 'numba-cuda[cu12]'"

@@ -1,4 +1,4 @@
-"""The kernels for tensor cores, each in the place of a plain one that does the same."""
+"""The kernels for tensor cores, and the plain kernels that they replace."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from mlp_gpu.window.tensor_products import (
 )
 from mlp_gpu.window.tensor_sums import backward_tensor_sums, forward_tensor_sums
 
-LOWEST_CC = 8, 0  # compute capability of GPUs that have them
+LOWEST_CC = 8, 0  # compute capability: TF32 on tensor cores, and asynchronous copies
 KERNELS = {  # by the plain kernel that does the same
     products.forward_products: forward_tensor_products,
     products.backward_products: backward_tensor_products,
@@ -25,12 +25,13 @@ KERNELS = {  # by the plain kernel that does the same
     evaluate.forward_batch: forward_tensor_batch,
 }
 _PLAIN = products.SIGNATURES | sums.SIGNATURES | blocks.SIGNATURES | evaluate.SIGNATURES
+assert blocks.TILE == evaluate.TILE == TILE  # their grids stay
 SIGNATURES = {tensor: _PLAIN[plain] for plain, tensor in KERNELS.items()}
 
 
 def fastest(launches: list[Launch], cc: tuple[int, int]) -> list[Launch]:
-    """The launches for a GPU of a compute capability: on tensor cores if it has them."""
-    return [on_tensor_cores(one) for one in launches] if cc >= LOWEST_CC else launches
+    """The launches for a GPU of a compute capability: from LOWEST_CC on, on tensor cores."""
+    return [on_tensor_cores(launch) for launch in launches] if cc >= LOWEST_CC else launches
 
 
 def on_tensor_cores(launch: Launch) -> Launch:

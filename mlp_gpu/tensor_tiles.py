@@ -32,10 +32,10 @@ DEPTH = 32  # inputs in shared memory at a time
 ROW_STRIDE = DEPTH + 4  # words between rows of DEPTH numbers
 COLUMN_STRIDE = TILE + 8  # words between rows of TILE numbers
 HALF = TILE * ROW_STRIDE  # words of shared memory for either factor, by rows or by columns
-BOTH = 2 * HALF
+BOTH = 2 * HALF  # of which one is copied while the other one is multiplied
 M_TILES, N_TILES = 2, 4  # of a warp, at most: 16 rows, 8 columns each
 SIDE = 16 * M_TILES  # of a warp's results
-SLICE = SIDE * ROW_STRIDE  # words of shared memory for as many rows
+SLICE = SIDE * ROW_STRIDE  # words of shared memory for SIDE rows
 STEP = 8  # inputs of one product of a tensor core
 ALIGNMENT = 4 * MOST_WORDS  # bytes
 NO_RING = -1
@@ -58,14 +58,14 @@ def copy_rows(tile, row0, M, n_rows, first, end, ring, i0, stop, thread, n_threa
 
 
 @cuda.jit(device=True, inline="always")
-def copy_columns(tile, start, M, j0, i0, stop, thread, n_threads):
+def copy_columns(tile, start, M, j0, end, i0, stop, thread, n_threads):
     """tile from `start` on = columns j0, j0 + 1, ... of M, TILE of them, rows i0, i0 + 1, ...
 
-    Zero past the last column and from row `stop` on.
+    Zero from column `end` on, a multiple of MOST_WORDS, and from row `stop` on.
     """
     column, row = thread % (TILE // MOST_WORDS) * MOST_WORDS, thread // (TILE // MOST_WORDS)
     for _ in range(TILE * DEPTH // MOST_WORDS // n_threads):
-        is_there = j0 + column < M.shape[1] and i0 + row < stop
+        is_there = j0 + column < end and i0 + row < stop
         offset = (i0 + row) * M.shape[1] + j0 + column
         place = start + row * COLUMN_STRIDE + column
         start_copy(tile, np.uint64(place), M, np.uint64(offset), is_there, MOST_WORDS)
@@ -161,11 +161,11 @@ def copy_both(a, b, half, A, a_rows, first, end, n_words, B, b_rows, j0, columns
     if a_rows:
         copy_rows(a, row0, A, TILE, first, end, NO_RING, i0, stop, thread, THREADS, n_words)
     else:
-        copy_columns(a, half * HALF, A, first, i0, stop, thread, THREADS)
+        copy_columns(a, half * HALF, A, first, end, i0, stop, thread, THREADS)
     if b_rows:
         copy_rows(b, row0, B, TILE, j0, columns, NO_RING, i0, stop, thread, THREADS, MOST_WORDS)
     else:
-        copy_columns(b, half * HALF, B, j0, i0, stop, thread, THREADS)
+        copy_columns(b, half * HALF, B, j0, columns, i0, stop, thread, THREADS)
     end_group()
 
 

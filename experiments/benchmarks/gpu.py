@@ -250,7 +250,7 @@ def _product_work(inner: int, columns: int, n: float, end: float, splits: int = 
 def _product(inner: int, columns: int, n: float, end: float, most: int) -> tuple[Work, float]:
     """Stage 1, see `_product_work`; parts in words. most: images of the largest such product.
 
-    As on GPUs without tensor cores. On others scalar products are no sums of parts.
+    As below compute capability 8.0. From there on scalar products are no sums of parts.
     """
     rows, across = pad32(inner), pad32(columns)
     splits = -(-rows // products.depth_of(rows, across, most))

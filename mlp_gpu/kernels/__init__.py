@@ -2,9 +2,10 @@
 
 Each file has the mathematics and the shapes, the kernels, and a function that turns arrays on the
 GPU into launches. Listings are those of the 2010 paper; 2012 prints them again as 1.1 to 1.4.
+`tensor_evaluate` has a kernel alone: `mlp_gpu.tensor_cores` launches it in the place of another.
 
-In all of them np.uint32 makes an index that cannot be negative, which spares the wrap-around of
-Python's negative indices and lets the compiler unroll the loops.
+In all of them np.uint32, or np.uint64, makes an index that cannot be negative, which spares the
+wrap-around of Python's negative indices and lets the compiler unroll the loops.
 """
 
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update

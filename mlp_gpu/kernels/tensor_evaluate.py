@@ -11,6 +11,7 @@ from mlp_gpu.kernels.forward import scaled_tanh
 from mlp_gpu.tensor_tiles import (
     ALIGNMENT,
     BOTH,
+    COLUMN_STRIDE,
     M_TILES,
     N_TILES,
     THREADS,
@@ -22,7 +23,7 @@ from mlp_gpu.tensor_tiles import (
     warp_row,
 )
 
-ONE = 1  # word of a copy
+COPY_WORDS = 1
 
 
 @cuda.jit
@@ -33,17 +34,20 @@ def forward_tensor_batch(Y, H, W, n_in, n_out, hidden):
     b = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
     z = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
     n, columns = H.shape[0], W.shape[1]
-    sum_tile(z, a, b, H, True, image0, n, ONE, W[1:], False, neuron0, columns, 0, n_in, thread)
+    sum_tile(
+        z, a, b, H, True, image0, n, COPY_WORDS, W[1:], False, neuron0, columns, 0, n_in, thread
+    )
     cuda.syncthreads()  # all warps are done with a, which takes the results
     for m in range(M_TILES):
         for tile in range(N_TILES):
             for c in range(4):
                 row = warp_row(thread) + row_of(m, c, thread)
                 column = warp_column(thread) + column_of(tile, c, thread)
-                a[np.uint64(row * TILE + column)] = z[m, tile, c]
+                a[np.uint64(row * COLUMN_STRIDE + column)] = z[m, tile, c]
     cuda.syncthreads()
     for place in range(thread, TILE * TILE, THREADS):
-        image, neuron = image0 + place // TILE, neuron0 + place % TILE
+        row, column = place // TILE, place % TILE
+        image, neuron = image0 + row, neuron0 + column
         if image < n and neuron < n_out:
-            y = a[np.uint64(place)] + W[np.uint64(0), np.uint64(neuron)]
-            Y[np.uint64(image), np.uint64(neuron)] = scaled_tanh(y) if hidden else y
+            total = a[np.uint64(row * COLUMN_STRIDE + column)] + W[np.uint64(0), np.uint64(neuron)]
+            Y[np.uint64(image), np.uint64(neuron)] = scaled_tanh(total) if hidden else total

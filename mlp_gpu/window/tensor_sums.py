@@ -44,7 +44,7 @@ def copy_images(a, b, half, partial, M, first, end, j0, s0, stop, thread):
     G, ring, start = partial[np.uint64(0)], partial.shape[1] - 1, M.shape[1]
     i0, end_s = start + s0, start + stop
     copy_rows(a, half * SIDE, G, SIDE, first, end, ring, i0, end_s, thread, THREADS, MOST_WORDS)
-    copy_columns(b, half * HALF, M, j0, s0, stop, thread, THREADS)
+    copy_columns(b, half * HALF, M, j0, M.shape[1], s0, stop, thread, THREADS)
     end_group()
 
 
@@ -82,18 +82,18 @@ def corrected_sums(total, partial, M, eta, first, end, stop):
                     ring_row = np.uint64(t & (partial.shape[1] - 1))
                     column = np.uint64(j0 + own_column(n, c, thread))
                     total[0, n, c] += partial[np.uint64(split), ring_row, column]
-    warp_row = thread // WARP // ACROSS * OWN_ROWS
-    warp_column = thread // WARP % ACROSS * OWN_COLUMNS
+    first_row = thread // WARP // ACROSS * OWN_ROWS
+    first_column = thread // WARP % ACROSS * OWN_COLUMNS
     for s0 in range(0, stop, DEPTH):
         wait_for_groups(0)
         cuda.syncthreads()  # all copies are there, and all warps are done with the other half
         other = 1 - half
         copy_images(a, b, other, partial, M, first, end, j0, s0 + DEPTH, stop, thread)
-        a_start, b_start = half * SLICE + warp_row * ROW_STRIDE, half * HALF + warp_column
+        a_start, b_start = half * SLICE + first_row * ROW_STRIDE, half * HALF + first_column
         step = COLUMN_STRIDE
         multiply(z, a, a_start, 1, ROW_STRIDE, b, b_start, step, 1, M_TILES, N_TILES, thread)
         half = other
-    wait_for_groups(0)  # as in tensor_products
+    wait_for_groups(0)  # as in tensor_tiles.sum_tile
     for n in range(N_TILES):
         for c in range(4):
             total[0, n, c] -= eta[0] * z[0, n, c]

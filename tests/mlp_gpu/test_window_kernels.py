@@ -16,8 +16,8 @@ from deepbig_runtime import gpu
 from experiments.drawing import launches
 from mlp_gpu import tensor_cores
 from mlp_gpu.kernels.tensor_evaluate import forward_tensor_batch
-from mlp_gpu.network import pad32
-from mlp_gpu.tensor_cores import LOWEST_CC, fastest
+from mlp_gpu.network import pad32, padded_shapes
+from mlp_gpu.tensor_cores import KERNELS, LOWEST_CC, fastest
 from mlp_gpu.tensor_tiles import STEP
 from mlp_gpu.window import SIGNATURES, blocks, products, progress, sums
 from mlp_gpu.window.progress import (
@@ -31,6 +31,7 @@ from mlp_gpu.window.progress import (
     TIMES,
     WINDOW,
 )
+from mlp_gpu.window.workspace import Workspace
 from mlp_gpu.window_rule import next_window
 
 SIZES = [(1, 1), (31, 33), (32, 5), (97, 10), (33, 97), (130, 70)]
@@ -112,6 +113,18 @@ def assert_products(cc, found, rows, matrix, images_of_blocks):
 def cc(device):
     """Compute capability of the GPU, on which its kernels depend."""
     return gpu.compute_capability()
+
+
+@pytest.mark.parametrize(("cc", "others"), [((7, 5), KERNELS.values()), ((8, 0), KERNELS)])
+def test_a_block_runs_on_tensor_cores_from_compute_capability_8_on(device, cc, others):
+    sizes = (3, 5, 2)
+    weights = [gpu.device_array(shape, np.float32) for shape in padded_shapes(sizes)]
+    workspace, eta = Workspace(sizes, weights, 32, cc), gpu.device_array((1,), np.float32)
+    images, order = gpu.device_array((4, 3), np.float32), gpu.device_array((4,), np.int64)
+    epoch = {"labels": order, "order": order, "losses": eta}
+    launches = workspace.begin_block(images, order) + workspace.sweep(epoch, eta)
+    launches += workspace.end_block(eta, 4)
+    assert not {launch.kernel for launch in launches} & set(others)
 
 
 @PLACES
