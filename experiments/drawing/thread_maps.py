@@ -382,7 +382,8 @@ def plot_tile(axes: Axes, tile: Tile) -> None:
 
 def plot_batch() -> Figure:
     """forward_batch: a block computes a tile of 64 images x 64 neurons, a thread 4 x 4 of them."""
-    figure = new_figure("forward_batch: many images at once, for evaluation", 4.6)
+    title = "forward_batch: many images at once, for evaluation"
+    figure = new_figure(f"{title}\nforward_tensor_batch has the same tiles, see the window", 4.8)
     whole, part = figure.subplots(1, 2, width_ratios=(1, 1.25))
     plot_panel(whole, BATCH.panel)
     whole.set_aspect("equal")
