@@ -140,7 +140,8 @@ class Cluster(RemotePool):
                 # Jobs that still run belong to a command that ended with an error.
                 self._stop_signal.set(signal.SIGTERM)
                 self._executor.shutdown(wait=bool(self._client.nthreads()))
-        self._client.close()
+        with suppress(RuntimeError):  # Dask's, if a connection's timeout expires at that moment
+            self._client.close()
 
 
 async def _require_scheduler(address: str) -> None:

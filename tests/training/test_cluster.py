@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 from pool_jobs import double, wait_for_stop
@@ -117,6 +118,15 @@ def test_address_without_a_scheduler_is_one_sentence(address, reason, cluster, m
     assert f"found none that answers within 0.5 s ({reason}" in said
     gc.collect()  # nothing half made has something to say at its end
     assert capfd.readouterr().err == ""
+
+
+def test_close_when_a_timeout_of_dask_expires_raises_nothing():
+    def fail():
+        raise RuntimeError("Cannot change state of expiring Timeout")
+
+    pool = object.__new__(Cluster)
+    pool._client = SimpleNamespace(status="closed", close=fail)
+    pool.close()
 
 
 @pytest.mark.slow
