@@ -132,7 +132,7 @@ class OnlineCudaEngine(ABC):
         stream: on which they are trained, or one that waits for it.
         """
         (losses,) = gpu.read([self.epoch["losses"][start : start + n]], stream)
-        loss = losses.sum(dtype=np.float64)
+        loss = float(losses.sum(dtype=np.float64))
         tick(n, loss / n)
         return loss
 

@@ -111,6 +111,8 @@ def test_tick_hears_of_every_image_and_training_resumed_there_has_the_same_bits(
     heard = []
     loss = engine.train(images, labels, ORDER, ETA, lambda *told: heard.append(told))
     assert len(heard) > 1
+    # Of Python: records cannot be written with numbers of NumPy.
+    assert {type(number) for told in [(0, loss), *heard] for number in told} == {int, float}
     assert sum(n for n, _ in heard) == len(ORDER)
     assert sum(n * part for n, part in heard) / len(ORDER) == pytest.approx(loss, rel=1e-12)
     # What it hears is what has been trained: stopped and resumed there, by the same engine or by
