@@ -35,22 +35,16 @@ class _Stop(Exception):
 class _Until(runs.Callbacks):
     """Calls `saved` after each epoch, and ends the training after that epoch.
 
-    is_signal: a signal ends it when the next epoch begins, so that the run file is written again.
+    is_signal: a signal ends it, so that the run file is written again.
     """
 
     def __init__(self, epoch, saved, is_signal=False):
         self._last, self._saved, self._is_signal = epoch, saved, is_signal
-        self._done = 0
-
-    def tick(self, n_images):
-        if self._is_signal and self._done == self._last:
-            raise Interrupted(signal.SIGTERM)
 
     def epoch(self, row):
-        self._done = row.epoch
         self._saved(row.epoch)
-        if row.epoch == self._last and not self._is_signal:
-            raise _Stop
+        if row.epoch == self._last:
+            raise Interrupted(signal.SIGTERM) if self._is_signal else _Stop
 
 
 class SmallRun:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -308,6 +309,88 @@ def test_signals_wait_while_files_are_written(signals_raise, tmp_path, monkeypat
         train(path)
     assert epochs_on_disk(path) == 1
     assert network.load(store.weights_path(path), Network)[1]["epoch"] == 1
+
+
+class WhileSaved(runs.Callbacks):
+    """Calls `tick` in the first tick that comes while epoch 2 is saved, which then calls `save`.
+
+    told: the epochs of which it was told. seen: whether there was such a tick, within 10 seconds.
+    """
+
+    def __init__(self, monkeypatch, tick=lambda: None, save=lambda: None):
+        self._tick, self._save, self._begun = tick, save, threading.Event()
+        self.told, self.seen, write = [], threading.Event(), store.write_run
+
+        def slow_write(path, run):
+            if run.epochs == 2 and not self._begun.is_set():
+                self._begun.set()
+                self.seen.wait(10)
+                self._save()
+            write(path, run)
+
+        monkeypatch.setattr(store, "write_run", slow_write)
+
+    def tick(self, n_images):
+        if self._begun.is_set() and not self.seen.is_set():
+            self.seen.set()
+            self._tick()
+
+    def epoch(self, row):
+        self.told.append(row.epoch)
+
+
+def test_an_epoch_is_saved_while_the_next_one_is_trained(tmp_path, uninterrupted, monkeypatch):
+    callbacks = WhileSaved(monkeypatch)
+    train(tmp_path / "run.h5", callbacks=callbacks)
+    assert callbacks.seen.is_set()
+    assert callbacks.told == [1, 2, 3, 4, 5, 6]
+    assert bits(tmp_path / "run.h5") == bits(uninterrupted)
+
+
+def test_a_save_that_fails_is_not_hidden_by_signals(signals_raise, tmp_path, monkeypatch):
+    """Neither by the one that ends the training, nor by one that comes while it waits."""
+
+    def interrupt():
+        raise Interrupted(signal.SIGINT)
+
+    def fail():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        raise files.FileFault("there is no room")
+
+    callbacks = WhileSaved(monkeypatch, interrupt, fail)
+    with pytest.raises(files.FileFault, match="no room"):
+        train(tmp_path / "run.h5", callbacks=callbacks)
+    assert callbacks.seen.is_set()
+    assert epochs_on_disk(tmp_path / "run.h5") == 1
+
+
+def test_the_next_tick_tells_of_a_saved_epoch_or_ends_the_training(tmp_path, monkeypatch):
+    class AtOnce(ThreadPoolExecutor):
+        def submit(self, work):
+            future = super().submit(work)
+            wait([future])
+            return future
+
+    class Count(runs.Callbacks):
+        def tick(self, n_images):
+            images.append(n_images)
+
+        def epoch(self, row):
+            told.append(sum(images))
+
+    def write(path, run):
+        if run.epochs == 2:
+            raise files.FileFault("there is no room")
+        write_run(path, run)
+
+    images, told, write_run = [], [], store.write_run
+    monkeypatch.setattr(runs, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(store, "write_run", write)
+    with pytest.raises(files.FileFault, match="no room"):
+        train(tmp_path / "run.h5", callbacks=Count())
+    n = len(DATASET.train_labels)
+    assert (told, sum(images)) == ([n], 2 * n)
 
 
 TAKE_LOCK = """
