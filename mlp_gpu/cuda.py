@@ -102,12 +102,14 @@ class OnlineCudaEngine(ABC):
         gpu.fill([*pairs, *numbers], self.stream)
         self.images = images if gpu.on_gpu(images) else self.epoch["images"]
 
-        return self._train_epoch(len(order), tick)
+        self._train_epoch(len(order), tick)
+        # Of all at once: how many images a tick tells of may depend on how fast the GPU is.
+        (losses,) = gpu.read([self.epoch["losses"]], self.stream)
+        return float(losses.mean(dtype=np.float64))
 
-    def _train_epoch(self, n_images: int, tick: Callable[[int, float], None]) -> float:
-        """Train on the data that `train` has put on the GPU. Returns the mean loss."""
+    def _train_epoch(self, n_images: int, tick: Callable[[int, float], None]) -> None:
+        """Train on the data that `train` has put on the GPU."""
         launches, graphs, place = self.launches(), self._graphs, gpu.array_key(self.images)
-        total = 0.0
         for start in range(0, n_images, IMAGES_PER_TICK):
             n = min(IMAGES_PER_TICK, n_images - start)
             n_graphs = 0
@@ -121,20 +123,17 @@ class OnlineCudaEngine(ABC):
                 graphs[place] = gpu.capture(partial(play, work))
             for _ in range(n_graphs):
                 graphs[place].launch(self.stream)
-            total += self._tell_losses(start, n, tick, self.stream)
-        return total / n_images
+            self._tell_losses(start, n, tick, self.stream)
 
     def _tell_losses(
         self, start: int, n: int, tick: Callable[[int, float], None], stream: Stream
-    ) -> float:
-        """Wait for n images of the epoch from `start` on, and tell of them; their summed loss.
+    ) -> None:
+        """Wait for n images of the epoch from `start` on, and tell of them.
 
         stream: on which they are trained, or one that waits for it.
         """
         (losses,) = gpu.read([self.epoch["losses"][start : start + n]], stream)
-        loss = float(losses.sum(dtype=np.float64))
-        tick(n, loss / n)
-        return loss
+        tick(n, float(losses.mean(dtype=np.float64)))
 
     @gpu.faults()
     def predict(self, images: np.ndarray) -> np.ndarray:

@@ -67,10 +67,10 @@ class WindowCudaEngine(CudaEngine):
         (state,) = gpu.read([self._workspace.progress], self.stream)
         return int(state[progress.SWEEPS]), int(state[progress.ALL_TIMES])
 
-    def _train_epoch(self, n_images: int, tick: Callable[[int, float], None]) -> float:
+    def _train_epoch(self, n_images: int, tick: Callable[[int, float], None]) -> None:
         gpu.fill(self._workspace.at_start(n_images), self.stream)
         most = max(1, cuda.IMAGES_PER_TICK // self._n_block)
-        done, ahead, sweeps, total = 0, 0, 0, 0.0  # ahead: blocks that the host has not looked at
+        done, ahead, sweeps = 0, 0, 0  # ahead: blocks that the host has not looked at
         while done < n_images:
             blocks = min(most, -(-(n_images - done) // self._n_block) - ahead)
             if blocks > 0:
@@ -85,14 +85,13 @@ class WindowCudaEngine(CudaEngine):
                         "what nvidia-smi says, and start again"
                     )
                 if n > 0:
-                    total += self._tell_losses(done, n, tick, self._reader)
+                    self._tell_losses(done, n, tick, self._reader)
                 done, sweeps = done + n, sweeps + needed
                 wanted = SPARE * needed / max(1, n // self._n_block)
                 self._n_sweeps = min(SWEEPS * math.ceil(wanted / SWEEPS), self._n_block)
             gpu.let_wait(self._reader, self.stream)
             self._seen.reverse()
             ahead = blocks
-        return total / n_images
 
     def _launch_blocks(self, blocks: int, n_images: int) -> None:
         """Launch this number of blocks, and a copy of their progress to _seen[1].

@@ -122,6 +122,15 @@ def test_bits_do_not_depend_on_how_many_sweeps_a_graph_has(monkeypatch):
     assert len(heard) > 1  # they were different indeed
 
 
+def test_the_loss_of_an_epoch_is_of_all_losses_at_once(monkeypatch):
+    """Sums over the chunks that ticks tell of would round by where those end."""
+    engine, _, images, labels, order = make((31, 33, 10), 7, 40)
+    monkeypatch.setattr(engine, "_tell_losses", lambda *_: None)
+    loss = engine.train(images, labels, order, ETA)
+    (losses,) = gpu.read([engine.epoch["losses"]], engine.stream)
+    assert loss == losses.mean(dtype=np.float64) > 0
+
+
 def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatch):
     """So the GPU does not wait for the host. Chunks have 32 images, so two blocks of 16."""
     engine, _, images, labels, _ = make((13, 7), 16, 96)
@@ -133,8 +142,9 @@ def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatc
         launch(blocks, n_images)
 
     def count_reads(arrays, stream):
-        done.append("look" if arrays[0].shape == (progress.FIELDS,) else "losses")
-        assert stream is engine._reader
+        n = arrays[0].shape[0]
+        done.append("look" if n == progress.FIELDS else f"{n} losses")
+        assert stream is (engine.stream if n == 96 else engine._reader)
         return read(arrays, stream)
 
     monkeypatch.setattr(window_engine, "SWEEPS", 64)  # enough for a block
@@ -143,8 +153,9 @@ def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(gpu, "read", count_reads)
         engine.train(images, labels, np.arange(96), ETA)
-    looks = ["look", "losses"]
-    assert done == ["2 blocks", "2 blocks", *looks, "2 blocks", *looks, *looks]
+    looks = ["look", "32 losses"]
+    launches = ["2 blocks", "2 blocks", *looks, "2 blocks", *looks, *looks]
+    assert done == [*launches, "96 losses"]
 
 
 def test_a_block_is_a_begin_as_many_sweeps_as_it_may_need_and_an_end(monkeypatch):
