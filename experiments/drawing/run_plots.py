@@ -307,17 +307,14 @@ def plot_error_against_hours(runs: Iterable[Run]) -> Figure:
         axes.plot(hours * np.array(metrics.epoch), percent, color=colour, lw=1.5)
         bar: dict = {"fmt": "o", "color": colour, "ms": 3, "lw": 1, "capsize": 2}
         plot_rates(axes, [hours * run.epochs], [(run.chosen_errors, n_test)], **bar)
+        label = f"{name}: {percent[-1]:.2f} %"
         if name != CNN.name:
-            label, at = f"{name}: {percent[-1]:.2f} %", (hours, percent[0])
-            axes.annotate(label, at, (-2, 8), color=colour, ha="left", **text)
+            axes.annotate(label, (hours, percent[0]), (-2, 8), color=colour, ha="left", **text)
             continue
-        k = math.isqrt(run.epochs)  # in the middle and below, because net 1's line is above
-        label, at = f"{name}:\n{percent[-1]:.2f} %", (hours * k, percent[k - 1])
-        axes.annotate(label, at, (-7, -22), color=colour, ha="right", **text)
         epochs, errors = (*cnn_tables.EARLY, cnn_tables.PAPER_EPOCHS), (*CNN.early, CNN.tefbv)
         axes.plot(hours * np.array(epochs), errors, mec=colour, **star)
-        label, at = f"2011: {CNN.tefbv:.2f} %", (hours * epochs[-1], CNN.tefbv)
-        axes.annotate(label, at, (-8, -13), color=colour, ha="right", **text)
+        label, at = f"{label}\n2011: {CNN.tefbv:.2f} %", (hours * epochs[-1], CNN.tefbv)
+        axes.annotate(label, at, (-8, -18), color=colour, ha="right", **text)
     axes.set(xscale="log", yscale="log", xlim=(None, 500), ylim=(0.2, None))
     axes.set_xlabel(
         "hours: number of epochs x median hours of an epoch\n"

@@ -71,7 +71,7 @@ def test_the_page_fits_on_paper(browser, written, tmp_path):
     assert "[1]" in facts["text"]
     assert "back" not in facts["text"].splitlines()[-1]
     sheets = print_page(browser, written, tmp_path / "page.pdf")
-    assert 6 <= sheets <= 40  # of the records in results/, which grow: 36 now
+    assert 6 <= sheets <= 50  # of the records in results/, which grow: 41 now
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF-")
 
 
