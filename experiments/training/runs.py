@@ -57,7 +57,8 @@ def load_weights(path: Path, run: store.Run) -> tuple[dict[str, AnyNetwork], int
     """The networks beside a run file, latest and chosen, and their epoch.
 
     That is the last epoch of the run, or the one before if the process was killed between writing
-    the two files. Raises Problem if they do not belong together, files.FileFault if one is damaged.
+    the two files: then the last one is taken out of the run's metrics. Raises Problem if they do
+    not belong together, files.FileFault if one is damaged.
     """
     weights = store.weights_path(path)
     networks, attributes = network.load(weights, nets.kind(run.config))
@@ -76,6 +77,7 @@ def load_weights(path: Path, run: store.Run) -> tuple[dict[str, AnyNetwork], int
             f"{weights} is of epoch {epoch} and {path} of epoch {run.epochs}: they do not belong "
             "together; put the right ones back or move both away"
         )
+    run.metrics = run.metrics.first(epoch)
     return networks, epoch
 
 
@@ -186,10 +188,10 @@ def resume(
         raise Problem(f"{path} is there and {weights} is not; put it back or move both away")
     run.config = config  # which may ask for more epochs
     _check_labels(path, run, labels)
+    saved = run.epochs
     networks, epoch = load_weights(path, run)
-    is_behind = epoch < run.epochs
+    is_behind = epoch < saved
     if is_behind:  # killed between the two files: the last epoch is done again
-        run.metrics = run.metrics.first(epoch)
         run.provenance[-1].end = None
     for name, of_epoch in (("latest", epoch), ("chosen", run.chosen)):
         engine.set_network(networks[name])
