@@ -79,14 +79,15 @@ def sum_gram(partial, A, columns, first, end, a, b, z):
     for m in range(M_TILES):
         for n in range(N_TILES):
             for c in range(4):
-                row = warp * SIDE + row_of(m, c, thread)
-                a[np.uint64(row * SIDE + column_of(n, c, thread))] = z[m, n, c]
+                place = row_of(m, c, thread) * stride + column_of(n, c, thread)
+                a[np.uint64(start + place)] = z[m, n, c]
     cuda.syncthreads()
-    for place in range(thread, SIDE * SIDE, THREADS):
-        t, s = first + place // SIDE, s0 + place % SIDE
-        total = a[np.uint64(place)]
+    for number in range(thread, SIDE * SIDE, THREADS):
+        row, column = number // SIDE, number % SIDE
+        t, s = first + row, s0 + column
+        total = a[np.uint64(row * stride + column)]
         for other in range(1, WARPS):
-            total += a[np.uint64(place + other * (SIDE * SIDE))]
+            total += a[np.uint64(row * stride + column + other * SLICE)]
         if t < end:
             ring_row = np.uint64(t & (partial.shape[1] - 1))
             partial[0, ring_row, np.uint64(columns + s)] = total if s < t else np.float32(0)

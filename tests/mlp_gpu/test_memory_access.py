@@ -16,6 +16,7 @@ from experiments.benchmarks import compiled as compiled_kernels
 from experiments.drawing import launches
 from mlp_gpu.kernels import evaluate
 from mlp_gpu.ladder.net import N_INPUTS
+from mlp_gpu.tensor_cores import on_tensor_cores
 
 pytestmark = needs_toolkit
 
@@ -48,6 +49,7 @@ def record(name, block=None):
     shapes = (128, 32), (128, 128), (64, 128)
     images, states, W = (np.zeros(shape, np.float32) for shape in shapes)
     (found["forward_batch"], *_) = evaluate.evaluate([images, states], [W])
+    found["forward_tensor_batch"] = on_tensor_cores(found["forward_batch"])
     return touches.warp_words(found[name], block or BLOCKS.get(name, [(0, 0)])[0])
 
 
@@ -151,6 +153,28 @@ def test_no_access_to_shared_memory_meets_a_bank_conflict(name, block):
         assert len(shared["shared 0", "write"]) == len(shared["shared 0", "read"]) == 32
         assert len(shared["shared 1", "write"]) == 1
         assert len(shared["shared 1", "read"]) == 32
+
+
+PRODUCTS_ON_TENSOR_CORES = [  # and blocks of scalar products
+    *(("forward_tensor_products", block) for block in ((0, 0), (5, 0))),
+    *(("backward_tensor_products", block) for block in ((0, 0), (4, 0))),
+    *((f"{name}_tensor_sums", (0, 0)) for name in ("forward", "backward")),
+    *(("update_tensor_products", (0, 0)), ("forward_tensor_batch", (1, 1))),
+]
+
+
+@pytest.mark.parametrize(("name", "block"), PRODUCTS_ON_TENSOR_CORES)
+def test_tensor_cores_get_their_factors_from_32_banks(name, block):
+    """The four results of a thread go to even columns for a start: to 16 banks at most."""
+    found = record(name, block)
+    for shared in ("shared 0", "shared 1"):
+        assert found[shared, "read"]
+        for words in found[shared, "read"]:
+            assert len(words) == WARP
+            assert access_stats.words_per_bank(words.tolist()) == 1
+    written = found["shared 0", "write"]
+    assert written or block not in ((5, 0), (4, 0))
+    assert all(access_stats.words_per_bank(words.tolist()) <= 2 for words in written)
 
 
 # The ladder's rungs
