@@ -271,7 +271,7 @@ def test_a_record_of_a_gpu_ends_the_sentence_that_there_is_none(empty, kind):
     if kind == "check":
         checks = [
             GpuCheckRow("GPU", False, "as it is", 61),
-            GpuCheckRow("net 2, window", True, "fast", 1),
+            GpuCheckRow("net 2, window", True, "fast; and more", 1),
             GpuCheckRow("net 2, graph", True, "slow", 1),
             GpuCheckRow("net 3, window", False, "wrong", 1),
         ]
