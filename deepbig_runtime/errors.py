@@ -109,7 +109,7 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """SIGNALS as `Interrupted`, held back while files are written."""
+    """SIGNALS as `Interrupted`, held back inside `held`."""
 
     def __init__(self) -> None:
         self._held = False
@@ -147,13 +147,13 @@ class Signals:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Inside, a signal waits; it is raised at the end of the block."""
-        self._held = True
+        """Inside, a signal waits; it is raised at the end of the outermost such block."""
+        before, self._held = self._held, True
         try:
             yield
         finally:
-            self._held = False
-        if self._pending:
+            self._held = before
+        if self._pending and not before:
             signum, self._pending = self._pending, 0
             raise Interrupted(signum)
 

@@ -103,7 +103,7 @@ class OnlineCudaEngine(ABC):
         self.images = images if gpu.on_gpu(images) else self.epoch["images"]
 
         self._train_epoch(len(order), tick)
-        # Of all at once: how many images a tick tells of may depend on how fast the GPU is.
+        # Of all losses at once: where chunks end depends on what this engine trained before.
         (losses,) = gpu.read([self.epoch["losses"]], self.stream)
         return float(losses.mean(dtype=np.float64))
 

@@ -523,7 +523,7 @@ def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
     """Microseconds per image of an engine on a GPU, which has a network; float64 (repeats,).
 
     By the host's clock, from tick to tick, when the GPU is done. The first tick comes after all
-    that is done once in an epoch, the second epoch after all that is done once; the first is short.
+    that is done once in an epoch. A short epoch before it has compiled the kernels.
     """
     images, labels = training_examples(n_inputs)
     order = np.random.default_rng(0).integers(

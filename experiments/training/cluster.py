@@ -120,7 +120,7 @@ class Cluster(RemotePool):
         if (without := now - self._had_workers) > NO_WORKER_TIMEOUT:
             raise Problem(
                 "the cluster has lost all its workers, and none came within "
-                f"{duration(without)}; all finished epochs are safe: start workers with "
+                f"{duration(without)}; all saved epochs are safe: start workers with "
                 f"'dask worker {self._address} --nthreads 1', then the same command goes on "
                 "from there"
             )
@@ -164,7 +164,7 @@ def _scheduler_lost_is_problem() -> Iterator[None]:
         yield
     except (OSError, KeyError) as error:  # KeyError: another scheduler answers in its place
         raise Problem(
-            f"the scheduler is lost ({type(error).__name__}); all finished epochs are safe: the "
+            f"the scheduler is lost ({type(error).__name__}); all saved epochs are safe: the "
             "same command goes on from there"
         ) from None
 

@@ -1,7 +1,8 @@
 """Many independent trainings: each is a job for a worker of a pool.
 
-A worker that dies loses at most the epoch it was in. Its job is submitted again, and another worker
-goes on from the run file, if both see the same folder. A lock beside that file keeps others out.
+A worker that dies loses the epoch it was in, and the one that it was still saving. Its job is
+submitted again, and another worker goes on from the run file, if both see the same folder. A lock
+beside that file keeps others out.
 """
 
 import argparse
@@ -128,6 +129,7 @@ class Reporter(runs.Callbacks):
         self._images, self._sent = 0, time.perf_counter()
 
     def epoch(self, row: Epoch) -> None:
+        self._channel.send(Trained(self._label, self._images))
         self._images = 0
         values = {name: getattr(row, name) for name in EpochSaved.__struct_fields__[1:]}
         self._channel.send(EpochSaved(self._label, **values))

@@ -137,14 +137,15 @@ class View:
 
     def _end_epoch(self, track: Track, row: EpochSaved) -> None:
         config, epochs = track.config, track.config.epochs
-        track.epochs_done, track.images = row.epoch, 0
+        track.epochs_done = row.epoch
+        track.images = max(0, track.images - config.data.n_train)  # the rest is of the next epoch
         elapsed = time.perf_counter() - track.started
         track.epoch_seconds = elapsed / (row.epoch - track.epochs_before)
         seconds_left = track.epoch_seconds * (epochs - row.epoch)
         validation = percent(row.validation_errors, config.n_validation)
         test = percent(row.test_errors, config.data.n_test)
         if track.bar is not None:
-            track.bar.n = row.epoch * config.data.n_train
+            track.bar.n = row.epoch * config.data.n_train + track.images
             track.bar.set_postfix_str(
                 f"epoch {row.epoch}/{epochs}, validation {validation}, test {test}"
             )

@@ -57,8 +57,9 @@ def load_weights(path: Path, run: store.Run) -> tuple[dict[str, AnyNetwork], int
     """The networks beside a run file, latest and chosen, and their epoch.
 
     That is the last epoch of the run, or the one before if the process was killed between writing
-    the two files: then the last one is taken out of the run's metrics. Raises Problem if they do
-    not belong together, files.FileFault if one is damaged.
+    the two files. Then the last one is taken out of the run's metrics, so that its chosen epoch is
+    that of the network; its outputs and provenance stay. Raises Problem if the files do not belong
+    together, files.FileFault if one is damaged.
     """
     weights = store.weights_path(path)
     networks, attributes = network.load(weights, nets.kind(run.config))
@@ -188,9 +189,9 @@ def resume(
         raise Problem(f"{path} is there and {weights} is not; put it back or move both away")
     run.config = config  # which may ask for more epochs
     _check_labels(path, run, labels)
-    saved = run.epochs
+    n_saved = run.epochs
     networks, epoch = load_weights(path, run)
-    is_behind = epoch < saved
+    is_behind = epoch < n_saved
     if is_behind:  # killed between the two files: the last epoch is done again
         run.provenance[-1].end = None
     for name, of_epoch in (("latest", epoch), ("chosen", run.chosen)):
@@ -224,41 +225,43 @@ def _check_labels(path: Path, run: store.Run, labels: np.ndarray) -> None:
 class Saver:
     """Saves epochs, one at a time, in a thread while the next one is trained.
 
-    A save of net 4 takes some 0.3 seconds, an epoch on a GPU little longer. Leaving the body of
-    `with` waits for the save that is going on. Raises what a save raised, files.FileFault.
+    A save of net 4 takes 0.3 seconds, an epoch of it on an H100 0.8. Leaving the body of `with`
+    waits for the save in progress. The error of a save is raised again, files.FileFault.
 
-    saved: called in the thread of the training with each epoch, when it is saved.
+    on_saved: called in the thread of the training with each epoch, when it is saved.
     """
 
-    def __init__(self, saved: Callable[[training.Epoch], None]):
-        self._saved, self._thread = saved, ThreadPoolExecutor(max_workers=1)
-        self._saving: tuple[Future, training.Epoch] | None = None
+    def __init__(self, on_saved: Callable[[training.Epoch], None]):
+        self._on_saved, self._thread = on_saved, ThreadPoolExecutor(max_workers=1)
+        self._pending: tuple[Future, training.Epoch] | None = None
 
     def __enter__(self) -> "Saver":
+        # Starts the thread, where Ctrl-C still ends it: without memory that can take for ever.
+        self._thread.submit(int).result()
         return self
 
     def __exit__(self, *_exception: object) -> None:
         with signals.held():
-            self._thread.shutdown()
-            if self._saving:
-                self._saving[0].result()
+            try:
+                self.report(wait=True)
+            finally:
+                self._thread.shutdown()
 
     def start(self, row: training.Epoch, save: Callable[[], None]) -> None:
-        """Begin to save an epoch; the one before is saved."""
-        self._saving = self._thread.submit(save), row
+        """Begin to save an epoch. The one before has been reported."""
+        self._pending = self._thread.submit(save), row
 
-    def finish(self) -> None:
-        """Wait for the save that is going on, if one is, and tell of its epoch."""
-        if self._saving:
-            future, row = self._saving
-            future.result()
-            self._saving = None
-            self._saved(row)
+    def report(self, wait: bool) -> None:
+        """Call `on_saved` for the epoch whose save has begun, unless its save is in progress.
 
-    def tell(self) -> None:
-        """As `finish`, without waiting: later if it is not saved yet."""
-        if self._saving and self._saving[0].done():
-            self.finish()
+        wait: for the end of the save.
+        """
+        with signals.held():
+            if self._pending and (wait or self._pending[0].done()):
+                future, row = self._pending
+                future.result()
+                self._pending = None
+                self._on_saved(row)
 
 
 def train_run(
@@ -272,8 +275,8 @@ def train_run(
     """Train the run that `config` defines to its end, from the last epoch in its files.
 
     dataset: as configs.prepare gives it. lock_timeout: seconds to wait for another process that
-    trains this run. The run file and the weights file are replaced after each epoch. A finished run
-    is only read.
+    trains this run. The run file and the weights file are replaced after each epoch, while the next
+    one is trained. A finished run is only read.
 
     Raises Problem or files.FileFault with one sentence, and Interrupted on a signal. The files then
     hold the last good epoch.
@@ -293,7 +296,7 @@ def train_run(
         saver = Saver(callbacks.epoch)
 
         def tick(n_images: int) -> None:
-            saver.tell()
+            saver.report(wait=False)
             callbacks.tick(n_images)
 
         epochs = training.train(
@@ -311,21 +314,21 @@ def train_run(
             with saver:
                 callbacks.start(run.epochs)
                 for row in epochs:
-                    saver.finish()  # the thread reads what changes now
                     with signals.held():
+                        saver.report(wait=True)  # its save still reads the run, which changes now
                         run.metrics.append(row)
                         latest = engine.get_network()
                         if run.chosen == row.epoch:
                             run.outputs, chosen = row.outputs, latest
                         saver.start(row, partial(_save, path, run, latest, chosen))
-                saver.finish()
+                saver.report(wait=True)
         except training.Diverged as reason:
-            kept = _end_early(path, run, str(reason))
+            kept = _end_early(path, run, saver, str(reason))
             raise Problem(
                 f"it cannot go on: {reason}; {kept}; try a lower --eta with another --out"
             ) from reason
         except Interrupted as reason:
-            kept = _end_early(path, run, reason.name)
+            kept = _end_early(path, run, saver, reason.name)
             raise Interrupted(
                 reason.signum, f"{kept}; the same command goes on from there"
             ) from None
@@ -347,12 +350,13 @@ def _end(run: store.Run, why: str) -> None:
     last.peak_memory_bytes = provenance.peak_memory()
 
 
-def _end_early(path: Path, run: store.Run, why: str) -> str:
+def _end_early(path: Path, run: store.Run, saver: Saver, why: str) -> str:
     """Write into the run file why this process stops. Returns a sentence: how much is saved."""
     if not run.epochs:
         return "no epoch was finished, so nothing is saved"
     if not run.finished:
         with signals.held():
+            saver.report(wait=True)  # a second signal may have ended the first wait for it
             _end(run, why)
             store.write_run(path, run)
     return f"{run.epochs} of {run.config.epochs} epochs are safe in {path}"

@@ -79,11 +79,11 @@ def sum_gram(partial, A, columns, first, end, a, b, z):
     for m in range(M_TILES):
         for n in range(N_TILES):
             for c in range(4):
-                place = row_of(m, c, thread) * stride + column_of(n, c, thread)
-                a[np.uint64(start + place)] = z[m, n, c]
+                offset = row_of(m, c, thread) * stride + column_of(n, c, thread)
+                a[np.uint64(start + offset)] = z[m, n, c]
     cuda.syncthreads()
-    for number in range(thread, SIDE * SIDE, THREADS):
-        row, column = number // SIDE, number % SIDE
+    for element in range(thread, SIDE * SIDE, THREADS):
+        row, column = element // SIDE, element % SIDE
         t, s = first + row, s0 + column
         total = a[np.uint64(row * stride + column)]
         for other in range(1, WARPS):

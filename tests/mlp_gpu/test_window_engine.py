@@ -122,7 +122,7 @@ def test_bits_do_not_depend_on_how_many_sweeps_a_graph_has(monkeypatch):
     assert len(heard) > 1  # they were different indeed
 
 
-def test_the_loss_of_an_epoch_is_of_all_losses_at_once(monkeypatch):
+def test_epoch_loss_is_the_mean_of_all_losses(monkeypatch):
     """Sums over the chunks that ticks tell of would round by where those end."""
     engine, _, images, labels, order = make((31, 33, 10), 7, 40)
     monkeypatch.setattr(engine, "_tell_losses", lambda *_: None)

@@ -52,7 +52,7 @@ def test_cluster_without_workers_is_given_up(tmp_path, monkeypatch):
     ):
         pool.on_message = lambda message: shrinking.scale(0)
         job = pool.submit(wait_for_stop, tmp_path)
-        sentence = r"lost all its workers, and none came within 0:00:0\d; all finished"
+        sentence = r"lost all its workers, and none came within 0:00:0\d; all saved"
         with pytest.raises(Problem, match=sentence):
             list(pool.as_completed([job]))
         assert not shrinking.scheduler.workers

@@ -175,6 +175,17 @@ def test_bar_of_one_run_stays(clock):
     assert text.endswith("epoch 2/2, validation 20.00 %, test 7.00 %]\n")
 
 
+def test_images_of_the_next_epoch_count_while_an_epoch_is_saved(clock):
+    tracks = [track("net", 2), track("other", 2)]
+    with on_terminal(), View(tracks) as view:
+        view.show(Started("net", 0))
+        view.show(Trained("net", 600))
+        view.show(Trained("net", 150))
+        clock.now += 10
+        view.show(epoch("net", 1))
+        assert (tracks[0].bar.n, tracks[0].images) == (750, 150)
+
+
 def test_bars_are_closed_when_an_error_comes_through(clock):
     def fail():
         with View([track("a", 2), track("b", 2)]) as view:
