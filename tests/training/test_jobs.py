@@ -390,6 +390,8 @@ def test_processes_train_to_the_same_bits(light, expected, tmp_path, monkeypatch
         Started("seed 0", 0),
         *(EpochSaved("seed 0", *row) for row in rows),
     ]
+    trained = [m.images for m in heard if m.run == "seed 0" and isinstance(m, Trained)]
+    assert sum(trained) == found[0].epochs * found[0].config.data.n_train
     assert "in all, on 2 workers\n" in capsys.readouterr().err
 
 
