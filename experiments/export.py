@@ -116,7 +116,7 @@ def write_net(path: Path, run: Run, run_path: Path, data_dir: Path | None) -> Pa
     """
     dataset = jobs.load_known(run.config, data_dir)
     prepared = configs.prepare(dataset, run.config)
-    network = runs.load_weights(run_path, run)[0]["chosen"]
+    network = runs.load_weights(run_path, run)["chosen"]
 
     def answers(network: AnyNetwork) -> np.ndarray:
         return nets.predictor(run.config, network).predict(prepared.test_images).argmax(axis=1)

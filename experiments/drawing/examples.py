@@ -106,7 +106,7 @@ def load_convolutional(path: Path) -> ConvNetwork:
     if path.suffix == net_files.SUFFIX:
         net = net_files.read(path).network
     else:
-        net = runs.load_weights(path, store.read_run(path))[0]["chosen"]
+        net = runs.load_weights(path, store.read_run(path))["chosen"]
     if not isinstance(net, ConvNetwork):
         raise Problem(f"{path} is of a perceptron; name the run of a convolutional net")
     return net

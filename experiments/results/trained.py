@@ -38,7 +38,7 @@ def load(path: Path) -> NetFile:
         found = net_files.read(path)
     else:
         run = store.read_run(path)
-        network = runs.load_weights(path, run)[0]["chosen"]
+        network = runs.load_weights(path, run)["chosen"]
         found = NetFile(run.config, run.chosen, network)
     if found.config.data.name in KINDS and not is_for_pictures(found.config):
         raise Problem(

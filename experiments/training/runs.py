@@ -47,16 +47,17 @@ def epochs_done(path: Path, config: Config) -> int:
     store.check_config(path, run.config, config)
     weights = store.weights_path(path)
     if weights.exists():
-        return load_weights(path, run)[1]
+        load_weights(path, run)
+        return run.epochs
     # Without weights no run can go on, but a finished one is complete. A run of one epoch whose
     # weights are missing may have been killed before it wrote them, so it is not taken as finished.
     return run.epochs if run.finished and run.epochs > 1 else 0
 
 
-def load_weights(path: Path, run: store.Run) -> tuple[dict[str, AnyNetwork], int]:
-    """The networks beside a run file, latest and chosen, and their epoch.
+def load_weights(path: Path, run: store.Run) -> dict[str, AnyNetwork]:
+    """The networks beside a run file, latest and chosen.
 
-    That is the last epoch of the run, or the one before if the process was killed between writing
+    They are of the run's last epoch, or of the one before if the process was killed between writing
     the two files. Then the last one is taken out of the run's metrics, so that its chosen epoch is
     that of the network; its outputs and provenance stay. Raises Problem if the files do not belong
     together, files.FileFault if one is damaged.
@@ -79,7 +80,7 @@ def load_weights(path: Path, run: store.Run) -> tuple[dict[str, AnyNetwork], int
             "together; put the right ones back or move both away"
         )
     run.metrics = run.metrics.first(epoch)
-    return networks, epoch
+    return networks
 
 
 def warm_up(engine: Engine, config: Config, dataset: Dataset) -> None:
@@ -190,11 +191,11 @@ def resume(
     run.config = config  # which may ask for more epochs
     _check_labels(path, run, labels)
     n_saved = run.epochs
-    networks, epoch = load_weights(path, run)
-    is_behind = epoch < n_saved
+    networks = load_weights(path, run)
+    is_behind = run.epochs < n_saved
     if is_behind:  # killed between the two files: the last epoch is done again
         run.provenance[-1].end = None
-    for name, of_epoch in (("latest", epoch), ("chosen", run.chosen)):
+    for name, of_epoch in (("latest", run.epochs), ("chosen", run.chosen)):
         engine.set_network(networks[name])
         try:
             _, outputs = training.count_errors(engine, test_images, labels, lambda n: None)

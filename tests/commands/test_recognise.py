@@ -145,7 +145,7 @@ def test_what_holds_no_net_for_digits_is_refused(folder, tmp_path):
         trained.load(tmp_path / "missing.safetensors")
     path = folder / "table1" / "net1-seed0-load_digits.h5"
     run = store.read_run(path)
-    network = runs.load_weights(path, run)[0]["chosen"]
+    network = runs.load_weights(path, run)["chosen"]
     config = changed(run.config, data={"name": "MNIST"})  # pictures are for load_digits here
     net_files.write(tmp_path / "a.safetensors", NetFile(config, 1, network), half=False)
     with pytest.raises(Problem, match="is of a net for MNIST, and pictures are prepared as"):

@@ -33,7 +33,7 @@ def test_perceptron_trains_to_the_bits_of_the_commands(tmp_path):
     config, data = small_runs.CONFIG, small_runs.DATASET
     run = tmp_path / "a.h5"
     small_runs.train(run)
-    latest = runs.load_weights(run, runs.store.read_run(run))[0]["latest"]
+    latest = runs.load_weights(run, runs.store.read_run(run))["latest"]
     net = OnlineMLPClassifier(
         config.sizes[1:-1],
         epochs=config.epochs,

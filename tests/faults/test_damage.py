@@ -100,7 +100,7 @@ def read_run(folder):
     path = folder / "run.h5"
     run = store.read_run(path)
     config = run.config
-    networks, _ = runs.load_weights(path, run)
+    networks = runs.load_weights(path, run)
     assert run.outputs.shape == (len(run.labels), config.n_classes)
     assert run.labels.shape == (config.data.n_test,)
     assert run.labels.max() < config.n_classes

@@ -147,7 +147,7 @@ def test_export_of_nets_answers_as_the_runs_do(trained, tmp_path, capsys):
         assert f"epoch {run.chosen}, {target.stat().st_size:,} bytes" in printed.err
         again = net_files.read(target)
         assert (again.config, again.epoch) == (run.config, run.chosen)
-        whole = runs.load_weights(path, run)[0]["chosen"]
+        whole = runs.load_weights(path, run)["chosen"]
         halved = net_files.halved(whole)
         outputs = nets.predictor(run.config, halved).predict(data.load("digits").test_images)
         changed = np.count_nonzero(outputs.argmax(axis=1) != run.outputs.argmax(axis=1))

@@ -347,6 +347,10 @@ class WhileSaved(runs.Callbacks):
         self.reported.append(row.epoch)
 
 
+def interrupt():
+    raise Interrupted(signal.SIGINT)
+
+
 def test_an_epoch_is_saved_while_the_next_one_is_trained(tmp_path, uninterrupted, monkeypatch):
     callbacks = WhileSaved(monkeypatch)
     train(tmp_path / "run.h5", callbacks=callbacks)
@@ -357,9 +361,6 @@ def test_an_epoch_is_saved_while_the_next_one_is_trained(tmp_path, uninterrupted
 
 def test_a_save_that_fails_is_not_hidden_by_signals(signals_raise, tmp_path, monkeypatch):
     """Neither by the one that ends the training, nor by one that comes while it waits."""
-
-    def interrupt():
-        raise Interrupted(signal.SIGINT)
 
     def fail():
         while not errors.signals._held:  # until the training waits
@@ -376,9 +377,6 @@ def test_a_save_that_fails_is_not_hidden_by_signals(signals_raise, tmp_path, mon
 
 
 def test_the_last_saved_epoch_is_reported_although_a_signal_came(tmp_path, monkeypatch):
-    def interrupt():
-        raise Interrupted(signal.SIGINT)
-
     callbacks = WhileSaved(monkeypatch, interrupt)
     with pytest.raises(Interrupted, match="2 of 6 epochs are safe"):
         train(tmp_path / "run.h5", callbacks=callbacks)
