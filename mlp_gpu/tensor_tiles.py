@@ -6,8 +6,8 @@ Each factor is split into the nearest TF32 number and the rest, x = x_large + x_
 12 bits, of which the cores drop the last: 2**-23 of x. A product of two is then
 a_small b_large + a_large b_small + a_large b_large; the fourth term is below float32's rounding.
 Tensor cores cut off the bits of a sum that do not fit, instead of rounding. So they add up only
-DEPTH inputs, from zero, and the last term apart from the two small ones. Additions
-in float32, which round, add these two sums to the result.
+DEPTH inputs of the last term, from zero; additions in float32, which round, add these sums to the
+result. The two small terms have a sum of their own, of all inputs: a cut there is 2**-34.
 
 While the warps multiply, the next numbers of both matrices are copied into the other half of shared
 memory. Rows of shared memory are 36 or 72 words apart, so that the threads of a warp, which read 8
@@ -38,23 +38,25 @@ SIDE = 16 * M_TILES  # of a warp's results
 SLICE = SIDE * ROW_STRIDE  # words of shared memory for SIDE rows
 STEP = 8  # inputs of one product of a tensor core
 ALIGNMENT = 4 * MOST_WORDS  # bytes
-NO_RING = -1
 
 
 @cuda.jit(device=True, inline="always")
-def copy_rows(tile, row0, M, n_rows, first, end, ring, i0, stop, thread, n_threads, n_words):
+def copy_rows(tile, row0, M, n_rows, first, end, i0, stop, thread, n_threads, n_words):
     """tile from its row row0 on = rows first, first + 1, ... of M, n_rows, from column i0 on.
 
     Zero from row `end` on, and from column `stop` on but for the rest of a copy. n_words: of a
-    copy; they divide a row of M. ring: M has row t in its row t & ring.
+    copy; they divide a row of M.
     """
     column, row = thread % (DEPTH // n_words) * n_words, thread // (DEPTH // n_words)
-    for _ in range(n_rows * DEPTH // n_words // n_threads):
-        is_there = first + row < end and i0 + column < stop
-        offset = ((first + row) & ring) * M.shape[1] + i0 + column
-        place = (row0 + row) * ROW_STRIDE + column
+    step = n_threads * n_words // DEPTH  # rows from one copy of a thread to the next
+    place, offset = (row0 + row) * ROW_STRIDE + column, (first + row) * M.shape[1] + i0 + column
+    # Comparisons of 32 bits, and an offset that runs: half the instructions of a copy.
+    rows, is_column = np.int32(end - first - row), np.int32(i0 + column) < np.int32(stop)
+    for k in range(n_rows // step):
+        is_there = is_column and np.int32(k * step) < rows
         start_copy(tile, np.uint64(place), M, np.uint64(offset), is_there, n_words)
-        row += n_threads * n_words // DEPTH
+        place += step * ROW_STRIDE
+        offset += step * M.shape[1]
 
 
 @cuda.jit(device=True, inline="always")
@@ -64,17 +66,21 @@ def copy_columns(tile, start, M, j0, end, i0, stop, thread, n_threads):
     Zero from column `end` on, a multiple of MOST_WORDS, and from row `stop` on.
     """
     column, row = thread % (TILE // MOST_WORDS) * MOST_WORDS, thread // (TILE // MOST_WORDS)
-    for _ in range(TILE * DEPTH // MOST_WORDS // n_threads):
-        is_there = j0 + column < end and i0 + row < stop
-        offset = (i0 + row) * M.shape[1] + j0 + column
-        place = start + row * COLUMN_STRIDE + column
+    step = n_threads * MOST_WORDS // TILE
+    place, offset = start + row * COLUMN_STRIDE + column, (i0 + row) * M.shape[1] + j0 + column
+    rows, is_column = np.int32(stop - i0 - row), np.int32(j0 + column) < np.int32(end)
+    for k in range(DEPTH // step):
+        is_there = is_column and np.int32(k * step) < rows
         start_copy(tile, np.uint64(place), M, np.uint64(offset), is_there, MOST_WORDS)
-        row += n_threads * MOST_WORDS // TILE
+        place += step * COLUMN_STRIDE
+        offset += step * M.shape[1]
 
 
 @cuda.jit(device=True, inline="always")
-def multiply(z, a, a_start, a_step, a_width, b, b_start, b_step, b_width, m_tiles, n_tiles, thread):
-    """z += a b, for 16 m_tiles rows of a and 8 n_tiles columns of b, over DEPTH inputs.
+def multiply(
+    z, small, a, a_start, a_step, a_width, b, b_start, b_step, b_width, m_tiles, n_tiles, thread
+):
+    """z + small += a b, for 16 m_tiles rows of a and 8 n_tiles columns of b, over DEPTH inputs.
 
     Input i of row j of a is at word a_start + i a_step + j a_width; so are b's columns.
     """
@@ -84,20 +90,18 @@ def multiply(z, a, a_start, a_step, a_width, b, b_start, b_step, b_width, m_tile
     b_large = cuda.local.array((N_TILES, 2), np.float32)
     b_small = cuda.local.array((N_TILES, 2), np.float32)
     large = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
-    small = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
     clear(large, m_tiles, n_tiles)
-    clear(small, m_tiles, n_tiles)
     a_start += t * a_step + g * a_width
     b_start += t * b_step + g * b_width
-    for i0 in range(0, DEPTH, STEP):
+    for _ in range(DEPTH // STEP):
         for n in range(n_tiles):
             for h in range(2):
-                value = b[np.uint64(b_start + ((i0 + 4 * h) * b_step + 8 * n * b_width))]
+                value = b[np.uint64(b_start + (4 * h * b_step + 8 * n * b_width))]
                 b_large[n, h] = to_tf32(value)
                 b_small[n, h] = value - b_large[n, h]
         for m in range(m_tiles):
             for h in range(4):
-                row, i = 16 * m + 8 * (h % 2), i0 + 4 * (h // 2)
+                row, i = 16 * m + 8 * (h % 2), 4 * (h // 2)
                 value = a[np.uint64(a_start + (i * a_step + row * a_width))]
                 a_large[h] = to_tf32(value)
                 a_small[h] = value - a_large[h]
@@ -118,10 +122,9 @@ def multiply(z, a, a_start, a_step, a_width, b, b_start, b_step, b_width, m_tile
                     b_large[n, 0], b_large[n, 1], d[0], d[1], d[2], d[3],
                 )  # fmt: skip
                 large[m, n, 0], large[m, n, 1], large[m, n, 2], large[m, n, 3] = d
-    for m in range(m_tiles):
-        for n in range(n_tiles):
-            for c in range(4):
-                z[m, n, c] += large[m, n, c] + small[m, n, c]
+        a_start += STEP * a_step
+        b_start += STEP * b_step
+    add(z, large, m_tiles, n_tiles)
 
 
 @cuda.jit(device=True, inline="always")
@@ -130,6 +133,15 @@ def clear(z, m_tiles, n_tiles):
         for n in range(n_tiles):
             for c in range(4):
                 z[m, n, c] = 0
+
+
+@cuda.jit(device=True, inline="always")
+def add(z, x, m_tiles, n_tiles):
+    """z += x."""
+    for m in range(m_tiles):
+        for n in range(n_tiles):
+            for c in range(4):
+                z[m, n, c] += x[m, n, c]
 
 
 @cuda.jit(device=True, inline="always")
@@ -159,11 +171,11 @@ def copy_both(a, b, half, A, a_rows, first, end, n_words, B, b_rows, j0, columns
     """The next DEPTH inputs of both factors into a half of shared memory: a group of copies."""
     row0 = half * TILE
     if a_rows:
-        copy_rows(a, row0, A, TILE, first, end, NO_RING, i0, stop, thread, THREADS, n_words)
+        copy_rows(a, row0, A, TILE, first, end, i0, stop, thread, THREADS, n_words)
     else:
         copy_columns(a, half * HALF, A, first, end, i0, stop, thread, THREADS)
     if b_rows:
-        copy_rows(b, row0, B, TILE, j0, columns, NO_RING, i0, stop, thread, THREADS, MOST_WORDS)
+        copy_rows(b, row0, B, TILE, j0, columns, i0, stop, thread, THREADS, MOST_WORDS)
     else:
         copy_columns(b, half * HALF, B, j0, columns, i0, stop, thread, THREADS)
     end_group()
@@ -180,7 +192,9 @@ def sum_tile(z, a, b, A, a_rows, first, end, n_words, B, b_rows, j0, columns, be
     a_step, a_width = 1 if a_rows else COLUMN_STRIDE, ROW_STRIDE if a_rows else 1
     b_step, b_width = 1 if b_rows else COLUMN_STRIDE, ROW_STRIDE if b_rows else 1
     row, column = warp_row(thread) * a_width, warp_column(thread) * b_width
+    small = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
     clear(z, M_TILES, N_TILES)
+    clear(small, M_TILES, N_TILES)
     half = 0
     copy_both(a, b, 0, A, a_rows, first, end, n_words, B, b_rows, j0, columns, begin, stop, thread)
     for i0 in range(begin, stop, DEPTH):
@@ -190,9 +204,10 @@ def sum_tile(z, a, b, A, a_rows, first, end, n_words, B, b_rows, j0, columns, be
         copy_both(
             a, b, other, A, a_rows, first, end, n_words, B, b_rows, j0, columns, i1, stop, thread
         )
-        a_start, b_start = half * HALF + row, half * HALF + column
         multiply(
-            z, a, a_start, a_step, a_width, b, b_start, b_step, b_width, M_TILES, N_TILES, thread
-        )
+            z, small, a, half * HALF + row, a_step, a_width, b, half * HALF + column, b_step,
+            b_width, M_TILES, N_TILES, thread,
+        )  # fmt: skip
         half = other
+    add(z, small, M_TILES, N_TILES)
     wait_for_groups(0)  # the last copies, of zeros, must not arrive after the block has ended

@@ -45,9 +45,10 @@ def forward_tensor_batch(Y, H, W, n_in, n_out, hidden):
                 column = warp_column(thread) + column_of(tile, c, thread)
                 a[np.uint64(row * COLUMN_STRIDE + column)] = z[m, tile, c]
     cuda.syncthreads()
-    for place in range(thread, TILE * TILE, THREADS):
-        row, column = place // TILE, place % TILE
+    row, column = thread // TILE, thread % TILE
+    for _ in range(TILE * TILE // THREADS):
         image, neuron = image0 + row, neuron0 + column
         if image < n and neuron < n_out:
             total = a[np.uint64(row * COLUMN_STRIDE + column)] + W[np.uint64(0), np.uint64(neuron)]
             Y[np.uint64(image), np.uint64(neuron)] = scaled_tanh(total) if hidden else total
+        row += THREADS // TILE

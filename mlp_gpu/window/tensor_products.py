@@ -15,12 +15,12 @@ from mlp_gpu.tensor_tiles import (
     DEPTH,
     M_TILES,
     N_TILES,
-    NO_RING,
     ROW_STRIDE,
     SIDE,
     SLICE,
     THREADS,
     TILE,
+    add,
     clear,
     column_of,
     copy_rows,
@@ -67,23 +67,26 @@ def sum_gram(partial, A, columns, first, end, a, b, z):
     end = min(first + SIDE, end)
     inner = A.shape[1] if s0 < end - 1 else 0
     start = warp * SLICE
+    small = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
     clear(z, M_TILES, N_TILES)
+    clear(small, M_TILES, N_TILES)
     for i0 in range(warp * DEPTH, inner + warp * DEPTH, WARPS * DEPTH):
-        copy_rows(a, warp * SIDE, A, SIDE, first, end, NO_RING, i0, inner, lane, WARP, MOST_WORDS)
-        copy_rows(b, warp * SIDE, A, SIDE, s0, end, NO_RING, i0, inner, lane, WARP, MOST_WORDS)
+        copy_rows(a, warp * SIDE, A, SIDE, first, end, i0, inner, lane, WARP, MOST_WORDS)
+        copy_rows(b, warp * SIDE, A, SIDE, s0, end, i0, inner, lane, WARP, MOST_WORDS)
         end_group()
         wait_for_groups(0)
         cuda.syncthreads()
-        multiply(z, a, start, 1, stride, b, start, 1, stride, M_TILES, N_TILES, thread)
+        multiply(z, small, a, start, 1, stride, b, start, 1, stride, M_TILES, N_TILES, thread)
         cuda.syncthreads()
+    add(z, small, M_TILES, N_TILES)
     for m in range(M_TILES):
         for n in range(N_TILES):
             for c in range(4):
                 offset = row_of(m, c, thread) * stride + column_of(n, c, thread)
                 a[np.uint64(start + offset)] = z[m, n, c]
     cuda.syncthreads()
-    for element in range(thread, SIDE * SIDE, THREADS):
-        row, column = element // SIDE, element % SIDE
+    row, column = thread // SIDE, thread % SIDE
+    for _ in range(SIDE * SIDE // THREADS):
         t, s = first + row, s0 + column
         total = a[np.uint64(row * stride + column)]
         for other in range(1, WARPS):
@@ -91,6 +94,7 @@ def sum_gram(partial, A, columns, first, end, a, b, z):
         if t < end:
             ring_row = np.uint64(t & (partial.shape[1] - 1))
             partial[0, ring_row, np.uint64(columns + s)] = total if s < t else np.float32(0)
+        row += THREADS // SIDE
 
 
 @cuda.jit(device=True, inline="always")

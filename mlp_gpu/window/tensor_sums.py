@@ -7,7 +7,7 @@ block of 256 threads takes 32 images and 64 columns, a warp 16 x 16 of these.
 import numpy as np
 
 from deepbig_runtime.gpu import WARP, cuda
-from deepbig_runtime.ptx import MOST_WORDS, end_group, wait_for_groups
+from deepbig_runtime.ptx import MOST_WORDS, end_group, start_copy, wait_for_groups
 from mlp_gpu.kernels.backward import scaled_tanh_derivative
 from mlp_gpu.kernels.forward import scaled_tanh
 from mlp_gpu.tensor_tiles import (
@@ -23,7 +23,6 @@ from mlp_gpu.tensor_tiles import (
     clear,
     column_of,
     copy_columns,
-    copy_rows,
     multiply,
     row_of,
 )
@@ -34,6 +33,7 @@ M_TILES, N_TILES = 1, 2  # of a warp
 OWN_ROWS, OWN_COLUMNS = 16 * M_TILES, 8 * N_TILES  # a warp's
 ACROSS = TILE // OWN_COLUMNS  # warps side by side
 BOTH_SLICES = 2 * SLICE
+QUADS = DEPTH // MOST_WORDS  # copies of a row
 QUAD = 4  # threads side by side, which have numbers of the same rows
 ROWS = 2 * M_TILES  # of which a thread has numbers
 
@@ -41,9 +41,11 @@ ROWS = 2 * M_TILES  # of which a thread has numbers
 @cuda.jit(device=True, inline="always")
 def copy_images(a, b, half, partial, M, first, end, j0, s0, stop, thread):
     """The next DEPTH images s into a half of shared memory: of G, and of M's columns."""
-    G, ring, start = partial[np.uint64(0)], partial.shape[1] - 1, M.shape[1]
-    i0, end_s = start + s0, start + stop
-    copy_rows(a, half * SIDE, G, SIDE, first, end, ring, i0, end_s, thread, THREADS, MOST_WORDS)
+    row, s = thread // QUADS, s0 + thread % QUADS * MOST_WORDS
+    offset = ((first + row) & (partial.shape[1] - 1)) * partial.shape[2] + M.shape[1] + s
+    place = (half * SIDE + row) * ROW_STRIDE + s - s0
+    is_there = first + row < end and s < stop
+    start_copy(a, np.uint64(place), partial, np.uint64(offset), is_there, MOST_WORDS)
     copy_columns(b, half * HALF, M, j0, M.shape[1], s0, stop, thread, THREADS)
     end_group()
 
@@ -70,7 +72,9 @@ def corrected_sums(total, partial, M, eta, first, end, stop):
     a = cuda.shared.array(BOTH_SLICES, np.float32, alignment=ALIGNMENT)
     b = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
     z = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
+    small = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
     clear(z, M_TILES, N_TILES)
+    clear(small, M_TILES, N_TILES)
     clear(total, M_TILES, N_TILES)
     half = 0  # of shared memory
     copy_images(a, b, half, partial, M, first, end, j0, 0, stop, thread)
@@ -91,12 +95,12 @@ def corrected_sums(total, partial, M, eta, first, end, stop):
         copy_images(a, b, other, partial, M, first, end, j0, s0 + DEPTH, stop, thread)
         a_start, b_start = half * SLICE + first_row * ROW_STRIDE, half * HALF + first_column
         step = COLUMN_STRIDE
-        multiply(z, a, a_start, 1, ROW_STRIDE, b, b_start, step, 1, M_TILES, N_TILES, thread)
+        multiply(z, small, a, a_start, 1, ROW_STRIDE, b, b_start, step, 1, M_TILES, N_TILES, thread)
         half = other
     wait_for_groups(0)  # as in tensor_tiles.sum_tile
     for n in range(N_TILES):
         for c in range(4):
-            total[0, n, c] -= eta[0] * z[0, n, c]
+            total[0, n, c] -= eta[0] * (z[0, n, c] + small[0, n, c])
 
 
 @cuda.jit
