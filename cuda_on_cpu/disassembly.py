@@ -123,7 +123,12 @@ def loops(text: str) -> Iterator[Loop]:
             target = re.search(r"`\((\S+)\)", one["rest"])
             if code[-1].name == "BRA" and target and target[1] in labels:
                 found.append((labels[target[1]], len(code)))
-    spans = [span for span in found if span[1] - span[0] > 1]  # not the traps that fill up
+    # Not the traps that fill up, nor the code behind the end, for warps that diverged.
+    spans = [
+        (first, end)
+        for first, end in found
+        if end - first > 1 and all(one.name != "EXIT" for one in code[first:end])
+    ]
     for span in spans:
         inner = [other for other in spans if other != span and _within(other, span)]
         own = (k for k in range(*span) if not any(a <= k < b for a, b in inner))

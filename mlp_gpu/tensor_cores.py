@@ -45,7 +45,8 @@ def on_tensor_cores(launch: Launch) -> Launch:
         columns = W.shape[1 if plain is products.forward_products else 0]
         scalar_products = (partial.shape[2] - columns) // SIDE * (TILE // SIDE)
         images = grid[2] * products.IMAGES
-        grid = -(-columns // TILE) + scalar_products, grid[1], -(-images // TILE)
+        wide = -(-columns // TILE) + -(-scalar_products // grid[1])
+        grid = wide, grid[1], -(-images // TILE)
     elif plain in sums.SIGNATURES:
         M = arguments[3 if plain is sums.forward_states else 4]
         grid, threads = (-(-M.shape[1] // TILE), MAX_WINDOW // SIDE), tensor_sums.THREADS

@@ -41,15 +41,18 @@ ALIGNMENT = 4 * MOST_WORDS  # bytes
 
 
 @cuda.jit(device=True, inline="always")
-def copy_rows(tile, row0, M, n_rows, first, end, i0, stop, thread, n_threads, n_words):
-    """tile from its row row0 on = rows first, first + 1, ... of M, n_rows, from column i0 on.
+def copy_rows(
+    tile, row0, column0, M, n_rows, first, end, i0, depth, stop, thread, n_threads, n_words
+):
+    """A part of tile = rows first, first + 1, ... of M, n_rows, `depth` columns from i0 on.
 
     Zero from row `end` on, and from column `stop` on but for the rest of a copy. n_words: of a
     copy; they divide a row of M.
     """
-    column, row = thread % (DEPTH // n_words) * n_words, thread // (DEPTH // n_words)
-    step = n_threads * n_words // DEPTH  # rows from one copy of a thread to the next
-    place, offset = (row0 + row) * ROW_STRIDE + column, (first + row) * M.shape[1] + i0 + column
+    column, row = thread % (depth // n_words) * n_words, thread // (depth // n_words)
+    step = n_threads * n_words // depth  # rows from one copy of a thread to the next
+    place = (row0 + row) * ROW_STRIDE + column0 + column
+    offset = (first + row) * M.shape[1] + i0 + column
     # Comparisons of 32 bits, and an offset that runs: half the instructions of a copy.
     rows, is_column = np.int32(end - first - row), np.int32(i0 + column) < np.int32(stop)
     for k in range(n_rows // step):
@@ -77,10 +80,8 @@ def copy_columns(tile, start, M, j0, end, i0, stop, thread, n_threads):
 
 
 @cuda.jit(device=True, inline="always")
-def multiply(
-    z, small, a, a_start, a_step, a_width, b, b_start, b_step, b_width, m_tiles, n_tiles, thread
-):
-    """z + small += a b, for 16 m_tiles rows of a and 8 n_tiles columns of b, over DEPTH inputs.
+def multiply(z, small, a, a_start, a_step, a_width, b, b_start, b_step, b_width, depth, thread):
+    """z + small += a b over `depth` inputs: z (m, n, 4) is of 16 m rows of a and 8 n columns of b.
 
     Input i of row j of a is at word a_start + i a_step + j a_width; so are b's columns.
     """
@@ -90,10 +91,11 @@ def multiply(
     b_large = cuda.local.array((N_TILES, 2), np.float32)
     b_small = cuda.local.array((N_TILES, 2), np.float32)
     large = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
-    clear(large, m_tiles, n_tiles)
+    m_tiles, n_tiles = z.shape[:2]
+    clear(large)
     a_start += t * a_step + g * a_width
     b_start += t * b_step + g * b_width
-    for _ in range(DEPTH // STEP):
+    for _ in range(depth // STEP):
         for n in range(n_tiles):
             for h in range(2):
                 value = b[np.uint64(b_start + (4 * h * b_step + 8 * n * b_width))]
@@ -124,22 +126,22 @@ def multiply(
                 large[m, n, 0], large[m, n, 1], large[m, n, 2], large[m, n, 3] = d
         a_start += STEP * a_step
         b_start += STEP * b_step
-    add(z, large, m_tiles, n_tiles)
+    add(z, large)
 
 
 @cuda.jit(device=True, inline="always")
-def clear(z, m_tiles, n_tiles):
-    for m in range(m_tiles):
-        for n in range(n_tiles):
+def clear(z):
+    for m in range(z.shape[0]):
+        for n in range(z.shape[1]):
             for c in range(4):
                 z[m, n, c] = 0
 
 
 @cuda.jit(device=True, inline="always")
-def add(z, x, m_tiles, n_tiles):
+def add(z, x):
     """z += x."""
-    for m in range(m_tiles):
-        for n in range(n_tiles):
+    for m in range(z.shape[0]):
+        for n in range(z.shape[1]):
             for c in range(4):
                 z[m, n, c] += x[m, n, c]
 
@@ -169,15 +171,15 @@ def warp_column(thread):
 @cuda.jit(device=True, inline="always")
 def copy_both(a, b, half, A, a_rows, first, end, n_words, B, b_rows, j0, columns, i0, stop, thread):
     """The next DEPTH inputs of both factors into a half of shared memory: a group of copies."""
-    row0 = half * TILE
+    start, row0 = half * HALF, half * TILE
     if a_rows:
-        copy_rows(a, row0, A, TILE, first, end, i0, stop, thread, THREADS, n_words)
+        copy_rows(a, row0, 0, A, TILE, first, end, i0, DEPTH, stop, thread, THREADS, n_words)
     else:
-        copy_columns(a, half * HALF, A, first, end, i0, stop, thread, THREADS)
+        copy_columns(a, start, A, first, end, i0, stop, thread, THREADS)
     if b_rows:
-        copy_rows(b, row0, B, TILE, j0, columns, i0, stop, thread, THREADS, MOST_WORDS)
+        copy_rows(b, row0, 0, B, TILE, j0, columns, i0, DEPTH, stop, thread, THREADS, MOST_WORDS)
     else:
-        copy_columns(b, half * HALF, B, j0, columns, i0, stop, thread, THREADS)
+        copy_columns(b, start, B, j0, columns, i0, stop, thread, THREADS)
     end_group()
 
 
@@ -193,8 +195,8 @@ def sum_tile(z, a, b, A, a_rows, first, end, n_words, B, b_rows, j0, columns, be
     b_step, b_width = 1 if b_rows else COLUMN_STRIDE, ROW_STRIDE if b_rows else 1
     row, column = warp_row(thread) * a_width, warp_column(thread) * b_width
     small = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
-    clear(z, M_TILES, N_TILES)
-    clear(small, M_TILES, N_TILES)
+    clear(z)
+    clear(small)
     half = 0
     copy_both(a, b, 0, A, a_rows, first, end, n_words, B, b_rows, j0, columns, begin, stop, thread)
     for i0 in range(begin, stop, DEPTH):
@@ -206,8 +208,8 @@ def sum_tile(z, a, b, A, a_rows, first, end, n_words, B, b_rows, j0, columns, be
         )
         multiply(
             z, small, a, half * HALF + row, a_step, a_width, b, half * HALF + column, b_step,
-            b_width, M_TILES, N_TILES, thread,
+            b_width, DEPTH, thread,
         )  # fmt: skip
         half = other
-    add(z, small, M_TILES, N_TILES)
+    add(z, small)
     wait_for_groups(0)  # the last copies, of zeros, must not arrive after the block has ended

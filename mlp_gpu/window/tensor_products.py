@@ -34,6 +34,7 @@ from mlp_gpu.window.products import images_of
 from mlp_gpu.window.progress import BLOCK, FIRST
 
 WARPS = THREADS // WARP
+INPUTS = DEPTH // 2  # that a warp copies at a time of G's factors
 
 
 @cuda.jit(device=True, inline="always")
@@ -57,28 +58,41 @@ def sum_part(partial, A, W, first, end, split, depth, transposed, a, b, z):
 
 
 @cuda.jit(device=True, inline="always")
-def sum_gram(partial, A, columns, first, end, a, b, z):
-    """G of the block's 32 images t and 32 images s; zero for s >= t."""
+def copy_inputs(a, b, row0, column0, A, first, s0, end, i0, stop, lane):
+    """INPUTS inputs, from i0 on, of SIDE images t and s into a half of a warp's rows."""
+    copy_rows(a, row0, column0, A, SIDE, first, end, i0, INPUTS, stop, lane, WARP, MOST_WORDS)
+    copy_rows(b, row0, column0, A, SIDE, s0, end, i0, INPUTS, stop, lane, WARP, MOST_WORDS)
+    end_group()
+
+
+@cuda.jit(device=True, inline="always")
+def sum_gram(partial, A, columns, first, end, number, a, b, z):
+    """G of 32 images t and 32 images s, the number-th such pair; zero for s >= t."""
     thread = cuda.threadIdx.x
     warp, lane, stride = thread // WARP, thread % WARP, ROW_STRIDE
-    number = cuda.blockIdx.x - -(-columns // TILE)  # among the blocks of scalar products
     first += number % 2 * SIDE
     s0 = number // 2 * SIDE
     end = min(first + SIDE, end)
     inner = A.shape[1] if s0 < end - 1 else 0
-    start = warp * SLICE
+    row0, start = warp * SIDE, warp * SLICE
     small = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
-    clear(z, M_TILES, N_TILES)
-    clear(small, M_TILES, N_TILES)
-    for i0 in range(warp * DEPTH, inner + warp * DEPTH, WARPS * DEPTH):
-        copy_rows(a, warp * SIDE, A, SIDE, first, end, i0, inner, lane, WARP, MOST_WORDS)
-        copy_rows(b, warp * SIDE, A, SIDE, s0, end, i0, inner, lane, WARP, MOST_WORDS)
-        end_group()
+    clear(z)
+    clear(small)
+    half = 0
+    i0 = warp * INPUTS
+    copy_inputs(a, b, row0, 0, A, first, s0, end, i0, inner, lane)
+    while i0 < inner:
         wait_for_groups(0)
-        cuda.syncthreads()
-        multiply(z, small, a, start, 1, stride, b, start, 1, stride, M_TILES, N_TILES, thread)
-        cuda.syncthreads()
-    add(z, small, M_TILES, N_TILES)
+        cuda.syncwarp()  # all copies are there, and all threads are done with the other half
+        i0 += WARPS * INPUTS
+        other = INPUTS - half
+        copy_inputs(a, b, row0, other, A, first, s0, end, i0, inner, lane)
+        at = start + half
+        multiply(z, small, a, at, 1, stride, b, at, 1, stride, INPUTS, thread)
+        half = other
+    add(z, small)
+    wait_for_groups(0)  # as in tensor_tiles.sum_tile
+    cuda.syncwarp()
     for m in range(M_TILES):
         for n in range(N_TILES):
             for c in range(4):
@@ -91,7 +105,7 @@ def sum_gram(partial, A, columns, first, end, a, b, z):
         total = a[np.uint64(row * stride + column)]
         for other in range(1, WARPS):
             total += a[np.uint64(row * stride + column + other * SLICE)]
-        if t < end:
+        if t < end and columns + s < partial.shape[2]:
             ring_row = np.uint64(t & (partial.shape[1] - 1))
             partial[0, ring_row, np.uint64(columns + s)] = total if s < t else np.float32(0)
         row += THREADS // SIDE
@@ -106,10 +120,12 @@ def sum_products(partial, A, W, first, end, depth, transposed):
     if first >= end:
         return
     columns = W.shape[0] if transposed else W.shape[1]
-    if cuda.blockIdx.x * TILE < columns:
-        sum_part(partial, A, W, first, end, cuda.blockIdx.y, depth, transposed, a, b, z)
-    elif cuda.blockIdx.y == 0:
-        sum_gram(partial, A, columns, first, end, a, b, z)
+    split, number = cuda.blockIdx.y, cuda.blockIdx.x - -(-columns // TILE)
+    if number < 0:
+        sum_part(partial, A, W, first, end, split, depth, transposed, a, b, z)
+    else:
+        number = number * cuda.gridDim.y + split  # no part of G: its blocks lie in all rows
+        sum_gram(partial, A, columns, first, end, number, a, b, z)
 
 
 @cuda.jit

@@ -73,9 +73,9 @@ def corrected_sums(total, partial, M, eta, first, end, stop):
     b = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
     z = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
     small = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
-    clear(z, M_TILES, N_TILES)
-    clear(small, M_TILES, N_TILES)
-    clear(total, M_TILES, N_TILES)
+    clear(z)
+    clear(small)
+    clear(total)
     half = 0  # of shared memory
     copy_images(a, b, half, partial, M, first, end, j0, 0, stop, thread)
     if j0 + own_column(0, 0, thread) < M.shape[1]:  # so all columns of the warp are there
@@ -95,7 +95,7 @@ def corrected_sums(total, partial, M, eta, first, end, stop):
         copy_images(a, b, other, partial, M, first, end, j0, s0 + DEPTH, stop, thread)
         a_start, b_start = half * SLICE + first_row * ROW_STRIDE, half * HALF + first_column
         step = COLUMN_STRIDE
-        multiply(z, small, a, a_start, 1, ROW_STRIDE, b, b_start, step, 1, M_TILES, N_TILES, thread)
+        multiply(z, small, a, a_start, 1, ROW_STRIDE, b, b_start, step, 1, DEPTH, thread)
         half = other
     wait_for_groups(0)  # as in tensor_tiles.sum_tile
     for n in range(N_TILES):

@@ -47,29 +47,44 @@ def test_sums_have_several_loads_under_way(kernel):
 @needs_toolkit
 @needs_nvdisasm
 @pytest.mark.parametrize(
-    ("kernel", "n_loops", "n_copies", "n_instructions"),
+    ("kernel", "n_copies", "n_instructions"),
     [
-        (tensor_products.forward_tensor_products, 2, 8, 125),  # of a matrix, of scalar products
-        (tensor_products.backward_tensor_products, 2, 8, 125),
-        (tensor_products.update_tensor_products, 1, 8, 125),
-        (forward_tensor_batch, 1, 20, 190),  # 16 of one number
+        (tensor_products.forward_tensor_products, 8, 125),
+        (tensor_products.backward_tensor_products, 8, 125),
+        (tensor_products.update_tensor_products, 8, 125),
+        (forward_tensor_batch, 20, 190),  # 16 of one number
     ],
 )
-def test_tensor_products_multiply_while_numbers_are_copied(
-    kernel, n_loops, n_copies, n_instructions
-):
+def test_tensor_products_multiply_while_numbers_are_copied(kernel, n_copies, n_instructions):
     """24 products of 16 x 8 x 8 a warp, by 100 instructions; the next numbers are under way."""
     signature = tensor_cores.SIGNATURES[kernel]
-    found = with_instructions(kernel, signature, "HMMA", 24)
-    assert len(found) == n_loops
-    for loop in found:
-        assert loop.is_innermost
-        assert len(loop.instructions) <= 100
-        assert loop.counts["LDS"] == 16
-        assert loop.n_branches == 0
-    (loop,) = with_instructions(kernel, signature, "LDGSTS", n_copies)
+    (products,) = with_instructions(kernel, signature, "HMMA", 24)
+    assert products.is_innermost
+    assert len(products.instructions) <= 100
+    assert products.counts["LDS"] == 16
+    assert products.n_branches == 0
+    found = with_instructions(kernel, signature, "LDGSTS", n_copies)
+    (loop,) = [loop for loop in found if not loop.is_innermost]  # not that of scalar products
     assert len(loop.instructions) <= n_instructions
     assert_copies_are_under_way(loop)
+
+
+@needs_toolkit
+@needs_nvdisasm
+@pytest.mark.parametrize(
+    "kernel",
+    [tensor_products.forward_tensor_products, tensor_products.backward_tensor_products],
+)
+def test_warps_multiply_images_while_their_next_inputs_are_copied(kernel):
+    """48 products a warp, which waits for no other warp."""
+    (loop,) = with_instructions(kernel, tensor_cores.SIGNATURES[kernel], "HMMA", 48)
+    assert loop.is_innermost
+    assert len(loop.instructions) <= 280
+    assert (loop.counts["LDGSTS"], loop.counts["DEPBAR"], loop.counts["BAR"]) == (8, 1, 0)
+    assert loop.n_branches == 0
+    order = [one.name for one in loop.instructions]
+    assert order.index("DEPBAR") < order.index("LDGSTS")
+    assert order.index("LDGDEPBAR") < order.index("HMMA")
 
 
 def assert_copies_are_under_way(loop):
