@@ -1,8 +1,9 @@
 """The products of a window on tensor cores: the same as in `products`, and the update of `blocks`.
 
-Of G, the scalar products, a block takes 32 x 32: each of its warps sums every fourth 32 inputs, and
-the block adds up the four sums. So G lies in the first part of `partial` as a whole, from its
-column `columns` on, and it is zero for s >= t, where nothing is to be corrected.
+Of G, the scalar products, a block takes 32 x 32: each of its warps sums a quarter of the inputs, 16
+at a time, and the block adds up the four sums. A warp copies its next inputs while it multiplies,
+and waits for no other warp. G lies in the first part of `partial` as a whole, from its column
+`columns` on, and it is zero for s >= t, where nothing is to be corrected.
 """
 
 import numpy as np
