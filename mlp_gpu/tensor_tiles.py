@@ -37,6 +37,7 @@ M_TILES, N_TILES = 2, 4  # of a warp, at most: 16 rows, 8 columns each
 SIDE = 16 * M_TILES  # of a warp's results
 SLICE = SIDE * ROW_STRIDE  # words of shared memory for SIDE rows
 STEP = 8  # inputs of one product of a tensor core
+UNROLLED = 2  # steps of a loop's round: one multiplies while the next one's factors are loaded
 ALIGNMENT = 4 * MOST_WORDS  # bytes
 
 
@@ -95,37 +96,38 @@ def multiply(z, small, a, a_start, a_step, a_width, b, b_start, b_step, b_width,
     clear(large)
     a_start += t * a_step + g * a_width
     b_start += t * b_step + g * b_width
-    for _ in range(depth // STEP):
-        for n in range(n_tiles):
-            for h in range(2):
-                value = b[np.uint64(b_start + (4 * h * b_step + 8 * n * b_width))]
-                b_large[n, h] = to_tf32(value)
-                b_small[n, h] = value - b_large[n, h]
-        for m in range(m_tiles):
-            for h in range(4):
-                row, i = 16 * m + 8 * (h % 2), 4 * (h // 2)
-                value = a[np.uint64(a_start + (i * a_step + row * a_width))]
-                a_large[h] = to_tf32(value)
-                a_small[h] = value - a_large[h]
+    for _ in range(depth // (UNROLLED * STEP)):
+        for _ in range(UNROLLED):
             for n in range(n_tiles):
-                d = small[m, n, 0], small[m, n, 1], small[m, n, 2], small[m, n, 3]
-                d = multiply_add(
-                    a_small[0], a_small[1], a_small[2], a_small[3],
-                    b_large[n, 0], b_large[n, 1], d[0], d[1], d[2], d[3],
-                )  # fmt: skip
-                d = multiply_add(
-                    a_large[0], a_large[1], a_large[2], a_large[3],
-                    b_small[n, 0], b_small[n, 1], d[0], d[1], d[2], d[3],
-                )  # fmt: skip
-                small[m, n, 0], small[m, n, 1], small[m, n, 2], small[m, n, 3] = d
-                d = large[m, n, 0], large[m, n, 1], large[m, n, 2], large[m, n, 3]
-                d = multiply_add(
-                    a_large[0], a_large[1], a_large[2], a_large[3],
-                    b_large[n, 0], b_large[n, 1], d[0], d[1], d[2], d[3],
-                )  # fmt: skip
-                large[m, n, 0], large[m, n, 1], large[m, n, 2], large[m, n, 3] = d
-        a_start += STEP * a_step
-        b_start += STEP * b_step
+                for h in range(2):
+                    value = b[np.uint64(b_start + (4 * h * b_step + 8 * n * b_width))]
+                    b_large[n, h] = to_tf32(value)
+                    b_small[n, h] = value - b_large[n, h]
+            for m in range(m_tiles):
+                for h in range(4):
+                    row, i = 16 * m + 8 * (h % 2), 4 * (h // 2)
+                    value = a[np.uint64(a_start + (i * a_step + row * a_width))]
+                    a_large[h] = to_tf32(value)
+                    a_small[h] = value - a_large[h]
+                for n in range(n_tiles):
+                    d = small[m, n, 0], small[m, n, 1], small[m, n, 2], small[m, n, 3]
+                    d = multiply_add(
+                        a_small[0], a_small[1], a_small[2], a_small[3],
+                        b_large[n, 0], b_large[n, 1], d[0], d[1], d[2], d[3],
+                    )  # fmt: skip
+                    d = multiply_add(
+                        a_large[0], a_large[1], a_large[2], a_large[3],
+                        b_small[n, 0], b_small[n, 1], d[0], d[1], d[2], d[3],
+                    )  # fmt: skip
+                    small[m, n, 0], small[m, n, 1], small[m, n, 2], small[m, n, 3] = d
+                    d = large[m, n, 0], large[m, n, 1], large[m, n, 2], large[m, n, 3]
+                    d = multiply_add(
+                        a_large[0], a_large[1], a_large[2], a_large[3],
+                        b_large[n, 0], b_large[n, 1], d[0], d[1], d[2], d[3],
+                    )  # fmt: skip
+                    large[m, n, 0], large[m, n, 1], large[m, n, 2], large[m, n, 3] = d
+            a_start += STEP * a_step
+            b_start += STEP * b_step
     add(z, large)
 
 
