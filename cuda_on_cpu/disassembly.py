@@ -16,7 +16,7 @@ from typing import NamedTuple
 from cuda_on_cpu.compile import link
 
 INSTRUCTION = re.compile(
-    r"\s+/\*(?P<address>[0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?(?P<opcode>[A-Z][\w.]*)(?P<rest>.*?);"
+    r"\s+/\*(?P<address>[0-9a-f]{4,})\*/\s+(?P<guard>@!?U?P\w+\s+)?(?P<opcode>[A-Z][\w.]*)(?P<rest>.*?);"
 )
 LABEL = re.compile(r"^(\.L_x_\d+|[\w$]+):")
 REGISTER = re.compile(r"\bR(\d+)(\.64)?")
@@ -115,10 +115,13 @@ def loops(text: str) -> Iterator[Loop]:
     labels: dict[str, int] = {}
     code: list[Instruction] = []
     found = []  # first instruction and the one after the last
+    ends = []  # where every thread ends
     for line in text.splitlines():
         if label := LABEL.match(line):
             labels[label[1]] = len(code)
         elif one := INSTRUCTION.match(line):
+            if one["opcode"] == "EXIT" and not one["guard"]:
+                ends.append(len(code))
             code.append(Instruction(one["opcode"], one["rest"].strip()))
             target = re.search(r"`\((\S+)\)", one["rest"])
             if code[-1].name == "BRA" and target and target[1] in labels:
@@ -127,7 +130,7 @@ def loops(text: str) -> Iterator[Loop]:
     spans = [
         (first, end)
         for first, end in found
-        if end - first > 1 and all(one.name != "EXIT" for one in code[first:end])
+        if end - first > 1 and not any(first <= k < end for k in ends)
     ]
     for span in spans:
         inner = [other for other in spans if other != span and _within(other, span)]

@@ -5,9 +5,10 @@ A block of 128 threads takes 64 x 64 results, a warp 32 x 32 of them: two by fou
 Each factor is split into the nearest TF32 number and the rest, x = x_large + x_small. The rest has
 12 bits, of which the cores drop the last: 2**-23 of x. A product of two is then
 a_small b_large + a_large b_small + a_large b_large; the fourth term is below float32's rounding.
-Tensor cores cut off the bits of a sum that do not fit, instead of rounding. So they add up only
+Tensor cores cut off the bits of a sum that do not fit, instead of rounding. So they add up at most
 DEPTH inputs of the last term, from zero; additions in float32, which round, add these sums to the
-result. The two small terms have a sum of their own, of all inputs: a cut there is 2**-34.
+result. The two small terms have a sum of their own, of all inputs: there a cut is at most 2**-33 of
+the sum of |a b|.
 
 While the warps multiply, the next numbers of both matrices are copied into the other half of shared
 memory. Rows of shared memory are 36 or 72 words apart, so that the threads of a warp, which read 8
@@ -45,10 +46,10 @@ ALIGNMENT = 4 * MOST_WORDS  # bytes
 def copy_rows(
     tile, row0, column0, M, n_rows, first, end, i0, depth, stop, thread, n_threads, n_words
 ):
-    """A part of tile = rows first, first + 1, ... of M, n_rows, `depth` columns from i0 on.
+    """tile from its row row0 and column column0 on = n_rows rows, `depth` columns of M.
 
-    Zero from row `end` on, and from column `stop` on but for the rest of a copy. n_words: of a
-    copy; they divide a row of M.
+    M's rows begin at `first`, its columns at i0. Zero from row `end` on, and from column `stop` on
+    but for the rest of a copy. n_words: of a copy; they divide a row of M.
     """
     column, row = thread % (depth // n_words) * n_words, thread // (depth // n_words)
     step = n_threads * n_words // depth  # rows from one copy of a thread to the next

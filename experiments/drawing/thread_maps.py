@@ -314,11 +314,12 @@ WINDOW_PRODUCTS, TENSOR_PRODUCTS = (
             title,
             products.DEPTH,
         )
-        for way, rows, columns in WAYS
+        for (way, rows, columns), beside in zip(WAYS, widths, strict=True)
     ]
-    for kind, title, more, beside in (
-        ("products", PRODUCTS, "; then image", BLOCK_IMAGES),
-        ("tensor_products", TENSOR, "; then blocks of G", 4 * BLOCK_IMAGES),
+    for kind, title, more, widths in (
+        ("products", PRODUCTS, "; then image", (BLOCK_IMAGES, BLOCK_IMAGES)),
+        # Backward there are two parts of the sum, over which the blocks of G are spread.
+        ("tensor_products", TENSOR, "; then blocks of G", (4 * BLOCK_IMAGES, 2 * BLOCK_IMAGES)),
     )
 )
 TENSOR_PRODUCTS.append(

@@ -74,7 +74,7 @@ def sum_gram(partial, A, columns, first, end, number, a, b, z):
     first += number % 2 * SIDE
     s0 = number // 2 * SIDE
     end = min(first + SIDE, end)
-    inner = A.shape[1] if s0 < end - 1 else 0
+    inner = A.shape[1] if first < end and s0 < end - 1 else 0
     row0, start = warp * SIDE, warp * SLICE
     small = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
     clear(z)
@@ -104,8 +104,8 @@ def sum_gram(partial, A, columns, first, end, number, a, b, z):
     for _ in range(SIDE * SIDE // THREADS):
         t, s = first + row, s0 + column
         total = a[np.uint64(row * stride + column)]
-        for other in range(1, WARPS):
-            total += a[np.uint64(row * stride + column + other * SLICE)]
+        for k in range(1, WARPS):
+            total += a[np.uint64(row * stride + column + k * SLICE)]
         if t < end and columns + s < partial.shape[2]:
             ring_row = np.uint64(t & (partial.shape[1] - 1))
             partial[0, ring_row, np.uint64(columns + s)] = total if s < t else np.float32(0)
@@ -125,7 +125,8 @@ def sum_products(partial, A, W, first, end, depth, transposed):
     if number < 0:
         sum_part(partial, A, W, first, end, split, depth, transposed, a, b, z)
     else:
-        number = number * cuda.gridDim.y + split  # no part of G: its blocks lie in all rows
+        # G is not split into parts: its blocks are spread over all rows of the grid.
+        number = number * cuda.gridDim.y + split
         sum_gram(partial, A, columns, first, end, number, a, b, z)
 
 

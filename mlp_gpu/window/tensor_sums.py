@@ -33,7 +33,8 @@ M_TILES, N_TILES = 1, 2  # of a warp
 OWN_ROWS, OWN_COLUMNS = 16 * M_TILES, 8 * N_TILES  # a warp's
 ACROSS = TILE // OWN_COLUMNS  # warps side by side
 BOTH_SLICES = 2 * SLICE
-QUADS = DEPTH // MOST_WORDS  # copies of a row
+COPIES = DEPTH // MOST_WORDS  # of a row of G
+assert THREADS == SIDE * COPIES  # a thread makes one
 QUAD = 4  # threads side by side, which have numbers of the same rows
 ROWS = 2 * M_TILES  # of which a thread has numbers
 
@@ -41,7 +42,7 @@ ROWS = 2 * M_TILES  # of which a thread has numbers
 @cuda.jit(device=True, inline="always")
 def copy_images(a, b, half, partial, M, first, end, j0, s0, stop, thread):
     """The next DEPTH images s into a half of shared memory: of G, and of M's columns."""
-    row, s = thread // QUADS, s0 + thread % QUADS * MOST_WORDS
+    row, s = thread // COPIES, s0 + thread % COPIES * MOST_WORDS
     offset = ((first + row) & (partial.shape[1] - 1)) * partial.shape[2] + M.shape[1] + s
     place = (half * SIDE + row) * ROW_STRIDE + s - s0
     is_there = first + row < end and s < stop

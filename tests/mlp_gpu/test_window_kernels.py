@@ -36,6 +36,7 @@ from mlp_gpu.window_rule import next_window
 
 SIZES = [(1, 1), (31, 33), (32, 5), (97, 10), (33, 97), (130, 70)]
 LAYERS = [pytest.param(*sizes, marks=pytest.mark.small) for sizes in SIZES]
+LONG = [*LAYERS, (520, 5), (5, 520)]  # sums in several parts
 WINDOWS = [
     pytest.param(0, 5, 2, id="start"),
     pytest.param(41, 73, 60, id="middle"),
@@ -128,7 +129,7 @@ def test_a_block_runs_on_tensor_cores_from_compute_capability_8_on(device, cc, o
 
 
 @PLACES
-@pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
+@pytest.mark.parametrize(("n_in", "n_out"), LONG)
 def test_forward_products(arrays, cc, n_in, n_out, first, end, swept):
     W, H, _ = layer(n_in, n_out)
     splits, _, width = products.partial_shape(*W.shape, N_BLOCK, N_BLOCK)
@@ -141,7 +142,7 @@ def test_forward_products(arrays, cc, n_in, n_out, first, end, swept):
 
 
 @PLACES
-@pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
+@pytest.mark.parametrize(("n_in", "n_out"), LONG)
 def test_backward_products(arrays, cc, n_in, n_out, first, end, swept):
     W, _, D = layer(n_in, n_out)
     partial = arrays.nans(*products.partial_shape(*W.shape[::-1], N_BLOCK, N_BLOCK))
@@ -189,8 +190,8 @@ def test_split_products_have_a_bound_for_every_order_and_rounding_of_their_sums(
     """36 x 2**-23 of the sum of |a b|, and 1 x 2**-23 for each 32 inputs; of 512 inputs here.
 
     31 sums of large products, each 2**-23 of a sum at most; the bit that each rest loses, 2**-23 of
-    a product; the product of both rests, 2**-24; 1,024 small sums, each 2**-34. Then a sum in
-    float32 for each 32 inputs. One product of TF32 numbers has 2**-10.
+    a product; the product of both rests, 2**-24; 1,024 sums of small products, each 2**-33 at
+    most. Then a sum in float32 for each 32 inputs. One product of TF32 numbers has 2**-10.
     """
     rng = np.random.default_rng(6)
     n = 16
