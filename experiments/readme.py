@@ -15,7 +15,7 @@ from experiments.benchmarks import clusters, race
 from experiments.benchmarks import columns as timing_columns
 from experiments.benchmarks import findings as speeds
 from experiments.benchmarks.columns import NOT_MEASURED, on_gpu
-from experiments.datasets.dataset import is_mnist
+from experiments.datasets.dataset import CIFAR10_JPEG, is_mnist
 from experiments.results import (
     block_tables,
     cnn_tables,
@@ -346,6 +346,7 @@ def pages() -> dict[str, dict[str, str]]:
             "cnn-digits": run_rows(
                 convolutional_runs(results.runs, "load_digits"), cnn_tables.table
             ),
+            "cifar10": run_rows(convolutional_runs(results.runs, CIFAR10_JPEG), cnn_tables.table),
             "committee": committee_rows(found, "MNIST"),
             "committee-digits": committee_rows(found, "load_digits"),
             "ladder": ladders(results.ladders.values()),

@@ -13,7 +13,8 @@ from experiments.training.configs import Config
 from experiments.training.store import Run
 from mlp_gpu.network import NETS, count_weights
 
-DIGITS = Maps(1, 29, 29)  # what the nets of Table 1 see
+DIGITS = Maps(1, 29, 29)  # the input of the nets of Table 1
+COLOURS = Maps(3, 32, 32)  # of Table 3
 EARLY = (1, 3, 17)  # epochs after which the paper gives the error
 PAPER_EPOCHS = 500  # of Table 1
 
@@ -193,32 +194,47 @@ def longest_runs(runs: Iterable[Run]) -> dict[str, Run]:
 def longest_table(runs: Iterable[Run]) -> list[dict[str, str]]:
     """A line for each net of the papers: our longest run on deformed MNIST beside the paper's.
 
-    runs: of any nets, on any data.
+    Then two lines of the net with 100 maps on a JPEG copy of CIFAR-10. runs: of any nets, on any
+    data.
     """
-    nets = [  # the name, and the first four columns
+    runs = list(runs)
+    longest, of_jpegs = longest_runs(runs), [r for r in runs if r.config.data.name == CIFAR10_JPEG]
+    nets = [  # the first four columns, and our run
         (
-            f"net {net}",
             f"{net}",
             tables.layers(sizes),
             count_weights(sizes),
             tables.PAPER[net].tefbv,
+            longest.get(f"net {net}"),
         )
         for net, sizes in NETS.items()
     ]
     for paper in PAPER.values():
         n_weights = _count_weights(paper.layers, DIGITS, 10)
-        nets.append((paper.name, "2011", paper.name, n_weights, paper.tefbv))
-    longest, lines = longest_runs(runs), []
-    for name, net, layers, n_weights, tefbv in nets:
-        cells = {"95 % interval": "", "epochs x images": "", "time": ""}
-        error = "not measured yet"
-        if run := longest.get(name):
-            cells = tables.result_cells(tables.result_row(run))
-            error = f"{cells['TEfBV %']} ({cells['95 % interval']})"
-        line = {"net": net, "layers": layers, "weights": f"{n_weights:,}"}
-        line |= {"paper: error %": f"{tefbv:.2f}", "test error % (95 % interval)": error}
-        lines.append(line | {name: cells[name] for name in ("epochs x images", "time")})
-    return lines
+        nets.append(("2011", paper.name, n_weights, paper.tefbv, longest.get(paper.name)))
+    for row in PAPER_ROWS[CIFAR10_JPEG]:
+        if row.layers == cifar10_net(100):
+            own = [run for run in of_jpegs if paper_row(run.config) == row]
+            moved = f", translated {row.translation} %" if row.translation else ""
+            layers = f"3 x 100M-300N-100N, CIFAR-10 as JPEG{moved}"
+            n_weights = _count_weights(row.layers, COLOURS, 10)
+            run = tables.most_trained(own) if own else None
+            nets.append(("2011", layers, n_weights, row.tefbv, run))
+    return [_longest_line(*net) for net in nets]
+
+
+def _longest_line(
+    net: str, layers: str, n_weights: int, tefbv: float, run: Run | None
+) -> dict[str, str]:
+    """A line of `longest_table`. tefbv: the paper's, in percent. run: ours."""
+    cells = {"95 % interval": "", "epochs x images": "", "time": ""}
+    error = "not measured yet"
+    if run:
+        cells = tables.result_cells(tables.result_row(run))
+        error = f"{cells['TEfBV %']} ({cells['95 % interval']})"
+    line = {"net": net, "layers": layers, "weights": f"{n_weights:,}"}
+    line |= {"paper: error %": f"{tefbv:.2f}", "test error % (95 % interval)": error}
+    return line | {name: cells[name] for name in ("epochs x images", "time")}
 
 
 def paper_net(layers: str) -> PaperNet | None:

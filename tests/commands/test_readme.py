@@ -12,8 +12,10 @@ from measurements import SOURCE, gpu_measurements, net_measurement, write_bench
 from msgspec import structs
 
 from deepbig_runtime.errors import Problem
+from deform_gpu import TRANSLATION
 from experiments import readme
 from experiments.benchmarks import findings as speeds
+from experiments.datasets.dataset import CIFAR10_JPEG
 from experiments.results import cnn_tables, tables
 from experiments.results import findings as scores
 from experiments.results.records import GpuCheckRecord, GpuCheckRow, read_results
@@ -37,6 +39,15 @@ def make_convolutional(layers, wrong, **what):
     """The same of a convolutional net."""
     run = make_run(wrong=wrong, validation=(1, 2), **what)
     run.config = changed(run.config, layers=layers)
+    return run
+
+
+def of_colours(name, classes=(), **what):
+    """The same of the net with 100 maps, on translated images of CIFAR-10 or its JPEG copy."""
+    run, net = make_run(**what), {"layers": cnn_tables.cifar10_net(100), "sizes": ()}
+    data = structs.replace(run.config.data, name=name, **dict(classes))
+    net |= {"source": (3, 32, 32), "deformation": TRANSLATION, "data": data}
+    run.config = structs.replace(run.config, **net)
     return run
 
 
@@ -107,7 +118,7 @@ def test_without_records_main_writes_that_nothing_is_measured(empty, capsys):
     timed = pages["docs/benchmarks.md"]
     assert timed["speed"] == readme.NOT_MEASURED
     assert timed["starts"].startswith("- Not measured yet: `make test`; `make test-all`; first")
-    assert parts["nets"].count("not measured yet") == 9
+    assert parts["nets"].count("not measured yet") == 11
     assert parts["experiments"].count("not measured yet") == 7
 
 
@@ -161,6 +172,7 @@ def test_a_row_per_net_is_of_its_longest_deformed_run_on_mnist():
         return run
 
     third = cnn_tables.PAPER[3].layers
+    jpegs = CIFAR10_JPEG, {"classes": tuple("abcdefghij")}
     runs = [
         of_seed(9, make_run(net=2, wrong=(40, 40), validation=(1, 2))),
         make_run(net=2, wrong=(45, 99), validation=(1, 2)),  # of seed 3
@@ -173,19 +185,25 @@ def test_a_row_per_net_is_of_its_longest_deformed_run_on_mnist():
         make_convolutional(third, wrong=(1, 1), deformation=False),
         make_convolutional(third, wrong=(2, 2), name="load_digits"),
         make_convolutional("20M5s1-MP2", wrong=(3, 3)),  # none of the paper's
+        of_colours(*jpegs, wrong=(26, 24, 25), epochs=3, validation=(4, 3, 3)),
+        of_colours(*jpegs, wrong=(2, 2), validation=(3, 3)),
+        of_colours("CIFAR10", wrong=(3, 3, 3, 3), epochs=4, validation=(3, 3, 3, 3)),
     ]
     rows = cnn_tables.longest_table(runs)
-    assert [row["net"] for row in rows] == [*"12345", *["2011"] * 4]
+    assert [row["net"] for row in rows] == [*"12345", *["2011"] * 6]
     ours = {row["layers"]: row["test error % (95 % interval)"] for row in rows}
     measured = {name: text for name, text in ours.items() if text != "not measured yet"}
     assert measured == {
         "1500, 1000, 500, 10": "0.45 (0.33-0.60)",
         "9 x 1000, 10": "0.70 (0.55-0.88)",
         "20M-60M-100M-150N": "0.45 (0.33-0.60)",
+        "3 x 100M-300N-100N, CIFAR-10 as JPEG, translated 5 %": "0.24 (0.15-0.36)",
     }
     papers = ["0.49", "0.46", "0.41", "0.35", "0.44", "1.02", "0.55", "0.38", "0.35"]
+    papers += ["28.87", "20.26"]
     assert [row["paper: error %"] for row in rows] == papers
-    assert [row["weights"] for row in rows[5:]] == ["30,590", "242,240", "179,340", "416,260"]
+    weights = ["30,590", "242,240", "179,340", "416,260", "244,410", "244,410"]
+    assert [row["weights"] for row in rows[5:]] == weights
     assert rows[1]["epochs x images"] == rows[7]["epochs x images"] == "2 x 60,000"
 
 
