@@ -246,15 +246,17 @@ def test_tensor_products_are_nearly_as_exact_as_those_of_float32(arrays, way, n_
 
 
 def partial_sums(cc, n_columns, first, end, ring):
-    """Random products in three parts, and of the window's images their sums: A, and G (s < t).
+    """Random products, and of the window's images their sums: A, and G (s < t).
 
+    In one part if the ring is tight, so that nothing lies behind its last row; otherwise in three.
     Those of tensor cores have G in the first part, and zeros for s >= t.
     """
+    n_parts = 3 if ring == RING else 1
     rng = np.random.default_rng(n_columns + end)
-    partial = np.full((3, ring, n_columns + pad32(N_BLOCK)), np.nan, np.float32)
+    partial = np.full((n_parts, ring, n_columns + pad32(N_BLOCK)), np.nan, np.float32)
     A, G = np.zeros((N_BLOCK, n_columns)), np.zeros((N_BLOCK, N_BLOCK))
     for t in range(first, end):
-        row = uniform(rng, 3, n_columns + t)
+        row = uniform(rng, n_parts, n_columns + t)
         partial[:, t % ring, : n_columns + t] = row
         if cc >= LOWEST_CC:
             partial[1:, t % ring, n_columns:], row[1:, n_columns:] = np.nan, 0
