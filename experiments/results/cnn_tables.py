@@ -6,7 +6,7 @@ from typing import Any
 
 from cnn_gpu.layers import Maps, parse
 from deform_gpu import TRANSLATION
-from experiments.datasets.dataset import CIFAR10_JPEG, Kind, is_mnist
+from experiments.datasets.dataset import CIFAR10_JPEG, COLOURS, Kind, is_mnist
 from experiments.results import tables
 from experiments.results.rows import CnnRow
 from experiments.training.configs import Config
@@ -14,7 +14,6 @@ from experiments.training.store import Run
 from mlp_gpu.network import NETS, count_weights
 
 DIGITS = Maps(1, 29, 29)  # the input of the nets of Table 1
-COLOURS = Maps(3, 32, 32)  # of Table 3
 EARLY = (1, 3, 17)  # epochs after which the paper gives the error
 PAPER_EPOCHS = 500  # of Table 1
 
