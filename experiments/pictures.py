@@ -21,7 +21,7 @@ from deepbig_runtime.errors import Problem
 from experiments.drawing import bench_plots, error_plots, examples, figures, run_plots
 from experiments.results import cnn_tables
 from experiments.results.committee_report import tidy_rows
-from experiments.results.committees import find_committees
+from experiments.results.committees import find_committees, longest_committees
 from experiments.results.tables import best_of
 from experiments.training import cli, jobs
 from experiments.training.store import Run, find_folder
@@ -105,8 +105,11 @@ def record_pictures() -> Drawings:
         found["ladder"] = partial(plot_ladder, ladder)
     longest = cnn_tables.longest_runs(results.runs.values())
     if longest.keys() & run_plots.HOURS_COLOURS.keys():
-        draw = run_plots.plot_error_against_hours
-        found["error_against_hours"] = partial(draw, longest.values())
+        found["error_against_hours"] = partial(
+            run_plots.plot_error_against_hours,
+            longest.values(),
+            longest_committees(results.committees.values()),
+        )
     return found
 
 

@@ -71,7 +71,15 @@ RUN_KINDS = {  # by the images that a run was trained on: colour and marker
 }
 
 CNN = cnn_tables.PAPER[3]
-HOURS_COLOURS = {"net 1": BLUE, "net 4": BLACK, CNN.name: VERMILION}  # drawn against hours
+STILL, TRANSLATED = cnn_tables.JPEG_NETS  # trained on CIFAR-10 as JPEG
+HOURS_COLOURS = {  # of the nets that are drawn against hours
+    "net 1": BLUE,
+    "net 4": BLACK,
+    CNN.name: VERMILION,
+    STILL: GREEN,
+    TRANSLATED: PURPLE,
+}
+HOURS_COMMITTEES = {"experiment6": "widths", "experiment3": "seeds"}
 
 
 def plot_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Figure:
@@ -278,27 +286,37 @@ def _plot_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
     axes.legend(**SMALL_LEGEND)
 
 
-def plot_error_against_hours(runs: Iterable[Run]) -> Figure:
-    """Test error against the time trained, of three nets, beside the results of the papers.
+def plot_error_against_hours(
+    runs: Iterable[Run], committees: Mapping[str, Sequence[CommitteeRow]]
+) -> Figure:
+    """Test error against the time trained, of nets and committees, beside the papers' nets.
 
     Of each net in HOURS_COLOURS the longest run: after each epoch the test error of the epoch with
     the lowest validation error so far, and at the end its 95 % interval. The time is the number of
     epochs times the median time of one, so that a busy machine adds no hours. The paper of 2011
-    names none: its results are drawn after as many epochs of ours. runs: of any nets, on any data.
-    At least one is of such a net on deformed MNIST.
+    names none: its results are drawn after as many epochs of ours. A committee of HOURS_COMMITTEES
+    is a point, after the time of all its members together.
+
+    runs: of any nets, on any data. At least one is of a net in HOURS_COLOURS. committees: as
+    `committees.longest_committees` returns them.
     """
     longest = cnn_tables.longest_runs(runs)
     own = {name: longest[name] for name in HOURS_COLOURS if name in longest}
-    figure = frame(3.8, width=4.7)  # 470 pixels in the README
+    figure = frame(4.7, width=4.7)  # 470 pixels in the README
     axes = figure.add_subplot()
 
-    text: dict = {"textcoords": "offset points", "fontsize": LABEL_SIZE, "va": "center"}
     star: dict = {"marker": "*", "ms": 10, "mfc": "white", "ls": "none", "zorder": 4}
+
+    def label(text: str, at: tuple[float, float], offset: tuple[int, int], align: str) -> None:
+        """Write text at an offset, in points, from `at`, in the current colour."""
+        place: dict = {"xytext": offset, "textcoords": "offset points", "ha": align, "va": "center"}
+        axes.annotate(text, at, **place, color=colour, fontsize=LABEL_SIZE)
+
     for net, up in (1, 1), (4, -1):
         colour, paper = HOURS_COLOURS[f"net {net}"], tables.PAPER[net]
-        at, label = (paper.hours, paper.tefbv), f"net {net}, 2010:\n{paper.tefbv:.2f} %"
-        axes.plot(*at, mec=colour, **star)
-        axes.annotate(label, at, (0, 16 * up), color=colour, ha="center", **text)
+        axes.plot(paper.hours, paper.tefbv, mec=colour, **star)
+        text = f"net {net}, 2010:\n{paper.tefbv:.2f} %"
+        label(text, (paper.hours, paper.tefbv), (0, 16 * up), "center")
     for name, run in own.items():
         colour, metrics, n_test = HOURS_COLOURS[name], run.metrics, run.config.data.n_test
         hours = median(run.epoch_seconds) / 3600
@@ -307,23 +325,37 @@ def plot_error_against_hours(runs: Iterable[Run]) -> Figure:
         axes.plot(hours * np.array(metrics.epoch), percent, color=colour, lw=1.5)
         bar: dict = {"fmt": "o", "color": colour, "ms": 3, "lw": 1, "capsize": 2}
         plot_rates(axes, [hours * run.epochs], [(run.chosen_errors, n_test)], **bar)
-        label = f"{name}: {percent[-1]:.2f} %"
-        if name != CNN.name:
-            axes.annotate(label, (hours, percent[0]), (-2, 8), color=colour, ha="left", **text)
-            continue
-        epochs, errors = (*cnn_tables.EARLY, cnn_tables.PAPER_EPOCHS), (*CNN.early, CNN.tefbv)
-        axes.plot(hours * np.array(epochs), errors, mec=colour, **star)
-        label, at = f"{label}\n2011: {CNN.tefbv:.2f} %", (hours * epochs[-1], CNN.tefbv)
-        axes.annotate(label, at, (-8, -18), color=colour, ha="right", **text)
+        first, error = (hours, percent[0]), f"{percent[-1]:.2f} %"
+        if name == CNN.name:
+            epochs = (*cnn_tables.EARLY, cnn_tables.PAPER_EPOCHS)
+            axes.plot(hours * np.array(epochs), (*CNN.early, CNN.tefbv), mec=colour, **star)
+            text = f"{name}: {error}\n2011: {CNN.tefbv:.2f} %"
+            label(text, (hours * epochs[-1], CNN.tefbv), (-8, -18), "right")
+        elif name in cnn_tables.JPEG_NETS:
+            last = hours * cnn_tables.PAPER_EPOCHS, cnn_tables.JPEG_NETS[name].tefbv
+            axes.plot(*last, mec=colour, **star)
+            label(f"2011: {last[1]:.2f} %", last, (0, 12 if name == STILL else -12), "center")
+            if name == STILL:
+                label(f"CIFAR-10 as JPEG: {error}", first, (12, 2), "left")
+            else:
+                label(f"the same, translated: {error}", first, (-60, -46), "left")
+        else:
+            label(f"{name}: {error}", first, (-2, 8), "left")
+    colour, found = "0.3", {kind: committees.get(name) for name, kind in HOURS_COMMITTEES.items()}
+    if points := {kind: (r[-1].seconds / 3600, r[-1].percent) for kind, r in found.items() if r}:
+        axes.plot(*zip(*points.values(), strict=True), "D", ms=4, color=colour, zorder=4)
+        lines = [f"{kind} {percent:.2f} %" for kind, (_, percent) in points.items()]
+        text = "\n".join(["committees of seven nets:", *lines])
+        label(text, next(iter(points.values())), (-16, 36), "left")
     axes.set(xscale="log", yscale="log", xlim=(None, 500), ylim=(0.2, None))
     axes.set_xlabel(
         "hours: number of epochs x median hours of an epoch\n"
         "(2011 gives none: its stars are after as many epochs of ours)"
     )
-    axes.set_ylabel("test error, %, of the epoch with\nthe lowest validation error so far")
+    axes.set_ylabel("test error, %, of the epoch with the lowest validation error so far")
     for axis in axes.xaxis, axes.yaxis:
         axis.set_major_formatter("{x:g}")
-    axes.set_yticks([0.3, 0.5, 1, 2, 3, 5, 10], minor=False)
+    axes.set_yticks([0.3, 0.5, 1, 2, 3, 5, 10, 20, 30, 50], minor=False)
     axes.minorticks_off()
     axes.grid(color="0.9")
     devices = ", ".join(dict.fromkeys(run.provenance[-1].device for run in own.values()))

@@ -6,14 +6,13 @@ from typing import Any
 
 from cnn_gpu.layers import Maps, parse
 from deform_gpu import TRANSLATION
-from experiments.datasets.dataset import CIFAR10_JPEG, COLOURS, Kind, is_mnist
+from experiments.datasets.dataset import CIFAR10_JPEG, COLOURS, DIGIT, Kind, is_mnist
 from experiments.results import tables
 from experiments.results.rows import CnnRow
 from experiments.training.configs import Config
 from experiments.training.store import Run
 from mlp_gpu.network import NETS, count_weights
 
-DIGITS = Maps(1, 29, 29)  # the input of the nets of Table 1
 EARLY = (1, 3, 17)  # epochs after which the paper gives the error
 PAPER_EPOCHS = 500  # of Table 1
 
@@ -94,6 +93,14 @@ PAPER_ROWS = {
 
 
 PAPER_ROWS[CIFAR10_JPEG] = PAPER_ROWS["CIFAR10"]
+
+# The net with 100 maps, which we train on the JPEG copy of CIFAR-10, by what our tables call it.
+JPEG_NETS = {
+    "3 x 100M-300N-100N, CIFAR-10 as JPEG"
+    + (f", translated {row.translation} %" if row.translation else ""): row
+    for row in PAPER_ROWS[CIFAR10_JPEG]
+    if row.layers == cifar10_net(100)
+}
 
 
 @dataclass(frozen=True)
@@ -176,28 +183,37 @@ def _count_weights(layers: str, source: Maps, n_classes: int) -> int:
 
 
 def longest_runs(runs: Iterable[Run]) -> dict[str, Run]:
-    """The longest run of each net of the papers on deformed MNIST, by the net's name.
+    """The longest run of each net of the papers on deformed MNIST, and of JPEG_NETS, by its name.
 
     runs: of any nets, on any data. Nets without a run are left out.
     """
-    described = {paper.layers: paper.name for paper in PAPER.values()}
     named: dict[str, list[Run]] = {}
-    for run in filter(tables.is_on_deformed_mnist, runs):
-        if name := described.get(run.config.layers):
+    for run in runs:
+        if name := _paper_name(run):
             named.setdefault(name, []).append(run)
-        elif tables.is_table1(run):
-            named.setdefault(f"net {tables.net_number(run)}", []).append(run)
     return {name: tables.most_trained(own) for name, own in named.items()}
 
 
-def longest_table(runs: Iterable[Run]) -> list[dict[str, str]]:
-    """A line for each net of the papers: our longest run on deformed MNIST beside the paper's.
+def _paper_name(run: Run) -> str | None:
+    """The name in `longest_runs` of the net that a run trained; None if it is not the papers'."""
+    config = run.config
+    if config.data.name == CIFAR10_JPEG:
+        row = paper_row(config)
+        return next((name for name, known in JPEG_NETS.items() if known == row), None)
+    if not tables.is_on_deformed_mnist(run):
+        return None
+    if tables.is_table1(run):
+        return f"net {tables.net_number(run)}"
+    paper = paper_net(config.layers)
+    return paper.name if paper else None
 
-    Then two lines of the net with 100 maps on a JPEG copy of CIFAR-10. runs: of any nets, on any
-    data.
+
+def longest_table(runs: Iterable[Run]) -> list[dict[str, str]]:
+    """A line for each net of the papers: our run of `longest_runs` beside the paper's.
+
+    runs: of any nets, on any data.
     """
-    runs = list(runs)
-    longest, of_jpegs = longest_runs(runs), [r for r in runs if r.config.data.name == CIFAR10_JPEG]
+    longest = longest_runs(runs)
     nets = [  # the first four columns, and our run
         (
             f"{net}",
@@ -209,16 +225,11 @@ def longest_table(runs: Iterable[Run]) -> list[dict[str, str]]:
         for net, sizes in NETS.items()
     ]
     for paper in PAPER.values():
-        n_weights = _count_weights(paper.layers, DIGITS, 10)
+        n_weights = _count_weights(paper.layers, DIGIT, 10)
         nets.append(("2011", paper.name, n_weights, paper.tefbv, longest.get(paper.name)))
-    for row in PAPER_ROWS[CIFAR10_JPEG]:
-        if row.layers == cifar10_net(100):
-            own = [run for run in of_jpegs if paper_row(run.config) == row]
-            moved = f", translated {row.translation} %" if row.translation else ""
-            layers = f"3 x 100M-300N-100N, CIFAR-10 as JPEG{moved}"
-            n_weights = _count_weights(row.layers, COLOURS, 10)
-            run = tables.most_trained(own) if own else None
-            nets.append(("2011", layers, n_weights, row.tefbv, run))
+    for name, row in JPEG_NETS.items():
+        n_weights = _count_weights(row.layers, COLOURS, 10)
+        nets.append(("2011", name, n_weights, row.tefbv, longest.get(name)))
     return [_longest_line(*net) for net in nets]
 
 

@@ -180,17 +180,18 @@ def find_committees(runs: Mapping[str, Run]) -> list[Committee]:
     return found
 
 
-def _longest(found: Collection[Sequence[CommitteeRow]]) -> dict[str, Sequence[CommitteeRow]]:
+def longest_committees(
+    found: Collection[Sequence[CommitteeRow]],
+) -> dict[str, Sequence[CommitteeRow]]:
     """The rows of our longest training on MNIST of each experiment that has one, by its name.
 
-    found: the rows of each record.
+    found: the rows of each record. Of equally long trainings the first of them counts: none is
+    chosen by its test errors.
     """
     longest = {}
     for name in NAMED:
         if own := [rows for rows in found if rows[-1].experiment == name]:
-            longest[name] = min(
-                own, key=lambda rows: (-committee_report.images_trained(rows), rows[-1].errors)
-            )
+            longest[name] = max(own, key=committee_report.images_trained)
     return longest
 
 
@@ -200,7 +201,7 @@ def recorded_committees(
     """The rows of the records that `experiments_table` shows, by their titles."""
     return {
         f"{_title(name)}, on MNIST, {rows[-1].epochs} epochs": rows
-        for name, rows in _longest(found).items()
+        for name, rows in longest_committees(found).items()
     }
 
 
@@ -209,7 +210,7 @@ def experiments_table(found: Collection[Sequence[CommitteeRow]]) -> list[dict[st
 
     found: the rows of each record.
     """
-    lines, longest = [], _longest(found)
+    lines, longest = [], longest_committees(found)
     for name, experiment in NAMED.items():
         paper = [member.paper for member in experiment.members]
         line = {

@@ -44,10 +44,9 @@ def make_convolutional(layers, wrong, **what):
 
 def of_colours(name, classes=(), **what):
     """The same of the net with 100 maps, on translated images of CIFAR-10 or its JPEG copy."""
-    run, net = make_run(**what), {"layers": cnn_tables.cifar10_net(100), "sizes": ()}
-    data = structs.replace(run.config.data, name=name, **dict(classes))
-    net |= {"source": (3, 32, 32), "deformation": TRANSLATION, "data": data}
-    run.config = structs.replace(run.config, **net)
+    run, data = make_run(**what), {"name": name, **dict(classes)}
+    net = {"layers": cnn_tables.cifar10_net(100), "deformation": TRANSLATION}
+    run.config = changed(run.config, data, **net)
     return run
 
 

@@ -15,10 +15,12 @@ import factories
 import numpy as np
 import pytest
 from bench_rows import all_engines, engine, on_cpu, on_gpu
+from committee_cases import committee_row
 from drawn import (
     DEFORMATION,
     IMAGES,
     LABELS,
+    ON_JPEGS,
     assert_readable,
     make_committee,
     make_conv_run,
@@ -135,7 +137,7 @@ def without_errors():
 
 
 def against_hours():
-    """Of nets 1 and 4 and of a convolutional net the longest run; the others are not drawn."""
+    """The longest run of each net that is drawn, and two committees; other runs are not drawn."""
 
     def timed(seconds, n, first, **config):
         validation = [n - epoch + 2 * (epoch % 3 == 1) for epoch in range(n)]
@@ -148,12 +150,18 @@ def against_hours():
         timed(6.0, 200, 700, sizes=NETS[1], epochs=300),
         timed(80.0, 30, 300, sizes=NETS[4], epochs=30, session={"device": "a GPU"}),
         timed(13.0, 400, 350, layers=cnn_tables.PAPER[3].layers, epochs=400),
+        timed(60.0, 60, 3000, epochs=60, **ON_JPEGS),
+        timed(60.0, 40, 4000, epochs=60, **ON_JPEGS | {"deformation": None}),
         factories.make_run(layers=cnn_tables.PAPER[4].layers),
         factories.make_run(sizes=NETS[2], deformation=None),
         factories.make_run(sizes=NETS[3], data={"name": "load_digits"}),
         factories.make_run(sizes=(841, 800, 10)),
     ]
-    return run_plots.plot_error_against_hours(runs)
+    committees = {
+        f"experiment{n}": [committee_row(errors=k, percent=k / 100, seconds=100.0 * k)]
+        for n, k in ((3, 64), (4, 90), (6, 80))
+    }
+    return run_plots.plot_error_against_hours(runs, committees)
 
 
 def wrong_digits(n):

@@ -5,12 +5,14 @@ from dataclasses import replace
 import factories
 import numpy as np
 import pytest
+from committee_cases import committee_row
 from drawn import (
     DEFORMATION,
     IMAGES,
     LABELS,
     N_TEST,
     N_TRAIN,
+    ON_JPEGS,
     bars_of,
     draw,
     make_run,
@@ -115,14 +117,18 @@ def test_error_against_hours_is_of_the_chosen_epochs_and_ignores_a_busy_machine(
     times = dict.fromkeys(("deform_seconds", "evaluate_seconds"), [0.0] * 5)
     times |= {"train_seconds": [36.0, 36, 7200, 36, 18]}
     errors = {"validation_errors": [9, 5, 7, 5, 4], "test_errors": [500, 300, 900, 200, 100]}
-    run = factories.make_run(layers=layers, epochs=5, metrics=times | errors)
-    (axes,) = run_plots.plot_error_against_hours([run]).axes
+    nets = {"layers": layers}, ON_JPEGS
+    runs = [factories.make_run(epochs=5, metrics=times | errors, **net) for net in nets]
+    committee = [committee_row(errors=64, percent=0.64, seconds=7200.0)]
+    (axes,) = run_plots.plot_error_against_hours(runs, {"experiment3": committee}).axes
     lines = [line.get_xydata() for line in axes.lines if line.get_linestyle() == "-"]
     percent = [5, 3, 3, 3, 1]
     np.testing.assert_allclose(lines[0], [(0.01 * k, y) for k, y in enumerate(percent, 1)])
     stars = [at for line in axes.lines if line.get_marker() == "*" for at in line.get_xydata()]
     expected = [(23.4, 0.49), (114.5, 0.35), (0.01, 4.71), (0.03, 1.58), (0.17, 0.68), (5, 0.38)]
-    np.testing.assert_allclose(stars, expected)
+    np.testing.assert_allclose(stars, [*expected, (5, 20.26)])
+    (diamond,) = (line for line in axes.lines if line.get_marker() == "D")
+    assert diamond.get_xydata().tolist() == [[2, 0.64]]
 
 
 def test_long_lines_are_folded_at_spaces_and_behind_hyphens():

@@ -1,7 +1,8 @@
 """results/committees.py: the committees are those of the paper, and trained as it says."""
 
 import pytest
-from committee_cases import ERRORS, TABLE4_ERRORS, WIDTHS, make_jobs, numbered
+from committee_cases import ERRORS, TABLE4_ERRORS, WIDTHS, make_jobs, numbered, of_committees
+from msgspec.structs import replace
 
 from deform_gpu import TABLE1, Deformation
 from experiments import committee
@@ -121,6 +122,13 @@ def test_the_command_line_chooses_the_experiments():
         ("experiment2", EXPERIMENTS[2]),
     ]
     assert chosen("--table4") == {"table4": TABLE4}
+
+
+def test_longest_committees_are_chosen_by_their_length_not_by_their_errors():
+    first, second = (of_committees({3: (9, n)}).popitem()[1] for n in (7, 6))
+    assert committees.longest_committees([first, second]) == {"experiment3": first}
+    longer = [replace(row, epochs="9") for row in first]
+    assert committees.longest_committees([second, longer]) == {"experiment3": longer}
 
 
 def test_committees_are_found_among_runs():

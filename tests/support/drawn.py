@@ -7,11 +7,18 @@ import numpy as np
 from matplotlib.container import ErrorbarContainer
 from matplotlib.text import Text
 
-from deform_gpu import Deformation
+from deform_gpu import TRANSLATION, Deformation
+from experiments.datasets.dataset import CIFAR10_JPEG
+from experiments.results import cnn_tables
 from experiments.results.committee_report import Committee
 
 N_TEST, N_TRAIN = 157, 613
 DEFORMATION = Deformation(sigma=6.0, alpha=36.0, beta=(7.5, 12.5) * 5, gamma_x=15.0, gamma_y=13.0)
+ON_JPEGS = {  # the net of the paper's that is trained on CIFAR-10 as JPEG
+    "data": {"name": CIFAR10_JPEG, "classes": tuple("abcdefghij")},
+    "layers": cnn_tables.cifar10_net(100),
+    "deformation": TRANSLATION,
+}
 LABELS = np.random.default_rng(0).integers(0, 10, N_TEST).astype(np.uint8)
 IMAGES = np.random.default_rng(1).uniform(-1, 1, (N_TEST, 29, 29)).astype(np.float32)
 

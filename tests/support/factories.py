@@ -42,10 +42,14 @@ def make_config(**changes):
 
 
 def changed(config, data=(), **changes):
-    """A configuration with other settings. data: those of its data. A net replaces the other."""
+    """A configuration with other settings. data: those of its data. A net replaces the other.
+
+    Convolutional nets of a folder of one's own read images like those of CIFAR-10.
+    """
     if "layers" in changes:
         name = dict(data).get("name", config.data.name)
-        changes = {"sizes": (), "source": astuple(KINDS[name].source)} | changes
+        source = KINDS.get(name, KINDS["CIFAR10"]).source
+        changes = {"sizes": (), "source": astuple(source)} | changes
     return replace(config, data=replace(config.data, **dict(data)), **changes)
 
 
