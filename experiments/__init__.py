@@ -1,4 +1,4 @@
-"""A file here is a command that the Makefile or the README names; a folder, what commands share."""
+"""Files here are commands, named in the Makefile or the README; folders hold what they share."""
 
 import sys
 

@@ -20,9 +20,9 @@ Without a GPU, a race at the end, a quarter of an hour: wrong digits of MNIST ag
 training, on-line and by mini-batches in NumPy and PyTorch; race.csv, race.png and race.pdf.
 
 Instead of all that,
-  --startup  starts table1 with its five nets, with compiled code that was cached and with an empty
-             cache folder, until its first step; a worker process, until it begins to train; and
-             a clone of this repository, until it has installed itself and trained a net
+  --startup  times table1 until its first step: with five nets and with one, compiled code cached,
+             and with five and an empty cache folder; a worker process until it begins to train;
+             and a clone of this repository until it has installed itself and trained a net
   --tests    runs 'make test' and 'make test-all' once each
   --workers  trains the same few nets with one worker and with several, in turn: how much faster,
              how long workers take to start, how many bytes a run writes
@@ -174,7 +174,7 @@ def measure_into(
 ) -> list[BenchRow]:
     """Measure, and write bench.csv anew with each row. Returns its rows.
 
-    Until everything is measured rows of before stay, and those that are not asked for stay then.
+    Earlier rows stay in it until they are measured anew; at the end they go if all was asked for.
     """
     origin, before = source.columns(), {}
     if path.exists():

@@ -3,9 +3,9 @@
 Takes each net as it is at the start, and after training by the CPU engine. From there it makes the
 same on-line steps several times: image after image in float64, which counts as exact, and in
 float32; by the CPU engine, whose windows grow and shrink; and in NumPy by windows of one size.
-Prints, for each, the distance of the weights from those of float64, as
-a part of the way that these went, and how often a window's images went forward and backward. All of
-it goes into blocks.json. Takes some minutes.
+Prints, for each, the distance of the weights from those of float64, relative to how far these
+moved, and for windows of one size the sweeps per image. All of it goes into blocks.json. Takes some
+minutes.
 """
 
 import argparse

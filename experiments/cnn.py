@@ -59,7 +59,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--translation",
         type=cli.number(0, 50),
         metavar="PERCENT",
-        help="translate training images by up to so much of their side (default: 5 for norb and "
+        help="translate training images by up to PERCENT of their side (default: 5 for norb and "
         "cifar10, as in the paper's best rows, else 0)",
     )
     plans.add_trainer_arguments(

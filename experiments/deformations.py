@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> None:
         ("--beta", cli.number(0, 90), None, "DEGREES", f"{largest} {angles})"),
         ("--gamma-x", percent, TABLE1.gamma_x, "PERCENT", f"{size}, horizontal"),
         ("--gamma-y", percent, TABLE1.gamma_y, "PERCENT", f"{size}, vertical"),
-        ("--seed", cli.integer(0, 2**64 - 1), 0, "N", "of the random deformations"),
+        ("--seed", cli.integer(0, 2**64 - 1), 0, "N", "seed of the random deformations"),
     ):
         text += "" if default is None else " (default: %(default)s)"
         parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)

@@ -1,9 +1,9 @@
 """Write a sketchpad for digits, which a net recognises in the browser: runs/draw.html.
 
-It is one file that asks nothing of any network. It shows what the net says while one draws, what
-the net sees, and what it says to the same digit deformed as in training. The net is the best
-perceptron of the runs there are that the file has room for, such as net 1; if there is none, one
-that comes along; or that of --net.
+It is one file, which needs no network. It shows the net's answer while one draws, the input that
+the net sees, and its answer for the same digit deformed as in training. The net is that of --net,
+or else the best perceptron among the runs that is small enough for the file, such as net 1, or
+else one of the pretrained nets.
 """
 
 import base64
@@ -89,7 +89,7 @@ def usable(member: NetFile) -> NetFile:
 
 
 def page(member: NetFile, found: list[dict]) -> str:
-    """The page as HTML. member: as `usable` gives it. found: digits to load, as `hardest` does."""
+    """The page as HTML. member: as `usable` gives it. found: its examples, from `hardest`."""
     assert isinstance(member.network, Network)
     content = {
         "title": f"{member.config.title}, weights in half precision",

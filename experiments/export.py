@@ -1,11 +1,11 @@
-"""Give a run away: as CSV files, as curves in TensorBoard, or its net alone.
+"""Export a run: as CSV files, as curves for TensorBoard, or its net alone.
 
 --csv writes RUN.metrics.csv, a row per epoch, and RUN.outputs.csv, a row per test digit, with the
 class probabilities p0, p1 and so on at the chosen epoch. --tensorboard writes a folder of curves
 over the epochs, RUN.tensorboard; with --out, DIR/RUN, so that 'tensorboard --logdir DIR' shows
 several runs. --net writes RUN.safetensors, the weights at the chosen epoch in one small file: as
-float16 if no answer on the test digits changes by that, which it says. Files of an earlier export
-are replaced.
+float16 if that changes no answer on the test digits; a message reports it. Files of an earlier
+export are replaced.
 """
 
 import io

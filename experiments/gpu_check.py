@@ -1,8 +1,8 @@
 """Check a GPU, from its driver to a long training.
 
-Items, in the order of what they tell:
+Items, in the order in which they run:
   gpu          the driver, and a self-test: a small net and images, on the GPU and on the CPU
-  epochs       two epochs of net 1 by each launch mode and on the CPU, one of nets 2 to 5
+  epochs       two epochs of net 1 by `window`, by `graph` and on the CPU, one of nets 2 to 5
   comparisons  the same images deformed and the same nets trained on the CPU and on the GPU
   kernels      the benchmarks: each kernel of each net timed, PyTorch next to them
   tests        all tests that use a GPU, with 250 repeats of each kernel

@@ -1,6 +1,6 @@
-"""Compile every kernel for GPUs of several generations, and print what each takes of the GPU.
+"""Compile every kernel for GPUs of several generations, and print the resources that it takes.
 
-CUDA's compilers alone go down to machine code: no GPU and no driver are needed. For each kernel and
+CUDA's compilers generate the machine code: no GPU and no driver are needed. For each kernel and
 compute capability (7.5 Turing, 8.0 Ampere, 9.0 Hopper, 10.0 Blackwell) the table has the registers
 per thread, the shared memory per block, and the bytes of stack and of spilled registers per thread.
 The last two should be 0, because both are in slow memory. (draw_matrices has a stack for the sines

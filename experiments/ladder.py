@@ -33,7 +33,7 @@ from mlp_gpu.training import image_order
 REPEATS = 7
 # What the search tries: with momentum, and without it.
 SEARCHED = [*product((0.002, 0.005, 0.01, 0.02, 0.05, 0.1), (0.9,)), (0.1, 0), (0.2, 0), (0.3, 0)]
-APART = 6  # one training image in so many is kept apart to search on
+APART = 6  # one training image in APART is held out for the search
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -57,8 +57,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--search",
         action="store_true",
-        help="before, try learning rates and momenta on a part of the training images; the net is "
-        f"trained with {formulas.ETA:g} and {formulas.MOMENTUM:g} whatever is found",
+        help="first, try learning rates and momenta on a part of the training images; the net is "
+        f"still trained with {formulas.ETA:g} and {formulas.MOMENTUM:g}, whatever the result",
     )
     cli.add_data_arguments(parser)
     cli.add_out_argument(parser, "folder for ladder.json and its figure", "runs/ladder")

@@ -38,9 +38,9 @@ def names() -> list[str]:
 def execute(name: str, variables: Mapping[str, str]) -> Any:
     """A notebook, a nbformat.NotebookNode, executed in its own folder.
 
-    It has nothing that another execution would change for no reason: no times, no version of
-    Python. Its pictures have few colours. variables: of the environment, beside those there are.
-    Raises Problem if a cell fails, or if a package that executes notebooks is missing.
+    It holds nothing that differs between executions of the same code: no times, no version of
+    Python. Its pictures have few colours. variables: environment variables to add. Raises Problem
+    if a cell fails, or if a package that executes notebooks is missing.
     """
     try:
         import ipykernel  # noqa: F401, it runs the cells
@@ -128,8 +128,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--save",
         action="store_true",
-        help="write the outputs into notebooks/NAME.ipynb too, as they are committed: runs are not "
-        "read, so that they show what a fresh clone has",
+        help="also write the outputs into notebooks/NAME.ipynb, to be committed: no runs are read, "
+        "so the outputs are those of a fresh clone",
     )
     arguments = parser.parse_args(argv)
     unknown = set(arguments.names) - set(names())

@@ -1,11 +1,11 @@
 """Save the figures of the notebooks, each as NAME.png and NAME.pdf.
 
-They are of the runs there are: learning curves, confusions, the hardest digits, committees, and
-kernels, maps and errors of convolutional nets; of the records in results/, the newest benchmark,
-the ladder and errors against hours; and, without either, how each kernel maps its threads to data
-(threads_KERNEL), which images of a block correct which (block_of_images), and which neurons read a
-neuron (pulling). Where there are no runs, those of the nets that come along are drawn. 'make
-deformations' saves the figures of deformations.
+Figures of your runs, or else of the pretrained nets: learning curves, confusions, the hardest
+digits, committees, and kernels, maps and errors of convolutional nets. Figures of the records in
+results/: the newest benchmark, the ladder and errors against hours. Figures of the programs: how
+each kernel maps its threads to data (threads_KERNEL), which images of a block correct which
+(block_of_images), and which neurons read a neuron (pulling). 'make deformations' saves the figures
+of deformations.
 """
 
 from collections.abc import Callable, Mapping

@@ -292,7 +292,7 @@ def ladders(records: Collection[LadderRecord]) -> str:
 
 
 def pretrained_table(records: Collection[Run]) -> str:
-    """The nets that come along: errors, and the commands of their runs, by the records of these."""
+    """The pretrained nets: errors, by the records of their runs, and the commands for them."""
     lines = []
     for net in PRETRAINED:
         if (run := trained.record_of(net_files.read(net.path), records)) is None:

@@ -2,9 +2,8 @@
 
 Prints for each picture the digit that the net saw, and its guesses. A picture shows one digit,
 dark on light or light on dark, in any colours and of any size; it is cut out and centred as MNIST's
-digits are.
-The net is the best of the runs there are, or else one that comes along, or that of --net; several
-are a committee, which averages their outputs.
+digits are. The net is that of --net, or else the best of the runs, or else a pretrained one.
+Several nets are a committee, which averages their outputs.
 
 With --redrawn no pictures are given: test digits of MNIST are redrawn as pictures in several ways.
 Prints the number of errors and of undetected digits, next to those of the originals, and writes
@@ -131,7 +130,7 @@ def moved(digit: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def in_colour(digit: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Dark on light; light on dark for every other."""
+    """Dark on light, or light on dark, at random."""
     colours = rng.integers(0, 100, 3), rng.integers(140, 256, 3)
     return coloured(enlarged(digit, 8), *colours[:: rng.choice((1, -1))])
 

@@ -1,8 +1,8 @@
-"""Keep what finished runs measured: a small file each, in results/<device>/.
+"""Record the results of finished runs: a small file each, in results/<device>/.
 
 The record of a run, a JSON file, has its configuration, its provenance and its metrics of every
-epoch; that of a committee is its table, a CSV file, as it is. Only finished runs of a committed
-source tree count, or with --unfinished also those that were stopped, which the tables then say.
+epoch; the record of a committee is a copy of its table, a CSV file. Only finished runs of a
+committed source tree count; with --unfinished stopped ones too, which the tables mark as such.
 `python -m experiments.readme` makes the tables.
 """
 
@@ -103,8 +103,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--unfinished",
         action="store_true",
-        help="record runs too that were stopped before their end; they go on, and may be recorded "
-        "again",
+        help="also record runs that were stopped before their end; they can be resumed and "
+        "recorded again",
     )
     arguments = parser.parse_args(argv)
     for path in without_weights(arguments.files):

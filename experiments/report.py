@@ -1,7 +1,7 @@
-"""One page: your runs beside our records and the papers, then all there is of runs and records.
+"""One page: your runs beside our records and the papers, then all runs and all records.
 
-Writes one HTML file that holds its pictures and asks nothing of the network. Each number leads to
-where it comes from. Files that cannot be read are named, on the page and on stderr.
+Writes one HTML file that holds its pictures and needs no network. Each number links to its source.
+Files that cannot be read are named, on the page and on stderr.
 """
 
 from pathlib import Path

@@ -19,7 +19,7 @@ from mlp_gpu.engine import WINDOW
 from mlp_gpu.network import Network, pad32
 from mlp_gpu.window_rule import GPU_ROUNDING, tolerance
 
-LIKELY = 0.75  # part of the sweeps that a block needed, launched for the next before looking
+LIKELY = 0.75  # part of the sweeps that the last block suggests, launched before reading progress
 
 
 # Images of a window and of a block: large, because a sweep is many launches that do little each.

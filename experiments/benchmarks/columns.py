@@ -1,4 +1,4 @@
-"""Measurements; as rows of bench.csv; and such rows as the tables of `make bench` and the README.
+"""Measurements, their rows in bench.csv, and the tables of these rows: `make bench`, the README.
 
 A column of a printed table is declared once, with its heading and its meaning, from which
 docs/benchmarks.md has its tables of columns.
@@ -51,11 +51,11 @@ class Ceiling:
 class Measurement:
     """The times of an engine, a baseline, a kernel, a deformation or a copy.
 
-    us: microseconds of each repeat, float64 (repeats,). n_images, n_bytes, flops: that were
-    trained, deformed or evaluated, that had to be moved, and floating-point operations, each in one
+    us: microseconds of each repeat, float64 (repeats,). n_images: images trained, deformed or
+    evaluated; n_bytes: bytes that had to be moved; flops: floating-point operations; each in one
     such time. copy, read, peak: its ceilings. cpu_engine_us: `us` of the CPU engine on the same
-    net. paper_gb_per_second: the paper's figure for the same kernel. Other fields: see `BenchRow`,
-    which also says for each group what `us` is the time of. None where a field does not apply.
+    net. paper_gb_per_second: the paper's figure for the same kernel. Other fields, and the work
+    that `us` times in each group: see `BenchRow`. None where a field does not apply.
     """
 
     group: str

@@ -5,8 +5,8 @@ connections that are there are computed, one after another. The innermost loops 
 of a map, so that they are as long as a map is large, and vectorise. To that end the neurons that
 one weight of a kernel meets are copied next to each other first, once for all maps that read them.
 
-Convolutions and fully connected layers alone. What has no connections to loop over, the fully
-connected layers and all scalar formulas, is the engine's. Trained in one thread.
+Only convolutions and fully connected layers are supported. Fully connected layers are products of
+matrices. The scalar formulas are the engine's functions. Trained in one thread.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -195,7 +195,7 @@ def train_images(net: Net, images: np.ndarray, labels: np.ndarray, eta: np.float
 
 
 def _reordered(W: np.ndarray, n: int) -> np.ndarray:
-    """W with rows that go through n numbers first, after row 0, in the order of the others."""
+    """W, its rows after row 0 taken from the order (others, n) to the order (n, others)."""
     rows = W[1:].reshape(-1, n, W.shape[1]).swapaxes(0, 1)
     return np.vstack((W[:1], rows.reshape(-1, W.shape[1])))
 

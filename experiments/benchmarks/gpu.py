@@ -341,7 +341,7 @@ def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
     end = first + n
 
     def at(done: int, swept: int, last: int) -> None:
-        """Let the launches that are made next find the window so."""
+        """Set the window's progress, which the launches made next will read."""
         state = progress.at_start(n_block, len(labels))
         state[[progress.FIRST, progress.SWEPT, progress.END]] = done, swept, last
         workspace.progress = copy_to_gpu(state, stream)

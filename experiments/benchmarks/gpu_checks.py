@@ -273,8 +273,8 @@ def train_ahead(
 
 def check_ahead(dataset: data.Dataset) -> CheckResult:
     """Net 1, trained on images that the GPU deforms meanwhile, and on images deformed before."""
-    # Of few images the two launches of a deformation take as long as all the rest of it. So few
-    # come again and again in their order.
+    # With few images, the two launches of a deformation take as long as the rest of it. So a small
+    # data set is repeated in its order.
     n = max(N_IMAGES, len(dataset.train_labels))
     images = np.resize(dataset.train_images, (n, *dataset.train_images.shape[1:]))
     labels = np.resize(dataset.train_labels, n)

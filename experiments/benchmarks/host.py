@@ -45,11 +45,11 @@ KERNEL_K = 1024  # rows of the weights that it multiplies
 class Workload:
     """Something to time.
 
-    call: does it once; returns when it is done. n_images: that a call trains or deforms, None if it
-    does neither. n_bytes: that must be moved for an image or, without images, in a call; flops:
-    floating-point operations, likewise; None if that is not known. copy, read, peak: the names
-    of the workloads that are its ceilings, see `Measurement`. settings: see there.
-    background_load: keeps the machine busy meanwhile.
+    call: does it once; returns when it is done. n_images: number of images that a call trains,
+    deforms or evaluates; None if there are none. n_bytes: bytes that must be moved for an image or,
+    without images, in a call; flops: floating-point operations, likewise; None if unknown. copy,
+    read, peak: names of the workloads that are its ceilings, see `Measurement`. settings: see
+    there. background_load: keeps the machine busy meanwhile.
     """
 
     call: Callable[[], object]

@@ -146,7 +146,7 @@ class Training:
     seed: int
 
     def learn(self) -> list[tuple[float, int, int]]:
-        """The last three fields of each RaceRow; the first epoch says how many epochs there are."""
+        """Seconds, validation and test errors of each epoch; epoch 1 sets the number of epochs."""
         from deform_gpu.batches import deform_set  # imports numba
 
         x, labels, eta = self.dataset.train_images, self.dataset.train_labels, self.setting.eta

@@ -141,9 +141,9 @@ def split(dataset: Dataset, n: int, seed: int) -> Dataset:
 
 
 def normalize(dataset: Dataset, width: int) -> Dataset:
-    """The data with bounding boxes `width` of the 29 columns wide, but for what looks like a one.
+    """The data with bounding boxes `width` columns wide, of 29, except digits that look like a one.
 
-    Training and test images go by the same rule for that, deform_gpu.is_narrow: it knows no label.
+    The same rule finds these in training and test images: deform_gpu.is_narrow, without labels.
     """
 
     def narrow(images: np.ndarray) -> np.ndarray:

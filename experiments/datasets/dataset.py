@@ -55,10 +55,10 @@ def name_parts(name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images float32 (n, 29, 29) in [-1, 1], C order, background -1; labels uint8 (n,), from 0.
+    """Images float32 (n, side, side) in [-1, 1], C order; labels uint8 (n,), from 0.
 
-    Images of several maps are (n, height, width, maps). As `data.load_pixels` gives them, images
-    are uint8 (n, k, k), or (n, height, width, maps), from 0 to the white of their kind.
+    Digits have side 29 and background -1. Images of several maps are (n, height, width, maps). As
+    `data.load_pixels` gives them: uint8 (n, k, k), or with maps, from 0 to the white of their kind.
     """
 
     name: str  # one of KINDS, or the name of a folder of your own

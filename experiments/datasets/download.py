@@ -36,9 +36,8 @@ class File(NamedTuple):
     check: Callable[[Path], object]
 
     def find(self, folder: Path, limit: int) -> Path | None:
-        """Its path in a folder: the only file with one of its names, or the first that it is.
-
-        None if there is none. Files of other names are read if they have at most `limit` bytes.
+        """Its path in a folder: the only file with a known name, or the first that `check` accepts,
+        or the first with a known name; else None. Other names are checked up to `limit` bytes.
         """
         named = [folder / name for name in self.names if os.path.exists(folder / name)]
         if len(named) == 1 and named[0].stat().st_size:
@@ -192,7 +191,7 @@ def _download(mirror: str, file: File, folder: Path, limit: int) -> str | None:
 
 
 class _Limited(io.BufferedWriter):
-    """A new file that takes so many bytes and no more: a write beyond them raises ValueError."""
+    """A new file of at most `limit` bytes: a write beyond them raises ValueError."""
 
     def __init__(self, path: Path, limit: int):
         super().__init__(io.FileIO(path, "w"))

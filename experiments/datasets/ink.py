@@ -185,7 +185,7 @@ def _without_blots(ink: Pixels) -> Pixels:
 def _refuse_several(ink: Pixels, min_gap: float, how: str) -> None:
     """Raise NoDigit if ink is in several places one after another, each as a digit would be.
 
-    min_gap: between two digits, as a part of the size of the larger. how: they are, in words.
+    min_gap: between two digits, a fraction of the larger one's size. how: arrangement, in words.
     """
     columns, _ = ndimage.label((ink > FAINT).any(axis=0))
     groups = []
@@ -212,7 +212,7 @@ def _cropped(ink: Pixels) -> Pixels:
 
 
 def _resized(ink: Pixels, side: int) -> Pixels:
-    """Ink so large that its longest side has so many pixels."""
+    """The ink, resized so that its longest side has `side` pixels."""
     factor = side / max(ink.shape)
     height, width = (max(1, round(factor * n)) for n in ink.shape)
     image = Image.fromarray(np.ascontiguousarray(ink, np.float32))

@@ -74,9 +74,8 @@ def read(path: Path, file: IdxFile) -> tuple[np.ndarray, str]:
     Raises OSError or one of reading.NOT_AS_EXPECTED unless it is MNIST's.
     """
     with open_regular(path) as raw:
-        # By content, not by name: some programs unpack a .gz and leave its name.
-        stream = reading.Unpacked(raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
-        content = stream.read(file.size + 1)  # one byte more shows excess; never all of it
+        # One byte more shows excess; never all of it.
+        content = reading.unpacked(raw).read(file.size + 1)
     header = content[: len(file.header)]
     digest = hashlib.sha256(content).hexdigest()
     if header != file.header:

@@ -109,7 +109,7 @@ def _load_idx(folder: Path) -> Dataset:
     paths = [found[key][0] for key in wanted]
     arrays = [_read_idx(path, 3 if i % 2 == 0 else 1) for i, path in enumerate(paths)]
     digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in arrays]
-    if _is_mnist(paths, arrays):
+    if _is_mnist(arrays):
         return mnist.load(paths)
     if sets != {None}:
         print(f"note: images of EMNIST lie transposed, and stay so: {folder}", file=sys.stderr)
@@ -143,7 +143,7 @@ def _load_idx(folder: Path) -> Dataset:
 def _read_idx(path: Path, n_dimensions: int) -> np.ndarray:
     """The uint8 array of an IDX file, plain or packed by gzip. Raises Problem if it is none."""
     with reading.refused(path), files.open_regular(path) as raw:
-        stream = reading.Unpacked(raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
+        stream = reading.unpacked(raw)
         header = stream.read(4 + 4 * n_dimensions)
         magic = struct.pack(">I", 0x0800 + n_dimensions)
         if header[:4] != magic or len(header) != 4 + 4 * n_dimensions:
@@ -162,8 +162,8 @@ def _read_idx(path: Path, n_dimensions: int) -> np.ndarray:
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-def _is_mnist(paths: Sequence[Path], arrays: Sequence[np.ndarray]) -> bool:
-    """Whether the files are MNIST's, by their checksums."""
+def _is_mnist(arrays: Sequence[np.ndarray]) -> bool:
+    """Whether the arrays are MNIST's, by their checksums."""
     return all(
         array.shape == file.shape
         and hashlib.sha256(file.header + array.tobytes()).hexdigest() == file.sha256

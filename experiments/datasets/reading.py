@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -49,6 +50,14 @@ class Unpacked(gzip.GzipFile):
 
     def __init__(self, packed: BinaryIO):
         super().__init__(fileobj=_FewHeaders(packed), mode="rb")
+
+
+def unpacked(raw: BufferedReader) -> gzip.GzipFile | BufferedReader:
+    """The content of an open file, packed by gzip or plain.
+
+    By content, not by name: some programs unpack a .gz and leave its name.
+    """
+    return Unpacked(raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
 
 
 @contextmanager

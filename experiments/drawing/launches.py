@@ -190,9 +190,9 @@ def ladder_arrays(hidden: int, transposed: bool) -> Arrays:
     return Arrays(transposed, *found)
 
 
-def ladder(hidden: int = HIDDEN, steps: int = STEPS) -> dict[str, Launch]:
-    """Of all rungs: one step of each, `train_chunk` some."""
-    found = list(one_kernel.launches(ladder_arrays(hidden, True), steps))
+def ladder(hidden: int = HIDDEN) -> dict[str, Launch]:
+    """Launches of all rungs: one step of each; STEPS steps of `train_chunk`."""
+    found = list(one_kernel.launches(ladder_arrays(hidden, True), STEPS))
     for rung in (shared, coalesced, tiled, naive):  # tiled has the updates of naive
         found += rung.launches(ladder_arrays(hidden, rung.TRANSPOSED))
     return _by_name(found)

@@ -272,7 +272,7 @@ def _plot_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
         bar: dict = {"fmt": "none", "ecolor": style["color"], "elinewidth": 0.8, "capsize": 2}
         plot_rates(axes, early, counts, label="_interval", **bar)
     config = next(iter(runs.values())).config
-    paper = {paper.layers: paper for paper in cnn_tables.PAPER.values()}.get(config.layers)
+    paper = cnn_tables.paper_net(config.layers)
     if paper and is_mnist(config.data.name):
         if paper.early:
             style = {"ls": "none", "marker": "*", "ms": 9, "mfc": "white", "mec": BLACK}

@@ -105,7 +105,7 @@ JPEG_NETS = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper. data: their name. nets: those that we train, by number."""
+    """A table of the paper. data: name of its data set. nets: those that we train, by number."""
 
     number: int
     data: str

@@ -48,12 +48,12 @@ class Committee:
 
     @cached_property
     def outputs(self) -> np.ndarray:
-        """The mean of the members' outputs, float64 (n_test, 10)."""
+        """The mean of the members' outputs, float64 (n_test, n_classes)."""
         return voting.average([run.outputs for run in self.runs])
 
     @cached_property
     def wrong(self) -> list[np.ndarray]:
-        """What each member gets wrong, and last the committee, bool (n_test,)."""
+        """Misclassified digits, bool (n_test,): of each member, and last of the committee."""
         everybody = [*(run.outputs for run in self.runs), self.outputs]
         return [voting.find_wrong(outputs, self.labels) for outputs in everybody]
 

@@ -75,8 +75,8 @@ def _net(config: Config) -> tuple:
 def with_record(run: Run, records: Mapping[str, Run]) -> Comparison:
     """A run beside the record of the same net that is most like it, if there is one.
 
-    Records of as many epochs come first, then of as many images, of a schedule as long, of the same
-    learning rates and seed. A run of more epochs is compared as it was after the record's.
+    Records with the most epochs in common come first, then with as many images, a schedule nearly
+    as long, the same rates and seed. Both are compared as they were after their common epochs.
     """
     own = run.config
 
@@ -102,7 +102,7 @@ def with_record(run: Run, records: Mapping[str, Run]) -> Comparison:
 def with_paper(run: Run) -> Comparison:
     """A run beside the paper's figure after the most epochs that it has reached, or else the last.
 
-    The papers have none of other nets and data.
+    The papers have no figures for other nets and other data.
     """
     config = run.config
     if row := cnn_tables.paper_row(config):

@@ -1,4 +1,4 @@
-"""What the recorded errors come to, in sentences."""
+"""Sentences that summarise the recorded errors."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

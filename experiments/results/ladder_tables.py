@@ -33,12 +33,12 @@ Times = Annotated[list[Annotated[float, Meta(ge=1e-9, le=1e30)]], Meta(min_lengt
 
 
 class RungKernel(Struct, forbid_unknown_fields=True):
-    """A kernel of a rung: how it is launched, what it takes of a GPU, what it does an image.
+    """A kernel of a rung: its launch, its resources on a GPU, and its work for an image.
 
-    images_a_launch: of the rung. warps: resident at once. Bytes are those that threads ask for,
-    segments the 32 bytes each that warps touch. shared_passes: as many as accesses of warps if
-    there are no bank conflicts. distance: of the rung's weights from the CPU engine's, relative to
-    how far they moved.
+    images_a_launch: images that a launch of the rung trains. warps: resident at once. Bytes are
+    those that threads request, segments the sectors of 32 bytes that warps touch. shared_passes:
+    equals shared_accesses if there are no bank conflicts. distance: of the rung's weights from the
+    CPU engine's, relative to how far they moved.
     """
 
     rung: Text
@@ -196,13 +196,13 @@ def time_sentence(row: ProgramTime) -> str:
 
 
 def _copy_share(timed: Mapping[str, ProgramTime], us: float) -> str:
-    """What a copy of all that a step must read and write takes of a time, in percent."""
+    """The time of a copy of all bytes that a step reads and writes, in percent of `us`."""
     (copy_us,) = (np.median(row.us) for name, row in timed.items() if name.startswith("copy "))
     return f"{100 * copy_us / us:.0f}"
 
 
 def _launch_share(row: ProgramTime) -> str:
-    """Of a rung's time what its kernels do not take, in percent; empty if that is not known."""
+    """The share of a rung's time outside its kernels, in percent; empty if unknown."""
     if not row.work_us:
         return ""
     return f"{max(0, 100 * (1 - np.median(row.work_us) / np.median(row.us))):.0f}"

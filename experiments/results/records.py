@@ -190,8 +190,8 @@ def by_folder(
 ) -> dict[Path, list[CommitteeRow]]:
     """The rows of all committees on the data of that name, by their folder of runs.
 
-    found: as `read_committees` gives them. kind: experiment, table4 or committee. The keys are of
-    `folder_of`.
+    found: the rows of each committee, by the paths of their records. kind: experiment, table4 or
+    committee. The keys are those that `folder_of` returns.
     """
     folders: dict[Path, list[CommitteeRow]] = {}
     for path, rows in found.items():

@@ -115,7 +115,7 @@ class ScalingRow(Row, kw_only=True):
 
 
 class StartupRow(Row, kw_only=True):
-    """A row of startup.csv. what: is timed. Seconds are medians and percentiles of the repeats."""
+    """A row of startup.csv. what: the timed work. Seconds: medians, percentiles of the repeats."""
 
     what: Filled
     repeats: Count
@@ -263,7 +263,7 @@ class Table1Row(ResultRow, kw_only=True):
 
 
 class CnnRow(ResultRow, kw_only=True):
-    """A row of cnn.csv. translation: percent. error_after_1 and so on: after so many epochs."""
+    """A row of cnn.csv. translation: percent. error_after_N: test error after N epochs, percent."""
 
     layers: Filled
     translation: Number

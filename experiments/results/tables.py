@@ -224,7 +224,7 @@ def spread(runs: Sequence[Run]) -> str:
 
 
 def with_other_seeds(run: Run, runs: Sequence[Run]) -> list[Run]:
-    """Of the runs that differ from a run in nothing but their seeds one for each; it is one."""
+    """One run per seed, of those that differ from `run` only in their seeds, with `run` itself."""
     own = {other.config.seed: other for other in runs if _training(other) == _training(run)}
     return list((own | {run.config.seed: run}).values())
 

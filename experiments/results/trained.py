@@ -96,7 +96,7 @@ def record_of(member: NetFile, records: Iterable[Run]) -> Run | None:
 
 
 def read_picture(path: Path, config: Config) -> np.ndarray:
-    """A picture as the data of a run have theirs, uint8: (28, 28) of a digit, else of a net's size.
+    """A picture in the form of a run's data, uint8: (28, 28) for digits, else the net's size.
 
     A digit is cut out and centred, see `ink`; for data of your own the whole picture is resized.
     Raises Problem, one sentence, if the file cannot be read or shows no single digit.

@@ -1,6 +1,6 @@
 """What a committee of nets decides, and how it compares with its members.
 
-`outputs` are class probabilities, (n, 10), of n digits, and `labels`, uint8 (n,), the truth.
+`outputs` are class probabilities (n, n_classes) of n images, `labels` uint8 (n,) the truth.
 """
 
 from collections.abc import Sequence

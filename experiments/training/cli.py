@@ -111,15 +111,15 @@ def add_engine_arguments(
 
 
 def schedule(arguments: argparse.Namespace) -> str:
-    """The schedule that the command line asks for; nets whose runs are by windows have theirs."""
+    """The launch mode of the command line, or else `graph`; jobs.make_job may take `window`."""
     return arguments.schedule or SCHEDULES[0]
 
 
 def add_worker_arguments(parser: argparse.ArgumentParser, cores: int = 1) -> None:
     """The options that say how many trainings run at once, and where.
 
-    cores: that a training has without a GPU, unless there are fewer. With several the first of
-    different nets is done early.
+    cores: number of cores for a training without a GPU, unless there are fewer. With several
+    cores each, the first of different nets is done early.
     """
     parser.set_defaults(cores_of_worker=cores)
     without_gpu = f"one per {cores} cores, at least one" if cores > 1 else "one per core"
@@ -152,7 +152,7 @@ def add_seeds_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def is_folder(choice: str) -> bool:
-    """Whether a value of --data is a folder of your own; a name is a data set even beside one."""
+    """Whether --data names a folder of your own. The name of a data set never does."""
     names = {"auto", *(kind.choice for kind in KINDS.values())}
     return choice not in names and (os.sep in choice or Path(choice).is_dir())
 
@@ -214,9 +214,9 @@ def add_data_dir_argument(parser: argparse._ActionsContainer) -> None:
 
 
 def add_picture(draw: Callable[[], object]) -> None:
-    """Call a function that draws and saves a picture beside results that are there.
+    """Call a function that plots and saves a picture of results that are already saved.
 
-    If it fails, for whatever reason, a sentence says so, and the command goes on.
+    If it fails for any reason, a sentence reports it and the command continues.
     """
     try:
         draw()

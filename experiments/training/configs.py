@@ -30,11 +30,11 @@ Neurons = Annotated[int, Meta(ge=1, le=1_000_000)]  # of a layer
 class DataConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The data of a run.
 
-    name: one of dataset.KINDS, or that of a folder of your own. classes: names of its classes, in
-    the order of labels; none for the others. sha256: of the whole data set. n_train, n_test:
-    numbers of images. n_validation: number of training images held out to choose the epoch; None:
-    all training images choose it, and n_train does not count those held out. width: of normalised
-    bounding boxes, pixels; None: not normalised.
+    name: one of dataset.KINDS, or that of a folder of your own. classes: names of the classes of
+    such a folder, in the order of labels; UNSET for KINDS. sha256: of the whole data set. n_train,
+    n_test: numbers of images; n_train does not count those held out. n_validation: number of
+    training images held out to choose the epoch; None: all training images choose it. width: width
+    of normalised bounding boxes, pixels; None: not normalised.
     """
 
     name: str
@@ -182,7 +182,7 @@ def _require(valid: bool, name: str, value: object, expected: str) -> None:
 def from_builtins(where: str, value: object) -> Config:
     """The configuration in values of JSON. Raises files.Malformed if it is of no run.
 
-    So do names that are not known: a setting of another version must not be passed over.
+    Unknown names raise it too: a setting of another version must not be ignored.
     """
     if isinstance(value, dict):
         value = {"deformed_on": None} | value  # older runs have none
@@ -274,8 +274,8 @@ def make_config(
 def fitted(deformation: Deformation, kind: Kind) -> Deformation:
     """A preset for digits of 29x29 pixels, fitted to images of a kind.
 
-    Colour images are only translated, as in 2011 (section 4). Of grey images of your own sigma and
-    alpha scale with the side, and no class is turned by less than others.
+    Colour images are only translated, as in 2011 (section 4). For grey images of your own, sigma
+    and alpha scale with the side, and all classes have the largest beta.
     """
     if kind in KINDS.values():
         return deformation

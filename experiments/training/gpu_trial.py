@@ -1,7 +1,7 @@
-"""Whether a GPU computes what the CPU does: tried before it is taken, in a process of its own.
+"""Self-test of a GPU before its use: it must compute the same as the CPU.
 
 A small net of odd sizes is trained and evaluated by each schedule, and its images are deformed, on
-the GPU and on the CPU. A process that hangs can be ended, and leaves the GPU free when it is.
+the GPU and on the CPU. The test has a process of its own, which can be killed if it hangs.
 """
 
 import json
@@ -24,7 +24,7 @@ from mlp_gpu.network import Network
 
 SIZES = (841, 35, 21, 10)
 N_IMAGES, ETA, SEED = 300, 0.01, 0
-# Between images in [-1, 1]; between probabilities; of weights, as a part of the way that they went.
+# Largest differences: of pixels in [-1, 1]; of probabilities; of weights, relative to their change.
 LIMITS = {"pixels": 1e-4, "outputs": 1e-3, "weights": 1e-3}
 VARIABLE = "DEEPBIG_GPU_TRIAL"
 SECONDS = 180  # until a GPU is given up; kernels are compiled once, which takes most of it
@@ -46,8 +46,8 @@ class Trial:
 def try_gpu() -> Trial:
     """Try the GPU of this machine in a process of its own.
 
-    What it came to is in the environment of this process, and so of those that it starts. A GPU
-    that was good is not tried again: this process may have it for itself alone by now.
+    The result is kept in the environment, which processes that this one starts inherit. A GPU that
+    passed is not tried again: by now this process may have exclusive use of it.
     """
     if driver.is_missing():
         return Trial(driver.MISSING)
@@ -60,7 +60,7 @@ def try_gpu() -> Trial:
 
 
 def last_trial() -> Trial | None:
-    """What the last trial of this process, or of the one that started it, came to."""
+    """The last self-test's result, of this process or the one that started it; None if none."""
     return _read(os.environ.get(VARIABLE, ""))
 
 

@@ -52,8 +52,8 @@ class Job:
     """A training.
 
     path: its run file. label: its name in messages, unique among the jobs of a command. config:
-    what defines the run. data_dir: where the data are looked for first, None for the usual places.
-    schedule: how a GPU's kernels are launched.
+    what defines the run. data_dir: folder of the data, None for the usual places. schedule: how a
+    GPU's kernels are launched.
     """
 
     path: Path
@@ -274,8 +274,8 @@ def make_job(arguments: argparse.Namespace, path: Path, label: str, config: Conf
 def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:
     """Train all jobs to their ends. Each goes on from the last epoch in its run file.
 
-    Returns the outcomes in the order of the jobs. Says beforehand how long the training will take,
-    and which jobs failed.
+    Returns the outcomes in the order of the jobs. Reports the expected duration first, then each
+    job that fails.
 
     Raises Problem or files.FileFault if a run file is damaged or holds another run, before anything
     is trained. Raises Interrupted on a signal; all finished epochs are then in the run files.

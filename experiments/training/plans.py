@@ -177,9 +177,9 @@ def announce(arguments: argparse.Namespace, engine: str) -> str:
 def choose(arguments: argparse.Namespace, engine: str, quick: Plan, paper: Plan = PAPER) -> Plan:
     """The profile's plan, with the values that the command line gives.
 
-    Without --profile, --epochs takes the smallest profile, from the default on, with as many. Where
-    there are fewer than the profile has, its first and last learning rates stay, so that the net is
-    trained to an end; but not the paper's if it is asked for by name: those can be gone on with.
+    Without --profile, --epochs selects the first profile, from the default on, with at least as
+    many. With fewer epochs than the profile has, the learning rate still falls to the profile's
+    last, so that training comes to an end; not with --profile paper, whose runs can be extended.
     """
     short = min(SHORT, paper, key=lambda plan: plan.schedule.epochs)
     found = {"quick": quick, "short": short, "paper": paper}

@@ -27,10 +27,10 @@ class Track:
     """The state of one training.
 
     label: its name. estimate: seconds of an epoch, estimated before. epochs_done: number of saved
-    epochs. epochs_first: those of them from before the command; epochs_before: those by earlier
-    processes. images: number of images trained since the last saved epoch. started: time, as
-    time.perf_counter gives it; 0 while the training waits for a worker. epoch_seconds: measured
-    mean of an epoch, seconds; 0 before the first.
+    epochs. epochs_first: number of epochs saved before this command; epochs_before: number of
+    epochs saved by earlier processes. images: number of images trained since the last saved epoch.
+    started: time, as time.perf_counter gives it; 0 while the training waits for a worker.
+    epoch_seconds: measured mean of an epoch, seconds; 0 before the first.
     """
 
     label: str

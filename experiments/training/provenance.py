@@ -21,10 +21,12 @@ from experiments.training.validation import Device, Filled, Text, parse_time
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SOURCES = (
+    "deepbig",
     "deepbig_runtime",
     "mlp_gpu",
     "deform_gpu",
     "cnn_gpu",
+    "cuda_on_cpu",
     "experiments",
     "pyproject.toml",
     "requirements",
@@ -123,7 +125,7 @@ def now() -> str:
 
 
 def device(engine: str = "cpu") -> str:
-    """What an engine computes on: the GPU's name, or the processor's and how many cores we have."""
+    """The name of an engine's device: the GPU's, or the processor's with its usable cores."""
     if engine == "cuda":
         from deepbig_runtime import gpu  # imports numba
 

@@ -19,7 +19,7 @@ from experiments.training.configs import Config, deformer
 from experiments.training.nets import AnyNetwork
 from experiments.training.provenance import Session
 from mlp_gpu import network, training
-from mlp_gpu.engine import WINDOW, Engine
+from mlp_gpu.engine import Engine
 
 
 class Callbacks:
@@ -29,7 +29,7 @@ class Callbacks:
         """Called when the training begins. epochs_done: by earlier processes."""
 
     def tick(self, n_images: int) -> None:
-        """Called now and then. n_images: trained since the last call."""
+        """Called repeatedly in an epoch. n_images: number trained since the last call."""
 
     def epoch(self, row: training.Epoch) -> None:
         """Called after each epoch, when it is saved; the next one may have begun."""
@@ -97,8 +97,6 @@ def estimate_epoch_seconds(engine: Engine, config: Config, dataset: Dataset) -> 
     """About how long an epoch of the run will take, from hundredths of a second of its work."""
     n_train, n_test = config.data.n_train, config.data.n_test
     n_predict = config.n_validation + n_test
-    # How many sweeps a window needs depends on its corrections. Others need not change the net.
-    eta = config.eta if engine.schedule == WINDOW else 0.0
     engine.set_network(nets.initial(config))
     images, labels = dataset.train_images[:200], dataset.train_labels[:200]
 
@@ -114,7 +112,8 @@ def estimate_epoch_seconds(engine: Engine, config: Config, dataset: Dataset) -> 
             n *= max(2, math.ceil(1.2 * min_seconds / taken))
 
     def train(n: int) -> None:
-        engine.train(images, labels, np.arange(n) % len(images), eta)
+        # With the rate of the run, because a window's number of sweeps depends on it.
+        engine.train(images, labels, np.arange(n) % len(images), config.eta)
 
     def predict(n: int) -> None:
         engine.predict(np.resize(images, (n, *images.shape[1:])))

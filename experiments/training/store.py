@@ -1,9 +1,9 @@
-"""Run files: what a training was asked for, what came of it, and where it happened.
+"""Run files: the configuration of a training, its results, and its provenance.
 
 `<run>.h5` has the configuration, the provenance, one metrics row per epoch and the outputs of the
 chosen epoch. `<run>.weights.h5` has what a resume needs: the latest weights and those of the
 chosen epoch. Both are replaced whole after each epoch, the run file first. So after a crash
-between the two the run file is one epoch ahead, and that epoch is done again, to the same bits.
+between the two the run file is one epoch ahead; that epoch is repeated, bit-identically.
 """
 
 import json
@@ -80,7 +80,7 @@ class Run:
     """A run as its file holds it.
 
     config: everything that defines the run. provenance: the processes that worked on it, in order.
-    outputs: class probabilities of the test images at the chosen epoch, float32 (n_test, 10).
+    outputs: class probabilities of the test images, chosen epoch, float32 (n_test, n_classes).
     labels: of the test images, uint8 (n_test,).
     """
 
@@ -259,7 +259,7 @@ def check_predictions(
 
 
 def may_be_wrong(outputs: np.ndarray, labels: np.ndarray, n: int) -> bool:
-    """Whether n errors may have been counted of a net that has such outputs, (n, classes), here.
+    """Whether a net with these outputs, (n_test, n_classes), may have made n errors elsewhere.
 
     Rounding differs between processors, so the most likely class may change where two nearly tie.
     """

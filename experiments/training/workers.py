@@ -30,7 +30,7 @@ from experiments.training import provenance
 from experiments.training.messages import drop_unwritable, silence_libraries
 
 POLL_SECONDS = 0.2  # for which one waits for messages
-STOP_SECONDS = 5  # in which a command ends that a signal of the terminal reached too
+STOP_SECONDS = 5  # for a command to end by itself after a signal that its terminal sent to it too
 CLOSE_SECONDS = 5  # grace period after the stop signal; a job that is compiling does not poll it
 
 # Environment variables by which libraries learn how many threads they may use.
@@ -340,8 +340,8 @@ def run_until(command: Sequence[str], end: float) -> int | None:
     """The exit status of a command of the project; None if it was stopped at the end.
 
     command: as it is typed behind 'python -m'. end: as time.monotonic() gives it. A command that a
-    signal killed has status 128 and the signal's number, as in a shell. On a signal to this
-    process, when the command has ended too, raises SystemExit if it has told of the signal, else
+    signal killed has status 128 and the signal's number, as in a shell. After a signal to this
+    process, passes it on and waits; then raises SystemExit if the command reported the signal, else
     Interrupted.
     """
     try:

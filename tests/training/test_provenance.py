@@ -16,6 +16,11 @@ def test_outside_a_clone_the_installed_version_is_named(tmp_path, monkeypatch):
     assert provenance.commit() == {"commit": "unknown", "dirty": True}
 
 
+def test_a_change_of_any_package_marks_the_sources_as_changed():
+    packages = {path.parent.name for path in provenance.REPOSITORY.glob("*/__init__.py")}
+    assert packages <= set(provenance.SOURCES)
+
+
 @pytest.mark.parametrize(
     ("commits", "text"),
     [
