@@ -125,7 +125,7 @@ def add_trainer_arguments(
         type=cli.integer(1, 1_000_000),
         metavar="N",
         help="passes over the training images (default: the profile's); the learning rate then "
-        "falls from the first to the last of the smallest profile with as many, or follows "
+        "falls from the first to the last of the next profile with as many, or follows "
         "--profile paper",
     )
     parser.add_argument(

@@ -5,7 +5,15 @@ import re
 
 from experiments.training.provenance import REPOSITORY
 
-PACKAGES = ("deepbig_runtime", "mlp_gpu", "deform_gpu", "cnn_gpu", "cuda_on_cpu", "experiments")
+PACKAGES = (
+    "deepbig",
+    "deepbig_runtime",
+    "mlp_gpu",
+    "deform_gpu",
+    "cnn_gpu",
+    "cuda_on_cpu",
+    "experiments",
+)
 
 # What could run bytes as a program, or open a port: modules, names of functions, and arguments.
 MODULES = {
