@@ -10,7 +10,7 @@ from deepbig_runtime.errors import Problem
 from experiments.benchmarks import clusters
 from experiments.benchmarks import columns as timing_columns
 from experiments.datasets import data
-from experiments.datasets.dataset import KINDS, is_mnist
+from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, is_mnist
 from experiments.drawing import bench_plots, error_plots, run_plots
 from experiments.drawing.page import Html, Page, anchor, html
 from experiments.results import cnn_tables, committee_report, comparisons, tables, voting
@@ -132,6 +132,8 @@ class Report:
     def title(self, name: str) -> str:
         """The heading of what there is on a data set."""
         of_paper = cnn_tables.table_for(self._kinds[name]).data
+        if name == CIFAR10_JPEG:
+            return "CIFAR-10, a JPEG copy"
         if name not in KINDS:
             return f"{name}, data of your own"
         return name if name == of_paper else f"{name}, which is NOT {of_paper}"

@@ -88,6 +88,7 @@ def test_table_1_has_runs_and_records_beside_the_paper(text):
         "table1/net1-seed0: net 1, seed 0: Some <GPU> & more, engine cpu; python 3.11; 2026-01-02T"
     )
     (convolutional,) = tables_in(sections(text)["MNIST", "The convolutional nets of 2011"])
+    assert ("CIFAR-10, a JPEG copy", "The convolutional nets of 2011") in sections(text)
     results = read_results()
     nets = {path: run for path, run in results.runs.items() if run.config.is_convolutional}
     for rows, records in ((convolutional, nets), (table, results.perceptrons)):
@@ -165,7 +166,7 @@ def test_it_counts_what_there_is(text):
     names = [run.config.data.name for run in found.runs.values()]
     names += [rows[-1].data for rows in found.committees.values()]
     counts = [f"{names.count(name)} records on {name}" for name in ("MNIST", "load_digits")]
-    assert f"Found: 3 runs and {counts[0]}, 7 runs and {counts[1]}, and " in head
+    assert f"Found: 3 runs and {counts[0]}, 7 runs and {counts[1]}, " in head
     assert f", and {len(found.benches) + len(found.scalings)} records of timings." in head
     assert "Written 2026-02-03T04:05:06+00:00; commit fedcba987654." in head
 
@@ -255,7 +256,7 @@ def test_benchmarks_lead_to_their_source(text):
 def test_pictures_show_something_and_say_what(text):
     wanted = r'<img width="(\d+)" height="(\d+)" alt="(.*?)" src="data:image/png;base64,(.*?)"'
     found = re.findall(wanted, text)
-    assert len(found) == text.count("<img") == 13
+    assert len(found) == text.count("<img") == 14
     for width, height, alt, content in found:
         image = Image.open(io.BytesIO(base64.b64decode(content)))
         assert image.size == pytest.approx((int(width) * 200 / 96, int(height) * 200 / 96), abs=2)
