@@ -304,9 +304,9 @@ def class_probabilities(outputs, geometry, weights, scratch, images):
 
 
 class ConvCpuEngine:
-    """Training and prediction of convolutional nets on the CPU; methods as in `mlp_gpu.engines`.
+    """Training and prediction of convolutional nets on the CPU; methods as in `mlp_gpu.engine`.
 
-    Images are float32, C order, of n times the pixels of the net's input, by y, x and map.
+    Images are float32 (n, ...), C order; each has the pixels of the net's input, by y, x and map.
     """
 
     name = "cpu"

@@ -103,8 +103,8 @@ def device_bytes(network: ConvNetwork, n_images: int) -> int:
 class ConvCudaEngine(OnlineCudaEngine):
     """On-line training and batched prediction of convolutional nets on the GPU.
 
-    Methods as in `mlp_gpu.engines`. Images are float32, C order, of n times the pixels of the net's
-    input, by y, x and map.
+    Methods as in `mlp_gpu.engine`. Images are float32 (n, ...), C order; each has the pixels of the
+    net's input, by y, x and map.
     """
 
     @gpu.faults()

@@ -17,10 +17,10 @@ SOBEL, SCHARR = (1, 2, 1), (3, 10, 3)
 
 
 def bank(names: tuple[str, ...], largest: int | None = None) -> np.ndarray:
-    """The filters of these names, float32 (filters, K * K), K that of the largest, zero around.
+    """The filters of these names, float32 (filters, K * K), K the side of the largest of them.
 
-    largest: that K may be. Raises ValueError, the end of a sentence, for a name that is none, or a
-    filter that is larger.
+    Smaller filters are zero-padded. largest: the greatest K allowed. Raises ValueError, its message
+    the end of a sentence, for an unknown name or a filter that is larger.
     """
     for name in names:
         if largest is not None and int(re.sub(r"\D", "", name) or 3) > largest:

@@ -44,11 +44,11 @@ class Maps:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. (y, x) pairs: kernel, of pooling too; step, the skipping factor plus 1.
+    """One layer. kernel and step are (y, x) pairs; step is the skipping factor plus 1.
 
-    kind: one of the names above. Each map reads `reads` maps of `source`; a fully connected layer
-    has one neuron a map, and its kernel covers all of the source. filters: names of those of image
-    processing, whose maps are first those of the source, then those of each filter.
+    kind: one of the names above. Each map reads `reads` maps of `source`. In max-pooling kernel and
+    step are the rectangle. A fully connected layer has one neuron a map; its kernel covers all of
+    the source. filters: of image processing; its maps are the source's, then those of each filter.
     """
 
     kind: str

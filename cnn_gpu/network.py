@@ -26,10 +26,10 @@ MAX_LETTERS, MAX_INPUTS = 1000, 100_000  # of a net that a file describes
 class ConvNetwork:
     """A net between engines and files.
 
-    description: of its hidden layers, as `layers` reads it. source: its input. layers: with the
-    last one. connections: for each layer bool (maps of its source, maps), whether a map reads one
-    of the source. weights: for each layer float32 (1 + kernel height * kernel width * maps of its
-    source, maps). Both None for layers that are not trained.
+    description: the hidden layers as text, see `cnn_gpu.layers`. source: the input. layers: all,
+    with the output layer. connections: for each layer bool (maps of its source, maps), whether a
+    map reads a map of the source. weights: for each layer float32 (1 + kernel height * kernel width
+    * maps of its source, maps). connections and weights are None for layers that are not trained.
     """
 
     description: str

@@ -30,8 +30,8 @@ from cuda_on_cpu.memory_checks import (
 N_COPIES, N_GROUPS, FIRST = range(3)
 TARGET, SIZE, SOURCE, PRESENT, GROUP, N_FIELDS = range(6)
 MAX_COPIES = 64  # under way, of a thread
-ALL = -1  # groups pending: none, nor copies that are in no group yet
-AT_END = -2  # groups pending: there must be no copy under way
+ALL = -1  # as n_pending: finish all copies, also those in no group yet
+AT_END = -2  # as n_pending: a copy under way is a fault
 QUEUE_BYTES = 8 * (FIRST + N_FIELDS * MAX_COPIES)
 BYTE = ir.IntType(8)
 START_SIGNATURE = types.int32(*[types.int64] * 4, *[types.int32] * 4)

@@ -1,4 +1,4 @@
-"""Compile kernels for a GPU that is not there: to PTX, and to machine code for its numbers."""
+"""Compile kernels without a GPU: to PTX, and to machine code with the resources that it needs."""
 
 import re
 from dataclasses import dataclass

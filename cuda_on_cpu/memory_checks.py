@@ -1,13 +1,13 @@
 """Memory checks that run on every load and store of an executed kernel; Numba compiles them.
 
-Time is counted in intervals: each block runs from barrier to barrier, and between two barriers each
-warp from one place where its threads wait for each other to the next. Each such interval has a
-number, larger than all before. Each granule of memory, the smallest piece that threads write apart,
-has two stamps, of its last writer and of its last reader: the time, and which thread.
+Time is counted in intervals, which have increasing numbers. An interval ends where the threads of a
+block wait at a barrier, or where the threads of a warp wait for each other. A granule is the
+smallest piece of memory that threads write separately. It has two stamps, one of its last writer
+and one of its last reader: the interval and the thread.
 
-Two accesses of which one writes are a fault if they are of two threads in the same interval, of two
-warps between the same barriers, or of two blocks of the same launch. Atomics among themselves are
-not.
+Two accesses, at least one of them a write, are a fault if they are of two threads in the same
+interval, of two warps between the same barriers, or of two blocks of the same launch. Two atomic
+accesses are no fault.
 """
 
 import numba
@@ -174,7 +174,7 @@ def find_range(context, address, size, place, space):
 
 @numba.njit
 def check(context, frame, address, size, stamp, place, kind, space):
-    """The fault of an access, which becomes part of the stamps; NO_FAULT if there is none."""
+    """Check an access and put it into the stamps. Returns its fault, NO_FAULT if it has none."""
     if address & (size - 1):
         return UNALIGNED
     if space == LOCAL:
@@ -214,7 +214,7 @@ def check(context, frame, address, size, stamp, place, kind, space):
 
 @numba.njit
 def tell(context, fault, place, address, thread):
-    """Let the context tell of a fault, which is returned."""
+    """Record a fault in the context, and return it."""
     put(context, FAULT, fault)
     put(context, FAULT_PLACE, place)
     put(context, FAULT_ADDRESS, address)

@@ -35,9 +35,9 @@ class Problem(Fault):
 
 
 def explained(error: Exception) -> str | None:
-    """What was wrong with the input or with the machine, in a sentence; None: with our code.
+    """A sentence for an error of the input or of the machine; None for an error of our code.
 
-    Its causes are looked at too: a lack of memory is often followed by another error.
+    The error's causes are examined too: a lack of memory is often followed by another error.
     """
     if isinstance(error, Fault):
         return str(error)
@@ -52,7 +52,7 @@ def explained(error: Exception) -> str | None:
 
 
 def check_threads() -> None:
-    """Raise Problem for a NUMBA_NUM_THREADS that is none; call it before numba is imported."""
+    """Raise Problem if NUMBA_NUM_THREADS is no thread count; call it before numba is imported."""
     text = os.environ.get("NUMBA_NUM_THREADS") or "1"
     if not re.fullmatch("0*[1-9][0-9]{0,3}", text):
         raise Problem(
@@ -72,7 +72,7 @@ def end_import(kind: type[BaseException], error: BaseException, trace: Any) -> N
 
 
 def _lack(error: BaseException | None) -> str | None:
-    """What this machine lacked; such an error may come from anywhere, from imports too."""
+    """A sentence for a lack of memory, processes or files anywhere, also in imports; else None."""
     while error is not None:
         if isinstance(error, MemoryError):
             return "there is not enough memory; end other programs, or take fewer --workers"
@@ -85,7 +85,7 @@ def _lack(error: BaseException | None) -> str | None:
 
 
 def _variable(error: Exception) -> str | None:
-    """The environment variable because of which a library could not be imported."""
+    """A sentence naming the environment variable that made an import fail; None if none did."""
     frames = traceback.extract_tb(error.__traceback__)
     if not any(frame.name == "<module>" and "-packages" in frame.filename for frame in frames):
         return None
@@ -139,7 +139,7 @@ class Signals:
             raise Interrupted(signum)
 
     def _not_raised(self, unraisable: "sys.UnraisableHookArgs") -> None:
-        """Python drops what is raised where objects end; a signal that came there comes again."""
+        """Re-send a signal that arrived in a destructor, where Python drops exceptions."""
         if isinstance(unraisable.exc_value, Interrupted):
             _send_again(unraisable.exc_value.signum)
         elif self._earlier_hook:

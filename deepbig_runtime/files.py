@@ -14,7 +14,7 @@ from pathlib import Path
 
 from deepbig_runtime.faults import Fault
 
-# A file system that has no locks answers a request for one by these; ENOLCK also: by no more locks.
+# Errors of a file system without locks. ENOLCK also means that it has no more locks to give.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 

@@ -1,4 +1,4 @@
-"""Thin wrapper around numba.cuda; no other module imports that."""
+"""Thin wrapper around numba.cuda; besides it only `cuda_on_cpu.compile` imports that."""
 
 import atexit
 import re
@@ -33,7 +33,7 @@ DeviceArray: TypeAlias = Any  # an array on the GPU
 Stream: TypeAlias = Any  # runs its launches in order
 Graph: TypeAlias = Any  # launches that were captured
 
-OUR_CUDA = 12  # of the packages in pyproject.toml; the driver may know a newer one
+OUR_CUDA = 12  # the oldest CUDA among the extras of pyproject.toml
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 # Classes of numba and cuda.core, in modules that are not for us to import.
 DRIVER_ERRORS = ("CudaAPIError", "CudaSupportError", "CUDAError")
@@ -176,8 +176,8 @@ def select(number: int) -> None:
 def release() -> None:
     """Give the GPU back for good, to processes that this one starts.
 
-    In exclusive-process mode a GPU is of one process alone. cuda.core keeps the context that it was
-    given, so this process cannot take the GPU again. If it cannot be given back, they will say so.
+    In exclusive-process mode only one process can use a GPU. cuda.core keeps the context that it
+    was given, so this process cannot take the GPU again. If closing fails, those processes say so.
     """
     if cuda.cudadrv.driver.driver.list_devices():
         with suppress(GpuFault), faults():
@@ -223,10 +223,10 @@ def device_array(shape: tuple[int, ...], dtype: type | np.dtype) -> DeviceArray:
 
 
 def fill(pairs: Iterable[tuple[DeviceArray, np.ndarray]], stream: Stream) -> None:
-    """Copy arrays of the host into arrays on the GPU, complete on return: the former may go then.
+    """Copy host arrays into arrays on the GPU. On return the host arrays may be freed.
 
-    The driver may read an array of the host until the stream is synchronized. Of one that is not
-    in one piece numba makes a copy, which it would drop at once.
+    The driver may read a host array until the stream is synchronized. Of one that is not contiguous
+    numba would make a copy and drop it at once, so the copy is made and held here.
     """
     pairs = [(array, np.ascontiguousarray(host)) for array, host in pairs]
     for array, host in pairs:

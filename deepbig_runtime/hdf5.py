@@ -137,7 +137,7 @@ def _read(content: bytes) -> Group:
 
 
 def _read_group(group: h5py.Group, where: str, max_bytes: int) -> Group:
-    """max_bytes: of all arrays together, since several names may be of one."""
+    """max_bytes: of all arrays together, since several names may refer to one array."""
     attrs = {name: _as_python(where, value) for name, value in group.attrs.items()}
     found = Group(where, attrs, {})
     for name in group:

@@ -20,7 +20,7 @@ LOCK_SECONDS = 10  # to wait for another process that saves
 
 
 class Kept:
-    """Before a cache of Numba's: the compiled code of a function or kernel, in FOLDER.
+    """Mixin for one of Numba's caches, to hold a function's or kernel's compiled code in FOLDER.
 
     Code that cannot be loaded is compiled; code that cannot be saved is compiled again next time.
     """
@@ -52,7 +52,7 @@ class Kept:
 
 
 class _KeptCode(Kept, FunctionCache):
-    """Of a function for the CPU."""
+    """The cache of a function for the CPU."""
 
 
 def keep(dispatcher: Any, cache: type[Kept], function: Callable) -> None:

@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 
 DROPPED = 13  # bits of a float32 that TF32 lacks
 MOST_WORDS = 4  # float32 of an asynchronous copy
-FLOAT, WORD, LONG, BYTE = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.IntType(8)
+FLOAT, WORD, LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 SHARED = 3  # LLVM's number of that memory
 MMA = (
     "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "

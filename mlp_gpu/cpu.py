@@ -6,9 +6,9 @@ once for all of them, with corrections that make the sequence of updates that of
 `cpu_window`. Evaluation needs no update between images: it multiplies W with many images at once.
 All products of matrices are those of `vector_kernel`; no BLAS is called.
 
-Images of a block and of a window follow from the number of weights, from eta, and from how often
-the images of the last blocks went forward and backward, never from the machine. So the same bits
-come of any.
+The numbers of images in a block and in a window follow from the number of weights, from eta, and
+from how often the images of the last blocks went forward and backward. They never follow from the
+machine, so every machine gives the same bits.
 """
 
 from collections.abc import Callable
@@ -41,9 +41,9 @@ def train_in_chunks(
 ) -> float:
     """The mean loss of a training on images in this order, with a tick after each chunk of it.
 
-    train: makes the steps of a chunk and returns their summed loss. first: images of the first
-    chunk; each is twice as large as the one before, up to `most`. order, tick: see
-    `mlp_gpu.engines`.
+    train: makes the steps of a chunk and returns their summed loss. first: number of images of the
+    first chunk; each chunk is twice as large as the one before, up to `most`. order, tick: see
+    `mlp_gpu.engine`.
     """
     total, start, size = 0.0, 0, first
     while start < len(order):
@@ -63,8 +63,8 @@ def predict_in_threads(
 ) -> np.ndarray:
     """Class probabilities of images, float32 (n, n_classes).
 
-    fill: writes those of some images, its second argument, into its first. Called in several
-    threads at once; threads: in how many, None: in all that Numba may use.
+    fill(outputs, part): writes the class probabilities of the images `part` into `outputs`; several
+    threads call it at once. threads: number of them, None for as many as Numba may use.
     """
     outputs = np.empty((len(images), n_classes), np.float32)
     parts = [slice(i, i + PREDICT_BATCH) for i in range(0, len(images), PREDICT_BATCH)]
@@ -74,10 +74,10 @@ def predict_in_threads(
 
 
 class CpuEngine:
-    """On-line training and batched prediction on the CPU. See `mlp_gpu.engines` for the methods.
+    """On-line training and batched prediction on the CPU. See `mlp_gpu.engine` for the methods.
 
-    threads: how many take part, None: all that Numba may use; the results are the same bits for any
-    number of them. Raises ValueError for fewer than one.
+    threads: number of threads, None for as many as Numba may use. The results are bit-identical for
+    any number. Raises ValueError for fewer than one.
     """
 
     name = "cpu"
@@ -144,7 +144,7 @@ class CpuEngine:
             return train_in_chunks(train, order, n_block, n_block * blocks, tick)
 
     def count_sweeps(self) -> tuple[int, int]:
-        """Sweeps of the last training, and how often its images went, all together."""
+        """Sweeps of the last training, and its passes of an image forward and backward."""
         _, passes, sweeps = self._progress.tolist()
         return sweeps, passes
 

@@ -69,8 +69,8 @@ class Stack(NamedTuple):
 class Weights(NamedTuple):
     """The weights of a net, an array of each kind for each layer.
 
-    W: (panels, n_in, PANEL), cut by the layer's neurons, each a panel; but of the output layer
-    (1, n_out, n_in), transposed. b: the biases, (1, 1, n_out). Sizes are rounded up to LINE or
+    W: (panels, n_in, PANEL), each panel PANEL neurons of the layer; the output layer's is not cut
+    but transposed, (1, n_out, n_in). b: the biases, (1, 1, n_out). Sizes are rounded up to LINE or
     PANEL.
     """
 
@@ -96,8 +96,8 @@ STATES, DELTAS = np.arange(2)
 #   SUMS: a panel's A or E, (K, PANEL)
 #   DELTAS_OUT: of the output layer, (B, n_out)
 #   A_OUT: activations of the output layer, then its deltas, (K, n_out)
-#   SPREAD: changes of each image's deltas by place in a panel, in row K the largest deltas
-#   LOSSES: (1, K); ZEROS, ONES: (1, n), as many as the widest matrix has columns
+#   SPREAD: changes of the window's k images' deltas by place in a panel; row k: the largest deltas
+#   LOSSES: (1, K); ZEROS: (1, n), at least the columns of the widest product; ONES: (1, LINE)
 DOTS, SUMS, DELTAS_OUT, A_OUT, SPREAD, LOSSES, ZEROS, ONES = np.arange(8)
 
 
@@ -484,7 +484,7 @@ def replace_deltas(old, new, is_known, change, size):
 
 @njit(nogil=True)
 def note_changes(thread, block, private, layer, k):
-    """The largest change of each of k images' deltas, and the largest delta. Modifies both."""
+    """Reduce SPREAD to CHANGES, one for each of k images, and LARGEST. Modifies block, private."""
     not_inlined()
     for t in range(k):
         item(block, CHANGES)[thread, layer, t] = largest_of(own(private, thread, SPREAD)[t])

@@ -168,7 +168,7 @@ class OnlineCudaEngine(ABC):
 
 
 class CudaEngine(OnlineCudaEngine):
-    """On-line training and batched prediction on the GPU. See `mlp_gpu.engines` for the methods."""
+    """On-line training and batched prediction on the GPU. See `mlp_gpu.engine` for the methods."""
 
     @gpu.faults()
     def set_network(self, network: Network) -> None:

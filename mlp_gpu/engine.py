@@ -54,9 +54,9 @@ class Engine(Protocol[Net]):
         """On-line steps on images[order], one update per image; returns their mean loss.
 
         images: on the host, or for the GPU's engine also on the GPU. labels: uint8 (n,). order:
-        int64 (m,), m >= 1. eta: learning rate. tick: called now and then with the number of images
-        trained since its last call and their mean loss; an exception that it raises ends the
-        training. Modifies the weights.
+        int64 (m,), m >= 1. eta: learning rate. tick: called after each chunk with the number of
+        images trained since its last call and their mean loss; an exception that it raises ends
+        the training. Modifies the weights.
         Raises ValueError for shapes, types, labels or indices that do not fit.
         """
 

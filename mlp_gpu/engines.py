@@ -18,7 +18,7 @@ def choose_engine(
 
     choice: one of ENGINE_NAMES, or `auto`: the GPU's engine where a GPU is usable, else the CPU's.
     missing: returns why the GPU cannot be used, or None, as gpu.missing does. tell: called with a
-    sentence that says why `auto` does not take the GPU; not where there is nothing to take.
+    sentence on why `auto` does not take the GPU, unless there is neither a driver nor a GPU.
     Raises gpu.GpuFault if the choice is `cuda` and the GPU cannot be used.
     """
     if choice == "cpu":

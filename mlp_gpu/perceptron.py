@@ -102,7 +102,7 @@ class Perceptron:
         return [launch for W, h, delta in layers for launch in update(W, h, delta, eta)]
 
     def evaluate(self, inputs: DeviceArray) -> tuple[DeviceArray, list[Launch]]:
-        """Where the class probabilities come, (n, n_classes), and the launches.
+        """The array that gets the class probabilities, (n, n_classes), and the launches.
 
         inputs: the first n rows of batch[0].
         """

@@ -21,11 +21,11 @@ from numba.np.arrayobj import make_array
 
 from deepbig_runtime.jit import njit
 
-SPINS = 500  # before others are let run: some microseconds
-YIELDS = 300  # before it sleeps: longer than a neighbour is late that still has its core
-HAS_CORE = 0.8  # part of its time that a thread has a core, unless others want it
-CHUNKS_TO_TRY = 20  # of some tenths of a second: then more threads, with cores, are tried again
-CHUNKS_OF_REST = 5  # after fewer threads were tried and were slower
+SPINS = 500  # before a waiting thread lets others run: some microseconds
+YIELDS = 300  # before a waiting thread sleeps: more than it waits for a thread that has its core
+HAS_CORE = 0.8  # share of its time that a thread runs; less means that others want its core
+CHUNKS_TO_TRY = 20  # chunks, of some tenths of a second, until more threads are tried again
+CHUNKS_OF_REST = 5  # chunks after a slower try until fewer threads are tried again
 COUNT, ABORTED = 0, 8  # indices into a barrier: a cache line each
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
 IS_WINDOWS = sys.platform == "win32"
@@ -107,7 +107,7 @@ def wait(barrier, n_threads, times):
 def share(work: Callable, parts: Sequence, threads: int) -> list:
     """[work(part) for part in parts], in this number of threads at the same time.
 
-    One thread is the caller's: to start another can take for ever in a process without memory.
+    For threads = 1 the caller works: without memory, starting a thread can take for ever.
     """
     if threads == 1:
         return list(map(work, parts))
@@ -140,11 +140,11 @@ def run(executor: ThreadPoolExecutor, n_threads: int, work: Callable) -> list:
 
 
 class Pace:
-    """How many threads of a team work: fewer where others take the cores from them.
+    """The number of threads of a team that work: fewer while other processes use the cores.
 
-    most: threads that there may be. Threads that wait for one that has no core do nothing, so
-    beside busy processes fewer may train more images a second. More are tried only when those that
-    work have their cores. The bits allow any number of them.
+    most: the largest number. A thread that lost its core holds up all others at a barrier, so next
+    to busy processes a smaller team may train more images a second. A larger team is tried only
+    when all working threads have a core. No number of threads changes a bit of the result.
     """
 
     def __init__(self, most: int):

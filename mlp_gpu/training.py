@@ -43,17 +43,17 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class Epoch:
-    """The results of one epoch. Errors are counts of wrong digits, times are in seconds."""
+    """The results of one epoch. Errors are counts of misclassified images, times are in seconds."""
 
     epoch: int
     eta: float
     train_loss: float  # mean cross-entropy over the deformed images, in nats
     validation_errors: int
     test_errors: int
-    deform_seconds: float  # for which training waited for its images
+    deform_seconds: float  # the time that training waited for its images
     train_seconds: float
     evaluate_seconds: float
-    outputs: np.ndarray  # class probabilities of the test images, float32 (n_test, 10)
+    outputs: np.ndarray  # class probabilities of the test images, float32 (n_test, classes)
 
 
 def chosen_epoch(validation_errors: Sequence[int]) -> int:
@@ -75,9 +75,9 @@ def image_order(n: int, seed: int, epoch: int) -> np.ndarray:
 def count_errors(
     engine: Engine, images: np.ndarray, labels: np.ndarray, tick: Callable[[int], None]
 ) -> tuple[int, np.ndarray]:
-    """Wrong digits among images, float32 (n, 29, 29), and the outputs, float32 (n, 10).
+    """The number of misclassified images, and the outputs, float32 (n, classes).
 
-    labels: uint8 (n,). tick: called with 0 between the parts.
+    images: as `train` has them. labels: uint8 (n,). tick: called with 0 between the parts.
     Raises Diverged if an output is not finite.
     """
     parts = []
@@ -125,9 +125,9 @@ def train(
 ) -> Iterator[Epoch]:
     """Train the engine's network, yielding after each epoch from first_epoch to the last.
 
-    training_set, validation_set, test_set: images float32 (n, 29, 29), undeformed, and labels
-        uint8 (n,). In the papers the training set is the validation set (2010, section 2).
-    deform: gives the images that an epoch trains on, as Engine.train takes them.
+    training_set, validation_set, test_set: undeformed images, float32 (n, height, width) or (n,
+        height, width, maps), and labels uint8 (n,). In the papers the training set is the
+        validation set (2010, section 2). deform: gives an epoch's images, as Engine.train has them.
     tick: called with the number of images trained since its last call, after each chunk of them and
         between the parts of an evaluation.
     Raises Diverged when the loss stops being a finite number.

@@ -22,10 +22,10 @@ def larger(a, b):
 class Limits(NamedTuple):
     """The bounds within which windows grow.
 
-    smallest, largest: images of a window. few, many: how often an image goes forward and backward
-    on average; with fewer times than `few` the next block's windows are twice as large, with more
-    than `many` half as large. many >= 2 few, because twice the window takes at most twice as many
-    times: so windows do not swing.
+    smallest, largest: images of a window. few, many: bounds of how often an average image of a
+    block goes forward and backward. Below `few` the next block's windows are twice as large, above
+    `many` half as large. many >= 2 few, because a window twice as large at most doubles that
+    number: so window sizes do not oscillate.
     """
 
     smallest: int

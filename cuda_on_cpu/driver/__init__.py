@@ -11,5 +11,5 @@ CUDA_ON_CPU_SEED=1               streams run at random moments; without it as la
 CUDA_ON_CPU_CACHE=folder         keeps compiled kernels for the next process; must be private
 CUDA_ON_CPU_EXCLUSIVE=folder     GPUs in exclusive-process mode; processes meet in this folder
 CUDA_ON_CPU_FAIL=cuMemAlloc:3:2  the third call of cuMemAlloc fails with error 2
-CUDA_ON_CPU_CALLS=path           each process adds lines to this file: itself, a function, its calls
+CUDA_ON_CPU_CALLS=path           each process adds lines here: its id, a function's name, its calls
 """

@@ -1,4 +1,4 @@
-"""What all rungs have on the GPU, and how an epoch is trained with what a rung launches."""
+"""The arrays that all rungs have on the GPU, and the launches of one step of rungs 1 to 6."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

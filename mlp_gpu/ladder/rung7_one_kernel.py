@@ -7,7 +7,7 @@ first image of the chunk to the last. The others stay in memory: 101,632 weights
 velocities are 813 kB. The registers of a multiprocessor are 256 kB, most of them with other work.
 
 The update of one image waits for the forward pass of the next, so that one pass over the weights
-does both, as in the CPU engine of the big nets: a weight is read, changed, used and written.
+does both: a weight is read, changed, used and written.
 
 What to expect: no launch and no host. But one multiprocessor does it all, so the weights come and
 go through its own way to the L2 cache, and not through those of all others.

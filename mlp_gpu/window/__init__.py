@@ -1,8 +1,8 @@
 """On-line back-propagation by a window of images on a GPU: see docs/online-in-blocks.md.
 
-A block of images is solved by sweeps: all images of a window go forward and backward at once, as
-products of matrices, until their deltas stay. A few are done, the window slides on over them, and
-at the end of the block all weights are updated. It is the same sequence of on-line steps.
+A block of images is solved by sweeps. In a sweep all images of a window go forward and backward at
+once, as products of matrices. The window slides past images whose deltas no longer change. At the
+end of the block all weights are updated. The result is that of the same on-line steps in sequence.
 """
 
 from mlp_gpu.window import blocks, products, progress, sums

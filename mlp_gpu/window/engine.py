@@ -1,10 +1,10 @@
 """The GPU engine's schedule `window`: on-line steps in blocks, many images at once, exactly.
 
-Where the window stands is in the GPU's memory: the host launches blocks ahead, each with as many
-sweeps as the last ones needed and some more. A block is three CUDA graphs: its begin, a few sweeps,
-launched as often as needed, and its end. The host reads the progress once per chunk of blocks,
-while the GPU runs the next chunk. Launches for which nothing is left to do return at once. The bits
-do not depend on how many there are.
+The position of the window is in the GPU's memory, so the host can launch blocks ahead, each with
+more sweeps than the last blocks needed. A block is three CUDA graphs: its begin; a few sweeps,
+launched as often as needed; its end. The host reads the progress once per chunk of blocks, while
+the GPU runs the next chunk. Launches with nothing left to do return at once, so the number of
+launches does not change a bit of the result.
 """
 
 import math
@@ -25,9 +25,9 @@ from mlp_gpu.window import progress
 from mlp_gpu.window.sums import MAX_BLOCK
 from mlp_gpu.window.workspace import Workspace
 
-SWEEPS = 4  # of a graph
-MAX_GRAPHS = 6  # that are cached: three for each of two places of images
-SPARE = 1.25  # sweeps launched for a block, for each that a block of the last chunk took
+SWEEPS = 4  # sweeps in a CUDA graph
+MAX_GRAPHS = 6  # cached graphs: three for each of two arrays of images
+SPARE = 1.25  # sweeps launched for a block, over the sweeps that a block of the last chunk took
 
 
 def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
@@ -63,7 +63,7 @@ class WindowCudaEngine(CudaEngine):
 
     @gpu.faults()
     def count_sweeps(self) -> tuple[int, int]:
-        """Sweeps of the last training, and how often its images went, all together."""
+        """Sweeps of the last training, and its passes of an image forward and backward."""
         (state,) = gpu.read([self._workspace.progress], self.stream)
         return int(state[progress.SWEEPS]), int(state[progress.ALL_TIMES])
 

@@ -45,7 +45,7 @@ def install() -> None:
 
 @functools.cache
 def _spoil_freed_arrays() -> None:
-    """Have NumPy's arrays spoilt when they are freed, if NumPy makes them from now on."""
+    """Have NumPy overwrite the arrays that it makes from now on when it frees them."""
     import numpy as np
 
     python = ctypes.pythonapi
