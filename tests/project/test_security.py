@@ -5,15 +5,7 @@ import re
 
 from experiments.training.provenance import REPOSITORY
 
-PACKAGES = (
-    "deepbig",
-    "deepbig_runtime",
-    "mlp_gpu",
-    "deform_gpu",
-    "cnn_gpu",
-    "cuda_on_cpu",
-    "experiments",
-)
+PACKAGES = [path.parent.name for path in REPOSITORY.glob("*/__init__.py")]
 
 # What could run bytes as a program, or open a port: modules, names of functions, and arguments.
 MODULES = {
