@@ -294,7 +294,8 @@ def plot_error_against_hours(
     Of each net in HOURS_COLOURS the longest run: after each epoch the test error of the epoch with
     the lowest validation error so far, and at the end its 95 % interval. The time is the number of
     epochs times the median time of one, so that a busy machine adds no hours. The paper of 2011
-    names none: its results are drawn after as many epochs of ours. A committee of HOURS_COMMITTEES
+    names none: its results are drawn after as many epochs of ours, those of CIFAR-10, for which it
+    names no number, after PAPER_EPOCHS. A committee of HOURS_COMMITTEES
     is a point, after the time of all its members together.
 
     runs: of any nets, on any data. At least one is of a net in HOURS_COLOURS. committees: as
@@ -350,7 +351,8 @@ def plot_error_against_hours(
     axes.set(xscale="log", yscale="log", xlim=(None, 500), ylim=(0.2, None))
     axes.set_xlabel(
         "hours: number of epochs x median hours of an epoch\n"
-        "(2011 gives none: its stars are after as many epochs of ours)"
+        "(2011 gives none: its stars are after as many epochs of ours;\n"
+        "of CIFAR-10 after 500, which is our guess)"
     )
     axes.set_ylabel("test error, %, of the epoch with the lowest validation error so far")
     for axis in axes.xaxis, axes.yaxis:
