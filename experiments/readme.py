@@ -211,14 +211,10 @@ def committee_rows(found: Mapping[Path, Sequence[CommitteeRow]], data: str) -> s
 
 
 def scalings(results: Results) -> str:
-    """1 worker against several, device by device, and clusters on paper."""
+    """1 worker against several, device by device."""
     parts = []
     for rows in results.scalings.values():
-        sentence, estimates = clusters.estimate_clusters(rows, results.committees)
-        parts += [f"{bench_source(rows)}:", markdown_table(clusters.scaling_table(rows)), sentence]
-        parts += [markdown_table(estimates)] if estimates else []
-    if parts and all(rows[-1].engine != "cuda" for rows in results.scalings.values()):
-        parts.append("A cluster of GPUs: the cost of a run on a GPU is not measured yet.")
+        parts += [f"{bench_source(rows)}:", markdown_table(clusters.scaling_table(rows))]
     return paragraphs(parts)
 
 

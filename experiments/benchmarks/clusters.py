@@ -1,4 +1,4 @@
-"""How long one waits: for starts, for the tests, for several workers; for clusters, estimated.
+"""How long one waits: for starts, for the tests, for several workers.
 
 A first training step is that of table1 with its five nets, so that it estimates the time of each,
 with compiled code that was cached and with an empty cache folder. On several workers the same few
@@ -6,13 +6,12 @@ nets are trained as on one, in turn. Workers share the cores: on a CPU one worke
 all of them.
 """
 
-import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -28,11 +27,9 @@ from experiments.benchmarks.columns import percentiles
 from experiments.benchmarks.findings import CLONE, STARTUP
 from experiments.datasets import data
 from experiments.datasets.dataset import is_mnist
-from experiments.results.records import of_make_committee
-from experiments.results.rows import CommitteeRow, ScalingRow, StartupRow
+from experiments.results.rows import ScalingRow, StartupRow
 from experiments.training import jobs, provenance, store
 from experiments.training.configs import make_config
-from experiments.training.formatting import duration
 from experiments.training.messages import tell
 from experiments.training.provenance import SourceColumns
 from experiments.training.workers import LocalProcesses, Message, Started
@@ -43,7 +40,6 @@ from mlp_gpu.training import Schedule
 SIZES = (841, 800, 10)  # the committee's nets
 EPOCHS, MAX_IMAGES = 2, 10_000
 RUNS_PER_WORKER = 2
-CLUSTER_SIZES = (1, 2, 7, 13, 39)  # workers; the experiments have 39 different runs
 START_IMAGES = 250  # of an epoch: few, because only its beginning counts
 *TESTS, FIRST_STEP, FIRST_STEP_OF_ONE, FIRST_STEP_COMPILING, WORKER, _ = STARTUP
 
@@ -287,54 +283,7 @@ def scaling_table(rows: Sequence[ScalingRow]) -> list[dict[str, str]]:
             "seconds (p20-p80)": _seconds(row),
             "speedup over one worker": f"{row.speedup:.2f}",
             "start-up, s": f"{row.start_seconds:.1f}",
+            "a training writes an epoch, MB": f"{row.bytes_an_epoch / 1e6:.1f}",
         }
         for row in rows
     ]
-
-
-def cluster_table(run_seconds: float, start_seconds: float, n_runs: int) -> list[dict[str, str]]:
-    """How long n_runs equal runs would take on clusters of several sizes: lines of a table."""
-    lines = []
-    for workers in CLUSTER_SIZES:
-        rounds = math.ceil(n_runs / workers)
-        seconds = start_seconds + rounds * run_seconds
-        alone = start_seconds + n_runs * run_seconds
-        lines.append(
-            {
-                "workers": str(workers),
-                "runs per worker": str(rounds),
-                "time": duration(seconds),
-                "speedup over one worker": f"{alone / seconds:.1f}",
-            }
-        )
-    return lines
-
-
-def estimate_clusters(
-    rows: Sequence[ScalingRow], found: Mapping[Path, Sequence[CommitteeRow]]
-) -> tuple[str, list[dict[str, str]]]:
-    """How long clusters of such workers would take for `make committee`, from our records.
-
-    found: the rows of each committee, by the paths of their records.
-    Returns a sentence and the lines of a table; no lines if `make committee` is not recorded on
-    such a device.
-    """
-    # The same run may be in several committees.
-    seconds = {
-        (row.source.date, row.seconds): row.seconds
-        for own in of_make_committee(found).values()
-        for row in own
-        if row.is_member and row.source.device == rows[-1].source.device
-    }
-    if not seconds:
-        return "Clusters: the cost of a run is not measured yet.", []
-    mean = sum(seconds.values()) / len(seconds)
-    start, n_bytes = rows[-1].start_seconds, rows[-1].bytes_an_epoch
-    return (
-        f"Estimated, not measured: the {len(seconds)} recorded runs of `make committee`, "
-        f"{mean:.0f} s each on average, on G workers like these: {start:.0f} s to start, then "
-        f"ceil({len(seconds)} / G) runs one after another. Workers share only the scheduler, with "
-        f"which each exchanges some 100 bytes every {jobs.MESSAGE_SECONDS} s, and the run folder, "
-        f"into which a run of these nets writes {n_bytes / 1e6:.1f} MB per epoch:",
-        cluster_table(mean, start, len(seconds)),
-    )

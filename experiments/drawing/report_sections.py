@@ -23,8 +23,8 @@ from experiments.results.comparisons import (
     with_paper,
     with_record,
 )
-from experiments.results.records import folder_of, of_make_committee, read_results
-from experiments.results.rows import BenchRow, CommitteeRow, ScalingRow, bench_source
+from experiments.results.records import folder_of, read_results
+from experiments.results.rows import BenchRow, CommitteeRow, bench_source
 from experiments.training import provenance, store
 from experiments.training.formatting import plural, printable
 from experiments.training.store import Run
@@ -372,7 +372,6 @@ class Report:
         for scaled in results.scalings.values():
             table = clusters.scaling_table(scaled)
             page.table(f"{scaled[0].source.device}.", table, [bench_source(scaled)])
-            self._add_estimate(scaled)
 
     def _add_bench_figures(self, rows: list[BenchRow]) -> None:
         where, cited = f"on {rows[0].source.device}", [bench_source(rows)]
@@ -386,18 +385,6 @@ class Report:
             return  # no copy was measured beside
         alt = "Engines and kernels against copies of as many bytes, as bars and as a roofline."
         self.page.figure(figure, f"Against the ceiling that copies set, {where}.", alt, cited)
-
-    def _add_estimate(self, rows: list[ScalingRow]) -> None:
-        """How long clusters would take for `make committee`, by the timings in `rows`."""
-        committees = self.results.committees
-        sentence, estimates = clusters.estimate_clusters(rows, committees)
-        self.page.say(sentence)
-        cited = [bench_source(rows)]
-        for path, own in of_make_committee(committees).items():
-            if rows[-1].source.device in {row.source.device for row in own[:-1]}:
-                cited.append(_committee_source(_recorded_in(path, own), own))
-        if estimates:
-            self.page.table("Clusters on paper.", estimates, cited)
 
     def build(self, links: Sequence[Html] = ()) -> str:
         """The whole page. links: paragraphs that lead to other pages."""

@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from own_folders import IMAGES, letters, save, things
+from own_folders import IMAGES, letters, things
 
 from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, TRANSLATION

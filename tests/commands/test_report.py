@@ -10,9 +10,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from committee_cases import committee_row
 from factories import changed
 from matplotlib.figure import Figure
 from msgspec import structs
@@ -37,15 +35,13 @@ from report_pages import (
 )
 
 from deepbig_runtime.errors import Problem
-from deepbig_runtime.files import FileFault
 from experiments import report
-from experiments.benchmarks import clusters
 from experiments.datasets import data
 from experiments.drawing import bench_plots, report_sections, run_plots
 from experiments.drawing.page import Html, Page
 from experiments.drawing.page import html as to_html
 from experiments.drawing.report_sections import OWN_TITLE, Report
-from experiments.results import cnn_tables, committee_report, committees, tables, voting
+from experiments.results import cnn_tables, committee_report, committees, voting
 from experiments.results.records import Results, read_results
 from experiments.results.rows import ScalingRow, read_rows, rows_text
 from experiments.training import store
@@ -220,18 +216,15 @@ def test_what_is_derived_leads_to_the_committees_it_is_derived_from(text):
     part = sections(text)["MNIST", "The committees of 2012"]
     summaries = [t for t in tables_in(part) if list(t[0])[:2] == ["net", "exp. 1"]]
     claims = [one for one in captions(part) if plain(one).startswith("The paper's claims, and")]
-    found = []
     for summary, claim in zip(summaries, claims, strict=True):  # of each folder of runs
-        found.append([sources_of(text, cell)[0] for cell in list(summary[-1].values())[1:]])
-        assert len(found[-1]) == 6
-        assert sources_of(text, claim) == found[-1]
-    lines = found[0]  # of `make committee`
+        lines = [sources_of(text, cell)[0] for cell in list(summary[-1].values())[1:]]
+        assert len(lines) == 6
+        assert sources_of(text, claim) == lines
     part = sections(text)["Benchmarks", "Several workers"]
-    timings, *others = sources_of(text, caption(part, "Clusters on paper."))
     source = read_rows(SCALING, ScalingRow)[-1].source
+    (timings,) = sources_of(text, caption(part, f"{source.device}."))
     assert source.commit[:12] in timings
     assert source.date in timings
-    assert others == lines
 
 
 def test_benchmarks_lead_to_their_source(text):
@@ -438,20 +431,6 @@ def test_damaged_files_are_named_and_the_rest_goes_on(results, tmp_path, capsys)
 
 
 # Benchmarks
-
-
-def test_clusters_cite_the_experiments_of_such_workers(tmp_path, monkeypatch):
-    page, timed, found = Report(tmp_path), read_rows(SCALING, ScalingRow), {}
-    for number, device in ((1, timed[-1].source.device), (2, "another")):
-        more = {"experiment": f"experiment{number}", "data": "MNIST"}
-        rows = committee_row(net=1, device=device, **more), committee_row(device="several", **more)
-        found[Path(f"committee-experiment{number}.csv")] = rows
-    page.results = Results(committees=found, scalings={Path("timed"): timed})
-    monkeypatch.setattr(clusters, "estimate_clusters", lambda *_: ("So.", [{"a": "1"}]))
-    page.add_benchmarks()
-    text = page.page.render("", [])
-    _, line = sources_of(text, caption(text, "Clusters on paper."))
-    assert line.startswith("records of runs in committee, several: experiment1, seeds")
 
 
 def test_benchmark_figures_and_tables_are_of_what_was_timed(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from deform_cases import (
     displacement_tolerance,
     make_images,
 )
-from executed import DEVICES, HAS_GPU, device
+from executed import HAS_GPU, device
 from gpu_arrays import (
     arrays,
     assert_launched_with,

@@ -1,7 +1,6 @@
 """The page of `python -m experiments.report` in a browser and on paper; what browser.py notices."""
 # ruff: noqa: F401, F811 - fixtures are imported
 
-import shutil
 from itertools import pairwise
 
 import pytest

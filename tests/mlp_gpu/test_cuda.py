@@ -12,7 +12,6 @@ from gpu_arrays import capture_small_graphs, count_bytes
 from deepbig_runtime import gpu
 from deepbig_runtime.faults import GpuFault
 from mlp_gpu import cuda
-from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.network import Network
 from mlp_gpu.window import engine as window_engine
