@@ -85,7 +85,7 @@ def report(runs: list[Run]) -> str:
     distortion = runs[0].config.deformation is not None
     if is_mnist(name):
         title = "Table 1 on MNIST, the paper beside ours"
-        note = "The paper trained for 2,300 epochs of 60,000 images; what we did is in the table."
+        note = "The paper trained for 2,300 epochs of 60,000 images; ours are in the table."
         if not distortion:
             title = "Table 3 on MNIST, column 'no distortion', the paper beside ours"
     else:
