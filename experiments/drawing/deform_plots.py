@@ -36,7 +36,7 @@ STRIPS: dict[str, tuple[str, int | None, tuple[float, ...]]] = {
 
 @dataclass(frozen=True)
 class Digit:
-    """A digit to draw: its image, float32 (29, 29), its class, and what captions call it."""
+    """A digit to draw: its image, float32 (side, side), its class, and what captions call it."""
 
     image: np.ndarray
     label: int
@@ -56,21 +56,21 @@ def find_digit(dataset: Dataset, label: int, index: int) -> Digit:
 
 
 def deform_one(digit: Digit, deformation: Deformation, seed: int, epoch: int) -> np.ndarray:
-    """A digit deformed as image 0 of an epoch, float32 (29, 29)."""
+    """A digit deformed as image 0 of an epoch, float32 (side, side)."""
     return deform(digit.image[None], np.array([digit.label]), deformation, seed, epoch)[0]
 
 
 def source_positions(
     digit: Digit, deformation: Deformation, seed: int, epoch: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where `deform_one` reads each pixel, and where it puts it: (2, 29, 29) each, y and x, pixels.
+    """Where `deform_one` reads each pixel, and where it puts it, in pixels.
 
-    Affine and elastic together (see deform_gpu.warp).
+    (2, side, side) each, y and x. Affine and elastic together (see deform_gpu.warp).
     """
     side = len(digit.image)
     target = np.indices((side, side))
     matrix = make_matrices(np.array([digit.label]), deformation, seed, epoch, side=side)[0]
-    elastic = make_displacement(deformation, seed, epoch, 0)[:, :side, :side]
+    elastic = make_displacement(deformation, seed, epoch, 0, side)[:, :side, :side]
     centre = side // 2
     affine = np.tensordot(matrix[:, :2], target - centre, 1) + matrix[:, 2, None, None]
     return centre + affine + elastic, target

@@ -8,15 +8,13 @@ import sys
 
 import numpy as np
 import pytest
-from compiled_cases import THREADS_PER_BLOCK, needs_toolkit
+from compiled_cases import needs_toolkit, threads_per_block
 
 from cnn_gpu import kernels as cnn_kernels
-from cnn_gpu.layers import Maps, parse
 from deepbig_runtime.errors import Problem
 from experiments import kernels
 from experiments.benchmarks import compiled as compiled_kernels
 from experiments.benchmarks.compiled import SIGNATURES
-from experiments.drawing import launches
 from experiments.training.provenance import REPOSITORY
 from mlp_gpu.ladder import formulas
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel
@@ -45,7 +43,7 @@ def compiled(request):
     kernels = {(one.name, one.cc): one for one in found}
     assert set(kernels) == {
         (name, cc)
-        for name in THREADS_PER_BLOCK
+        for name in threads_per_block()
         for cc in request.param
         if cc >= LOWEST_CC or "tensor" not in name
     }
@@ -66,22 +64,10 @@ def global_accesses(ptx):
 
 @needs_toolkit
 def test_every_kernel_is_compiled_for_its_compute_capability(compiled):
-    assert {kernel.py_func.__name__ for kernel in SIGNATURES} == set(THREADS_PER_BLOCK)
+    assert {kernel.py_func.__name__ for kernel in SIGNATURES} == set(threads_per_block())
     for one in compiled.values():
         assert f".target sm_{one.cc[0]}{one.cc[1]}\n" in one.ptx
         assert one.ptx.count(".entry") == 1
-
-
-@needs_toolkit
-def test_threads_a_block_are_those_of_the_launches():
-    # Maps of 32x32 neurons and a kernel of 31x32 weights have the largest blocks there are.
-    largest, each = Maps(1, 32, 32), np.array([[True]])
-    convolutions = [parse(text, largest, 1)[0] for text in ("1M1", "1M31x32")]
-    others = [parse(text, largest, 1)[0] for text in ("MP1", "IP(sobel)")]
-    every, one = (launches.convolutional(layer, each, *others) for layer in convolutions)
-    found = launches.make_launches() | every | {"adjust_weights": one["adjust_weights"]}
-    found |= launches.ladder(512)
-    assert {name: launch.threads for name, launch in found.items()} == THREADS_PER_BLOCK
 
 
 @needs_toolkit
@@ -91,7 +77,7 @@ def test_kernels_fit_a_multiprocessor(compiled):
         assert one.stack_bytes == 0 or one.name == SINES, one.name
         assert 0 < one.registers <= 255, one.name
         allotted = -(-one.registers // 8) * 8  # registers come in eights
-        assert allotted * np.prod(THREADS_PER_BLOCK[one.name]) <= 65536, one.name
+        assert allotted * np.prod(threads_per_block()[one.name]) <= 65536, one.name
         assert one.shared_bytes <= 48 * 1024, one.name
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from executed import ENGINE_DEVICES, HAS_GPU, on_device
 from gpu_arrays import capture_small_graphs
+from waiting import is_alive, wait_until
 
 from cnn_gpu import cuda as cnn_cuda
 from cnn_gpu.cpu import ConvCpuEngine
@@ -158,10 +159,7 @@ def test_cases_compare_launch_modes_on_the_papers_nets(device):
     conv = cases.pop("cnn")
     assert {
         case: (one.schedule, again.schedule) for case, (*_, one, again, _) in cases.items()
-    } == {
-        "graph": ("graph", "launch"),
-        "window": ("window", "window"),
-    }
+    } == {"graph": ("graph", "launch"), "window": ("window", "window")}
     assert all(network.sizes == NETS[1] for network, *_ in cases.values())
     assert conv[0].description == "20M5s1-60M5s1c50%-100M3c50%-150N"
     assert [engine.schedule for engine in conv[2:4]] == ["graph", "launch"]
@@ -318,13 +316,6 @@ UNSUPPORTED = """========= Error: Device not supported. Please refer to the docu
 """
 
 
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("why", ["too slow", "interrupted"])
 def test_run_command_leaves_no_process_behind(why, tmp_path):
@@ -344,11 +335,8 @@ def test_run_command_leaves_no_process_behind(why, tmp_path):
         finally:
             signal.signal(signal.SIGALRM, before)
     shell, child = (tmp_path / "pids").read_text().split()
-    deadline = time.monotonic() + 5  # init may take a moment to bury the child
-    while alive(child) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not alive(shell)
-    assert not alive(child)
+    wait_until(lambda: not is_alive(child), 5)  # init may take a moment to bury it
+    assert not is_alive(shell)
 
 
 HERE = ("-p", "no:cacheprovider")

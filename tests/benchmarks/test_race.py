@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import reference
 from measurements import SOURCE
 
 from experiments.benchmarks import baselines, race
@@ -13,7 +14,6 @@ from experiments.datasets import data
 from experiments.datasets.dataset import Dataset
 from experiments.drawing import bench_plots
 from experiments.results.rows import RaceRow, read_rows, rows_text
-from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.network import Network
 
 
@@ -27,27 +27,17 @@ def dataset(monkeypatch):
     return data.split(whole, 4, 0)
 
 
-def reference(network, images, labels, order, batch, etas):
+def with_momentum(network, images, labels, order, batch, etas):
     """Float64: the mean gradient of a batch, momentum 0.9."""
     weights = [W.astype(float) for W in network.unpadded()]
     steps = [np.zeros_like(W) for W in weights]
     for eta in etas:
         for start in range(0, len(order), batch):
             now = order[start : start + batch]
-            gradients = [np.zeros_like(W) for W in weights]
-            for h, label in zip(images[now].astype(float), labels[now], strict=True):
-                states = [np.append(1, h)]
-                for W in weights[:-1]:
-                    states.append(np.append(1, A * np.tanh(B * (states[-1] @ W))))
-                a = states[-1] @ weights[-1]
-                delta = np.exp(a) / np.exp(a).sum() - np.eye(len(a))[label]
-                for i in reversed(range(len(weights))):
-                    gradients[i] += np.outer(states[i], delta) / len(now)
-                    slope = SLOPE * (A - states[i][1:]) * (A + states[i][1:])
-                    delta = weights[i][1:] @ delta * slope
-            for W, step, gradient in zip(weights, steps, gradients, strict=True):
+            each = [reference.gradients(weights, images[k].astype(float), labels[k]) for k in now]
+            for W, step, own in zip(weights, steps, zip(*each, strict=True), strict=True):
                 step *= 0.9
-                step += gradient
+                step += sum(own) / len(now)
                 W -= eta * step
     return weights
 
@@ -63,7 +53,7 @@ def test_mini_batches_with_momentum(way):
     net = race.LEARNERS[way](network, 4)
     for eta in (0.5, 0.1):
         net.train(images, labels, order, eta)
-    expected = reference(network, images, labels, order, 4, (0.5, 0.1))
+    expected = with_momentum(network, images, labels, order, 4, (0.5, 0.1))
     for W, V in zip(net.weights(), expected, strict=True):
         np.testing.assert_allclose(W, V, rtol=0, atol=1e-5)
 

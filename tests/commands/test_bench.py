@@ -154,23 +154,6 @@ def test_without_digits_there_is_no_race(tmp_path, monkeypatch, capsys):
     assert "not measured: there are no digits" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--repeats", "2"], "expected an integer from 3 to 1000, got '2'"),
-        (["--engine", "cpu"], "--engine does not belong to this measurement"),
-        (["--startup", "--nets", "1"], "--nets does not belong to this measurement"),
-        (["--tests", "--schedule", "graph"], "--schedule does not belong to this measurement"),
-        (["--workers", "--gpu-only"], "--gpu-only does not belong to this measurement"),
-        (["--startup", "--workers", "2"], "not allowed with argument --startup"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options, sentence, capsys):
-    with pytest.raises(SystemExit):
-        bench.main(options)
-    assert sentence in capsys.readouterr().err
-
-
 def makers(group):
     """Baselines that are always there."""
     return {

@@ -1,12 +1,12 @@
 """`python -m experiments.cnn`, whole: on digits, and with small files of NORB and CIFAR-10."""
 
-import csv
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import small_sets
+from committee_cases import HERE, read_csv
 from factories import changed
 from natural_files import make_cifar, make_norb
 from run_bits import bits
@@ -14,13 +14,12 @@ from small_runs import DATASET, AtEpoch
 
 from cnn_gpu import layers
 from cnn_gpu.cpu import ConvCpuEngine
-from cnn_gpu.network import ConvNetwork
 from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, TRANSLATION
 from deform_gpu.batches import deform_set
-from experiments import cnn, committee, export, readme, record, report, table1, watch
+from experiments import cnn, committee, export, readme, record, report, watch
 from experiments.datasets import download
-from experiments.datasets.dataset import CIFAR10_JPEG, DIGIT, KINDS, Dataset
+from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, Dataset
 from experiments.drawing import error_plots
 from experiments.results import cnn_tables, records
 from experiments.results.cnn_tables import TABLES
@@ -61,24 +60,13 @@ def test_describe_prints_each_layer_without_any_data(tmp_path, monkeypatch, caps
     assert "| fully connected | 5 " in capsys.readouterr().out
 
 
-def test_nets_of_the_paper_have_its_layers():
-    for paper in cnn_tables.PAPER.values():
-        found = ConvNetwork.initial(paper.layers, DIGIT, 10, 0)
-        hidden = [
-            f"{layer.maps.n}{'N' if layer.kind == 'fully connected' else 'M'}"
-            for layer in found.layers[:-1]
-        ]
-        assert "-".join(hidden) == paper.name
-
-
 def test_table_of_digits_has_no_figures_of_the_paper(folder):
     text = (folder / "cnn.md").read_text()
     assert "load_digits, which is NOT MNIST" in text
     assert "must not be compared" in text
     assert "| paper" not in text
     assert f"- {NET}, seed 7: " in text
-    with (folder / "cnn.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(folder / "cnn.csv")
     assert [row["seed"] for row in rows] == ["0", "7"]
     assert rows[0]["weights"] == "1456"
     assert float(rows[0]["error_after_1"]) > 0
@@ -133,36 +121,6 @@ def test_long_descriptions_have_short_distinct_file_names(tmp_path):
     assert paths[0] != paths[1]
 
 
-@pytest.mark.parametrize(
-    ("command", "arguments", "sentence"),
-    [
-        (cnn, "--net 20M4s1", "a kernel of 4 that skips 1 does not divide a map of 29"),
-        (cnn, "--net 20M5s1-", "expected layers such as 20M5"),
-        (cnn, "--nets 5", "--nets"),
-        (cnn, "--data norb --nets 1,3", "argument --nets: there is no net 3 for norb"),
-        (cnn, "--data norb --net 9M5s1", "5 that skips 1 does not divide a map of 96"),
-        (cnn, "--data cifar10 --net 9M33", "33x33 must be at least 1x1 and fit into maps of 32"),
-        (cnn, "--data norb --translation 51", "expected a number from 0 to 50, got '51'"),
-        (
-            table1,
-            "--data norb",
-            "or a folder of your own, got 'norb'",
-        ),
-        (
-            committee,
-            "--data norb",
-            "or a folder of your own, got 'norb'",
-        ),
-    ],
-)
-def test_bad_arguments_are_one_sentence(command, arguments, sentence, capsys):
-    with pytest.raises(SystemExit) as ended:
-        command.main(arguments.split())
-    assert ended.value.code == 2
-    assert sentence in capsys.readouterr().err
-
-
-HERE = ["--engine", "cpu", "--workers", "1"]
 PAIRS = ["--data", "norb", "--net", "12M8s7-MP3-40N", "--seeds", "0,1", "--epochs", "8"]
 PAIRS += ["--eta", "1e-2", "--eta-decay", "0.9", *HERE]
 COLOURS = ["--data", "cifar10", "--net", "12M5-MP2-20M5-MP2-40N", "--epochs", "6"]
@@ -293,8 +251,7 @@ def test_small_files_never_stand_beside_the_papers_figures(pairs, colours):
         assert f"{name}-like, which is NOT {name}\n" in text
         assert "must not be compared with the paper's" in text
         assert "| paper" not in text
-    with (pairs[1] / "cnn.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(pairs[1] / "cnn.csv")
     assert [row["seed"] for row in rows] == ["0", "1"]
     assert {(row["data"], row["translation"]) for row in rows} == {("NORB-like", "5.0")}
 
@@ -327,9 +284,6 @@ def test_files_of_the_papers_checksums_are_the_papers_data(tmp_path, monkeypatch
     options += ["--epochs", "1", *HERE, "--out", str(tmp_path / "runs")]
     assert cnn.main(options) == 0
     assert "# Table 2 of the 2011 paper, on NORB" in (tmp_path / "runs" / "cnn.md").read_text()
-
-
-# Descriptions and refusals
 
 
 # Other commands

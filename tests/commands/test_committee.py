@@ -188,27 +188,6 @@ def test_failed_net_spoils_only_its_own_committees(made_up, tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--experiment", "7"], "argument --experiment: expected an integer from 1 to 6, got '7'"),
-        (["--experiment", "0"], "argument --experiment: expected an integer from 1 to 6, got '0'"),
-        (["--seed", str(2**63 + 1)], "argument --seed: expected an integer from 0 to"),
-        (["--table4", "--experiment", "1"], "not allowed with argument"),
-        (["a.h5", "b.h5", "--experiment", "1"], "not allowed with argument"),
-        (["a.h5", "b.h5", "--table4"], "not allowed with argument"),
-        (["a.h5", "b.h5", "--seed", "3"], "--seed: not allowed with run files"),
-        (["a.h5", "--eta-decay=0.9", "--workers=2"], "--eta-decay, --workers: not allowed with"),
-        (["--workers", "2", "--scheduler", "tcp://here:1"], "not allowed with argument"),
-    ],
-)
-def test_bad_options(arguments, complaint, capsys):
-    with pytest.raises(SystemExit) as end:
-        committee.parse_arguments(arguments)
-    assert end.value.code == 2
-    assert complaint in capsys.readouterr().err
-
-
 def test_largest_seed_is_valid_for_seven_nets():
     made = make_jobs(EXPERIMENTS[4], "--seed", str(2**63))
     assert [job.config.seed for job in made] == [2**63 + k for k in range(7)]

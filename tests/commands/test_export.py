@@ -1,12 +1,12 @@
 """`python -m experiments.export`: runs as CSV files and as TensorBoard's curves, read back."""
 
-import csv
 import json
 import sys
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from committee_cases import read_csv
 from factories import SESSION, make_run
 from msgspec.structs import replace
 
@@ -31,11 +31,6 @@ def write_run(path, epochs=3, n_validation=None):
     run.provenance = [replace(SESSION, end=None, why="killed", start=start) for start in starts]
     store.write_run(path, run)
     return run
-
-
-def read_csv(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture
@@ -148,11 +143,3 @@ def test_export_without_tensorboard_is_refused(tmp_path, monkeypatch):
     with pytest.raises(Problem, match=r"pip install -e '\.\[tensorboard\]'"):
         export.main([str(tmp_path / "net.h5"), "--tensorboard", "--out", str(tmp_path / "out")])
     assert [path.name for path in tmp_path.iterdir()] == ["net.h5"]
-
-
-@pytest.mark.parametrize("arguments", [["net.h5"], ["net.h5", "--csv", "--tensorboard"], ["--csv"]])
-def test_export_without_form_or_file_is_refused(arguments, capsys):
-    with pytest.raises(SystemExit) as end:
-        export.main(arguments)
-    assert end.value.code == 2
-    assert "usage: python -m experiments.export" in capsys.readouterr().err

@@ -168,13 +168,6 @@ def test_ctrl_c_ends_it_and_what_it_has_started(jupyter, tmp_path):
     assert left.stdout == ""
 
 
-def test_unknown_notebooks_are_refused(capsys):
-    with pytest.raises(SystemExit) as ended:
-        notebooks.main(["training", "nonsense"])
-    assert ended.value.code == 2
-    assert "no notebook nonsense; there are committee, convolution" in capsys.readouterr().err
-
-
 def test_says_what_to_install(jupyter, monkeypatch):
     monkeypatch.setitem(sys.modules, "nbclient", None)
     with pytest.raises(Problem, match=r"nbclient, which is not installed: pip install -e '\.\[no"):

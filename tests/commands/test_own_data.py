@@ -119,11 +119,3 @@ def test_name_of_a_data_set_is_no_folder_even_beside_one(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
     assert not cli.is_folder("mnist")
     assert cli.is_folder("letters")
-
-
-@pytest.mark.parametrize("name", ["nothing", "MNIST"])
-def test_data_that_are_no_name_and_no_folder_are_refused(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="2"):
-        table1.main(["--data", name])
-    assert "expected auto, mnist, digits, or a folder of your own" in capsys.readouterr().err

@@ -222,19 +222,3 @@ def test_redrawn_digits_are_recorded_and_printed(asked, folder, tmp_path, capsys
     record.rows[1].wrong, record.rows[1].not_found = 3, 1
     line = next(line for line in records.redrawn_table(record).splitlines() if "as it is" in line)
     assert [cell.strip() for cell in line.split("|")[1:-1]] == ["as it is", "3 of 8", "37.50", "1"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ([], "expected pictures, or --redrawn"),
-        (["--redrawn", "--csv"], "not allowed with argument"),
-        (["a.png", "--redrawn"], "--redrawn draws its pictures itself, got a.png"),
-        (["--redrawn", "10001"], "expected an integer from 1 to 10000"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(arguments, complaint, capsys):
-    with pytest.raises(SystemExit) as end:
-        recognise.main(arguments)
-    assert end.value.code == 2
-    assert complaint in capsys.readouterr().err

@@ -68,30 +68,6 @@ def test_no_distortion_has_its_own_run_and_table(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--nets", "6"], "argument --nets: expected an integer from 1 to 5, got '6'"),
-        (["--nets", "1,1"], "argument --nets: expected different integers, got '1,1'"),
-        (["--seeds", "-1"], "argument --seeds: expected"),
-        (["--seeds", str(2**64)], "argument --seeds: expected an integer from 0 to"),
-        (["--epochs", "0"], "argument --epochs: expected an integer from 1 to 1000000, got '0'"),
-        (["--epochs", "1.5"], "argument --epochs: expected an integer"),
-        (["--eta", "nan"], "argument --eta: expected a number from 1e-06 to 10, got 'nan'"),
-        (["--eta", "1e-7"], "argument --eta: expected a number from 1e-06"),
-        (["--eta-decay", "1.1"], "argument --eta-decay: expected a number from"),
-        (["--limit", "x"], "argument --limit: expected an integer of at least 1"),
-        (["--engine", "tpu"], "argument --engine: invalid choice"),
-    ],
-)
-def test_bad_options(arguments, complaint, capsys):
-    # '=' so that argparse does not take -1 for an option.
-    with pytest.raises(SystemExit) as end:
-        table1.parse_arguments(["=".join(arguments)])
-    assert end.value.code == 2
-    assert complaint in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("out", "options", "complaint"),
     [
         ("out", ["--limit", "1438"], "limit is 1438, expected 1 to 1437"),

@@ -259,14 +259,6 @@ def test_nothing_there(tmp_path):
         watch.main([str(tmp_path), str(tmp_path / "no.h5")])
 
 
-@pytest.mark.parametrize("interval", ["0.09", "3601", "nan", "x"])
-def test_bad_interval(interval, capsys):
-    with pytest.raises(SystemExit) as end:
-        watch.main(["--interval", interval])
-    assert end.value.code == 2
-    assert "--interval: expected a number from 0.1 to 3600" in capsys.readouterr().err
-
-
 class Terminal:
     """The command on a terminal of its own, 70 columns wide and 6 lines high.
 

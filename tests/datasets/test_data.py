@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from committee_cases import numbered, numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mnist_files import interpolated
@@ -81,18 +82,6 @@ def test_limit_keeps_the_first_training_images(digits, limit):
 def test_limit_out_of_range_is_refused(digits, limit):
     with pytest.raises(Problem, match=f"{limit}, expected 1 to 1437, .* load_digits"):
         data.limit(digits, limit)
-
-
-def numbered(n, name="load_digits"):
-    """n training images that are known by their values, labels 0 to 9 in turn, 4 test images."""
-    images = np.repeat(np.arange(n, dtype=np.float32), 29 * 29).reshape(n, 29, 29)
-    labels = np.arange(n, dtype=np.uint8) % 10
-    return data.Dataset(name, images, labels, images[:4], labels[:4], "0" * 64, "here")
-
-
-def numbers(images):
-    assert (images == images[:, :1, :1]).all()
-    return images[:, 0, 0].astype(int).tolist()
 
 
 @settings(deadline=None, max_examples=60)

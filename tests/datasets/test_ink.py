@@ -7,16 +7,7 @@ from scipy import ndimage
 
 from deepbig_runtime.errors import Problem
 from experiments.datasets import data, ink
-from experiments.recognise import (
-    BLACK,
-    WAYS,
-    WHITE,
-    coloured,
-    enlarged,
-    in_colour,
-    moved,
-    on_paper,
-)
+from experiments.recognise import BLACK, WAYS, WHITE, coloured, enlarged, in_colour, moved, on_paper
 
 N = 40
 
@@ -127,8 +118,7 @@ def marked(digit):
 
 
 @pytest.mark.parametrize(
-    ("change", "most"),
-    [(on_glass(WHITE), 2), (on_glass(BLACK), 2), (spotted, 2), (marked, 4)],
+    ("change", "most"), [(on_glass(WHITE), 2), (on_glass(BLACK), 2), (spotted, 2), (marked, 4)]
 )
 def test_a_changed_picture_is_the_same_digit(change, most, digits, path):
     expected = read(picture(digits[0]), path)

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 import touches
-from compiled_cases import THREADS_PER_BLOCK, needs_toolkit
+from compiled_cases import needs_toolkit, threads_per_block
 
 from cuda_on_cpu import access_stats
 from deepbig_runtime.gpu import WARP
@@ -78,7 +78,7 @@ def test_neighbours_want_consecutive_words(name):
 def test_neighbours_want_consecutive_words_in_evaluation():
     found = record("forward_batch")
     reads = found["W", "read"]
-    n_warps = THREADS_PER_BLOCK["forward_batch"] // WARP
+    n_warps = threads_per_block()["forward_batch"] // WARP
     n_neurons = 128  # words of a row of W; the first row is of biases
     biases = [words for words in reads if words[0] < n_neurons]
     weights = [words for words in reads if words[0] >= n_neurons]
@@ -102,7 +102,7 @@ def test_neighbours_want_consecutive_words_in_evaluation():
 )
 def test_each_word_is_wanted_once(name, counts):
     found = record(name)
-    n_warps = THREADS_PER_BLOCK[name] // WARP
+    n_warps = threads_per_block()[name] // WARP
     for key, count in counts.items():
         assert len(found[key]) == n_warps * count, key
         words = np.concatenate(found[key])

@@ -10,8 +10,6 @@ from experiments.results import committees
 from experiments.results.committees import EXPERIMENTS, TABLE4
 from experiments.training import plans, store
 from experiments.training.configs import DataConfig
-from experiments.training.plans import PAPER, Plan
-from mlp_gpu.training import Schedule
 
 STRENGTHS = [(4.5, 36), (4.5, 42), (6.0, 30), (6.0, 36), (6.0, 42), (7.5, 30), (7.5, 36)]
 
@@ -82,11 +80,6 @@ def test_names_and_titles_tell_members_apart(mnist, experiment, name, title):
     (job,) = (job for job in made if job.label == name)
     assert job.config.title == f"841-800-10 on MNIST, {title}"
     assert len({job.config.title for job in made}) == 7
-
-
-def test_nets_of_table_4_and_of_other_data_have_names_of_their_own():
-    assert make_jobs(TABLE4, dataset=numbered(name="MNIST"))[6].label == "net4-original-seed6"
-    assert make_jobs(TABLE4)[0].label == "net4-WN10-seed0-load_digits"
 
 
 @pytest.mark.parametrize("number", range(1, 8))
@@ -170,11 +163,3 @@ def test_quick_plan_uses_all_images_and_ends_above_the_lowest_rate(name):
         assert plan.n_images is None
         for job in make_jobs(experiment, dataset=numbered(name=name)):
             assert job.config.learning_rates == plan.schedule
-
-
-def test_paper_profile_is_the_papers_schedule_with_all_images():
-    assert Plan(Schedule(epochs=2300, eta=1e-3, decay=0.997, eta_min=1e-6)) == PAPER
-    for experiment in (EXPERIMENTS[1], EXPERIMENTS[4], TABLE4):
-        for job in make_jobs(experiment, "--profile", "paper", dataset=numbered(name="MNIST")):
-            assert job.config.learning_rates == Schedule()
-            assert job.config.data.n_train + (job.config.data.n_validation or 0) == 66

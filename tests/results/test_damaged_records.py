@@ -11,7 +11,6 @@ from measurements import SOURCE, net_measurement, write_bench
 from msgspec import structs
 
 from experiments import readme, record
-from experiments.results import records as results
 from experiments.results.rows import BenchRow, CommitteeRow, ScalingRow, StartupRow
 from experiments.training import provenance, store
 from experiments.training.formatting import csv_text
@@ -154,11 +153,3 @@ def test_benchmark_of_other_numbers_is_named(folder, other):
     readme.pages()
     (folder / "bench.csv").write_text(csv_text([row | other]))
     assert "bench.csv is damaged" in expect_sentence(readme.pages)
-
-
-def test_records_of_the_repository_are_read():
-    found = results.read_results()
-    assert len(found.runs) > 20
-    assert found.benches
-    tables = (provenance.REPOSITORY / "results").glob("*/*-*.csv")
-    assert list(found.committees) == sorted(tables)

@@ -1,64 +1,24 @@
 """What tests of compiled kernels and of their memory accesses share."""
 
+from functools import cache
+
+import numpy as np
 import pytest
 
+from cnn_gpu.layers import Maps, parse
 from cuda_on_cpu import missing_toolkit
+from experiments.drawing import launches
 
 needs_toolkit = pytest.mark.skipif(missing_toolkit() is not None, reason=str(missing_toolkit()))
 
-# Of kernels whose blocks are as large as a map, a kernel or a layer, the most that a launch has.
-THREADS_PER_BLOCK = {
-    "pick_image": 256,
-    "forward_partial": 256,
-    "forward_reduce": 32,
-    "output_delta": 32,
-    "delta_partial": 32,
-    "delta_reduce": 32,
-    "update_weights": 256,
-    "forward_batch": 256,
-    "forward_tensor_batch": 128,
-    "softmax_rows": 128,
-    "gather_images": 256,
-    "forward_products": 128,
-    "forward_tensor_products": 128,
-    "forward_states": 256,
-    "forward_tensor_sums": 256,
-    "output_deltas": 32,
-    "backward_products": 128,
-    "backward_tensor_products": 128,
-    "backward_deltas": 256,
-    "backward_tensor_sums": 256,
-    "update_tensor_products": 128,
-    "slide_window": 128,
-    "update_weights_of_block": 256,
-    "next_block": 1,
-    "convolve_field": (21, 10),
-    "draw_matrices": 128,
-    "deform_tiles": 256,
-    "fill_field": (32, 8),
-    "convolve_columns": (32, 8),
-    "convolve_rows": (32, 8),
-    "warp_images": (32, 8),
-    "rows_to_maps": (32, 32),
-    "maps_to_rows": (32, 32),
-    "process_maps": (32, 32),
-    "convolve_maps": (32, 32),
-    "pool_maps": (32, 32),
-    "unpool_deltas": (32, 32),
-    "pull_deltas": (32, 32),
-    "adjust_weights": (32, 32),
-    "forward_naive": 512,
-    "deltas_naive": 512,
-    "update_outputs_naive": 256,
-    "update_hidden_naive": 256,
-    "forward_tiled": 512,
-    "forward_coalesced": 512,
-    "deltas_coalesced": 512,
-    "update_outputs_coalesced": 256,
-    "update_hidden_coalesced": 256,
-    "forward_shared": 512,
-    "deltas_shared": 512,
-    "update_outputs_shared": 256,
-    "update_hidden_shared": 256,
-    "train_chunk": 512,
-}
+
+@cache
+def threads_per_block():
+    """Of each kernel, by its name, the threads of the largest block that a launch of it has."""
+    # Maps of 32x32 neurons and a kernel of 31x32 weights have the largest blocks there are.
+    largest, each = Maps(1, 32, 32), np.array([[True]])
+    convolutions = [parse(text, largest, 1)[0] for text in ("1M1", "1M31x32")]
+    others = [parse(text, largest, 1)[0] for text in ("MP1", "IP(sobel)")]
+    every, one = (launches.convolutional(layer, each, *others) for layer in convolutions)
+    found = launches.make_launches() | every | {"adjust_weights": one["adjust_weights"]}
+    return {name: launch.threads for name, launch in (found | launches.ladder(512)).items()}

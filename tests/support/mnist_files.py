@@ -5,7 +5,6 @@ import hashlib
 import os
 import struct
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,15 +15,6 @@ from experiments.datasets import mnist
 NAMES = [*mnist.SHA256]
 REAL = os.environ.get("MNIST_DIR") and Path(os.environ["MNIST_DIR"]).absolute()
 needs_mnist = pytest.mark.skipif(not REAL, reason="$MNIST_DIR is not set: no real MNIST")
-
-
-def write_idx(folder, contents, compress=(True, True, True, True)):
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content, packed in zip(NAMES, contents, compress, strict=True):
-        if packed:
-            (folder / f"{name}.gz").write_bytes(gzip.compress(content))
-        else:
-            (folder / name).write_bytes(content)
 
 
 def idx(array):
@@ -47,8 +37,10 @@ def make_small(folder, monkeypatch):
         for name, a, content in zip(NAMES, arrays, contents, strict=True)
     )
     monkeypatch.setattr(mnist, "FILES", files)
-    write_idx(folder, contents)
-    return SimpleNamespace(arrays=arrays, contents=contents, folder=folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in zip(NAMES, contents, strict=True):
+        (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+    return arrays
 
 
 def interpolated(images):

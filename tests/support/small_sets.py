@@ -46,7 +46,7 @@ class SmallSet(SimpleNamespace):
 def make(choice: str, folder: Path, monkeypatch) -> SmallSet:
     """Write a small set. NORB's pairs are more than are read at once."""
     if choice == "mnist":
-        arrays = make_small(folder, monkeypatch).arrays
+        arrays = make_small(folder, monkeypatch)
         paths = [folder / f"{file.name}.gz" for file in mnist.FILES]
     elif choice == "norb":
         monkeypatch.setattr(norb, "PAIRS_A_BLOCK", 2)

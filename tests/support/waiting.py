@@ -2,10 +2,18 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 POLL_SECONDS = 0.02
+
+
+def is_alive(pid: int | str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 120, what: str = "it") -> object:

@@ -37,6 +37,71 @@ def test_every_command_refuses_empty_values(command, capsys):
     assert said == f"python -m experiments.{command}: error: {expected}"
 
 
+REFUSED = [
+    ("bench", "--repeats=2", "expected an integer from 3 to 1000, got '2'"),
+    ("bench", "--engine=cpu", "--engine does not belong to this measurement"),
+    ("bench", "--startup --nets=1", "--nets does not belong to this measurement"),
+    ("bench", "--tests --schedule=graph", "--schedule does not belong to this measurement"),
+    ("bench", "--workers --gpu-only", "--gpu-only does not belong to this measurement"),
+    ("bench", "--startup --workers=2", "not allowed with argument --startup"),
+    ("cnn", "--net=20M4s1", "a kernel of 4 that skips 1 does not divide a map of 29"),
+    ("cnn", "--net=20M5s1-", "expected layers such as 20M5"),
+    ("cnn", "--nets=5", "argument --nets: there is no net 5 for auto"),
+    ("cnn", "--data=norb --nets=1,3", "argument --nets: there is no net 3 for norb"),
+    ("cnn", "--data=norb --net=9M5s1", "5 that skips 1 does not divide a map of 96"),
+    ("cnn", "--data=cifar10 --net=9M33", "33x33 must be at least 1x1 and fit into maps of 32"),
+    ("cnn", "--data=norb --translation=51", "expected a number from 0 to 50, got '51'"),
+    ("cnn", "--schedule=window", "argument --schedule: invalid choice: 'window'"),
+    ("committee", "--data=norb", "or a folder of your own, got 'norb'"),
+    ("committee", "--experiment=7", "--experiment: expected an integer from 1 to 6, got '7'"),
+    ("committee", "--experiment=0", "--experiment: expected an integer from 1 to 6, got '0'"),
+    ("committee", f"--seed={2**63 + 1}", "argument --seed: expected an integer from 0 to"),
+    ("committee", "--table4 --experiment=1", "not allowed with argument"),
+    ("committee", "a.h5 b.h5 --experiment=1", "not allowed with argument"),
+    ("committee", "a.h5 b.h5 --seed=3", "--seed: not allowed with run files"),
+    ("committee", "a.h5 --eta-decay=0.9 --workers=2", "--eta-decay, --workers: not allowed with"),
+    ("committee", "--workers=2 --scheduler=tcp://here:1", "not allowed with argument"),
+    *(
+        ("deformations", option, f"argument {option.partition('=')[0]}: expected a")
+        for option in (
+            *("--digit=10", "--index=-1", "--sigma=-1", "--sigma=1001", "--alpha=inf"),
+            *("--alpha=-1", "--beta=91", "--gamma-x=101", "--gamma-y=-1", f"--seed={2**64}"),
+        )
+    ),
+    ("export", "net.h5", "one of the arguments --csv --tensorboard --net is required"),
+    ("export", "net.h5 --csv --tensorboard", "not allowed with argument"),
+    ("export", "--csv", "the following arguments are required: RUN.h5"),
+    ("ladder", "--hidden=9", "from 10 to 512"),
+    ("notebooks", "training nonsense", "no notebook nonsense; there are committee, convolution"),
+    ("recognise", "", "expected pictures, or --redrawn"),
+    ("recognise", "--redrawn --csv", "not allowed with argument"),
+    ("recognise", "a.png --redrawn", "--redrawn draws its pictures itself, got a.png"),
+    ("recognise", "--redrawn=10001", "expected an integer from 1 to 10000"),
+    ("table1", "--data=norb", "or a folder of your own, got 'norb'"),
+    ("table1", "--data=nothing", "expected auto, mnist, digits, or a folder of your own"),
+    ("table1", "--nets=6", "argument --nets: expected an integer from 1 to 5, got '6'"),
+    ("table1", "--nets=1,1", "argument --nets: expected different integers, got '1,1'"),
+    ("table1", "--seeds=-1", "argument --seeds: expected"),
+    ("table1", f"--seeds={2**64}", "argument --seeds: expected an integer from 0 to"),
+    ("table1", "--epochs=0", "--epochs: expected an integer from 1 to 1000000, got '0'"),
+    ("table1", "--epochs=1.5", "argument --epochs: expected an integer"),
+    ("table1", "--eta=nan", "argument --eta: expected a number from 1e-06 to 10, got 'nan'"),
+    ("table1", "--eta=1e-7", "argument --eta: expected a number from 1e-06"),
+    ("table1", "--eta-decay=1.1", "argument --eta-decay: expected a number from"),
+    ("table1", "--limit=x", "argument --limit: expected an integer of at least 1"),
+    ("table1", "--engine=tpu", "argument --engine: invalid choice"),
+    ("watch", "--interval=0.09", "--interval: expected a number from 0.1 to 3600"),
+    ("watch", "--interval=3601", "--interval: expected a number from 0.1 to 3600"),
+]
+
+
+@pytest.mark.parametrize(("command", "arguments", "complaint"), REFUSED)
+def test_a_command_refuses_what_it_cannot_do(command, arguments, complaint, capsys):
+    module = importlib.import_module(f"experiments.{command}")
+    parse = getattr(module, "parse_arguments", module.main)
+    assert complaint in refusal(parse, arguments.split(), capsys)
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -1,13 +1,13 @@
 """running/configs.py: what a training has of the data, and which data it accepts."""
 
 import pytest
-from committee_cases import make_config, make_jobs, numbered
+from committee_cases import make_config, make_jobs, numbered, numbers
 from factories import changed, make_run
 from measurements import SOURCE, net_measurement, write_bench
 
 from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, is_narrow, normalize_width
-from experiments import cnn, table1
+from experiments import table1
 from experiments.datasets import data
 from experiments.results import records as results
 from experiments.results.committees import EXPERIMENTS
@@ -15,10 +15,6 @@ from experiments.training import configs, nets, provenance, store
 from mlp_gpu import engines
 from mlp_gpu.engine import CPU_ARITHMETIC, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.training import Schedule
-
-
-def numbers(images):
-    return images[:, 0, 0].astype(int).tolist()
 
 
 def held_out(*options):
@@ -133,8 +129,6 @@ def test_runs_of_a_gpu_by_windows_have_a_configuration_and_an_engine_of_their_ow
         job, *_ = make_jobs(EXPERIMENTS[1], "--schedule", chosen, dataset=digits, engine="cuda")
         assert job.config.images_per_block == expected
     assert made == [("cuda", "window", 256), ("cuda", "launch")]
-    with pytest.raises(SystemExit):
-        cnn.parse_arguments(["--schedule", "window"])
 
 
 @pytest.mark.parametrize(("window_us", "expected"), [(19.0, 256), (21.0, None), (None, None)])

@@ -19,7 +19,7 @@ from deepbig_runtime import compiled_cache
 from deepbig_runtime.errors import Interrupted, Problem
 from experiments import table1
 from experiments.datasets import data
-from experiments.training import jobs, nets, runs, store
+from experiments.training import jobs, runs, store
 from experiments.training.configs import make_config
 from experiments.training.jobs import Job
 from experiments.training.progress import Track, View
@@ -33,61 +33,10 @@ from experiments.training.workers import (
     Trained,
     WorkerDied,
 )
-from mlp_gpu.cpu import CpuEngine
-from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule
 
-EPOCHS = 12  # of a hundredth of a second
+EPOCHS = 12
 TABLE = ["--data", "digits", "--nets", "1", "--seeds", "0,1", "--epochs", "8", "--limit", "150"]
-
-
-class LightEngine(CpuEngine):
-    """As the CPU's for a net of one layer, without anything to be compiled."""
-
-    def set_network(self, network):
-        self._network = Network(network.sizes, tuple(W.copy() for W in network.weights))
-
-    def get_network(self):
-        return Network(self._network.sizes, tuple(W.copy() for W in self._network.weights))
-
-    def _probabilities(self, x):
-        a = x @ self._network.unpadded()[0]
-        p = np.exp(a - a.max(axis=-1, keepdims=True))
-        return p / p.sum(axis=-1, keepdims=True)
-
-    def predict(self, images):
-        return self._probabilities(np.insert(images.reshape(len(images), -1), 0, 1, axis=1))
-
-    def train(self, images, labels, order, eta, tick=lambda n, loss: None):
-        (W,) = self._network.unpadded()
-        losses = []
-        with np.errstate(all="ignore"):
-            for k in order:
-                x = np.append(np.float32(1), images[k])
-                delta = self._probabilities(x)
-                losses.append(1 - delta[labels[k]])
-                delta[labels[k]] -= 1
-                W -= np.float32(eta) * np.outer(x, delta)
-        tick(len(order), np.mean(losses))
-        return float(np.mean(losses))
-
-
-def light_train_job(channel, job):
-    """As jobs.train_job, with a LightEngine. Workers find this function by its name."""
-    return _with_light_engine(TRAIN_JOB, channel, job)
-
-
-def light_estimate_job(channel, job):
-    return _with_light_engine(ESTIMATE_JOB, channel, job)
-
-
-TRAIN_JOB, ESTIMATE_JOB = jobs.train_job, jobs.estimate_job
-
-
-def _with_light_engine(function, channel, job):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nets, "make_engine", lambda *_: LightEngine())
-        return function(channel, job)
 
 
 def make_job(folder, seed, epochs=EPOCHS, eta=0.001):
@@ -135,21 +84,11 @@ def make_jobs(folder, n=3):
     return [make_job(folder, seed) for seed in range(n)]
 
 
-@pytest.fixture
-def light(monkeypatch):
-    """Light jobs, whose engine compiles nothing."""
-    monkeypatch.setattr(jobs, "train_job", light_train_job)
-    monkeypatch.setattr(jobs, "estimate_job", light_estimate_job)
-
-
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     """The bits of each of three jobs, trained one after another without any trouble."""
     queue = make_jobs(tmp_path_factory.mktemp("expected"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "train_job", light_train_job)
-        patch.setattr(jobs, "estimate_job", light_estimate_job)
-        jobs.train_all(queue, InProcess())
+    jobs.train_all(queue, InProcess())
     return [bits(job.path) for job in queue]
 
 
@@ -181,7 +120,7 @@ class Mortal(InProcess):
             raise WorkerDied
 
 
-def test_deaths_do_not_count_after_an_epoch(light, tmp_path):
+def test_deaths_do_not_count_after_an_epoch(tmp_path):
     job = make_job(tmp_path, 0, epochs=jobs.MAX_WORKER_DEATHS + 3)
     pool = Mortal(EpochSaved)
     (run,), _ = train_all([job], pool)
@@ -190,7 +129,7 @@ def test_deaths_do_not_count_after_an_epoch(light, tmp_path):
     assert whys(job.path) == (jobs.MAX_WORKER_DEATHS + 2) * ["killed"] + ["finished"]
 
 
-def test_deaths_without_an_epoch_fail_the_job(light, tmp_path, capsys):
+def test_deaths_without_an_epoch_fail_the_job(tmp_path, capsys):
     pool = Mortal(Started)
     found, failures = train_all(make_jobs(tmp_path, 2), pool)
     assert found == [None, None]
@@ -200,7 +139,7 @@ def test_deaths_without_an_epoch_fail_the_job(light, tmp_path, capsys):
     assert said.count("a worker process died; another one goes on with seed 1\n") == 2
 
 
-def test_death_in_the_estimate_ends_the_command(light, tmp_path):
+def test_death_in_the_estimate_ends_the_command(tmp_path):
     def die(channel):
         raise WorkerDied
 
@@ -212,7 +151,7 @@ def test_death_in_the_estimate_ends_the_command(light, tmp_path):
         jobs.train_all(make_jobs(tmp_path, 1), Dying())
 
 
-def test_time_is_announced_for_each_group_of_equal_jobs(light, tmp_path, capsys):
+def test_time_is_announced_for_each_group_of_equal_jobs(tmp_path, capsys):
     asked = []
 
     class Slow(InProcess):
@@ -242,7 +181,7 @@ def test_time_is_announced_for_each_group_of_equal_jobs(light, tmp_path, capsys)
     ]
 
 
-def test_futures_are_let_go_as_they_come(light, tmp_path):
+def test_futures_are_let_go_as_they_come(tmp_path):
     """A cluster computes results again that it loses, as long as a future of them exists."""
     held = []
 
@@ -259,7 +198,7 @@ def test_futures_are_let_go_as_they_come(light, tmp_path):
     assert len(held) == 4
 
 
-def test_failed_runs_are_named_at_once_and_the_others_go_on(light, expected, tmp_path, capsys):
+def test_failed_runs_are_named_at_once_and_the_others_go_on(expected, tmp_path, capsys):
     queue = [make_job(tmp_path, 7, eta=np.inf), *make_jobs(tmp_path)]
     with FileLock(queue[2].path.with_suffix(".lock")):
         found, failures = train_all(queue, InProcess())
@@ -277,9 +216,7 @@ def test_failed_runs_are_named_at_once_and_the_others_go_on(light, expected, tmp
     assert "Traceback" not in said
 
 
-def test_exceptions_of_trainings_fail_their_runs_alone(
-    light, expected, tmp_path, monkeypatch, capsys
-):
+def test_exceptions_of_trainings_fail_their_runs_alone(expected, tmp_path, monkeypatch, capsys):
     queue = make_jobs(tmp_path)
     train_run = runs.train_run
 
@@ -328,7 +265,7 @@ class Elsewhere(InProcess):
         return super().submit(function, replace(job, path=self.folder / job.path.name))
 
 
-def test_runs_trained_in_another_folder_are_written_here(light, expected, tmp_path, capsys):
+def test_runs_trained_in_another_folder_are_written_here(expected, tmp_path, capsys):
     queue = make_jobs(tmp_path / "here")
     with pytest.raises(Interrupted):
         stop_after(4, queue[:1], InProcess())  # begun here: its weights are of no use any more
@@ -343,7 +280,7 @@ def test_runs_trained_in_another_folder_are_written_here(light, expected, tmp_pa
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_runs_are_written_here_as_they_come(light, tmp_path):
+def test_runs_are_written_here_as_they_come(tmp_path):
     class Failing(Elsewhere):
         def as_completed(self, waiting):
             if store.run_files(tmp_path / "here"):
@@ -366,7 +303,7 @@ def test_session_reports_that_compiled_code_is_not_kept(reason, tmp_path, monkey
     assert (said in capsys.readouterr().err) == (reason is not None)
 
 
-def test_worker_with_other_data_fails_the_job(light, tmp_path):
+def test_worker_with_other_data_fails_the_job(tmp_path):
     job = make_job(tmp_path, 0)
     job = replace(job, config=changed(job.config, data={"sha256": "0" * 64}))
     outcome = jobs.train_job(Channel(print), job)
@@ -376,7 +313,7 @@ def test_worker_with_other_data_fails_the_job(light, tmp_path):
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs SIGKILL and groups")
 
 
-def test_processes_train_to_the_same_bits(light, expected, tmp_path, monkeypatch, capsys):
+def test_processes_train_to_the_same_bits(expected, tmp_path, monkeypatch, capsys):
     queue, heard, show = make_jobs(tmp_path), [], View.show
     monkeypatch.setattr(View, "show", lambda *args: heard.append(args[1]) or show(*args))
     with closing(LocalProcesses(2)) as pool:

@@ -26,7 +26,7 @@ from pool_jobs import (
     wait_for_stop,
 )
 from run_bits import epochs_on_disk
-from waiting import join, wait_until
+from waiting import is_alive, join, wait_until
 
 from deepbig_runtime import driver, gpu
 from deepbig_runtime.errors import Interrupted, Problem, signals
@@ -195,14 +195,6 @@ def test_worker_that_ends_fails_its_job_alone_and_is_replaced(pool, end):
 
 def pids(pool):
     return [process.process.pid for process in pool._processes.values()]
-
-
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.parametrize(("cores", "n_workers", "expected"), [(7, 2, 3), (1, 2, 1)])
