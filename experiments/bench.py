@@ -4,9 +4,9 @@ For nets 1 to 5 and 841-800-10, one image per step: microseconds per image and w
 second of each engine, of a plain NumPy loop, and of PyTorch and JAX where they are installed; the
 bytes per second that an engine must move, on the CPU next to a scaled copy and a read of as many
 weights; operations per second of the CPU's engine, its kernel and the evaluation, next to a loop of
-multiply-adds. On a GPU also each kernel of each layer next to a copy; without a GPU, the resources
-that the compiled kernels take. Last the deformation of the same images, by ours and by baselines:
-SciPy, and albumentations and kornia where they are installed.
+multiply-adds. On a GPU also each kernel of each layer next to a copy. Last the deformation of the
+same images, by ours and by baselines: SciPy, and albumentations and kornia where they are
+installed.
 
 The convolutional nets of Table 1 of 2011 likewise, next to loops over connections and PyTorch, and
 to multiply-adds; on a GPU also each kernel of one of them.
@@ -40,20 +40,9 @@ from pathlib import Path
 from typing import Any
 
 from cnn_gpu.network import ConvNetwork
-from cuda_on_cpu import missing_toolkit
 from deepbig_runtime import files, gpu
 from deepbig_runtime.errors import Problem
-from experiments.benchmarks import (
-    baselines,
-    clusters,
-    cnn,
-    columns,
-    compiled,
-    deform,
-    host,
-    mlp,
-    race,
-)
+from experiments.benchmarks import baselines, clusters, cnn, columns, deform, host, mlp, race
 from experiments.benchmarks import gpu as gpu_timing
 from experiments.benchmarks.baseline_nets import Trainer
 from experiments.benchmarks.columns import Measurement
@@ -231,14 +220,9 @@ def measure_everything(arguments: argparse.Namespace) -> None:
     rows = measure_into(folder / "bench.csv", arguments, timer, source)
     save_picture(lambda plots: plots.plot_times(rows), folder / "bench")
     tables = [columns.net_table(rows), columns.evaluation_table(rows), columns.cnn_table(rows)]
-    tables.append(columns.deform_table(rows))
-    if not reason:
-        tables.append(columns.kernel_table(rows, mlp.NETS))
-        tables.append(columns.kernel_table(rows, CNN_NETS, "cnn kernel"))
-    parts = [markdown_table(lines) for lines in tables]
-    if reason:  # the kernels' resources, or why they cannot be compiled here
-        parts.append(missing_toolkit() or markdown_table(compiled.table(compiled.compile_all())))
-    print("\n\n".join(parts))
+    tables += [columns.deform_table(rows), columns.kernel_table(rows, mlp.NETS)]
+    tables.append(columns.kernel_table(rows, CNN_NETS, "cnn kernel"))
+    print("\n\n".join(map(markdown_table, filter(None, tables))))
     tell(f"written to {folder}: bench.csv, bench.png, bench.pdf")
     if reason and is_whole(arguments):
         run_race(folder, source)

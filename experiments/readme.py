@@ -15,7 +15,7 @@ from experiments.benchmarks import clusters, race
 from experiments.benchmarks import columns as timing_columns
 from experiments.benchmarks import findings as speeds
 from experiments.benchmarks.columns import NOT_MEASURED, on_gpu
-from experiments.datasets.dataset import CIFAR10_JPEG, is_mnist
+from experiments.datasets.dataset import CIFAR10_JPEG
 from experiments.results import (
     block_tables,
     cnn_tables,
@@ -36,17 +36,14 @@ from experiments.results.records import (
     read_results,
     redrawn_table,
 )
-from experiments.results.rows import BenchRow, CommitteeRow, RaceRow, bench_source, source_text
+from experiments.results.rows import BenchRow, CommitteeRow, RaceRow
+from experiments.results.tables import bench_source
 from experiments.training import cli, net_files, provenance
 from experiments.training.formatting import duration, markdown_table
 from experiments.training.store import Run
 from mlp_gpu.engine import WINDOW
 
 ON_A_GPU = "On a GPU: not measured yet."
-NO_GPU = (
-    "The kernels have never run on a GPU. Compiled for GPUs and executed on a CPU they pass their "
-    "tests, and they compile to machine code for four generations of GPUs."
-)
 
 
 def begin(name: str) -> str:
@@ -100,7 +97,7 @@ def headline(results: Results) -> str:
 
 
 def duration_list(results: Results) -> str:
-    """How long the commands took, as recorded, and whether anything ran on a GPU."""
+    """How long the commands took, as recorded, and what GPUs were checked."""
     items = speeds.command_sentences(results.perceptrons, results.committees)
     items += [
         f"`git clone` to a first trained net, packages in pip's cache: {row.seconds:.0f} s on "
@@ -109,9 +106,6 @@ def duration_list(results: Results) -> str:
         for row in rows
         if row.what == speeds.CLONE
     ]
-    has_gpu = bool(results.gpu_checks) or any(map(on_gpu, results.benches.values()))
-    has_gpu |= any(run.config.engine == "cuda" for run in results.perceptrons.values())
-    items += [] if has_gpu else [f"**GPUs: not measured yet.** {NO_GPU}"]
     items += map(gpu_sentence, results.gpu_checks.values())
     return "\n".join(f"- {item}" for item in items)
 
@@ -153,8 +147,6 @@ def speed(results: Results) -> str:
     for rows in benches:
         sentences += [*speeds.bench_sentences(rows), *speeds.epoch_sentences(rows)]
         sentences.append(speeds.deform_sentence(rows))
-    if not any(map(on_gpu, benches)):
-        sentences.append(ON_A_GPU)
     pictures = {"Time per image against weights": picture}
     for path, points in results.races.items():
         pictures.setdefault("Wrong digits against seconds", path.with_suffix(".png"))
@@ -171,27 +163,19 @@ def speed(results: Results) -> str:
 
 def table1(records: Mapping[Path, Run], data: str) -> str:
     """Our records of nets of Table 1 on the data of that name, with where they come from."""
-    own = tables.table1_runs(records, data)
-    begun = [run for run in own.values() if scores.follows_paper(run)]
-    note = None
-    if is_mnist(data) and not any(run.finished for run in begun):
-        state = "finished" if begun else "measured"
-        note = f"The paper's own schedule, {scores.PAPER_EPOCHS:,} epochs: not {state} yet."
-    return run_rows(own, tables.table1_table, note)
+    return run_rows(tables.table1_runs(records, data), tables.table1_table)
 
 
 def run_rows(
-    records: Mapping[Path, Run],
-    table: Callable[[Sequence[Run]], list[dict[str, str]]],
-    note: str | None = None,
+    records: Mapping[Path, Run], table: Callable[[Sequence[Run]], list[dict[str, str]]]
 ) -> str:
-    """A table of runs, their means, a note, and where the row of each record comes from."""
+    """A table of runs, their means, and where the row of each record comes from."""
     if not records:
         return NOT_MEASURED
     runs = list(records.values())
     lines = [f"- `{path.name}`: {tables.provenance_line(run)}" for path, run in records.items()]
     sources = "Where each row comes from, in the same order:\n\n" + "\n".join(lines)
-    return paragraphs([markdown_table(table(runs)), " ".join(tables.means(runs)), note, sources])
+    return paragraphs([markdown_table(table(runs)), " ".join(tables.means(runs)), sources])
 
 
 def committee_rows(found: Mapping[Path, Sequence[CommitteeRow]], data: str) -> str:
@@ -237,8 +221,8 @@ def benchmarks(
 def races(found: Collection[list[RaceRow]]) -> str:
     """Wrong digits against seconds, device by device."""
     return paragraphs(
-        f"{source_text(rows[0].source)}; median (fewest-most) of the seeds:\n\n"
-        f"{markdown_table(race.table(rows))}"
+        f"{tables.source_line(rows[0].source, date=rows[0].source.date)}; median (fewest-most) of "
+        f"the seeds:\n\n{markdown_table(race.table(rows))}"
         for rows in found
     )
 
@@ -268,18 +252,17 @@ def gpu_check(record: GpuCheckRecord) -> str:
         }
         for row in record.checks
     ]
-    source = record.provenance
-    line = f"{source.device}, driver {source.driver}; {source.end}; "
-    line += f"{provenance.commit_text(source.columns().commit)}:"
-    return f"{line}\n\n{markdown_table(rows)}"
+    source = record.provenance.columns()
+    return f"{tables.source_line(source, date=source.date)}:\n\n{markdown_table(rows)}"
 
 
 def ladders(records: Collection[LadderRecord]) -> str:
     """The results of `make ladder`, machine by machine."""
     parts = []
     for record in records:
-        source = source_text(record.provenance.columns())
-        parts += [f"784-{record.hidden}-10 on {record.data}: {source}:"]
+        source = record.provenance.columns()
+        where = tables.source_line(source, date=source.date)
+        parts += [f"784-{record.hidden}-10 on {record.data}: {where}:"]
         parts += ladder_tables.tables(record)
     return paragraphs(parts)
 

@@ -7,7 +7,6 @@ Files that cannot be read are named, on the page and on stderr.
 from pathlib import Path
 
 from deepbig_runtime import files
-from deepbig_runtime.errors import Problem
 from experiments.drawing.page import DRAW, Html
 from experiments.drawing.report_sections import Report
 from experiments.training import cli, store
@@ -29,12 +28,8 @@ def main(argv: list[str] | None = None) -> None:
         metavar="FILE",
     )
     arguments = parser.parse_args(argv)
-    if arguments.runs is not None and not arguments.runs.is_dir():
-        raise Problem(
-            f"there is no folder {arguments.runs}: name one with run files in or below it"
-        )
-    out = arguments.out or store.find_folder() / "report.html"
     report = Report(store.find_folder(arguments.runs))
+    out = arguments.out or store.find_folder() / "report.html"
     for fault in report.faults:
         tell(f"left out: {fault}")
     link = Html(f'<a href="{DRAW}">Draw a digit</a> and see what a net says.')

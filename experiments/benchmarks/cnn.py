@@ -21,10 +21,11 @@ from experiments.benchmarks.gpu import (
     Kernel,
     RandomData,
     Timer,
+    Work,
     connected_kernels,
+    measure_engine,
     measure_kernels,
     picking_kernel,
-    time_training,
 )
 from experiments.benchmarks.host import Workload, random_examples
 from experiments.datasets import data
@@ -121,20 +122,10 @@ def measure_on_gpu(
     """Measurements of the GPU engine, of PyTorch on the GPU and, if asked for, of each kernel."""
     timer.wake()
     kernels = list(training_kernels(network, timer.stream))
+    work = Work(sum(kernel.n_bytes for kernel in kernels), training_flops(network))
 
     def measure_schedule(schedule: str) -> list[Measurement]:
-        engine = ConvCudaEngine(schedule)
-        engine.set_network(network)
-        return [
-            Measurement(
-                group="cnn",
-                name=f"engine cuda {schedule}",
-                us=time_training(engine, network.source.n_neurons, repeats),
-                n_images=1,
-                n_bytes=sum(kernel.n_bytes for kernel in kernels),
-                flops=training_flops(network),
-            )
-        ]
+        return [measure_engine(ConvCudaEngine(schedule), network, repeats, work)]
 
     def measure_baselines() -> list[Measurement]:
         makers = baselines.available("cnn", baselines.GPU)

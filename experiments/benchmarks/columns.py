@@ -55,20 +55,20 @@ class Measurement:
     evaluated; n_bytes: bytes that had to be moved; flops: floating-point operations; each in one
     such time. copy, read, peak: its ceilings. cpu_engine_us: `us` of the CPU engine on the same
     net. paper_gb_per_second: the paper's figure for the same kernel. Other fields, and the work
-    that `us` times in each group: see `BenchRow`. None where a field does not apply.
+    that `us` times in each group: see `BenchRow`. None, or "", where a field does not apply.
     """
 
     group: str
     name: str
     us: np.ndarray
-    ran_on: str | None = None
-    net: int | str | None = None
+    ran_on: str = ""
+    net: int | str = ""
     n_weights: int | None = None
     layer: int | None = None
     n_in: int | None = None
     n_out: int | None = None
-    state: str | None = None
-    settings: str | None = None
+    state: str = ""
+    settings: str = ""
     n_images: int | None = None
     n_bytes: float | None = None
     flops: float | None = None
@@ -98,17 +98,11 @@ def bench_row(measured: Measurement, source: SourceColumns) -> BenchRow:
             return None
         return 100 * work / ceiling.work * float(np.median(ceiling.us / us))
 
+    same = "group", "name", "settings", "layer", "n_in", "n_out", "state", "ran_on", "flops"
     return BenchRow(
-        group=measured.group,
-        net=str(measured.net or ""),
+        **{name: getattr(measured, name) for name in same},
+        net=str(measured.net),
         weights=measured.n_weights,
-        name=measured.name,
-        settings=measured.settings or "",
-        layer=measured.layer,
-        n_in=measured.n_in,
-        n_out=measured.n_out,
-        state=measured.state or "",
-        ran_on=measured.ran_on or "",
         repeats=len(us),
         us_p20=low,
         us=median,
@@ -124,7 +118,6 @@ def bench_row(measured: Measurement, source: SourceColumns) -> BenchRow:
         percent_of_read=percent(n_bytes, measured.read),
         tflop_a_second=flops / median / 1e6 if flops else None,
         paper_gb_a_second=measured.paper_gb_per_second,
-        flops=flops,
         percent_of_peak=percent(flops, measured.peak),
         source=source,
     )

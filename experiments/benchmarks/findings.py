@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiments.benchmarks import columns
 from experiments.results import cnn_tables, committee_report, tables
-from experiments.results.records import by_folder, of_make_committee
+from experiments.results.records import COMMAND_FOLDER, by_folder
 from experiments.results.rows import BenchRow, CommitteeRow, StartupRow
 from experiments.training.formatting import duration
 from experiments.training.store import Run
@@ -62,8 +62,8 @@ def command_sentences(
     for own in of_make_table1(records):
         spans = [(run.provenance[0].start, run.provenance[-1].end or "") for run in own]
         sentences.append(f"`make table1`: {_elapsed(spans)} on {own[0].provenance[-1].device}.")
-    for rows in by_folder(of_make_committee(found), "MNIST").values():
-        if committee_report.has_order(rows):
+    for folder, rows in by_folder(found, "MNIST").items():
+        if folder.name == COMMAND_FOLDER and committee_report.has_order(rows):
             nets = [row for row in rows if row.is_member]
             spans = [(_before(row.source.date, row.seconds), row.source.date) for row in nets]
             sentences.append(f"`make committee`: {_elapsed(spans)} on {nets[0].source.device}.")
@@ -213,7 +213,8 @@ def deform_sentence(rows: Sequence[BenchRow]) -> str | None:
         return None
     best = min(own, key=found.__getitem__)
     speedup = found["scipy recipe"] / found[best]
+    paper = columns.PAPER_DEFORM_SECONDS["2010, on a CPU"]
     return (
         f"Deforming 60,000 images takes {0.06 * found[best]:.2g} s ({best}), a speedup of "
-        f"{speedup:.0f} over the SciPy recipe; the paper's CPU took 93 s."
+        f"{speedup:.0f} over the SciPy recipe; the paper's CPU took {paper} s."
     )

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
@@ -26,7 +27,7 @@ from experiments.benchmarks import baselines
 from experiments.benchmarks.baseline_window import WINDOW_SETTINGS
 from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.benchmarks.host import attempts, training_examples
-from experiments.benchmarks.mlp import training_flops
+from experiments.benchmarks.mlp import ETA, training_flops
 from experiments.training.messages import tell
 from mlp_gpu import cuda as engine
 from mlp_gpu import engines
@@ -40,7 +41,6 @@ from mlp_gpu.kernels.pick import pick
 from mlp_gpu.kernels.update import update
 from mlp_gpu.network import Network, pad32
 from mlp_gpu.tensor_cores import fastest
-from mlp_gpu.training import Schedule
 from mlp_gpu.window import products, progress
 from mlp_gpu.window.engine import WindowCudaEngine
 from mlp_gpu.window.workspace import Workspace
@@ -63,7 +63,6 @@ WEIGHT_KERNELS = ("forward_partial", "delta_partial", "update_weights")
 PAPER_GB_PER_SECOND = {"forward_partial": 115}  # on a GTX 280 (2010, appendix)
 
 Enqueue = Callable[[Stream], None]  # puts work into a stream and does not wait for it
-ETA = Schedule().eta
 
 
 class Timer:
@@ -483,13 +482,16 @@ def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Mea
     )
 
 
-def measure_engine(trainer: Engine, network: Network, repeats: int, work: Work) -> Measurement:
+def measure_engine(
+    trainer: Engine, network: Network | ConvNetwork, repeats: int, work: Work
+) -> Measurement:
     """Measurement of an engine. work: of an image."""
     trainer.set_network(network)
+    n_inputs = network.source.n_neurons if isinstance(network, ConvNetwork) else network.sizes[0]
     return Measurement(
-        group="net",
+        group="cnn" if isinstance(network, ConvNetwork) else "net",
         name=f"engine cuda {trainer.schedule}",
-        us=time_training(trainer, network.sizes[0], repeats),
+        us=time_training(trainer, n_inputs, repeats),
         n_images=1,
         n_bytes=round(work.n_bytes),
         flops=round(work.flops),

@@ -135,7 +135,7 @@ def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[Me
             read=ceiling(workload.read, "n_bytes"),
             flops=workload.flops,
             peak=ceiling(workload.peak, "flops"),
-            settings=workload.settings or None,
+            settings=workload.settings,
         )
         for name, workload in workloads.items()
     ]

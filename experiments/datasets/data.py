@@ -59,13 +59,9 @@ def load_pixels(
 ) -> Dataset:
     """Training and test images as the files have them, verified but not scaled.
 
-    `choice` is "mnist", "norb", "cifar10", "digits" (`data_dir` and `mirrors` then play no part),
-    the path of a folder of your own, see `own`, or "auto": MNIST, and where it can be neither
-    found nor downloaded load_digits, with a notice on
-    stderr. Files are looked for in `data_dir`; where that is None in $MNIST_DIR, ./data/mnist and
-    the cache folder, then they are downloaded into the cache folder from the first of `mirrors`
-    that has them; None: the usual ones. For the other sets it is $NORB_DIR and ./data/norb, and
-    $CIFAR10_DIR and ./data/cifar10.
+    choice: "mnist", "norb", "cifar10", "digits", the path of a folder of your own, see `own`, or
+    "auto": MNIST, and where it can be neither found nor downloaded load_digits, with a notice on
+    stderr. data_dir: as `download.find` takes it. mirrors: None for the usual ones.
 
     Raises `Problem` for a folder or file that is damaged or wrong, for any choice.
     """

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deepbig_runtime.files import open_regular
 from experiments.datasets import download, reading
 from experiments.datasets.dataset import MNIST, Dataset
 
@@ -30,15 +29,10 @@ class IdxFile(NamedTuple):
     shape: tuple[int, ...]  # of its uint8 array
     sha256: str
 
-    @property
-    def header(self) -> bytes:
-        n_dimensions = len(self.shape)
-        return struct.pack(f">{1 + n_dimensions}I", 0x0800 + n_dimensions, *self.shape)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the decompressed content."""
-        return len(self.header) + math.prod(self.shape)
+    def digest(self, array: np.ndarray) -> str:
+        """The SHA-256 of the decompressed content with an array of this shape."""
+        header = struct.pack(f">{1 + array.ndim}I", 0x0800 + array.ndim, *self.shape)
+        return hashlib.sha256(header + array.tobytes()).hexdigest()
 
 
 SHA256 = {
@@ -53,7 +47,7 @@ FILES = tuple(map(IdxFile, SHA256, SHAPES, SHA256.values()))
 
 def files() -> download.Files:
     """The files to look for and to download."""
-    limit = max(file.size for file in FILES) + download.SLACK
+    limit = max(math.prod(file.shape) for file in FILES) + download.SLACK
     wanted = [
         download.File((file.name, f"{file.name}.gz"), partial(read, file=file)) for file in FILES
     ]
@@ -73,17 +67,9 @@ def read(path: Path, file: IdxFile) -> tuple[np.ndarray, str]:
 
     Raises OSError or one of reading.NOT_AS_EXPECTED unless it is MNIST's.
     """
-    with open_regular(path) as raw:
-        # One byte more shows excess; never all of it.
-        content = reading.unpacked(raw).read(file.size + 1)
-    header = content[: len(file.header)]
-    digest = hashlib.sha256(content).hexdigest()
-    if header != file.header:
-        expected = f"{file.header.hex(' ', -4)} at its start (IDX, uint8 {file.shape})"
-        raise ValueError(f"expected {expected}, found {header.hex(' ', -4) or 'nothing'}")
-    if len(content) != file.size:
-        found = "more" if len(content) > file.size else len(content)
-        raise ValueError(f"expected {file.size} bytes, found {found}")
-    if digest != file.sha256:
+    array = reading.read_idx(path, len(file.shape), math.prod(file.shape))
+    if array.shape != file.shape:
+        raise ValueError(f"expected an array {file.shape}, found {array.shape}")
+    if (digest := file.digest(array)) != file.sha256:
         raise ValueError(f"expected content of SHA256 {file.sha256}, found {digest}")
-    return np.frombuffer(content, np.uint8, offset=len(header)).reshape(file.shape), digest
+    return array, digest

@@ -4,7 +4,6 @@ import hashlib
 import io
 import os
 import re
-import struct
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -107,7 +106,10 @@ def _load_idx(folder: Path) -> Dataset:
             "of its own"
         )
     paths = [found[key][0] for key in wanted]
-    arrays = [_read_idx(path, 3 if i % 2 == 0 else 1) for i, path in enumerate(paths)]
+    arrays = []
+    for path, n_dimensions in zip(paths, (3, 1, 3, 1), strict=True):
+        with reading.refused(path):
+            arrays.append(reading.read_idx(path, n_dimensions, MOST_BYTES))
     digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in arrays]
     if _is_mnist(arrays):
         return mnist.load(paths)
@@ -140,33 +142,10 @@ def _load_idx(folder: Path) -> Dataset:
     return _dataset(folder, (train_images, train, test_images, test), names, sha256)
 
 
-def _read_idx(path: Path, n_dimensions: int) -> np.ndarray:
-    """The uint8 array of an IDX file, plain or packed by gzip. Raises Problem if it is none."""
-    with reading.refused(path), files.open_regular(path) as raw:
-        stream = reading.unpacked(raw)
-        header = stream.read(4 + 4 * n_dimensions)
-        magic = struct.pack(">I", 0x0800 + n_dimensions)
-        if header[:4] != magic or len(header) != 4 + 4 * n_dimensions:
-            raise ValueError(
-                f"expected {magic.hex(' ')} at its start (IDX, uint8, {n_dimensions} dimensions), "
-                f"found {header[:4].hex(' ') or 'nothing'}"
-            )
-        shape = struct.unpack(f">{n_dimensions}I", header[4:])
-        size = int(np.prod(shape, dtype=object))
-        if not 0 < size <= MOST_BYTES:
-            raise ValueError(f"expected 1 to {MOST_BYTES:,} bytes, its header says {size:,}")
-        content = stream.read(size + 1)  # one byte more shows excess
-        if len(content) != size:
-            length = "more" if len(content) > size else f"{len(content):,}"
-            raise ValueError(f"expected {size:,} bytes after its header, found {length}")
-    return np.frombuffer(content, np.uint8).reshape(shape)
-
-
 def _is_mnist(arrays: Sequence[np.ndarray]) -> bool:
     """Whether the arrays are MNIST's, by their checksums."""
     return all(
-        array.shape == file.shape
-        and hashlib.sha256(file.header + array.tobytes()).hexdigest() == file.sha256
+        array.shape == file.shape and file.digest(array) == file.sha256
         for array, file in zip(arrays, mnist.FILES, strict=True)
     )
 

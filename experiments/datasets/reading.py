@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import struct
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -81,6 +82,31 @@ def digest(path: Path, algorithm: str) -> str:
     with open_regular(path) as file:
         start = partial(hashlib.new, algorithm, usedforsecurity=False)
         return hashlib.file_digest(file, start).hexdigest()
+
+
+def read_idx(path: Path, n_dimensions: int, most_bytes: int) -> np.ndarray:
+    """The array of an IDX file, plain or packed by gzip, uint8 and read-only.
+
+    most_bytes: of the array. Raises OSError or one of NOT_AS_EXPECTED if the file is none.
+    """
+    with open_regular(path) as raw:
+        stream = unpacked(raw)
+        header = stream.read(4 + 4 * n_dimensions)
+        magic = struct.pack(">I", 0x0800 + n_dimensions)
+        if header[:4] != magic or len(header) != 4 + 4 * n_dimensions:
+            raise ValueError(
+                f"expected {magic.hex()} at its start (IDX, uint8, {n_dimensions} dimensions), "
+                f"found {header.hex(' ', -4) or 'nothing'}"
+            )
+        shape = struct.unpack(f">{n_dimensions}I", header[4:])
+        size = int(np.prod(shape, dtype=object))
+        if not 0 < size <= most_bytes:
+            raise ValueError(f"expected 1 to {most_bytes:,} bytes, its header says {size:,}")
+        content = stream.read(size + 1)  # one byte more shows excess
+        if len(content) != size:
+            length = "more" if len(content) > size else f"{len(content):,}"
+            raise ValueError(f"expected {size:,} bytes after its header, found {length}")
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 def read_four(

@@ -80,13 +80,6 @@ class Work:
         return ", ".join(filter(None, (self.name, self.state)))
 
 
-def flops(one: BenchRow) -> int:
-    """Multiplications and additions of a row; 0 where the weights do not tell how many."""
-    if one.group == "net":
-        return int(one.flops or 0)
-    return 2 * ((one.n_in or 0) + 1) * (one.n_out or 0) if one.name in KERNEL_MARKERS else 0
-
-
 def works(rows: Collection[BenchRow]) -> list[Work]:
     """The work in the rows, summed over layers: all rows whose bytes are known, but for copies."""
     found: dict[tuple, list[tuple]] = {}
@@ -94,7 +87,8 @@ def works(rows: Collection[BenchRow]) -> list[Work]:
         # The copy of a net's weights has a row of its own, without images.
         if one.bytes and (one.group == "kernel" or (one.group == "net" and one.images)):
             copy_us = one.us * (one.percent_of_copy or math.nan) / 100
-            layer = one.us, copy_us, one.bytes, flops(one)
+            is_counted = one.group == "net" or one.name in KERNEL_MARKERS
+            layer = one.us, copy_us, one.bytes, (one.flops or 0) if is_counted else 0
             found.setdefault((one.net, one.name, one.state, one.ran_on), []).append(layer)
     return [Work(*key, *map(sum, zip(*layers, strict=True))) for key, layers in found.items()]
 

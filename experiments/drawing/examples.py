@@ -27,8 +27,6 @@ def load_runs(folder: Path | None = None, data_dir: Path | None = None) -> dict[
     out. data_dir: as data.load takes it. Raises Problem if a folder is given that does not exist,
     if no run can be read, or if there is none and MNIST can be neither found nor downloaded.
     """
-    if folder is not None and not folder.is_dir():
-        raise Problem(f"there is no folder {folder}: name one that has run files")
     folder = store.find_folder(folder)
     if not store.run_files(folder):
         return _pretrained_runs(data_dir)

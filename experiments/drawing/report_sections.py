@@ -24,11 +24,11 @@ from experiments.results.comparisons import (
     with_record,
 )
 from experiments.results.records import folder_of, read_results
-from experiments.results.rows import BenchRow, CommitteeRow, bench_source
+from experiments.results.rows import BenchRow, CommitteeRow
+from experiments.results.tables import bench_source
 from experiments.training import provenance, store
 from experiments.training.formatting import plural, printable
 from experiments.training.store import Run
-from mlp_gpu.training import Schedule
 
 TITLE = "Deep, big, simple nets: what was trained and measured"
 INTRODUCTION = (
@@ -47,10 +47,6 @@ NOT_THE_PAPERS = (
 )
 RECORD_COLUMN, PAPER_COLUMN = "our record %", "the paper %"
 OWN_TITLE = "Your runs, beside our records and the paper"
-TABLE1_CAPTION = (
-    "TEfBV is the test error at the epoch with the lowest validation error, BTE the lowest test "
-    "error of any epoch; the interval is that of TEfBV, 95 %, Clopper-Pearson."
-)
 COMMITTEES_CAPTION = (
     "The result of each committee. The best member has the fewest errors on these same digits, "
     "which favours it; p is McNemar's exact test, two-sided, of the committee against it."
@@ -213,9 +209,7 @@ class Report:
         rows = list(map(_errors_first, tables.table1_table(list(everything.values()))))
         for key, row in zip(everything, rows, strict=True):
             row["from"] = origins[key]
-        page.table(TABLE1_CAPTION, rows, each=sources(everything))
-        if is_mnist(name) and all(run.epochs < Schedule().epochs for run in everything.values()):
-            page.say(f"The paper's own schedule, {Schedule().epochs:,} epochs: not measured yet.")
+        page.table(" ".join(tables.ERRORS_EXPLAINED), rows, each=sources(everything))
 
     def add_convolutional(self, runs: Mapping[str, Run], name: str) -> None:
         """The convolutional nets of 2011, from records and runs."""

@@ -36,7 +36,6 @@ from experiments.drawing.figures import (
 from experiments.results import cnn_tables, tables
 from experiments.results.committee_report import COMMITTEE
 from experiments.results.rows import CommitteeRow
-from experiments.training import plans
 from experiments.training.formatting import plural
 from experiments.training.store import Run
 from mlp_gpu.training import chosen_epoch
@@ -277,7 +276,7 @@ def _plot_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
         if paper.early:
             style = {"ls": "none", "marker": "*", "ms": 9, "mfc": "white", "mec": BLACK}
             axes.plot(cnn_tables.EARLY, paper.early, label="the paper", zorder=5, **style)
-        label = f"the paper, {plans.PAPER_CNN.schedule.epochs} epochs"
+        label = f"the paper, {cnn_tables.PAPER_EPOCHS} epochs"
         axes.axhline(paper.tefbv, color=BLACK, lw=0.8, label=label)  # no run has such a line
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -85,7 +85,9 @@ def plot_panel(axes: Axes, panel: Panel) -> None:
         plot_box(axes, 0, used_rows, used_columns, rows - used_rows, PADDING)
         plot_box(axes, 0, 0, columns, rows, OUTLINE | {"edgecolor": "black", "linewidth": 1})
         all_rows, all_columns = max(all_rows, rows), max(all_columns, columns)
-    plot_blocks(axes, grid, tile[::-1], block)
+    for x, y in np.ndindex(grid):
+        style = BLOCK if (x, y) == block else OUTLINE
+        plot_box(axes, x * tile[1], y * tile[0], tile[1], tile[0], style)
     if panel.reads:  # in an array with a margin, so they lie around the thread's own
         read = cells_of(read_traces()[panel.reads].own)
         above, before = (length // 2 for length in extent(read))
@@ -185,13 +187,6 @@ def add_legend(figure: Figure, styles: dict[str, dict]) -> None:
     handles = [Patch(**style, label=label) for label, style in styles.items()]
     place: dict = {"loc": "outside lower center", "ncols": 3, "frameon": False}
     figure.legend(handles=handles, fontsize=LABEL_SIZE, **place)
-
-
-def plot_blocks(axes: Axes, grid: tuple, size: tuple[int, int], chosen: tuple) -> None:
-    """The outlines of a grid of blocks. size: how wide and high they are."""
-    for x, y in np.ndindex(grid):
-        style = BLOCK if (x, y) == chosen else OUTLINE
-        plot_box(axes, x * size[0], y * size[1], *size, style)
 
 
 # --- a block of images: whose deltas correct whose, by the chain and by the window

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
+from experiments.results.tables import source_line
 from experiments.training.formatting import markdown_table
-from experiments.training.provenance import Source, commit_text
+from experiments.training.provenance import Source
 from experiments.training.validation import Count, Number, Text
 from mlp_gpu.network import NETS
 
@@ -35,11 +36,10 @@ class BlockRow(Struct, forbid_unknown_fields=True):
 
 
 class BlockRecord(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The record of experiments.blocks. images_per_block: of records from before windows."""
+    """The record of experiments.blocks."""
 
     data: Text
     seed: Count
-    images_per_block: Count | UnsetType = UNSET
     rows: Annotated[list[BlockRow], Meta(min_length=1)]
     provenance: Source
 
@@ -69,10 +69,6 @@ def distance_table(rows: Sequence[BlockRow]) -> list[dict[str, str]]:
 
 def tables(record: BlockRecord) -> str:
     """What a record says, with where it comes from."""
-    source = record.provenance
-    heading = f"{record.data}, deformed, seed {record.seed}; {source.device}; "
-    heading += f"{source.start[:10]}; {commit_text(source.columns().commit)}"
-    if record.images_per_block is not UNSET:
-        heading += f"; the CPU engine before windows, {record.images_per_block} images a block"
-    heading += ":"
+    source = source_line(record.provenance.columns())
+    heading = f"{record.data}, deformed, seed {record.seed}; {source}:"
     return f"{heading}\n\n{markdown_table(distance_table(record.rows))}"

@@ -14,7 +14,6 @@ from typing import Annotated, TypeVar
 from msgspec import Meta, Struct
 
 from deepbig_runtime.files import FileFault, checked
-from experiments.datasets.dataset import is_mnist
 from experiments.results import block_tables, cnn_tables, committee_report, ladder_tables, tables
 from experiments.results.block_tables import BlockRecord
 from experiments.results.ladder_tables import LadderRecord
@@ -30,7 +29,7 @@ from experiments.results.rows import (
 )
 from experiments.training import provenance
 from experiments.training.formatting import duration, markdown_table
-from experiments.training.provenance import Source, commit_text
+from experiments.training.provenance import Source
 from experiments.training.store import Run, run_of_builtins
 from experiments.training.validation import Count, Lines, Seconds, Text, convert, parse_json
 
@@ -138,7 +137,7 @@ class RedrawnRecord(Struct, forbid_unknown_fields=True):
 
 def redrawn_table(record: RedrawnRecord) -> str:
     """The record of 'recognise --redrawn' as Markdown, with its source."""
-    n, source = record.n, record.provenance
+    n = record.n
     lines = [
         {
             "digits": row.way,
@@ -149,8 +148,8 @@ def redrawn_table(record: RedrawnRecord) -> str:
         for row in record.rows
     ]
     heading = f"{record.net}; {n:,} test digits, drawn with seed {record.seed}; "
-    heading += f"{source.device}; {source.start[:10]}; {commit_text(source.columns().commit)}:"
-    return f"{heading}\n\n{markdown_table(lines)}"
+    heading += tables.source_line(record.provenance.columns())
+    return f"{heading}:\n\n{markdown_table(lines)}"
 
 
 def read_json(
@@ -199,18 +198,6 @@ def by_folder(
         if last.data == data and last.experiment.startswith(kind):
             folders.setdefault(folder_of(path), []).extend(rows)
     return folders
-
-
-def of_make_committee(
-    found: Mapping[Path, Sequence[CommitteeRow]],
-) -> dict[Path, Sequence[CommitteeRow]]:
-    """Experiments 1 to 6 on MNIST as 'make committee' trains them, by the paths of records."""
-    return {
-        path: rows
-        for path, rows in found.items()
-        if is_mnist(rows[-1].data) and rows[-1].experiment.startswith("experiment")
-        if folder_of(path).name == COMMAND_FOLDER
-    }
 
 
 def read_record(path: Path) -> Run:

@@ -6,7 +6,7 @@ have some that are not known any more.
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, to_builtins
 
 from deepbig_runtime.files import FileFault, Malformed, checked, read_bytes
 from experiments.training.formatting import csv_text
-from experiments.training.provenance import SourceColumns, commit_text
+from experiments.training.provenance import SourceColumns
 from experiments.training.validation import LARGEST, Count, Filled, Number, Text, convert
 
 LONGEST = 1e10  # seconds, which are taken from dates
@@ -319,17 +319,3 @@ def to_cells(row: Row) -> dict[str, Any]:
 def rows_text(rows: Iterable[Row]) -> str:
     """Rows as CSV."""
     return csv_text([to_cells(row) for row in rows])
-
-
-def source_text(source: SourceColumns) -> str:
-    """Where and when something was measured, in one line."""
-    driver = f"driver {source.driver}; " if source.driver else ""
-    return (
-        f"{source.device}; {driver}{source.versions.replace('=', ' ')}; {source.date}; "
-        f"{commit_text(source.commit)}"
-    )
-
-
-def bench_source(rows: Sequence[BenchRow | ScalingRow]) -> str:
-    """Where, when and how often rows were measured, in one line."""
-    return f"{source_text(rows[0].source)}; medians of {rows[0].repeats} repeats"

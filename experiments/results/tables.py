@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from deepbig_runtime import files
 from experiments.datasets.dataset import is_mnist
-from experiments.results.rows import ResultRow, Table1Row, rows_text
+from experiments.results.rows import BenchRow, ResultRow, ScalingRow, Table1Row, rows_text
 from experiments.training.configs import Config
 from experiments.training.formatting import duration, hundredths, markdown_table
 from experiments.training.jobs import Outcome
@@ -289,11 +289,15 @@ def run_source(run: Run) -> SourceColumns:
     return source
 
 
-def source_line(source: SourceColumns, engine: str, date: str = "") -> str:
-    """Where and when a run was trained, in one line. date: as it is printed; "": the day."""
-    return (
-        f"{source.device}"
-        + (f", driver {source.driver}" if source.driver else "")
-        + f", engine {engine}; {source.versions.replace('=', ' ')}; {date or source.date[:10]}"
-        + f"; {commit_text(*source.commit.split(AND))}"
-    )
+def source_line(source: SourceColumns, engine: str = "", date: str = "") -> str:
+    """Where and when something was done, in one line. date: as it is printed; "": the day."""
+    where = f"{source.device}{f', driver {source.driver}' * bool(source.driver)}"
+    where += f", engine {engine}" * bool(engine)
+    commits = commit_text(*source.commit.split(AND))
+    return f"{where}; {source.versions.replace('=', ' ')}; {date or source.date[:10]}; {commits}"
+
+
+def bench_source(rows: Sequence[BenchRow | ScalingRow]) -> str:
+    """Where, when and how often rows were measured, in one line."""
+    source = rows[0].source
+    return f"{source_line(source, date=source.date)}; medians of {rows[0].repeats} repeats"

@@ -117,9 +117,4 @@ def recognise(members: Sequence[NetFile], pixels: np.ndarray) -> np.ndarray:
     name = MNIST if is_for_pictures(config) else config.data.name
     arrays = pixels, np.zeros(len(pixels), np.uint8)
     asked = data.scale(Dataset(name, *arrays, *arrays, "", "", classes=config.data.classes or ()))
-    outputs = []
-    for member in members:
-        width = member.config.data.width
-        images = (data.normalize(asked, width) if width else asked).test_images
-        outputs.append(nets.predictor(member.config, member.network).predict(images))
-    return np.mean(outputs, axis=0)
+    return np.mean([on_test_images(member, asked)[1] for member in members], axis=0)

@@ -170,7 +170,12 @@ def read_runs(folder: Path, damaged: Callable[[files.FileFault], object]) -> dic
 
 
 def find_folder(folder: Path | None = None) -> Path:
-    """Where runs are: that folder, or else $RUNS_DIR or runs/."""
+    """Where runs are: that folder, or else $RUNS_DIR or runs/. Raises Problem if it is not there.
+
+    $RUNS_DIR and runs/ may be missing.
+    """
+    if folder is not None and not folder.is_dir():
+        raise Problem(f"there is no folder {folder}: name one with run files in or below it")
     return folder or Path(os.environ.get("RUNS_DIR") or "runs")
 
 

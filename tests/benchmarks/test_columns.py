@@ -139,7 +139,7 @@ def test_records_of_convolutional_nets():
     source, table, sentence, missing = readme.benchmarks(
         [old, on_cpu], "cnn-bench", findings.cnn_sentences
     ).split("\n\n")
-    assert source.startswith("Some GPU; driver 1.2; a 1; 2026-01-01; commit cccccccccccc; ")
+    assert source.startswith("Some GPU, driver 1.2; a 1; 2026-01-01; commit cccccccccccc; ")
     assert "| 3: 20M-60M-100M-150N " in table
     assert sentence == (
         "On a chip, `engine cpu` takes 200 microseconds per image for 20M-60M-100M-150N, in one "

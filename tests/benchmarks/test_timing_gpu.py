@@ -435,7 +435,7 @@ def test_convolutional_net_on_the_gpu_is_measured(timer, small, monkeypatch):
 def test_convolutional_kernels_are_measured_if_asked_for(small, monkeypatch, capsys):
     monkeypatch.setattr(cnn, "training_kernels", lambda network, stream: [])
     monkeypatch.setattr(cnn, "ConvCudaEngine", lambda schedule: cnn.ConvCpuEngine())
-    monkeypatch.setattr(cnn, "time_training", lambda *_: np.ones(7))
+    monkeypatch.setattr(gpu_timing, "time_training", lambda *_: np.ones(7))
     monkeypatch.setattr(cnn, "measure_kernels", late)
     monkeypatch.setattr(baselines, "available", lambda *_: {})
     timer = SimpleNamespace(wake=lambda: None, stream=None)

@@ -57,7 +57,6 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(baselines, "available", lambda group, device: makers(group))
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: "there is none")
-    monkeypatch.setattr(bench, "missing_toolkit", lambda: "there is no compiler")
     monkeypatch.setattr(bench.data, "load", lambda choice, folder: choice)
     fields = {"way": race.NUMPY, "setting": "so", "taken": True, "seconds": 60.0, "source": SOURCE}
     points = [RaceRow(seed=seed, apart_errors=3, test_errors=5, **fields) for seed in (0, 1)]
@@ -90,7 +89,7 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
         assert f"measuring {part} ... (part {number} of 4)" in said.err
     for text in ("| loops over connections, CPU", "| NumPy loop, CPU (here)", "TFLOP/s"):
         assert text in said.out
-    for text in ("| CPU, 1 thread", "there is no compiler\n", "| mini-batches, NumPy | so "):
+    for text in ("| CPU, 1 thread", "| mini-batches, NumPy | so "):
         assert text in said.out
 
 

@@ -125,4 +125,4 @@ def test_the_page_has_the_records_of_all_machines(empty):
         (empty / "results" / name / "blocks.json").write_bytes(to_json(RECORD))
     text = readme.pages()["docs/online-in-blocks.md"]["blocks"]
     assert text == "\n\n".join(2 * [block_tables.tables(RECORD)])
-    assert "seed 0; Some CPU; 2026-01-01; commit cccccccccccc:" in text
+    assert "seed 0; Some CPU; python 3.11; 2026-01-02; commit cccccccccccc:" in text

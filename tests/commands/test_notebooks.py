@@ -222,7 +222,7 @@ def test_a_net_is_that_of_the_chosen_epoch(tmp_path):
 
 
 def test_load_runs_without_a_run_or_a_folder_is_refused(tmp_path):
-    with pytest.raises(Problem, match=r"there is no folder .*runz: name one that has run files"):
+    with pytest.raises(Problem, match=r"there is no folder .*runz: name one with run files"):
         examples.load_runs(tmp_path / "runz")
     (tmp_path / "a.h5").write_bytes(b"no run")
     with pytest.raises(Problem, match=r"no run below .* can be read"):

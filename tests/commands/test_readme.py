@@ -1,6 +1,5 @@
 """`python -m experiments.readme`: README.md and results/README.md say what results/ holds."""
 
-import json
 import re
 from dataclasses import replace
 
@@ -113,7 +112,7 @@ def test_without_records_main_writes_that_nothing_is_measured(empty, capsys):
         assert set(pages[page].values()) == {readme.NOT_MEASURED}
     parts = pages["README.md"]
     assert parts["headline"] == parts["printed"] == readme.NOT_MEASURED
-    assert parts["durations"] == f"- **GPUs: not measured yet.** {readme.NO_GPU}"
+    assert parts["durations"] == ""
     timed = pages["docs/benchmarks.md"]
     assert timed["speed"] == readme.NOT_MEASURED
     assert timed["starts"].startswith("- Not measured yet: `make test`; `make test-all`; first")
@@ -152,13 +151,8 @@ def test_all_rows_of_records():
     found = records(make_run(net=4), make_run(net=1, name="load_digits"), make_run(net=2))
     text = readme.table1(found, "MNIST")
     assert [line.split("|")[1].strip() for line in text.splitlines()[2:4]] == ["2", "4"]
-    assert "2,300 epochs: not measured yet" in text
     sources = re.findall(r"^- `(.+)`: (net \d).* commit 0123456789ab$", text, re.MULTILINE)
     assert sources == [("table1-net2-seed2.json", "net 2"), ("table1-net4-seed0.json", "net 4")]
-    whole = make_run(epochs=2300, wrong=[35] * 2300, validation=[60] * 2300)
-    assert "epochs: not " not in readme.table1(records(whole), "MNIST")
-    begun = replace(whole, metrics=whole.metrics.first(9))
-    assert "2,300 epochs: not finished yet." in readme.table1(records(begun), "MNIST")
     digits = readme.table1(found, "load_digits")
     assert "paper" not in digits
     assert digits.count("\n|") == 2  # under the header
@@ -264,10 +258,8 @@ def test_what_of_starts_and_tests_is_not_measured_says_so(empty):
     (empty / "results" / "box").mkdir(parents=True)
     (empty / "results" / "box" / "startup.csv").write_text(csv_text(rows))
     pages = readme.pages()
-    cloned = (
-        "- `git clone` to a first trained net, packages in pip's cache: 37 s on box.\n- **GPUs: not"
-    )
-    assert pages["README.md"]["durations"].startswith(cloned)
+    cloned = "- `git clone` to a first trained net, packages in pip's cache: 37 s on box."
+    assert pages["README.md"]["durations"] == cloned
     assert pages["docs/benchmarks.md"]["starts"] == (
         "- On box: `make test`: 0:04:10; start of a worker: 1.2 s; git clone to the first net of "
         "`make table1`, packages in pip's cache: 37.4 s. Not measured yet: `make test-all`; first "
@@ -277,39 +269,28 @@ def test_what_of_starts_and_tests_is_not_measured_says_so(empty):
     )
 
 
-@pytest.mark.parametrize("kind", ["run", "bench", "check"])
-def test_a_record_of_a_gpu_ends_the_sentence_that_there_is_none(empty, kind):
+def test_the_checks_of_a_gpu_are_shown(empty):
     folder = empty / "results" / "gpu"
     folder.mkdir(parents=True)
-    run = make_run()
-    if kind == "run":
-        run.config = changed(run.config, engine="cuda")
-    (folder / "table1-net1-seed3.json").write_text(json.dumps(run.to_builtins()))
-    if kind == "check":
-        checks = [
-            GpuCheckRow("GPU", False, "as it is", 61),
-            GpuCheckRow("net 2, window", True, "fast; and more", 1),
-            GpuCheckRow("net 2, graph", True, "slow", 1),
-            GpuCheckRow("net 3, window", False, "wrong", 1),
-        ]
-        changes = {"device": "Some GPU", "driver": "1.2", "commit": "c" * 40}
-        source = structs.replace(factories.SESSION, **changes)
-        record = GpuCheckRecord(False, checks, source)
-        (folder / "gpu-check.json").write_bytes(to_json(record))
-    assert ("never run" in readme.pages()["README.md"]["durations"]) == (kind == "bench")
-    if kind == "bench":
-        write_bench(gpu_measurements(), SOURCE, empty / "results" / "other" / "bench.csv")
-        assert "never run" not in readme.pages()["README.md"]["durations"]
-    if kind == "check":
-        text = readme.pages()["results/README.md"]["gpu-check"]
-        assert text.startswith(
-            "Some GPU, driver 1.2; 2026-01-02T00:00:00+00:00; commit cccccccccccc:\n\n| check "
-        )
-        said = readme.pages()["README.md"]["durations"]
-        so_far = "- `make gpu-check` on Some GPU, as far as it has run: [2 of 4 checks]"
-        assert said.startswith(f"{so_far}(results/README.md#gpu-check) passed")
-        assert said.endswith(" passed, among them net 2, window (fast).")
-        assert re.search(r"^\| GPU +\| no +\| as it is +\| 0:01:01 \|$", text, re.MULTILINE)
+    checks = [
+        GpuCheckRow("GPU", False, "as it is", 61),
+        GpuCheckRow("net 2, window", True, "fast; and more", 1),
+        GpuCheckRow("net 2, graph", True, "slow", 1),
+        GpuCheckRow("net 3, window", False, "wrong", 1),
+    ]
+    changes = {"device": "Some GPU", "driver": "1.2", "commit": "c" * 40}
+    record = GpuCheckRecord(False, checks, structs.replace(factories.SESSION, **changes))
+    (folder / "gpu-check.json").write_bytes(to_json(record))
+    pages = readme.pages()
+    text = pages["results/README.md"]["gpu-check"]
+    assert text.startswith(
+        "Some GPU, driver 1.2; python 3.11; 2026-01-02T00:00:00+00:00; commit ccccc"
+    )
+    said = pages["README.md"]["durations"]
+    so_far = "- `make gpu-check` on Some GPU, as far as it has run: [2 of 4 checks]"
+    assert said.startswith(f"{so_far}(results/README.md#gpu-check) passed")
+    assert said.endswith(" passed, among them net 2, window (fast).")
+    assert re.search(r"^\| GPU +\| no +\| as it is +\| 0:01:01 \|$", text, re.MULTILINE)
 
 
 def shown(part):
@@ -328,15 +309,14 @@ def test_benchmarks_of_every_device_are_shown(empty):
     assert shown("kernels") == readme.NOT_MEASURED
     text = readme.speed(read_results())
     assert text.startswith('<img src="../results/some-cpu/bench.png" width=')
-    assert text.endswith("On a GPU: not measured yet.")
 
     write_bench(gpu_measurements(), SOURCE, empty / "results/gpu/bench.csv")
     text = shown("bench")
     assert "Some CPU" in text
-    assert "Some GPU; driver 1.2; a 1; 2026-01-01" in text
+    assert "Some GPU, driver 1.2; a 1; 2026-01-01" in text
     assert "not measured" not in text
     text = shown("kernels")
-    assert text.startswith("Some GPU; driver 1.2; a 1; 2026-01-01; commit cccccccccccc; medians")
+    assert text.startswith("Some GPU, driver 1.2; a 1; 2026-01-01; commit cccccccccccc; medians")
     assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
     assert "Some CPU" not in text
     text = readme.speed(read_results())

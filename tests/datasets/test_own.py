@@ -58,7 +58,7 @@ def replaced(name, content):
         (lambda folder: (folder / NAMES[3]).unlink(), "found no test labels"),
         (lambda folder: [(folder / name).unlink() for name in NAMES], "found none of them"),
         (replaced("emnist-digits-" + NAMES[0], b""), "holds both emnist-digits-train"),
-        (replaced(NAMES[0], b"PNG!" + bytes(20)), "train-images.* expected 00 00 08 03"),
+        (replaced(NAMES[0], b"PNG!" + bytes(20)), "train-images.* expected 00000803"),
         (replaced(NAMES[0], idx(IMAGES[:30])[:-1]), "expected 4,320 bytes .* found 4,319"),
         (replaced(NAMES[0], idx(IMAGES[:30]) + b"x"), "expected 4,320 bytes .* found more"),
         (replaced(NAMES[0], struct.pack(">4I", 0x803, *[2**31] * 3)), "its header says"),

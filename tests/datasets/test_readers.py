@@ -273,7 +273,7 @@ def test_a_folder_in_place_of_a_file_is_refused(small):
 
 
 IMAGES, LABELS = np.zeros((5, 4, 4), np.uint8), np.zeros(5, np.uint8)
-START = "00000803 00000005 00000004 00000004 at its start (IDX, uint8 (5, 4, 4)), found"
+START = "expected 00000803 at its start (IDX, uint8, 3 dimensions), found"
 
 
 @only("mnist")
@@ -282,8 +282,9 @@ START = "00000803 00000005 00000004 00000004 at its start (IDX, uint8 (5, 4, 4))
     ("content", "expected"),
     [
         (idx(IMAGES)[:6], f"{START} 00000803 0000"),
-        (idx(IMAGES)[:-1], "expected 96 bytes, found 95"),
-        (idx(IMAGES) + b"\0", "expected 96 bytes, found more"),
+        (idx(IMAGES)[:-1], "expected 80 bytes after its header, found 79"),
+        (idx(IMAGES) + b"\0", "expected 80 bytes after its header, found more"),
+        (idx(IMAGES[:4]), "expected an array (5, 4, 4), found (4, 4, 4)"),
         (idx(IMAGES), "expected content of SHA256 "),
         (idx(LABELS), f"{START} 00000801 00000005"),
     ],

@@ -31,7 +31,9 @@ def engine(name, net, us, percent, **more):
 
 
 def kernel(name, us, percent, **more):
-    return row(name, us, percent, **{"group": "kernel", "n_in": 31, "n_out": 50} | more)
+    fields = {"group": "kernel", "n_in": 31, "n_out": 50} | more
+    flops = 2 * (fields["n_in"] + 1) * fields["n_out"]
+    return row(name, us, percent, **fields, flops=flops)
 
 
 def on_cpu():
