@@ -143,19 +143,21 @@ def speed(results: Results) -> str:
     # The benchmark of the most nets; among equals, one of a GPU.
     shown = max(benches, key=lambda rows: (len({one.net for one in rows}), on_gpu(rows)))
     picture = provenance.device_folder(shown[0].source.device) / "bench.png"
-    sentences: list[str | None] = []
+    lines = []
     for rows in benches:
-        sentences += [*speeds.bench_sentences(rows), *speeds.epoch_sentences(rows)]
-        sentences.append(speeds.deform_sentence(rows))
+        lines += speeds.bench_sentences(rows)
+        others = [*speeds.epoch_sentences(rows), speeds.deform_sentence(rows)]
+        if said := " ".join(filter(None, others)):
+            lines.append(f"An epoch on {rows[0].source.device}. {said}")
     pictures = {"Time per image against weights": picture}
     for path, points in results.races.items():
         pictures.setdefault("Wrong digits against seconds", path.with_suffix(".png"))
-        sentences.append(race.sentence(points))
+        lines.append(race.sentence(points))
     images = [
         f'<img src="../{path.relative_to(provenance.REPOSITORY)}" width="420" alt="{alt}">'
         for alt, path in pictures.items()
     ]
-    return " ".join(images) + "\n\n" + " ".join(filter(None, sentences))
+    return " ".join(images) + "\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
 # --- parts of results/README.md

@@ -98,12 +98,12 @@ def _time(seconds: float) -> str:
 
 
 def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
-    """Sentences that compare each engine with the baselines."""
+    """Of each engine, the sentences that compare it with the baselines."""
     nets = [row for row in rows if row.group == "net" and row.images]
     us = {(row.name, row.net): row.us for row in nets}
     names = dict.fromkeys(row.name for row in nets)
     others = [name for name in names if not name.startswith("engine")]
-    sentences = []
+    found = []
     for name in (name for name in names if name.startswith("engine") and "," not in name):
 
         def ratios(other: str, name: str = name) -> list[float]:
@@ -111,11 +111,11 @@ def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
             return [t / us[name, net] for (who, net), t in us.items() if who == other]
 
         own = sorted((row for row in nets if row.name == name), key=lambda row: row.weights or 0)
-        sentences.append(_rates(own))
+        sentences = [_rates(own)]
         slower = [
-            f"{_range(found)} times as long {how}"
+            f"{_range(times)} times as long {how}"
             for suffix, how in CONDITIONS.items()
-            if (found := ratios(name + suffix))
+            if (times := ratios(name + suffix))
         ]
         if slower:
             sentences.append(f"It takes {' and '.join(slower)}.")
@@ -131,7 +131,8 @@ def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
             speedups = "; ".join(f"{_range(ratios(name))} over {name}" for name in others)
             note = ", each with its fastest settings" if at_best else ""
             sentences.append(f"Its speedup is {speedups}{note}.")
-    return sentences
+        found.append(" ".join(sentences))
+    return found
 
 
 def _rates(own: Sequence[BenchRow]) -> str:
@@ -140,18 +141,21 @@ def _rates(own: Sequence[BenchRow]) -> str:
     papers, _ = columns.PAPER[GTX_480]
     updates = [row.updates_a_second or 0 for row in own]
     faster = [columns.net_title(row.net) for row, n in zip(own, updates, strict=True) if n > papers]
+    if len(faster) == len(own):
+        faster = ["each net"]
     ends = {row.net: row for row in (small, large)}.values()  # one if it is the only net
     times = " and ".join(f"{row.us:,.0f} for {columns.net_title(row.net)}" for row in ends)
     rates = " and ".join(f"{(row.updates_a_second or 0) / 1e9:.1f}" for row in ends)
+    more = f", fewer than this engine makes for {', '.join(faster)}" * bool(faster)
     return (
         f"On {small.ran_on}, `{small.name}` takes, in microseconds per image, {times}, "
         f"which is {rates} billion weight updates per second; the GTX 480 of 2012 made up to "
-        f"{papers / 1e9:g}" + f", fewer than it makes for {', '.join(faster)}" * bool(faster) + "."
+        f"{papers / 1e9:g}{more}."
     )
 
 
 def _range(found: Sequence[float]) -> str:
-    return f"{min(found):.1f} to {max(found):.1f}"
+    return " to ".join(f"{x:.1f}" if x >= 0.95 else f"{x:.2g}" for x in (min(found), max(found)))
 
 
 def epoch_sentences(rows: Sequence[BenchRow]) -> list[str]:
