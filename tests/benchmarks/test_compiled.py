@@ -1,21 +1,18 @@
 """What the kernels become when they are compiled, from PTX and from the compiler's log."""
 
 import functools
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from compiled_cases import needs_toolkit, threads_per_block
+from programs import run
 
 from cnn_gpu import kernels as cnn_kernels
 from deepbig_runtime.errors import Problem
 from experiments import kernels
 from experiments.benchmarks import compiled as compiled_kernels
 from experiments.benchmarks.compiled import SIGNATURES
-from experiments.training.provenance import REPOSITORY
 from mlp_gpu.ladder import formulas
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.rungs import SIGNATURES as LADDER
@@ -168,7 +165,9 @@ def test_script_lists_everything(compiled, monkeypatch, capsys):
     one = compiled["delta_partial", (9, 0)]
     assert found["delta_partial", "9.0"] == [str(one.registers), "4,352", "0", "0", "0"]
     assert lines[-2] == ""
+    # 2 x 2 patches of one warp: 32 rows and the deltas are written, 32 of both are read.
     assert "write shared memory 132 times in 132 passes" in lines[-1]
+    assert "read it 256 times in 256 passes" in lines[-1]
     assert lines[-1].endswith("would take 32 passes.")
 
 
@@ -190,13 +189,6 @@ def test_missing_library_is_named(library, monkeypatch):
 
 
 def test_simulator_is_refused_in_one_sentence():
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments.kernels"],
-        cwd=REPOSITORY,
-        env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run("-m", "experiments.kernels", NUMBA_ENABLE_CUDASIM="1")
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"error: numba simulates the GPU .+\n", done.stderr)

@@ -1,15 +1,13 @@
 """Kernels compiled to PTX and machine code: the compiler's log, and missing packages."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 from compiled_cases import needs_toolkit
 from numba import cuda
+from programs import run
 
 from cuda_on_cpu import compile as compiler
-from experiments.training.provenance import REPOSITORY
 
 LOG = """\
 ptxas .  8 bytes stack frame, 16 bytes spill stores, 24 bytes spill loads
@@ -58,12 +56,7 @@ print(".entry" in cuda.compile_ptx(lambda out: None, "void(float32[::1])", cc=(9
 @needs_toolkit
 @pytest.mark.parametrize("module", ["cuda_on_cpu", "deepbig_runtime.gpu"])
 def test_numba_cuda_compiles_with_a_numpy_that_it_does_not_know(module):
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_ROW_STACK.format(module=module)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
+    done = run("-c", WITHOUT_ROW_STACK.format(module=module))
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 

@@ -1,9 +1,6 @@
 """docs/cuda-on-cpu.md prints what its example prints, and its table is right."""
 
-import os
 import re
-import subprocess
-import sys
 
 import faulty_kernels
 import numpy as np
@@ -11,6 +8,7 @@ import pytest
 from compiled_cases import needs_toolkit
 from faulty_kernels import KERNELS, X
 from numba import cuda
+from programs import run
 
 from cuda_on_cpu import Executor, KernelFault
 from experiments.training.provenance import REPOSITORY
@@ -35,18 +33,9 @@ def without_addresses(text):
 def test_example_prints_the_output_of_the_page(tmp_path):
     path = tmp_path / "transpose.py"
     path.write_text("\n\n".join(blocks("python")))
-    done = subprocess.run(
-        [sys.executable, path],
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-    )
+    done = run(path)
     assert done.returncode == 0, done.stderr
     assert without_addresses(done.stdout) == without_addresses("".join(blocks("text")))
-
-
-def test_table_has_a_row_for_each_kernel():
-    assert list(TABLE) == list(KERNELS)
 
 
 @pytest.mark.parametrize("words", KERNELS)
@@ -64,13 +53,7 @@ def test_executor_finds_the_fault_of_the_table_in_any_order(words):
 
 
 def test_simulator_does_as_the_table_says():
-    done = subprocess.run(
-        [sys.executable, faulty_kernels.__file__],
-        env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run(faulty_kernels.__file__, NUMBA_ENABLE_CUDASIM="1")
     assert done.returncode == 0, done.stderr
     assert dict(line.split(": ") for line in done.stdout.splitlines()) == {
         words: simulator for words, (_, simulator) in TABLE.items()

@@ -1,6 +1,5 @@
 """deepbig/estimators.py: scikit-learn's own checks, the commands' bits, images, bad input."""
 
-import pickle
 import re
 
 import numpy as np
@@ -79,17 +78,7 @@ def test_fit_begins_anew_and_keeps_the_array():
     assert (images == X).all()
 
 
-def test_estimator_holds_no_threads_and_is_copied():
-    net = OnlineMLPClassifier((20,), epochs=1, engine="cpu").fit(X, Y)
-    copy = pickle.loads(pickle.dumps(net))
-    assert (copy.predict_proba(X) == net.predict_proba(X)).all()
-
-
-def test_labels_are_any_words_and_digits_choose_the_angle():
-    words = np.array(["one", "two", "three"])[Y]
-    net = OnlineMLPClassifier((20,), epochs=1, engine="cpu").fit(X, words)
-    assert net.classes_.tolist() == ["one", "three", "two"]
-    assert set(net.predict(X)) <= set(words)
+def test_digits_choose_the_angle():
     # TABLE1 turns ones by half as much, so the same labels in other places are other images.
     turned = [
         weights(

@@ -1,10 +1,8 @@
 """docs/python.md: its programs run, as they stand there."""
 
-import os
 import re
-import subprocess
-import sys
 
+import programs
 import pytest
 from compiled_cases import needs_toolkit
 
@@ -17,13 +15,7 @@ PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 def run(tmp_path, program, *options):
     path = tmp_path / "program.py"
     path.write_text(program)
-    done = subprocess.run(
-        [sys.executable, *options, path],
-        cwd=REPOSITORY,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-    )
+    done = programs.run(*options, path)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

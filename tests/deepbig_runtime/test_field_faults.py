@@ -11,6 +11,7 @@ import warnings
 
 import pytest
 from factories import changed
+from programs import run
 from run_bits import bits
 from small_runs import CONFIG, train
 from waiting import wait_until
@@ -29,17 +30,6 @@ posix = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs flock an
 def command(name, *arguments, **variables):
     """The result of a command with these environment variables."""
     return run("-m", f"experiments.{name}", *arguments, **variables)
-
-
-def run(*arguments, **variables):
-    """The result of this interpreter with these arguments and environment variables."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | variables,
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
 
 
 # Locks

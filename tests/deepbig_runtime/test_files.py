@@ -3,20 +3,19 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import watched_runs
 from forgeries import expect_sentence
+from programs import run
 
 from deepbig_runtime import files
 from experiments import committee, record, watch
 from experiments.datasets import cifar, data, mnist, norb
 from experiments.drawing import examples, report_sections
 from experiments.training import net_files, runs, store
-from experiments.training.provenance import REPOSITORY
 
 NOBODYS = b"run-\xff\xfe.h5"  # no UTF-8
 linux = pytest.mark.skipif(sys.platform != "linux", reason="tried with what Linux has")
@@ -34,12 +33,6 @@ def at_most_a_minute():
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
-
-
-def run(*arguments, first=()):
-    """The result of this interpreter with these arguments, by the command `first`."""
-    command = [*first, sys.executable, *map(str, arguments)]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=100)
 
 
 def make_socket(path):

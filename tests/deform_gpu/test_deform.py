@@ -100,15 +100,6 @@ def test_no_more_of_a_field_is_made_than_needed(monkeypatch, places, expected):
     assert made == expected
 
 
-def test_what_fails_in_a_thread_is_told(monkeypatch):
-    def fail(*_):
-        raise MemoryError("full")
-
-    monkeypatch.setattr(batches, "fill_field", fail)
-    with pytest.raises(MemoryError, match="full"):
-        deform(*make_images(1))
-
-
 def test_uint8_images_are_those_of_the_papers():
     pixels = np.random.default_rng(5).integers(0, 256, (7, 12, 12), np.uint8)
     found = deform(pixels, None, COMMITTEE, SEED, 3)

@@ -33,7 +33,6 @@ SECONDS = 10  # of a core, for any reader
 NETS = {"perceptron": (841, 12, 10), "convolutional": "2M5s1-MP5-9N"}
 EPOCHS = 3
 DATA = data.limit(DATASET, 40)
-DATA_CHOICES = "mnist", "norb", "cifar10"
 GZIP = b"\x1f\x8b"
 PICTURE = provenance.REPOSITORY / "docs" / "pictures" / "three.png"
 
@@ -136,7 +135,7 @@ def read_net(folder):
     return digest(found.config, found.epoch, network_bits({"": found.network}))
 
 
-READERS = {choice: partial(read_data, choice=choice) for choice in DATA_CHOICES}
+READERS = {name: partial(read_data, choice=name) for name in ("mnist", "norb", "cifar10")}
 READERS |= {f"{name} net": read_net for name in NETS}
 COMMANDS = {
     "watch": partial(watch.main, ["--once", "."]),

@@ -12,7 +12,6 @@ from compiled_cases import needs_toolkit, threads_per_block
 
 from cuda_on_cpu import access_stats
 from deepbig_runtime.gpu import WARP
-from experiments.benchmarks import compiled as compiled_kernels
 from experiments.drawing import launches
 from mlp_gpu.kernels import evaluate
 from mlp_gpu.ladder.net import N_INPUTS
@@ -231,11 +230,3 @@ def test_reads_of_a_tile_meet_no_bank_conflict():
     assert all(access_stats.words_per_bank(words.tolist()) == 1 for words in reads)
     writes = [access_stats.words_per_bank(words.tolist()) for words in found["shared 0", "write"]]
     assert max(writes) == 2
-
-
-def test_the_sentence_on_bank_conflicts_is_of_what_was_executed():
-    # 2 x 2 patches of one warp: 32 rows and the deltas are written, 32 of both are read.
-    said = compiled_kernels.conflict_sentence()
-    assert "write shared memory 132 times in 132 passes" in said
-    assert "read it 256 times in 256 passes" in said
-    assert "each read of a row of the patch would take 32 passes" in said

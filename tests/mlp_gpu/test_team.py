@@ -56,10 +56,6 @@ def test_who_waits_for_long_leaves_its_core_to_others(executor):
     assert team.run(executor, 2, work)[0] < seconds / 2
 
 
-class Broken(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("culprit", [0, 1, 2])
 def test_whoever_fails_breaks_the_team_up(culprit):
     """Without that, the others would wait for ever."""
@@ -67,11 +63,11 @@ def test_whoever_fails_breaks_the_team_up(culprit):
 
     def work(thread, barrier):
         if thread == culprit:
-            raise Broken
+            raise SystemExit
         return passed_on(thread, barrier, 3, numbers, 1000)
 
     before = threading.active_count()
-    with pytest.raises(Broken), ThreadPoolExecutor(2) as threads:
+    with pytest.raises(SystemExit), ThreadPoolExecutor(2) as threads:
         team.run(threads, 3, work)
     assert threading.active_count() == before
 

@@ -16,7 +16,6 @@ from mlp_gpu.vector_kernel import (
     PANEL,
     add_product,
     add_product_nt_at,
-    add_product_tn_at,
     aligned_zeros,
     choose_lanes,
     place,
@@ -108,13 +107,6 @@ def test_add_product_of_any_size_has_the_bits_of_its_definition(layout, start):
             assert (memory == 7).all()
 
 
-def add_product_tn(C, S, A, B):
-    """C = S + A B by a copy of A^T."""
-    left = np.ascontiguousarray(A.T)
-    parts = [place(M, 0, 0) for M in (C, S, left, B)]
-    add_product_tn_at(*parts, *C.shape, A.shape[1])
-
-
 def add_product_nt(C, S, A, B):
     """C = S + A B by a copy of B^T in panels, in memory that is NaN behind each row's last line."""
     (rows, k), columns = A.shape, B.shape[1]
@@ -151,14 +143,6 @@ def test_add_product_nt_of_any_size_has_the_bits_of_its_definition(k, columns):
         assert C.tobytes() == expected.tobytes()
         C[:] = 7
         assert (memory == 7).all()
-
-
-def test_add_product_tn_has_the_bits_of_add_product():
-    S, A, B = factors(13, 200, 48)
-    expected, C = (np.full_like(S, np.nan) for _ in range(2))
-    add_product(expected, S, A, B)
-    add_product_tn(C, S, A, B)
-    assert C.tobytes() == expected.tobytes()
 
 
 def digest():

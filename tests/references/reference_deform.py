@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 from scipy import ndimage, signal
 
-GRID, KERNEL, MARGIN = 10, 21, 10
+GRID, MARGIN = 10, 10
 WORD = 2**32 - 1
 
 

@@ -10,8 +10,6 @@ from natural_files import make_cifar, make_norb
 
 from experiments.datasets import cifar, mnist, norb
 
-CHOICES = "mnist", "norb", "cifar10"
-
 
 class SmallSet(SimpleNamespace):
     """A data set of few images.
