@@ -78,7 +78,9 @@ def new_arrays(layer: Layer, n_batch: int) -> dict[str, tuple[tuple[int, ...], t
 
 def batch_size(network: ConvNetwork) -> int:
     """How many images are evaluated at once."""
-    maps = [network.source, *(layer.maps for layer in map_layers(network))]
+    if not (layers := map_layers(network)):
+        return PREDICT_BATCH
+    maps = [network.source, *(layer.maps for layer in layers)]
     n_bytes = 4 * sum(int(np.prod(blocks.shape(one, 1))) for one in maps)
     return max(1, min(PREDICT_BATCH, BATCH_BYTES // n_bytes))
 

@@ -13,7 +13,7 @@ WARP = 32  # threads that access memory together
 SECTOR = 32  # bytes of global memory that are moved together
 BANKS, WORD = 32, 4  # of shared memory; bytes of a word
 KINDS = {"ld": "read", "cp": "read", "st": "write", "atom": "atomic", "red": "atomic"}
-FLOAT_OPERATIONS = {"fma": 2} | dict.fromkeys(
+FLOAT_OPERATIONS = {"fma": 2, "mma": 2 * 16 * 8 * 8 // WARP} | dict.fromkeys(
     ("add", "sub", "mul", "div", "max", "min", "ex2", "rcp", "sqrt"), 1
 )
 
@@ -35,7 +35,10 @@ class Accesses:
 
 
 def float_operations(launched: Launched) -> int:
-    """Additions, multiplications and the like of float32 and float64; fma counts as two."""
+    """Additions, multiplications and the like of float32 and float64; fma counts as two.
+
+    A product of tensor cores counts as all its multiply-adds, spread over the warp's threads.
+    """
     return sum(
         int(times) * FLOAT_OPERATIONS.get(code.opcode[0], 0)
         for code, times in zip(launched.code, launched.executed, strict=True)

@@ -10,15 +10,17 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+COMPILERS = "numba", "llvmlite", "numba-cuda", "cuda-toolkit"
 
 
 def cached_text(cache: Path | None, name: str, key: str, make: Callable[[], str]) -> str:
     """The text that `make` returns, or returned to an earlier process. Damaged files are remade.
 
     cache: an existing folder; None keeps nothing. name: the file's name begins with it. key:
-    everything that the text depends on, except for Python, Numba, llvmlite and this package.
+    everything that the text depends on, except for Python, COMPILERS and this package.
     """
     if cache is None:
         return make()
@@ -50,7 +52,14 @@ def _toolchain() -> str:
     """Everything that each text depends on: versions, and the sources of this package."""
     sources = sorted(Path(__file__).parent.glob("*.py"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    return " ".join((sys.version, version("numba"), version("llvmlite"), digest))
+    return " ".join((sys.version, *map(_version, COMPILERS), digest))
+
+
+def _version(package: str) -> str:
+    """A package's version; none for one that is not installed."""
+    with suppress(PackageNotFoundError):
+        return version(package)
+    return ""
 
 
 def _sha256(text: str) -> str:

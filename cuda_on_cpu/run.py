@@ -17,9 +17,12 @@ from cuda_on_cpu import memory_checks as checks
 from cuda_on_cpu.interleaving import DIVERGED
 from cuda_on_cpu.machine_code import machine_code
 from cuda_on_cpu.parse import Instruction, Variable, parse
+from cuda_on_cpu.translate import MOST_THREADS
 
 MAX_TRACE = 1 << 21  # accesses of a block that are recorded
 ALIGNMENT = 256  # bytes: of arrays on a GPU
+MOST_BLOCKS, MOST_IN_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)  # in x, y and z
+SHARED_BYTES = 48 << 10  # that a kernel may declare for a block
 
 
 class KernelFault(Exception):
@@ -127,6 +130,19 @@ class Executable:
         """
         grid, block = ((*shape, 1, 1)[:3] for shape in (grid, block))
         n_blocks, n_threads = int(np.prod(grid)), int(np.prod(block))
+        sizes = zip((*grid, *block), (*MOST_BLOCKS, *MOST_IN_BLOCK), strict=True)
+        n_shared = sum(variable.size for variable in self._kernel.shared.values())
+        if not (
+            all(1 <= n <= most for n, most in sizes)
+            and n_threads <= MOST_THREADS
+            and n_shared <= SHARED_BYTES
+        ):
+            raise KernelFault(
+                f"{self._name} cannot be launched as {grid} blocks of {block} threads with "
+                f"{n_shared} bytes of shared memory: a GPU takes 1 to {MOST_BLOCKS} blocks and "
+                f"1 to {MOST_IN_BLOCK} threads in x, y and z, {MOST_THREADS} threads together, and "
+                f"{SHARED_BYTES} bytes"
+            )
         expected = [len(content) for content in parameters]
         if expected != list(self._kernel.parameters.values()):
             raise KernelFault(

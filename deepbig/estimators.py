@@ -22,6 +22,7 @@ from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
 from deform_gpu import Deformation
+from deform_gpu.checks import check_integer
 from deform_gpu.epochs import deformer
 from mlp_gpu.engine import WINDOW, Engine
 from mlp_gpu.engines import choose_engine, make_engine
@@ -72,7 +73,7 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Class probabilities, float32 (n, classes), in the order of `classes_`."""
-        check_is_fitted(self)
+        check_is_fitted(self, "network_")
         images = self._checked_images(X, is_new=False)
         engine = self._make_engine(self._engine_name())
         engine.set_network(self.network_)
@@ -104,13 +105,13 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         schedule = self._schedule()
         images = self._checked_images(X, is_new)
-        labels = self._checked_labels(y, len(images), classes, is_new)
-        network = self._initial(images, len(self.classes_)) if is_new else self.network_
+        known, labels = self._checked_labels(y, len(images), classes, is_new)
+        network = self._initial(images, len(known)) if is_new else self.network_
         done = 0 if is_new else self.n_iter_
         name = self._engine_name()
         engine = self._make_engine(name)
         engine.set_network(network)
-        images_of = self._deformer(images, labels, done + epochs, name)
+        images_of = self._deformer(images, known[labels], done + epochs, name)
         with tqdm(total=epochs * len(labels), unit="image", disable=not self.verbose) as bar:
             for epoch in range(done + 1, done + epochs + 1):
                 eta = schedule.eta_of(epoch)
@@ -118,7 +119,9 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
                 tick = checked_tick(epoch, eta, len(order), bar.update)
                 loss = engine.train(images_of(epoch), labels, order, eta, tick)
                 bar.set_postfix(epoch=epoch, loss=f"{loss:.4f}")
-        self.network_, self.n_iter_, self.loss_ = engine.get_network(), done + epochs, loss
+        # Together at the end: a training that fails or is interrupted leaves the earlier net.
+        self.classes_, self.network_ = known, engine.get_network()
+        self.n_iter_, self.loss_ = done + epochs, loss
 
     def _schedule(self) -> Schedule:
         if not (self.epochs >= 1 and self.eta > 0 and 0 < self.decay <= 1 and self.eta_min >= 0):
@@ -126,6 +129,7 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
                 f"epochs {self.epochs}, eta {self.eta}, decay {self.decay}, eta_min {self.eta_min}:"
                 " expected an epoch or more, eta above 0, decay above 0 and up to 1, eta_min from 0"
             )
+        check_integer("seed", self.seed, 0, 2**64 - 1)
         return Schedule(self.epochs, self.eta, self.decay, self.eta_min)
 
     def _engine_name(self) -> str:
@@ -133,8 +137,8 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def _checked_labels(
         self, y: np.ndarray, n: int, classes: np.ndarray | None, is_new: bool
-    ) -> np.ndarray:
-        """The place of each label in `classes_`, uint8 (n,). is_new: whether to set `classes_`."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The classes, new ones if is_new, and the place of each label among them, uint8 (n,)."""
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         y = column_or_1d(y, warn=True)
@@ -143,27 +147,26 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
         if len(y) != n:
             raise ValueError(f"{len(y)} labels for {n} images; expected one each")
         if is_new:
-            found = np.unique(y if classes is None else classes)
-            if not 2 <= len(found) <= MOST_CLASSES:
+            known = np.unique(y if classes is None else classes)
+            if not 2 <= len(known) <= MOST_CLASSES:
                 raise ValueError(
-                    f"expected 2 to {MOST_CLASSES} classes, found {len(found)} "
-                    f"class{'' if len(found) == 1 else 'es'}"
+                    f"expected 2 to {MOST_CLASSES} classes, found {len(known)} "
+                    f"class{'' if len(known) == 1 else 'es'}"
                 )
-            self.classes_ = found
-        places = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        if unknown := set(y[self.classes_[places] != y].tolist()):
+        else:
+            known = self.classes_
+        places = np.searchsorted(known, y).clip(max=len(known) - 1)
+        if unknown := set(y[known[places] != y].tolist()):
             raise ValueError(f"y has the label {min(unknown)!r}, which is not among the classes")
-        return places.astype(np.uint8)
+        return known, places.astype(np.uint8)
 
     def _deformer(self, images: np.ndarray, labels: np.ndarray, epochs: int, name: str) -> Any:
         """See `deform_gpu.epochs.deformer`. epochs: the last one."""
         if self.deformation is None:
             return lambda epoch: images
         pictures = self._as_pictures(images)
-        # Angles may differ from digit to digit.
-        digits = None if len(set(self.deformation.beta)) == 1 else self.classes_[labels]
         device = name if pictures.ndim == 3 else "cpu"
-        return deformer(pictures, digits, self.deformation, self.seed, epochs, device)
+        return deformer(pictures, labels, self.deformation, self.seed, epochs, device)
 
 
 class OnlineMLPClassifier(_OnlineClassifier):

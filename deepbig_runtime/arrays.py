@@ -1,5 +1,7 @@
 """Checks of the arguments of engines, because compiled loops and kernels check no index."""
 
+import math
+
 import numpy as np
 
 
@@ -10,7 +12,7 @@ def flat_images(images: np.ndarray, n_in: int) -> np.ndarray:
     """
     if isinstance(images, np.ndarray):
         images = np.ascontiguousarray(images)
-    flat = images.reshape(images.shape[0], -1)
+    flat = images.reshape(images.shape[0], math.prod(images.shape[1:]))  # -1 fails for no images
     if flat.shape[1] != n_in or flat.dtype != np.float32:
         raise ValueError(
             f"expected float32 images of {n_in} pixels, got {flat.dtype} of {flat.shape[1]}"

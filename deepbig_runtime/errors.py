@@ -90,7 +90,8 @@ def _variable(error: Exception) -> str | None:
     if not any(frame.name == "<module>" and "-packages" in frame.filename for frame in frames):
         return None
     for name, value in os.environ.items():
-        if value and (name in str(error) or repr(value) in str(error)):
+        is_named = re.search(rf"\b{re.escape(name)}\b", str(error)) or repr(value) in str(error)
+        if value and is_named:
             return f"{name} is {value!r}, which a library does not take ({error}); unset it"
     return None
 

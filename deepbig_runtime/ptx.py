@@ -102,19 +102,14 @@ def start_copy(
 
 @intrinsic
 def end_group(typing_context: Any) -> tuple[Any, Callable]:
-    """Make the thread's copies since its last group a group, which `wait_for_groups` counts."""
+    """Make the thread's copies since its last group a group, for `wait_for_groups`."""
     return types.void(), _statement("cp.async.commit_group;")
 
 
-@intrinsic(prefer_literal=True)
-def wait_for_groups(typing_context: Any, n_pending: Any) -> tuple[Any, Callable]:
-    """Wait until the thread's groups of copies, but the last n_pending, are there.
-
-    n_pending: a literal. Raises TypeError for a variable.
-    """
-    if not isinstance(n_pending, types.IntegerLiteral):
-        raise TypeError("expected a literal number of groups")
-    return types.void(n_pending), _statement(f"cp.async.wait_group {n_pending.literal_value};")
+@intrinsic
+def wait_for_groups(typing_context: Any) -> tuple[Any, Callable]:
+    """Wait until all of the thread's groups of copies are there."""
+    return types.void(), _statement("cp.async.wait_group 0;")
 
 
 def _statement(code: str) -> Callable:

@@ -5,7 +5,7 @@ import numpy as np
 
 from deform_gpu.checks import check_epoch, check_images, check_integer, check_place
 from deform_gpu.field import GRID, KERNEL, convolve_field, fill_field, gaussian_weights
-from deform_gpu.parameters import SIDE, Deformation
+from deform_gpu.parameters import Deformation
 from deform_gpu.philox import split_seed
 from deform_gpu.warp import draw_matrices, warp_batch
 from mlp_gpu.team import share
@@ -63,7 +63,7 @@ def deform_set(
 
 
 def make_displacement(
-    deformation: Deformation, seed: int, epoch: int, batch: int, side: int = SIDE
+    deformation: Deformation, seed: int, epoch: int, batch: int, side: int
 ) -> np.ndarray:
     """The displacement field of the images at places 100 * batch, ... , 100 * batch + 99 of a set.
 
@@ -74,22 +74,16 @@ def make_displacement(
 
 
 def make_matrices(
-    labels: np.ndarray,
-    deformation: Deformation,
-    seed: int,
-    epoch: int,
-    first: int = 0,
-    side: int = SIDE,
+    labels: np.ndarray, deformation: Deformation, seed: int, epoch: int, side: int
 ) -> np.ndarray:
-    """The matrices [M^-1, -M^-1 t] of the images with these labels, at places first, ....
+    """The matrices [M^-1, -M^-1 t] of the images with these labels, at places 0, 1, ....
 
     labels: (n,) integers in 0..9. side: of the images, pixels. Returns (n, 2, 3) float32, rows
-    (y, x), columns (y, x, 1) (see warp.py). Raises ValueError for other labels, or for a seed,
-    epoch or place out of range.
+    (y, x), columns (y, x, 1) (see warp.py). Raises ValueError for other labels, or for a seed or
+    epoch out of range.
     """
     beta = deformation.beta_of(labels, np.size(labels))
-    first = check_place(first, len(beta))
-    return _draw_matrices(beta, deformation, seed, epoch, first, side)
+    return _draw_matrices(beta, deformation, seed, epoch, 0, side)
 
 
 def _draw_matrices(

@@ -5,7 +5,7 @@ import numpy as np
 from deepbig_runtime import gpu
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
 from deform_gpu.checks import check_epoch, check_images, check_place
-from deform_gpu.field import gaussian_weights
+from deform_gpu.field import KERNEL, gaussian_weights
 from deform_gpu.kernels import matrices, tiles
 from deform_gpu.parameters import Deformation
 from deform_gpu.philox import split_seed
@@ -122,4 +122,5 @@ class DeformedAhead:
 
 def device_bytes(n: int, side: int) -> int:
     """Memory on the GPU, in bytes, that `DeformedAhead` needs for n images."""
-    return 4 * (3 * n * side**2 + n + 6 * n + 21)
+    # images and two buffers; beta; matrices; weights
+    return 4 * (3 * n * side**2 + n + 6 * n + KERNEL)

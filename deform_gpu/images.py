@@ -8,7 +8,7 @@ from deform_gpu.batches import deform_set
 from deform_gpu.parameters import TABLE1, Deformation
 
 DEVICES = ("cpu", "cuda")
-WHITE = np.float32(127.5)  # a uint8 v stands for v / 127.5 - 1
+HALF_WHITE = np.float32(127.5)  # a uint8 v stands for v / 127.5 - 1
 
 
 def deform(
@@ -23,8 +23,9 @@ def deform(
 ) -> np.ndarray:
     """Deformed copies of square images: affine and elastic together (2012 section 4).
 
-    images: (n, side, side), uint8 or finite floats. Floats become float32. A uint8 v stands for
-        v / 127.5 - 1 (2010 section 2), and results are rounded to the nearest uint8.
+    images: (n, side, side), uint8 or floats. Floats become float32, and are not checked to be
+        finite. A uint8 v stands for v / 127.5 - 1 (2010 section 2), and results are rounded to the
+        nearest uint8.
     labels: (n,) integers in 0..9, which choose beta. None, if all beta are equal.
     deformation: its lengths are in pixels of these images. The presets are made for 29x29. Pixels
         outside an image have the value of its background. That of the presets, -1, is the 0 of
@@ -51,7 +52,7 @@ def deform(
         raise ValueError(f"device is {device!r}; expected one of {DEVICES}")
     source = np.ascontiguousarray(images, np.float32)
     if kind == np.uint8:
-        source = source / WHITE - np.float32(1)
+        source = source / HALF_WHITE - np.float32(1)
     if device == "cuda" and (reason := gpu.missing()):
         raise gpu.GpuFault(reason)
     if device == "cuda" and len(source):
@@ -60,5 +61,5 @@ def deform(
         out = np.empty_like(source)
         deform_set(out, source, labels, deformation, seed, epoch, first, threads)
     if kind == np.uint8:
-        return np.rint((out + np.float32(1)) * WHITE).clip(0, 255).astype(np.uint8)
+        return np.rint((out + np.float32(1)) * HALF_WHITE).clip(0, 255).astype(np.uint8)
     return out

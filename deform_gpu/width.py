@@ -28,8 +28,7 @@ import numpy as np
 
 from deepbig_runtime.jit import njit
 from deform_gpu.checks import check_images
-
-LARGEST = float(np.finfo(np.float32).max)
+from deform_gpu.parameters import LARGEST
 
 # Guess: the papers keep the ones as they are and do not say how a one is recognised. Here a digit
 # is taken for a one if its ink spreads by no more than this share of its height. The spread is

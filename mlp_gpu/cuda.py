@@ -48,8 +48,8 @@ class OnlineCudaEngine(ABC):
     """The part of the GPU engine that all nets share: train image by image, predict in batches.
 
     A subclass sets the network, n_inputs, n_classes and batch_size (images that `predict_batch`
-    takes), and knows the launches. schedule: one of SCHEDULES. stream: on which everything is
-    launched. All methods raise gpu.GpuFault if the GPU has too little memory or fails.
+    takes), and knows the launches. schedule: one of SCHEDULES. The attribute stream is its own, for
+    all launches. All methods raise gpu.GpuFault if the GPU has too little memory or fails.
     """
 
     name = "cuda"

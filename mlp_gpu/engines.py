@@ -7,7 +7,7 @@ or asking for --help needs none.
 from collections.abc import Callable
 
 from deepbig_runtime import driver
-from mlp_gpu.engine import WINDOW, WINDOW_IMAGES_PER_BLOCK, Engine
+from mlp_gpu.engine import ENGINE_NAMES, WINDOW, WINDOW_IMAGES_PER_BLOCK, Engine
 from mlp_gpu.network import Network
 
 
@@ -19,8 +19,11 @@ def choose_engine(
     choice: one of ENGINE_NAMES, or `auto`: the GPU's engine where a GPU is usable, else the CPU's.
     missing: returns why the GPU cannot be used, or None, as gpu.missing does. tell: called with a
     sentence on why `auto` does not take the GPU, unless there is neither a driver nor a GPU.
-    Raises gpu.GpuFault if the choice is `cuda` and the GPU cannot be used.
+    Raises gpu.GpuFault if the choice is `cuda` and the GPU cannot be used, ValueError for another
+    choice.
     """
+    if choice not in (names := ("auto", *ENGINE_NAMES)):
+        raise ValueError(f"engine is {choice!r}; expected one of {', '.join(names)}")
     if choice == "cpu":
         return "cpu"
     reason = missing()

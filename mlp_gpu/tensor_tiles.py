@@ -203,7 +203,7 @@ def sum_tile(z, a, b, A, a_rows, first, end, n_words, B, b_rows, j0, columns, be
     half = 0
     copy_both(a, b, 0, A, a_rows, first, end, n_words, B, b_rows, j0, columns, begin, stop, thread)
     for i0 in range(begin, stop, DEPTH):
-        wait_for_groups(0)
+        wait_for_groups()
         cuda.syncthreads()  # all copies are there, and all warps are done with the other half
         other, i1 = 1 - half, i0 + DEPTH
         copy_both(
@@ -215,4 +215,4 @@ def sum_tile(z, a, b, A, a_rows, first, end, n_words, B, b_rows, j0, columns, be
         )  # fmt: skip
         half = other
     add(z, small)
-    wait_for_groups(0)  # the last copies, of zeros, must not arrive after the block has ended
+    wait_for_groups()  # the last copies, of zeros, must not arrive after the block has ended

@@ -34,9 +34,10 @@ def linker() -> str:
 
 @functools.cache
 def library() -> Path:
-    """The library, under the name of NVIDIA's. It is compiled if its source changed."""
+    """The library, under the name of NVIDIA's. It is compiled if its source or OPTIONS changed."""
     sources = sorted(SOURCE.iterdir())
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    parts = [" ".join(OPTIONS).encode(), *(path.read_bytes() for path in sources)]
+    digest = hashlib.sha256(b"".join(parts)).hexdigest()
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cuda_on_cpu"
     root.mkdir(mode=0o700, parents=True, exist_ok=True)  # its files run as this user
     found = root / digest[:16] / "libcuda.so.1"

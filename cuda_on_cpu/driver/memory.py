@@ -1,13 +1,14 @@
 """The fake driver's memory and launches, as `cuda_on_cpu.run` takes them."""
 
 import functools
+import itertools
 import os
 from pathlib import Path
 
 from cuda_on_cpu.run import Allocation, Program, View
 
 POINTER_BYTES = 8
-ORDER, SEED = "random", int(os.environ.get("CUDA_ON_CPU_SEED", "0"))
+ORDER, SEEDS = "random", itertools.count(int(os.environ.get("CUDA_ON_CPU_SEED", "0")))
 
 
 class Memory:
@@ -86,4 +87,4 @@ def launch(
 ) -> None:
     """Run a kernel on the GPU's memory. Raises KernelFault."""
     views = memory.views(parameters)
-    _program(ptx).kernel(name).launch(grid, block, parameters, views, ORDER, SEED)
+    _program(ptx).kernel(name).launch(grid, block, parameters, views, ORDER, next(SEEDS))

@@ -71,7 +71,7 @@ def source_positions(
     target = np.indices((side, side))
     matrix = make_matrices(np.array([digit.label]), deformation, seed, epoch, side=side)[0]
     elastic = make_displacement(deformation, seed, epoch, 0, side)[:, :side, :side]
-    centre = side // 2
+    centre = (side - 1) / 2
     affine = np.tensordot(matrix[:, :2], target - centre, 1) + matrix[:, 2, None, None]
     return centre + affine + elastic, target
 

@@ -34,7 +34,7 @@ LIMITS = Limits(MIN_WINDOW, MAX_WINDOW, few=6, many=12)
 FIRST_WINDOW = 32  # of an epoch
 
 WARPS = MAX_WINDOW // WARP
-ALL = -1  # threads of a warp
+ALL = -1  # mask of a warp's threads: all 32 bits set
 
 
 larger_of = cuda.jit(device=True, inline="always")(larger)

@@ -83,7 +83,7 @@ def sum_gram(partial, A, columns, first, end, number, a, b, z):
     i0 = warp * INPUTS
     copy_inputs(a, b, row0, 0, A, first, s0, end, i0, inner, lane)
     while i0 < inner:
-        wait_for_groups(0)
+        wait_for_groups()
         cuda.syncwarp()  # all copies are there, and all threads are done with the other half
         i0 += WARPS * INPUTS
         other = INPUTS - half
@@ -92,7 +92,7 @@ def sum_gram(partial, A, columns, first, end, number, a, b, z):
         multiply(z, small, a, at, 1, stride, b, at, 1, stride, INPUTS, thread)
         half = other
     add(z, small)
-    wait_for_groups(0)  # as in tensor_tiles.sum_tile
+    wait_for_groups()  # as in tensor_tiles.sum_tile
     cuda.syncwarp()
     for m in range(M_TILES):
         for n in range(N_TILES):

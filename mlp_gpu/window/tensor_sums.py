@@ -90,7 +90,7 @@ def corrected_sums(total, partial, M, eta, first, end, stop):
     first_row = thread // WARP // ACROSS * OWN_ROWS
     first_column = thread // WARP % ACROSS * OWN_COLUMNS
     for s0 in range(0, stop, DEPTH):
-        wait_for_groups(0)
+        wait_for_groups()
         cuda.syncthreads()  # all copies are there, and all warps are done with the other half
         other = 1 - half
         copy_images(a, b, other, partial, M, first, end, j0, s0 + DEPTH, stop, thread)
@@ -98,7 +98,7 @@ def corrected_sums(total, partial, M, eta, first, end, stop):
         step = COLUMN_STRIDE
         multiply(z, small, a, a_start, 1, ROW_STRIDE, b, b_start, step, 1, DEPTH, thread)
         half = other
-    wait_for_groups(0)  # as in tensor_tiles.sum_tile
+    wait_for_groups()  # as in tensor_tiles.sum_tile
     for n in range(N_TILES):
         for c in range(4):
             total[0, n, c] -= eta[0] * (z[0, n, c] + small[0, n, c])

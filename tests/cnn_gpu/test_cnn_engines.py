@@ -211,6 +211,8 @@ def test_large_states_are_evaluated_few_at_a_time():
     network = ConvNetwork.initial("64M1", Maps(1, 64, 128), 3, 0)
     n_bytes = 65 * 64 * 128 * 4
     assert cuda.batch_size(network) == cuda.BATCH_BYTES // n_bytes > 1
+    without_maps = ConvNetwork.initial("10N", Maps(1, 2, 2000), 2, 0)
+    assert cuda.batch_size(without_maps) == mlp_cuda.PREDICT_BATCH
 
 
 def test_a_map_wider_than_a_block_is_refused():

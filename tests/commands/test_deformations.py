@@ -99,7 +99,7 @@ def test_a_digit_is_found_by_its_number(digits):
 # Fields
 
 
-@pytest.mark.parametrize("side", [29, 21])
+@pytest.mark.parametrize("side", [29, 21, 28])
 def test_images_are_read_at_the_source_positions(digit, side):
     deformation = replace(TABLE1, translation=20)
     digit = replace(digit, image=digit.image[:side, :side])

@@ -1,5 +1,6 @@
 """The fake driver does as CUDA does, as late as CUDA may, and fails when it is told."""
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -54,6 +55,28 @@ def test_command_runs_python_on_the_fake_driver():
     usage = subprocess.run([*command, "--help"], capture_output=True, text=True)
     assert usage.returncode == 0
     assert "CUDA_ON_CPU_SEED" in usage.stdout
+
+
+TICKETS = """
+import numpy as np
+from numba import cuda
+
+@cuda.jit("void(int32[::1], int32[::1])")
+def take(tickets, taken):
+    tickets[cuda.blockIdx.x] = cuda.atomic.add(taken, 0, 1)
+
+for launch in range(2):
+    tickets, taken = (cuda.to_device(np.zeros(n, np.int32)) for n in (64, 1))
+    take[64, 1](tickets, taken)
+    print(tickets.copy_to_host().tolist())
+"""
+
+
+def test_each_launch_runs_its_blocks_in_another_order():
+    done = fake_driver.run(TICKETS, CUDA_ON_CPU_SEED="1")
+    one, other = map(json.loads, done.stdout.splitlines())
+    assert sorted(one) == sorted(other) == list(range(64))
+    assert one != other
 
 
 GRAPH = """

@@ -139,6 +139,25 @@ def test_a_fault_is_found_in_any_order(function, arrays, grid, says, order):
     assert str(fault.value).startswith(f"{function.__name__} ") or "barrier" in says
 
 
+@pytest.mark.parametrize(
+    ("grid", "threads"), [((0,), 32), ((1, 65_536), 1), ((1,), 0), ((1,), 1025), ((1,), (1, 1, 65))]
+)
+def test_a_launch_of_a_size_that_no_gpu_takes_is_refused(grid, threads):
+    with pytest.raises(KernelFault, match="cannot be launched as"):
+        run(shared_past_the_end, ONE, [ones(64)], grid, threads)
+
+
+def too_much_shared_memory(out):
+    rows = cuda.shared.array((385, 32), np.float32)
+    rows[0, 0] = 1
+    out[0] = rows[0, 0]
+
+
+def test_more_shared_memory_than_a_block_has_is_refused():
+    with pytest.raises(KernelFault, match="49280 bytes of shared memory"):
+        run(too_much_shared_memory, ONE, [ones(1)], threads=1)
+
+
 def test_a_fault_is_told_with_its_place():
     line = never_written.__code__.co_firstlineno + 2
     expected = rf"never_written \(test_memory_checks.py:{line}\): ld.* uninitialised memory: "

@@ -1,5 +1,7 @@
 """Compiled texts are kept for the next process, each for the state that it depends on."""
 
+from importlib.metadata import version
+
 import numpy as np
 import pytest
 from compiled_cases import needs_toolkit
@@ -77,11 +79,12 @@ def test_cached_text_makes_a_damaged_file_anew(tmp_path):
     assert len(made) == 9
 
 
-@pytest.mark.parametrize("changed", ["numba", "source"])
-def test_cached_text_depends_on_numba_and_on_this_package(changed, tmp_path, monkeypatch):
+@pytest.mark.parametrize("changed", ["numba", "numba-cuda", "source"])
+def test_cached_text_depends_on_compilers_and_on_this_package(changed, tmp_path, monkeypatch):
     before = cache._toolchain()
-    if changed == "numba":
-        monkeypatch.setattr(cache, "version", lambda package: "0.1")
+    if changed != "source":
+        versions = {changed: "0.1"}
+        monkeypatch.setattr(cache, "version", lambda name: versions.get(name) or version(name))
     else:
         (tmp_path / "cache.py").write_text("another source")
         monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))

@@ -6,7 +6,7 @@ from compiled_cases import needs_toolkit
 from numba import cuda
 from ptx_kernels import ORDERS, run_body
 
-from cuda_on_cpu import Executor, KernelFault
+from cuda_on_cpu import Executor, KernelFault, access_stats
 
 WHOLE, ROW = 96, 8  # threads of a block, more than a warp; inputs of a tensor core's product
 
@@ -144,6 +144,12 @@ def test_tensor_cores_drop_13_bits_of_a_factor_and_cut_sums_toward_zero():
     below_one = 1 - 2.0**-23  # the second float32 below it, after two products
     expected = [2, 2 + 2.0**-9, 1, -below_one, below_one]
     np.testing.assert_array_equal(found[:5], np.repeat(np.array(expected)[:, None], ROW, 1))
+
+
+def test_operations_of_tensor_cores_are_counted():
+    arrays = [np.zeros((32, n), np.float32) for n in (6, 4, 4)]
+    launched = run_body(PRODUCT, *arrays, block=(32,))
+    assert access_stats.float_operations(launched) == 2 * (16 * 8 * 8 * 2)
 
 
 # Asynchronous copies: of 16 bytes a thread, from %a0 to a row of shared memory, then to %a1

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import small_runs
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cnn_gpu.network import ConvNetwork
@@ -104,6 +105,8 @@ def test_verbose_shows_progress(capsys):
         ({"epochs": 0}, X, Y, "epochs 0, .* expected an epoch or more"),
         ({"eta": float("nan")}, X, Y, "eta nan"),
         ({"hidden": (0,)}, X, Y, "positive sizes"),
+        ({"engine": "gpu"}, X, Y, "engine is 'gpu'; expected one of auto, cpu, cuda"),
+        ({"seed": 1.5}, X, Y, "seed is 1.5; expected an integer"),
         ({"deformation": TRANSLATION}, X[:, :8], Y, "72 features are no square image"),
         ({"deformation": TABLE1}, X, Y + 8, "labels run from 8 to 10"),
     ],
@@ -129,4 +132,10 @@ def test_loss_that_is_not_finite_ends_the_training():
     net = OnlineMLPClassifier((20,), epochs=3, eta=1e38, engine="cpu")
     with pytest.raises(Diverged, match="not a finite number"):
         net.fit(X, Y)
-    assert not hasattr(net, "network_")
+    with pytest.raises(NotFittedError):
+        net.predict(X)
+    net.set_params(eta=0.01).fit(X, Y)
+    before = net.predict(X)
+    with pytest.raises(Diverged):
+        net.set_params(eta=1e38).fit(X, np.array(["a", "b"])[Y % 2])
+    assert (net.predict(X) == before).all()

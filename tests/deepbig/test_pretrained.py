@@ -67,6 +67,7 @@ def test_load_net_reads_pictures_and_refuses_what_is_no_image_of_its_data(tmp_pa
     digit = net.read(THREE)
     assert net.predict(digit[None]) == [3]
     np.testing.assert_allclose(net.predict_proba(digit[None]).sum(), 1, atol=1e-6)
+    assert net.predict_proba(np.zeros((0, 28, 28), np.uint8)).shape == (0, 10)
     for images in (digit, digit[None].astype(np.float32), np.zeros((1, 32, 32), np.uint8)):
         with pytest.raises(ValueError, match=r"expected uint8 \(n, 28, 28\) or \(n, 29, 29\)"):
             net.predict(images)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from importlib import import_module
 
 import pytest
 from factories import changed
@@ -17,7 +18,7 @@ from small_runs import CONFIG, train
 from waiting import wait_until
 
 from deepbig_runtime import compiled_cache, jit
-from deepbig_runtime.errors import Problem, check_threads, signals
+from deepbig_runtime.errors import Problem, check_threads, explained, signals
 from experiments import committee, table1
 from experiments.drawing import figures
 from experiments.training import provenance, store
@@ -153,6 +154,17 @@ def test_a_variable_that_a_library_does_not_take_is_named(name, value):
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {name} is {value!r}, which a library does not take (")
     assert line.endswith("); unset it")
+
+
+def test_an_error_is_not_blamed_on_a_variable_whose_name_is_a_part_of_a_word(tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "broken.py").write_text("raise ImportError('cannot import name _ccallback')")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("_", "/usr/bin/python3")
+    with pytest.raises(ImportError) as caught:
+        import_module("broken")
+    assert explained(caught.value) is None
 
 
 # A terminal that closes

@@ -20,7 +20,7 @@ DRAWING = """
 from deform_gpu import TABLE1
 from deform_gpu.batches import make_matrices
 from deform_gpu.warp import draw_matrices
-matrices = make_matrices([1, 2, 3], TABLE1, 5, 7)
+matrices = make_matrices([1, 2, 3], TABLE1, 5, 7, 29)
 print(matrices.tobytes().hex(), sum(draw_matrices.stats.cache_hits.values()))
 """
 FORMULA = "2.0**-23"

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from deepbig_runtime import gpu
 from deform_gpu import COMMITTEE, TABLE1, batches, deform
-from deform_gpu.batches import deform_set, make_matrices
+from deform_gpu.batches import deform_set
 from deform_gpu.field import gaussian_weights
 from deform_gpu.philox import philox4x32, philox4x32_formula, uniform, uniform_formula
 from deform_gpu.warp import bilinear, inverse_affine, inverse_affine_formula, offset, offset_formula
@@ -76,9 +76,6 @@ def test_an_image_can_be_made_alone(places):
     some = slice(*places)
     found = deform(images[some], labels[some], MIXED, SEED, 3, first=places[0])
     assert found.tobytes() == expected[some].tobytes()
-    matrices = make_matrices(labels, MIXED, SEED, 3)
-    found = make_matrices(labels[some], MIXED, SEED, 3, first=places[0])
-    assert found.tobytes() == matrices[some].tobytes()
 
 
 @pytest.mark.parametrize(
@@ -182,9 +179,6 @@ def test_deform_of_bad_input_is_refused_on_cpu_and_gpu(change, message):
     good = {"images": np.zeros((3, 29, 29), np.float32), "labels": np.zeros(3, int)}
     with pytest.raises(ValueError, match=message):
         deform(**(good | change))
-    if "first" in change and change["first"] != 1.5:
-        with pytest.raises(ValueError, match="first is"):
-            make_matrices(good["labels"], TABLE1, SEED, 3, **change)
     if "threads" not in change:
         with on_device(DEVICES[0]), pytest.raises(ValueError, match=message):
             deform(**({"device": "cuda"} | good | change))
