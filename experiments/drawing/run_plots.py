@@ -40,7 +40,7 @@ from experiments.training.formatting import plural
 from experiments.training.store import Run
 from mlp_gpu.training import chosen_epoch
 
-# Colour, line and marker of a run. Of more runs than styles only the N_HIGHLIGHTED best have one.
+# Colour, line and marker of a run. Of more runs than styles only N_HIGHLIGHTED have one.
 RUN_STYLES = (
     (BLUE, "-", "o"),
     (VERMILION, "--", "s"),
@@ -91,7 +91,7 @@ def plot_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Fi
     figure = frame(7)
     panels = loss, validation, test = figure.subplots(3, 1, sharex=True)
     has_zero = False
-    for name, style in _line_styles(runs).items():
+    for name, style in _line_styles(runs, _best_first(runs)).items():
         run, x = runs[name], times[name]
         loss.plot(x, run.metrics.train_loss, **style)
         errors = run.metrics.validation_errors, run.metrics.test_errors
@@ -124,7 +124,8 @@ def plot_learning_rates(runs: Mapping[str, Run]) -> Figure:
         same.setdefault(tuple(run.metrics.eta), []).append(name)
     figure = frame(3.5)
     axes = figure.add_subplot()
-    styles = _line_styles({names[0]: runs[names[0]] for names in same.values()})
+    drawn = {names[0]: runs[names[0]] for names in same.values()}
+    styles = _line_styles(drawn, _best_first(drawn))
     for eta, (name, *others) in same.items():
         style = styles[name]
         style["label"] += f" and {len(others)} more" if others else ""
@@ -231,7 +232,8 @@ def plot_error_curves(runs: Mapping[str, Run]) -> Figure:
     """The test error of convolutional nets after each epoch: a panel for each description.
 
     With 95 % intervals after the epochs for which the paper of 2011 gives the error, and on MNIST
-    with the paper's values. runs: all on the same data; their outputs are not needed.
+    with the paper's values. runs: all on the same data; their outputs are not needed. Of many the
+    longest are in colour, of equally long ones those with the lowest seeds.
     """
     panels: dict[str, dict[str, Run]] = {}
     data = next(iter(runs.values())).config.data.name
@@ -261,8 +263,8 @@ def plot_error_curves(runs: Mapping[str, Run]) -> Figure:
 
 
 def _plot_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
-    """The panel of one net."""
-    for name, style in _line_styles(runs).items():
+    """The panel of one net. runs: the longest first."""
+    for name, style in _line_styles(runs, list(runs)).items():
         run = runs[name]
         errors, n_test = run.metrics.test_errors, run.config.data.n_test
         axes.plot(run.metrics.epoch, _percent(errors, n_test), **style)
@@ -376,12 +378,15 @@ def _times(runs: Mapping[str, Run], against: str) -> tuple[dict[str, np.ndarray]
     return times, f"time trained, {unit}"
 
 
-def _line_styles(runs: Mapping[str, Run]) -> dict[str, dict]:
-    """How to plot the line of each run; of many the best by TEfBV are told apart, and come last."""
-    best = sorted(runs, key=lambda name: runs[name].chosen_errors / runs[name].config.data.n_test)
+def _best_first(runs: Mapping[str, Run]) -> list[str]:
+    return sorted(runs, key=lambda name: runs[name].chosen_errors / runs[name].config.data.n_test)
+
+
+def _line_styles(runs: Mapping[str, Run], ranked: list[str]) -> dict[str, dict]:
+    """How to plot the line of each run; of many the first in `ranked` are told apart, come last."""
     marked, others = list(runs), []
     if len(runs) > len(RUN_STYLES):
-        marked, others = best[:N_HIGHLIGHTED], best[N_HIGHLIGHTED:]
+        marked, others = ranked[:N_HIGHLIGHTED], ranked[N_HIGHLIGHTED:]
     styles: dict[str, dict] = {}
     for name in others:
         label = "_other" if styles else f"the other {len(others)} runs"

@@ -15,6 +15,7 @@ from drawn import (
     ON_JPEGS,
     bars_of,
     draw,
+    make_conv_run,
     make_run,
     make_runs,
     named_lines,
@@ -173,3 +174,17 @@ def test_nets_without_what_is_drawn_are_refused():
     for outside in ((11, 0), (0, 11), (-1, 3)):
         with pytest.raises(ValueError, match="within 11 rows and 11 columns, got"):
             conv_plots.plot_pulling(layer, outside)
+
+
+def test_of_many_convolutional_nets_the_longest_and_lowest_seeds_are_in_colour():
+    layers, runs = cnn_tables.PAPER[3].layers, {}
+    for seed in (3, 2, 1, 0, 4, 5, 6, 7, 8):  # the later one has the fewer errors
+        epochs = 30 if seed == 8 else 20
+        runs[f"{seed}"] = run = make_conv_run(layers, seed, epochs)
+        run.metrics.test_errors[:] = [90 - 10 * seed] * epochs
+    (axes,) = run_plots.plot_error_curves(runs).axes
+    coloured = [
+        line for line in axes.lines if line.get_color() not in (figures.GREY, figures.BLACK)
+    ]
+    labels = [line.get_label().split(", ")[::2] for line in coloured if "seed" in line.get_label()]
+    assert labels == [["30 epochs", "seed 8"], ["20 epochs", "seed 0"], ["20 epochs", "seed 1"]]
