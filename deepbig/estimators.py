@@ -119,7 +119,7 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
                 tick = checked_tick(epoch, eta, len(order), bar.update)
                 loss = engine.train(images_of(epoch), labels, order, eta, tick)
                 bar.set_postfix(epoch=epoch, loss=f"{loss:.4f}")
-        # Together at the end: a training that fails or is interrupted leaves the earlier net.
+        # Together at the end; of a new X, n_features_in_ is set already.
         self.classes_, self.network_ = known, engine.get_network()
         self.n_iter_, self.loss_ = done + epochs, loss
 
