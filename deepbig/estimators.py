@@ -8,6 +8,8 @@ parameters and arrays alone: threads and a GPU's memory are taken in `fit`, `par
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import isqrt
 from typing import Any, Self
 
@@ -30,6 +32,18 @@ from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule, checked_tick, image_order
 
 MOST_CLASSES = 256  # labels are uint8
+
+
+@contextmanager
+def _restored_on_failure(estimator: BaseEstimator) -> Iterator[None]:
+    """Restore all attributes if the training inside fails or is interrupted."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 class _OnlineClassifier(ClassifierMixin, BaseEstimator):
@@ -59,7 +73,8 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
         (n,) labels of 2 to 256 classes, numbers or strings. Raises ValueError for arrays or
         parameters that do not fit, mlp_gpu.training.Diverged if the loss is not finite any more.
         """
-        self._train(X, y, None, is_new=True, epochs=self.epochs)
+        with _restored_on_failure(self):
+            self._train(X, y, None, is_new=True, epochs=self.epochs)
         return self
 
     def partial_fit(self, X: np.ndarray, y: np.ndarray, classes: np.ndarray | None = None) -> Self:
@@ -68,12 +83,13 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
         classes: of the first call, all labels that y will ever have; None: those it has now. The
         other parameters and the errors are those of `fit`.
         """
-        self._train(X, y, classes, is_new=not hasattr(self, "network_"), epochs=1)
+        with _restored_on_failure(self):
+            self._train(X, y, classes, is_new=not hasattr(self, "network_"), epochs=1)
         return self
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Class probabilities, float32 (n, classes), in the order of `classes_`."""
-        check_is_fitted(self, "network_")
+        check_is_fitted(self)
         images = self._checked_images(X, is_new=False)
         engine = self._make_engine(self._engine_name())
         engine.set_network(self.network_)
@@ -105,13 +121,13 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         schedule = self._schedule()
         images = self._checked_images(X, is_new)
-        known, labels = self._checked_labels(y, len(images), classes, is_new)
-        network = self._initial(images, len(known)) if is_new else self.network_
+        labels = self._checked_labels(y, len(images), classes, is_new)
+        network = self._initial(images, len(self.classes_)) if is_new else self.network_
         done = 0 if is_new else self.n_iter_
         name = self._engine_name()
         engine = self._make_engine(name)
         engine.set_network(network)
-        images_of = self._deformer(images, known[labels], done + epochs, name)
+        images_of = self._deformer(images, labels, done + epochs, name)
         with tqdm(total=epochs * len(labels), unit="image", disable=not self.verbose) as bar:
             for epoch in range(done + 1, done + epochs + 1):
                 eta = schedule.eta_of(epoch)
@@ -119,9 +135,7 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
                 tick = checked_tick(epoch, eta, len(order), bar.update)
                 loss = engine.train(images_of(epoch), labels, order, eta, tick)
                 bar.set_postfix(epoch=epoch, loss=f"{loss:.4f}")
-        # Together at the end; of a new X, n_features_in_ is set already.
-        self.classes_, self.network_ = known, engine.get_network()
-        self.n_iter_, self.loss_ = done + epochs, loss
+        self.network_, self.n_iter_, self.loss_ = engine.get_network(), done + epochs, loss
 
     def _schedule(self) -> Schedule:
         if not (self.epochs >= 1 and self.eta > 0 and 0 < self.decay <= 1 and self.eta_min >= 0):
@@ -137,8 +151,8 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def _checked_labels(
         self, y: np.ndarray, n: int, classes: np.ndarray | None, is_new: bool
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The classes, new ones if is_new, and the place of each label among them, uint8 (n,)."""
+    ) -> np.ndarray:
+        """The place of each label in `classes_`, uint8 (n,). is_new: whether to set `classes_`."""
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         y = column_or_1d(y, warn=True)
@@ -147,26 +161,26 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
         if len(y) != n:
             raise ValueError(f"{len(y)} labels for {n} images; expected one each")
         if is_new:
-            known = np.unique(y if classes is None else classes)
-            if not 2 <= len(known) <= MOST_CLASSES:
+            found = np.unique(y if classes is None else classes)
+            if not 2 <= len(found) <= MOST_CLASSES:
                 raise ValueError(
-                    f"expected 2 to {MOST_CLASSES} classes, found {len(known)} "
-                    f"class{'' if len(known) == 1 else 'es'}"
+                    f"expected 2 to {MOST_CLASSES} classes, found {len(found)} "
+                    f"class{'' if len(found) == 1 else 'es'}"
                 )
-        else:
-            known = self.classes_
-        places = np.searchsorted(known, y).clip(max=len(known) - 1)
-        if unknown := set(y[known[places] != y].tolist()):
+            self.classes_ = found
+        places = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        if unknown := set(y[self.classes_[places] != y].tolist()):
             raise ValueError(f"y has the label {min(unknown)!r}, which is not among the classes")
-        return known, places.astype(np.uint8)
+        return places.astype(np.uint8)
 
     def _deformer(self, images: np.ndarray, labels: np.ndarray, epochs: int, name: str) -> Any:
         """See `deform_gpu.epochs.deformer`. epochs: the last one."""
         if self.deformation is None:
             return lambda epoch: images
         pictures = self._as_pictures(images)
+        digits = self.classes_[labels]  # whose angles may differ
         device = name if pictures.ndim == 3 else "cpu"
-        return deformer(pictures, labels, self.deformation, self.seed, epochs, device)
+        return deformer(pictures, digits, self.deformation, self.seed, epochs, device)
 
 
 class OnlineMLPClassifier(_OnlineClassifier):

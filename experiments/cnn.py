@@ -182,7 +182,7 @@ def report(runs: list[Run]) -> str:
         note = f"{table.note} Ours are of pictures that JPEG changed, not the paper's."
     elif name == table.data:
         title = f"Table {table.number} of the 2011 paper, on {name}, the paper beside ours"
-        note = f"{table.note} The table has our epochs and images."
+        note = f"{table.note} The table gives our epochs and images."
     else:
         title = f"The nets of Table {table.number} of the 2011 paper on {name}, which is NOT "
         title += table.data

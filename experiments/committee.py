@@ -166,7 +166,7 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], in
 def _note(experiment: Experiment, dataset: data.Dataset) -> str:
     if is_mnist(dataset.name):
         note = f"The paper's figures are from its {experiment.table}; it does not say how long it "
-        note += "trained. The table has our epochs and images."
+        note += "trained. The table gives our epochs and images."
     else:
         note = f"{dataset.name} is NOT MNIST: these figures must not be compared with the paper's."
     if any(member.width for member in experiment.members):

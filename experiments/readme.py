@@ -147,8 +147,8 @@ def speed(results: Results) -> str:
     for rows in benches:
         lines += speeds.bench_sentences(rows)
         others = [*speeds.epoch_sentences(rows), speeds.deform_sentence(rows)]
-        if said := " ".join(filter(None, others)):
-            lines.append(f"An epoch on {rows[0].source.device}. {said}")
+        if text := " ".join(filter(None, others)):
+            lines.append(f"A whole epoch on {rows[0].source.device}: {text}")
     pictures = {"Time per image against weights": picture}
     for path, points in results.races.items():
         pictures.setdefault("Wrong digits against seconds", path.with_suffix(".png"))

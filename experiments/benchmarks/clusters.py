@@ -283,7 +283,7 @@ def scaling_table(rows: Sequence[ScalingRow]) -> list[dict[str, str]]:
             "seconds (p20-p80)": _seconds(row),
             "speedup over one worker": f"{row.speedup:.2f}",
             "start-up, s": f"{row.start_seconds:.1f}",
-            "a training writes an epoch, MB": f"{row.bytes_an_epoch / 1e6:.1f}",
+            "written per training and epoch, MB": f"{row.bytes_an_epoch / 1e6:.1f}",
         }
         for row in rows
     ]

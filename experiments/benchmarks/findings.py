@@ -98,7 +98,7 @@ def _time(seconds: float) -> str:
 
 
 def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
-    """Of each engine, the sentences that compare it with the baselines."""
+    """One paragraph per engine, which compares it with the baselines."""
     nets = [row for row in rows if row.group == "net" and row.images]
     us = {(row.name, row.net): row.us for row in nets}
     names = dict.fromkeys(row.name for row in nets)
@@ -142,7 +142,7 @@ def _rates(own: Sequence[BenchRow]) -> str:
     updates = [row.updates_a_second or 0 for row in own]
     faster = [columns.net_title(row.net) for row, n in zip(own, updates, strict=True) if n > papers]
     if len(faster) == len(own):
-        faster = ["each net"]
+        faster = ["every net"]
     ends = {row.net: row for row in (small, large)}.values()  # one if it is the only net
     times = " and ".join(f"{row.us:,.0f} for {columns.net_title(row.net)}" for row in ends)
     rates = " and ".join(f"{(row.updates_a_second or 0) / 1e9:.1f}" for row in ends)

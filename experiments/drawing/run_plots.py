@@ -383,7 +383,7 @@ def _best_first(runs: Mapping[str, Run]) -> list[str]:
 
 
 def _line_styles(runs: Mapping[str, Run], ranked: list[str]) -> dict[str, dict]:
-    """How to plot the line of each run; of many the first in `ranked` are told apart, come last."""
+    """Line style of each run. Of many runs the first in `ranked` have a colour, and come last."""
     marked, others = list(runs), []
     if len(runs) > len(RUN_STYLES):
         marked, others = ranked[:N_HIGHLIGHTED], ranked[N_HIGHLIGHTED:]

@@ -170,9 +170,9 @@ def read_runs(folder: Path, damaged: Callable[[files.FileFault], object]) -> dic
 
 
 def find_folder(folder: Path | None = None) -> Path:
-    """Where runs are: that folder, or else $RUNS_DIR or runs/. Raises Problem if it is not there.
+    """Where runs are: `folder`, or else $RUNS_DIR or runs/.
 
-    $RUNS_DIR and runs/ may be missing.
+    Raises Problem if `folder` is given and does not exist; the other two may be missing.
     """
     if folder is not None and not folder.is_dir():
         raise Problem(f"there is no folder {folder}: name one with run files in or below it")
