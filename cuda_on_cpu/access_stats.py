@@ -37,7 +37,8 @@ class Accesses:
 def float_operations(launched: Launched) -> int:
     """Additions, multiplications and the like of float32 and float64; fma counts as two.
 
-    A product of tensor cores counts as all its multiply-adds, spread over the warp's threads.
+    A product of tensor cores counts two for each of its multiply-adds, shared equally among the
+    warp's threads.
     """
     return sum(
         int(times) * FLOAT_OPERATIONS.get(code.opcode[0], 0)

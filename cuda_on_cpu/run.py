@@ -26,7 +26,10 @@ SHARED_BYTES = 48 << 10  # that a kernel may declare for a block
 
 
 class KernelFault(Exception):
-    """A kernel did something forbidden: a sentence with the fault, the line and the thread."""
+    """A kernel did something forbidden, or no GPU could launch it.
+
+    A sentence with the fault; for a fault within a kernel also its line and thread.
+    """
 
 
 @dataclass

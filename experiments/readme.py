@@ -234,11 +234,11 @@ def gpu_sentence(record: GpuCheckRecord) -> str:
     good, ending = [row for row in record.checks if row.passed], f", {WINDOW}"
     windowed = [row for row in good if row.check.endswith(ending)]
     found = [f"{row.check} ({row.result.partition(';')[0]})" for row in windowed]
-    so_far = "" if record.passed else ", as far as it has run"
+    state = "" if record.passed else ", failed or unfinished"
     return (
-        f"`make gpu-check` on {record.provenance.device}{so_far}: [{len(good)} of "
+        f"`make gpu-check` on {record.provenance.device}{state}: [{len(good)} of "
         f"{len(record.checks)} checks](results/README.md#gpu-check) passed"
-        + f", among them {', '.join(found)}" * bool(found)
+        + f"; in the first epochs {', '.join(found)}" * bool(found)
         + "."
     )
 

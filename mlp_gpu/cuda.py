@@ -4,7 +4,7 @@ For each image: pick it, propagate forward layer by layer, compute the output de
 back with the old weights, then update all weights. There are two schedules of these launches, and
 both give the same bits:
 
-- launch: one launch after another, as in the papers. A modern GPU is expected to wait for its host.
+- launch: one launch after another, as in the papers. A modern GPU waits for its host.
 - graph: the launches of several images are captured in a CUDA graph, which is replayed. Which image
   comes next, and the learning rate, are read from device memory. So each replay trains other
   images, and a graph serves all epochs whose images are in the same place.
@@ -48,8 +48,9 @@ class OnlineCudaEngine(ABC):
     """The part of the GPU engine that all nets share: train image by image, predict in batches.
 
     A subclass sets the network, n_inputs, n_classes and batch_size (images that `predict_batch`
-    takes), and knows the launches. schedule: one of SCHEDULES. The attribute stream is its own, for
-    all launches. All methods raise gpu.GpuFault if the GPU has too little memory or fails.
+    takes), and knows the launches. schedule: one of SCHEDULES. stream: the engine's own CUDA
+    stream, for all launches. All methods raise gpu.GpuFault if the GPU has too little memory or
+    fails.
     """
 
     name = "cuda"

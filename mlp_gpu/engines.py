@@ -19,8 +19,8 @@ def choose_engine(
     choice: one of ENGINE_NAMES, or `auto`: the GPU's engine where a GPU is usable, else the CPU's.
     missing: returns why the GPU cannot be used, or None, as gpu.missing does. tell: called with a
     sentence on why `auto` does not take the GPU, unless there is neither a driver nor a GPU.
-    Raises gpu.GpuFault if the choice is `cuda` and the GPU cannot be used, ValueError for another
-    choice.
+    Raises gpu.GpuFault if the choice is `cuda` and the GPU cannot be used, ValueError if the
+    choice is none of these.
     """
     if choice not in (names := ("auto", *ENGINE_NAMES)):
         raise ValueError(f"engine is {choice!r}; expected one of {', '.join(names)}")
@@ -32,7 +32,7 @@ def choose_engine(
     if choice == "cuda":
         from deepbig_runtime.faults import GpuFault
 
-        raise GpuFault(f"{reason}; or take --engine cpu")
+        raise GpuFault(f"{reason}; engine cpu needs no GPU")
     if reason != driver.MISSING or driver.finds_gpu():
         tell(f"no GPU is used: {reason}")
     return "cpu"

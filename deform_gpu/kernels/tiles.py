@@ -9,7 +9,7 @@ For each pixel of the image at place p of a set (see `deform_gpu.warp` and `defo
 images and out (n, side, side), matrices (n, 2, 3) and weights (21,): float32, C order.
 
 A block makes a tile of 29 x 29 pixels of an image, the whole image if it has the papers' size. It
-draws the 49 columns and 50 rows of the random field that the tile needs. Cells that neighbouring
+draws 49 columns and 52 rows, whole pairs of rows, of the random field. Cells that neighbouring
 tiles need too are drawn again, which takes less time than storing and reading the field. Then the
 block convolves down the columns, and along the rows where it needs the shift of a pixel. Only
 images and matrices are in global memory; everything else stays in shared memory and registers.

@@ -239,6 +239,6 @@ def sentence(points: Sequence[RaceRow]) -> str:
     wrong = list(lines[0])[-1]
     found = "; ".join(f"{line['way']} {line[wrong]}" for line in lines)
     return (
-        f"One image a step beside mini-batches, each at its best settings: of 10,000 test digits "
+        f"One image a step beside mini-batches, each at its best settings: test digits, of 10,000, "
         f"{wrong} on {points[0].source.device}, median of the seeds (fewest-most): {found}."
     )

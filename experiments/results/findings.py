@@ -29,7 +29,7 @@ def longest_sentence(runs: Sequence[Run]) -> str:
     if below:
         text += (
             f" Our net's test error is below 1 % for the first time after epoch {below}; the "
-            "paper's nets come there after 20-30 epochs."
+            "paper's nets get there after 20-30 epochs."
         )
     return text
 
@@ -80,7 +80,7 @@ def schedule_sentence(runs: Sequence[Run]) -> str | None:
         run = max(fourth, key=lambda run: run.epochs)
         seconds, device = run.seconds / run.epochs, run.provenance[-1].device
         text += (
-            f" An epoch of net 4 took {seconds:.1f} s on average on {device}. As fast, "
+            f" An epoch of net 4 took {seconds:.1f} s on average on {device}. At that rate, "
             f"{PAPER_EPOCHS:,} of them would take {seconds * PAPER_EPOCHS / 3600:.1f} hours; the "
             f"paper's GTX 280 took {paper.hours}."
         )
@@ -139,13 +139,12 @@ def mixed_sentence(found: Iterable[Sequence[CommitteeRow]]) -> str | None:
     shapes = {row.layers for row in members}
     best = min(row.percent for row in members)
     text = (
-        f"{len(members)} nets, {plural(len(shapes), 'shape')} of net, which the papers have no row "
-        "for, get "
-        f"{last.errors} of {last.n_test:,} test digits wrong together: "
+        f"{len(members)} nets, {plural(len(shapes), 'shape')} of net, a mix that the papers lack, "
+        f"get {last.errors} of {last.n_test:,} test digits wrong together: "
         f"{last.percent:.2f} % (95 % interval {last.low:.2f}-"
         f"{last.high:.2f}); the best of them alone {best:.2f} %."
     )
     all_wrong = committee_report.wrong_for_all([*members, last])
     if all_wrong is not None:
-        text += f" Wrong for every one of them: {plural(len(all_wrong), 'digit')}."
+        text += f" Wrong for all members: {plural(len(all_wrong), 'digit')}."
     return text

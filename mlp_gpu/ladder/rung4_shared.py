@@ -1,4 +1,4 @@
-"""Rung 4, shared: what the threads of a block read again is in shared memory, constants in theirs.
+"""Rung 4, shared: numbers that a block reads again in shared memory, rates in constant memory.
 
 What changed: the forward kernel loads the image into shared memory once, where all threads read
 each pixel, and keeps y1 there for the second layer; the deltas kernel keeps delta2 there, which all

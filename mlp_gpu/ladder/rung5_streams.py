@@ -6,7 +6,7 @@ updates "can be parallelized as they are independent", and "this actually gave s
 results so I decided against it".
 
 Why it does not help: layer 2 has one weight for 78 of layer 1, so there is nothing to hide. And
-each image now needs two events recorded and waited for, by a host that is late already.
+each image now needs two events, each of them two more calls by a host that is late already.
 """
 
 from deepbig_runtime import gpu

@@ -209,7 +209,7 @@ def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
     text = scores.schedule_sentence([few, whole, make_run(net=1)])
     # 360 s for two epochs
     assert (
-        "An epoch of net 4 took 180.0 s on average on Some GPU. As fast, 2,300 of them would "
+        "An epoch of net 4 took 180.0 s on average on Some GPU. At that rate, 2,300 of them would "
         in text
     )
     assert "GTX 280 took 114.5" in text
@@ -287,9 +287,9 @@ def test_the_checks_of_a_gpu_are_shown(empty):
         "Some GPU, driver 1.2; python 3.11; 2026-01-02T00:00:00+00:00; commit ccccc"
     )
     said = pages["README.md"]["durations"]
-    so_far = "- `make gpu-check` on Some GPU, as far as it has run: [2 of 4 checks]"
-    assert said.startswith(f"{so_far}(results/README.md#gpu-check) passed")
-    assert said.endswith(" passed, among them net 2, window (fast).")
+    state = "- `make gpu-check` on Some GPU, failed or unfinished: [2 of 4 checks]"
+    assert said.startswith(f"{state}(results/README.md#gpu-check) passed")
+    assert said.endswith(" passed; in the first epochs net 2, window (fast).")
     assert re.search(r"^\| GPU +\| no +\| as it is +\| 0:01:01 \|$", text, re.MULTILINE)
 
 

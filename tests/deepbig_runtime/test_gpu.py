@@ -108,7 +108,7 @@ def test_what_is_missing_is_told(machine, state, sentence):
     assert told == [f"no GPU is used: {sentence}"] * (sentence != driver.MISSING)
     with pytest.raises(GpuFault) as fault:
         choose("cuda", 2_000_000_000)
-    assert str(fault.value) == f"{sentence}; or take --engine cpu"
+    assert str(fault.value) == f"{sentence}; engine cpu needs no GPU"
     assert choose("cpu", 2_000_000_000) == "cpu"
 
 

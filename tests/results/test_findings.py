@@ -74,13 +74,13 @@ def test_a_mixed_committee_stands_apart():
     fewer = [replace(row, errors=20) for row in mixed[1:]]
     text = findings.mixed_sentence([*found, fewer, mixed])
     assert text == (
-        "2 nets, 2 shapes of net, which the papers have no row for, get 29 of 10,000 test digits "
+        "2 nets, 2 shapes of net, a mix that the papers lack, get 29 of 10,000 test digits "
         "wrong together: 0.29 % (95 % interval 1.00-2.00); the best of them alone 0.41 %."
     )
     assert findings.mixed_sentence([mixed, fewer]) == text
     for row, places in zip(mixed, ([3, 5, 9], [5, 9, 11], [5]), strict=True):
         row.wrong_digits = places
-    assert findings.mixed_sentence([mixed]) == f"{text} Wrong for every one of them: 2 digits."
+    assert findings.mixed_sentence([mixed]) == f"{text} Wrong for all members: 2 digits."
     for row in mixed:
         row.data = "load_digits"
     assert findings.mixed_sentence([mixed]) is None

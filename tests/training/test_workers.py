@@ -512,7 +512,7 @@ def test_opened_uses_no_gpu_that_fails_its_self_test(monkeypatch, capsys):
     monkeypatch.setattr(gpu_trial, "_try_gpu", lambda: gpu_trial.Trial("it is hot"))
     monkeypatch.setattr(gpu, "missing", never)
     with (
-        pytest.raises(GpuFault, match="it is hot; or take --engine cpu"),
+        pytest.raises(GpuFault, match="it is hot; engine cpu needs no GPU"),
         jobs.opened(parse("--engine", "cuda"), 1, never),
     ):
         pass
