@@ -87,7 +87,7 @@ SCHEDULE_HELP = {
 def add_engine_arguments(
     parser: argparse._ActionsContainer, schedules: Sequence[str] = SCHEDULES
 ) -> None:
-    """The options that say what computes, the same in every script that trains.
+    """The options that choose the engine, the same in every script that trains.
 
     schedules: those that the script's nets can have, the usual one first.
     """
@@ -95,7 +95,7 @@ def add_engine_arguments(
         "--engine",
         choices=("auto", *ENGINE_NAMES),
         default="auto",
-        help="what computes; auto: the GPU where there is one, else the CPU (default: %(default)s)",
+        help="the engine; auto: the GPU where there is one, else the CPU (default: %(default)s)",
     )
     parser.add_argument(
         "--schedule",
