@@ -1,9 +1,9 @@
 """Write a sketchpad for digits, which a net recognises in the browser: runs/draw.html.
 
 It is one file, which needs no network. It shows the net's answer while one draws, the input that
-the net sees, and its answer for the same digit deformed as in training. The net is that of --net,
-or else the best perceptron among the runs that is small enough for the file, such as net 1, or
-else one of the pretrained nets.
+the net sees, and its answer for the same digit deformed, by the formulas of training. The net is
+that of --net, or else the best perceptron among the runs that is small enough for the file, such
+as net 1, or else one of the pretrained nets.
 """
 
 import base64

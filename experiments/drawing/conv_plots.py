@@ -157,7 +157,8 @@ def plot_connections(network: ConvNetwork) -> Figure:
         text = f"{layer.kind}: each map reads {layer.reads} of {layer.source.n}, "
         text += f"{layer.n_connections:,} connections"
         axes.set_title(text, loc="left", fontsize=SMALL_SIZE)
-    return finish(figure, f"Connections of {network.description}; dark: a map reads that map")
+    legend = "dark: the column's map reads the row's map"
+    return finish(figure, f"Connections of {network.description}; {legend}")
 
 
 def plot_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
@@ -221,9 +222,9 @@ def plot_pulling(layer: Layer, neuron: tuple[int, int]) -> Figure:
     plot_box(before, x, y, 1, 1, NEURON)
     styles = {
         "the neuron": NEURON,
-        "those that read it; what they read": READ,
-        "the first of them": FIRST,
-        "the last": LAST,
+        "right: neurons that read it; left: their inputs": READ,
+        "the first reader": FIRST,
+        "the last reader": LAST,
     }
     add_legend(figure, styles)
     return finish(figure, heading + "\n".join(lines))

@@ -177,7 +177,7 @@ def plot_strips(digit: Digit, deformation: Deformation, seed: int) -> Figure:
         "A row for each parameter, its value under each image. The others are off,\n"
         f"but σ comes with α = {deformation.alpha:g} pixels and α with "
         f"σ = {deformation.sigma:g} pixels.\n"
-        "Blue frame: Table 1's value; vermilion: the value given above, where it is another.\n"
+        "Blue frame: our value for Table 1 (2010); vermilion: the title's value, if it differs.\n"
         "Random numbers are the same along a row: for σ and α those of epoch 0, else those of\n"
         "the first epoch whose factor of β, γx or γy, drawn from -1 to 1, is beyond "
         f"±{STRONG_FACTOR}.",

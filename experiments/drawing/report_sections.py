@@ -33,9 +33,9 @@ from experiments.training.store import Run
 TITLE = "Deep, big, simple nets: what was trained and measured"
 INTRODUCTION = (
     "Plain multi-layer perceptrons and convolutional nets, trained by on-line back-propagation on "
-    "deformed digits, after Cireşan, Meier, Gambardella and Schmidhuber (2010 to 2012). Runs are "
-    "the files of trainings that were found; records are the figures of finished ones, kept in "
-    "results/. A number in brackets leads to the source of the numbers or the picture beside it."
+    "deformed digits, after Cireşan, Meier, Gambardella, Masci and Schmidhuber (2010 to 2012). "
+    "Runs are the run files that were found; records are results of trainings, kept in results/. "
+    "A number in brackets leads to the source of the numbers or the picture beside it."
 )
 NOT_MNIST = (
     "These are the 1,797 small digits of scikit-learn's load_digits. Their figures have nothing to "

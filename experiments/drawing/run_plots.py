@@ -352,8 +352,8 @@ def plot_error_against_hours(
     axes.set(xscale="log", yscale="log", xlim=(None, 500), ylim=(0.2, None))
     axes.set_xlabel(
         "hours: number of epochs x median hours of an epoch\n"
-        "(2011 gives none: its stars are after as many epochs of ours;\n"
-        "of CIFAR-10 after 500, which is our guess)"
+        "(2011 gives no hours: its stars stand where our net has\n"
+        "as many epochs; CIFAR-10's at 500 epochs, our guess)"
     )
     axes.set_ylabel("test error, %, of the epoch with the lowest validation error so far")
     for axis in axes.xaxis, axes.yaxis:
@@ -361,7 +361,11 @@ def plot_error_against_hours(
     axes.set_yticks([0.3, 0.5, 1, 2, 3, 5, 10, 20, 30, 50], minor=False)
     axes.minorticks_off()
     axes.grid(color="0.9")
-    devices = ", ".join(dict.fromkeys(run.provenance[-1].device for run in own.values()))
+    used: dict[str, list[str]] = {}  # names of nets, by the device that trained them
+    for name, run in own.items():
+        used.setdefault(run.provenance[-1].device, []).append(name)
+    main, *others = sorted(used, key=lambda device: -len(used[device]))
+    devices = "; ".join([main, *(f"{', '.join(used[device])} on {device}" for device in others)])
     heading = f"Lines: ours, on {devices}.\n"
     return finish(figure, heading + "Bars: 95 % intervals. Stars: the papers', 2010 on a GTX 280.")
 

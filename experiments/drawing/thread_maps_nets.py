@@ -214,7 +214,7 @@ STEP_CELLS = WARP_STEP | {"linewidth": 0.9}
 STYLES = {
     "cells of one thread": THREAD,
     "one warp at one step": STEP_CELLS,
-    "the sectors of 32 bytes that this transfers": READ,
+    "sectors of 32 bytes that this step transfers": READ,
 }
 BLOCK_STYLE = {"one block": BLOCK | {"linewidth": 1.6}}
 
@@ -353,7 +353,7 @@ WORKING = OUTLINE | {"facecolor": GREEN}
 # The phases of train_chunk for an image, and the number of threads that work in each. A barrier
 # ends each but the last, for which the next image does not wait.
 PHASES = {
-    "W1: update of the image before, and products with this one": 4 * HIDDEN,
+    "W1: update for the previous image, products with this one": 4 * HIDDEN,
     "sums and states of layer 1": HIDDEN,
     "W2: products, 32 threads a class": N_OUTPUTS * one_kernel.LANES,
     "states and deltas of layer 2": N_OUTPUTS,
@@ -460,7 +460,7 @@ def plot_times(title: str, rows: dict[str, list[Box]]) -> Figure:
 
 def plot_streams() -> Figure:
     return plot_times(
-        "Rung 5, streams: the two updates side by side",
+        "Rung 5, streams: the two updates on two streams",
         {
             "rung 4: one stream": timeline(ONE_STREAM * N_DRAWN),
             "rung 5: two streams": timeline(TWO_STREAMS * N_DRAWN),
