@@ -94,6 +94,8 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_deselected(items):
+    if not items:  # of --last-failed, which may leave out nothing
+        return
     config = items[0].config
     n_slow = sum(item.get_closest_marker("slow") is not None for item in items)
     if "not slow" in config.getoption("markexpr"):

@@ -1,5 +1,8 @@
 """results/tables.py and sentences on runs, beside the papers' figures."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 from committee_cases import tables_of
 from factories import changed, make_run
@@ -30,6 +33,14 @@ def test_interval_is_clopper_pearsons(errors, n):
     assert low == pytest.approx(100 * (beta.ppf(0.025, errors, n - errors + 1) if errors else 0))
     top = 1 if errors == n else beta.ppf(0.975, errors + 1, n - errors)
     assert high == pytest.approx(100 * top)
+
+
+def test_interval_is_of_pythons_floats(monkeypatch):
+    """SciPy 1.18 has NumPy's, which no row of a table can hold."""
+    bounds = SimpleNamespace(low=np.float64(0.01), high=np.float64(0.02))
+    result = SimpleNamespace(proportion_ci=lambda *_, **__: bounds)
+    monkeypatch.setattr("scipy.stats.binomtest", lambda *_: result)
+    assert [type(bound) for bound in tables.interval(1, 100)] == [float, float]
 
 
 def cells_of(text):
