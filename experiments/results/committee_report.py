@@ -141,8 +141,8 @@ def _of_all(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _join(texts: Iterable[str]) -> str:
-    """Different texts, each once."""
-    return AND.join(dict.fromkeys(AND.join(texts).split(AND)))
+    """Different texts, each once; empty ones, such as a CPU's driver, are left out."""
+    return AND.join(text for text in dict.fromkeys(AND.join(texts).split(AND)) if text)
 
 
 def committee_markdown(committee: Committee) -> str:

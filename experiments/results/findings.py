@@ -127,7 +127,7 @@ def _claim(claim: Mapping[str, str]) -> str:
 
 
 def mixed_sentence(found: Iterable[Sequence[CommitteeRow]]) -> str | None:
-    """The result of nets of all kinds together, by the newest record of the most nets.
+    """The result of nets of all kinds together, by the newest record.
 
     None if there is none. found: the rows of each committee.
     """
@@ -135,7 +135,7 @@ def mixed_sentence(found: Iterable[Sequence[CommitteeRow]]) -> str | None:
     mixed = [rows for rows in given if is_mnist(rows[-1].data)]
     if not mixed:
         return None
-    *members, last = max(mixed, key=lambda rows: (len(rows), rows[-1].source.date))
+    *members, last = max(mixed, key=lambda rows: rows[-1].source.date)
     shapes = {row.layers for row in members}
     best = min(row.percent for row in members)
     text = (

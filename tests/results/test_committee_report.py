@@ -115,6 +115,7 @@ def test_rows_have_the_provenance_of_their_runs():
         f"Some GPU, driver 580.1, engine cuda graph; {versions}; 2026-02-03; commit 0123456789ab, "
         "0123456789ab with changes"
     )
+    assert lines[3].startswith("Some CPU and Some GPU, driver 580.1, engine cpu and cuda graph; ")
     # Once for all that have it in common.
     text = committee_report.committee_markdown(odd)
     assert [text.count(f"- {line}\n") for line in lines[:2]] == [1, 1]

@@ -71,13 +71,14 @@ def test_a_mixed_committee_stands_apart():
     mixed.append(replace(last, experiment="committee", errors=29, percent=0.29))
     mixed[1].percent, mixed[1].layers = 0.41, "841-10"
     mixed[0].percent, mixed[0].layers = 0.43, "20M-150N"
-    fewer = [replace(row, errors=20) for row in mixed[1:]]
-    text = findings.mixed_sentence([*found, fewer, mixed])
+    day_before = replace(last.source, date="2026-01-01")
+    older = [replace(row, errors=20, source=day_before) for row in mixed]
+    text = findings.mixed_sentence([*found, older, mixed])
     assert text == (
         "2 nets, 2 shapes of net, a mix that the papers lack, get 29 of 10,000 test digits "
         "wrong together: 0.29 % (95 % interval 1.00-2.00); the best of them alone 0.41 %."
     )
-    assert findings.mixed_sentence([mixed, fewer]) == text
+    assert findings.mixed_sentence([mixed, older]) == text
     for row, places in zip(mixed, ([3, 5, 9], [5, 9, 11], [5]), strict=True):
         row.wrong_digits = places
     assert findings.mixed_sentence([mixed]) == f"{text} Wrong for all members: 2 digits."
