@@ -236,7 +236,9 @@ def gpu_sentence(record: GpuCheckRecord) -> str:
     found = [f"{row.check} ({row.result.partition(';')[0]})" for row in windowed]
     return (
         f"`make gpu-check` on {record.provenance.device}: [{len(good)} of "
-        f"{len(record.checks)} checks](results/README.md#gpu-check) that ran passed"
+        f"{len(record.checks)} checks](results/README.md#gpu-check)"
+        + " that ran" * (not record.passed)
+        + " passed"
         + f"; in the first epochs {', '.join(found)}" * bool(found)
         + "."
     )

@@ -94,11 +94,12 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_deselected(items):
-    if not items:  # of --last-failed, which may leave out nothing
+    if not items:  # --last-failed may deselect none
         return
     config = items[0].config
     n_slow = sum(item.get_closest_marker("slow") is not None for item in items)
     if "not slow" in config.getoption("markexpr"):
+        n_slow += config.stash.get(LEFT_OUT, 0)
         config.stash[LEFT_OUT] = n_slow
         if hasattr(config, "workeroutput"):  # a process of pytest-xdist: its parent prints
             config.workeroutput["left_out"] = n_slow

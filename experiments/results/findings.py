@@ -127,7 +127,7 @@ def _claim(claim: Mapping[str, str]) -> str:
 
 
 def mixed_sentence(found: Iterable[Sequence[CommitteeRow]]) -> str | None:
-    """The result of nets of all kinds together, by the newest record.
+    """The result of nets of all kinds together, of the committee trained last.
 
     None if there is none. found: the rows of each committee.
     """

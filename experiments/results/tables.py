@@ -48,7 +48,7 @@ def interval(errors: int, n: int) -> tuple[float, float]:
     from scipy.stats import binomtest  # takes most of a second to import
 
     bounds = binomtest(errors, n).proportion_ci(0.95, method="exact")
-    return 100 * float(bounds.low), 100 * float(bounds.high)  # of NumPy, from SciPy 1.18 on
+    return 100 * float(bounds.low), 100 * float(bounds.high)  # NumPy floats from SciPy 1.18 on
 
 
 def net_number(run: Run) -> int:

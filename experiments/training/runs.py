@@ -225,7 +225,7 @@ def _check_labels(path: Path, run: store.Run, labels: np.ndarray) -> None:
 class Saver:
     """Saves epochs, one at a time, in a thread while the next one is trained.
 
-    A save of net 4 takes 0.3 seconds, an epoch of it on an H100 0.8. Leaving the body of `with`
+    A save of net 4 takes 0.3 seconds, an epoch of it on an H100 0.7. Leaving the body of `with`
     waits for the save in progress. The error of a save is raised again, files.FileFault.
 
     on_saved: called in the thread of the training with each epoch, when it is saved.

@@ -290,6 +290,8 @@ def test_the_checks_of_a_gpu_are_shown(empty):
     assert said.startswith("- `make gpu-check` on Some GPU: [2 of 4 checks](results/README.md")
     assert said.endswith(" that ran passed; in the first epochs net 2, window (fast).")
     assert re.search(r"^\| GPU +\| no +\| as it is +\| 0:01:01 \|$", text, re.MULTILINE)
+    whole = GpuCheckRecord(True, checks[1:3], record.provenance)
+    assert "[2 of 2 checks](results/README.md#gpu-check) passed;" in readme.gpu_sentence(whole)
 
 
 def shown(part):

@@ -252,7 +252,7 @@ def flipped(packed):
         (lambda packed: b"<!doctype html><p>No.", "found 3c21646f|Not a gzipped file"),
         (lambda packed: with_name(packed, 200_000), "gzip headers of some bytes, found longer"),
         (
-            # Of which Python 3.12 and later read the first 128 KiB at once.
+            # Python 3.12 and later read the first 128 KiB of a second header at once.
             lambda packed: gzip.compress(b"") + with_name(packed, 400_000),
             "gzip headers of some bytes, found longer",
         ),

@@ -71,8 +71,8 @@ def test_a_mixed_committee_stands_apart():
     mixed.append(replace(last, experiment="committee", errors=29, percent=0.29))
     mixed[1].percent, mixed[1].layers = 0.41, "841-10"
     mixed[0].percent, mixed[0].layers = 0.43, "20M-150N"
-    day_before = replace(last.source, date="2026-01-01")
-    older = [replace(row, errors=20, source=day_before) for row in mixed]
+    day_before = replace(last.source, date="2025-12-31T00:00:00+00:00")
+    older = [replace(row, errors=20, source=day_before) for row in (mixed[0], *mixed)]
     text = findings.mixed_sentence([*found, older, mixed])
     assert text == (
         "2 nets, 2 shapes of net, a mix that the papers lack, get 29 of 10,000 test digits "

@@ -36,7 +36,7 @@ def test_interval_is_clopper_pearsons(errors, n):
 
 
 def test_interval_is_of_pythons_floats(monkeypatch):
-    """SciPy 1.18 has NumPy's, which no row of a table can hold."""
+    """SciPy 1.18 returns NumPy floats, which no table row can hold."""
     bounds = SimpleNamespace(low=np.float64(0.01), high=np.float64(0.02))
     result = SimpleNamespace(proportion_ci=lambda *_, **__: bounds)
     monkeypatch.setattr("scipy.stats.binomtest", lambda *_: result)
