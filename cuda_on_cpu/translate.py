@@ -496,7 +496,8 @@ class _Translator:
         name, *modifiers, kind = code.opcode
         space = take_space(modifiers)
         action = next((m for m in modifiers if m in ATOMS), None)
-        if action is None or not set(modifiers) <= {action, "relaxed", "gpu", "cta", "noftz"}:
+        known = {action, "relaxed", "sys", "gpu", "cta", "noftz"}
+        if action is None or not set(modifiers) <= known:
             raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
         target, where, *operands = code.operands if name == "atom" else ("", *code.operands)
         address = self._address(where, space)

@@ -56,12 +56,12 @@ def test_sums_have_several_loads_under_way(kernel):
     ],
 )
 def test_tensor_products_multiply_while_numbers_are_copied(kernel, n_copies, n_instructions):
-    """48 products of 16 x 8 x 8 a warp, by 188 instructions; the next numbers are under way."""
+    """48 products of 16 x 8 x 8 a warp, by 189 instructions; the next numbers are under way."""
     signature = tensor_cores.SIGNATURES[kernel]
     found = with_instructions(kernel, signature, "HMMA", 48)
     (products,) = [loop for loop in found if not loop.counts["LDGSTS"]]
     assert products.is_innermost
-    assert len(products.instructions) <= 188
+    assert len(products.instructions) <= 189  # of CUDA 13.5; CUDA 12.9 makes 188
     assert products.counts["LDS"] == 32
     assert products.n_branches == 0
     found = with_instructions(kernel, signature, "LDGSTS", n_copies)

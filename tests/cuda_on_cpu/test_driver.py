@@ -59,7 +59,7 @@ def test_command_runs_python_on_the_fake_driver():
 
 TICKETS = """
 import numpy as np
-from numba import cuda
+from deepbig_runtime.gpu import cuda
 
 @cuda.jit("void(int32[::1], int32[::1])")
 def take(tickets, taken):

@@ -487,7 +487,7 @@ def test_atomics_of_all_threads_add_up(order):
     @%p st.shared.u32 [%d], 7;
     bar.sync 0;
     red.shared.add.u32 [%d], 2;
-    atom.global.add.u32 %r, [%a0], 1;
+    atom.relaxed.sys.global.add.u32 %r, [%a0], 1;
     mad.wide.u32 %a1, %r, 4, %a1;
     st.global.u32 [%a1], %r;
     bar.sync 0;

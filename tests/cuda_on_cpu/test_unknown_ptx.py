@@ -61,7 +61,7 @@ STATEMENTS = {
     "st.param.u32 [p0], %r0": "st.param.u32 [p0], %r0",
     "ld.global.u32 %r0, [%d0+%d1]": "the address [%d0+%d1]",
     "atom.global.inc.u32 %r0, [%d0], 3": "the opcode atom.global.inc.u32",
-    "atom.global.add.sys.u32 %r0, [%d0], 3": "the opcode atom.global.add.sys.u32",
+    "atom.acquire.global.add.u32 %r0, [%d0], 3": "the opcode atom.acquire.global.add.u32",
     "atom.tex.add.u32 %r0, [%d0], 3": "atom.tex.add.u32 %r0, [%d0], 3",
     ".branchtargets $L1, $L2": ".branchtargets $L1, $L2",
     ".shared .align 4 .f32 x[4]": ".shared .align 4 .f32 x[4]",
