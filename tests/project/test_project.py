@@ -5,7 +5,6 @@ import subprocess
 import tomllib
 from types import SimpleNamespace
 
-import conftest
 import pytest
 import yaml
 
@@ -134,7 +133,8 @@ def test_target_installs_the_packages_it_needs(target, locks, tmp_path):
     assert set(installed) - {"$cuda"} == locks  # $cuda: where there is a driver
 
 
-def test_slow_tests_left_out_are_counted():
+def test_slow_tests_left_out_are_counted(pytestconfig):
+    conftest = pytestconfig.pluginmanager.get_plugin(str(REPOSITORY / "tests" / "conftest.py"))
     config = SimpleNamespace(stash=pytest.Stash(), getoption=lambda name: "not slow")
     slow, quick = (
         SimpleNamespace(config=config, get_closest_marker=markers.get)
