@@ -309,10 +309,12 @@ def test_a_signal_during_a_save_waits_for_it(signals_raise, tmp_path, monkeypatc
         write(target, content)
 
     monkeypatch.setattr(hdf5, "replace", interrupted_write)
-    with pytest.raises(Interrupted, match=r"1 of 6 epochs are safe in .*run\.h5"):
+    with pytest.raises(Interrupted) as stopped:
         train(path)
-    assert epochs_on_disk(path) == 1
-    assert network.load(store.weights_path(path), Network)[1]["epoch"] == 1
+    n = epochs_on_disk(path)
+    assert n in (1, 2)  # 2 if the second was trained before the first was saved
+    assert f"{n} of 6 epochs are safe in {path}" in str(stopped.value)
+    assert network.load(store.weights_path(path), Network)[1]["epoch"] == n
 
 
 class WhileSaved(runs.Callbacks):
