@@ -1,5 +1,7 @@
 """The hot loops of the window's kernels as machine code for sm_90, within limits."""
 
+from importlib import metadata
+
 import pytest
 from compiled_cases import needs_toolkit
 
@@ -56,12 +58,13 @@ def test_sums_have_several_loads_under_way(kernel):
     ],
 )
 def test_tensor_products_multiply_while_numbers_are_copied(kernel, n_copies, n_instructions):
-    """48 products of 16 x 8 x 8 a warp, by 189 instructions; the next numbers are under way."""
+    """48 products of 16 x 8 x 8 a warp, by 188 instructions; the next numbers are under way."""
+    is_cuda_12 = metadata.version("cuda-bindings").startswith("12.")  # 13.5 makes one more
     signature = tensor_cores.SIGNATURES[kernel]
     found = with_instructions(kernel, signature, "HMMA", 48)
     (products,) = [loop for loop in found if not loop.counts["LDGSTS"]]
     assert products.is_innermost
-    assert len(products.instructions) <= 189  # of CUDA 13.5; CUDA 12.9 makes 188
+    assert len(products.instructions) <= (188 if is_cuda_12 else 189)
     assert products.counts["LDS"] == 32
     assert products.n_branches == 0
     found = with_instructions(kernel, signature, "LDGSTS", n_copies)
