@@ -37,9 +37,9 @@ help:
 	@echo 'Options for the script behind a target: make table1 ARGS="--nets 1 --epochs 10"'
 	@echo 'On an interpreter that has the packages: make table1 PYTHON=python3 VENV='
 
-# A test process per core, where pytest-xdist is installed. Without a GPU, kernels compiled for one
-# are executed on the CPU.
-PYTEST = $(RUN) -m pytest $(shell $(RUN) -c 'import xdist' 2>/dev/null && echo '--dist loadfile --no-loadscope-reorder -n auto')
+# A test process per core, where pytest-xdist is installed; the first that dies ends the run. Without
+# a GPU, kernels compiled for one are executed on the CPU.
+PYTEST = $(RUN) -m pytest $(shell $(RUN) -c 'import xdist' 2>/dev/null && echo '--dist loadfile --no-loadscope-reorder -n auto --max-worker-restart 0')
 
 ##@ train
 
@@ -101,7 +101,7 @@ gpu-check: $(TESTS)  ## prove everything on this machine's GPU, then time it
 # RECORD: where its counts go.
 RECORD = runs/campaign.json
 campaign: $(TESTS)  ## try for hours to break the commands: kills, power cuts, damaged files, faults
-	CAMPAIGN=$(RECORD) $(PYTEST) tests/faults $(ARGS)
+	CAMPAIGN=$(RECORD) $(PYTEST) -o faulthandler_timeout=0 tests/faults $(ARGS)
 
 ##@ maintain
 
