@@ -56,7 +56,8 @@ MAX_EXPOSED_FRACTION = 0.5  # of the deformation of an epoch, which training may
 
 # The seconds after which a test is taken to hang: pytest then says where it is, and ends.
 HANGING_TESTS = ("-o", "faulthandler_timeout=300", "-o", "faulthandler_exit_on_timeout=true")
-SEVERAL_PROCESSES = ("-n", "4", "--dist", "loadfile")
+# The first process that dies ends the run: pytest-xdist may wait for ever for its tests.
+SEVERAL_PROCESSES = ("-n", "4", "--dist", "loadfile", "--max-worker-restart", "0")
 GPU_TESTS, SMALL_TESTS = ("-m", "gpu"), ("-m", "gpu and small")  # markers of pyproject.toml
 OUTCOMES = Path("runs/gpu-check")  # files of the tests that ran, and how they ended
 TOOLKITS_FOLDER = Path("/usr/local")
