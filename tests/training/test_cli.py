@@ -165,6 +165,7 @@ def test_signal_while_a_command_imports_is_one_line(tmp_path, signum):
 LONG = "/" + "a" * 5000
 
 
+@pytest.mark.usefixtures("signals_raise")  # which gives the test process its handlers back
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
@@ -184,11 +185,13 @@ def test_run_reports_a_lack_of_the_machine_before_later_errors(error, sentence, 
     assert sentence in refusal(lambda _: cli.run(main), None, capsys)
 
 
+@pytest.mark.usefixtures("signals_raise")
 def test_run_reports_other_refusals_of_the_system_with_short_names(capsys):
     said = refusal(lambda _: cli.run(lambda: os.listdir(LONG)), None, capsys)
     assert said.startswith(f"error: {LONG[:40]}...{LONG[-39:]}: File name too long; ")
 
 
+@pytest.mark.usefixtures("signals_raise")
 def test_run_does_not_hide_a_mistake_in_our_code():
     with pytest.raises(LookupError):
         cli.run(lambda: {}["a mistake in our code"])
