@@ -35,7 +35,7 @@ def compile_for(cc):
     ids=["9.0", "all"],
 )
 def compiled(request):
-    """{(name, compute capability): kernel} of all kernels; compiling for all takes a minute."""
+    """{(name, compute capability): kernel} of all kernels; compiling for all takes minutes."""
     found = [one for cc in request.param for one in compile_for(cc)]
     kernels = {(one.name, one.cc): one for one in found}
     assert set(kernels) == {

@@ -102,6 +102,7 @@ def fork(main, folder, seconds, interrupt_after=None):
             process.join(PATIENCE * seconds)
         hangs = process.is_alive()
         left_behind = clear_away(process.pid, patience=0 if hangs else 5)
+        process.kill()  # if it hangs before it has a session of its own
         process.join()
         printed = _content(stdout), _content(stderr)
         return Ended(process.exitcode, *printed, left_behind, interrupted)

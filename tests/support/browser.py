@@ -3,8 +3,11 @@
 A test file imports the fixture `browser` and gives it to `check_page` and `print_page`.
 """
 
+import os
 import re
 import shutil
+import signal
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +26,7 @@ ARGUMENTS = (
 )
 MAX_PHONE_WIDTH = 600  # pixels; pages narrower than this are shown as on a phone
 TIMEOUT_MS = 300_000  # a busy machine is no fault of the page
+PATIENCE_SECONDS = 600  # for all of a visit, since some of Playwright's calls wait for ever
 A4_WIDTH = 1009  # pixels across a landscape page of A4 between margins of 15 mm
 
 # What the page has, and what is wrong with it.
@@ -95,20 +99,36 @@ class Chromium:
     """
 
     def __init__(self, executable: str):
-        self._thread = ThreadPoolExecutor(1)
-        self._thread.submit(self._start, executable).result()
+        self._executable = executable
+        self._start()
 
-    def _start(self, executable: str) -> None:
+    def _start(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._thread.submit(self._launch).result()
+
+    def _launch(self) -> None:
         from playwright.sync_api import sync_playwright
 
         self._playwright = sync_playwright().start()
+        started = Path("/proc/thread-self/children")  # Linux lists there what this thread started
+        self._driver = started.read_text().split() if started.exists() else []
         self._browser = self._playwright.chromium.launch(
-            executable_path=executable, args=list(ARGUMENTS), timeout=TIMEOUT_MS
+            executable_path=self._executable, args=list(ARGUMENTS), timeout=TIMEOUT_MS
         )
 
+    def _ask(self, work: Callable):
+        """What work() returns, in the thread; without an answer, ends the driver: TimeoutError."""
+        answer = self._thread.submit(work)
+        try:
+            return answer.result(PATIENCE_SECONDS)
+        except TimeoutError:
+            for pid in self._driver:
+                os.kill(int(pid), signal.SIGKILL)  # work() fails, and the thread is free
+            raise
+
     def close(self) -> None:
-        self._thread.submit(self._browser.close).result()
-        self._thread.submit(self._playwright.stop).result()
+        self._ask(self._browser.close)
+        self._ask(self._playwright.stop)
         self._thread.shutdown()
 
     def visit(self, path: Path, width: int, media: str, work: Callable, scheme: str = "light"):
@@ -116,7 +136,7 @@ class Chromium:
 
         width: of the window, pixels. media: screen or print. scheme: light or dark. What goes wrong
         is a list, to which requests that leave the file, requests that fail, and errors of scripts
-        are added.
+        are added. A Chromium that does not answer is started anew, once.
         """
 
         def show():
@@ -143,7 +163,12 @@ class Chromium:
             finally:
                 context.close()
 
-        return self._thread.submit(show).result()
+        try:
+            return self._ask(show)
+        except TimeoutError:
+            warnings.warn(f"no answer of Chromium in {PATIENCE_SECONDS} s", stacklevel=2)
+            self._start()
+            return self._ask(show)
 
 
 def _leaving(url: str) -> list[str]:
