@@ -14,7 +14,9 @@ from math import isqrt
 from typing import Any, Self
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 from tqdm import tqdm
@@ -32,6 +34,8 @@ from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule, checked_tick, image_order
 
 MOST_CLASSES = 256  # labels are uint8
+FEW_IMAGES = 100  # by which to judge whether inputs saturate a net
+SATURATED = 8.0  # an activation beyond it: there tanh has hardly a slope
 
 
 @contextmanager
@@ -109,6 +113,10 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
         """The net before its first step."""
 
     @abstractmethod
+    def _first_activations(self, images: np.ndarray, network: Any) -> tuple[np.ndarray, bool]:
+        """The activations a of the first layer, and whether its units are hidden ones."""
+
+    @abstractmethod
     def _make_engine(self, name: str) -> Engine:
         """The engine of that name."""
 
@@ -123,6 +131,8 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
         images = self._checked_images(X, is_new)
         labels = self._checked_labels(y, len(images), classes, is_new)
         network = self._initial(images, len(self.classes_)) if is_new else self.network_
+        if is_new:
+            self._warn_if_saturated(images, network)
         done = 0 if is_new else self.n_iter_
         name = self._engine_name()
         engine = self._make_engine(name)
@@ -136,6 +146,19 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
                 loss = engine.train(images_of(epoch), labels, order, eta, tick)
                 bar.set_postfix(epoch=epoch, loss=f"{loss:.4f}")
         self.network_, self.n_iter_, self.loss_ = engine.get_network(), done + epochs, loss
+
+    def _warn_if_saturated(self, images: np.ndarray, network: Any) -> None:
+        """Warn if most hidden units of the first layer, or an output, saturate before any step."""
+        a, is_hidden = self._first_activations(images[:FEW_IMAGES], network)
+        share = np.mean(abs(a) > SATURATED)
+        if share > (0.5 if is_hidden else 0):
+            warnings.warn(
+                f"inputs are as large as {abs(images).max():g}, so that {share:.0%} of the first "
+                "layer's activations saturate before the first step and the net may learn nothing; "
+                "scale X, for example with sklearn.preprocessing.MinMaxScaler((-1, 1))",
+                ConvergenceWarning,
+                stacklevel=4,  # where `fit` is called
+            )
 
     def _schedule(self) -> Schedule:
         if not (self.epochs >= 1 and self.eta > 0 and 0 < self.decay <= 1 and self.eta_min >= 0):
@@ -226,6 +249,10 @@ class OnlineMLPClassifier(_OnlineClassifier):
     def _initial(self, images: np.ndarray, n_classes: int) -> Network:
         return Network.initial((images.shape[1], *map(int, self.hidden), n_classes), self.seed)
 
+    def _first_activations(self, images: np.ndarray, network: Any) -> tuple[np.ndarray, bool]:
+        W = network.unpadded()[0]
+        return W[0] + images @ W[1:], len(network.sizes) > 2
+
     def _make_engine(self, name: str) -> Engine:
         return make_engine(name, WINDOW)
 
@@ -285,6 +312,16 @@ class OnlineCNNClassifier(_OnlineClassifier):
 
     def _initial(self, images: np.ndarray, n_classes: int) -> ConvNetwork:
         return ConvNetwork.initial(self.layers, _maps(images), n_classes, self.seed)
+
+    def _first_activations(self, images: np.ndarray, network: Any) -> tuple[np.ndarray, bool]:
+        layer, W = network.layers[0], network.weights[0]
+        if W is None:  # filters or max-pooling first
+            return np.zeros(1), True
+        y, x = layer.step
+        patches = sliding_window_view(images, layer.kernel, axis=(1, 2))[:, ::y, ::x]
+        if images.ndim == 4:
+            patches = np.moveaxis(patches, 3, -1)  # rows of W: of a pixel all maps
+        return W[0] + patches.reshape(-1, len(W) - 1) @ W[1:], True
 
     def _make_engine(self, name: str) -> Engine:
         return make_conv_engine(name)

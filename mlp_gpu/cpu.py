@@ -20,7 +20,7 @@ import numpy as np
 from deepbig_runtime.arrays import check_training, flat_images
 from mlp_gpu import cpu_window, team
 from mlp_gpu.network import Network, count_weights
-from mlp_gpu.window_rule import CPU_ROUNDING, Limits, tolerance
+from mlp_gpu.window_rule import CPU_ROUNDING, Limits
 
 WEIGHTS_PER_TICK = 500_000_000  # weight updates: some tenths of a second
 PREDICT_BATCH = 192  # images that go through a layer together
@@ -114,7 +114,7 @@ class CpuEngine:
         block, private = cpu_window.make_block(self._sizes, n_block, limits.largest, most)
         self._progress = cpu_window.new_progress(limits)
         pace = team.Pace(most)
-        sizes, least = np.array(self._sizes), np.float32(tolerance(eta, CPU_ROUNDING))
+        sizes = np.array(self._sizes)
 
         def train(chunk: np.ndarray) -> float:
             def work(thread: int, barrier: np.ndarray) -> float:
@@ -130,7 +130,7 @@ class CpuEngine:
                     labels,
                     chunk,
                     np.float32(eta),
-                    least,
+                    CPU_ROUNDING,
                     n_block,
                     limits,
                     self._progress,

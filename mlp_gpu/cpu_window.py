@@ -44,7 +44,7 @@ from mlp_gpu.vector_kernel import (
     round_up,
     row_place,
 )
-from mlp_gpu.window_rule import Limits, larger, next_window
+from mlp_gpu.window_rule import Limits, larger, next_window, tolerance
 
 GROUPS = 8  # of panels in a layer, at most: as many threads can share it
 
@@ -54,6 +54,7 @@ scaled_tanh_derivative = njit(activation.scaled_tanh_derivative)
 exp_of_negative = njit(activation.exp_of_negative)
 log_of_sum = njit(activation.log_of_sum, error_model="numpy")
 larger_of, window_after = njit(larger), njit(next_window)
+tolerance_at = njit(tolerance, error_model="numpy")
 
 
 class Stack(NamedTuple):
@@ -86,9 +87,10 @@ class Weights(NamedTuple):
 #   OUTPUTS: each group's part of the output layer's activations, (GROUPS, K, n_out)
 #   CHANGES: the largest change of an image's deltas in a sweep, (threads, layers, K)
 #   LARGEST: the largest delta, (threads, 1, layers)
+#   SQUARES: |h|^2 of each image in layer 1, (1, 1, B)
 # Then arrays of each layer: STATES that it reads, (1, B, n_in), and DELTAS of the hidden ones,
 # (1, B, n_out).
-FIRST, GRAM, PARTS, OUTPUTS, CHANGES, LARGEST, SINGLE = np.arange(7)
+FIRST, GRAM, PARTS, OUTPUTS, CHANGES, LARGEST, SQUARES, SINGLE = np.arange(8)
 STATES, DELTAS = np.arange(2)
 
 # Arrays of each thread, a Stack; the first dimension is the thread.
@@ -180,6 +182,7 @@ def make_block(
             (GROUPS, K, n_out),
             (threads, layers, K),
             (threads, 1, layers),
+            (1, 1, B),
             *((1, B, _row(n)) for n in inputs),
             *((1, B, _row(n)) for n in (*hidden, 0)),
         ]
@@ -361,6 +364,8 @@ def begin_block(thread, threads, block, private, weights, sizes, images, now, et
                 rows, others = place(H, t, 0), place(H, s, 0)
                 add_product_nt_at(gram, one, rows, others, PANEL, side, side, n_in)
                 for i in range(t, t + LINE):
+                    if s == t:
+                        item(block, SQUARES)[0, 0, i] = G[i, i]
                     for j in range(s, s + LINE):
                         G[i, j] = -eta * G[i, j] if j < i else np.float32(0)
             square += 1
@@ -559,21 +564,26 @@ def backward(thread, threads, block, private, weights, sizes, window, labels, et
 
 
 @njit(nogil=True)
-def count_done(block, threads, k, tolerance):
-    """How many images at the front of a window of k are done: their deltas of every layer stayed.
+def count_done(block, threads, sizes, n, k, eta, rounding):
+    """How many images at the front of a window of k are done, of a block of n images.
 
-    The first is corrected by images that are done, so it is always exact.
+    The first is corrected by images that are done. Another one is done if the deltas of all images
+    of the window before it stayed, in every layer: it was corrected by what they were before.
     """
-    done = k
+    done, square = k, np.float32(0)
+    for t in range(n):
+        square = larger_of(square, item(block, SQUARES)[0, 0, t])
     for layer in range(item(block, CHANGES).shape[1]):
-        size = np.float32(0)
+        size, n_in = np.float32(0), np.float32(1 + sizes[layer])
         for thread in range(threads):
             size = larger_of(size, item(block, LARGEST)[thread, 0, layer])
-        t = 1
-        while t < done:
+        # States of hidden layers are about 1: see `activation`.
+        least = tolerance_at(eta, n_in, n_in if layer > 0 else square, rounding) * size
+        t = 0
+        while t + 1 < done:
             for thread in range(threads):
-                if not item(block, CHANGES)[thread, layer, t] <= tolerance * size:
-                    done = t
+                if not item(block, CHANGES)[thread, layer, t] <= least:
+                    done = t + 1
             t += 1
     return done
 
@@ -633,7 +643,7 @@ def train_blocks(
     labels,
     order,
     eta,
-    tolerance,
+    rounding,
     n_block,
     limits,
     progress,
@@ -642,7 +652,7 @@ def train_blocks(
 
     The summed loss is float64, the same for each thread. Modifies weights, block, private, barrier
     and progress. barrier, threads: see `team`. sizes: int64 (L + 1,). images float32 (n, n_in),
-    labels (n,), order (m,), indices of images; eta float32. tolerance, limits: see `window_rule`.
+    labels (n,), order (m,), indices of images; eta float32. rounding, limits: see `window_rule`.
     n_block: images of a block. progress: of `new_progress`.
     """
     loss, times, per_window, all_passes, sweeps = 0.0, np.int64(0), progress[0], 0, 0
@@ -674,7 +684,7 @@ def train_blocks(
                 barrier,
                 times,
             )
-            done = count_done(block, threads, end - first, tolerance)
+            done = count_done(block, threads, sizes, n, end - first, eta, rounding)
             for t in range(done):
                 loss += own(private, thread, LOSSES)[0][t]
             passes += end - first

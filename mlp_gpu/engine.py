@@ -20,8 +20,9 @@ PERCEPTRON_SCHEDULES = (WINDOW, *SCHEDULES)
 
 # Version of the CPU engines' arithmetic: the order of their sums, and the rule by which the
 # perceptron's chooses blocks and windows. It is part of a run's configuration, because bits depend
-# on it; runs from before lack it.
-CPU_ARITHMETIC = 3
+# on it; runs from before lack it. The same of the GPU's schedule `window`.
+CPU_ARITHMETIC = 4
+WINDOW_ARITHMETIC = 2
 WINDOW_IMAGES_PER_BLOCK = 256  # of the schedule `window`: the more, the fewer launches an image
 
 

@@ -8,9 +8,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Tolerance times eta, between the limits below. A GPU's windows are larger, and so is the error
-# that a tolerated change leaves.
-CPU_ROUNDING, GPU_ROUNDING = 3e-7, np.float32(3e-8)
+
+class Rounding(NamedTuple):
+    """How large a change of a delta may be beside the rounding of a float32 loop: see `tolerance`.
+
+    steps: tolerance times eta, between SMALLEST and LARGEST. corrections: at most tolerance times
+    eta^2 |h|^3 / sqrt(n). Both float32, found by trying.
+    """
+
+    steps: np.float32
+    corrections: np.float32
+
+
+# A GPU's windows are larger, and so is the error that tolerated changes leave together.
+CPU_ROUNDING = Rounding(np.float32(3e-7), np.float32(1e-7))
+GPU_ROUNDING = Rounding(np.float32(3e-8), np.float32(6e-8))
 SMALLEST, LARGEST = np.float32(1e-4), np.float32(0.1)  # tolerance
 
 
@@ -47,10 +59,20 @@ def next_window(window, times, images, limits):
     return window
 
 
-def tolerance(eta, rounding):
+def tolerance(eta, n, square, rounding):
     """The largest change of a delta that counts as none, as a part of the window's largest delta.
 
-    Relative to the weight change, rounding grows as 1 / eta, and so may the tolerance. rounding:
-    CPU_ROUNDING or GPU_ROUNDING.
+    n: numbers h that the layer reads, the bias's 1 included. square: the largest |h|^2 of an image.
+    rounding: CPU_ROUNDING or GPU_ROUNDING. eta and square float32.
+
+    A step of a float32 loop changes a weight by eta |h| / sqrt(n) times a delta, and rounds it. As
+    a part of the step that rounding is proportional to sqrt(n) / (eta |h|), and so may the
+    tolerance be. And a change of image s's delta changes the activations of a later image t by eta
+    (h_s . h_t) times as much, at most eta |h|^2 times: this effect, too, must stay below the
+    rounding.
     """
-    return min(max(rounding / eta if eta > 0 else LARGEST, SMALLEST), LARGEST)
+    least = min(max(rounding.steps / eta if eta > 0 else LARGEST, SMALLEST), LARGEST)
+    effect = eta * eta * square * math.sqrt(square / n)
+    if effect * least > rounding.corrections:
+        least = rounding.corrections / effect
+    return least

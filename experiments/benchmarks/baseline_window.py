@@ -117,8 +117,12 @@ class TorchWindow:
         self._start, self._end, self._first, self._sweeps = self._state.split(1)
         self._of_window, self._of_block = map(self._put, map(np.arange, (self._n_window, n_block)))
         self._minus_eta = self._put(np.full(1, -eta, np.float32))
-        least = tolerance(eta, GPU_ROUNDING)
-        self._tolerance = self._put(np.full(1, least, np.float32))
+        n = np.float32(sizes[:-1]) + 1
+        squares = [np.square(picked).sum(axis=1).max(), *n[1:]]  # of all blocks' images
+        self._tolerances = [
+            self._put(np.full(1, tolerance(np.float32(eta), *pair, GPU_ROUNDING), np.float32))
+            for pair in zip(n, squares, strict=True)
+        ]
         self._steepest = self._put(np.full(1, SLOPE * A * A, np.float32))
 
     def _next_block(self) -> None:
@@ -158,7 +162,7 @@ class TorchWindow:
         for layer in reversed(range(len(self._deltas))):
             delta, norm = self._deltas[layer], torch.linalg.vector_norm
             change = norm(new - delta.index_select(0, rows), math.inf, dim=1)
-            same = same & (change <= self._tolerance * norm(new, math.inf))
+            same = same & (change <= self._tolerances[layer] * norm(new, math.inf))
             delta.index_copy_(0, rows, new)
             if layer:
                 y, inputs = states[layer - 1], self._inputs[layer]
@@ -166,8 +170,9 @@ class TorchWindow:
                 e = torch.mm(new, self._weights[layer].T)
                 e = torch.addmm(e, gram * earlier, inputs[block])[:, 1 : y.shape[1] + 1]
                 new = e * torch.addcmul(self._steepest, y, y, value=-float(SLOPE))
-        # The first image is exact whatever changed; of the others those at the front count.
-        done = ((same | (self._of_window == 0)) & is_image).cumprod(0).sum()
+        # An image is done if all before it in the window kept their deltas.
+        is_before = torch.cat((is_image[:1], same[:-1]))
+        done = (is_before & is_image).cumprod(0).sum()
         self._first.add_(done)
         self._sweeps.add_(is_image[:1])
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlp_gpu.activation import SLOPE, A, B
-from mlp_gpu.window_rule import GPU_ROUNDING, Limits, next_window
-from mlp_gpu.window_rule import tolerance as tolerance_at
+from mlp_gpu.window_rule import GPU_ROUNDING, Limits, Rounding, next_window, tolerance
 
 
 def weight_distance(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> float:
@@ -22,18 +21,20 @@ def weight_distance(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) ->
 
 def train_plainly(
     weights: Sequence[np.ndarray], images: np.ndarray, labels: np.ndarray, eta: float
-) -> None:
-    """A step for each image, written as the papers say it. Modifies weights.
+) -> float:
+    """A step for each image, written as the papers say it; returns the mean loss.
 
     images: float32 (n, n_in), in the order of the steps. labels: uint8 (n,). eta: learning rate.
+    Modifies weights.
     """
-    kind = weights[0].dtype.type
+    kind, losses = weights[0].dtype.type, []
     for image, label in zip(images.astype(kind, copy=False), labels, strict=True):
         states = [np.concatenate(([kind(1)], image))]
         for W in weights[:-1]:
             states.append(np.concatenate(([kind(1)], _activate(states[-1] @ W))))
         a = states[-1] @ weights[-1]
         delta = np.exp(a - a.max())
+        losses.append(np.log(delta.sum()) - (a[label] - a.max()))
         delta /= delta.sum()
         delta[label] -= 1
         deltas = [delta]
@@ -41,6 +42,7 @@ def train_plainly(
             deltas.insert(0, (W[1:] @ deltas[0]) * _slope(h[1:]))
         for W, h, delta in zip(weights, states, deltas, strict=True):
             W -= np.outer(np.float32(eta) * h, delta)
+    return float(np.mean(losses, dtype=np.float64))
 
 
 def train_in_windows(
@@ -51,22 +53,21 @@ def train_in_windows(
     per_window: int,
     per_block: int,
     limits: Limits | None = None,
-    tolerance: float | None = None,
+    rounding: Rounding = GPU_ROUNDING,
 ) -> list[tuple[int, int]]:
     """The same steps in blocks, each solved by a window that slides over it. Modifies weights.
 
     per_window, per_block: how many images, at least 1; with one in a window it is the chain.
     limits: within which windows become larger or smaller from block to block, per_window being the
-    first block's; None: they do not. tolerance: the largest change of a delta that counts as none,
-    as a part of the window's largest; None: as on a GPU. Other arguments: as
+    first block's; None: they do not. rounding: see `mlp_gpu.window_rule`. Other arguments: as
     `train_plainly`. Returns of each sweep the first image that went forward and backward, and the
     one after the last. No image goes more often than a window has images.
     """
-    sweeps, least = [], tolerance_at(eta, GPU_ROUNDING) if tolerance is None else tolerance
+    sweeps = []
     for start in range(0, len(images), per_block):
         block = slice(start, start + per_block)
         found = _train_block(
-            weights, images[block], labels[block], np.float32(eta), per_window, least
+            weights, images[block], labels[block], np.float32(eta), per_window, rounding
         )
         sweeps += [(start + first, start + end) for first, end in found]
         if limits and len(images[block]) == per_block:
@@ -81,13 +82,16 @@ def _train_block(
     labels: np.ndarray,
     eta: np.float32,
     per_window: int,
-    tolerance: float,
+    rounding: Rounding,
 ) -> list[tuple[int, int]]:
     """The steps of a block of m images; its sweeps, counted from its first image."""
     m, H = len(images), [_with_one(images, weights)]  # H: what each layer reads, (m, n_in + 1)
     H += [_with_one(np.zeros((m, W.shape[1])), weights) for W in weights[:-1]]
     D = [np.zeros((m, W.shape[1]), W.dtype) for W in weights]  # its deltas; no guess: zero
     first_product, first_gram = H[0] @ weights[0], H[0] @ H[0].T
+    inputs = [np.float32(len(W)) for W in weights]
+    squares = [np.float32(first_gram.diagonal().max()), *inputs[1:]]  # of states, about 1 each
+    least = [tolerance(eta, *pair, rounding) for pair in zip(inputs, squares, strict=True)]
     sweeps, first = [], 0
     while first < m:
         end = min(first + per_window, m)
@@ -107,25 +111,25 @@ def _train_block(
                 e = delta @ weights[layer][1:].T - eta * _of_images_before(gram, first) @ y
                 delta = e * _slope(y[now])
         sweeps.append((first, end))
-        first += _count_done([deltas[now] for deltas in D], before, tolerance)
+        first += _count_done([deltas[now] for deltas in D], before, least)
     for W, h, deltas in zip(weights, H, D, strict=True):
         W -= eta * h.T @ deltas
     return sweeps
 
 
 def _count_done(
-    deltas: Sequence[np.ndarray], before: Sequence[np.ndarray], tolerance: float
+    deltas: Sequence[np.ndarray], before: Sequence[np.ndarray], tolerances: Sequence[np.float32]
 ) -> int:
-    """How many images at the front of a window are done: their deltas of every layer stayed.
+    """How many images at the front of a window are done: all before them kept their deltas.
 
-    deltas: of this sweep, a matrix a layer with a row for each image; before: of the sweep before.
+    deltas: of this sweep, a matrix a layer with a row for each image; before: of the sweep before,
+    by which this sweep corrected the images that follow. tolerances: of each layer.
     """
     same = np.ones(len(deltas[0]), bool)
-    for new, old in zip(deltas, before, strict=True):
-        same &= abs(new - old).max(axis=1) <= tolerance * abs(new).max()
-    # The first image is corrected by images that are done, so it is exact whatever changed.
-    same[0] = True
-    return len(same) if same.all() else int(same.argmin())
+    for new, old, least in zip(deltas, before, tolerances, strict=True):
+        same &= abs(new - old).max(axis=1) <= least * abs(new).max()
+    # An image whose deltas changed is done itself, those behind it are not.
+    return len(same) if same.all() else int(same.argmin()) + 1
 
 
 def _of_images_before(gram: np.ndarray, first: int) -> np.ndarray:

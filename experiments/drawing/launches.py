@@ -139,7 +139,7 @@ def window() -> dict[str, Launch]:
             *stages,
             *map(on_tensor_cores, stages),
             *sums.outputs(classes, changes, now, last, epoch, N_CLASSES),
-            *progress.slide(now, changes, eta),
+            *progress.slide(now, changes, np.full(1, WINDOW_IN + 1, np.int32), eta),
             *blocks.gather(H[:FEW_IMAGES], begun, _numbers(1, WINDOW_IN), order),
             *progress.end_block(done, BLOCK, 2 * BLOCK),
         ]

@@ -19,7 +19,12 @@ from deform_gpu.parameters import SIDE
 from experiments.datasets import data
 from experiments.datasets.dataset import KINDS, Dataset, Kind, own_kind
 from experiments.training.validation import Positive, Rate, Sha256, Text, convert, parse_json
-from mlp_gpu.engine import CPU_ARITHMETIC, ENGINE_NAMES, WINDOW_IMAGES_PER_BLOCK
+from mlp_gpu.engine import (
+    CPU_ARITHMETIC,
+    ENGINE_NAMES,
+    WINDOW_ARITHMETIC,
+    WINDOW_IMAGES_PER_BLOCK,
+)
 from mlp_gpu.network import N_CLASSES
 from mlp_gpu.training import Schedule
 
@@ -51,9 +56,10 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
 
     A multi-layer perceptron has `sizes`, the neurons of each layer; a convolutional net has
     `layers`, as `cnn_gpu.layers` describes them, and `source`, the maps, height and width of its
-    input. images_per_block: of a GPU's launch mode `window`. cpu_arithmetic: version of the order
-    of sums on the CPU; older runs have none. eta, decay, eta_min: learning rate, factor per epoch,
-    lower bound. deformed_on: the engine that deforms images; None with undeformed ones.
+    input. images_per_block: of a GPU's launch mode `window`. cpu_arithmetic, window_arithmetic:
+    version of the order of sums on the CPU, and in that mode; older runs have none. eta, decay,
+    eta_min: learning rate, factor per epoch, lower bound. deformed_on: the engine that deforms
+    images; None with undeformed ones.
     Raises ValueError if no run of this program can have such a configuration.
     """
 
@@ -64,6 +70,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
     source: tuple[int, ...] = ()
     n_classes: Annotated[int, Meta(ge=1, le=256)] = N_CLASSES
     cpu_arithmetic: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    window_arithmetic: Annotated[int, Meta(ge=1, le=1000)] | None = None
     epochs: Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
     eta: Annotated[float, Meta(ge=1e-300, le=1e9)]
     decay: Rate
@@ -249,6 +256,7 @@ def make_config(
         shape = {
             "sizes": net,
             "images_per_block": WINDOW_IMAGES_PER_BLOCK if by_windows else None,
+            "window_arithmetic": WINDOW_ARITHMETIC if by_windows else None,
         }
     return Config(
         data=DataConfig(

@@ -324,8 +324,9 @@ def check_config(path: Path, found: Config, expected: Config) -> None:
 
     The file may be of fewer epochs, which more would go on from: their learning rates are the same.
     """
-    older = found.cpu_arithmetic, expected.cpu_arithmetic
-    if found.engine == expected.engine and None in older and older != (None, None):
+    pairs = [(run.engine, run.images_per_block) for run in (found, expected)]
+    versions = [(run.cpu_arithmetic, run.window_arithmetic) for run in (found, expected)]
+    if pairs[0] == pairs[1] and versions[0] != versions[1]:
         raise Problem(
             f"{path} was trained by an older version of this program, which rounds otherwise: it "
             "can be shown, exported and used in committees, but not resumed; choose another folder "

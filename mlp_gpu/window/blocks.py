@@ -4,17 +4,19 @@
 
 images float32 (n, n_in), order int64 (m,); H, D, W and eta as `sums` has them.
 
-`gather_images`, when a block has just begun: a thread copies a pixel. `update_weights_of_block`,
-when all its images are done: a block of 16 x 16 threads takes 64 x 64 weights, a thread 4 x 4 of
-them, 16 apart, in registers; the rows of H and D of 16 images at a time are in shared memory.
+`gather_images`, when a block has just begun: a block of 256 threads copies an image and raises
+progress[SQUARE] to 1 + the sum of its squared pixels. `update_weights_of_block`, when all images of
+a block are done: a block of 16 x 16 threads takes 64 x 64 weights, a thread 4 x 4 of them, 16
+apart, in registers; the rows of H and D of 16 images at a time are in shared memory.
 """
 
 import numpy as np
 
-from deepbig_runtime.gpu import DeviceArray, Launch, cuda
-from mlp_gpu.window.progress import BLOCK, FIRST, START, SWEPT
+from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
+from mlp_gpu.window.progress import BLOCK, FIRST, SQUARE, START, SWEPT, as_bits, sum_of_warp
 
-PIXELS = 256  # per block of gather_images
+THREADS = 256  # of gather_images
+WARPS = THREADS // WARP
 SIDE = 16  # threads along each side of a block
 EACH = 4  # rows, and columns, per thread
 TILE = SIDE * EACH
@@ -23,11 +25,25 @@ IMAGES = 16  # in shared memory at a time
 
 @cuda.jit
 def gather_images(H, progress, images, order):
-    t = cuda.blockIdx.y
-    i = np.uint32(cuda.blockIdx.x * PIXELS + cuda.threadIdx.x)
-    if progress[SWEPT] == 0 and t < progress[BLOCK] and i < images.shape[1]:
-        image = order[np.uint32(progress[START] + t)]
-        H[np.uint32(t), i + np.uint32(1)] = images[np.uint32(image), i]
+    t, thread = cuda.blockIdx.x, cuda.threadIdx.x
+    sums = cuda.shared.array(WARPS, np.float32)
+    if progress[SWEPT] > 0 or t >= progress[BLOCK]:
+        return
+    pixels, h = images[np.uint64(order[np.uint32(progress[START] + t)])], H[np.uint32(t)]
+    total = np.float32(0)
+    for i in range(thread, images.shape[1], THREADS):
+        pixel = pixels[np.uint32(i)]
+        h[np.uint32(i + 1)] = pixel
+        total += pixel * pixel
+    total = sum_of_warp(total)
+    if thread % WARP == 0:
+        sums[np.uint32(thread // WARP)] = total
+    cuda.syncthreads()
+    if thread == 0:
+        total = np.float32(1)
+        for warp in range(WARPS):
+            total += sums[np.uint32(warp)]
+        cuda.atomic.max(progress, SQUARE, as_bits(total))
 
 
 @cuda.jit
@@ -82,9 +98,8 @@ SIGNATURES = {
 def gather(
     H: DeviceArray, progress: DeviceArray, images: DeviceArray, order: DeviceArray
 ) -> list[Launch]:
-    """Copy the images of a block that has just begun. Modifies H."""
-    grid = -(-images.shape[1] // PIXELS), H.shape[0]
-    return [Launch(gather_images, grid, PIXELS, (H, progress, images, order))]
+    """Copy the images of a block that has just begun. Modifies H and progress[SQUARE]."""
+    return [Launch(gather_images, (H.shape[0], 1), THREADS, (H, progress, images, order))]
 
 
 def update(

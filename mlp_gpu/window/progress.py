@@ -4,8 +4,9 @@ progress int32 (FIELDS,). Kernels read it and return at once where nothing is le
 kernels if the block is done, block-start kernels if it has been swept, block-end kernels if it is
 not done.
 
-`slide_window`, one block, ends a sweep: it finds how many images at the front are done. A thread
-takes an image of the window. `next_block`, one thread, ends a block.
+`slide_window`, one block, ends a sweep: it finds how many images at the front are done, those
+before which all kept their deltas. A thread takes an image of the window. `next_block`, one
+thread, ends a block.
 
 changes int32 (layers, 2, MAX_WINDOW), the bits of float32: of each layer and image of the window,
 the largest change of a delta against the sweep before, and the largest delta. Stage 2 raises them,
@@ -27,7 +28,8 @@ WINDOW = 5  # images that a window has where its block does not end before
 TIMES = 6  # how often images of this block went forward and backward, together
 SWEEPS = 7  # sweeps of the epoch
 ALL_TIMES = 8  # how often images of the epoch went forward and backward, together
-FIELDS = 9
+SQUARE = 9  # the largest |h|^2 of an image of this block in layer 1: the bits of a float32
+FIELDS = 10
 
 MIN_WINDOW, MAX_WINDOW = 8, 128  # images
 LIMITS = Limits(MIN_WINDOW, MAX_WINDOW, few=6, many=12)
@@ -73,7 +75,7 @@ def largest_of_warp(value):
 
 
 @cuda.jit
-def slide_window(progress, changes, eta):
+def slide_window(progress, changes, inputs, eta):
     image = cuda.threadIdx.x
     lane, warp = image % WARP, image // WARP
     first, end = progress[FIRST], progress[END]
@@ -82,8 +84,7 @@ def slide_window(progress, changes, eta):
     stops = cuda.shared.array(WARPS, np.int32)
     if n == 0:
         return
-    # The first image is corrected by images that are done: it is exact.
-    least = tolerance_at(eta[0], GPU_ROUNDING)
+    square = as_float(progress[SQUARE])
     stop = np.int32(n)  # the image that the window must keep; n if it may pass this thread's
     for layer in range(changes.shape[0]):
         of_layer = changes[np.uint64(layer)]
@@ -96,8 +97,11 @@ def slide_window(progress, changes, eta):
         cuda.syncthreads()
         for other in range(WARPS):
             size = larger_of(size, largest[half, np.uint64(other)])
-        if 0 < image < n and not change <= least * size:
-            stop = np.int32(image)
+        n_in = np.float32(inputs[np.uint64(layer)])
+        # States of hidden layers are about 1: see `activation`.
+        least = tolerance_at(eta[0], n_in, n_in if layer > 0 else square, GPU_ROUNDING)
+        if image < n and not change <= least * size:  # itself is done, others used what it was
+            stop = min(stop, np.int32(image + 1))
     lanes = WARP // 2
     while lanes > 0:
         stop = min(stop, cuda.shfl_xor_sync(ALL, stop, lanes))
@@ -127,12 +131,12 @@ def next_block(progress, n_block, n_images):
         start = progress[START] + n
         block = min(n_block, n_images - start)
         progress[START], progress[BLOCK] = start, block
-        progress[FIRST] = progress[SWEPT] = progress[TIMES] = 0
+        progress[FIRST] = progress[SWEPT] = progress[TIMES] = progress[SQUARE] = 0
         progress[WINDOW], progress[END] = window, min(window, block)
 
 
 SIGNATURES = {
-    slide_window: "void(int32[::1], int32[:, :, ::1], float32[::1])",
+    slide_window: "void(int32[::1], int32[:, :, ::1], int32[::1], float32[::1])",
     next_block: "void(int32[::1], int32, int32)",
 }
 
@@ -150,9 +154,11 @@ def at_start(n_block: int, n_images: int) -> np.ndarray:
     return progress
 
 
-def slide(progress: DeviceArray, changes: DeviceArray, eta: DeviceArray) -> list[Launch]:
-    """End a sweep. Modifies progress and changes."""
-    return [Launch(slide_window, (1, 1), MAX_WINDOW, (progress, changes, eta))]
+def slide(
+    progress: DeviceArray, changes: DeviceArray, inputs: DeviceArray, eta: DeviceArray
+) -> list[Launch]:
+    """End a sweep. inputs: of each layer, with the bias's 1. Modifies progress and changes."""
+    return [Launch(slide_window, (1, 1), MAX_WINDOW, (progress, changes, inputs, eta))]
 
 
 def end_block(progress: DeviceArray, n_block: int, n_images: int) -> list[Launch]:

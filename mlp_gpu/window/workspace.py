@@ -32,6 +32,7 @@ class Workspace:
         shapes = self._shapes(sizes, n_block)
         self.progress = gpu.device_array((progress.FIELDS,), np.int32)
         self._changes = gpu.device_array(progress.changes_shape(len(weights)), np.int32)
+        self._inputs = gpu.device_array((len(weights),), np.int32)  # of each layer, with the bias's
         self._arrays = {
             kind: [gpu.device_array(shape, np.float32) for shape in some]
             for kind, some in shapes.items()
@@ -55,7 +56,8 @@ class Workspace:
         """Memory on the GPU, in bytes, of all arrays but the weights."""
         shapes = chain.from_iterable(cls._shapes(sizes, n_block).values())
         changes = progress.changes_shape(len(sizes) - 1)
-        return 4 * (sum(math.prod(shape) for shape in (*shapes, changes)) + progress.FIELDS)
+        few = progress.FIELDS + len(sizes) - 1
+        return 4 * (sum(math.prod(shape) for shape in (*shapes, changes)) + few)
 
     def blank(self) -> list[tuple[DeviceArray, np.ndarray]]:
         """Arrays that must be filled once, with their content."""
@@ -66,7 +68,7 @@ class Workspace:
         ]
         for _, inputs in pairs[: len(self._sizes)]:
             inputs[:, 0] = 1  # the factor of the biases
-        return pairs
+        return [*pairs, (self._inputs, np.add(self._sizes[:-1], 1, dtype=np.int32))]
 
     def at_start(self, n_images: int) -> list[tuple[DeviceArray, np.ndarray]]:
         """Arrays that must be filled before an epoch of n_images, with their content."""
@@ -113,7 +115,7 @@ class Workspace:
             found += sums.backward(
                 D[layer - 1], changes, E, progress_, H[layer], eta, layer - 1, sizes[layer]
             )
-        return fastest(found + progress.slide(progress_, changes, eta), self._cc)
+        return fastest(found + progress.slide(progress_, changes, self._inputs, eta), self._cc)
 
     def end_block(self, eta: DeviceArray, n_images: int) -> list[Launch]:
         """If all images of the block are done: the update of all weights, then the next block.

@@ -1,18 +1,20 @@
 """deepbig/estimators.py: scikit-learn's own checks, the commands' bits, images, bad input."""
 
 import re
+import warnings
 
 import numpy as np
 import pytest
 import small_runs
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cnn_gpu.network import ConvNetwork
 from deepbig import OnlineCNNClassifier, OnlineMLPClassifier
 from deform_gpu import TABLE1, TRANSLATION
 from experiments.training import runs
+from mlp_gpu.network import Network
 from mlp_gpu.training import Diverged
 
 X = np.random.default_rng(0).uniform(-1, 1, (60, 9, 9)).astype(np.float32)
@@ -139,3 +141,43 @@ def test_loss_that_is_not_finite_ends_the_training():
     with pytest.raises(Diverged):
         net.set_params(eta=1e38).fit(X[:, :8], np.array(["a", "b"])[Y % 2])
     assert (net.predict(X) == before).all()
+
+
+@pytest.mark.parametrize("hidden", [(), (30,)], ids=str)
+def test_inputs_that_saturate_the_net_are_warned_of_once_and_others_never(hidden, digits):
+    """Just above the size that saturates half of the hidden units, or an output, and just below."""
+    images, labels = digits.train_images[:200].reshape(200, -1), digits.train_labels[:200]
+    net = OnlineMLPClassifier(hidden, epochs=1, engine="cpu")
+    pixels = 127.5 * (images + 1)
+    W = Network.initial((841, *hidden, 10), 0).unpadded()[0]
+    a = np.sort(abs(W[0] + pixels[:100] @ W[1:]), axis=None)
+    limit = 8 / a[len(a) // 2 if hidden else -1]  # times which half of the units, or one, saturate
+    too_large = 1.01 * limit * pixels
+    with pytest.warns(ConvergenceWarning) as warned:
+        net.partial_fit(too_large, labels).partial_fit(pixels, labels)
+    (warning,) = warned
+    assert warning.filename == __file__
+    assert f"as large as {too_large.max():g}, so that " in str(warning.message)
+    assert "MinMaxScaler((-1, 1))" in str(warning.message)
+    with warnings.catch_warnings(action="error"):
+        net.fit(0.99 * limit * pixels, labels)
+        net.fit(images, labels)
+
+
+@pytest.mark.parametrize("layers", ["3M3s1-5N", "2M3x5s0-MP2-4N", "5N"])
+def test_a_convolutional_net_judges_by_the_activations_of_its_first_layer(layers):
+    """Of images of two maps."""
+    images = np.random.default_rng(3).uniform(-9, 9, (5, 9, 11, 2)).astype(np.float32)
+    net = OnlineCNNClassifier(layers, engine="cpu")
+    network = net._initial(images, 3)
+    a, is_hidden = net._first_activations(images, network)
+    layer, W = network.layers[0], network.weights[0]
+    assert is_hidden
+    assert a.shape == (5 * layer.maps.height * layer.maps.width, layer.maps.n)
+    height, width = layer.kernel
+    y, x = layer.maps.height - 1, layer.maps.width - 1  # the last neuron of the last image
+    top, left = y * layer.step[0], x * layer.step[1]
+    seen = images[-1, top : top + height, left : left + width].reshape(-1)
+    assert a[-1] == pytest.approx(W[0] + seen @ W[1:], rel=1e-4)
+    with pytest.warns(ConvergenceWarning):
+        net.set_params(epochs=1).fit(1000 * images, [0, 1, 2, 0, 1])

@@ -34,7 +34,7 @@ BLOCKS = {
     "forward_states": [(1, 2)],
     "backward_deltas": [(0, 3)],
     "update_weights_of_block": [(1, 0)],
-    "gather_images": [(0, 7)],
+    "gather_images": [(7, 0)],
 }
 HIDDEN = 64  # neurons of the ladder's net: two warps
 PIECE = 8  # words that are moved together
@@ -144,7 +144,7 @@ def test_no_access_to_shared_memory_meets_a_bank_conflict(name, block):
     """But for the largest deltas, of which fewer and fewer threads look for the largest."""
     found = record(name, block)
     shared = {key: steps for key, steps in found.items() if key[0].startswith("shared")}
-    assert {kind for _, kind in shared} == (set() if name == "gather_images" else {"read", "write"})
+    assert {kind for _, kind in shared} == {"read", "write"}
     for key, steps in shared.items():
         if name != "backward_deltas" or key[0] == "shared 0":
             assert all(access_stats.words_per_bank(words.tolist()) == 1 for words in steps), key

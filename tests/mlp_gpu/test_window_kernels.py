@@ -24,6 +24,7 @@ from mlp_gpu.window.progress import (
     BLOCK,
     END,
     FIRST,
+    SQUARE,
     START,
     SWEEPS,
     SWEPT,
@@ -339,8 +340,12 @@ def test_gather_images_only_before_the_first_sweep(arrays, n_in, swept):
     H = arrays.nans(20, pad32(n_in + 1))
     now = arrays.put(in_window(0, 5, swept, block=13, start=100))
     arrays.run(blocks.gather(H, now, arrays.put(images), arrays.put(order)))
-    found = arrays.get(H)
-    if not swept:
+    found, square = arrays.get(H), arrays.get(now)[[SQUARE]]
+    if swept:
+        assert square == -1
+    else:
+        expected = 1 + np.square(images[order[100:113]].astype(float)).sum(axis=1).max()
+        assert abs(square.view(np.float32) - expected) <= np.sqrt(n_in) * EPS * expected
         assert (found[:13, 1 : n_in + 1] == images[order[100:113]]).all()
         found[:13, 1 : n_in + 1] = np.nan
     assert np.isnan(found).all()
@@ -365,12 +370,16 @@ def test_update_of_a_block_only_when_all_images_are_done(arrays, run, n_in, n_ou
     assert (found == 0).all()
 
 
-def slid(arrays, changes, first, end, window=16, eta=1e-3):
-    """How far a window slides after a sweep with these changes. float32 (layers, 2, images)."""
+def slid(arrays, changes, first, end, window=16, eta=1e-3, square=1, inputs=(1, 1, 1)):
+    """How far a window slides after a sweep with these changes. float32 (layers, 2, images).
+
+    square: the largest |h|^2 in layer 1. inputs: of each layer.
+    """
     now = in_window(first, end)
     now[[WINDOW, TIMES, ALL_TIMES, SWEEPS]] = window, 1000, 2000, 7
-    there, noted = arrays.put(now), arrays.put(changes.view(np.int32))
-    arrays.run(progress.slide(there, noted, arrays.put(np.full(1, eta, np.float32))))
+    now[SQUARE] = np.float32(square).view(np.int32)
+    there, noted, sizes = map(arrays.put, (now, changes.view(np.int32), np.int32(inputs)))
+    arrays.run(progress.slide(there, noted, sizes, arrays.put(np.full(1, eta, np.float32))))
     found, n = arrays.get(there), end - first
     if n == 0:
         assert (found == now).all()
@@ -391,23 +400,31 @@ def quiet(n, n_layers=3):
 
 
 @pytest.mark.parametrize("n", small(1, 5, 72))
-def test_slide_window_passes_images_whose_deltas_stayed(arrays, n):
+def test_slide_window_passes_images_before_which_all_deltas_stayed(arrays, n):
     changes = quiet(n)
     assert slid(arrays, changes, 3, 3 + n) == n  # all at once
     for image in range(n):
         one = changes.copy()
         one[image % 3, 0, image] = 1.01e-3
-        assert slid(arrays, one, 3, 3 + n) == (image or n)  # the first is always done
+        assert slid(arrays, one, 3, 3 + n) == image + 1
     changes[1, 0, :n] = 1
     assert slid(arrays, changes, 3, 3 + n) == 1  # one by one
 
 
-@pytest.mark.parametrize(("eta", "limit"), [(0, 0.1), (1e-5, 3e-3), (1e-3, 1e-4), (1, 1e-4)])
-def test_slide_window_tolerates_more_as_eta_falls(arrays, eta, limit):
-    changes = quiet(20)
-    for factor, passed in ((0.99, 20), (1.01, 7)):
-        changes[1, 0, 7] = factor * limit * 10  # the largest delta is 10
-        assert slid(arrays, changes, 3, 23, eta=eta) == passed
+@pytest.mark.parametrize(
+    ("eta", "layer", "square", "limit"),
+    [
+        *((0, 1, 1, 0.1), (1e-5, 1, 1, 3e-3), (1e-3, 1, 1, 1e-4), (1e-2, 1, 1, 1e-4)),
+        # 6e-8 sqrt(n) / (eta^2 |h|^3): layer 1 reads 25 numbers, layer 2 reads 400, about 1 each.
+        *((0.1, 1, 1, 1.5e-8), (0.1, 0, 1, 3e-5), (0.1, 0, 25, 2.4e-7), (0.1, 0, 100, 3e-8)),
+    ],
+)
+def test_slide_window_tolerates_more_the_less_a_change_does(arrays, eta, layer, square, limit):
+    changes, inputs = quiet(20), (25, 400 if eta == 0.1 else 1, 1)
+    changes[:, 0] = 0
+    for factor, passed in ((0.99, 20), (1.01, 8)):
+        changes[layer, 0, 7] = factor * limit * 10  # the largest delta is 10
+        assert slid(arrays, changes, 3, 23, 16, eta, square, inputs) == passed
 
 
 def test_slide_window_of_a_block_that_is_done_changes_nothing(arrays):
@@ -419,9 +436,9 @@ def test_slide_window_of_a_block_that_is_done_changes_nothing(arrays):
 def test_slide_window_stops_at_numbers_that_are_not_finite(arrays, value, kind, image):
     changes = quiet(20)
     changes[1, kind, image] = value
-    # No change is large beside an infinite delta, and the first image is always done.
-    passes = (np.isinf(value) and kind == 1) or (kind == 0 and image == 0)
-    assert slid(arrays, changes, 0, 20) == (20 if passes else 1)
+    # No change is large beside an infinite delta, and each is beside NaN.
+    expected = image + 1 if kind == 0 else 20 if np.isinf(value) else 1
+    assert slid(arrays, changes, 0, 20) == expected
 
 
 @pytest.mark.parametrize(("first", "end"), [(0, 9), (70, 75)])
@@ -443,7 +460,7 @@ def test_next_block_begins_when_all_images_are_done(arrays, window, times, after
         expected = now
         if first == 75:
             expected = in_window(0, min(after, 50), 0, block=50, start=225)
-            expected[[WINDOW, TIMES, SWEEPS]] = after, 0, 9
+            expected[[WINDOW, TIMES, SWEEPS, SQUARE]] = after, 0, 9, 0
         assert (arrays.get(there) == expected).all()
     assert next_window(window, times, 75, progress.LIMITS) == after
 

@@ -92,7 +92,7 @@ def test_records_are_those_of_the_same_trainings_today(digits):
             config.engine,
         )
         # Those of the CPU from before are rounded otherwise.
-        names = "images_per_block", "cpu_arithmetic"
+        names = "images_per_block", "cpu_arithmetic", "window_arithmetic"
         assert config == changed(today, **{name: getattr(config, name) for name in names})
         assert config.n_validation == config.data.n_train
 
@@ -105,10 +105,13 @@ def test_runs_of_the_cpu_name_their_arithmetic_and_older_ones_are_not_resumed(di
         on_gpu = configs.make_config(few, net, schedule, 0, None, "cuda")
         assert "cpu_arithmetic" not in on_gpu.to_builtins()
         older = changed(config, cpu_arithmetic=None)
-        with pytest.raises(
-            Problem, match=r"^x.h5 was trained by an older version .* not resumed; "
-        ):
-            store.check_config("x.h5", older, config)
+        match = r"^x.h5 was trained by an older version .* not resumed; "
+        for version in (None, CPU_ARITHMETIC - 1):
+            with pytest.raises(Problem, match=match):
+                store.check_config("x.h5", changed(config, cpu_arithmetic=version), config)
+    by_windows = configs.make_config(few, (841, 9, 10), schedule, 0, None, "cuda", windows=True)
+    with pytest.raises(Problem, match=match):
+        store.check_config("x.h5", changed(by_windows, window_arithmetic=None), by_windows)
     assert type(nets.make_engine(changed(older, images_per_block=32), "graph")).name == "cpu"
 
 
