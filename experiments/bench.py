@@ -242,7 +242,7 @@ def measure_startup(arguments: argparse.Namespace) -> None:
     rows |= {row.what: row for row in new}
     # Not after each: a README that lacks a new record fails the tests that are timed next.
     files.replace(path, rows_text(rows.values()).encode())
-    print(markdown_table(clusters.startup_table(rows.values())))
+    print(markdown_table(columns.startup_table(rows.values())))
     tell(f"written to {folder}: startup.csv")
 
 
@@ -258,7 +258,7 @@ def measure_workers(arguments: argparse.Namespace) -> None:
     trainings = clusters.Trainings(dataset, arguments.data_dir, engine, schedule)
     rows = clusters.measure(counts, trainings, arguments.repeats, source.columns())
     files.replace(folder / "scaling.csv", rows_text(rows).encode())
-    print(markdown_table(clusters.scaling_table(rows)))
+    print(markdown_table(columns.scaling_table(rows)))
     tell(f"written to {folder}: scaling.csv")
 
 

@@ -14,8 +14,11 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import deepcopy
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from deepbig_runtime import files
 from deepbig_runtime.errors import Interrupted, Problem
@@ -92,7 +95,7 @@ def execute(name: str, variables: Mapping[str, str]) -> Any:
     notebook.metadata = metadata
     for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
         if picture := output.get("data", {}).get("image/png"):
-            small = figures.few_colours(base64.b64decode(picture))
+            small = figures.few_colours(Image.open(BytesIO(base64.b64decode(picture))))
             output.data["image/png"] = base64.b64encode(small).decode()
     return notebook
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from deepbig.pretrained import PRETRAINED
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
-from experiments.benchmarks import clusters, race
+from experiments.benchmarks import race
 from experiments.benchmarks import columns as timing_columns
 from experiments.benchmarks import findings as speeds
 from experiments.benchmarks.columns import NOT_MEASURED, on_gpu
@@ -200,7 +200,7 @@ def scalings(results: Results) -> str:
     """1 worker against several, device by device."""
     parts = []
     for rows in results.scalings.values():
-        parts += [f"{bench_source(rows)}:", markdown_table(clusters.scaling_table(rows))]
+        parts += [f"{bench_source(rows)}:", markdown_table(timing_columns.scaling_table(rows))]
     return paragraphs(parts)
 
 

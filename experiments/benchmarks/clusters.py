@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -168,18 +168,6 @@ def startup_row(
     )
 
 
-def startup_table(rows: Iterable[StartupRow]) -> list[dict[str, str]]:
-    """Rows of startup.csv as lines of a table."""
-    return [
-        {"what": row.what, "seconds (p20-p80)": _seconds(row), "repeats": str(row.repeats)}
-        for row in rows
-    ]
-
-
-def _seconds(row: StartupRow | ScalingRow) -> str:
-    return f"{row.seconds:.1f} ({row.seconds_p20:.1f}-{row.seconds_p80:.1f})"
-
-
 # --- several workers
 
 
@@ -272,18 +260,3 @@ def measure(
         )
         rows.append(row)
     return rows
-
-
-def scaling_table(rows: Sequence[ScalingRow]) -> list[dict[str, str]]:
-    """Several workers against one, as lines of a table."""
-    return [
-        {
-            "workers": str(row.workers),
-            "trainings": str(row.runs),
-            "seconds (p20-p80)": _seconds(row),
-            "speedup over one worker": f"{row.speedup:.2f}",
-            "start-up, s": f"{row.start_seconds:.1f}",
-            "written per training and epoch, MB": f"{row.bytes_an_epoch / 1e6:.1f}",
-        }
-        for row in rows
-    ]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from experiments.results import cnn_tables
-from experiments.results.rows import BenchRow
+from experiments.results.rows import BenchRow, ScalingRow, StartupRow
 from experiments.training.provenance import SourceColumns
 
 NOT_MEASURED = "Not measured yet."
@@ -377,3 +377,30 @@ def bench_tables(part: str, rows: Rows) -> list[list[Line]]:
 def on_gpu(rows: Rows, group: str = "kernel") -> bool:
     """Whether these rows are of a benchmark that measured kernels, of a group, on a GPU."""
     return any(row.group == group for row in rows)
+
+
+def startup_table(rows: Iterable[StartupRow]) -> list[Line]:
+    """Rows of startup.csv as lines of a table."""
+    return [
+        {"what": row.what, "seconds (p20-p80)": _seconds(row), "repeats": str(row.repeats)}
+        for row in rows
+    ]
+
+
+def _seconds(row: StartupRow | ScalingRow) -> str:
+    return f"{row.seconds:.1f} ({row.seconds_p20:.1f}-{row.seconds_p80:.1f})"
+
+
+def scaling_table(rows: Sequence[ScalingRow]) -> list[Line]:
+    """Several workers against one, as lines of a table."""
+    return [
+        {
+            "workers": str(row.workers),
+            "trainings": str(row.runs),
+            "seconds (p20-p80)": _seconds(row),
+            "speedup over one worker": f"{row.speedup:.2f}",
+            "start-up, s": f"{row.start_seconds:.1f}",
+            "written per training and epoch, MB": f"{row.bytes_an_epoch / 1e6:.1f}",
+        }
+        for row in rows
+    ]

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from deepbig_runtime.errors import Problem
-from experiments.benchmarks import clusters
 from experiments.benchmarks import columns as timing_columns
 from experiments.datasets import data
 from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, is_mnist
-from experiments.drawing import bench_plots, error_plots, run_plots
+from experiments.drawing import error_plots, run_plots
 from experiments.drawing.page import Html, Page, anchor, html
 from experiments.results import cnn_tables, committee_report, comparisons, tables, voting
 from experiments.results.committee_report import Committee, unfinished
@@ -24,7 +23,7 @@ from experiments.results.comparisons import (
     with_record,
 )
 from experiments.results.records import folder_of, read_results
-from experiments.results.rows import BenchRow, CommitteeRow
+from experiments.results.rows import CommitteeRow
 from experiments.results.tables import bench_source
 from experiments.training import provenance, store
 from experiments.training.formatting import plural, printable
@@ -348,6 +347,7 @@ class Report:
         """Engines, deformation, kernels and workers, as they were timed on each device."""
         page, results = self.page, self.results
         page.heading(2, "Benchmarks")
+        page.say('`make pictures ARGS="times roofline"` and `notebooks/kernels.ipynb` draw them.')
         for part, title in BENCH_TITLES.items():
             page.heading(3, title)
             found = [
@@ -358,27 +358,12 @@ class Report:
             for rows, own in found:
                 for table in own:
                     page.table(f"{rows[0].source.device}.", table, [bench_source(rows)])
-                if part == "bench":
-                    self._add_bench_figures(rows)
         page.heading(3, "Several workers")
         if not results.scalings:
             page.say(timing_columns.NOT_MEASURED)
         for scaled in results.scalings.values():
-            table = clusters.scaling_table(scaled)
+            table = timing_columns.scaling_table(scaled)
             page.table(f"{scaled[0].source.device}.", table, [bench_source(scaled)])
-
-    def _add_bench_figures(self, rows: list[BenchRow]) -> None:
-        where, cited = f"on {rows[0].source.device}", [bench_source(rows)]
-        if any(row.updates_a_second for row in rows):
-            alt = "Time per image against the weights of the net, one line per engine."
-            figure = bench_plots.plot_times(rows)
-            self.page.figure(figure, f"Time per image, {where}.", alt, cited)
-        try:
-            figure = bench_plots.plot_roofline(rows)
-        except ValueError:
-            return  # no copy was measured beside
-        alt = "Engines and kernels against copies of as many bytes, as bars and as a roofline."
-        self.page.figure(figure, f"Against the ceiling that copies set, {where}.", alt, cited)
 
     def build(self, links: Sequence[Html] = ()) -> str:
         """The whole page. links: paragraphs that lead to other pages."""

@@ -6,7 +6,6 @@ from typing import Annotated
 import numpy as np
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from cuda_on_cpu.access_stats import SECTOR
 from experiments.datasets.dataset import is_mnist
 from experiments.results.tables import interval
 from experiments.training.formatting import markdown_table
@@ -26,6 +25,7 @@ GPU = ", GPU"  # the end of names of what others' programs do on a GPU
 RUNG_NAMES = (*BLOG_MS, "graph", "one kernel")
 BLOG_CORRECT = {1: 94.16, 2: 95.1}  # percent, by epochs
 BLOG_IMAGES, BLOG_HIDDEN = 60_000, 128
+SECTOR = 32  # bytes of global memory that are moved together, as in cuda_on_cpu, which imports Numba
 
 
 Large = Annotated[int, Meta(ge=0, le=10**15)]
