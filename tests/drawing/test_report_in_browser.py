@@ -19,7 +19,7 @@ from experiments.drawing.report_sections import OWN_TITLE
 def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width):
     shot = tmp_path / "page.png"
     facts = check_page(browser, written, width, shot)
-    assert facts["figures"] == 14
+    assert facts["figures"] == 10
     assert facts["tables"] == written.read_text().count("<table>")
     levels = [level for level, _ in facts["headings"]]
     assert levels[0] == 1

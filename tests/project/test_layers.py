@@ -118,6 +118,7 @@ SLOW = (
         ("experiments.watch", (*ENGINES, *SLOW, "matplotlib")),
         ("experiments.export", (*ENGINES, *SLOW, "matplotlib")),
         ("experiments.figure1", (*ENGINES, *SLOW)),
+        ("experiments.report", (*ENGINES, *SLOW)),
         ("experiments.table1", (*ENGINES, *SLOW, "matplotlib")),
         ("experiments.committee", (*ENGINES, *SLOW)),
         ("experiments.pictures", (*ENGINES, *SLOW)),
