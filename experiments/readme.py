@@ -11,9 +11,9 @@ from pathlib import Path
 from deepbig.pretrained import PRETRAINED
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
-from experiments.benchmarks import race
 from experiments.benchmarks import columns as timing_columns
 from experiments.benchmarks import findings as speeds
+from experiments.benchmarks import race
 from experiments.benchmarks.columns import NOT_MEASURED, on_gpu
 from experiments.datasets.dataset import CIFAR10_JPEG
 from experiments.results import (

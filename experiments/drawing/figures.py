@@ -41,9 +41,9 @@ MAX_NAME_LENGTH = 44  # letters of a run's name
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as PNG of DPI dots per inch, in few colours. Drawn once, which savefig does twice."""
+    """A figure as PNG of DPI dots per inch, in few colours."""
     figure.set_dpi(DPI)
-    canvas = FigureCanvasAgg(figure)
+    canvas = FigureCanvasAgg(figure)  # savefig would draw twice
     canvas.draw()
     return few_colours(Image.fromarray(np.asarray(canvas.buffer_rgba())))
 

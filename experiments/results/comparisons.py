@@ -41,7 +41,7 @@ def fisher(errors: int, other: int, n: int) -> float:
     """p of Fisher's exact test, two-sided: two classifiers, each tested on n images, are alike."""
     from scipy.special import gammaln  # scipy.stats takes most of a second to import
 
-    def log_binomial(n: int, k: np.ndarray) -> np.ndarray:
+    def log_binomial(n: int, k: int | np.ndarray) -> np.ndarray:
         return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
 
     both = errors + other

@@ -25,7 +25,7 @@ GPU = ", GPU"  # the end of names of what others' programs do on a GPU
 RUNG_NAMES = (*BLOG_MS, "graph", "one kernel")
 BLOG_CORRECT = {1: 94.16, 2: 95.1}  # percent, by epochs
 BLOG_IMAGES, BLOG_HIDDEN = 60_000, 128
-SECTOR = 32  # bytes of global memory that are moved together, as in cuda_on_cpu, which imports Numba
+SECTOR = 32  # bytes that are moved together, as in cuda_on_cpu, which imports Numba
 
 
 Large = Annotated[int, Meta(ge=0, le=10**15)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from measurements import bench_row
-from waiting import wait_until
+from waiting import HANG_SECONDS, wait_until
 
 from experiments.benchmarks import baseline_nets, baselines, host, mlp
 from experiments.benchmarks.host import Workload
@@ -296,7 +296,7 @@ def test_busy_core_computes_until_it_is_ended(monkeypatch):
 def test_busy_core_has_begun_inside_and_its_process_ends_by_itself(tmp_path, monkeypatch):
     begun, code = tmp_path / "begun", mlp.KEEP_BUSY.replace("+ 60", "+ 0.1")
     assert code != mlp.KEEP_BUSY
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=HANG_SECONDS)
     assert (done.returncode, done.stdout) == (0, b"begun")
     code = f"import time; time.sleep(0.5); open({str(begun)!r}, 'w'); print(end='x', flush=True)"
     monkeypatch.setattr(mlp, "KEEP_BUSY", code)

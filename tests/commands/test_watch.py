@@ -9,6 +9,7 @@ from contextlib import nullcontext
 
 import pytest
 from filelock import FileLock
+from waiting import HANG_SECONDS
 from watched_runs import NOW, WRITTEN, make_run, write
 
 from deepbig_runtime import hdf5
@@ -288,7 +289,7 @@ class Terminal:
         """What comes until `part` has, or until the end of the command if that is None."""
         came = ""
         while part is None or part not in came:
-            assert select.select([self.main], [], [], 120)[0], f"only {came!r} came in two minutes"
+            assert select.select([self.main], [], [], HANG_SECONDS)[0], f"only {came!r} came"
             try:
                 came += os.read(self.main, 65536).decode()
             except OSError:  # Linux says so when the other side is closed
@@ -314,7 +315,7 @@ def test_on_a_terminal_it_redraws_until_ctrl_c(tmp_path):
         assert "5/10" in last
         os.write(terminal.main, b"\x03")
         rest = terminal.read_until(None)
-        assert terminal.process.wait(120) == 0
+        assert terminal.process.wait(HANG_SECONDS) == 0
     finally:
         terminal.process.kill()
     assert rest.replace("^C", "").endswith("\r\n")  # Linux may echo the key after the answer
@@ -340,7 +341,7 @@ def test_it_ends_when_its_terminal_is_gone(tmp_path):
     terminal.read_until("\x1b[J")
     os.close(terminal.main)
     try:
-        assert terminal.process.wait(120) == 2
+        assert terminal.process.wait(HANG_SECONDS) == 2
     finally:
         terminal.process.kill()
 

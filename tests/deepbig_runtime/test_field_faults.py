@@ -15,7 +15,7 @@ from factories import changed
 from programs import run
 from run_bits import bits
 from small_runs import CONFIG, train
-from waiting import wait_until
+from waiting import HANG_SECONDS, wait_until
 
 from deepbig_runtime import compiled_cache, jit
 from deepbig_runtime.errors import Problem, check_threads, explained, signals
@@ -180,7 +180,7 @@ def test_signals_under_nohup_leave_hangups_ignored(signals_raise):
 @posix
 @pytest.mark.slow
 def test_training_under_nohup_survives_a_closed_terminal(tmp_path):
-    options = [*TINY[:-1], "200", "--seeds", "0,1", "--workers", "2", "--out", str(tmp_path)]
+    options = [*TINY[:-1], "100000", "--seeds", "0,1", "--workers", "2", "--out", str(tmp_path)]
     process = subprocess.Popen(
         [sys.executable, "-m", "experiments.table1", *options],
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
@@ -195,7 +195,7 @@ def test_training_under_nohup_survives_a_closed_terminal(tmp_path):
     time.sleep(1)
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=HANG_SECONDS)[1]
     assert process.returncode == 143
     assert said.splitlines()[-1].startswith("stopped by SIGTERM: all finished epochs")
     assert "leaked" not in said

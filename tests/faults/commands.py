@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from waiting import HANG_SECONDS
 
 from experiments.training.provenance import REPOSITORY
 
@@ -23,9 +24,8 @@ if not sys.platform.startswith("linux"):
 
 import resource  # which Windows has not
 
-LIMIT_SECONDS = 240  # that any command may take
 GIGABYTES = 2  # of memory that a fork may take beyond the memory of this process
-PATIENCE = 6  # seconds by the clock that a second of the processor may take
+END_SECONDS = 100  # that what a command has started may take to end after it
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Ended:
 
 
 def run(line, folder, variables=None, meanwhile=lambda process: None, **options):
-    """Run `python -m LINE` in a folder to its end, or kill it after LIMIT_SECONDS.
+    """Run `python -m LINE` in a folder to its end, or kill it after HANG_SECONDS.
 
     meanwhile: called with the process while it runs. options: of subprocess.Popen.
     """
@@ -76,8 +76,8 @@ def run(line, folder, variables=None, meanwhile=lambda process: None, **options)
         )
         try:
             meanwhile(process)
-            process.wait(LIMIT_SECONDS)
-            left_behind = clear_away(process.pid, patience=10)
+            process.wait(HANG_SECONDS)
+            left_behind = clear_away(process.pid, END_SECONDS)
         except BaseException:
             clear_away(process.pid, patience=0)
             process.wait()
@@ -96,12 +96,12 @@ def fork(main, folder, seconds, interrupt_after=None):
             target=_as_program, args=(main, folder, stdout, stderr, seconds)
         )
         process.start()
-        process.join(interrupt_after or PATIENCE * seconds)
+        process.join(interrupt_after or HANG_SECONDS)
         if interrupted := bool(interrupt_after) and process.is_alive():
             os.killpg(process.pid, signal.SIGINT)
-            process.join(PATIENCE * seconds)
+            process.join(HANG_SECONDS)
         hangs = process.is_alive()
-        left_behind = clear_away(process.pid, patience=0 if hangs else 5)
+        left_behind = clear_away(process.pid, 0 if hangs else END_SECONDS)
         process.kill()  # if it hangs before it has a session of its own
         process.join()
         printed = _content(stdout), _content(stderr)

@@ -22,6 +22,7 @@ from natural_files import make_cifar, make_norb
 from run_bits import TIMES, network_bits, run_bits
 from small_runs import DATASET, AtEpoch
 from tries import fuzz
+from waiting import HANG_SECONDS
 
 from deform_gpu import TABLE1
 from experiments import export, readme, report, watch
@@ -29,7 +30,6 @@ from experiments.datasets import data
 from experiments.training import cli, configs, net_files, nets, provenance, runs, store
 from mlp_gpu.training import Schedule
 
-SECONDS = 10  # of a core, for any reader
 NETS = {"perceptron": (841, 12, 10), "convolutional": "2M5s1-MP5-9N"}
 EPOCHS = 3
 DATA = data.limit(DATASET, 40)
@@ -144,7 +144,15 @@ COMMANDS = {
 }
 
 
-def check(read, folder, expected=None):
+@pytest.fixture(scope="module")
+def seconds(tmp_path_factory):
+    """Of a core, for any reader: ten times what the slowest one, of all records, takes here."""
+    folder, before = tmp_path_factory.mktemp("report"), sum(os.times()[2:4])
+    commands.fork(COMMANDS["report"], folder, HANG_SECONDS).check(0)
+    return 10 * (sum(os.times()[2:4]) - before)
+
+
+def check(read, folder, seconds, expected=None):
     """Read something in a fork. expected: the content, unless it is refused; None for any."""
 
     def main():
@@ -153,7 +161,7 @@ def check(read, folder, expected=None):
         assert expected is None or found == expected, "something else is read"
 
     before = listing(folder)
-    ended = commands.fork(partial(cli.run, main), folder, SECONDS)
+    ended = commands.fork(partial(cli.run, main), folder, seconds)
     ended.check(0, 2)
     assert ended.status == 0 or listing(folder) == before, f"something was written\n{ended}"
 
@@ -178,7 +186,7 @@ def copied(tmp_path):
 @pytest.mark.slow
 @fuzz(30, 4000)
 @given(source=st.data())
-def test_damaged_data_or_a_net_is_refused_or_right(source, whole, expected, copied, tried):
+def test_damaged_data_or_a_net_is_refused_or_right(source, whole, expected, seconds, copied, tried):
     name = source.draw(st.sampled_from(sorted(READERS)))
     folder = copied(whole / name)
     path = source.draw(st.sampled_from(sorted(folder.iterdir())))
@@ -189,13 +197,14 @@ def test_damaged_data_or_a_net_is_refused_or_right(source, whole, expected, copi
     path.write_bytes(content if is_inner else source.draw(changed_bytes(content)))
     tried()
     has_checksum = name not in ("norb", "cifar10") or not is_inner
-    check(partial(READERS[name], folder), folder, expected[name] if has_checksum else None)
+    right = expected[name] if has_checksum else None
+    check(partial(READERS[name], folder), folder, seconds, right)
 
 
 @pytest.mark.slow
 @fuzz(30, 5200)
 @given(source=st.data())
-def test_a_damaged_run_is_refused_or_right(source, whole, expected, copied, tried):
+def test_a_damaged_run_is_refused_or_right(source, whole, expected, seconds, copied, tried):
     name = source.draw(st.sampled_from(sorted(NETS)))
     folder = copied(whole / name)
     config = store.read_run(folder / "run.h5").config
@@ -206,13 +215,13 @@ def test_a_damaged_run_is_refused_or_right(source, whole, expected, copied, trie
     reader = source.draw(st.sampled_from(("read", "read", "resume", "resume", *COMMANDS)))
     tried()
     right = expected.get((name, reader)) if damage is changed_bytes else None
-    check((readers | COMMANDS)[reader], folder, right)
+    check((readers | COMMANDS)[reader], folder, seconds, right)
 
 
 @pytest.mark.slow
 @fuzz(6, 800)
 @given(source=st.data())
-def test_a_damaged_record_is_refused_or_shown(source, tmp_path, tried):
+def test_a_damaged_record_is_refused_or_shown(source, seconds, tmp_path, tried):
     folder = tmp_path / "repository"
     shutil.rmtree(folder, ignore_errors=True)
     pictures = shutil.ignore_patterns("*.png", "*.pdf")
@@ -224,7 +233,7 @@ def test_a_damaged_record_is_refused_or_shown(source, tmp_path, tried):
     path.write_bytes(source.draw(damage(content if damage is changed_bytes else content.decode())))
     readers = partial(readme.pages), partial(report.main, ["--out", "report.html"])
     tried()
-    check(readers[source.draw(st.integers(0, 1))], folder)
+    check(readers[source.draw(st.integers(0, 1))], folder, seconds)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ POLL_SECONDS = 0.005
 # Until then memory may grow: libraries keep some, and the first table of metrics is small.
 WARM_UP = tries(100, 200)
 MAX_GROWTH_BYTES = 16 * 2**20
-MAX_TIMES = 2  # processor time of an epoch in the last tenth, in that of one in the first
+MAX_TIMES = 2  # processor time of an epoch in a late tenth, in that of one in the first
 ROW_BYTES = 8 * len(store.METRICS)  # of an epoch, in the run file
 
 
@@ -43,8 +43,10 @@ def test_a_training_of_many_epochs_does_not_grow(tmp_path, tried):
     assert store.read_run(path).epochs == EPOCHS
     assert len(samples) >= EPOCHS // 4, "most epochs were not seen"
     seconds, memory, open_files, run_bytes, weights_bytes = np.transpose([*samples.values()])
-    tenth = len(samples) // 10
-    assert np.ptp(seconds[-tenth:]) <= MAX_TIMES * np.ptp(seconds[:tenth])
+    # A tenth has a row in the run file for each of its epochs, of which some were not seen.
+    tenths = zip(np.array_split(seconds, 10), np.array_split(run_bytes, 10), strict=True)
+    first, *_, late, last = (np.ptp(of_core) / np.ptp(rows) for of_core, rows in tenths)
+    assert min(late, last) <= MAX_TIMES * first  # what else runs on the core may disturb one
     assert np.ptp(memory[WARM_UP:]) <= MAX_GROWTH_BYTES
     # A file that is being written may be open at any one look, not at all of many.
     earlier, later = np.array_split(open_files[WARM_UP:], 2)

@@ -15,6 +15,7 @@ import commands
 import pytest
 from run_bits import bits, whys
 from tries import SEED, tries
+from waiting import HANG_SECONDS
 
 from experiments.training import runs, store
 
@@ -30,7 +31,7 @@ COMMANDS = {
 }
 WHERE = "2", "1", "cluster", "1", "2", "1", "2"  # workers
 KILLS = tries(2, 5)  # of a test; then the command may go to its end
-COLD, COLD_SECONDS = 20, 15  # one of so many tests is without compiled code, which takes so long
+COLD, COLD_TIMES = 20, 4  # one of so many tests compiles, which takes so many times as long
 AIMED_SHARE, MAX_CHANGES = tries(1, 0.4), 20  # of kills, at one of so many folder changes
 POLL_SECONDS = 0.001
 STATUSES = {
@@ -67,7 +68,7 @@ def test_a_command_killed_again_and_again_ends_with_the_same_bits(
     else:
         line.append(f"--workers={where}")
     if number % COLD == COLD - 1:
-        variables, seconds = {"XDG_CACHE_HOME": str(tmp_path / "cache")}, COLD_SECONDS
+        variables, seconds = {"XDG_CACHE_HOME": str(tmp_path / "cache")}, COLD_TIMES * seconds
     out = tmp_path / "out"
     saved = epochs(expected, out, cluster)
     hows = [how for how in STATUSES if how != "worker" or where != "1"]
@@ -97,7 +98,7 @@ def epochs(expected, out, cluster):
     for path in store.run_files(expected):
         config, own = store.read_run(path).config, out / path.name
         # Workers of a cluster may need a moment to notice that a command is gone.
-        with runs.lock(own, 60) if cluster else contextlib.nullcontext():
+        with runs.lock(own, HANG_SECONDS) if cluster else contextlib.nullcontext():
             saved[path.name] = runs.epochs_done(own, config)
     return saved
 

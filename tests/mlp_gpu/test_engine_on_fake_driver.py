@@ -8,6 +8,7 @@ import textwrap
 
 import fake_driver
 import pytest
+from waiting import HANG_SECONDS
 
 from cuda_on_cpu.driver import build
 from deepbig_runtime import compiled_cache
@@ -289,7 +290,7 @@ def train_table1(
         env=fake_driver.environment(**environment),
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=HANG_SECONDS,
     )
 
 

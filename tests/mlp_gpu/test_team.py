@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numba
 import numpy as np
 import pytest
+from waiting import HANG_SECONDS
 
 from mlp_gpu import team
 
@@ -87,8 +88,11 @@ def test_a_thread_that_cannot_be_started_breaks_the_team_up(executor, monkeypatc
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_parts_are_shared_by_as_many_threads(threads):
+    meeting = threading.Barrier(threads, timeout=HANG_SECONDS)
+
     def work(part):
-        time.sleep(0.01)
+        if part < threads:  # each thread has one of these
+            meeting.wait()
         return part, threading.get_ident()
 
     found = team.share(work, range(40), threads)

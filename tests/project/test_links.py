@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import HANG_SECONDS
 
 from experiments.drawing.thread_maps import DRAWINGS
 from experiments.training.provenance import REPOSITORY
@@ -19,7 +20,6 @@ from experiments.training.provenance import REPOSITORY
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "results/README.md")
 DOCUMENTS += tuple(path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob("docs/*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SECONDS = 300  # that a quick command may take where other tests run beside it
 
 
 def text_of(name):
@@ -132,7 +132,7 @@ def test_quick_commands_run(name, tmp_path):
         ours = command.replace(".venv/bin/python", sys.executable)
         ours = re.sub(r"^make ", f"make PYTHON={sys.executable} VENV= ", ours)
         done = subprocess.run(
-            ours, shell=True, capture_output=True, text=True, timeout=SECONDS, **how
+            ours, shell=True, capture_output=True, text=True, timeout=HANG_SECONDS, **how
         )
         assert done.returncode == 0, f"{command}:\n{done.stdout}{done.stderr}"
         assert done.stdout, command

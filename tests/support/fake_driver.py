@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from waiting import HANG_SECONDS
+
 from cuda_on_cpu.driver import build
 from deepbig_runtime import compiled_cache
 
@@ -27,5 +29,5 @@ def run(code, **variables):
         env=environment(**variables),
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HANG_SECONDS,
     )

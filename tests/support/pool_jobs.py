@@ -53,7 +53,7 @@ def gpu_missing(channel):
 def sleep(channel):
     """A job that takes long and asks for no stop signal, as compiling does."""
     channel.send(Trained("sleep", os.getpid()))
-    time.sleep(600)
+    time.sleep(9999)  # a pool that waits for its end hangs
 
 
 def die_when_stopped(channel):

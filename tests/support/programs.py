@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+from waiting import HANG_SECONDS
+
 from experiments.training.provenance import REPOSITORY
 
 
@@ -18,5 +20,5 @@ def run(*arguments, first=(), **variables):
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANG_SECONDS,
     )

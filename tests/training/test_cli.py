@@ -11,6 +11,7 @@ import warnings
 import pytest
 from run_bits import bits
 from tqdm import tqdm
+from waiting import HANG_SECONDS
 
 from experiments.training import cli
 from experiments.training.provenance import REPOSITORY
@@ -211,7 +212,7 @@ def run(command, *arguments):
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HANG_SECONDS,
     )
 
 

@@ -8,13 +8,12 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 from pool_jobs import double, wait_for_stop
-from waiting import wait_until
+from waiting import HANG_SECONDS, wait_until
 
 from deepbig_runtime.errors import Problem
 from experiments.training import provenance
@@ -56,10 +55,8 @@ def test_cluster_without_workers_is_given_up(tmp_path, monkeypatch):
         with pytest.raises(Problem, match=sentence):
             list(pool.as_completed([job]))
         assert not shrinking.scheduler.workers
-        started = time.monotonic()
         pool.stop(signal.SIGINT, [job])  # there is no job that could save something
-        assert not job.done()
-    assert time.monotonic() - started < 60  # closing the pool does not wait either
+        assert not job.done()  # nor does closing the pool wait for it: it would for ever
 
 
 def test_silent_cluster_with_workers_is_waited_for(dask, tmp_path, monkeypatch):
@@ -107,7 +104,8 @@ def test_cluster_without_workers_of_one_thread_is_refused(workers, complaint):
     ],
 )
 def test_address_without_a_scheduler_is_one_sentence(address, reason, cluster, monkeypatch, capfd):
-    monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 0.5)
+    timeout = HANG_SECONDS if address == "WORKER" else 0.5
+    monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", timeout)
     with socket.create_server(("127.0.0.1", 0)) as server:  # one who never says a word
         address = address.replace("SILENT", f"tcp://127.0.0.1:{server.getsockname()[1]}")
         address = address.replace("WORKER", next(iter(cluster.scheduler.workers)))
@@ -115,7 +113,7 @@ def test_address_without_a_scheduler_is_one_sentence(address, reason, cluster, m
             Cluster(address)
     said = str(problem.value)
     assert said.startswith(f"--scheduler {address}: expected the address of a Dask scheduler, ")
-    assert f"found none that answers within 0.5 s ({reason}" in said
+    assert f"found none that answers within {timeout} s ({reason}" in said
     gc.collect()  # nothing half made has something to say at its end
     assert capfd.readouterr().err == ""
 
@@ -155,14 +153,14 @@ def test_scheduler_that_dies_is_one_sentence(signum, tmp_path, monkeypatch, capf
         wait_until(lambda: file.exists() and file.read_text())
         address = json.loads(file.read_text())["address"]
         with distributed.Client(address) as client:
-            client.wait_for_workers(1, timeout=120)
+            client.wait_for_workers(1, timeout=HANG_SECONDS)
         capfd.readouterr()
         with pytest.raises(Problem) as problem:
             work(address)
         assert str(problem.value).startswith("the scheduler is lost (")
         assert capfd.readouterr().err == ""
         assert "distributed.client" not in [record.name for record in caplog.records]
-        worker.wait(60)  # it does not train for nobody
+        worker.wait(HANG_SECONDS)  # it does not train for nobody
     finally:
         for process in (scheduler, worker):
             process.kill()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from executed import ENGINE_DEVICES, on_device
 from msgspec import UNSET
+from waiting import HANG_SECONDS
 
 from cuda_on_cpu.driver import build
 from deepbig_runtime import driver, gpu
@@ -95,7 +96,7 @@ def test_try_gpu_of_a_process_that_fails_is_a_sentence(script, reason, monkeypat
 @pytest.mark.usefixtures("signals_raise")
 @pytest.mark.parametrize("signum", [None, signal.SIGTERM])
 def test_try_gpu_gives_up_a_gpu_that_does_not_answer(signum, monkeypatch, tmp_path):
-    children = as_child(monkeypatch, tmp_path, "exec sleep 60")
+    children = as_child(monkeypatch, tmp_path, "exec sleep 9999")
     if signum:
         threading.Timer(1, os.kill, (os.getpid(), signum)).start()
         with pytest.raises(Interrupted):
@@ -103,7 +104,7 @@ def test_try_gpu_gives_up_a_gpu_that_does_not_answer(signum, monkeypatch, tmp_pa
     else:
         monkeypatch.setattr(gpu_trial, "SECONDS", 0.5)
         assert try_gpu().reason.startswith("the GPU did not answer within 0.5 seconds")
-    assert [child.wait(10) for child in children] == [-signal.SIGKILL]
+    assert [child.wait(HANG_SECONDS) for child in children] == [-signal.SIGKILL]
 
 
 def test_try_gpu_without_a_driver_starts_no_process(monkeypatch):

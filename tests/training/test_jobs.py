@@ -13,7 +13,7 @@ import pytest
 from factories import changed
 from filelock import FileLock
 from run_bits import bits, run_bits, whys
-from waiting import wait_until
+from waiting import HANG_SECONDS, wait_until
 
 from deepbig_runtime import compiled_cache
 from deepbig_runtime.errors import Interrupted, Problem
@@ -347,5 +347,5 @@ def test_workers_release_the_runs_of_a_killed_client(cluster, tmp_path):
     process.kill()
     process.wait()
     for path in store.run_files(tmp_path):
-        with runs.lock(path, timeout=60):
+        with runs.lock(path, timeout=HANG_SECONDS):
             assert whys(path) == ["SIGTERM"]
