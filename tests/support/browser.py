@@ -25,7 +25,7 @@ ARGUMENTS = (
     "--disable-sync",
 )
 MAX_PHONE_WIDTH = 600  # pixels; pages narrower than this are shown as on a phone
-TIMEOUT_MS = 300_000  # a busy machine is no fault of the page
+TIMEOUT_MS = 300_000  # ten times what the slowest machine takes: it is no fault of the page
 PATIENCE_SECONDS = 600  # for all of a visit, since some of Playwright's calls wait for ever
 A4_WIDTH = 1009  # pixels across a landscape page of A4 between margins of 15 mm
 
