@@ -200,8 +200,9 @@ def through_weights(by_patches, delta, W, n_maps, panel, zeros):
 def update(W, mask, patches, delta, change, zeros):
     """W += patches^T delta where there are connections. Modifies W; change is scratch like W.
 
-    mask: float32 (maps of the source, width), 1 where a map reads another; (0, 1) if all do. The
-    products of more than CHUNK positions are summed in `change`, so that W is rounded once.
+    mask: int32 (maps of the source, width), -1, all bits, where a map reads another, else 0; (0, 1)
+    if all do. The products of more than CHUNK positions are summed in `change`, so that W is
+    rounded once.
     """
     w, c, m, n = W.ravel(), change.ravel(), mask.ravel(), mask.shape[0]
     if patches.shape[0] <= CHUNK:
@@ -212,10 +213,9 @@ def update(W, mask, patches, delta, change, zeros):
             w[i] += c[i]
     if n > 0:
         for start in range(0, W.shape[0] - 1, n):
-            rows = W[start : start + n].ravel()
-            for i in range(rows.shape[0]):
-                weight = rows[i]
-                rows[i] = weight if m[i] > 0 else np.float32(0)
+            rows = W[start : start + n].ravel().view(np.int32)
+            for i in range(rows.shape[0]):  # a condition becomes masked stores, slow on AMD's AVX2
+                rows[i] &= m[i]
 
 
 @njit(nogil=True, error_model="numpy")
@@ -317,7 +317,9 @@ class ConvCpuEngine:
         self._geometry = np.array([self._shape(layer) for layer in network.layers])
         self._weights = tuple(map(self._padded_weights, network.layers, network.weights))
         self._masks = tuple(
-            np.zeros((0, 1), np.float32) if table is None or table.all() else self._padded(table)
+            np.zeros((0, 1), np.int32)
+            if table is None or table.all()
+            else -self._padded(table).astype(np.int32)
             for table in network.connections
         )
 

@@ -23,6 +23,7 @@ from deform_gpu.field import GRID
 from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, uniform
 
 RADIANS = math.pi / 180
+FRAME = 2  # pixels of background around an image: a position there has no other neighbours
 
 
 def inverse_affine_formula(u0, u1, u2, u3, beta, gamma_x, gamma_y, shear_probability):
@@ -107,7 +108,6 @@ def bilinear_formula(image, row, column, down, right, background):
 inverse_affine = njit(inverse_affine_formula, error_model="numpy", inline="always")
 inverse_translation = njit(inverse_translation_formula, inline="always")
 offset = njit(offset_formula, inline="always")
-bilinear = njit(bilinear_formula, inline="always")
 
 
 @njit(nogil=True)
@@ -146,21 +146,50 @@ def warp_batch(out, images, matrices, displacement, place, background):
     Place p is row p // 10 and column p % 10. out: (n, side, side) float32, modified. images: (n,
     side, side) float32. matrices: (n, 2, 3) float32, [M^-1, -M^-1 t]. displacement: (2, height,
     10 side) float32, y and x, pixels, of the grid or its upper rows. background: float32.
+
+    The bits are those of `bilinear_formula` for each pixel. A frame of background around a copy of
+    the image takes the place of its conditions, so that the loops over pixels vectorise, except the
+    one that reads neighbours.
     """
     side = images.shape[1]
     centre = np.float32(side - 1) / np.float32(2)
+    one, zero = np.float32(1), np.float32(0)
+    first, last, far = np.float32(-FRAME), np.float32(side), np.float32(2 * side)
+    framed = np.full((side + 2 * FRAME, side + 2 * FRAME), background)
+    pixels, line = framed.ravel(), np.int32(side + 2 * FRAME)
+    places, corner = np.empty(side * side, np.int32), np.int32(FRAME * line + FRAME)
+    fy, fx, v00, v01, v10, v11 = np.empty((6, side * side), np.float32)
     for i in range(len(images)):
-        image, result = images[i], out[i]
+        framed[FRAME : FRAME + side, FRAME : FRAME + side] = images[i]
         yy, yx, y1 = matrices[i, 0, 0], matrices[i, 0, 1], matrices[i, 0, 2]
         xy, xx, x1 = matrices[i, 1, 0], matrices[i, 1, 1], matrices[i, 1, 2]
         first_row, first_column = (place + i) // GRID * side, (place + i) % GRID * side
         for row in range(side):
             shift_y = displacement[0, first_row + row, first_column : first_column + side]
             shift_x = displacement[1, first_row + row, first_column : first_column + side]
-            dy = np.float32(row) - centre
+            of_row = slice(row * side, (row + 1) * side)
+            row_places, row_fy, row_fx = places[of_row], fy[of_row], fx[of_row]
+            y, dy = np.float32(row), np.float32(row) - centre
             for column in range(side):
-                dx = np.float32(column) - centre
-                down, right = offset(
-                    yy, yx, y1, xy, xx, x1, dy, dx, shift_y[column], shift_x[column]
-                )
-                result[row, column] = bilinear(image, row, column, down, right, background)
+                x = np.float32(np.int32(column))  # AVX2 converts no integers of 64 bits
+                shift = shift_y[column], shift_x[column]
+                down, right = offset(yy, yx, y1, xy, xx, x1, dy, x - centre, shift[0], shift[1])
+                # False for NaN too.
+                down = down if abs(down) <= last else far
+                right = right if abs(right) <= last else far
+                below, beside = np.float32(np.int32(down)), np.float32(np.int32(right))
+                below -= one if down < below else zero
+                beside -= one if right < beside else zero
+                row_fy[column], row_fx[column] = down - below, right - beside
+                top, left = min(max(y + below, first), last), min(max(x + beside, first), last)
+                row_places[column] = np.int32(np.int32(top) * line) + np.int32(left)
+        for p in range(side * side):
+            at = np.uint32(places[p] + corner)
+            v00[p], v01[p] = pixels[at], pixels[at + np.uint32(1)]
+            at += np.uint32(line)
+            v10[p], v11[p] = pixels[at], pixels[at + np.uint32(1)]
+        result = out[i].reshape(side * side)
+        for p in range(side * side):
+            upper = v00[p] + fx[p] * (v01[p] - v00[p])
+            lower = v10[p] + fx[p] * (v11[p] - v10[p])
+            result[p] = upper + fy[p] * (lower - upper)

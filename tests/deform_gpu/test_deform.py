@@ -28,7 +28,14 @@ from deform_gpu import COMMITTEE, TABLE1, batches, deform
 from deform_gpu.batches import deform_set
 from deform_gpu.field import gaussian_weights
 from deform_gpu.philox import philox4x32, philox4x32_formula, uniform, uniform_formula
-from deform_gpu.warp import bilinear, inverse_affine, inverse_affine_formula, offset, offset_formula
+from deform_gpu.warp import (
+    bilinear_formula,
+    inverse_affine,
+    inverse_affine_formula,
+    offset,
+    offset_formula,
+    warp_batch,
+)
 
 
 @pytest.mark.parametrize("name", EXTREMES)
@@ -337,6 +344,26 @@ def test_offset_without_translation_has_the_bits_of_the_formula_without_it(funct
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30, -1e30])
 def test_bilinear_far_away_is_background(bad):
-    image, background = make_images(1)[0][0], np.float32(-0.7)
-    assert bilinear(image, 3, 4, np.float32(bad), np.float32(3), background) == background
-    assert bilinear(image, 3, 4, np.float32(3), np.float32(bad), background) == background
+    image, background, near = make_images(1)[0][0], np.float32(-0.7), np.float32(3)
+    assert bilinear_formula(image, 3, 4, np.float32(bad), near, background) == background
+    assert bilinear_formula(image, 3, 4, near, np.float32(bad), background) == background
+
+
+@pytest.mark.parametrize("side", [5, 29])
+def test_warp_has_the_bits_of_the_formula_at_every_distance(side):
+    rng, background = np.random.default_rng(4), np.float32(-0.7)
+    images = make_images(12, side)[0]
+    matrices = np.zeros((12, 2, 3), np.float32)
+    matrices[:, 0, 0] = matrices[:, 1, 1] = 1
+    shift = rng.uniform(-side - 2, side + 2, (2, 10 * side, 10 * side)).astype(np.float32)
+    shift[:, ::3] /= side  # most stay inside
+    shift[:, ::4] = shift[:, ::4].round()
+    ends = np.float32([np.nan, np.inf, -np.inf, 1e30, -side, side])
+    shift.flat[::7] = rng.choice(ends, len(shift.flat[::7]))
+    out = np.empty_like(images)
+    warp_batch(out, images, matrices, shift, 5, background)
+    for (i, row, column), value in np.ndenumerate(out):
+        y, x = (5 + i) // 10 * side + row, (5 + i) % 10 * side + column
+        down, right = shift[:, y, x]
+        expected = bilinear_formula(images[i], row, column, down, right, background)
+        assert value.tobytes() == expected.tobytes()
