@@ -4,9 +4,9 @@ For nets 1 to 5 and 841-800-10, one image per step: microseconds per image and w
 second of each engine, of a plain NumPy loop, and of PyTorch and JAX where they are installed; the
 bytes per second that an engine must move, on the CPU next to a scaled copy and a read of as many
 weights; operations per second of the CPU's engine, its kernel and the evaluation, next to a loop of
-multiply-adds. On a GPU also each kernel of each layer next to a copy. Last the deformation of the
-same images, by ours and by baselines: SciPy, and albumentations and kornia where they are
-installed.
+multiply-adds; on a processor with AVX-512 nets 1 and 4 once more, limited to AVX2. On a GPU also
+each kernel of each layer next to a copy. Last the deformation of the same images, by ours and by
+baselines: SciPy, and albumentations and kornia where they are installed.
 
 The convolutional nets of Table 1 of 2011 likewise, next to loops over connections and PyTorch, and
 to multiply-adds; on a GPU also each kernel of one of them.
@@ -42,7 +42,17 @@ from typing import Any
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import files, gpu
 from deepbig_runtime.errors import Problem
-from experiments.benchmarks import baselines, clusters, cnn, columns, deform, host, mlp, race
+from experiments.benchmarks import (
+    baselines,
+    clusters,
+    cnn,
+    columns,
+    deform,
+    host,
+    mlp,
+    narrow,
+    race,
+)
 from experiments.benchmarks import gpu as gpu_timing
 from experiments.benchmarks.baseline_nets import Trainer
 from experiments.benchmarks.columns import Measurement
@@ -61,6 +71,7 @@ from experiments.training.provenance import Source
 from mlp_gpu.engine import PERCEPTRON_SCHEDULES
 from mlp_gpu.engines import choose_engine
 from mlp_gpu.network import Network
+from mlp_gpu.vector_kernel import LANES
 
 CNN_NETS = tuple(cnn_tables.PAPER)
 
@@ -83,6 +94,10 @@ def measure_net(
         yield from named(gpu.name(), gpu_timing.measure_net(network, timer, repeats))
     if on_cpu:
         yield from named(provenance.device("cpu"), mlp.measure_on_cpu(network, makers, repeats))
+        if net in narrow.NETS and LANES > narrow.AVX2_LANES:
+            tell("  once more, limited to AVX2")
+            again = partial(narrow.measure, net, repeats)
+            yield from named(provenance.device("cpu"), host.attempts([again]))
     if timer:
         makers_on_gpu = mlp.measure_baselines_on_gpu, gpu_timing.measure_window_baselines
         on_gpu = [partial(measure, network, repeats) for measure in makers_on_gpu]
@@ -114,9 +129,11 @@ def of_net(
 def with_cpu_times(measured: Sequence[Measurement]) -> list[Measurement]:
     """The measurements with the CPU engine's time on the same net, where there is one."""
     times = {(one.group, one.net): one.us for one in measured if one.name == "engine cpu"}
+    groups = {columns.NARROW: "net"}
+    keys = [(groups.get(one.group, one.group), one.net) for one in measured]
     return [
-        replace(one, cpu_engine_us=times.get((one.group, one.net)) if one.n_images else None)
-        for one in measured
+        replace(one, cpu_engine_us=times.get(key) if one.n_images else None)
+        for one, key in zip(measured, keys, strict=True)
     ]
 
 

@@ -32,6 +32,7 @@ from experiments.datasets import data
 from experiments.results.cnn_tables import PAPER
 from mlp_gpu.engine import SCHEDULES
 from mlp_gpu.network import N_CLASSES
+from mlp_gpu.vector_kernel import LANES
 
 KERNELS_OF = 3  # the net whose kernels are timed one by one
 
@@ -109,7 +110,8 @@ def measure_on_cpu(network: ConvNetwork, repeats: int) -> list[Measurement]:
     engine = ConvCpuEngine()
     engine.set_network(network)
     train = partial(engine.train, images, labels, np.arange(ENGINE_IMAGES), ETA)
-    ours = Workload(train, ENGINE_IMAGES, flops=training_flops(network), peak=PEAK)
+    flops = training_flops(network)
+    ours = Workload(train, ENGINE_IMAGES, flops=flops, peak=PEAK, vectors=LANES)
     workloads = {"engine cpu": ours, PEAK: replace(host.multiply_adds(), peak=PEAK)}
     makers = baselines.available("cnn", baselines.CPU)
     workloads |= baseline_workloads(makers, network, CPU_BASELINE_IMAGES, PEAK)

@@ -30,6 +30,7 @@ PAPER_DEFORM_SECONDS = {
     "2012, the displacement field alone": 1.5,
 }
 EPOCH_IMAGES = 60_000
+NARROW = "narrow net"  # the group of what is measured once more with narrower vectors
 
 Line = dict[str, str]  # of a table: cells by their headings
 Rows = Collection[BenchRow]
@@ -69,6 +70,7 @@ class Measurement:
     n_out: int | None = None
     state: str = ""
     settings: str = ""
+    vectors: int | None = None
     n_images: int | None = None
     n_bytes: float | None = None
     flops: float | None = None
@@ -89,7 +91,7 @@ def bench_row(measured: Measurement, source: SourceColumns) -> BenchRow:
     us, n_images, n_bytes, flops = measured.us, measured.n_images, measured.n_bytes, measured.flops
     low, median, high = percentiles(us)
     rate = 1e6 * n_images / median if n_images else None
-    weights = measured.n_weights if measured.group in ("net", "cnn") else None
+    weights = measured.n_weights if measured.group in ("net", "cnn", NARROW) else None
     cpu_us, copy = measured.cpu_engine_us, measured.copy
 
     def percent(work: float | None, ceiling: Ceiling | None) -> float | None:
@@ -101,6 +103,7 @@ def bench_row(measured: Measurement, source: SourceColumns) -> BenchRow:
     same = "group", "name", "settings", "layer", "n_in", "n_out", "state", "ran_on", "flops"
     return BenchRow(
         **{name: getattr(measured, name) for name in same},
+        vectors=measured.vectors,
         net=str(measured.net),
         weights=measured.n_weights,
         repeats=len(us),
@@ -211,6 +214,10 @@ PERCENT_OF_PEAK = Column(
     *("% of peak", "percent_of_peak", "{:.0f}", 1),
     "GFLOP/s relative to those of multiply-adds on as many threads",
 )
+VECTORS = Column(
+    *("vectors", "vectors", "{:.0f} floats", 1),
+    "floats in a vector register of the CPU that our code uses: 16 with AVX-512, 8 with AVX2",
+)
 PERCENT_OF_COPY = Column(
     *("% of copy", "percent_of_copy", "{:.0f}", 1),
     "GB/s relative to those of a scaled copy on as many threads",
@@ -233,6 +240,7 @@ NET_COLUMNS = (
     ),
     GFLOPS,
     PERCENT_OF_PEAK,
+    VECTORS,
     DEVICE,
 )
 CNN_COLUMNS = (
@@ -255,6 +263,7 @@ CNN_COLUMNS = (
         "multiply-adds per second relative to a loop of them in registers, timed in turn with it, "
         "in one thread, all that the processor can do",
     ),
+    VECTORS,
     DEVICE,
 )
 DEFORM_COLUMNS = (
@@ -287,6 +296,7 @@ EVALUATION_COLUMNS = (
     IMAGES_PER_SECOND,
     Column("TFLOP/s", "tflop_a_second", "{:.2f}"),
     PERCENT_OF_PEAK,
+    VECTORS,
     DEVICE,
 )
 
@@ -309,7 +319,7 @@ def _lines(columns: Sequence[Column], rows: Rows, group: str) -> list[Line]:
 
 
 def net_table(rows: Rows) -> list[Line]:
-    """Engines and baselines, as lines of a table, below the papers' figures."""
+    """Engines and baselines, as lines of a table, below the papers' figures; then with AVX2."""
     empty = {column.heading: "" for column in NET_COLUMNS} | {"net": "paper"}
     paper = [
         empty
@@ -317,7 +327,7 @@ def net_table(rows: Rows) -> list[Line]:
         | {"speedup over CPU": f"{speedup}"}
         for year, (updates, speedup) in PAPER.items()
     ]
-    return paper + _lines(NET_COLUMNS, rows, "net")
+    return paper + _lines(NET_COLUMNS, rows, "net") + _lines(NET_COLUMNS, rows, NARROW)
 
 
 def deform_table(rows: Rows) -> list[Line]:

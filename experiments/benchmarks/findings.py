@@ -25,6 +25,7 @@ CEILINGS = {"percent_of_read": "read of memory", "percent_of_copy": "scaled copy
 CONDITIONS = {
     ", 1 thread": "in one thread",
     ", a core busy": "beside a process that keeps a core busy",
+    f", {columns.NARROW}": "limited to vectors of 8 floats (nets 1 and 4)",
 }
 
 CLONE = "git clone to the first net of make table1, packages in pip's cache"
@@ -101,6 +102,8 @@ def bench_sentences(rows: Sequence[BenchRow]) -> list[str]:
     """One paragraph per engine, which compares it with the baselines."""
     nets = [row for row in rows if row.group == "net" and row.images]
     us = {(row.name, row.net): row.us for row in nets}
+    narrow = [row for row in rows if row.group == columns.NARROW]
+    us |= {(f"{row.name}, {columns.NARROW}", row.net): row.us for row in narrow}
     names = dict.fromkeys(row.name for row in nets)
     others = [name for name in names if not name.startswith("engine")]
     found = []

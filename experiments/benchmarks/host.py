@@ -49,7 +49,7 @@ class Workload:
     deforms or evaluates; None if there are none. n_bytes: bytes that must be moved for an image or,
     without images, in a call; flops: floating-point operations, likewise; None if unknown. copy,
     read, peak: names of the workloads that are its ceilings, see `Measurement`. settings: see
-    there. background_load: keeps the machine busy meanwhile.
+    there. vectors: see `BenchRow`. background_load: keeps the machine busy meanwhile.
     """
 
     call: Callable[[], object]
@@ -60,6 +60,7 @@ class Workload:
     read: str | None = None
     peak: str | None = None
     settings: str = ""
+    vectors: int | None = None
     background_load: Callable[[], AbstractContextManager] = nullcontext
 
 
@@ -136,6 +137,7 @@ def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[Me
             flops=workload.flops,
             peak=ceiling(workload.peak, "flops"),
             settings=workload.settings,
+            vectors=workload.vectors,
         )
         for name, workload in workloads.items()
     ]
@@ -239,7 +241,7 @@ def multiply_adds(threads: int = 1) -> Workload:
     of_step = 2 * LANES * ROWS * VECTORS
     steps = max(1, CALL_FLOPS // (threads * of_step))
     works = [lambda: multiply_and_add(np.float32(1), steps)] * threads
-    return Workload(in_threads(works), flops=threads * steps * of_step)
+    return Workload(in_threads(works), flops=threads * steps * of_step, vectors=LANES)
 
 
 @njit(nogil=True)
@@ -278,4 +280,5 @@ def kernel(
         C = aligned_zeros(KERNEL_ROWS, PANEL)
         return lambda: multiply(C, A, W, passes)
 
-    return Workload(in_threads([work() for _ in range(threads)]), flops=threads * passes * flops)
+    works = [work() for _ in range(threads)]
+    return Workload(in_threads(works), flops=threads * passes * flops, vectors=LANES)

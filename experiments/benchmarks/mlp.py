@@ -22,6 +22,7 @@ from mlp_gpu import network
 from mlp_gpu.cpu import PREDICT_BATCH, CpuEngine
 from mlp_gpu.network import Network, count_weights
 from mlp_gpu.training import Schedule
+from mlp_gpu.vector_kernel import LANES
 
 ETA = Schedule().eta
 NETS: dict[int | str, tuple[int, ...]] = {"841-800-10": (841, 800, 10)} | {**network.NETS}
@@ -110,6 +111,7 @@ def engine_workload(net: Network, threads: int | None, suffix: str = "") -> Work
         copy="scaled copy" + suffix,
         read="read of memory" + suffix,
         peak="multiply-adds" + suffix,
+        vectors=LANES,
     )
 
 
@@ -136,7 +138,7 @@ def cpu_workloads(net: Network) -> dict[str, Workload]:
         "engine cpu": engine,
         "engine cpu, 1 thread": engine_workload(net, 1, one),
         "engine cpu, a core busy": Workload(
-            engine.call, engine.n_images, background_load=busy_core
+            engine.call, engine.n_images, vectors=LANES, background_load=busy_core
         ),
         **ceiling_workloads(net.n_weights, threads),
         **ceiling_workloads(net.n_weights, 1, one),
@@ -151,6 +153,7 @@ def cpu_workloads(net: Network) -> dict[str, Workload]:
             n_images,
             flops=2 * net.n_weights,
             peak="multiply-adds",
+            vectors=LANES,
         ),
     }
 

@@ -45,12 +45,14 @@ class BenchRow(Row, kw_only=True):
 
     Times are microseconds: per image in the groups `net`, `cnn` and `deformation`, per launch in
     `kernel` and `cnn kernel`, per batch in `evaluation` or, on a CPU, per image; copies, reads,
-    multiply-adds and the CPU's kernel have that of a call. us: the median of the repeats, us_p20
-    and us_p80 its percentiles. Images, bytes and flops are those of such a time.
+    multiply-adds and the CPU's kernel have that of a call. `narrow net` has the CPU's rows of `net`
+    once more, limited to AVX2. us: the median of the repeats, us_p20 and us_p80 its percentiles.
+    Images, bytes and flops are those of such a time.
 
     net: number in Table 1 of 2010, or sizes; of 2011 in `cnn` and `cnn kernel`. weights: of the
     net. settings: those that a baseline is fastest with. layer: from 1, with n_in inputs and n_out
-    neurons. state: of the GPU's L2 cache before the launch, warm or cold. updates_a_second: of
+    neurons. state: of the GPU's L2 cache before the launch, warm or cold. vectors: floats in a
+    vector register of the CPU, as far as our code uses them. updates_a_second: of
     weights. times_cpu: speedup over the CPU engine. copy_gb_a_second and the percentages: of
     copies, reads and multiply-adds measured in turn with it.
     """
@@ -65,6 +67,7 @@ class BenchRow(Row, kw_only=True):
     n_out: Count | None = None
     state: Text = ""
     ran_on: Text = ""
+    vectors: Count | None = None
     repeats: Count
     us_p20: Time
     us: Time

@@ -57,29 +57,42 @@ def test_row_of_a_kernel():
 def test_net_table_has_the_papers_figures_above_ours():
     read = Ceiling(us=np.full(7, 100.0), work=2_000_000)
     peak = Ceiling(us=np.full(7, 100.0), work=8e6)
+    work = {"n_bytes": 3_000_000, "flops": 6e6}
     measurements = [
-        net_measurement("engine cpu", 300.0, n_bytes=3_000_000, read=read, flops=6e6, peak=peak),
+        net_measurement("engine cpu", 300.0, **work, read=read, peak=peak, vectors=16),
         net_measurement("JAX scan, CPU", 600.0, settings="2 threads", cpu_engine_us=None),
+        net_measurement("engine cpu", 500.0, group=columns.NARROW, vectors=8),
         measurement(5.0, group="net", net=1, name="scaled copy", ran_on="it"),
         measurement(10.0, group="deformation", name="deform", n_images=1),
     ]
     heading, *lines = printed(columns.net_table([bench_row(one) for one in measurements]))
     assert heading == (
         "net | engine | us per image (p20-p80) | images/s | 1e9 updates/s | speedup over CPU | "
-        "GB/s | % of copy | % of read | GFLOP/s | % of peak | device"
+        "GB/s | % of copy | % of read | GFLOP/s | % of peak | vectors | device"
     )
     ours = "1 | engine cpu | 300.0 (300.0-300.0) | 3,333 | 4.49 | 1.00 | 10.0 | "
     assert lines == [
-        "paper | 2010, GTX 280 |  |  | up to 5 | 40 |  |  |  |  |  | ",
-        "paper | 2012, GTX 480 |  |  | up to 7.5 | 50 |  |  |  |  |  | ",
-        ours + " | 50 | 20 | 25 | a chip",
+        "paper | 2010, GTX 280 |  |  | up to 5 | 40 |  |  |  |  |  |  | ",
+        "paper | 2012, GTX 480 |  |  | up to 7.5 | 50 |  |  |  |  |  |  | ",
+        ours + " | 50 | 20 | 25 | 16 floats | a chip",
         "1 | JAX scan, CPU (2 threads) | 600.0 (600.0-600.0) | 1,667 | 2.25"
-        " |  |  |  |  |  |  | a chip",
-        "1 | scaled copy |  |  |  |  |  |  |  |  |  | it",
+        " |  |  |  |  |  |  |  | a chip",
+        "1 | scaled copy |  |  |  |  |  |  |  |  |  |  | it",
+        "1 | engine cpu | 500.0 (500.0-500.0) | 2,000 | 2.7 | 0.60"  # last, with narrower vectors
+        " |  |  |  |  |  | 8 floats | a chip",
     ]
-    lacking = "settings", "percent_of_read", "percent_of_peak"  # in older records
+    lacking = "settings", "percent_of_read", "percent_of_peak", "vectors"  # in older records
     table = columns.net_table([cells_again(bench_row(measurements[0]), *lacking)])
-    assert printed(table)[3] == ours + " |  | 20 |  | a chip"
+    assert printed(table)[3] == ours + " |  | 20 |  |  | a chip"
+
+
+def test_sentence_on_the_engine_says_how_long_it_takes_with_narrower_vectors():
+    narrow = {"group": columns.NARROW, "vectors": 8}
+    measured = [net_measurement("engine cpu", us, net=net) for net, us in ((1, 300.0), (4, 900.0))]
+    measured += [net_measurement("engine cpu", 450.0, **narrow)]
+    measured += [net_measurement("engine cpu", 1800.0, net=4, **narrow)]
+    (sentence,) = findings.bench_sentences([bench_row(one) for one in measured])
+    assert "It takes 1.5 to 2.0 times as long limited to vectors of 8 floats" in sentence
 
 
 def cnn_measurements():
@@ -112,19 +125,22 @@ def test_cnn_table():
     net = "3: 20M-60M-100M-150N"
     assert printed(table) == [
         "net | engine | us per image (p20-p80) | images/s | speedup over CPU | "
-        "speedup over PyTorch | 1e9 multiply-adds/s | % of peak | device",
+        "speedup over PyTorch | 1e9 multiply-adds/s | % of peak | vectors | device",
         # Over the faster of the two eager ones.
-        f"{net} | engine cpu | 200.0 (200.0-200.0) | 5,000 | 1.00 | 4.00 | 10.0 | 20 | a chip",
-        f"{net} | multiply-adds |  |  |  |  | 50.0 | 100 | a chip",
+        f"{net} | engine cpu | 200.0 (200.0-200.0) | 5,000 | 1.00 | 4.00 | 10.0 | 20 |  | a chip",
+        f"{net} | multiply-adds |  |  |  |  | 50.0 | 100 |  | a chip",
         f"{net} | loops over connections, CPU | 500.0 (500.0-500.0)"
-        " | 2,000 | 0.40 | 1.60 | 4.0 | 8 | a chip",
-        f"{net} | PyTorch eager, CPU | 2,000 (2,000-2,000) | 500 | 0.10 | 0.40 | 1.0 | 2 | a chip",
+        " | 2,000 | 0.40 | 1.60 | 4.0 | 8 |  | a chip",
+        f"{net} | PyTorch eager, CPU | 2,000 (2,000-2,000)"
+        " | 500 | 0.10 | 0.40 | 1.0 | 2 |  | a chip",
         f"{net} | PyTorch eager at its best, CPU (so) | 800.0 (800.0-800.0)"
-        " | 1,250 | 0.25 | 1.00 | 2.5 | 5 | a chip",
+        " | 1,250 | 0.25 | 1.00 | 2.5 | 5 |  | a chip",
         f"{net} | PyTorch compiled, CPU | 100.0 (100.0-100.0)"
-        " | 10,000 | 2.00 | 8.00 | 20.0 | 40 | a chip",
-        f"{net} | engine cuda graph | 50.00 (50.00-50.00) | 20,000 | 4.00 | 8.00 | 40.0 |  | a GPU",
-        f"{net} | PyTorch eager, GPU | 400.0 (400.0-400.0) | 2,500 | 0.50 | 1.00 | 5.0 |  | a GPU",
+        " | 10,000 | 2.00 | 8.00 | 20.0 | 40 |  | a chip",
+        f"{net} | engine cuda graph | 50.00 (50.00-50.00)"
+        " | 20,000 | 4.00 | 8.00 | 40.0 |  |  | a GPU",
+        f"{net} | PyTorch eager, GPU | 400.0 (400.0-400.0)"
+        " | 2,500 | 0.50 | 1.00 | 5.0 |  |  | a GPU",
     ]
     without = [bench_row(one) for one in cnn_measurements()[:3]]
     assert columns.cnn_table(without)[0]["speedup over PyTorch"] == ""
@@ -205,12 +221,13 @@ def test_kernel_tables_have_both_states_in_a_line():
 def test_evaluation_table():
     peak = Ceiling(us=np.full(7, 100.0), work=8e6)
     fields = {"group": "evaluation", "net": 1, "n_images": 1, "flops": 1e6, "peak": peak}
-    one = measurement(25.0, name="engine cpu, evaluation", ran_on="a chip", **fields)
+    fields |= {"vectors": 16, "ran_on": "a chip"}
+    one = measurement(25.0, name="engine cpu, evaluation", **fields)
     lines = printed(columns.evaluation_table(as_text([one, *gpu_measurements()])))
     assert lines[:3] == [
-        "net | L2 | us (p20-p80) | images | images/s | TFLOP/s | % of peak | device",
-        "1 |  | 25.00 (25.00-25.00) | 1 | 40,000 | 0.04 | 50 | a chip",
-        "1 | warm | 2.00 (2.00-2.00) | 4,096 | 2,048,000,000 | 5000.00 |  | ",
+        "net | L2 | us (p20-p80) | images | images/s | TFLOP/s | % of peak | vectors | device",
+        "1 |  | 25.00 (25.00-25.00) | 1 | 40,000 | 0.04 | 50 | 16 floats | a chip",
+        "1 | warm | 2.00 (2.00-2.00) | 4,096 | 2,048,000,000 | 5000.00 |  |  | ",
     ]
     assert len(lines) == 2 + 6
 

@@ -28,9 +28,11 @@ from experiments.benchmarks import (
     deform,
     host,
     mlp,
+    narrow,
     race,
 )
 from experiments.benchmarks import gpu as gpu_timing
+from experiments.benchmarks.columns import NARROW
 from experiments.benchmarks.findings import STARTUP
 from experiments.datasets import data
 from experiments.results.rows import BenchRow, RaceRow, read_rows, to_cells
@@ -52,6 +54,7 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     """On tiny nets, without a GPU."""
     monkeypatch.setattr(mlp, "NETS", {"33-21-17-10": SIZES, 1: SIZES})
     tiny_works(monkeypatch)
+    monkeypatch.setattr(bench, "LANES", 16)
     asked, names = [], {group: list(makers(group)) for group in ("net", "cnn", "deformation")}
     monkeypatch.setattr(baselines, "in_processes", in_this_process(asked))
     monkeypatch.setattr(baselines, "available", lambda group, device: makers(group))
@@ -78,6 +81,12 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
         assert (float(engine["times_cpu"]), int(engine["weights"])) == (1, count_weights(SIZES))
         assert found["evaluation", net, "engine cpu, evaluation"]["times_cpu"] == ""
         assert found["net", net, "NumPy loop, CPU"]["settings"] == "here"
+        for name in (f"engine cpu{suffix}" for suffix in ("", ", 1 thread", ", a core busy")):
+            assert found["net", net, name]["vectors"] == str(host.LANES)
+    wide, limited = found["net", "1", "engine cpu"], found["narrow net", "1", "engine cpu"]
+    assert (limited["vectors"], limited["ran_on"]) == ("8", wide["ran_on"])
+    assert float(limited["times_cpu"]) == pytest.approx(float(wide["us"]) / 1e6)
+    assert [key[1] for key in found if key[0] == "narrow net"] == ["1"]
     convolutional = [key for key in found if key[0] == "cnn"]
     assert convolutional == [
         ("cnn", "3", n) for n in ("engine cpu", "multiply-adds", *names["cnn"])
@@ -177,6 +186,8 @@ def in_this_process(asked):
 
 def tiny_works(monkeypatch):
     """Little of everything, and a small net in place of net 3 of 2011."""
+    again = net_measurement("engine cpu", 1e6, group=NARROW, vectors=8)
+    monkeypatch.setattr(narrow, "measure", lambda net, repeats: [again])
     monkeypatch.setattr(bench, "CNN_NETS", (3,))
     network = ConvNetwork.initial("2M3s1", Maps(1, 31, 31), 10, 0)
     monkeypatch.setattr(cnn, "initial", lambda net: network)
@@ -191,7 +202,8 @@ def tiny_works(monkeypatch):
 
 
 def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
-    """With made-up times of the GPU."""
+    """With made-up times of the GPU, on a CPU that has no wider vectors than AVX2."""
+    monkeypatch.setattr(bench, "LANES", 8)
     monkeypatch.setattr(mlp, "NETS", {4: SIZES})
     tiny_works(monkeypatch)
     asked = []
@@ -231,6 +243,7 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     assert {*asked[1:]} == {((100, 29, 29), (100,)), (100, 29, 29)}
     assert {(row["device"], row["driver"]) for row in rows} == {("Some GPU", "1.2")}
     found = {(row["group"], row["name"]): row for row in rows}
+    assert "narrow net" not in {group for group, _ in found}
     cpu_names = {"engine cpu", "engine cpu, 1 thread", "engine cpu, a core busy"}
     cpu_names |= {"CPU, 1 thread", "multiply-adds"}
     for (_, name), row in found.items():

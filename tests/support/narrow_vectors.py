@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from llvmlite import binding
 
-_BASE = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,-avx512f"
-# Numba's name of a processor, the features that it compiles for, and the lanes of a vector then.
-# Without fused multiply-add LLVM calls fmaf of the C library.
+from experiments.benchmarks.narrow import AVX2, AVX2_LANES, SSE, environment
+
+# A processor, and the lanes of its vectors. Without fused multiply-add LLVM calls fmaf of the C
+# library.
 NARROWER = [
-    pytest.param(("haswell", f"{_BASE},+avx,+avx2,+fma"), 8, id="avx2"),
-    pytest.param(
-        ("nehalem", f"{_BASE},-avx,-avx2,-fma"), 4, id="sse-without-fma", marks=pytest.mark.slow
-    ),
+    pytest.param(AVX2, AVX2_LANES, id="avx2"),
+    pytest.param(SSE, 4, id="sse-without-fma", marks=pytest.mark.slow),
 ]
 
 
@@ -37,16 +36,10 @@ def printed_by(processor, code, folder):
 
     folder: for its compiled code, which so does not displace the user's.
     """
-    name, features = processor
-    environment = {
-        "NUMBA_CPU_NAME": name,
-        "NUMBA_CPU_FEATURES": features,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "XDG_CACHE_HOME": str(folder),
-    }
+    folders = {"PYTHONPATH": os.pathsep.join(sys.path), "XDG_CACHE_HOME": str(folder)}
     process = subprocess.run(
         [sys.executable, "-c", code],
-        env=os.environ | environment,
+        env=environment(processor) | folders,
         cwd=Path(__file__).parent,
         stdout=subprocess.PIPE,
         text=True,
