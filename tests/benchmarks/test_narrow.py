@@ -52,7 +52,8 @@ def test_measurements_with_vectors_come_back_whole(child):
 
 
 def test_malformed_measurements_are_refused(child, monkeypatch):
-    monkeypatch.setattr(narrow, "main", lambda *given: Path(given[-1]).write_text('[{"us": "x"}]'))
+    text = '[{"group": "net", "name": "engine cpu", "us": ["x"]}]'
+    monkeypatch.setattr(narrow, "main", lambda *given: Path(given[-1]).write_text(text))
     with pytest.raises(msgspec.ValidationError):
         narrow.measure(1, 7)
 
