@@ -42,20 +42,11 @@ from typing import Any
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import files, gpu
 from deepbig_runtime.errors import Problem
-from experiments.benchmarks import (
-    baselines,
-    clusters,
-    cnn,
-    columns,
-    deform,
-    host,
-    mlp,
-    narrow,
-    race,
-)
+from experiments.benchmarks import baselines, clusters, cnn, columns, deform, host, mlp, race
 from experiments.benchmarks import gpu as gpu_timing
 from experiments.benchmarks.baseline_nets import Trainer
-from experiments.benchmarks.columns import Measurement
+from experiments.benchmarks.columns import NARROW, Measurement
+from experiments.benchmarks.narrow import measure_with_avx2
 from experiments.datasets import data
 from experiments.results import cnn_tables
 from experiments.results.rows import (
@@ -71,7 +62,6 @@ from experiments.training.provenance import Source
 from mlp_gpu.engine import PERCEPTRON_SCHEDULES
 from mlp_gpu.engines import choose_engine
 from mlp_gpu.network import Network
-from mlp_gpu.vector_kernel import LANES
 
 CNN_NETS = tuple(cnn_tables.PAPER)
 
@@ -94,10 +84,7 @@ def measure_net(
         yield from named(gpu.name(), gpu_timing.measure_net(network, timer, repeats))
     if on_cpu:
         yield from named(provenance.device("cpu"), mlp.measure_on_cpu(network, makers, repeats))
-        if net in narrow.NETS and LANES > narrow.AVX2_LANES:
-            tell("  once more, limited to AVX2")
-            again = partial(narrow.measure, net, repeats)
-            yield from named(provenance.device("cpu"), host.attempts([again]))
+        yield from named(provenance.device("cpu"), measure_with_avx2(net, repeats))
     if timer:
         makers_on_gpu = mlp.measure_baselines_on_gpu, gpu_timing.measure_window_baselines
         on_gpu = [partial(measure, network, repeats) for measure in makers_on_gpu]
@@ -129,11 +116,10 @@ def of_net(
 def with_cpu_times(measured: Sequence[Measurement]) -> list[Measurement]:
     """The measurements with the CPU engine's time on the same net, where there is one."""
     times = {(one.group, one.net): one.us for one in measured if one.name == "engine cpu"}
-    groups = {columns.NARROW: "net"}
-    keys = [(groups.get(one.group, one.group), one.net) for one in measured]
+    times |= {(NARROW, net): us for (group, net), us in times.items() if group == "net"}
     return [
-        replace(one, cpu_engine_us=times.get(key) if one.n_images else None)
-        for one, key in zip(measured, keys, strict=True)
+        replace(one, cpu_engine_us=times.get((one.group, one.net)) if one.n_images else None)
+        for one in measured
     ]
 
 

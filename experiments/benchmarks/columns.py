@@ -263,7 +263,6 @@ CNN_COLUMNS = (
         "multiply-adds per second relative to a loop of them in registers, timed in turn with it, "
         "in one thread, all that the processor can do",
     ),
-    VECTORS,
     DEVICE,
 )
 DEFORM_COLUMNS = (

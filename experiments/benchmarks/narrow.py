@@ -6,7 +6,9 @@ So a processor with AVX-512 shows what others do: the code is that for them, the
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,9 +17,11 @@ import msgspec
 import numpy as np
 
 from deepbig_runtime import files
-from experiments.benchmarks import mlp
+from experiments.benchmarks import host, mlp
 from experiments.benchmarks.columns import NARROW, Measurement
+from experiments.training.messages import tell
 from mlp_gpu.network import Network
+from mlp_gpu.vector_kernel import LANES
 
 _BASE = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,-avx512f"
 # Numba's name of a processor, and the features that it compiles for.
@@ -31,6 +35,13 @@ def environment(processor: tuple[str, str]) -> dict[str, str]:
     """This process's environment, and that Numba compiles for a processor: AVX2 or SSE."""
     name, features = processor
     return os.environ | {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
+
+
+def measure_with_avx2(net: int | str, repeats: int) -> Iterator[Measurement]:
+    """Measurements of one of NETS; none of others, or where vectors are not wider than AVX2's."""
+    if net in NETS and LANES > AVX2_LANES:
+        tell("  once more, limited to AVX2")
+        yield from host.attempts([partial(measure, net, repeats)])
 
 
 def measure(net: int | str, repeats: int) -> list[Measurement]:

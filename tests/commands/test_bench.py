@@ -54,7 +54,7 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     """On tiny nets, without a GPU."""
     monkeypatch.setattr(mlp, "NETS", {"33-21-17-10": SIZES, 1: SIZES})
     tiny_works(monkeypatch)
-    monkeypatch.setattr(bench, "LANES", 16)
+    monkeypatch.setattr(narrow, "LANES", 16)
     asked, names = [], {group: list(makers(group)) for group in ("net", "cnn", "deformation")}
     monkeypatch.setattr(baselines, "in_processes", in_this_process(asked))
     monkeypatch.setattr(baselines, "available", lambda group, device: makers(group))
@@ -203,7 +203,7 @@ def tiny_works(monkeypatch):
 
 def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     """With made-up times of the GPU, on a CPU that has no wider vectors than AVX2."""
-    monkeypatch.setattr(bench, "LANES", 8)
+    monkeypatch.setattr(narrow, "LANES", 8)
     monkeypatch.setattr(mlp, "NETS", {4: SIZES})
     tiny_works(monkeypatch)
     asked = []

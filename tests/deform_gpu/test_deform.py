@@ -24,18 +24,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepbig_runtime import gpu
-from deform_gpu import COMMITTEE, TABLE1, batches, deform
+from deform_gpu import COMMITTEE, TABLE1, batches, deform, warp
 from deform_gpu.batches import deform_set
 from deform_gpu.field import gaussian_weights
 from deform_gpu.philox import philox4x32, philox4x32_formula, uniform, uniform_formula
-from deform_gpu.warp import (
-    bilinear_formula,
-    inverse_affine,
-    inverse_affine_formula,
-    offset,
-    offset_formula,
-    warp_batch,
-)
+from deform_gpu.warp import inverse_affine, inverse_affine_formula, offset, offset_formula
 
 
 @pytest.mark.parametrize("name", EXTREMES)
@@ -345,8 +338,8 @@ def test_offset_without_translation_has_the_bits_of_the_formula_without_it(funct
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30, -1e30])
 def test_bilinear_far_away_is_background(bad):
     image, background, near = make_images(1)[0][0], np.float32(-0.7), np.float32(3)
-    assert bilinear_formula(image, 3, 4, np.float32(bad), near, background) == background
-    assert bilinear_formula(image, 3, 4, near, np.float32(bad), background) == background
+    assert warp.bilinear_formula(image, 3, 4, np.float32(bad), near, background) == background
+    assert warp.bilinear_formula(image, 3, 4, near, np.float32(bad), background) == background
 
 
 @pytest.mark.parametrize("side", [5, 29])
@@ -361,9 +354,9 @@ def test_warp_has_the_bits_of_the_formula_at_every_distance(side):
     ends = np.float32([np.nan, np.inf, -np.inf, 1e30, -side, side])
     shift.flat[::7] = rng.choice(ends, len(shift.flat[::7]))
     out = np.empty_like(images)
-    warp_batch(out, images, matrices, shift, 5, background)
+    warp.warp_batch(out, images, matrices, shift, 5, background)
     for (i, row, column), value in np.ndenumerate(out):
         y, x = (5 + i) // 10 * side + row, (5 + i) % 10 * side + column
         down, right = shift[:, y, x]
-        expected = bilinear_formula(images[i], row, column, down, right, background)
+        expected = warp.bilinear_formula(images[i], row, column, down, right, background)
         assert value.tobytes() == expected.tobytes()
