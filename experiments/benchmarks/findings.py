@@ -40,13 +40,18 @@ STARTUP = (
     CLONE,
 )
 
+AVX2_RUNS = "table1-avx2"  # folder of those that 'make table1' made in a process limited to AVX2
 
-def of_make_table1(records: Mapping[Path, Run]) -> list[list[Run]]:
-    """The runs of 'make table1' on each device that has all five. records: by their paths."""
+
+def of_make_table1(records: Mapping[Path, Run], name: str = "table1") -> list[list[Run]]:
+    """The runs of 'make table1' on each device that has all five.
+
+    records: by their paths. name: of the folder of runs below runs/.
+    """
     made = []
     for folder in dict.fromkeys(path.parent for path in records):
-        # The records of `make table1` are named after its folder of runs, runs/table1.
-        own = [run for path, run in records.items() if path.match(f"{folder}/table1-net*")]
+        # Records are named after the folder of their runs.
+        own = [run for path, run in records.items() if path.match(f"{folder}/{name}-net*")]
         if [tables.net_number(run) for run in own] == list(NETS):
             made.append(own)
     return made
@@ -60,9 +65,11 @@ def command_sentences(
     records: runs, and found: the rows of each committee, by the paths of their records.
     """
     sentences = []
-    for own in of_make_table1(records):
+    for own in of_make_table1(records) + of_make_table1(records, AVX2_RUNS):
         spans = [(run.provenance[0].start, run.provenance[-1].end or "") for run in own]
-        sentences.append(f"`make table1`: {_elapsed(spans)} on {own[0].provenance[-1].device}.")
+        source = own[0].provenance[-1]
+        width = f", with vectors of {source.vectors} floats" if source.vectors else ""
+        sentences.append(f"`make table1`: {_elapsed(spans)} on {source.device}{width}.")
     for folder, rows in by_folder(found, "MNIST").items():
         if folder.name == COMMAND_FOLDER and committee_report.has_order(rows):
             nets = [row for row in rows if row.is_member]

@@ -424,8 +424,9 @@ def plot_blocks_and_progress() -> Figure:
     title = f"slide_window: one block of {trace.threads[0]}\nthreads, an image each; of each layer"
     title += f"\nthread {trace.thread[0]} reads"
     set_scaled(slide, n_images, n_rows, "image of the window", "change; delta", title)
-    set_bare(ending, (0, 10), (0, 6), "next_block: one thread,\nthe numbers of progress")
+    set_bare(ending, (0, 10), (0, 8), "next_block: one thread,\nthe numbers of progress")
     names = ["START", "BLOCK", "FIRST", "END", "SWEPT", "WINDOW", "TIMES", "SWEEPS", "ALL_TIMES"]
+    names += ["SQUARE"]
     for place, name in enumerate(names):
         row, column = divmod(place, 3)
         plot_box(ending, 3.4 * column, 1.8 * row, 3.1, 1.3, OUTLINE)

@@ -57,7 +57,8 @@ class Source(Struct, kw_only=True):
     """Where a number comes from.
 
     dirty: whether sources differ from the commit. argv: the command line. versions: of Python and
-    of packages. start, end: UTC, ISO 8601; end is None until the work is done.
+    of packages. vectors: floats in a vector register of the CPU that did the work. start, end: UTC,
+    ISO 8601; end is None until the work is done.
     """
 
     commit: Text
@@ -67,6 +68,7 @@ class Source(Struct, kw_only=True):
     driver: Text | UnsetType | None = UNSET
     platform: str | UnsetType = UNSET
     device: Device
+    vectors: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
     start: Text
     gpu_trial: Trial | UnsetType = UNSET
     end: Text | None = None
@@ -212,10 +214,13 @@ def collect(engine: str = "cpu") -> Source:
     """Everything about this process and its engine that a number should carry with it."""
     driver: str | None = None
     packages: Sequence[str] = PACKAGES
+    vectors: int | UnsetType = UNSET
     if engine == "cuda":
         from deepbig_runtime import gpu  # imports numba
 
         driver, packages = gpu.driver_version(), GPU_PACKAGES
+    else:
+        from mlp_gpu.vector_kernel import LANES as vectors  # imports numba
     trial = last_trial() if engine == "cuda" else None
     return Source(
         **commit(),
@@ -224,6 +229,7 @@ def collect(engine: str = "cpu") -> Source:
         driver=driver,
         platform=platform.platform(),
         device=device(engine),
+        vectors=vectors,
         start=now(),
         gpu_trial=trial or UNSET,
     )

@@ -240,6 +240,13 @@ def test_a_command_takes_from_the_first_start_to_the_last_end():
         runs.append(run)
     (text,) = speeds.command_sentences(records(*runs), {})
     assert text == "`make table1`: 0:18:30 on Some GPU."
+    runs[0].provenance[0].vectors = 8
+    narrow = {
+        path.with_name(path.name.replace("table1-", "table1-avx2-")): run
+        for path, run in records(*runs).items()
+    }
+    (text,) = speeds.command_sentences(narrow, {})
+    assert text == "`make table1`: 0:18:30 on Some GPU, with vectors of 8 floats."
     assert speeds.command_sentences(records(*runs[:4]), {}) == []
     # Another folder is another command.
     others = {path.with_name(f"whole-{path.name}"): run for path, run in records(*runs).items()}
