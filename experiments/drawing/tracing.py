@@ -86,7 +86,7 @@ VIEWS = (
     View("update_tensor_products W write", (1, 1), (37, 0)),
     View("forward_tensor_sums H_next write", (2, 0), (37, 0), corner=(FIRST, 1)),
     View("backward_tensor_sums D write", (1, 0), (37, 0), corner=(FIRST, 0)),
-    View("gather_images H write", (4, 0), (110, 0), 0, corner=(0, 1)),
+    View("gather_images H write", (0, 4), (110, 0), 0, corner=(0, 1)),
     View("output_deltas D write", (0, 11), (5, 0), 0, corner=(FIRST, 0)),
     View("slide_window changes read", (0, 0), (41, 0)),
     View("convolve_maps h read", (0, 0), (5, 4), 0),

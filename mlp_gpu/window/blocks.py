@@ -25,7 +25,7 @@ IMAGES = 16  # in shared memory at a time
 
 @cuda.jit
 def gather_images(H, progress, images, order):
-    t, thread = cuda.blockIdx.x, cuda.threadIdx.x
+    t, thread = cuda.blockIdx.y, cuda.threadIdx.x
     sums = cuda.shared.array(WARPS, np.float32)
     if progress[SWEPT] > 0 or t >= progress[BLOCK]:
         return
@@ -99,7 +99,7 @@ def gather(
     H: DeviceArray, progress: DeviceArray, images: DeviceArray, order: DeviceArray
 ) -> list[Launch]:
     """Copy the images of a block that has just begun. Modifies H and progress[SQUARE]."""
-    return [Launch(gather_images, (H.shape[0], 1), THREADS, (H, progress, images, order))]
+    return [Launch(gather_images, (1, H.shape[0]), THREADS, (H, progress, images, order))]
 
 
 def update(

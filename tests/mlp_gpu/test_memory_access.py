@@ -34,7 +34,7 @@ BLOCKS = {
     "forward_states": [(1, 2)],
     "backward_deltas": [(0, 3)],
     "update_weights_of_block": [(1, 0)],
-    "gather_images": [(7, 0)],
+    "gather_images": [(0, 7)],
 }
 HIDDEN = 64  # neurons of the ladder's net: two warps
 PIECE = 8  # words that are moved together
