@@ -72,7 +72,7 @@ class Weights(NamedTuple):
 
     W: (panels, n_in, PANEL), each panel PANEL neurons of the layer; the output layer's is not cut
     but transposed, (1, n_out, n_in). b: the biases, (1, 1, n_out). Sizes are rounded up to LINE or
-    PANEL.
+    PANEL, and a panel has one more row, so that panels do not meet in a cache's sets.
     """
 
     W: Stack
@@ -95,7 +95,7 @@ STATES, DELTAS = np.arange(2)
 
 # Arrays of each thread, a Stack; the first dimension is the thread.
 #   DOTS: -eta G or G' of one layer, (K, B)
-#   SUMS: a panel's A or E, (K, PANEL)
+#   SUMS: a panel's A or E; when the block ends, of D, with the sums of its columns, (B, PANEL)
 #   DELTAS_OUT: of the output layer, (B, n_out)
 #   A_OUT: activations of the output layer, then its deltas, (K, n_out)
 #   SPREAD: changes of the window's k images' deltas by place in a panel; row k: the largest deltas
@@ -147,7 +147,7 @@ def _pairs(network: Network, weights: Weights) -> Iterator[tuple[np.ndarray, np.
 def to_weights(network: Network) -> Weights:
     """A copy of a network's weights."""
     *hidden, (n_in, n_out) = pairwise(network.sizes)
-    shapes = [(count_panels(n), round_up(m), PANEL) for m, n in hidden]
+    shapes = [(count_panels(n), round_up(m) + 1, PANEL) for m, n in hidden]
     shapes_b = [(1, 1, round_up(n)) for n in network.sizes[1:]]
     weights = Weights(make_stack([*shapes, (1, round_up(n_out), _row(n_in))]), make_stack(shapes_b))
     for source, target in _pairs(network, weights):
@@ -187,7 +187,7 @@ def make_block(
             *((1, B, _row(n)) for n in (*hidden, 0)),
         ]
     )
-    shapes = [(K, row), (K, PANEL), (B, n_out), (K, n_out)]
+    shapes = [(K, row), (B, PANEL), (B, n_out), (K, n_out)]
     shapes += [(K + 1, max(PANEL, n_out)), (1, K), (1, row + PANEL + n_out), (1, LINE)]
     private = make_stack([(threads, *shape) for shape in shapes])
     views(private)[ONES][:] = 1
@@ -599,9 +599,13 @@ def end_block(thread, threads, block, private, weights, sizes, n, eta, barrier, 
         for q in range(begin, stop):
             width = up(min(PANEL, sizes[layer + 1] - q * PANEL))
             D, b = of_layer(block, DELTAS, layer)[:n], item(weights.b, layer)[0, 0]
-            scale_and_sum(D, b, q * PANEL, width, own(private, thread, SUMS)[0], -eta)
+            copy = own(private, thread, SUMS)
+            scale_and_sum(D, b, q * PANEL, width, copy[n], -eta)
+            for t in range(n):
+                for j in range(width):
+                    copy[t, j] = D[t, q * PANEL + j]
             panel, h = place(W[q], 0, 0), place(of_layer(block, STATES, layer), 0, 0)
-            add_product_tn_at(panel, panel, h, place(D, 0, q * PANEL), n_in, width, n)
+            add_product_tn_at(panel, panel, h, place(copy, 0, 0), n_in, width, n)
     n_in, W = sizes[n_hidden], item(weights.W, n_hidden)[0]
     H, D = of_layer(block, STATES, n_hidden), own(private, thread, DELTAS_OUT)[:n]
     b = item(weights.b, n_hidden)[0, 0] if thread == 0 else own(private, thread, A_OUT)[0]

@@ -13,19 +13,23 @@ A B: C, S (rows, columns), A (rows, k), B (k, columns)
 
 A^T B is the same with other distances between the elements of A.
 
-A B^T, B (columns, k): a tile is ROWS x DOTS scalar products. At each step a line of LINE floats of
-every row of A is multiplied with one of every row of B; a scalar product is the sum of its LINE
-partial sums.
+A B^T, B (columns, k): a tile is rows x columns scalar products. At each step a line of LINE floats
+of every row of A is multiplied with one of every row of B; a scalar product is the sum of its LINE
+partial sums. Where a line is several vectors, a pass over k multiplies some of each line, so that
+no more accumulators are needed than there are registers.
 
 For each CHUNK or DOTS_CHUNK of k the accumulators begin at zero; at its end they are added to S,
 later to C. So each element is a sum of chunks, and each chunk a chain of fused multiply-adds in the
-order of k, or LINE of them: the same bits for any number of lanes and any shape of tile. Tiles
-follow from the registers there are: 32 of 16 lanes (AVX-512) hold 6 x 4 accumulators, 16 of 8 lanes
-(AVX2) or of 4 hold 3 x 4. A processor without fused multiply-add computes each one by a call to the
-C library: right, but slow.
+order of k, or LINE of them: the same bits for any number of lanes and any shape of tile. A chunk of
+a PANEL of B is 24 KB and stays in the first cache while all rows of A pass over it.
+
+Tiles follow from the registers there are: see `tile_widths`. A processor without fused multiply-add
+computes each one by a call to the C library: right, but slow.
 """
 
+from functools import partial
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -38,8 +42,8 @@ from deepbig_runtime.jit import njit
 
 LINE = 16  # floats in a cache line and in the widest vector; columns of C: a multiple of it
 CHUNK = 96  # steps whose products are summed before they are added to C
-VECTORS = 4  # vectors of a row of a tile, at most
-PANEL = 64  # columns of B that are in one piece in A B^T
+ROWS = 6  # of a tile, at most
+PANEL = 64  # columns of B that stay in the first cache, and that are in one piece in A B^T
 DOTS_CHUNK = 1024  # the same as CHUNK for A B^T: a multiple of PANEL
 AHEAD = 16  # rows of B that A B^T reads ahead; the processor does not foresee its jumps
 
@@ -52,23 +56,47 @@ def _features() -> set[str]:
     return {name[1:] for name in features.split(",") if name.startswith("+")}
 
 
-def choose_lanes(features: set[str]) -> int:
-    """Floats in a vector register of a processor with these features."""
-    return 16 if "avx512f" in features else 8 if "avx" in features else 4
+class Registers(NamedTuple):
+    """The vector registers of a processor: floats in each, and their number, 16 or 32."""
+
+    lanes: int
+    count: int
 
 
-def choose_rows(lanes: int) -> int:
-    """Rows of a tile, at most: the accumulators need most of 32 or 16 registers."""
-    return 6 if lanes == 16 else 3
+def choose_registers(features: set[str]) -> Registers:
+    """The vector registers of a processor with these features."""
+    if "avx512f" in features:
+        return Registers(16, 32)
+    return Registers(8, 16) if "avx" in features else Registers(4, 32 if "neon" in features else 16)
 
 
-LANES = choose_lanes(_features())
-ROWS = choose_rows(LANES)
+def tile_widths(registers: Registers) -> tuple[int, ...]:
+    """Vectors in each row of a tile of 0, 1, ..., ROWS rows, at most.
+
+    16 registers hold 3 x 4 accumulators, 3 vectors of A and one of B, or 6 x 2, one and 2; 32 hold
+    6 x 4. A multiply-add takes 4 or 5 cycles, and two can begin in each: 8 sums or more, if a PANEL
+    has them.
+    """
+    return (0, min(8, PANEL // registers.lanes), 4, 4, *[registers.count // 8] * (ROWS - 3))
+
+
+def dots_widths(registers: Registers) -> tuple[int, ...]:
+    """Columns of a tile of A B^T of 0, 1, ... rows, at most.
+
+    What several passes read, DOTS_CHUNK floats of each row and column, stays in a cache of 32 KB.
+    """
+    columns = registers.count // 8
+    rows = ROWS if registers.lanes == LINE else 7 - columns
+    return (0, 2 * columns, *[columns] * (rows - 1))
+
+
+REGISTERS = choose_registers(_features())
+LANES = REGISTERS.lanes
+WIDTHS, DOTS_WIDTHS = tile_widths(REGISTERS), dots_widths(REGISTERS)
+VECTORS = WIDTHS[ROWS]
 SHAPE = 16  # numbers of tiles: see `_choice_of_tiles`
-DOTS = LANES // 4  # columns of a tile of A B^T
 
 _FLOAT, _INT, _BYTE = ir.FloatType(), ir.IntType(64), ir.IntType(8)
-_VECTOR = ir.VectorType(_FLOAT, LANES)
 _LINE = ir.VectorType(_FLOAT, LINE)
 
 
@@ -80,79 +108,126 @@ def _mask(lanes: list[int]) -> ir.Constant:
     return ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
 
 
-def _vector_at(builder, base, offset, vector=_VECTOR):
+def _vector_at(builder, base, offset, vector):
     """The address of a vector, `offset` floats after the address `base`."""
     return builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
 
 
-def _generate_tile(builder, rows, vectors, values):
+def _generate_tile(registers, builder, rows, vectors, values):
     """Generate the loop over k of a tile of `rows` x `vectors` accumulators, and C = S + them."""
-    C, c_row, S, s_row, A, a_row, a_step, B, b_step, k = values
-    kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
-    name = f"llvm.fma.v{LANES}f32"
-    multiply_add = cgutils.get_or_insert_function(builder.module, kind, name)
+    C, c_row, S, s_row, A, a_row, a_step, B, b_step, later, later_step, k = values
+    lanes, vector = registers.lanes, ir.VectorType(_FLOAT, registers.lanes)
+    lines = range(0, vectors, LINE // lanes)
     row_offsets = [builder.mul(_int(r), a_row) for r in range(rows)]
-    zero = ir.Constant(_VECTOR, [0.0] * LANES)
-    before = builder.block
-    step = builder.append_basic_block("step")
-    after = builder.append_basic_block("after")
-    builder.branch(step)
-    builder.position_at_end(step)
-    i = builder.phi(_INT)
-    a, b = builder.phi(A.type), builder.phi(B.type)
-    sums = [[builder.phi(_VECTOR) for _ in range(vectors)] for _ in range(rows)]
-    loaded = [
-        builder.load(_vector_at(builder, b, _int(v * LANES)), align=4) for v in range(vectors)
-    ]
-    totals = []
-    for r in range(rows):
-        element = builder.load(builder.gep(a, [row_offsets[r]]))
-        nothing = ir.Constant(_VECTOR, ir.Undefined)
-        first = builder.insert_element(nothing, element, ir.Constant(ir.IntType(32), 0))
-        broadcast = builder.shuffle_vector(first, nothing, _mask([0] * LANES))
-        totals.append(
-            [builder.call(multiply_add, [broadcast, loaded[v], sums[r][v]]) for v in range(vectors)]
+    for r, v in product(range(rows), lines):
+        _prefetch(
+            builder, builder.gep(S, [builder.add(builder.mul(_int(r), s_row), _int(v * lanes))])
         )
+    before, after = _begin_loop(builder)
+    i, a, b, p = (builder.phi(kind) for kind in (_INT, A.type, B.type, B.type))
+    sums = {at: builder.phi(vector) for at in product(range(rows), range(vectors))}
+
+    def load_a(r):
+        element = builder.load(builder.gep(a, [row_offsets[r]]))
+        nothing = ir.Constant(vector, ir.Undefined)
+        first = builder.insert_element(nothing, element, ir.Constant(ir.IntType(32), 0))
+        return builder.shuffle_vector(first, nothing, _mask([0] * lanes))
+
+    def load_b(v):
+        return builder.load(_vector_at(builder, b, _int(v * lanes), vector), align=4)
+
+    totals = _add_products(builder, sums, rows, vectors, load_a, load_b)
+    for v in lines if rows > 1 else ():  # one row is read as fast as the processor foresees it
+        _prefetch(builder, builder.gep(p, [_int(v * lanes)]))
     following = {
         i: (_int(0), builder.add(i, _int(1))),
         a: (A, builder.gep(a, [a_step])),
         b: (B, builder.gep(b, [b_step])),
+        p: (later, builder.gep(p, [later_step])),
     }
-    for r in range(rows):
-        for v in range(vectors):
-            following[sums[r][v]] = zero, totals[r][v]
-    _loop(builder, following, before, builder.icmp_signed("<", following[i][1], k), after)
-    for r in range(rows):
-        for v in range(vectors):
-            c_offset, s_offset = (
-                builder.add(builder.mul(_int(r), row), _int(v * LANES)) for row in (c_row, s_row)
-            )
-            _store_sum(builder, C, S, c_offset, s_offset, totals[r][v])
+    for at, total in totals.items():
+        following[sums[at]] = ir.Constant(vector, [0.0] * lanes), total
+    _end_loop(builder, following, before, builder.icmp_signed("<", following[i][1], k), after)
+    for (r, v), total in totals.items():
+        c_offset, s_offset = (
+            builder.add(builder.mul(_int(r), row), _int(v * lanes)) for row in (c_row, s_row)
+        )
+        _store_sum(builder, C, S, c_offset, s_offset, total)
 
 
-def _generate_dots(builder, rows, columns, values):
-    """Generate the loop over k of `rows` x `columns` scalar products, and C = S + them."""
-    C, c_row, S, s_row, A, a_row, B, b_row, b_jump, lines = values
-    kind = ir.FunctionType(_LINE, [_LINE] * 3)
-    multiply_add = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LINE}f32")
+def _add_products(builder, sums, rows, columns, load_row, load_column):
+    """sums[r, c] + a row's vector * a column's, for all r, c. load_row(r), load_column(c): loads.
+
+    Each vector is loaded once. Those of the rows or of the columns, whichever are fewer, stay in
+    registers meanwhile; of the others one at a time.
+    """
+    kind = next(iter(sums.values())).type
+    name, function = f"llvm.fma.v{kind.count}f32", ir.FunctionType(kind, [kind] * 3)
+    multiply_add = cgutils.get_or_insert_function(builder.module, function, name)
+    totals, is_wide = {}, columns > rows
+    few = (
+        [load_row(r) for r in range(rows)] if is_wide else [load_column(c) for c in range(columns)]
+    )
+    for i in range(max(rows, columns)):
+        one = load_column(i) if is_wide else load_row(i)
+        for j, other in enumerate(few):
+            at, a, b = ((j, i), other, one) if is_wide else ((i, j), one, other)
+            totals[at] = builder.call(multiply_add, [a, b, sums[at]])
+    return totals
+
+
+def _generate_dots(registers, builder, rows, columns, values):
+    """Generate the loops over k of `rows` x `columns` scalar products, and C = S + them."""
+    C, c_row, S, s_row, *_ = values
+    lanes = registers.lanes
+    # Vectors of a line that a pass multiplies: so that there are 8 sums.
+    n = next(n for n in (1, 2, 4) if n * lanes == LINE or rows * columns * n >= 8)
+    parts = []
+    for first in range(0, LINE, n * lanes):
+        places = range(first, first + n * lanes, lanes)
+        parts += _generate_pass(
+            builder, rows, columns, ir.VectorType(_FLOAT, lanes), places, values
+        )
+    for r in range(rows):
+        row = [_join(builder, [part[r, c] for part in parts]) for c in range(columns)]
+        offsets = builder.mul(_int(r), c_row), builder.mul(_int(r), s_row)
+        _store_sum(builder, C, S, *offsets, _sum_lanes(builder, row))
+
+
+def _generate_pass(builder, rows, columns, vector, places, values):
+    """Generate a loop over k that multiplies some vectors of each line, those at `places`.
+
+    Returns the sums, {(row, column): vector} for each place.
+    """
+    *_, A, a_row, B, b_row, b_jump, lines = values
     a_offsets = [builder.mul(_int(r), a_row) for r in range(rows)]
     b_offsets = [builder.mul(_int(c), b_row) for c in range(columns)]
-    before = builder.block
-    step = builder.append_basic_block("step")
-    after = builder.append_basic_block("after")
-    builder.branch(step)
-    builder.position_at_end(step)
+    before, after = _begin_loop(builder)
     i, a, b = builder.phi(_INT), builder.phi(A.type), builder.phi(B.type)
-    sums = [[builder.phi(_LINE) for _ in range(columns)] for _ in range(rows)]
-    right = [builder.load(_vector_at(builder, b, offset, _LINE), align=4) for offset in b_offsets]
-    totals = []
-    for r in range(rows):
-        left = builder.load(_vector_at(builder, a, a_offsets[r], _LINE), align=4)
-        totals.append(
-            [builder.call(multiply_add, [left, right[c], sums[r][c]]) for c in range(columns)]
+    tile = list(product(range(rows), range(columns)))
+    sums = [{at: builder.phi(vector) for at in tile} for _ in places]
+
+    def load(base, offset, place):
+        at = _vector_at(builder, base, builder.add(offset, _int(place)), vector)
+        return builder.load(at, align=4)
+
+    totals = [
+        _add_products(
+            builder,
+            sums_there,
+            rows,
+            columns,
+            lambda r, place=place: load(a, a_offsets[r], place),
+            lambda c, place=place: load(b, b_offsets[c], place),
         )
+        for place, sums_there in zip(places, sums, strict=True)
+    ]
     ahead = builder.gep(b, [builder.mul(_int(AHEAD), b_row)])
-    for offset in b_offsets:  # here, behind the sums: before them LLVM runs out of registers
+    # Each pass reads ahead for some columns. Here, behind the sums: before them LLVM runs out of
+    # registers.
+    for offset in b_offsets[
+        places[0] // vector.count // len(places) :: LINE // vector.count // len(places)
+    ]:
         _prefetch(builder, builder.gep(ahead, [offset]))
     next_i = builder.add(i, _int(1))
     is_in_panel = builder.icmp_signed("!=", builder.and_(next_i, _int(PANEL // LINE - 1)), _int(0))
@@ -161,31 +236,46 @@ def _generate_dots(builder, rows, columns, values):
         a: (A, builder.gep(a, [_int(LINE)])),
         b: (B, builder.gep(b, [builder.select(is_in_panel, _int(LINE), b_jump)])),
     }
-    for r in range(rows):
-        for c in range(columns):
-            following[sums[r][c]] = ir.Constant(_LINE, [0.0] * LINE), totals[r][c]
-    _loop(builder, following, before, builder.icmp_signed("<", next_i, lines), after)
-    for r in range(rows):
-        _store_sum(
-            builder,
-            C,
-            S,
-            builder.mul(_int(r), c_row),
-            builder.mul(_int(r), s_row),
-            _sum_lanes(builder, totals[r]),
-        )
+    for before_step, after_step in zip(sums, totals, strict=True):
+        for at in tile:
+            following[before_step[at]] = ir.Constant(vector, [0.0] * vector.count), after_step[at]
+    _end_loop(builder, following, before, builder.icmp_signed("<", next_i, lines), after)
+    return totals
 
 
-def _loop(builder, following, before, goes_on, after):
+def _join(builder, vectors):
+    """One vector with the lanes of 1, 2 or 4 vectors."""
+    while len(vectors) > 1:
+        mask = _mask(list(range(2 * vectors[0].type.count)))
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [builder.shuffle_vector(u, v, mask) for u, v in pairs]
+    return vectors[0]
+
+
+def _begin_loop(builder):
+    """Begin the block of a loop. Returns the blocks before and after it."""
+    before = builder.block
+    step, after = (builder.append_basic_block(name) for name in ("step", "after"))
+    builder.branch(step)
+    builder.position_at_end(step)
+    return before, after
+
+
+def _end_loop(builder, following, before, goes_on, after):
     """End the block of a loop; go on behind it, in the block `after`.
 
-    following: the first and the next value of each phi.
+    following: the first and the next value of each phi. LLVM must not unroll the loop: it would
+    load several steps' vectors at once, and run out of registers.
     """
-    step = builder.block
+    step, module = builder.block, builder.module
     for phi, (first, next_value) in following.items():
         phi.add_incoming(first, before)
         phi.add_incoming(next_value, step)
-    builder.cbranch(goes_on, step, after)
+    branch = builder.cbranch(goes_on, step, after)
+    once = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
+    name = module.add_metadata([once, _int(len(module.metadata))])
+    name.operands = name, once  # LLVM's way to name a loop: its first operand is itself
+    branch.set_metadata("llvm.loop", name)
     builder.position_at_end(after)
 
 
@@ -269,12 +359,31 @@ def _choice_of_tiles(generate_tile, shapes, pointers):
     return generate
 
 
+def generate_tiles(registers):
+    """Code generation of `_tile`."""
+    shapes = []
+    for rows, widest in enumerate(tile_widths(registers)[1:], 1):
+        least = min(widest, LINE // registers.lanes)  # columns are a multiple of LINE
+        shapes += [(rows, vectors) for vectors in range(least, widest + 1, least)]
+    return _choice_of_tiles(partial(_generate_tile, registers), shapes, (0, 2, 4, 7, 9))
+
+
+def generate_dots(registers):
+    """Code generation of `_dots`."""
+    _, one, *more = dots_widths(registers)
+    shapes = [(1, one), (1, more[0]), *enumerate(more, 2)]
+    return _choice_of_tiles(partial(_generate_dots, registers), shapes, (0, 2, 4, 6))
+
+
 @intrinsic
-def _tile(_context, C, c_row, S, s_row, A, a_row, a_step, B, b_step, k, shape):
-    """C = S + A B for one tile and one chunk. Addresses, and distances in floats, all int64."""
-    shapes = product(range(1, ROWS + 1), range(1, VECTORS + 1))
-    generate = _choice_of_tiles(_generate_tile, shapes, (0, 2, 4, 7))
-    return types.void(*[types.int64] * 11), _as_function("deepbig_tile", 11, generate)
+def _tile(_context, C, c_row, S, s_row, A, a_row, a_step, B, b_step, later, later_step, k, shape):
+    """C = S + A B for one tile and one chunk. Addresses, and distances in floats, all int64.
+
+    later: an address; the line there is read ahead at the first step, at the next one the line
+    later_step after it, and so on.
+    """
+    generate = generate_tiles(REGISTERS)
+    return types.void(*[types.int64] * 13), _as_function("deepbig_tile", 13, generate)
 
 
 @intrinsic
@@ -283,8 +392,7 @@ def _dots(_context, C, c_row, S, s_row, A, a_row, B, b_row, b_jump, lines, shape
 
     b_jump: from the last line of a panel to the first of the next.
     """
-    shapes = [(rows, DOTS) for rows in range(1, ROWS + 1)] + [(1, 2 * DOTS)]
-    generate = _choice_of_tiles(_generate_dots, shapes, (0, 2, 4, 6))
+    generate = generate_dots(REGISTERS)
     return types.void(*[types.int64] * 11), _as_function("deepbig_dots", 11, generate)
 
 
@@ -321,25 +429,35 @@ def _product(C_at, S_at, A, a_row, a_step, B_at, rows, columns, k):
     tiles = (rows + ROWS - 1) // ROWS
     for start in range(0, k, CHUNK):
         steps = min(CHUNK, k - start)
-        for j in range(0, columns, VECTORS * LANES):
-            vectors = min(VECTORS, (columns - j) // LANES)
-            b = B + 4 * (start * b_step + j)
-            row = 0
+        for first in range(0, columns, PANEL):
+            end, row = min(first + PANEL, columns), 0
             for tile in range(tiles):
                 n = (rows - row) // (tiles - tile)  # so that no tile is much lower than others
-                _tile(
-                    C + 4 * (row * c_row + j),
-                    c_row,
-                    S + 4 * (row * s_row + j),
-                    s_row,
-                    A + 4 * (row * a_row + start * a_step),
-                    a_row,
-                    a_step,
-                    b,
-                    b_step,
-                    steps,
-                    n * SHAPE + vectors,
-                )
+                a, j = A + 4 * (row * a_row + start * a_step), first
+                while j < end:
+                    vectors = min(WIDTHS[n], (end - j) // LANES)
+                    b = B + 4 * (start * b_step + j)
+                    later, later_step = b, b_step
+                    if a_row == 1:  # A^T: the line that the tiles below need
+                        later, later_step = a + 4 * LINE, a_step
+                    elif tile == 0 and b_step == PANEL:  # of a contiguous B the next chunk
+                        later += 4 * steps * PANEL
+                    _tile(
+                        C + 4 * (row * c_row + j),
+                        c_row,
+                        S + 4 * (row * s_row + j),
+                        s_row,
+                        a,
+                        a_row,
+                        a_step,
+                        b,
+                        b_step,
+                        later,
+                        later_step,
+                        steps,
+                        n * SHAPE + vectors,
+                    )
+                    j += vectors * LANES
                 row += n
         S, s_row = C, c_row
 
@@ -349,14 +467,15 @@ def _product_nt(C_at, S_at, A_at, B_at, panel, rows, columns, k):
     """See `add_product_nt_at`. All int64."""
     not_inlined()
     (C, c_row), (S, s_row), (A, a_row), (B, b_row) = C_at, S_at, A_at, B_at
-    tiles = (rows + ROWS - 1) // ROWS
+    highest, usual = len(DOTS_WIDTHS) - 1, DOTS_WIDTHS[2]
+    tiles = (rows + highest - 1) // highest
     for start in range(0, k, DOTS_CHUNK):
         lines = (min(DOTS_CHUNK, k - start) + LINE - 1) // LINE
         row = 0
         for tile in range(tiles):
             n, j = (rows - row) // (tiles - tile), 0
             while j < columns:
-                width = 2 * DOTS if n == 1 and j + DOTS < columns else DOTS
+                width = DOTS_WIDTHS[n] if j + usual < columns else usual
                 _dots(
                     C + 4 * (row * c_row + j),
                     c_row,

@@ -26,7 +26,7 @@ from experiments.drawing.figures import (
 )
 from experiments.drawing.traces import Pair, Trace, cells_of, read_traces
 from mlp_gpu.network import Network
-from mlp_gpu.vector_kernel import CHUNK, VECTORS, choose_rows
+from mlp_gpu.vector_kernel import CHUNK, PANEL, ROWS, Registers, tile_widths
 
 # How cells are drawn: those of one thread, those that it reads for them, those in shared memory,
 # those of a warp at one step, blocks, outlines, and cells that no thread uses.
@@ -273,8 +273,10 @@ GAP = 2.5  # between matrices
 def plot_vector_tiles() -> Figure:
     """The tiles of vectors of 16 and of 8 numbers at one step."""
     figure = new_figure("The CPU's kernel: a tile of C = S + A B at one step of k", 6)
-    for axes, (lanes, registers) in zip(figure.subplots(2, 1), ((16, 32), (8, 16)), strict=True):
-        _plot_vector_tile(axes, lanes, registers)
+    for axes, registers in zip(
+        figure.subplots(2, 1), (Registers(16, 32), Registers(8, 16)), strict=True
+    ):
+        _plot_vector_tile(axes, registers)
     styles = {
         "vectors of a row of B, each loaded once": READ,
         "numbers of A, each in all lanes of a vector": SHARED,
@@ -285,9 +287,10 @@ def plot_vector_tiles() -> Figure:
     return figure
 
 
-def _plot_vector_tile(axes: Axes, lanes: int, registers: int) -> None:
+def _plot_vector_tile(axes: Axes, registers: Registers) -> None:
     """B above, A on the left, and the accumulators of C where a row and a column meet."""
-    rows, columns, corner = choose_rows(lanes), VECTORS * lanes, STEPS + GAP
+    rows, lanes, vectors = ROWS, registers.lanes, tile_widths(registers)[ROWS]
+    columns, corner = vectors * lanes, STEPS + GAP
     plot_box(axes, corner, 0, columns, STEPS, OUTLINE)
     plot_box(axes, 0, corner, STEPS, rows, OUTLINE)
     plot_box(axes, corner, STEP, columns, 1, READ)
@@ -303,6 +306,6 @@ def _plot_vector_tile(axes: Axes, lanes: int, registers: int) -> None:
     add_text(axes, right, STEPS / 2, "B", ha="left")
     add_text(axes, right, corner + rows / 2, "C", ha="left")
     add_text(axes, -1, corner + rows / 2, "A", ha="right")
-    title = f"vectors of {lanes} numbers, {registers} registers: {rows} rows of {VECTORS} vectors, "
-    title += f"{rows * VECTORS} multiply-adds for {VECTORS} loads of B and {rows} of A"
+    title = f"vectors of {lanes} numbers, {registers.count} registers: {rows} rows of {vectors} vectors, "
+    title += f"{rows * vectors} multiply-adds for {vectors} loads of B and {rows} of A"
     set_bare(axes, (-3, corner + 16 * VECTORS + 4), (0, corner + rows), title)

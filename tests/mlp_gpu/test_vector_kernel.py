@@ -17,7 +17,7 @@ from mlp_gpu.vector_kernel import (
     add_product,
     add_product_nt_at,
     aligned_zeros,
-    choose_lanes,
+    choose_registers,
     place,
     round_up,
     transpose,
@@ -183,17 +183,17 @@ def test_transpose_of_any_size_moves_whole_blocks(rows, columns):
 
 
 @pytest.mark.parametrize(
-    ("features", "lanes"),
+    ("features", "registers"),
     [
-        (set(), 4),
-        ({"neon"}, 4),
-        ({"sse4.2", "avx"}, 8),
-        ({"avx", "avx2", "fma"}, 8),
-        ({"avx", "avx2", "fma", "avx512f"}, 16),
+        (set(), (4, 16)),
+        ({"neon"}, (4, 32)),
+        ({"sse4.2", "avx"}, (8, 16)),
+        ({"avx", "avx2", "fma"}, (8, 16)),
+        ({"avx", "avx2", "fma", "avx512f"}, (16, 32)),
     ],
 )
-def test_choose_lanes_fills_the_widest_register(features, lanes):
-    assert choose_lanes(features) == lanes
+def test_choose_registers_gives_all_of_the_widest(features, registers):
+    assert choose_registers(features) == registers
 
 
 @pytest.mark.parametrize("shape", [(1,), (13, 7), (3, 5, 31)])
