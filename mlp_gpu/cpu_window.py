@@ -32,6 +32,7 @@ from mlp_gpu import activation
 from mlp_gpu.network import Network
 from mlp_gpu.team import wait
 from mlp_gpu.vector_kernel import (
+    GAP,
     LINE,
     PANEL,
     add_product_at,
@@ -72,7 +73,7 @@ class Weights(NamedTuple):
 
     W: (panels, n_in, PANEL), each panel PANEL neurons of the layer; the output layer's is not cut
     but transposed, (1, n_out, n_in). b: the biases, (1, 1, n_out). Sizes are rounded up to LINE or
-    PANEL, and a panel has one more row, so that panels do not meet in a cache's sets.
+    PANEL, and each panel has GAP more rows.
     """
 
     W: Stack
@@ -147,7 +148,7 @@ def _pairs(network: Network, weights: Weights) -> Iterator[tuple[np.ndarray, np.
 def to_weights(network: Network) -> Weights:
     """A copy of a network's weights."""
     *hidden, (n_in, n_out) = pairwise(network.sizes)
-    shapes = [(count_panels(n), round_up(m) + 1, PANEL) for m, n in hidden]
+    shapes = [(count_panels(n), round_up(m) + GAP, PANEL) for m, n in hidden]
     shapes_b = [(1, 1, round_up(n)) for n in network.sizes[1:]]
     weights = Weights(make_stack([*shapes, (1, round_up(n_out), _row(n_in))]), make_stack(shapes_b))
     for source, target in _pairs(network, weights):

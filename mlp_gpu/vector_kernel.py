@@ -94,6 +94,9 @@ REGISTERS = choose_registers(_features())
 LANES = REGISTERS.lanes
 WIDTHS, DOTS_WIDTHS = tile_widths(REGISTERS), dots_widths(REGISTERS)
 VECTORS = WIDTHS[ROWS]
+# Rows after a panel. Without one, the first cache could not keep what several passes read: a row's
+# parts in all panels are whole pages apart.
+GAP = 0 if LANES == LINE else 1
 SHAPE = 16  # numbers of tiles: see `_choice_of_tiles`
 
 _FLOAT, _INT, _BYTE = ir.FloatType(), ir.IntType(64), ir.IntType(8)
@@ -137,7 +140,8 @@ def _generate_tile(registers, builder, rows, vectors, values):
         return builder.load(_vector_at(builder, b, _int(v * lanes), vector), align=4)
 
     totals = _add_products(builder, sums, rows, vectors, load_a, load_b)
-    for v in lines if rows > 1 else ():  # one row is read as fast as the processor foresees it
+    # With few sums a step, requests would take longer than what the processor foresees by itself.
+    for v in lines if rows * LINE // lanes >= 6 else ():
         _prefetch(builder, builder.gep(p, [_int(v * lanes)]))
     following = {
         i: (_int(0), builder.add(i, _int(1))),
@@ -164,14 +168,15 @@ def _add_products(builder, sums, rows, columns, load_row, load_column):
     kind = next(iter(sums.values())).type
     name, function = f"llvm.fma.v{kind.count}f32", ir.FunctionType(kind, [kind] * 3)
     multiply_add = cgutils.get_or_insert_function(builder.module, function, name)
-    totals, is_wide = {}, columns > rows
-    few = (
-        [load_row(r) for r in range(rows)] if is_wide else [load_column(c) for c in range(columns)]
-    )
-    for i in range(max(rows, columns)):
-        one = load_column(i) if is_wide else load_row(i)
-        for j, other in enumerate(few):
-            at, a, b = ((j, i), other, one) if is_wide else ((i, j), one, other)
+    is_wide, totals = columns > rows, {}
+    n_few, load_few, n_many, load_many = rows, load_row, columns, load_column
+    if not is_wide:
+        n_few, load_few, n_many, load_many = columns, load_column, rows, load_row
+    few = [load_few(i) for i in range(n_few)]
+    for j in range(n_many):
+        one = load_many(j)
+        for i in range(n_few):
+            at, a, b = ((i, j), few[i], one) if is_wide else ((j, i), one, few[i])
             totals[at] = builder.call(multiply_add, [a, b, sums[at]])
     return totals
 
