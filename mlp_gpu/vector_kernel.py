@@ -27,6 +27,7 @@ Tiles follow from the registers there are: see `tile_widths`. A processor withou
 computes each one by a call to the C library: right, but slow.
 """
 
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from typing import NamedTuple
@@ -97,7 +98,7 @@ VECTORS = WIDTHS[ROWS]
 # Rows after a panel. Without one, the first cache could not keep what several passes read: a row's
 # parts in all panels are whole pages apart.
 GAP = 0 if LANES == LINE else 1
-SHAPE = 16  # numbers of tiles: see `_choice_of_tiles`
+SHAPE = 16  # numbers of tiles: see `Tiles`
 
 _FLOAT, _INT, _BYTE = ir.FloatType(), ir.IntType(64), ir.IntType(8)
 _LINE = ir.VectorType(_FLOAT, LINE)
@@ -319,37 +320,44 @@ def _sum_lanes(builder, vectors):
     return vectors[0]
 
 
-def _as_function(name, n_arguments, generate):
-    """Code generation of an intrinsic: a call of a function that is never inlined.
+def define(module, name, n_arguments, generate):
+    """The function of this name in a module: void, its arguments int64; made if it is not there.
 
-    Otherwise each function that multiplies would hold all tiles, and take minutes to compile.
-    generate(builder, arguments): the function's body. Its arguments are int64.
+    generate(builder, arguments): its body. It is never inlined. Otherwise each function that
+    multiplies would hold all tiles, and take minutes to compile.
     """
+    kind = ir.FunctionType(ir.VoidType(), [_INT] * n_arguments)
+    function = cgutils.get_or_insert_function(module, kind, name)
+    if function.is_declaration:
+        function.linkage = "linkonce_odr"
+        function.attributes.add("noinline")
+        body = ir.IRBuilder(function.append_basic_block("entry"))
+        generate(body, list(function.args))
+        body.ret_void()
+    return function
+
+
+def _call_of(name, n_arguments, generate):
+    """Signature and code generation of an intrinsic: a call of `define`'s function."""
 
     def call(_context, builder, _signature, values):
-        kind = ir.FunctionType(ir.VoidType(), [_INT] * n_arguments)
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        if function.is_declaration:
-            function.linkage = "linkonce_odr"
-            function.attributes.add("noinline")
-            body = ir.IRBuilder(function.append_basic_block("entry"))
-            generate(body, list(function.args))
-            body.ret_void()
-        builder.call(function, values)
+        builder.call(define(builder.module, name, n_arguments, generate), values)
 
-    return call
+    return types.void(*[types.int64] * n_arguments), call
 
 
-def _choice_of_tiles(generate_tile, shapes, pointers):
-    """The body of a function whose last argument chooses a tile, for `_as_function`.
+class Tiles(NamedTuple):
+    """The tiles of a product: code of a function whose last argument chooses one of them."""
 
-    generate_tile(builder, rows, columns, values). shapes: (rows, columns) of each tile; its number
-    is rows * SHAPE + columns. pointers: which of the arguments are addresses.
-    """
+    n_arguments: int
+    pointers: tuple[int, ...]  # which of the arguments are addresses
+    generate_tile: Callable  # (registers, builder, rows, columns, values)
+    shapes: Callable  # (registers) -> [(rows, columns) of each tile], the main tile last
 
-    def generate(builder, arguments):
+    def generate(self, registers, shapes, builder, arguments):
+        """The body of the function, for `define`. A tile's number is rows * SHAPE + columns."""
         *values, shape = arguments
-        for index in pointers:
+        for index in self.pointers:
             values[index] = builder.inttoptr(values[index], _FLOAT.as_pointer())
         done = builder.append_basic_block("done")
         switch = builder.switch(shape, done)
@@ -357,27 +365,31 @@ def _choice_of_tiles(generate_tile, shapes, pointers):
             case = builder.append_basic_block(f"tile_{rows}_{columns}")
             switch.add_case(_int(rows * SHAPE + columns), case)
             builder.position_at_end(case)
-            generate_tile(builder, rows, columns, values)
+            self.generate_tile(registers, builder, rows, columns, values)
             builder.branch(done)
         builder.position_at_end(done)
 
-    return generate
+    def intrinsic(self, name):
+        """The function for this processor's registers, as an intrinsic of Numba."""
+        shapes = self.shapes(REGISTERS)
+        return _call_of(name, self.n_arguments, partial(self.generate, REGISTERS, shapes))
 
 
-def generate_tiles(registers):
-    """Code generation of `_tile`."""
+def _tile_shapes(registers):
     shapes = []
     for rows, widest in enumerate(tile_widths(registers)[1:], 1):
         least = min(widest, LINE // registers.lanes)  # columns are a multiple of LINE
         shapes += [(rows, vectors) for vectors in range(least, widest + 1, least)]
-    return _choice_of_tiles(partial(_generate_tile, registers), shapes, (0, 2, 4, 7, 9))
+    return shapes
 
 
-def generate_dots(registers):
-    """Code generation of `_dots`."""
+def _dots_shapes(registers):
     _, one, *more = dots_widths(registers)
-    shapes = [(1, one), (1, more[0]), *enumerate(more, 2)]
-    return _choice_of_tiles(partial(_generate_dots, registers), shapes, (0, 2, 4, 6))
+    return [(1, one), (1, more[0]), *enumerate(more, 2)]
+
+
+TILES = Tiles(13, (0, 2, 4, 7, 9), _generate_tile, _tile_shapes)
+DOTS_TILES = Tiles(11, (0, 2, 4, 6), _generate_dots, _dots_shapes)
 
 
 @intrinsic
@@ -387,8 +399,7 @@ def _tile(_context, C, c_row, S, s_row, A, a_row, a_step, B, b_step, later, late
     later: an address; the line there is read ahead at the first step, at the next one the line
     later_step after it, and so on.
     """
-    generate = generate_tiles(REGISTERS)
-    return types.void(*[types.int64] * 13), _as_function("deepbig_tile", 13, generate)
+    return TILES.intrinsic("deepbig_tile")
 
 
 @intrinsic
@@ -397,8 +408,7 @@ def _dots(_context, C, c_row, S, s_row, A, a_row, B, b_row, b_jump, lines, shape
 
     b_jump: from the last line of a panel to the first of the next.
     """
-    generate = generate_dots(REGISTERS)
-    return types.void(*[types.int64] * 11), _as_function("deepbig_dots", 11, generate)
+    return DOTS_TILES.intrinsic("deepbig_dots")
 
 
 @intrinsic
@@ -565,7 +575,7 @@ def _transpose_square(_context, target, target_row, source, source_row):
             place = _vector_at(builder, target, builder.mul(_int(r), target_row), _LINE)
             builder.store(rows[r], place, align=4)
 
-    return types.void(*[types.int64] * 4), _as_function("deepbig_transpose", 4, generate)
+    return _call_of("deepbig_transpose", 4, generate)
 
 
 @njit(nogil=True)
