@@ -88,7 +88,7 @@ def dots_widths(registers: Registers) -> tuple[int, ...]:
     """
     columns = registers.count // 8
     rows = ROWS if registers.lanes == LINE else 7 - columns
-    return (0, 2 * columns, *[columns] * (rows - 1))
+    return (0, min(2 * columns, registers.lanes), *[columns] * (rows - 1))
 
 
 REGISTERS = choose_registers(_features())
@@ -124,9 +124,8 @@ def _generate_tile(registers, builder, rows, vectors, values):
     lines = range(0, vectors, LINE // lanes)
     row_offsets = [builder.mul(_int(r), a_row) for r in range(rows)]
     for r, v in product(range(rows), lines):
-        _prefetch(
-            builder, builder.gep(S, [builder.add(builder.mul(_int(r), s_row), _int(v * lanes))])
-        )
+        row = builder.gep(S, [builder.mul(_int(r), s_row)])
+        _prefetch(builder, builder.gep(row, [_int(v * lanes)]))
     before, after = _begin_loop(builder)
     i, a, b, p = (builder.phi(kind) for kind in (_INT, A.type, B.type, B.type))
     sums = {at: builder.phi(vector) for at in product(range(rows), range(vectors))}
@@ -170,14 +169,13 @@ def _add_products(builder, sums, rows, columns, load_row, load_column):
     name, function = f"llvm.fma.v{kind.count}f32", ir.FunctionType(kind, [kind] * 3)
     multiply_add = cgutils.get_or_insert_function(builder.module, function, name)
     is_wide, totals = columns > rows, {}
-    n_few, load_few, n_many, load_many = rows, load_row, columns, load_column
-    if not is_wide:
-        n_few, load_few, n_many, load_many = columns, load_column, rows, load_row
-    few = [load_few(i) for i in range(n_few)]
-    for j in range(n_many):
-        one = load_many(j)
-        for i in range(n_few):
-            at, a, b = ((i, j), few[i], one) if is_wide else ((j, i), one, few[i])
+    few = (
+        [load_row(r) for r in range(rows)] if is_wide else [load_column(c) for c in range(columns)]
+    )
+    for i in range(columns if is_wide else rows):
+        one = load_column(i) if is_wide else load_row(i)
+        for j, other in enumerate(few):
+            at, a, b = ((j, i), other, one) if is_wide else ((i, j), one, other)
             totals[at] = builder.call(multiply_add, [a, b, sums[at]])
     return totals
 
@@ -185,77 +183,58 @@ def _add_products(builder, sums, rows, columns, load_row, load_column):
 def _generate_dots(registers, builder, rows, columns, values):
     """Generate the loops over k of `rows` x `columns` scalar products, and C = S + them."""
     C, c_row, S, s_row, *_ = values
-    lanes = registers.lanes
-    # Vectors of a line that a pass multiplies: so that there are 8 sums.
-    n = next(n for n in (1, 2, 4) if n * lanes == LINE or rows * columns * n >= 8)
+    vectors = LINE // registers.lanes
+    n = next(n for n in (1, 2, 4) if n == vectors or rows * columns * n >= 8)  # of a pass: 8 sums
     parts = []
-    for first in range(0, LINE, n * lanes):
-        places = range(first, first + n * lanes, lanes)
-        parts += _generate_pass(
-            builder, rows, columns, ir.VectorType(_FLOAT, lanes), places, values
-        )
+    for first in range(0, vectors, n):
+        places = range(first, first + n)
+        parts += _generate_pass(registers, builder, rows, columns, places, values)
+    while len(parts) > 1:  # the upper half of a line is added to the lower, as in `_sum_lanes`
+        halves = zip(parts[: len(parts) // 2], parts[len(parts) // 2 :], strict=True)
+        parts = [{at: builder.fadd(low[at], high[at]) for at in low} for low, high in halves]
     for r in range(rows):
-        row = [_join(builder, [part[r, c] for part in parts]) for c in range(columns)]
         offsets = builder.mul(_int(r), c_row), builder.mul(_int(r), s_row)
+        row = [parts[0][r, c] for c in range(columns)]
         _store_sum(builder, C, S, *offsets, _sum_lanes(builder, row))
 
 
-def _generate_pass(builder, rows, columns, vector, places, values):
+def _generate_pass(registers, builder, rows, columns, places, values):
     """Generate a loop over k that multiplies some vectors of each line, those at `places`.
 
     Returns the sums, {(row, column): vector} for each place.
     """
     *_, A, a_row, B, b_row, b_jump, lines = values
+    lanes, vector = registers.lanes, ir.VectorType(_FLOAT, registers.lanes)
     a_offsets = [builder.mul(_int(r), a_row) for r in range(rows)]
     b_offsets = [builder.mul(_int(c), b_row) for c in range(columns)]
     before, after = _begin_loop(builder)
     i, a, b = builder.phi(_INT), builder.phi(A.type), builder.phi(B.type)
     tile = list(product(range(rows), range(columns)))
     sums = [{at: builder.phi(vector) for at in tile} for _ in places]
+    totals, following = [], {}
+    for place, before_step in zip(places, sums, strict=True):
 
-    def load(base, offset, place):
-        at = _vector_at(builder, base, builder.add(offset, _int(place)), vector)
-        return builder.load(at, align=4)
+        def load(base, offset, place=place):
+            at = builder.add(offset, _int(place * lanes))
+            return builder.load(_vector_at(builder, base, at, vector), align=4)
 
-    totals = [
-        _add_products(
-            builder,
-            sums_there,
-            rows,
-            columns,
-            lambda r, place=place: load(a, a_offsets[r], place),
-            lambda c, place=place: load(b, b_offsets[c], place),
-        )
-        for place, sums_there in zip(places, sums, strict=True)
-    ]
+        load_a, load_b = (lambda r: load(a, a_offsets[r])), (lambda c: load(b, b_offsets[c]))
+        totals.append(_add_products(builder, before_step, rows, columns, load_a, load_b))
+        for at in tile:
+            following[before_step[at]] = ir.Constant(vector, [0.0] * lanes), totals[-1][at]
     ahead = builder.gep(b, [builder.mul(_int(AHEAD), b_row)])
-    # Each pass reads ahead for some columns. Here, behind the sums: before them LLVM runs out of
-    # registers.
-    for offset in b_offsets[
-        places[0] // vector.count // len(places) :: LINE // vector.count // len(places)
-    ]:
+    n, passes = len(places), LINE // lanes // len(places)
+    for offset in b_offsets[places[0] // n :: passes]:  # each pass for other columns
         _prefetch(builder, builder.gep(ahead, [offset]))
     next_i = builder.add(i, _int(1))
     is_in_panel = builder.icmp_signed("!=", builder.and_(next_i, _int(PANEL // LINE - 1)), _int(0))
-    following = {
+    following |= {
         i: (_int(0), next_i),
         a: (A, builder.gep(a, [_int(LINE)])),
         b: (B, builder.gep(b, [builder.select(is_in_panel, _int(LINE), b_jump)])),
     }
-    for before_step, after_step in zip(sums, totals, strict=True):
-        for at in tile:
-            following[before_step[at]] = ir.Constant(vector, [0.0] * vector.count), after_step[at]
     _end_loop(builder, following, before, builder.icmp_signed("<", next_i, lines), after)
     return totals
-
-
-def _join(builder, vectors):
-    """One vector with the lanes of 1, 2 or 4 vectors."""
-    while len(vectors) > 1:
-        mask = _mask(list(range(2 * vectors[0].type.count)))
-        pairs = zip(vectors[::2], vectors[1::2], strict=True)
-        vectors = [builder.shuffle_vector(u, v, mask) for u, v in pairs]
-    return vectors[0]
 
 
 def _begin_loop(builder):
@@ -301,11 +280,11 @@ def _prefetch(builder, address):
 
 
 def _sum_lanes(builder, vectors):
-    """The sum of the LINE floats of each vector, as one vector; 1, 2, 4, 8 or 16 vectors.
+    """The sum of the floats of each vector, as one vector; 1, 2, 4 or 8, no more than lanes.
 
     The upper half is added to the lower one until one float is left, for any number of vectors.
     """
-    width = LINE  # floats that are left of each
+    width = vectors[0].type.count  # floats that are left of each
     while width > 1:
         n_lanes, pairs = vectors[0].type.count, [(vectors[0], vectors[0])]
         if len(vectors) > 1:
@@ -321,9 +300,9 @@ def _sum_lanes(builder, vectors):
 
 
 def define(module, name, n_arguments, generate):
-    """The function of this name in a module: void, its arguments int64; made if it is not there.
+    """The function of this name in a module, made if it is not there. Its arguments are int64.
 
-    generate(builder, arguments): its body. It is never inlined. Otherwise each function that
+    generate(builder, arguments): its body. It is never inlined: otherwise each function that
     multiplies would hold all tiles, and take minutes to compile.
     """
     kind = ir.FunctionType(ir.VoidType(), [_INT] * n_arguments)
@@ -385,7 +364,7 @@ def _tile_shapes(registers):
 
 def _dots_shapes(registers):
     _, one, *more = dots_widths(registers)
-    return [(1, one), (1, more[0]), *enumerate(more, 2)]
+    return sorted({(1, one), (1, more[0]), *enumerate(more, 2)})
 
 
 TILES = Tiles(13, (0, 2, 4, 7, 9), _generate_tile, _tile_shapes)

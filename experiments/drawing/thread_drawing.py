@@ -273,10 +273,8 @@ GAP = 2.5  # between matrices
 def plot_vector_tiles() -> Figure:
     """The tiles of vectors of 16 and of 8 numbers at one step."""
     figure = new_figure("The CPU's kernel: a tile of C = S + A B at one step of k", 6)
-    for axes, registers in zip(
-        figure.subplots(2, 1), (Registers(16, 32), Registers(8, 16)), strict=True
-    ):
-        _plot_vector_tile(axes, registers)
+    for axes, sizes in zip(figure.subplots(2, 1), ((16, 32), (8, 16)), strict=True):
+        _plot_vector_tile(axes, Registers(*sizes))
     styles = {
         "vectors of a row of B, each loaded once": READ,
         "numbers of A, each in all lanes of a vector": SHARED,
@@ -306,6 +304,7 @@ def _plot_vector_tile(axes: Axes, registers: Registers) -> None:
     add_text(axes, right, STEPS / 2, "B", ha="left")
     add_text(axes, right, corner + rows / 2, "C", ha="left")
     add_text(axes, -1, corner + rows / 2, "A", ha="right")
-    title = f"vectors of {lanes} numbers, {registers.count} registers: {rows} rows of {vectors} vectors, "
-    title += f"{rows * vectors} multiply-adds for {vectors} loads of B and {rows} of A"
-    set_bare(axes, (-3, corner + 16 * VECTORS + 4), (0, corner + rows), title)
+    title = f"vectors of {lanes} numbers, {registers.count} registers: "
+    title += f"{rows} rows of {vectors} vectors, {rows * vectors} multiply-adds "
+    title += f"for {vectors} loads of B and {rows} of A"
+    set_bare(axes, (-3, corner + PANEL + 4), (0, corner + rows), title)
