@@ -61,7 +61,7 @@ class Registers(NamedTuple):
     """The vector registers of a processor: floats in each, and their number, 16 or 32."""
 
     lanes: int
-    count: int
+    number: int
 
 
 def choose_registers(features: set[str]) -> Registers:
@@ -78,7 +78,7 @@ def tile_widths(registers: Registers) -> tuple[int, ...]:
     6 x 4. A multiply-add takes 4 or 5 cycles, and two can begin in each: 8 sums or more, if a PANEL
     has them.
     """
-    return (0, min(8, PANEL // registers.lanes), 4, 4, *[registers.count // 8] * (ROWS - 3))
+    return (0, min(8, PANEL // registers.lanes), 4, 4, *[registers.number // 8] * (ROWS - 3))
 
 
 def dots_widths(registers: Registers) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ def dots_widths(registers: Registers) -> tuple[int, ...]:
 
     What several passes read, DOTS_CHUNK floats of each row and column, stays in a cache of 32 KB.
     """
-    columns = registers.count // 8
+    columns = registers.number // 8
     rows = ROWS if registers.lanes == LINE else 7 - columns
     return (0, min(2 * columns, registers.lanes), *[columns] * (rows - 1))
 

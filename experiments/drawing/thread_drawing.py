@@ -304,7 +304,7 @@ def _plot_vector_tile(axes: Axes, registers: Registers) -> None:
     add_text(axes, right, STEPS / 2, "B", ha="left")
     add_text(axes, right, corner + rows / 2, "C", ha="left")
     add_text(axes, -1, corner + rows / 2, "A", ha="right")
-    title = f"vectors of {lanes} numbers, {registers.count} registers: "
+    title = f"vectors of {lanes} numbers, {registers.number} registers: "
     title += f"{rows} rows of {vectors} vectors, {rows * vectors} multiply-adds "
     title += f"for {vectors} loads of B and {rows} of A"
     set_bare(axes, (-3, corner + PANEL + 4), (0, corner + rows), title)
