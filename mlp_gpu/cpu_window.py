@@ -600,7 +600,7 @@ def end_block(thread, threads, block, private, weights, sizes, n, eta, barrier, 
         for q in range(begin, stop):
             width = up(min(PANEL, sizes[layer + 1] - q * PANEL))
             D, b = of_layer(block, DELTAS, layer)[:n], item(weights.b, layer)[0, 0]
-            copy = own(private, thread, SUMS)
+            copy = own(private, thread, SUMS)  # contiguous: each row of D has a page of its own
             scale_and_sum(D, b, q * PANEL, width, copy[n], -eta)
             for t in range(n):
                 for j in range(width):
