@@ -44,7 +44,7 @@ class Trainer:
     settings: with which it trains, where it has a choice.
     """
 
-    train: Callable[[], None]
+    train: Callable[[], object]
     weights: Callable[[], list[np.ndarray]]
     settings: str = ""
 

@@ -117,7 +117,7 @@ class TorchWindow:
         self._start, self._end, self._first, self._sweeps = self._state.split(1)
         self._of_window, self._of_block = map(self._put, map(np.arange, (self._n_window, n_block)))
         self._minus_eta = self._put(np.full(1, -eta, np.float32))
-        n = np.float32(sizes[:-1]) + 1
+        n = np.array(sizes[:-1], np.float32) + 1
         squares = [np.square(picked).sum(axis=1).max(), *n[1:]]  # of all blocks' images
         self._tolerances = [
             self._put(np.full(1, tolerance(np.float32(eta), *pair, GPU_ROUNDING), np.float32))
