@@ -113,8 +113,8 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
         """The net before its first step."""
 
     @abstractmethod
-    def _first_activations(self, images: np.ndarray, network: Any) -> tuple[np.ndarray, bool]:
-        """The activations a of the first layer, and whether its units are hidden ones."""
+    def _first_activations(self, images: np.ndarray, network: Any) -> np.ndarray:
+        """The activations a of the first layer."""
 
     @abstractmethod
     def _make_engine(self, name: str) -> Engine:
@@ -149,13 +149,14 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def _warn_if_saturated(self, images: np.ndarray, network: Any) -> None:
         """Warn if most hidden units of the first layer, or an output, saturate before any step."""
-        a, is_hidden = self._first_activations(images[:FEW_IMAGES], network)
-        share = np.mean(abs(a) > SATURATED)
-        if share > (0.5 if is_hidden else 0):
+        is_hidden = len(network.weights) > 1
+        a = self._first_activations(images[:FEW_IMAGES], network)
+        if np.mean(abs(a) > SATURATED) > (0.5 if is_hidden else 0):
+            units = "most units of the first layer" if is_hidden else "outputs"
             warnings.warn(
-                f"inputs are as large as {abs(images).max():g}, so that {share:.0%} of the first "
-                "layer's activations saturate before the first step and the net may learn nothing; "
-                "scale X, for example with sklearn.preprocessing.MinMaxScaler((-1, 1))",
+                f"inputs are as large as {abs(images).max():g}, so that {units} saturate before "
+                "the first step and the net may learn nothing; scale X, for example with "
+                "sklearn.preprocessing.MinMaxScaler((-1, 1))",
                 ConvergenceWarning,
                 stacklevel=4,  # where `fit` is called
             )
@@ -249,9 +250,9 @@ class OnlineMLPClassifier(_OnlineClassifier):
     def _initial(self, images: np.ndarray, n_classes: int) -> Network:
         return Network.initial((images.shape[1], *map(int, self.hidden), n_classes), self.seed)
 
-    def _first_activations(self, images: np.ndarray, network: Any) -> tuple[np.ndarray, bool]:
+    def _first_activations(self, images: np.ndarray, network: Any) -> np.ndarray:
         W = network.unpadded()[0]
-        return W[0] + images @ W[1:], len(network.sizes) > 2
+        return W[0] + images @ W[1:]
 
     def _make_engine(self, name: str) -> Engine:
         return make_engine(name, WINDOW)
@@ -313,15 +314,15 @@ class OnlineCNNClassifier(_OnlineClassifier):
     def _initial(self, images: np.ndarray, n_classes: int) -> ConvNetwork:
         return ConvNetwork.initial(self.layers, _maps(images), n_classes, self.seed)
 
-    def _first_activations(self, images: np.ndarray, network: Any) -> tuple[np.ndarray, bool]:
+    def _first_activations(self, images: np.ndarray, network: Any) -> np.ndarray:
         layer, W = network.layers[0], network.weights[0]
         if W is None:  # filters or max-pooling first
-            return np.zeros(1), True
+            return np.zeros(1)
         y, x = layer.step
         patches = sliding_window_view(images, layer.kernel, axis=(1, 2))[:, ::y, ::x]
         if images.ndim == 4:
             patches = np.moveaxis(patches, 3, -1)  # rows of W: of a pixel all maps
-        return W[0] + patches.reshape(-1, len(W) - 1) @ W[1:], True
+        return W[0] + patches.reshape(-1, len(W) - 1) @ W[1:]
 
     def _make_engine(self, name: str) -> Engine:
         return make_conv_engine(name)

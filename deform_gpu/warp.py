@@ -177,11 +177,11 @@ def warp_batch(out, images, matrices, displacement, place, background):
                 # False for NaN too.
                 down = down if abs(down) <= last else far
                 right = right if abs(right) <= last else far
-                below, beside = np.float32(np.int32(down)), np.float32(np.int32(right))
-                below -= one if down < below else zero
-                beside -= one if right < beside else zero
-                row_fy[column], row_fx[column] = down - below, right - beside
-                top, left = min(max(y + below, first), last), min(max(x + beside, first), last)
+                floor_y, floor_x = np.float32(np.int32(down)), np.float32(np.int32(right))
+                floor_y -= one if down < floor_y else zero
+                floor_x -= one if right < floor_x else zero
+                row_fy[column], row_fx[column] = down - floor_y, right - floor_x
+                top, left = min(max(y + floor_y, first), last), min(max(x + floor_x, first), last)
                 row_places[column] = np.int32(np.int32(top) * line) + np.int32(left)
         for p in range(side * side):
             at = np.uint32(places[p] + corner)

@@ -84,7 +84,7 @@ def measure_net(
         yield from named(gpu.name(), gpu_timing.measure_net(network, timer, repeats))
     if on_cpu:
         yield from named(provenance.device("cpu"), mlp.measure_on_cpu(network, makers, repeats))
-        yield from named(provenance.device("cpu"), measure_with_avx2(net, repeats))
+        yield from named(provenance.device("cpu"), measure_with_avx2(net, network, repeats))
     if timer:
         makers_on_gpu = mlp.measure_baselines_on_gpu, gpu_timing.measure_window_baselines
         on_gpu = [partial(measure, network, repeats) for measure in makers_on_gpu]

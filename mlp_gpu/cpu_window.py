@@ -188,7 +188,7 @@ def make_block(
             *((1, B, _row(n)) for n in (*hidden, 0)),
         ]
     )
-    shapes = [(K, row), (B, PANEL), (B, n_out), (K, n_out)]
+    shapes = [(K, row), (B, PANEL), (B, n_out), (K, n_out)]  # B > n_block: a row more for sums
     shapes += [(K + 1, max(PANEL, n_out)), (1, K), (1, row + PANEL + n_out), (1, LINE)]
     private = make_stack([(threads, *shape) for shape in shapes])
     views(private)[ONES][:] = 1
@@ -571,6 +571,8 @@ def count_done(block, threads, sizes, n, k, eta, rounding):
     The first is corrected by images that are done. Another one is done if the deltas of all images
     of the window before it stayed, in every layer: it was corrected by what they were before.
     """
+    if k == 1:
+        return 1
     done, square = k, np.float32(0)
     for t in range(n):
         square = larger_of(square, item(block, SQUARES)[0, 0, t])
@@ -578,7 +580,7 @@ def count_done(block, threads, sizes, n, k, eta, rounding):
         size, n_in = np.float32(0), np.float32(1 + sizes[layer])
         for thread in range(threads):
             size = larger_of(size, item(block, LARGEST)[thread, 0, layer])
-        # States of hidden layers are about 1: see `activation`.
+        # States of hidden layers are about 1.
         least = tolerance_at(eta, n_in, n_in if layer > 0 else square, rounding) * size
         t = 0
         while t + 1 < done:

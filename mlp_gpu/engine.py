@@ -18,11 +18,10 @@ SCHEDULES = ("graph", "launch")  # of the GPU's engine, see `mlp_gpu.cuda`
 WINDOW = "window"  # another, of perceptrons alone, see `mlp_gpu.window`
 PERCEPTRON_SCHEDULES = (WINDOW, *SCHEDULES)
 
-# Version of the CPU engines' arithmetic: the order of their sums, and the rule by which the
-# perceptron's chooses blocks and windows. It is part of a run's configuration, because bits depend
-# on it; runs from before lack it. The same of the GPU's schedule `window`.
-CPU_ARITHMETIC = 4
-WINDOW_ARITHMETIC = 2
+# Version of an engine's arithmetic: the order of its sums, and the rule by which it chooses blocks
+# and windows. It is part of a run's configuration, because bits depend on it; older runs lack it.
+CPU_ARITHMETIC, CONV_CPU_ARITHMETIC = 4, 3  # of perceptrons and of convolutional nets
+WINDOW_ARITHMETIC = 2  # of the GPU's schedule `window`
 WINDOW_IMAGES_PER_BLOCK = 256  # of the schedule `window`: the more, the fewer launches an image
 
 

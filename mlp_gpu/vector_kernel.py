@@ -84,7 +84,7 @@ def tile_widths(registers: Registers) -> tuple[int, ...]:
 def dots_widths(registers: Registers) -> tuple[int, ...]:
     """Columns of a tile of A B^T of 0, 1, ... rows, at most.
 
-    What several passes read, DOTS_CHUNK floats of each row and column, stays in a cache of 32 KB.
+    The operands of several passes, DOTS_CHUNK floats a row and column, stay in a cache of 32 KB.
     """
     columns = registers.number // 8
     rows = ROWS if registers.lanes == LINE else 7 - columns
@@ -95,8 +95,8 @@ REGISTERS = choose_registers(_features())
 LANES = REGISTERS.lanes
 WIDTHS, DOTS_WIDTHS = tile_widths(REGISTERS), dots_widths(REGISTERS)
 VECTORS = WIDTHS[ROWS]
-# Rows after a panel. Without one, the first cache could not keep what several passes read: a row's
-# parts in all panels are whole pages apart.
+# Rows after a panel. Without one, the first cache could not keep the operands of several passes: a
+# row's parts in all panels are whole pages apart.
 GAP = 0 if LANES == LINE else 1
 SHAPE = 16  # numbers of tiles: see `Tiles`
 
@@ -140,7 +140,7 @@ def _generate_tile(registers, builder, rows, vectors, values):
         return builder.load(_vector_at(builder, b, _int(v * lanes), vector), align=4)
 
     totals = _add_products(builder, sums, rows, vectors, load_a, load_b)
-    # With few sums a step, requests would take longer than what the processor foresees by itself.
+    # With few sums a step, prefetches would cost more than they save.
     for v in lines if rows * LINE // lanes >= 6 else ():
         _prefetch(builder, builder.gep(p, [_int(v * lanes)]))
     following = {
@@ -350,8 +350,8 @@ class Tiles(NamedTuple):
 
     def intrinsic(self, name):
         """The function for this processor's registers, as an intrinsic of Numba."""
-        shapes = self.shapes(REGISTERS)
-        return _call_of(name, self.n_arguments, partial(self.generate, REGISTERS, shapes))
+        generate = partial(self.generate, REGISTERS, self.shapes(REGISTERS))
+        return _call_of(name, self.n_arguments, generate)
 
 
 def _tile_shapes(registers):
@@ -430,26 +430,15 @@ def _product(C_at, S_at, A, a_row, a_step, B_at, rows, columns, k):
                 a, j = A + 4 * (row * a_row + start * a_step), first
                 while j < end:
                     vectors = min(WIDTHS[n], (end - j) // LANES)
-                    b = B + 4 * (start * b_step + j)
-                    later, later_step = b, b_step
+                    c, s = C + 4 * (row * c_row + j), S + 4 * (row * s_row + j)
+                    b, shape = B + 4 * (start * b_step + j), n * SHAPE + vectors
+                    later, stride = b, b_step
                     if a_row == 1:  # A^T: the line that the tiles below need
-                        later, later_step = a + 4 * LINE, a_step
+                        later, stride = a + 4 * LINE, a_step
                     elif tile == 0 and b_step == PANEL:  # of a contiguous B the next chunk
                         later += 4 * steps * PANEL
                     _tile(
-                        C + 4 * (row * c_row + j),
-                        c_row,
-                        S + 4 * (row * s_row + j),
-                        s_row,
-                        a,
-                        a_row,
-                        a_step,
-                        b,
-                        b_step,
-                        later,
-                        later_step,
-                        steps,
-                        n * SHAPE + vectors,
+                        c, c_row, s, s_row, a, a_row, a_step, b, b_step, later, stride, steps, shape
                     )
                     j += vectors * LANES
                 row += n
@@ -470,19 +459,10 @@ def _product_nt(C_at, S_at, A_at, B_at, panel, rows, columns, k):
             n, j = (rows - row) // (tiles - tile), 0
             while j < columns:
                 width = DOTS_WIDTHS[n] if j + usual < columns else usual
-                _dots(
-                    C + 4 * (row * c_row + j),
-                    c_row,
-                    S + 4 * (row * s_row + j),
-                    s_row,
-                    A + 4 * (row * a_row + start),
-                    a_row,
-                    B + 4 * (start // PANEL * panel + j * b_row),
-                    b_row,
-                    panel - PANEL + LINE,
-                    lines,
-                    n * SHAPE + width,
-                )
+                c, s = C + 4 * (row * c_row + j), S + 4 * (row * s_row + j)
+                a, b = A + 4 * (row * a_row + start), B + 4 * (start // PANEL * panel + j * b_row)
+                jump, shape = panel - PANEL + LINE, n * SHAPE + width
+                _dots(c, c_row, s, s_row, a, a_row, b, b_row, jump, lines, shape)
                 j += width
             row += n
         S, s_row = C, c_row

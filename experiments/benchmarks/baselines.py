@@ -235,13 +235,13 @@ def process_settings() -> list[ProcessSettings]:
 class BaselineProcess:
     """A process that makes trainers and lets them train."""
 
-    def __init__(self, settings: ProcessSettings):
+    def __init__(self, environment: Mapping[str, str]):
         # In a session of its own, Ctrl-C does not reach it. It ends when its input ends.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "experiments.benchmarks.baselines"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=settings.environment,
+            env=environment,
             start_new_session=True,
         )
 
@@ -294,7 +294,7 @@ def in_processes(
 ) -> Iterator[dict[str, Callable[..., Trainer]]]:
     """Inside, the same makers by name; each trains in the process where it is fastest."""
     with ExitStack() as stack:
-        processes = {settings: BaselineProcess(settings) for settings in process_settings()}
+        processes = {one: BaselineProcess(one.environment) for one in process_settings()}
         for process in processes.values():
             stack.callback(process.close)
 

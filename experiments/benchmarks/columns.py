@@ -30,7 +30,7 @@ PAPER_DEFORM_SECONDS = {
     "2012, the displacement field alone": 1.5,
 }
 EPOCH_IMAGES = 60_000
-NARROW = "narrow net"  # the group of what is measured once more with narrower vectors
+NARROW = "narrow net"  # group of the rows that are measured once more, with narrower vectors
 
 Line = dict[str, str]  # of a table: cells by their headings
 Rows = Collection[BenchRow]

@@ -40,7 +40,7 @@ STARTUP = (
     CLONE,
 )
 
-AVX2_RUNS = "table1-avx2"  # folder of those that 'make table1' made in a process limited to AVX2
+AVX2_RUNS = "table1-avx2"  # folder of runs of 'make table1' in a process limited to AVX2
 
 
 def of_make_table1(records: Mapping[Path, Run], name: str = "table1") -> list[list[Run]]:

@@ -179,11 +179,12 @@ def measure(dataset: Dataset, source: SourceColumns) -> list[RaceRow]:
     from experiments.benchmarks import baselines
 
     apart, found = data.split(dataset, N_APART, seed=0), []
+    environment = baselines.process_settings()[-1].environment
     for way, settings in CHOICES.items():
         if way == TORCH and baselines.import_error("torch"):
             continue
         tell(f"training, {SECONDS:g} s each time: {way} ...")
-        with closing(baselines.BaselineProcess(baselines.process_settings()[-1])) as process:
+        with closing(baselines.BaselineProcess(environment)) as process:
             learnt, best, tried = [], settings[0], list(product(SEEDS[:1], settings))
             while tried:
                 seed, setting = tried.pop(0)

@@ -20,6 +20,7 @@ from experiments.datasets import data
 from experiments.datasets.dataset import KINDS, Dataset, Kind, own_kind
 from experiments.training.validation import Positive, Rate, Sha256, Text, convert, parse_json
 from mlp_gpu.engine import (
+    CONV_CPU_ARITHMETIC,
     CPU_ARITHMETIC,
     ENGINE_NAMES,
     WINDOW_ARITHMETIC,
@@ -251,7 +252,9 @@ def make_config(
         )
     kind = dataset.kind
     shape: dict[str, Any] = {"layers": net, "source": astuple(kind.source)}
+    cpu_arithmetic = CONV_CPU_ARITHMETIC
     if not isinstance(net, str):
+        cpu_arithmetic = CPU_ARITHMETIC
         by_windows = windows and engine != "cpu"  # the bits depend on the size of the blocks
         shape = {
             "sizes": net,
@@ -270,7 +273,7 @@ def make_config(
         ),
         **shape,
         n_classes=kind.n_classes,
-        cpu_arithmetic=CPU_ARITHMETIC if engine == "cpu" else None,
+        cpu_arithmetic=cpu_arithmetic if engine == "cpu" else None,
         **asdict(schedule),
         seed=seed,
         deformation=deformation,

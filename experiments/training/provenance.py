@@ -220,7 +220,9 @@ def collect(engine: str = "cpu") -> Source:
 
         driver, packages = gpu.driver_version(), GPU_PACKAGES
     else:
-        from mlp_gpu.vector_kernel import LANES as vectors  # imports numba
+        from mlp_gpu.vector_kernel import LANES  # imports numba
+
+        vectors = LANES
     trial = last_trial() if engine == "cuda" else None
     return Source(
         **commit(),

@@ -324,11 +324,11 @@ def check_config(path: Path, found: Config, expected: Config) -> None:
 
     The file may be of fewer epochs, which more would go on from: their learning rates are the same.
     """
-    pairs = [(run.engine, run.images_per_block) for run in (found, expected)]
+    engines = [(run.engine, run.images_per_block) for run in (found, expected)]
     versions = [(run.cpu_arithmetic, run.window_arithmetic) for run in (found, expected)]
-    if pairs[0] == pairs[1] and versions[0] != versions[1]:
+    if engines[0] == engines[1] and versions[0] != versions[1]:
         raise Problem(
-            f"{path} was trained by an older version of this program, which rounds otherwise: it "
+            f"{path} was trained by another version of this program, which rounds otherwise: it "
             "can be shown, exported and used in committees, but not resumed; choose another folder "
             "with --out, or move that file away"
         )

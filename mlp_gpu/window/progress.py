@@ -98,9 +98,9 @@ def slide_window(progress, changes, inputs, eta):
         for other in range(WARPS):
             size = larger_of(size, largest[half, np.uint64(other)])
         n_in = np.float32(inputs[np.uint64(layer)])
-        # States of hidden layers are about 1: see `activation`.
+        # States of hidden layers are about 1.
         least = tolerance_at(eta[0], n_in, n_in if layer > 0 else square, GPU_ROUNDING)
-        if image < n and not change <= least * size:  # itself is done, others used what it was
+        if image < n and not change <= least * size:  # is done, later ones used its old deltas
             stop = min(stop, np.int32(image + 1))
     lanes = WARP // 2
     while lanes > 0:

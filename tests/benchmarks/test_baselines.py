@@ -277,7 +277,7 @@ def environment(*_arguments):
 def test_process_has_its_settings_and_ends(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), *sys.path]))
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
-    process = baselines.BaselineProcess(ProcessSettings(7, True))
+    process = baselines.BaselineProcess(ProcessSettings(7, True).environment)
     try:
         with pytest.raises(RuntimeError, match="ValueError: no such net"):
             process.ask(fail, "make")

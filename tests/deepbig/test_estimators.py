@@ -157,7 +157,9 @@ def test_inputs_that_saturate_the_net_are_warned_of_once_and_others_never(hidden
         net.partial_fit(too_large, labels).partial_fit(pixels, labels)
     (warning,) = warned
     assert warning.filename == __file__
-    assert f"as large as {too_large.max():g}, so that " in str(warning.message)
+    units = "most units of the first layer" if hidden else "outputs"
+    expected = f"as large as {too_large.max():g}, so that {units} saturate before "
+    assert expected in str(warning.message)
     assert "MinMaxScaler((-1, 1))" in str(warning.message)
     with warnings.catch_warnings(action="error"):
         net.fit(0.99 * limit * pixels, labels)
@@ -170,14 +172,11 @@ def test_a_convolutional_net_judges_by_the_activations_of_its_first_layer(layers
     images = np.random.default_rng(3).uniform(-9, 9, (5, 9, 11, 2)).astype(np.float32)
     net = OnlineCNNClassifier(layers, engine="cpu")
     network = net._initial(images, 3)
-    a, is_hidden = net._first_activations(images, network)
+    a = net._first_activations(images, network)
     layer, W = network.layers[0], network.weights[0]
-    assert is_hidden
     assert a.shape == (5 * layer.maps.height * layer.maps.width, layer.maps.n)
     height, width = layer.kernel
-    y, x = layer.maps.height - 1, layer.maps.width - 1  # the last neuron of the last image
-    top, left = y * layer.step[0], x * layer.step[1]
-    seen = images[-1, top : top + height, left : left + width].reshape(-1)
-    assert a[-1] == pytest.approx(W[0] + seen @ W[1:], rel=1e-4)
+    seen = images[0, :height, :width].reshape(-1)  # by the first neuron
+    assert a[0] == pytest.approx(W[0] + seen @ W[1:], rel=1e-4)
     with pytest.warns(ConvergenceWarning):
         net.set_params(epochs=1).fit(1000 * images, [0, 1, 2, 0, 1])

@@ -9,7 +9,9 @@ from llvmlite import binding, ir
 from mlp_gpu.vector_kernel import DOTS_TILES, LINE, TILES, Registers, define
 
 SSE, AVX2, AVX512, NEON = Registers(4, 16), Registers(8, 16), Registers(16, 32), Registers(4, 32)
-X86, ARM = "x86_64-linux-gnu", "aarch64-linux-gnu"
+# Patterns of a vector, of the stack, and of a multiply-add in lines of assembly, after the target.
+X86 = "x86_64-linux-gnu", r"%[xyz]mm\d", r"\(%rsp", r"vfmadd"
+ARM = "aarch64-linux-gnu", r"\b[qvsd]\d", r"\[sp\b", r"fmla"
 PROCESSORS = [
     ("haswell", X86, AVX2),
     ("znver3", X86, AVX2),
@@ -18,9 +20,6 @@ PROCESSORS = [
     ("neoverse-n1", ARM, NEON),
 ]
 PRODUCTS = [pytest.param(TILES, id="AB"), pytest.param(DOTS_TILES, id="ABT")]
-VECTOR = {X86: r"%[xyz]mm\d", ARM: r"\b[qvsd]\d"}
-STACK = {X86: r"\(%rsp", ARM: r"\[sp\b"}
-MULTIPLY_ADD = {X86: r"vfmadd", ARM: r"fmla"}
 
 
 def assembly(tiles, shape, processor, triple, registers):
@@ -52,19 +51,17 @@ def loops(lines):
 
 
 @pytest.mark.parametrize("tiles", PRODUCTS)
-@pytest.mark.parametrize(("processor", "triple", "registers"), PROCESSORS)
-def test_tiles_keep_their_vectors_in_registers(processor, triple, registers, tiles):
+@pytest.mark.parametrize(("processor", "target", "registers"), PROCESSORS)
+def test_tiles_keep_their_vectors_in_registers(processor, target, registers, tiles):
     """In the main tile half of the vector instructions multiply; operands in memory are loads."""
-    shapes = tiles.shapes(registers)
+    (triple, vector, stack, multiply_add), shapes = target, tiles.shapes(registers)
     assert max(shapes) == shapes[-1]
     for shape in shapes:
-        bodies = loops(assembly(tiles, shape, processor, triple, registers))
         multiplies = 0
-        for body in bodies:
-            vectors = [line for line in body if re.search(VECTOR[triple], line)]
-            sums = [line for line in vectors if re.match(MULTIPLY_ADD[triple], line)]
-            assert sums
-            assert not [line for line in vectors if re.search(STACK[triple], line)]
+        for body in loops(assembly(tiles, shape, processor, triple, registers)):
+            vectors = [line for line in body if re.search(vector, line)]
+            sums = [line for line in vectors if re.match(multiply_add, line)]
+            assert not [line for line in vectors if re.search(stack, line)]
             operands = sum("(" in line for line in sums)
             assert shape != shapes[-1] or 2 * len(sums) >= len(vectors) + operands
             multiplies += len(sums)
@@ -80,7 +77,7 @@ def test_tiles_without_fused_multiply_add_round_once(tiles):
     of a plain x86-64 no more can be asked.
     """
     rows, columns = shape = tiles.shapes(SSE)[-1]
-    lines = assembly(tiles, shape, "x86-64", X86, SSE)
+    lines = assembly(tiles, shape, "x86-64", X86[0], SSE)
     of_sum = LINE if tiles is DOTS_TILES else SSE.lanes
     assert any("fmaf" in line for line in lines)
     assert sum(line.startswith("call") for line in lines) == rows * columns * of_sum

@@ -13,7 +13,7 @@ from experiments.results import records as results
 from experiments.results.committees import EXPERIMENTS
 from experiments.training import configs, nets, provenance, store
 from mlp_gpu import engines
-from mlp_gpu.engine import CPU_ARITHMETIC, WINDOW_IMAGES_PER_BLOCK
+from mlp_gpu.engine import CONV_CPU_ARITHMETIC, CPU_ARITHMETIC, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.training import Schedule
 
 
@@ -99,14 +99,15 @@ def test_records_are_those_of_the_same_trainings_today(digits):
 
 def test_runs_of_the_cpu_name_their_arithmetic_and_older_ones_are_not_resumed(digits):
     few, schedule = data.limit(digits, 40), Schedule(epochs=1, eta=0.01)
-    for net in ((841, 70, 10), "20M5s2-10N"):
+    versions = {(841, 70, 10): CPU_ARITHMETIC, "20M5s2-10N": CONV_CPU_ARITHMETIC}
+    for net, expected in versions.items():
         config = configs.make_config(few, net, schedule, 0, None, "cpu")
-        assert config.cpu_arithmetic == CPU_ARITHMETIC
+        assert config.cpu_arithmetic == expected
         on_gpu = configs.make_config(few, net, schedule, 0, None, "cuda")
         assert "cpu_arithmetic" not in on_gpu.to_builtins()
         older = changed(config, cpu_arithmetic=None)
-        match = r"^x.h5 was trained by an older version .* not resumed; "
-        for version in (None, CPU_ARITHMETIC - 1):
+        match = r"^x.h5 was trained by another version .* not resumed; "
+        for version in (None, expected - 1):
             with pytest.raises(Problem, match=match):
                 store.check_config("x.h5", changed(config, cpu_arithmetic=version), config)
     by_windows = configs.make_config(few, (841, 9, 10), schedule, 0, None, "cuda", windows=True)
