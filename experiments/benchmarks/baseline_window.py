@@ -117,12 +117,14 @@ class TorchWindow:
         self._start, self._end, self._first, self._sweeps = self._state.split(1)
         self._of_window, self._of_block = map(self._put, map(np.arange, (self._n_window, n_block)))
         self._minus_eta = self._put(np.full(1, -eta, np.float32))
-        n = np.array(sizes[:-1], np.float32) + 1
-        squares = [np.square(picked).sum(axis=1).max(), *n[1:]]  # of all blocks' images
-        self._tolerances = [
-            self._put(np.full(1, tolerance(np.float32(eta), *pair, GPU_ROUNDING), np.float32))
-            for pair in zip(n, squares, strict=True)
-        ]
+        starts, n = range(0, len(picked), n_block), np.array(sizes[:-1], np.float32) + 1
+        squares = np.maximum.reduceat(np.square(picked).sum(axis=1), starts)
+        # Of layer 1 in each block, and of each layer in the current one.
+        self._first_tolerances, *later = (
+            self._put(np.array([tolerance(np.float32(eta), m, s, GPU_ROUNDING) for s in of_layer]))
+            for m, of_layer in zip(n, (squares, *n[1:, None]), strict=True)
+        )
+        self._tolerances = [self._zeros(1), *later]
         self._steepest = self._put(np.full(1, SLOPE * A * A, np.float32))
 
     def _next_block(self) -> None:
@@ -135,6 +137,8 @@ class TorchWindow:
         self._start.add_(self._end)
         self._end.copy_((n - self._start).clamp(max=self._n_block))
         self._first.zero_()
+        number = (self._start // self._n_block).clamp(max=len(self._first_tolerances) - 1)
+        torch.index_select(self._first_tolerances, 0, number, out=self._tolerances[0])
         index = (self._start + self._of_block).clamp(max=n - 1)
         h = torch.index_select(self._images, 0, index, out=self._inputs[0][block])
         torch.index_select(self._one_hot, 0, index, out=self._targets[block])
