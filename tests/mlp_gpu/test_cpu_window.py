@@ -94,6 +94,33 @@ def test_sweeps_are_those_of_the_numpy_program(eta, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("layer", "image", "change", "square", "done"),
+    [
+        (0, 0, 9.0, 1, 1),  # itself is exact, the others used what it was
+        (0, 2, 3.01e-3, 1, 3),  # of the largest delta of its own layer, which is 10
+        (1, 3, 3.01e-4, 1, 4),
+        (1, 3, 2.99e-4, 1, 5),
+        (1, 1, np.nan, 1, 2),
+        (0, 4, 9.0, 1, 5),  # no image follows
+        (0, 2, 5.05e-6, 1e4, 3),  # 1e-7 sqrt(25) / (eta^2 |h|^3) of the largest delta
+        (0, 2, 4.95e-6, 1e4, 5),
+        (1, 2, 2.99e-4, 1e4, 5),
+    ],
+)
+def test_count_done_ends_with_the_first_image_whose_deltas_changed(
+    layer, image, change, square, done
+):
+    sizes, n = (24, 3, 2), 5
+    block, _ = cpu_window.make_block(sizes, n, n, threads=2)
+    arrays = cpu_window.views(block)
+    arrays[cpu_window.CHANGES][1, layer, image] = change
+    arrays[cpu_window.LARGEST][0, 0] = 10, 1
+    arrays[cpu_window.SQUARES][0, 0, 3], arrays[cpu_window.SQUARES][0, 0, n] = square, np.inf
+    found = cpu_window.count_done(block, 2, np.array(sizes), n, n, np.float32(1e-3), CPU_ROUNDING)
+    assert found == done
+
+
+@pytest.mark.parametrize(
     ("many", "eta", "block", "window"),
     [(False, 3e-4, 48, 1), (False, 1e-4, 48, 6), (True, 3e-4, 96, 6)],
 )
