@@ -194,7 +194,7 @@ def test_repeats_are_bit_equal():
 def test_an_epoch_begins_anew_whatever_was_before():
     """Windows too: so a run that is resumed has the same bits. An epoch may have been cut short."""
     whole, _, images, labels, order = make((31, 33, 10), 20, 61)
-    whole.train(images, labels, order, 3.0)
+    whole.train(images, labels, order, 1e-3)
     assert count_sweeps(whole)[1] != progress.FIRST_WINDOW
     noted = whole._workspace._changes  # of a sweep that was not ended
     gpu.fill([(noted, np.full(noted.shape, 1e9, np.float32).view(np.int32))], whole.stream)
