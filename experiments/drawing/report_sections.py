@@ -347,7 +347,7 @@ class Report:
         """Engines, deformation, kernels and workers, as they were timed on each device."""
         page, results = self.page, self.results
         page.heading(2, "Benchmarks")
-        page.say('`make pictures ARGS="times roofline"` and `notebooks/kernels.ipynb` draw these times.')
+        page.say('Figures: `make pictures ARGS="times roofline"`, `notebooks/kernels.ipynb`.')
         for part, title in BENCH_TITLES.items():
             page.heading(3, title)
             found = [
