@@ -46,7 +46,6 @@ CHUNK = 96  # steps whose products are summed before they are added to C
 ROWS = 6  # of a tile, at most
 PANEL = 64  # columns of B that stay in the first cache, and that are in one piece in A B^T
 DOTS_CHUNK = 1024  # the same as CHUNK for A B^T: a multiple of PANEL
-AHEAD = 16  # rows of B that A B^T reads ahead; the processor does not foresee its jumps
 
 
 def _features() -> set[str]:
@@ -203,12 +202,12 @@ def _generate_pass(registers, builder, rows, columns, places, values):
 
     Returns the sums, {(row, column): vector} for each place.
     """
-    *_, A, a_row, B, b_row, b_jump, lines = values
+    *_, A, a_row, B, b_row, b_jump, later, later_panel, lines = values
     lanes, vector = registers.lanes, ir.VectorType(_FLOAT, registers.lanes)
     a_offsets = [builder.mul(_int(r), a_row) for r in range(rows)]
     b_offsets = [builder.mul(_int(c), b_row) for c in range(columns)]
     before, after = _begin_loop(builder)
-    i, a, b = builder.phi(_INT), builder.phi(A.type), builder.phi(B.type)
+    i, a, b, p = (builder.phi(kind) for kind in (_INT, A.type, B.type, B.type))
     tile = list(product(range(rows), range(columns)))
     sums = [{at: builder.phi(vector) for at in tile} for _ in places]
     totals, following = [], {}
@@ -222,16 +221,16 @@ def _generate_pass(registers, builder, rows, columns, places, values):
         totals.append(_add_products(builder, before_step, rows, columns, load_a, load_b))
         for at in tile:
             following[before_step[at]] = ir.Constant(vector, [0.0] * lanes), totals[-1][at]
-    ahead = builder.gep(b, [builder.mul(_int(AHEAD), b_row)])
     n, passes = len(places), LINE // lanes // len(places)
-    for offset in b_offsets[places[0] // n :: passes]:  # each pass for other columns
-        _prefetch(builder, builder.gep(ahead, [offset]))
+    for c in range(columns)[places[0] // n :: passes]:  # each pass for other columns
+        _prefetch(builder, builder.gep(p, [builder.mul(_int(c), later_panel)]))
     next_i = builder.add(i, _int(1))
     is_in_panel = builder.icmp_signed("!=", builder.and_(next_i, _int(PANEL // LINE - 1)), _int(0))
     following |= {
         i: (_int(0), next_i),
         a: (A, builder.gep(a, [_int(LINE)])),
         b: (B, builder.gep(b, [builder.select(is_in_panel, _int(LINE), b_jump)])),
+        p: (later, builder.gep(p, [_int(LINE)])),
     }
     _end_loop(builder, following, before, builder.icmp_signed("<", next_i, lines), after)
     return totals
@@ -368,7 +367,7 @@ def _dots_shapes(registers):
 
 
 TILES = Tiles(13, (0, 2, 4, 7, 9), _generate_tile, _tile_shapes)
-DOTS_TILES = Tiles(11, (0, 2, 4, 6), _generate_dots, _dots_shapes)
+DOTS_TILES = Tiles(13, (0, 2, 4, 6, 9), _generate_dots, _dots_shapes)
 
 
 @intrinsic
@@ -382,10 +381,13 @@ def _tile(_context, C, c_row, S, s_row, A, a_row, a_step, B, b_step, later, late
 
 
 @intrinsic
-def _dots(_context, C, c_row, S, s_row, A, a_row, B, b_row, b_jump, lines, shape):
+def _dots(
+    _context, C, c_row, S, s_row, A, a_row, B, b_row, b_jump, later, later_panel, lines, shape
+):
     """C = S + A B^T for one tile and one chunk of lines. See `_tile`.
 
-    b_jump: from the last line of a panel to the first of the next.
+    b_jump: from the last line of a panel to the first of the next. later: an address; column c of
+    the tile reads lines ahead from later_panel * c after it.
     """
     return DOTS_TILES.intrinsic("deepbig_dots")
 
@@ -435,8 +437,9 @@ def _product(C_at, S_at, A, a_row, a_step, B_at, rows, columns, k):
                     later, stride = b, b_step
                     if a_row == 1:  # A^T: the line that the tiles below need
                         later, stride = a + 4 * LINE, a_step
-                    elif tile == 0 and b_step == PANEL:  # of a contiguous B the next chunk
-                        later += 4 * steps * PANEL
+                    elif tile == 0 and b_step == PANEL:  # of a contiguous B: the next chunk
+                        later = B + 4 * ((start + steps) * PANEL + (j - first) * steps)
+                        stride = vectors * LANES
                     _tile(
                         c, c_row, s, s_row, a, a_row, a_step, b, b_step, later, stride, steps, shape
                     )
@@ -454,6 +457,7 @@ def _product_nt(C_at, S_at, A_at, B_at, panel, rows, columns, k):
     tiles = (rows + highest - 1) // highest
     for start in range(0, k, DOTS_CHUNK):
         lines = (min(DOTS_CHUNK, k - start) + LINE - 1) // LINE
+        jump, panels = panel - PANEL + LINE, (lines + PANEL // LINE - 1) // (PANEL // LINE)
         row = 0
         for tile in range(tiles):
             n, j = (rows - row) // (tiles - tile), 0
@@ -461,8 +465,11 @@ def _product_nt(C_at, S_at, A_at, B_at, panel, rows, columns, k):
                 width = DOTS_WIDTHS[n] if j + usual < columns else usual
                 c, s = C + 4 * (row * c_row + j), S + 4 * (row * s_row + j)
                 a, b = A + 4 * (row * a_row + start), B + 4 * (start // PANEL * panel + j * b_row)
-                jump, shape = panel - PANEL + LINE, n * SHAPE + width
-                _dots(c, c_row, s, s_row, a, a_row, b, b_row, jump, lines, shape)
+                later, step, shape = b, np.int64(0), n * SHAPE + width
+                if tile == 0:  # of the next rows of B, as many as panels, each panel's in one go
+                    done = j % panels
+                    later, step = b + 4 * ((panels - done) * b_row + done * panel), panel
+                _dots(c, c_row, s, s_row, a, a_row, b, b_row, jump, later, step, lines, shape)
                 j += width
             row += n
         S, s_row = C, c_row
