@@ -8,6 +8,7 @@ import numpy as np
 LARGEST = float(np.finfo(np.float32).max)
 DIGITS = 10  # classes, and so entries of beta
 SIDE = 29  # width and height of the papers' images, pixels
+LARGEST_SIGMA = 10.0  # pixels from the middle of the papers' 21x21 kernel to its border
 
 # WN10, WN12, ..., WN20: widths of the normalised bounding boxes (2012 section 5). Guess: in pixels
 # of the 29x29 images that nets see. The paper does not say whether it normalises before or after

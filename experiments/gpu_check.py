@@ -148,7 +148,7 @@ class Machine:
         The same call resumes the training.
         """
         arguments, name = self.arguments, self.dataset.name
-        run = table1_path(Path("runs/gpu-check") / profile, net, 0, name, True)
+        run = table1_path(Path("runs/gpu-check") / profile, f"net{net}", 0, name)
         command = ["experiments.table1", "--nets", str(net), "--profile", profile]
         command += ["--engine", "cuda", "--data", self.dataset.kind.choice]
         command += ["--data-dir", str(arguments.data_dir)] if arguments.data_dir else []

@@ -115,10 +115,33 @@ def limit(dataset: Dataset, n: int | None) -> Dataset:
     )
 
 
-def split(dataset: Dataset, n: int, seed: int) -> Dataset:
-    """The data with n of the training images, sampled at random, held out for validation.
+def stratified(dataset: Dataset, n: int, part: int) -> np.ndarray:
+    """Indices of n training images, of each class its share: always the same, int64 (n,).
 
-    The others keep their order. Raises Problem if none would be left.
+    part: 1, or 2 for n others than those of part 1. Raises Problem if there are too few images.
+    """
+    from sklearn.model_selection import train_test_split  # takes most of a second to import
+
+    labels = dataset.train_labels
+    rest = chosen = np.arange(len(labels))
+    try:
+        for _ in range(part):
+            classes = labels[rest]
+            rest, chosen = train_test_split(rest, test_size=n, stratify=classes, random_state=0)
+    except ValueError as error:  # of the many there are
+        raise Problem(
+            f"{n:,} of the {len(labels):,} training images of {dataset.name} cannot be held out "
+            f"with as large a share of each class{' twice' if part > 1 else ''}: {error}; "
+            "give another --validation"
+        ) from error
+    return chosen
+
+
+def split(dataset: Dataset, n: int, seed: int, part: int | None = None) -> Dataset:
+    """The data with n of the training images held out for validation.
+
+    part: as `stratified` has it; None: sampled at random by the seed. The others keep their order.
+    Raises Problem if none would be left, or too few.
     """
     n_train = len(dataset.train_labels)
     if not 1 <= n < n_train:
@@ -126,8 +149,11 @@ def split(dataset: Dataset, n: int, seed: int) -> Dataset:
             f"{n} images are to be kept apart for validation, expected 1 to {n_train - 1}, for "
             f"there are {n_train} training images of {dataset.name}"
         )
-    order = random.generator(seed, random.SPLIT).permutation(n_train)
-    held_out, train = order[:n], np.sort(order[n:])
+    if part:
+        held_out = stratified(dataset, n, part)
+    else:
+        held_out = random.generator(seed, random.SPLIT).permutation(n_train)[:n]
+    train = np.setdiff1d(np.arange(n_train), held_out)
     return replace(
         dataset,
         train_images=dataset.train_images[train],

@@ -18,10 +18,11 @@ def longest_sentence(runs: Sequence[Run]) -> str:
     """The longest of the runs, all on deformed MNIST, beside the paper's of the same net."""
     run = tables.most_trained(runs)
     row = tables.table1_row(run)
-    paper = tables.PAPER[row.net]
+    net = tables.net_number(run)
+    paper = tables.PAPER[net]
     text = (
-        f"Net {row.net} {_result(row)}; {tables.spread(tables.with_other_seeds(run, runs))}. The "
-        f"paper's net {row.net} has {paper.tefbv:.2f} %, after {PAPER_EPOCHS:,} epochs in "
+        f"Net {net} {_result(row)}; {tables.spread(tables.with_other_seeds(run, runs))}. The "
+        f"paper's net {net} has {paper.tefbv:.2f} %, after {PAPER_EPOCHS:,} epochs in "
         f"{paper.hours} hours on a GTX 280."
     )
     errors = run.metrics.test_errors

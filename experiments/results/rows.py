@@ -258,11 +258,17 @@ class ResultRow(Row, kw_only=True):
 
 
 class Table1Row(ResultRow, kw_only=True):
-    """A row of table1.csv. net: its number in Table 1 of 2010."""
+    """A row of table1.csv. net: its number in Table 1 of 2010; None if the run has no place there.
 
-    net: Count
+    deformation: its settings, name=value, with spaces between them.
+    """
+
+    net: Count | None
     layers: Filled
     weights: Count
+    deformation: Text = ""
+    n_validation: Count | None = None
+    validation_part: Count | None = None
 
 
 class CnnRow(ResultRow, kw_only=True):

@@ -247,6 +247,20 @@ def integer(low: int, high: float = math.inf) -> Callable[[str], int]:
     return number(low, high, int)
 
 
+def several(parse_one: Callable[[str], Any], counts: Sequence[int]) -> Callable[[str], list[Any]]:
+    """An argparse type: values separated by commas. counts: how many there may be."""
+
+    def parse(text: str) -> list[Any]:
+        values = [parse_one(part) for part in text.split(",")]
+        if len(values) not in counts:
+            expected = f"{counts[0]} or {counts[-1]}" if len(counts) == 2 else f"up to {counts[-1]}"
+            given = f"got {len(values)}"
+            raise argparse.ArgumentTypeError(f"expected {expected} values with commas, {given}")
+        return values
+
+    return parse
+
+
 def integers(low: int, high: int) -> Callable[[str], list[int]]:
     """An argparse type: different integers from low to high, separated by commas."""
     parse_one = integer(low, high)

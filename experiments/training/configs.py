@@ -30,7 +30,8 @@ from mlp_gpu.network import N_CLASSES
 from mlp_gpu.training import Schedule
 
 MOST_EPOCHS = 1_000_000
-Neurons = Annotated[int, Meta(ge=1, le=1_000_000)]  # of a layer
+MOST_NEURONS, MOST_LAYERS = 1_000_000, 100  # of a layer, of a perceptron
+Neurons = Annotated[int, Meta(ge=1, le=MOST_NEURONS)]
 
 
 class DataConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -39,14 +40,16 @@ class DataConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     name: one of dataset.KINDS, or that of a folder of your own. classes: names of the classes of
     such a folder, in the order of labels; UNSET for KINDS. sha256: of the whole data set. n_train,
     n_test: numbers of images; n_train does not count those held out. n_validation: number of
-    training images held out to choose the epoch; None: all training images choose it. width: width
-    of normalised bounding boxes, pixels; None: not normalised.
+    training images held out to choose the epoch; None: all training images choose it.
+    validation_part: of which classes have their shares, see `data.stratified`; UNSET: sampled at
+    random. width: width of normalised bounding boxes, pixels; None: not normalised.
     """
 
     name: str
     sha256: Sha256
     n_train: Positive
     n_validation: Positive | None = None
+    validation_part: Annotated[int, Meta(ge=1, le=2)] | msgspec.UnsetType = msgspec.UNSET
     n_test: Positive
     width: Annotated[int, Meta(ge=1, le=29)] | None = None
     classes: tuple[Text, ...] | msgspec.UnsetType = msgspec.UNSET  # so that others' JSON lacks it
@@ -65,7 +68,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
     """
 
     data: DataConfig
-    sizes: Annotated[tuple[Neurons, ...], Meta(min_length=2, max_length=100)] = ()
+    sizes: Annotated[tuple[Neurons, ...], Meta(min_length=2, max_length=MOST_LAYERS)] = ()
     images_per_block: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     layers: Text = ""
     source: tuple[int, ...] = ()
@@ -150,18 +153,26 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
         """A title for the run: its net, its data, and everything unusual about it."""
         parts = [f"{self.net_name} on {self.data.name}"]
         parts += [f"WN{self.data.width}"] if self.data.width else []
-        deformation, n_validation = self.deformation, self.data.n_validation
-        if not deformation:
-            parts += ["undeformed"]
-        else:
-            presets = TABLE1, COMMITTEE, TRANSLATION
-            untranslated = [replace(one, translation=0) for one in (deformation, *presets)]
-            if untranslated[0] not in untranslated[1:]:
-                parts += [f"sigma {deformation.sigma:g}, alpha {deformation.alpha:g}"]
+        parts += [] if self.deformation else ["undeformed"]
+        return ", ".join([*parts, *self.unusual, f"seed {self.seed}"])
+
+    @property
+    def unusual(self) -> list[str]:
+        """What no preset of a deformation has, and the images held out, in words."""
+        deformation, n_validation, parts = self.deformation, self.data.n_validation, []
+        if deformation:
+            presets = (fitted(one, self.kind) for one in (TABLE1, COMMITTEE, TRANSLATION))
+            found = [changes(deformation, preset) for preset in presets]
+            of_field = [one for one in found if dict(one).keys() <= {"sigma", "alpha"}]
+            nearest = min(of_field, key=len, default=found[0])
+            parts = [f"{name} {value}" for name, value in nearest]
             if deformation.translation:
                 parts += [f"translated by up to {deformation.translation:g} %"]
-        parts += [f"{n_validation:,} images kept apart"] if n_validation else []
-        return ", ".join([*parts, f"seed {self.seed}"])
+        if n_validation:
+            parts += [f"{n_validation:,} images kept apart"]
+        if self.data.validation_part == 2:
+            parts += ["the second part"]
+        return parts
 
     def to_builtins(self) -> dict[str, Any]:
         """The configuration as JSON's values, in the order of the fields."""
@@ -230,6 +241,7 @@ def make_config(
     cpu_deformation: bool = False,
     width: int | None = None,
     n_validation: int | None = None,
+    validation_part: int | None = None,
     windows: bool = False,
 ) -> Config:
     """The configuration of a run.
@@ -239,9 +251,10 @@ def make_config(
     deformation: None for undeformed images. engine: one of ENGINE_NAMES. cpu_deformation: whether
     images are deformed on the CPU even if the engine is the GPU's, as images of several maps are.
     width: of normalised bounding boxes, pixels; None: not normalised. n_validation: number of
-    training images held out to choose the epoch; None: all training images choose it. windows:
+    training images held out to choose the epoch; None: all training images choose it.
+    validation_part: as `data.stratified` has it; None: sampled at random by the seed. windows:
     whether a GPU trains by the launch mode `window`. Raises Problem if no images would be left to
-    train on.
+    train on, or too few.
     """
     deformed_on = "cpu" if cpu_deformation or dataset.train_images.ndim > 3 else engine
     n_train = len(dataset.train_labels) - (n_validation or 0)
@@ -250,6 +263,8 @@ def make_config(
             f"of {len(dataset.train_labels)} training images none are left to train on, with "
             f"{n_validation} kept apart for validation; take more with --limit"
         )
+    if n_validation and validation_part:
+        data.stratified(dataset, n_validation, validation_part)
     kind = dataset.kind
     shape: dict[str, Any] = {"layers": net, "source": astuple(kind.source)}
     cpu_arithmetic = CONV_CPU_ARITHMETIC
@@ -267,6 +282,7 @@ def make_config(
             sha256=dataset.sha256,
             n_train=n_train,
             n_validation=n_validation,
+            validation_part=validation_part or msgspec.UNSET,
             n_test=len(dataset.test_labels),
             width=width,
             classes=dataset.classes or msgspec.UNSET,
@@ -301,12 +317,41 @@ def fitted(deformation: Deformation, kind: Kind) -> Deformation:
     )
 
 
+def settings(deformation: Deformation) -> list[tuple[str, str]]:
+    """The parameters of a deformation that the commands have options for: names and values."""
+    return [
+        ("sigma", f"{deformation.sigma:g}"),
+        ("alpha", f"{deformation.alpha:g}"),
+        ("beta", _joined(deformation.beta)),
+        ("gamma", _joined((deformation.gamma_x, deformation.gamma_y))),
+        ("shear", f"{deformation.shear_probability:g}"),
+    ]
+
+
+def changes(deformation: Deformation, preset: Deformation) -> list[tuple[str, str]]:
+    """The settings of a deformation that a preset has otherwise.
+
+    sigma and alpha, which make one field, are both there if one differs.
+    """
+    own, others = settings(deformation), settings(preset)
+    field = own[:2] if own[:2] != others[:2] else []
+    return field + [
+        value for value, other in zip(own[2:], others[2:], strict=True) if value != other
+    ]
+
+
+def _joined(values: tuple[float, ...]) -> str:
+    """Values with commas between them, one if all are the same."""
+    return ",".join(f"{value:g}" for value in (values[:1] if len(set(values)) == 1 else values))
+
+
 def prepare(dataset: Dataset, config: Config) -> Dataset:
     """The images of a run, of all the images of its data, split and normalised."""
     wanted = config.data
     dataset = data.limit(dataset, wanted.n_train + (wanted.n_validation or 0))
     if wanted.n_validation:
-        dataset = data.split(dataset, wanted.n_validation, config.seed)
+        part = wanted.validation_part or None
+        dataset = data.split(dataset, wanted.n_validation, config.seed, part)
     if wanted.width:
         dataset = data.normalize(dataset, wanted.width)
     return dataset

@@ -1,6 +1,7 @@
 """How long a net is trained and at which learning rate: profiles, and options that change them."""
 
 import argparse
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -8,6 +9,7 @@ from typing import TypeVar
 from experiments.datasets.dataset import Dataset
 from experiments.training import cli
 from mlp_gpu.engine import PERCEPTRON_SCHEDULES
+from mlp_gpu.network import N_CLASSES, N_INPUTS, NETS, count_weights
 from mlp_gpu.training import Schedule
 
 FEW_IMAGES = 10_000  # of data of your own; with fewer they are trained as load_digits are
@@ -55,6 +57,12 @@ QUICK_COMMITTEE = {
     "MNIST": Plan(Schedule(epochs=16, eta=5e-3, decay=0.79)),
     "load_digits": Plan(Schedule(epochs=60, eta=5e-3, decay=0.94)),
 }
+
+
+def nearest(hidden: tuple[int, ...]) -> int:
+    """The net of Table 1 whose number of weights is nearest to that of a net for MNIST."""
+    n = count_weights((N_INPUTS, *hidden, N_CLASSES))
+    return min(NETS, key=lambda net: abs(math.log(count_weights(NETS[net]) / n)))
 
 
 def quick(table: Mapping[str, T], dataset: Dataset) -> T:

@@ -8,7 +8,7 @@ between the two the run file is one epoch ahead; that epoch is repeated, bit-ide
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -179,11 +179,11 @@ def find_folder(folder: Path | None = None) -> Path:
     return folder or Path(os.environ.get("RUNS_DIR") or "runs")
 
 
-def table1_path(folder: Path, net: int, seed: int, data_name: str, distortion: bool) -> Path:
-    """The run file of a net of Table 1, and of a seed."""
-    parts = [f"net{net}", f"seed{seed}"]
-    parts += [] if distortion else ["no-distortion"]
-    parts += name_parts(data_name)
+def table1_path(
+    folder: Path, net: str, seed: int, data_name: str, settings: Iterable[str] = ()
+) -> Path:
+    """The run file of a net, and of a seed. settings: what the run has otherwise than usual."""
+    parts = [net, f"seed{seed}", *settings, *name_parts(data_name)]
     return folder / ("-".join(parts) + ".h5")
 
 

@@ -1,6 +1,7 @@
 """`python -m experiments.table1`: its options, what it leaves behind, and how it ends."""
 
 import csv
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from deepbig_runtime.files import FileFault
 from deform_gpu import TABLE1
 from experiments import table1
 from experiments.training import plans, store
-from mlp_gpu.network import NETS
+from mlp_gpu.network import HIDDEN, NETS
 from mlp_gpu.training import Schedule
 
 TINY = ["--data", "digits", "--nets", "1", "--epochs", "2", "--limit", "60"]
@@ -67,10 +68,73 @@ def test_no_distortion_has_its_own_run_and_table(tmp_path, capsys):
     assert "Table 3" not in printed  # the paper has no figures for these digits
 
 
+def test_nets_and_deformations_of_ones_own_are_named(tmp_path):
+    own = ["--hidden", "30,20", "--sigma", "4", "--beta", "10", "--gamma", "10,12", "--shear", "0"]
+    own += ["--validation", "20", "--validation-part", "2"]
+    tiny = ["--data", "digits", "--epochs", "1", "--limit", "90"]
+    assert table1.main([*tiny, *own, "--out", str(tmp_path)]) == 0
+    name = "hidden30-20-seed0-sigma4-alpha37-beta10-gamma10,12-shear0-validation20-part2"
+    run = store.read_run(tmp_path / f"{name}-load_digits.h5")
+    assert run.config.sizes == (841, 30, 20, 10)
+    changed = {"sigma": 4, "beta": (10,) * 10, "gamma_x": 10, "gamma_y": 12, "shear_probability": 0}
+    assert run.config.deformation == replace(TABLE1, **changed)
+    data = run.config.data
+    assert (data.n_train, data.n_validation, data.validation_part) == (70, 20, 2)
+    assert run.config.title == (
+        "841-30-20-10 on load_digits, sigma 4, alpha 37, beta 10, gamma 10,12, shear 0, "
+        "20 images kept apart, the second part, seed 0"
+    )
+    (row,) = csv.DictReader((tmp_path / "table1.csv").open())
+    settings = "sigma=4 alpha=37 beta=10 gamma=10,12 shear=0"
+    assert (row["deformation"], row["n_validation"], row["validation_part"]) == (
+        settings,
+        "20",
+        "2",
+    )
+    assert "own, sigma 4, alpha 37, beta 10" in (tmp_path / "table1.md").read_text()
+
+
+def test_hidden_layers_of_a_net_of_table_1_are_that_net():
+    arguments = table1.parse_arguments(["--hidden", "1000,500", "--nets", "1,4"])
+    assert table1.chosen_nets(arguments) == {"net1": HIDDEN[1], "net4": HIDDEN[4]}
+    assert table1.chosen_nets(table1.parse_arguments(["--hidden", "7"])) == {"hidden7": (7,)}
+
+
+def test_plan_of_a_net_of_ones_own_is_that_of_the_nearest_in_size():
+    assert [plans.nearest(HIDDEN[net]) for net in NETS] == list(NETS)
+    assert (plans.nearest((800,)), plans.nearest((4000, 4000))) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--hidden", "800,0"], "expected an integer of at least 1|from 1 to 1000000, got '0'"),
+        (["--sigma", "0"], "expected a number from 0.1 to 10, got '0'"),
+        (["--sigma", "10.1"], "expected a number from 0.1 to 10, got '10.1'"),
+        (["--alpha", "-1"], "expected a number from 0 to"),
+        (["--beta", "1,2"], "expected 1 or 10 values with commas, got 2"),
+        (["--gamma", "1,2,3"], "expected 1 or 2 values with commas, got 3"),
+        (["--shear", "1.1"], "expected a number from 0 to 1, got '1.1'"),
+        (["--validation", "0"], "expected an integer of at least 1, got '0'"),
+        (["--validation-part", "2"], "needs --validation"),
+        (["--no-distortion", "--sigma", "4"], "not allowed with options of the deformation"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(options, complaint, capsys):
+    with pytest.raises(SystemExit):
+        table1.parse_arguments(options)
+    assert re.search(complaint, capsys.readouterr().err)
+
+
 @pytest.mark.parametrize(
     ("out", "options", "complaint"),
     [
         ("out", ["--limit", "1438"], "limit is 1438, expected 1 to 1437"),
+        (
+            "out",
+            ["--limit", "90", "--validation", "9"],
+            "9 of the 90 training images of load_digits",
+        ),
         ("file", [], "cannot make the folder .*file"),
     ],
 )

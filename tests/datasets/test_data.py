@@ -127,6 +127,32 @@ def test_split_out_of_range_is_refused(n):
         data.split(numbered(60, "MNIST"), n, 0)
 
 
+def test_stratified_parts_have_a_share_of_each_class_and_no_image_in_common():
+    whole = numbered(100)
+    labels = np.repeat(np.arange(4, dtype=np.uint8), (40, 30, 20, 10))
+    whole = replace(whole, train_labels=labels)
+    parts = [data.split(whole, 20, seed, part) for seed, part in ((0, 1), (0, 2), (9, 2))]
+    held_out = [numbers(one.validation[0]) for one in parts]
+    assert not set(held_out[0]) & set(held_out[1])
+    assert held_out[1] == held_out[2]  # whatever the seed
+    for one, out in zip(parts, held_out, strict=True):
+        assert np.bincount(labels[out]).tolist() == [8, 6, 4, 2]
+        assert one.validation[1].tolist() == labels[out].tolist()
+        assert numbers(one.train_images) == sorted(set(range(100)) - set(out))
+    # The same images for ever: what was chosen by them must stay comparable.
+    assert held_out[0][:5] == [73, 40, 19, 63, 50]
+
+
+@pytest.mark.parametrize(("n", "part"), [(3, 1), (98, 1), (60, 2)])
+def test_too_few_images_to_stratify_are_refused(n, part):
+    labels = np.arange(100, dtype=np.uint8) % 4
+    whole = replace(numbered(100, "MNIST"), train_labels=labels)
+    with pytest.raises(
+        Problem, match=rf"^{n} of the 100 training images of MNIST cannot be held out"
+    ):
+        data.split(whole, n, 0, part)
+
+
 # Width normalisation
 
 

@@ -1,10 +1,13 @@
 """results/tables.py and sentences on runs, beside the papers' figures."""
 
+from dataclasses import replace
+
 import pytest
 from committee_cases import tables_of
 from factories import changed, make_run
 from scipy.stats import beta
 
+from deform_gpu import TABLE1
 from experiments import table1
 from experiments.results import findings, tables
 from experiments.training.formatting import hundredths
@@ -65,6 +68,43 @@ def test_without_distortion_the_papers_other_column():
     assert line["net"] == "2, no distortion"
     assert line["paper TEfBV %"] == "1.85"
     assert line["paper BTE %"] == line["paper hours"] == "-"
+
+
+@pytest.mark.parametrize(
+    ("values", "allowed"),
+    [
+        ({}, True),
+        ({"sigma": 5, "alpha": 36, "gamma_x": 15, "gamma_y": 20, "shear_probability": 0.1}, True),
+        ({"sigma": 6, "alpha": 38, "gamma_x": 20, "gamma_y": 15, "shear_probability": 0.9}, True),
+        *(({"sigma": value}, False) for value in (4.9, 6.1)),
+        *(({"alpha": value}, False) for value in (35, 39)),
+        *(({"gamma_x": value}, False) for value in (14, 21)),
+        ({"gamma_y": 14}, False),
+        *(({"shear_probability": value}, False) for value in (0, 1)),
+        ({"beta": (15.0,) * 10}, False),
+        ({"background": 0.0}, False),
+        ({"translation": 5.0}, False),
+    ],
+)
+def test_only_what_the_papers_words_allow_stands_beside_their_figures(values, allowed):
+    run = make_run(deformation=replace(TABLE1, **values))
+    assert tables.is_table1(run) == allowed
+    (line,) = tables.table1_table([run])
+    assert ("paper TEfBV %" in line) == allowed
+
+
+def test_nets_of_ones_own_and_images_held_out_stand_beside_no_figure():
+    own, apart = make_run(sizes=(841, 30, 10)), make_run(data={"n_validation": 100})
+    assert not tables.is_table1(own)
+    assert not tables.is_table1(apart)
+    text = table1.report([own, apart])
+    assert text.startswith("# Perceptrons on MNIST\n")
+    assert "paper TEfBV" not in text
+    assert [line["net"] for line in cells_of(text)] == ["own", "1, 100 images kept apart"]
+    mixed = table1.report([own, make_run()])
+    assert [line["paper TEfBV %"] for line in cells_of(mixed)] == ["-", "0.49"]
+    assert "no figure for other nets" in mixed
+    assert "no figure for other nets" not in table1.report([make_run()])
 
 
 def test_several_seeds_of_one_training_have_a_mean():
