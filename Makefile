@@ -28,7 +28,7 @@ endif
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help table1 cnn committee ladder figure1 recognise draw deformations pictures report notebooks watch export bench blocks kernels gpu-check campaign setup test test-all lint record readme clean
+.PHONY: help table1 cnn committee study ladder figure1 recognise draw deformations pictures report notebooks watch export bench blocks kernels gpu-check campaign setup test test-all lint record readme clean
 
 # A target's text stands behind ##, the title of a group behind ##@.
 help:
@@ -51,6 +51,9 @@ cnn: $(CORE)  ## train the convolutional nets of 2011, print them beside the pap
 
 committee: $(CORE)  ## train the committees of 2012, print them beside the paper's
 	$(RUN) -m experiments.committee $(ARGS)
+
+study: $(CORE)  ## vary one guess at a time, judged by training images held out
+	$(RUN) -m experiments.study $(ARGS)
 
 ladder: $(CORE)  ## one small net, seven rungs of kernels: the work and the time of each
 	$(RUN) -m experiments.ladder $(ARGS)

@@ -19,13 +19,7 @@ from experiments.datasets.dataset import is_mnist
 from experiments.results import tables
 from experiments.results.schedules import takes_windows
 from experiments.training import cli, jobs, plans, store
-from experiments.training.configs import (
-    MOST_LAYERS,
-    MOST_NEURONS,
-    changes,
-    fitted,
-    make_config,
-)
+from experiments.training.configs import changes, fitted, make_config
 from experiments.training.store import Run
 from mlp_gpu.network import HIDDEN, N_CLASSES, N_INPUTS
 
@@ -39,12 +33,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="N,N",
         help="nets of Table 1 to train (default: 1,2,3,4,5, or none with --hidden)",
     )
-    parser.add_argument(
-        "--hidden",
-        type=cli.several(cli.integer(1, MOST_NEURONS), range(1, MOST_LAYERS - 1)),
-        metavar="N,N",
-        help="neurons of each hidden layer of a perceptron of your own",
-    )
+    plans.add_hidden_argument(parser, usual="none")
     cli.add_seeds_argument(parser)
     parser.add_argument(
         "--no-distortion",
@@ -59,23 +48,11 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "differ by rounding",
     )
     add_deformation_arguments(parser)
-    parser.add_argument(
-        "--validation",
-        type=cli.integer(1),
-        metavar="N",
-        help="training images held out to choose the epoch, of each class its share, always the "
-        "same (default: none; the undeformed training images choose it, as in the paper)",
-    )
-    parser.add_argument(
-        "--validation-part",
-        type=int,
-        choices=(1, 2),
-        metavar="1|2",
-        help="2: hold out N others than those of part 1 (default: 1)",
-    )
+    usual = "none; the undeformed training images choose it, as in the paper"
+    plans.add_validation_arguments(parser, None, usual)
     plans.add_trainer_arguments(parser, "runs/table1", "some minutes per net on a CPU", cores=4)
     arguments = parser.parse_args(argv)
-    if arguments.validation_part and not arguments.validation:
+    if arguments.validation_part > 1 and not arguments.validation:
         parser.error("argument --validation-part: needs --validation")
     if arguments.no_distortion and changes(deformation_of(arguments), TABLE1):
         parser.error("argument --no-distortion: not allowed with options of the deformation")
@@ -155,7 +132,7 @@ def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str)
             "images in colour are only translated: leave out --sigma, --alpha and the like"
         )
     settings += ["no-distortion"] if arguments.no_distortion else []
-    part = (arguments.validation_part or 1) if arguments.validation else None
+    part = arguments.validation_part if arguments.validation else None
     settings += [f"validation{arguments.validation}"] if part else []
     settings += ["part2"] if part == 2 else []
     for (name, hidden), seed in product(chosen_nets(arguments).items(), arguments.seeds):

@@ -271,6 +271,35 @@ class Table1Row(ResultRow, kw_only=True):
     validation_part: Count | None = None
 
 
+class StudyRow(Row, kw_only=True):
+    """A row of study.csv: a net at the epoch that the images held out choose.
+
+    held_out_errors: among the n_validation images held out; percent with its interval.
+    training_errors: among the undeformed training images. train_loss: nats, of that epoch.
+    """
+
+    factor: Filled
+    setting: Filled
+    layers: Filled
+    seed: int
+    epochs: Count
+    planned_epochs: Count
+    images_an_epoch: Count
+    eta: Number
+    eta_decay: Number
+    deformation: Text
+    n_validation: Count
+    validation_part: Count
+    held_out_errors: Count
+    held_out: Number
+    held_out_low: Number
+    held_out_high: Number
+    chosen_epoch: Count
+    training_errors: Count
+    train_loss: Number
+    seconds: Duration
+
+
 class CnnRow(ResultRow, kw_only=True):
     """A row of cnn.csv. translation: percent. error_after_N: test error after N epochs, percent."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from experiments.results.rows import BenchRow, read_rows
 from experiments.training import provenance
-from experiments.training.store import read_run
+from experiments.training.store import STUDY_SUFFIX, read_run
 from mlp_gpu.engine import WINDOW
 from mlp_gpu.network import count_weights
 
@@ -21,7 +21,7 @@ def takes_windows(arguments: argparse.Namespace, sizes: tuple[int, ...], path: P
     if arguments.schedule:
         return arguments.schedule == WINDOW
     if path.exists():
-        return read_run(path).config.images_per_block is not None
+        return read_run(path, path.name.endswith(STUDY_SUFFIX)).config.images_per_block is not None
     record = provenance.device_folder(arguments.device) / "bench.csv"
     if not record.exists():
         return False

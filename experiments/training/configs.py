@@ -63,7 +63,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
     input. images_per_block: of a GPU's launch mode `window`. cpu_arithmetic, window_arithmetic:
     version of the order of sums on the CPU, and in that mode; older runs have none. eta, decay,
     eta_min: learning rate, factor per epoch, lower bound. deformed_on: the engine that deforms
-    images; None with undeformed ones.
+    images; None with undeformed ones. study: the variant that a run of a study trains, ""
+    for none; None: no such run. Of a study no test image is looked at: the undeformed training
+    images take their place.
     Raises ValueError if no run of this program can have such a configuration.
     """
 
@@ -83,6 +85,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
     deformation: Deformation | None
     deformed_on: str | None
     engine: str
+    study: Annotated[str, Meta(max_length=40)] | None = None
 
     def __post_init__(self) -> None:
         engines = ", ".join(ENGINE_NAMES)
@@ -95,6 +98,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
         is_own = name not in KINDS and re.fullmatch(r"[\w.-]{1,70}", name) is not None
         _require(is_own or name in KINDS, "data.name", name, ", ".join(KINDS))
         _require(is_own == bool(classes), "data.classes", classes, "names of classes of own data")
+        if self.study is not None:
+            valid = self.data.n_validation is not None and self.data.n_test == self.data.n_train
+            _require(valid, "study", self.study, "images held out, and n_test as n_train")
         kind = self.kind
         n_classes = f"{kind.n_classes}, the classes of {name}"
         _require(self.n_classes == kind.n_classes, "n_classes", self.n_classes, n_classes)
@@ -132,6 +138,11 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
     def learning_rates(self) -> Schedule:
         """The learning-rate schedule."""
         return Schedule(self.epochs, self.eta, self.decay, self.eta_min)
+
+    @property
+    def tested_on(self) -> str:
+        """The images in the place of test images: test, or of a study training."""
+        return "test" if self.study is None else "training"
 
     @property
     def n_validation(self) -> int:
@@ -243,6 +254,7 @@ def make_config(
     n_validation: int | None = None,
     validation_part: int | None = None,
     windows: bool = False,
+    study: str | None = None,
 ) -> Config:
     """The configuration of a run.
 
@@ -253,8 +265,8 @@ def make_config(
     width: of normalised bounding boxes, pixels; None: not normalised. n_validation: number of
     training images held out to choose the epoch; None: all training images choose it.
     validation_part: as `data.stratified` has it; None: sampled at random by the seed. windows:
-    whether a GPU trains by the launch mode `window`. Raises Problem if no images would be left to
-    train on, or too few.
+    whether a GPU trains by the launch mode `window`. study: as `Config` has it. Raises Problem if
+    no images would be left to train on, or too few.
     """
     deformed_on = "cpu" if cpu_deformation or dataset.train_images.ndim > 3 else engine
     n_train = len(dataset.train_labels) - (n_validation or 0)
@@ -283,7 +295,7 @@ def make_config(
             n_train=n_train,
             n_validation=n_validation,
             validation_part=validation_part or msgspec.UNSET,
-            n_test=len(dataset.test_labels),
+            n_test=len(dataset.test_labels) if study is None else n_train,
             width=width,
             classes=dataset.classes or msgspec.UNSET,
         ),
@@ -295,6 +307,7 @@ def make_config(
         deformation=deformation,
         deformed_on=deformed_on if deformation else None,
         engine=engine,
+        study=study,
     )
 
 
@@ -354,6 +367,9 @@ def prepare(dataset: Dataset, config: Config) -> Dataset:
         dataset = data.split(dataset, wanted.n_validation, config.seed, part)
     if wanted.width:
         dataset = data.normalize(dataset, wanted.width)
+    if config.study is not None:
+        images, labels = dataset.train_images, dataset.train_labels
+        dataset = replace(dataset, test_images=images, test_labels=labels)
     return dataset
 
 

@@ -236,9 +236,10 @@ def session(
 
     The images are as data.load_pixels gives them. Most commands need no others in this process.
 
-    arguments: those of plans.add_trainer_arguments; gets the names of the devices. The folder --out
-    is made. n_jobs: how many trainings there are. some_nets: the different nets, as
-    configs.make_config takes them. deforms_on_gpu: whether a GPU that trains also deforms.
+    arguments: those of plans.add_trainer_arguments, but those of the learning rate may be missing;
+    gets the names of the devices. The folder --out is made. n_jobs: how many trainings there are.
+    some_nets: the different nets, as configs.make_config takes them. deforms_on_gpu: whether a GPU
+    that trains also deforms.
     Raises Problem, files.FileFault or gpu.GpuFault if any of it cannot be had.
     """
     files.make_folder(arguments.out)
@@ -256,7 +257,8 @@ def session(
             tell("--schedule is for a GPU and changes nothing here")
         on_workers = f", {pool.workers} workers" if pool.workers > 1 else ""
         tell(f"engine {engine}: {arguments.device}{on_workers}")
-        tell(plans.announce(arguments, engine))
+        if "profile" in arguments:
+            tell(plans.announce(arguments, engine))
         if reason := compiled_cache.NOT_KEPT:
             tell(f"compiled code is not kept, so each process compiles anew: {reason}")
         yield dataset, pool, engine
@@ -290,7 +292,11 @@ def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:
     ]
     with View(tracks, len(jobs) - len(unfinished)) as view:
         outcomes = _train_unfinished(unfinished, pool, view)
-    outcomes |= {job: Outcome(store.read_run(job.path)) for job in jobs if job not in outcomes}
+    outcomes |= {
+        job: Outcome(store.read_run(job.path, job.config.study is not None))
+        for job in jobs
+        if job not in outcomes
+    }
     if n_failed := sum(outcome.run is None for outcome in outcomes.values()):
         tell(f"{n_failed} of {len(jobs)} runs failed, see above")
     return [outcomes[job] for job in jobs]
@@ -383,7 +389,7 @@ def _train_unfinished(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, 
             if run := outcome.run:
                 _save_here(job, run)
                 n, wrong = len(run.labels), run.chosen_errors
-                errors = f"{wrong} of {n:,} test images wrong, {wrong / n:.2%}"
+                errors = f"{wrong} of {n:,} {job.config.tested_on} images wrong, {wrong / n:.2%}"
                 view.tell(f"finished: {job.label}: {errors}")
             if outcome.failure:
                 view.tell(f"failed: {job.label}: {outcome.failure}")

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from experiments.datasets.dataset import Dataset
 from experiments.training import cli
+from experiments.training.configs import MOST_LAYERS, MOST_NEURONS
 from mlp_gpu.engine import PERCEPTRON_SCHEDULES
 from mlp_gpu.network import N_CLASSES, N_INPUTS, NETS, count_weights
 from mlp_gpu.training import Schedule
@@ -160,6 +161,40 @@ def add_trainer_arguments(
     cli.add_worker_arguments(parser, cores)
     cli.add_data_arguments(parser, others, own=True)
     cli.add_out_argument(parser, f"folder for {written}", out)
+
+
+def add_hidden_argument(
+    parser: argparse.ArgumentParser, default: Sequence[int] | None = None, usual: str = ""
+) -> None:
+    """Add --hidden. usual: what there is without it, as --help shows it."""
+    parser.add_argument(
+        "--hidden",
+        type=cli.several(cli.integer(1, MOST_NEURONS), range(1, MOST_LAYERS - 1)),
+        default=default,
+        metavar="N,N",
+        help=f"neurons of each hidden layer of a perceptron of your own (default: {usual})",
+    )
+
+
+def add_validation_arguments(
+    parser: argparse.ArgumentParser, default: int | None, usual: str
+) -> None:
+    """Add --validation and --validation-part. usual: what the first means without it."""
+    parser.add_argument(
+        "--validation",
+        type=cli.integer(1),
+        default=default,
+        metavar="N",
+        help="training images held out to choose the epoch, of each class its share, always the "
+        f"same (default: {usual})",
+    )
+    parser.add_argument(
+        "--validation-part",
+        type=cli.integer(1, 2),
+        default=1,
+        metavar="N",
+        help="2: hold out N others than those of part 1 (default: %(default)s)",
+    )
 
 
 def profile(arguments: argparse.Namespace, engine: str) -> str:

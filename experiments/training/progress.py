@@ -143,15 +143,15 @@ class View:
         track.epoch_seconds = elapsed / (row.epoch - track.epochs_before)
         seconds_left = track.epoch_seconds * (epochs - row.epoch)
         validation = percent(row.validation_errors, config.n_validation)
-        test = percent(row.test_errors, config.data.n_test)
+        tested = f"{config.tested_on} {percent(row.test_errors, config.data.n_test)}"
         if track.bar is not None:
             track.bar.n = row.epoch * config.data.n_train + track.images
             track.bar.set_postfix_str(
-                f"epoch {row.epoch}/{epochs}, validation {validation}, test {test}"
+                f"epoch {row.epoch}/{epochs}, validation {validation}, {tested}"
             )
         line = (
             f"{track.label}: epoch {row.epoch}/{epochs}, eta {row.eta:.2e}, "
-            f"loss {row.train_loss:.4f}, validation {validation}, test {test}, "
+            f"loss {row.train_loss:.4f}, validation {validation}, {tested}, "
             f"{config.data.n_train / row.train_seconds:.0f} images/s, left {duration(seconds_left)}"
         )
         self._n_finished += row.epoch == epochs

@@ -43,7 +43,7 @@ def epochs_done(path: Path, config: Config) -> int:
     """
     if not path.exists():
         return 0
-    run = store.read_run(path)
+    run = store.read_run(path, config.study is not None)
     store.check_config(path, run.config, config)
     weights = store.weights_path(path)
     if weights.exists():
@@ -181,7 +181,7 @@ def resume(
         return store.Run.new(config, labels), fresh, fresh
     if not path.exists():
         raise Problem(f"{weights} is there and {path} is not; put it back or move both away")
-    run = store.read_run(path)
+    run = store.read_run(path, config.study is not None)
     store.check_config(path, run.config, config)
     if not weights.exists():
         if run.epochs == 1:  # killed before the first weights file was written: begin again
@@ -283,7 +283,7 @@ def train_run(
     """
     test_set = dataset.test_images, dataset.test_labels
     if epochs_done(path, config) == config.epochs:
-        run = store.read_run(path)
+        run = store.read_run(path, config.study is not None)
         _check_labels(path, run, dataset.test_labels)
         return run
     with lock(path, lock_timeout):

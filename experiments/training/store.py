@@ -28,8 +28,9 @@ from experiments.training.provenance import Session
 from experiments.training.validation import LONG, Count, Seconds, convert, parse_json
 from mlp_gpu.training import Epoch, chosen_epoch
 
-SCHEMA, SCHEMA_VERSION = "deepbig run", 1
+SCHEMA, STUDY_SCHEMA, SCHEMA_VERSION = "deepbig run", "deepbig study run", 1
 WEIGHTS_SUFFIX = ".weights.h5"
+STUDY_SUFFIX = ".study.h5"  # of a study's runs, which nothing but `experiments.study` shows
 ROUNDING = 1e-3  # more than class probabilities and their sums are off by
 
 EpochNumber = Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
@@ -151,8 +152,9 @@ def weights_path(path: Path) -> Path:
 
 
 def run_files(folder: Path) -> list[Path]:
-    """All files below a folder that are named like run files, sorted."""
-    return sorted(path for path in folder.rglob("*.h5") if not path.name.endswith(WEIGHTS_SUFFIX))
+    """All files below a folder that are named like run files, sorted; none of a study."""
+    others = WEIGHTS_SUFFIX, STUDY_SUFFIX
+    return sorted(path for path in folder.rglob("*.h5") if not path.name.endswith(others))
 
 
 def read_runs(folder: Path, damaged: Callable[[files.FileFault], object]) -> dict[Path, Run]:
@@ -195,16 +197,18 @@ def without_weights(paths: list[Path]) -> list[Path]:
 def write_run(path: Path, run: Run) -> None:
     """Replace the run file. Raises files.FileFault if that fails; the old file then stays."""
 
+    is_study = run.config.study is not None
+
     def fill(file: h5py.File) -> None:
         file.attrs.update(
-            schema=SCHEMA,
+            schema=STUDY_SCHEMA if is_study else SCHEMA,
             schema_version=SCHEMA_VERSION,
             config=run.config.to_json(),
             provenance=json.dumps(msgspec.to_builtins(run.provenance)),
         )
         metrics = file.create_group("metrics")
-        for name, (dtype, units, long_name) in METRICS.items():
-            values = np.asarray(getattr(run.metrics, name), dtype)
+        for field, (name, dtype, units, long_name) in _columns(is_study).items():
+            values = np.asarray(getattr(run.metrics, field), dtype)
             dataset = metrics.create_dataset(name, data=values, track_times=False)
             dataset.attrs.update(units=units, long_name=long_name)
         predictions = file.create_group("predictions")
@@ -213,6 +217,15 @@ def write_run(path: Path, run: Run) -> None:
         predictions.create_dataset("labels", data=run.labels, track_times=False)
 
     hdf5.write(path, fill)
+
+
+def _columns(is_study: bool) -> dict[str, tuple[str, str, str, str]]:
+    """The name, dtype, units and long name in run files of each field of Metrics."""
+    columns = {name: (name, *rest) for name, rest in METRICS.items()}
+    if is_study:
+        name, (dtype, units, _) = "training_errors", METRICS["test_errors"]
+        columns["test_errors"] = name, dtype, units, "wrong among the undeformed training images"
+    return columns
 
 
 def to_sessions(value: object) -> list[Session]:
@@ -294,20 +307,24 @@ class _Parts(Struct, forbid_unknown_fields=True):
     metrics: object
 
 
-def read_run(path: Path) -> Run:
-    """Read a run file.
+def read_run(path: Path, is_study: bool = False) -> Run:
+    """Read a run file. is_study: whether it must be of a study, or must not.
 
     Raises files.FileFault if it is missing, damaged or something else, or holds what no run can.
     """
-    with hdf5.opened(path, SCHEMA, SCHEMA_VERSION) as file:
+    with hdf5.opened(path, STUDY_SCHEMA if is_study else SCHEMA, SCHEMA_VERSION) as file:
         attributes = {"schema": str, "schema_version": int, "config": str, "provenance": str}
         file.check(attributes, (), groups=("metrics", "predictions"))
         config = configs.from_json("config", str(file.attrs["config"]))
         sessions = parse_json("provenance", str(file.attrs["provenance"]))
 
-        group = file.groups["metrics"]
-        group.check({}, METRICS)
-        rows = {name: group.array(name, dtype).tolist() for name, (dtype, *_) in METRICS.items()}
+        if (config.study is not None) != is_study:
+            raise files.Malformed(f"its configuration has the study {config.study!a}")
+        group, columns = file.groups["metrics"], _columns(is_study)
+        group.check({}, [name for name, *_ in columns.values()])
+        rows = {
+            field: group.array(name, dtype).tolist() for field, (name, dtype, *_) in columns.items()
+        }
         metrics = to_metrics(rows, config)
 
         group = file.groups["predictions"]
