@@ -64,39 +64,39 @@ def add_deformation_arguments(parser: argparse.ArgumentParser) -> None:
     largest, twice = f"{LARGEST_SIGMA:g}", "{:g}, but {:g} for 1 and 7".format(*TABLE1.beta)
     for name, default, kind, text in (
         (
-            "sigma",
+            "--sigma",
             TABLE1.sigma,
             cli.number(0.1, LARGEST_SIGMA),
             f"standard deviation of the Gaussian, pixels of a side of 29, from 0.1 to {largest}, "
             "where its filter is cut (default: %(default)g)",
         ),
         (
-            "alpha",
+            "--alpha",
             TABLE1.alpha,
             cli.number(0, 1e6),
             "strength of the elastic field, pixels of a side of 29; 0: no field (default: "
             "%(default)g)",
         ),
         (
-            "beta",
+            "--beta",
             TABLE1.beta,
             cli.several(cli.number(0, 89), (1, DIGITS)),
             f"largest angle, degrees; or {DIGITS}, one for each digit (default: {twice})",
         ),
         (
-            "gamma",
+            "--gamma",
             (TABLE1.gamma_x, TABLE1.gamma_y),
             cli.several(cli.number(0, 99), (1, 2)),
             f"largest scaling, percent; or two, in x and in y (default: {TABLE1.gamma_x:g})",
         ),
         (
-            "shear",
+            "--shear",
             TABLE1.shear_probability,
             cli.number(0, 1),
             "probability that the angle is a shear and not a rotation (default: %(default)g)",
         ),
     ):
-        parser.add_argument(f"--{name}", type=kind, default=default, metavar="X", help=text)
+        parser.add_argument(name, type=kind, default=default, metavar="X", help=text)
 
 
 def deformation_of(arguments: argparse.Namespace) -> Deformation:
