@@ -40,7 +40,7 @@ STARTUP = (
     CLONE,
 )
 
-AVX2_RUNS = "table1-avx2"  # folder of runs of 'make table1' in a process limited to AVX2
+AVX2_RUNS = "table1-avx2"  # folder of runs of 'make table1' on a processor without AVX-512
 
 
 def of_make_table1(records: Mapping[Path, Run], name: str = "table1") -> list[list[Run]]:
@@ -64,12 +64,13 @@ def command_sentences(
 
     records: runs, and found: the rows of each committee, by the paths of their records.
     """
-    sentences = []
+    times = []
     for own in of_make_table1(records) + of_make_table1(records, AVX2_RUNS):
         spans = [(run.provenance[0].start, run.provenance[-1].end or "") for run in own]
         source = own[0].provenance[-1]
         width = f", with vectors of {source.vectors} floats" if source.vectors else ""
-        sentences.append(f"`make table1`: {_elapsed(spans)} on {source.device}{width}.")
+        times.append(f"{_elapsed(spans)} on {source.device}{width}")
+    sentences = [f"`make table1`: {'; '.join(times)}."] if times else []
     for folder, rows in by_folder(found, "MNIST").items():
         if folder.name == COMMAND_FOLDER and committee_report.has_order(rows):
             nets = [row for row in rows if row.is_member]
