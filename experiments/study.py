@@ -133,9 +133,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--factors",
         type=cli.words(names),
-        default=names,
         metavar="NAME,NAME",
-        help=f"factors to vary, one at a time (default: {','.join(names)})",
+        help=f"factors to vary, one at a time (default: {','.join(names)}; with --epochs all but "
+        "the length)",
     )
     plans.add_hidden_argument(parser, [800], "800")
     cli.add_seeds_argument(parser)
@@ -157,7 +157,12 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser)
     cli.add_out_argument(parser, "folder for run files, tables and the figure", "runs/study")
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    if arguments.epochs and "length" in (arguments.factors or []):
+        parser.error("argument --epochs: not allowed with the factor length, which varies them")
+    usual = [name for name in names if name != "length"] if arguments.epochs else names
+    arguments.factors = arguments.factors or usual
+    return arguments
 
 
 def make_jobs(

@@ -65,7 +65,7 @@ def test_nothing_else_reads_a_run_of_a_study(folder):
         store.read_run(folder / NAME)
 
 
-def test_same_command_resumes_and_other_parts_are_other_runs(folder, tmp_path, capsys):
+def test_same_command_resumes_and_other_parts_are_other_runs(folder, tmp_path):
     before = (folder / NAME).read_bytes()
     assert study.main([*TINY, "--out", str(folder)]) == 0
     assert (folder / NAME).read_bytes() == before
@@ -74,6 +74,14 @@ def test_same_command_resumes_and_other_parts_are_other_runs(folder, tmp_path, c
     job = made["shear", "as now", 0]
     assert job.path.name == "841-20-10-asnow-2epochs-part2-seed0.study.h5"
     assert job.config.data.validation_part == 2
+
+
+def test_number_of_epochs_and_the_factor_that_varies_it_exclude_each_other(capsys):
+    with pytest.raises(SystemExit):
+        study.parse_arguments(["--epochs", "2", "--factors", "length"])
+    assert "not allowed with the factor length" in capsys.readouterr().err
+    assert "length" in study.parse_arguments([]).factors
+    assert "length" not in study.parse_arguments(["--epochs", "2"]).factors
 
 
 def test_sigma_varies_at_equal_spread_of_the_displacement():
