@@ -57,7 +57,9 @@ def count_sweeps(engine):
     ids=str,
 )
 def test_training_in_windows_matches_the_numpy_program_and_float64(sizes, n_block):
-    engine, weights, images, labels, order = make(sizes, n_block, 61)
+    # Of 72 images none is so near to being done that the rounding of a product decides, which in
+    # NumPy depends on the processor: relative noise of 3e-6 in all inputs changes no sweep.
+    engine, weights, images, labels, order = make(sizes, n_block, 72)
     loss = engine.train(images, labels, order, ETA)
     found = engine.get_network()
     nets.assert_trained(found, loss, weights, images, labels, order, ETA)
@@ -69,8 +71,7 @@ def test_training_in_windows_matches_the_numpy_program_and_float64(sizes, n_bloc
     )
     n_sweeps, last_window = count_sweeps(engine)
     if not HAS_GPU:  # there rounding may decide whether a delta has changed
-        # Here too, once: NumPy's products round as the processor's BLAS does.
-        assert abs(n_sweeps - len(sweeps)) <= 1
+        assert n_sweeps == len(sweeps)
     assert last_window >= max(end - start for start, end in sweeps[-1:])
     exact, _ = reference.train(weights, images, labels, order, ETA)
     assert distance(found.unpadded(), known, weights) < 2 * distance(known, exact, weights)
