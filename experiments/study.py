@@ -41,12 +41,16 @@ EPOCHS, LAST_ETA = 100, 1e-4  # of a setting that names no others; where every s
 
 @dataclass(frozen=True)
 class Setting:
-    """How a net of the study is trained. name: of the value that its factor has here."""
+    """How a net of the study is trained. name: of the value that its factor has here.
+
+    variant: one of configs.VARIANTS, which is trained on the CPU.
+    """
 
     name: str
     deformation: Deformation | None = COMMITTEE
     epochs: int = EPOCHS
     eta: float = 3e-3
+    variant: str = ""
 
     @property
     def schedule(self) -> Schedule:
@@ -73,6 +77,10 @@ def spread(sigma: float) -> float:
 
 def _deformed(name: str, **values: Any) -> Setting:
     return Setting(name, replace(COMMITTEE, **values))
+
+
+def _variant(name: str) -> Setting:
+    return Setting(name, variant=name)
 
 
 def factors() -> dict[str, Factor]:
@@ -111,6 +119,31 @@ def factors() -> dict[str, Factor]:
         "shear": Factor(
             "Shear instead of rotation, and either of them, are no different from rotation.",
             tuple(_deformed(f"shear {x:g}", shear_probability=x) for x in (0.5, 1.0)),
+        ),
+        "scales": Factor(
+            "One scale for x and y, or the largest angle and scales with random signs, are no "
+            "different.",
+            (_variant("equal scaling"), _variant("fixed sizes")),
+        ),
+        "padding": Factor(
+            "Digits of 28x28 with a row and a column of background are no different from "
+            "stretched ones, deformed before or after.",
+            (_variant("padded"), _variant("padded after")),
+        ),
+        "outputs": Factor(
+            "With squared error softmax learns more slowly and is worse after 100 epochs; "
+            "hyperbolic tangents are about as good as today's outputs.",
+            (_variant("softmax, squared error"), _variant("tanh, squared error")),
+        ),
+        "field": Factor(
+            "A field for each image, zero beyond it, is weaker at the border and no different; "
+            "one for all images of an epoch is worse.",
+            (_variant("field an image"), _variant("field an epoch")),
+        ),
+        "mixing": Factor(
+            "With a tenth of the images undeformed fewer of those are wrong, and as many of the "
+            "images held out.",
+            (_variant("a tenth undeformed"),),
         ),
         "rate": Factor(
             "A first rate of 0.001 is a little worse after 100 epochs.",
@@ -191,11 +224,11 @@ def make_jobs(
                     setting.schedule,
                     seed,
                     setting.deformation,
-                    engine,
+                    "cpu" if setting.variant else engine,
                     n_validation=arguments.validation,
                     validation_part=part,
                     windows=takes_windows(arguments, sizes, path),
-                    study="",
+                    study=setting.variant,
                 )
                 label = f"{setting.name}, seed {seed}"
                 made[factor, setting.name, seed] = jobs.make_job(arguments, path, label, config)

@@ -10,6 +10,7 @@ WEIGHTS = 1
 ORDER = 2
 SPLIT = 3
 CONNECTIONS = 4
+VARIANTS = 5  # of studies' deformations
 
 
 def generator(seed: int, purpose: int, epoch: int = 0) -> np.random.Generator:

@@ -6,7 +6,7 @@ Files are never trusted: for MNIST the SHA-256 of each file's decompressed conte
 import hashlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -30,9 +30,19 @@ def load(choice: str = "auto", data_dir: str | os.PathLike | None = None) -> Dat
     return scale(load_pixels(choice, data_dir))
 
 
-def scale(dataset: Dataset) -> Dataset:
+def to_29(images: np.ndarray) -> np.ndarray:
+    """Images of any real dtype (n, k, k) as new float32 (n, 29, 29), C order, values kept."""
+    # Guess: the paper (2010, appendix) says only "scaled ... to get a proper center". We take
+    # bilinear interpolation, corner pixels on corner pixels.
+    from deform_gpu.resize import resize  # imports numba
+
+    return resize(images, SIDE)
+
+
+def scale(dataset: Dataset, to_29: Callable[[np.ndarray], np.ndarray] = to_29) -> Dataset:
     """The data of `load_pixels`, scaled as the paper does (2010, section 2 and appendix).
 
+    to_29: makes images of the papers' size of smaller ones.
     Guess: so are images of several maps, which keep their size; 2011 does not say. It does say that
     it normalises nothing else (section 4).
     """
@@ -177,15 +187,6 @@ def normalize(dataset: Dataset, width: int) -> Dataset:
         test_images=narrow(dataset.test_images),
         validation=dataset.validation and (narrow(dataset.validation[0]), dataset.validation[1]),
     )
-
-
-def to_29(images: np.ndarray) -> np.ndarray:
-    """Images of any real dtype (n, k, k) as new float32 (n, 29, 29), C order, values kept."""
-    # Guess: the paper (2010, appendix) says only "scaled ... to get a proper center". We take
-    # bilinear interpolation, corner pixels on corner pixels.
-    from deform_gpu.resize import resize  # imports numba
-
-    return resize(images, SIDE)
 
 
 def _load_digits() -> Dataset:

@@ -29,6 +29,19 @@ from mlp_gpu.engine import (
 from mlp_gpu.network import N_CLASSES
 from mlp_gpu.training import Schedule
 
+# Variants of a run that a study tries, see `variants`; "" is none.
+VARIANTS = (
+    "",
+    "padded",
+    "padded after",
+    "softmax, squared error",
+    "tanh, squared error",
+    "field an image",
+    "field an epoch",
+    "equal scaling",
+    "fixed sizes",
+    "a tenth undeformed",
+)
 MOST_EPOCHS = 1_000_000
 MOST_NEURONS, MOST_LAYERS = 1_000_000, 100  # of a layer, of a perceptron
 Neurons = Annotated[int, Meta(ge=1, le=MOST_NEURONS)]
@@ -63,8 +76,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
     input. images_per_block: of a GPU's launch mode `window`. cpu_arithmetic, window_arithmetic:
     version of the order of sums on the CPU, and in that mode; older runs have none. eta, decay,
     eta_min: learning rate, factor per epoch, lower bound. deformed_on: the engine that deforms
-    images; None with undeformed ones. study: the variant that a run of a study trains, ""
-    for none; None: no such run. Of a study no test image is looked at: the undeformed training
+    images; None with undeformed ones. study: of VARIANTS the one that a run of a study trains;
+    None: no such run. Of a study no test image is looked at: the undeformed training
     images take their place.
     Raises ValueError if no run of this program can have such a configuration.
     """
@@ -85,7 +98,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
     deformation: Deformation | None
     deformed_on: str | None
     engine: str
-    study: Annotated[str, Meta(max_length=40)] | None = None
+    study: str | None = None
 
     def __post_init__(self) -> None:
         engines = ", ".join(ENGINE_NAMES)
@@ -101,6 +114,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
         if self.study is not None:
             valid = self.data.n_validation is not None and self.data.n_test == self.data.n_train
             _require(valid, "study", self.study, "images held out, and n_test as n_train")
+            _require(self.study in VARIANTS, "study", self.study, ", ".join(VARIANTS[1:]))
+            valid = not self.study or self.engine == "cpu"
+            _require(valid, "engine", self.engine, "cpu, on which variants are trained")
         kind = self.kind
         n_classes = f"{kind.n_classes}, the classes of {name}"
         _require(self.n_classes == kind.n_classes, "n_classes", self.n_classes, n_classes)
@@ -375,9 +391,14 @@ def prepare(dataset: Dataset, config: Config) -> Dataset:
 
 def deformer(config: Config, dataset: Dataset) -> Callable[[int], object]:
     """A function from an epoch to the images that the epoch trains on: `deform_gpu.epochs`."""
+    images, labels = dataset.train_images, dataset.train_labels
+    if config.study and config.deformation:
+        from experiments.training import variants  # imports numba
+
+        return variants.deformer(config.study, images, labels, config.deformation, config.seed)
     return epochs.deformer(
-        dataset.train_images,
-        dataset.train_labels,
+        images,
+        labels,
         config.deformation,
         config.seed,
         config.epochs,

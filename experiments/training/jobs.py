@@ -88,10 +88,15 @@ def load_pixels(choice: str, data_dir: Path | None) -> data.Dataset:
 
 
 @cache
-def load(choice: str, data_dir: Path | None) -> data.Dataset:
-    """As data.load, but once a process."""
+def load(choice: str, data_dir: Path | None, is_padded: bool = False) -> data.Dataset:
+    """As data.load, but once a process. is_padded: not scaled, see `variants.pad`."""
     key = choice, data_dir
-    return data.scale(_pixels.pop(key) if key in _pixels else data.load_pixels(*key))
+    pixels = _pixels.pop(key) if key in _pixels else data.load_pixels(*key)
+    if is_padded:
+        from experiments.training import variants  # imports numba
+
+        return data.scale(pixels, variants.pad)
+    return data.scale(pixels)
 
 
 def load_known(config: Config, data_dir: Path | None) -> data.Dataset:
@@ -100,7 +105,8 @@ def load_known(config: Config, data_dir: Path | None) -> data.Dataset:
     config: the run's. data_dir: as data.load takes it. Raises Problem if other data are found.
     """
     expected = config.data
-    dataset = load(data.choice_of(expected.name, data_dir), data_dir)
+    is_padded = (config.study or "").startswith("padded")
+    dataset = load(data.choice_of(expected.name, data_dir), data_dir, is_padded)
     if dataset.sha256 != expected.sha256:
         raise Problem(
             f"the run was trained on other data than {dataset.source} holds: expected SHA-256 "
@@ -166,6 +172,7 @@ def workload(job: Job) -> tuple:
         config.data.n_train,
         config.n_validation,
         config.deformed_on,
+        config.study,
         job.schedule,
     )
 

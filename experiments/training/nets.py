@@ -41,6 +41,10 @@ def make_engine(config: Config, schedule: str) -> Engine:
 
     A run of the GPU that names images_per_block is one of the schedule `window`.
     """
+    if config.study and config.study.endswith("squared error"):
+        from mlp_gpu.squared_error import SquaredErrorEngine  # imports numba
+
+        return SquaredErrorEngine(is_tanh=config.study.startswith("tanh"))
     if not config.is_convolutional:
         if config.images_per_block:
             return engines.make_engine(config.engine, WINDOW, config.images_per_block)
