@@ -1,4 +1,4 @@
-"""The CPU engine on squared error, for studies: an image at a time, as the papers write the steps."""
+"""The CPU engine on squared error, for studies: image after image, as the papers write steps."""
 
 import math
 from collections.abc import Callable
