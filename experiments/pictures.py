@@ -2,10 +2,10 @@
 
 Figures of your runs, or else of the pretrained nets: learning curves, confusions, the hardest
 digits, committees, and kernels, maps and errors of convolutional nets. Figures of the records in
-results/: the newest benchmark, the ladder and errors against hours. Figures of the programs: how
-each kernel maps its threads to data (threads_KERNEL), which images of a block correct which
-(block_of_images), and which neurons read a neuron (pulling). 'make deformations' saves the figures
-of deformations.
+results/: the newest benchmark, the ladder, studies and errors against hours. Figures of the
+programs: how each kernel maps its threads to data (threads_KERNEL), which images of a block correct
+which (block_of_images), and which neurons read a neuron (pulling). 'make deformations' saves the
+figures of deformations.
 """
 
 from collections.abc import Callable, Mapping
@@ -103,6 +103,8 @@ def record_pictures() -> Drawings:
         found["roofline"] = partial(bench_plots.plot_roofline, rows)
     if ladder := next(iter(results.ladders.values()), None):
         found["ladder"] = partial(plot_ladder, ladder)
+    for path, of_nets in results.studies.items():
+        found[path.stem] = partial(run_plots.plot_study, of_nets)
     longest = cnn_tables.longest_runs(results.runs.values())
     if longest.keys() & run_plots.HOURS_COLOURS.keys():
         found["error_against_hours"] = partial(

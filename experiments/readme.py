@@ -22,6 +22,7 @@ from experiments.results import (
     committee_report,
     committees,
     ladder_tables,
+    studies,
     tables,
     trained,
 )
@@ -356,6 +357,10 @@ def pages() -> dict[str, dict[str, str]]:
         "docs/recognise.md": {
             "pretrained": pretrained_table(results.runs.values()),
             "redrawn": paragraphs(map(redrawn_table, results.redrawn.values())),
+        },
+        "docs/what-matters.md": {
+            "expectations": studies.expectations(),
+            "study": paragraphs(map(studies.report, results.studies.values())),
         },
         "docs/online-in-blocks.md": {
             "blocks": paragraphs(map(block_tables.tables, results.blocks.values()))

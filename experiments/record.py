@@ -1,8 +1,8 @@
 """Record the results of finished runs: a small file each, in results/<device>/.
 
 The record of a run, a JSON file, has its configuration, its provenance and its metrics of every
-epoch; the record of a committee is a copy of its table, a CSV file. Only finished runs of a
-committed source tree count; with --unfinished stopped ones too, which the tables mark as such.
+epoch; the record of a committee or a study is a copy of its table, a CSV file. Only finished runs
+of a committed source tree count; with --unfinished stopped ones too, which the tables mark as such.
 `python -m experiments.readme` makes the tables.
 """
 
@@ -12,8 +12,15 @@ from pathlib import Path
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from experiments.results import tables
-from experiments.results.records import COMMITTEES, read_committee, read_record, read_text
-from experiments.results.rows import CommitteeRow
+from experiments.results.records import (
+    COMMITTEES,
+    STUDIES,
+    read_committee,
+    read_record,
+    read_rows,
+    read_text,
+)
+from experiments.results.rows import CommitteeRow, StudyRow
 from experiments.training import cli, provenance
 from experiments.training.store import read_run, without_weights
 from experiments.training.validation import to_json
@@ -83,6 +90,32 @@ def write_committee(path: Path) -> Path:
     return target
 
 
+def write_study(path: Path) -> Path:
+    """Keep the table of a study at `path`; returns where.
+
+    Raises Problem if it does not count, files.FileFault if a file cannot be read or written.
+    """
+    rows = read_rows(path, StudyRow)
+    for row in rows:
+        if not provenance.is_traced(row.source.commit):
+            raise Problem(f"{path}: {row.setting}, seed {row.seed}, {UNTRACED}")
+    name = f"{path.absolute().parent.name}.csv"
+    if not re.fullmatch(STUDIES, name):
+        raise Problem(f"{path} is in a folder that is not named study...; rename the folder")
+    target = provenance.device_folder(rows[-1].source.device) / name
+    if target.exists():
+        nets = {(row.factor, row.setting, row.seed, row.epochs) for row in rows}
+        for row in read_rows(target, StudyRow):
+            if (row.factor, row.setting, row.seed, row.epochs) not in nets:
+                raise Problem(
+                    f"{target} has {row.setting}, seed {row.seed}, {path} has not; give all "
+                    "factors and seeds to the study, or move that file away"
+                )
+    files.make_folder(target.parent)
+    files.replace(target, read_text(path).encode())
+    return target
+
+
 def settings(rows: list[CommitteeRow]) -> list[tuple]:
     """The settings that must be the same in two records of one committee."""
     return [
@@ -98,7 +131,8 @@ def main(argv: list[str] | None = None) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="run files, RUN.h5, and tables of committees, such as experiment6.csv",
+        help="run files, RUN.h5, and tables of committees and studies, such as experiment6.csv "
+        "and study.csv",
     )
     parser.add_argument(
         "--unfinished",
@@ -108,7 +142,9 @@ def main(argv: list[str] | None = None) -> None:
     )
     arguments = parser.parse_args(argv)
     for path in without_weights(arguments.files):
-        if path.suffix == ".csv":
+        if path.name == "study.csv":
+            print(write_study(path))
+        elif path.suffix == ".csv":
             print(write_committee(path))
         else:
             print(write_record(path, arguments.unfinished))

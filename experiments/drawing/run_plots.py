@@ -1,4 +1,5 @@
-"""Figures of runs: learning curves, rates and times, parameters, the members of a committee.
+"""Figures of runs: learning curves, rates and times, parameters, the members of a committee,
+studies.
 
 `runs` are runs by the names to draw them with, at least one.
 """
@@ -33,9 +34,9 @@ from experiments.drawing.figures import (
     shorten,
     tick_integers,
 )
-from experiments.results import cnn_tables, tables
+from experiments.results import cnn_tables, studies, tables
 from experiments.results.committee_report import COMMITTEE
-from experiments.results.rows import CommitteeRow
+from experiments.results.rows import CommitteeRow, StudyRow
 from experiments.training.formatting import plural
 from experiments.training.store import Run
 from mlp_gpu.training import chosen_epoch
@@ -420,3 +421,26 @@ def _kind(run: Run) -> str:
     if run.config.data.width:
         return "width-normalised"
     return "deformed" if run.config.deformation else "undeformed"
+
+
+def plot_study(rows: Sequence[StudyRow]) -> Figure:
+    """The errors on the images held out, a line for each setting."""
+    of_settings = studies.groups(rows)
+    figure = frame(0.8 + 0.19 * len(of_settings))
+    axes = figure.subplots()
+    for place, own in enumerate(of_settings):
+        percent, low, high = studies.held_out(own)
+        axes.errorbar(percent, place, xerr=[[percent - low], [high - percent]], fmt="none")
+        axes.plot([row.held_out for row in own], [place] * len(own), "o", color=BLUE)
+    axes.axvline(studies.held_out(of_settings[0])[0], linestyle=":", color=GREY)
+    axes.set_yticks(
+        range(len(of_settings)),
+        [
+            f"{own[0].factor}: {own[0].setting}" * (own[0].setting != studies.USUAL)
+            or studies.USUAL
+            for own in of_settings
+        ],
+    )
+    axes.invert_yaxis()
+    axes.set_xlabel("images held out wrong, %; a dot for each seed, 95 % interval of the mean")
+    return finish(figure, f"The study, {rows[0].layers}")

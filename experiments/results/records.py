@@ -24,6 +24,7 @@ from experiments.results.rows import (
     ResultRow,
     ScalingRow,
     StartupRow,
+    StudyRow,
     read_rows,
     read_text,
 )
@@ -35,6 +36,7 @@ from experiments.training.validation import Count, Lines, Seconds, Text, convert
 
 # Names of the committees that may be recorded. The name of their folder of runs stands before them.
 COMMITTEES = rf"(experiment[1-6]|table4)(-load_digits)?|{committee_report.GIVEN}"
+STUDIES = r"study.*\.csv"  # named after their folders of runs
 COMMAND_FOLDER = "committee"  # of 'make committee'
 _COMMITTEE_NAME = re.compile(rf"(.+)-(?:{COMMITTEES})\.csv")
 
@@ -227,6 +229,7 @@ class Results:
     benches: dict[Path, list[BenchRow]] = field(default_factory=dict)
     scalings: dict[Path, list[ScalingRow]] = field(default_factory=dict)
     startups: dict[Path, list[StartupRow]] = field(default_factory=dict)
+    studies: dict[Path, list[StudyRow]] = field(default_factory=dict)
     races: dict[Path, list[RaceRow]] = field(default_factory=dict)
     gpu_checks: dict[Path, GpuCheckRecord] = field(default_factory=dict)
     ladders: dict[Path, LadderRecord] = field(default_factory=dict)
@@ -280,6 +283,8 @@ def read_results(skip_damaged: bool = False) -> Results:
             kind, read = KINDS[path.name]
         elif _COMMITTEE_NAME.fullmatch(path.name):
             kind, read = "committees", read_committee
+        elif re.fullmatch(STUDIES, path.name):
+            kind, read = "studies", partial(read_rows, kind=StudyRow)
         elif path.suffix == ".json":
             kind, read = "runs", read_record
         else:

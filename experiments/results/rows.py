@@ -15,7 +15,7 @@ from msgspec import Meta, Struct, to_builtins
 from deepbig_runtime.files import FileFault, Malformed, checked, read_bytes
 from experiments.training.formatting import csv_text
 from experiments.training.provenance import SourceColumns
-from experiments.training.validation import LARGEST, Count, Filled, Number, Text, convert
+from experiments.training.validation import LARGEST, Count, Filled, Number, Positive, Text, convert
 
 LONGEST = 1e10  # seconds, which are taken from dates
 Duration = Annotated[float, Meta(ge=0, le=LONGEST)]
@@ -283,12 +283,11 @@ class StudyRow(Row, kw_only=True):
     layers: Filled
     seed: int
     epochs: Count
-    planned_epochs: Count
-    images_an_epoch: Count
+    images_an_epoch: Positive
     eta: Number
     eta_decay: Number
     deformation: Text
-    n_validation: Count
+    n_validation: Positive
     validation_part: Count
     held_out_errors: Count
     held_out: Number

@@ -9,6 +9,7 @@ import pytest
 from deepbig_runtime.files import FileFault
 from deform_gpu import COMMITTEE
 from experiments import study
+from experiments.results import studies
 from experiments.training import configs, jobs, store
 
 TINY = ["--data", "digits", "--validation", "200", "--hidden", "20", "--epochs", "2"]
@@ -39,7 +40,8 @@ def test_tables_have_a_row_for_each_setting_of_each_factor(folder):
     assert int(rows[0]["held_out_errors"]) == min(run.metrics.validation_errors)
     assert int(rows[0]["training_errors"]) == run.chosen_errors
     text = (folder / "study.md").read_text()
-    assert text.count("Expected: ") == 2
+    assert text.count("| strength |") == 5  # a line for each setting, today's once
+    assert text.count("as now") == 1
     assert "test error" not in text
     assert {path.name for path in folder.glob("study.*")} == {
         f"study.{end}" for end in ("md", "csv", "png", "pdf")
@@ -86,17 +88,17 @@ def test_number_of_epochs_and_the_factor_that_varies_it_exclude_each_other(capsy
 
 def test_sigma_varies_at_equal_spread_of_the_displacement():
     spreads = [
-        setting.deformation.alpha * study.spread(setting.deformation.sigma)
-        for setting in study.factors()["sigma"].settings
+        setting.deformation.alpha * studies.spread(setting.deformation.sigma)
+        for setting in studies.factors()["sigma"].settings
     ]
     assert spreads == pytest.approx([spreads[0]] * 5)
-    assert study.spread(2) == pytest.approx(1 / (4 * np.pi**0.5), abs=1e-4)
+    assert studies.spread(2) == pytest.approx(1 / (4 * np.pi**0.5), abs=1e-4)
 
 
 def test_every_schedule_ends_at_the_same_rate_and_every_factor_begins_with_today():
-    for factor in study.factors().values():
+    for factor in studies.factors().values():
         usual, *others = factor.settings
-        assert usual == study.Setting("as now", COMMITTEE, 100, 3e-3)
+        assert usual == studies.Setting("as now", COMMITTEE, 100, 3e-3)
         assert all(other != usual for other in others)
         for setting in factor.settings:
             schedule = setting.schedule
