@@ -1,15 +1,20 @@
 """`python -m experiments.study`: no test image is looked at, and every setting is named."""
 
 import csv
+import signal
 
 import h5py
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from deepbig_runtime.errors import Interrupted, Problem
 from deepbig_runtime.files import FileFault
 from deform_gpu import COMMITTEE
-from experiments import study
+from experiments import record, study
 from experiments.results import studies
+from experiments.results.records import read_results
+from experiments.results.rows import StudyRow, read_rows, rows_text
 from experiments.training import configs, jobs, store
 
 TINY = ["--data", "digits", "--validation", "200", "--hidden", "20", "--epochs", "2"]
@@ -103,3 +108,52 @@ def test_every_schedule_ends_at_the_same_rate_and_every_factor_begins_with_today
         for setting in factor.settings:
             schedule = setting.schedule
             assert schedule.eta_of(schedule.epochs) == pytest.approx(1e-4, rel=0.01)
+
+
+def test_stopped_study_leaves_the_table_of_what_is_finished(folder, tmp_path, monkeypatch, capsys):
+    def stop(queue, pool):
+        for job in queue[:3]:
+            job.path.write_bytes((folder / job.path.name).read_bytes())
+        raise Interrupted(signal.SIGINT, "all finished epochs are safe")
+
+    monkeypatch.setattr(jobs, "train_all", stop)
+    with pytest.raises(Interrupted):
+        study.main([*TINY, "--out", str(tmp_path)])
+    rows = list(csv.DictReader((tmp_path / "study.csv").open()))
+    # Today's setting is one of the three, and both factors have it.
+    assert [row["setting"] for row in rows] == ["as now", "alpha x 0", "alpha x 0.25", "as now"]
+
+
+def test_study_is_recorded_and_what_it_had_is_never_lost(folder, tmp_path, empty):
+    rows = read_rows(folder / "study.csv", StudyRow)
+    source = replace(rows[0].source, commit="0123456789ab", device="Some CPU")
+    traced = [replace(row, source=source) for row in rows]
+    path = tmp_path / "study-net1" / "study.csv"
+    path.parent.mkdir()
+    path.write_text(rows_text(traced))
+    record.main([str(path)])
+    target = empty / "results" / "some-cpu" / "study-net1.csv"
+    assert read_results().studies == {target: traced}
+    path.write_text(rows_text(traced[1:]))
+    with pytest.raises(Problem, match=r"has as now, seed 0, .* has not; give all factors"):
+        record.main([str(path)])
+    for row, complaint in (
+        (
+            replace(traced[0], source=replace(source, commit="installed, version 1.2")),
+            "cannot be traced",
+        ),
+        (replace(traced[0], layers=""), "row 1: Object missing required field `layers`"),
+    ):
+        path.write_text(rows_text([row]))
+        with pytest.raises((Problem, FileFault), match=complaint):
+            record.main([str(path)])
+
+
+def test_seeds_of_a_setting_are_one_line_of_means(folder):
+    rows = read_rows(folder / "study.csv", StudyRow)
+    other = replace(rows[1], seed=1, held_out_errors=rows[1].held_out_errors + 4)
+    usual, weakest, *_ = studies.study_table([rows[1], other, rows[0], rows[0]])
+    assert (usual["setting"], usual["factor"], usual["seeds"]) == ("as now", "", "1")
+    assert (weakest["setting"], weakest["seeds"]) == ("alpha x 0", "2")
+    percent = 100 * (rows[1].held_out_errors + 2) / 200
+    assert weakest["held out: wrong, %"].startswith(f"{percent:.2f} (")
