@@ -1,9 +1,9 @@
 """Tables 1 to 3 of the 2011 paper: convolutional nets, trained on-line on images deformed anew.
 
 Trains each net with each seed, from where its run file ends, then prints our figures beside the
-paper's and writes them as cnn.md and cnn.csv. Ctrl-C stops it; the same command continues. With
---net it trains a net of your own. Digits, Table 1, are deformed as the perceptrons' are; --data
-norb and cifar10, Tables 2 and 3, are only translated.
+paper's and writes them as cnn.md and cnn.csv, or cnn-DATA.md and .csv. Ctrl-C stops it; the same
+command continues. With --net it trains a net of your own. Digits, Table 1, are deformed as the
+perceptrons' are; --data norb and cifar10, Tables 2 and 3, are only translated.
 """
 
 import argparse
@@ -72,6 +72,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         others=OTHERS,
     )
     arguments = parser.parse_args(argv)
+    plans.settle_folder(arguments)
     kind = kind_of(arguments)
     table = cnn_tables.table_for(kind)
     if unknown := sorted(set(arguments.nets or ()) - set(table.nets)):

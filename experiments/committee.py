@@ -80,6 +80,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             parser.error(f"{options}: not allowed with run files, which are trained already")
+    plans.settle_folder(arguments)
     return arguments
 
 

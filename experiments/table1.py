@@ -4,7 +4,8 @@ Or a perceptron of your own, other deformations, and training images held out: t
 figure of the paper.
 
 Trains each net with each seed, from where its run file ends, then prints our figures beside the
-paper's and writes them as table1.md and table1.csv. Ctrl-C stops it; the same command continues.
+paper's and writes them as table1.md and table1.csv; unusual settings and data follow in the names.
+Ctrl-C stops it; the same command continues.
 """
 
 import argparse
@@ -52,6 +53,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     plans.add_validation_arguments(parser, None, usual)
     plans.add_trainer_arguments(parser, "runs/table1", "some minutes per net on a CPU", cores=4)
     arguments = parser.parse_args(argv)
+    plans.settle_folder(arguments)
     if arguments.validation_part > 1 and not arguments.validation:
         parser.error("argument --validation-part: needs --validation")
     if arguments.no_distortion and changes(deformation_of(arguments), TABLE1):
@@ -123,18 +125,25 @@ def chosen_nets(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
     return nets
 
 
+def name_parts(arguments: argparse.Namespace) -> list[str]:
+    """The parts that unusual settings have in the names of files."""
+    part = arguments.validation and arguments.validation_part
+    return [
+        *(name + value for name, value in changes(deformation_of(arguments), TABLE1)),
+        *([f"validation{arguments.validation}"] if part else []),
+        *(["part2"] if part == 2 else []),
+    ]
+
+
 def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str) -> list[jobs.Job]:
     """A job for each net and seed that the command line names. engine: one of ENGINE_NAMES."""
     made, deformation = [], deformation_of(arguments)
-    settings = [name + value for name, value in changes(deformation, TABLE1)]
-    if settings and dataset.kind.source.n > 1:
+    if changes(deformation, TABLE1) and dataset.kind.source.n > 1:
         raise Problem(
             "images in colour are only translated: leave out --sigma, --alpha and the like"
         )
-    settings += ["no-distortion"] if arguments.no_distortion else []
-    part = arguments.validation_part if arguments.validation else None
-    settings += [f"validation{arguments.validation}"] if part else []
-    settings += ["part2"] if part == 2 else []
+    settings = ["no-distortion"] * arguments.no_distortion + name_parts(arguments)
+    part = arguments.validation and arguments.validation_part
     for (name, hidden), seed in product(chosen_nets(arguments).items(), arguments.seeds):
         sizes = dataset.kind.source.n_neurons, *hidden, dataset.kind.n_classes
         quick = plans.quick(plans.QUICK_TABLE1, dataset)[plans.nearest(hidden)]
@@ -164,7 +173,8 @@ def main(argv: list[str] | None = None) -> int:
     on_gpu = not (arguments.no_distortion or arguments.cpu_deformation)
     with jobs.session(arguments, n_jobs, nets, on_gpu) as (dataset, pool, engine):
         outcomes = jobs.train_all(make_jobs(arguments, dataset, engine), pool)
-    name = "table3" if arguments.no_distortion else "table1"
+    table = "table3" if arguments.no_distortion else "table1"
+    name = "-".join([table, *name_parts(arguments)])
     return tables.write(arguments.out, name, outcomes, report, tables.table1_row)
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from deepbig_runtime import files
 from deform_gpu import TABLE1, Deformation
-from experiments.datasets.dataset import KINDS, is_mnist
+from experiments.datasets.dataset import KINDS, is_mnist, name_parts
 from experiments.results.rows import BenchRow, ResultRow, ScalingRow, Table1Row, rows_text
 from experiments.training.configs import Config, settings
 from experiments.training.formatting import duration, hundredths, markdown_table
@@ -272,11 +272,13 @@ def write(
 ) -> int:
     """Print the table of the runs that did not fail; write it as NAME.md and NAME.csv.
 
-    report: makes the Markdown. row: makes a row of the CSV file. Returns the exit status of the
-    command. Raises files.FileFault if a file cannot be written.
+    name: completed by the data, as the names of run files are. report: makes the Markdown. row:
+    makes a row of the CSV file. Returns the exit status of the command. Raises files.FileFault if a
+    file cannot be written.
     """
     if runs := [outcome.run for outcome in outcomes if outcome.run is not None]:
         text = report(runs)
+        name = "-".join([name, *name_parts(runs[0].config.data.name)])
         files.replace(folder / f"{name}.md", text.encode())
         files.replace(folder / f"{name}.csv", rows_text([row(run) for run in runs]).encode())
         print(text)

@@ -11,7 +11,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -272,7 +272,15 @@ def session(
 
 
 def make_job(arguments: argparse.Namespace, path: Path, label: str, config: Config) -> Job:
-    """The job of a run, with the folders and the schedule that the command line asks for."""
+    """The job of a run, with the folders and the schedule that the command line asks for.
+
+    A run of an older version in the usual folder is gone on with there.
+    """
+    if "usual_out" in arguments and not path.exists():
+        older = arguments.usual_out / path.name
+        with suppress(files.FileFault):
+            if older.exists() and store.read_run(older).config == config:
+                path = older
     data_dir = arguments.data_dir
     if arguments.scheduler:  # workers have other current folders
         path, data_dir = path.absolute(), data_dir and data_dir.absolute()

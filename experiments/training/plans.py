@@ -4,6 +4,7 @@ import argparse
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 from experiments.datasets.dataset import Dataset
@@ -160,7 +161,32 @@ def add_trainer_arguments(
     cli.add_engine_arguments(parser, schedules)
     cli.add_worker_arguments(parser, cores)
     cli.add_data_arguments(parser, others, own=True)
-    cli.add_out_argument(parser, f"folder for {written}", out)
+    cli.add_out_argument(
+        parser,
+        f"folder for {written} (default: {out}; options of the schedule are put behind it, as in "
+        f"{out}-epochs10)",
+    )
+    parser.set_defaults(usual_out=Path(out))
+
+
+def settle_folder(arguments: argparse.Namespace) -> None:
+    """Choose the folder --out, if the command line does not; modifies arguments.
+
+    Trainings of other lengths, numbers of images or learning rates than usual have a folder of
+    their own. One that can be extended by more epochs keeps it.
+    """
+    if arguments.out is not None:
+        return
+    extended = arguments.eta_decay or arguments.profile == "paper"
+    settings = {
+        "epochs": None if extended else arguments.epochs,
+        "limit": arguments.limit,
+        "eta": arguments.eta,
+        "decay": arguments.eta_decay,
+    }
+    parts = [arguments.usual_out.name, *filter(None, [arguments.profile])]
+    parts += [f"{name}{value}" for name, value in settings.items() if value]
+    arguments.out = arguments.usual_out.with_name("-".join(parts))
 
 
 def add_hidden_argument(

@@ -68,7 +68,7 @@ def made_up(monkeypatch):
         found.pictures[path.name] = figure
 
     for load in ("load", "load_pixels"):
-        monkeypatch.setattr(jobs, load, lambda choice, data_dir: found.dataset)
+        monkeypatch.setattr(jobs, load, lambda *_: found.dataset)
     monkeypatch.setattr(jobs, "train_all", train_all)
     monkeypatch.setattr(figures, "save_figure", keep)
     return found

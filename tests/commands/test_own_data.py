@@ -35,7 +35,7 @@ def test_perceptron_has_the_inputs_and_classes_of_a_folder(run_of_letters, lette
     assert run.config.sizes == (144, 1000, 500, 3)
     assert run.config.data.classes == ("1", "6", "11")
     assert run.config.deformation == fitted(TABLE1, data.load(str(letters)).kind)
-    table = (run_of_letters.parent / "table1.md").read_text()
+    table = (run_of_letters.parent / "table1-my-letters.md").read_text()
     assert "on my-letters, which is NOT MNIST" in table
     assert "paper TEfBV" not in table
     same = ["--data", str(letters), "--nets", "1", "--out", str(run_of_letters.parent), *QUICK]

@@ -28,16 +28,18 @@ def folder(tmp_path_factory):
 def test_folder_has_runs_and_tables_that_name_the_data(folder):
     runs = [f"net1-seed{seed}-load_digits" for seed in (0, 7)]
     assert {path.name for path in folder.iterdir() if path.suffix != ".lock"} == {
-        *("table1.md", "table1.csv"),
+        *("table1-load_digits.md", "table1-load_digits.csv"),
         *(name + end for name in runs for end in (".h5", ".weights.h5")),
     }
-    text = (folder / "table1.md").read_text()
+    text = (folder / "table1-load_digits.md").read_text()
     assert "load_digits, which is NOT MNIST" in text
     assert "must not be compared" in text
     assert "| paper" not in text
     assert "0.49" not in text
     assert "; 2 seeds: test error" in text
-    for name, row in zip(runs, csv.DictReader((folder / "table1.csv").open()), strict=True):
+    for name, row in zip(
+        runs, csv.DictReader((folder / "table1-load_digits.csv").open()), strict=True
+    ):
         run = store.read_run(folder / f"{name}.h5")
         assert (row["seed"], row["weights"], row["distortion"]) == (name[9], "1347510", "True")
         assert (int(row["tefbv_errors"]), int(row["bte_errors"])) == (
@@ -57,14 +59,14 @@ def test_other_options_are_refused_before_anything_is_trained(folder):
 def test_no_distortion_has_its_own_run_and_table(tmp_path, capsys):
     assert table1.main([*TINY, "--no-distortion", "--out", str(tmp_path)]) == 0
     names = {path.name for path in tmp_path.iterdir() if path.suffix in (".md", ".csv")}
-    assert names == {"table3.md", "table3.csv"}
-    (row,) = csv.DictReader((tmp_path / "table3.csv").read_text().splitlines())
+    assert names == {"table3-load_digits.md", "table3-load_digits.csv"}
+    (row,) = csv.DictReader((tmp_path / "table3-load_digits.csv").read_text().splitlines())
     assert row["distortion"] == "False"
     run = store.read_run(tmp_path / "net1-seed0-no-distortion-load_digits.h5")
     assert run.config.deformation is None
     printed = capsys.readouterr().out
     assert "Trained without distortion" in printed
-    assert printed == (tmp_path / "table3.md").read_text() + "\n"
+    assert printed == (tmp_path / "table3-load_digits.md").read_text() + "\n"
     assert "Table 3" not in printed  # the paper has no figures for these digits
 
 
@@ -84,14 +86,15 @@ def test_nets_and_deformations_of_ones_own_are_named(tmp_path):
         "841-30-20-10 on load_digits, sigma 4, alpha 37, beta 10, gamma 10,12, shear 0, "
         "20 images kept apart, the second part, seed 0"
     )
-    (row,) = csv.DictReader((tmp_path / "table1.csv").open())
+    name = "table1-sigma4-alpha37-beta10-gamma10,12-shear0-validation20-part2-load_digits"
+    (row,) = csv.DictReader((tmp_path / f"{name}.csv").open())
     settings = "sigma=4 alpha=37 beta=10 gamma=10,12 shear=0"
     assert (row["deformation"], row["n_validation"], row["validation_part"]) == (
         settings,
         "20",
         "2",
     )
-    assert "own, sigma 4, alpha 37, beta 10" in (tmp_path / "table1.md").read_text()
+    assert "own, sigma 4, alpha 37, beta 10" in (tmp_path / f"{name}.md").read_text()
 
 
 def test_hidden_layers_of_a_net_of_table_1_are_that_net():
@@ -195,3 +198,45 @@ def test_quick_plans_of_every_net_end_above_the_lowest_learning_rate(name):
         plan = plans.QUICK_TABLE1[name][net]
         assert plans.choose(table1.parse_arguments([]), "cpu", plan) == plan
         assert plan.schedule.eta_of(plan.schedule.epochs) > 1e-6
+
+
+def test_trial_never_stands_in_the_way_of_the_plain_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own, plain = ["--hidden", "8", "--data", "digits"], plans.Plan(Schedule(2, 0.01))
+    monkeypatch.setitem(plans.QUICK_TABLE1, "load_digits", dict.fromkeys(range(1, 6), plain))
+    name = "hidden8-seed0-load_digits.h5"
+    assert table1.main([*own, "--epochs", "1", "--limit", "50"]) == 0
+    assert table1.main(own) == 0
+    trial = store.read_run(tmp_path / "runs" / "table1-epochs1-limit50" / name)
+    run = store.read_run(tmp_path / "runs" / "table1" / name)
+    assert (trial.epochs, trial.config.data.n_train) == (1, 50)
+    assert (run.epochs, run.config.data.n_train) == (2, 1437)
+
+
+def test_trial_of_an_older_version_is_gone_on_with_in_the_usual_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ["--hidden", "8", "--data", "digits", "--limit", "50", "--eta", "0.01"]
+    assert table1.main([*options, "--epochs", "1", "--out", "runs/table1"]) == 0
+    older = tmp_path / "runs" / "table1" / "hidden8-seed0-load_digits.h5"
+    before = older.read_bytes()
+    assert table1.main([*options, "--epochs", "1"]) == 0
+    assert older.read_bytes() == before
+    assert table1.main([*options, "--epochs", "2"]) == 0  # another run
+    older.write_bytes(b"damaged")
+    assert table1.main([*options, "--epochs", "3"]) == 0
+    folders = {path.parent.name for path in tmp_path.rglob(older.name)}
+    assert folders == {"table1", *(f"table1-epochs{n}-limit50-eta0.01" for n in (2, 3))}
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ("", "table1"),
+        ("--profile paper --epochs 300", "table1-paper"),  # more epochs extend it
+        ("--epochs 30 --eta 1e-3 --eta-decay 0.9", "table1-eta0.001-decay0.9"),
+        ("--profile short --epochs 7", "table1-short-epochs7"),
+        ("--epochs 7 --out elsewhere", "elsewhere"),
+    ],
+)
+def test_options_of_the_schedule_are_in_the_name_of_the_folder(options, name):
+    assert table1.parse_arguments(options.split()).out.name == name

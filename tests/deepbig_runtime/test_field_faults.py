@@ -77,7 +77,7 @@ def test_a_folder_whose_name_is_not_utf8_takes_runs_and_tables(tmp_path):
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     done = command("table1", *TINY, "--seeds", "0,1", "--out", folder)
     assert done.returncode == 0, done.stderr
-    assert "caf\\udce9: table1.md, table1.csv" in done.stderr
+    assert "caf\\udce9: table1-load_digits.md, table1-load_digits.csv" in done.stderr
     paths = folder.glob("*.h5")  # weights files too, as a shell's *.h5 names them
     done = command("committee", *paths, "--out", folder / "both")
     assert done.returncode == 0, done.stderr

@@ -309,7 +309,7 @@ def test_table1_is_that_of_the_cpu_and_names_what_computed(tmp_path):
         assert done.returncode == 0, done.stderr
         assert ("engine cuda: fake GPU" in done.stderr) == (engine == "cuda")
         assert (", schedule graph, about " in done.stderr) == (engine == "cuda")
-        with (tmp_path / engine / "table1.csv").open(newline="") as file:
+        with (tmp_path / engine / "table1-load_digits.csv").open(newline="") as file:
             (rows[engine],) = csv.DictReader(file)
     assert rows["cuda"]["device"] == "fake GPU on a CPU"
     (path,) = store.run_files(tmp_path / "cuda")

@@ -258,8 +258,8 @@ def test_training_ends_the_same_with_closed_streams(
     for seed in seeds.split(","):
         name = f"net1-seed{seed}-load_digits.h5"
         assert bits(tmp_path / name) == bits(undisturbed / name)
-    title = (undisturbed / "table1.md").read_text().splitlines()[0]
-    assert (tmp_path / "table1.md").read_text().splitlines()[0] == title
+    title = (undisturbed / "table1-load_digits.md").read_text().splitlines()[0]
+    assert (tmp_path / "table1-load_digits.md").read_text().splitlines()[0] == title
 
 
 @full
