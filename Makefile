@@ -60,7 +60,7 @@ ladder: $(CORE)  ## one small net, seven rungs of kernels: the work and the time
 
 ##@ look
 
-figure1: $(CORE)  ## draw the digits that the best run there is gets wrong
+figure1: $(CORE)  ## draw the digits that the best net there is gets wrong
 	$(RUN) -m experiments.figure1 $(ARGS)
 
 recognise: $(CORE)  ## recognise digits in pictures of your own: ARGS="photo.png"

@@ -7,7 +7,12 @@ if TYPE_CHECKING:
     from deepbig.pretrained import load_net
     from deform_gpu import deform
 
+__version__ = "0.1.0"
 __all__ = ["OnlineCNNClassifier", "OnlineMLPClassifier", "deform", "load_net"]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
 
 
 def __getattr__(name: str) -> object:

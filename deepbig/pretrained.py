@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from deepbig_runtime.errors import Problem
+from deepbig_runtime.files import FileFault
 from deform_gpu.parameters import SIDE
 from experiments.results import trained
 from experiments.training.net_files import NetFile
@@ -38,11 +39,22 @@ PRETRAINED = (  # those with fewer test errors first
 FILES = [net.path for net in PRETRAINED]
 
 
-@dataclass(frozen=True)
+class UnusableNet(Problem, ValueError):
+    """No net has that name, or it is not for pictures of digits; one sentence says which."""
+
+
+class UnreadableNet(FileFault, OSError):
+    """A net's file is missing or damaged; one sentence says which file, and why."""
+
+
+@dataclass(frozen=True, repr=False)
 class TrainedNet:
     """A trained net, to use on images. title: net, data and seed; classes: names of its classes."""
 
     _file: NetFile
+
+    def __repr__(self) -> str:
+        return f"TrainedNet({self._file.described})"
 
     @property
     def title(self) -> str:
@@ -88,11 +100,16 @@ class TrainedNet:
 def load_net(name: str | Path = PRETRAINED[0].name) -> TrainedNet:
     """A trained net: that of a name in `PRETRAINED`, or of a run file or a net file.
 
-    Raises Problem if there is none of that name, deepbig_runtime.files.FileFault if a file is
-    damaged.
+    Raises UnusableNet, a ValueError, if there is none of that name, UnreadableNet, an OSError, if a
+    file is damaged.
     """
     known = {net.name: net.path for net in PRETRAINED}
     path = known.get(str(name), Path(name))
     if not path.exists():
-        raise Problem(f"there is no net {name}: expected a file, or one of {', '.join(known)}")
-    return TrainedNet(trained.load(path))
+        raise UnusableNet(f"there is no net {name}: expected a file, or one of {', '.join(known)}")
+    try:
+        return TrainedNet(trained.load(path))
+    except FileFault as fault:
+        raise UnreadableNet(str(fault)) from fault.__cause__
+    except Problem as problem:
+        raise UnusableNet(str(problem)) from None

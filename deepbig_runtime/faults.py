@@ -5,5 +5,5 @@ class Fault(Exception):
     """One sentence for the user: the fault, its place, the expectation, the remedy."""
 
 
-class GpuFault(Fault):
+class GpuFault(Fault, RuntimeError):
     """The GPU cannot be used: one sentence with the reason and the remedy."""

@@ -2,8 +2,8 @@
 
 It is one file, which needs no network. It shows the net's answer while one draws, the input that
 the net sees, and its answer for the same digit deformed, by the formulas of training. The net is
-that of --net, or else the best perceptron among the runs that is small enough for the file, such
-as net 1, or else one of the pretrained nets.
+that of --net, or else net 1 as it comes along, or a better perceptron among the runs that is small
+enough for the file.
 """
 
 import base64
@@ -92,7 +92,7 @@ def page(member: NetFile, found: list[dict]) -> str:
     """The page as HTML. member: as `usable` gives it. found: its examples, from `hardest`."""
     assert isinstance(member.network, Network)
     content = {
-        "title": f"{member.config.title}, weights in half precision",
+        "title": f"{member.described}, weights in half precision",
         "sizes": member.config.sizes,
         "weights": [encoded(W.astype("<f2")) for W in member.network.unpadded()],
         "A": float(activation.A),
@@ -113,8 +113,8 @@ def main(argv: list[str] | None = None) -> None:
         "--net",
         type=Path,
         metavar="FILE",
-        help=f"{trained.NET_FILE} (default: the best run below $RUNS_DIR, or else runs, whose page "
-        f"has at most {MAX_BYTES / 1e6:.0f} MB, or else a net that comes along)",
+        help=f"{trained.NET_FILE} (default: {trained.DEFAULT} and its page has at most "
+        f"{MAX_BYTES / 1e6:.0f} MB)",
     )
     cli.add_data_dir_argument(parser)
     default = f"the page (default: {DRAW} in $RUNS_DIR, or else in runs)"

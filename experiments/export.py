@@ -20,6 +20,7 @@ from msgspec.structs import asdict
 
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
+from experiments.results import trained
 from experiments.training import cli, configs, jobs, net_files, nets, runs, store
 from experiments.training.formatting import csv_text, output_cells
 from experiments.training.messages import tell
@@ -129,7 +130,7 @@ def write_net(path: Path, run: Run, run_path: Path, data_dir: Path | None) -> Pa
     else:
         half, why = changed == 0, f"float16 changes {changed} of {n:,} answers on test digits"
     files.make_folder(path.parent)
-    net_files.write(path, net_files.NetFile(run.config, run.chosen, network), half)
+    net_files.write(path, trained.of_run(run, network), half)
     tell(
         f"{path.name}: {run.config.title}, epoch {run.chosen}, {path.stat().st_size:,} "
         f"bytes; weights as {'float16' if half else 'float32'}, for {why}"
@@ -140,7 +141,7 @@ def write_net(path: Path, run: Run, run_path: Path, data_dir: Path | None) -> Pa
 def main(argv: list[str] | None = None) -> None:
     parser = cli.Parser("export", __doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.h5", help="run files")
-    form = parser.add_mutually_exclusive_group(required=True)
+    form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="write two CSV files per run")
     form.add_argument(
         "--tensorboard",
@@ -151,7 +152,7 @@ def main(argv: list[str] | None = None) -> None:
     form.add_argument(
         "--net",
         action="store_true",
-        help="write the net of the chosen epoch, RUN.safetensors",
+        help="write the net of the chosen epoch, RUN.safetensors (default)",
     )
     cli.add_data_dir_argument(parser)
     cli.add_out_argument(parser, "folder to write in (default: that of the run file)")
@@ -167,12 +168,12 @@ def main(argv: list[str] | None = None) -> None:
     for stem, path, run in zip(stems, arguments.runs, found, strict=True):
         if arguments.csv:
             written = write_csv(stem, run)
-        elif arguments.net:
-            target = stem.with_name(stem.name + net_files.SUFFIX)
-            written = [write_net(target, run, path, arguments.data_dir)]
-        else:
+        elif arguments.tensorboard:
             folder = stem if arguments.out else stem.with_name(f"{stem.name}.tensorboard")
             written = [write_tensorboard(folder, run)]
+        else:
+            target = stem.with_name(stem.name + net_files.SUFFIX)
+            written = [write_net(target, run, path, arguments.data_dir)]
         for target in written:
             print(target)
 

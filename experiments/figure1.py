@@ -11,21 +11,9 @@ from deepbig import pretrained
 from experiments.drawing.error_plots import plot_wrong
 from experiments.drawing.figures import save_figure
 from experiments.results import trained
-from experiments.results.tables import best_of
 from experiments.results.voting import count_sentence
 from experiments.training import cli, jobs, net_files
-from experiments.training.messages import tell
-from experiments.training.store import find_folder, read_run, read_runs
-
-
-def find_best(folder: Path) -> Path:
-    """The run file below `folder` with the lowest TEfBV, MNIST before any other data.
-
-    If there is none, the file of a net that comes along. Files that cannot be read are named on
-    stderr.
-    """
-    runs = read_runs(folder, lambda fault: tell(f"left out: {fault}"))
-    return best_of(runs) if runs else pretrained.FILES[0]
+from experiments.training.store import find_folder, read_run
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -35,8 +23,7 @@ def main(argv: list[str] | None = None) -> None:
         nargs="?",
         type=Path,
         metavar="FILE",
-        help=f"{trained.NET_FILE} (default: of the runs below $RUNS_DIR, or else runs, the one "
-        "with the lowest error, MNIST first; if there is none, a net that comes along)",
+        help=f"{trained.NET_FILE} (default: {trained.DEFAULT})",
     )
     cli.add_data_dir_argument(parser)
     cli.add_out_argument(
@@ -46,7 +33,7 @@ def main(argv: list[str] | None = None) -> None:
         metavar="NAME",
     )
     arguments = parser.parse_args(argv)
-    path = arguments.run or find_best(find_folder())
+    path = arguments.run or trained.find_best(find_folder(), pretrained.FILES)
     if path.suffix == net_files.SUFFIX:
         member = trained.load(path)
         known = jobs.load_known(member.config, arguments.data_dir)

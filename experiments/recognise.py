@@ -50,8 +50,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         action="append",
         type=Path,
         metavar="FILE",
-        help=f"{trained.NET_FILE}; may be given several times (default: the best run below "
-        "$RUNS_DIR, or else runs; if there is none, a net that comes along)",
+        help=f"{trained.NET_FILE}; may be given several times (default: {trained.DEFAULT})",
     )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
@@ -200,7 +199,7 @@ def main(argv: list[str] | None = None) -> int:
     paths = arguments.net or [trained.find_best(store.find_folder(), pretrained.FILES)]
     members = [trained.load(path) for path in paths]
     for path, member in zip(paths, members, strict=True):
-        tell(f"net: {path}, {member.config.title}")
+        tell(f"net: {path}, {member.described}")
     config = members[0].config
     for path, member in zip(paths, members, strict=True):
         if member.config.data.sha256 != config.data.sha256:

@@ -1,5 +1,6 @@
 """Trained nets for digits, to use them: the best there is, or those in files."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -8,15 +9,20 @@ import numpy as np
 from deepbig_runtime.errors import Problem
 from experiments.datasets import data
 from experiments.datasets.dataset import KINDS, MNIST, Dataset
-from experiments.results.tables import best_of
 from experiments.training import net_files, nets, runs, store
 from experiments.training.configs import Config
 from experiments.training.net_files import NetFile
+from experiments.training.nets import AnyNetwork
 from experiments.training.store import Run
 
+N_TRAIN = 60_000  # training images of MNIST
 PREPARED_AS = "MNIST"  # pictures and drawings are cut out and centred as the digits of this data
 OLD_SUFFIX = ".net"  # of nets in sealed HDF5 files, which no version writes any more
 TRAIN = 'make table1 ARGS="--nets 1"'
+DEFAULT = (
+    "a net that comes along; or the best run on all of MNIST, deformed, below $RUNS_DIR, or else "
+    "runs, if it gets fewer training images wrong than that net"
+)
 NET_FILE = (
     "a run file, RUN.h5, with its weights file beside it, or a net that 'python -m "
     "experiments.export --net' wrote, RUN.safetensors"
@@ -39,13 +45,19 @@ def load(path: Path) -> NetFile:
     else:
         run = store.read_run(path)
         network = runs.load_weights(path, run)["chosen"]
-        found = NetFile(run.config, run.chosen, network)
+        found = of_run(run, network)
     if found.config.data.name in KINDS and not is_for_pictures(found.config):
         raise Problem(
             f"{path} is of a net for {found.config.data.name}, and pictures are prepared as "
             f"{PREPARED_AS}'s digits; train a net for these with '{TRAIN}'"
         )
     return found
+
+
+def of_run(run: Run, network: AnyNetwork) -> NetFile:
+    """The content of a net file, of a run and its net at the chosen epoch."""
+    validation_errors = run.metrics.validation_errors[run.chosen - 1]
+    return NetFile(run.config, run.chosen, network, validation_errors, run.chosen_errors)
 
 
 def is_for_pictures(config: Config) -> bool:
@@ -56,26 +68,29 @@ def is_for_pictures(config: Config) -> bool:
 def find_best(
     folder: Path, pretrained: Sequence[Path], fits: Callable[[Config], bool] = is_for_pictures
 ) -> Path:
-    """The best of the runs below a folder whose weights are there, a deformed one if there is one.
+    """The best of the runs below a folder, or else the first of some net files; nets that fit.
 
-    pretrained: net files, of which the first that fits is taken if no run does. fits: whether a net
-    with that configuration will do. Raises Problem if there is none.
+    A run counts only if it has ended, its weights are there, it was trained on all training images,
+    deformed, and gets fewer of them wrong than the first net file of its kind. The best has the
+    fewest. pretrained: net files. fits: whether a net with that configuration will do.
     """
-    runs = store.read_runs(folder, lambda fault: None)  # 'make report' names damaged files
-    found = {
-        path: run
-        for path, run in runs.items()
-        if fits(run.config) and run.epochs and store.weights_path(path).exists()
+    members = {path: net_files.read(path) for path in pretrained}
+    least = {
+        one.config.is_convolutional: one.validation_errors
+        for one in reversed(members.values())
+        if one.validation_errors is not None
     }
-    if not found:
-        for path in pretrained:
-            if fits(net_files.read(path).config):
-                return path
-        raise Problem(
-            f"there is no net for this below {folder}, trained on {PREPARED_AS}: train one with "
-            f"'{TRAIN}', which takes some minutes, or name one with --net"
-        )
-    return best_of({path: run for path, run in found.items() if run.config.deformation} or found)
+    found = {}
+    for path, run in store.read_runs(folder, lambda fault: None).items():  # 'make report' names it
+        config = run.config
+        is_whole = (config.data.n_train, config.data.n_validation) == (N_TRAIN, None)
+        is_good = run.finished and is_whole and config.deformation and fits(config)
+        if is_good and store.weights_path(path).exists():
+            errors = run.metrics.validation_errors[run.chosen - 1]
+            if errors < least.get(config.is_convolutional, math.inf):
+                found[path] = errors
+    usual = (path for path, member in members.items() if fits(member.config))
+    return min(found, key=lambda path: found[path]) if found else next(usual)
 
 
 def on_test_images(member: NetFile, dataset: Dataset) -> tuple[Dataset, np.ndarray]:

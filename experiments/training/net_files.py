@@ -3,8 +3,8 @@
 RUN.safetensors is a safetensors file of half the size of the weights where half precision changes
 no answer; a run file and its weights file have four times as much. Its tensors are the arrays that
 the net is stored with: weights as F16 or F32, connection tables as U8. Its metadata have one entry,
-JSON: the run's configuration, the epoch, and the SHA-256 of the file with dashes in the place of
-these 64 digits. As in a run file, the checksum shows damage, not origin.
+JSON: the run's configuration, the epoch and its errors, and the SHA-256 of the file with dashes in
+the place of these 64 digits. As in a run file, the checksum shows damage, not origin.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from deepbig_runtime.hdf5 import Group
 from experiments.training import configs, nets
 from experiments.training.configs import MOST_EPOCHS, Config
 from experiments.training.nets import AnyNetwork
-from experiments.training.validation import Sha256, convert, parse_json
+from experiments.training.validation import Count, Sha256, convert, parse_json
 
 SUFFIX = ".safetensors"
 ENTRY = "deepbig net"  # of the metadata
@@ -32,11 +32,25 @@ WEIGHT = np.dtype(np.float32)
 
 @dataclass(frozen=True)
 class NetFile:
-    """The configuration of a run, its chosen epoch, and its net there."""
+    """The configuration of a run, its chosen epoch, and its net there.
+
+    Counts of wrong images there; None in older files.
+    """
 
     config: Config
     epoch: int
     network: AnyNetwork
+    validation_errors: int | None = None
+    test_errors: int | None = None
+
+    @property
+    def described(self) -> str:
+        """The net, how long it was trained, and its test error."""
+        text = f"{self.config.title}, epoch {self.epoch:,} of {self.config.epochs:,}"
+        if self.test_errors is None:
+            return text
+        wrong, n = self.test_errors, self.config.data.n_test
+        return f"{text}, {wrong:,} of {n:,} test images wrong ({wrong / n:.2%})"
 
 
 class _Entry(Struct, forbid_unknown_fields=True):
@@ -44,6 +58,8 @@ class _Entry(Struct, forbid_unknown_fields=True):
     epoch: Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
     config: object
     sha256: Sha256
+    validation_errors: Count | None = None
+    test_errors: Count | None = None
 
 
 def halved(network: AnyNetwork) -> AnyNetwork:
@@ -66,6 +82,8 @@ def write(path: Path, found: NetFile, half: bool) -> None:
     arrays = found.network.stored().arrays
     tensors = {name: W.astype(dtypes[W.dtype], order="C") for name, W in arrays.items()}
     entry = {"version": 1, "epoch": found.epoch, "config": found.config.to_builtins()}
+    if found.test_errors is not None:
+        entry |= {"validation_errors": found.validation_errors, "test_errors": found.test_errors}
     # One entry, because the library writes several in any order.
     text = json.dumps(entry | {"sha256": NO_DIGITS})
     content = safetensors.numpy.save(tensors, {ENTRY: text})
@@ -92,7 +110,11 @@ def read(path: Path) -> NetFile:
             raise files.Malformed(f"its epoch is {entry.epoch}, expected 1 to {config.epochs}")
         arrays = {name: _widened(name, values) for name, values in tensors.items()}
         network = nets.kind(config).read(Group("", nets.attributes(config), arrays))
-        return NetFile(config, entry.epoch, network)
+        errors = entry.validation_errors, entry.test_errors
+        for wrong, n in zip(errors, (config.n_validation, config.data.n_test), strict=True):
+            if (wrong or 0) > n:
+                raise files.Malformed(f"{wrong} of {n} images are wrong there")
+        return NetFile(config, entry.epoch, network, *errors)
 
 
 def _parse(content: bytes) -> tuple[_Entry, dict[str, np.ndarray]]:

@@ -34,21 +34,6 @@ def test_figure1_is_saved_beside_its_run_or_as_named(path, tmp_path, capsys):
         assert str(picture) in said
 
 
-def test_figure1_is_of_the_best_run_on_mnist_first(tmp_path):
-    best = {}
-    for name, wrong, data_name in (
-        ("a.h5", 5, "load_digits"),
-        ("b.h5", 3, "load_digits"),
-        ("c.h5", 50, "MNIST"),
-        ("d.h5", 40, "MNIST"),
-    ):
-        data = {"name": data_name, "n_test": 360}
-        run = make_run(data=data, metrics={"test_errors": [wrong, wrong]})
-        store.write_run(tmp_path / name, run)
-        best[name] = figure1.find_best(tmp_path).name
-    assert best == {"a.h5": "a.h5", "b.h5": "b.h5", "c.h5": "c.h5", "d.h5": "d.h5"}
-
-
 def test_figure1_of_other_data(path, tmp_path):
     run = store.read_run(path)
     run.config = changed(run.config, data={"sha256": "0" * 64})

@@ -2,12 +2,11 @@
 
 import csv
 import io
-import os
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import changed, make_run
+from factories import changed, make_config, make_run
 from PIL import Image
 
 from deepbig_runtime.errors import Problem
@@ -52,13 +51,13 @@ def expected(path, member):
     return nets.predictor(member.config, member.network).predict(image)[0]
 
 
-def test_guesses_and_a_drawing_for_each_picture(folder, pictures, monkeypatch, capsys):
-    monkeypatch.setenv("RUNS_DIR", str(folder))
-    assert recognise.main([str(path) for path in pictures]) == 0
+def test_guesses_and_a_drawing_for_each_picture(folder, pictures, capsys):
+    best = folder / "table1" / "net1-seed0-load_digits.h5"
+    assert recognise.main(["--net", str(best), *map(str, pictures)]) == 0
     printed = capsys.readouterr()
-    best = trained.find_best(folder, ())
-    assert best == folder / "table1" / "net1-seed0-load_digits.h5"
-    assert f"net: {best}, 841-1000-500-10 on load_digits" in printed.err
+    run = store.read_run(best)
+    said = f"net: {best}, {run.config.title}, epoch {run.chosen} of 6, {run.chosen_errors} of 360 "
+    assert f"{said}test images wrong ({run.chosen_errors / 360:.2%})\n" in printed.err
     lines = printed.out.splitlines()
     for path in pictures:
         outputs = expected(path, trained.load(best))
@@ -100,33 +99,48 @@ def test_a_picture_that_shows_no_digit_does_not_stop_the_others(folder, pictures
     assert f"{pictures[0]}: " in printed.out
 
 
-def test_runs_without_weights_and_damaged_ones_are_not_the_best(folder, tmp_path):
-    best = folder / "table1" / "net1-seed0-load_digits.h5"
-    (other,) = store.run_files(folder / "cnn")
-    for path in (best, other, store.weights_path(other)):
-        os.link(path, tmp_path / path.name)
-    (tmp_path / "damaged.h5").write_text("damaged")
-    store.weights_path(tmp_path / "damaged.h5").touch()
-    assert trained.find_best(tmp_path, ()) == tmp_path / other.name
-
-
-def test_a_net_trained_on_deformed_digits_is_taken_first(tmp_path, monkeypatch):
+@pytest.fixture
+def comes_along(tmp_path, monkeypatch):
+    """Net files as they come along, a convolutional net and a better perceptron."""
     monkeypatch.setattr(trained, "PREPARED_AS", "MNIST")
-    made = {"better": make_run(deformation=None), "deformed": make_run(epochs=9)}
-    made["small"] = make_run(epochs=20, data={"name": "load_digits"})
-    assert made["better"].chosen_errors < made["deformed"].chosen_errors
-    for name, run in made.items():
-        store.write_run(tmp_path / f"{name}.h5", run)
-        store.weights_path(tmp_path / f"{name}.h5").touch()
-    assert trained.find_best(tmp_path, ()) == tmp_path / "deformed.h5"
-    (tmp_path / "deformed.h5").unlink()
-    assert trained.find_best(tmp_path, ()) == tmp_path / "better.h5"
+    nets_of = {"cnn": make_config(layers="2M5s1-MP5"), "net1": make_config(sizes=(841, 7, 10))}
+    for (name, config), errors in zip(nets_of.items(), (90, 70), strict=True):
+        found = NetFile(config, 1, nets.initial(config), errors, 50)
+        net_files.write(tmp_path / f"{name}.safetensors", found, half=False)
+    return [tmp_path / f"{name}.safetensors" for name in nets_of]
 
 
-def test_runs_on_other_digits_are_not_the_best(folder, monkeypatch):
-    monkeypatch.setattr(trained, "PREPARED_AS", "MNIST")
-    with pytest.raises(Problem, match=r"no net for this below .*, trained on MNIST: train one"):
-        trained.find_best(folder, ())
+def write(path, errors=(69, 60), *, done=None, **changes):
+    run = make_run(done=done, metrics={"validation_errors": list(errors)[:done]}, **changes)
+    path.parent.mkdir(exist_ok=True)
+    store.write_run(path, run)
+    store.weights_path(path).touch()
+
+
+def test_own_run_answers_if_it_beats_the_net_of_its_kind(tmp_path, comes_along):
+    (cnn_file, perceptron), folder = comes_along, tmp_path / "runs"
+    assert trained.find_best(folder, comes_along) == cnn_file
+    assert trained.find_best(folder, comes_along, draw.fits) == perceptron
+    path = folder / "own.h5"
+    for values in (
+        {"errors": (70, 70)},  # as many
+        {"errors": (89, 89)},  # fewer than the convolutional net alone
+        {"deformation": None},
+        {"data": {"n_train": 59_999}},
+        {"data": {"n_validation": 10_000}},
+        {"data": {"name": "load_digits"}},
+        {"done": 1},
+        {"layers": "2M5s1-MP5", "errors": (90, 90)},
+    ):
+        write(path, **values)
+        assert trained.find_best(folder, comes_along) == cnn_file
+    write(path)
+    write(folder / "better.h5", (68, 59))
+    (folder / "damaged.h5").write_text("damaged")
+    store.weights_path(folder / "damaged.h5").touch()
+    assert trained.find_best(folder, comes_along) == folder / "better.h5"
+    store.weights_path(folder / "better.h5").unlink()
+    assert trained.find_best(folder, comes_along) == path
 
 
 @pytest.mark.parametrize("command", [recognise, draw])

@@ -12,7 +12,6 @@ from PIL import Image
 
 from deepbig import load_net, pretrained
 from deepbig.pretrained import FILES, PRETRAINED
-from deepbig_runtime.errors import Problem
 from experiments import draw, figure1, recognise
 from experiments.datasets import data
 from experiments.results import records, trained
@@ -74,8 +73,24 @@ def test_load_net_reads_pictures_and_refuses_what_is_no_image_of_its_data(tmp_pa
     for images in (digit, digit[None].astype(np.float32), np.zeros((1, 32, 32), np.uint8)):
         with pytest.raises(ValueError, match=r"expected uint8 \(n, 28, 28\) or \(n, 29, 29\)"):
             net.predict(images)
-    with pytest.raises(Problem, match=r"no net net9: expected a file, or one of 20M-60M-100M"):
+    with pytest.raises(ValueError, match=r"no net net9: expected a file, or one of 20M-60M-100M"):
         load_net("net9")
+    (tmp_path / "net.safetensors").write_text("damaged")
+    with pytest.raises(OSError, match=r"net\.safetensors is damaged"):
+        load_net(tmp_path / "net.safetensors")
+    (tmp_path / "old.net").touch()
+    with pytest.raises(ValueError, match="older version"):
+        load_net(tmp_path / "old.net")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_net_says_how_good_it_is(path, record_of):
+    run, net = record_of(path), load_net(path.stem)
+    n, wrong = run.config.data.n_test, run.chosen_errors
+    said = f"epoch {run.chosen:,} of {run.config.epochs:,}, {wrong} of {n:,} test images wrong"
+    assert repr(net) == f"TrainedNet({net.title}, {said} ({wrong / n:.2%}))"
+    member = net_files.read(path)
+    assert member.validation_errors == run.metrics.validation_errors[run.chosen - 1]
 
 
 def test_commands_without_runs_take_a_net_that_comes_along(sandbox, monkeypatch, capsys):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+import deepbig
 from experiments.training.provenance import REPOSITORY
 
 WHOLE = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
@@ -76,7 +77,7 @@ def test_what_builds_is_locked_as_it_is_required():
 def test_citation_and_licence_are_those_of_pyproject():
     citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["title"] == PROJECT["name"]
-    assert citation["version"] == PROJECT["version"]
+    assert citation["version"] == deepbig.__version__
     assert citation["license"] == PROJECT["license"] == "BSD-3-Clause"
     (path,) = PROJECT["license-files"]
     text = (REPOSITORY / path).read_text()

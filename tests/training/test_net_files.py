@@ -79,6 +79,8 @@ def read_changed(path, found, tensors=(), metadata=None, **entries):
     [
         ({"epoch": 0}, "epoch is 0: Expected"),
         ({"epoch": 3}, "its epoch is 3, expected 1 to 2"),
+        ({"test_errors": 10_001}, "10001 of 10000 images are wrong"),
+        ({"validation_errors": 60_001}, "60001 of 60000 images are wrong"),
         ({"version": 2}, "version is 2"),
         ({"more": 1}, "unknown field"),
         ({"config": {}}, "missing required field"),
@@ -137,7 +139,7 @@ def trained(tmp_path_factory):
 
 def test_export_of_nets_answers_as_the_runs_do(trained, tmp_path, capsys):
     paths = store.run_files(trained)
-    export.main([*map(str, paths), "--net", "--out", str(tmp_path)])
+    export.main([*map(str, paths), "--out", str(tmp_path)])
     printed = capsys.readouterr()
     for path in paths:
         run = store.read_run(path)
@@ -147,6 +149,8 @@ def test_export_of_nets_answers_as_the_runs_do(trained, tmp_path, capsys):
         assert f"epoch {run.chosen}, {target.stat().st_size:,} bytes" in printed.err
         again = net_files.read(target)
         assert (again.config, again.epoch) == (run.config, run.chosen)
+        errors = run.metrics.validation_errors[run.chosen - 1], run.chosen_errors
+        assert (again.validation_errors, again.test_errors) == errors
         whole = runs.load_weights(path, run)["chosen"]
         halved = net_files.halved(whole)
         outputs = nets.predictor(run.config, halved).predict(data.load("digits").test_images)
