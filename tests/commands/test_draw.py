@@ -309,7 +309,7 @@ def test_hard_digits_are_loaded_and_deformed(browser, written):
     assert alpha == "60 pixels"
 
 
-def test_what_the_page_has_no_room_for_is_refused(member):
+def test_what_the_page_has_no_room_for_is_refused(folder, member):
     large = NetFile(changed(member.config, sizes=NETS[2]), 1, Network.blank(NETS[2]))
     assert draw.fits(changed(member.config, sizes=NETS[1]))
     assert not draw.fits(large.config)

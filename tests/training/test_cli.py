@@ -69,7 +69,6 @@ REFUSED = [
             *("--alpha=-1", "--beta=91", "--gamma-x=101", "--gamma-y=-1", f"--seed={2**64}"),
         )
     ),
-    ("export", "net.h5", "one of the arguments --csv --tensorboard --net is required"),
     ("export", "net.h5 --csv --tensorboard", "not allowed with argument"),
     ("export", "--csv", "the following arguments are required: RUN.h5"),
     ("ladder", "--hidden=9", "from 10 to 512"),
