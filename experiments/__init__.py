@@ -1,5 +1,6 @@
 """Files here are commands, named in the Makefile or the README; folders hold what they share."""
 
+import os
 import sys
 
 if sys.argv[:1] == ["-m"]:  # so 'python -m experiments.COMMAND' begins, before it imports the rest
@@ -10,3 +11,4 @@ if sys.argv[:1] == ["-m"]:  # so 'python -m experiments.COMMAND' begins, before 
     silence_libraries()
     sys.excepthook = end_import
     check_threads()
+    os.environ.pop("MPLBACKEND", None)  # of a notebook's shell, say; no picture of ours needs one

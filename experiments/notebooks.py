@@ -8,6 +8,7 @@ and the exit status is 1.
 import base64
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -50,6 +51,7 @@ def execute(name: str, variables: Mapping[str, str]) -> Any:
         import nbclient
         import nbconvert  # noqa: F401, it makes the page
         import nbformat
+        from jupyter_client import AsyncKernelManager, kernelspec
     except ImportError as error:
         raise Problem(
             f"notebooks are executed by {error.name}, which is not installed: "
@@ -60,10 +62,18 @@ def execute(name: str, variables: Mapping[str, str]) -> Any:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.update(outputs=[], execution_count=None)
+
+    class ThisPython(kernelspec.KernelSpecManager):
+        """Knows one kernel: of this interpreter, whatever kernels are on JUPYTER_PATH."""
+
+        def get_kernel_spec(self, name: str) -> kernelspec.KernelSpec:
+            argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+            return kernelspec.KernelSpec(argv=argv, language="python")
+
     client = nbclient.NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT,
-        kernel_name="python3",
+        km=AsyncKernelManager(kernel_spec_manager=ThisPython()),
         record_timing=False,
         coalesce_streams=True,
         extra_arguments=["--log-level=ERROR"],  # else each kernel warns that it listens on TCP

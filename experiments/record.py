@@ -31,6 +31,14 @@ UNTRACED = (
 )
 
 
+def check_traced(what: str, commits: str) -> None:
+    """Raise Problem unless the sources of a result are those of a commit, and say why."""
+    if provenance.UNKNOWN in commits:
+        raise Problem(f"{what}: when it was trained, {provenance.NO_COMMIT}")
+    if not provenance.is_traced(commits):
+        raise Problem(f"{what} {UNTRACED}")
+
+
 def write_record(path: Path, unfinished: bool = False) -> Path:
     """Write the record of the run file at `path`; returns where.
 
@@ -43,8 +51,7 @@ def write_record(path: Path, unfinished: bool = False) -> Path:
             f"{path} has {run.epochs} of {run.config.epochs} epochs: only a finished run "
             "counts; the command that began it goes on with it, --unfinished records it as it is"
         )
-    if not provenance.is_traced(tables.run_source(run).commit):
-        raise Problem(f"{path} {UNTRACED}")
+    check_traced(f"{path}", tables.run_source(run).commit)
     folder = provenance.device_folder(run.provenance[-1].device)
     target = folder / f"{path.absolute().parent.name}-{path.stem}.json"
     if target.exists():
@@ -76,8 +83,7 @@ def write_committee(path: Path) -> Path:
     for row in rows:
         if not row.finished:
             raise Problem(f"{path}: {row.member} is not trained to its end, so it does not count")
-        if not provenance.is_traced(row.source.commit):
-            raise Problem(f"{path}: {row.member} {UNTRACED}")
+        check_traced(f"{path}: {row.member}", row.source.commit)
     folder = provenance.device_folder(rows[-1].source.device)
     target = folder / f"{path.absolute().parent.name}-{name}.csv"
     if target.exists() and settings(read_committee(target)) != settings(rows):
@@ -97,8 +103,7 @@ def write_study(path: Path) -> Path:
     """
     rows = read_rows(path, StudyRow)
     for row in rows:
-        if not provenance.is_traced(row.source.commit):
-            raise Problem(f"{path}: {row.setting}, seed {row.seed}, {UNTRACED}")
+        check_traced(f"{path}: {row.setting}, seed {row.seed}", row.source.commit)
     name = f"{path.absolute().parent.name}.csv"
     if not re.fullmatch(STUDIES, name):
         raise Problem(f"{path} is in a folder that is not named study...; rename the folder")

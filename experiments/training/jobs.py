@@ -266,6 +266,8 @@ def session(
         tell(f"engine {engine}: {arguments.device}{on_workers}")
         if "profile" in arguments:
             tell(plans.announce(arguments, engine))
+        if provenance.commit()["commit"] == provenance.UNKNOWN:
+            tell(provenance.NO_COMMIT)
         if reason := compiled_cache.NOT_KEPT:
             tell(f"compiled code is not kept, so each process compiles anew: {reason}")
         yield dataset, pool, engine

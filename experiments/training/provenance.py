@@ -34,6 +34,11 @@ SOURCES = (
 PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
 INSTALLED = "installed, version "  # in the place of a commit
 UNKNOWN, DIRTY = "unknown", "-dirty"
+NO_COMMIT = (
+    "git does not name the commit of these sources, so their results cannot be recorded: there is "
+    "no git or no clone, or another user owns the clone, which 'git config --global --add "
+    f"safe.directory {REPOSITORY}' trusts"
+)
 GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")
 
 

@@ -144,6 +144,19 @@ def test_a_notebook_that_fails_is_named_and_the_others_go_on(
     assert "good.html" in said.out
 
 
+@pytest.mark.parametrize("kernel", ["{", '{"argv": ["/bin/false"], "language": "python"}'])
+def test_cells_run_on_the_commands_interpreter_whatever_kernels_there_are(
+    kernel, jupyter, monkeypatch, tmp_path
+):
+    (tmp_path / "kernels" / "python3").mkdir(parents=True)
+    (tmp_path / "kernels" / "python3" / "kernel.json").write_text(kernel)
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    write_notebook(tmp_path / "a.ipynb", "import sys\nprint(sys.executable)")
+    monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
+    (cell,) = notebooks.execute("a", {}).cells
+    assert cell.outputs[0].text == f"{sys.executable}\n"
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 def test_ctrl_c_ends_it_and_what_it_has_started(jupyter, tmp_path):
     started = tmp_path / "started"

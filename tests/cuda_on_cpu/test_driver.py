@@ -1,6 +1,7 @@
 """The fake driver does as CUDA does, as late as CUDA may, and fails when it is told."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -52,6 +53,10 @@ def test_command_runs_python_on_the_fake_driver():
         text=True,
     )
     assert (done.returncode, done.stdout) == (0, "1 ['--option']\n"), done.stderr
+    simulated = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    done = subprocess.run([*command, "x.py"], env=simulated, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: there is no fake driver: numba simulates the GPU")
     usage = subprocess.run([*command, "--help"], capture_output=True, text=True)
     assert usage.returncode == 0
     assert "CUDA_ON_CPU_SEED" in usage.stdout

@@ -147,13 +147,13 @@ def test_a_command_with_a_number_of_threads_that_is_none_ends_in_one_sentence(tm
     assert line.startswith("error: NUMBA_NUM_THREADS is 'abc', expected a number of threads")
 
 
-@pytest.mark.parametrize(("name", "value"), [("TQDM_MININTERVAL", "soon"), ("MPLBACKEND", "no!")])
-def test_a_variable_that_a_library_does_not_take_is_named(name, value):
-    done = command("figure1", **{name: value})
+def test_a_variable_that_a_library_does_not_take_is_named():
+    done = command("figure1", TQDM_MININTERVAL="soon", MPLBACKEND="module://of.a.notebook")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: {name} is {value!r}, which a library does not take (")
+    assert line.startswith("error: TQDM_MININTERVAL is 'soon', which a library does not take (")
     assert line.endswith("); unset it")
+    assert command("deformations", "--help", MPLBACKEND="no!").returncode == 0
 
 
 def test_an_error_is_not_blamed_on_a_variable_whose_name_is_a_part_of_a_word(tmp_path, monkeypatch):
