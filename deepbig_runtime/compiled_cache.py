@@ -115,4 +115,9 @@ def _remove_old_folders(root: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def is_empty() -> bool:
+    """Whether a process will compile all that it needs: no code of these sources is kept."""
+    return FOLDER is None or not any(FOLDER.rglob("*.nbi"))  # Numba's indices
+
+
 FOLDER, NOT_KEPT = open_folder()

@@ -42,6 +42,7 @@ from mlp_gpu.training import Epoch
 
 MESSAGE_SECONDS = 0.5  # between two messages of a training
 
+FIRST_COMPILED = "19 s on AMD EPYC, 2 cores"  # the slowest in results/*/startup.csv
 MAX_WORKER_DEATHS = 3  # of the workers of a job in a row, without an epoch done
 
 FAILED, GPU_FAILED = 1, 2  # exit statuses
@@ -268,6 +269,8 @@ def session(
             tell(plans.announce(arguments, engine))
         if provenance.commit()["commit"] == provenance.UNKNOWN:
             tell(provenance.NO_COMMIT)
+        if compiled_cache.is_empty():
+            tell(f"code is compiled for the first time, which took {FIRST_COMPILED}")
         if reason := compiled_cache.NOT_KEPT:
             tell(f"compiled code is not kept, so each process compiles anew: {reason}")
         yield dataset, pool, engine

@@ -18,6 +18,7 @@ from experiments.datasets.dataset import CIFAR10_JPEG
 from experiments.results import cnn_tables, tables
 from experiments.results import findings as scores
 from experiments.results.records import GpuCheckRecord, GpuCheckRow, read_results
+from experiments.training import jobs
 from experiments.training.formatting import csv_text
 from experiments.training.provenance import REPOSITORY
 from experiments.training.validation import to_json
@@ -73,6 +74,12 @@ def test_pages_say_what_results_say(pages):
     for page, parts in pages.items():
         text = text_of(page)
         assert readme.render(text, parts, page) == text, f"{page}: run 'make readme'"
+
+
+def test_time_of_the_first_compilation_is_the_longest_on_record():
+    rows = [row for own in read_results().startups.values() for row in own]
+    slowest = max((r for r in rows if r.what.endswith("nothing compiled")), key=lambda r: r.seconds)
+    assert f"{slowest.seconds:.0f} s on {slowest.source.device}" == jobs.FIRST_COMPILED
 
 
 def test_the_readme_is_short():

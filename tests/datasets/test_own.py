@@ -109,6 +109,14 @@ def test_pictures_are_read_again_only_when_they_change(things, monkeypatch):
     changed = own.load(things)
     assert changed.sha256 != first.sha256
     assert not changed.train_images[0].any()
+    path, other = things / "train" / "cup" / "0.png", things / "train" / "cup" / "1.png"
+    lengths = [len(one.read_bytes()) for one in (path, other)]
+    for one in (path, other):  # pictures of one length
+        one.write_bytes(one.read_bytes().ljust(max(lengths)))
+    own.load(things)
+    path.write_bytes(other.read_bytes())
+    found = own.load(things)
+    assert (found.train_images[0] == found.train_images[1]).all()
 
 
 def test_grey_pictures_have_no_channels_beside_colour_ones_they_have(things):
@@ -137,8 +145,10 @@ def test_without_a_test_folder_a_sixth_of_each_class_is_set_aside(things):
     assert found.test_labels.tolist() == [0, 1]
     assert found.train_labels.tolist() == [0] * 5 + [1] * 5
     assert (own.load(things).test_images == found.test_images).all()
-    for i in range(1, 6):
+    for i in range(2, 6):
         (things / "train" / "hat" / f"{i}.png").unlink()
+    assert own.load(things).test_labels.tolist() == [0, 1]  # of two pictures, too
+    (things / "train" / "hat" / "1.png").unlink()
     with pytest.raises(Problem, match=r"train/hat holds one picture; expected two or more"):
         own.load(things)
 

@@ -63,3 +63,9 @@ def test_shared_errors_agree_with_loops():
     wrong = np.random.default_rng(0).random((4, 70_000)) < 0.98  # more than 16 bits can count
     expected = [[int((a & b).sum()) for b in wrong] for a in wrong]
     assert voting.count_shared(list(wrong)).tolist() == expected
+
+
+def test_holm_never_lets_a_larger_p_value_become_the_smaller_one():
+    assert voting.holm([0.03, 0.01, None, 0.025]) == pytest.approx([0.05, 0.03, None, 0.05])
+    assert voting.holm([0.6, 0.4]) == pytest.approx([0.8, 0.8])
+    assert voting.holm([0.9, 0.8]) == [1, 1]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import changed, make_config
+from factories import changed, make_config, make_run
 from forgeries import expect_sentence
 from safetensors import safe_open
 from safetensors.numpy import load_file, save
@@ -19,6 +19,7 @@ from experiments.datasets import data
 from experiments.results.trained import load
 from experiments.training import net_files, nets, runs, store
 from experiments.training.net_files import NetFile
+from mlp_gpu import network as network_module
 from mlp_gpu.network import Network
 
 PERCEPTRON = make_config(sizes=(841, 7, 10))
@@ -135,6 +136,32 @@ def trained(tmp_path_factory):
     table1.main(["--nets", "1", "--limit", "300", *options])
     cnn.main(["--net", "2M5s1-MP5", *options])
     return folder
+
+
+def test_export_writes_the_chosen_net_in_half_precision_if_no_answer_changes(tmp_path, monkeypatch):
+    run = make_run(metrics={"validation_errors": [1, 2]}, sizes=(841, 10))
+    nets_of = {name: Network.initial((841, 10), k) for k, name in enumerate(("latest", "chosen"))}
+    attributes = {"config": run.config.to_json(), "epoch": run.epochs}
+    path = tmp_path / "run.h5"
+    image = np.ones((1, 29, 29), np.float32)
+    dataset = data.Dataset(
+        "MNIST", image, np.zeros(1, np.uint8), image, np.zeros(1, np.uint8), "", ""
+    )
+    monkeypatch.setattr(export.jobs, "load_known", lambda *_: dataset)
+    monkeypatch.setattr(export.configs, "prepare", lambda found, config: found)
+    for bias, kind in ((1.5, "F16"), (1.0001, "F32")):  # float16 rounds the second to 1
+        for network in nets_of.values():
+            network.weights[0][:, :10] = 0
+            network.weights[0][0, :2] = 1, bias
+        nets_of["latest"].weights[0][0, 2] = 9
+        store.write_run(path, run)
+        network_module.save(store.weights_path(path), nets_of, attributes)
+        target = export.write_net(tmp_path / "net.safetensors", run, path, None)
+        with safe_open(target, "numpy") as file:
+            assert file.get_slice("W1").get_dtype() == kind
+        found = net_files.read(target)
+        assert found.epoch == 1
+        np.testing.assert_array_equal(found.network.weights[0], nets_of["chosen"].weights[0])
 
 
 def test_export_of_nets_answers_as_the_runs_do(trained, tmp_path, capsys):

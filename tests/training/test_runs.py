@@ -168,7 +168,7 @@ def test_resume_with_other_labels_is_refused(files_of, epochs):
     assert "other labels than the test images" in refused(path)
 
 
-@pytest.mark.parametrize("epoch", [2, 3, 4, 5])
+@pytest.mark.parametrize("epoch", [2, 3, 4, 5, CONFIG.epochs])
 def test_resume_one_epoch_behind_has_the_chosen_outputs_and_net(files_of, uninterrupted, epoch):
     """Killed between the two files."""
     path = files_of(epoch)
@@ -179,6 +179,7 @@ def test_resume_one_epoch_behind_has_the_chosen_outputs_and_net(files_of, uninte
     engine = CpuEngine()
     run, _, net = runs.resume(path, CONFIG, DATASET.test_labels, engine, DATASET.test_images)
     assert (run.epochs, run.provenance[-1].why) == (epoch - 1, "killed")
+    assert run.provenance[-1].end is None  # of an epoch that is done again
     engine.set_network(net)
     assert run.outputs.tobytes() == engine.predict(DATASET.test_images).tobytes()
     train(path)
