@@ -17,12 +17,11 @@ from scipy import ndimage
 from cnn_gpu.layers import Maps
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.files import open_regular
+from experiments.datasets.reading import PICTURES
 
 SIDE, DIGIT_SIDE = 28, 20  # pixels of an image, and of the longest side of a digit in it
 CENTRE = 14.0  # where its centre of mass goes, in pixels from the top and from the left
 
-# Not all that Pillow knows: for some formats it starts other programs.
-FORMATS = "PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP", "PPM"
 MAX_PIXELS = 80_000_000  # Pillow warns of more than 89 million, and opens none of 179 million
 WORK_SIDE = 600  # pixels; larger pictures are reduced first
 FINE = 4  # times DIGIT_SIDE: where strokes are made thicker or thinner
@@ -77,7 +76,7 @@ def _read(path: Path) -> Pixels:
     try:
         with open_regular(path) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = Image.open(file, formats=FORMATS)
+            image = Image.open(file, formats=PICTURES)
             if image.width * image.height > MAX_PIXELS:
                 raise NoDigit(too_large)
             image.draft("RGB", (WORK_SIDE, WORK_SIDE))  # a JPEG is decoded no larger than needed
@@ -93,7 +92,7 @@ def _read(path: Path) -> Pixels:
     except Image.DecompressionBombError:
         raise NoDigit(too_large) from None
     except (OSError, ValueError, SyntaxError) as error:  # the last two as Pillow's readers do
-        formats = ", ".join(FORMATS)
+        formats = ", ".join(PICTURES)
         reason = getattr(error, "strerror", None)
         reason = reason or f"it is damaged, or no picture; expected one of {formats}"
         raise Problem(f"cannot read {path}: {reason}") from None

@@ -7,12 +7,13 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
-from PIL import Image
+from PIL import Image, ImageOps
 from safetensors import SafetensorError
 
 from deepbig_runtime import files
@@ -24,8 +25,8 @@ from mlp_gpu import random
 SMALLEST, LARGEST = 8, 64  # sides of images, pixels
 MOST_CLASSES = 256
 MOST_BYTES = 2**32  # of all images of a file, or of a folder of pictures
-SUFFIXES = ".png", ".jpg", ".jpeg"
-FORMATS = "PNG", "JPEG"
+MOST_PICTURE_BYTES = 64_000_000  # of the file of one
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif", ".bmp", ".ppm", ".pgm")
 IDX_NAME = re.compile(
     r"(?:emnist-(?P<set>[a-z]+)-)?(?P<part>train|t10k|test)-"
     r"(?P<kind>images[-.]idx3|labels[-.]idx1)[-.]ubyte(?:\.gz)?"
@@ -33,7 +34,7 @@ IDX_NAME = re.compile(
 EXPECTED = (
     "expected four IDX files (train-images-idx3-ubyte, train-labels-idx1-ubyte, "
     "t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, plain or .gz), or pictures in "
-    "train/CLASS/*.png or *.jpg and test/CLASS/"
+    "train/CLASS/*.png, *.jpg and the like, and test/CLASS/"
 )
 CIFAR10_JPEG_SHA256 = "29a02d567d2157150bf76e6d49c28e1d8e4f47ce4d1e6a2b4f033f18c4609e7a"
 TEST_PART = 6  # one picture in six of each class is for testing, without test/
@@ -157,6 +158,8 @@ def _load_pictures(folder: Path) -> Dataset:
     parts = {"train": _list_pictures(folder / "train")}
     if (folder / "test").is_dir():
         parts["test"] = _list_pictures(folder / "test")
+    _name_passed_over(folder)
+    if "test" in parts:
         for name in sorted(parts["test"].keys() - parts["train"].keys()):
             raise Problem(
                 f"{folder / 'test' / name} is a class that {folder / 'train'} lacks; expected the "
@@ -183,19 +186,39 @@ def _list_pictures(folder: Path) -> dict[str, list[os.DirEntry]]:
     """The pictures of each class, sorted. Raises Problem for a class without any."""
     classes = {}
     for name in sorted(entry.name for entry in os.scandir(folder) if entry.is_dir()):
-        if name.startswith("."):
+        if _is_hidden(name):
             continue
         with os.scandir(folder / name) as entries:
-            found = [entry for entry in entries if entry.name.lower().endswith(SUFFIXES)]
+            seen = [entry for entry in entries if not _is_hidden(entry.name)]
+        found = [entry for entry in seen if entry.name.lower().endswith(SUFFIXES)]
         if not found:
             raise Problem(
-                f"{folder / name} holds no picture; expected *.png or *.jpg of its class, or no "
-                "such folder"
+                f"{folder / name} holds no picture; expected {', '.join(SUFFIXES)} of its class, "
+                "or no such folder"
             )
         classes[name] = sorted(found, key=lambda entry: entry.name)
     if not classes:
         raise Problem(f"{folder} holds no classes; {EXPECTED}")
     return classes
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a file or folder is not the user's own: macOS leaves such ones in archives."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def _name_passed_over(folder: Path) -> None:
+    """Say on stderr which folders beside train/ and test/, and how many hidden files, are not read.
+
+    A folder may hold pictures that its owner expects to count.
+    """
+    others = {entry.name for entry in os.scandir(folder) if entry.is_dir()} - {"train", "test"}
+    if others := {name for name in others if not _is_hidden(name)}:
+        names = ", ".join(str(folder / name) for name in sorted(others))
+        print(f"note: not read, beside train/ and test/: {names}", file=sys.stderr)
+    below = chain(*(folders + names for _, folders, names in os.walk(folder)))
+    if n_hidden := sum(map(_is_hidden, below)):
+        print(f"note: not read, hidden files or folders: {n_hidden}", file=sys.stderr)
 
 
 def _choose_test(folder: Path, labels: np.ndarray, names: Sequence[str]) -> np.ndarray:
@@ -219,7 +242,7 @@ def _cached(folder: Path, entries: Sequence[os.DirEntry]) -> tuple[np.ndarray, s
     As long as names, sizes and times of the files stay, they are not read again.
     """
     names = [entry.path.removeprefix(f"{folder}{os.sep}") for entry in entries]
-    listing = hashlib.sha256(str(folder.resolve()).encode())
+    listing = hashlib.sha256(f"2 {folder.resolve()}".encode())  # version of `_pixels`
     for name, entry in zip(names, entries, strict=True):
         status = entry.stat()
         listing.update(f"{name}\0{status.st_size} {status.st_mtime_ns}\n".encode())
@@ -244,10 +267,12 @@ def _decoded(folder: Path, names: Sequence[str], content: Any) -> Iterator[np.nd
     total = 0
     for name in names:
         path = folder / name
+        if (n_bytes := path.stat().st_size) > MOST_PICTURE_BYTES:
+            raise Problem(f"{path} has {n_bytes:,} bytes; expected at most {MOST_PICTURE_BYTES:,}")
         picture = files.read_bytes(path)
         content.update(f"{name}\0{len(picture)}\n".encode() + picture)
         try:
-            with Image.open(io.BytesIO(picture), formats=FORMATS) as image:
+            with Image.open(io.BytesIO(picture), formats=reading.PICTURES) as image:
                 if max(image.size) > LARGEST:
                     width, height = image.size
                     raise Problem(
@@ -258,16 +283,25 @@ def _decoded(folder: Path, names: Sequence[str], content: Any) -> Iterator[np.nd
                 total += 3 * image.width * image.height
         except (OSError, SyntaxError, ValueError):
             raise Problem(
-                f"cannot read {path}: it is damaged, or no picture; expected PNG or JPEG"
+                f"cannot read {path}: it is damaged, or no picture; expected one of "
+                f"{', '.join(reading.PICTURES)}"
             ) from None
         if total > MOST_BYTES:
             raise Problem(f"{folder} holds more than {MOST_BYTES:,} bytes of pixels; take fewer")
 
 
 def _pixels(image: Image.Image) -> np.ndarray:
+    """Grey or colours of the first frame, the right way up; what is transparent becomes white."""
+    image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # 16 bits of grey
         return (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
-    return np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"))
+    is_grey, has_palette = image.mode in ("1", "L", "LA", "F"), image.mode == "P"
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    pixels = np.asarray(image.convert("L" if is_grey else "RGB"))
+    # A GIF of greys has a palette, too.
+    return pixels[..., 0] if has_palette and not np.ptp(pixels, axis=2).any() else pixels
 
 
 def _stacked(paths: Sequence[Path], pictures: list[np.ndarray]) -> np.ndarray:

@@ -20,6 +20,8 @@ from experiments.datasets.dataset import KINDS, Dataset
 
 SMALL = 16  # bytes
 MAX_SMALL_READS = 100_000
+# Formats of pictures. Not all that Pillow knows: for some it starts other programs.
+PICTURES = "PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP", "PPM"
 NOT_AS_EXPECTED = ValueError, EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError
 
 T = TypeVar("T")

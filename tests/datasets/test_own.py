@@ -129,6 +129,42 @@ def test_grey_pictures_have_no_channels_beside_colour_ones_they_have(things):
     assert own.load(things).train_images.shape == (12, 10, 10)
 
 
+def test_formats_that_people_have_are_read_and_the_rest_is_named(things, capsys):
+    cup, white = things / "train" / "cup", np.full((10, 10), 255, np.uint8)
+    pixels = RNG.integers(0, 256, (10, 10, 3), np.uint8)
+    for k, ending in enumerate(("bmp", "tif", "webp", "ppm")):
+        (cup / f"{k}.png").unlink()
+        Image.fromarray(pixels).save(cup / f"{k}.{ending}", **{"lossless": True} if k == 2 else {})
+    glass = np.dstack([pixels, np.where(np.arange(10) < 5, 255, 0) + 0 * white]).astype(np.uint8)
+    save(cup / "4.png", glass)
+    turned = Image.Exif()
+    turned[0x0112] = 6  # the camera was held upright
+    Image.fromarray(pixels).save(cup / "5.png", exif=turned)
+    (cup / "._0.bmp").write_bytes(b"macOS")
+    (things / "__MACOSX").mkdir()
+    (things / "val").mkdir()
+    found = own.load(things).train_images
+    for image in found[:4]:
+        np.testing.assert_array_equal(image, pixels)
+    np.testing.assert_array_equal(found[4][:, :5], pixels[:, :5])
+    assert (found[4][:, 5:] == 255).all()
+    np.testing.assert_array_equal(found[5], np.rot90(pixels, -1))
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f"note: not read, beside train/ and test/: {things / 'val'}",
+        "note: not read, hidden files or folders: 2",
+    ]
+
+
+def test_greys_with_a_palette_are_grey(things):
+    for path in things.rglob("*.png"):
+        Image.fromarray(np.arange(100, dtype=np.uint8).reshape(10, 10)).save(
+            path.with_suffix(".gif")
+        )
+        path.unlink()
+    assert own.load(things).train_images.shape == (12, 10, 10)
+
+
 def test_sixteen_bits_of_grey_become_eight(things):
     for path in things.rglob("*.png"):
         save(path, np.full((10, 10), 0x80FF, np.uint16))
