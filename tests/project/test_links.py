@@ -17,7 +17,7 @@ from waiting import HANG_SECONDS
 from experiments.drawing.thread_maps import DRAWINGS
 from experiments.training.provenance import REPOSITORY
 
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "results/README.md")
+DOCUMENTS = ("README.md", "CHANGES.md", "CONTRIBUTING.md", "results/README.md")
 DOCUMENTS += tuple(path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob("docs/*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
