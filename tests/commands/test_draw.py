@@ -229,6 +229,20 @@ def test_drawing_with_the_mouse_and_with_keys(browser, written):
         assert answer == f"{most}, {bars[most]}"
 
 
+def test_answer_is_in_view_on_a_phone_while_one_draws(browser, written):
+    def work(page, problems):
+        page.set_viewport_size({"width": 360, "height": 640})
+        page.locator("#paper").click()
+        answer, paper = (page.locator(name).bounding_box() for name in ("#answer", "#paper"))
+        assert not problems
+        return page.locator("#answer").text_content(), answer, paper
+
+    said, answer, paper = browser.visit(written, 360, "screen", work)
+    assert re.fullmatch(r"\d, \d+\.\d %", said)
+    assert answer["y"] + answer["height"] <= 640
+    assert paper["y"] + paper["height"] <= answer["y"]  # and does not cover the paper
+
+
 def test_one_finger_draws_and_others_and_other_buttons_do_not(browser, written):
     send = """([kind, options]) => paper.dispatchEvent(new PointerEvent(kind, {
         isPrimary: true, button: 0, buttons: 1, pointerId: 1, bubbles: true, ...options }))"""
