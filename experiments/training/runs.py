@@ -112,8 +112,9 @@ def estimate_epoch_seconds(engine: Engine, config: Config, dataset: Dataset) -> 
             n *= max(2, math.ceil(1.2 * min_seconds / taken))
 
     def train(n: int) -> None:
-        # With the rate of the run, because a window's number of sweeps depends on it.
-        engine.train(images, labels, np.arange(n) % len(images), config.eta)
+        # With the rate half way, because a window's number of sweeps depends on it.
+        eta = config.learning_rates.eta_of((config.epochs + 1) // 2)
+        engine.train(images, labels, np.arange(n) % len(images), eta)
 
     def predict(n: int) -> None:
         engine.predict(np.resize(images, (n, *images.shape[1:])))
