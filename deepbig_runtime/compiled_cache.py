@@ -116,8 +116,8 @@ def _remove_old_folders(root: Path) -> None:
 
 
 def is_empty() -> bool:
-    """Whether a process will compile all that it needs: no code of these sources is kept."""
-    return FOLDER is None or not any(FOLDER.rglob("*.nbi"))  # Numba's indices
+    """Whether no code of these sources is kept yet, though it can be."""
+    return FOLDER is not None and not any(FOLDER.rglob("*.nbi"))  # Numba's indices
 
 
 FOLDER, NOT_KEPT = open_folder()

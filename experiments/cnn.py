@@ -133,12 +133,17 @@ def describe(net: str, kind: Kind) -> str:
     return f"{net}, input {kind.source}\n\n{markdown_table(lines)}\n"
 
 
-def run_path(folder: Path, net: str, seed: int, data_name: str, translation: float) -> Path:
-    """The run file of a net and seed. translation: of its images, percent."""
+def file_name(net: str) -> str:
+    """The layers of a net in names of files."""
     name = re.sub(r"[^\w-]", "", net.replace("%", "p"))
     if len(name) > MAX_NAME:  # file names have a limit
         name = f"{name[:MAX_NAME]}-{hashlib.sha256(net.encode()).hexdigest()[:8]}"
-    parts = [name, f"seed{seed}"]
+    return name
+
+
+def run_path(folder: Path, net: str, seed: int, data_name: str, translation: float) -> Path:
+    """The run file of a net and seed. translation: of its images, percent."""
+    parts = [file_name(net), f"seed{seed}"]
     parts += name_parts(data_name)
     parts += [f"translated{translation:g}"] if translation else []
     return folder / ("-".join(parts) + ".h5")
@@ -171,7 +176,10 @@ def main(argv: list[str] | None = None) -> int:
     n_jobs = len(nets) * len(arguments.seeds)
     with jobs.session(arguments, n_jobs, list(nets)) as (dataset, pool, engine):
         outcomes = jobs.train_all(make_jobs(arguments, nets, dataset, engine), pool)
-    return tables.write(arguments.out, "cnn", outcomes, report, cnn_tables.row)
+    own = [file_name(arguments.net)] if arguments.net else []
+    if arguments.translation is not None:
+        own.append(f"translated{arguments.translation:g}")
+    return tables.write(arguments.out, "-".join(["cnn", *own]), outcomes, report, cnn_tables.row)
 
 
 def report(runs: list[Run]) -> str:

@@ -84,7 +84,7 @@ def execute(name: str, variables: Mapping[str, str]) -> Any:
         # In the main thread nbclient would handle Ctrl-C itself, and fail.
         with ThreadPoolExecutor(1) as pool:
             variables = {**os.environ, **variables, "PYTHONPATH": path}
-            running = pool.submit(client.execute, env=variables)
+            running = pool.submit(client.execute, env=variables, cleanup_kc=True)
             try:
                 running.result()
             except Interrupted:

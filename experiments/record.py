@@ -34,7 +34,11 @@ UNTRACED = (
 def check_traced(what: str, commits: str) -> None:
     """Raise Problem unless the sources of a result are those of a commit, and say why."""
     if provenance.UNKNOWN in commits:
-        raise Problem(f"{what}: when it was trained, {provenance.NO_COMMIT}")
+        raise Problem(
+            f"{what} was trained where git did not know the commit of the sources, so its numbers "
+            f"cannot be traced; clone it with git, or trust another user's clone by "
+            f"'{provenance.TRUST}', then train again in another folder"
+        )
     if not provenance.is_traced(commits):
         raise Problem(f"{what} {UNTRACED}")
 
@@ -107,18 +111,25 @@ def write_study(path: Path) -> Path:
     name = f"{path.absolute().parent.name}.csv"
     if not re.fullmatch(STUDIES, name):
         raise Problem(f"{path} is in a folder that is not named study...; rename the folder")
-    target = provenance.device_folder(rows[-1].source.device) / name
+    target = provenance.device_folder(rows[0].source.device) / name
     if target.exists():
-        nets = {(row.factor, row.setting, row.seed, row.epochs) for row in rows}
+        nets = set(map(_net_of, rows))
         for row in read_rows(target, StudyRow):
-            if (row.factor, row.setting, row.seed, row.epochs) not in nets:
+            if _net_of(row) not in nets:
                 raise Problem(
-                    f"{target} has {row.setting}, seed {row.seed}, {path} has not; give all "
-                    "factors and seeds to the study, or move that file away"
+                    f"{target} has {row.layers}, {row.setting}, seed {row.seed}, {path} has not; "
+                    "copy its run file beside the others and run the study again, or move that "
+                    "file away"
                 )
     files.make_folder(target.parent)
     files.replace(target, read_text(path).encode())
     return target
+
+
+def _net_of(row: StudyRow) -> tuple:
+    """What tells the nets of studies apart."""
+    images = row.n_validation, row.validation_part, row.images_an_epoch
+    return row.factor, row.setting, row.layers, row.seed, row.epochs, *images
 
 
 def settings(rows: list[CommitteeRow]) -> list[tuple]:

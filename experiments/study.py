@@ -3,22 +3,22 @@
 Trains 841-800-10 once for each setting of some factors, each from where its run file ends. The
 training images of MNIST are parted: 10,000 are held out, choose the epoch and count; the others are
 trained on. No test image is looked at: a run is evaluated on the images held out and on its
-undeformed training images. Its table and figure, of the nets that are trained to their end, are
-written to the folder --out. Ctrl-C stops it; the same command continues.
+undeformed training images. The table and the figure are of all such nets in the folder --out that
+are trained to their end. Ctrl-C stops it; the same command continues.
 """
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from deepbig_runtime import files
 from experiments.datasets import data
 from experiments.results.rows import StudyRow, rows_text
 from experiments.results.schedules import takes_windows
-from experiments.results.studies import EPOCHS, factors, report, study_row
+from experiments.results.studies import EPOCHS, factors, report, study_rows
 from experiments.training import cli, jobs, plans
-from experiments.training.configs import make_config
+from experiments.training.configs import Config, make_config
 from experiments.training.messages import tell
 from experiments.training.store import STUDY_SUFFIX, read_run
 from mlp_gpu.engine import PERCEPTRON_SCHEDULES
@@ -30,13 +30,14 @@ N_VALIDATION = 10_000
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line, with ranges checked."""
     parser = cli.Parser("study", __doc__)
-    names = list(factors())
+    known = factors()
+    names, varying = list(known), [name for name in known if known[name].varies_epochs]
     parser.add_argument(
         "--factors",
         type=cli.words(names),
         metavar="NAME,NAME",
         help=f"factors to vary, one at a time (default: {','.join(names)}; with --epochs all but "
-        "the length)",
+        f"{' and '.join(varying)})",
     )
     plans.add_hidden_argument(parser, [800], "800")
     cli.add_seeds_argument(parser)
@@ -57,75 +58,88 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     cli.add_engine_arguments(parser, PERCEPTRON_SCHEDULES)
     cli.add_worker_arguments(parser)
     cli.add_data_arguments(parser)
-    cli.add_out_argument(parser, "folder for run files, tables and the figure", "runs/study")
+    usual = "runs/study"
+    cli.add_out_argument(
+        parser,
+        f"folder for run files, the table and the figure (default: {usual}; unusual nets, images "
+        f"and epochs are put behind it, as in {usual}-part2)",
+    )
     arguments = parser.parse_args(argv)
-    if arguments.epochs and "length" in (arguments.factors or []):
-        parser.error("argument --epochs: not allowed with the factor length, which varies them")
-    usual = [name for name in names if name != "length"] if arguments.epochs else names
-    arguments.factors = arguments.factors or usual
+    if arguments.epochs:
+        for name in varying:
+            if name in (arguments.factors or []):
+                parser.error(
+                    f"argument --epochs: not allowed with the factor {name}, which varies them"
+                )
+        names = [name for name in names if name not in varying]
+    arguments.factors = arguments.factors or names
+    parts = {
+        "": "-".join(map(str, arguments.hidden)) * (arguments.hidden != [800]),
+        "validation": arguments.validation * (arguments.validation != N_VALIDATION),
+        "part": arguments.validation_part * (arguments.validation_part > 1),
+        "epochs": arguments.epochs,
+        "limit": arguments.limit,
+        "of-": "digits" * (arguments.data == "digits"),
+    }
+    unusual = (f"-{name}{value}" for name, value in parts.items() if value)
+    arguments.out = arguments.out or Path(usual + "".join(unusual))
     return arguments
 
 
-def make_jobs(
-    arguments: argparse.Namespace, dataset: data.Dataset, engine: str
-) -> dict[tuple[str, str, int], jobs.Job]:
-    """The trainings, by factor, name of the setting and seed; the same one for equal settings."""
+def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str) -> list[jobs.Job]:
+    """The trainings. Factors share today's setting, which is trained once."""
     sizes = (N_INPUTS, *arguments.hidden, N_CLASSES)
-    images, list_of, part = (
-        data.limit(dataset, arguments.limit),
-        factors(),
-        arguments.validation_part,
-    )
-    made: dict[tuple[str, str, int], jobs.Job] = {}
-    for factor in arguments.factors:
-        for setting in list_of[factor].settings:
-            if arguments.epochs:
-                setting = replace(setting, epochs=arguments.epochs)
-            for seed in arguments.seeds:
-                net, what = "-".join(map(str, sizes)), setting.name.replace(" ", "")
-                of_part = f"-part{part}" if part > 1 else ""
-                name = f"{net}-{what}-{setting.epochs}epochs{of_part}-seed{seed}"
-                path = arguments.out / f"{name}{STUDY_SUFFIX}"
-                config = make_config(
-                    images,
-                    sizes,
-                    setting.schedule,
-                    seed,
-                    setting.deformation,
-                    "cpu" if setting.variant else engine,
-                    n_validation=arguments.validation,
-                    validation_part=part,
-                    windows=takes_windows(arguments, sizes, path),
-                    study=setting.variant,
-                )
-                label = f"{setting.name}, seed {seed}"
-                made[factor, setting.name, seed] = jobs.make_job(arguments, path, label, config)
-    return made
+    images, part, known = data.limit(dataset, arguments.limit), arguments.validation_part, factors()
+    settings = [setting for name in arguments.factors for setting in known[name].settings]
+    made: dict[Path, jobs.Job] = {}
+    for setting, seed in product(settings, arguments.seeds):
+        setting = setting.of_length(arguments.epochs)
+        net, what = "-".join(map(str, sizes)), setting.name.replace(" ", "")
+        of_part = f"-part{part}" if part > 1 else ""
+        name = f"{net}-{what}-{setting.epochs}epochs{of_part}-seed{seed}"
+        path = arguments.out / f"{name}{STUDY_SUFFIX}"
+        config = make_config(
+            images,
+            sizes,
+            setting.schedule,
+            seed,
+            setting.deformation,
+            "cpu" if setting.variant else engine,
+            n_validation=arguments.validation,
+            validation_part=part,
+            windows=takes_windows(arguments, sizes, path),
+            study=setting.variant,
+        )
+        made[path] = jobs.make_job(arguments, path, f"{setting.name}, seed {seed}", config)
+    return list(made.values())
 
 
 def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
-    list_of, sizes = factors(), (N_INPUTS, *arguments.hidden, N_CLASSES)
-    n_jobs = sum(len(list_of[factor].settings) for factor in arguments.factors)
-    with jobs.session(arguments, n_jobs * len(arguments.seeds), [sizes]) as (dataset, pool, engine):
+    known, sizes = factors(), (N_INPUTS, *arguments.hidden, N_CLASSES)
+    settings = {setting for name in arguments.factors for setting in known[name].settings}
+    n_jobs = len(settings) * len(arguments.seeds)
+    with jobs.session(arguments, n_jobs, [sizes]) as (dataset, pool, engine):
+        if engine != "cpu" and any(setting.variant for setting in settings):
+            tell("settings that no option of a training has are trained on the CPU")
         made = make_jobs(arguments, dataset, engine)
-        queue = {job.path: job for job in made.values()}  # factors share today's setting
         try:
-            outcomes = jobs.train_all(list(queue.values()), pool)
-        finally:  # a study takes days: a table of what is finished is there whenever it is stopped
-            _write(arguments.out, made)
+            outcomes = jobs.train_all(made, pool)
+        finally:  # a study takes hours: there is a table of what is finished whenever it is stopped
+            _write(arguments, made[0].config)
     return max(outcome.status for outcome in outcomes)
 
 
-def _write(folder: Path, made: dict[tuple[str, str, int], jobs.Job]) -> None:
-    """Write and print the tables and the figure of all nets that are trained to their end."""
-    runs = {job.path: read_run(job.path, True) for job in made.values() if job.path.exists()}
-    rows = [
-        study_row(factor, setting, runs[job.path])
-        for (factor, setting, _), job in made.items()
-        if job.path in runs and runs[job.path].finished
-    ]
-    if rows:
+def _write(arguments: argparse.Namespace, config: Config) -> None:
+    """Write and print the table and the figure of all finished nets in the folder --out.
+
+    Those of the net and images of a configuration.
+    """
+    folder = arguments.out
+    runs = [read_run(path, True) for path in sorted(folder.glob(f"*{STUDY_SUFFIX}"))]
+    like = (config.sizes, config.data)
+    found = [run for run in runs if run.finished and (run.config.sizes, run.config.data) == like]
+    if rows := study_rows(found, arguments.epochs):
         text = report(rows)
         files.replace(folder / "study.md", text.encode())
         files.replace(folder / "study.csv", rows_text(rows).encode())

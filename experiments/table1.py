@@ -127,12 +127,9 @@ def chosen_nets(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
 
 def name_parts(arguments: argparse.Namespace) -> list[str]:
     """The parts that unusual settings have in the names of files."""
-    part = arguments.validation and arguments.validation_part
-    return [
-        *(name + value for name, value in changes(deformation_of(arguments), TABLE1)),
-        *([f"validation{arguments.validation}"] if part else []),
-        *(["part2"] if part == 2 else []),
-    ]
+    n, part = arguments.validation, arguments.validation_part
+    parts = [name + value for name, value in changes(deformation_of(arguments), TABLE1)]
+    return parts + [f"validation{n}"] * bool(n) + ["part2"] * (part == 2)
 
 
 def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str) -> list[jobs.Job]:
@@ -174,7 +171,8 @@ def main(argv: list[str] | None = None) -> int:
     with jobs.session(arguments, n_jobs, nets, on_gpu) as (dataset, pool, engine):
         outcomes = jobs.train_all(make_jobs(arguments, dataset, engine), pool)
     table = "table3" if arguments.no_distortion else "table1"
-    name = "-".join([table, *name_parts(arguments)])
+    own = ["hidden" + "-".join(map(str, arguments.hidden))] if arguments.hidden else []
+    name = "-".join([table, *own, *name_parts(arguments)])
     return tables.write(arguments.out, name, outcomes, report, tables.table1_row)
 
 

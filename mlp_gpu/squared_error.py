@@ -1,4 +1,4 @@
-"""The CPU engine on squared error, for studies: image after image, as the papers write steps."""
+"""CPU engine with squared error, for studies: weights are updated after every image."""
 
 import math
 from collections.abc import Callable
@@ -20,11 +20,12 @@ class SquaredErrorEngine(CpuEngine):
     """As CpuEngine, one image after another, on half the squared error instead of cross-entropy.
 
     is_tanh: outputs are scaled hyperbolic tangents, as hidden states are, their targets 1 and -1.
-    Otherwise they are softmax's, their targets 1 and 0.
+    Otherwise they are softmax's, their targets 1 and 0. `predict` gives softmax's class
+    probabilities in both cases; the most likely class is the same.
     """
 
     def __init__(self, is_tanh: bool):
-        super().__init__(threads=1)
+        super().__init__()
         self._is_tanh = is_tanh
 
     def train(

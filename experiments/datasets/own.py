@@ -158,7 +158,7 @@ def _load_pictures(folder: Path) -> Dataset:
     parts = {"train": _list_pictures(folder / "train")}
     if (folder / "test").is_dir():
         parts["test"] = _list_pictures(folder / "test")
-    _name_passed_over(folder)
+    _name_skipped(folder)
     if "test" in parts:
         for name in sorted(parts["test"].keys() - parts["train"].keys()):
             raise Problem(
@@ -203,22 +203,26 @@ def _list_pictures(folder: Path) -> dict[str, list[os.DirEntry]]:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a file or folder is not the user's own: macOS leaves such ones in archives."""
+    """Whether a name is hidden, or of the folder that macOS adds to archives."""
     return name.startswith(".") or name == "__MACOSX"
 
 
-def _name_passed_over(folder: Path) -> None:
-    """Say on stderr which folders beside train/ and test/, and how many hidden files, are not read.
+def _name_skipped(folder: Path) -> None:
+    """Name on stderr what is not read, since its owner may expect it to count.
 
-    A folder may hold pictures that its owner expects to count.
+    Folders beside train/ and test/, hidden files, and files of other formats in those two.
     """
     others = {entry.name for entry in os.scandir(folder) if entry.is_dir()} - {"train", "test"}
     if others := {name for name in others if not _is_hidden(name)}:
-        names = ", ".join(str(folder / name) for name in sorted(others))
-        print(f"note: not read, beside train/ and test/: {names}", file=sys.stderr)
-    below = chain(*(folders + names for _, folders, names in os.walk(folder)))
-    if n_hidden := sum(map(_is_hidden, below)):
-        print(f"note: not read, hidden files or folders: {n_hidden}", file=sys.stderr)
+        text = ", ".join(str(folder / name) for name in sorted(others))
+        print(f"note: skipped, beside train/ and test/: {text}", file=sys.stderr)
+    names = [name for _, below, found in os.walk(folder) for name in below + found]
+    if n_hidden := sum(map(_is_hidden, names)):
+        print(f"note: skipped, hidden files or folders: {n_hidden}", file=sys.stderr)
+    of_classes = (folder.glob(f"{part}/*/*") for part in ("train", "test"))
+    unread = [path for path in chain(*of_classes) if not path.name.lower().endswith(SUFFIXES)]
+    if unread := sorted(path for path in unread if not _is_hidden(path.name)):
+        print(f"note: skipped, no pictures: {len(unread)}, such as {unread[0]}", file=sys.stderr)
 
 
 def _choose_test(folder: Path, labels: np.ndarray, names: Sequence[str]) -> np.ndarray:
@@ -273,6 +277,8 @@ def _decoded(folder: Path, names: Sequence[str], content: Any) -> Iterator[np.nd
         content.update(f"{name}\0{len(picture)}\n".encode() + picture)
         try:
             with Image.open(io.BytesIO(picture), formats=reading.PICTURES) as image:
+                if image.mode == "F":
+                    raise Problem(f"{path} has pixels of floats; expected 8 or 16 bits")
                 if max(image.size) > LARGEST:
                     width, height = image.size
                     raise Problem(
@@ -295,7 +301,7 @@ def _pixels(image: Image.Image) -> np.ndarray:
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # 16 bits of grey
         return (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
-    is_grey, has_palette = image.mode in ("1", "L", "LA", "F"), image.mode == "P"
+    is_grey, has_palette = image.mode in ("1", "L", "LA"), image.mode == "P"
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))

@@ -432,15 +432,15 @@ def plot_study(rows: Sequence[StudyRow]) -> Figure:
         percent, low, high = studies.held_out(own)
         axes.errorbar(percent, place, xerr=[[percent - low], [high - percent]], fmt="none")
         axes.plot([row.held_out for row in own], [place] * len(own), "o", color=BLUE)
-    axes.axvline(studies.held_out(of_settings[0])[0], linestyle=":", color=GREY)
-    axes.set_yticks(
-        range(len(of_settings)),
-        [
-            f"{own[0].factor}: {own[0].setting}" * (own[0].setting != studies.USUAL)
-            or studies.USUAL
-            for own in of_settings
-        ],
-    )
+        if own[0].setting == studies.USUAL:
+            axes.axvline(percent, linestyle=":", color=GREY)
+    names = [
+        own[0].setting if own[0].setting == studies.USUAL else f"{own[0].factor}: {own[0].setting}"
+        for own in of_settings
+    ]
+    axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlabel("images held out wrong, %; a dot for each seed, 95 % interval of the mean")
+    axes.set_xlabel(
+        "images held out wrong, %: a dot for each seed; 95 % interval of a net with the mean"
+    )
     return finish(figure, f"The study, {rows[0].layers}")

@@ -275,7 +275,8 @@ class StudyRow(Row, kw_only=True):
     """A row of study.csv: a net at the epoch that the images held out choose.
 
     held_out_errors: among the n_validation images held out; percent with its interval.
-    training_errors: among the undeformed training images. train_loss: nats, of that epoch.
+    training_errors: among the undeformed training images. train_loss: of that epoch, nats;
+    of outputs with squared error half that error.
     """
 
     factor: Filled

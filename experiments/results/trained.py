@@ -1,6 +1,5 @@
 """Trained nets for digits, to use them: the best there is, or those in files."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -20,8 +19,8 @@ PREPARED_AS = "MNIST"  # pictures and drawings are cut out and centred as the di
 OLD_SUFFIX = ".net"  # of nets in sealed HDF5 files, which no version writes any more
 TRAIN = 'make table1 ARGS="--nets 1"'
 DEFAULT = (
-    "a net that comes along; or the best run on all of MNIST, deformed, below $RUNS_DIR, or else "
-    "runs, if it gets fewer training images wrong than that net"
+    "a net that comes along; or the best run of its kind on all of MNIST, deformed, below "
+    "$RUNS_DIR, or else runs, if it gets fewer training images wrong than that net"
 )
 NET_FILE = (
     "a run file, RUN.h5, with its weights file beside it, or a net that 'python -m "
@@ -68,29 +67,25 @@ def is_for_pictures(config: Config) -> bool:
 def find_best(
     folder: Path, pretrained: Sequence[Path], fits: Callable[[Config], bool] = is_for_pictures
 ) -> Path:
-    """The best of the runs below a folder, or else the first of some net files; nets that fit.
+    """The first of some net files that fits, or the best run below a folder, if that is better.
 
-    A run counts only if it has ended, its weights are there, it was trained on all training images,
-    deformed, and gets fewer of them wrong than the first net file of its kind. The best has the
-    fewest. pretrained: net files. fits: whether a net with that configuration will do.
+    A run counts only if it is of the same kind of net, has ended, has its weights, and was trained
+    on all training images, deformed. The best gets the fewest of them wrong, undeformed.
+    pretrained: net files, one of which fits. fits: whether a net with that configuration will do.
     """
     members = {path: net_files.read(path) for path in pretrained}
-    least = {
-        one.config.is_convolutional: one.validation_errors
-        for one in reversed(members.values())
-        if one.validation_errors is not None
-    }
+    usual = next(path for path, member in members.items() if fits(member.config))
+    kind, least = members[usual].config.is_convolutional, members[usual].validation_errors
     found = {}
-    for path, run in store.read_runs(folder, lambda fault: None).items():  # 'make report' names it
+    # 'make report' names the damaged files.
+    for path, run in store.read_runs(folder, lambda fault: None).items():
         config = run.config
         is_whole = (config.data.n_train, config.data.n_validation) == (N_TRAIN, None)
-        is_good = run.finished and is_whole and config.deformation and fits(config)
-        if is_good and store.weights_path(path).exists():
-            errors = run.metrics.validation_errors[run.chosen - 1]
-            if errors < least.get(config.is_convolutional, math.inf):
-                found[path] = errors
-    usual = (path for path, member in members.items() if fits(member.config))
-    return min(found, key=lambda path: found[path]) if found else next(usual)
+        is_like = fits(config) and config.is_convolutional == kind and config.deformation
+        if run.finished and is_whole and is_like and store.weights_path(path).exists():
+            found[path] = run.metrics.validation_errors[run.chosen - 1]
+    best = min(found, key=lambda path: found[path], default=usual)
+    return best if least is not None and found.get(best, least) < least else usual
 
 
 def on_test_images(member: NetFile, dataset: Dataset) -> tuple[Dataset, np.ndarray]:

@@ -114,7 +114,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
         if self.study is not None:
             valid = self.data.n_validation is not None and self.data.n_test == self.data.n_train
             _require(valid, "study", self.study, "images held out, and n_test as n_train")
-            _require(self.study in VARIANTS, "study", self.study, ", ".join(VARIANTS[1:]))
+            _require(self.study in VARIANTS, "study", self.study, "; ".join(VARIANTS[1:]))
             valid = not self.study or self.engine == "cpu"
             _require(valid, "engine", self.engine, "cpu, on which variants are trained")
         kind = self.kind

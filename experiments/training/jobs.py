@@ -279,13 +279,14 @@ def session(
 def make_job(arguments: argparse.Namespace, path: Path, label: str, config: Config) -> Job:
     """The job of a run, with the folders and the schedule that the command line asks for.
 
-    A run of an older version in the usual folder is gone on with there.
+    A run that an older version left in the usual folder is resumed there.
     """
-    if "usual_out" in arguments and not path.exists():
-        older = arguments.usual_out / path.name
-        with suppress(files.FileFault):
-            if older.exists() and store.read_run(older).config == config:
-                path = older
+    usual_out = getattr(arguments, "usual_out", None)
+    if usual_out and not path.exists() and (usual_out / path.name).exists():
+        with suppress(files.FileFault, Problem):
+            older = usual_out / path.name
+            store.check_config(older, store.read_run(older).config, config)
+            path = older
     data_dir = arguments.data_dir
     if arguments.scheduler:  # workers have other current folders
         path, data_dir = path.absolute(), data_dir and data_dir.absolute()

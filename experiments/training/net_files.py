@@ -34,7 +34,7 @@ WEIGHT = np.dtype(np.float32)
 class NetFile:
     """The configuration of a run, its chosen epoch, and its net there.
 
-    Counts of wrong images there; None in older files.
+    validation_errors, test_errors: numbers of wrong images at that epoch; None in older files.
     """
 
     config: Config

@@ -34,10 +34,10 @@ SOURCES = (
 PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
 INSTALLED = "installed, version "  # in the place of a commit
 UNKNOWN, DIRTY = "unknown", "-dirty"
+TRUST = f"git config --global --add safe.directory {REPOSITORY}"
 NO_COMMIT = (
-    "git does not name the commit of these sources, so their results cannot be recorded: there is "
-    "no git or no clone, or another user owns the clone, which 'git config --global --add "
-    f"safe.directory {REPOSITORY}' trusts"
+    "git does not know the commit of these sources, so what is trained now cannot be recorded: "
+    f"there is no git, no clone, or another user owns the clone, which '{TRUST}' trusts"
 )
 GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")
 

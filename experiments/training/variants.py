@@ -1,6 +1,7 @@
-"""Guesses that no option of a command has, for studies: see `experiments.study`. On the CPU alone.
+"""Variants of deformation that no option of a command offers: see `experiments.study`.
 
-The name of a run's variant is in `Config.study`. Each is one departure from what all other runs do.
+The name of a run's variant is in `Config.study`. Variants are trained on the CPU only; those of the
+outputs are in `mlp_gpu.squared_error`.
 """
 
 from collections.abc import Callable
@@ -51,15 +52,15 @@ def deformer(
             scale_y(matrices)
         if variant == "fixed sizes":
             fix_sizes(matrices, deformation.beta_of(labels, len(labels)), deformation)
-        of_epoch = tile(make_displacement(deformation, seed, epoch, 0, side), side)
+        background, displacement = np.float32(deformation.background), None
+        if variant == "field an epoch":
+            displacement = tile(make_displacement(deformation, seed, epoch, 0, side), side)
         for start in range(0, len(images), BATCH):
             batch = slice(start, start + BATCH)
-            displacement = of_epoch
             if variant == "field an image":
                 displacement = draw_apart(deformation, rng, side)
             elif variant != "field an epoch":
                 displacement = make_displacement(deformation, seed, epoch, start // BATCH, side)
-            background = np.float32(deformation.background)
             warp_batch(out[batch], images[batch], matrices[batch], displacement, 0, background)
         return out
 

@@ -60,13 +60,19 @@ def test_describe_prints_each_layer_without_any_data(tmp_path, monkeypatch, caps
     assert "| fully connected | 5 " in capsys.readouterr().out
 
 
+def table_of(folder, data_name, ending):
+    """The only table of nets of one's own on some data."""
+    (path,) = folder.glob(f"cnn-*-{data_name}.{ending}")
+    return path
+
+
 def test_table_of_digits_has_no_figures_of_the_paper(folder):
-    text = (folder / "cnn-load_digits.md").read_text()
+    text = table_of(folder, "load_digits", "md").read_text()
     assert "load_digits, which is NOT MNIST" in text
     assert "must not be compared" in text
     assert "| paper" not in text
     assert f"- {NET}, seed 7: " in text
-    rows = read_csv(folder / "cnn-load_digits.csv")
+    rows = read_csv(table_of(folder, "load_digits", "csv"))
     assert [row["seed"] for row in rows] == ["0", "7"]
     assert rows[0]["weights"] == "1456"
     assert float(rows[0]["error_after_1"]) > 0
@@ -246,12 +252,12 @@ def test_rows_are_those_of_tables_2_and_3_and_have_plans():
 
 def test_small_files_never_stand_beside_the_papers_figures(pairs, colours):
     for (_, folder), name, number in ((pairs, "NORB", 2), (colours, "CIFAR10", 3)):
-        text = (folder / f"cnn-{name}-like.md").read_text()
+        text = table_of(folder, f"{name}-like", "md").read_text()
         assert f"# The nets of Table {number} of the 2011 paper on {name}-like" in text
         assert f"{name}-like, which is NOT {name}\n" in text
         assert "must not be compared with the paper's" in text
         assert "| paper" not in text
-    rows = read_csv(pairs[1] / "cnn-NORB-like.csv")
+    rows = read_csv(table_of(pairs[1], "NORB-like", "csv"))
     assert [row["seed"] for row in rows] == ["0", "1"]
     assert {(row["data"], row["translation"]) for row in rows} == {("NORB-like", "5.0")}
 
@@ -283,7 +289,10 @@ def test_files_of_the_papers_checksums_are_the_papers_data(tmp_path, monkeypatch
     options = ["--data", "norb", "--data-dir", str(tmp_path), "--net", "MP16-10N"]
     options += ["--epochs", "1", *HERE, "--out", str(tmp_path / "runs")]
     assert cnn.main(options) == 0
-    assert "# Table 2 of the 2011 paper, on NORB" in (tmp_path / "runs" / "cnn-NORB.md").read_text()
+    assert (
+        "# Table 2 of the 2011 paper, on NORB"
+        in table_of(tmp_path / "runs", "NORB", "md").read_text()
+    )
 
 
 # Other commands

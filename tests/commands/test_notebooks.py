@@ -151,10 +151,12 @@ def test_cells_run_on_the_commands_interpreter_whatever_kernels_there_are(
     (tmp_path / "kernels" / "python3").mkdir(parents=True)
     (tmp_path / "kernels" / "python3" / "kernel.json").write_text(kernel)
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
-    write_notebook(tmp_path / "a.ipynb", "import sys\nprint(sys.executable)")
+    write_notebook(tmp_path / "a.ipynb", "import os, sys\nprint(sys.executable, os.getpid())")
     monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
     (cell,) = notebooks.execute("a", {}).cells
-    assert cell.outputs[0].text == f"{sys.executable}\n"
+    executable, pid = cell.outputs[0].text.split()
+    assert executable == sys.executable
+    assert not os.path.exists(f"/proc/{pid}")  # the kernel has ended, too
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")

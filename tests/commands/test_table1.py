@@ -86,7 +86,9 @@ def test_nets_and_deformations_of_ones_own_are_named(tmp_path):
         "841-30-20-10 on load_digits, sigma 4, alpha 37, beta 10, gamma 10,12, shear 0, "
         "20 images kept apart, the second part, seed 0"
     )
-    name = "table1-sigma4-alpha37-beta10-gamma10,12-shear0-validation20-part2-load_digits"
+    name = (
+        "table1-hidden30-20-sigma4-alpha37-beta10-gamma10,12-shear0-validation20-part2-load_digits"
+    )
     (row,) = csv.DictReader((tmp_path / f"{name}.csv").open())
     settings = "sigma=4 alpha=37 beta=10 gamma=10,12 shear=0"
     assert (row["deformation"], row["n_validation"], row["validation_part"]) == (
@@ -221,11 +223,13 @@ def test_trial_of_an_older_version_is_gone_on_with_in_the_usual_folder(tmp_path,
     before = older.read_bytes()
     assert table1.main([*options, "--epochs", "1"]) == 0
     assert older.read_bytes() == before
+    assert table1.main([*options, "--epochs", "1", "--out", "runs/other"]) == 0
+    assert (tmp_path / "runs" / "other" / older.name).exists()  # a folder that is named is taken
     assert table1.main([*options, "--epochs", "2"]) == 0  # another run
     older.write_bytes(b"damaged")
     assert table1.main([*options, "--epochs", "3"]) == 0
     folders = {path.parent.name for path in tmp_path.rglob(older.name)}
-    assert folders == {"table1", *(f"table1-epochs{n}-limit50-eta0.01" for n in (2, 3))}
+    assert folders == {"table1", "other", *(f"table1-epochs{n}-limit50-eta0.01" for n in (2, 3))}
 
 
 @pytest.mark.parametrize(

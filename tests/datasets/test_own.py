@@ -143,6 +143,8 @@ def test_formats_that_people_have_are_read_and_the_rest_is_named(things, capsys)
     (cup / "._0.bmp").write_bytes(b"macOS")
     (things / "__MACOSX").mkdir()
     (things / "val").mkdir()
+    (things / "test" / "hat" / "more").mkdir()
+    (cup / "a.heic").touch()
     found = own.load(things).train_images
     for image in found[:4]:
         np.testing.assert_array_equal(image, pixels)
@@ -151,8 +153,9 @@ def test_formats_that_people_have_are_read_and_the_rest_is_named(things, capsys)
     np.testing.assert_array_equal(found[5], np.rot90(pixels, -1))
     said = capsys.readouterr().err.splitlines()
     assert said == [
-        f"note: not read, beside train/ and test/: {things / 'val'}",
-        "note: not read, hidden files or folders: 2",
+        f"note: skipped, beside train/ and test/: {things / 'val'}",
+        "note: skipped, hidden files or folders: 2",
+        f"note: skipped, no pictures: 2, such as {things / 'test' / 'hat' / 'more'}",
     ]
 
 
@@ -202,6 +205,10 @@ def test_without_a_test_folder_a_sixth_of_each_class_is_set_aside(things):
             r"train/hat/1.png is 65x65 pixels; expected squares of 8 to 64",
         ),
         (lambda folder: (folder / "train" / "bag").mkdir(), "train/bag holds no picture"),
+        (
+            lambda folder: save(folder / "train/hat/6.tif", np.zeros((10, 10), np.float32)),
+            r"train/hat/6.tif has pixels of floats; expected 8 or 16 bits",
+        ),
         (
             lambda folder: save(folder / "test/bag/1.png", np.zeros((10, 10), np.uint8)),
             "test/bag is a class that .*train lacks",

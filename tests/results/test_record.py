@@ -30,7 +30,7 @@ def test_runs_are_recorded_finished_or_as_unfinished(empty):
     for other, complaint in (
         (stopped, "2 of 9 epochs: only a finished run counts"),
         (dirty, "uncommitted changes"),
-        (make_run(session={"commit": "unknown", "dirty": True}), "git does not name the commit"),
+        (make_run(session={"commit": "unknown", "dirty": True}), "git did not know the commit"),
         (make_run(session={"commit": "installed, version 1.2"}), "or by an installed package"),
     ):
         store.write_run(path, other)

@@ -145,7 +145,7 @@ def test_outputs_choose_the_engine():
 def test_unknown_variant_and_a_gpus_are_refused():
     config = make_config("padded")
     for change, reason in (
-        ({"study": "a guess"}, "study is 'a guess', expected padded, padded after, "),
+        ({"study": "a guess"}, "study is 'a guess', expected padded; padded after; "),
         ({"engine": "cuda"}, "engine is 'cuda', expected cpu, on which variants are trained"),
     ):
         with pytest.raises(ValueError, match=reason):
