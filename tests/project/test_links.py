@@ -100,6 +100,13 @@ def test_every_drawing_is_shown():
     assert all(f"pictures/{name}.png" in text_of("docs/recognise.md") for name in shown)
 
 
+def test_gallery_shows_every_picture():
+    shown = set(re.findall(r"\]\(([^)]*\.png)\)", text_of("docs/gallery.md")))
+    folders = (REPOSITORY / name for name in ("docs", "results"))
+    there = {path for folder in folders for path in folder.rglob("*.png")}
+    assert {(REPOSITORY / "docs" / target).resolve() for target in shown} == there
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_commands_name_targets_modules_and_options_that_exist(name):
     makefile = text_of("Makefile")
