@@ -114,7 +114,8 @@ def claims_sentence(found: Mapping[Path, Sequence[CommitteeRow]]) -> str | None:
     epochs = " or ".join(dict.fromkeys(row.epochs for row in rows))
     return (
         f"Of the paper's {len(claims)} claims {len(shown)} show in the counts of wrong digits "
-        f"after {epochs} epochs, one training of each net: {'; '.join(shown) or 'none'}. "
+        f"after {epochs} epochs, one training of each net (p: McNemar's test, Holm's correction): "
+        f"{'; '.join(shown) or 'none'}. "
         + (f"Not shown: {'; '.join(missed)}. " if missed else "")
         + (f"Not compared, as trainings differ: {'; '.join(unlike)}." if unlike else "")
     ).strip()
@@ -124,7 +125,8 @@ def _claim(claim: Mapping[str, str]) -> str:
     """A line of the table of claims, in words."""
     if not claim["paper %"]:
         return f"{claim['claim']} {claim['ours %']}"
-    return f"{claim['claim']}, {claim['ours %']} % (paper: {claim['paper %']} %)"
+    p = claim[committee_report.P_VALUE]
+    return f"{claim['claim']}, {claim['ours %']} % (paper: {claim['paper %']} %; p: {p})"
 
 
 def mixed_sentence(found: Iterable[Sequence[CommitteeRow]]) -> str | None:

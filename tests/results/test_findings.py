@@ -13,7 +13,7 @@ def test_claims_that_show_and_that_do_not():
     shown, missed = text.split("Not shown: ")
     assert "1.69 against 2.21 % (paper: 0.56 against 1.7" in shown
     assert "2.07 against 2.21 %" in shown
-    assert "1.71 against 1.69 % (paper: 0.43 against 0.56 %)" in missed
+    assert "1.71 against 1.69 % (paper: 0.43 against 0.56 %; p: -)" in missed
     assert "in 3 of 4" in missed  # the committee of experiment 2 is worse than its member
     better = of_committees({1: (250, 220), 2: (200, 207), 3: (210, 168), 6: (180, 167)}, folder="z")
     assert findings.claims_sentence(found | better) == text  # not the fewest errors: the first path
@@ -47,7 +47,7 @@ def test_claims_of_committees_whose_wrong_digits_are_known():
     assert p_values() == ["0.016", "-", "0.62", ""]  # the smaller of two, twice
     text = findings.claims_sentence(found)
     assert "Not compared" not in text
-    assert "1.71 against 1.69 % (paper: 0.43 against 0.56 %)" in text
+    assert "1.71 against 1.69 % (paper: 0.43 against 0.56 %; p: 0.62)" in text
 
 
 def test_committees_that_were_trained_differently_show_nothing():
