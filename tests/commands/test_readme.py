@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from statistics import median
 
 import factories
 import pytest
@@ -80,6 +81,20 @@ def test_time_of_the_first_compilation_is_the_longest_on_record():
     rows = [row for own in read_results().startups.values() for row in own]
     slowest = max((r for r in rows if r.what.endswith("nothing compiled")), key=lambda r: r.seconds)
     assert f"{slowest.seconds:.0f} s on {slowest.source.device}" == jobs.FIRST_COMPILED
+
+
+def test_standstills_of_recorded_trainings_are_told():
+    """A minute or more in epochs of more than five times the median."""
+    text = " ".join(text_of("results/README.md").split())
+    told = re.findall(r"([\d,]+) of ([\d,]+)(?: of)? `([\w-]+)` \(([\d,]+) of ([\d,]+) s\)", text)
+    expected = set()
+    for path, run in read_results().runs.items():
+        seconds = run.epoch_seconds
+        slow = [one for one in seconds if one > 5 * median(seconds)]
+        if len(seconds) > 5 and sum(slow) > 60:
+            sums = f"{sum(slow):,.0f}", f"{sum(seconds):,.0f}"
+            expected.add((f"{len(slow):,}", f"{len(seconds):,}", path.stem, *sums))
+    assert set(told) == expected
 
 
 def test_the_readme_is_short():
