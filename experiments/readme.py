@@ -231,16 +231,20 @@ def races(found: Collection[list[RaceRow]]) -> str:
 
 
 def gpu_sentence(record: GpuCheckRecord) -> str:
-    """How many checks a GPU passed, and the time that an image takes in whole epochs by windows."""
+    """How many checks a GPU passed, and the time that an image takes in an epoch by windows."""
     good, ending = [row for row in record.checks if row.passed], f", {WINDOW}"
     windowed = [row for row in good if row.check.endswith(ending)]
-    found = [f"{row.check} ({row.result.partition(';')[0]})" for row in windowed]
+    found = [
+        f"{row.result.partition(' an image')[0]} ({row.check.removesuffix(ending)})"
+        for row in windowed
+    ]
     return (
         f"`make gpu-check` on {record.provenance.device}: [{len(good)} of "
         f"{len(record.checks)} checks](results/README.md#gpu-check)"
         + " that ran" * (not record.passed)
         + " passed"
-        + f"; in the first epochs {', '.join(found)}" * bool(found)
+        + f"; one image of a training epoch at a learning rate near 0.001 took {', '.join(found)}"
+        * bool(found)
         + "."
     )
 

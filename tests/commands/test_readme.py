@@ -303,7 +303,7 @@ def test_the_checks_of_a_gpu_are_shown(empty):
     folder.mkdir(parents=True)
     checks = [
         GpuCheckRow("GPU", False, "as it is", 61),
-        GpuCheckRow("net 2, window", True, "fast; and more", 1),
+        GpuCheckRow("net 2, window", True, "8.8 us an image; and more", 1),
         GpuCheckRow("net 2, graph", True, "slow", 1),
         GpuCheckRow("net 3, window", False, "wrong", 1),
     ]
@@ -317,7 +317,8 @@ def test_the_checks_of_a_gpu_are_shown(empty):
     )
     said = pages["README.md"]["durations"]
     assert said.startswith("- `make gpu-check` on Some GPU: [2 of 4 checks](results/README.md")
-    assert said.endswith(" that ran passed; in the first epochs net 2, window (fast).")
+    ending = " at a learning rate near 0.001 took 8.8 us (net 2)."
+    assert said.endswith(f" that ran passed; one image of a training epoch{ending}")
     assert re.search(r"^\| GPU +\| no +\| as it is +\| 0:01:01 \|$", text, re.MULTILINE)
     whole = GpuCheckRecord(True, checks[1:3], record.provenance)
     assert "[2 of 2 checks](results/README.md#gpu-check) passed;" in readme.gpu_sentence(whole)
