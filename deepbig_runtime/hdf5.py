@@ -138,9 +138,11 @@ def _read(content: bytes) -> Group:
 
 def _read_group(group: h5py.Group, where: str, max_bytes: int) -> Group:
     """max_bytes: of all arrays together, since several names may refer to one array."""
-    attrs = {name: _as_python(where, value) for name, value in group.attrs.items()}
+    # Lists: an iterator that an exception leaves half way would keep h5py's lock, and another thread
+    # would wait for ever, until the exception's traceback is forgotten.
+    attrs = {name: _as_python(where, value) for name, value in list(group.attrs.items())}
     found = Group(where, attrs, {})
-    for name in group:
+    for name in list(group):
         place = f"{where}{ascii(name)[1:-1]:.80}"
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
             raise Malformed(f"{place}: expected a group or an array, found a link")

@@ -2,11 +2,13 @@
 
 import os
 import stat
+import threading
 
 import h5py
 import numpy as np
 import pytest
 from forgeries import attribute, expect_sentence, put, reseal
+from waiting import HANG_SECONDS
 
 from deepbig_runtime import hdf5
 from deepbig_runtime.files import FileFault, Malformed
@@ -200,3 +202,14 @@ def test_write_syncs_the_file_then_renames_then_syncs_the_folder(path, monkeypat
     hdf5.write(path, lambda file: fill(file) or file.attrs.update(more=1))
     assert calls == ["file", "replace", "folder"]
     assert read(path).attrs["more"] == 1
+
+
+def test_refused_file_leaves_hdf5_to_other_threads(path, tmp_path):
+    reseal(path, attribute("schema", 1.5, "/"))
+    with pytest.raises(FileFault) as refused:
+        read(path)
+    thread = threading.Thread(target=hdf5.write, args=(tmp_path / "b.h5", fill), daemon=True)
+    thread.start()
+    thread.join(HANG_SECONDS)
+    assert not thread.is_alive()
+    assert "damaged" in str(refused.value)  # which keeps the traceback until here
