@@ -115,9 +115,9 @@ def _remove_old_folders(root: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def is_empty() -> bool:
-    """Whether no code of these sources is kept yet, though it can be."""
-    return FOLDER is not None and not any(FOLDER.rglob("*.nbi"))  # Numba's indices
+def lacks(name: str) -> bool:
+    """Whether no functions whose names begin so are kept yet, though code can be."""
+    return FOLDER is not None and not any(FOLDER.rglob(f"*.{name}*.nbi"))  # Numba's indices
 
 
 FOLDER, NOT_KEPT = open_folder()

@@ -269,7 +269,7 @@ def session(
             tell(plans.announce(arguments, engine))
         if provenance.commit()["commit"] == provenance.UNKNOWN:
             tell(provenance.NO_COMMIT)
-        if compiled_cache.is_empty():
+        if engine == "cpu" and compiled_cache.lacks("train_"):
             tell(f"code is compiled for the first time, which took {FIRST_COMPILED}")
         if reason := compiled_cache.NOT_KEPT:
             tell(f"compiled code is not kept, so each process compiles anew: {reason}")

@@ -303,6 +303,18 @@ def test_session_reports_that_compiled_code_is_not_kept(reason, tmp_path, monkey
     assert (said in capsys.readouterr().err) == (reason is not None)
 
 
+def test_session_announces_the_first_compilation_of_a_training(tmp_path, monkeypatch, capsys):
+    arguments = table1.parse_arguments([*TABLE, "--engine", "cpu", "--out", str(tmp_path)])
+    monkeypatch.setattr(compiled_cache, "FOLDER", tmp_path)
+    said = []
+    for name in ("cpu_window.predict-724", "cpu_window.train_blocks-640"):  # the first of recognise
+        (tmp_path / f"{name}.py311.nbi").touch()
+        with jobs.session(arguments, 1, [(841, 10)]):
+            pass
+        said.append(jobs.FIRST_COMPILED in capsys.readouterr().err)
+    assert said == [True, False]
+
+
 def test_worker_with_other_data_fails_the_job(tmp_path):
     job = make_job(tmp_path, 0)
     job = replace(job, config=changed(job.config, data={"sha256": "0" * 64}))
