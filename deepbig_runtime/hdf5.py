@@ -138,8 +138,8 @@ def _read(content: bytes) -> Group:
 
 def _read_group(group: h5py.Group, where: str, max_bytes: int) -> Group:
     """max_bytes: of all arrays together, since several names may refer to one array."""
-    # Lists: an iterator that an exception leaves half way would keep h5py's lock, and another thread
-    # would wait for ever, until the exception's traceback is forgotten.
+    # Lists: an iterator that an exception ends half way keeps h5py's lock, and other threads wait,
+    # as long as a traceback keeps the iterator.
     attrs = {name: _as_python(where, value) for name, value in list(group.attrs.items())}
     found = Group(where, attrs, {})
     for name in list(group):
