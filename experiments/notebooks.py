@@ -64,7 +64,7 @@ def execute(name: str, variables: Mapping[str, str]) -> Any:
             cell.update(outputs=[], execution_count=None)
 
     class ThisPython(kernelspec.KernelSpecManager):
-        """Knows one kernel: of this interpreter, whatever kernels are on JUPYTER_PATH."""
+        """Knows one kernel, of this interpreter, and none on JUPYTER_PATH."""
 
         def get_kernel_spec(self, name: str) -> kernelspec.KernelSpec:
             argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]

@@ -127,7 +127,7 @@ def write_study(path: Path) -> Path:
 
 
 def _net_of(row: StudyRow) -> tuple:
-    """What tells the nets of studies apart."""
+    """The identity of a net among the nets of studies."""
     images = row.n_validation, row.validation_part, row.images_an_epoch
     return row.factor, row.setting, row.layers, row.seed, row.epochs, *images
 

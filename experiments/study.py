@@ -125,15 +125,15 @@ def main(argv: list[str] | None = None) -> int:
         made = make_jobs(arguments, dataset, engine)
         try:
             outcomes = jobs.train_all(made, pool)
-        finally:  # a study takes hours: there is a table of what is finished whenever it is stopped
+        finally:  # a study takes hours: a table of its finished runs is there after Ctrl-C, too
             _write(arguments, made[0].config)
     return max(outcome.status for outcome in outcomes)
 
 
 def _write(arguments: argparse.Namespace, config: Config) -> None:
-    """Write and print the table and the figure of all finished nets in the folder --out.
+    """Write and print the table and the figure of the finished runs in the folder --out.
 
-    Those of the net and images of a configuration.
+    config: of a run with the net and the images that all of them must have.
     """
     folder = arguments.out
     runs = [read_run(path, True) for path in sorted(folder.glob(f"*{STUDY_SUFFIX}"))]

@@ -25,7 +25,7 @@ from mlp_gpu import random
 SMALLEST, LARGEST = 8, 64  # sides of images, pixels
 MOST_CLASSES = 256
 MOST_BYTES = 2**32  # of all images of a file, or of a folder of pictures
-MOST_PICTURE_BYTES = 64_000_000  # of the file of one
+MOST_PICTURE_BYTES = 64_000_000  # of a picture's file
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif", ".bmp", ".ppm", ".pgm")
 IDX_NAME = re.compile(
     r"(?:emnist-(?P<set>[a-z]+)-)?(?P<part>train|t10k|test)-"
@@ -208,7 +208,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _name_skipped(folder: Path) -> None:
-    """Name on stderr what is not read, since its owner may expect it to count.
+    """Name on stderr the files and folders that are not read; their owner may expect them to count.
 
     Folders beside train/ and test/, hidden files, and files of other formats in those two.
     """
@@ -297,7 +297,7 @@ def _decoded(folder: Path, names: Sequence[str], content: Any) -> Iterator[np.nd
 
 
 def _pixels(image: Image.Image) -> np.ndarray:
-    """Grey or colours of the first frame, the right way up; what is transparent becomes white."""
+    """Grey or colours of the first frame, the right way up; transparent pixels become white."""
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # 16 bits of grey
         return (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)

@@ -431,7 +431,7 @@ def plot_study(rows: Sequence[StudyRow]) -> Figure:
     for place, own in enumerate(of_settings):
         percent, low, high = studies.held_out(own)
         axes.errorbar(percent, place, xerr=[[percent - low], [high - percent]], fmt="none")
-        axes.plot([row.held_out for row in own], [place] * len(own), "o", color=BLUE)
+        axes.plot([studies.held_out([row])[0] for row in own], [place] * len(own), "o", color=BLUE)
         if own[0].setting == studies.USUAL:
             axes.axvline(percent, linestyle=":", color=GREY)
     names = [

@@ -274,7 +274,7 @@ class Table1Row(ResultRow, kw_only=True):
 class StudyRow(Row, kw_only=True):
     """A row of study.csv: a net at the epoch that the images held out choose.
 
-    held_out_errors: among the n_validation images held out; percent with its interval.
+    held_out_errors: among the n_validation images held out.
     training_errors: among the undeformed training images. train_loss: of that epoch, nats;
     of outputs with squared error half that error.
     """
@@ -291,9 +291,6 @@ class StudyRow(Row, kw_only=True):
     n_validation: Positive
     validation_part: Count
     held_out_errors: Count
-    held_out: Number
-    held_out_low: Number
-    held_out_high: Number
     chosen_epoch: Count
     training_errors: Count
     train_loss: Number

@@ -162,7 +162,7 @@ def factors() -> dict[str, Factor]:
 
 
 def study_rows(runs: Sequence[Run], epochs: int | None = None) -> list[StudyRow]:
-    """The runs of the study's settings as rows, those of each factor one after another.
+    """The runs of the study's settings as rows, factor by factor.
 
     epochs: of all settings, and then of no factor that varies them; None: their own.
     """
@@ -181,7 +181,6 @@ def study_rows(runs: Sequence[Run], epochs: int | None = None) -> list[StudyRow]
 def _row(factor: str, setting: str, run: Run) -> StudyRow:
     config, chosen, deformation = run.config, run.chosen - 1, run.config.deformation
     errors, n = run.metrics.validation_errors[chosen], config.n_validation
-    low, high = interval(errors, n)
     return StudyRow(
         factor=factor,
         setting=setting,
@@ -195,9 +194,6 @@ def _row(factor: str, setting: str, run: Run) -> StudyRow:
         n_validation=n,
         validation_part=config.data.validation_part or 1,
         held_out_errors=errors,
-        held_out=100 * errors / n,
-        held_out_low=low,
-        held_out_high=high,
         chosen_epoch=run.chosen,
         training_errors=run.chosen_errors,
         train_loss=run.metrics.train_loss[chosen],
@@ -207,7 +203,7 @@ def _row(factor: str, setting: str, run: Run) -> StudyRow:
 
 
 def groups(rows: Sequence[StudyRow]) -> list[list[StudyRow]]:
-    """The rows of each setting, one for each seed; those of today's first, and once."""
+    """The rows of each setting, one for each seed; today's setting is the first, and there once."""
     found: dict[tuple[str, str, int], list[StudyRow]] = {}
     for row in sorted(rows, key=lambda row: row.setting != USUAL):
         factor = "" if row.setting == USUAL else row.factor

@@ -1,7 +1,7 @@
 """Variants of deformation that no option of a command offers: see `experiments.study`.
 
-The name of a run's variant is in `Config.study`. Variants are trained on the CPU only; those of the
-outputs are in `mlp_gpu.squared_error`.
+The name of a run's variant is in `Config.study`. Variants are trained on the CPU only; the
+variants of the outputs are in `mlp_gpu.squared_error`.
 """
 
 from collections.abc import Callable

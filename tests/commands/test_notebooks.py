@@ -145,7 +145,7 @@ def test_a_notebook_that_fails_is_named_and_the_others_go_on(
 
 
 @pytest.mark.parametrize("kernel", ["{", '{"argv": ["/bin/false"], "language": "python"}'])
-def test_cells_run_on_the_commands_interpreter_whatever_kernels_there_are(
+def test_execute_with_foreign_kernels_runs_cells_on_its_own_interpreter(
     kernel, jupyter, monkeypatch, tmp_path
 ):
     (tmp_path / "kernels" / "python3").mkdir(parents=True)
