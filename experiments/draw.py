@@ -126,7 +126,7 @@ def main(argv: list[str] | None = None) -> None:
     out = arguments.out or store.find_folder() / DRAW
     files.make_folder(out.parent)
     files.replace(out, text.encode())
-    print(f"written to {out}, with the net of {path}; open it in a browser")
+    print(f"written to {out}, with the net of {path}, {member.described}; open it in a browser")
 
 
 if __name__ == "__main__":
