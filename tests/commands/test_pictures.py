@@ -19,7 +19,7 @@ from mlp_gpu.training import Schedule
 
 OF_RUNS = ("misclassified", "confusion", "second_guesses", "hardest", "learning_curves")
 OF_RUNS += ("learning_curves_hours", "learning_rates", "parameters")
-OF_RECORDS = "times", "roofline", "ladder", "error_against_hours"
+OF_RECORDS = "times", "roofline", "ladder", "study", "error_against_hours"
 
 
 @pytest.fixture(scope="module")
