@@ -103,9 +103,9 @@ def plot_panel(axes: Axes, view: View, trace: Trace) -> None:
     top, left, bottom, right = trace.region
     kinds = np.full((bottom - top, right - left), UNTOUCHED)
     for first_row, first, end_row, end in trace.blocks:
-        kinds[first_row - top : end_row - top, first - left : end - left] = OTHERS
         plot_box(axes, first, first_row, end - first, end_row - first_row, OUTLINE)
-    for kind, runs in ((BLOCK, trace.of_block), (SECTORS, trace.moved)):
+    painted = {OTHERS: trace.of_all, BLOCK: trace.of_block, SECTORS: trace.moved}
+    for kind, runs in painted.items():
         for row, first, last in runs:
             kinds[row - top, first - left : last + 1 - left] = kind
     axes.imshow(

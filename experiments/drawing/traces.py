@@ -17,10 +17,10 @@ class Trace(msgspec.Struct, frozen=True):
 
     grid, threads: thread blocks, and threads of a block, by x, y, z. shape: rows and columns of the
     array. region: the part that is drawn, which has all cells below. blocks: bounds of the cells of
-    each block. of_block: cells of the drawn block. own: cells of the drawn thread, in the order of
-    its first accesses. step: cells of its warp at one step. moved: cells in the sectors of global
-    memory that this step transfers. n_own, n_step: numbers of cells, drawn or not. n_turns: sectors
-    of the step; in shared memory turns of the banks.
+    each block. of_all: cells of all blocks. of_block: cells of the drawn block. own: cells of the
+    drawn thread, in the order of its first accesses. step: cells of its warp at one step. moved:
+    cells in the sectors of global memory that this step transfers. n_own, n_step: numbers of cells,
+    drawn or not. n_turns: sectors of the step; in shared memory turns of the banks.
     """
 
     grid: tuple[int, ...]
@@ -28,6 +28,7 @@ class Trace(msgspec.Struct, frozen=True):
     shape: Pair
     region: Box
     blocks: list[Box]
+    of_all: list[Run]
     of_block: list[Run]
     own: list[Run]
     step: list[Run]

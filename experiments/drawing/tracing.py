@@ -106,6 +106,7 @@ def _trace(launch: Launch, launched: Launched, view: View) -> Trace:
         (rows, columns),
         region,
         sorted(bounds),
+        _runs(cells(np.sort(words(np.concatenate(of_blocks))))),
         _runs(cells(np.sort(words(of_blocks[block])))),
         _runs(cells(own)),
         _runs(cells(step)),

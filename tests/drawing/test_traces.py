@@ -52,7 +52,13 @@ KNOWN = {
     # Thread 37 has lane 5 of warp 1: of each tile of 16 x 8 rows 1 and 9, columns 2 and 3.
     # A step of its warp writes a number of each lane: 8 rows, and 4 of every second column.
     "forward_tensor_products partial write": (
-        [(m + y, 162 + 8 * n + x) for m in (1, 17) for n in range(4) for y in (0, 8) for x in (0, 1)],
+        [
+            (m + y, 162 + 8 * n + x)
+            for m in (1, 17)
+            for n in range(4)
+            for y in (0, 8)
+            for x in (0, 1)
+        ],
         [(y, 160 + x) for y in range(8) for x in (0, 2, 4, 6)],
         8,
     ),
