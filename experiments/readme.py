@@ -7,6 +7,7 @@ text around it is written by hand.
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 
 from deepbig.pretrained import PRETRAINED
 from deepbig_runtime import files
@@ -45,6 +46,7 @@ from experiments.training.store import Run
 from mlp_gpu.engine import WINDOW
 
 ON_A_GPU = "On a GPU: not measured yet."
+NOT_RECORDED = "not recorded"
 
 
 def begin(name: str) -> str:
@@ -107,7 +109,8 @@ def duration_list(results: Results) -> str:
         for row in rows
         if row.what == speeds.CLONE
     ]
-    items += map(gpu_sentence, results.gpu_checks.values())
+    runs = tables.table1_runs(results.runs, "MNIST").values()
+    items += [gpu_sentence(record, runs) for record in results.gpu_checks.values()]
     return "\n".join(f"- {item}" for item in items)
 
 
@@ -230,21 +233,35 @@ def races(found: Collection[list[RaceRow]]) -> str:
     )
 
 
-def gpu_sentence(record: GpuCheckRecord) -> str:
-    """How many checks a GPU passed, and the time that an image takes in an epoch by windows."""
+def gpu_sentence(record: GpuCheckRecord, runs: Iterable[Run]) -> str:
+    """How many checks a GPU passed, and the time that an image takes by windows: in an epoch, and
+    in the longest finished training of each net on that GPU.
+
+    runs: as `tables.table1_runs` returns them.
+    """
     good, ending = [row for row in record.checks if row.passed], f", {WINDOW}"
     windowed = [row for row in good if row.check.endswith(ending)]
     found = [
         f"{row.result.partition(' an image')[0]} ({row.check.removesuffix(ending)})"
         for row in windowed
     ]
+    means: dict[int, str] = {}  # by net, of its longest run
+    for run in runs:
+        windows = tables.engine_name(run) == f"cuda {WINDOW}"
+        if run.finished and windows and run.provenance[-1].device == record.provenance.device:
+            us = 1e6 * mean(run.metrics.train_seconds) / run.config.data.n_train
+            net = tables.net_number(run)
+            means.setdefault(net, f"{us:.1f} us (net {net}, {run.epochs:,} epochs)")
     return (
         f"`make gpu-check` on {record.provenance.device}: [{len(good)} of "
         f"{len(record.checks)} checks](results/README.md#gpu-check)"
         + " that ran" * (not record.passed)
         + " passed"
-        + f"; one image of a training epoch at a learning rate near 0.001 took {', '.join(found)}"
+        + f"; one image of the last epoch checked, at a learning rate near 0.001, took "
+        f"{', '.join(found)}"
         * bool(found)
+        + f"; the mean over a whole learning-rate schedule is {', '.join(means.values())}"
+        * bool(means)
         + "."
     )
 
@@ -257,11 +274,14 @@ def gpu_check(record: GpuCheckRecord) -> str:
             "passed": "yes" if row.passed else "no",
             "result": row.result,
             "time": duration(row.seconds),
+            "date": row.date[:10] or NOT_RECORDED,
+            "commit": provenance.commit_text(row.commit).removeprefix("commit ") or NOT_RECORDED,
         }
         for row in record.checks
     ]
     source = record.provenance.columns()
-    return f"{tables.source_line(source, date=source.date)}:\n\n{markdown_table(rows)}"
+    where = tables.source_line(source, date=source.date)
+    return f"{where}, the last command:\n\n{markdown_table(rows)}"
 
 
 def ladders(records: Collection[LadderRecord]) -> str:
@@ -327,6 +347,7 @@ def pages() -> dict[str, dict[str, str]]:
             "experiments": markdown_table(committees.experiments_table(found.values())),
         },
         "results/README.md": {
+            "times": tables.TIME_EXPLAINED,
             "table1": table1(results.runs, "MNIST"),
             "digits": table1(results.runs, "load_digits"),
             "cnn": run_rows(convolutional_runs(results.runs, "MNIST"), cnn_tables.table),

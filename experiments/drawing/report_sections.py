@@ -191,7 +191,8 @@ class Report:
     ) -> dict[str, str]:
         """A run or committee, its error, and the figures that it stands beside."""
         row = {"run": name, "error %": error, RECORD_COLUMN: record.text, PAPER_COLUMN: paper.text}
-        row |= {name: cells[name] for name in ("95 % interval", "wrong", "epochs x images", "time")}
+        names = "95 % interval", "wrong", "epochs x images", "time", tables.TIME_SUM
+        row |= {name: cells.get(name, "-") for name in names}
         for column, p in ("p, record", record.p), ("p, paper", paper.p):
             row[column] = "-" if p is None else f"{p:.2g}" if p > SMALL_P else f"< {SMALL_P:g}"
         return row | {"source": self.page.cite(*lines)}
@@ -208,7 +209,7 @@ class Report:
         rows = list(map(_errors_first, tables.table1_table(list(everything.values()))))
         for key, row in zip(everything, rows, strict=True):
             row["from"] = origins[key]
-        page.table(" ".join(tables.ERRORS_EXPLAINED), rows, each=sources(everything))
+        page.table(" ".join(tables.COLUMNS_EXPLAINED), rows, each=sources(everything))
 
     def add_convolutional(self, runs: Mapping[str, Run], name: str) -> None:
         """The convolutional nets of 2011, from records and runs."""

@@ -40,7 +40,7 @@ def _result(row: ResultRow) -> str:
     return (
         f"gets {row.tefbv_errors} of {row.n_test:,} test digits wrong: {row.tefbv:.2f} % (95 % "
         f"interval {row.tefbv_low:.2f}-{row.tefbv_high:.2f}), after {row.epochs_done} epochs in "
-        f"{duration(row.seconds)} on {row.source.device}"
+        f"{duration(row.seconds_by_median)} on {row.source.device}"
     )
 
 
@@ -79,9 +79,9 @@ def schedule_sentence(runs: Sequence[Run]) -> str | None:
     whole = [run for run in runs if run.config.data.n_train == 60_000]
     if fourth := [run for run in whole if tables.net_number(run) == 4]:
         run = max(fourth, key=lambda run: run.epochs)
-        seconds, device = run.seconds / run.epochs, run.provenance[-1].device
+        seconds, device = run.seconds_by_median / run.epochs, run.provenance[-1].device
         text += (
-            f" An epoch of net 4 took {seconds:.1f} s on average on {device}. At that rate, "
+            f" The median epoch of net 4 took {seconds:.1f} s on {device}. At that rate, "
             f"{PAPER_EPOCHS:,} of them would take {seconds * PAPER_EPOCHS / 3600:.1f} hours; the "
             f"paper's GTX 280 took {paper.hours}."
         )
