@@ -125,13 +125,14 @@ def test_without_records_main_writes_that_nothing_is_measured(empty, capsys):
     assert capsys.readouterr().out == "".join(f"written: {page}\n" for page in pages)
     for page, parts in pages.items():
         assert (empty / page).read_text() == readme.render(page_of(parts), parts, page)
+    said = tables.TIME_EXPLAINED
     for page in (
         "results/README.md",
         "docs/online-in-blocks.md",
         "docs/promises.md",
         "docs/recognise.md",
     ):
-        assert set(pages[page].values()) == {readme.NOT_MEASURED}
+        assert {*pages[page].values(), said} == {readme.NOT_MEASURED, said}
     parts = pages["README.md"]
     assert parts["headline"] == parts["printed"] == readme.NOT_MEASURED
     assert parts["durations"] == ""
@@ -225,15 +226,11 @@ def test_a_row_per_net_is_of_its_longest_deformed_run_on_mnist():
 def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
     few = make_run(net=4, epochs=3, wrong=(1, 1, 1), validation=(1, 1, 1))
     few.config = changed(few.config, data={"n_train": 12_000})
-    whole = make_run(net=4)
+    whole = make_run(net=4, epochs=3, wrong=(1, 1, 1), validation=(1, 1, 1))
     for part in ("deform_seconds", "train_seconds", "evaluate_seconds"):
-        setattr(whole.metrics, part, [100.0, 20.0])
+        setattr(whole.metrics, part, [100.0, 60.0, 60.0])
     text = scores.schedule_sentence([few, whole, make_run(net=1)])
-    # 360 s for two epochs
-    assert (
-        "An epoch of net 4 took 180.0 s on average on Some GPU. At that rate, 2,300 of them would "
-        in text
-    )
+    assert "The median epoch of net 4 took 180.0 s on Some GPU. At that rate, 2,300 of " in text
     assert "GTX 280 took 114.5" in text
     done = make_run(epochs=2300, wrong=[35] * 2300, validation=[60] * 2300)
     other = make_run(epochs=2300, wrong=[9] * 2300, validation=[60] * 2300)
@@ -247,7 +244,7 @@ def test_the_papers_schedule_is_estimated_by_the_longest_run_of_all_images():
     begun, barely = (replace(done, metrics=done.metrics.first(n)) for n in (1300, 2))
     text = scores.schedule_sentence([whole, begun, barely])
     assert text.startswith("Net 1 has followed it for 1,300 of 2,300 epochs. Nothing here ")
-    assert "confirms or refutes the 0.35 % of net 4. An epoch of net 4 took 180.0 s" in text
+    assert "confirms or refutes the 0.35 % of net 4. The median epoch of net 4 took 180.0 s" in text
 
 
 # --- what was measured of times
@@ -304,7 +301,7 @@ def test_the_checks_of_a_gpu_are_shown(empty):
     checks = [
         GpuCheckRow("GPU", False, "as it is", 61),
         GpuCheckRow("net 2, window", True, "8.8 us an image; and more", 1),
-        GpuCheckRow("net 2, graph", True, "slow", 1),
+        GpuCheckRow("net 2, graph", True, "slow", 1, {}, "2026-01-02T00:00:00+00:00", "d" * 40),
         GpuCheckRow("net 3, window", False, "wrong", 1),
     ]
     changes = {"device": "Some GPU", "driver": "1.2", "commit": "c" * 40}
@@ -317,11 +314,28 @@ def test_the_checks_of_a_gpu_are_shown(empty):
     )
     said = pages["README.md"]["durations"]
     assert said.startswith("- `make gpu-check` on Some GPU: [2 of 4 checks](results/README.md")
-    ending = " at a learning rate near 0.001 took 8.8 us (net 2)."
-    assert said.endswith(f" that ran passed; one image of a training epoch{ending}")
-    assert re.search(r"^\| GPU +\| no +\| as it is +\| 0:01:01 \|$", text, re.MULTILINE)
+    ending = "checked, at a learning rate near 0.001, took 8.8 us (net 2)"
+    assert said.endswith(f" that ran passed; one image of the last epoch {ending}.")
+    for row in (
+        r"GPU +\| no +\| as it is +\| 0:01:01 \| not recorded \| not recorded",
+        r"net 2, graph +\| yes +\| slow +\| 0:00:01 \| 2026-01-02 +\| dddddddddddd",
+    ):
+        assert re.search(rf"^\| {row} +\|$", text, re.MULTILINE)
     whole = GpuCheckRecord(True, checks[1:3], record.provenance)
-    assert "[2 of 2 checks](results/README.md#gpu-check) passed;" in readme.gpu_sentence(whole)
+    runs = [run_by("window", [1.2, 0.3, 0.3]), run_by("window", [9, 9, 9], done=2)]
+    runs += [run_by("graph", [9, 9, 9], net=3), run_by("window", [9, 9, 9], net=5, device="other")]
+    said = readme.gpu_sentence(whole, runs[1:] + runs[:1])
+    assert "[2 of 2 checks](results/README.md#gpu-check) passed;" in said
+    mean = "the mean over a whole learning-rate schedule is 10.0 us (net 4, 3 epochs)"
+    assert said.endswith(f"{ending}; {mean}.")
+
+
+def run_by(schedule, seconds, net=4, device="Some GPU", done=3):
+    """A run on a GPU, planned for three epochs. seconds: of training, for each epoch."""
+    session = {"device": device, "schedule": schedule}
+    changes = {"sizes": NETS[net], "engine": "cuda", "epochs": 3}
+    run = factories.make_run(metrics={"train_seconds": seconds}, session=session, **changes)
+    return replace(run, metrics=run.metrics.first(done))
 
 
 def shown(part):
