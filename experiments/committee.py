@@ -25,7 +25,6 @@ from experiments.results.committees import (
     Experiment,
 )
 from experiments.results.rows import rows_text
-from experiments.results.schedules import takes_windows
 from experiments.training import cli, jobs, plans
 from experiments.training.configs import fitted, make_config
 from experiments.training.formatting import markdown_table, printable
@@ -118,7 +117,7 @@ def make_jobs(
             engine,
             width=member.width,
             n_validation=n_validation if member.resample else None,
-            windows=takes_windows(arguments, sizes, path),
+            windows=jobs.takes_windows(arguments, path),
         )
         made.append(jobs.make_job(arguments, path, name, config))
     return made

@@ -20,6 +20,7 @@ from experiments.training.messages import tell
 from experiments.training.provenance import SourceColumns, commit_text
 from experiments.training.store import Run
 from mlp_gpu.network import HIDDEN, count_weights
+from mlp_gpu.training import Schedule
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class PaperRow:
 
 
 Name = TypeVar("Name")
+PAPER_EPOCHS = Schedule().epochs
 AND = " and "  # between several values in a cell
 TIME_SUM = "time (sum)"  # a column
 
@@ -251,7 +253,8 @@ def spread(runs: Sequence[Run]) -> str:
         return "one seed"
     return (
         f"{len(errors)} seeds: test error {hundredths(mean(errors))} % on average, "
-        f"standard deviation {stdev(errors):.2f}, from {min(errors):.2f} to {max(errors):.2f} %"
+        + f"standard deviation {stdev(errors):.2f}, " * (len(errors) > 2)
+        + f"from {min(errors):.2f} to {max(errors):.2f} %"
     )
 
 

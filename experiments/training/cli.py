@@ -103,11 +103,10 @@ def add_engine_arguments(
         help="how the GPU's kernels are launched; "
         + "; ".join(f"{name}: {SCHEDULE_HELP[name]}" for name in schedules)
         + " (default: graph"
-        + ", or window where a record in results/ says that it is faster for the net on such a GPU"
-        * (WINDOW in schedules)
+        + ", on GPUs of compute capability 8.0 and later window" * (WINDOW in schedules)
         + ")",
     )
-    parser.set_defaults(device="")  # which a session fills in: the GPU's name
+    parser.set_defaults(windows=False)  # which a session fills in: whether they are the default
 
 
 def schedule(arguments: argparse.Namespace) -> str:

@@ -245,7 +245,7 @@ def session(
     The images are as data.load_pixels gives them. Most commands need no others in this process.
 
     arguments: those of plans.add_trainer_arguments, but those of the learning rate may be missing;
-    gets the names of the devices. The folder --out is made. n_jobs: how many trainings there are.
+    gets whether a GPU trains in windows. The folder --out is made. n_jobs: how many trainings.
     some_nets: the different nets, as configs.make_config takes them. deforms_on_gpu: whether a GPU
     that trains also deforms.
     Raises Problem, files.FileFault or gpu.GpuFault if any of it cannot be had.
@@ -255,7 +255,12 @@ def session(
         arguments.data_dir = Path(arguments.data)
     found = cache(partial(load_pixels, arguments.data, arguments.data_dir))
     needed = partial(nets.needed_bytes, some_nets, found, deforms_on_gpu)
-    with opened(arguments, n_jobs, needed) as (pool, engine, arguments.device):
+    with opened(arguments, n_jobs, needed) as (pool, engine, device):
+        if engine == "cuda":
+            from deepbig_runtime import gpu  # imports numba
+            from mlp_gpu.tensor_cores import LOWEST_CC
+
+            arguments.windows = min(pool.call_on_workers(gpu.compute_capability)) >= LOWEST_CC
         dataset = found()
         tell(
             f"{dataset.name}: {len(dataset.train_labels):,} training and "
@@ -264,7 +269,7 @@ def session(
         if arguments.schedule and engine == "cpu":
             tell("--schedule is for a GPU and changes nothing here")
         on_workers = f", {pool.workers} workers" if pool.workers > 1 else ""
-        tell(f"engine {engine}: {arguments.device}{on_workers}")
+        tell(f"engine {engine}: {device}{on_workers}")
         if "profile" in arguments:
             tell(plans.announce(arguments, engine))
         if provenance.commit()["commit"] == provenance.UNKNOWN:
@@ -274,6 +279,19 @@ def session(
         if reason := compiled_cache.NOT_KEPT:
             tell(f"compiled code is not kept, so each process compiles anew: {reason}")
         yield dataset, pool, engine
+
+
+def takes_windows(arguments: argparse.Namespace, path: Path) -> bool:
+    """Whether a GPU trains the run at `path` by the schedule `window`.
+
+    A run that has begun keeps its own. Raises files.FileFault if its file is damaged.
+    """
+    if arguments.schedule:
+        return arguments.schedule == WINDOW
+    if not path.exists():
+        return arguments.windows
+    begun = store.read_run(path, path.name.endswith(store.STUDY_SUFFIX))
+    return begun.config.images_per_block is not None
 
 
 def make_job(arguments: argparse.Namespace, path: Path, label: str, config: Config) -> Job:

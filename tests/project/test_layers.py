@@ -104,7 +104,6 @@ SLOW = (
     "sklearn",
     "scipy.stats",
     "scipy.ndimage",
-    "tensorboard",
     "torch",
     "nbconvert",
 )
