@@ -165,7 +165,7 @@ def test_formats_that_people_have_are_read_and_the_rest_is_named(things, capsys)
 def test_size_keeps_the_aspect_and_pads_with_the_median_of_the_border(things, shape):
     framed = np.full((*shape, 3), (200, 100, 50), np.uint8)
     framed[0, :9] = 0  # less than half of the border
-    framed[4:-4, 4:-4] = 255
+    framed[2:-2, 2:-2] = 255
     save(things / "train/cup/0.png", framed)
     (found, kept), second = own.load(things, 10).train_images[:2], things / "train/cup/1.png"
     found = found if shape[0] < shape[1] else found.transpose(1, 0, 2)
