@@ -329,6 +329,7 @@ def pages() -> dict[str, dict[str, str]]:
         "results/README.md": {
             "table1": table1(results.runs, "MNIST"),
             "digits": table1(results.runs, "load_digits"),
+            "fashion": table1(results.runs, "fashion-mnist"),
             "cnn": run_rows(convolutional_runs(results.runs, "MNIST"), cnn_tables.table),
             "cnn-digits": run_rows(
                 convolutional_runs(results.runs, "load_digits"), cnn_tables.table

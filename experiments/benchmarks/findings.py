@@ -44,14 +44,15 @@ AVX2_RUNS = "table1-avx2"  # folder of runs of 'make table1' on a processor with
 
 
 def of_make_table1(records: Mapping[Path, Run], name: str = "table1") -> list[list[Run]]:
-    """The runs of 'make table1' on each device that has all five.
+    """The runs of 'make table1' on MNIST, on each device that has all five.
 
     records: by their paths. name: of the folder of runs below runs/.
     """
     made = []
     for folder in dict.fromkeys(path.parent for path in records):
         # Records are named after the folder of their runs.
-        own = [run for path, run in records.items() if path.match(f"{folder}/{name}-net*")]
+        on_mnist = tables.on_data(records, "MNIST").items()
+        own = [run for path, run in on_mnist if path.match(f"{folder}/{name}-net*")]
         if [tables.net_number(run) for run in own] == list(NETS):
             made.append(own)
     return made
