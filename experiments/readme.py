@@ -90,9 +90,10 @@ def printed(results: Results) -> str:
         "95 % interval": "95 % interval",
         "time": "time",
     }
-    for folder in dict.fromkeys(path.parent for path in results.perceptrons):
+    records = tables.on_data(results.perceptrons, "MNIST")
+    for folder in dict.fromkeys(path.parent for path in records):
         # Records are named after the folder of their runs.
-        own = [run for path, run in results.perceptrons.items() if path.match(f"{folder}/{MADE}")]
+        own = [run for path, run in records.items() if path.match(f"{folder}/{MADE}")]
         if [tables.net_number(run) for run in own] == list(NETS):
             lines = tables.table1_table(own)
             return markdown_table(
@@ -260,6 +261,7 @@ def pages() -> dict[str, dict[str, str]]:
             "times": tables.TIME_EXPLAINED,
             "table1": table1(results.runs, "MNIST"),
             "digits": table1(results.runs, "load_digits"),
+            "fashion": table1(results.runs, "fashion-mnist"),
             "cnn": run_rows(convolutional_runs(results.runs, "MNIST"), cnn_tables.table),
             "cnn-digits": run_rows(
                 convolutional_runs(results.runs, "load_digits"), cnn_tables.table
