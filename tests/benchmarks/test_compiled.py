@@ -5,7 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from compiled_cases import needs_toolkit, threads_per_block
+from compiled_cases import threads_per_block
+from fake_driver import needs_toolkit
 from programs import run
 
 from cnn_gpu import kernels as cnn_kernels

@@ -6,13 +6,12 @@ from types import SimpleNamespace
 import fake_driver
 import numpy as np
 import pytest
-from compiled_cases import needs_toolkit
 from factories import SESSION
+from fake_driver import needs_driver, needs_toolkit
 from ladder_cases import KERNEL, NAIVE, RECORD, copy, epoch, moving
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from cuda_on_cpu.driver import build
 from deepbig_runtime import gpu
 from experiments import ladder, readme
 from experiments.benchmarks import baseline_nets
@@ -109,7 +108,7 @@ except Problem as problem:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+@needs_driver
 def test_rungs_are_timed_and_checked():
     done = fake_driver.run(ON_GPU)
     assert done.returncode == 0, done.stderr

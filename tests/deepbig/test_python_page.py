@@ -4,7 +4,7 @@ import re
 
 import programs
 import pytest
-from compiled_cases import needs_toolkit
+from fake_driver import needs_toolkit
 
 from experiments.training.provenance import REPOSITORY
 

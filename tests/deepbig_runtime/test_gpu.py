@@ -2,7 +2,9 @@
 
 from types import SimpleNamespace
 
+import programs
 import pytest
+from fake_driver import needs_toolkit
 
 from deepbig_runtime import driver, gpu
 from deepbig_runtime.faults import GpuFault
@@ -131,6 +133,20 @@ def test_numba_cuda_is_missing(machine, monkeypatch):
     assert "numba-cuda is not installed: pip install 'numba-cuda[cu12]'" in gpu.missing()
     machine(init=NO_DRIVER)
     assert gpu.missing() == driver.MISSING
+
+
+WITHOUT_ROW_STACK = """
+import numpy as np
+vars(np).pop("row_stack", None)
+from deepbig_runtime.gpu import cuda
+print(".entry" in cuda.compile_ptx(lambda out: None, "void(float32[::1])", cc=(9, 0))[0])
+"""
+
+
+@needs_toolkit
+def test_numba_cuda_compiles_with_a_numpy_that_it_does_not_know():
+    done = programs.run("-c", WITHOUT_ROW_STACK)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 def test_table1_asks_for_the_memory_of_its_largest_net(machine, capsys, tmp_path):

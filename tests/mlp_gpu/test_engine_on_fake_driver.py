@@ -8,13 +8,13 @@ import textwrap
 
 import fake_driver
 import pytest
+from fake_driver import needs_driver
 from waiting import HANG_SECONDS
 
-from cuda_on_cpu.driver import build
 from deepbig_runtime import compiled_cache
 from experiments.training import store
 
-pytestmark = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+pytestmark = needs_driver
 
 TRAIN = """
 import ctypes

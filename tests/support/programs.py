@@ -16,7 +16,7 @@ def run(*arguments, first=(), **variables):
     """
     return subprocess.run(
         [*first, sys.executable, *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | variables,
+        env=os.environ | variables,
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -11,10 +11,10 @@ import fake_driver
 import numpy as np
 import pytest
 from executed import ENGINE_DEVICES, on_device
+from fake_driver import needs_driver
 from msgspec import UNSET
 from waiting import HANG_SECONDS
 
-from cuda_on_cpu.driver import build
 from deepbig_runtime import driver, gpu
 from deepbig_runtime.errors import Interrupted
 from experiments.training import gpu_trial, provenance
@@ -134,14 +134,13 @@ def test_try_gpu_records_its_result_and_tries_a_good_gpu_once(monkeypatch, tmp_p
     assert log.read_text() == "run\nrun\n"
 
 
-needs_fake_driver = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
 TRY = """
 from experiments.training import gpu_trial
 print(gpu_trial.try_gpu().reason)
 """
 
 
-@needs_fake_driver
+@needs_driver
 @pytest.mark.parametrize(
     ("fault", "said"),
     [

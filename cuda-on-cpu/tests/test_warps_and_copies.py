@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from compiled_cases import needs_toolkit
+from fake_driver import needs_toolkit
 from numba import cuda
 from ptx_kernels import ORDERS, run_body
 

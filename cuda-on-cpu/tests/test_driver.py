@@ -1,17 +1,13 @@
 """The fake driver does as CUDA does, as late as CUDA may, and fails when it is told."""
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
+from functools import partial
 
 import fake_driver
 import pytest
 
-from cuda_on_cpu.driver import build
-
-pytestmark = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+pytestmark = fake_driver.needs_driver
 
 START = """
 import numpy as np
@@ -44,27 +40,21 @@ def test_it_says_what_it_is():
 
 
 def test_command_runs_python_on_the_fake_driver():
-    command = [sys.executable, "-m", "cuda_on_cpu"]
+    command = partial(fake_driver.run_python, "-m", "cuda_on_cpu")
     code = "import sys; from numba import cuda; print(len(cuda.gpus), sys.argv[1:])"
-    done = subprocess.run(
-        [*command, "-c", code, "--option"],
-        env=fake_driver.environment(CUDA_ON_CPU_GPUS="7.5"),
-        capture_output=True,
-        text=True,
-    )
+    done = command("-c", code, "--option", CUDA_ON_CPU_GPUS="7.5")
     assert (done.returncode, done.stdout) == (0, "1 ['--option']\n"), done.stderr
-    simulated = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    done = subprocess.run([*command, "x.py"], env=simulated, capture_output=True, text=True)
+    done = command("x.py", NUMBA_ENABLE_CUDASIM="1")
     assert done.returncode == 2
     assert done.stderr.startswith("error: there is no fake driver: numba simulates the GPU")
-    usage = subprocess.run([*command, "--help"], capture_output=True, text=True)
+    usage = command("--help")
     assert usage.returncode == 0
     assert "CUDA_ON_CPU_SEED" in usage.stdout
 
 
 TICKETS = """
 import numpy as np
-from deepbig_runtime.gpu import cuda
+from numba import cuda
 
 @cuda.jit("void(int32[::1], int32[::1])")
 def take(tickets, taken):
