@@ -3,7 +3,7 @@
 import itertools
 
 import numpy as np
-from fake_driver import CACHE
+from programs import CACHE
 
 from cuda_on_cpu.run import Allocation, Program, View
 

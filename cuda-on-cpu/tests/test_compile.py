@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
-from fake_driver import needs_toolkit, run_python
 from numba import cuda
+from programs import needs_toolkit, run
 
 from cuda_on_cpu import compile as compiler
 
@@ -54,7 +54,7 @@ print(".entry" in cuda.compile_ptx(lambda out: None, "void(float32[::1])", cc=(9
 
 @needs_toolkit
 def test_numba_cuda_compiles_with_a_numpy_that_it_does_not_know():
-    done = run_python("-c", WITHOUT_ROW_STACK)
+    done = run("-c", WITHOUT_ROW_STACK)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 

@@ -4,10 +4,10 @@ import json
 import textwrap
 from functools import partial
 
-import fake_driver
+import programs
 import pytest
 
-pytestmark = fake_driver.needs_driver
+pytestmark = programs.needs_driver
 
 START = """
 import numpy as np
@@ -22,7 +22,7 @@ array, other = call("cuMemAlloc", 16), call("cuMemAlloc", 16)
 
 
 def run(code, start=START, **environment):
-    return fake_driver.run(start + textwrap.dedent(code), **environment)
+    return programs.run_on_driver(start + textwrap.dedent(code), **environment)
 
 
 def printed(code, start=START, **environment):
@@ -40,7 +40,7 @@ def test_it_says_what_it_is():
 
 
 def test_command_runs_python_on_the_fake_driver():
-    command = partial(fake_driver.run_python, "-m", "cuda_on_cpu")
+    command = partial(programs.run, "-m", "cuda_on_cpu")
     code = "import sys; from numba import cuda; print(len(cuda.gpus), sys.argv[1:])"
     done = command("-c", code, "--option", CUDA_ON_CPU_GPUS="7.5")
     assert (done.returncode, done.stdout) == (0, "1 ['--option']\n"), done.stderr
@@ -68,7 +68,7 @@ for launch in range(2):
 
 
 def test_each_launch_runs_its_blocks_in_another_order():
-    done = fake_driver.run(TICKETS, CUDA_ON_CPU_SEED="1")
+    done = programs.run_on_driver(TICKETS, CUDA_ON_CPU_SEED="1")
     one, other = map(json.loads, done.stdout.splitlines())
     assert sorted(one) == sorted(other) == list(range(64))
     assert one != other

@@ -6,9 +6,9 @@ from pathlib import Path
 import faulty_kernels
 import numpy as np
 import pytest
-from fake_driver import needs_driver, needs_toolkit, run_python
 from faulty_kernels import KERNELS, X
 from numba import cuda
+from programs import needs_driver, needs_toolkit, run
 
 from cuda_on_cpu import Executor, KernelFault
 
@@ -33,27 +33,23 @@ def without_addresses(text):
 def test_example_prints_the_output_of_the_page(tmp_path):
     path = tmp_path / "transpose.py"
     path.write_text("\n\n".join(blocks("python")))
-    done = run_python(path)
+    done = run(path)
     assert done.returncode == 0, done.stderr
     assert without_addresses(done.stdout) == without_addresses("".join(blocks("text")[:2]))
 
 
 @needs_driver
 def test_example_prints_each_fault_of_the_page_until_it_is_mended(tmp_path):
-    path = tmp_path / "dot.py"
-    program = (PROJECT / "examples" / "dot.py").read_text(encoding="utf-8")
-    for line, mended, fault in zip(
-        ("        half //= 2", "= x[i] * y[i]"),
-        ("        half //= 2\n        cuda.syncthreads()", "= x[i] * y[i] if i < x.size else 0"),
-        blocks("text")[2:],
-        strict=True,
-    ):
+    path, program = tmp_path / "dot.py", (PROJECT / "examples" / "dot.py").read_text()
+    barrier = "half //= 2", "half //= 2\n        cuda.syncthreads()"
+    bounds = "= x[i] * y[i]", "= x[i] * y[i] if i < x.size else 0"
+    for fault, mending in zip(blocks("text")[2:], (barrier, bounds), strict=True):
         path.write_text(program)
-        said = run_python("-m", "cuda_on_cpu", path).stderr
+        said = run("-m", "cuda_on_cpu", path).stderr
         assert without_addresses(fault) in without_addresses(said)
-        program = program.replace(line, mended)
+        program = program.replace(*mending)
     path.write_text(program)
-    assert run_python("-m", "cuda_on_cpu", path).stdout == "120000.0\n"
+    assert run("-m", "cuda_on_cpu", path).stdout == "120000.0\n"
 
 
 @pytest.mark.parametrize("words", KERNELS)
@@ -71,7 +67,7 @@ def test_executor_finds_the_fault_of_the_table_in_any_order(words):
 
 
 def test_simulator_does_as_the_table_says():
-    done = run_python(faulty_kernels.__file__, NUMBA_ENABLE_CUDASIM="1")
+    done = run(faulty_kernels.__file__, NUMBA_ENABLE_CUDASIM="1")
     assert done.returncode == 0, done.stderr
     assert dict(line.split(": ") for line in done.stdout.splitlines()) == {
         words: simulator for words, (_, simulator) in TABLE.items()

@@ -4,9 +4,9 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from fake_driver import CACHE, needs_toolkit
 from llvmlite.binding import FeatureMap
 from numba import cuda
+from programs import CACHE, needs_toolkit
 
 from cuda_on_cpu import Executor, cache, machine_code
 from cuda_on_cpu.run import Allocation, Program, View

@@ -6,8 +6,7 @@ import re
 import numpy as np
 import pytest
 from compiled_cases import threads_per_block
-from fake_driver import needs_toolkit
-from programs import run
+from programs import needs_toolkit, run
 
 from cnn_gpu import kernels as cnn_kernels
 from deepbig_runtime.errors import Problem

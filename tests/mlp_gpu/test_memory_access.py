@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import touches
 from compiled_cases import threads_per_block
-from fake_driver import needs_toolkit
+from programs import needs_toolkit
 
 from cuda_on_cpu import access_stats
 from deepbig_runtime.gpu import WARP

@@ -46,8 +46,7 @@ def test_environment_has_the_dependencies_of_pyproject():
 def test_cuda_on_cpu_has_the_dependencies_of_deepbig():
     ours = {*PROJECT["dependencies"], *EXTRAS["cu12"]}
     assert set(ON_CPU["project"]["dependencies"]) < {r.replace("[cu12]", "") for r in ours}
-    for key in ("requires-python", "license", "authors"):
-        assert ON_CPU["project"][key] == PROJECT[key]
+    assert ON_CPU["project"]["requires-python"] == PROJECT["requires-python"]
     assert ON_CPU["build-system"] == WHOLE["build-system"]
 
 

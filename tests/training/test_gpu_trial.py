@@ -7,11 +7,10 @@ import subprocess
 import sys
 import threading
 
-import fake_driver
 import numpy as np
+import programs
 import pytest
 from executed import ENGINE_DEVICES, on_device
-from fake_driver import needs_driver
 from msgspec import UNSET
 from waiting import HANG_SECONDS
 
@@ -140,7 +139,7 @@ print(gpu_trial.try_gpu().reason)
 """
 
 
-@needs_driver
+@programs.needs_driver
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -149,5 +148,5 @@ print(gpu_trial.try_gpu().reason)
     ],
 )
 def test_faults_of_the_driver_are_sentences(fault, said):
-    done = fake_driver.run(TRY, CUDA_ON_CPU_FAIL=fault)
+    done = programs.run_on_driver(TRY, CUDA_ON_CPU_FAIL=fault)
     assert done.stdout.startswith(said), done.stdout + done.stderr

@@ -14,10 +14,9 @@ from cuda_on_cpu.driver import build
 HANG_SECONDS = 2400  # of a program that ends well on any machine
 needs_toolkit = pytest.mark.skipif(missing_toolkit() is not None, reason=str(missing_toolkit()))
 needs_driver = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
-# Compiled code is cached for the processes of this run, and longer in a folder that is named.
-if "CUDA_ON_CPU_CACHE" not in os.environ:
-    folder = tempfile.TemporaryDirectory()
-    os.environ["CUDA_ON_CPU_CACHE"] = folder.name
+# Compiled code is cached for the processes of this run; for longer, if this names a folder already.
+folder = tempfile.TemporaryDirectory()
+os.environ.setdefault("CUDA_ON_CPU_CACHE", folder.name)
 CACHE = Path(os.environ["CUDA_ON_CPU_CACHE"])
 
 
@@ -27,16 +26,16 @@ def environment(**variables):
     return found | {"PYTHONPATH": os.pathsep.join([found["PYTHONPATH"], *sys.path])} | variables
 
 
-def run(code, **variables):
+def run_on_driver(code, **variables):
     """Run Python code on the fake driver, in a process of its own with these variables."""
-    return _run(["-c", code], environment(**variables))
+    return _run([sys.executable, "-c", code], environment(**variables))
 
 
-def run_python(*arguments, **variables):
-    """Run this interpreter on no driver, with these arguments and environment variables."""
-    return _run(arguments, os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | variables)
+def run(*arguments, first=(), **variables):
+    """Run this interpreter with these arguments and variables; first: a command that starts it."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | variables
+    return _run([*first, sys.executable, *map(str, arguments)], environment)
 
 
-def _run(arguments, env):
-    command = [sys.executable, *map(str, arguments)]
+def _run(command, env):
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANG_SECONDS)
