@@ -3,16 +3,14 @@
 from functools import partial
 from types import SimpleNamespace
 
-import fake_driver
 import numpy as np
+import programs
 import pytest
-from compiled_cases import needs_toolkit
 from factories import SESSION
 from ladder_cases import KERNEL, NAIVE, RECORD, copy, epoch, moving
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from cuda_on_cpu.driver import build
 from deepbig_runtime import gpu
 from experiments import ladder, readme
 from experiments.benchmarks import baseline_nets
@@ -36,7 +34,7 @@ def counted():
     return timing.count_rungs(moving(32), (images, labels))
 
 
-@needs_toolkit
+@programs.needs_toolkit
 @pytest.mark.slow
 def test_what_a_rung_does_is_counted(counted):
     rows = {(row.rung, row.kernel): row for row in counted}
@@ -109,9 +107,9 @@ except Problem as problem:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+@programs.needs_driver
 def test_rungs_are_timed_and_checked():
-    done = fake_driver.run(ON_GPU)
+    done = programs.run_on_driver(ON_GPU)
     assert done.returncode == 0, done.stderr
     timed, wrong = done.stdout.splitlines()
     assert timed == ", ".join(RUNGS)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from compiled_cases import needs_toolkit
+from programs import needs_toolkit
 
 from experiments import kernels
 from experiments.benchmarks import compiled

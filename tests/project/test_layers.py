@@ -25,7 +25,8 @@ LAYERS = (
     "cuda_on_cpu",  # knows nothing of ours
 )
 PACKAGES = {name.partition(".")[0] for name in LAYERS} - {"commands"}
-SOURCES = sorted(path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py"))
+FOLDERS = REPOSITORY, REPOSITORY / "cuda-on-cpu" / "src"
+SOURCES = sorted(p for root in FOLDERS for name in PACKAGES for p in (root / name).rglob("*.py"))
 COMMANDS = {path.stem for path in (REPOSITORY / "experiments").glob("[!_]*.py")}
 
 
@@ -49,7 +50,8 @@ def imports(path):
 
 def module(path):
     """The dotted name of a source file."""
-    return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+    root = next(root for root in reversed(FOLDERS) if path.is_relative_to(root))
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module)

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from compiled_cases import needs_toolkit
 from numba import cuda
+from programs import needs_toolkit
 from test_memory_checks import ONE, TWO, ones, run, to_device
 
 from cuda_on_cpu import access_stats

@@ -4,13 +4,12 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from compiled_cases import needs_toolkit
 from llvmlite.binding import FeatureMap
 from numba import cuda
+from programs import CACHE, needs_toolkit
 
 from cuda_on_cpu import Executor, cache, machine_code
 from cuda_on_cpu.run import Allocation, Program, View
-from deepbig_runtime.compiled_cache import FOLDER
 
 BEGINNING = ".version 7.0\n.target sm_75\n.address_size 64\n"
 TABLE = ".const .align 4 .b8 table[8] = {7, 0, 0, 0, 0, 0, 0, 0};\n"
@@ -41,7 +40,7 @@ def test_machine_code_is_kept_for_the_same_kernel_and_processor(tmp_path, monkey
         translated.append(kernel.name)
         return translate(kernel, module)
 
-    helpers = machine_code._helpers(FOLDER)
+    helpers = machine_code._helpers(CACHE)
     monkeypatch.setattr(machine_code, "_helpers", lambda cache: helpers)
     monkeypatch.setattr(machine_code, "translate", count)
     ptx = BEGINNING + TABLE + kernel("first", FROM_TABLE) + kernel("second", "mov.u64 %x, 8;")

@@ -1,17 +1,13 @@
 """The fake driver does as CUDA does, as late as CUDA may, and fails when it is told."""
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
+from functools import partial
 
-import fake_driver
+import programs
 import pytest
 
-from cuda_on_cpu.driver import build
-
-pytestmark = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+pytestmark = programs.needs_driver
 
 START = """
 import numpy as np
@@ -26,7 +22,7 @@ array, other = call("cuMemAlloc", 16), call("cuMemAlloc", 16)
 
 
 def run(code, start=START, **environment):
-    return fake_driver.run(start + textwrap.dedent(code), **environment)
+    return programs.run_on_driver(start + textwrap.dedent(code), **environment)
 
 
 def printed(code, start=START, **environment):
@@ -44,27 +40,21 @@ def test_it_says_what_it_is():
 
 
 def test_command_runs_python_on_the_fake_driver():
-    command = [sys.executable, "-m", "cuda_on_cpu"]
+    command = partial(programs.run, "-m", "cuda_on_cpu")
     code = "import sys; from numba import cuda; print(len(cuda.gpus), sys.argv[1:])"
-    done = subprocess.run(
-        [*command, "-c", code, "--option"],
-        env=fake_driver.environment(CUDA_ON_CPU_GPUS="7.5"),
-        capture_output=True,
-        text=True,
-    )
+    done = command("-c", code, "--option", CUDA_ON_CPU_GPUS="7.5")
     assert (done.returncode, done.stdout) == (0, "1 ['--option']\n"), done.stderr
-    simulated = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    done = subprocess.run([*command, "x.py"], env=simulated, capture_output=True, text=True)
+    done = command("x.py", NUMBA_ENABLE_CUDASIM="1")
     assert done.returncode == 2
     assert done.stderr.startswith("error: there is no fake driver: numba simulates the GPU")
-    usage = subprocess.run([*command, "--help"], capture_output=True, text=True)
+    usage = command("--help")
     assert usage.returncode == 0
     assert "CUDA_ON_CPU_SEED" in usage.stdout
 
 
 TICKETS = """
 import numpy as np
-from deepbig_runtime.gpu import cuda
+from numba import cuda
 
 @cuda.jit("void(int32[::1], int32[::1])")
 def take(tickets, taken):
@@ -78,7 +68,7 @@ for launch in range(2):
 
 
 def test_each_launch_runs_its_blocks_in_another_order():
-    done = fake_driver.run(TICKETS, CUDA_ON_CPU_SEED="1")
+    done = programs.run_on_driver(TICKETS, CUDA_ON_CPU_SEED="1")
     one, other = map(json.loads, done.stdout.splitlines())
     assert sorted(one) == sorted(other) == list(range(64))
     assert one != other

@@ -5,8 +5,8 @@ from functools import cache
 import faulty_kernels as faulty
 import numpy as np
 import pytest
-from compiled_cases import needs_toolkit
 from numba import cuda
+from programs import needs_toolkit
 
 from cuda_on_cpu import DeviceArray, Executor, KernelFault, device_array, to_device
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from compiled_cases import needs_toolkit
 from numba import cuda
+from programs import needs_toolkit
 from ptx_kernels import ORDERS, run_body
 
 from cuda_on_cpu import Executor, KernelFault, access_stats

@@ -3,9 +3,9 @@
 import itertools
 
 import numpy as np
+from programs import CACHE
 
 from cuda_on_cpu.run import Allocation, Program, View
-from deepbig_runtime.compiled_cache import FOLDER
 
 DTYPES = {f"{sign}{8 * n}": np.dtype(f"u{n}") for sign in "ub" for n in (1, 2, 4, 8)}
 DTYPES |= {f"s{8 * n}": np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
@@ -25,7 +25,7 @@ def run_text(ptx, arrays, more=(), grid=(1,), block=(1,), order="forward"):
         views.append(View(allocation, 0, array.nbytes, f"array {k}"))
         views[-1].wrote()
     parameters = [np.uint64(array.ctypes.data).tobytes() for array in arrays]
-    return Program(ptx, FOLDER).kernel("k").launch(grid, block, [*parameters, *more], views, order)
+    return Program(ptx, CACHE).kernel("k").launch(grid, block, [*parameters, *more], views, order)
 
 
 def text_of(body, n_parameters, before=""):

@@ -1,4 +1,4 @@
-"""Kernels with a fault each, see docs/cuda-on-cpu.md. As a program: on Numba's simulator."""
+"""Kernels with a fault each, see README.md. As a program: on Numba's simulator."""
 
 import numpy as np
 from numba import cuda
