@@ -5,7 +5,7 @@ import pytest
 import touches
 from programs import needs_toolkit
 
-from experiments.benchmarks.gpu import Work, block_work, sweep_work, work_of_an_image
+from experiments.benchmarks.gpu_times import Work, block_work, sweep_work, work_of_an_image
 from mlp_gpu.network import padded_shapes
 from mlp_gpu.window import progress
 from mlp_gpu.window.workspace import Workspace

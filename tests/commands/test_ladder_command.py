@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from deepbig_runtime import gpu
 from experiments import ladder, readme
-from experiments.benchmarks import baseline_nets
-from experiments.benchmarks import ladder as timing
+from experiments.benchmarks import baseline_nets, ladder_times
 from experiments.results import ladder_tables
 from experiments.results.ladder_tables import AccuracyRow, LadderRecord, ProgramTime
 from experiments.results.records import read_json
@@ -31,7 +30,7 @@ needs_no_gpu = pytest.mark.skipif(not gpu.missing(), reason="says what it says w
 def counted():
     """The kernels of all rungs, for 32 hidden neurons."""
     images, labels, _ = epoch()
-    return timing.count_rungs(moving(32), (images, labels))
+    return ladder_times.count_rungs(moving(32), (images, labels))
 
 
 @programs.needs_toolkit
@@ -85,22 +84,22 @@ def test_baseline_makes_the_same_steps(name):
 ON_GPU = """
 import numpy as np
 from deepbig_runtime.errors import Problem
-from experiments.benchmarks import gpu, ladder
+from experiments.benchmarks import gpu_times, ladder_times
 from mlp_gpu.ladder import rung3_coalesced as coalesced
 from mlp_gpu.ladder.net import Net
 
-gpu.MIN_MEMSET_BYTES = 1 << 20
-ladder.GPU_IMAGES, ladder.CHECKED_STEPS, ladder.WORK_STEPS = 2, 3, 2
+gpu_times.MIN_MEMSET_BYTES = 1 << 20
+ladder_times.GPU_IMAGES, ladder_times.CHECKED_STEPS, ladder_times.WORK_STEPS = 2, 3, 2
 images = (np.random.default_rng(0).random((2, 784)) < 0.2).astype(np.float32)
 examples = images, np.array([3, 5], np.uint8)
-rows = ladder.gpu_times(Net.initial(10, 0), examples, 1)
+rows = ladder_times.time_on_gpu(Net.initial(10, 0), examples, 1)
 *rungs, copy = rows
 # An empty kernel's time is taken off work_us: on a busy CPU less than nothing may be left.
 print(*(row.name for row in rungs if row.us[0] > 0 and len(row.work_us) == 1), sep=", ")
 assert copy.name.startswith("copy ") and copy.us[0] > 0
 coalesced.RATES = np.float32(0.01), np.float32(0)
 try:
-    ladder.gpu_times(Net.initial(10, 0), examples, 1)
+    ladder_times.time_on_gpu(Net.initial(10, 0), examples, 1)
 except Problem as problem:
     print(problem)
 """
@@ -125,15 +124,15 @@ def test_rungs_are_timed_and_checked():
 )
 def test_warps_on_a_multiprocessor(blocks, threads, registers, shared, warps):
     kernel = SimpleNamespace(registers=registers, shared_bytes=shared)
-    assert timing.resident_warps(blocks, threads, kernel) == warps
+    assert ladder_times.resident_warps(blocks, threads, kernel) == warps
 
 
 @pytest.fixture
 def small(digits, monkeypatch):
     """A ladder of few digits that counts nothing."""
     monkeypatch.setattr(ladder, "REPEATS", 2)
-    monkeypatch.setattr(timing, "PYTHON_IMAGES", 1)
-    monkeypatch.setattr(timing, "count_rungs", lambda net, examples: [])
+    monkeypatch.setattr(ladder_times, "PYTHON_IMAGES", 1)
+    monkeypatch.setattr(ladder_times, "count_rungs", lambda net, examples: [])
     pixels = jobs.load_pixels("digits", None)
     some = ladder.data.limit(pixels, 300)
     monkeypatch.setattr(ladder.jobs, "load_pixels", lambda choice, folder: some)
@@ -181,7 +180,7 @@ def test_rungs_that_were_not_timed_say_so():
     assert line["us an image"] == "not measured yet"
     assert line["transferred kB an image"] == "12"
     assert line["blog, us an image"] == "99.8"
-    copy_times = ProgramTime(timing.COPY, [1.0, 1.2, 9.0], 1)
+    copy_times = ProgramTime(ladder_times.COPY, [1.0, 1.2, 9.0], 1)
     (line,) = ladder_tables.rung_table([KERNEL], [NAIVE, copy_times])
     assert line["us an image"] == "6.0"
     assert line["share of launches %"] == "75"

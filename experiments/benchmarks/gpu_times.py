@@ -27,7 +27,7 @@ from experiments.benchmarks import baselines
 from experiments.benchmarks.baseline_window import WINDOW_SETTINGS
 from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.benchmarks.host import attempts, training_examples
-from experiments.benchmarks.mlp import ETA, training_flops
+from experiments.benchmarks.mlp_times import ETA, training_flops
 from experiments.training.messages import tell
 from mlp_gpu import cuda as engine
 from mlp_gpu import engines

@@ -16,7 +16,7 @@ from deepbig_runtime.gpu import DeviceArray, Launch, Stream
 from experiments.benchmarks import baselines, host
 from experiments.benchmarks.baseline_nets import Trainer
 from experiments.benchmarks.columns import Measurement
-from experiments.benchmarks.gpu import (
+from experiments.benchmarks.gpu_times import (
     ETA,
     Kernel,
     RandomData,

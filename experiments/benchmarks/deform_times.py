@@ -23,7 +23,7 @@ from deform_gpu.paper import PaperSet
 from deform_gpu.philox import split_seed
 from experiments.benchmarks import baselines, host
 from experiments.benchmarks.columns import Measurement
-from experiments.benchmarks.gpu import Enqueue, Timer, copy_to_gpu
+from experiments.benchmarks.gpu_times import Enqueue, Timer, copy_to_gpu
 from experiments.benchmarks.host import Workload, random_examples
 from experiments.datasets import data
 from experiments.training import provenance

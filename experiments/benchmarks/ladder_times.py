@@ -20,8 +20,7 @@ from deepbig_runtime import gpu
 from deepbig_runtime.compiled_cache import FOLDER
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.gpu import Launch
-from experiments.benchmarks import baselines, compiled
-from experiments.benchmarks import gpu as gpu_timing
+from experiments.benchmarks import baselines, compiled, gpu_times
 from experiments.benchmarks.baseline_nets import python_ladder
 from experiments.benchmarks.host import Workload, time_workloads
 from experiments.benchmarks.window import weight_distance
@@ -134,7 +133,7 @@ def relative_distance(some: Net, expected: Net, before: Net) -> float:
     return weight_distance(some.arrays, expected.arrays) / moved
 
 
-def host_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
+def time_on_cpu(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
     """Times of the CPU's programs: ours, NumPy and plain Python."""
     images, labels = examples
     on_cpu, order = deepcopy(net), np.arange(CPU_IMAGES) % len(labels)
@@ -155,7 +154,7 @@ def _times(workloads: dict[str, Workload], repeats: int) -> list[ProgramTime]:
     ]
 
 
-def gpu_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
+def time_on_gpu(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
     """Times of all rungs on the GPU, and of PyTorch and JAX where they are installed and see it.
 
     Of a rung also work_us: of its kernels alone, each by itself between two events, its data in the
@@ -176,7 +175,7 @@ def gpu_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
         GPU_IMAGES,
     )
     rows = _times(workloads, repeats)
-    timer = gpu_timing.Timer()
+    timer = gpu_times.Timer()
     for row in rows:
         if row.name in RUNGS:
             rung = RUNGS[row.name]
@@ -187,7 +186,7 @@ def gpu_times(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
             else:
                 row.work_us = works
     n_bytes = 2 * sum(W.nbytes for W in net.arrays)
-    copy = gpu_timing.make_copier(n_bytes, timer.stream)(n_bytes)
+    copy = gpu_times.make_copier(n_bytes, timer.stream)(n_bytes)
     us = [timer(copy, "warm") for _ in range(repeats)]
     rows.append(ProgramTime(COPY, us, 1))
     _check_rungs(net, (images, labels))
@@ -222,10 +221,10 @@ def _training(net: Net, examples: Examples, rung: ModuleType) -> Callable[[], No
     return train
 
 
-def _work_us(net: Net, examples: Examples, rung: ModuleType, timer: gpu_timing.Timer) -> float:
+def _work_us(net: Net, examples: Examples, rung: ModuleType, timer: gpu_times.Timer) -> float:
     steps = WORK_STEPS if rung is one_kernel else 1
-    order = np.arange(gpu_timing.N_STEPS) % len(examples[1])
+    order = np.arange(gpu_times.N_STEPS) % len(examples[1])
     there = arrays.put(net, *examples, order, rung.TRANSPOSED, timer.stream)
     launches = _launches(rung, there, steps)
-    empty = timer(Launch(gpu_timing.empty_kernel, (1, 1), gpu.WARP, ()), "warm")
+    empty = timer(Launch(gpu_times.empty_kernel, (1, 1), gpu.WARP, ()), "warm")
     return sum(max(0.0, timer(launch, "warm") - empty) for launch in launches) / steps
