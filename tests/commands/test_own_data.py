@@ -107,7 +107,7 @@ def test_commands_read_pictures_in_the_size_of_the_run(things, tmp_path, capsys)
     figure1.main([str(path), "--data-dir", str(things)])
     assert recognise.main(["--net", str(path), str(tmp_path)]) == 2
     assert f"error: cannot read {tmp_path}: Is a directory" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="data.size is 30, expected the side of the images"):
+    with pytest.raises(ValueError, match=r"data.size is 30, expected the side of the images"):
         changed(config, data={"size": 30})
 
 

@@ -185,7 +185,7 @@ def test_data_of_another_size_are_other_data(things):
 
 
 def test_size_is_refused_for_idx_files(letters):
-    with pytest.raises(Problem, match="--size 16 scales pictures in train/CLASS/, which .* lacks"):
+    with pytest.raises(Problem, match=r"--size 16 scales pictures in train/CLASS/, which .* lacks"):
         own.load(letters, 16)
 
 
