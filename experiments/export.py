@@ -1,18 +1,12 @@
-"""Export a run: as CSV files, as curves for TensorBoard, or its net alone.
+"""Export a run: as CSV files, or its net alone.
 
 --csv writes RUN.metrics.csv, a row per epoch, and RUN.outputs.csv, a row per test digit, with the
-class probabilities p0, p1 and so on at the chosen epoch. --tensorboard writes a folder of curves
-over the epochs, RUN.tensorboard; with --out, DIR/RUN, so that 'tensorboard --logdir DIR' shows
-several runs. --net writes RUN.safetensors, the weights at the chosen epoch in one small file: as
-float16 if that changes no answer on the test digits; a message reports it. Files of an earlier
-export are replaced.
+class probabilities p0, p1 and so on at the chosen epoch. --net writes RUN.safetensors, the weights
+at the chosen epoch in one small file: as float16 if that changes no answer on the test digits; a
+message reports it. Files of an earlier export are replaced.
 """
 
-import io
-import json
 from collections import Counter
-from datetime import datetime
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -26,20 +20,6 @@ from experiments.training.formatting import csv_text, output_cells
 from experiments.training.messages import tell
 from experiments.training.nets import AnyNetwork
 from experiments.training.store import Run
-
-# Always this name, so that a second export replaces the first; TensorBoard wants 'tfevents' in it.
-EVENTS = "events.out.tfevents.deepbig"
-
-# TensorBoard's name of a curve: (column of the metrics, description)
-CURVES = {
-    "loss/train": ("train_loss", "mean cross-entropy over the deformed training images, nat"),
-    "error/validation": ("validation_percent", "wrong among the validation images, %"),
-    "error/test": ("test_percent", "wrong among the test images, %"),
-    "learning_rate": ("eta", "learning rate of the epoch"),
-    "seconds/deform": ("deform_seconds", "time that training waited for its deformed images, s"),
-    "seconds/train": ("train_seconds", "time for the on-line steps, s"),
-    "seconds/evaluate": ("evaluate_seconds", "time for validation and test, s"),
-}
 
 
 def metrics_rows(run: Run) -> list[dict]:
@@ -68,44 +48,6 @@ def write_csv(stem: Path, run: Run) -> list[Path]:
         files.replace(path, csv_text(rows).encode())
         written.append(path)
     return written
-
-
-def write_tensorboard(folder: Path, run: Run) -> Path:
-    """Write the curves as TensorBoard's event file in `folder`, which is made; returns the file.
-
-    The wall time of an epoch is the start of the run plus the time of all epochs so far, as if the
-    run had never been interrupted. Raises Problem if the package is not installed,
-    files.FileFault if the file cannot be written.
-    """
-    try:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
-        from tensorboard.plugins.text.summary_v2 import text_pb
-        from tensorboard.summary.writer.record_writer import RecordWriter
-    except ImportError as error:
-        raise Problem(
-            "the package tensorboard is not installed: pip install -e '.[tensorboard]'"
-        ) from error
-    start = datetime.fromisoformat(run.provenance[0].start).timestamp()
-    config = f"```json\n{json.dumps(run.config.to_builtins(), indent=1)}\n```"  # Markdown
-    events = [
-        Event(wall_time=start, file_version="brain.Event:2"),
-        Event(wall_time=start, summary=text_pb("config", config)),
-    ]
-    for row, seconds in zip(metrics_rows(run), accumulate(run.epoch_seconds), strict=True):
-        event = Event(wall_time=start + seconds, step=row["epoch"])
-        for tag, (column, description) in CURVES.items():
-            metadata = SummaryMetadata(summary_description=description)
-            event.summary.value.add(tag=tag, simple_value=row[column], metadata=metadata)
-        events.append(event)
-    # Not by TensorBoard's own writer, but in memory first, so that the file is whole or not there.
-    content = io.BytesIO()
-    writer = RecordWriter(content)
-    for event in events:
-        writer.write(event.SerializeToString())
-    files.make_folder(folder)
-    files.replace(folder / EVENTS, content.getvalue())
-    return folder / EVENTS
 
 
 def write_net(path: Path, run: Run, run_path: Path, data_dir: Path | None) -> Path:
@@ -144,12 +86,6 @@ def main(argv: list[str] | None = None) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="write two CSV files per run")
     form.add_argument(
-        "--tensorboard",
-        action="store_true",
-        help="write a folder per run for TensorBoard; needs the package tensorboard, which "
-        "pip install -e '.[tensorboard]' installs",
-    )
-    form.add_argument(
         "--net",
         action="store_true",
         help="write the net of the chosen epoch, RUN.safetensors (default)",
@@ -168,9 +104,6 @@ def main(argv: list[str] | None = None) -> None:
     for stem, path, run in zip(stems, arguments.runs, found, strict=True):
         if arguments.csv:
             written = write_csv(stem, run)
-        elif arguments.tensorboard:
-            folder = stem if arguments.out else stem.with_name(f"{stem.name}.tensorboard")
-            written = [write_tensorboard(folder, run)]
         else:
             target = stem.with_name(stem.name + net_files.SUFFIX)
             written = [write_net(target, run, path, arguments.data_dir)]

@@ -1,7 +1,7 @@
 """Write the generated parts of README.md, results/README.md and pages of docs/ from results/.
 
-A part stands between two markers. It holds tables, and sentences whose numbers were measured; the
-text around it is written by hand.
+A part stands between two markers and holds tables. The text around it is written by hand; a test
+compares the measured numbers in it with results/.
 """
 
 import hashlib
@@ -12,7 +12,6 @@ from deepbig.pretrained import PRETRAINED
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from experiments.benchmarks import columns as timing_columns
-from experiments.benchmarks import findings as speeds
 from experiments.benchmarks import race
 from experiments.benchmarks.columns import NOT_MEASURED, on_gpu
 from experiments.datasets.dataset import CIFAR10_JPEG
@@ -26,7 +25,6 @@ from experiments.results import (
     tables,
     trained,
 )
-from experiments.results import findings as scores
 from experiments.results.cnn_tables import convolutional_runs
 from experiments.results.ladder_tables import LadderRecord
 from experiments.results.records import (
@@ -42,9 +40,11 @@ from experiments.results.tables import bench_source
 from experiments.training import cli, net_files, provenance
 from experiments.training.formatting import duration, markdown_table
 from experiments.training.store import Run
-from mlp_gpu.engine import WINDOW
+from mlp_gpu.network import NETS
 
+MADE = "table1-net*"  # records of the runs of 'make table1'
 ON_A_GPU = "On a GPU: not measured yet."
+NOT_RECORDED = "not recorded"
 
 
 def begin(name: str) -> str:
@@ -79,44 +79,6 @@ def paragraphs(parts: Iterable[str | None]) -> str:
 # --- parts of README.md and docs/benchmarks.md
 
 
-def headline(results: Results) -> str:
-    """The results that are reproduced, how far, and on which device."""
-    deformed = list(filter(tables.is_on_deformed_mnist, results.perceptrons.values()))
-    if not deformed:
-        return NOT_MEASURED
-    longest = tables.net_number(tables.most_trained(deformed))
-    fourth = [run for run in deformed if tables.net_number(run) == 4 != longest]
-    items = {
-        "A perceptron": scores.longest_sentence(deformed),
-        "The paper's best net": scores.longest_sentence(fourth) if fourth else None,
-        "A convolutional net": scores.convolutional_sentence(results.runs.values()),
-        "Committees": scores.claims_sentence(results.committees),
-        "A mixed committee": scores.mixed_sentence(results.committees.values()),
-        "The paper's schedule": scores.schedule_sentence(deformed),
-    }
-    return "\n".join(f"- **{what}.** {text}" for what, text in items.items() if text)
-
-
-def duration_list(results: Results) -> str:
-    """How long the commands took, as recorded, and what GPUs were checked."""
-    items = speeds.command_sentences(results.perceptrons, results.committees)
-    items += [
-        f"`git clone` to a first trained net, packages in pip's cache: {row.seconds:.0f} s on "
-        f"{row.source.device}."
-        for rows in results.startups.values()
-        for row in rows
-        if row.what == speeds.CLONE
-    ]
-    items += map(gpu_sentence, results.gpu_checks.values())
-    return "\n".join(f"- {item}" for item in items)
-
-
-def starts(results: Results) -> str:
-    """How long one waits for tests and for first steps, as recorded."""
-    startups = {rows[0].source.device: rows for rows in results.startups.values()} or {"": []}
-    return "\n".join(f"- {speeds.startup_sentence(*one)}" for one in startups.items())
-
-
 def printed(results: Results) -> str:
     """The first columns that 'make table1' printed on the first device, and the time."""
     columns = {
@@ -128,37 +90,16 @@ def printed(results: Results) -> str:
         "95 % interval": "95 % interval",
         "time": "time",
     }
-    for own in speeds.of_make_table1(results.perceptrons):
-        lines = tables.table1_table(own)
-        return markdown_table(
-            [{title: line[name] for title, name in columns.items()} for line in lines]
-        )
+    records = tables.on_data(results.perceptrons, "MNIST")
+    for folder in dict.fromkeys(path.parent for path in records):
+        # Records are named after the folder of their runs.
+        own = [run for path, run in records.items() if path.match(f"{folder}/{MADE}")]
+        if [tables.net_number(run) for run in own] == list(NETS):
+            lines = tables.table1_table(own)
+            return markdown_table(
+                [{title: line[name] for title, name in columns.items()} for line in lines]
+            )
     return NOT_MEASURED
-
-
-def speed(results: Results) -> str:
-    """Plots of a benchmark, of a GPU if there is one, and of a race; their results in sentences."""
-    benches = list(results.benches.values())
-    if not benches:
-        return NOT_MEASURED
-    # The benchmark of the most nets; among equals, one of a GPU.
-    shown = max(benches, key=lambda rows: (len({one.net for one in rows}), on_gpu(rows)))
-    picture = provenance.device_folder(shown[0].source.device) / "bench.png"
-    lines = []
-    for rows in benches:
-        lines += speeds.bench_sentences(rows)
-        others = [*speeds.epoch_sentences(rows), speeds.deform_sentence(rows)]
-        if text := " ".join(filter(None, others)):
-            lines.append(f"A whole epoch on {rows[0].source.device}: {text}")
-    pictures = {"Time per image against weights": picture}
-    for path, points in results.races.items():
-        pictures.setdefault("Wrong digits against seconds", path.with_suffix(".png"))
-        lines.append(race.sentence(points))
-    images = [
-        f'<img src="../{path.relative_to(provenance.REPOSITORY)}" width="420" alt="{alt}">'
-        for alt, path in pictures.items()
-    ]
-    return " ".join(images) + "\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
 # --- parts of results/README.md
@@ -197,6 +138,16 @@ def committee_rows(found: Mapping[Path, Sequence[CommitteeRow]], data: str) -> s
     return paragraphs(parts)
 
 
+def starts(results: Results) -> str:
+    """How long one waits for tests and for first steps, device by device."""
+    parts = []
+    for rows in results.startups.values():
+        source = rows[0].source
+        where = tables.source_line(source, date=source.date)
+        parts += [f"{where}:", markdown_table(timing_columns.startup_table(rows))]
+    return paragraphs(parts)
+
+
 def scalings(results: Results) -> str:
     """1 worker against several, device by device."""
     parts = []
@@ -208,13 +159,12 @@ def scalings(results: Results) -> str:
 def benchmarks(
     benches: Iterable[list[BenchRow]],
     part: str,
-    sentences: Callable[[list[BenchRow]], list[str]] = lambda rows: [],
 ) -> str:
     """The benchmarks of all recorded devices. part: of BENCH_TABLES."""
     parts, is_measured = [], False
     for rows in benches:
         if found := timing_columns.bench_tables(part, rows):
-            parts += [f"{bench_source(rows)}:", *map(markdown_table, found), *sentences(rows)]
+            parts += [f"{bench_source(rows)}:", *map(markdown_table, found)]
             is_measured |= on_gpu(rows, "cnn kernel" if part == "cnn-bench" else "kernel")
     if parts and not is_measured:
         parts.append(ON_A_GPU)
@@ -230,25 +180,6 @@ def races(found: Collection[list[RaceRow]]) -> str:
     )
 
 
-def gpu_sentence(record: GpuCheckRecord) -> str:
-    """How many checks a GPU passed, and the time that an image takes in an epoch by windows."""
-    good, ending = [row for row in record.checks if row.passed], f", {WINDOW}"
-    windowed = [row for row in good if row.check.endswith(ending)]
-    found = [
-        f"{row.result.partition(' an image')[0]} ({row.check.removesuffix(ending)})"
-        for row in windowed
-    ]
-    return (
-        f"`make gpu-check` on {record.provenance.device}: [{len(good)} of "
-        f"{len(record.checks)} checks](results/README.md#gpu-check)"
-        + " that ran" * (not record.passed)
-        + " passed"
-        + f"; one image of a training epoch at a learning rate near 0.001 took {', '.join(found)}"
-        * bool(found)
-        + "."
-    )
-
-
 def gpu_check(record: GpuCheckRecord) -> str:
     """The results of `make gpu-check` on a GPU."""
     rows = [
@@ -257,11 +188,14 @@ def gpu_check(record: GpuCheckRecord) -> str:
             "passed": "yes" if row.passed else "no",
             "result": row.result,
             "time": duration(row.seconds),
+            "date": row.date[:10] or NOT_RECORDED,
+            "commit": provenance.commit_text(row.commit).removeprefix("commit ") or NOT_RECORDED,
         }
         for row in record.checks
     ]
     source = record.provenance.columns()
-    return f"{tables.source_line(source, date=source.date)}:\n\n{markdown_table(rows)}"
+    where = tables.source_line(source, date=source.date)
+    return f"{where}, the last command:\n\n{markdown_table(rows)}"
 
 
 def ladders(records: Collection[LadderRecord]) -> str:
@@ -320,34 +254,33 @@ def pages() -> dict[str, dict[str, str]]:
     campaigns = (campaign_table(one.parts).rstrip() for one in results.campaigns.values())
     return {
         "README.md": {
-            "headline": headline(results),
             "printed": printed(results),
-            "durations": duration_list(results),
             "nets": markdown_table(cnn_tables.longest_table(results.runs.values())),
-            "experiments": markdown_table(committees.experiments_table(found.values())),
         },
         "results/README.md": {
+            "times": tables.TIME_EXPLAINED,
             "table1": table1(results.runs, "MNIST"),
             "digits": table1(results.runs, "load_digits"),
+            "fashion": table1(results.runs, "fashion-mnist"),
             "cnn": run_rows(convolutional_runs(results.runs, "MNIST"), cnn_tables.table),
             "cnn-digits": run_rows(
                 convolutional_runs(results.runs, "load_digits"), cnn_tables.table
             ),
             "cifar10": run_rows(convolutional_runs(results.runs, CIFAR10_JPEG), cnn_tables.table),
+            "experiments": markdown_table(committees.experiments_table(found.values())),
             "committee": committee_rows(found, "MNIST"),
             "committee-digits": committee_rows(found, "load_digits"),
             "ladder": ladders(results.ladders.values()),
             "scaling": scalings(results),
             "deformation": benchmarks(benches, "deformation"),
             "bench": benchmarks(benches, "bench"),
-            "cnn-bench": benchmarks(benches, "cnn-bench", speeds.cnn_sentences),
+            "cnn-bench": benchmarks(benches, "cnn-bench"),
             "race": races(results.races.values()),
             "kernels": benchmarks(benches, "kernels"),
             "gpu-check": paragraphs(map(gpu_check, results.gpu_checks.values())),
         },
         "docs/benchmarks.md": {
             "starts": starts(results),
-            "speed": speed(results),
             "columns": markdown_table(timing_columns.meanings(timing_columns.NET_COLUMNS)),
             "cnn-columns": markdown_table(
                 timing_columns.meanings(timing_columns.CNN_COLUMNS, timing_columns.NET_COLUMNS)

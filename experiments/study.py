@@ -15,7 +15,6 @@ from pathlib import Path
 from deepbig_runtime import files
 from experiments.datasets import data
 from experiments.results.rows import StudyRow, rows_text
-from experiments.results.schedules import takes_windows
 from experiments.results.studies import EPOCHS, factors, report, study_rows
 from experiments.training import cli, jobs, plans
 from experiments.training.configs import Config, make_config
@@ -107,7 +106,7 @@ def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str)
             "cpu" if setting.variant else engine,
             n_validation=arguments.validation,
             validation_part=part,
-            windows=takes_windows(arguments, sizes, path),
+            windows=jobs.takes_windows(arguments, path),
             study=setting.variant,
         )
         made[path] = jobs.make_job(arguments, path, f"{setting.name}, seed {seed}", config)

@@ -18,7 +18,6 @@ from deform_gpu.parameters import DIGITS, LARGEST_SIGMA
 from experiments.datasets import data
 from experiments.datasets.dataset import is_mnist
 from experiments.results import tables
-from experiments.results.schedules import takes_windows
 from experiments.training import cli, jobs, plans, store
 from experiments.training.configs import changes, fitted, make_config
 from experiments.training.store import Run
@@ -53,7 +52,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     plans.add_validation_arguments(parser, None, usual)
     plans.add_trainer_arguments(parser, "runs/table1", "some minutes per net on a CPU", cores=4)
     arguments = parser.parse_args(argv)
-    plans.settle_folder(arguments)
+    plans.settle(arguments)
     if arguments.validation_part > 1 and not arguments.validation:
         parser.error("argument --validation-part: needs --validation")
     if arguments.no_distortion and changes(deformation_of(arguments), TABLE1):
@@ -156,7 +155,7 @@ def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str)
             arguments.cpu_deformation,
             n_validation=arguments.validation,
             validation_part=part,
-            windows=takes_windows(arguments, sizes, path),
+            windows=jobs.takes_windows(arguments, path),
         )
         label = f"net {name[3:]}" if name.startswith("net") else config.net_name
         made.append(jobs.make_job(arguments, path, f"{label}, seed {seed}", config))

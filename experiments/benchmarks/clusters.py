@@ -24,7 +24,6 @@ from deepbig_runtime import gpu
 from deepbig_runtime.errors import Problem
 from deform_gpu import COMMITTEE, TABLE1
 from experiments.benchmarks.columns import percentiles
-from experiments.benchmarks.findings import CLONE, STARTUP
 from experiments.datasets import data
 from experiments.datasets.dataset import is_mnist
 from experiments.results.rows import ScalingRow, StartupRow
@@ -41,6 +40,17 @@ SIZES = (841, 800, 10)  # the committee's nets
 EPOCHS, MAX_IMAGES = 2, 10_000
 RUNS_PER_WORKER = 2
 START_IMAGES = 250  # of an epoch: few, because only its beginning counts
+CLONE = "git clone to the first net of make table1, packages in pip's cache"
+# The rows of startup.csv.
+STARTUP = (
+    "make test",
+    "make test-all",
+    "first training step of make table1, code compiled before",
+    "first training step of make table1 with one net, code compiled before",
+    "first training step of make table1, nothing compiled",
+    "start of a worker",
+    CLONE,
+)
 *TESTS, FIRST_STEP, FIRST_STEP_OF_ONE, FIRST_STEP_COMPILING, WORKER, _ = STARTUP
 
 

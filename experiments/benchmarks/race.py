@@ -232,14 +232,3 @@ def table(points: Sequence[RaceRow]) -> list[dict[str, str]]:
             text = f"{np.median(counts):.0f} ({min(counts)}-{max(counts)})"
             lines[-1][f"wrong after {part * SECONDS:.0f} s"] = text
     return lines
-
-
-def sentence(points: Sequence[RaceRow]) -> str:
-    """What a race shows, in a sentence."""
-    lines = table(points)
-    wrong = list(lines[0])[-1]
-    found = "; ".join(f"{line['way']} {line[wrong]}" for line in lines)
-    return (
-        f"One image a step beside mini-batches, each at its best settings: test digits, of 10,000, "
-        f"{wrong} on {points[0].source.device}, median of the seeds (fewest-most): {found}."
-    )

@@ -1,7 +1,6 @@
 """The page of all runs and records, section by section: its rows, figures and sources."""
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from experiments.benchmarks import columns as timing_columns
 from experiments.datasets import data
 from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, is_mnist
 from experiments.drawing import error_plots, run_plots
-from experiments.drawing.page import Html, Page, anchor, html
+from experiments.drawing.page import Html, Page
 from experiments.results import cnn_tables, committee_report, comparisons, tables, voting
 from experiments.results.committee_report import Committee, unfinished
 from experiments.results.committees import find_committees
@@ -60,7 +59,7 @@ ERROR_COLUMNS = (
     "BTE %",
     "paper BTE %",
 )
-MAKE_OPTION = {"MNIST": "", "load_digits": ' ARGS="--data digits"'}  # to train on it
+FIRST = "MNIST", "load_digits"  # data sets
 SMALL_P = 1e-9  # smaller ones are not printed
 BENCH_TITLES = {  # by the part of results/README.md
     "bench": "Engines and baselines",
@@ -87,27 +86,12 @@ def source(name: str, run: Run) -> str:
     return f"{name}: {run.config.title}; {line}"
 
 
-def with_runs(
-    records: Mapping[str, Run], runs: Mapping[str, Run]
-) -> tuple[dict[str, Run], dict[str, str]]:
-    """Records and the runs that are not recorded, by name, and the origin of each."""
-    found, origins = dict(records), dict.fromkeys(records, "record")
-    for name, run in runs.items():
-        for key, other in records.items():
-            if (other.config, other.metrics) == (run.config, run.metrics):
-                origins[key] = f"record, and run {name}"
-                break
-        else:
-            found[name], origins[name] = run, f"run {name}{state(run)}"
-    return found, origins
-
-
 class Report:
     """The page of all runs below a folder and of all records in results/.
 
     runs: by the paths of their files below the folder, without .h5. records: of runs, by the paths
     of their files in the repository. results: all records. faults: a sentence for each file that
-    cannot be read. Each method that adds a section takes the runs on the data of that name.
+    cannot be read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -121,8 +105,8 @@ class Report:
         self.records = {_shown(path, provenance.REPOSITORY): run for path, run in recorded}
         everything = [*self.runs.values(), *self.records.values()]
         self._kinds = {run.config.data.name: run.config.kind for run in everything} | KINDS
-        others = {run.config.data.name for run in everything} - MAKE_OPTION.keys()
-        self.names = [*MAKE_OPTION, *sorted(others)]
+        others = {run.config.data.name for run in everything} - set(FIRST)
+        self.names = [*FIRST, *sorted(others)]
 
     def title(self, name: str) -> str:
         """The heading of what there is on a data set."""
@@ -146,6 +130,7 @@ class Report:
             if runs := tables.on_data(self.runs, name):
                 page.heading(3, self.title(name), is_open=True)
                 self._add_comparisons(runs, name)
+                self._add_pictures(runs, name)
         page.say(comparisons.EXPLAINED)
 
     def _add_comparisons(self, runs: Mapping[str, Run], name: str) -> None:
@@ -158,7 +143,8 @@ class Report:
                 there = self.records | {key: run}
                 lines = [source(name, there[name]) for name in (key, record.record) if name]
                 cells = tables.result_cells(tables.result_row(run))
-                rows.append(self._own_row(key, cells["TEfBV %"], cells, record, paper, lines))
+                named = f"{key}{state(run)}"
+                rows.append(self._own_row(named, cells["TEfBV %"], cells, record, paper, lines))
         for one in formed:
             own, where = committee_report.tidy_rows(one), self._where(one)
             same = {
@@ -176,9 +162,8 @@ class Report:
         counted = f"{plural(len(runs), 'run')} on {name}"
         counted += "" if RECORD_COLUMN in used else "; there is no record of such a net"
         counted += "" if PAPER_COLUMN in used else "; the papers have no figure for it"
-        link = f'<a href="#{anchor(self.title(name))}">Curves, wrong digits, all tables</a>.'
         rows = [{column: row[column] for column in row if column in used} for row in rows]
-        self.page.table(Html(f"{html(counted)}. {link}"), rows)
+        self.page.table(f"{counted}.", rows)
 
     def _own_row(
         self,
@@ -191,79 +176,11 @@ class Report:
     ) -> dict[str, str]:
         """A run or committee, its error, and the figures that it stands beside."""
         row = {"run": name, "error %": error, RECORD_COLUMN: record.text, PAPER_COLUMN: paper.text}
-        row |= {name: cells[name] for name in ("95 % interval", "wrong", "epochs x images", "time")}
+        names = "95 % interval", "wrong", "epochs x images", "time", tables.TIME_SUM
+        row |= {name: cells.get(name, "-") for name in names}
         for column, p in ("p, record", record.p), ("p, paper", paper.p):
             row[column] = "-" if p is None else f"{p:.2g}" if p > SMALL_P else f"< {SMALL_P:g}"
         return row | {"source": self.page.cite(*lines)}
-
-    def add_table1(self, runs: Mapping[str, Run], name: str) -> None:
-        """Table 1, from records and runs."""
-        page = self.page
-        page.heading(3, "Table 1, the paper beside ours" if is_mnist(name) else "Table 1's nets")
-        recorded = tables.table1_runs(self.records, name)
-        found, origins = with_runs(recorded, tables.table1_runs(runs, name))
-        if not found:
-            return page.say(f"No run yet: `make table1{MAKE_OPTION[name]}`.")
-        everything = tables.table1_runs(found, name)
-        rows = list(map(_errors_first, tables.table1_table(list(everything.values()))))
-        for key, row in zip(everything, rows, strict=True):
-            row["from"] = origins[key]
-        page.table(" ".join(tables.ERRORS_EXPLAINED), rows, each=sources(everything))
-
-    def add_convolutional(self, runs: Mapping[str, Run], name: str) -> None:
-        """The convolutional nets of 2011, from records and runs."""
-        page, own = self.page, cnn_tables.convolutional_runs(self.records, name)
-        found, _ = with_runs(own, cnn_tables.convolutional_runs(runs, name))
-        if not found:
-            return
-        page.heading(3, "The convolutional nets of 2011")
-        if own:
-            rows = list(map(_errors_first, cnn_tables.table(list(own.values()))))
-            for row in rows:
-                del row["layers"]  # which the source names, so that a row fits on paper
-            page.table("The nets of 2011 and others, from records.", rows, each=sources(own))
-        n_nets = plural(len(found), "convolutional net")
-        alt = f"Test error of {n_nets} after each epoch, a panel for each description."
-        beside = ", with the paper's figures" if is_mnist(name) else ""
-        caption = f"{n_nets} on {name}, from records and runs{beside}."
-        page.figure(run_plots.plot_error_curves(found), caption, alt, sources(found))
-
-    def add_committees(self, runs: Mapping[str, Run], name: str) -> None:
-        """The committees of 2012, from records and runs, and pictures."""
-        page = self.page
-        page.heading(3, "The committees of 2012")
-        committees = self.results.committees.items()
-        recorded = {path: rows for path, rows in committees if rows[-1].data == name}
-        formed = [
-            (one, committee_report.tidy_rows(one), self._where(one))
-            for one in find_committees(runs)
-        ]
-        if not (recorded or formed):
-            page.say(f"No committee yet: `make committee{MAKE_OPTION[name]}`.")
-        found: list[tuple[str, str, Sequence[CommitteeRow]]] = []  # where, what from, the rows
-        for path, rows in recorded.items():
-            also = [where for _, own, where in formed if own == rows]
-            found.append((_recorded_in(path, rows), ", and ".join(["record", *also]), rows))
-        for one, rows, where in formed:
-            if rows not in recorded.values():
-                found.append((where, where + unfinished(one.runs), rows))
-        places = dict.fromkeys(where for where, *_ in found)
-        for where, kind in product(places, committee_report.KINDS):
-            same = [
-                (origin, rows)
-                for there, origin, rows in found
-                if there == where and rows[0].experiment.startswith(kind)
-            ]
-            if same:
-                self._add_side_by_side(where, same, name)
-        for one, rows, where in formed:
-            errors = f"committee {100 * one.wrong[-1].mean():.2f} %"
-            errors += f", members {one.mean_percent:.2f} %"
-            alt = f"Test errors of {one.title}: {errors} on average, with 95 % intervals."
-            cited = [_committee_source(where, rows)]
-            page.figure(
-                run_plots.plot_members(rows, one.title), f"{one.title}; {where}.", alt, cited
-            )
 
     def _where(self, one: Committee) -> str:
         """The folder that has a committee's runs."""
@@ -272,76 +189,68 @@ class Report:
         # "." would say nothing.
         return f"runs in {folder.as_posix() if folder.name else self.folder.resolve().name}"
 
+    def _add_pictures(self, runs: Mapping[str, Run], name: str) -> None:
+        """Learning curves of all runs on one data set, and the errors of the best one."""
+        n_runs = plural(len(runs), "run")
+        alt = f"Training loss, validation and test error of {n_runs} against epochs."
+        figure = run_plots.plot_learning_curves(runs)
+        self.page.figure(figure, f"{n_runs} on {name}.", alt, sources(runs))
+        best = tables.best_of(runs)
+        run, title = runs[best], runs[best].config.title
+        if (images := find_test_images(run)) is not None:
+            counted = voting.count_sentence(run.outputs, run.labels)
+            alt = f"The misclassified {run.config.noun}s, each with its label and two guesses: "
+            figure = error_plots.plot_wrong(run.outputs, run.labels, images, title, run.config)
+            who = f"{title}, the run with the lowest TEfBV: {best}."
+            self.page.figure(figure, who, f"{alt}{counted}.", [source(best, run)])
+
+    def add_records(self, name: str) -> None:
+        """The recorded perceptrons, convolutional nets and committees on the data of that name."""
+        page, is_paper = self.page, is_mnist(name)
+        page.heading(2, f"Records: {self.title(name)}")
+        if " NOT " in self.title(name):
+            page.warn(NOT_MNIST if name in FIRST else NOT_THE_PAPERS)
+        if own := tables.table1_runs(self.records, name):
+            page.heading(3, "Table 1, the paper beside ours" if is_paper else "Table 1's nets")
+            rows = list(map(_errors_first, tables.table1_table(list(own.values()))))
+            page.table(" ".join(tables.COLUMNS_EXPLAINED), rows, each=sources(own))
+        if own := cnn_tables.convolutional_runs(self.records, name):
+            page.heading(3, "The convolutional nets of 2011")
+            rows = list(map(_errors_first, cnn_tables.table(list(own.values()))))
+            for row in rows:
+                del row["layers"]  # which the source names, so that a row fits on paper
+            page.table("The nets of 2011 and others.", rows, each=sources(own))
+        found = {kind: self._committees(name, kind) for kind in committee_report.KINDS}
+        if any(found.values()):
+            page.heading(3, "The committees of 2012")
+        for committees in found.values():
+            for where, committees_there in committees.items():
+                self._add_side_by_side(where, committees_there, name)
+
+    def _committees(self, name: str, kind: str) -> dict[str, list[Sequence[CommitteeRow]]]:
+        """The rows of the recorded committees of a kind, by the folders of their runs."""
+        folders: dict[str, list[Sequence[CommitteeRow]]] = {}
+        for path, rows in self.results.committees.items():
+            if rows[-1].data == name and rows[0].experiment.startswith(kind):
+                folders.setdefault(_recorded_in(path, rows), []).append(rows)
+        return folders
+
     def _add_side_by_side(
-        self, where: str, own: Sequence[tuple[str, Sequence[CommitteeRow]]], name: str
+        self, where: str, own: Sequence[Sequence[CommitteeRow]], name: str
     ) -> None:
-        """Committees of equal size: where they all are; of each the origin and the rows."""
+        """Committees of equal size: where they all are, and the rows of each."""
         page = self.page
-        lines = [_committee_source(where, rows) for _, rows in own]
+        lines = [_committee_source(where, rows) for rows in own]
         summary, results, *order = committee_report.side_by_side(
-            [row for _, rows in own for row in rows]
+            [row for rows in own for row in rows]
         )
         percent = "errors in percent" + (", the paper / ours" if is_mnist(name) else "")
         summary.append(dict(zip(summary[0], ["source", *map(page.cite, lines)], strict=True)))
         page.table(f"Each net and its committee, {where}: {percent}.", summary)
-        for (origin, _), row in zip(own, results, strict=True):
-            row["from"] = origin
         page.table(COMMITTEES_CAPTION, results, each=lines)
         for claims in order:
             text = "The paper's claims, and whether the committees above show them."
             page.table(text, claims, lines)
-
-    def add_pictures(self, runs: Mapping[str, Run], name: str) -> None:
-        """Learning curves of all runs, and the errors of the best one."""
-        page = self.page
-        page.heading(3, "Learning curves")
-        if not runs:
-            page.say(f"No run yet: `make table1{MAKE_OPTION[name]}`.")
-            page.heading(3, "Misclassified digits")
-            return page.say("No run yet.")
-        for against, x in ("epochs", "epochs"), ("hours", "the time that they took"):
-            n_runs = plural(len(runs), "run")
-            alt = f"Training loss, validation and test error of {n_runs} against {x}."
-            figure = run_plots.plot_learning_curves(runs, against)
-            page.figure(figure, f"{n_runs} on {name}, against {x}.", alt, sources(runs))
-
-        page.heading(3, "Misclassified digits")
-        best = tables.best_of(runs)
-        run, title = runs[best], runs[best].config.title
-        noun = run.config.noun
-        who = f"{title}, the run with the lowest TEfBV: {best}."
-        cited = [source(best, run)]
-        counted = voting.count_sentence(run.outputs, run.labels)
-        images = find_test_images(run)
-        if images is None:
-            if name in KINDS:
-                how = data.advice(KINDS[name].choice)
-                why = f"the files of {name} that the run was tested on are not on this machine"
-            else:
-                how = 'name their folder: `make figure1 ARGS="RUN.h5 --data-dir DIR"`'
-                why = f"{name} is data of your own, which this page does not look for"
-            page.say(f"The {noun}s are not drawn: {why}. To draw them, {how}.")
-        else:
-            alt = f"The misclassified {noun}s, each with its label and two guesses: {counted}."
-            figure = error_plots.plot_wrong(run.outputs, run.labels, images, title, run.config)
-            page.figure(figure, who, alt, cited)
-        figure = error_plots.plot_confusion(run.outputs, run.labels, title, run.config)
-        alt = f"Which classes are taken for which: {counted}."
-        page.figure(figure, f"{who} Labels in rows, guesses in columns.", alt, cited)
-
-    def add_other_runs(self, runs: Mapping[str, Run]) -> None:
-        """The runs that no Table 1 has: members of committees, and nets of other shapes."""
-        own = {key: run for key, run in runs.items() if not tables.is_table1(run)}
-        rows = []
-        for key, run in own.items():
-            cells = tables.result_cells(tables.result_row(run))
-            errors = {name: cells[name] for name in ("TEfBV %", "95 % interval", "wrong", "BTE %")}
-            row = {"run": key, **errors, "net": run.config.title}
-            rows.append(row | {"epochs": f"{run.epochs}{state(run)}", "time": cells["time"]})
-        if rows:
-            self.page.heading(3, "The other runs")
-            text = "Members of committees, and nets of other shapes."
-            self.page.table(text, rows, each=sources(own))
 
     def add_benchmarks(self) -> None:
         """Engines, deformation, kernels and workers, as they were timed on each device."""
@@ -370,21 +279,12 @@ class Report:
         page, counts = self.page, []
         self.add_own()
         for name in self.names:
-            runs = tables.on_data(self.runs, name)
             n = len(tables.on_data(self.records, name))
             n += sum(rows[-1].data == name for rows in self.results.committees.values())
-            counts.append(f"{plural(len(runs), 'run')} and {plural(n, 'record')} on {name}")
-            page.heading(2, self.title(name))
-            if " NOT " in self.title(name):
-                page.warn(NOT_MNIST if name in MAKE_OPTION else NOT_THE_PAPERS)
-            if name in MAKE_OPTION or tables.table1_runs(runs, name):
-                self.add_table1(runs, name)
-            self.add_convolutional(runs, name)
-            if name in MAKE_OPTION or find_committees(runs):
-                self.add_committees(runs, name)
-            if runs or name in MAKE_OPTION:
-                self.add_pictures(runs, name)
-            self.add_other_runs(runs)
+            own = plural(len(tables.on_data(self.runs, name)), "run")
+            counts.append(f"{own} and {plural(n, 'record')} on {name}")
+            if n:
+                self.add_records(name)
         self.add_benchmarks()
 
         timings = plural(len(self.results.benches) + len(self.results.scalings), "record")

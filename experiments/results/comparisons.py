@@ -8,7 +8,6 @@ from msgspec import structs
 
 from experiments.datasets.dataset import is_mnist
 from experiments.results import cnn_tables, committee_report, tables
-from experiments.results.findings import PAPER_EPOCHS
 from experiments.results.rows import CommitteeRow
 from experiments.training.configs import Config
 from experiments.training.store import Run
@@ -111,7 +110,7 @@ def with_paper(run: Run) -> Comparison:
         return Comparison()
     if tables.is_table1(run):
         paper = tables.PAPER[tables.net_number(run)]
-        figures = {PAPER_EPOCHS: paper.tefbv}
+        figures = {tables.PAPER_EPOCHS: paper.tefbv}
         if not config.deformation:  # for how many epochs, the paper does not say
             other = paper.undistorted, PAPER_IMAGES, run.epochs, config.epochs
             return _compare(run, run.chosen_errors, *other)

@@ -79,20 +79,22 @@ class Outcome:
 _pixels: dict[tuple, data.Dataset] = {}  # not scaled yet
 
 
-def load_pixels(choice: str, data_dir: Path | None) -> data.Dataset:
+def load_pixels(choice: str, data_dir: Path | None, size: int | None = None) -> data.Dataset:
     """As data.load_pixels, and kept until `load` asks for the same images."""
-    if (choice, data_dir) in _pixels:
-        return _pixels[choice, data_dir]
-    dataset = data.load_pixels(choice, data_dir)
-    _pixels[data.choice_of(dataset.name, data_dir), data_dir] = dataset
+    if (choice, data_dir, size) in _pixels:
+        return _pixels[choice, data_dir, size]
+    dataset = data.load_pixels(choice, data_dir, size=size)
+    _pixels[data.choice_of(dataset.name, data_dir), data_dir, size] = dataset
     return dataset
 
 
 @cache
-def load(choice: str, data_dir: Path | None, is_padded: bool = False) -> data.Dataset:
-    """As data.load, but once a process. is_padded: not scaled, see `variants.pad`."""
-    key = choice, data_dir
-    pixels = _pixels.pop(key) if key in _pixels else data.load_pixels(*key)
+def load(
+    choice: str, data_dir: Path | None, size: int | None = None, is_padded: bool = False
+) -> data.Dataset:
+    """The images of `load_pixels`, scaled, once a process. is_padded: see `variants.pad`."""
+    key = choice, data_dir, size
+    pixels = _pixels.pop(key, None) or data.load_pixels(choice, data_dir, size=size)
     if is_padded:
         from experiments.training import variants  # imports numba
 
@@ -107,7 +109,8 @@ def load_known(config: Config, data_dir: Path | None) -> data.Dataset:
     """
     expected = config.data
     is_padded = (config.study or "").startswith("padded")
-    dataset = load(data.choice_of(expected.name, data_dir), data_dir, is_padded)
+    choice = data.choice_of(expected.name, data_dir)
+    dataset = load(choice, data_dir, expected.size or None, is_padded)
     if dataset.sha256 != expected.sha256:
         raise Problem(
             f"the run was trained on other data than {dataset.source} holds: expected SHA-256 "
@@ -245,7 +248,7 @@ def session(
     The images are as data.load_pixels gives them. Most commands need no others in this process.
 
     arguments: those of plans.add_trainer_arguments, but those of the learning rate may be missing;
-    gets the names of the devices. The folder --out is made. n_jobs: how many trainings there are.
+    gets whether a GPU trains in windows. The folder --out is made. n_jobs: how many trainings.
     some_nets: the different nets, as configs.make_config takes them. deforms_on_gpu: whether a GPU
     that trains also deforms.
     Raises Problem, files.FileFault or gpu.GpuFault if any of it cannot be had.
@@ -253,9 +256,15 @@ def session(
     files.make_folder(arguments.out)
     if cli.is_folder(arguments.data):
         arguments.data_dir = Path(arguments.data)
-    found = cache(partial(load_pixels, arguments.data, arguments.data_dir))
+    size = getattr(arguments, "size", None)
+    found = cache(partial(load_pixels, arguments.data, arguments.data_dir, size))
     needed = partial(nets.needed_bytes, some_nets, found, deforms_on_gpu)
-    with opened(arguments, n_jobs, needed) as (pool, engine, arguments.device):
+    with opened(arguments, n_jobs, needed) as (pool, engine, device):
+        if engine == "cuda":
+            from deepbig_runtime import gpu  # imports numba
+            from mlp_gpu.tensor_cores import LOWEST_CC
+
+            arguments.windows = min(pool.call_on_workers(gpu.compute_capability)) >= LOWEST_CC
         dataset = found()
         tell(
             f"{dataset.name}: {len(dataset.train_labels):,} training and "
@@ -264,7 +273,7 @@ def session(
         if arguments.schedule and engine == "cpu":
             tell("--schedule is for a GPU and changes nothing here")
         on_workers = f", {pool.workers} workers" if pool.workers > 1 else ""
-        tell(f"engine {engine}: {arguments.device}{on_workers}")
+        tell(f"engine {engine}: {device}{on_workers}")
         if "profile" in arguments:
             tell(plans.announce(arguments, engine))
         if provenance.commit()["commit"] == provenance.UNKNOWN:
@@ -274,6 +283,19 @@ def session(
         if reason := compiled_cache.NOT_KEPT:
             tell(f"compiled code is not kept, so each process compiles anew: {reason}")
         yield dataset, pool, engine
+
+
+def takes_windows(arguments: argparse.Namespace, path: Path) -> bool:
+    """Whether a GPU trains the run at `path` by the schedule `window`.
+
+    A run that has begun keeps its own. Raises files.FileFault if its file is damaged.
+    """
+    if arguments.schedule:
+        return arguments.schedule == WINDOW
+    if not path.exists():
+        return arguments.windows
+    begun = store.read_run(path, path.name.endswith(store.STUDY_SUFFIX))
+    return begun.config.images_per_block is not None
 
 
 def make_job(arguments: argparse.Namespace, path: Path, label: str, config: Config) -> Job:

@@ -9,7 +9,7 @@ from measurements import bench_row, gpu_measurements, measurement, net_measureme
 from msgspec import structs
 
 from experiments import readme
-from experiments.benchmarks import columns, findings
+from experiments.benchmarks import columns
 from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.results.rows import BenchRow, from_cells, to_cells
 from experiments.training.formatting import csv_text
@@ -86,15 +86,6 @@ def test_net_table_has_the_papers_figures_above_ours():
     assert printed(table)[3] == ours + " |  | 20 |  |  | a chip"
 
 
-def test_sentence_on_the_engine_says_how_long_it_takes_with_narrower_vectors():
-    narrow = {"group": columns.NARROW, "vectors": 8}
-    measured = [net_measurement("engine cpu", us, net=net) for net, us in ((1, 300.0), (4, 900.0))]
-    measured += [net_measurement("engine cpu", 450.0, **narrow)]
-    measured += [net_measurement("engine cpu", 1800.0, net=4, **narrow)]
-    (sentence,) = findings.bench_sentences([bench_row(one) for one in measured])
-    assert "It takes 1.5 to 2.0 times as long limited to vectors of 8 floats" in sentence
-
-
 def cnn_measurements():
     """Of net 3 of 2011 on a chip and a GPU."""
     both = {"group": "cnn", "net": 3, "ran_on": "a chip", "n_weights": 179_340}
@@ -149,19 +140,9 @@ def test_records_of_convolutional_nets():
     old = [cells_again(bench_row(net_measurement("engine cpu", 300.0)), "flops", "percent_of_peak")]
     assert readme.benchmarks([old], "cnn-bench") == readme.NOT_MEASURED
     on_cpu, on_gpu = as_text(cnn_measurements()), as_text([cnn_kernel()])
-    source, table, sentence, missing = readme.benchmarks(
-        [old, on_cpu], "cnn-bench", findings.cnn_sentences
-    ).split("\n\n")
+    source, table, missing = readme.benchmarks([old, on_cpu], "cnn-bench").split("\n\n")
     assert source.startswith("Some GPU, driver 1.2; a 1; 2026-01-01; commit cccccccccccc; ")
     assert "| 3: 20M-60M-100M-150N " in table
-    assert sentence == (
-        "On a chip, `engine cpu` takes 200 microseconds per image for 20M-60M-100M-150N, in one "
-        "thread. It multiplies and adds 10.0 billion times per second, absent connections not "
-        "counted, 20 % of what the processor can. Its speedup is 4.0 over PyTorch "
-        "eager at its best and 2.5 over loops over connections."
-    )
-    assert findings.cnn_sentences(on_cpu[:2])[0].endswith("processor can.")
-    assert findings.cnn_sentences(on_cpu[-1:]) == []
     assert missing == readme.ON_A_GPU
     *_, kernels = readme.benchmarks([on_cpu + on_gpu], "cnn-bench").split("\n\n")
     assert "| convolve_maps |" in kernels

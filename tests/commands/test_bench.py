@@ -32,8 +32,8 @@ from experiments.benchmarks import (
     race,
 )
 from experiments.benchmarks import gpu as gpu_timing
+from experiments.benchmarks.clusters import STARTUP
 from experiments.benchmarks.columns import NARROW
-from experiments.benchmarks.findings import STARTUP
 from experiments.datasets import data
 from experiments.results.rows import BenchRow, RaceRow, read_rows, to_cells
 from experiments.training import provenance, runs

@@ -1,7 +1,6 @@
-"""`python -m experiments.export`: runs as CSV files and as TensorBoard's curves, read back."""
+"""`python -m experiments.export`: runs as CSV files, read back."""
 
 import json
-import sys
 from datetime import UTC, datetime
 
 import numpy as np
@@ -33,17 +32,6 @@ def write_run(path, epochs=3, n_validation=None):
     return run
 
 
-@pytest.fixture
-def tensorboard():
-    """TensorBoard's own reader; where it is not installed the test is skipped, and says so."""
-    name = "tensorboard.backend.event_processing.event_accumulator"
-    return pytest.importorskip(name, reason="tensorboard is not installed")
-
-
-def read_events(tensorboard, folder):
-    return tensorboard.EventAccumulator(str(folder)).Reload()
-
-
 @pytest.mark.parametrize(("n_validation", "n"), [(None, 700), (90, 90)])
 def test_csv_reads_back_to_the_bit(tmp_path, capsys, n_validation, n):
     run = write_run(tmp_path / "net.h5", n_validation=n_validation)
@@ -64,70 +52,26 @@ def test_csv_reads_back_to_the_bit(tmp_path, capsys, n_validation, n):
     assert {name: [json.loads(row[name]) for row in rows] for name in rows[0]} == first | outputs
 
 
-def test_tensorboard_reads_back(tensorboard, tmp_path, capsys):
-    run = write_run(tmp_path / "net.h5")
-    export.main([str(tmp_path / "net.h5"), "--tensorboard"])
-    folder = tmp_path / "net.tensorboard"
-    (path,) = folder.iterdir()
-    assert capsys.readouterr().out == f"{path}\n"
-
-    events = read_events(tensorboard, folder)
-    metrics = run.metrics
-    expected = {
-        "loss/train": metrics.train_loss,
-        "error/validation": [100 * errors / 700 for errors in metrics.validation_errors],
-        "error/test": [100 * errors / 70 for errors in metrics.test_errors],
-        "learning_rate": metrics.eta,
-        "seconds/deform": metrics.deform_seconds,
-        "seconds/train": metrics.train_seconds,
-        "seconds/evaluate": metrics.evaluate_seconds,
-    }
-    assert set(events.Tags()["scalars"]) == set(expected)
-    times = START.timestamp() + np.cumsum(
-        np.sum([expected[f"seconds/{part}"] for part in ("deform", "train", "evaluate")], axis=0)
-    )
-    for tag, values in expected.items():
-        found = events.Scalars(tag)
-        assert [scalar.step for scalar in found] == [1, 2, 3]
-        assert [scalar.wall_time for scalar in found] == pytest.approx(times, abs=1e-6)
-        assert [np.float32(scalar.value) for scalar in found] == [np.float32(x) for x in values]
-    assert events.SummaryMetadata("error/test").summary_description.endswith(", %")
-    assert events.FirstEventTimestamp() == START.timestamp()
-
-    assert events.Tags()["tensors"] == ["config"]
-    assert events.SummaryMetadata("config").plugin_data.plugin_name == "text"
-    (config,) = events.Tensors("config")
-    (text,) = config.tensor_proto.string_val
-    fence, *lines, end = text.decode().splitlines()
-    assert (fence, end) == ("```json", "```")
-    assert json.dumps(json.loads("\n".join(lines))) == run.config.to_json()
-
-
-def test_export_again_replaces_files(tensorboard, tmp_path):
+def test_export_again_replaces_files(tmp_path):
     path, out = tmp_path / "net.h5", tmp_path / "out"
     for epochs in (3, 5):
         write_run(path, epochs)
-        for form in ("--csv", "--tensorboard"):
-            export.main([str(path), form, "--out", str(out)])
+        export.main([str(path), "--csv", "--out", str(out)])
     assert len(read_csv(out / "net.metrics.csv")) == 5
-    assert len(read_events(tensorboard, out / "net").Scalars("loss/train")) == 5
-    found = {str(path.relative_to(out)) for path in out.rglob("*")}
-    assert found == {"net", f"net/{export.EVENTS}", "net.metrics.csv", "net.outputs.csv"}
+    assert {path.name for path in out.iterdir()} == {"net.metrics.csv", "net.outputs.csv"}
 
 
-@pytest.mark.parametrize("form", ["--csv", "--tensorboard"])
-def test_runs_of_one_name_are_refused_before_anything_is_written(tensorboard, tmp_path, form):
+def test_runs_of_one_name_are_refused_before_anything_is_written(tmp_path):
     paths = [tmp_path / name / "net.c.h5" for name in "abc"]
     for path in (tmp_path / "other.h5", *paths):
         path.parent.mkdir(exist_ok=True)
         write_run(path)
     out, files = tmp_path / "out", [str(tmp_path / "other.h5"), *map(str, paths)]
     with pytest.raises(Problem, match=f"3 runs would be written to {out}/net.c: export them one"):
-        export.main([*files, form, "--out", str(out)])
+        export.main([*files, "--csv", "--out", str(out)])
     assert not out.exists()
-    export.main([*files, form])
-    ending = "net.c.metrics.csv" if form == "--csv" else f"net.c.tensorboard/{export.EVENTS}"
-    assert all((path.parent / ending).exists() for path in paths)
+    export.main([*files, "--csv"])
+    assert all((path.parent / "net.c.metrics.csv").exists() for path in paths)
 
 
 def test_nothing_is_written_if_a_run_cannot_be_read(tmp_path):
@@ -135,11 +79,3 @@ def test_nothing_is_written_if_a_run_cannot_be_read(tmp_path):
     with pytest.raises(FileFault, match=r"cannot read .*no\.h5"):
         export.main([str(tmp_path / "good.h5"), str(tmp_path / "no.h5"), "--csv"])
     assert [path.name for path in tmp_path.iterdir()] == ["good.h5"]
-
-
-def test_export_without_tensorboard_is_refused(tmp_path, monkeypatch):
-    write_run(tmp_path / "net.h5")
-    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)  # import fails
-    with pytest.raises(Problem, match=r"pip install -e '\.\[tensorboard\]'"):
-        export.main([str(tmp_path / "net.h5"), "--tensorboard", "--out", str(tmp_path / "out")])
-    assert [path.name for path in tmp_path.iterdir()] == ["net.h5"]

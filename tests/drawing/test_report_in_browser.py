@@ -19,7 +19,7 @@ from experiments.drawing.report_sections import OWN_TITLE
 def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width):
     shot = tmp_path / "page.png"
     facts = check_page(browser, written, width, shot)
-    assert facts["figures"] == 10
+    assert facts["figures"] == 3
     assert facts["tables"] == written.read_text().count("<table>")
     levels = [level for level, _ in facts["headings"]]
     assert levels[0] == 1
@@ -37,7 +37,7 @@ LOOK = r"""async () => {
   const all = (where, selector) => [...where.querySelectorAll(selector)];
   const open = () => all(document, "details[open]").map((e) => e.innerText.split("\n")[0]);
   const before = open(), edge = (e, side) => e.getBoundingClientRect()[side];
-  location.hash = "#MNIST-Table-1-the-paper-beside-ours";
+  location.hash = "#Records-MNIST-Table-1-the-paper-beside-ours";
   await new Promise((done) => addEventListener("hashchange", done));
   const boxes = all(document, ".scroll").filter((e) => e.checkVisibility()), last = boxes.at(-1);
   const columns = boxes.map((box) => all(box, "th")
@@ -55,7 +55,7 @@ def test_errors_and_heads_are_in_view_on_a_phone_and_links_unfold(browser, writt
         written, 360, "screen", lambda shown, _: shown.evaluate(LOOK), scheme
     )
     assert before[0] == OWN_TITLE
-    assert [*before, "MNIST", "Table 1, the paper beside ours"] == after
+    assert [*before, "Records: MNIST", "Table 1, the paper beside ours"] == after
     assert columns[0][:3] == ["run", "error %", "the paper %"]
     assert columns[-1][:3] == ["net", "TEfBV %", "paper TEfBV %"]
     assert (scrolled, below) == (200, pytest.approx(0, abs=1))

@@ -113,7 +113,6 @@ SLOW = (
     "sklearn",
     "scipy.stats",
     "scipy.ndimage",
-    "tensorboard",
     "torch",
     "nbconvert",
 )

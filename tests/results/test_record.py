@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from deepbig_runtime.errors import Problem
 from experiments import record
-from experiments.results import cnn_tables, findings, records, tables
+from experiments.results import cnn_tables, records, tables
 from experiments.results.rows import rows_text, to_cells
 from experiments.training import store
 from experiments.training.formatting import csv_text
@@ -50,7 +50,6 @@ def test_runs_are_recorded_finished_or_as_unfinished(empty):
     assert tables.result_cells(tables.table1_row(again))["epochs x images"].startswith("2 of 9 x ")
     (line, *_) = cnn_tables.longest_table([again])
     assert line["epochs x images"].startswith("2 of 9 x ")
-    assert "after 2 of 9 epochs in" in findings.longest_sentence([again])
     store.write_run(path, dataclasses.replace(stopped, metrics=run.metrics.first(1)))
     with pytest.raises(Problem, match=r"has 2 epochs of the same run, .* only 1: train on"):
         record.write_record(path, unfinished=True)

@@ -69,7 +69,7 @@ REFUSED = [
             *("--alpha=-1", "--beta=91", "--gamma-x=101", "--gamma-y=-1", f"--seed={2**64}"),
         )
     ),
-    ("export", "net.h5 --csv --tensorboard", "not allowed with argument"),
+    ("export", "net.h5 --csv --net", "not allowed with argument"),
     ("export", "--csv", "the following arguments are required: RUN.h5"),
     ("ladder", "--hidden=9", "from 10 to 512"),
     ("notebooks", "training nonsense", "no notebook nonsense; there are committee, convolution"),

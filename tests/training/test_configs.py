@@ -3,7 +3,6 @@
 import pytest
 from committee_cases import make_config, make_jobs, numbered, numbers
 from factories import changed, make_run
-from measurements import SOURCE, net_measurement, write_bench
 
 from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, is_narrow, normalize_width
@@ -11,7 +10,7 @@ from experiments import table1
 from experiments.datasets import data
 from experiments.results import records as results
 from experiments.results.committees import EXPERIMENTS
-from experiments.training import configs, nets, provenance, store
+from experiments.training import configs, nets, store
 from mlp_gpu import engines
 from mlp_gpu.engine import CONV_CPU_ARITHMETIC, CPU_ARITHMETIC, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.training import Schedule
@@ -135,26 +134,13 @@ def test_runs_of_a_gpu_by_windows_have_a_configuration_and_an_engine_of_their_ow
     assert made == [("cuda", "window", 256), ("cuda", "launch")]
 
 
-@pytest.mark.parametrize(("window_us", "expected"), [(19.0, 256), (21.0, None), (None, None)])
-def test_a_record_of_the_gpu_says_whether_windows_are_the_default(
-    digits, tmp_path, monkeypatch, window_us, expected
-):
-    """By the nearest net; and a run that has begun keeps its own schedule."""
-    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
-    rows = [net_measurement("engine cuda graph", 20.0)]
-    rows += [net_measurement("engine cuda window", window_us)] if window_us else []
-    far = {"net": 5, "n_weights": 8_860_010}
-    slow = net_measurement("engine cuda window", 9.0, **far)
-    rows += [slow, net_measurement("engine cuda graph", 8.0, **far)]
-    write_bench(rows, SOURCE, tmp_path / "results" / "some-gpu" / "bench.csv")
-    argv = ["--data", "digits", "--nets", "1,2", "--out", str(tmp_path)]
-    arguments = table1.parse_arguments(argv)
-    arguments.device = "Some GPU"
-    one, two = table1.make_jobs(arguments, digits, "cuda")
-    assert one.config.images_per_block == expected
-    assert one.schedule == ("window" if expected else "graph")
-    assert two.config.images_per_block == expected
-    begun = make_run(base=changed(two.config, epochs=1, images_per_block=128))
-    store.write_run(two.path, begun)
-    _, two = table1.make_jobs(arguments, digits, "cuda")
-    assert two.schedule == "window"
+def test_windows_are_the_default_of_a_new_run_where_the_gpu_is_fast_at_them(digits, tmp_path):
+    """A run that has begun keeps its own schedule."""
+    arguments = table1.parse_arguments(["--data", "digits", "--nets", "1", "--out", str(tmp_path)])
+    for arguments.windows, expected in ((True, "window"), (False, "graph")):
+        (job,) = table1.make_jobs(arguments, digits, "cuda")
+        assert job.schedule == expected
+        assert job.config.images_per_block == (256 if arguments.windows else None)
+    store.write_run(job.path, make_run(base=changed(job.config, epochs=1, images_per_block=128)))
+    (job,) = table1.make_jobs(arguments, digits, "cuda")
+    assert job.schedule == "window"

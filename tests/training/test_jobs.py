@@ -15,11 +15,11 @@ from filelock import FileLock
 from run_bits import bits, run_bits, whys
 from waiting import HANG_SECONDS, wait_until
 
-from deepbig_runtime import compiled_cache
+from deepbig_runtime import compiled_cache, gpu
 from deepbig_runtime.errors import Interrupted, Problem
 from experiments import table1
 from experiments.datasets import data
-from experiments.training import jobs, runs, store
+from experiments.training import jobs, provenance, runs, store
 from experiments.training.configs import make_config
 from experiments.training.jobs import Job
 from experiments.training.progress import Track, View
@@ -313,6 +313,20 @@ def test_session_announces_the_first_compilation_of_a_training(tmp_path, monkeyp
             pass
         said.append(jobs.FIRST_COMPILED in capsys.readouterr().err)
     assert said == [True, False]
+
+
+@pytest.mark.parametrize(("cc", "expected"), [((7, 5), False), ((8, 0), True), ((10, 0), True)])
+def test_session_trains_in_windows_on_gpus_with_fast_tensor_cores(
+    cc, expected, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(jobs, "choose_engine", lambda *given: "cuda")
+    monkeypatch.setattr(provenance, "device", lambda engine: "Some GPU")
+    monkeypatch.setattr(gpu, "count", lambda: 1)
+    monkeypatch.setattr(gpu, "compute_capability", lambda: cc)
+    arguments = table1.parse_arguments([*TABLE, "--out", str(tmp_path)])
+    assert not arguments.windows
+    with jobs.session(arguments, 1, [(841, 10)]):
+        assert arguments.windows == expected
 
 
 def test_worker_with_other_data_fails_the_job(tmp_path):

@@ -1,0 +1,388 @@
+"""Sentences that are written by hand: each measured number in them is what results/ gives."""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from statistics import mean
+from typing import NamedTuple
+
+import pytest
+
+from experiments.benchmarks import clusters, columns, race
+from experiments.results import cnn_tables, committee_report, comparisons, tables
+from experiments.results.records import Results, read_results
+from experiments.training.formatting import duration
+from experiments.training.provenance import REPOSITORY
+from mlp_gpu.network import NETS
+
+CPU, GPU = "amd-epyc-2-cores", "nvidia-h100-80gb-hbm3"
+
+
+class Said(NamedTuple):
+    """A sentence of a page, with {} for each number, and what the records have there."""
+
+    page: str
+    sentence: str
+    numbers: Callable[[Results], Sequence[object]]
+
+
+def record(results, name):
+    """The tidy row of the only run recorded under a name."""
+    (run,) = (run for path, run in results.runs.items() if path.stem == name)
+    return tables.table1_row(run) if tables.is_table1(run) else cnn_tables.row(run)
+
+
+def committee(results, experiment, folder):
+    (rows,) = (
+        rows
+        for path, rows in results.committees.items()
+        if path.stem == f"{folder}-experiment{experiment}"
+    )
+    return rows
+
+
+# --- README.md
+
+
+def net1(results):
+    row, paper = record(results, "paper-net1-seed0"), tables.PAPER[1]
+    cost = tables.PAPER_EPOCHS, duration(row.seconds_by_median), paper.hours
+    return row.tefbv_errors, row.tefbv, paper.tefbv, *cost
+
+
+def net4(results):
+    row, paper = record(results, "gpu800-net4-seed0"), tables.PAPER[4]
+    return (
+        *(row.tefbv_errors, row.tefbv, paper.tefbv, row.epochs, duration(row.seconds_by_median)),
+        *(tables.PAPER_EPOCHS, paper.hours),
+    )
+
+
+def convolutional(results):
+    row, paper = (
+        record(results, "paper-20M5s1-60M5s1c50p-100M3c50p-150N-seed0"),
+        cnn_tables.PAPER[3],
+    )
+    return row.tefbv_errors, row.tefbv, paper.tefbv, row.epochs, duration(row.seconds_by_median)
+
+
+def two_committees(results):
+    found = []
+    for experiment in 3, 6:
+        *members, last = committee(results, experiment, "committee300")
+        found += last.errors, last.percent, last.paper, mean(row.percent for row in members)
+    return found
+
+
+def interval_of_the_paper(results):
+    return tables.interval(35, 10_000)
+
+
+def times_of_commands(results):
+    (first,) = (
+        row.seconds
+        for path, rows in results.startups.items()
+        if path.parent.name == CPU
+        for row in rows
+        if row.what == clusters.CLONE
+    )
+    folders = "table1", "table1-avx2"
+    nets = [row for e in range(1, 7) for row in committee(results, e, "committee")[:-1]]
+    last = max(datetime.fromisoformat(row.source.date) for row in nets)
+    start = min(datetime.fromisoformat(row.source.date).timestamp() - row.seconds for row in nets)
+    return [
+        *(duration(elapsed(results, name)) for name in folders),
+        duration(last.timestamp() - start),
+        first,
+    ]
+
+
+def elapsed(results, folder):
+    """Seconds from the start of the first of five recorded runs to the end of the last."""
+    names = [f"{folder}-net{net}-seed0" for net in NETS]
+    runs = [run for path, run in results.runs.items() if path.stem in names]
+    assert len(runs) == len(NETS)
+    start = min(datetime.fromisoformat(run.provenance[0].start) for run in runs)
+    end = max(datetime.fromisoformat(run.provenance[-1].end) for run in runs)
+    return (end - start).total_seconds()
+
+
+def gpu_checks(results):
+    (found,) = results.gpu_checks.values()
+    assert all(row.passed for row in found.checks)
+    names = [f"net {net}, window" for net in (1, 5)]
+    times = [row.result.split()[0] for name in names for row in found.checks if row.check == name]
+    (run,) = (run for path, run in results.runs.items() if path.stem == "gpu800-net4-seed0")
+    images = run.epochs * run.config.data.n_train
+    return len(found.checks), *times, 1e6 * sum(run.metrics.train_seconds) / images
+
+
+def slower(results):
+    """The baselines' times in those of the engine, the least and the greatest of all nets."""
+    return [
+        *ratios(results, CPU, "PyTorch eager, CPU"),
+        *ratios(results, GPU, "PyTorch graph, GPU"),
+    ]
+
+
+# --- docs/benchmarks.md
+
+
+def rows_of(results, folder, group="net"):
+    (rows,) = (rows for path, rows in results.benches.items() if path.parent.name == folder)
+    return [row for row in rows if row.group == group]
+
+
+def ratios(results, folder, *names, engine=None):
+    engine = engine or {CPU: "engine cpu", GPU: "engine cuda window"}[folder]
+    us = {(row.name, row.net): row.us for row in rows_of(results, folder)}
+    found = []
+    for name in names:
+        times = [t / us[engine, net] for (what, net), t in us.items() if what == name]
+        found += [min(times), max(times)]
+    return found
+
+
+def small_and_large(results, folder, engine):
+    rows = {row.net: row for row in rows_of(results, folder) if row.name == engine}
+    ends = rows["841-800-10"], rows["4"]
+    return [row.us for row in ends] + [row.updates_a_second / 1e9 for row in ends]
+
+
+def cpu_engine(results):
+    papers, _ = columns.PAPER["2012, GTX 480"]
+    return *small_and_large(results, CPU, "engine cpu"), papers / 1e9
+
+
+def cpu_baselines(results):
+    return ratios(results, CPU, "NumPy loop, CPU", "PyTorch eager, CPU", "JAX scan, CPU")
+
+
+def cpu_conditions(results):
+    return ratios(results, CPU, "engine cpu, 1 thread", "engine cpu, a core busy")
+
+
+def rest_of_an_epoch(results):
+    evaluation = {row.net: row for row in rows_of(results, CPU, "evaluation")}
+    training = {row.net: row.us for row in rows_of(results, CPU) if row.name == "engine cpu"}
+    found = {row.name: row.us for row in rows_of(results, CPU, "deformation")}
+    us = found["CPU, 2 threads"]
+    shares = []
+    for net in ("1", "841-800-10"):
+        rest = 60_000 * us + 70_000 * evaluation[net].us
+        shares.append(100 * rest / (rest + 60_000 * training[net]))
+    peaks = [row.percent_of_peak for row in evaluation.values()]
+    deformation = 0.06 * us, found["scipy recipe"] / us
+    paper = columns.PAPER_DEFORM_SECONDS["2010, on a CPU"]
+    return *deformation, paper, min(peaks), max(peaks), *shares
+
+
+def window(results):
+    others = "eager", "graph", "window"
+    return (
+        *small_and_large(results, GPU, "engine cuda window"),
+        *ratios(results, GPU, *(f"PyTorch {name}, GPU" for name in others), "JAX scan, GPU"),
+    )
+
+
+def convolutional_engine(results):
+    rows = [row for row in rows_of(results, CPU, "cnn") if row.net == "3"]
+    us = {row.name.partition(" (")[0]: row.us for row in rows}
+    own = us["engine cpu"]
+    others = "PyTorch eager at its best, CPU", "loops over connections, CPU"
+    return own, *(us[name] / own for name in others)
+
+
+def raced(results):
+    (points,) = results.races.values()
+    (wrong,) = (name for name in race.table(points)[0] if f"{race.SECONDS:.0f} s" in name)
+    return [line[wrong] for line in race.table(points)]
+
+
+def unfinished_races(results):
+    """Trainings taken that had not ended after a minute, and the largest rates taken."""
+    (points,) = results.races.values()
+    taken = [own for seeds in race.curves(points).values() for own in seeds]
+    nearest = [min(own, key=lambda point: abs(point.seconds - race.SECONDS)) for own in taken]
+    n_going = sum(point is not own[-1] for point, own in zip(nearest, taken, strict=True))
+
+    def rates(points, way):
+        return [float(point.setting.split()[-1]) for point in points if point.way == way]
+
+    largest = [way for way in race.curves(points) if max(rates(points, way)) in rates(nearest, way)]
+    assert largest == ["on-line, engine cpu", "mini-batches, PyTorch"]
+    return n_going, len(taken)
+
+
+# --- results/README.md
+
+
+def claims(results):
+    """Of committee100, and of the one claim that committee300 can be held to."""
+    rows = [row for e in range(1, 7) for row in committee(results, e, "committee100")]
+    lines = committee_report.order_table(rows)
+    shown = [line for line in lines if line["shows"] == "yes"]
+    assert [line["claim"] for line in lines if line not in shown] == ["widths beat seeds, deformed"]
+    p = {line["claim"]: line[committee_report.P_VALUE] for line in lines}
+    seeds, widths = (committee(results, which, "committee300")[-1] for which in (3, 6))
+    return len(shown), len(lines), p["widths beat seeds, undeformed"], widths.errors, seeds.errors
+
+
+def net4_beside_the_paper(results):
+    row = record(results, "gpu800-net4-seed0")
+    paper = tables.PAPER[4]
+    return row.tefbv_errors, 35, comparisons.fisher(row.tefbv_errors, 35, row.n_test), paper.tefbv
+
+
+SAID = [
+    Said(
+        "README.md",
+        "- **Net 1** gets {} of 10,000 test digits wrong, {:.2f} % (paper: {:.2f}), after {:,} "
+        "epochs in {} on two CPU cores (paper: {} hours).",
+        net1,
+    ),
+    Said(
+        "README.md",
+        "- **Net 4**, the paper's best, gets {} wrong, {:.2f} % (paper: {:.2f}), after {} epochs "
+        "in {} on an H100 (paper: {:,} epochs, {} hours).",
+        net4,
+    ),
+    Said(
+        "README.md",
+        "- **A convolutional net**, 20M-60M-100M-150N, gets {} wrong, {:.2f} % (paper: {:.2f}), "
+        "after {} epochs in {} on two CPU cores.",
+        convolutional,
+    ),
+    Said(
+        "README.md",
+        "- **Committees** of seven nets: seven seeds get {} wrong, {:.2f} % (paper: {:.2f}), each"
+        " {:.2f} % on average; seven widths {}, {:.2f} % (paper: {:.2f}), each {:.2f} %.",
+        two_committees,
+    ),
+    Said(
+        "README.md",
+        "35 wrong digits of 10,000 have a 95 % interval of {:.2f}-{:.2f} %",
+        interval_of_the_paper,
+    ),
+    Said(
+        "README.md",
+        "`make table1` takes {} on two cores of an AMD EPYC with AVX-512, {} with AVX2; `make "
+        "committee` {}; the first net after `git clone` {:.0f} s.",
+        times_of_commands,
+    ),
+    Said(
+        "README.md",
+        "On an H100 all {} checks that ran passed; one image took {} us (net 1) to {} us (net 5) "
+        "in an epoch at learning rate 0.001, and {:.1f} us in the 800 epochs of net 4, on "
+        "average.",
+        gpu_checks,
+    ),
+    Said(
+        "README.md",
+        "PyTorch takes {:.0f} to {:.0f} times as long for the same steps on a CPU, and {:.1f} to "
+        "{:.1f} times as long on an H100, where a CUDA graph replays them",
+        slower,
+    ),
+    Said(
+        "docs/benchmarks.md",
+        "- **Our engine on a CPU**, an AMD EPYC with 2 cores, takes {:.0f} us an image for "
+        "841-800-10 and {:,.0f} us for net 4: {:.1f} and {:.1f} billion weight updates per "
+        "second. The GTX 480 of 2012 made up to {}.",
+        cpu_engine,
+    ),
+    Said(
+        "docs/benchmarks.md",
+        "- **Others on that CPU**, each with its fastest settings: a NumPy loop takes {:.1f} to "
+        "{:.1f} times as long, PyTorch {:.1f} to {:.1f}, JAX {:.1f} to {:.1f}.",
+        cpu_baselines,
+    ),
+    Said(
+        "docs/benchmarks.md",
+        "- **With less**: in one thread our engine takes {:.1f} to {:.1f} times as long, beside a"
+        " process that keeps a core busy {:.1f} to {:.1f} times.",
+        cpu_conditions,
+    ),
+    Said(
+        "docs/benchmarks.md",
+        "- **The rest of an epoch**: deforming 60,000 images takes {:.2g} s, a SciPy recipe "
+        "{:.0f} times as long, the paper's CPU {} s. Evaluation multiplies and adds {:.0f} to "
+        "{:.0f} % as fast as the processor can. Both together are {:.0f} % of an epoch of net 1 "
+        "and {:.0f} % of one of 841-800-10.",
+        rest_of_an_epoch,
+    ),
+    Said(
+        "docs/benchmarks.md",
+        "- **Our engine on an H100**, in windows, takes {:.0f} us an image for 841-800-10 and "
+        "{:.0f} us for net 4: {:.1f} and {:.1f} billion weight updates per second. PyTorch takes "
+        "{:.0f} to {:.0f} times as long, a CUDA graph of it {:.1f} to {:.1f}, the window in "
+        "PyTorch {:.1f} to {:.1f}, JAX {:.1f} to {:.1f}.",
+        window,
+    ),
+    Said(
+        "docs/benchmarks.md",
+        "- **A convolutional net**, net 3 of 2011, takes {:.0f} us an image on that CPU; PyTorch "
+        "at its best takes {:.1f} times as long, loops over connections {:.1f} times.",
+        convolutional_engine,
+    ),
+    Said(
+        "docs/benchmarks.md",
+        "- **Wrong digits after a minute**, of 10,000, median of three seeds (fewest-most): "
+        "on-line {}, mini-batches in NumPy {}, in PyTorch {}.",
+        raced,
+    ),
+    Said(
+        "docs/benchmarks.md",
+        "{} of the {} trainings shown had not ended after that minute, and on-line and PyTorch "
+        "took the largest learning rate that was tried, so that a larger one may be better.",
+        unfinished_races,
+    ),
+    Said(
+        "results/README.md",
+        "After 100 epochs {} of the paper's {} claims show in the counts of wrong digits; one of "
+        "them, that widths beat seeds on undeformed digits, has p = {} with Holm's correction. "
+        "After 300 epochs, experiments 6 and 3 alone, seven widths get {} digits wrong and seven "
+        "seeds {}.",
+        claims,
+    ),
+    Said(
+        "results/README.md",
+        "Net 4 gets {} digits wrong after 800 epochs, the paper's {} after 2,300: p = {:.3f} "
+        "(Fisher's exact test). The paper's {:.2f} % is that of the best of its five nets.",
+        net4_beside_the_paper,
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def results():
+    return read_results()
+
+
+def text_of(page):
+    """The text of a page, each run of white space one blank."""
+    return " ".join((REPOSITORY / page).read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize("said", SAID, ids=lambda said: said.numbers.__name__)
+def test_a_sentence_has_the_numbers_of_the_records(said, results):
+    expected = said.sentence.format(*said.numbers(results))
+    assert expected in text_of(said.page), f"{said.page} should say:\n{expected}"
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"), [("README.md", "Results"), ("docs/benchmarks.md", "How fast it is")]
+)
+def test_every_line_of_results_is_compared(page, heading):
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    section = re.search(rf"^## {heading}\n(.*?)^## ", text, re.M | re.S)
+    told = [
+        said.sentence.partition("**")[2].partition("**")[0] for said in SAID if said.page == page
+    ]
+    found = re.findall(r"^- \*\*(.*?)\*\*", section[1], re.M)
+    assert len(found) > 3
+    assert found == [name for name in told if name]
+
+
+def test_the_front_page_has_short_claims():
+    lines = (REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()
+    assert max(len(line) for line in lines if line.startswith("- **")) <= 160
