@@ -20,22 +20,18 @@ os.environ.setdefault("CUDA_ON_CPU_CACHE", folder.name)
 CACHE = Path(os.environ["CUDA_ON_CPU_CACHE"])
 
 
-def environment(**variables):
-    """The environment in which Python uses the fake driver, with these variables."""
-    found = build.environment()
-    return found | {"PYTHONPATH": os.pathsep.join([found["PYTHONPATH"], *sys.path])} | variables
-
-
-def run_on_driver(code, **variables):
-    """Run Python code on the fake driver, in a process of its own with these variables."""
-    return _run([sys.executable, "-c", code], environment(**variables))
-
-
-def run(*arguments, first=(), **variables):
+def run(*arguments, first=(), environment=os.environ, **variables):
     """Run this interpreter with these arguments and variables; first: a command that starts it."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | variables
-    return _run([*first, sys.executable, *map(str, arguments)], environment)
+    path = os.pathsep.join([environment.get("PYTHONPATH", ""), *sys.path])
+    return subprocess.run(
+        [*first, sys.executable, *map(str, arguments)],
+        env=environment | {"PYTHONPATH": path} | variables,
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+    )
 
 
-def _run(command, env):
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANG_SECONDS)
+def run_on_driver(*arguments, **variables):
+    """The same on the fake driver."""
+    return run(*arguments, environment=build.environment(), **variables)

@@ -22,7 +22,7 @@ array, other = call("cuMemAlloc", 16), call("cuMemAlloc", 16)
 
 
 def run(code, start=START, **environment):
-    return programs.run_on_driver(start + textwrap.dedent(code), **environment)
+    return programs.run_on_driver("-c", start + textwrap.dedent(code), **environment)
 
 
 def printed(code, start=START, **environment):
@@ -68,7 +68,7 @@ for launch in range(2):
 
 
 def test_each_launch_runs_its_blocks_in_another_order():
-    done = programs.run_on_driver(TICKETS, CUDA_ON_CPU_SEED="1")
+    done = programs.run_on_driver("-c", TICKETS, CUDA_ON_CPU_SEED="1")
     one, other = map(json.loads, done.stdout.splitlines())
     assert sorted(one) == sorted(other) == list(range(64))
     assert one != other

@@ -108,7 +108,7 @@ except Problem as problem:
 @pytest.mark.slow
 @programs.needs_driver
 def test_rungs_are_timed_and_checked():
-    done = programs.run_on_driver(ON_GPU)
+    done = programs.run_on_driver("-c", ON_GPU)
     assert done.returncode == 0, done.stderr
     timed, wrong = done.stdout.splitlines()
     assert timed == ", ".join(RUNGS)

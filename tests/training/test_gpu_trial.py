@@ -148,5 +148,5 @@ print(gpu_trial.try_gpu().reason)
     ],
 )
 def test_faults_of_the_driver_are_sentences(fault, said):
-    done = programs.run_on_driver(TRY, CUDA_ON_CPU_FAIL=fault)
+    done = programs.run_on_driver("-c", TRY, CUDA_ON_CPU_FAIL=fault)
     assert done.stdout.startswith(said), done.stdout + done.stderr
