@@ -197,7 +197,12 @@ class Report:
         self.page.figure(figure, f"{n_runs} on {name}.", alt, sources(runs))
         best = tables.best_of(runs)
         run, title = runs[best], runs[best].config.title
-        if (images := find_test_images(run)) is not None:
+        if (images := find_test_images(run)) is None:
+            self.page.say(
+                f"The wrong {run.config.noun}s are not drawn, for the files of {name} that the run "
+                'was tested on are not found: `make figure1 ARGS="RUN.h5 --data-dir DIR"` does it.'
+            )
+        else:
             counted = voting.count_sentence(run.outputs, run.labels)
             alt = f"The misclassified {run.config.noun}s, each with its label and two guesses: "
             figure = error_plots.plot_wrong(run.outputs, run.labels, images, title, run.config)

@@ -129,7 +129,7 @@ def test_report_and_figure_1_have_runs_on_own_data(run_of_letters, letters, empt
     report.main(["--runs", str(run_of_letters.parent), "--out", str(page)])
     text = page.read_text()
     assert "my-letters, data of your own" in text
-    assert "which this page does not look for" in text
+    assert "the files of my-letters that the run was tested on are not found" in text
     with pytest.raises(Problem, match="name its folder with --data-dir"):
         figure1.main([str(run_of_letters)])
     figure1.main([str(run_of_letters), "--data-dir", str(letters)])
