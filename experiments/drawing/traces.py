@@ -8,31 +8,38 @@ import msgspec
 PATH = Path(__file__).with_name("traces.json")
 
 Pair = tuple[int, int]
+Box = tuple[int, int, int, int]  # first row and column, and the ones after the last
 Run = tuple[int, int, int]  # cells side by side: their row, the first column and the last
 
 
 class Trace(msgspec.Struct, frozen=True):
     """A launch, and the cells of one of its arrays that are read, or written.
 
-    grid, threads: thread blocks, and threads of a block, in x and y. block, thread: the drawn ones.
-    shape: rows and columns of the array. reached: the first row and column that the launch touches,
-    and the ones after its last. of_block, own: the cells of the drawn block and of the drawn
-    thread. step: cells of its warp at one step; empty where that is not drawn.
+    grid, threads: thread blocks, and threads of a block, by x, y, z. shape: rows and columns of the
+    array. region: the part that is drawn, which has all cells below. blocks: bounds of the cells of
+    each block. of_all: cells of all blocks. of_block: cells of the drawn block. own: cells of the
+    drawn thread, in the order of its first accesses. step: cells of its warp at one step. moved:
+    cells in the sectors of global memory that this step transfers. n_own, n_step: numbers of cells,
+    drawn or not. n_turns: sectors of the step; in shared memory turns of the banks.
     """
 
-    grid: Pair
+    grid: tuple[int, ...]
     threads: Pair
-    block: Pair
-    thread: Pair
     shape: Pair
-    reached: tuple[int, int, int, int]
+    region: Box
+    blocks: list[Box]
+    of_all: list[Run]
     of_block: list[Run]
     own: list[Run]
     step: list[Run]
+    moved: list[Run]
+    n_own: int
+    n_step: int
+    n_turns: int
 
 
 def cells_of(runs: list[Run]) -> list[Pair]:
-    """The cells (row, column) of runs, in order of rows and columns."""
+    """The cells (row, column) of runs, in their order."""
     return [(row, column) for row, first, last in runs for column in range(first, last + 1)]
 
 
