@@ -1,12 +1,15 @@
 """Write the generated parts of README.md, results/README.md and pages of docs/ from results/.
 
 A part stands between two markers. It holds tables, and sentences whose numbers were measured; the
-text around it is written by hand.
+text around it is written by hand. NAME-dark.png, the variant of a picture for dark pages, is
+written for the pictures of docs/ and results/.
 """
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+
+from PIL import Image
 
 from deepbig.pretrained import PRETRAINED
 from deepbig_runtime import files
@@ -16,6 +19,7 @@ from experiments.benchmarks import findings as speeds
 from experiments.benchmarks import race
 from experiments.benchmarks.columns import NOT_MEASURED, on_gpu
 from experiments.datasets.dataset import CIFAR10_JPEG
+from experiments.drawing import figures
 from experiments.results import (
     block_tables,
     cnn_tables,
@@ -155,8 +159,10 @@ def speed(results: Results) -> str:
         pictures.setdefault("Wrong digits against seconds", path.with_suffix(".png"))
         lines.append(race.sentence(points))
     images = [
-        f'<img src="../{path.relative_to(provenance.REPOSITORY)}" width="420" alt="{alt}">'
-        for alt, path in pictures.items()
+        '<picture><source media="(prefers-color-scheme: dark)" '
+        f'srcset="../{figures.dark_variant(path)}">'
+        f'<img src="../{path}" width="420" alt="{alt}"></picture>'
+        for alt, path in ((a, p.relative_to(provenance.REPOSITORY)) for a, p in pictures.items())
     ]
     return " ".join(images) + "\n\n" + "\n".join(f"- {line}" for line in lines)
 
@@ -372,15 +378,24 @@ def pages() -> dict[str, dict[str, str]]:
     }
 
 
+def light_pictures() -> list[Path]:
+    """The pictures that have a variant for dark pages: all but three.png, a digit to recognise."""
+    found = [*provenance.REPOSITORY.glob("docs/*/*.png"), *provenance.REPOSITORY.glob("results/*/*.png")]
+    return [path for path in found if not path.stem.endswith(("-dark", "three"))]
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = cli.Parser("readme", __doc__)
     parser.parse_args(argv)
-    texts = {}  # of all pages, before one is written
+    contents = {}  # of all pages and pictures, before one is written
     for page, parts in pages().items():
         path = provenance.REPOSITORY / page
-        texts[path] = render(files.read_bytes(path).decode(), parts, page)
-    for path, text in texts.items():
-        files.replace(path, text.encode())
+        contents[path] = render(files.read_bytes(path).decode(), parts, page).encode()
+    for path in light_pictures():
+        with Image.open(path) as picture:
+            contents[figures.dark_variant(path)] = figures.darken(picture)
+    for path, content in contents.items():
+        files.replace(path, content)
         print(f"written: {path.relative_to(provenance.REPOSITORY)}")
 
 

@@ -324,7 +324,7 @@ class Report:
         else:
             alt = f"The misclassified {noun}s, each with its label and two guesses: {counted}."
             figure = error_plots.plot_wrong(run.outputs, run.labels, images, title, run.config)
-            page.figure(figure, who, alt, cited)
+            page.figure(figure, who, alt, cited, has_photographs=noun == "image")
         figure = error_plots.plot_confusion(run.outputs, run.labels, title, run.config)
         alt = f"Which classes are taken for which: {counted}."
         page.figure(figure, f"{who} Labels in rows, guesses in columns.", alt, cited)
