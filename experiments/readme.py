@@ -380,7 +380,8 @@ def pages() -> dict[str, dict[str, str]]:
 
 def light_pictures() -> list[Path]:
     """The pictures that have a variant for dark pages: all but three.png, a digit to recognise."""
-    found = [*provenance.REPOSITORY.glob("docs/*/*.png"), *provenance.REPOSITORY.glob("results/*/*.png")]
+    folders = (provenance.REPOSITORY / name for name in ("docs", "results"))
+    found = [path for folder in folders for path in folder.rglob("*.png")]
     return [path for path in found if not path.stem.endswith(("-dark", "three"))]
 
 

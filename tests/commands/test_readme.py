@@ -1,5 +1,6 @@
 """`python -m experiments.readme`: README.md and results/README.md say what results/ holds."""
 
+import io
 import re
 from dataclasses import replace
 from statistics import median
@@ -10,12 +11,14 @@ from committee_cases import of_committees
 from factories import changed
 from measurements import SOURCE, gpu_measurements, net_measurement, write_bench
 from msgspec import structs
+from PIL import Image
 
 from deepbig_runtime.errors import Problem
 from deform_gpu import TRANSLATION
 from experiments import readme
 from experiments.benchmarks import findings as speeds
 from experiments.datasets.dataset import CIFAR10_JPEG
+from experiments.drawing import figures
 from experiments.results import cnn_tables, tables
 from experiments.results import findings as scores
 from experiments.results.records import GpuCheckRecord, GpuCheckRow, read_results
@@ -75,6 +78,14 @@ def test_pages_say_what_results_say(pages):
     for page, parts in pages.items():
         text = text_of(page)
         assert readme.render(text, parts, page) == text, f"{page}: run 'make readme'"
+
+
+@pytest.mark.slow
+def test_dark_variants_are_of_the_pictures_as_they_are():
+    for path in readme.light_pictures():
+        with Image.open(path) as light, Image.open(figures.dark_variant(path)) as dark:
+            expected = Image.open(io.BytesIO(figures.darken(light))).convert("RGB")
+            assert dark.convert("RGB") == expected, f"{path.name}: run 'make readme'"
 
 
 def test_time_of_the_first_compilation_is_the_longest_on_record():
@@ -154,7 +165,8 @@ def test_every_record_has_a_name_that_is_explained():
     assert len(found) > 20
     for path in found:
         by_name = path.parent.name in ("pictures", "deformations")
-        name = f"{path.parent.name}/{path.stem}.png" if by_name else path.name
+        stem = path.stem.removesuffix("-dark")
+        name = f"{path.parent.name}/{stem}.png" if by_name else f"{stem}{path.suffix}"
         assert any(re.fullmatch(one, name) for one in patterns), f"what is {name}?"
 
 
@@ -339,7 +351,10 @@ def test_benchmarks_of_every_device_are_shown(empty):
     assert text.endswith("\n\nOn a GPU: not measured yet.")
     assert shown("kernels") == readme.NOT_MEASURED
     text = readme.speed(read_results())
-    assert text.startswith('<img src="../results/some-cpu/bench.png" width=')
+    dark = '<picture><source media="(prefers-color-scheme: dark)" srcset='
+    assert text.startswith(
+        f'{dark}"../results/some-cpu/bench-dark.png"><img src="../results/some-c'
+    )
 
     write_bench(gpu_measurements(), SOURCE, empty / "results/gpu/bench.csv")
     text = shown("bench")
@@ -351,6 +366,8 @@ def test_benchmarks_of_every_device_are_shown(empty):
     assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
     assert "Some CPU" not in text
     text = readme.speed(read_results())
-    assert text.startswith('<img src="../results/some-gpu/bench.png" width=')
+    assert text.startswith(
+        f'{dark}"../results/some-gpu/bench-dark.png"><img src="../results/some-g'
+    )
     assert len(re.findall("^- On .*`engine (?:cpu|cuda graph)`", text, re.MULTILINE)) == 2
     assert "not measured" not in text
