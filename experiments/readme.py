@@ -1,12 +1,15 @@
 """Write the generated parts of README.md, results/README.md and pages of docs/ from results/.
 
 A part stands between two markers and holds tables. The text around it is written by hand; a test
-compares the measured numbers in it with results/.
+compares the measured numbers in it with results/. NAME-dark.png, the variant of a picture for dark
+pages, is written for the pictures of docs/ and results/.
 """
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+
+from PIL import Image
 
 from deepbig.pretrained import PRETRAINED
 from deepbig_runtime import files
@@ -15,6 +18,7 @@ from experiments.benchmarks import columns as timing_columns
 from experiments.benchmarks import race
 from experiments.benchmarks.columns import NOT_MEASURED, on_gpu
 from experiments.datasets.dataset import CIFAR10_JPEG
+from experiments.drawing import figures
 from experiments.results import (
     block_tables,
     cnn_tables,
@@ -305,15 +309,25 @@ def pages() -> dict[str, dict[str, str]]:
     }
 
 
+def light_pictures() -> list[Path]:
+    """The pictures that have a variant for dark pages: all but three.png, a digit to recognise."""
+    folders = (provenance.REPOSITORY / name for name in ("docs", "results"))
+    found = [path for folder in folders for path in folder.rglob("*.png")]
+    return [path for path in found if not path.stem.endswith(("-dark", "three"))]
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = cli.Parser("readme", __doc__)
     parser.parse_args(argv)
-    texts = {}  # of all pages, before one is written
+    contents = {}  # of all pages and pictures, before one is written
     for page, parts in pages().items():
         path = provenance.REPOSITORY / page
-        texts[path] = render(files.read_bytes(path).decode(), parts, page)
-    for path, text in texts.items():
-        files.replace(path, text.encode())
+        contents[path] = render(files.read_bytes(path).decode(), parts, page).encode()
+    for path in light_pictures():
+        with Image.open(path) as picture:
+            contents[figures.dark_variant(path)] = figures.darken(picture)
+    for path, content in contents.items():
+        files.replace(path, content)
         print(f"written: {path.relative_to(provenance.REPOSITORY)}")
 
 

@@ -207,7 +207,9 @@ class Report:
             alt = f"The misclassified {run.config.noun}s, each with its label and two guesses: "
             figure = error_plots.plot_wrong(run.outputs, run.labels, images, title, run.config)
             who = f"{title}, the run with the lowest TEfBV: {best}."
-            self.page.figure(figure, who, f"{alt}{counted}.", [source(best, run)])
+            are_photographs = run.config.noun == "image"
+            cited = [source(best, run)]
+            self.page.figure(figure, who, f"{alt}{counted}.", cited, are_photographs)
 
     def add_records(self, name: str) -> None:
         """The recorded perceptrons, convolutional nets and committees on the data of that name."""

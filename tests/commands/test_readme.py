@@ -1,5 +1,6 @@
 """`python -m experiments.readme`: README.md and results/README.md say what results/ holds."""
 
+import io
 import re
 from statistics import median
 
@@ -8,11 +9,13 @@ import pytest
 from factories import changed
 from measurements import SOURCE, gpu_measurements, net_measurement, write_bench
 from msgspec import structs
+from PIL import Image
 
 from deepbig_runtime.errors import Problem
 from deform_gpu import TRANSLATION
 from experiments import readme
 from experiments.datasets.dataset import CIFAR10_JPEG
+from experiments.drawing import figures
 from experiments.results import cnn_tables, tables
 from experiments.results.records import GpuCheckRecord, GpuCheckRow, read_results
 from experiments.training import jobs
@@ -71,6 +74,14 @@ def test_pages_say_what_results_say(pages):
     for page, parts in pages.items():
         text = text_of(page)
         assert readme.render(text, parts, page) == text, f"{page}: run 'make readme'"
+
+
+@pytest.mark.slow
+def test_dark_variants_are_of_the_pictures_as_they_are():
+    for path in readme.light_pictures():
+        with Image.open(path) as light, Image.open(figures.dark_variant(path)) as dark:
+            expected = Image.open(io.BytesIO(figures.darken(light))).convert("RGB")
+            assert dark.convert("RGB") == expected, f"{path.name}: run 'make readme'"
 
 
 def test_time_of_the_first_compilation_is_the_longest_on_record():
@@ -148,7 +159,8 @@ def test_every_record_has_a_name_that_is_explained():
     assert len(found) > 20
     for path in found:
         by_name = path.parent.name in ("pictures", "deformations")
-        name = f"{path.parent.name}/{path.stem}.png" if by_name else path.name
+        stem = path.stem.removesuffix("-dark")
+        name = f"{path.parent.name}/{stem}.png" if by_name else f"{stem}{path.suffix}"
         assert any(re.fullmatch(one, name) for one in patterns), f"what is {name}?"
 
 
