@@ -12,6 +12,7 @@ ARGS =
 # there is an NVIDIA driver, and elsewhere with what compiles kernels.
 ifeq ($(strip $(VENV)),)
 RUN = $(PYTHON)
+export PYTHONPATH := $(CURDIR)/cuda-on-cpu/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 CORE = check-packages
 CUDA = $(CORE)
 NOTEBOOKS = $(CORE)
@@ -113,6 +114,7 @@ setup: $(TESTS)  ## install all that development needs, the exact versions of re
 # Without compiling modules beforehand: so it takes half the time and 100 MB less. A marker is written
 # last, so that an install that broke off is done again.
 INSTALL = $(VENV)/bin/python -m pip install --no-compile --require-hashes --requirement
+EDITABLE = $(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable
 
 $(VENV)/.core: pyproject.toml requirements/core.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -120,13 +122,14 @@ $(VENV)/.core: pyproject.toml requirements/core.lock
 	@echo "installing into $(VENV): 550 MB, a minute; with an NVIDIA driver also CUDA's compiler, 550 MB"
 	@$(PYTHON) -m venv $(VENV)
 	$(INSTALL) requirements/core.lock
-	@$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(EDITABLE) .
 	@cuda=$$($(VENV)/bin/python -m deepbig_runtime.driver); test -z "$$cuda" || $(INSTALL) requirements/$$cuda.lock
 	@touch $@
 
-$(VENV)/.cuda: $(VENV)/.core requirements/cu12.lock requirements/cu13.lock
+$(VENV)/.cuda: $(VENV)/.core cuda-on-cpu/pyproject.toml requirements/cu12.lock requirements/cu13.lock
 	@echo "installing CUDA's compiler into $(VENV): 550 MB"
 	@cuda=$$($(VENV)/bin/python -m deepbig_runtime.driver); $(INSTALL) requirements/$${cuda:-cu12}.lock
+	@$(EDITABLE) cuda-on-cpu
 	@touch $@
 
 $(VENV)/.notebooks: $(VENV)/.core requirements/notebooks.lock
@@ -160,7 +163,7 @@ readme: $(CORE)  ## write the README's tables anew from results/
 	$(RUN) -m experiments.readme $(ARGS)
 
 clean:  ## remove .venv and caches; runs and data stay
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) build cuda-on-cpu/build *.egg-info cuda-on-cpu/src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # For VENV=: one sentence instead of a traceback where something is missing, too old or too new.

@@ -112,6 +112,25 @@ def parse(description: str, source: Maps, n_classes: int) -> tuple[Layer, ...]:
     return (*layers, _fully_connected(n_classes, source))
 
 
+def fitted(description: str, source: Maps) -> str:
+    """The description with sides that fit into a square input, `source`: the same if they do.
+
+    A kernel, a pooling or a Mexican hat is no larger than its map. A kernel whose steps do not
+    divide its map is larger by the pixels that are left over. Pooling of single pixels is left out.
+    """
+    found = []
+    for text in description.split("-"):
+        if match := re.fullmatch(r"(\d+M|MP|IP\(hat)(\d+)(?:s(\d+))?.*", text):
+            side = min(int(match[2]), source.width)
+            side += (source.width - side) % (int(match[3] or 0) + 1)
+            side -= match[1] == "IP(hat" and side % 2 == 0
+            text = f"{match[1]}{side}{text[match.end(2) :]}"
+        if text != "MP1":
+            source = _parse_layer(text, source, text).maps
+            found.append(text)
+    return "-".join(found)
+
+
 def _parse_layer(text: str, source: Maps, where: str) -> Layer:
     if match := re.fullmatch(r"(\d+)N", text):
         if int(match[1]) < 1:

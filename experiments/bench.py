@@ -42,8 +42,17 @@ from typing import Any
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import files, gpu
 from deepbig_runtime.errors import Problem
-from experiments.benchmarks import baselines, clusters, cnn, columns, deform, host, mlp, race
-from experiments.benchmarks import gpu as gpu_timing
+from experiments.benchmarks import (
+    baselines,
+    clusters,
+    cnn_times,
+    columns,
+    deform_times,
+    gpu_times,
+    host,
+    mlp_times,
+    race,
+)
 from experiments.benchmarks.baseline_nets import Trainer
 from experiments.benchmarks.columns import NARROW, Measurement
 from experiments.benchmarks.narrow import measure_with_avx2
@@ -70,38 +79,39 @@ def measure_net(
     net: int | str,
     makers: dict[str, Callable[..., Trainer]],
     repeats: int,
-    timer: gpu_timing.Timer | None,
+    timer: gpu_times.Timer | None,
     on_cpu: bool = True,
 ) -> Iterator[Measurement]:
-    """Measurements of one of mlp.NETS.
+    """Measurements of one of mlp_times.NETS.
 
     makers: of the baselines on the CPU. timer: None without a GPU. on_cpu: whether the CPU is
     measured.
     """
-    network = mlp.trained(Network.initial(mlp.NETS[net], seed=0))
+    network = mlp_times.trained(Network.initial(mlp_times.NETS[net], seed=0))
     named = partial(of_net, net, network)
     if timer:
-        yield from named(gpu.name(), gpu_timing.measure_net(network, timer, repeats))
+        yield from named(gpu.name(), gpu_times.measure_net(network, timer, repeats))
     if on_cpu:
-        yield from named(provenance.device("cpu"), mlp.measure_on_cpu(network, makers, repeats))
-        yield from named(provenance.device("cpu"), measure_with_avx2(net, network, repeats))
+        cpu = provenance.device("cpu")
+        yield from named(cpu, mlp_times.measure_on_cpu(network, makers, repeats))
+        yield from named(cpu, measure_with_avx2(net, network, repeats))
     if timer:
-        makers_on_gpu = mlp.measure_baselines_on_gpu, gpu_timing.measure_window_baselines
+        makers_on_gpu = mlp_times.measure_baselines_on_gpu, gpu_times.measure_window_baselines
         on_gpu = [partial(measure, network, repeats) for measure in makers_on_gpu]
         yield from named(gpu.name(), host.attempts(on_gpu))
 
 
 def measure_cnn(
-    net: int, repeats: int, timer: gpu_timing.Timer | None, on_cpu: bool = True
+    net: int, repeats: int, timer: gpu_times.Timer | None, on_cpu: bool = True
 ) -> Iterator[Measurement]:
     """Measurements of one net of Table 1 of 2011. Arguments as of `measure_net`."""
-    network = cnn.initial(net)
+    network = cnn_times.initial(net)
     if on_cpu:
         cpu = provenance.device("cpu")
-        yield from of_net(net, network, cpu, cnn.measure_on_cpu(network, repeats))
+        yield from of_net(net, network, cpu, cnn_times.measure_on_cpu(network, repeats))
     if timer:
-        by_kernel = net == cnn.KERNELS_OF
-        on_gpu = cnn.measure_on_gpu(network, timer, repeats, by_kernel)
+        by_kernel = net == cnn_times.KERNELS_OF
+        on_gpu = cnn_times.measure_on_gpu(network, timer, repeats, by_kernel)
         yield from of_net(net, network, gpu.name(), on_gpu)
 
 
@@ -124,7 +134,7 @@ def with_cpu_times(measured: Sequence[Measurement]) -> list[Measurement]:
 
 
 def measure_all(
-    arguments: argparse.Namespace, timer: gpu_timing.Timer | None
+    arguments: argparse.Namespace, timer: gpu_times.Timer | None
 ) -> Iterator[Measurement]:
     """All measurements that the command line asks for; logs the progress.
 
@@ -136,13 +146,13 @@ def measure_all(
     with baselines.in_processes(makers) as fastest:
         parts: dict[str, Callable[[], Iterator[Measurement]]] = {
             columns.net_title(net): partial(measure_net, net, fastest, repeats, timer, on_cpu)
-            for net in arguments.nets or mlp.NETS
+            for net in arguments.nets or mlp_times.NETS
         }
         if not arguments.nets:
             for net in CNN_NETS:
                 part = partial(measure_cnn, net, repeats, timer, on_cpu)
                 parts[f"convolutional net {net}"] = part
-            parts["the deformation"] = partial(deform.measure, repeats, timer, on_cpu)
+            parts["the deformation"] = partial(deform_times.measure, repeats, timer, on_cpu)
         for number, (title, measure) in enumerate(parts.items(), start=1):
             if time.monotonic() > end:
                 tell(f"{title} is not measured any more, after {arguments.minutes:g} minutes")
@@ -162,7 +172,7 @@ def is_whole(arguments: argparse.Namespace) -> bool:
 
 
 def measure_into(
-    path: Path, arguments: argparse.Namespace, timer: gpu_timing.Timer | None, source: Source
+    path: Path, arguments: argparse.Namespace, timer: gpu_times.Timer | None, source: Source
 ) -> list[BenchRow]:
     """Measure, and write bench.csv anew with each row. Returns its rows.
 
@@ -211,7 +221,7 @@ def run_race(folder: Path, source: Source) -> None:
 
 def measure_everything(arguments: argparse.Namespace) -> None:
     """Write and print the benchmark."""
-    reason = gpu.missing(gpu_timing.NEEDED_GPU_BYTES)
+    reason = gpu.missing(gpu_times.NEEDED_GPU_BYTES)
     if reason:
         tell(f"no GPU is measured: {reason}")
     for sentence in baselines.missing(gpu=reason is None):
@@ -219,11 +229,11 @@ def measure_everything(arguments: argparse.Namespace) -> None:
     source = provenance.collect("cpu" if reason else "cuda")
     source.versions |= provenance.versions(tuple(baselines.PACKAGES))
     folder = folder_of(arguments, source)
-    timer = None if reason else gpu_timing.Timer()
+    timer = None if reason else gpu_times.Timer()
     rows = measure_into(folder / "bench.csv", arguments, timer, source)
     save_picture(lambda plots: plots.plot_times(rows), folder / "bench")
     tables = [columns.net_table(rows), columns.evaluation_table(rows), columns.cnn_table(rows)]
-    tables += [columns.deform_table(rows), columns.kernel_table(rows, mlp.NETS)]
+    tables += [columns.deform_table(rows), columns.kernel_table(rows, mlp_times.NETS)]
     tables.append(columns.kernel_table(rows, CNN_NETS, "cnn kernel"))
     print("\n\n".join(map(markdown_table, filter(None, tables))))
     tell(f"written to {folder}: bench.csv, bench.png, bench.pdf")
@@ -277,7 +287,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.Parser("bench", __doc__)
     parser.add_argument(
         "--repeats",
-        type=cli.integer(3, gpu_timing.MAX_REPEATS),
+        type=cli.integer(3, gpu_times.MAX_REPEATS),
         default=9,
         metavar="N",
         help="repeats of each measurement, at least 3 (default: %(default)s)",

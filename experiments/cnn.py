@@ -15,7 +15,6 @@ from itertools import product
 from pathlib import Path
 
 from cnn_gpu import layers
-from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, TRANSLATION, Deformation
 from experiments.datasets import data
 from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, Kind, name_parts
@@ -23,6 +22,7 @@ from experiments.results import cnn_tables, tables
 from experiments.training import cli, jobs, plans
 from experiments.training.configs import fitted, make_config
 from experiments.training.formatting import markdown_table
+from experiments.training.messages import tell
 from experiments.training.store import Run
 from mlp_gpu.engine import SCHEDULES
 
@@ -72,30 +72,32 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         others=OTHERS,
     )
     arguments = parser.parse_args(argv)
-    plans.settle_folder(arguments)
+    plans.settle(arguments)
     kind = kind_of(arguments)
     table = cnn_tables.table_for(kind)
     if unknown := sorted(set(arguments.nets or ()) - set(table.nets)):
         parser.error(f"argument --nets: there is no net {unknown[0]} for {arguments.data}")
+    numbers, arguments.nets = arguments.nets or table.nets, {}
     if arguments.net:
-        table = replace(table, nets={1: arguments.net})
-    arguments.nets = {table.nets[net]: net for net in arguments.nets or table.nets}
-    try:
-        for net in arguments.nets:
-            layers.parse(net, kind.source, kind.n_classes)
-    except ValueError as error:
-        if arguments.net:
+        try:
+            layers.parse(arguments.net, kind.source, kind.n_classes)
+        except ValueError as error:
             parser.error(f"argument --net: {error}")
-        raise Problem(
-            f"{error}: images of {arguments.data} need nets of their own, by --net"
-        ) from None
+        arguments.nets[arguments.net] = 1
+        return arguments
+    for net in numbers:
+        fitted_net = layers.fitted(table.nets[net], kind.source)
+        arguments.nets[fitted_net] = net
+        if fitted_net != table.nets[net]:
+            size = kind.source.width
+            tell(f"net {net} of Table {table.number}, fitted to {size}x{size} pixels: {fitted_net}")
     return arguments
 
 
 def kind_of(arguments: argparse.Namespace) -> Kind:
     """The kind of the images that the command line names. Reads a folder of your own."""
     if cli.is_folder(arguments.data):
-        return jobs.load_pixels(arguments.data, Path(arguments.data)).kind
+        return jobs.load_pixels(arguments.data, Path(arguments.data), arguments.size).kind
     return KINDS[cnn_tables.TABLES[arguments.data].data]
 
 

@@ -79,7 +79,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             parser.error(f"{options}: not allowed with run files, which are trained already")
-    plans.settle_folder(arguments)
+    plans.settle(arguments)
     return arguments
 
 
@@ -149,7 +149,8 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], in
         queue = {job.path: job for all_jobs in own.values() for job in all_jobs}
         outcomes = jobs.train_all(list(queue.values()), pool)
     trained = {path: outcome.run for path, outcome in zip(queue, outcomes, strict=True)}
-    dataset = jobs.load(data.choice_of(dataset.name, arguments.data_dir), arguments.data_dir)
+    choice = data.choice_of(dataset.name, arguments.data_dir)
+    dataset = jobs.load(choice, arguments.data_dir, dataset.size)
 
     formed = []
     for name, experiment in experiments.items():

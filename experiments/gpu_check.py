@@ -223,7 +223,7 @@ def main(argv: list[str] | None = None) -> None:
         end = time.monotonic() + SECONDS[item]
         for name, check in checks[item].items():
             tell(f"{name} ...")
-            rows[name] = run_check(name, partial(check, max(1.0, end - time.monotonic())))
+            rows[name] = run_check(name, partial(check, max(1.0, end - time.monotonic())), source)
             found = [rows[name] for name in names if name in rows]
             passed = len(found) == len(names) and all(row.passed for row in found)
             # After each check, so that nothing is lost if the next one is stopped.
@@ -243,8 +243,10 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(f"failed: {', '.join(failed)}")
 
 
-def run_check(name: str, check: Callable[[], CheckResult]) -> GpuCheckRow:
-    """A check as a row of the record."""
+def run_check(
+    name: str, check: Callable[[], CheckResult], source: provenance.Source
+) -> GpuCheckRow:
+    """A check as a row of the record. source: provenance of the command."""
     started = time.perf_counter()
     try:
         result = check()
@@ -252,7 +254,10 @@ def run_check(name: str, check: Callable[[], CheckResult]) -> GpuCheckRow:
         details = {"traceback": traceback.format_exc()}
         result = CheckResult(False, f"{type(error).__name__}: {error}", details)
     seconds = time.perf_counter() - started
-    return GpuCheckRow(name, result.passed, result.text, seconds, result.details)
+    ended = source.ended().columns()
+    return GpuCheckRow(
+        name, result.passed, result.text, seconds, result.details, ended.date, ended.commit
+    )
 
 
 if __name__ == "__main__":

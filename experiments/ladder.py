@@ -16,7 +16,7 @@ import numpy as np
 from cuda_on_cpu import missing_toolkit
 from deepbig_runtime import files, gpu
 from deform_gpu.resize import resize
-from experiments.benchmarks import ladder
+from experiments.benchmarks import ladder_times
 from experiments.datasets import data
 from experiments.datasets.data import Dataset
 from experiments.datasets.dataset import is_mnist
@@ -134,15 +134,15 @@ def main(argv: list[str] | None = None) -> None:
     tell(f"no rung is timed: {reason}" if reason else f"rungs are timed on {source.device}")
     net, examples = Net.initial(arguments.hidden, 0), (dataset.train_images, dataset.train_labels)
     tell("timing ...")  # first: what takes longest is not lost where a GPU fails
-    times = ladder.host_times(net, examples, REPEATS)
+    times = ladder_times.time_on_cpu(net, examples, REPEATS)
     if reason is None:
-        times += ladder.gpu_times(net, examples, REPEATS)
+        times += ladder_times.time_on_gpu(net, examples, REPEATS)
     kernels: list[RungKernel] = []
     if missing := missing_toolkit():
         tell(f"no kernel is counted: {missing}")
     else:
         tell("executing each rung for an image ...")
-        kernels = ladder.count_rungs(net, examples)
+        kernels = ladder_times.count_rungs(net, examples)
     searched = search(arguments, dataset) if arguments.search else []
     accuracy = train(arguments, dataset)
     record = LadderRecord(

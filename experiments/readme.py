@@ -1,12 +1,15 @@
 """Write the generated parts of README.md, results/README.md and pages of docs/ from results/.
 
 A part stands between two markers and holds tables. The text around it is written by hand; a test
-compares the measured numbers in it with results/.
+compares the measured numbers in it with results/. NAME-dark.png, the variant of a picture for dark
+pages, is written for the pictures of docs/ and results/.
 """
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+
+from PIL import Image
 
 from deepbig.pretrained import PRETRAINED
 from deepbig_runtime import files
@@ -15,6 +18,7 @@ from experiments.benchmarks import columns as timing_columns
 from experiments.benchmarks import race
 from experiments.benchmarks.columns import NOT_MEASURED, on_gpu
 from experiments.datasets.dataset import CIFAR10_JPEG
+from experiments.drawing import figures
 from experiments.results import (
     block_tables,
     cnn_tables,
@@ -44,6 +48,7 @@ from mlp_gpu.network import NETS
 
 MADE = "table1-net*"  # records of the runs of 'make table1'
 ON_A_GPU = "On a GPU: not measured yet."
+NOT_RECORDED = "not recorded"
 
 
 def begin(name: str) -> str:
@@ -89,9 +94,10 @@ def printed(results: Results) -> str:
         "95 % interval": "95 % interval",
         "time": "time",
     }
-    for folder in dict.fromkeys(path.parent for path in results.perceptrons):
+    records = tables.on_data(results.perceptrons, "MNIST")
+    for folder in dict.fromkeys(path.parent for path in records):
         # Records are named after the folder of their runs.
-        own = [run for path, run in results.perceptrons.items() if path.match(f"{folder}/{MADE}")]
+        own = [run for path, run in records.items() if path.match(f"{folder}/{MADE}")]
         if [tables.net_number(run) for run in own] == list(NETS):
             lines = tables.table1_table(own)
             return markdown_table(
@@ -186,11 +192,14 @@ def gpu_check(record: GpuCheckRecord) -> str:
             "passed": "yes" if row.passed else "no",
             "result": row.result,
             "time": duration(row.seconds),
+            "date": row.date[:10] or NOT_RECORDED,
+            "commit": provenance.commit_text(row.commit).removeprefix("commit ") or NOT_RECORDED,
         }
         for row in record.checks
     ]
     source = record.provenance.columns()
-    return f"{tables.source_line(source, date=source.date)}:\n\n{markdown_table(rows)}"
+    where = tables.source_line(source, date=source.date)
+    return f"{where}, the last command:\n\n{markdown_table(rows)}"
 
 
 def ladders(records: Collection[LadderRecord]) -> str:
@@ -253,8 +262,10 @@ def pages() -> dict[str, dict[str, str]]:
             "nets": markdown_table(cnn_tables.longest_table(results.runs.values())),
         },
         "results/README.md": {
+            "times": tables.TIME_EXPLAINED,
             "table1": table1(results.runs, "MNIST"),
             "digits": table1(results.runs, "load_digits"),
+            "fashion": table1(results.runs, "fashion-mnist"),
             "cnn": run_rows(convolutional_runs(results.runs, "MNIST"), cnn_tables.table),
             "cnn-digits": run_rows(
                 convolutional_runs(results.runs, "load_digits"), cnn_tables.table
@@ -298,15 +309,25 @@ def pages() -> dict[str, dict[str, str]]:
     }
 
 
+def light_pictures() -> list[Path]:
+    """The pictures that have a variant for dark pages: all but three.png, a digit to recognise."""
+    folders = (provenance.REPOSITORY / name for name in ("docs", "results"))
+    found = [path for folder in folders for path in folder.rglob("*.png")]
+    return [path for path in found if not path.stem.endswith(("-dark", "three"))]
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = cli.Parser("readme", __doc__)
     parser.parse_args(argv)
-    texts = {}  # of all pages, before one is written
+    contents = {}  # of all pages and pictures, before one is written
     for page, parts in pages().items():
         path = provenance.REPOSITORY / page
-        texts[path] = render(files.read_bytes(path).decode(), parts, page)
-    for path, text in texts.items():
-        files.replace(path, text.encode())
+        contents[path] = render(files.read_bytes(path).decode(), parts, page).encode()
+    for path in light_pictures():
+        with Image.open(path) as picture:
+            contents[figures.dark_variant(path)] = figures.darken(picture)
+    for path, content in contents.items():
+        files.replace(path, content)
         print(f"written: {path.relative_to(provenance.REPOSITORY)}")
 
 

@@ -2,12 +2,21 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
+
+from deepbig_runtime import compiled_cache
 
 # Several processes test at once, on one core each. Libraries read this when they are loaded.
 for library in ("NUMBA", "OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+# Programs that tests start import these sources, and share the code that is compiled already.
+SOURCES = str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "cuda-on-cpu" / "src")
+os.environ["PYTHONPATH"] = os.pathsep.join([*SOURCES, *filter(None, [os.getenv("PYTHONPATH")])])
+if compiled_cache.FOLDER:
+    os.environ["CUDA_ON_CPU_CACHE"] = str(compiled_cache.FOLDER)
 
 # What starts clusters, opens browsers or executes notebooks is slow, and so is all that needs it.
 SLOW_FIXTURES = {"cluster", "browser", "jupyter"}

@@ -26,9 +26,9 @@ from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import files, gpu
 from deform_gpu import COMMITTEE, TABLE1, deform
 from deform_gpu.cuda import DeformedAhead
-from experiments.benchmarks import cnn, connections, pytest_outcomes
+from experiments.benchmarks import cnn_times, connections, pytest_outcomes
 from experiments.benchmarks.baseline_nets import Trainer, numpy_loop
-from experiments.benchmarks.deform import N_IMAGES
+from experiments.benchmarks.deform_times import N_IMAGES
 from experiments.benchmarks.window import weight_distance
 from experiments.datasets import data
 from experiments.training import configs, provenance
@@ -149,7 +149,7 @@ def make_case(
     """
     if case == "cnn":
         engines = ConvCpuEngine(), ConvCudaEngine("graph"), ConvCudaEngine("launch")
-        return cnn.initial(3), *engines, connections.loops
+        return cnn_times.initial(3), *engines, connections.loops
     again = "launch" if case == "graph" else case
     on_gpu = make_engine("cuda", case), make_engine("cuda", again)
     return Network.initial(NETS[1], SEED), CpuEngine(), *on_gpu, numpy_loop

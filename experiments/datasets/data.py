@@ -66,19 +66,21 @@ def load_pixels(
     choice: str = "auto",
     data_dir: str | os.PathLike | None = None,
     mirrors: Sequence[str] | None = None,
+    size: int | None = None,
 ) -> Dataset:
     """Training and test images as the files have them, verified but not scaled.
 
     choice: "mnist", "norb", "cifar10", "digits", the path of a folder of your own, see `own`, or
     "auto": MNIST, and where it can be neither found nor downloaded load_digits, with a notice on
     stderr. data_dir: as `download.find` takes it. mirrors: None for the usual ones.
+    size: side in pixels that pictures of a folder of your own are scaled to; None: not scaled.
 
     Raises `Problem` for a folder or file that is damaged or wrong, for any choice.
     """
     if choice == "digits":
         return _load_digits()
     if choice not in READERS:
-        return own.load(Path(choice))
+        return own.load(Path(choice), size)
     files = READERS[choice].files()
     if mirrors is not None:
         files = files._replace(mirrors=mirrors)

@@ -34,6 +34,7 @@ KINDS = {  # by the names of data sets
     "NORB-like": Kind("norb", 255, 5, PAIR),
     "CIFAR10-like": Kind("cifar10", 255, 10, COLOURS),
 }
+SMALLEST, LARGEST = 8, 64  # sides of images of your own, pixels
 # CIFAR-10 compressed as JPEG, a folder of 60,000 pictures: not the pixels that the paper had.
 CIFAR10_JPEG = "CIFAR10-JPEG"
 
@@ -71,6 +72,7 @@ class Dataset:
     # Images and labels to choose the epoch by; None: the training images (2010 section 2).
     validation: tuple[np.ndarray, np.ndarray] | None = None
     classes: tuple[str, ...] = ()  # names, in the order of labels, of data of your own
+    size: int | None = None  # side that pictures of your own were scaled to, pixels
 
     @property
     def kind(self) -> Kind:

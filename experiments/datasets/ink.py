@@ -17,12 +17,11 @@ from scipy import ndimage
 from cnn_gpu.layers import Maps
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.files import open_regular
-from experiments.datasets.reading import PICTURES
+from experiments.datasets.reading import MAX_PIXELS, PICTURES
 
 SIDE, DIGIT_SIDE = 28, 20  # pixels of an image, and of the longest side of a digit in it
 CENTRE = 14.0  # where its centre of mass goes, in pixels from the top and from the left
 
-MAX_PIXELS = 80_000_000  # Pillow warns of more than 89 million, and opens none of 179 million
 WORK_SIDE = 600  # pixels; larger pictures are reduced first
 FINE = 4  # times DIGIT_SIDE: where strokes are made thicker or thinner
 

@@ -5,8 +5,10 @@ import io
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,9 @@ from safetensors import SafetensorError
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from experiments.datasets import mnist, reading
-from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, Dataset
+from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, LARGEST, SMALLEST, Dataset
 from mlp_gpu import random
 
-SMALLEST, LARGEST = 8, 64  # sides of images, pixels
 MOST_CLASSES = 256
 MOST_BYTES = 2**32  # of all images of a file, or of a folder of pictures
 MOST_PICTURE_BYTES = 64_000_000  # of a picture's file
@@ -41,11 +42,12 @@ TEST_PART = 6  # one picture in six of each class is for testing, without test/
 TEST_SEED = 2010
 
 
-def load(folder: Path) -> Dataset:
+def load(folder: Path, size: int | None = None) -> Dataset:
     """The data in a folder: uint8 images (n, side, side), or (n, side, side, 3) of colour pictures.
 
-    MNIST if the files are MNIST's, else a set of the folder's name. Labels count the classes in
-    order: of IDX files the numbers that occur, of pictures the names of folders.
+    size: the side that pictures are scaled to, part of the set's name; None: not scaled. MNIST if
+    the files are MNIST's, else a set of the folder's name. Labels count the classes in order: of
+    IDX files the numbers that occur, of pictures the names of folders.
     Raises Problem, a sentence that names the file or folder that is not as it should be.
     """
     if not folder.is_dir():
@@ -53,7 +55,11 @@ def load(folder: Path) -> Dataset:
         raise Problem(f"--data {folder}: expected a folder, found {found}; {EXPECTED}")
     try:
         if (folder / "train").is_dir():
-            return _load_pictures(folder)
+            return _load_pictures(folder, size)
+        if size:
+            raise Problem(
+                f"--size {size} scales pictures in train/CLASS/, which {folder} lacks; leave it out"
+            )
         return _load_idx(folder)
     except OSError as error:
         raise Problem(f"cannot read {error.filename or folder}: {error.strerror}") from None
@@ -72,13 +78,6 @@ def _dataset(
     sha256: str,
 ) -> Dataset:
     """The data set of training and test images and their labels, by place in names."""
-    images, side = arrays[0], arrays[0].shape[1]
-    if images.shape[1] != images.shape[2] or not SMALLEST <= side <= LARGEST:
-        height, width = images.shape[1:3]
-        raise Problem(
-            f"{folder}: images are {width}x{height} pixels; expected squares of {SMALLEST} to "
-            f"{LARGEST} pixels"
-        )
     if not 2 <= len(names) <= MOST_CLASSES:
         raise Problem(f"{folder} has {len(names)} class(es); expected 2 to {MOST_CLASSES}")
     name = CIFAR10_JPEG if sha256 == CIFAR10_JPEG_SHA256 else _name(folder)
@@ -128,6 +127,12 @@ def _load_idx(folder: Path) -> Dataset:
         raise Problem(
             f"images of {paths[2]} are {sizes[1]} pixels; expected {sizes[0]} as in {paths[0]}"
         )
+    height, width = train_images.shape[1:]
+    if height != width or not SMALLEST <= width <= LARGEST:
+        raise Problem(
+            f"{folder}: images are {width}x{height} pixels; expected squares of {SMALLEST} to "
+            f"{LARGEST} pixels"
+        )
     occurring = np.unique(train_labels)
     if unknown := set(np.unique(test_labels)) - set(occurring):
         raise Problem(
@@ -154,7 +159,7 @@ def _is_mnist(arrays: Sequence[np.ndarray]) -> bool:
 # --- pictures
 
 
-def _load_pictures(folder: Path) -> Dataset:
+def _load_pictures(folder: Path, size: int | None) -> Dataset:
     parts = {"train": _list_pictures(folder / "train")}
     if (folder / "test").is_dir():
         parts["test"] = _list_pictures(folder / "test")
@@ -172,14 +177,15 @@ def _load_pictures(folder: Path) -> Dataset:
         for name, entries in classes.items()
         for entry in entries
     ]
-    pixels, sha256 = _cached(folder, [entry for _, _, entry in listed])
+    pixels, sha256 = _cached(folder, [entry for _, _, entry in listed], size)
     labels = np.array([label for _, label, _ in listed], np.uint8)
     if "test" in parts:
         is_test = np.array([part == "test" for part, _, _ in listed])
     else:
         is_test = _choose_test(folder, labels, names)
     arrays = pixels[~is_test], labels[~is_test], pixels[is_test], labels[is_test]
-    return _dataset(folder, arrays, names, sha256)
+    dataset = _dataset(folder, arrays, names, sha256)
+    return replace(dataset, name=f"{dataset.name}-size{size}", size=size) if size else dataset
 
 
 def _list_pictures(folder: Path) -> dict[str, list[os.DirEntry]]:
@@ -240,13 +246,16 @@ def _choose_test(folder: Path, labels: np.ndarray, names: Sequence[str]) -> np.n
     return is_test
 
 
-def _cached(folder: Path, entries: Sequence[os.DirEntry]) -> tuple[np.ndarray, str]:
-    """The pixels of pictures, and the SHA-256 of names and contents, kept between two runs.
+def _cached(
+    folder: Path, entries: Sequence[os.DirEntry], size: int | None
+) -> tuple[np.ndarray, str]:
+    """The pixels of pictures, and the SHA-256 of size, names and contents, kept between two runs.
 
     As long as names, sizes and times of the files stay, they are not read again.
     """
     names = [entry.path.removeprefix(f"{folder}{os.sep}") for entry in entries]
-    listing = hashlib.sha256(f"2 {folder.resolve()}".encode())  # version of `_pixels`
+    scaled = f"size {size}\n" if size else ""
+    listing = hashlib.sha256(f"2 {scaled}{folder.resolve()}".encode())  # version of `_pixels`
     for name, entry in zip(names, entries, strict=True):
         status = entry.stat()
         listing.update(f"{name}\0{status.st_size} {status.st_mtime_ns}\n".encode())
@@ -254,9 +263,9 @@ def _cached(folder: Path, entries: Sequence[os.DirEntry]) -> tuple[np.ndarray, s
     with suppress(files.FileFault, SafetensorError, LookupError):
         found = safetensors.numpy.load(files.read_bytes(cache))
         return found["pixels"], found["sha256"].tobytes().hex()
-    content = hashlib.sha256()
+    content = hashlib.sha256(scaled.encode())
     paths = [Path(entry.path) for entry in entries]
-    pixels = _stacked(paths, list(_decoded(folder, names, content)))
+    pixels = _stacked(paths, list(_decoded(folder, names, size, content)))
     tensors = {"pixels": pixels, "sha256": np.frombuffer(content.digest(), np.uint8)}
     try:
         files.make_folder(cache.parent)
@@ -266,34 +275,84 @@ def _cached(folder: Path, entries: Sequence[os.DirEntry]) -> tuple[np.ndarray, s
     return pixels, content.hexdigest()
 
 
-def _decoded(folder: Path, names: Sequence[str], content: Any) -> Iterator[np.ndarray]:
+def _decoded(
+    folder: Path, names: Sequence[str], size: int | None, content: Any
+) -> Iterator[np.ndarray]:
     """Each picture's pixels, uint8 (side, side) or (side, side, 3). Updates the checksum."""
     total = 0
     for name in names:
-        path = folder / name
-        if (n_bytes := path.stat().st_size) > MOST_PICTURE_BYTES:
-            raise Problem(f"{path} has {n_bytes:,} bytes; expected at most {MOST_PICTURE_BYTES:,}")
-        picture = files.read_bytes(path)
+        picture, pixels = _read(folder / name, size)
         content.update(f"{name}\0{len(picture)}\n".encode() + picture)
-        try:
-            with Image.open(io.BytesIO(picture), formats=reading.PICTURES) as image:
-                if image.mode == "F":
-                    raise Problem(f"{path} has pixels of floats; expected 8 or 16 bits")
-                if max(image.size) > LARGEST:
-                    width, height = image.size
-                    raise Problem(
-                        f"{path} is {width}x{height} pixels; expected squares of {SMALLEST} to "
-                        f"{LARGEST} pixels"
-                    )
-                yield _pixels(image)
-                total += 3 * image.width * image.height
-        except (OSError, SyntaxError, ValueError):
-            raise Problem(
-                f"cannot read {path}: it is damaged, or no picture; expected one of "
-                f"{', '.join(reading.PICTURES)}"
-            ) from None
+        yield pixels
+        total += 3 * len(pixels) ** 2
         if total > MOST_BYTES:
             raise Problem(f"{folder} holds more than {MOST_BYTES:,} bytes of pixels; take fewer")
+
+
+def read_scaled(path: Path, size: int, n_maps: int) -> np.ndarray:
+    """A picture as `load` reads and scales it, uint8: in grey (size, size), of 3 maps (..., 3).
+
+    Raises Problem, one sentence, if it cannot be read.
+    """
+    try:
+        image = Image.fromarray(_read(path, size)[1])
+    except OSError as error:
+        raise Problem(f"cannot read {path}: {error.strerror}") from None
+    return np.asarray(image.convert("L" if n_maps == 1 else "RGB"))
+
+
+def _read(path: Path, size: int | None) -> tuple[bytes, np.ndarray]:
+    """A picture's file and its pixels, uint8 (side, side) or (side, side, 3).
+
+    size: the side that it is scaled to; None: it must be a square. Raises Problem for a picture
+    that is not as it should be, OSError if it cannot be read.
+    """
+    with files.open_regular(path) as file:
+        picture = file.read(MOST_PICTURE_BYTES + 1)
+    if len(picture) > MOST_PICTURE_BYTES:
+        raise Problem(f"{path} is too large: expected at most {MOST_PICTURE_BYTES:,} bytes")
+    try:
+        with (
+            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
+            Image.open(io.BytesIO(picture), formats=reading.PICTURES) as image,
+        ):
+            width, height = image.size
+            if image.mode == "F":
+                raise Problem(f"{path} has pixels of floats; expected 8 or 16 bits")
+            if not size and (width != height or not SMALLEST <= width <= LARGEST):
+                raise Problem(
+                    f"{path} is {width}x{height} pixels; expected squares of {SMALLEST} to "
+                    f"{LARGEST} pixels, or --size N, which scales pictures to NxN"
+                )
+            if width * height > reading.MAX_PIXELS:
+                raise Image.DecompressionBombError
+            return picture, _scaled(_pixels(image), size) if size else _pixels(image)
+    except Image.DecompressionBombError:
+        raise Problem(
+            f"{path} is too large: expected at most {reading.MAX_PIXELS / 1e6:g} million pixels"
+        ) from None
+    except (OSError, SyntaxError, ValueError):
+        raise Problem(
+            f"cannot read {path}: it is damaged, or no picture; expected one of "
+            f"{', '.join(reading.PICTURES)}"
+        ) from None
+
+
+def _scaled(pixels: np.ndarray, size: int) -> np.ndarray:
+    """A picture scaled as a whole and centred in size x size pixels, the rest its border's median.
+
+    pixels: uint8 (height, width) or (height, width, 3). Guess: bilinear interpolation, of all
+    pixels below one of the result.
+    """
+    border = np.concatenate((pixels[0], pixels[-1], pixels[1:-1, 0], pixels[1:-1, -1]))
+    square = np.empty((size, size, *pixels.shape[2:]), np.uint8)
+    square[:] = np.median(border, axis=0)
+    shape = pixels.shape[:2]
+    height, width = (max(1, round(side * size / max(shape))) for side in shape)
+    small = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
+    top, left = (size - height) // 2, (size - width) // 2
+    square[top : top + height, left : left + width] = np.asarray(small)
+    return square
 
 
 def _pixels(image: Image.Image) -> np.ndarray:
@@ -318,7 +377,7 @@ def _stacked(paths: Sequence[Path], pictures: list[np.ndarray]) -> np.ndarray:
             sizes = [f"{width}x{height}" for height, width in (picture.shape[:2], first)]
             raise Problem(
                 f"{path} is {sizes[0]} pixels and {paths[0]} {sizes[1]}; expected pictures of "
-                "equal size"
+                "equal size, or --size N, which scales them to NxN"
             )
     if any(picture.ndim == 3 for picture in pictures):
         pictures = [

@@ -22,6 +22,7 @@ SMALL = 16  # bytes
 MAX_SMALL_READS = 100_000
 # Formats of pictures. Not all that Pillow knows: for some it starts other programs.
 PICTURES = "PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP", "PPM"
+MAX_PIXELS = 80_000_000  # Pillow warns of more than 89 million, and opens none of 179 million
 NOT_AS_EXPECTED = ValueError, EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError
 
 T = TypeVar("T")

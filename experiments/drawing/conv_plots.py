@@ -157,7 +157,7 @@ def plot_connections(network: ConvNetwork) -> Figure:
         text = f"{layer.kind}: each map reads {layer.reads} of {layer.source.n}, "
         text += f"{layer.n_connections:,} connections"
         axes.set_title(text, loc="left", fontsize=SMALL_SIZE)
-    legend = "dark: the column's map reads the row's map"
+    legend = "filled: the column's map reads the row's map"
     return finish(figure, f"Connections of {network.description}; {legend}")
 
 

@@ -28,6 +28,8 @@ matplotlib.rcdefaults()  # figures do not depend on a user's matplotlibrc
 
 DPI = 200
 PNG_COLOURS = 128  # a third of the bytes of a PNG in full colour
+DARK_PNG_COLOURS = 32
+DARK_PAGE, DARK_INK = (13, 17, 23), (240, 246, 252)  # RGB of a dark page of GitHub and of its text
 
 # Okabe and Ito's colours, which colour-blind people can tell apart, and a grey.
 BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
@@ -48,12 +50,30 @@ def png(figure: Figure) -> bytes:
     return few_colours(Image.fromarray(np.asarray(canvas.buffer_rgba())))
 
 
-def few_colours(picture: Image.Image) -> bytes:
-    """A picture as PNG in PNG_COLOURS colours, without metadata."""
+def few_colours(picture: Image.Image, n_colours: int = PNG_COLOURS) -> bytes:
+    """A picture as PNG in at most n_colours colours, without metadata."""
     reduced = io.BytesIO()
-    image = picture.convert("RGB").quantize(PNG_COLOURS, dither=Image.Dither.NONE)
+    image = picture.convert("RGB").quantize(n_colours, dither=Image.Dither.NONE)
     image.save(reduced, "png", optimize=True)
     return reduced.getvalue()
+
+
+def dark_variant(path: Path) -> Path:
+    """The path of a picture's variant for dark pages."""
+    return path.with_name(f"{path.stem}-dark.png")
+
+
+def darken(picture: Image.Image) -> bytes:
+    """The variant of a picture for dark pages, as PNG: luma inverted, hues kept.
+
+    White becomes DARK_PAGE, black DARK_INK.
+    """
+    rgb = picture.convert("RGB")
+    luma = np.asarray(rgb.convert("L"), int)[..., None]  # unlike uint8, goes below 0
+    inverted = np.clip(np.asarray(rgb, int) + 255 - 2 * luma, 0, 255)
+    page, ink = np.array(DARK_PAGE), np.array(DARK_INK)
+    pixels = page + (ink - page) * inverted // 255
+    return few_colours(Image.fromarray(pixels.astype(np.uint8)), DARK_PNG_COLOURS)
 
 
 def pdf(figure: Figure) -> bytes:

@@ -123,15 +123,24 @@ class Page:
             self._parts.append(f"<tr>{''.join(map(_cell, row.values()))}</tr>")
         self._parts.append("</tbody></table></div>")
 
-    def figure(self, figure: Figure, caption: str, alt: str, sources: Collection[str]) -> None:
+    def figure(
+        self,
+        figure: Figure,
+        caption: str,
+        alt: str,
+        sources: Collection[str],
+        has_photographs: bool = False,
+    ) -> None:
         """Add a picture, as PNG: SVG grows with every epoch.
 
         alt: its content in words, for readers who do not see it. sources: where that comes from.
+        has_photographs: stays light on a dark page.
         """
         encoded = base64.b64encode(figures.png(figure)).decode()
         width, height = (round(CSS_PIXELS_PER_INCH * inches) for inches in figure.get_size_inches())
+        kind = ' class="photographs"' if has_photographs else ""
         self._parts.append(
-            f'<figure><img width="{width}" height="{height}" alt="{escape(alt)}" '
+            f'<figure><img{kind} width="{width}" height="{height}" alt="{escape(alt)}" '
             f'src="data:image/png;base64,{encoded}"><figcaption>{self._cited(caption, sources)}'
             "</figcaption></figure>"
         )

@@ -176,7 +176,8 @@ class Report:
     ) -> dict[str, str]:
         """A run or committee, its error, and the figures that it stands beside."""
         row = {"run": name, "error %": error, RECORD_COLUMN: record.text, PAPER_COLUMN: paper.text}
-        row |= {name: cells[name] for name in ("95 % interval", "wrong", "epochs x images", "time")}
+        names = "95 % interval", "wrong", "epochs x images", "time", tables.TIME_SUM
+        row |= {name: cells.get(name, "-") for name in names}
         for column, p in ("p, record", record.p), ("p, paper", paper.p):
             row[column] = "-" if p is None else f"{p:.2g}" if p > SMALL_P else f"< {SMALL_P:g}"
         return row | {"source": self.page.cite(*lines)}
@@ -196,12 +197,19 @@ class Report:
         self.page.figure(figure, f"{n_runs} on {name}.", alt, sources(runs))
         best = tables.best_of(runs)
         run, title = runs[best], runs[best].config.title
-        if (images := find_test_images(run)) is not None:
+        if (images := find_test_images(run)) is None:
+            self.page.say(
+                f"The wrong {run.config.noun}s are not drawn, for the files of {name} that the run "
+                'was tested on are not found: `make figure1 ARGS="RUN.h5 --data-dir DIR"` does it.'
+            )
+        else:
             counted = voting.count_sentence(run.outputs, run.labels)
             alt = f"The misclassified {run.config.noun}s, each with its label and two guesses: "
             figure = error_plots.plot_wrong(run.outputs, run.labels, images, title, run.config)
             who = f"{title}, the run with the lowest TEfBV: {best}."
-            self.page.figure(figure, who, f"{alt}{counted}.", [source(best, run)])
+            are_photographs = run.config.noun == "image"
+            cited = [source(best, run)]
+            self.page.figure(figure, who, f"{alt}{counted}.", cited, are_photographs)
 
     def add_records(self, name: str) -> None:
         """The recorded perceptrons, convolutional nets and committees on the data of that name."""
@@ -212,7 +220,7 @@ class Report:
         if own := tables.table1_runs(self.records, name):
             page.heading(3, "Table 1, the paper beside ours" if is_paper else "Table 1's nets")
             rows = list(map(_errors_first, tables.table1_table(list(own.values()))))
-            page.table(" ".join(tables.ERRORS_EXPLAINED), rows, each=sources(own))
+            page.table(" ".join(tables.COLUMNS_EXPLAINED), rows, each=sources(own))
         if own := cnn_tables.convolutional_runs(self.records, name):
             page.heading(3, "The convolutional nets of 2011")
             rows = list(map(_errors_first, cnn_tables.table(list(own.values()))))

@@ -6,7 +6,6 @@ studies.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -85,8 +84,8 @@ HOURS_COMMITTEES = {"experiment6": "widths", "experiment3": "seeds"}
 def plot_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Figure:
     """Training loss, validation and test error, one above the other, with TEfBV marked.
 
-    against: "epochs" or "hours", the time that the epochs took; short times are drawn in minutes
-    or seconds. Raises ValueError if it is something else.
+    against: "epochs" or "hours", number of epochs times the median time of one; short times are
+    drawn in minutes or seconds. Raises ValueError if it is something else.
     """
     times, label = _times(runs, against)
     figure = frame(7)
@@ -298,7 +297,7 @@ def plot_error_against_hours(
     epochs times the median time of one, so that a busy machine adds no hours. The paper of 2011
     names none: its results are drawn after as many epochs of ours, those of CIFAR-10, for which it
     names no number, after PAPER_EPOCHS. A committee of HOURS_COMMITTEES
-    is a point, after the time of all its members together.
+    is a point, after the sum of all its members' epochs: its record has no others.
 
     runs: of any nets, on any data. At least one is of a net in HOURS_COLOURS. committees: as
     `committees.longest_committees` returns them.
@@ -322,7 +321,7 @@ def plot_error_against_hours(
         label(text, (paper.hours, paper.tefbv), (0, 16 * up), "center")
     for name, run in own.items():
         colour, metrics, n_test = HOURS_COLOURS[name], run.metrics, run.config.data.n_test
-        hours = median(run.epoch_seconds) / 3600
+        hours = run.seconds_by_median / run.epochs / 3600
         chosen = [chosen_epoch(metrics.validation_errors[:epoch]) for epoch in metrics.epoch]
         percent = 100 * np.array(metrics.test_errors)[np.array(chosen) - 1] / n_test
         axes.plot(hours * np.array(metrics.epoch), percent, color=colour, lw=1.5)
@@ -353,8 +352,8 @@ def plot_error_against_hours(
     axes.set(xscale="log", yscale="log", xlim=(None, 500), ylim=(0.2, None))
     axes.set_xlabel(
         "hours: number of epochs x median hours of an epoch\n"
-        "(2011 gives no hours: its stars stand where our net has\n"
-        "as many epochs; CIFAR-10's at 500 epochs, our guess)"
+        "(committees: sums; 2011 gives no hours: its stars stand where\n"
+        "our net has as many epochs; CIFAR-10's at 500, our guess)"
     )
     axes.set_ylabel("test error, %, of the epoch with the lowest validation error so far")
     for axis in axes.xaxis, axes.yaxis:
@@ -377,10 +376,13 @@ def _times(runs: Mapping[str, Run], against: str) -> tuple[dict[str, np.ndarray]
         return {name: np.array(run.metrics.epoch) for name, run in runs.items()}, "epoch"
     if against != "hours":
         raise ValueError(f"expected 'epochs' or 'hours' to draw against, got {against!r}")
-    longest = max(run.seconds for run in runs.values())
+    longest = max(run.seconds_by_median for run in runs.values())
     unit, seconds = next((u, s) for u, s in TIME_UNITS if longest >= 2 * s or s == 1)
-    times = {name: np.cumsum(run.epoch_seconds) / seconds for name, run in runs.items()}
-    return times, f"time trained, {unit}"
+    times = {
+        name: run.seconds_by_median / run.epochs / seconds * np.array(run.metrics.epoch)
+        for name, run in runs.items()
+    }
+    return times, f"number of epochs x median time of one, {unit}"
 
 
 def _best_first(runs: Mapping[str, Run]) -> list[str]:

@@ -194,7 +194,7 @@ def _members_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:
             "epochs x images": work,
             "eta, decay": rate,
             "seed": "" if row.seed is None else str(row.seed),
-            "time": duration(row.seconds),
+            tables.TIME_SUM: duration(row.seconds),
         }
         lines.append(line)
     return lines
@@ -291,7 +291,7 @@ def committee_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:
                 "p": f"{row.mcnemar_p:.2g}",
                 "wrong for all": "-" if all_wrong is None else str(len(all_wrong)),
                 "epochs x images": f"{row.epochs} x {row.images_an_epoch}",
-                "time": duration(row.seconds),
+                tables.TIME_SUM: duration(row.seconds),
             }
         )
     return lines

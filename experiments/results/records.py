@@ -52,13 +52,18 @@ Content = TypeVar("Content")
 
 
 class GpuCheckRow(Struct):
-    """A check of the GPU. result: a sentence. details: of the check, for people to look up."""
+    """A check of the GPU. result: a sentence. details: of the check, for people to look up.
+
+    date, commit: of the end of the check, as in SourceColumns; older records lack them.
+    """
 
     check: Text
     passed: bool
     result: Lines
     seconds: Seconds
     details: dict = {}
+    date: Text = ""
+    commit: Text = ""
 
 
 class GpuCheckRecord(Struct):

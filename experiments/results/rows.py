@@ -224,7 +224,8 @@ class ResultRow(Row, kw_only=True):
     """The training and the errors of a run, which tables of runs share. Errors in percent.
 
     tefbv: test error at the epoch with the lowest validation error, with its interval; bte: the
-    lowest of any epoch. planned_epochs: those that the run is to have at its end.
+    lowest of any epoch. planned_epochs: those that the run is to have at its end. seconds: sum of
+    all epochs. seconds_by_median: number of epochs times the median of one.
     """
 
     data: Filled
@@ -244,6 +245,7 @@ class ResultRow(Row, kw_only=True):
     bte_errors: Count
     bte: Number
     seconds: Duration
+    seconds_by_median: Duration
     engine: Text
 
     @property

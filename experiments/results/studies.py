@@ -9,7 +9,7 @@ import numpy as np
 
 from deform_gpu import COMMITTEE, Deformation
 from experiments.results.rows import StudyRow
-from experiments.results.tables import interval, run_source, source_line
+from experiments.results.tables import TIME_SUM, interval, run_source, source_line
 from experiments.training.configs import settings
 from experiments.training.formatting import duration, markdown_table
 from experiments.training.store import Run
@@ -236,7 +236,7 @@ def study_table(rows: Sequence[StudyRow]) -> list[dict[str, str]]:
                 or "-",
                 "epochs": f"{first.epochs:,}",
                 "seeds": str(len(own)),
-                "time": duration(mean(row.seconds for row in own)),
+                TIME_SUM: duration(mean(row.seconds for row in own)),
             }
         )
     return lines

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from deepbig_runtime.errors import Problem
-from experiments.datasets import data
+from experiments.datasets import data, own
 from experiments.datasets.dataset import KINDS, MNIST, Dataset
 from experiments.training import net_files, nets, runs, store
 from experiments.training.configs import Config
@@ -108,9 +108,12 @@ def record_of(member: NetFile, records: Iterable[Run]) -> Run | None:
 def read_picture(path: Path, config: Config) -> np.ndarray:
     """A picture in the form of a run's data, uint8: (28, 28) for digits, else the net's size.
 
-    A digit is cut out and centred, see `ink`; for data of your own the whole picture is resized.
-    Raises Problem, one sentence, if the file cannot be read or shows no single digit.
+    A digit is cut out and centred, see `ink`; for data of your own the whole picture is resized,
+    with --size as those of the data were. Raises Problem, one sentence, if the file cannot be read
+    or shows no single digit.
     """
+    if config.data.size:
+        return own.read_scaled(path, config.data.size, config.kind.source.n)
     from experiments.datasets import ink  # imports scipy.ndimage
 
     if is_for_pictures(config):

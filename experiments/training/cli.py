@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from deepbig_runtime.errors import Interrupted, explained, signals
-from experiments.datasets.dataset import KINDS
+from experiments.datasets.dataset import KINDS, LARGEST, SMALLEST
 from experiments.training.formatting import shortened
 from experiments.training.messages import drop_unwritable, output_error, tell
 from mlp_gpu.engine import ENGINE_NAMES, SCHEDULES, WINDOW
@@ -185,6 +185,14 @@ def add_data_arguments(
         help="images: MNIST; scikit-learn's 1,797 load_digits, which need no network; or auto: "
         f"MNIST where it is or can be had, else load_digits (default: %(default)s){also}{folder}",
     )
+    if own:
+        parser.add_argument(
+            "--size",
+            type=integer(SMALLEST, LARGEST),
+            metavar="N",
+            help=f"scale the pictures of a folder to NxN pixels, from {SMALLEST} to {LARGEST}, as "
+            "a whole and centred; the rest gets the median of their border (default: as they are)",
+        )
     add_data_dir_argument(parser)
 
 

@@ -17,7 +17,7 @@ from deepbig_runtime.files import Malformed
 from deform_gpu import COMMITTEE, TABLE1, TRANSLATION, Deformation, epochs
 from deform_gpu.parameters import SIDE
 from experiments.datasets import data
-from experiments.datasets.dataset import KINDS, Dataset, Kind, own_kind
+from experiments.datasets.dataset import KINDS, LARGEST, SMALLEST, Dataset, Kind, own_kind
 from experiments.training.validation import Positive, Rate, Sha256, Text, convert, parse_json
 from mlp_gpu.engine import (
     CONV_CPU_ARITHMETIC,
@@ -55,7 +55,8 @@ class DataConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     n_test: numbers of images; n_train does not count those held out. n_validation: number of
     training images held out to choose the epoch; None: all training images choose it.
     validation_part: of which classes have their shares, see `data.stratified`; UNSET: sampled at
-    random. width: width of normalised bounding boxes, pixels; None: not normalised.
+    random. width: width of normalised bounding boxes, pixels; None: not normalised. size: side that
+    the pictures of such a folder are scaled to, pixels; UNSET: not scaled.
     """
 
     name: str
@@ -66,6 +67,7 @@ class DataConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     n_test: Positive
     width: Annotated[int, Meta(ge=1, le=29)] | None = None
     classes: tuple[Text, ...] | msgspec.UnsetType = msgspec.UNSET  # so that others' JSON lacks it
+    size: Annotated[int, Meta(ge=SMALLEST, le=LARGEST)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -118,6 +120,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
             valid = not self.study or self.engine == "cpu"
             _require(valid, "engine", self.engine, "cpu, on which variants are trained")
         kind = self.kind
+        size, side = self.data.size, kind.source.width
+        valid = not size or (is_own and (size == side or (size, side) == (28, SIDE)))
+        _require(valid, "data.size", size, "the side of the images, of own data")
         n_classes = f"{kind.n_classes}, the classes of {name}"
         _require(self.n_classes == kind.n_classes, "n_classes", self.n_classes, n_classes)
         if self.sizes:
@@ -314,6 +319,7 @@ def make_config(
             n_test=len(dataset.test_labels) if study is None else n_train,
             width=width,
             classes=dataset.classes or msgspec.UNSET,
+            size=dataset.size or msgspec.UNSET,
         ),
         **shape,
         n_classes=kind.n_classes,

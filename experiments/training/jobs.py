@@ -79,20 +79,22 @@ class Outcome:
 _pixels: dict[tuple, data.Dataset] = {}  # not scaled yet
 
 
-def load_pixels(choice: str, data_dir: Path | None) -> data.Dataset:
+def load_pixels(choice: str, data_dir: Path | None, size: int | None = None) -> data.Dataset:
     """As data.load_pixels, and kept until `load` asks for the same images."""
-    if (choice, data_dir) in _pixels:
-        return _pixels[choice, data_dir]
-    dataset = data.load_pixels(choice, data_dir)
-    _pixels[data.choice_of(dataset.name, data_dir), data_dir] = dataset
+    if (choice, data_dir, size) in _pixels:
+        return _pixels[choice, data_dir, size]
+    dataset = data.load_pixels(choice, data_dir, size=size)
+    _pixels[data.choice_of(dataset.name, data_dir), data_dir, size] = dataset
     return dataset
 
 
 @cache
-def load(choice: str, data_dir: Path | None, is_padded: bool = False) -> data.Dataset:
-    """As data.load, but once a process. is_padded: not scaled, see `variants.pad`."""
-    key = choice, data_dir
-    pixels = _pixels.pop(key) if key in _pixels else data.load_pixels(*key)
+def load(
+    choice: str, data_dir: Path | None, size: int | None = None, is_padded: bool = False
+) -> data.Dataset:
+    """The images of `load_pixels`, scaled, once a process. is_padded: see `variants.pad`."""
+    key = choice, data_dir, size
+    pixels = _pixels.pop(key, None) or data.load_pixels(choice, data_dir, size=size)
     if is_padded:
         from experiments.training import variants  # imports numba
 
@@ -107,7 +109,8 @@ def load_known(config: Config, data_dir: Path | None) -> data.Dataset:
     """
     expected = config.data
     is_padded = (config.study or "").startswith("padded")
-    dataset = load(data.choice_of(expected.name, data_dir), data_dir, is_padded)
+    choice = data.choice_of(expected.name, data_dir)
+    dataset = load(choice, data_dir, expected.size or None, is_padded)
     if dataset.sha256 != expected.sha256:
         raise Problem(
             f"the run was trained on other data than {dataset.source} holds: expected SHA-256 "
@@ -253,7 +256,8 @@ def session(
     files.make_folder(arguments.out)
     if cli.is_folder(arguments.data):
         arguments.data_dir = Path(arguments.data)
-    found = cache(partial(load_pixels, arguments.data, arguments.data_dir))
+    size = getattr(arguments, "size", None)
+    found = cache(partial(load_pixels, arguments.data, arguments.data_dir, size))
     needed = partial(nets.needed_bytes, some_nets, found, deforms_on_gpu)
     with opened(arguments, n_jobs, needed) as (pool, engine, device):
         if engine == "cuda":

@@ -26,7 +26,7 @@ SOURCES = (
     "mlp_gpu",
     "deform_gpu",
     "cnn_gpu",
-    "cuda_on_cpu",
+    "cuda-on-cpu/src",
     "experiments",
     "pyproject.toml",
     "requirements",

@@ -11,7 +11,7 @@ import pytest
 from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork, weight_mask
-from experiments.benchmarks import baseline_nets, baselines, cnn, connections, host
+from experiments.benchmarks import baseline_nets, baselines, cnn_times, connections, host
 from experiments.benchmarks.baseline_nets import TorchSettings, Trainer
 from experiments.benchmarks.baselines import CPU, GPU, ProcessSettings
 from experiments.drawing import bench_plots
@@ -132,10 +132,10 @@ def test_check_of_another_net_raises_value_error(layer, more):
     before, after = arguments[0], SimpleNamespace(weights=expected)
     weights = [W.copy() for W in expected]
     wrong = Trainer(lambda: None, lambda: weights)
-    cnn.check(wrong, before, after)
+    cnn_times.check(wrong, before, after)
     weights[layer] += more * (weights[layer] - before.weights[layer])
     with pytest.raises(ValueError, match=rf"the same net: in layer {layer + 1} .* {more:.2g} of"):
-        cnn.check(wrong, before, after)
+        cnn_times.check(wrong, before, after)
 
 
 def test_layer_without_weights_is_refused():

@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from compiled_cases import needs_toolkit, threads_per_block
-from programs import run
+from compiled_cases import threads_per_block
+from programs import needs_toolkit, run
 
 from cnn_gpu import kernels as cnn_kernels
 from deepbig_runtime.errors import Problem

@@ -3,7 +3,7 @@
 from importlib import metadata
 
 import pytest
-from compiled_cases import needs_toolkit
+from programs import needs_toolkit
 
 from cuda_on_cpu import compile_ptx, disassemble, disassembly, loops
 from deepbig_runtime.compiled_cache import FOLDER

@@ -5,11 +5,11 @@ import sys
 
 from measurements import measurement
 
-from experiments.benchmarks import columns, mlp, narrow
+from experiments.benchmarks import columns, mlp_times, narrow
 
 
 def measured(*arguments):
-    """In place of `mlp.measure_on_cpu`."""
+    """In place of `mlp_times.measure_on_cpu`."""
     kinds = ("net", narrow.LANES), ("net", None), ("evaluation", narrow.LANES)
     name = f"{arguments} on {os.environ['NUMBA_CPU_NAME']}"
     return [measurement(3.0, name=name, group=group, vectors=lanes) for group, lanes in kinds]
@@ -17,7 +17,7 @@ def measured(*arguments):
 
 def test_measurements_with_vectors_come_back_from_a_limited_process(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), *sys.path]))
-    monkeypatch.setattr(mlp, "measure_on_cpu", measured)
+    monkeypatch.setattr(mlp_times, "measure_on_cpu", measured)
     (found,) = narrow.measure("a net", 7)
     assert (found.name, found.group) == ("('a net', {}, 7) on haswell", columns.NARROW)
     assert (found.vectors, *found.us) == (8, *[3.0] * 7)

@@ -1,4 +1,4 @@
-"""experiments/benchmarks/host.py and mlp.py: the rows that are timed on the CPU."""
+"""experiments/benchmarks/host.py and mlp_times.py: the rows that are timed on the CPU."""
 
 import signal
 import subprocess
@@ -13,7 +13,7 @@ import pytest
 from measurements import bench_row
 from waiting import HANG_SECONDS, wait_until
 
-from experiments.benchmarks import baseline_nets, baselines, host, mlp
+from experiments.benchmarks import baseline_nets, baselines, host, mlp_times
 from experiments.benchmarks.host import Workload
 from mlp_gpu import cpu
 from mlp_gpu.network import NETS, Network, count_weights
@@ -168,25 +168,25 @@ def small(monkeypatch):
     monkeypatch.setattr(host, "CALL_BYTES", 0)
     monkeypatch.setattr(host, "CALL_FLOPS", 10_000)
     monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
-    monkeypatch.setattr(mlp, "ENGINE_UPDATES", 1)
-    monkeypatch.setattr(mlp, "PREDICT_BATCH", 5)
+    monkeypatch.setattr(mlp_times, "ENGINE_UPDATES", 1)
+    monkeypatch.setattr(mlp_times, "PREDICT_BATCH", 5)
     return Network.initial(SIZES, 0)
 
 
 def test_bytes_and_operations_of_net_1():
-    assert list(mlp.NETS) == ["841-800-10", 1, 2, 3, 4, 5]
+    assert list(mlp_times.NETS) == ["841-800-10", 1, 2, 3, 4, 5]
     # Net 1 has 1,347,510 weights, 842,000 of them in layer 1. The others are read twice a sweep.
     # Once a block layer 1 is read once more, and all are read and written.
     a_block = 2 * 1_347_510 + 842_000
     expected = 4 * (2 * 0.5 * (1_347_510 - 842_000) + a_block / 48)
-    assert mlp.engine_bytes(NETS[1], sweeps=0.5, per_block=48) == expected
+    assert mlp_times.engine_bytes(NETS[1], sweeps=0.5, per_block=48) == expected
     # Forward, back but for layer 1, and the update.
-    assert mlp.training_flops(NETS[1]) == 2 * (3 * 1_347_510 - 842_000)
+    assert mlp_times.training_flops(NETS[1]) == 2 * (3 * 1_347_510 - 842_000)
 
 
 def test_engine_and_its_ceilings_are_measured_on_as_many_threads(small, monkeypatch):
-    monkeypatch.setattr(mlp.numba.config, "NUMBA_NUM_THREADS", 3)
-    monkeypatch.setattr(mlp, "BASELINE_UPDATES", 3 * small.n_weights + 7)
+    monkeypatch.setattr(mlp_times.numba.config, "NUMBA_NUM_THREADS", 3)
+    monkeypatch.setattr(mlp_times, "BASELINE_UPDATES", 3 * small.n_weights + 7)
     made, workloads, n_images = [], {}, []
 
     def noted(make, *arguments, **options):
@@ -202,12 +202,12 @@ def test_engine_and_its_ceilings_are_measured_on_as_many_threads(small, monkeypa
         return time_all(works, repeats)
 
     time_all = host.time_workloads
-    monkeypatch.setattr(mlp, "CpuEngine", partial(noted, cpu.CpuEngine))
+    monkeypatch.setattr(mlp_times, "CpuEngine", partial(noted, cpu.CpuEngine))
     monkeypatch.setattr(cpu.CpuEngine, "count_sweeps", lambda self: (24, 100))
     monkeypatch.setattr(host, "time_workloads", time_workloads)
     for name in ("scaled_copy", "memory_read", "multiply_adds"):
         monkeypatch.setattr(host, name, partial(noted, getattr(host, name)))
-    found = {one.name: one for one in mlp.measure_on_cpu(small, {"NumPy": baseline}, 7)}
+    found = {one.name: one for one in mlp_times.measure_on_cpu(small, {"NumPy": baseline}, 7)}
     ceilings = {"copy": "scaled copy", "read": "read of memory", "peak": "multiply-adds"}
     engines = ["engine cpu", "engine cpu, 1 thread", "engine cpu, a core busy"]
     kernels = ["kernel, forward", "kernel, backward"]
@@ -229,15 +229,15 @@ def test_engine_and_its_ceilings_are_measured_on_as_many_threads(small, monkeypa
         assert one.n_images == (1 if "engine" in name or name == "NumPy" else None)
     for suffix in ("", ", 1 thread"):
         engine = found["engine cpu" + suffix]
-        assert engine.n_bytes == mlp.engine_bytes(SIZES, 0.5, 48)
-        assert engine.flops == mlp.training_flops(SIZES)
+        assert engine.n_bytes == mlp_times.engine_bytes(SIZES, 0.5, 48)
+        assert engine.flops == mlp_times.training_flops(SIZES)
         for kind, name in ceilings.items():
             ceiling = found[name + suffix]
             assert getattr(engine, kind).us is ceiling.us is getattr(ceiling, kind).us
     for name in (*kernels, "engine cpu, evaluation"):
         assert found[name].peak.us is found["multiply-adds"].us
     busy, evaluation = workloads["engine cpu, a core busy"], workloads["engine cpu, evaluation"]
-    assert busy.background_load is mlp.busy_core
+    assert busy.background_load is mlp_times.busy_core
     assert busy.call is workloads["engine cpu"].call
     assert (busy.n_images, busy.n_bytes, evaluation.n_images) == (48, None, 4 * 5 * 3)
     assert evaluation.flops == 2 * count_weights(SIZES)
@@ -245,31 +245,31 @@ def test_engine_and_its_ceilings_are_measured_on_as_many_threads(small, monkeypa
 
 def test_engine_workload_trains_on_the_next_images(monkeypatch):
     """On the same ones the net would soon be right, and its windows would need few sweeps."""
-    monkeypatch.setattr(mlp.host, "N_EXAMPLES", 200)
-    monkeypatch.setattr(mlp, "ENGINE_UPDATES", 70 * count_weights(SIZES))
-    mlp.host.training_examples.cache_clear()
+    monkeypatch.setattr(mlp_times.host, "N_EXAMPLES", 200)
+    monkeypatch.setattr(mlp_times, "ENGINE_UPDATES", 70 * count_weights(SIZES))
+    mlp_times.host.training_examples.cache_clear()
     orders = []
     monkeypatch.setattr(cpu.CpuEngine, "train", lambda self, *given: orders.append(list(given[2])))
     monkeypatch.setattr(cpu.CpuEngine, "count_sweeps", lambda self: (1, 1))
-    work = mlp.engine_workload(Network.initial(SIZES, 0), 1)
+    work = mlp_times.engine_workload(Network.initial(SIZES, 0), 1)
     for _ in range(4):
         work.call()
-    mlp.host.training_examples.cache_clear()
+    mlp_times.host.training_examples.cache_clear()
     assert work.n_images == 96  # whole blocks
     calls = [*range(96)], [*range(96, 192)], [*range(192, 200), *range(88)], [*range(96)]
     assert orders[1:] == list(calls)
 
 
 def test_engines_are_timed_on_deformed_digits_with_a_trained_net(digits):
-    images, labels = mlp.host.training_examples(29 * 29)
-    known = mlp.host.data.load("auto")
-    assert images.shape == (mlp.host.N_EXAMPLES, 841)
+    images, labels = mlp_times.host.training_examples(29 * 29)
+    known = mlp_times.host.data.load("auto")
+    assert images.shape == (mlp_times.host.N_EXAMPLES, 841)
     np.testing.assert_array_equal(labels[:50], known.train_labels[:50])
     undeformed = np.resize(known.train_images, (len(labels), 841))
     assert 0.02 < np.square(images - undeformed).mean() < np.square(images + 1).mean()
     net = Network.initial((841, 30, 10), 0)
     y = cpu.CpuEngine()
-    y.set_network(mlp.trained(net))
+    y.set_network(mlp_times.trained(net))
     assert (y.predict(images).argmax(axis=1) == labels).mean() > 0.5
 
 
@@ -286,27 +286,27 @@ def test_busy_core_computes_until_it_is_ended(monkeypatch):
         fields = Path(f"/proc/{started[0].pid}/stat").read_text().rpartition(")")[2].split()
         return int(fields[11])
 
-    monkeypatch.setattr(mlp.subprocess, "Popen", Popen)
-    with mlp.busy_core():
+    monkeypatch.setattr(mlp_times.subprocess, "Popen", Popen)
+    with mlp_times.busy_core():
         before = cpu_ticks()
         wait_until(lambda: cpu_ticks() > before + 2)
     assert started[0].returncode == -signal.SIGKILL
 
 
 def test_busy_core_has_begun_inside_and_its_process_ends_by_itself(tmp_path, monkeypatch):
-    begun, code = tmp_path / "begun", mlp.KEEP_BUSY.replace("+ 60", "+ 0.1")
-    assert code != mlp.KEEP_BUSY
+    begun, code = tmp_path / "begun", mlp_times.KEEP_BUSY.replace("+ 60", "+ 0.1")
+    assert code != mlp_times.KEEP_BUSY
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=HANG_SECONDS)
     assert (done.returncode, done.stdout) == (0, b"begun")
     code = f"import time; time.sleep(0.5); open({str(begun)!r}, 'w'); print(end='x', flush=True)"
-    monkeypatch.setattr(mlp, "KEEP_BUSY", code)
-    with mlp.busy_core():
+    monkeypatch.setattr(mlp_times, "KEEP_BUSY", code)
+    with mlp_times.busy_core():
         assert begun.exists()
 
 
 def test_baselines_on_a_gpu_are_measured(small, monkeypatch):
     makers = {"there": baseline_nets.numpy_loop}
     monkeypatch.setattr(baselines, "available", lambda *asked: asked == ("net", "cuda") and makers)
-    (one,) = mlp.measure_baselines_on_gpu(small, 7)
+    (one,) = mlp_times.measure_baselines_on_gpu(small, 7)
     assert (one.group, one.name, one.n_images) == ("net", "there", 1)
     assert np.isfinite(one.us).all()

@@ -1,4 +1,4 @@
-"""What gpu.py, cnn.py and deform.py time on a GPU, how, and how many bytes it moves."""
+"""What is timed on a GPU, how, and how many bytes it moves: gpu_, cnn_ and deform_times.py."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,11 +13,9 @@ from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
 from deepbig_runtime.errors import Problem
 from deform_gpu import deform
-from experiments.benchmarks import baselines, cnn, connections, host
-from experiments.benchmarks import deform as deform_timing
-from experiments.benchmarks import gpu as gpu_timing
+from experiments.benchmarks import baselines, cnn_times, connections, deform_times, gpu_times, host
 from experiments.benchmarks.baseline_nets import Trainer
-from experiments.benchmarks.gpu import Work, block_work, sweep_work, window_kernels
+from experiments.benchmarks.gpu_times import Work, block_work, sweep_work, window_kernels
 from mlp_gpu import cuda as mlp_cuda
 from mlp_gpu.network import Network, count_weights
 from mlp_gpu.tensor_cores import KERNELS
@@ -27,7 +25,7 @@ SIZES = (33, 21, 17, 10)
 
 def test_kernel_bytes():
     # Layer 1 of net 1: 842 x 1000 weights, 27 blocks of 32 inputs, 32 of 32 neurons.
-    assert gpu_timing.kernel_bytes(841, 1000) == {
+    assert gpu_times.kernel_bytes(841, 1000) == {
         "pick_image": 4 * 2 * 841,
         "forward_partial": 4 * (842_000 + 841 + 27 * 1000),
         "forward_reduce": 4 * (27 * 1000 + 1000),
@@ -37,7 +35,7 @@ def test_kernel_bytes():
         "update_weights": 4 * (2 * 842_000 + 841 + 1000),
     }
     # The bias makes 32 inputs take two blocks.
-    assert gpu_timing.kernel_bytes(32, 10)["output_delta"] == 4 * (2 * 10 + 10)
+    assert gpu_times.kernel_bytes(32, 10)["output_delta"] == 4 * (2 * 10 + 10)
 
 
 class FakeCuda:
@@ -68,8 +66,8 @@ def fake_timer(monkeypatch, lates=()):
     monkeypatch.setattr(gpu, "cuda", fake)
     monkeypatch.setattr(gpu, "new_stream", lambda: "stream")
     monkeypatch.setattr(gpu, "device_array", lambda shape, dtype: np.empty(shape, dtype))
-    monkeypatch.setattr(gpu_timing, "MIN_MEMSET_BYTES", 100)  # less than twice the L2
-    return fake, gpu_timing.Timer()
+    monkeypatch.setattr(gpu_times, "MIN_MEMSET_BYTES", 100)  # less than twice the L2
+    return fake, gpu_times.Timer()
 
 
 @pytest.mark.parametrize(("state", "n_late"), [("warm", 0), ("cold", 0), ("cold", 2)])
@@ -86,7 +84,7 @@ def test_timer_sets_the_cache_and_hides_the_host(state, n_late, monkeypatch):
 
 
 def test_timer_gives_up_on_a_host_that_is_always_late(monkeypatch):
-    _, timer = fake_timer(monkeypatch, lates=[True] * len(gpu_timing.MEMSET_COUNTS))
+    _, timer = fake_timer(monkeypatch, lates=[True] * len(gpu_times.MEMSET_COUNTS))
     with pytest.raises(Problem, match="CUDA_LAUNCH_BLOCKING"):
         timer(lambda stream: None, "warm")
 
@@ -99,7 +97,7 @@ def test_kernels_and_copies_take_turns():
         return len(said)
 
     fields = {"group": "kernel", "name": "k", "n_bytes": 60}
-    warm, cold = gpu_timing.measure_states("kernel", timer, 2, "copy", **fields)
+    warm, cold = gpu_times.measure_states("kernel", timer, 2, "copy", **fields)
     assert said[:4] == [(w, s) for s in ("warm", "cold") for w in ("kernel", "copy")]
     assert [(one.state, one.us.tolist(), one.copy.us.tolist()) for one in (warm, cold)] == [
         ("warm", [1, 5], [2, 6]),
@@ -118,13 +116,13 @@ def test_copies_move_as_many_bytes_as_asked(monkeypatch):
     monkeypatch.setattr(gpu, "cuda", SimpleNamespace(cudadrv=SimpleNamespace(driver=driver)))
     monkeypatch.setattr(gpu, "device_array", np.empty)
     monkeypatch.setattr(gpu, "fill", lambda pairs, stream: None)
-    gpu_timing.make_copier(1000, "one stream")(600)("another")
+    gpu_times.make_copier(1000, "one stream")(600)("another")
     assert moved == [(500, 500, 300, "another", False)]
 
 
 def test_engine_is_timed_between_ticks(monkeypatch):
     now, epochs = [0.0], []
-    monkeypatch.setattr(gpu_timing.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(gpu_times.time, "perf_counter", lambda: now[0])
 
     def train(images, labels, order, eta, tick):
         epochs.append(None)
@@ -137,13 +135,13 @@ def test_engine_is_timed_between_ticks(monkeypatch):
     engine = SimpleNamespace(name="cuda", schedule="graph", chunks=8, train=train)
     engine.set_network = lambda network: None
     network = Network.initial(SIZES, 0)
-    one = gpu_timing.measure_engine(engine, network, 7, Work(77.4, 5))
+    one = gpu_times.measure_engine(engine, network, 7, Work(77.4, 5))
     assert one.us == pytest.approx([2e3, 3e3, 4e3, 5e3, 6e3, 7e3, 8e3])
     assert (one.name, one.n_bytes, one.flops, one.n_images) == ("engine cuda graph", 77, 5, 1)
     epochs.clear()
     engine.chunks = 1
     with pytest.raises(Problem, match="cuda graph ended before it could be timed"):
-        gpu_timing.measure_engine(engine, network, 7, Work())
+        gpu_times.measure_engine(engine, network, 7, Work())
 
 
 def late(*_arguments):
@@ -152,17 +150,17 @@ def late(*_arguments):
 
 def test_kernels_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys):
     for name in ("measure_empty_kernel", "measure_kernels"):
-        monkeypatch.setattr(gpu_timing, name, late)
+        monkeypatch.setattr(gpu_times, name, late)
     for name in ("training_kernels", "window_kernels"):
-        monkeypatch.setattr(gpu_timing, name, lambda network, stream: [])
-    monkeypatch.setattr(gpu_timing, "measure_engine", lambda trainer, *_: trainer.schedule)
+        monkeypatch.setattr(gpu_times, name, lambda network, stream: [])
+    monkeypatch.setattr(gpu_times, "measure_engine", lambda trainer, *_: trainer.schedule)
     monkeypatch.setattr(
-        gpu_timing.engines, "make_engine", lambda *how: SimpleNamespace(schedule=how[1])
+        gpu_times.engines, "make_engine", lambda *how: SimpleNamespace(schedule=how[1])
     )
-    monkeypatch.setattr(gpu_timing, "measure_window", lambda *arguments: ["window"])
-    monkeypatch.setattr(gpu_timing, "measure_evaluation", lambda *arguments: ["evaluation"])
+    monkeypatch.setattr(gpu_times, "measure_window", lambda *arguments: ["window"])
+    monkeypatch.setattr(gpu_times, "measure_evaluation", lambda *arguments: ["evaluation"])
     timer = SimpleNamespace(wake=lambda: None, stream=None)
-    found = list(gpu_timing.measure_net(Network.initial(SIZES, 0), timer, 7))
+    found = list(gpu_times.measure_net(Network.initial(SIZES, 0), timer, 7))
     assert found == ["graph", "launch", "window", "evaluation"]
     assert capsys.readouterr().err.count("the host is too slow") == 3
 
@@ -200,25 +198,25 @@ def timer(device, monkeypatch):
     """Copies on the GPU are made by the host where there is none."""
     with on_device(device) as executor:
         if executor:
-            known = executor.signatures | {gpu_timing.empty_kernel: "void()"}
+            known = executor.signatures | {gpu_times.empty_kernel: "void()"}
             monkeypatch.setattr(executor, "signatures", known)
             monkeypatch.setattr(gpu.cuda.cudadrv.driver, "device_to_device", copy_bytes)
-        yield gpu_timing.Timer() if HAS_GPU else LaunchOnce()
+        yield gpu_times.Timer() if HAS_GPU else LaunchOnce()
 
 
 def test_everything_on_the_gpu_is_measured(timer, monkeypatch):
-    monkeypatch.setattr(gpu_timing.engine, "IMAGES_PER_TICK", 1)
-    monkeypatch.setattr(gpu_timing.engine, "PREDICT_BATCH", 3)
-    monkeypatch.setattr(gpu_timing, "WINDOW_IMAGES_PER_BLOCK", 1)
+    monkeypatch.setattr(gpu_times.engine, "IMAGES_PER_TICK", 1)
+    monkeypatch.setattr(gpu_times.engine, "PREDICT_BATCH", 3)
+    monkeypatch.setattr(gpu_times, "WINDOW_IMAGES_PER_BLOCK", 1)
     network = Network.initial((37, 21, 33, 10), 0)
-    kernels = list(gpu_timing.training_kernels(network, timer.stream))
-    monkeypatch.setattr(gpu_timing, "window_kernels", lambda *_: kernels[:1])  # see below
+    kernels = list(gpu_times.training_kernels(network, timer.stream))
+    monkeypatch.setattr(gpu_times, "window_kernels", lambda *_: kernels[:1])  # see below
     assert [(kernel.name, kernel.layer) for kernel in kernels] == [
         *named(1, "pick_image forward_partial forward_reduce update_weights"),
         *named(2, "forward_partial forward_reduce delta_partial delta_reduce update_weights"),
         *named(3, "forward_partial output_delta delta_partial delta_reduce update_weights"),
     ]
-    found = list(gpu_timing.measure_net(network, timer, 1))
+    found = list(gpu_times.measure_net(network, timer, 1))
     assert all((one.us > 0).all() for one in found)
     by_group = {}
     for one in found:
@@ -245,29 +243,29 @@ def test_deformations_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys
 
     calls = iter(range(100))
     whole, fields = {"tile": "tile", "stage": "stage"}, {"listing": "listing"}
-    monkeypatch.setattr(deform_timing, "whole_deformations", lambda *arguments: whole)
-    monkeypatch.setattr(deform_timing, "field_convolutions", lambda *arguments: fields)
+    monkeypatch.setattr(deform_times, "whole_deformations", lambda *arguments: whole)
+    monkeypatch.setattr(deform_times, "field_convolutions", lambda *arguments: fields)
     monkeypatch.setattr(gpu, "device_array", lambda shape, dtype: None)
     late.wake, late.stream = lambda: None, None
-    (found,) = deform_timing.measure_on_gpu(np.empty((60, 29, 29)), None, late, 4)
+    (found,) = deform_times.measure_on_gpu(np.empty((60, 29, 29)), None, late, 4)
     assert (found.name, list(found.us)) == ("tile", [2.0] * 4)
     assert capsys.readouterr().err.count("is left out: the host is too slow") == 2
 
 
 def test_the_deformation_on_the_gpu_is_measured(timer, monkeypatch):
     n, side = (950, 29) if HAS_GPU else (60, 29)
-    monkeypatch.setattr(deform_timing, "IMAGES_PER_STAGE", 100)
+    monkeypatch.setattr(deform_times, "IMAGES_PER_STAGE", 100)
     rng = np.random.default_rng(0)
     images = rng.uniform(-1, 1, (n, side, side)).astype(np.float32)
     labels = rng.integers(0, 10, n).astype(np.uint8)
-    expected = deform(images, labels, epoch=deform_timing.EPOCH)
+    expected = deform(images, labels, epoch=deform_times.EPOCH)
     out = gpu.device_array(images.shape, np.float32)
-    for enqueue in deform_timing.whole_deformations(out, images, labels, timer.stream).values():
+    for enqueue in deform_times.whole_deformations(out, images, labels, timer.stream).values():
         out.copy_to_device(np.full(images.shape, np.nan, np.float32), stream=timer.stream)
         enqueue(timer.stream)
         gpu.synchronize(timer.stream)
         assert (abs(out.copy_to_host() - expected) < 1e-5).all()
-    found = deform_timing.measure_on_gpu(images, labels, timer, 2)
+    found = deform_times.measure_on_gpu(images, labels, timer, 2)
     assert [one.name for one in found] == [
         "GPU, a kernel a tile",
         "GPU, a kernel a stage",
@@ -310,8 +308,8 @@ def test_cublas_follows_each_product_of_the_window(monkeypatch):
     names = ["gather_images", "forward_products", "backward_products", "update_weights_of_block"]
     places = [(names[0], 1, 37, 21), (names[1], 1, 37, 21)]
     places += [(name, 2, 21, 10) for name in names[1:]]
-    kernels, made = [gpu_timing.Kernel(*place, "ours", 8000, 99) for place in places], []
-    ours, *others = gpu_timing.with_baselines(kernels)
+    kernels, made = [gpu_times.Kernel(*place, "ours", 8000, 99) for place in places], []
+    ours, *others = gpu_times.with_baselines(kernels)
     assert [ours, *others[::2]] == kernels
     assert made == [  # images, and the last one, as in `window_kernels`
         *(("forward", 37, 21, 256, 256, 256), ("forward", 21, 10, 128, 192, 256)),
@@ -336,8 +334,8 @@ def test_window_baseline_is_measured_with_its_fastest_settings(monkeypatch):
 
     makers = {"PyTorch window, GPU": lambda *settings: settings}
     monkeypatch.setattr(baselines, "available", lambda *asked: makers)
-    monkeypatch.setattr(gpu_timing, "measure_engine", measure_engine)
-    (found,) = gpu_timing.measure_window_baselines(None, 7)
+    monkeypatch.setattr(gpu_times, "measure_engine", measure_engine)
+    (found,) = gpu_times.measure_window_baselines(None, 7)
     assert (found.name, found.settings) == ("PyTorch window, GPU", "windows of 64, blocks of 256")
     assert (found.us[0], found.n_images, found.n_bytes, found.flops) == (5, 1, None, None)
 
@@ -354,13 +352,13 @@ def small():
 def test_operations_of_convolutional_nets(small):
     # 3 maps of 4x3 by 3x3 kernels; 4 of 3x2 by 2x2, each from two maps; 24 x 5; 5 x 10.
     forward = [3 * 12 * 9, 4 * 6 * 2 * 4, 24 * 5, 5 * 10]
-    assert cnn.training_flops(small) == 2 * (3 * sum(forward) - forward[0])
+    assert cnn_times.training_flops(small) == 2 * (3 * sum(forward) - forward[0])
     # Net 3 of the paper: 84,500 + 375,000 + 243,000 + 900 x 150 + 1,500.
     net3 = 84_500 + 375_000 + 243_000 + 135_000 + 1_500
-    assert cnn.training_flops(cnn.initial(3)) == 2 * (3 * net3 - 84_500)
+    assert cnn_times.training_flops(cnn_times.initial(3)) == 2 * (3 * net3 - 84_500)
     network = ConvNetwork.initial("IP(sobel)-3M3", Maps(1, 9, 9), 10, 0)
     first, last = (layer.n_multiply_adds for layer in network.layers[1:])  # image processing apart
-    assert cnn.training_flops(network) == 2 * (2 * first + 3 * last)
+    assert cnn_times.training_flops(network) == 2 * (2 * first + 3 * last)
 
 
 def test_convolutional_engine_baselines_and_peak_are_measured(small, monkeypatch, capsys):
@@ -373,7 +371,7 @@ def test_convolutional_engine_baselines_and_peak_are_measured(small, monkeypatch
     monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
     monkeypatch.setattr(host, "CALL_FLOPS", 10_000)
     monkeypatch.setattr(baselines, "available", lambda *_: {"loops": noted, "idle": idle})
-    found = cnn.measure_on_cpu(small, 7)
+    found = cnn_times.measure_on_cpu(small, 7)
     assert [one.name for one in found] == ["engine cpu", "multiply-adds", "loops (slowly)"]
     assert "idle fails, so it is not measured: ValueError: it does not train the same net" in (
         capsys.readouterr().err
@@ -381,7 +379,7 @@ def test_convolutional_engine_baselines_and_peak_are_measured(small, monkeypatch
     engine, peak, loops = found
     assert {one.group for one in found} == {"cnn"}
     assert all(one.us.shape == (7,) and (one.us > 0).all() for one in found)
-    assert engine.flops == loops.flops == cnn.training_flops(small)
+    assert engine.flops == loops.flops == cnn_times.training_flops(small)
     assert (engine.n_images, peak.n_images, loops.n_images) == (1, None, 1)
     assert all((one.peak.us == peak.us).all() for one in found)
     assert engine.peak.work == peak.peak.work > 0
@@ -390,7 +388,7 @@ def test_convolutional_engine_baselines_and_peak_are_measured(small, monkeypatch
 def test_convolution_bytes(small):
     # Layer 2: 36 neurons to 24, 4 maps that read two of 3, kernels of 4.
     weights, tables = 8 * 4, 8
-    assert cnn.convolution_bytes(small.layers[1]) == {
+    assert cnn_times.convolution_bytes(small.layers[1]) == {
         "convolve_maps": 4 * (36 + weights + 4 + tables + 2 * 4 + 24),
         "pull_deltas": 4 * (24 + 36 + 36 + weights + 2 * tables + 3),
         "adjust_weights": 4 * (36 + 24 + 2 * (weights + 4) + 3 * tables),
@@ -401,8 +399,8 @@ def test_convolutional_net_on_the_gpu_is_measured(timer, small, monkeypatch):
     monkeypatch.setattr(mlp_cuda, "IMAGES_PER_TICK", 1)
     monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
     monkeypatch.setattr(baselines, "available", lambda *_: {"baseline": connections.loops})
-    monkeypatch.setattr(cnn, "GPU_BASELINE_IMAGES", 5)
-    kernels = list(cnn.training_kernels(small, timer.stream))
+    monkeypatch.setattr(cnn_times, "GPU_BASELINE_IMAGES", 5)
+    kernels = list(cnn_times.training_kernels(small, timer.stream))
     assert [(kernel.name, kernel.layer) for kernel in kernels] == [
         *named(1, "pick_image rows_to_maps convolve_maps adjust_weights"),
         *named(2, "convolve_maps pull_deltas adjust_weights maps_to_rows rows_to_maps"),
@@ -413,18 +411,18 @@ def test_convolutional_net_on_the_gpu_is_measured(timer, small, monkeypatch):
     assert sizes == {1: (63, 36), 2: (36, 24)}
     assert [kernel.n_bytes for kernel in kernels[:2]] == [4 * 2 * 63] * 2
     assert kernels[9].flops == 2 * 25 * 5
-    engine = cnn.ConvCudaEngine("launch")
+    engine = cnn_times.ConvCudaEngine("launch")
     engine.set_network(small)
     images, labels = host.random_examples(1, 63)
     engine.train(images, labels, np.arange(1), 0.0)
     launched = [launch.kernel.py_func.__name__ for launch in engine.launches()]
     assert sorted(launched) == sorted(kernel.name for kernel in kernels)
 
-    found = list(cnn.measure_on_gpu(small, timer, 1, kernel_by_kernel=True))
+    found = list(cnn_times.measure_on_gpu(small, timer, 1, kernel_by_kernel=True))
     assert all((one.us > 0).all() for one in found)
     whole = [one for one in found if one.group == "cnn"]
     assert [one.name for one in whole] == ["engine cuda graph", "engine cuda launch", "baseline"]
-    assert {one.flops for one in whole} == {cnn.training_flops(small)}
+    assert {one.flops for one in whole} == {cnn_times.training_flops(small)}
     assert whole[0].n_bytes == sum(kernel.n_bytes for kernel in kernels)
     by_kernel = [one for one in found if one.group == "cnn kernel"]
     assert len(by_kernel) == 2 * len(kernels)
@@ -433,12 +431,12 @@ def test_convolutional_net_on_the_gpu_is_measured(timer, small, monkeypatch):
 
 
 def test_convolutional_kernels_are_measured_if_asked_for(small, monkeypatch, capsys):
-    monkeypatch.setattr(cnn, "training_kernels", lambda network, stream: [])
-    monkeypatch.setattr(cnn, "ConvCudaEngine", lambda schedule: cnn.ConvCpuEngine())
-    monkeypatch.setattr(gpu_timing, "time_training", lambda *_: np.ones(7))
-    monkeypatch.setattr(cnn, "measure_kernels", late)
+    monkeypatch.setattr(cnn_times, "training_kernels", lambda network, stream: [])
+    monkeypatch.setattr(cnn_times, "ConvCudaEngine", lambda schedule: cnn_times.ConvCpuEngine())
+    monkeypatch.setattr(gpu_times, "time_training", lambda *_: np.ones(7))
+    monkeypatch.setattr(cnn_times, "measure_kernels", late)
     monkeypatch.setattr(baselines, "available", lambda *_: {})
     timer = SimpleNamespace(wake=lambda: None, stream=None)
     for asked in (False, True):
-        assert len(list(cnn.measure_on_gpu(small, timer, 7, kernel_by_kernel=asked))) == 2
+        assert len(list(cnn_times.measure_on_gpu(small, timer, 7, kernel_by_kernel=asked))) == 2
         assert ("the host is too slow" in capsys.readouterr().err) == asked

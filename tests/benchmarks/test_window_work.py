@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import touches
-from compiled_cases import needs_toolkit
+from programs import needs_toolkit
 
-from experiments.benchmarks.gpu import Work, block_work, sweep_work, work_of_an_image
+from experiments.benchmarks.gpu_times import Work, block_work, sweep_work, work_of_an_image
 from mlp_gpu.network import padded_shapes
 from mlp_gpu.window import progress
 from mlp_gpu.window.workspace import Workspace

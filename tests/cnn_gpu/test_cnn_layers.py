@@ -2,13 +2,16 @@
 
 import re
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 
 from cnn_gpu import filters
-from cnn_gpu.layers import Maps, parse
+from cnn_gpu.layers import Maps, fitted, parse
 from cnn_gpu.network import ConvNetwork
+from experiments.datasets.dataset import KINDS
+from experiments.results.cnn_tables import TABLES
 
 MNIST, NORB, CIFAR = Maps(1, 29, 29), Maps(2, 96, 96), Maps(3, 32, 32)
 
@@ -62,6 +65,27 @@ def test_image_processing_has_the_papers_maps():
     assert (layer.maps, layer.kernel) == (Maps(15, 32, 32), (3, 3))
     assert layer.n_multiply_adds == 12 * 9 * 32 * 32
     assert not layer.has_weights
+
+
+def test_fitted_nets_of_the_paper_can_be_made_for_every_side():
+    for table, n_maps in ((TABLES["mnist"], 1), (TABLES["cifar10"], 3)):
+        for net, side in product(table.nets.values(), range(8, 65)):
+            source = Maps(n_maps, side, side)
+            trained = [layer.has_weights for layer in parse(fitted(net, source), source, 2)]
+            assert sum(trained) == len(re.findall("[MN](?!P)", net)) + 1
+        assert all(fitted(net, KINDS[table.data].source) == net for net in table.nets.values())
+
+
+@pytest.mark.parametrize(
+    ("net", "source", "expected"),
+    [
+        ("20M5s1-60M5s1c50%-150N", Maps(1, 32, 32), "20M6s1-60M6s1c50%-150N"),
+        ("20M5s1-60M5s1c50%-100M3", Maps(1, 8, 8), "20M6s1-60M2s1c50%-100M1"),
+        ("IP(hat13)-9M3-MP3-9M3-MP2-9M3-MP2", Maps(3, 12, 12), "IP(hat11)-9M3-MP3-9M3-9M1"),
+    ],
+)
+def test_fitted_net_differs_where_its_maps_require_it(net, source, expected):
+    assert fitted(net, source) == expected
 
 
 def test_filters_are_what_their_names_say():

@@ -6,7 +6,7 @@ On the layers that are drawn: 29x29 to 13x13 neurons by 5x5, pooling of 25x9 by 
 import numpy as np
 import pytest
 import touches
-from compiled_cases import needs_toolkit
+from programs import needs_toolkit
 
 from experiments.drawing import launches
 

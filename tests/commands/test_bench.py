@@ -24,14 +24,14 @@ from experiments.benchmarks import (
     baseline_nets,
     baselines,
     clusters,
-    cnn,
-    deform,
+    cnn_times,
+    deform_times,
+    gpu_times,
     host,
-    mlp,
+    mlp_times,
     narrow,
     race,
 )
-from experiments.benchmarks import gpu as gpu_timing
 from experiments.benchmarks.clusters import STARTUP
 from experiments.benchmarks.columns import NARROW
 from experiments.datasets import data
@@ -52,7 +52,7 @@ def rows_in(folder, name="bench.csv"):
 
 def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     """On tiny nets, without a GPU."""
-    monkeypatch.setattr(mlp, "NETS", {"33-21-17-10": SIZES, 1: SIZES})
+    monkeypatch.setattr(mlp_times, "NETS", {"33-21-17-10": SIZES, 1: SIZES})
     tiny_works(monkeypatch)
     monkeypatch.setattr(narrow, "LANES", 16)
     asked, names = [], {group: list(makers(group)) for group in ("net", "cnn", "deformation")}
@@ -190,21 +190,21 @@ def tiny_works(monkeypatch):
     monkeypatch.setattr(narrow, "measure", lambda net, repeats: [again])
     monkeypatch.setattr(bench, "CNN_NETS", (3,))
     network = ConvNetwork.initial("2M3s1", Maps(1, 31, 31), 10, 0)
-    monkeypatch.setattr(cnn, "initial", lambda net: network)
+    monkeypatch.setattr(cnn_times, "initial", lambda net: network)
     monkeypatch.setattr(host, "CALL_FLOPS", 10_000)
     monkeypatch.setattr(host, "CALL_BYTES", 0)
-    monkeypatch.setattr(mlp, "ENGINE_UPDATES", 1)
-    monkeypatch.setattr(mlp, "BASELINE_UPDATES", 2 * 1268)
-    monkeypatch.setattr(mlp, "PREDICT_BATCH", 5)
+    monkeypatch.setattr(mlp_times, "ENGINE_UPDATES", 1)
+    monkeypatch.setattr(mlp_times, "BASELINE_UPDATES", 2 * 1268)
+    monkeypatch.setattr(mlp_times, "PREDICT_BATCH", 5)
     monkeypatch.setattr(bench.host, "MIN_REPEAT_SECONDS", 0)
-    monkeypatch.setattr(deform, "CPU_IMAGES", 100)
-    monkeypatch.setattr(deform, "BASELINE_IMAGES", 10)
+    monkeypatch.setattr(deform_times, "CPU_IMAGES", 100)
+    monkeypatch.setattr(deform_times, "BASELINE_IMAGES", 10)
 
 
 def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     """With made-up times of the GPU, on a CPU that has no wider vectors than AVX2."""
     monkeypatch.setattr(narrow, "LANES", 8)
-    monkeypatch.setattr(mlp, "NETS", {4: SIZES})
+    monkeypatch.setattr(mlp_times, "NETS", {4: SIZES})
     tiny_works(monkeypatch)
     asked = []
 
@@ -223,19 +223,19 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: None)
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
     monkeypatch.setattr(gpu, "driver_version", lambda: "1.2")
-    monkeypatch.setattr(gpu_timing, "Timer", lambda: "a timer")
-    monkeypatch.setattr(gpu_timing, "measure_net", lambda network, timer, repeats: measured)
-    monkeypatch.setattr(cnn, "measure_on_gpu", cnn_on_gpu)
-    monkeypatch.setattr(deform, "N_IMAGES", 120)
-    monkeypatch.setattr(deform, "measure_on_gpu", lambda *arguments: [tiled])
-    monkeypatch.setattr(deform, "PaperSet", paper_set)
+    monkeypatch.setattr(gpu_times, "Timer", lambda: "a timer")
+    monkeypatch.setattr(gpu_times, "measure_net", lambda network, timer, repeats: measured)
+    monkeypatch.setattr(cnn_times, "measure_on_gpu", cnn_on_gpu)
+    monkeypatch.setattr(deform_times, "N_IMAGES", 120)
+    monkeypatch.setattr(deform_times, "measure_on_gpu", lambda *arguments: [tiled])
+    monkeypatch.setattr(deform_times, "PaperSet", paper_set)
     there = {
         ("deformation", "cuda"): {"kornia, GPU": baseline_deformations.scipy_recipe},
         ("net", "cuda"): {"PyTorch eager, GPU": baseline_nets.numpy_loop},
     }
     monkeypatch.setattr(baselines, "available", lambda *asked: there.get(asked, {}))
     by_window = measurement(7.0, group="net", name="PyTorch window, GPU", n_images=1)
-    monkeypatch.setattr(gpu_timing, "measure_window_baselines", lambda network, _: [by_window])
+    monkeypatch.setattr(gpu_times, "measure_window_baselines", lambda network, _: [by_window])
     monkeypatch.delattr(bench, "run_race")  # a GPU is not lent for that
     bench.main(["--repeats", "7", "--out", str(tmp_path)])
     said, rows = capsys.readouterr(), rows_in(tmp_path)

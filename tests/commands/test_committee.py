@@ -122,7 +122,7 @@ def test_mnist_has_the_papers_figures_beside_ours(made_up, tmp_path, capsys):
             "best member %": f"{percents[best]:.2f}, {members[best]}",
             "only committee / only best wrong": f"{last['only_committee']} / {last['only_best']}",
             "p": f"{float(last['mcnemar_p']):.2g}",
-            "time": "0:00:28",  # seven times 4 s
+            "time (sum)": "0:00:28",  # seven times 4 s
         }
         assert expected.items() <= line.items()
     assert len(order) == 4

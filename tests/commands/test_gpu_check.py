@@ -109,6 +109,9 @@ def test_record_and_table(fakes, tmp_path, monkeypatch, capsys):
     assert all(0 <= row["seconds"] < HANG_SECONDS for row in rows.values())
     assert rows["tests on the GPU"]["details"] == {"made by": "tests"}
     source = found["provenance"]
+    commit = source["commit"] + "-dirty" * source["dirty"]
+    assert {row["commit"] for row in rows.values()} == {commit}
+    assert all(source["start"] <= row["date"] <= source["end"] for row in rows.values())
     assert (source["device"], source["driver"]) == ("Some GPU 9000", "580.1, CUDA 13.0")
     assert {"commit", "dirty", "versions", "start", "end"} <= set(source)
     assert "cuda-bindings" in source["versions"]

@@ -3,20 +3,17 @@
 from functools import partial
 from types import SimpleNamespace
 
-import fake_driver
 import numpy as np
+import programs
 import pytest
-from compiled_cases import needs_toolkit
 from factories import SESSION
 from ladder_cases import KERNEL, NAIVE, RECORD, copy, epoch, moving
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from cuda_on_cpu.driver import build
 from deepbig_runtime import gpu
 from experiments import ladder, readme
-from experiments.benchmarks import baseline_nets
-from experiments.benchmarks import ladder as timing
+from experiments.benchmarks import baseline_nets, ladder_times
 from experiments.results import ladder_tables
 from experiments.results.ladder_tables import AccuracyRow, LadderRecord, ProgramTime
 from experiments.results.records import read_json
@@ -33,10 +30,10 @@ needs_no_gpu = pytest.mark.skipif(not gpu.missing(), reason="says what it says w
 def counted():
     """The kernels of all rungs, for 32 hidden neurons."""
     images, labels, _ = epoch()
-    return timing.count_rungs(moving(32), (images, labels))
+    return ladder_times.count_rungs(moving(32), (images, labels))
 
 
-@needs_toolkit
+@programs.needs_toolkit
 @pytest.mark.slow
 def test_what_a_rung_does_is_counted(counted):
     rows = {(row.rung, row.kernel): row for row in counted}
@@ -87,31 +84,31 @@ def test_baseline_makes_the_same_steps(name):
 ON_GPU = """
 import numpy as np
 from deepbig_runtime.errors import Problem
-from experiments.benchmarks import gpu, ladder
+from experiments.benchmarks import gpu_times, ladder_times
 from mlp_gpu.ladder import rung3_coalesced as coalesced
 from mlp_gpu.ladder.net import Net
 
-gpu.MIN_MEMSET_BYTES = 1 << 20
-ladder.GPU_IMAGES, ladder.CHECKED_STEPS, ladder.WORK_STEPS = 2, 3, 2
+gpu_times.MIN_MEMSET_BYTES = 1 << 20
+ladder_times.GPU_IMAGES, ladder_times.CHECKED_STEPS, ladder_times.WORK_STEPS = 2, 3, 2
 images = (np.random.default_rng(0).random((2, 784)) < 0.2).astype(np.float32)
 examples = images, np.array([3, 5], np.uint8)
-rows = ladder.gpu_times(Net.initial(10, 0), examples, 1)
+rows = ladder_times.time_on_gpu(Net.initial(10, 0), examples, 1)
 *rungs, copy = rows
 # An empty kernel's time is taken off work_us: on a busy CPU less than nothing may be left.
 print(*(row.name for row in rungs if row.us[0] > 0 and len(row.work_us) == 1), sep=", ")
 assert copy.name.startswith("copy ") and copy.us[0] > 0
 coalesced.RATES = np.float32(0.01), np.float32(0)
 try:
-    ladder.gpu_times(Net.initial(10, 0), examples, 1)
+    ladder_times.time_on_gpu(Net.initial(10, 0), examples, 1)
 except Problem as problem:
     print(problem)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+@programs.needs_driver
 def test_rungs_are_timed_and_checked():
-    done = fake_driver.run(ON_GPU)
+    done = programs.run_on_driver("-c", ON_GPU)
     assert done.returncode == 0, done.stderr
     timed, wrong = done.stdout.splitlines()
     assert timed == ", ".join(RUNGS)
@@ -127,15 +124,15 @@ def test_rungs_are_timed_and_checked():
 )
 def test_warps_on_a_multiprocessor(blocks, threads, registers, shared, warps):
     kernel = SimpleNamespace(registers=registers, shared_bytes=shared)
-    assert timing.resident_warps(blocks, threads, kernel) == warps
+    assert ladder_times.resident_warps(blocks, threads, kernel) == warps
 
 
 @pytest.fixture
 def small(digits, monkeypatch):
     """A ladder of few digits that counts nothing."""
     monkeypatch.setattr(ladder, "REPEATS", 2)
-    monkeypatch.setattr(timing, "PYTHON_IMAGES", 1)
-    monkeypatch.setattr(timing, "count_rungs", lambda net, examples: [])
+    monkeypatch.setattr(ladder_times, "PYTHON_IMAGES", 1)
+    monkeypatch.setattr(ladder_times, "count_rungs", lambda net, examples: [])
     pixels = jobs.load_pixels("digits", None)
     some = ladder.data.limit(pixels, 300)
     monkeypatch.setattr(ladder.jobs, "load_pixels", lambda choice, folder: some)
@@ -183,7 +180,7 @@ def test_rungs_that_were_not_timed_say_so():
     assert line["us an image"] == "not measured yet"
     assert line["transferred kB an image"] == "12"
     assert line["blog, us an image"] == "99.8"
-    copy_times = ProgramTime(timing.COPY, [1.0, 1.2, 9.0], 1)
+    copy_times = ProgramTime(ladder_times.COPY, [1.0, 1.2, 9.0], 1)
     (line,) = ladder_tables.rung_table([KERNEL], [NAIVE, copy_times])
     assert line["us an image"] == "6.0"
     assert line["share of launches %"] == "75"

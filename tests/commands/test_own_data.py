@@ -3,12 +3,14 @@
 
 import numpy as np
 import pytest
-from own_folders import IMAGES, letters, things
+from factories import changed
+from own_folders import IMAGES, RNG, letters, save, things
 
 from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, TRANSLATION
 from experiments import cnn, committee, figure1, recognise, report, table1
 from experiments.datasets import data
+from experiments.results import trained
 from experiments.training import cli, jobs, store
 from experiments.training.configs import fitted
 
@@ -78,8 +80,41 @@ def test_convolutional_net_learns_colour_pictures(things, tmp_path, capsys):
     picture = things / "test" / "hat" / "1.png"
     assert recognise.main(["--net", str(path), str(picture)]) == 0
     assert "hat (" in capsys.readouterr().out
-    with pytest.raises(Problem, match="need nets of their own, by --net"):
-        cnn.main(["--data", str(things), "--nets", "1", "--out", str(out), *QUICK])
+
+
+def test_nets_of_the_paper_are_fitted_to_the_side_of_pictures(things, capsys):
+    assert cnn.main(["--data", str(things), "--nets", "1", "--describe"]) == 0
+    net = "100M3-MP3-100M2-100M1-300N-100N"
+    said = capsys.readouterr()
+    assert said.err == f"net 1 of Table 3, fitted to 10x10 pixels: {net}\n"
+    assert said.out.startswith(f"{net}, input 3 of 10x10\n")
+
+
+def test_commands_read_pictures_in_the_size_of_the_run(things, tmp_path, capsys):
+    for path in things.rglob("*.png"):
+        save(path, RNG.integers(0, 256, (30, 50), np.uint8))
+    out, picture = tmp_path / "runs", things / "test" / "hat" / "1.png"
+    options = ["--data", str(things), "--size", "28", "--hidden", "9", "--out", str(out), *QUICK]
+    assert table1.main(options) == 0
+    (path,) = store.run_files(out)
+    assert path.name == "hidden9-seed0-things-size28.h5"
+    config = store.read_run(path).config
+    assert (config.sizes[0], config.data.size) == (29 * 29, 28)
+    jobs.load.cache_clear()
+    images = data.load_pixels(str(things), size=28).test_images
+    np.testing.assert_array_equal(trained.read_picture(picture, config), images[-1])
+    assert recognise.main(["--net", str(path), str(picture)]) == 0
+    figure1.main([str(path), "--data-dir", str(things)])
+    assert recognise.main(["--net", str(path), str(tmp_path)]) == 2
+    assert f"error: cannot read {tmp_path}: Is a directory" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"data\.size is 30, expected the side of the images"):
+        changed(config, data={"size": 30})
+
+
+@pytest.mark.parametrize("command", [table1, cnn, committee])
+def test_size_without_a_folder_is_refused(command):
+    with pytest.raises(Problem, match="--size scales pictures of a folder of your own; name"):
+        command.parse_arguments(["--data", "digits", "--size", "16"])
 
 
 @pytest.mark.parametrize(("experiment", "why"), [(2, "equally wide"), (5, "elastic deformations")])
@@ -94,7 +129,7 @@ def test_report_and_figure_1_have_runs_on_own_data(run_of_letters, letters, empt
     report.main(["--runs", str(run_of_letters.parent), "--out", str(page)])
     text = page.read_text()
     assert "my-letters, data of your own" in text
-    assert "which this page does not look for" in text
+    assert "the files of my-letters that the run was tested on are not found" in text
     with pytest.raises(Problem, match="name its folder with --data-dir"):
         figure1.main([str(run_of_letters)])
     figure1.main([str(run_of_letters), "--data-dir", str(letters)])

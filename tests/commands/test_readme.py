@@ -1,5 +1,6 @@
 """`python -m experiments.readme`: README.md and results/README.md say what results/ holds."""
 
+import io
 import re
 from statistics import median
 
@@ -8,11 +9,13 @@ import pytest
 from factories import changed
 from measurements import SOURCE, gpu_measurements, net_measurement, write_bench
 from msgspec import structs
+from PIL import Image
 
 from deepbig_runtime.errors import Problem
 from deform_gpu import TRANSLATION
 from experiments import readme
 from experiments.datasets.dataset import CIFAR10_JPEG
+from experiments.drawing import figures
 from experiments.results import cnn_tables, tables
 from experiments.results.records import GpuCheckRecord, GpuCheckRow, read_results
 from experiments.training import jobs
@@ -73,6 +76,14 @@ def test_pages_say_what_results_say(pages):
         assert readme.render(text, parts, page) == text, f"{page}: run 'make readme'"
 
 
+@pytest.mark.slow
+def test_dark_variants_are_of_the_pictures_as_they_are():
+    for path in readme.light_pictures():
+        with Image.open(path) as light, Image.open(figures.dark_variant(path)) as dark:
+            expected = Image.open(io.BytesIO(figures.darken(light))).convert("RGB")
+            assert dark.convert("RGB") == expected, f"{path.name}: run 'make readme'"
+
+
 def test_time_of_the_first_compilation_is_the_longest_on_record():
     rows = [row for own in read_results().startups.values() for row in own]
     slowest = max((r for r in rows if r.what.endswith("nothing compiled")), key=lambda r: r.seconds)
@@ -121,6 +132,7 @@ def test_without_records_main_writes_that_nothing_is_measured(empty, capsys):
     assert capsys.readouterr().out == "".join(f"written: {page}\n" for page in pages)
     for page, parts in pages.items():
         assert (empty / page).read_text() == readme.render(page_of(parts), parts, page)
+    said = tables.TIME_EXPLAINED
     for page in (
         "results/README.md",
         "docs/online-in-blocks.md",
@@ -128,7 +140,7 @@ def test_without_records_main_writes_that_nothing_is_measured(empty, capsys):
         "docs/recognise.md",
     ):
         measured = {name: text for name, text in pages[page].items() if name != "experiments"}
-        assert set(measured.values()) == {readme.NOT_MEASURED}
+        assert {*measured.values(), said} == {readme.NOT_MEASURED, said}
     assert pages["results/README.md"]["experiments"].count("not measured yet") == 7
     parts = pages["README.md"]
     assert parts["printed"] == pages["docs/benchmarks.md"]["starts"] == readme.NOT_MEASURED
@@ -147,7 +159,8 @@ def test_every_record_has_a_name_that_is_explained():
     assert len(found) > 20
     for path in found:
         by_name = path.parent.name in ("pictures", "deformations")
-        name = f"{path.parent.name}/{path.stem}.png" if by_name else path.name
+        stem = path.stem.removesuffix("-dark")
+        name = f"{path.parent.name}/{stem}.png" if by_name else f"{stem}{path.suffix}"
         assert any(re.fullmatch(one, name) for one in patterns), f"what is {name}?"
 
 
@@ -231,7 +244,10 @@ def test_starts_are_shown(empty):
 def test_the_checks_of_a_gpu_are_shown(empty):
     folder = empty / "results" / "gpu"
     folder.mkdir(parents=True)
-    checks = [GpuCheckRow("GPU", False, "as it is", 61)]
+    checks = [
+        GpuCheckRow("GPU", False, "as it is", 61),
+        GpuCheckRow("self-test", True, "fine", 1, {}, "2026-01-02T00:00:00+00:00", "d" * 40),
+    ]
     changes = {"device": "Some GPU", "driver": "1.2", "commit": "c" * 40}
     record = GpuCheckRecord(False, checks, structs.replace(factories.SESSION, **changes))
     (folder / "gpu-check.json").write_bytes(to_json(record))
@@ -240,7 +256,11 @@ def test_the_checks_of_a_gpu_are_shown(empty):
     assert text.startswith(
         "Some GPU, driver 1.2; python 3.11; 2026-01-02T00:00:00+00:00; commit ccccc"
     )
-    assert re.search(r"^\| GPU +\| no +\| as it is +\| 0:01:01 \|$", text, re.MULTILINE)
+    for row in (
+        r"GPU +\| no +\| as it is +\| 0:01:01 \| not recorded \| not recorded",
+        r"self-test +\| yes +\| fine +\| 0:00:01 \| 2026-01-02 +\| dddddddddddd",
+    ):
+        assert re.search(rf"^\| {row} +\|$", text, re.MULTILINE)
 
 
 def shown(part):

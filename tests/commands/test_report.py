@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from factories import changed
 from matplotlib.figure import Figure
@@ -221,6 +222,13 @@ def test_images_are_those_of_the_run():
     run.config = changed(run.config, data={"sha256": "1" * 64})
     assert report_sections.find_test_images(run) is None
     assert report_sections.find_test_images(make_run()) is None  # no MNIST, and no download
+
+
+def test_photographs_stay_light_on_a_dark_page(results, tmp_path, monkeypatch):
+    images = np.zeros((200, 29, 29), np.float32)
+    monkeypatch.setattr(report_sections, "find_test_images", lambda run: images)
+    store.write_run(tmp_path / "own.h5", make_run("mine", classes=tuple("0123456789")))
+    assert Report(tmp_path).build().count('<img class="photographs"') == 1
 
 
 # Files that are there twice, or not at all, or damaged

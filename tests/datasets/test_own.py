@@ -25,13 +25,15 @@ def test_idx_labels_are_the_places_of_those_that_occur(letters):
     assert found.train_labels.dtype == np.uint8
 
 
-def test_packed_idx_files_hold_the_same_data(letters):
+@pytest.mark.parametrize("source", ["Debian's Fashion-MNIST", "EMNIST"])
+def test_packed_idx_files_hold_the_same_data(letters, source):
     plain = own.load(letters)
     for name in NAMES:
         content = (letters / name).read_bytes()
         (letters / name).unlink()
         other = name.replace("-idx", ".idx").replace("t10k", "test")
-        (letters / f"emnist-some-{other}.gz").write_bytes(gzip.compress(content))
+        packed = f"emnist-some-{other}.gz" if source == "EMNIST" else f"{name}.gz"
+        (letters / packed).write_bytes(gzip.compress(content))
     assert own.load(letters).sha256 == plain.sha256
 
 
@@ -159,6 +161,42 @@ def test_formats_that_people_have_are_read_and_the_rest_is_named(things, capsys)
     ]
 
 
+@pytest.mark.parametrize("shape", [(20, 40), (40, 20)])
+def test_size_keeps_the_aspect_and_pads_with_the_median_of_the_border(things, shape):
+    framed = np.full((*shape, 3), (200, 100, 50), np.uint8)
+    framed[0, :9] = 0  # less than half of the border
+    framed[2:-2, 2:-2] = 255
+    save(things / "train/cup/0.png", framed)
+    (found, kept), second = own.load(things, 10).train_images[:2], things / "train/cup/1.png"
+    found = found if shape[0] < shape[1] else found.transpose(1, 0, 2)
+    is_padding = (found == framed[-1, -1]).all(axis=(1, 2))
+    assert is_padding.tolist() == [True] * 2 + [False] * 5 + [True] * 3
+    assert (found[4, 2:8] == 255).all()
+    np.testing.assert_array_equal(kept, np.asarray(Image.open(second)))
+
+
+def test_data_of_another_size_are_other_data(things):
+    save(things / "train/cup/0.png", np.zeros((1, 3000), np.uint8))
+    found = [own.load(things, size) for size in (10, 12, 10)]
+    assert [dataset.name for dataset in found[:2]] == ["things-size10", "things-size12"]
+    assert found[1].train_images.shape == (12, 12, 12, 3)
+    assert found[0].sha256 != found[1].sha256
+    assert found[2].sha256 == found[0].sha256  # of the cache
+
+
+def test_size_is_refused_for_idx_files(letters):
+    with pytest.raises(Problem, match=r"--size 16 scales pictures in train/CLASS/, which .* lacks"):
+        own.load(letters, 16)
+
+
+@pytest.mark.parametrize("largest", [99, 49])  # Pillow warns above it, and refuses twice as much
+def test_picture_of_too_many_pixels_is_refused(things, largest, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", largest)
+    monkeypatch.setattr(own.reading, "MAX_PIXELS", 99)
+    with pytest.raises(Problem, match=r"train/cup/0.png is too large: expected at most 9.9e-05 mi"):
+        own.load(things, 10)
+
+
 def test_greys_with_a_palette_are_grey(things):
     for path in things.rglob("*.png"):
         Image.fromarray(np.arange(100, dtype=np.uint8).reshape(10, 10)).save(
@@ -197,8 +235,12 @@ def test_without_a_test_folder_a_sixth_of_each_class_is_set_aside(things):
     [
         (replaced("train/cup/3.png", b"no picture"), r"train/cup/3.png: it is damaged, or no pict"),
         (
+            lambda folder: save(folder / "test/hat/1.png", np.zeros((12, 12, 3), np.uint8)),
+            r"test/hat/1.png is 12x12 pixels and .*train/cup/0.png 10x10; .* or --size N",
+        ),
+        (
             lambda folder: save(folder / "test/hat/1.png", np.zeros((10, 12, 3), np.uint8)),
-            r"test/hat/1.png is 12x10 pixels and .*train/cup/0.png 10x10",
+            r"test/hat/1.png is 12x10 pixels; expected squares of 8 to 64 pixels, or --size N",
         ),
         (
             lambda folder: save(folder / "train/hat/1.png", np.zeros((65, 65), np.uint8)),

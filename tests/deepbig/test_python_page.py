@@ -4,7 +4,6 @@ import re
 
 import programs
 import pytest
-from compiled_cases import needs_toolkit
 
 from experiments.training.provenance import REPOSITORY
 
@@ -28,7 +27,7 @@ def test_nets_and_deformations(tmp_path):
     assert (guess, epochs) == ("[7]", "5")
 
 
-@needs_toolkit
+@programs.needs_toolkit
 def test_kernel(tmp_path):
     said = run(tmp_path, PROGRAMS[-1], "-m", "cuda_on_cpu")
     assert said.count("-1.") == 320

@@ -22,7 +22,6 @@ from deepbig_runtime.errors import Problem, check_threads, explained, signals
 from experiments import committee, table1
 from experiments.drawing import figures
 from experiments.training import provenance, store
-from experiments.training.provenance import REPOSITORY
 
 TINY = ["--data", "digits", "--limit", "60", "--engine", "cpu", "--nets", "1", "--epochs", "1"]
 posix = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs flock and SIGHUP")
@@ -183,7 +182,6 @@ def test_training_under_nohup_survives_a_closed_terminal(tmp_path):
     options = [*TINY[:-1], "100000", "--seeds", "0,1", "--workers", "2", "--out", str(tmp_path)]
     process = subprocess.Popen(
         [sys.executable, "-m", "experiments.table1", *options],
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,

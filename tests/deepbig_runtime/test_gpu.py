@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from programs import run
 
 from deepbig_runtime import driver, gpu
 from deepbig_runtime.faults import GpuFault
@@ -131,6 +132,11 @@ def test_numba_cuda_is_missing(machine, monkeypatch):
     assert "numba-cuda is not installed: pip install 'numba-cuda[cu12]'" in gpu.missing()
     machine(init=NO_DRIVER)
     assert gpu.missing() == driver.MISSING
+
+
+def test_numpy_gets_the_function_that_numba_cuda_overloads():
+    code = "vars(np).pop('row_stack', None); from deepbig_runtime import gpu; np.row_stack"
+    assert run("-c", f"import numpy as np; {code}").returncode == 0
 
 
 def test_table1_asks_for_the_memory_of_its_largest_net(machine, capsys, tmp_path):

@@ -1,5 +1,6 @@
 """Figures of runs and errors: the numbers that they show; test_kept_figures.py has all the rest."""
 
+import io
 from dataclasses import replace
 
 import factories
@@ -24,6 +25,7 @@ from drawn import (
     visible_texts,
 )
 from matplotlib.figure import Figure
+from PIL import Image
 
 from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork
@@ -149,6 +151,17 @@ def test_a_figure_is_saved_with_the_same_bytes_each_time(tmp_path):
     )
     assert [path.name for path in first] == ["rates.png", "rates.pdf"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+
+
+def test_a_dark_variant_has_the_page_for_white_and_keeps_hues():
+    colours = [(255, 255, 255), (0, 0, 0), (0, 114, 178), (230, 159, 0)]
+    light = Image.fromarray(np.array([colours], np.uint8))
+    dark = Image.open(io.BytesIO(figures.darken(light))).convert("RGB")
+    (white, black, blue, orange) = np.array(dark)[0].tolist()
+    assert (white, black) == ([*figures.DARK_PAGE], [*figures.DARK_INK])
+    # By hand: luma 87, so a channel gains 81; then 0 to 255 becomes the page's to the ink's value.
+    assert blue == [85, 192, 252]
+    assert orange == [156, 97, 23]  # luma 162: a channel loses 69
 
 
 def test_overlaps_are_seen():

@@ -6,6 +6,7 @@ import signal
 import sys
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from browser import A4_WIDTH, browser, check_page, print_page
 from PIL import Image
@@ -15,10 +16,10 @@ from experiments import report
 from experiments.drawing.report_sections import OWN_TITLE
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280])
-def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width):
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (768, "dark"), (1280, "light")])
+def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width, scheme):
     shot = tmp_path / "page.png"
-    facts = check_page(browser, written, width, shot)
+    facts = check_page(browser, written, width, shot, scheme=scheme)
     assert facts["figures"] == 3
     assert facts["tables"] == written.read_text().count("<table>")
     levels = [level for level, _ in facts["headings"]]
@@ -27,7 +28,10 @@ def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width):
     assert all(b <= a + 1 for a, b in pairwise(levels))
     assert len(set(facts["ids"])) == len(facts["ids"])
     assert HOSTILE in facts["text"]
-    assert Image.open(shot).size[0] == width
+    with Image.open(shot) as shown:
+        assert shown.size[0] == width
+        bright = np.mean(np.asarray(shown.convert("L")) > 200)
+    assert bright > 0.8 if scheme == "light" else bright < 0.1  # figures, too, are dark
 
 
 # After a link is followed: the sections that were open before, and now; of each table in view the

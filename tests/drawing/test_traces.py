@@ -1,7 +1,7 @@
 """The cells that are drawn: that the file says what the kernels do now, and some known ones."""
 
 import pytest
-from compiled_cases import needs_toolkit
+from programs import needs_toolkit
 
 from experiments import kernels
 from experiments.benchmarks import compiled

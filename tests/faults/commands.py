@@ -17,8 +17,6 @@ from pathlib import Path
 import pytest
 from waiting import HANG_SECONDS
 
-from experiments.training.provenance import REPOSITORY
-
 if not sys.platform.startswith("linux"):
     pytest.skip("needs the /proc of Linux", allow_module_level=True)
 
@@ -64,7 +62,7 @@ def run(line, folder, variables=None, meanwhile=lambda process: None, **options)
 
     meanwhile: called with the process while it runs. options: of subprocess.Popen.
     """
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)} | (variables or {})
+    environment = os.environ | (variables or {})
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         settings = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr} | options
         process = subprocess.Popen(

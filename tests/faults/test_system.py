@@ -19,7 +19,6 @@ from run_bits import bits
 from tries import SEED, tries
 
 from experiments.training import store
-from experiments.training.provenance import REPOSITORY
 
 LAYER = Path(__file__).parent / "layer"
 SMALL = ("--data=digits", "--limit=60", "--out=out")
@@ -136,7 +135,7 @@ def disturbed(fault, value, name, at, work):
         return other[0]
     told = {"fault": fault, "at": at, "value": value, "met": str(work.parent / "met")}
     told["folder"] = str(work / "out" if name in TRAININGS else work)
-    path = f"{LAYER}{os.pathsep}{REPOSITORY}"
+    path = f"{LAYER}{os.pathsep}{os.environ['PYTHONPATH']}"
     return run({"PYTHONPATH": path, "DEEPBIG_FAULT": json.dumps(told)})
 
 

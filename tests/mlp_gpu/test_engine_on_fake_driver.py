@@ -2,19 +2,15 @@
 
 import csv
 import re
-import subprocess
-import sys
 import textwrap
 
-import fake_driver
+import programs
 import pytest
-from waiting import HANG_SECONDS
 
-from cuda_on_cpu.driver import build
 from deepbig_runtime import compiled_cache
 from experiments.training import store
 
-pytestmark = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+pytestmark = programs.needs_driver
 
 TRAIN = """
 import ctypes
@@ -46,7 +42,7 @@ def assert_close(found, known):
 
 
 def run(code, **environment):
-    return fake_driver.run(TRAIN + textwrap.dedent(code), **environment)
+    return programs.run_on_driver("-c", TRAIN + textwrap.dedent(code), **environment)
 
 
 KEPT = """
@@ -82,8 +78,8 @@ def test_compiled_kernels_are_kept_for_the_next_process(tmp_path):
 
 
 def test_what_is_compiled_for_it_is_kept_apart_from_what_a_gpu_loads():
-    done = fake_driver.run(
-        "from deepbig_runtime import compiled_cache; print(compiled_cache.state_of_sources())"
+    done = programs.run_on_driver(
+        "-c", "from deepbig_runtime import compiled_cache; print(compiled_cache.state_of_sources())"
     )
     assert done.stdout.strip() not in ("", compiled_cache.state_of_sources())
 
@@ -240,7 +236,7 @@ with closing(LocalProcesses(1, n_gpus=1)) as pool:
 
 
 def test_workers_have_the_gpu_that_one_process_alone_can_have(tmp_path):
-    done = fake_driver.run(EXCLUSIVE, CUDA_ON_CPU_EXCLUSIVE=str(tmp_path))
+    done = programs.run_on_driver("-c", EXCLUSIVE, CUDA_ON_CPU_EXCLUSIVE=str(tmp_path))
     assert done.returncode == 0, done.stderr
     worker, other = done.stdout.splitlines()
     assert worker == "None"
@@ -284,14 +280,8 @@ def train_table1(
     out, *options, program=("-c", UNTRIED, "--engine", "cuda", "--schedule", "graph"), **environment
 ):
     """`make table1` with net 1 on a few digits, by graphs on a GPU that is not tried before."""
-    command = [sys.executable, *program, "--data", "digits", "--nets", "1", "--epochs", "2"]
-    return subprocess.run(
-        [*command, "--limit", "25", "--out", str(out), *options],
-        env=fake_driver.environment(**environment),
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-    )
+    command = *program, "--data", "digits", "--nets", "1", "--epochs", "2", "--limit", "25"
+    return programs.run_on_driver(*command, "--out", out, *options, **environment)
 
 
 @pytest.mark.slow
@@ -367,6 +357,7 @@ for name in NAMES:
     ids=["by chance", "late"],
 )
 def test_a_rung_trains_as_the_cpu_does(names, chance):
-    done = fake_driver.run(LADDER.replace("NAMES", repr(names)), CUDA_ON_CPU_GPUS="7.5", **chance)
+    code = LADDER.replace("NAMES", repr(names))
+    done = programs.run_on_driver("-c", code, CUDA_ON_CPU_GPUS="7.5", **chance)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == names

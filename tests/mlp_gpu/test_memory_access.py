@@ -8,7 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 import touches
-from compiled_cases import needs_toolkit, threads_per_block
+from compiled_cases import threads_per_block
+from programs import needs_toolkit
 
 from cuda_on_cpu import access_stats
 from deepbig_runtime.gpu import WARP

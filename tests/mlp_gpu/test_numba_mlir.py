@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from compiled_cases import needs_toolkit
+from programs import needs_toolkit
 
 from experiments.training.provenance import REPOSITORY
 

@@ -25,7 +25,8 @@ LAYERS = (
     "cuda_on_cpu",  # knows nothing of ours
 )
 PACKAGES = {name.partition(".")[0] for name in LAYERS} - {"commands"}
-SOURCES = sorted(path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py"))
+FOLDERS = REPOSITORY, REPOSITORY / "cuda-on-cpu" / "src"
+SOURCES = sorted(p for root in FOLDERS for name in PACKAGES for p in (root / name).rglob("*.py"))
 COMMANDS = {path.stem for path in (REPOSITORY / "experiments").glob("[!_]*.py")}
 
 
@@ -49,7 +50,8 @@ def imports(path):
 
 def module(path):
     """The dotted name of a source file."""
-    return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+    root = next(root for root in reversed(FOLDERS) if path.is_relative_to(root))
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module)
@@ -85,6 +87,13 @@ def test_a_file_beside_the_rooms_is_a_command_that_is_named():
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"-m experiments\.(\w+)", makefile + readme))
     assert named == COMMANDS
+
+
+def test_cuda_on_cpu_and_its_tests_import_nothing_else_of_ours():
+    helpers = {path.stem for path in (REPOSITORY / "tests").glob("*/*.py")}
+    others = PACKAGES - {"cuda_on_cpu"} | helpers
+    for path in (REPOSITORY / "cuda-on-cpu").rglob("*.py"):
+        assert others.isdisjoint(name.partition(".")[0] for name in imports(path)), path
 
 
 def test_one_module_imports_numbas_cuda():

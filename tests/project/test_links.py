@@ -17,7 +17,8 @@ from waiting import HANG_SECONDS
 from experiments.drawing.thread_maps import DRAWINGS
 from experiments.training.provenance import REPOSITORY
 
-DOCUMENTS = ("README.md", "CHANGES.md", "CONTRIBUTING.md", "results/README.md")
+DOCUMENTS = ("README.md", "CHANGES.md", "CONTRIBUTING.md")
+DOCUMENTS += ("results/README.md", "cuda-on-cpu/README.md")
 DOCUMENTS += tuple(path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob("docs/*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -43,7 +44,7 @@ def anchors(text):
 
 def links(text):
     """The targets of links and pictures."""
-    found = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'src="([^"]+)"', text)
+    found = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'src(?:set)?="([^"]+)"', text)
     return [target for target in found if not re.match(r"https?:", target)]
 
 
@@ -71,7 +72,7 @@ def test_links_lead_somewhere(name):
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_paths_in_backquotes_exist(name):
-    ours = "deepbig_runtime|mlp_gpu|deform_gpu|cnn_gpu|cuda_on_cpu|experiments|tests|notebooks|docs"
+    ours = "deepbig_runtime|mlp_gpu|deform_gpu|cnn_gpu|cuda-on-cpu|experiments|tests|notebooks|docs"
     for path in re.findall(rf"`((?:{ours})/[^` ]*)`", prose(name)):
         assert (REPOSITORY / path).exists(), f"{name} names {path}"
 
@@ -92,9 +93,9 @@ def test_every_document_can_be_reached_from_the_readme():
 def test_every_drawing_is_shown():
     names = "kernels", "ladder", "online-in-blocks"
     pages = [target for name in names for target in links(prose(f"docs/{name}.md"))]
-    shown = {Path(target).stem for target in pages if ".png" in target}
-    assert shown == set(DRAWINGS)
-    drawn = {path.stem for path in (REPOSITORY / "docs" / "pictures").iterdir()}
+    shown = {target for target in pages if ".png" in target}
+    assert shown == {f"pictures/{name}{end}.png" for name in DRAWINGS for end in ("", "-dark")}
+    drawn = {path.stem.removesuffix("-dark") for path in (REPOSITORY / "docs/pictures").iterdir()}
     shown = {"draw", "three"}  # a page, and a digit for it: no drawings of the project's own
     assert drawn == set(DRAWINGS) | shown
     assert all(f"pictures/{name}.png" in text_of("docs/recognise.md") for name in shown)
@@ -104,7 +105,16 @@ def test_gallery_shows_every_picture():
     shown = set(re.findall(r"\]\(([^)]*\.png)\)", text_of("docs/gallery.md")))
     folders = (REPOSITORY / name for name in ("docs", "results"))
     there = {path for folder in folders for path in folder.rglob("*.png")}
-    assert {(REPOSITORY / "docs" / target).resolve() for target in shown} == there
+    light = {path for path in there if not path.stem.endswith("-dark")}
+    assert {(REPOSITORY / "docs" / target).resolve() for target in shown} == light
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_pages_show_pictures_with_their_dark_variants(name):
+    dark = r'<picture><source media="\(prefers-color-scheme: dark\)" srcset="(\S+)-dark\.png">'
+    rest = re.sub(rf'{dark}<img src="\1\.png"', "", prose(name))
+    shown = re.findall(r'!\[[^]]*\]\(([^)]*)|<img src="([^"]*)', rest)
+    assert shown in ([], [("", "pictures/three.png")])  # no figure, but a digit to recognise
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -134,12 +144,11 @@ QUICK = {
 def test_quick_commands_run(name, tmp_path):
     """In another folder, of these sources, with this interpreter."""
     shutil.copy(REPOSITORY / "Makefile", tmp_path)
-    how = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(REPOSITORY)}}
     for command in QUICK[name]:
         ours = command.replace(".venv/bin/python", sys.executable)
         ours = re.sub(r"^make ", f"make PYTHON={sys.executable} VENV= ", ours)
         done = subprocess.run(
-            ours, shell=True, capture_output=True, text=True, timeout=HANG_SECONDS, **how
+            ours, shell=True, capture_output=True, text=True, timeout=HANG_SECONDS, cwd=tmp_path
         )
         assert done.returncode == 0, f"{command}:\n{done.stdout}{done.stderr}"
         assert done.stdout, command

@@ -14,6 +14,7 @@ from experiments.training.provenance import REPOSITORY
 WHOLE = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT, BUILD = WHOLE["project"], WHOLE["dependency-groups"]["build"]
 EXTRAS = PROJECT["optional-dependencies"]
+ON_CPU = tomllib.loads((REPOSITORY / "cuda-on-cpu" / "pyproject.toml").read_text(encoding="utf-8"))
 LOCKED_EXTRAS = "cu12", "cu13", "notebooks", "test"
 
 
@@ -42,15 +43,26 @@ def test_environment_has_the_dependencies_of_pyproject():
     assert found == {r.replace(" ", "") for r in expected}
 
 
+def test_cuda_on_cpu_has_the_dependencies_of_deepbig():
+    ours = {*PROJECT["dependencies"], *EXTRAS["cu12"]}
+    assert set(ON_CPU["project"]["dependencies"]) < {r.replace("[cu12]", "") for r in ours}
+    assert ON_CPU["project"]["requires-python"] == PROJECT["requires-python"]
+    assert ON_CPU["build-system"] == WHOLE["build-system"]
+
+
 def test_all_files_of_packages_are_installed():
     setuptools = WHOLE["tool"]["setuptools"]
+    find, data = setuptools["packages"]["find"], setuptools["package-data"]
+    assert ON_CPU["tool"]["setuptools"]["package-data"].items() <= data.items()
+    folders = [REPOSITORY / where for where in find["where"]]
     declared = {
         path
-        for package, patterns in setuptools["package-data"].items()
+        for package, patterns in data.items()
         for pattern in patterns
-        for path in (REPOSITORY / package.replace(".", "/")).glob(pattern)
+        for folder in folders
+        for path in (folder / package.replace(".", "/")).glob(pattern)
     }
-    packages = [REPOSITORY / name.rstrip("*") for name in setuptools["packages"]["find"]["include"]]
+    packages = [folder / name.rstrip("*") for name in find["include"] for folder in folders]
     found = {path for folder in packages for path in folder.rglob("*.*") if path.is_file()}
     assert {path for path in found if path.suffix not in (".py", ".pyc")} <= declared
 

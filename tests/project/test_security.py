@@ -5,7 +5,8 @@ import re
 
 from experiments.training.provenance import REPOSITORY
 
-PACKAGES = [path.parent.name for path in REPOSITORY.glob("*/__init__.py")]
+FOLDERS = REPOSITORY, REPOSITORY / "cuda-on-cpu" / "src"
+PACKAGES = [path.parent for folder in FOLDERS for path in folder.glob("*/__init__.py")]
 
 # What could run bytes as a program, or open a port: modules, names of functions, and arguments.
 MODULES = {
@@ -63,20 +64,20 @@ def dangers(source):
 
 def test_nothing_that_is_read_runs_but_where_it_is_listed():
     found = {
-        (path.relative_to(REPOSITORY).as_posix(), name)
+        (path.relative_to(package.parent).as_posix(), name)
         for package in PACKAGES
-        for path in (REPOSITORY / package).rglob("*.py")
+        for path in package.rglob("*.py")
         for name in dangers(path.read_text(encoding="utf-8"))
     }
     assert found == set(ALLOWED)
 
 
 def test_only_one_module_opens_hdf5():
-    sources = [path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")]
+    sources = [path for package in PACKAGES for path in package.rglob("*.py")]
     openers = [p.name for p in sources if "h5py.File(" in p.read_text(encoding="utf-8")]
     assert openers == ["hdf5.py"]
 
 
 def test_addresses_of_downloads_are_encrypted():
-    sources = [path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")]
+    sources = [path for package in PACKAGES for path in package.rglob("*.py")]
     assert not [p for p in sources if re.search(r"\bhttp://", p.read_text(encoding="utf-8"))]

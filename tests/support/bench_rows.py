@@ -4,7 +4,7 @@ import numpy as np
 from measurements import SOURCE, bench_row, measurement, net_measurement
 from msgspec import structs
 
-from experiments.benchmarks import mlp
+from experiments.benchmarks import mlp_times
 from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.drawing import bench_plots
 from mlp_gpu.network import NETS, count_weights
@@ -24,8 +24,12 @@ def row(name, us, percent, **more):
 
 
 def engine(name, net, us, percent, **more):
-    sizes = mlp.NETS[net]
-    fields = {"n_weights": count_weights(sizes), "flops": mlp.training_flops(sizes), "n_images": 1}
+    sizes = mlp_times.NETS[net]
+    fields = {
+        "n_weights": count_weights(sizes),
+        "flops": mlp_times.training_flops(sizes),
+        "n_images": 1,
+    }
     more = fields | {"net": net, "ran_on": CPU} | more
     return row(name, us, percent, group="net", **more)
 

@@ -3,13 +3,9 @@
 from functools import cache
 
 import numpy as np
-import pytest
 
 from cnn_gpu.layers import Maps, parse
-from cuda_on_cpu import missing_toolkit
 from experiments.drawing import launches
-
-needs_toolkit = pytest.mark.skipif(missing_toolkit() is not None, reason=str(missing_toolkit()))
 
 
 @cache

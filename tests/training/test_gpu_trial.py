@@ -7,14 +7,13 @@ import subprocess
 import sys
 import threading
 
-import fake_driver
 import numpy as np
+import programs
 import pytest
 from executed import ENGINE_DEVICES, on_device
 from msgspec import UNSET
 from waiting import HANG_SECONDS
 
-from cuda_on_cpu.driver import build
 from deepbig_runtime import driver, gpu
 from deepbig_runtime.errors import Interrupted
 from experiments.training import gpu_trial, provenance
@@ -134,14 +133,13 @@ def test_try_gpu_records_its_result_and_tries_a_good_gpu_once(monkeypatch, tmp_p
     assert log.read_text() == "run\nrun\n"
 
 
-needs_fake_driver = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
 TRY = """
 from experiments.training import gpu_trial
 print(gpu_trial.try_gpu().reason)
 """
 
 
-@needs_fake_driver
+@programs.needs_driver
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -150,5 +148,5 @@ print(gpu_trial.try_gpu().reason)
     ],
 )
 def test_faults_of_the_driver_are_sentences(fault, said):
-    done = fake_driver.run(TRY, CUDA_ON_CPU_FAIL=fault)
+    done = programs.run_on_driver("-c", TRY, CUDA_ON_CPU_FAIL=fault)
     assert done.stdout.startswith(said), done.stdout + done.stderr

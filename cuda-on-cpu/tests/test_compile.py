@@ -1,0 +1,64 @@
+"""Kernels compiled to PTX and machine code: the compiler's log, and missing packages."""
+
+from types import SimpleNamespace
+
+import pytest
+from numba import cuda
+from programs import needs_toolkit, run
+
+from cuda_on_cpu import compile as compiler
+
+LOG = """\
+ptxas .  8 bytes stack frame, 16 bytes spill stores, 24 bytes spill loads
+ptxas info    : Used 41 registers, used 1 barriers
+info    : used 40 registers, used 1 barriers, 8 stack, 1152 bytes smem
+"""
+
+
+def fill(out):
+    out[cuda.grid(1)] = 1
+
+
+@needs_toolkit
+def test_compile_kernel_reads_the_log_and_refuses_one_that_lacks_a_number(monkeypatch):
+    arguments = cuda.jit(fill), "void(float32[::1])", (9, 0)
+    monkeypatch.setattr(compiler, "link", lambda ptx, cc: (LOG, b""))
+    kernel = compiler.compile_kernel(*arguments)
+    spills = kernel.spill_store_bytes, kernel.spill_load_bytes
+    assert (kernel.name, kernel.cc) == ("fill", (9, 0))
+    assert (kernel.registers, kernel.stack_bytes, *spills) == (40, 8, 16, 24)
+    for lacking in ("used 40 registers", "spill stores"):
+        monkeypatch.setattr(
+            compiler, "link", lambda ptx, cc, one=lacking: (LOG.replace(one, ""), b"")
+        )
+        with pytest.raises(ValueError, match="expected"):
+            compiler.compile_kernel(*arguments)
+
+
+def test_shared_bytes_sums_declarations_and_refuses_an_unknown_one():
+    known = "\t.visible .shared .align 4 .b8 a[128];\n.shared .align 4 .b8 b_2[64];\n"
+    assert compiler.shared_bytes("\tst.shared.f32 \t[%rd3], %f2;\n") == 0
+    assert compiler.shared_bytes(known) == 192
+    with pytest.raises(ValueError, match="expected"):
+        compiler.shared_bytes(known + ".extern .shared .align 4 .b8 c[];\n")
+
+
+WITHOUT_ROW_STACK = """
+import numpy as np
+vars(np).pop("row_stack", None)
+import cuda_on_cpu
+from numba import cuda
+print(".entry" in cuda.compile_ptx(lambda out: None, "void(float32[::1])", cc=(9, 0))[0])
+"""
+
+
+@needs_toolkit
+def test_numba_cuda_compiles_with_a_numpy_that_it_does_not_know():
+    done = run("-c", WITHOUT_ROW_STACK)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_missing_toolkit_names_the_package(monkeypatch):
+    monkeypatch.setattr(compiler, "config", SimpleNamespace(ENABLE_CUDASIM=0))
+    monkeypatch.setattr(compiler, "cuda", SimpleNamespace(implementation="Built-in"))
+    assert "numba-cuda is not installed" in compiler.missing_toolkit()

@@ -1,0 +1,226 @@
+"""Each check of executed kernels finds its fault, and says where; and lets pass what is right."""
+
+from functools import cache
+
+import faulty_kernels as faulty
+import numpy as np
+import pytest
+from numba import cuda
+from programs import needs_toolkit
+
+from cuda_on_cpu import DeviceArray, Executor, KernelFault, device_array, to_device
+
+pytestmark = needs_toolkit
+
+ONE, TWO = "void(float32[::1])", "void(float32[::1], float32[::1])"
+
+
+def ones(n):
+    return to_device(np.ones(n, np.float32))
+
+
+@cache
+def compiled(function, signature, cc):
+    kernel = cuda.jit(function)
+    return kernel, Executor(cc, signatures={kernel: signature})
+
+
+def run(
+    function, signature, arguments, grid=(1,), threads=32, cc=(7, 5), order="forward", traced=False
+):
+    """Execute a function as compiled for a compute capability."""
+    kernel, executor = compiled(function, signature, cc)
+    executor.order, executor.traced = order, traced
+    return executor.launch(kernel, grid, threads, tuple(arguments))
+
+
+def before_the_start(out, x):
+    i = cuda.grid(1)
+    out[i] = x[np.uint64(i - 1)]  # a signed -1 would be the last
+
+
+def never_written(out, x):
+    i = cuda.grid(1)
+    out[i] = x[i]
+
+
+def shared_of_another_block(out, x):
+    i = cuda.threadIdx.x
+    row = cuda.shared.array(32, np.float32)
+    if cuda.blockIdx.x == 0:
+        row[i] = x[i]
+    cuda.syncthreads()
+    out[cuda.grid(1)] = row[i]
+
+
+def shared_past_the_end(out):
+    i = cuda.threadIdx.x
+    row, other = cuda.shared.array(32, np.float32), cuda.shared.array(32, np.float32)
+    row[i], other[i] = i, i
+    cuda.syncthreads()
+    out[i] = row[i + 1] + other[i]
+
+
+def mirror(out, x):
+    i = cuda.grid(1)
+    out[i] = x[np.uint64(31 - i)]
+
+
+def global_race(out):
+    i = cuda.threadIdx.x
+    out[i] = i
+    out[i] += out[31 - i]
+
+
+def a_block_reads_what_another_writes(out, x):
+    i = cuda.grid(1)
+    x[i] = i
+    out[i] = x[63 - i]
+
+
+def a_block_writes_what_others_read(out, x):
+    i = cuda.grid(1)
+    out[i] = x[0] + x[1]
+    if i == 33:
+        x[1] = 5
+
+
+def a_thread_writes_what_another_block_read_before_it(out, x):
+    i = cuda.grid(1)
+    if i == 0 or i == 33:
+        out[i] = x[1]
+    if i == 33:
+        x[1] = 5
+
+
+def a_thread_writes_what_another_thread_read_before_it(out, x):
+    i = cuda.threadIdx.x
+    if i < 2:
+        out[i] = x[5]
+    if i == 1:
+        x[5] = 1
+
+
+def two_barriers(out):
+    i = cuda.threadIdx.x
+    row = cuda.shared.array(32, np.float32)
+    row[i] = i
+    if i % 2:
+        cuda.syncthreads()
+        row[i] += 1
+    else:
+        cuda.syncthreads()
+        row[i] += 2
+    out[i] = row[i]
+
+
+# Of other faults: test_page.py.
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+@pytest.mark.parametrize(
+    ("function", "arrays", "grid", "says"),
+    [
+        (before_the_start, [ones(32), ones(32)], 1, "is outside of every array"),
+        (never_written, [ones(32), device_array(32, np.float32)], 1, "uninitialised"),
+        (shared_of_another_block, [ones(64), ones(64)], 2, "uninitialised"),
+        (shared_past_the_end, [ones(32)], 1, "is outside of every array"),
+        (global_race, [ones(32)], 1, "races"),
+        (a_block_reads_what_another_writes, [ones(64), ones(64)], 2, "another block"),
+        (a_block_writes_what_others_read, [ones(64), ones(64)], 2, "another block|races"),
+        (a_thread_writes_what_another_block_read_before_it, [ones(64), ones(64)], 2, "another bl"),
+        (a_thread_writes_what_another_thread_read_before_it, [ones(32), ones(32)], 1, "races"),
+        (two_barriers, [ones(32)], 1, "another barrier"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_fault_is_found_in_any_order(function, arrays, grid, says, order):
+    signature = ONE if len(arrays) == 1 else TWO
+    with pytest.raises(KernelFault, match=says) as fault:
+        run(function, signature, arrays, (grid,), order=order)
+    assert str(fault.value).startswith(f"{function.__name__} ") or "barrier" in says
+
+
+@pytest.mark.parametrize(
+    ("grid", "threads"), [((0,), 32), ((1, 65_536), 1), ((1,), 0), ((1,), 1025), ((1,), (1, 1, 65))]
+)
+def test_a_launch_of_a_size_that_no_gpu_takes_is_refused(grid, threads):
+    with pytest.raises(KernelFault, match="cannot be launched as"):
+        run(shared_past_the_end, ONE, [ones(64)], grid, threads)
+
+
+def too_much_shared_memory(out):
+    rows = cuda.shared.array((385, 32), np.float32)
+    rows[0, 0] = 1
+    out[0] = rows[0, 0]
+
+
+def test_more_shared_memory_than_a_block_has_is_refused():
+    with pytest.raises(KernelFault, match="49280 bytes of shared memory"):
+        run(too_much_shared_memory, ONE, [ones(1)], threads=1)
+
+
+def test_a_fault_is_told_with_its_place():
+    line = never_written.__code__.co_firstlineno + 2
+    expected = rf"never_written \(test_memory_checks.py:{line}\): ld.* uninitialised memory: "
+    expected += r"block \(1, 0, 0\), thread \(0, 0, 0\), address 0x[0-9a-f]+ \(x, byte 128\)"
+    x = device_array(64, np.float32)
+    x[:32].copy_to_device(np.ones(32, np.float32))
+    with pytest.raises(KernelFault, match=expected):
+        run(never_written, TWO, [ones(64), x], grid=(2,))
+
+
+def test_a_part_of_an_array_ends_where_it_ends():
+    whole, out = ones(65), device_array(32, np.float32)
+    for _ in range(2):  # a launch may touch what the last one touched
+        run(faulty.past_the_end, TWO, [out, whole[:33]])
+    with pytest.raises(KernelFault, match="outside of every array"):
+        run(faulty.past_the_end, TWO, [out, whole[:32]])
+    with pytest.raises(KernelFault, match="outside of every array"):
+        run(before_the_start, TWO, [out, whole[32:64]])
+
+
+def test_an_address_that_is_no_multiple_of_its_size_is_found():
+    whole = ones(64)
+    part = whole.content.view(np.uint8)[2:130].view(np.float32)
+    with pytest.raises(KernelFault, match="not a multiple of its size"):
+        run(mirror, TWO, [ones(32), DeviceArray(part, whole.allocation)])
+
+
+def test_two_parts_of_an_array_are_one_memory():
+    whole = ones(64)
+    with pytest.raises(KernelFault, match="races"):
+        run(mirror, TWO, [whole[:32], whole[:32]])
+    run(mirror, TWO, [whole[:32], whole[32:]])
+
+
+def reverse(out, x):
+    i = cuda.threadIdx.x
+    first = cuda.blockIdx.x * cuda.blockDim.x
+    row = cuda.shared.array(32, np.float32)
+    row[i] = x[first + i]
+    cuda.syncthreads()
+    out[first + i] = row[31 - i]
+
+
+@pytest.mark.parametrize("cc", [(7, 5), (10, 0)])
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+def test_what_is_right_passes_in_any_order(order, cc):
+    x, out = np.arange(96, dtype=np.float32), device_array(96, np.float32)
+    run(reverse, TWO, [out, to_device(x)], grid=(3,), order=order, cc=cc)
+    assert (out.copy_to_host() == x.reshape(3, 32)[:, ::-1].reshape(-1)).all()
+
+
+def count(out):
+    cuda.atomic.add(out, 0, 1)
+
+
+def count_and_read(out, x):
+    cuda.atomic.add(out, 0, 1)
+    x[cuda.grid(1)] = out[0]
+
+
+def test_atomics_of_all_threads_are_no_race():
+    out = to_device(np.zeros(1, np.float32))
+    run(count, ONE, [out], grid=(5,))
+    assert out.copy_to_host()[0] == 160
+    with pytest.raises(KernelFault, match="races"):
+        run(count_and_read, TWO, [to_device(np.zeros(1, np.float32)), ones(32)])

@@ -1,0 +1,223 @@
+"""Exchanges between the threads of a warp, tensor cores and asynchronous copies, executed."""
+
+import numpy as np
+import pytest
+from numba import cuda
+from programs import needs_toolkit
+from ptx_kernels import ORDERS, run_body
+
+from cuda_on_cpu import Executor, KernelFault, access_stats
+
+WHOLE, ROW = 96, 8  # threads of a block, more than a warp; inputs of a tensor core's product
+
+
+def execute(function, *arrays, threads=WHOLE, order="forward"):
+    kernel = cuda.jit(function)
+    Executor((9, 0), order=order).launch(kernel, 1, threads, arrays)
+
+
+# Warps
+
+
+def butterfly(out, x):
+    i = cuda.threadIdx.x
+    value = cuda.shfl_xor_sync(-1, x[i], 1)
+    out[i] = cuda.shfl_xor_sync(-1, value, 16 | 32) + value  # of a mask five bits count
+
+
+@needs_toolkit
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_shuffle_takes_the_value_of_the_lane_that_differs_in_the_mask(order):
+    x, out = np.arange(1.0, WHOLE + 1, dtype=np.float32), np.zeros(WHOLE, np.float32)
+    execute(butterfly, out, x, order=order)
+    lane = np.arange(WHOLE)
+    np.testing.assert_array_equal(out, x[lane ^ 1 ^ 16] + x[lane ^ 1])
+
+
+def half_of_a_warp(out, x):
+    i = cuda.threadIdx.x
+    if i < 16:
+        out[i] = cuda.shfl_xor_sync(-1, x[i], 1)
+
+
+@needs_toolkit
+def test_a_shuffle_that_not_all_threads_of_a_warp_reach_is_a_fault():
+    with pytest.raises(KernelFault, match="waits at another barrier"):
+        execute(half_of_a_warp, np.zeros(64, np.float32), np.ones(64, np.float32), threads=64)
+
+
+def of_the_lane_beside(out, x, by):
+    row = cuda.shared.array(WHOLE, np.float32)
+    i = cuda.threadIdx.x
+    row[i] = x[i]
+    cuda.syncwarp()
+    out[i] = row[np.uint64(i ^ by)]
+
+
+@needs_toolkit
+@pytest.mark.parametrize("order", ORDERS)
+def test_threads_of_a_warp_exchange_values_in_memory_where_they_synchronise(order):
+    x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    execute(of_the_lane_beside, out, x, 5, threads=64, order=order)
+    np.testing.assert_array_equal(out, x[np.arange(64) ^ 5])
+
+
+def read_and_write(out, reader, writer, reads_first):
+    """A thread writes; one, or all if `reader` is -1, read the word before or afterwards."""
+    word = cuda.shared.array(1, np.float32)
+    i = cuda.threadIdx.x
+    if i == 0:
+        word[0] = 0
+    cuda.syncthreads()
+    reads = i == reader or reader < 0
+    if reads_first and reads:
+        out[i] = word[0]
+    if not reads_first and i == writer:
+        word[0] = 1
+    cuda.syncwarp()
+    if reads_first and i == writer:
+        word[0] = 1
+    if not reads_first and reads:
+        out[i] = word[0]
+
+
+@needs_toolkit
+@pytest.mark.parametrize("reads_first", [False, True])
+@pytest.mark.parametrize(("reader", "writer"), [(40, 0), (0, 40), (-1, 63), (-1, 0)])
+def test_warps_race_between_two_barriers_of_the_block(reader, writer, reads_first):
+    out = np.zeros(64, np.float32)
+    with pytest.raises(KernelFault, match="races with another thread"):
+        execute(read_and_write, out, reader, writer, reads_first, threads=64)
+    same_warp = (writer ^ 1, writer, reads_first)
+    execute(read_and_write, out, *same_warp, threads=64)
+
+
+# Tensor cores
+
+PRODUCT = """
+.reg .b32 %i; .reg .b32 %r<6>; .reg .f32 %f<8>; .reg .f32 %g<4>;
+mov.u32 %i, %tid.x;
+mad.wide.u32 %a0, %i, 24, %a0; mad.wide.u32 %a1, %i, 16, %a1; mad.wide.u32 %a2, %i, 16, %a2;
+ld.global.u32 %r0, [%a0]; ld.global.u32 %r1, [%a0+4]; ld.global.u32 %r2, [%a0+8];
+ld.global.u32 %r3, [%a0+12]; ld.global.u32 %r4, [%a0+16]; ld.global.u32 %r5, [%a0+20];
+ld.global.f32 %f0, [%a1]; ld.global.f32 %f1, [%a1+4];
+ld.global.f32 %f2, [%a1+8]; ld.global.f32 %f3, [%a1+12];
+mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f4, %f5, %f6, %f7}, {%r0, %r1, %r2, %r3},
+    {%r4, %r5}, {%f0, %f1, %f2, %f3};
+mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%g0, %g1, %g2, %g3}, {%r0, %r1, %r2, %r3},
+    {%r4, %r5}, {%f4, %f5, %f6, %f7};
+st.global.f32 [%a2], %g0; st.global.f32 [%a2+4], %g1;
+st.global.f32 [%a2+8], %g2; st.global.f32 [%a2+12], %g3;
+"""
+LANE = np.arange(32)
+G, T = LANE // 4, LANE % 4
+A_AT = np.stack([G, G + 8, G, G + 8], 1), np.stack([T, T, T + 4, T + 4], 1)
+B_AT = np.stack([T, T + 4], 1), np.stack([G, G], 1)
+C_AT = np.stack([G, G, G + 8, G + 8], 1), np.stack([2 * T, 2 * T + 1] * 2, 1)
+
+
+def tensor_product(A, B, C, order="forward"):
+    """C + 2 A B, of tensor cores: two products one after the other, by a warp."""
+    parts = np.hstack((A[A_AT], B[B_AT])).astype(np.float32)
+    start, out = C[C_AT].astype(np.float32), np.zeros((32, 4), np.float32)
+    run_body(PRODUCT, parts, start, out, block=(32,), order=order)
+    found = np.zeros((16, ROW), np.float32)
+    found[C_AT] = out
+    return found
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_tensor_cores_multiply_matrices_that_a_warp_holds(order):
+    rng = np.random.default_rng(3)
+    A, B, C = (rng.integers(-99, 99, shape) for shape in ((16, ROW), (ROW, 8), (16, 8)))
+    np.testing.assert_array_equal(tensor_product(A, B, C, order), C + 2 * A @ B)
+
+
+def test_tensor_cores_drop_13_bits_of_a_factor_and_cut_sums_toward_zero():
+    A, B, C = np.zeros((16, ROW)), np.eye(ROW), np.zeros((16, ROW))
+    A[0] = 1 + 2.0**-11  # of which 1 is left
+    A[1] = 1 + 2.0**-10
+    A[2:4] = 2.0**-30
+    C[2], C[3] = 1, -1  # and what is added is lost, or rounds toward zero
+    A[4], C[4] = -(2.0**-30), 1
+    found = tensor_product(A, B, C)
+    below_one = 1 - 2.0**-23  # the second float32 below it, after two products
+    expected = [2, 2 + 2.0**-9, 1, -below_one, below_one]
+    np.testing.assert_array_equal(found[:5], np.repeat(np.array(expected)[:, None], ROW, 1))
+
+
+def test_operations_of_tensor_cores_are_counted():
+    arrays = [np.zeros((32, n), np.float32) for n in (6, 4, 4)]
+    launched = run_body(PRODUCT, *arrays, block=(32,))
+    assert access_stats.float_operations(launched) == 2 * (16 * 8 * 8 * 2)
+
+
+# Asynchronous copies: of 16 bytes a thread, from %a0 to a row of shared memory, then to %a1
+
+COPY = """
+.shared .align 16 .b8 tile[1536];
+.reg .b32 %i; .reg .b64 %s<3>; .reg .f32 %f<4>; .reg .b32 %n;
+mov.u32 %i, %tid.x; mov.u64 %s0, tile; mov.u32 %n, 16;
+mad.wide.u32 %s1, %i, 16, %s0; xor.b32 %i, %i, READS; mad.wide.u32 %s2, %i, 16, %s0;
+mov.u32 %i, %tid.x; mad.wide.u32 %a0, %i, 16, %a0; mad.wide.u32 %a1, %i, 16, %a1;
+STATEMENTS
+ld.shared.v4.f32 {%f0, %f1, %f2, %f3}, [%s2];
+st.global.v4.f32 [%a1], {%f0, %f1, %f2, %f3};
+"""
+START, END = "cp.async.cg.shared.global [%s1], [%a0], 16;", "cp.async.commit_group;"
+WAIT, BARRIER = "cp.async.wait_group 0;", "bar.sync 0;"
+
+
+def copied(*statements, reads=0, n=WHOLE, order="forward"):
+    """The numbers 1, 2, ... after a copy, of which thread i reads those of thread i ^ reads."""
+    x, out = np.arange(1.0, 4 * n + 1, dtype=np.float32).reshape(n, 4), np.zeros((n, 4), np.float32)
+    body = COPY.replace("READS", str(reads)).replace("STATEMENTS", "\n".join(statements))
+    run_body(body, x, out, block=(n,), order=order)
+    return x, out
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("wait", [f"{END} {WAIT}", "cp.async.wait_all;"])
+def test_a_copy_is_there_after_its_thread_waited_and_for_others_after_a_barrier(wait, order):
+    x, out = copied(START, wait, reads=0, order=order)
+    np.testing.assert_array_equal(out, x)
+    x, out = copied(START, wait, BARRIER, reads=1, order=order)
+    np.testing.assert_array_equal(out, x[np.arange(WHOLE) ^ 1])
+
+
+def test_a_copy_of_fewer_bytes_ends_with_zeros():
+    x, out = copied("mov.u32 %n, 8;", START.replace("16;", "16, %n;"), END, WAIT)
+    np.testing.assert_array_equal(out, x * [1, 1, 0, 0])
+    # With none, the source is not read: it may be anywhere.
+    _, out = copied("mov.u32 %n, 0; mov.u64 %a0, 64;", START.replace("16;", "16, %n;"), END, WAIT)
+    assert not out.any()
+
+
+def test_a_wait_may_leave_the_last_groups_under_way():
+    second = START.replace("%a0", "%a0+4").replace("16;", "4;").replace(".cg", ".ca")
+    x, out = copied(START, END, WAIT, END, "cp.async.wait_group 1;", BARRIER)
+    np.testing.assert_array_equal(out, x)
+    with pytest.raises(KernelFault, match="reads uninitialised memory"):
+        copied(START, END, WAIT, second, END, "cp.async.wait_group 1;", BARRIER)
+    x, out = copied(START, END, second, END, WAIT)  # the second is made after the first
+    np.testing.assert_array_equal(out, x[:, [1, 1, 2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("statements", "reads", "fault"),
+    [
+        ([START, END], 0, "reads uninitialised memory"),
+        ([START, WAIT], 0, "reads uninitialised memory"),  # the copy is in no group
+        ([START, END, BARRIER], 1, "reads uninitialised memory"),
+        ([START, END, WAIT], 1, "races with another thread|reads uninitialised memory"),
+        ([START, END, "st.shared.f32 [%s2], %f0;", WAIT, BARRIER], 1, "races with another thread"),
+        (["add.u64 %a0, %a0, 16;", START, END, WAIT, BARRIER], 0, "outside of every array"),
+        (["add.u64 %s1, %s1, 16;", START, END, WAIT, BARRIER], 0, "outside of every array"),
+        (["add.u64 %a0, %a0, 4;", START], 0, "is not a multiple of its size"),
+        ([START] * 65, 0, "one more asynchronous copy"),
+        ([START, END, "ret;"], 0, "ends a thread whose asynchronous copy is under way"),
+    ],
+)
+def test_a_copy_with_a_fault_is_found(statements, reads, fault):
+    with pytest.raises(KernelFault, match=fault):
+        copied(*statements, reads=reads)

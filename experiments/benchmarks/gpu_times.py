@@ -1,0 +1,569 @@
+"""Time the GPU engine: each kernel of each layer, the evaluation of a batch, whole nets.
+
+A kernel's time is the one between two CUDA events around its launch. Before the first event a
+memset keeps the GPU busy until the host has launched everything, so that no time of the host is
+included. The memset also drives all other data out of the L2 cache, which is then full of zeros
+still to be written back: the state `cold`. For `warm` the kernel runs once more between memset and
+event. An empty kernel, timed the same way, shows the shortest time that can be measured.
+
+Each kernel takes turns with a copy on the GPU that moves as many bytes, read and written, in the
+same state of the cache.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from cnn_gpu.network import ConvNetwork
+from deepbig_runtime import gpu
+from deepbig_runtime.errors import Problem
+from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
+from experiments.benchmarks import baselines
+from experiments.benchmarks.baseline_window import WINDOW_SETTINGS
+from experiments.benchmarks.columns import Ceiling, Measurement
+from experiments.benchmarks.host import attempts, training_examples
+from experiments.benchmarks.mlp_times import ETA, training_flops
+from experiments.training.messages import tell
+from mlp_gpu import cuda as engine
+from mlp_gpu import engines
+from mlp_gpu.engine import SCHEDULES, WINDOW_IMAGES_PER_BLOCK, Engine
+from mlp_gpu.kernels import backward, forward
+from mlp_gpu.kernels.backward import propagate_back
+from mlp_gpu.kernels.evaluate import evaluate
+from mlp_gpu.kernels.forward import propagate_forward
+from mlp_gpu.kernels.output import output_deltas
+from mlp_gpu.kernels.pick import pick
+from mlp_gpu.kernels.update import update
+from mlp_gpu.network import Network, pad32
+from mlp_gpu.tensor_cores import fastest
+from mlp_gpu.window import products, progress
+from mlp_gpu.window.engine import WindowCudaEngine
+from mlp_gpu.window.workspace import Workspace
+
+# Before the launch the L2 cache holds as much of the kernel's data as it has room for, or none.
+CACHE_STATES = ("warm", "cold")
+
+MIN_MEMSET_BYTES = 1 << 29  # takes some 0.2 ms of an H100
+MEMSET_COUNTS = (1, 4, 16, 64, 256)  # tried one after another: more where the host takes longer
+NEEDED_GPU_BYTES = 3 * MIN_MEMSET_BYTES  # for the memset, and for net 4
+WAKE_SECONDS = 0.5
+
+N_IMAGES = 1000  # different ones
+N_STEPS = 1 << 16  # in an epoch: more than a kernel is launched, since each launch is a step
+MAX_REPEATS = 1000
+
+# They multiply and add once for each weight.
+WEIGHT_KERNELS = ("forward_partial", "delta_partial", "update_weights")
+
+PAPER_GB_PER_SECOND = {"forward_partial": 115}  # on a GTX 280 (2010, appendix)
+
+Enqueue = Callable[[Stream], None]  # puts work into a stream and does not wait for it
+
+
+class Timer:
+    """Times work that is put into `stream`."""
+
+    def __init__(self) -> None:
+        self.stream = gpu.new_stream()
+        n_bytes = max(MIN_MEMSET_BYTES, 2 * gpu.cuda.get_current_device().L2_CACHE_SIZE)
+        self._buffer = gpu.device_array((n_bytes,), np.uint8)
+
+    def __call__(self, enqueue: Enqueue, state: str) -> float:
+        """Microseconds that the GPU takes for the work. state: one of CACHE_STATES.
+
+        Raises Problem if the host is so slow that its own time would be included.
+        """
+        enqueue(self.stream)  # compiles the kernels, the first time
+        for n_memsets in MEMSET_COUNTS:
+            microseconds, late = self._once(enqueue, state, n_memsets)
+            if not late:
+                return microseconds
+        raise Problem(
+            "the host launches kernels too slowly for them to be timed; unset "
+            "CUDA_LAUNCH_BLOCKING, end what else runs on this machine, and start again"
+        )
+
+    def _once(self, enqueue: Enqueue, state: str, n_memsets: int) -> tuple[float, bool]:
+        """Microseconds, and whether the host was late: whether the memsets had ended before."""
+        start, end = gpu.cuda.event(), gpu.cuda.event()
+        for _ in range(n_memsets):
+            self._memset()
+        if state == "warm":
+            enqueue(self.stream)
+        start.record(self.stream)
+        enqueue(self.stream)
+        end.record(self.stream)
+        late = start.query()
+        end.synchronize()
+        return 1e3 * start.elapsed_time(end), late
+
+    def wake(self) -> None:
+        """Keep the GPU busy for a moment: after an idle time its clock is slow at first."""
+        until = time.perf_counter() + WAKE_SECONDS
+        while time.perf_counter() < until:
+            self._memset()
+            gpu.synchronize(self.stream)
+
+    def _memset(self) -> None:
+        n_bytes = self._buffer.nbytes
+        gpu.cuda.cudadrv.driver.device_memset(self._buffer, 0, n_bytes, stream=self.stream)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as it is launched for a layer, counted from 1.
+
+    n_bytes: that it must move. flops: its multiplications and additions, 0 where they are few.
+    """
+
+    name: str
+    layer: int
+    n_in: int
+    n_out: int
+    launch: Callable[[Stream], None]
+    n_bytes: int
+    flops: int
+
+
+def kernel_bytes(n_in: int, n_out: int) -> dict[str, int]:
+    """The least bytes that each kernel must move for a layer, by the kernel's name.
+
+    Weights, vectors and the partial sums of the reductions count once, 4 bytes each; padding does
+    not count, nor do the label, the step and the loss of output_delta, some 40 bytes.
+    """
+    weights = (n_in + 1) * n_out
+    forward_sums = -(-(n_in + 1) // forward.INPUTS) * n_out
+    backward_sums = -(-n_out // backward.PATCH) * n_in
+    n_words = {
+        "pick_image": 2 * n_in,
+        "forward_partial": weights + n_in + forward_sums,
+        "forward_reduce": forward_sums + n_out,
+        "output_delta": forward_sums + n_out,
+        "delta_partial": weights + n_out + backward_sums,
+        "delta_reduce": backward_sums + 2 * n_in,
+        "update_weights": 2 * weights + n_in + n_out,
+    }
+    return {name: 4 * n for name, n in n_words.items()}
+
+
+class RandomData:
+    """Random arrays on the GPU for kernels to work on. stream: on which they are copied."""
+
+    def __init__(self, stream: Stream):
+        self.stream, self.rng = stream, np.random.default_rng(0)
+
+    def put(self, host: np.ndarray) -> DeviceArray:
+        return copy_to_gpu(host, self.stream)
+
+    def floats(self, *shape: int) -> DeviceArray:
+        """Uniform in [-1, 1], float32."""
+        return self.put(self.rng.uniform(-1, 1, shape).astype(np.float32))
+
+    def integers(self, n: int, *shape: int) -> DeviceArray:
+        """From 0 to n - 1, int64."""
+        return self.put(self.rng.integers(0, n, shape))
+
+    def no_steps(self) -> DeviceArray:
+        """The number of a step: none is taken yet."""
+        return self.put(np.zeros(1, np.int64))
+
+
+def picking_kernel(n_inputs: int, data: RandomData) -> Kernel:
+    """The kernel that gives the first layer its image."""
+    images, order = data.floats(N_IMAGES, n_inputs), data.integers(N_IMAGES, N_STEPS)
+    (launch,) = pick(data.floats(n_inputs), images, order, data.no_steps())
+    n_bytes = kernel_bytes(n_inputs, 0)["pick_image"]
+    return Kernel("pick_image", 1, n_inputs, n_inputs, launch, n_bytes, 0)
+
+
+def connected_kernels(
+    weights: Sequence[np.ndarray], sizes: Sequence[int], data: RandomData, first: int = 1
+) -> Iterator[Kernel]:
+    """The kernels that train fully connected layers on one image, layer by layer.
+
+    weights, sizes: as `mlp_gpu.network.Network` has them. first: the number of the first of these
+    layers in its net, whose layer 1 needs no deltas below it.
+    """
+    for number, (n_in, n_out) in enumerate(pairwise(sizes)):
+        W, h, delta = data.put(weights[number]), data.floats(n_in), data.floats(n_out)
+        sums = gpu.device_array(forward.partial_shape(W.shape, n_in), np.float32)
+        if number + 1 < len(weights):
+            launches = propagate_forward(data.floats(n_out), sums, W, h)
+        else:
+            labels = data.put(data.rng.integers(0, n_out, N_IMAGES).astype(np.uint8))
+            losses, order = data.floats(N_STEPS), data.integers(N_IMAGES, N_STEPS)
+            launches = output_deltas(delta, losses, data.no_steps(), sums, W, h, labels, order)
+        if first + number > 1:
+            back = gpu.device_array(backward.partial_shape(W.shape), np.float32)
+            launches += propagate_back(data.floats(n_in), back, W, delta, h)
+        launches += update(W, h, delta, data.put(np.full(1, ETA, np.float32)))
+        n_bytes = kernel_bytes(n_in, n_out)
+        for launch in launches:
+            name = launch.kernel.py_func.__name__
+            flops = 2 * (n_in + 1) * n_out if name in WEIGHT_KERNELS else 0
+            yield Kernel(name, first + number, n_in, n_out, launch, n_bytes[name], flops)
+
+
+def training_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
+    """The kernels that train a net on one image, layer by layer, with random data of their own.
+
+    stream: on which the data are copied to the GPU.
+    """
+    data = RandomData(stream)
+    yield picking_kernel(network.sizes[0], data)
+    yield from connected_kernels(network.weights, network.sizes, data)
+
+
+# --- the window's kernels
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of a kernel of the window. n_bytes: read and written. flops: operations.
+
+    As in `kernel_bytes` each number that a launch reads or writes counts once, 4 bytes; padding,
+    the numbers of progress and labels do not count.
+    """
+
+    n_bytes: float = 0
+    flops: float = 0
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(self.n_bytes + other.n_bytes, self.flops + other.flops)
+
+    def __mul__(self, times: float) -> "Work":
+        return Work(self.n_bytes * times, self.flops * times)
+
+
+def _product_work(inner: int, columns: int, n: float, end: float, splits: int = 1) -> Work:
+    """Products of n images, the last of which is image end - 1 of its block, in parts of sums."""
+    words = inner * columns + inner * end + splits * n * (columns + end)
+    return Work(4 * words, 2 * n * inner * (columns + end))
+
+
+def _product(inner: int, columns: int, n: float, end: float, most: int) -> tuple[Work, float]:
+    """Stage 1, see `_product_work`; parts in words. most: images of the largest such product.
+
+    As below compute capability 8.0. From there on scalar products are no sums of parts.
+    """
+    rows, across = pad32(inner), pad32(columns)
+    splits = -(-rows // products.depth_of(rows, across, most))
+    return _product_work(inner, columns, n, end, splits), splits * n * (columns + end)
+
+
+def _sum(parts: float, columns: int, n: float, end: float) -> Work:
+    """Stage 2: the parts, what corrects them, and the results. Images before each correct it."""
+    before = n * (end - (n + 1) / 2)  # pairs of an image and one before
+    return Work(4 * (parts + end * columns + n * columns), 2 * before * columns + parts)
+
+
+LayerWork = tuple[int, Work]  # a layer, from 1, and what one of its kernels does
+
+
+def sweep_works(sizes: tuple[int, ...], n: float, end: float, n_block: int) -> list[LayerWork]:
+    """Each kernel of a sweep, in the order of launches but for the last, which slides the window.
+
+    A sweep of n images, of which the last is image end - 1 of its block. sizes: of the layers.
+    Deltas are read before they are overwritten, to see how they changed.
+    """
+    found: list[LayerWork] = []
+    most = products.most_images(n_block)
+    layers = list(enumerate(pairwise(sizes), start=1))
+    for layer, (n_in, n_out) in layers:
+        product, parts = _product(n_in + 1, n_out, n, end, most if layer > 1 else n_block)
+        found += [(layer, product)] if layer > 1 else []
+        found.append((layer, _sum(parts, n_out, n, end)))
+    found.append((len(layers), Work(4 * 3 * n * sizes[-1])))
+    for layer, (n_in, n_out) in reversed(layers[1:]):
+        product, parts = _product(n_out, n_in + 1, n, end, most)
+        found += [(layer, product), (layer, _sum(parts, n_in, n, end) + Work(4 * n * n_in))]
+    return found
+
+
+def begin_works(sizes: tuple[int, ...], n_block: int) -> list[LayerWork]:
+    """Each kernel of a block's begin: its images, and layer 1's products."""
+    product, _ = _product(sizes[0] + 1, sizes[1], n_block, n_block, n_block)
+    return [(1, Work(4 * 2 * n_block * sizes[0])), (1, product)]
+
+
+def update_works(sizes: tuple[int, ...], n_block: int) -> list[LayerWork]:
+    """Each kernel of a block's end but for the last: the update of a layer's weights."""
+    found = []
+    for layer, (n_in, n_out) in enumerate(pairwise(sizes), start=1):
+        words = 2 * (n_in + 1) * n_out + n_block * (n_in + 1 + n_out)
+        found.append((layer, Work(4 * words, 2 * n_block * (n_in + 1) * n_out)))
+    return found
+
+
+def sweep_work(sizes: tuple[int, ...], n: float, end: float, n_block: int) -> Work:
+    """A sweep as a whole; arguments as of `sweep_works`."""
+    return sum((work for _, work in sweep_works(sizes, n, end, n_block)), Work())
+
+
+def block_work(sizes: tuple[int, ...], n_block: int) -> Work:
+    """A block's share: its begin and its end."""
+    works = begin_works(sizes, n_block) + update_works(sizes, n_block)
+    return sum((work for _, work in works), Work())
+
+
+def work_of_an_image(
+    sizes: tuple[int, ...], sweeps_per_block: float, window: float, n_block: int
+) -> Work:
+    """The work of an image. sweeps_per_block; window, images of a sweep: on average."""
+    sweep = sweep_work(sizes, window, (n_block + window) / 2, n_block)
+    return (sweep * sweeps_per_block + block_work(sizes, n_block)) * (1 / n_block)
+
+
+def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
+    """The kernels of a block of the window: of its begin, a sweep of the largest window, its end.
+
+    Each is launched as in the middle of a block.
+
+    Those that only move the window, `slide_window` and `next_block`, are left out: they would move
+    it between two repeats.
+    """
+    sizes, n_block, n = network.sizes, WINDOW_IMAGES_PER_BLOCK, progress.MAX_WINDOW
+    weights = [copy_to_gpu(W, stream) for W in network.weights]
+    workspace = Workspace(sizes, weights, n_block, gpu.compute_capability())
+    gpu.fill([*workspace.blank(), *workspace.at_start(n_block)], stream)
+    images, labels = training_examples(sizes[0])
+    put = {"labels": labels, "order": np.arange(len(labels))}
+    put |= {"losses": np.zeros(len(labels), np.float32)}
+    epoch = {name: copy_to_gpu(array, stream) for name, array in put.items()}
+    eta = copy_to_gpu(np.full(1, ETA, np.float32), stream)
+    first = (n_block - n) // 2
+    end = first + n
+
+    def at(done: int, swept: int, last: int) -> None:
+        """Set the window's progress, which the launches made next will read."""
+        state = progress.at_start(n_block, len(labels))
+        state[[progress.FIRST, progress.SWEPT, progress.END]] = done, swept, last
+        workspace.progress = copy_to_gpu(state, stream)
+
+    at(0, 0, n)
+    begin = workspace.begin_block(copy_to_gpu(images, stream), epoch["order"])
+    at(first, end, end)
+    sweep = workspace.sweep(epoch, eta)[:-1]
+    at(n_block, n_block, n_block)
+    update = workspace.end_block(eta, len(labels))[:-1]
+    play([*begin, *sweep], stream)
+    works = begin_works(sizes, n_block)
+    works += sweep_works(sizes, n, end, n_block)
+    works += update_works(sizes, n_block)
+    for launch, (layer, work) in zip([*begin, *sweep, *update], works, strict=True):
+        n_in, n_out = sizes[layer - 1 : layer + 1]
+        name, n_bytes = launch.kernel.py_func.__name__, round(work.n_bytes)
+        yield Kernel(name, layer, n_in, n_out, launch, n_bytes, round(work.flops))
+
+
+def with_baselines(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
+    """The kernels of `window_kernels`; after each one that only multiplies the same by cuBLAS."""
+    makers = baselines.available("product", baselines.GPU)
+    for kernel in kernels:
+        yield kernel
+        product = kernel.name.partition("_")[0]
+        if "products" not in kernel.name and product != "update":
+            continue
+        n, n_block = progress.MAX_WINDOW, WINDOW_IMAGES_PER_BLOCK
+        end = (n_block + n) // 2
+        if kernel.layer == 1:  # of all images of a block at once
+            n = end = n_block
+        n_bytes, shape = kernel.n_bytes, (kernel.n_in + 1, kernel.n_out)
+        if product != "update":  # cuBLAS leaves no parts of sums
+            inner, columns = shape if product == "forward" else shape[::-1]
+            n_bytes = round(_product_work(inner, columns, n, end).n_bytes)
+        for name, make in makers.items():
+            launch = make(product, kernel.n_in, kernel.n_out, n, end, n_block)
+            yield replace(kernel, name=f"{name}, {product}", launch=launch, n_bytes=n_bytes)
+
+
+# --- times
+
+
+def copy_to_gpu(host: np.ndarray, stream: Stream) -> DeviceArray:
+    """A copy of an array on the GPU, complete on return."""
+    array = gpu.device_array(host.shape, host.dtype)
+    gpu.fill([(array, host)], stream)
+    return array
+
+
+def make_copier(max_bytes: int, stream: Stream) -> Callable[[int], Enqueue]:
+    """A function that returns a device-to-device copy of n_bytes, at most max_bytes.
+
+    Half of them are read, half written.
+    """
+    random = np.random.default_rng(0).integers(0, 256, max_bytes // 2, np.uint8)
+    source = copy_to_gpu(random, stream)
+    target = gpu.device_array(source.shape, np.uint8)
+
+    def copy_of(n_bytes: int) -> Enqueue:
+        driver = gpu.cuda.cudadrv.driver
+        return lambda stream: driver.device_to_device(target, source, n_bytes // 2, stream=stream)
+
+    return copy_of
+
+
+@gpu.cuda.jit
+def empty_kernel() -> None:
+    pass
+
+
+def measure_states(
+    work: Enqueue, timer: Timer, repeats: int, copy: Enqueue | None = None, **fields: Any
+) -> list[Measurement]:
+    """Measurements of a work in each of CACHE_STATES, in turn with a copy of as many bytes.
+
+    fields: of the measurements.
+    """
+    works = [work, *([copy] if copy else [])]
+    us = {state: np.empty((len(works), repeats)) for state in CACHE_STATES}
+    for repeat in range(repeats):
+        for state in CACHE_STATES:
+            for i, enqueue in enumerate(works):
+                us[state][i, repeat] = timer(enqueue, state)
+
+    def ceiling(state: str) -> Ceiling | None:
+        return Ceiling(us=us[state][1], work=fields["n_bytes"]) if copy else None
+
+    return [
+        Measurement(state=state, us=us[state][0], copy=ceiling(state), **fields)
+        for state in CACHE_STATES
+    ]
+
+
+def measure_empty_kernel(timer: Timer, repeats: int) -> list[Measurement]:
+    """Measurements of a kernel that does nothing."""
+    launch = Launch(empty_kernel, (1, 1), gpu.WARP, ())
+    return measure_states(launch, timer, repeats, group="kernel", name="empty kernel")
+
+
+def measure_kernels(
+    kernels: list[Kernel], timer: Timer, repeats: int, group: str = "kernel"
+) -> Iterator[Measurement]:
+    """Measurements of kernels, each in turn with a copy of as many bytes."""
+    copy_of = make_copier(max(kernel.n_bytes for kernel in kernels), timer.stream)
+
+    def measure(kernel: Kernel) -> list[Measurement]:
+        return measure_states(
+            *(kernel.launch, timer, repeats, copy_of(kernel.n_bytes)),
+            group=group,
+            name=kernel.name,
+            layer=kernel.layer,
+            n_in=kernel.n_in,
+            n_out=kernel.n_out,
+            n_bytes=kernel.n_bytes,
+            flops=kernel.flops or None,
+            paper_gb_per_second=PAPER_GB_PER_SECOND.get(kernel.name),
+        )
+
+    return attempts(partial(measure, kernel) for kernel in kernels)
+
+
+def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Measurement]:
+    """Measurements of the evaluation of a batch, from images to probabilities on the GPU."""
+    n = engine.PREDICT_BATCH
+    rng = np.random.default_rng(0)
+    images = rng.uniform(-1, 1, (n, network.sizes[0])).astype(np.float32)
+    states = [copy_to_gpu(images, timer.stream)]
+    states += [gpu.device_array((n, size), np.float32) for size in network.sizes[1:]]
+    weights = [copy_to_gpu(W, timer.stream) for W in network.weights]
+    launches = fastest(evaluate(states, weights), gpu.compute_capability())
+    return measure_states(
+        *(lambda stream: play(launches, stream), timer, repeats),
+        group="evaluation",
+        name=launches[0].kernel.py_func.__name__,
+        n_images=n,
+        flops=2 * network.n_weights * n,  # a multiplication and an addition per weight
+    )
+
+
+def measure_engine(
+    trainer: Engine, network: Network | ConvNetwork, repeats: int, work: Work
+) -> Measurement:
+    """Measurement of an engine. work: of an image."""
+    trainer.set_network(network)
+    n_inputs = network.source.n_neurons if isinstance(network, ConvNetwork) else network.sizes[0]
+    return Measurement(
+        group="cnn" if isinstance(network, ConvNetwork) else "net",
+        name=f"engine cuda {trainer.schedule}",
+        us=time_training(trainer, n_inputs, repeats),
+        n_images=1,
+        n_bytes=round(work.n_bytes),
+        flops=round(work.flops),
+    )
+
+
+def measure_window(network: Network, repeats: int) -> list[Measurement]:
+    """Measurement of the launch mode `window`, with the work of the sweeps that were needed."""
+    n_block = WINDOW_IMAGES_PER_BLOCK
+    trainer = WindowCudaEngine(n_block)
+    measured = measure_engine(trainer, network, repeats, Work())
+    blocks = -(-(repeats + 1) * engine.IMAGES_PER_TICK // n_block)
+    sweeps, times = trainer.count_sweeps()
+    work = work_of_an_image(network.sizes, sweeps / blocks, times / sweeps, n_block)
+    return [replace(measured, n_bytes=round(work.n_bytes), flops=round(work.flops))]
+
+
+def measure_window_baselines(network: Network, repeats: int) -> Iterator[Measurement]:
+    """Measurements of the window by others, each with its fastest settings, timed as ours is."""
+    for name, make in baselines.available("window", baselines.GPU).items():
+        tell(f"  preparing {name}")
+        found = []
+        for settings in WINDOW_SETTINGS:
+            one = measure_engine(make(*settings), network, repeats, Work())
+            text = "windows of {}, blocks of {}".format(*settings)
+            found.append(replace(one, name=name, settings=text, n_bytes=None, flops=None))
+        yield min(found, key=lambda one: float(np.median(one.us)))
+
+
+def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
+    """Microseconds per image of an engine on a GPU, which has a network; float64 (repeats,).
+
+    By the host's clock, from tick to tick, when the GPU is done. The first tick comes after all
+    that is done once in an epoch. A short epoch before it has compiled the kernels.
+    """
+    images, labels = training_examples(n_inputs)
+    order = np.random.default_rng(0).integers(
+        0, len(labels), (repeats + 1) * engine.IMAGES_PER_TICK
+    )
+    ticks: list[tuple[float, int]] = []
+    for part in (order[: 2 * engine.IMAGES_PER_TICK], order):
+        ticks.clear()
+        trainer.train(
+            images, labels, part, ETA, lambda n, loss: ticks.append((time.perf_counter(), n))
+        )
+    if len(ticks) < 2:
+        raise Problem(f"{trainer.name} {trainer.schedule} ended before it could be timed")
+    moments, images_done = np.array(ticks).T
+    return 1e6 * (np.diff(moments) / images_done[1:])[-repeats:]
+
+
+def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[Measurement]:
+    """All measurements of a net on the GPU."""
+    timer.wake()
+    kernels = list(training_kernels(network, timer.stream))
+    work = Work(sum(kernel.n_bytes for kernel in kernels), training_flops(network.sizes))
+
+    def measure_schedule(schedule: str) -> list[Measurement]:
+        trainer = engines.make_engine("cuda", schedule)
+        return [measure_engine(trainer, network, repeats, work)]
+
+    def measure_window_kernels() -> Iterator[Measurement]:
+        kernels = with_baselines(window_kernels(network, timer.stream))
+        return measure_kernels(list(kernels), timer, repeats)
+
+    return attempts(
+        [
+            *(partial(measure_schedule, schedule) for schedule in SCHEDULES),
+            partial(measure_window, network, repeats),
+            partial(measure_empty_kernel, timer, repeats),
+            partial(measure_kernels, kernels, timer, repeats),
+            partial(measure_evaluation, network, timer, repeats),
+            measure_window_kernels,
+        ]
+    )
