@@ -50,10 +50,14 @@ def png(figure: Figure) -> bytes:
     return few_colours(Image.fromarray(np.asarray(canvas.buffer_rgba())))
 
 
-def few_colours(picture: Image.Image, n_colours: int = PNG_COLOURS) -> bytes:
+def few_colours(
+    picture: Image.Image,
+    n_colours: int = PNG_COLOURS,
+    method: Image.Quantize = Image.Quantize.MEDIANCUT,
+) -> bytes:
     """A picture as PNG in at most n_colours colours, without metadata."""
     reduced = io.BytesIO()
-    image = picture.convert("RGB").quantize(n_colours, dither=Image.Dither.NONE)
+    image = picture.convert("RGB").quantize(n_colours, method, dither=Image.Dither.NONE)
     image.save(reduced, "png", optimize=True)
     return reduced.getvalue()
 
@@ -73,7 +77,9 @@ def darken(picture: Image.Image) -> bytes:
     inverted = np.clip(np.asarray(rgb, int) + 255 - 2 * luma, 0, 255)
     page, ink = np.array(DARK_PAGE), np.array(DARK_INK)
     pixels = page + (ink - page) * inverted // 255
-    return few_colours(Image.fromarray(pixels.astype(np.uint8)), DARK_PNG_COLOURS)
+    # Colours far apart, so that a small patch of a legend keeps its own.
+    far = Image.Quantize.MAXCOVERAGE
+    return few_colours(Image.fromarray(pixels.astype(np.uint8)), DARK_PNG_COLOURS, far)
 
 
 def pdf(figure: Figure) -> bytes:

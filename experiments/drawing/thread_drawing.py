@@ -40,10 +40,10 @@ IDLE: dict[str, object] = {"facecolor": "0.85", "edgecolor": "none"}
 # step, which moves whole sectors.
 UNTOUCHED, OTHERS, BLOCK, SECTORS = range(4)
 COLOURS = ("0.85", "white", "#FDE3B3", "#7CCBAE")
-ORDER = colormaps["Blues"](np.linspace(0.5, 1, 256))  # of a thread's cells, first to last
+ORDER = colormaps["Blues"](np.linspace(0.5, 1, 16))  # of a thread's cells, first to last
 STYLES = {
     "one block": BOUNDS | {"facecolor": COLOURS[BLOCK]},
-    "one thread, light to dark": THREAD,
+    "one thread, faint to strong": THREAD,
     "its warp at one step": WARP_STEP,
     "sectors of that step": OUTLINE | {"facecolor": COLOURS[SECTORS]},
     "other blocks": OUTLINE | {"facecolor": COLOURS[OTHERS]},
@@ -124,7 +124,9 @@ def plot_panel(axes: Axes, view: View, trace: Trace) -> None:
     if not large:
         plot_lines(axes, left, right - left, bottom - top, top)
     own = cells_of(trace.own)
-    shades = ORDER[np.linspace(0, 255, len(own)).astype(int)] if len(own) > 1 else ORDER[-1:]
+    shades = (
+        ORDER[np.linspace(0, len(ORDER) - 1, len(own)).astype(int)] if len(own) > 1 else ORDER[-1:]
+    )
     plot_cells(axes, own, {"facecolor": shades, "edgecolor": shades, "linewidth": 0.8})
     for row, first, last in trace.step:
         style = WARP_STEP | {"linewidth": 0.7 if large else 1.2}
