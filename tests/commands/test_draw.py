@@ -283,6 +283,7 @@ def test_what_a_screen_reader_says_comes_when_the_drawing_rests(browser, written
         at_once = page.evaluate(spoken)
         page.wait_for_function("() => byId('spoken').textContent.startsWith('The net says')")
         said, answers = page.evaluate(spoken), drawn(page)
+        assert page.evaluate("() => document.documentElement.scrollWidth") == 360
         page.locator("#paper").focus()
         page.keyboard.press("ArrowLeft")
         ring = page.evaluate(
@@ -291,9 +292,7 @@ def test_what_a_screen_reader_says_comes_when_the_drawing_rests(browser, written
         assert not problems
         return before, at_once, said, answers, ring
 
-    before, at_once, said, (answer, deformed, _), ring = browser.visit(
-        written, 1000, "screen", work
-    )
+    before, at_once, said, (answer, deformed, _), ring = browser.visit(written, 360, "screen", work)
     assert before == at_once == "Draw a digit, or load one below."
     assert said == f"The net says {answer}; deformed: {deformed}"
     assert ring == ["132px", "block"]
