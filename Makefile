@@ -76,7 +76,7 @@ deformations: $(CORE)  ## draw a digit deformed: fields, strips, 100 copies, wid
 pictures: $(CORE)  ## save the figures of the runs there are as PNG and PDF
 	$(RUN) -m experiments.pictures $(ARGS)
 
-report: $(CORE)  ## one page of all runs and records there are, runs/report.html
+report: $(CORE)  ## one page of your runs beside the records, and of all records: runs/report.html
 	$(RUN) -m experiments.report $(ARGS)
 
 notebooks: $(NOTEBOOKS)  ## execute the notebooks, as pages in runs/notebooks
@@ -159,7 +159,7 @@ lint: $(TESTS)  ## check style, format and types
 record: $(CORE)  ## copy the figures of finished runs into results/: ARGS="runs/table1/net1-seed0.h5"
 	$(RUN) -m experiments.record $(ARGS)
 
-readme: $(CORE)  ## write the README's tables anew from results/
+readme: $(CORE)  ## write the pages' tables and dark pictures anew from results/
 	$(RUN) -m experiments.readme $(ARGS)
 
 clean:  ## remove .venv and caches; runs and data stay

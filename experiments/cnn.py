@@ -198,6 +198,8 @@ def report(runs: list[Run]) -> str:
         title = f"The nets of Table {table.number} of the 2011 paper on {name}, which is NOT "
         title += table.data
         note = "These figures must not be compared with the paper's."
+        if not all(run.config.layers in table.nets.values() for run in runs):
+            note += " Layers other than the paper's are fitted to the images' side, or your own."
     return tables.report(title, note, cnn_tables.table(runs), runs)
 
 

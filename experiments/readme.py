@@ -1,6 +1,7 @@
 """Write the generated parts of README.md, results/README.md and pages of docs/ from results/.
 
-A part stands between two markers and holds tables. The text around it is written by hand; a test
+A part stands between two markers and holds tables, or text that other programs print too. The text
+around it is written by hand; a test
 compares the measured numbers in it with results/. NAME-dark.png, the variant of a picture for dark
 pages, is written for the pictures of docs/ and results/.
 """
@@ -199,7 +200,7 @@ def gpu_check(record: GpuCheckRecord) -> str:
     ]
     source = record.provenance.columns()
     where = tables.source_line(source, date=source.date)
-    return f"{where}, the last command:\n\n{markdown_table(rows)}"
+    return f"Provenance of the last command: {where}.\n\n{markdown_table(rows)}"
 
 
 def ladders(records: Collection[LadderRecord]) -> str:
@@ -313,7 +314,7 @@ def light_pictures() -> list[Path]:
     """The pictures that have a variant for dark pages: all but three.png, a digit to recognise."""
     folders = (provenance.REPOSITORY / name for name in ("docs", "results"))
     found = [path for folder in folders for path in folder.rglob("*.png")]
-    return [path for path in found if not path.stem.endswith(("-dark", "three"))]
+    return [path for path in found if not (path.stem.endswith("-dark") or path.name == "three.png")]
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -105,11 +105,6 @@ def choice_of(name: str, data_dir: Path | None) -> str:
     return str(data_dir)
 
 
-def advice(choice: str) -> str:
-    """The sentence on where to put the files of that choice."""
-    return READERS.get(choice, mnist).files().advice
-
-
 def limit(dataset: Dataset, n: int | None) -> Dataset:
     """The data with the first n training images only; None keeps all. Copies nothing.
 

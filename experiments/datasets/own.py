@@ -339,7 +339,8 @@ def _read(path: Path, size: int | None) -> tuple[bytes, np.ndarray]:
 
 
 def _scaled(pixels: np.ndarray, size: int) -> np.ndarray:
-    """A picture scaled as a whole and centred in size x size pixels, the rest its border's median.
+    """A picture scaled as a whole and centred in size x size pixels, the rest its border's median,
+    rounded down.
 
     pixels: uint8 (height, width) or (height, width, 3). Guess: bilinear interpolation, of all
     pixels below one of the result.

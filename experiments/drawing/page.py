@@ -39,9 +39,9 @@ def html(text: str) -> str:
     return re.sub("`(.+?)`", r"<code>\1</code>", text)
 
 
-def anchor(title: str) -> str:
-    """The id of a section of level 2."""
-    return re.sub(r"[^\w.-]+", "-", title)
+def _anchor(titles: str) -> str:
+    """The id of a section: its titles, joined."""
+    return re.sub(r"[^\w.-]+", "-", titles)
 
 
 def _cell(text: str) -> str:
@@ -69,7 +69,7 @@ class Page:
         """
         self._end_sections(level)
         self._sections.append(title)
-        opened, own = " open" * is_open, anchor("-".join(self._sections))
+        opened, own = " open" * is_open, _anchor("-".join(self._sections))
         head = f'<h{level} id="{own}">{html(title)}</h{level}>'
         self._parts.append(f"<details{opened}><summary>{head}</summary>")
 

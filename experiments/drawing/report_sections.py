@@ -1,4 +1,4 @@
-"""The page of all runs and records, section by section: its rows, figures and sources."""
+"""The page of your runs beside the records, and of all records: its rows, figures and sources."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,6 +60,7 @@ ERROR_COLUMNS = (
     "paper BTE %",
 )
 FIRST = "MNIST", "load_digits"  # data sets
+OWN_DATA = ", data of your own"
 SMALL_P = 1e-9  # smaller ones are not printed
 BENCH_TITLES = {  # by the part of results/README.md
     "bench": "Engines and baselines",
@@ -114,8 +115,13 @@ class Report:
         if name == CIFAR10_JPEG:
             return "CIFAR-10, a JPEG copy"
         if name not in KINDS:
-            return f"{name}, data of your own"
+            return f"{name}{OWN_DATA}"
         return name if name == of_paper else f"{name}, which is NOT {of_paper}"
+
+    def _warn(self, name: str) -> None:
+        """Say that figures of data that are not the paper's cannot be compared with it."""
+        if " NOT " in self.title(name):
+            self.page.warn(NOT_MNIST if name in FIRST else NOT_THE_PAPERS)
 
     def add_own(self) -> None:
         """Each run of the folder, beside the record of the same net and the paper's figure."""
@@ -129,9 +135,11 @@ class Report:
         for name in self.names:
             if runs := tables.on_data(self.runs, name):
                 page.heading(3, self.title(name), is_open=True)
+                self._warn(name)
                 self._add_comparisons(runs, name)
                 self._add_pictures(runs, name)
         page.say(comparisons.EXPLAINED)
+        page.say(tables.TIME_EXPLAINED)
 
     def _add_comparisons(self, runs: Mapping[str, Run], name: str) -> None:
         """The table of the runs on one data set; a committee has the row of its members."""
@@ -214,9 +222,8 @@ class Report:
     def add_records(self, name: str) -> None:
         """The recorded perceptrons, convolutional nets and committees on the data of that name."""
         page, is_paper = self.page, is_mnist(name)
-        page.heading(2, f"Records: {self.title(name)}")
-        if " NOT " in self.title(name):
-            page.warn(NOT_MNIST if name in FIRST else NOT_THE_PAPERS)
+        page.heading(2, f"Records: {self.title(name).removesuffix(OWN_DATA)}")
+        self._warn(name)
         if own := tables.table1_runs(self.records, name):
             page.heading(3, "Table 1, the paper beside ours" if is_paper else "Table 1's nets")
             rows = list(map(_errors_first, tables.table1_table(list(own.values()))))

@@ -173,10 +173,8 @@ def plot_lines(axes: Axes, left: int, columns: int, rows: int, top: int = 0) -> 
     axes.add_collection(LineCollection(lines, colors="0.75", linewidths=0.5, zorder=0.5))
 
 
-def add_text(
-    axes: Axes, x: float, y: float, text: str, ha: str = "center", va: str = "center"
-) -> None:
-    axes.text(x, y, text, ha=ha, va=va, fontsize=LABEL_SIZE)
+def add_text(axes: Axes, x: float, y: float, text: str, ha: str = "center") -> None:
+    axes.text(x, y, text, ha=ha, va="center", fontsize=LABEL_SIZE)
 
 
 def set_axes(axes: Axes, region: Iterable[int], across: str, down: str, title: str) -> None:
@@ -192,7 +190,7 @@ def set_axes(axes: Axes, region: Iterable[int], across: str, down: str, title: s
         axis.set_major_locator(MaxNLocator(6, integer=True))
 
 
-def set_bare(axes: Axes, across: tuple, down: tuple, title: str = "") -> None:
+def set_bare(axes: Axes, across: tuple, down: tuple, title: str) -> None:
     """Axes of a drawing that has no scale: its first and last x, its first and last y."""
     axes.set(xlim=across, ylim=(down[1] + 0.5, down[0] - 0.5))
     axes.set_title(title, fontsize=LABEL_SIZE)

@@ -95,6 +95,8 @@ def _trace(launch: Launch, launched: Launched, view: View) -> Trace:
         if own[view.step] in each[who == thread]:
             step = np.unique(each)
             break
+    else:
+        raise ValueError(f"{view.name}: no step of the warp of thread {view.thread} has the cell")
     in_sector = SECTOR // WORD
     sectors = np.unique(step // in_sector)
     moved = (sectors[:, None] * in_sector + np.arange(in_sector)).reshape(-1)

@@ -37,7 +37,6 @@ from experiments.training.validation import Count, Lines, Seconds, Text, convert
 # Names of the committees that may be recorded. The name of their folder of runs stands before them.
 COMMITTEES = rf"(experiment[1-6]|table4)(-load_digits)?|{committee_report.GIVEN}"
 STUDIES = r"study.*\.csv"  # named after their folders of runs
-COMMAND_FOLDER = "committee"  # of 'make committee'
 _COMMITTEE_NAME = re.compile(rf"(.+)-(?:{COMMITTEES})\.csv")
 
 # In the same folder, of experiments.gpu_check, experiments.ladder, experiments.blocks, the campaign

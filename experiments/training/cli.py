@@ -106,7 +106,7 @@ def add_engine_arguments(
         + ", on GPUs of compute capability 8.0 and later window" * (WINDOW in schedules)
         + ")",
     )
-    parser.set_defaults(windows=False)  # which a session fills in: whether they are the default
+    parser.set_defaults(windows=False)  # set by jobs.opened: whether `window` is the default
 
 
 def schedule(arguments: argparse.Namespace) -> str:

@@ -187,8 +187,9 @@ def opened(
 ) -> Iterator[tuple[Pool, str, str]]:
     """The pool that the command line asks for, the name of its engine and that of its devices.
 
-    arguments: those of cli.add_engine_arguments and cli.add_worker_arguments. n_jobs: a pool has
-    no more workers than that. needed_bytes: memory that a GPU must have; called if there is a GPU.
+    arguments: those of cli.add_engine_arguments and cli.add_worker_arguments; gets `windows`:
+    whether new runs of perceptrons have the schedule `window`. n_jobs: a pool has no more workers
+    than that. needed_bytes: memory that a GPU must have; called if there is a GPU.
     Says why no GPU is used, if none is, and whether the processor lacks what makes the CPU fast.
 
     Raises Problem or gpu.GpuFault if the pool or its engine cannot be had.
@@ -206,6 +207,11 @@ def opened(
 
         engine = choose_engine(arguments.engine, missing, tell)
         device = " and ".join(sorted(set(pool.call_on_workers(provenance.device, engine))))
+        if engine == "cuda":  # before worker processes take the GPUs from this one
+            from deepbig_runtime import gpu  # imports numba
+            from mlp_gpu.tensor_cores import LOWEST_CC
+
+            arguments.windows = min(pool.call_on_workers(gpu.compute_capability)) >= LOWEST_CC
         if arguments.scheduler:
             yield pool, engine, device
             return
@@ -248,7 +254,7 @@ def session(
     The images are as data.load_pixels gives them. Most commands need no others in this process.
 
     arguments: those of plans.add_trainer_arguments, but those of the learning rate may be missing;
-    gets whether a GPU trains in windows. The folder --out is made. n_jobs: how many trainings.
+    completed as by `opened`. The folder --out is made. n_jobs: the number of trainings.
     some_nets: the different nets, as configs.make_config takes them. deforms_on_gpu: whether a GPU
     that trains also deforms.
     Raises Problem, files.FileFault or gpu.GpuFault if any of it cannot be had.
@@ -260,11 +266,6 @@ def session(
     found = cache(partial(load_pixels, arguments.data, arguments.data_dir, size))
     needed = partial(nets.needed_bytes, some_nets, found, deforms_on_gpu)
     with opened(arguments, n_jobs, needed) as (pool, engine, device):
-        if engine == "cuda":
-            from deepbig_runtime import gpu  # imports numba
-            from mlp_gpu.tensor_cores import LOWEST_CC
-
-            arguments.windows = min(pool.call_on_workers(gpu.compute_capability)) >= LOWEST_CC
         dataset = found()
         tell(
             f"{dataset.name}: {len(dataset.train_labels):,} training and "

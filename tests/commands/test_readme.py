@@ -254,7 +254,7 @@ def test_the_checks_of_a_gpu_are_shown(empty):
     pages = readme.pages()
     text = pages["results/README.md"]["gpu-check"]
     assert text.startswith(
-        "Some GPU, driver 1.2; python 3.11; 2026-01-02T00:00:00+00:00; commit ccccc"
+        "Provenance of the last command: Some GPU, driver 1.2; python 3.11; 2026-01-02T00:00:00+00"
     )
     for row in (
         r"GPU +\| no +\| as it is +\| 0:01:01 \| not recorded \| not recorded",

@@ -1,4 +1,4 @@
-"""`python -m experiments.report`: the page of all runs and records."""
+"""`python -m experiments.report`: the page of your runs and of all records."""
 # ruff: noqa: F401, F811 - fixtures are imported
 
 import base64
@@ -7,8 +7,6 @@ import html
 import io
 import json
 import re
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from matplotlib.figure import Figure
 from msgspec import structs
 from PIL import Image
 from report_pages import (
-    HOSTILE,
     SESSION,
     caption,
     captions,
@@ -38,16 +35,17 @@ from report_pages import (
 from deepbig_runtime.errors import Problem
 from experiments import report
 from experiments.datasets import data
-from experiments.drawing import report_sections, run_plots
+from experiments.drawing import report_sections
 from experiments.drawing.page import Html, Page
 from experiments.drawing.page import html as to_html
 from experiments.drawing.report_sections import OWN_TITLE, Report
-from experiments.results import cnn_tables, committee_report, committees, voting
+from experiments.results import voting
 from experiments.results.records import Results, read_results
-from experiments.results.rows import ScalingRow, read_rows, rows_text
+from experiments.results.rows import ScalingRow, read_rows
 from experiments.training import store
 from experiments.training.provenance import REPOSITORY
 
+DIGITS = "load_digits, which is NOT MNIST"
 SCALING = REPOSITORY / "results" / "amd-epyc-2-cores" / "scaling.csv"
 
 # Runs and records
@@ -99,7 +97,7 @@ def test_a_run_that_is_not_at_its_end_says_why(text):
 
 
 def test_a_committee_is_formed_of_the_runs(text, folder):
-    ((row,),) = tables_in(sections(text)[OWN_TITLE, "load_digits, which is NOT MNIST"])
+    ((row,),) = tables_in(sections(text)[OWN_TITLE, DIGITS])
     runs = [store.read_run(path) for path in store.run_files(folder / "committee")]
     mean = voting.average([run.outputs for run in runs])
     assert row["wrong"] == f"{voting.find_wrong(mean, runs[0].labels).sum()} of 360"
@@ -112,9 +110,9 @@ def test_a_committee_is_formed_of_the_runs(text, folder):
 def test_digits_stand_apart_and_say_that_they_are_no_mnist(text):
     apart = sections(text)
     digits = {key: part for key, part in apart.items() if "load_digits" in "".join(key)}
-    warned = digits["Records: load_digits, which is NOT MNIST"]
-    assert 'class="warning"' in warned
-    assert "must not be compared" in warned
+    for warned in (digits[OWN_TITLE, DIGITS], digits[f"Records: {DIGITS}"]):
+        assert 'class="warning"' in warned
+        assert "must not be compared" in warned
     for part in digits.values():
         for table in tables_in(part):
             assert not [name for name in table[0] if name.startswith("paper")]
@@ -288,6 +286,15 @@ def test_damaged_files_are_named_and_the_rest_goes_on(results, tmp_path, capsys)
     assert len(found.faults) == said.count("left out: ") == 9
     (table,) = tables_in(path.read_text())
     assert [row["net"] for row in table] == ["4"]
+
+
+def test_an_unfinished_committee_is_marked(results, tmp_path):
+    write_committee(tmp_path)
+    path = next(path for path in store.run_files(tmp_path) if "WN14" in path.name)
+    run = make_run("load_digits", (841, 800, 10), epochs=9, done=3, seed=2, width=14)
+    store.write_run(path, run)
+    ((row,),) = tables_in(sections(Report(tmp_path).build())[OWN_TITLE, DIGITS])
+    assert row["run"].endswith(f"runs in {tmp_path.name}, not trained to the end")
 
 
 # Benchmarks

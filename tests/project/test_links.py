@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from waiting import HANG_SECONDS
 
+from experiments.drawing.figures import dark_variant
 from experiments.drawing.thread_maps import DRAWINGS
 from experiments.training.provenance import REPOSITORY
 
@@ -106,6 +107,7 @@ def test_gallery_shows_every_picture():
     folders = (REPOSITORY / name for name in ("docs", "results"))
     there = {path for folder in folders for path in folder.rglob("*.png")}
     light = {path for path in there if not path.stem.endswith("-dark")}
+    assert there - light == {dark_variant(path) for path in light if path.name != "three.png"}
     assert {(REPOSITORY / "docs" / target).resolve() for target in shown} == light
 
 

@@ -133,8 +133,8 @@ def rows_of(results, folder, group="net"):
     return [row for row in rows if row.group == group]
 
 
-def ratios(results, folder, *names, engine=None):
-    engine = engine or {CPU: "engine cpu", GPU: "engine cuda window"}[folder]
+def ratios(results, folder, *names):
+    engine = {CPU: "engine cpu", GPU: "engine cuda window"}[folder]
     us = {(row.name, row.net): row.us for row in rows_of(results, folder)}
     found = []
     for name in names:
@@ -298,8 +298,8 @@ SAID = [
     ),
     Said(
         "docs/benchmarks.md",
-        "- **With less**: in one thread our engine takes {:.1f} to {:.1f} times as long, beside a"
-        " process that keeps a core busy {:.1f} to {:.1f} times.",
+        "- **Fewer resources**: in one thread our engine takes {:.1f} to {:.1f} times as long, "
+        "beside a process that keeps a core busy {:.1f} to {:.1f} times.",
         cpu_conditions,
     ),
     Said(

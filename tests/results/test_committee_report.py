@@ -5,7 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from committee_cases import committee_row, make_config, make_run, numbered, tables_of
+from committee_cases import (
+    committee_row,
+    make_config,
+    make_run,
+    numbered,
+    of_committees,
+    tables_of,
+)
 from factories import changed
 from msgspec import structs
 from scipy.stats import beta
@@ -183,3 +190,25 @@ def test_order_of_the_papers_committees(errors, shows):
     assert committee_report.order_table(rows)[3]["ours %"] == "in 4 of 6"
     assert committee_report.order_table(rows)[3]["shows"] == "no"
     assert not committee_report.has_order(rows[3:])
+
+
+def test_claims_have_the_corrected_p_of_committees_trained_alike():
+    found = of_committees({1: (250, 221), 2: (200, 207), 3: (210, 169), 6: (180, 171)})
+    first, second, third, sixth = found.values()
+    for rows, places in ((third, range(169)), (sixth, range(1, 172))):
+        rows[-1].wrong_digits = list(places)
+
+    def column(name):
+        lines = committee_report.order_table([row for rows in found.values() for row in rows])
+        return [line[name] for line in lines]
+
+    # Digit 0 is wrong for one, digits 169, 170 and 171 for the other: p = 2 (1 + 4) / 16.
+    assert column(committee_report.P_VALUE) == ["-", "-", "0.62", ""]
+    first[-1].wrong_digits = list(range(8, 169))  # 8 digits less than the third: p = 2 / 256
+    assert column(committee_report.P_VALUE) == ["0.016", "-", "0.62", ""]  # the smaller, twice
+    assert column("shows") == ["yes", "yes", "no", "no"]
+    third[-1].epochs = sixth[-1].epochs = "100"
+    assert column(committee_report.P_VALUE) == ["-", "-", "0.62", ""]
+    assert column("shows") == ["-", "yes", "no", "no"]
+    second[-1].eta = "0.1"
+    assert column("shows") == ["-", "-", "no", "no"]

@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import closing, suppress
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -464,6 +465,10 @@ def gpus(monkeypatch):
     monkeypatch.setattr(gpu, "missing", lambda n=0: f"{n} bytes" if n > 7 else None)
     monkeypatch.setattr(gpu, "count", lambda: 2)
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
+    monkeypatch.setattr(gpu, "compute_capability", lambda: (9, 0))
+    # From then on the GPUs are the workers'.
+    give_up = partial(monkeypatch.setattr, gpu, "compute_capability", never)
+    monkeypatch.setattr(gpu, "release", give_up)
 
 
 @pytest.mark.usefixtures("gpus")
@@ -473,9 +478,11 @@ def gpus(monkeypatch):
 )
 def test_opened_with_gpus_has_a_worker_for_each(arguments, n_jobs, expected, started, monkeypatch):
     monkeypatch.setattr(provenance, "cores", lambda: 7)
-    with jobs.opened(parse(*arguments), n_jobs, lambda: 7) as (pool, engine, device):
+    parsed = parse(*arguments)
+    with jobs.opened(parsed, n_jobs, lambda: 7) as (pool, engine, device):
         assert isinstance(pool, LocalProcesses if expected > 1 else InProcess)
         assert (pool.workers, engine, device) == (expected, "cuda", "Some GPU")
+        assert parsed.windows
     assert started == [number % 2 for number in range((expected > 1) * expected)]
 
 
