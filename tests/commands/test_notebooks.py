@@ -29,8 +29,8 @@ FIGURES = {  # of the nets that come along, and of records
     "committee": 8,
     "convolution": 10,
     "deformations": 5,
-    "kernels": 15,
-    "ladder": 7,
+    "kernels": 19,
+    "ladder": 5,
     "misclassified_digits": 6,
     "training": 3,
 }
