@@ -175,8 +175,8 @@ def settle(arguments: argparse.Namespace) -> None:
 
     usual_out becomes None if it does: then no other folder is looked into.
 
-    Trainings of other lengths, numbers of images or learning rates than usual have a folder of
-    their own. One that can be extended by more epochs keeps it.
+    Trainings of other lengths, numbers of images, learning rates or launch modes than usual have a
+    folder of their own. One that can be extended by more epochs keeps it.
 
     Raises Problem for --size without a folder of your own.
     """
@@ -191,6 +191,7 @@ def settle(arguments: argparse.Namespace) -> None:
         "limit": arguments.limit,
         "eta": arguments.eta,
         "decay": arguments.eta_decay,
+        "": arguments.schedule,
     }
     parts = [arguments.usual_out.name, *filter(None, [arguments.profile])]
     parts += [f"{name}{value}" for name, value in settings.items() if value]

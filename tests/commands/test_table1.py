@@ -239,6 +239,7 @@ def test_trial_of_an_older_version_is_gone_on_with_in_the_usual_folder(tmp_path,
         ("--profile paper --epochs 300", "table1-paper"),  # more epochs extend it
         ("--epochs 30 --eta 1e-3 --eta-decay 0.9", "table1-eta0.001-decay0.9"),
         ("--profile short --epochs 7", "table1-short-epochs7"),
+        ("--schedule graph", "table1-graph"),  # which rounds otherwise than window
         ("--epochs 7 --out elsewhere", "elsewhere"),
     ],
 )
