@@ -90,7 +90,7 @@ export: $(CORE)  ## hand out runs and nets as other programs read them: ARGS="ru
 
 ##@ measure
 
-bench: $(CORE)  ## time kernels, engines, PyTorch and more; --startup, --workers: see docs/benchmarks.md
+bench: $(CORE)  ## time kernels, engines, PyTorch and more: docs/benchmarks.md
 	$(RUN) -m experiments.bench $(ARGS)
 
 blocks: $(CORE)  ## compare training in blocks with exact on-line steps, in float64

@@ -1,15 +1,15 @@
 """Time the engines, their kernels and the baselines on this machine, in one run.
 
 For nets 1 to 5 and 841-800-10, one image per step: microseconds per image and weight updates per
-second of each engine, of a plain NumPy loop, and of PyTorch and JAX where they are installed; the
-bytes per second that an engine must move, on the CPU next to a scaled copy and a read of as many
-weights; operations per second of the CPU's engine, its kernel and the evaluation, next to a loop of
-multiply-adds; on a processor with AVX-512 nets 1 and 4 once more, limited to AVX2. On a GPU also
-each kernel of each layer next to a copy. Last the deformation of the same images, by ours and by
-baselines: SciPy, and albumentations and kornia where they are installed.
+second of each engine, of a plain NumPy loop, and of PyTorch (on a GPU) and JAX where they are
+installed; the bytes per second that an engine must move, on the CPU next to a scaled copy and a
+read of as many weights; operations per second of the CPU's engine, its kernel and the evaluation,
+next to a loop of multiply-adds; on a processor with AVX-512 nets 1 and 4 once more, limited to
+AVX2. On a GPU also each kernel of each layer next to a copy. Last the deformation of the same
+images, by ours and by baselines: SciPy, and kornia where it is installed.
 
-The convolutional nets of Table 1 of 2011 likewise, next to loops over connections and PyTorch, and
-to multiply-adds; on a GPU also each kernel of one of them.
+The convolutional nets of Table 1 of 2011 likewise, next to NumPy, to PyTorch on a GPU, and to
+multiply-adds; on a GPU also each kernel of one of them.
 
 Every time is the median of several repeats, in which all that is compared takes turns. Prints
 tables, and writes bench.csv and a plot, bench.png and bench.pdf, to results/<device>: each row as
@@ -18,15 +18,6 @@ the rows of other measurements are kept.
 
 Without a GPU, a race at the end, a quarter of an hour: wrong digits of MNIST against seconds of
 training, on-line and by mini-batches in NumPy and PyTorch; race.csv, race.png and race.pdf.
-
-Instead of all that,
-  --startup  times table1 until its first step: with five nets and with one, compiled code cached,
-             and with five and an empty cache folder; a worker process until it begins to train;
-             and a clone of this repository until it has installed itself and trained a net
-  --tests    runs 'make test' and 'make test-all' once each
-  --workers  trains the same few nets with one worker and with several, in turn: how much faster,
-             how long workers take to start, how many bytes a run writes
-The first two write startup.csv, where rows of other measurements are kept, the last scaling.csv.
 """
 
 import argparse
@@ -44,7 +35,6 @@ from deepbig_runtime import files, gpu
 from deepbig_runtime.errors import Problem
 from experiments.benchmarks import (
     baselines,
-    clusters,
     cnn_times,
     columns,
     deform_times,
@@ -53,23 +43,17 @@ from experiments.benchmarks import (
     mlp_times,
     race,
 )
-from experiments.benchmarks.baseline_nets import Trainer
+from experiments.benchmarks.baselines import Trainer
 from experiments.benchmarks.columns import NARROW, Measurement
 from experiments.benchmarks.narrow import measure_with_avx2
+from experiments.benchmarks.processes import in_processes
 from experiments.datasets import data
 from experiments.results import cnn_tables
-from experiments.results.rows import (
-    BenchRow,
-    StartupRow,
-    read_rows,
-    rows_text,
-)
-from experiments.training import cli, gpu_trial, jobs, provenance
+from experiments.results.rows import BenchRow, read_rows, rows_text
+from experiments.training import cli, provenance
 from experiments.training.formatting import markdown_table
 from experiments.training.messages import tell
 from experiments.training.provenance import Source
-from mlp_gpu.engine import PERCEPTRON_SCHEDULES
-from mlp_gpu.engines import choose_engine
 from mlp_gpu.network import Network
 
 CNN_NETS = tuple(cnn_tables.PAPER)
@@ -143,7 +127,7 @@ def measure_all(
     repeats, on_cpu = arguments.repeats, not arguments.gpu_only
     end = time.monotonic() + 60 * (arguments.minutes or math.inf)
     makers = baselines.available("net", baselines.CPU) if on_cpu else {}
-    with baselines.in_processes(makers) as fastest:
+    with in_processes(makers) as fastest:
         parts: dict[str, Callable[[], Iterator[Measurement]]] = {
             columns.net_title(net): partial(measure_net, net, fastest, repeats, timer, on_cpu)
             for net in arguments.nets or mlp_times.NETS
@@ -219,8 +203,35 @@ def run_race(folder: Path, source: Source) -> None:
     tell(f"written to {folder}: race.csv, race.png, race.pdf")
 
 
-def measure_everything(arguments: argparse.Namespace) -> None:
-    """Write and print the benchmark."""
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = cli.Parser("bench", __doc__)
+    parser.add_argument(
+        "--repeats",
+        type=cli.integer(3, gpu_times.MAX_REPEATS),
+        default=9,
+        metavar="N",
+        help="repeats of each measurement, at least 3 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--nets",
+        type=cli.integers(1, 5),
+        metavar="N,N",
+        help="nets of Table 1 to measure, and nothing else (default: all there is)",
+    )
+    parser.add_argument("--gpu-only", action="store_true", help="measure nothing on the CPU")
+    parser.add_argument(
+        "--minutes",
+        type=cli.number(0.01, 10_000),
+        metavar="N",
+        help="begin no further net after that time (default: no limit)",
+    )
+    cli.add_out_argument(parser, "folder for tables and pictures (default: results/<this device>)")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_arguments(argv)
     reason = gpu.missing(gpu_times.NEEDED_GPU_BYTES)
     if reason:
         tell(f"no GPU is measured: {reason}")
@@ -228,7 +239,8 @@ def measure_everything(arguments: argparse.Namespace) -> None:
         tell(sentence)
     source = provenance.collect("cpu" if reason else "cuda")
     source.versions |= provenance.versions(tuple(baselines.PACKAGES))
-    folder = folder_of(arguments, source)
+    folder: Path = arguments.out or provenance.device_folder(source.device)
+    files.make_folder(folder)
     timer = None if reason else gpu_times.Timer()
     rows = measure_into(folder / "bench.csv", arguments, timer, source)
     save_picture(lambda plots: plots.plot_times(rows), folder / "bench")
@@ -239,107 +251,6 @@ def measure_everything(arguments: argparse.Namespace) -> None:
     tell(f"written to {folder}: bench.csv, bench.png, bench.pdf")
     if reason and is_whole(arguments):
         run_race(folder, source)
-
-
-def measure_startup(arguments: argparse.Namespace) -> None:
-    """Write and print how long one waits for trainings and workers, or for the tests."""
-    dataset = data.load(arguments.data, arguments.data_dir)
-    source = provenance.collect()
-    folder = folder_of(arguments, source)
-    path, origin = folder / "startup.csv", source.columns()
-    rows = {row.what: row for row in read_rows(path, StartupRow)} if path.exists() else {}
-    if arguments.tests:
-        new = clusters.measure_tests(origin)
-    else:
-        new = clusters.measure_starts(dataset, arguments.data_dir, arguments.repeats, origin)
-    rows |= {row.what: row for row in new}
-    # Not after each: a README that lacks a new record fails the tests that are timed next.
-    files.replace(path, rows_text(rows.values()).encode())
-    print(markdown_table(columns.startup_table(rows.values())))
-    tell(f"written to {folder}: startup.csv")
-
-
-def measure_workers(arguments: argparse.Namespace) -> None:
-    """Write and print how much faster several workers are than one."""
-    dataset = jobs.load(arguments.data, arguments.data_dir)
-    engine = choose_engine(arguments.engine, lambda: gpu_trial.try_gpu().reason, tell)
-    max_workers = gpu.count() if engine == "cuda" else provenance.cores()
-    counts = sorted({1, *(arguments.workers or [max_workers])})
-    source = provenance.collect(engine)
-    folder = folder_of(arguments, source)
-    schedule = cli.schedule(arguments)
-    trainings = clusters.Trainings(dataset, arguments.data_dir, engine, schedule)
-    rows = clusters.measure(counts, trainings, arguments.repeats, source.columns())
-    files.replace(folder / "scaling.csv", rows_text(rows).encode())
-    print(markdown_table(columns.scaling_table(rows)))
-    tell(f"written to {folder}: scaling.csv")
-
-
-def folder_of(arguments: argparse.Namespace, source: Source) -> Path:
-    """The folder to write to, made if need be."""
-    folder: Path = arguments.out or provenance.device_folder(source.device)
-    files.make_folder(folder)
-    return folder
-
-
-def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line. `mode`: the function that it asks for."""
-    parser = cli.Parser("bench", __doc__)
-    parser.add_argument(
-        "--repeats",
-        type=cli.integer(3, gpu_times.MAX_REPEATS),
-        default=9,
-        metavar="N",
-        help="repeats of each measurement, at least 3 (default: %(default)s)",
-    )
-    cli.add_out_argument(parser, "folder for tables and pictures (default: results/<this device>)")
-    whole = parser.add_argument_group("engines, kernels and baselines")
-    whole.add_argument(
-        "--nets",
-        type=cli.integers(1, 5),
-        metavar="N,N",
-        help="nets of Table 1 to measure, and nothing else (default: all there is)",
-    )
-    whole.add_argument("--gpu-only", action="store_true", help="measure nothing on the CPU")
-    whole.add_argument(
-        "--minutes",
-        type=cli.number(0.01, 10_000),
-        metavar="N",
-        help="begin no further net after that time (default: no limit)",
-    )
-    others = parser.add_argument_group("other measurements")
-    instead = others.add_mutually_exclusive_group()
-    instead.add_argument("--startup", action="store_true", help="time starts of trainings")
-    instead.add_argument(
-        "--tests", action="store_true", help="time the tests: some 15 minutes on two cores"
-    )
-    instead.add_argument(
-        "--workers",
-        type=cli.integers(1, 4096),
-        nargs="?",
-        const=[],
-        metavar="N,N",
-        help="time trainings by these numbers of workers and by one (default: all GPUs, or all "
-        "cores)",
-    )
-    cli.add_engine_arguments(others, PERCEPTRON_SCHEDULES)
-    cli.add_data_arguments(others)
-    arguments = parser.parse_args(argv)
-    arguments.mode, unused = measure_everything, ["engine", "schedule", "data", "data_dir"]
-    if arguments.startup or arguments.tests:
-        arguments.mode = measure_startup
-        unused = ["nets", "gpu_only", "minutes", "engine", "schedule"]
-    elif arguments.workers is not None:
-        arguments.mode, unused = measure_workers, ["nets", "gpu_only", "minutes"]
-    for name in unused:
-        if getattr(arguments, name) != parser.get_default(name):
-            parser.error(f"--{name.replace('_', '-')} does not belong to this measurement")
-    return arguments
-
-
-def main(argv: list[str] | None = None) -> None:
-    arguments = parse_arguments(argv)
-    arguments.mode(arguments)
 
 
 if __name__ == "__main__":

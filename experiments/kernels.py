@@ -8,12 +8,72 @@ of huge angles, which never occur.) Below the table are the bank conflicts of de
 go to stdout, progress to stderr.
 """
 
-from cuda_on_cpu import missing_toolkit
+from collections.abc import Collection
+
+import numpy as np
+
+from cuda_on_cpu import CompiledKernel, accesses, compile_kernel, missing_toolkit
+from cuda_on_cpu.access_stats import words_per_bank
+from deepbig_runtime.compiled_cache import FOLDER
 from deepbig_runtime.errors import Problem
-from experiments.benchmarks import compiled
+from experiments.benchmarks.executor import SIGNATURES, execute, new_executor
 from experiments.drawing import traces, tracing
 from experiments.training import cli
 from experiments.training.formatting import markdown_table
+from experiments.training.messages import tell
+from mlp_gpu import tensor_cores
+from mlp_gpu.kernels import backward
+
+COMPUTE_CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
+
+
+def compile_all(ccs: Collection[tuple[int, int]] = COMPUTE_CAPABILITIES) -> list[CompiledKernel]:
+    """Compile every kernel for every compute capability that can run it."""
+    found = []
+    for kernel, signature in SIGNATURES.items():
+        tell(f"compiling {kernel.py_func.__name__} ...")
+        lowest = tensor_cores.LOWEST_CC if kernel in tensor_cores.SIGNATURES else (0, 0)
+        found += [compile_kernel(kernel, signature, cc, FOLDER) for cc in ccs if cc >= lowest]
+    return found
+
+
+def table(compiled: Collection[CompiledKernel]) -> list[dict[str, str]]:
+    """The compiled kernels as lines of a table."""
+    return [
+        {
+            "kernel": one.name,
+            "compute capability": "{}.{}".format(*one.cc),
+            "registers per thread": str(one.registers),
+            "shared bytes per block": f"{one.shared_bytes:,}",
+            "stack bytes": str(one.stack_bytes),
+            "spill store bytes": str(one.spill_store_bytes),
+            "spill load bytes": str(one.spill_load_bytes),
+        }
+        for one in compiled
+    ]
+
+
+def conflict_sentence() -> str:
+    """How often warps of delta_partial go over shared memory, as executed on a small layer."""
+    n_in, n_out = 2 * backward.PATCH - 1, 2 * backward.PATCH
+    shapes = (
+        (n_in,),
+        backward.partial_shape((n_in + 1, n_out)),
+        (n_in + 1, n_out),
+        (n_out,),
+        (n_in,),
+    )
+    launch, _ = backward.propagate_back(*(np.ones(shape, np.float32) for shape in shapes))
+    found = accesses(execute(new_executor(COMPUTE_CAPABILITIES[0], traced=True), launch))
+    write, read = found["shared", "write"], found["shared", "read"]
+    tight = words_per_bank(range(0, backward.PATCH**2, backward.PATCH))
+    return (
+        "Bank conflicts of delta_partial, as executed: its warps write shared memory "
+        f"{write.warps} times in {write.passes} passes and read it {read.warps} times in "
+        f"{read.passes} passes, where as many passes as times mean no conflict; with rows of "
+        f"{backward.PATCH} words instead of {backward.STRIDE} each read of a row of the patch "
+        f"would take {tight} passes."
+    )
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -32,9 +92,7 @@ def main(argv: list[str] | None = None) -> None:
         tracing.write_traces()
         print(f"written to {traces.PATH}")
         return
-    print(
-        f"{markdown_table(compiled.table(compiled.compile_all()))}\n\n{compiled.conflict_sentence()}"
-    )
+    print(f"{markdown_table(table(compile_all()))}\n\n{conflict_sentence()}")
 
 
 if __name__ == "__main__":

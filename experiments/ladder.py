@@ -2,8 +2,8 @@
 
 Trains the net on the CPU and prints how many test digits it gets right, beside the blog's figures.
 Then, for each rung, what its compiled kernels do for an image, counted by executing them; the time
-of the same steps in compiled code, NumPy and plain Python; and on a GPU the time of each rung. All
-of it goes into ladder.json, and a figure.
+of the same steps in compiled code and NumPy; and on a GPU the time of each rung. All of it goes
+into ladder.json, and a figure.
 """
 
 import argparse

@@ -14,7 +14,7 @@ from cnn_gpu.layers import Layer, Maps
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream
 from experiments.benchmarks import baselines, host
-from experiments.benchmarks.baseline_nets import Trainer
+from experiments.benchmarks.baselines import Trainer
 from experiments.benchmarks.columns import Measurement
 from experiments.benchmarks.gpu_times import (
     ETA,

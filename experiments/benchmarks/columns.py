@@ -168,12 +168,12 @@ def format_epoch(us_per_image: float) -> str:
 
 
 def fastest_torch(rows: Iterable[BenchRow], net: str, ran_on: str) -> float | None:
-    """Microseconds per image of PyTorch's fastest eager row on a net and a device; None if none."""
+    """Microseconds per image of PyTorch's fastest row on a net and a device; None if none."""
     us = [
         row.us
         for row in rows
         if (row.group, row.net, row.ran_on) == ("cnn", net, ran_on)
-        and row.name.startswith("PyTorch eager")
+        and row.name.startswith("PyTorch")
     ]
     return min(us, default=None)
 
@@ -251,7 +251,7 @@ CNN_COLUMNS = (
     SPEEDUP,
     Column(
         *("speedup over PyTorch", _times_torch, "{:.2f}", 1),
-        "over the fastest of PyTorch's eager rows on the same net and device",
+        "over the fastest of PyTorch's rows on the same net and device",
     ),
     Column(
         *("1e9 multiply-adds/s", "tflop_a_second", "{:,.1f}", 2e-3),

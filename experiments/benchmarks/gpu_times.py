@@ -24,7 +24,7 @@ from deepbig_runtime import gpu
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
 from experiments.benchmarks import baselines
-from experiments.benchmarks.baseline_window import WINDOW_SETTINGS
+from experiments.benchmarks.baselines import WINDOW_SETTINGS
 from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.benchmarks.host import attempts, training_examples
 from experiments.benchmarks.mlp_times import ETA, training_flops

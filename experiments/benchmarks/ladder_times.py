@@ -20,8 +20,8 @@ from deepbig_runtime import gpu
 from deepbig_runtime.compiled_cache import FOLDER
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.gpu import Launch
-from experiments.benchmarks import baselines, compiled, gpu_times
-from experiments.benchmarks.baseline_nets import python_ladder
+from experiments.benchmarks import baselines, gpu_times
+from experiments.benchmarks.executor import execute, new_executor
 from experiments.benchmarks.host import Workload, time_workloads
 from experiments.benchmarks.window import weight_distance
 from experiments.results.ladder_tables import ProgramTime, RungKernel
@@ -34,7 +34,7 @@ from mlp_gpu.ladder.net import Net
 from mlp_gpu.ladder.rungs import RUNGS, SIGNATURES
 
 CC = (9, 0)  # compute capability that is counted
-GPU_IMAGES, CPU_IMAGES, NUMPY_IMAGES, PYTHON_IMAGES = 2000, 1000, 200, 20  # of a repeat
+GPU_IMAGES, CPU_IMAGES, NUMPY_IMAGES = 2000, 1000, 200  # of a repeat
 COPY = "copy of all weights and velocities, GPU"
 WORK_STEPS = 100  # of the one kernel, timed alone
 CHECKED_STEPS, MAX_DISTANCE = 50, 1e-4  # see gpu_times; rounding gives some 1e-6
@@ -61,7 +61,7 @@ def count_rungs(net: Net, examples: Examples) -> list[RungKernel]:
 
 
 def _count_rung(rung: ModuleType, net: Net, examples: Examples) -> list[dict]:
-    executor = compiled.new_executor(CC, traced=True)
+    executor = new_executor(CC, traced=True)
     steps = 2 if rung is one_kernel else 1
     there = _there(net, examples, steps, rung)
     launches = _launches(rung, there, steps)
@@ -108,7 +108,7 @@ def _there(net: Net, examples: Examples, steps: int, rung: ModuleType) -> Arrays
 
 
 def _counts(executor: Executor, launch: Launch) -> dict[str, int]:
-    launched = compiled.execute(executor, launch)
+    launched = execute(executor, launch)
     found = accesses(launched)
     nothing = Accesses(0, 0, 0, 0, 0)
     counts = {"flops": float_operations(launched)}
@@ -134,16 +134,16 @@ def relative_distance(some: Net, expected: Net, before: Net) -> float:
 
 
 def time_on_cpu(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
-    """Times of the CPU's programs: ours, NumPy and plain Python."""
+    """Times of the CPU's programs: ours and NumPy."""
     images, labels = examples
     on_cpu, order = deepcopy(net), np.arange(CPU_IMAGES) % len(labels)
     workloads = {
         "CPU engine": Workload(lambda: cpu.train(on_cpu, images, labels, order), CPU_IMAGES)
     }
+    n = min(NUMPY_IMAGES, len(labels))
     for name, make in baselines.available("ladder", baselines.CPU).items():
-        n = PYTHON_IMAGES if make is python_ladder else NUMPY_IMAGES
         trainer = make(net, images[:n], labels[:n], float(formulas.ETA))
-        workloads[name] = Workload(trainer.train, len(labels[:n]))
+        workloads[name] = Workload(trainer.train, n)
     return _times(workloads, repeats)
 
 
@@ -155,7 +155,7 @@ def _times(workloads: dict[str, Workload], repeats: int) -> list[ProgramTime]:
 
 
 def time_on_gpu(net: Net, examples: Examples, repeats: int) -> list[ProgramTime]:
-    """Times of all rungs on the GPU, and of PyTorch and JAX where they are installed and see it.
+    """Times of all rungs on the GPU, and of JAX where it is installed and sees it.
 
     Of a rung also work_us: of its kernels alone, each by itself between two events, its data in the
     L2 cache, less the time of an empty kernel; it is left out where the host is too slow for that.

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from experiments.benchmarks import baselines, host
-from experiments.benchmarks.baseline_nets import Trainer
+from experiments.benchmarks.baselines import Trainer
 from experiments.benchmarks.columns import Measurement
 from experiments.benchmarks.host import Workload, random_examples
 from mlp_gpu import network

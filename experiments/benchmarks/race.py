@@ -101,7 +101,7 @@ def torch_batches(network: Network, batch: int) -> Learner:
     """Mini-batches with momentum in PyTorch."""
     import torch
 
-    from experiments.benchmarks.baseline_nets import torch_perceptron  # imports numba
+    from experiments.benchmarks.baselines import torch_perceptron  # imports numba
 
     none = np.zeros((0, network.sizes[0]), np.float32)
     net = torch_perceptron(network, none, none[:, 0], 0.0, "cpu")
@@ -137,38 +137,33 @@ def wrong(weights: Sequence[np.ndarray], images: np.ndarray, labels: np.ndarray)
     return int((y.argmax(axis=1) != labels).sum())
 
 
-@dataclass
-class Training:
-    """One net, trained for about SECONDS. dataset: with images set aside for validation."""
+def learn(dataset: Dataset, setting: Setting, seed: int) -> list[tuple[float, int, int]]:
+    """Seconds, validation and test errors of each epoch of a net, trained for about SECONDS.
 
-    dataset: Dataset
-    setting: Setting
-    seed: int
+    dataset: with images set aside for validation. Epoch 1 sets the number of epochs.
+    """
+    from deform_gpu.batches import deform_set  # imports numba
 
-    def learn(self) -> list[tuple[float, int, int]]:
-        """Seconds, validation and test errors of each epoch; epoch 1 sets the number of epochs."""
-        from deform_gpu.batches import deform_set  # imports numba
-
-        x, labels, eta = self.dataset.train_images, self.dataset.train_labels, self.setting.eta
-        deformed, n, network = np.empty_like(x), WARM_UP_IMAGES, Network.initial(SIZES, self.seed)
-        images, make = deformed.reshape(len(x), -1), LEARNERS[self.setting.way]
-        deform_set(deformed[:n], x[:n], labels[:n], TABLE1, self.seed, 1)
-        make(network, self.setting.batch).train(images[:n], labels[:n], np.arange(n), eta)
-        net, seconds, n_epochs = make(network, self.setting.batch), 0.0, 1
-        points: list[tuple[float, int, int]] = []
-        while len(points) < n_epochs:
-            done, started = len(points), time.perf_counter()
-            deform_set(deformed, x, labels, TABLE1, self.seed, done + 1)
-            order = image_order(len(labels), self.seed, done + 1)
-            net.train(images, labels, order, eta * LAST ** (done / max(1, n_epochs - 1)))
-            seconds += time.perf_counter() - started
-            if not done:
-                n_epochs = max(2, round(SECONDS / seconds))
-            assert self.dataset.validation is not None
-            tests = self.dataset.test_images, self.dataset.test_labels
-            apart, test = (wrong(net.weights(), *own) for own in (self.dataset.validation, tests))
-            points.append((seconds, apart, test))
-        return points
+    assert dataset.validation is not None
+    x, labels, eta = dataset.train_images, dataset.train_labels, setting.eta
+    deformed, n, network = np.empty_like(x), WARM_UP_IMAGES, Network.initial(SIZES, seed)
+    images, make = deformed.reshape(len(x), -1), LEARNERS[setting.way]
+    deform_set(deformed[:n], x[:n], labels[:n], TABLE1, seed, 1)
+    make(network, setting.batch).train(images[:n], labels[:n], np.arange(n), eta)
+    net, seconds, n_epochs = make(network, setting.batch), 0.0, 1
+    points: list[tuple[float, int, int]] = []
+    while len(points) < n_epochs:
+        done, started = len(points), time.perf_counter()
+        deform_set(deformed, x, labels, TABLE1, seed, done + 1)
+        order = image_order(len(labels), seed, done + 1)
+        net.train(images, labels, order, eta * LAST ** (done / max(1, n_epochs - 1)))
+        seconds += time.perf_counter() - started
+        if not done:
+            n_epochs = max(2, round(SECONDS / seconds))
+        tests = dataset.test_images, dataset.test_labels
+        apart, test = (wrong(net.weights(), *own) for own in (dataset.validation, tests))
+        points.append((seconds, apart, test))
+    return points
 
 
 def measure(dataset: Dataset, source: SourceColumns) -> list[RaceRow]:
@@ -176,20 +171,19 @@ def measure(dataset: Dataset, source: SourceColumns) -> list[RaceRow]:
 
     source: of the rows.
     """
-    from experiments.benchmarks import baselines
+    from experiments.benchmarks import baselines, processes
 
     apart, found = data.split(dataset, N_APART, seed=0), []
-    environment = baselines.process_settings()[-1].environment
+    environment = processes.process_settings()[-1].environment
     for way, settings in CHOICES.items():
         if way == TORCH and baselines.import_error("torch"):
             continue
         tell(f"training, {SECONDS:g} s each time: {way} ...")
-        with closing(baselines.BaselineProcess(environment)) as process:
+        with closing(processes.OtherProcess(environment)) as process:
             learnt, best, tried = [], settings[0], list(product(SEEDS[:1], settings))
             while tried:
                 seed, setting = tried.pop(0)
-                process.ask(Training, "make", apart, setting, seed)
-                learnt.append((setting, seed, process.ask(Training, "learn")))
+                learnt.append((setting, seed, process.call(learn, apart, setting, seed)))
                 if not tried and seed == SEEDS[0]:
                     best = min(learnt, key=lambda one: one[2][-1][1])[0]
                     tried = list(product(SEEDS[1:], [best]))

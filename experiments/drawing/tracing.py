@@ -15,7 +15,7 @@ from cuda_on_cpu import Executor, Launched, access_stats, to_device
 from cuda_on_cpu.access_stats import SECTOR, WORD
 from deepbig_runtime import files
 from deepbig_runtime.gpu import Launch
-from experiments.benchmarks import compiled
+from experiments.benchmarks import executor
 from experiments.drawing import traces
 from experiments.drawing.launches import make_launches
 from experiments.drawing.thread_maps import VIEWS, View
@@ -42,12 +42,12 @@ def execute(launch: Launch) -> Launched:
     copies = {id(a): to_device(a) for a in launch.arguments if isinstance(a, np.ndarray)}
     arguments = tuple(copies.get(id(a), a) for a in launch.arguments)
     cc = tensor_cores.LOWEST_CC if launch.kernel in tensor_cores.SIGNATURES else (7, 5)
-    return compiled.execute(_executor(cc), replace(launch, arguments=arguments))
+    return executor.execute(_executor(cc), replace(launch, arguments=arguments))
 
 
 @cache
 def _executor(cc: tuple[int, int]) -> Executor:
-    return compiled.new_executor(cc, order="forward", traced=True)
+    return executor.new_executor(cc, order="forward", traced=True)
 
 
 def _trace(launch: Launch, launched: Launched, view: View) -> Trace:

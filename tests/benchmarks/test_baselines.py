@@ -1,19 +1,20 @@
-"""Baselines train the same nets as our engines, each at its best settings."""
+"""Baselines take the steps of our engines; those that cannot run here are named."""
 
-import os
 import sys
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 
+import nets
 import numpy as np
 import pytest
+import reference
 
 from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork, weight_mask
-from experiments.benchmarks import baseline_nets, baselines, cnn_times, connections, host
-from experiments.benchmarks.baseline_nets import TorchSettings, Trainer
-from experiments.benchmarks.baselines import CPU, GPU, ProcessSettings
+from experiments.benchmarks import baselines, cnn_times, host, window
+from experiments.benchmarks.baselines import CPU, GPU, TorchWindow, Trainer
 from experiments.drawing import bench_plots
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import Network
@@ -49,13 +50,44 @@ def convolutional(description, source):
 CASES = {"perceptron": perceptron} | {name: partial(convolutional, *NETS[name]) for name in NETS}
 
 
-def assert_same_net(make, case):
-    """Assert that ten steps give the engine's weights, change no argument, and can be repeated."""
+def run_before(step):
+    """In place of a CUDA graph: a step, which runs some times before, as for a graph."""
+    for _ in range(3):
+        step()
+    return step
+
+
+def trainers():
+    """The baselines of nets, each with its maker and the nets that it can train.
+
+    What is a CUDA graph on a GPU is also tested as the steps that it repeats, on the CPU.
+    """
+    for baseline in baselines.BASELINES:
+        cases = {"net": ["perceptron"], "cnn": NETS}.get(baseline.group, [])
+        mark = [pytest.mark.gpu] if baseline.device == GPU else []
+        makers = {baseline.name: (baseline.make, mark)}
+        if "graph" in baseline.name:
+            makers["PyTorch, CPU"] = partial(baseline.make, device=CPU, capture=run_before), []
+        for name, (make, marks) in makers.items():
+            for case in cases:
+                yield pytest.param(baseline, make, case, marks=marks, id=f"{name}-{case}")
+
+
+@pytest.mark.parametrize(("baseline", "make", "case"), list(trainers()))
+def test_ten_steps_give_the_weights_of_the_engine(baseline, make, case):
+    """They change no argument, and can be repeated."""
+    if baseline.package:
+        reason = f"{baseline.package}, an optional baseline, is not installed"
+        pytest.importorskip(baseline.package, reason=reason)
+    if make is baseline.make and baseline.name not in baselines.available(
+        baseline.group, baseline.device
+    ):
+        pytest.skip(f"{baseline.package} does not see the device")
     arguments, expected = CASES[case]()
     network = arguments[0]
     trainer = make(*arguments)
-    before = network.unpadded() if case == "perceptron" else network.weights
-    before = [W.copy() for W in before]
+    given = network.unpadded() if case == "perceptron" else network.weights
+    before = [W.copy() for W in given]
     trainer.train()
     found = [W.copy() for W in trainer.weights()]
     for W, V, old in zip(found, expected, before, strict=True):
@@ -67,66 +99,10 @@ def assert_same_net(make, case):
     trainer.train()
     for W, once in zip(trainer.weights(), found, strict=True):
         assert abs(W - once).max() > 0
-    after = network.unpadded() if case == "perceptron" else network.weights
-    assert all((old == W).all() for W, old in zip(after, before, strict=True))
+    assert all((old == W).all() for W, old in zip(given, before, strict=True))
 
 
-def on(device):
-    """Every maker of a table of baselines on a device, with the nets that it can train."""
-    return [
-        pytest.param(baseline, case, id=f"{baseline.name}-{case}")
-        for baseline in baselines.BASELINES
-        for case in CASES
-        if baseline.device == device
-        and baseline.group == ("net" if case == "perceptron" else "cnn")
-    ]
-
-
-def needs(baseline):
-    if baseline.package:
-        reason = f"{baseline.package}, an optional baseline, is not installed"
-        pytest.importorskip(baseline.package, reason=reason)
-    if baseline.name not in baselines.available(baseline.group, baseline.device):
-        pytest.skip(f"{baseline.package} does not see the device")
-
-
-@pytest.mark.parametrize(
-    ("baseline", "case"),
-    [one for one in on(CPU) if "best" not in one.id and "compiled" not in one.id],
-)
-def test_baseline_on_cpu_trains_the_same_net(baseline, case):
-    needs(baseline)
-    assert_same_net(baseline.make, case)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(("baseline", "case"), on(GPU))
-def test_baseline_on_gpu_trains_the_same_net(baseline, case):
-    needs(baseline)
-    assert_same_net(baseline.make, case)
-
-
-@pytest.mark.parametrize("case", NETS)
-@pytest.mark.parametrize("settings", [TorchSettings(), TorchSettings(2, False, True)], ids=str)
-def test_torch_by_hand_trains_the_same_net(settings, case):
-    torch = needs_torch()
-    before = torch.get_num_threads(), torch.backends.mkldnn.enabled
-    assert_same_net(partial(baseline_nets.torch_by_hand, settings=settings), case)
-    assert (torch.get_num_threads(), torch.backends.mkldnn.enabled) == before
-
-
-def needs_torch():
-    return pytest.importorskip("torch", reason="PyTorch, an optional baseline, is not installed")
-
-
-@pytest.mark.slow
-def test_compiled_torch_trains_the_same_net():
-    needs_torch()
-    make = partial(baseline_nets.torch_compiled_step, settings=TorchSettings())
-    assert_same_net(make, "skipping")
-
-
-@pytest.mark.parametrize(("layer", "more"), [(0, 0.02), (1, 0.02), (2, 0.02), (2, np.nan)])
+@pytest.mark.parametrize(("layer", "more"), [(0, 0.02), (2, np.nan)])
 def test_check_of_another_net_raises_value_error(layer, more):
     arguments, expected = convolutional("3M3-4M3-5N", Maps(1, 9, 9))
     before, after = arguments[0], SimpleNamespace(weights=expected)
@@ -141,14 +117,113 @@ def test_check_of_another_net_raises_value_error(layer, more):
 def test_layer_without_weights_is_refused():
     network = ConvNetwork.initial("3M3-MP2", Maps(1, 8, 8), 10, 0)
     with pytest.raises(ValueError, match="expected layers with weights, got max-pooling"):
-        connections.loops(network, np.zeros((1, 64), np.float32), np.zeros(1, np.uint8), ETA)
+        baselines.numpy_convolutional(network, None, None, ETA)
+
+
+# --- PyTorch's window
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="PyTorch, an optional baseline, is not installed")
+
+
+def replayed(step):
+    """In place of a CUDA graph: the operations of a step, recorded once, with its shapes."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    nothing = torch.zeros(1)
+    recorded = make_fx(lambda x: (x, step()))(nothing)
+    return lambda: recorded(nothing)
+
+
+LARGE_ETA = float(np.float32(ETA))  # so that corrections and steps show
+N = 30
+
+
+def make_window(sizes, *settings):
+    """A window with random weights, images, labels, and an order that repeats some images."""
+    made = nets.make(TorchWindow(*settings), sizes, n=N)
+    return *made, np.random.default_rng(1).integers(0, N, N)
+
+
+ON_GPU = pytest.param("cuda", baselines.capture_step, marks=pytest.mark.gpu, id="cuda")
+
+
+@pytest.mark.parametrize(("device", "capture"), [("cpu", replayed), ON_GPU])
+@pytest.mark.parametrize(
+    ("per_window", "per_block", "eta"),
+    [*((n, block, LARGE_ETA) for n, block in ((1, 8), (5, 11), (64, 7), (9, 100))), (9, 100, 1e-4)],
+)
+@pytest.mark.parametrize("sizes", [(13, 7), (50, 37, 64, 33, 10)], ids=str)
+def test_torch_window_matches_float64_and_the_numpy_program(
+    sizes, per_window, per_block, eta, device, capture, torch, monkeypatch
+):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch does not see the device")
+    monkeypatch.setattr(baselines, "IMAGES_PER_TICK", 12)
+    settings, ticks = (per_window, per_block), []
+    trainer, weights, images, labels, order = make_window(sizes, *settings, device, capture)
+    trainer.train(images, labels, order, eta, lambda n, loss: ticks.append(n))
+    assert (sum(ticks), min(ticks[:-1], default=12) >= 12) == (N, True)
+    found = SimpleNamespace(unpadded=trainer.weights)
+    _, loss = reference.train(weights, images, labels, order, eta)  # which PyTorch need not know
+    nets.assert_trained(found, loss, weights, images, labels, order, eta)
+    known = [W.astype(np.float32) for W in weights]
+    sweeps = window.train_in_windows(known, images[order], labels[order], eta, *settings)
+    if device == "cpu":  # on a GPU rounding may decide whether a delta has changed
+        assert int(trainer._sweeps) == len(sweeps)
+
+
+def test_launches_in_vain_change_nothing(torch, monkeypatch):
+    weights = []
+    for likely in (0, 3):
+        monkeypatch.setattr(baselines, "LIKELY", likely)
+        trainer, _, *examples = make_window((31, 33, 10), 4, 8, "cpu", lambda step: step)
+        trainer.train(*examples, LARGE_ETA)
+        weights.append(trainer.weights())
+    assert all((W == V).all() for W, V in zip(*weights, strict=True))
+
+
+# --- cuBLAS
+
+
+def test_products_have_the_shapes_of_the_kernels(torch):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    found = baselines.products(37, 21, 3, 5, 8, device="cpu")
+    inputs, neurons = 64, 32  # with the bias and the padding
+    multiply_adds = {"forward": 3 * inputs * (neurons + 5), "update": 8 * inputs * neurons}
+    multiply_adds["backward"] = 3 * neurons * (inputs + 5)
+    for name, multiply in found.items():
+        with FlopCounterMode(display=False) as counter:
+            multiply()
+        assert counter.get_total_flops() == 2 * multiply_adds[name], name
+
+
+def test_cublas_multiplies_on_the_stream_with_its_precision(torch, monkeypatch):
+    def products(*shape):
+        log.append(shape)
+        return {"forward": lambda: log.append(torch.get_float32_matmul_precision())}
+
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle: handle)
+    monkeypatch.setattr(torch.cuda, "stream", lambda handle: nullcontext(log.append(handle)))
+    monkeypatch.setattr(baselines, "products", products)
+    for precision in ("high", "highest"):
+        log = []
+        enqueue = baselines.cublas(precision, "forward", 1, 2)
+        assert log == []  # nothing is allocated before it is timed
+        for _ in range(2):
+            enqueue(SimpleNamespace(handle=7))
+        assert log == [7, (1, 2), precision, 7, precision]
+        assert torch.get_float32_matmul_precision() == "highest"
 
 
 # --- which there are
 
 
-ALWAYS = {"net": "NumPy loop, CPU", "cnn": "loops over connections, CPU"}
-ALWAYS |= {"deformation": "scipy recipe"}
+ALWAYS = {"net": "NumPy loop, CPU", "cnn": "NumPy loop, CPU", "deformation": "scipy recipe"}
 
 
 def test_missing_packages_are_named_with_how_to_get_them(monkeypatch):
@@ -160,8 +235,7 @@ def test_missing_packages_are_named_with_how_to_get_them(monkeypatch):
     assert sentences[0] == (
         "PyTorch is not measured (No module named 'torch'); pip install -e '.[baselines]' brings it"
     )
-    names = ["PyTorch", "JAX", "albumentations", "kornia"]
-    assert [sentence.split()[0] for sentence in sentences] == names
+    assert [sentence.split()[0] for sentence in sentences] == ["PyTorch", "JAX", "kornia"]
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
@@ -170,22 +244,22 @@ def test_available_baselines_are_those_of_the_devices(backend, monkeypatch):
     jax = SimpleNamespace(default_backend=lambda: backend)
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(baselines, "import_error", lambda package: None)
-    monkeypatch.setattr(baseline_nets, "import_jax", lambda: jax)
-    on_gpu = ["PyTorch eager, GPU", "PyTorch graph, GPU", "JAX scan, GPU"]
-    net = {CPU: ["NumPy loop, CPU", "PyTorch eager, CPU"], GPU: on_gpu}
-    deformations = {CPU: ["scipy recipe", "albumentations, CPU", "kornia, CPU"]}
-    deformations[GPU] = ["kornia, GPU"]
+    monkeypatch.setattr(baselines, "import_jax", lambda: jax)
+    expected = {
+        ("net", CPU): ["NumPy loop, CPU"],
+        ("net", GPU): ["PyTorch graph, GPU", "JAX scan, GPU"],
+        ("window", GPU): ["PyTorch window, GPU"],
+        ("deformation", CPU): ["scipy recipe", "kornia, CPU"],
+        ("deformation", GPU): ["kornia, GPU"],
+    }
     if backend == "cpu":
-        net = {CPU: [*net[CPU], "JAX scan, CPU"], GPU: []}
-        deformations[GPU] = []
-    for device in (CPU, GPU):
-        assert list(baselines.available("net", device)) == net[device]
-        assert list(baselines.available("deformation", device)) == deformations[device]
-    window = baselines.available("window", GPU)
-    assert list(window) == ["PyTorch window, GPU"] * (backend == "gpu")
-    assert {*net[CPU], *net[GPU], *window} < set(bench_plots.STYLES)
+        expected = {key: names if key[1] == CPU else [] for key, names in expected.items()}
+        expected["net", CPU] += ["JAX scan, CPU"]
+    assert {key: list(baselines.available(*key)) for key in expected} == expected
+    in_plots = {one.name for one in baselines.BASELINES if one.group in ("net", "window")}
+    assert in_plots < set(bench_plots.STYLES)
     sentences = baselines.missing(gpu=True)
-    expected = ["PyTorch sees no GPU, so PyTorch and kornia can be", "JAX sees no GPU"]
+    expected = ["PyTorch sees no GPU, so kornia is measured on the CPU", "JAX sees no GPU"]
     for sentence, said in zip(sentences, expected * (backend == "cpu"), strict=True):
         assert said in sentence
     assert not baselines.missing(gpu=False)
@@ -197,7 +271,7 @@ def test_package_that_breaks_at_its_import_is_missing(monkeypatch):
 
     monkeypatch.setattr(baselines.importlib, "import_module", broken)
     assert baselines.import_error("torch") == "OSError: libtorch.so: no such file"
-    assert "PyTorch eager, CPU" not in baselines.available("net", CPU)
+    assert "kornia, CPU" not in baselines.available("deformation", CPU)
 
 
 def test_workload_of_a_failing_baseline_is_left_out(capsys):
@@ -220,95 +294,3 @@ def test_workload_of_a_failing_baseline_is_left_out(capsys):
         "a": (3, "a"),
     }
     assert calls == [7]
-
-
-# --- settings
-
-
-def test_all_settings_are_tried(monkeypatch):
-    monkeypatch.setattr(baselines.provenance, "cores", lambda: 4)
-    monkeypatch.setattr(baselines.platform, "libc_ver", lambda: ("glibc", "2.36"))
-    found = [str(one) for one in baselines.process_settings()]
-    assert found == ["1 thread", "1 thread, memory kept", "4 threads", "4 threads, memory kept"]
-    monkeypatch.setattr(baselines.platform, "libc_ver", lambda: ("", ""))
-    assert baselines.process_settings() == [ProcessSettings(1), ProcessSettings(4)]
-    texts = list(map(str, baseline_nets.torch_settings()))
-    assert len(set(texts)) == 8
-    assert {"1 thread, oneDNN", "4 threads, without oneDNN, channels last"} < set(texts)
-    monkeypatch.setattr(baselines.provenance, "cores", lambda: 1)
-    assert baselines.process_settings() == [ProcessSettings(1)]
-    assert len(baseline_nets.torch_settings()) == 4
-
-
-def test_fastest_settings_are_taken(monkeypatch):
-    """The first of three trainings, which may compile, does not count."""
-    now, made = [0.0], []
-    monkeypatch.setattr(host.time, "perf_counter", lambda: now[0])
-    seconds = {1: [1, 5, 4], 2: [90, 3, 9], 3: [2, 6, 7]}
-
-    def make(network, choice):
-        assert network == "net"
-        made.append(choice)
-        spans = iter(seconds[choice])
-
-        def train():
-            now[0] += next(spans)
-
-        return Trainer(train, list, f"as {choice}")
-
-    trainer = baselines.fastest("net", make=make, choices=lambda: list(seconds))
-    assert made == [1, 2, 3, 2]
-    assert trainer.settings == "as 2"
-
-
-# --- processes
-
-
-def fail(*_arguments):
-    raise ValueError("no such net")
-
-
-def environment(*_arguments):
-    """In place of a trainer: its weights are the process's number and its variables."""
-    print("this is no answer")
-    return Trainer(lambda: os._exit(3), lambda: (os.getpid(), dict(os.environ)))
-
-
-def test_process_has_its_settings_and_ends(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), *sys.path]))
-    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
-    process = baselines.BaselineProcess(ProcessSettings(7, True).environment)
-    try:
-        with pytest.raises(RuntimeError, match="ValueError: no such net"):
-            process.ask(fail, "make")
-        process.ask(environment, "make")
-        pid, variables = process.ask(environment, "weights")
-        assert pid != os.getpid()
-        libraries = ("NUMBA", "OMP", "OPENBLAS", "MKL")
-        expected = {"NPROC": "7"} | {f"{library}_NUM_THREADS": "7" for library in libraries}
-        expected |= {"MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2)}
-        expected |= {"MALLOC_TRIM_THRESHOLD_": str(1024**3), "PATH": os.environ["PATH"]}
-        assert variables.items() >= expected.items()
-        assert "OPENBLAS_CORETYPE" not in variables
-        for _ in range(2):
-            with pytest.raises(RuntimeError, match="its process ended, status 3"):
-                process.ask(environment, "train")
-    finally:
-        process.close()
-    assert "MALLOC_MMAP_THRESHOLD_" not in ProcessSettings(2).environment
-
-
-def test_baseline_trains_in_its_fastest_process_until_the_end(monkeypatch):
-    settings = [ProcessSettings(), ProcessSettings(1, True)]
-    monkeypatch.setattr(baselines, "process_settings", lambda: settings)
-    seconds = iter([9, 9, 1, 1])  # of two timed trainings for each of the settings
-    monkeypatch.setattr(host, "time_calls", lambda call: (call(), next(seconds))[1])
-    case, expected = perceptron()
-    with baselines.in_processes({"NumPy": baseline_nets.numpy_loop}) as makers:
-        trainer = makers["NumPy"](*case)
-        assert trainer.settings == "1 thread, memory kept"
-        trainer.train()
-        for W, V in zip(trainer.weights(), expected, strict=True):
-            assert np.allclose(W, V, rtol=1e-4, atol=1e-6)
-    with pytest.raises(ValueError, match="closed file"):
-        trainer.train()

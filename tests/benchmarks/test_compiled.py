@@ -11,8 +11,7 @@ from programs import needs_toolkit, run
 from cnn_gpu import kernels as cnn_kernels
 from deepbig_runtime.errors import Problem
 from experiments import kernels
-from experiments.benchmarks import compiled as compiled_kernels
-from experiments.benchmarks.compiled import SIGNATURES
+from experiments.benchmarks.executor import SIGNATURES
 from mlp_gpu.ladder import formulas
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.rungs import SIGNATURES as LADDER
@@ -26,7 +25,7 @@ CCS = ((7, 5), (8, 0), (9, 0), (10, 0))
 
 @functools.cache
 def compile_for(cc):
-    return compiled_kernels.compile_all((cc,))
+    return kernels.compile_all((cc,))
 
 
 @pytest.fixture(
@@ -156,7 +155,7 @@ def test_threads_of_maps_write_their_own_numbers(compiled):
 
 @needs_toolkit
 def test_script_lists_everything(compiled, monkeypatch, capsys):
-    monkeypatch.setattr(compiled_kernels, "compile_all", compiled.values)
+    monkeypatch.setattr(kernels, "compile_all", compiled.values)
     kernels.main([])
     lines = capsys.readouterr().out.splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:-2]]

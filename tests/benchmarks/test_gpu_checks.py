@@ -23,7 +23,8 @@ from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
 from deepbig_runtime.errors import Interrupted
 from deform_gpu import COMMITTEE, deform
-from experiments.benchmarks import baseline_nets, connections, gpu_checks
+from experiments.benchmarks import gpu_checks
+from experiments.benchmarks.baselines import numpy_convolutional, numpy_loop
 from experiments.benchmarks.gpu_checks import CheckResult
 from experiments.datasets import data
 from experiments.training.provenance import REPOSITORY
@@ -78,10 +79,10 @@ def check(monkeypatch, sample, one, again):
     """`check_engines` of a small net by engines in place of a GPU's, and whether they are equal."""
     if isinstance(one, CpuEngine):
         Odd.labels = sample.test_labels
-        case = Network.initial(SIZES, 0), CpuEngine(), one, again, baseline_nets.numpy_loop
+        case = Network.initial(SIZES, 0), CpuEngine(), one, again, numpy_loop
     else:
         network = ConvNetwork.initial("6M5s1-8M5s1c50%-7N", Maps(1, 29, 29), 10, 0)
-        case = network, ConvCpuEngine(), one, again, connections.loops
+        case = network, ConvCpuEngine(), one, again, numpy_convolutional
     monkeypatch.setattr(gpu_checks, "make_case", lambda name: case)
     monkeypatch.setattr(gpu_checks, "MAX_IMAGES", 200)
     return gpu_checks.check_engines(sample, "small")

@@ -1,7 +1,6 @@
 """experiments/benchmarks/narrow.py: a net measured in a process that is limited to AVX2."""
 
 import os
-import sys
 
 from measurements import measurement
 
@@ -16,7 +15,6 @@ def measured(*arguments):
 
 
 def test_measurements_with_vectors_come_back_from_a_limited_process(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), *sys.path]))
     monkeypatch.setattr(mlp_times, "measure_on_cpu", measured)
     (found,) = narrow.measure("a net", 7)
     assert (found.name, found.group) == ("('a net', {}, 7) on haswell", columns.NARROW)

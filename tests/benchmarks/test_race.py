@@ -8,7 +8,7 @@ import pytest
 import reference
 from measurements import SOURCE
 
-from experiments.benchmarks import baselines, race
+from experiments.benchmarks import processes, race
 from experiments.benchmarks.race import NUMPY, ONLINE, TORCH, Setting
 from experiments.datasets import data
 from experiments.datasets.dataset import Dataset
@@ -72,7 +72,7 @@ def test_learn_counts_what_is_wrong_after_each_epoch(dataset, monkeypatch):
     monkeypatch.setattr(race, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
     monkeypatch.setitem(race.LEARNERS, ONLINE, noted)
     monkeypatch.setattr(race, "SECONDS", 12.5)
-    found = race.Training(dataset, Setting(ONLINE, 0.03), 1).learn()
+    found = race.learn(dataset, Setting(ONLINE, 0.03), 1)
     n = len(dataset.train_labels)
     assert [seconds for seconds, *_ in found] == [3, 6, 9, 12]
     rates = [0.03 * 30 ** (-i / 3) for i in range(4)]
@@ -90,17 +90,14 @@ def test_the_setting_is_taken_that_has_the_fewest_wrong_of_the_images_set_aside(
     monkeypatch.setattr(race, "N_APART", 3)
     asked, closed = [], []
 
-    def ask(make, what, *arguments):
-        if what == "make":
-            given, *rest = arguments
-            assert len(given.validation[1]) == 3
-            asked.append(rest)
-            return None
-        setting, seed = asked[-1]
+    def call(function, given, setting, seed):
+        assert function is race.learn
+        assert len(given.validation[1]) == 3
+        asked.append((setting, seed))
         return [(1.0, 50, 50), (2.0, {0.1: 7, 0.2: 5, 0.3: 6}[setting.eta], seed + 10)]
 
-    process = SimpleNamespace(ask=ask, close=lambda: closed.append(True))
-    monkeypatch.setattr(baselines, "BaselineProcess", lambda environment: process)
+    process = SimpleNamespace(call=call, close=lambda: closed.append(True))
+    monkeypatch.setattr(processes, "OtherProcess", lambda environment: process)
     points = race.measure(replace(dataset, validation=None), SOURCE)
     assert [(setting.eta, seed) for setting, seed in asked] == [
         *((0.1, 0), (0.2, 0), (0.3, 0)),

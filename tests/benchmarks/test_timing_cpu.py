@@ -13,7 +13,7 @@ import pytest
 from measurements import bench_row
 from waiting import HANG_SECONDS, wait_until
 
-from experiments.benchmarks import baseline_nets, baselines, host, mlp_times
+from experiments.benchmarks import baselines, host, mlp_times
 from experiments.benchmarks.host import Workload
 from mlp_gpu import cpu
 from mlp_gpu.network import NETS, Network, count_weights
@@ -195,7 +195,7 @@ def test_engine_and_its_ceilings_are_measured_on_as_many_threads(small, monkeypa
 
     def baseline(*arguments):
         n_images.append(len(arguments[1]))
-        return baseline_nets.numpy_loop(*arguments)
+        return baselines.numpy_loop(*arguments)
 
     def time_workloads(works, repeats):
         workloads.update(works)
@@ -305,7 +305,7 @@ def test_busy_core_has_begun_inside_and_its_process_ends_by_itself(tmp_path, mon
 
 
 def test_baselines_on_a_gpu_are_measured(small, monkeypatch):
-    makers = {"there": baseline_nets.numpy_loop}
+    makers = {"there": baselines.numpy_loop}
     monkeypatch.setattr(baselines, "available", lambda *asked: asked == ("net", "cuda") and makers)
     (one,) = mlp_times.measure_baselines_on_gpu(small, 7)
     assert (one.group, one.name, one.n_images) == ("net", "there", 1)

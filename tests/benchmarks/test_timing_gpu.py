@@ -13,8 +13,8 @@ from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
 from deepbig_runtime.errors import Problem
 from deform_gpu import deform
-from experiments.benchmarks import baselines, cnn_times, connections, deform_times, gpu_times, host
-from experiments.benchmarks.baseline_nets import Trainer
+from experiments.benchmarks import baselines, cnn_times, deform_times, gpu_times, host
+from experiments.benchmarks.baselines import Trainer, numpy_convolutional
 from experiments.benchmarks.gpu_times import Work, block_work, sweep_work, window_kernels
 from mlp_gpu import cuda as mlp_cuda
 from mlp_gpu.network import Network, count_weights
@@ -363,7 +363,7 @@ def test_operations_of_convolutional_nets(small):
 
 def test_convolutional_engine_baselines_and_peak_are_measured(small, monkeypatch, capsys):
     def noted(*arguments):
-        return replace(connections.loops(*arguments), settings="slowly")
+        return replace(numpy_convolutional(*arguments), settings="slowly")
 
     def idle(network, images, labels, eta):
         return Trainer(lambda: None, lambda: list(network.weights))
@@ -398,7 +398,7 @@ def test_convolution_bytes(small):
 def test_convolutional_net_on_the_gpu_is_measured(timer, small, monkeypatch):
     monkeypatch.setattr(mlp_cuda, "IMAGES_PER_TICK", 1)
     monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
-    monkeypatch.setattr(baselines, "available", lambda *_: {"baseline": connections.loops})
+    monkeypatch.setattr(baselines, "available", lambda *_: {"baseline": numpy_convolutional})
     monkeypatch.setattr(cnn_times, "GPU_BASELINE_IMAGES", 5)
     kernels = list(cnn_times.training_kernels(small, timer.stream))
     assert [(kernel.name, kernel.layer) for kernel in kernels] == [

@@ -1,9 +1,6 @@
 """`python -m experiments.bench`: what it measures, writes and prints."""
 
 import csv
-import functools
-import subprocess
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -20,10 +17,7 @@ from deepbig_runtime.errors import Problem
 from deepbig_runtime.faults import GpuFault
 from experiments import bench
 from experiments.benchmarks import (
-    baseline_deformations,
-    baseline_nets,
     baselines,
-    clusters,
     cnn_times,
     deform_times,
     gpu_times,
@@ -32,14 +26,10 @@ from experiments.benchmarks import (
     narrow,
     race,
 )
-from experiments.benchmarks.clusters import STARTUP
 from experiments.benchmarks.columns import NARROW
-from experiments.datasets import data
 from experiments.results.rows import BenchRow, RaceRow, read_rows, to_cells
-from experiments.training import provenance, runs
 from experiments.training.formatting import csv_text
 from experiments.training.provenance import SourceColumns
-from experiments.training.workers import InProcess
 from mlp_gpu.network import count_weights
 
 SIZES = (33, 21, 17, 10)
@@ -56,7 +46,7 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     tiny_works(monkeypatch)
     monkeypatch.setattr(narrow, "LANES", 16)
     asked, names = [], {group: list(makers(group)) for group in ("net", "cnn", "deformation")}
-    monkeypatch.setattr(baselines, "in_processes", in_this_process(asked))
+    monkeypatch.setattr(bench, "in_processes", in_this_process(asked))
     monkeypatch.setattr(baselines, "available", lambda group, device: makers(group))
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: "there is none")
@@ -96,7 +86,7 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     parts = ("33-21-17-10", "net 1", "convolutional net 3", "the deformation")
     for number, part in enumerate(parts, start=1):
         assert f"measuring {part} ... (part {number} of 4)" in said.err
-    for text in ("| loops over connections, CPU", "| NumPy loop, CPU (here)", "TFLOP/s"):
+    for text in ("3: 20M-60M-100M-150N | NumPy loop, CPU ", "| NumPy loop, CPU (here)", "TFLOP/s"):
         assert text in said.out
     for text in ("| CPU, 1 thread", "| mini-batches, NumPy | so "):
         assert text in said.out
@@ -145,7 +135,7 @@ def test_nets_and_minutes_that_are_asked_for(monkeypatch, capsys):
     clock = [0.0]
     monkeypatch.setattr(bench.time, "monotonic", lambda: clock[-1])
     monkeypatch.setattr(bench, "measure_net", measure_net)
-    monkeypatch.setattr(baselines, "in_processes", in_this_process([]))
+    monkeypatch.setattr(bench, "in_processes", in_this_process([]))
     arguments = bench.parse_arguments(["--nets", "1,4,5", "--gpu-only", "--minutes", "1"])
     found = list(bench.measure_all(arguments, "a timer"))
     assert found == [(1, {}, "a timer", False), (4, {}, "a timer", False)]
@@ -230,8 +220,8 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(deform_times, "measure_on_gpu", lambda *arguments: [tiled])
     monkeypatch.setattr(deform_times, "PaperSet", paper_set)
     there = {
-        ("deformation", "cuda"): {"kornia, GPU": baseline_deformations.scipy_recipe},
-        ("net", "cuda"): {"PyTorch eager, GPU": baseline_nets.numpy_loop},
+        ("deformation", "cuda"): {"kornia, GPU": baselines.scipy_recipe},
+        ("net", "cuda"): {"PyTorch graph, GPU": baselines.numpy_loop},
     }
     monkeypatch.setattr(baselines, "available", lambda *asked: there.get(asked, {}))
     by_window = measurement(7.0, group="net", name="PyTorch window, GPU", n_images=1)
@@ -253,7 +243,7 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     times = {key for key, row in found.items() if row["times_cpu"]}
     assert times == {
         *(("net", name) for name in cpu_names if name.startswith("engine")),
-        *(("net", "engine cuda graph"), ("net", "PyTorch eager, GPU")),
+        *(("net", "engine cuda graph"), ("net", "PyTorch graph, GPU")),
         ("net", "PyTorch window, GPU"),
         *(("cnn", "engine cpu"), ("cnn", "engine cuda graph")),
     }
@@ -265,111 +255,3 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     assert "no GPU is measured" not in said.err
     for name in ("forward_partial |", "convolve_maps |", "GPU, a kernel a tile "):
         assert f"| {name}" in said.out
-
-
-# --- starts
-
-
-@pytest.fixture
-def made_up(monkeypatch):
-    """Times that are made up: 3, 1, 2 seconds, ten times that with an empty cache folder."""
-
-    def first_step(dataset, cache=None, nets="all"):
-        calls.append("compiling" if cache else nets)
-        assert cache is None or list(cache.iterdir()) == []
-        return (3.0, 1.0, 2.0)[calls.count(calls[-1]) % 3] * (10 if cache else 1)
-
-    calls = []
-    monkeypatch.setattr(clusters, "first_step", first_step)
-    monkeypatch.setattr(clusters, "worker_start", lambda dataset, data_dir: 0.5)
-    monkeypatch.setattr(clusters, "clone_and_train", lambda: 37.0)
-    monkeypatch.setattr(clusters, "time_tests", lambda command: 100.0 * len(command))
-    return calls
-
-
-def rows_of(folder):
-    return {row["what"]: row for row in rows_in(folder, "startup.csv")}
-
-
-def test_startup_rows_are_medians(made_up, tmp_path, capsys):
-    options = ["--repeats", "3", "--data", "digits", "--out", str(tmp_path)]
-    bench.main([*options, "--tests"])
-    assert made_up == []
-    bench.main([*options, "--startup"])  # keeps the times of the tests
-    rows = rows_of(tmp_path)
-    assert set(rows) == set(STARTUP)
-    # The first one only fills the cache folder.
-    assert made_up == 4 * ["all"] + 3 * ["1"] + 3 * ["compiling"]
-    seconds = {what: float(row["seconds"]) for what, row in rows.items()}
-    assert [seconds[what] for what in STARTUP] == [900.0, 1300.0, 2.0, 2.0, 20.0, 0.5, 37.0]
-    kept = rows[STARTUP[2]]
-    assert (kept["repeats"], kept["seconds_p20"], kept["seconds_p80"]) == ("3", "1.4", "2.6")
-    assert {"device", "versions", "date", "commit"} <= kept.keys()
-    assert "| make test-all" in capsys.readouterr().out
-    bench.main([*options, "--tests"])
-    assert rows_of(tmp_path)[STARTUP[2]] == kept
-
-
-def test_tests_that_fail_raise_problem(monkeypatch):
-    done = subprocess.CompletedProcess([], 2)
-    monkeypatch.setattr(clusters.subprocess, "run", lambda *_, **__: done)
-    with pytest.raises(Problem, match="'make test' failed"):
-        clusters.time_tests("make test")
-
-
-@pytest.mark.slow
-def test_starts_are_shorter_than_the_whole(tmp_path):
-    dataset = data.load("digits")
-    net1 = functools.partial(clusters.first_step, nets="1")
-    for timed in (net1, lambda digits: clusters.worker_start(digits, None)):
-        began = time.perf_counter()
-        seconds = timed(dataset)
-        assert 0.2 < seconds < time.perf_counter() - began
-
-
-# --- workers
-
-
-def test_speedup_is_the_median_of_ratios_within_a_repeat(tmp_path, monkeypatch, capsys):
-    seconds = {1: iter([10.0, 30.0, 20.0]), 3: iter([5.0, 20.0, 8.0])}
-
-    def measure_once(workers, trainings):
-        assert len(trainings) == 6  # two for each of three workers, whoever trains them
-        assert len({job.config.seed for job in trainings}) == 6
-        return clusters.Times(7.0 + workers, next(seconds[workers]), 1_230_000)
-
-    monkeypatch.setattr(clusters, "measure_once", measure_once)
-    options = ["--data", "digits", "--engine", "cpu", "--workers", "3", "--repeats", "3"]
-    bench.main([*options, "--out", str(tmp_path)])
-    alone, three = rows_in(tmp_path, "scaling.csv")
-    assert (alone["workers"], float(alone["seconds"]), float(alone["speedup"])) == ("1", 20, 1)
-    # 10/5, 30/20, 20/8; the ratio of the medians would be 20/8 = 2.5, of the means 1.82
-    assert (three["workers"], float(three["seconds"]), float(three["speedup"])) == ("3", 8, 2)
-    assert float(three["start_seconds"]) == 10
-    assert three["runs"] == "6"
-    assert three["device"] == provenance.device()
-    printed = capsys.readouterr().out
-    cells = [cell.strip() for cell in printed.splitlines()[-1].split("|")[1:-1]]
-    assert cells == ["3", "6", "8.0 (6.2-15.2)", "2.00", "10.0", "1.2"]
-
-
-@pytest.mark.slow
-def test_workers_train_every_net_to_its_end(digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(clusters, "MAX_IMAGES", 50)
-    trainings = clusters.Trainings(digits, None, "cpu", "graph").jobs(tmp_path, 3)
-    found = clusters.measure_once(2, trainings)
-    for training in trainings:
-        assert runs.epochs_done(training.path, training.config) == clusters.EPOCHS
-    assert found.train > 0
-    assert found.start > 0
-    own = [path.stat().st_size for path in tmp_path.glob("0.*h5")]
-    assert found.n_bytes == sum(own)
-    assert len(own) == 2
-
-
-def test_training_of_workers_that_fails_raises_problem(digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(clusters, "LocalProcesses", lambda n, n_gpus: InProcess())
-    trainings = clusters.Trainings(digits, None, "cpu", "graph").jobs(tmp_path, 2)
-    trainings[0].path.write_text("something else")
-    with pytest.raises(Problem, match=r"a training failed: .*0\.h5"):
-        clusters.measure_once(1, trainings)

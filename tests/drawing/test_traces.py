@@ -4,14 +4,14 @@ import pytest
 from programs import needs_toolkit
 
 from experiments import kernels
-from experiments.benchmarks import compiled
+from experiments.benchmarks.executor import SIGNATURES
 from experiments.drawing import launches, traces
 from experiments.drawing.thread_maps import VIEWS
 from experiments.drawing.traces import cells_of, read_traces
 
 
 def test_every_kernel_has_a_launch_and_a_drawing():
-    expected = {kernel.py_func.__name__ for kernel in compiled.SIGNATURES}
+    expected = {kernel.py_func.__name__ for kernel in SIGNATURES}
     assert set(launches.make_launches()) == expected
     assert {view.name.split()[0] for view in VIEWS} == expected
 

@@ -38,7 +38,6 @@ ALLOWED = {
     ("experiments/datasets/download.py", "pooch"): "downloads, which are verified",
     ("experiments/datasets/download.py", "requests"): "the errors of downloads",
     ("experiments/training/workers.py", "multiprocessing"): "pipes between our own processes",
-    ("experiments/benchmarks/baselines.py", "pickle"): "pipes to our own processes",
     ("experiments/benchmarks/baselines.py", "import_module"): "packages of a fixed list",
 }
 

@@ -9,7 +9,7 @@ import pytest
 
 from cuda_on_cpu import device_array, missing_toolkit
 from deepbig_runtime import gpu
-from experiments.benchmarks.compiled import execute, new_executor
+from experiments.benchmarks.executor import execute, new_executor
 
 EXECUTORS = {f"{major}.{minor}": new_executor((major, minor)) for major, minor in ((7, 5), (10, 0))}
 DEVICES = list(EXECUTORS) if gpu.missing() else ["GPU"]

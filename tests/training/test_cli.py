@@ -40,11 +40,6 @@ def test_every_command_refuses_empty_values(command, capsys):
 
 REFUSED = [
     ("bench", "--repeats=2", "expected an integer from 3 to 1000, got '2'"),
-    ("bench", "--engine=cpu", "--engine does not belong to this measurement"),
-    ("bench", "--startup --nets=1", "--nets does not belong to this measurement"),
-    ("bench", "--tests --schedule=graph", "--schedule does not belong to this measurement"),
-    ("bench", "--workers --gpu-only", "--gpu-only does not belong to this measurement"),
-    ("bench", "--startup --workers=2", "not allowed with argument --startup"),
     ("cnn", "--net=20M4s1", "a kernel of 4 that skips 1 does not divide a map of 29"),
     ("cnn", "--net=20M5s1-", "expected layers such as 20M5"),
     ("cnn", "--nets=5", "argument --nets: there is no net 5 for auto"),
