@@ -53,14 +53,17 @@ def test_process_has_its_settings_and_ends(monkeypatch):
     assert "MALLOC_MMAP_THRESHOLD_" not in ProcessSettings(2).environment
 
 
+_calls = []  # in a process
+
+
 def noted(network):
-    """In place of a baseline: its weights are the variables of its process."""
-    assert network == "net"
-    return Trainer(list, lambda: dict(os.environ))
+    """In place of a baseline: its weights are what its process did, and its variables."""
+    _calls.append(network)
+    return Trainer(lambda: _calls.append("trained"), lambda: (_calls, dict(os.environ)))
 
 
 def test_baseline_trains_in_its_fastest_process_until_the_end(monkeypatch):
-    """The first of three trainings, which may compile, does not count."""
+    """The first of three trainings, which may compile, does not count; then a net is made anew."""
     settings = [ProcessSettings(), ProcessSettings(1, True), ProcessSettings(2)]
     monkeypatch.setattr(processes, "process_settings", lambda: settings)
     seconds = iter([5, 4, 3, 9, 6, 7])  # of two timed trainings for each of the settings
@@ -68,7 +71,9 @@ def test_baseline_trains_in_its_fastest_process_until_the_end(monkeypatch):
     with processes.in_processes({"noted": noted}) as makers:
         trainer = makers["noted"]("net")
         assert trainer.settings == "1 thread, memory kept"
-        assert "MALLOC_TRIM_THRESHOLD_" in trainer.weights()
+        calls, variables = trainer.weights()
+        assert calls == ["net", *3 * ["trained"], "net"]
+        assert "MALLOC_TRIM_THRESHOLD_" in variables
     with pytest.raises(WorkerDied):
         trainer.train()
 

@@ -276,8 +276,8 @@ SAID = [
     ),
     Said(
         "README.md",
-        "JAX takes {:.1f} to {:.1f} times as long for the same steps on a CPU, and {:.1f} to {:.1f} "
-        "times as long on an H100, where a CUDA graph of PyTorch takes {:.1f} to {:.1f}",
+        "JAX takes {:.1f} to {:.1f} times as long for the same steps on a CPU, and {:.1f} to "
+        "{:.1f} times as long on an H100, where a CUDA graph of PyTorch takes {:.1f} to {:.1f}",
         slower,
     ),
     Said(
