@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -174,73 +174,39 @@ def capture_step(step: Step) -> Step:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+
+    def replay(_owner: Step = step) -> None:  # of the tensors that the graph reads and writes
+        graph.replay()
+
+    return replay
 
 
-class TorchNet:
-    """A net in PyTorch and its training: forward, autograd, SGD on the cross entropy.
+class TorchNet(NamedTuple):
+    """A net in PyTorch on the CPU.
 
-    modules: of the model, in turn. images: a row for each step. weights: as of `Trainer`. device:
-    'cpu' or 'cuda'. masks: weights that have zeros to keep, each with the factors that keep them.
+    images: as the model takes them, float32, a row for each step. weights: as of `Trainer`. masks:
+    weights that have zeros to keep, each with the factors that keep them.
     """
 
-    def __init__(
-        self,
-        modules: Sequence[Module],
-        images: np.ndarray,
-        labels: np.ndarray,
-        weights: Callable[[], list[np.ndarray]],
-        eta: float,
-        device: str,
-        masks: Sequence[tuple[Tensor, Tensor]] = (),
-    ):
-        import torch
-
-        self.torch, self.weights = torch, weights
-        self.model = torch.nn.Sequential(*modules).to(device)
-        self.masks = [(weight, mask.to(device)) for weight, mask in masks]
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=eta)
-        self.images = torch.from_numpy(images).to(device)
-        self.labels = torch.from_numpy(labels.astype(np.int64)).to(device)
-        self.next = torch.zeros(1, dtype=torch.int64, device=device)  # the image of the next step
-
-    def step(self) -> None:
-        """One step on the next image, picked on the net's device so that a graph can repeat it."""
-        image, label = (x.index_select(0, self.next) for x in (self.images, self.labels))
-        self.optimizer.zero_grad(set_to_none=True)
-        self.torch.nn.functional.cross_entropy(self.model(image), label).backward()
-        self.optimizer.step()
-        with self.torch.no_grad():
-            for weight, mask in self.masks:
-                weight.mul_(mask)
-        self.next.add_(1).remainder_(len(self.images))
-
-    def capture(self, capture: Callable[[Step], Step]) -> Step:
-        """`step` as a function that repeats it. Leaves the net as it was."""
-        torch = self.torch
-        before = [parameter.detach().clone() for parameter in self.model.parameters()]
-        replay = capture(self.step)
-        with torch.no_grad():
-            for parameter, value in zip(self.model.parameters(), before, strict=True):
-                parameter.copy_(value)
-        self.next.zero_()
-        return replay
+    model: Module
+    images: np.ndarray
+    weights: Callable[[], list[np.ndarray]]
+    masks: Sequence[tuple[Tensor, Tensor]] = ()
 
 
-def with_scaled_tanh(layers: Sequence[Module]) -> list[Module]:
-    """Modules of a net: the layers, and between them the scaled tanh."""
+def with_scaled_tanh(layers: Sequence[Module]) -> Module:
+    """A model: the layers, and between them the scaled tanh."""
     import torch
 
     class ScaledTanh(torch.nn.Module):
         def forward(self, a: Tensor) -> Tensor:
             return float(A) * torch.tanh(float(B) * a)
 
-    return [module for layer in layers for module in (layer, ScaledTanh())][:-1]
+    modules = [module for layer in layers for module in (layer, ScaledTanh())]
+    return torch.nn.Sequential(*modules[:-1])
 
 
-def torch_perceptron(
-    network: Network, images: np.ndarray, labels: np.ndarray, eta: float, device: str
-) -> TorchNet:
+def torch_perceptron(network: Network, images: np.ndarray) -> TorchNet:
     """A perceptron in PyTorch."""
     import torch
 
@@ -255,7 +221,7 @@ def torch_perceptron(
         with torch.no_grad():
             return [torch.vstack((layer.bias, layer.weight.T)).cpu().numpy() for layer in layers]
 
-    return TorchNet(with_scaled_tanh(layers), images, labels, weights, eta, device)
+    return TorchNet(with_scaled_tanh(layers), images, weights)
 
 
 def kernels_of(layer: Layer, W: np.ndarray) -> np.ndarray:
@@ -269,22 +235,15 @@ def matrix_of(layer: Layer, kernels: np.ndarray, bias: np.ndarray) -> np.ndarray
     return np.vstack((bias, kernels.transpose(2, 3, 1, 0).reshape(-1, layer.maps.n)))
 
 
-def torch_convolutional(
-    network: ConvNetwork,
-    images: np.ndarray,
-    labels: np.ndarray,
-    eta: float,
-    device: str,
-) -> TorchNet:
+def torch_convolutional(network: ConvNetwork, images: np.ndarray) -> TorchNet:
     """A convolutional net in PyTorch. Raises ValueError unless all layers have weights.
 
     Connections that are not there are weights that are masked.
     """
     import torch
 
-    if device == "cuda":
-        torch.backends.cudnn.allow_tf32 = False  # else convolutions multiply in less than float32
-        torch.backends.cudnn.benchmark = True  # tries cuDNN's algorithms, takes the fastest
+    torch.backends.cudnn.allow_tf32 = False  # else convolutions multiply in less than float32
+    torch.backends.cudnn.benchmark = True  # tries cuDNN's algorithms, takes the fastest
     layers: list[Module] = []
     modules: list[Module] = []
     masks: list[tuple[Tensor, Tensor]] = []
@@ -312,7 +271,7 @@ def torch_convolutional(
 
     source = network.source
     maps = images.reshape(-1, source.height, source.width, source.n).transpose(0, 3, 1, 2).copy()
-    return TorchNet(with_scaled_tanh(layers), maps, labels, weights, eta, device, masks)
+    return TorchNet(with_scaled_tanh(layers), maps, weights, masks)
 
 
 def torch_graph(
@@ -320,19 +279,46 @@ def torch_graph(
     images: np.ndarray,
     labels: np.ndarray,
     eta: float,
-    build: Callable[..., TorchNet] = torch_perceptron,
+    build: Callable[[Any, np.ndarray], TorchNet] = torch_perceptron,
     device: str = GPU,
     capture: Callable[[Step], Step] = capture_step,
 ) -> Trainer:
-    """PyTorch's step as a CUDA graph, replayed for each image. build: makes the net."""
-    net = build(network, images, labels, eta, device)
-    replay = net.capture(capture)
+    """PyTorch's step as a CUDA graph, replayed for each image: forward, autograd, SGD.
+
+    build: makes the net. capture: runs a step some times and returns a function that repeats it.
+    """
+    import torch
+
+    net = build(network, images)
+    model = net.model.to(device)
+    masks = [(weight, mask.to(device)) for weight, mask in net.masks]
+    optimizer = torch.optim.SGD(model.parameters(), lr=eta)
+    inputs = torch.from_numpy(net.images).to(device)
+    classes = torch.from_numpy(labels.astype(np.int64)).to(device)
+    current = torch.zeros(1, dtype=torch.int64, device=device)  # image, which a graph can count up
+
+    def step() -> None:
+        image, label = inputs.index_select(0, current), classes.index_select(0, current)
+        optimizer.zero_grad(set_to_none=True)
+        torch.nn.functional.cross_entropy(model(image), label).backward()
+        optimizer.step()
+        with torch.no_grad():
+            for weight, mask in masks:
+                weight.mul_(mask)
+        current.add_(1).remainder_(len(inputs))
+
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    replay = capture(step)
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), before, strict=True):
+            parameter.copy_(value)
+    current.zero_()
 
     def train() -> None:
         for _ in range(len(images)):
             replay()
         if device == GPU:
-            net.torch.cuda.synchronize()
+            torch.cuda.synchronize()
 
     return Trainer(train, net.weights)
 

@@ -104,7 +104,7 @@ def torch_batches(network: Network, batch: int) -> Learner:
     from experiments.benchmarks.baselines import torch_perceptron  # imports numba
 
     none = np.zeros((0, network.sizes[0]), np.float32)
-    net = torch_perceptron(network, none, none[:, 0], 0.0, "cpu")
+    net = torch_perceptron(network, none)
     optimizer = torch.optim.SGD(net.model.parameters(), lr=0.0, momentum=float(MOMENTUM))
 
     def train(images: np.ndarray, labels: np.ndarray, order: np.ndarray, eta: float) -> None:
