@@ -42,7 +42,7 @@ UNROLLED = 2  # steps of a loop's round: one multiplies while the next one's fac
 ALIGNMENT = 4 * MOST_WORDS  # bytes
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def copy_rows(
     tile, row0, column0, M, n_rows, first, end, i0, depth, stop, thread, n_threads, n_words
 ):
@@ -64,7 +64,7 @@ def copy_rows(
         offset += step * M.shape[1]
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def copy_columns(tile, start, M, j0, end, i0, stop, thread, n_threads):
     """tile from `start` on = columns j0, j0 + 1, ... of M, TILE of them, rows i0, i0 + 1, ...
 
@@ -81,7 +81,7 @@ def copy_columns(tile, start, M, j0, end, i0, stop, thread, n_threads):
         offset += step * M.shape[1]
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def multiply(z, small, a, a_start, a_step, a_width, b, b_start, b_step, b_width, depth, thread):
     """z + small += a b over `depth` inputs: z (m, n, 4) is of 16 m rows of a and 8 n columns of b.
 
@@ -132,7 +132,7 @@ def multiply(z, small, a, a_start, a_step, a_width, b, b_start, b_step, b_width,
     add(z, large)
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def clear(z):
     for m in range(z.shape[0]):
         for n in range(z.shape[1]):
@@ -140,7 +140,7 @@ def clear(z):
                 z[m, n, c] = 0
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def add(z, x):
     """z += x."""
     for m in range(z.shape[0]):
@@ -149,29 +149,29 @@ def add(z, x):
                 z[m, n, c] += x[m, n, c]
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def row_of(m, c, thread):
     """The row of a thread's number z[m, n, c], among its warp's."""
     return 16 * m + thread % 32 // 4 + 8 * (c // 2)
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def column_of(n, c, thread):
     return 8 * n + 2 * (thread % 4) + c % 2
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def warp_row(thread):
     """The first row of a warp's results, among its block's."""
     return thread // (2 * WARP) * SIDE
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def warp_column(thread):
     return thread // WARP % 2 * SIDE
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def copy_both(a, b, half, A, a_rows, first, end, n_words, B, b_rows, j0, columns, i0, stop, thread):
     """The next DEPTH inputs of both factors into a half of shared memory: a group of copies."""
     start, row0 = half * HALF, half * TILE
@@ -186,7 +186,7 @@ def copy_both(a, b, half, A, a_rows, first, end, n_words, B, b_rows, j0, columns
     end_group()
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def sum_tile(z, a, b, A, a_rows, first, end, n_words, B, b_rows, j0, columns, begin, stop, thread):
     """z = the block's products of two matrices, over inputs `begin` to `stop` - 1.
 

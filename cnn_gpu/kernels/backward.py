@@ -43,7 +43,7 @@ def pulled_range(i, kernel, step, n_out):
     return first, min(i // step, n_out - 1)
 
 
-range_of = cuda.jit(device=True, inline="always")(pulled_range)
+range_of = cuda.jit(device=True, forceinline=True)(pulled_range)
 
 
 @cuda.jit

@@ -37,13 +37,13 @@ def over(maps: Maps, n: int) -> tuple[tuple[int, int, int], tuple[int, int]]:
     return (maps.n, maps.height // rows, n), (maps.width, rows)
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def line():
     """The line of the map that this thread is in."""
     return cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def row_of(m, height, y):
     """The row of line y of map m."""
     return np.uint32(m * height + y)

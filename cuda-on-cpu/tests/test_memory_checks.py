@@ -168,6 +168,20 @@ def test_a_fault_is_told_with_its_place():
         run(never_written, TWO, [ones(64), x], grid=(2,))
 
 
+past_the_end = cuda.jit(device=True, forceinline=True)(faulty.past_the_end)
+
+
+def calls_a_device_function(out, x):
+    past_the_end(out, x)
+
+
+def test_a_fault_in_a_device_function_is_told_with_the_functions_file_and_line():
+    line = faulty.past_the_end.__code__.co_firstlineno + 2
+    expected = rf"calls_a_device_function \(faulty_kernels.py:{line}\): ld.* outside of every array"
+    with pytest.raises(KernelFault, match=expected):
+        run(calls_a_device_function, TWO, [ones(32), ones(32)])
+
+
 def test_a_part_of_an_array_ends_where_it_ends():
     whole, out = ones(65), device_array(32, np.float32)
     for _ in range(2):  # a launch may touch what the last one touched

@@ -7,7 +7,7 @@ from deform_gpu import philox
 from deform_gpu.kernels.matrices import philox4x32, uniform
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def draw_cells(pair, column, inner, batch, epoch, k0, k1):
     """The random field at (2 pair, column) and at (2 pair + 1, column): y, x, y, x, float32.
 

@@ -14,10 +14,10 @@ from deform_gpu.parameters import Deformation
 
 THREADS = 128
 
-philox4x32 = cuda.jit(device=True, inline="always")(philox.philox4x32_formula)
-uniform = cuda.jit(device=True, inline="always")(philox.uniform_formula)
-inverse_affine = cuda.jit(device=True, inline="always")(warp.inverse_affine_formula)
-inverse_translation = cuda.jit(device=True, inline="always")(warp.inverse_translation_formula)
+philox4x32 = cuda.jit(device=True, forceinline=True)(philox.philox4x32_formula)
+uniform = cuda.jit(device=True, forceinline=True)(philox.uniform_formula)
+inverse_affine = cuda.jit(device=True, forceinline=True)(warp.inverse_affine_formula)
+inverse_translation = cuda.jit(device=True, forceinline=True)(warp.inverse_translation_formula)
 
 
 @cuda.jit

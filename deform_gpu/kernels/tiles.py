@@ -37,11 +37,11 @@ STRIP_CELLS = STRIP + KERNEL - 1  # cells of the field that a strip needs
 PAIRS = 26  # of rows of the field: enough whether the first row begins a pair or ends one
 FIELD_ROWS = 2 * PAIRS
 
-offset = cuda.jit(device=True, inline="always")(warp.offset_formula)
-bilinear = cuda.jit(device=True, inline="always")(warp.bilinear_formula)
+offset = cuda.jit(device=True, forceinline=True)(warp.offset_formula)
+bilinear = cuda.jit(device=True, forceinline=True)(warp.bilinear_formula)
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def deform_pixel(images, i, matrices, y, x, shift_y, shift_x, background):
     """Image i deformed, at a pixel. shift_y, shift_x: displacement."""
     centre = np.float32(images.shape[1] - 1) / np.float32(2)

@@ -34,7 +34,7 @@ PATCH = 32  # rows and columns of W that a block takes
 STRIDE = PATCH + 1  # words per row of the patch in shared memory
 PATCH_WORDS = PATCH * STRIDE
 
-scaled_tanh_derivative = cuda.jit(device=True, inline="always")(activation.scaled_tanh_derivative)
+scaled_tanh_derivative = cuda.jit(device=True, forceinline=True)(activation.scaled_tanh_derivative)
 
 
 def patch_index(row, column):
@@ -42,7 +42,7 @@ def patch_index(row, column):
     return row * STRIDE + column
 
 
-in_patch = cuda.jit(device=True, inline="always")(patch_index)
+in_patch = cuda.jit(device=True, forceinline=True)(patch_index)
 
 
 @cuda.jit

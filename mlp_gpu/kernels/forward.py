@@ -30,7 +30,7 @@ from mlp_gpu.kernels.partial import sum_partials
 THREADS = 256  # per block of stage 1, each for a neuron
 INPUTS = 32  # per block of stage 1
 
-scaled_tanh = cuda.jit(device=True, inline="always")(activation.scaled_tanh)
+scaled_tanh = cuda.jit(device=True, forceinline=True)(activation.scaled_tanh)
 
 
 @cuda.jit

@@ -7,7 +7,7 @@ from deepbig_runtime.gpu import cuda
 ROWS = 16  # rows whose loads are under way together
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def sum_partials(partial, column):
     """Sum of a column of `partial`, float32, from the first row to the last.
 

@@ -28,10 +28,10 @@ from mlp_gpu.ladder.arrays import Arrays
 TRANSPOSED = False
 RATES = formulas.ETA, formulas.MOMENTUM
 
-sigmoid = cuda.jit(device=True, inline="always")(formulas.sigmoid)
-slope = cuda.jit(device=True, inline="always")(formulas.slope)
-output_delta = cuda.jit(device=True, inline="always")(formulas.output_delta)
-velocity = cuda.jit(device=True, inline="always")(formulas.velocity)
+sigmoid = cuda.jit(device=True, forceinline=True)(formulas.sigmoid)
+slope = cuda.jit(device=True, forceinline=True)(formulas.slope)
+output_delta = cuda.jit(device=True, forceinline=True)(formulas.output_delta)
+velocity = cuda.jit(device=True, forceinline=True)(formulas.velocity)
 
 
 @cuda.jit

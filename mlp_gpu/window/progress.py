@@ -39,22 +39,22 @@ WARPS = MAX_WINDOW // WARP
 ALL = -1  # mask of a warp's threads: all 32 bits set
 
 
-larger_of = cuda.jit(device=True, inline="always")(larger)
-window_after = cuda.jit(device=True, inline="always")(next_window)
-tolerance_at = cuda.jit(device=True, inline="always")(tolerance)
+larger_of = cuda.jit(device=True, forceinline=True)(larger)
+window_after = cuda.jit(device=True, forceinline=True)(next_window)
+tolerance_at = cuda.jit(device=True, forceinline=True)(tolerance)
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def as_float(bits):
     return cuda.libdevice.int_as_float(bits)
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def as_bits(value):
     return cuda.libdevice.float_as_int(value)
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def sum_of_warp(value):
     """The sum of the values of the warp's threads, the same for all."""
     lanes = WARP // 2
@@ -64,7 +64,7 @@ def sum_of_warp(value):
     return value
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def largest_of_warp(value):
     """The largest value of the warp's threads; NaN if one is."""
     lanes = WARP // 2

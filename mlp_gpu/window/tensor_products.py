@@ -38,7 +38,7 @@ WARPS = THREADS // WARP
 INPUTS = DEPTH // 2  # that a warp copies at a time of G's factors
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def sum_part(partial, A, W, first, end, split, depth, transposed, a, b, z):
     """A part of A W for the block's images and columns; `transposed`: of A W^T."""
     thread = cuda.threadIdx.x
@@ -58,7 +58,7 @@ def sum_part(partial, A, W, first, end, split, depth, transposed, a, b, z):
                     partial[np.uint64(split), ring_row, np.uint64(j)] = z[m, n, c]
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def copy_inputs(a, b, row0, column0, A, first, s0, end, i0, stop, lane):
     """INPUTS inputs, from i0 on, of SIDE images t and s into a half of a warp's rows."""
     copy_rows(a, row0, column0, A, SIDE, first, end, i0, INPUTS, stop, lane, WARP, MOST_WORDS)
@@ -66,7 +66,7 @@ def copy_inputs(a, b, row0, column0, A, first, s0, end, i0, stop, lane):
     end_group()
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def sum_gram(partial, A, columns, first, end, number, a, b, z):
     """G of 32 images t and 32 images s, the number-th such pair; zero for s >= t."""
     thread = cuda.threadIdx.x
@@ -112,7 +112,7 @@ def sum_gram(partial, A, columns, first, end, number, a, b, z):
         row += THREADS // SIDE
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def sum_products(partial, A, W, first, end, depth, transposed):
     """A part of A W, or G, for the block's images; `transposed`: of A W^T."""
     a = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)

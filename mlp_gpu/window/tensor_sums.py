@@ -39,7 +39,7 @@ QUAD = 4  # threads side by side, which have numbers of the same rows
 ROWS = 2 * M_TILES  # of which a thread has numbers
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def copy_images(a, b, half, partial, M, first, end, j0, s0, stop, thread):
     """The next DEPTH images s into a half of shared memory: of G, and of M's columns."""
     row, s = thread // COPIES, s0 + thread % COPIES * MOST_WORDS
@@ -51,18 +51,18 @@ def copy_images(a, b, half, partial, M, first, end, j0, s0, stop, thread):
     end_group()
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def own_row(c, thread):
     """The row of a thread's number z[0, n, c], in the block's result."""
     return thread // WARP // ACROSS * OWN_ROWS + row_of(0, c, thread)
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def own_column(n, c, thread):
     return thread // WARP % ACROSS * OWN_COLUMNS + column_of(n, c, thread)
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def corrected_sums(total, partial, M, eta, first, end, stop):
     """total = the sums of the parts - eta G M, of the block's images and columns.
 

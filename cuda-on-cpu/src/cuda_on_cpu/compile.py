@@ -1,9 +1,13 @@
 """Compile kernels without a GPU: to PTX, and to machine code with the resources that it needs."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numba import cuda
@@ -78,7 +82,8 @@ def compile_ptx(
     function = kernel.py_func
 
     def make() -> str:
-        return cuda.compile_ptx(function, signature, cc=cc, lineinfo=lineinfo)[0]
+        with _device_functions_for(cc):
+            return cuda.compile_ptx(function, signature, cc=cc, lineinfo=lineinfo)[0]
 
     source = f"{function.__module__} {function.__code__.co_filename}"  # PTX names the file
     return cached_text(
@@ -87,6 +92,25 @@ def compile_ptx(
         f"{source} {function.__qualname__} {signature} {cc} {lineinfo}",
         make,
     )
+
+
+@contextmanager
+def _device_functions_for(cc: tuple[int, int]) -> Iterator[None]:
+    """Numba compiles the device functions that a kernel calls for `cc`, with their lines.
+
+    It would ask the driver for a GPU, and take their lines only where their decorator says so.
+    """
+    from numba.cuda import compiler, dispatcher
+
+    def compile_with_lines(*arguments: Any, **options: Any) -> Any:
+        return compiler.compile_cuda(*arguments, **options | {"lineinfo": True})
+
+    device = SimpleNamespace(compute_capability=cc)
+    with (
+        mock.patch.object(dispatcher, "get_current_device", lambda: device),
+        mock.patch.object(dispatcher, "compile_cuda", compile_with_lines),
+    ):
+        yield
 
 
 def compile_kernel(

@@ -52,9 +52,10 @@ def _processor() -> tuple[str, str]:
 
 
 def _target_machine() -> llvm.TargetMachine:
+    """Code is optimised as LLVM IR alone: where registers go took most of the time to compile."""
     cpu, features = _processor()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=2, codemodel="jitdefault"
+        cpu=cpu, features=features, opt=0, codemodel="jitdefault"
     )
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 SIZES = {"pred": 1, "8": 1, "16": 2, "32": 4, "64": 8}  # bytes, by the end of a type's name
 SPACES = ("global", "shared", "local", "const", "param")
@@ -22,17 +23,18 @@ class Variable:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction, such as @!%p1 add.f32 %f3, %f1, %f2 of a line of the source.
+    """One instruction, such as @!%p1 add.f32 %f3, %f1, %f2.
 
     guard: the predicate's register, or None. negated: whether the guard must be false. opcode: the
-    parts between its dots. operands: as they are written; a vector is "<%f1, %f2>".
+    parts between its dots. operands: as they are written; a vector is "<%f1, %f2>". line: of the
+    source, "file.py:7", or "PTX" where that names none.
     """
 
     guard: str | None
     negated: bool
     opcode: tuple[str, ...]
     operands: tuple[str, ...]
-    line: int
+    line: str
 
     def __str__(self) -> str:
         guard = f"@{'!' * self.negated}{self.guard} " if self.guard else ""
@@ -43,7 +45,7 @@ class Instruction:
 class Kernel:
     """A kernel. parameters: sizes in bytes, in order. registers: their types, such as "f32".
 
-    code: instructions, and labels as strings. source: the file that it was compiled from.
+    code: instructions, and labels as strings.
     """
 
     name: str
@@ -52,7 +54,6 @@ class Kernel:
     local: dict[str, Variable] = field(default_factory=dict)
     shared: dict[str, Variable] = field(default_factory=dict)
     code: list[Instruction | str] = field(default_factory=list)
-    source: str = ""
 
 
 @dataclass
@@ -67,7 +68,7 @@ class Module:
 def parse(ptx: str) -> Module:
     """The kernels and variables of a text of PTX. Raises UnknownPtx."""
     files = {int(n): name for n, name in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', ptx, re.M)}
-    ptx = re.sub(r"//.*|^\s*\.file\b.*", "", ptx, flags=re.M)
+    ptx = re.sub(r"//.*|^\s*\.file\b.*|^\s*\.section\b[^{}]*\{[^{}]*\}", "", ptx, flags=re.M)
     module = Module({}, {}, {})
     end = 0
     entry = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\s*\(([^)]*)\)[^{]*\{", re.S)
@@ -172,11 +173,10 @@ def _read_body(text: str, kernel: Kernel, files: dict[int, str]) -> None:
     text = re.sub(r"^\s*([$\w]+:)", r"\1;", text, flags=re.M)
     text = re.sub(r"\{([^{};]*)\}", r"<\1>", text)  # vectors: all other braces are of blocks
     text = re.sub(r"[{}]", " ", text)
-    line = 0
+    line = "PTX"
     for statement in filter(None, (" ".join(part.split()) for part in text.split(";"))):
         if match := _LINE.fullmatch(statement):
-            line = int(match[2])
-            kernel.source = kernel.source or files.get(int(match[1]), "")
+            line = f"{Path(files[int(match[1])]).name}:{match[2]}"
         elif statement.endswith(":"):
             kernel.code.append(statement[:-1])
         elif match := _REGISTERS.fullmatch(statement):

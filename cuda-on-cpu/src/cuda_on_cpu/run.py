@@ -262,9 +262,8 @@ class Executable:
         for row, name in zip(ranges[:-1], names, strict=True):
             if row[checks.BEGIN] <= address < row[checks.END]:
                 where = f"{name}, byte {address - row[checks.BEGIN]}"
-        source = f"{Path(self._kernel.source).name}:{code.line}" if self._kernel.source else "PTX"
         return (
-            f"{self._name} ({source}): {code} {checks.FAULTS[context[checks.FAULT]]}: {who}, "
+            f"{self._name} ({code.line}): {code} {checks.FAULTS[context[checks.FAULT]]}: {who}, "
             f"address {address:#x} ({where})"
         )
 
