@@ -107,7 +107,7 @@ def _device_functions_for(cc: tuple[int, int]) -> Iterator[None]:
 
     device = SimpleNamespace(compute_capability=cc)
     with (
-        mock.patch.object(dispatcher, "get_current_device", lambda: device),
+        mock.patch.object(dispatcher, "get_current_device", return_value=device),
         mock.patch.object(dispatcher, "compile_cuda", compile_with_lines),
     ):
         yield
