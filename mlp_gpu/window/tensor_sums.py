@@ -20,6 +20,8 @@ from mlp_gpu.tensor_tiles import (
     SIDE,
     SLICE,
     TILE,
+    Factor,
+    Tile,
     clear,
     column_of,
     copy_columns,
@@ -47,7 +49,8 @@ def copy_images(a, b, half, partial, M, first, end, j0, s0, stop, thread):
     place = (half * SIDE + row) * ROW_STRIDE + s - s0
     is_there = first + row < end and s < stop
     start_copy(a, np.uint64(place), partial, np.uint64(offset), is_there, MOST_WORDS)
-    copy_columns(b, half * HALF, M, j0, M.shape[1], s0, stop, thread, THREADS)
+    columns = Factor(M, False, j0, M.shape[1])
+    copy_columns(b, half * HALF, columns, s0, stop, thread, THREADS)
     end_group()
 
 
@@ -95,8 +98,8 @@ def corrected_sums(total, partial, M, eta, first, end, stop):
         other = 1 - half
         copy_images(a, b, other, partial, M, first, end, j0, s0 + DEPTH, stop, thread)
         a_start, b_start = half * SLICE + first_row * ROW_STRIDE, half * HALF + first_column
-        step = COLUMN_STRIDE
-        multiply(z, small, a, a_start, 1, ROW_STRIDE, b, b_start, step, 1, DEPTH, thread)
+        a_tile, b_tile = Tile(a, a_start, 1, ROW_STRIDE), Tile(b, b_start, COLUMN_STRIDE, 1)
+        multiply(z, small, a_tile, b_tile, DEPTH, thread)
         half = other
     wait_for_groups()  # as in tensor_tiles.sum_tile
     for n in range(N_TILES):
