@@ -28,6 +28,10 @@ vars(np).setdefault("row_stack", np.vstack)
 SIMULATED = bool(config.ENABLE_CUDASIM)
 WARP = 32  # threads that are scheduled together
 
+# The decorator of functions that kernels call. LLVM inlines them: with inline="always", Numba
+# copies the whole function at each call, which took minutes for the products on tensor cores.
+device_function = cuda.jit(device=True, **({} if SIMULATED else {"forceinline": True}))
+
 # Numba's and cuda.core's classes, which have no types that mypy could read.
 DeviceArray: TypeAlias = Any  # an array on the GPU
 Stream: TypeAlias = Any  # runs its launches in order

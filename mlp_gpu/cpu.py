@@ -112,28 +112,17 @@ class CpuEngine:
             limits = LIMITS._replace(smallest=1, largest=1)
         most = min(self._threads or numba.config.NUMBA_NUM_THREADS, cpu_window.GROUPS)
         block, private = cpu_window.make_block(self._sizes, n_block, limits.largest, most)
+        sizes = np.array(self._sizes)
+        net = cpu_window.net_of(sizes, self._weights, block, private)
+        settings = cpu_window.Settings(np.float32(eta), n_block, CPU_ROUNDING, limits)
         self._progress = cpu_window.new_progress(limits)
         pace = team.Pace(most)
-        sizes = np.array(self._sizes)
 
         def train(chunk: np.ndarray) -> float:
             def work(thread: int, barrier: np.ndarray) -> float:
+                member = cpu_window.Thread(thread, pace.threads)
                 return cpu_window.train_blocks(
-                    thread,
-                    barrier,
-                    pace.threads,
-                    sizes,
-                    self._weights,
-                    block,
-                    private,
-                    images,
-                    labels,
-                    chunk,
-                    np.float32(eta),
-                    CPU_ROUNDING,
-                    n_block,
-                    limits,
-                    self._progress,
+                    net, member, barrier, images, labels, chunk, settings, self._progress
                 )
 
             with pace.measured(len(chunk)):
@@ -154,6 +143,7 @@ class CpuEngine:
 
         def fill(outputs: np.ndarray, part: np.ndarray) -> None:
             states = cpu_window.make_states(self._sizes, len(part))
-            cpu_window.predict(outputs, part, sizes, self._weights, states)
+            net = cpu_window.net_of(sizes, self._weights, states, states)
+            cpu_window.predict(outputs, part, net)
 
         return predict_in_threads(fill, images, self._sizes[-1], self._threads)

@@ -41,11 +41,12 @@ from mlp_gpu.vector_kernel import (
     aligned_zeros,
     floats_at,
     not_inlined,
-    place,
+    pointer,
     round_up,
-    row_place,
+    row_pointer,
+    words_at,
 )
-from mlp_gpu.window_rule import Limits, larger, next_window, tolerance
+from mlp_gpu.window_rule import Limits, Rounding, larger, next_window, tolerance
 
 GROUPS = 8  # of panels in a layer, at most: as many threads can share it
 
@@ -56,12 +57,13 @@ exp_of_negative = njit(activation.exp_of_negative)
 log_of_sum = njit(activation.log_of_sum, error_model="numpy")
 larger_of, window_after = njit(larger), njit(next_window)
 tolerance_at = njit(tolerance, error_model="numpy")
+whole_lines = njit(round_up)
 
 
 class Stack(NamedTuple):
     """Float32 arrays of three dimensions in one memory: so code is compiled once for all nets.
 
-    places: int64 (arrays, 4), where each begins in values, and its shape.
+    places: int64 (arrays, 4), the address and the shape of each; compiled code needs no more.
     """
 
     values: np.ndarray
@@ -78,6 +80,45 @@ class Weights(NamedTuple):
 
     W: Stack
     b: Stack
+
+
+class Net(NamedTuple):
+    """A net in training, for compiled code: addresses, so that calls count no references.
+
+    sizes: of int64 (layers + 1,). The others: of the places of stacks. block: arrays of a block of
+    images, see FIRST. private: arrays of each thread, see DOTS. All of them must outlive it.
+    """
+
+    layers: int
+    sizes: int
+    W: int
+    b: int
+    block: int
+    private: int
+
+
+class Thread(NamedTuple):
+    """A thread: its number, and the number of threads in its team."""
+
+    number: int
+    team: int
+
+
+class Window(NamedTuple):
+    """The window of images `first` to `end` - 1 of a block; those before `swept` have deltas."""
+
+    first: int
+    end: int
+    swept: int
+
+
+class Settings(NamedTuple):
+    """How a net is trained: float32 eta, images of a block; rounding, limits: see `window_rule`."""
+
+    eta: np.float32
+    n_block: int
+    rounding: Rounding
+    limits: Limits
 
 
 # NumPy's integers: Numba would compile functions anew for each of Python's.
@@ -109,27 +150,32 @@ def count_panels(n: int) -> int:
     return -(-n // PANEL)
 
 
+panels_in = njit(count_panels)
+
+
 def make_stack(shapes: list[tuple[int, int, int]]) -> Stack:
     """Arrays of these shapes, of zeros."""
     sizes = [round_up(math.prod(shape)) for shape in shapes]
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    places = [(start, *shape) for start, shape in zip(starts, shapes, strict=True)]
-    return Stack(aligned_zeros(sum(sizes)), np.array(places))
+    values = aligned_zeros(sum(sizes))
+    at = [values.ctypes.data + 4 * start for start in starts]
+    return Stack(values, np.array([(a, *shape) for a, shape in zip(at, shapes, strict=True)]))
 
 
 def views(stack: Stack) -> list[np.ndarray]:
     """The arrays of a stack."""
+    begin = stack.values.ctypes.data
     return [
-        stack.values[start : start + math.prod(shape)].reshape(shape)
-        for start, *shape in stack.places.tolist()
+        stack.values[(at - begin) // 4 :][: math.prod(shape)].reshape(shape)
+        for at, *shape in stack.places.tolist()
     ]
 
 
 @njit(nogil=True)
-def item(stack, i):
-    """Array i of a stack, in compiled code."""
-    start, n, rows, columns = stack.places[i]
-    return carray(floats_at(stack.values.ctypes.data + 4 * start), (n, rows, columns))
+def array_at(places, i):
+    """Array i of a stack, in compiled code. places: the address of the stack's."""
+    place = words_at(places + 32 * i)
+    return carray(floats_at(place[0]), (place[1], place[2], place[3]))
 
 
 def _pairs(network: Network, weights: Weights) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -195,35 +241,47 @@ def make_block(
     return block, private
 
 
-@njit(nogil=True)
-def of_layer(block, kind, layer):
-    """A layer's array of one of the kinds STATES, ..., a matrix."""
-    layers = (block.places.shape[0] - SINGLE) // 2
-    return item(block, SINGLE + kind * layers + layer)[0]
+def net_of(sizes: np.ndarray, weights: Weights, block: Stack, private: Stack) -> Net:
+    """The net with these weights and the memory of `make_block`. sizes: int64 (layers + 1,)."""
+    arrays = sizes, weights.W.places, weights.b.places, block.places, private.places
+    return Net(len(sizes) - 1, *(array.ctypes.data for array in arrays))
+
+
+# Inlined always: each of these compiled by itself, with all that it calls, would take longer.
+@njit(nogil=True, inline="always")
+def size_of(net, layer):
+    """The neurons that a layer reads; for layer net.layers the output layer's."""
+    return words_at(net.sizes)[layer]
 
 
 @njit(nogil=True)
-def own(private, thread, kind):
+def layer_array(net, kind, layer):
+    """A layer's STATES or DELTAS, a matrix."""
+    return array_at(net.block, SINGLE + kind * net.layers + layer)[0]
+
+
+@njit(nogil=True, inline="always")
+def thread_array(net, thread, kind):
     """A thread's array of one of the kinds DOTS, ..., a matrix."""
-    return item(private, kind)[thread]
+    return array_at(net.private, kind)[thread.number]
+
+
+@njit(nogil=True, inline="always")
+def thread_gram(net, thread, window):
+    """A thread's DOTS of the window's images t and all images s < end, (k, whole lines of s)."""
+    return thread_array(net, thread, DOTS)[: window.end - window.first, : whole_lines(window.end)]
 
 
 @njit(nogil=True)
-def own_part(n, thread, threads):
+def thread_share(n, thread):
     """The first of n things that a thread does, and the one after the last."""
-    return n * thread // threads, n * (thread + 1) // threads
+    return n * thread.number // thread.team, n * (thread.number + 1) // thread.team
 
 
 @njit(nogil=True)
-def up(n):
-    """n rounded up to a multiple of LINE."""
-    return (n + LINE - 1) // LINE * LINE
-
-
-@njit(nogil=True)
-def own_groups(panels, thread, threads):
+def thread_groups(panels, thread):
     """The first of a layer's groups of panels that a thread does, and the one after its last."""
-    return own_part(min(panels, GROUPS), thread, threads)
+    return thread_share(min(panels, GROUPS), thread)
 
 
 @njit(nogil=True)
@@ -234,12 +292,25 @@ def panels_of(group, panels):
 
 
 @njit(nogil=True)
-def own_panels(panels, thread, threads):
+def thread_panels(panels, thread):
     """The first of a layer's panels that a thread does, and the one after its last."""
     if panels == 0:  # of a net without hidden layers
         return 0, 0
-    begin, end = own_groups(panels, thread, threads)
+    begin, end = thread_groups(panels, thread)
     return panels_of(begin, panels)[0], panels_of(end, panels)[0]
+
+
+@njit(nogil=True)
+def neurons_of(group, n):
+    """The first neuron of a group of panels of a layer of n neurons, and the one after its last."""
+    begin, end = panels_of(group, panels_in(n))
+    return begin * PANEL, min(n, end * PANEL)
+
+
+@njit(nogil=True, inline="always")
+def panel_width(q, n):
+    """Neurons of panel q of a layer of n neurons, rounded up to whole lines."""
+    return whole_lines(min(PANEL, n - q * PANEL))
 
 
 @njit(nogil=True)
@@ -259,14 +330,18 @@ def sum_parts(gram, parts, panels, start):
 
 
 @njit(nogil=True)
-def set_part(parts, group, zeros, rows, others, k, n, m):
-    """The part of a group becomes rows @ others.T. Modifies parts, see PARTS.
+def set_part(parts, zero, M, group, n, window):
+    """The part of a group becomes M_k M^T: M_k of the window, M of all images before its end.
 
-    rows (k, m), others (n, m): each given by its `place`.
+    M: states or deltas of a layer of n neurons. zero: `pointer` to zeros. Modifies parts, see
+    PARTS.
     """
     not_inlined()
-    part = np.int64(parts.ctypes.data + 4 * group * k * n), np.int64(n)
-    add_product_nt_at(part, row_place(zeros, 0), rows, others, PANEL, k, n, m)
+    k, columns = window.end - window.first, whole_lines(window.end)
+    start, stop = neurons_of(group, n)
+    part = np.int64(parts.ctypes.data + 4 * group * k * columns), np.int64(columns)
+    M_k, M_s = pointer(M, window.first, start), pointer(M, 0, start)
+    add_product_nt_at(part, zero, M_k, M_s, PANEL, k, columns, stop - start)
 
 
 @njit(nogil=True)
@@ -328,151 +403,144 @@ def largest_of(values):
 
 
 @njit(nogil=True)
-def begin_block(thread, threads, block, private, weights, sizes, images, now, eta, barrier, times):
-    """Gather a block's images; compute layer 1's products for all of them. Modifies block.
+def begin_block(net, thread, images, now, eta, barrier, times):
+    """Gather a block's images; compute layer 1's products for all of them. Modifies net.
 
     Other threads' part of gram is not needed before the second sweep, and so not waited for here.
     now: indices of the block's images. The other arguments and the result: see `train_blocks`.
     """
     not_inlined()
-    n, n_in, G = now.shape[0], sizes[0], item(block, GRAM)[0]
-    H = of_layer(block, STATES, 0)
-    begin, end = own_part(n, thread, threads)
+    n, n_in, H = now.shape[0], size_of(net, 0), layer_array(net, STATES, 0)
+    begin, end = thread_share(n, thread)
     for t in range(begin, end):
         h, image = H[t], images[now[t]]
         for i in range(n_in):
             h[i] = image[i]
-    times = wait(barrier, threads, times)
-    begin, end = own_panels(item(block, FIRST).shape[0], thread, threads)
+    times = wait(barrier, thread.team, times)
+    begin, end = thread_panels(array_at(net.block, FIRST).shape[0], thread)
     for q in range(begin, end):
-        width = up(min(PANEL, sizes[1] - q * PANEL))
-        add_product_at(
-            place(item(block, FIRST)[q], 0, 0),
-            row_place(item(weights.b, 0)[0, 0], q * PANEL),
-            place(H, 0, 0),
-            place(item(weights.W, 0)[q], 0, 0),
-            n,
-            width,
-            n_in,
-        )
-    squares = up(n) // LINE
-    begin, end = own_part(squares * (squares + 1) // 2, thread, threads)
-    square, side = 0, np.int64(LINE)
+        width, b = panel_width(q, size_of(net, 1)), row_pointer(array_at(net.b, 0)[0, 0], q * PANEL)
+        A, W = pointer(array_at(net.block, FIRST)[q], 0, 0), pointer(array_at(net.W, 0)[q], 0, 0)
+        add_product_at(A, b, pointer(H, 0, 0), W, n, width, n_in)
+    squares = whole_lines(n) // LINE
+    begin, end = thread_share(squares * (squares + 1) // 2, thread)
+    square = 0
     for t in range(0, n, LINE):
         for s in range(0, t + LINE, LINE):  # only of images before
             if begin <= square < end:
-                gram, one = place(G, t, s), row_place(own(private, thread, ONES)[0], 0)
-                rows, others = place(H, t, 0), place(H, s, 0)
-                add_product_nt_at(gram, one, rows, others, PANEL, side, side, n_in)
-                for i in range(t, t + LINE):
-                    if s == t:
-                        item(block, SQUARES)[0, 0, i] = G[i, i]
-                    for j in range(s, s + LINE):
-                        G[i, j] = -eta * G[i, j] if j < i else np.float32(0)
+                set_gram_square(net, thread, t, s, eta)
             square += 1
     return times
 
 
-@njit(nogil=True)
-def neurons_of(group, n):
-    """The first neuron of a group of panels of a layer of n neurons, and the one after its last."""
-    begin, end = panels_of(group, (n + PANEL - 1) // PANEL)
-    return begin * PANEL, min(n, end * PANEL)
-
-
-@njit(nogil=True)
-def set_outputs(block, zeros, weights, group, n_in, first, end):
-    """A group's part of the output layer's activations. Modifies block."""
-    not_inlined()
-    start, stop = neurons_of(group, n_in)
-    last = weights.W.places.shape[0] - 1
-    H, W = of_layer(block, STATES, last), item(weights.W, last)[0]
-    add_product_nt_at(
-        place(item(block, OUTPUTS)[group], 0, 0),
-        row_place(zeros, 0),
-        place(H, first, start),
-        place(W, 0, start),
-        PANEL,
-        end - first,
-        W.shape[0],
-        stop - start,
-    )
+@njit(nogil=True, inline="always")
+def set_gram_square(net, thread, first_t, first_s, eta):
+    """Layer 1's -eta G[t, s] for LINE images t and LINE images s, and |h_t|^2. Modifies net."""
+    H, G, side = layer_array(net, STATES, 0), array_at(net.block, GRAM)[0], np.int64(LINE)
+    one, square = row_pointer(thread_array(net, thread, ONES)[0], 0), pointer(G, first_t, first_s)
+    H_t, H_s = pointer(H, first_t, 0), pointer(H, first_s, 0)
+    add_product_nt_at(square, one, H_t, H_s, PANEL, side, side, size_of(net, 0))
+    for t in range(first_t, first_t + LINE):
+        if first_s == first_t:
+            array_at(net.block, SQUARES)[0, 0, t] = G[t, t]
+        for s in range(first_s, first_s + LINE):
+            G[t, s] = -eta * G[t, s] if s < t else np.float32(0)
 
 
 @njit(nogil=True, error_model="numpy")
-def forward(thread, threads, block, private, weights, sizes, window, eta, barrier, times):
-    """The window's states, and the output layer's activations. Modifies block and private.
+def forward(net, thread, window, eta, barrier, times):
+    """The window's states, and the output layer's activations. Modifies net.
 
-    window: see `train_blocks`, as for the other arguments and the result.
+    The other arguments and the result: see `train_blocks`.
     """
     not_inlined()
-    first, end, swept = window
-    n_hidden, k, wide = sizes.shape[0] - 2, end - first, up(end)
-    gram, sums = own(private, thread, DOTS)[:k, :wide], own(private, thread, SUMS)
-    zeros, outputs = own(private, thread, ZEROS)[0], own(private, thread, A_OUT)
-    for layer in range(n_hidden):
-        n_in, n_out, W = sizes[layer], sizes[layer + 1], item(weights.W, layer)
-        H, H_next = of_layer(block, STATES, layer), of_layer(block, STATES, layer + 1)
-        D, parts, panels = (
-            of_layer(block, DELTAS, layer),
-            item(block, PARTS)[times % 2, 0],
-            W.shape[0],
-        )
-        begin, stop = own_groups(panels, thread, threads)
-        for group in range(begin, stop):
+    last = net.layers - 1  # the output layer
+    gram = thread_gram(net, thread, window)
+    zero = row_pointer(thread_array(net, thread, ZEROS)[0], 0)
+    for layer in range(last):
+        n_out, H_next = size_of(net, layer + 1), layer_array(net, STATES, layer + 1)
+        parts, panels = array_at(net.block, PARTS)[times % 2, 0], panels_in(n_out)
+        begin, end = thread_groups(panels, thread)
+        for group in range(begin, end):
             q, q_end = panels_of(group, panels)
             while q < q_end:
-                start = q * PANEL
-                width = up(min(PANEL, n_out - start))
-                A, deltas = place(sums, 0, 0), place(D, 0, start)
-                if layer > 0:
-                    b = row_place(item(weights.b, layer)[0, 0], start)
-                    rows, columns = place(H, first, 0), place(W[q], 0, 0)
-                    add_product_at(A, b, rows, columns, k, width, n_in)
-                    if swept > 0:
-                        add_product_at(A, A, place(gram, 0, 0), deltas, k, width, swept)
-                elif swept > 0:
-                    A_first, dots = (
-                        place(item(block, FIRST)[q], first, 0),
-                        place(item(block, GRAM)[0], first, 0),
-                    )
-                    add_product_at(A, A_first, dots, deltas, k, width, swept)
-                for t in range(k):
-                    a = sums[t] if layer > 0 or swept > 0 else item(block, FIRST)[q, first + t]
-                    y = H_next[first + t][start : start + PANEL]
-                    for j in range(width):
-                        y[j] = scaled_tanh(a[j])
+                set_states(net, thread, window, layer, q)
                 q += 1
-            start, end_ = neurons_of(group, n_out)
-            h, others = place(H_next, first, start), place(H_next, 0, start)
-            set_part(parts, group, zeros, h, others, k, wide, end_ - start)
-            if layer + 1 == n_hidden:
-                set_outputs(block, zeros, weights, group, n_out, first, end)
-        times = wait(barrier, threads, times)
+            set_part(parts, zero, H_next, group, n_out, window)
+            if layer + 1 == last:
+                set_outputs(net, zero, group, window)
+        times = wait(barrier, thread.team, times)
         sum_parts(gram, parts, panels, np.float32(1))
-        scale_gram(gram, first, eta)
-    n_groups = min(GROUPS, (sizes[n_hidden] + PANEL - 1) // PANEL)
-    if n_hidden == 0:
-        begin, stop = own_part(n_groups, thread, threads)
-        for group in range(begin, stop):
-            set_outputs(block, zeros, weights, group, sizes[0], first, end)
-        times = wait(barrier, threads, times)
-        for t in range(k):
-            for s in range(wide):
-                gram[t, s] = item(block, GRAM)[0][first + t, s]
+        scale_gram(gram, window.first, eta)
+    if last == 0:
+        begin, end = thread_groups(panels_in(size_of(net, 0)), thread)
+        for group in range(begin, end):
+            set_outputs(net, zero, group, window)
+        times = wait(barrier, thread.team, times)
+        for t in range(gram.shape[0]):
+            for s in range(gram.shape[1]):
+                gram[t, s] = array_at(net.block, GRAM)[0][window.first + t, s]
+    sum_outputs(net, thread, gram, window.swept)
+    return times
+
+
+@njit(nogil=True, inline="always", error_model="numpy")
+def set_states(net, thread, window, layer, q):
+    """The window's states y(A), A = H W + b - eta G D, of panel q of a layer. Modifies net."""
+    first, end, swept = window
+    k, start, width = end - first, q * PANEL, panel_width(q, size_of(net, layer + 1))
+    sums, Y = thread_array(net, thread, SUMS), layer_array(net, STATES, layer + 1)
+    A, D = pointer(sums, 0, 0), pointer(layer_array(net, DELTAS, layer), 0, start)
+    if layer > 0:
+        b, W = (
+            row_pointer(array_at(net.b, layer)[0, 0], start),
+            pointer(array_at(net.W, layer)[q], 0, 0),
+        )
+        H = pointer(layer_array(net, STATES, layer), first, 0)
+        add_product_at(A, b, H, W, k, width, size_of(net, layer))
+        if swept > 0:
+            G = pointer(thread_array(net, thread, DOTS), 0, 0)
+            add_product_at(A, A, G, D, k, width, swept)
+    elif swept > 0:
+        A_first = pointer(array_at(net.block, FIRST)[q], first, 0)
+        G = pointer(array_at(net.block, GRAM)[0], first, 0)
+        add_product_at(A, A_first, G, D, k, width, swept)
     for t in range(k):
-        a = outputs[t]
-        b = item(weights.b, n_hidden)[0, 0]
-        for j in range(a.shape[0]):
+        a = sums[t] if layer > 0 or swept > 0 else array_at(net.block, FIRST)[q, first + t]
+        y = Y[first + t][start : start + PANEL]
+        for j in range(width):
+            y[j] = scaled_tanh(a[j])
+
+
+@njit(nogil=True)
+def set_outputs(net, zero, group, window):
+    """A group's part of the output layer's H W, for the window. Modifies net."""
+    not_inlined()
+    last = net.layers - 1
+    start, stop = neurons_of(group, size_of(net, last))
+    A, W = pointer(array_at(net.block, OUTPUTS)[group], 0, 0), array_at(net.W, last)[0]
+    h = pointer(layer_array(net, STATES, last), window.first, start)
+    k, n_out = window.end - window.first, W.shape[0]
+    add_product_nt_at(A, zero, h, pointer(W, 0, start), PANEL, k, n_out, stop - start)
+
+
+@njit(nogil=True, inline="always")
+def sum_outputs(net, thread, gram, swept):
+    """A_OUT = the sum of all groups' parts + b - eta G D, of the output layer. Modifies net."""
+    last = net.layers - 1
+    A, b = thread_array(net, thread, A_OUT), array_at(net.b, last)[0, 0]
+    k, n_out, panels = gram.shape[0], A.shape[1], panels_in(size_of(net, last))
+    for t in range(k):
+        a = A[t]
+        for j in range(n_out):
             a[j] = b[j]
-        for group in range(n_groups):
-            part = item(block, OUTPUTS)[group, t]
-            for j in range(a.shape[0]):
+        for group in range(min(panels, GROUPS)):
+            part = array_at(net.block, OUTPUTS)[group, t]
+            for j in range(n_out):
                 a[j] += part[j]
     if swept > 0:
-        a, deltas = place(outputs, 0, 0), place(own(private, thread, DELTAS_OUT), 0, 0)
-        add_product_at(a, a, place(gram, 0, 0), deltas, k, outputs.shape[1], swept)
-    return times
+        a, D = pointer(A, 0, 0), pointer(thread_array(net, thread, DELTAS_OUT), 0, 0)
+        add_product_at(a, a, pointer(gram, 0, 0), D, k, n_out, swept)
 
 
 @njit(nogil=True)
@@ -489,137 +557,159 @@ def replace_deltas(old, new, is_known, change, size):
 
 
 @njit(nogil=True)
-def note_changes(thread, block, private, layer, k):
-    """Reduce SPREAD to CHANGES, one for each of k images, and LARGEST. Modifies block, private."""
+def note_changes(net, thread, layer, k):
+    """Reduce SPREAD to CHANGES, one for each of k images, and LARGEST. Modifies net."""
     not_inlined()
+    spread, number = thread_array(net, thread, SPREAD), thread.number
     for t in range(k):
-        item(block, CHANGES)[thread, layer, t] = largest_of(own(private, thread, SPREAD)[t])
-    item(block, LARGEST)[thread, 0, layer] = largest_of(own(private, thread, SPREAD)[k])
+        array_at(net.block, CHANGES)[number, layer, t] = largest_of(spread[t])
+    array_at(net.block, LARGEST)[number, 0, layer] = largest_of(spread[k])
     for t in range(k + 1):
-        spread = own(private, thread, SPREAD)[t]
-        for j in range(spread.shape[0]):
-            spread[j] = 0
+        row = spread[t]
+        for j in range(row.shape[0]):
+            row[j] = 0
 
 
 @njit(nogil=True, error_model="numpy")
-def backward(thread, threads, block, private, weights, sizes, window, labels, eta, barrier, times):
-    """The window's losses and deltas, and how far these changed. Modifies block and private.
+def backward(net, thread, window, labels, eta, barrier, times):
+    """The window's losses and deltas, and how far these changed. Modifies net.
 
-    labels: of the window's images. The other arguments and the result: as `forward`.
+    labels: of the block's images. The other arguments and the result: as `forward`.
     """
     not_inlined()
     first, end, swept = window
-    n_hidden, n_out, k, wide = sizes.shape[0] - 2, sizes[-1], end - first, up(end)
-    gram, sums = own(private, thread, DOTS)[:k, :wide], own(private, thread, SUMS)
-    changes, zeros = own(private, thread, SPREAD), own(private, thread, ZEROS)[0]
-    D_out = own(private, thread, DELTAS_OUT)
+    last, n_out, k = net.layers - 1, size_of(net, net.layers), end - first
+    gram = thread_gram(net, thread, window)
+    zero = row_pointer(thread_array(net, thread, ZEROS)[0], 0)
+    changes, D_out = thread_array(net, thread, SPREAD), thread_array(net, thread, DELTAS_OUT)
     for t in range(k):
-        a = own(private, thread, A_OUT)[t]
-        own(private, thread, LOSSES)[0][t] = softmax_delta(a, labels[t], n_out)
+        a = thread_array(net, thread, A_OUT)[t]
+        loss = softmax_delta(a, labels[first + t], n_out)
+        thread_array(net, thread, LOSSES)[0][t] = loss
         replace_deltas(D_out[first + t], a, first + t < swept, changes[t], changes[k])
-    note_changes(thread, block, private, n_hidden, k)
-    zero, dots = row_place(zeros, 0), place(gram, 0, 0)
-    rows, others = place(D_out, first, 0), place(D_out, 0, 0)
-    add_product_nt_at(dots, zero, rows, others, PANEL, k, wide, n_out)
+    note_changes(net, thread, last, k)
+    D_k, D_s = pointer(D_out, first, 0), pointer(D_out, 0, 0)
+    add_product_nt_at(pointer(gram, 0, 0), zero, D_k, D_s, PANEL, k, gram.shape[1], n_out)
     scale_gram(gram, first, eta)
-    for layer in range(n_hidden - 1, -1, -1):
-        H, D, parts = (
-            of_layer(block, STATES, layer + 1),
-            of_layer(block, DELTAS, layer),
-            item(block, PARTS)[times % 2, 0],
-        )
-        W, n = item(weights.W, layer + 1), sizes[layer + 1]
-        panels = (n + PANEL - 1) // PANEL
-        begin, stop = own_groups(panels, thread, threads)
+    for layer in range(last - 1, -1, -1):
+        n, D = size_of(net, layer + 1), layer_array(net, DELTAS, layer)
+        parts, panels = array_at(net.block, PARTS)[times % 2, 0], panels_in(n)
+        begin, stop = thread_groups(panels, thread)
         for group in range(begin, stop):
             q, q_end = panels_of(group, panels)
             while q < q_end:
-                start = q * PANEL
-                width = up(min(PANEL, n - start))
-                E = place(sums, 0, 0)
-                if layer + 1 == n_hidden:
-                    deltas, columns = place(D_out, first, 0), place(W[0], 0, start)
-                    add_product_at(E, zero, deltas, columns, k, width, n_out)
-                else:
-                    deltas = place(of_layer(block, DELTAS, layer + 1), first, 0)
-                    rows, panel, m = place(W[0], start, 0), W.shape[1] * PANEL, sizes[layer + 2]
-                    add_product_nt_at(E, zero, deltas, rows, panel, k, width, m)
-                add_product_at(E, E, dots, place(H, 0, start), k, width, end)
-                for t in range(k):
-                    e, y = sums[t], H[first + t][start : start + PANEL]
-                    for j in range(width):
-                        e[j] *= scaled_tanh_derivative(y[j])
-                    d = D[first + t][start : start + width]
-                    replace_deltas(d, e, first + t < swept, changes[t], changes[k])
+                set_deltas(net, thread, window, zero, layer, q)
                 q += 1
             if layer > 0:
-                start, end_ = neurons_of(group, n)
-                d, others = place(D, first, start), place(D, 0, start)
-                set_part(parts, group, zeros, d, others, k, wide, end_ - start)
-        note_changes(thread, block, private, layer, k)
+                set_part(parts, zero, D, group, n, window)
+        note_changes(net, thread, layer, k)
         if layer > 0:
-            times = wait(barrier, threads, times)
+            times = wait(barrier, thread.team, times)
             sum_parts(gram, parts, panels, np.float32(0))
             scale_gram(gram, first, eta)
-    return wait(barrier, threads, times)
+    return wait(barrier, thread.team, times)
+
+
+@njit(nogil=True, inline="always", error_model="numpy")
+def set_deltas(net, thread, window, zero, layer, q):
+    """The window's deltas E y'(A), E = D W^T - eta G' H, of panel q of a layer. Modifies net.
+
+    D, W and G' are those of the next layer, and H is what it reads. zero: `pointer` to zeros.
+    """
+    first, end, swept = window
+    k, start, width = end - first, q * PANEL, panel_width(q, size_of(net, layer + 1))
+    sums, changes = thread_array(net, thread, SUMS), thread_array(net, thread, SPREAD)
+    H, W = layer_array(net, STATES, layer + 1), array_at(net.W, layer + 1)
+    E, G = pointer(sums, 0, 0), pointer(thread_array(net, thread, DOTS), 0, 0)
+    n_next = size_of(net, layer + 2)
+    if layer + 2 == net.layers:
+        D_next = pointer(thread_array(net, thread, DELTAS_OUT), first, 0)
+        add_product_at(E, zero, D_next, pointer(W[0], 0, start), k, width, n_next)
+    else:
+        D_next = pointer(layer_array(net, DELTAS, layer + 1), first, 0)
+        rows, panel = pointer(W[0], start, 0), W.shape[1] * PANEL
+        add_product_nt_at(E, zero, D_next, rows, panel, k, width, n_next)
+    add_product_at(E, E, G, pointer(H, 0, start), k, width, end)
+    D = layer_array(net, DELTAS, layer)
+    for t in range(k):
+        e, y = sums[t], H[first + t][start : start + PANEL]
+        for j in range(width):
+            e[j] *= scaled_tanh_derivative(y[j])
+        d = D[first + t][start : start + width]
+        replace_deltas(d, e, first + t < swept, changes[t], changes[k])
 
 
 @njit(nogil=True)
-def count_done(block, threads, sizes, n, k, eta, rounding):
+def count_done(net, team, n, k, settings):
     """How many images at the front of a window of k are done, of a block of n images.
 
     The first is corrected by images that are done. Another one is done if the deltas of all images
     of the window before it stayed, in every layer: it was corrected by what they were before.
+    team: number of threads.
     """
     if k == 1:
         return 1
-    done, square = k, np.float32(0)
+    done, square, changes = k, np.float32(0), array_at(net.block, CHANGES)
     for t in range(n):
-        square = larger_of(square, item(block, SQUARES)[0, 0, t])
-    for layer in range(item(block, CHANGES).shape[1]):
-        size, n_in = np.float32(0), np.float32(1 + sizes[layer])
-        for thread in range(threads):
-            size = larger_of(size, item(block, LARGEST)[thread, 0, layer])
+        square = larger_of(square, array_at(net.block, SQUARES)[0, 0, t])
+    for layer in range(changes.shape[1]):
+        size, n_in = np.float32(0), np.float32(1 + size_of(net, layer))
+        for thread in range(team):
+            size = larger_of(size, array_at(net.block, LARGEST)[thread, 0, layer])
         # States of hidden layers are about 1.
-        least = tolerance_at(eta, n_in, n_in if layer > 0 else square, rounding) * size
+        square_of_layer = n_in if layer > 0 else square
+        least = tolerance_at(settings.eta, n_in, square_of_layer, settings.rounding) * size
         t = 0
         while t + 1 < done:
-            for thread in range(threads):
-                if not item(block, CHANGES)[thread, layer, t] <= least:
+            for thread in range(team):
+                if not changes[thread, layer, t] <= least:
                     done = t + 1
             t += 1
     return done
 
 
 @njit(nogil=True)
-def end_block(thread, threads, block, private, weights, sizes, n, eta, barrier, times):
-    """Update all weights by a block of n images. Modifies block, private and weights."""
+def end_block(net, thread, n, eta, barrier, times):
+    """Update all weights by a block of n images. Modifies net."""
     not_inlined()
-    n_hidden = sizes.shape[0] - 2
-    for layer in range(n_hidden):
-        n_in, W = sizes[layer], item(weights.W, layer)
-        begin, stop = own_panels(W.shape[0], thread, threads)
-        for q in range(begin, stop):
-            width = up(min(PANEL, sizes[layer + 1] - q * PANEL))
-            D, b = of_layer(block, DELTAS, layer)[:n], item(weights.b, layer)[0, 0]
-            copy = own(private, thread, SUMS)  # contiguous: each row of D has a page of its own
-            scale_and_sum(D, b, q * PANEL, width, copy[n], -eta)
-            for t in range(n):
-                for j in range(width):
-                    copy[t, j] = D[t, q * PANEL + j]
-            panel, h = place(W[q], 0, 0), place(of_layer(block, STATES, layer), 0, 0)
-            add_product_tn_at(panel, panel, h, place(copy, 0, 0), n_in, width, n)
-    n_in, W = sizes[n_hidden], item(weights.W, n_hidden)[0]
-    H, D = of_layer(block, STATES, n_hidden), own(private, thread, DELTAS_OUT)[:n]
-    b = item(weights.b, n_hidden)[0, 0] if thread == 0 else own(private, thread, A_OUT)[0]
+    last = net.layers - 1
+    for layer in range(last):
+        begin, end = thread_panels(panels_in(size_of(net, layer + 1)), thread)
+        for q in range(begin, end):
+            update_panel(net, thread, n, eta, layer, q)
+    update_outputs(net, thread, n, eta)
+    return wait(barrier, thread.team, times)
+
+
+@njit(nogil=True, inline="always")
+def update_panel(net, thread, n, eta, layer, q):
+    """W -= eta H^T D for panel q of a hidden layer and n images. Modifies net."""
+    start, width = q * PANEL, panel_width(q, size_of(net, layer + 1))
+    D, b = layer_array(net, DELTAS, layer)[:n], array_at(net.b, layer)[0, 0]
+    copy = thread_array(net, thread, SUMS)  # contiguous: each row of D has a page of its own
+    scale_and_sum(D, b, start, width, copy[n], -eta)
+    for t in range(n):
+        for j in range(width):
+            copy[t, j] = D[t, start + j]
+    W, H = pointer(array_at(net.W, layer)[q], 0, 0), layer_array(net, STATES, layer)
+    add_product_tn_at(W, W, pointer(H, 0, 0), pointer(copy, 0, 0), size_of(net, layer), width, n)
+
+
+@njit(nogil=True, inline="always")
+def update_outputs(net, thread, n, eta):
+    """W -= eta H^T D for a thread's inputs of the output layer and n images. Modifies net."""
+    last = net.layers - 1
+    n_in, W = size_of(net, last), array_at(net.W, last)[0]
+    H, D = layer_array(net, STATES, last), thread_array(net, thread, DELTAS_OUT)[:n]
+    b = array_at(net.b, last)[0, 0] if thread.number == 0 else thread_array(net, thread, A_OUT)[0]
     for start in range(0, b.shape[0], LINE):
-        scale_and_sum(D, b, start, LINE, own(private, thread, SUMS)[0], -eta)
-    begin, stop = own_panels((n_in + PANEL - 1) // PANEL, thread, threads)
-    start, end = begin * PANEL, min(n_in, stop * PANEL)
-    if start < end:
-        columns, h = place(W, 0, start), place(H, 0, start)
-        add_product_tn_at(columns, columns, place(D, 0, 0), h, sizes[-1], up(end - start), n)
-    return wait(barrier, threads, times)
+        scale_and_sum(D, b, start, LINE, thread_array(net, thread, SUMS)[0], -eta)
+    begin, end = thread_panels(panels_in(n_in), thread)
+    start, stop = begin * PANEL, min(n_in, end * PANEL)
+    if start < stop:
+        columns, h = pointer(W, 0, start), pointer(H, 0, start)
+        width = whole_lines(stop - start)
+        add_product_tn_at(columns, columns, pointer(D, 0, 0), h, size_of(net, net.layers), width, n)
 
 
 @njit(nogil=True)
@@ -638,71 +728,39 @@ def scale_and_sum(D, b, start, width, total, factor):
 
 
 @njit(nogil=True)
-def train_blocks(
-    thread,
-    barrier,
-    threads,
-    sizes,
-    weights,
-    block,
-    private,
-    images,
-    labels,
-    order,
-    eta,
-    rounding,
-    n_block,
-    limits,
-    progress,
-):
+def train_blocks(net, thread, barrier, images, labels, order, settings, progress):
     """One thread's share of the on-line steps on images[order]. Returns their loss.
 
-    The summed loss is float64, the same for each thread. Modifies weights, block, private, barrier
-    and progress. barrier, threads: see `team`. sizes: int64 (L + 1,). images float32 (n, n_in),
-    labels (n,), order (m,), indices of images; eta float32. rounding, limits: see `window_rule`.
-    n_block: images of a block. progress: of `new_progress`.
+    The summed loss is float64, the same for each thread. Modifies net, barrier and
+    progress. barrier: of the team. images float32 (n, n_in), labels (n,), order (m,), indices of
+    images. progress: of `new_progress`. The parts of a block take and return `times`, which counts
+    this thread's arrivals at the barrier.
     """
-    loss, times, per_window, all_passes, sweeps = 0.0, np.int64(0), progress[0], 0, 0
-    now_labels = np.empty(n_block, np.int64)
-    for start in range(0, order.shape[0], n_block):
-        now = order[start : start + n_block]
-        n, first, swept, passes = now.shape[0], np.int64(0), np.int64(0), 0
+    loss, times, n_window, all_passes, sweeps = 0.0, np.int64(0), progress[0], 0, 0
+    now_labels = np.empty(settings.n_block, np.int64)
+    for start in range(0, order.shape[0], settings.n_block):
+        now = order[start : start + settings.n_block]
+        n, first, swept, passes = now.shape[0], 0, 0, 0
         for t in range(n):
             now_labels[t] = labels[now[t]]
-        times = begin_block(
-            thread, threads, block, private, weights, sizes, images, now, eta, barrier, times
-        )
+        times = begin_block(net, thread, images, now, settings.eta, barrier, times)
         while first < n:
-            end = min(first + per_window, n)
-            window = (first, end, swept)
-            times = forward(
-                thread, threads, block, private, weights, sizes, window, eta, barrier, times
-            )
-            times = backward(
-                thread,
-                threads,
-                block,
-                private,
-                weights,
-                sizes,
-                window,
-                now_labels[first:end],
-                eta,
-                barrier,
-                times,
-            )
-            done = count_done(block, threads, sizes, n, end - first, eta, rounding)
+            window = Window(first, min(first + n_window, n), swept)
+            k = window.end - first
+            times = forward(net, thread, window, settings.eta, barrier, times)
+            times = backward(net, thread, window, now_labels, settings.eta, barrier, times)
+            done = count_done(net, thread.team, n, k, settings)
             for t in range(done):
-                loss += own(private, thread, LOSSES)[0][t]
-            passes += end - first
+                loss += thread_array(net, thread, LOSSES)[0][t]
+            passes += k
             sweeps += 1
-            first, swept = first + done, end
-        times = end_block(thread, threads, block, private, weights, sizes, n, eta, barrier, times)
+            first, swept = first + done, window.end
+        times = end_block(net, thread, n, settings.eta, barrier, times)
         all_passes += passes
-        if n == n_block:  # the last one of an epoch may be short
-            per_window = window_after(per_window, passes, n, limits)
-    if thread == 0:
-        progress[0] = per_window
+        if n == settings.n_block:  # the last one of an epoch may be short
+            n_window = window_after(n_window, passes, n, settings.limits)
+    if thread.number == 0:
+        progress[0] = n_window
         progress[1] += all_passes
         progress[2] += sweeps
     return loss
@@ -722,32 +780,33 @@ def make_states(sizes: tuple[int, ...], n: int) -> Stack:
 
 
 @njit(nogil=True, error_model="numpy")
-def predict(outputs, images, sizes, weights, states):
-    """Class probabilities of images. Modifies outputs, float32 (n, n_classes), and states.
+def predict(outputs, images, net):
+    """Class probabilities of images. Modifies outputs, float32 (n, n_classes), and net.
 
-    images float32 (n, n_in); states: of `make_states`.
+    images float32 (n, n_in). net: its block is of `make_states`.
     """
-    n, n_hidden, H = images.shape[0], sizes.shape[0] - 2, item(states, 0)[0]
+    n, last, H = images.shape[0], net.layers - 1, array_at(net.block, 0)[0]
     for t in range(n):
         h, image = H[t], images[t]
-        for i in range(sizes[0]):
+        for i in range(size_of(net, 0)):
             h[i] = image[i]
-    for layer in range(n_hidden):
-        W, b, A = item(weights.W, layer), item(weights.b, layer)[0, 0], item(states, layer + 1)[0]
+    for layer in range(last):
+        W, b = array_at(net.W, layer), array_at(net.b, layer)[0, 0]
+        A = array_at(net.block, layer + 1)[0]
         for q in range(W.shape[0]):
-            start = q * PANEL
-            width = up(min(PANEL, sizes[layer + 1] - start))
-            a, rows = place(A, 0, start), place(W[q], 0, 0)
-            add_product_at(a, row_place(b, start), place(H, 0, 0), rows, n, width, sizes[layer])
+            start, width = q * PANEL, panel_width(q, size_of(net, layer + 1))
+            a, rows = pointer(A, 0, start), pointer(W[q], 0, 0)
+            h, n_in = pointer(H, 0, 0), size_of(net, layer)
+            add_product_at(a, row_pointer(b, start), h, rows, n, width, n_in)
             for t in range(n):
                 a = A[t][start : start + PANEL]
                 for j in range(width):
                     a[j] = scaled_tanh(a[j])
         H = A
-    A, b, n_out = item(states, n_hidden + 1)[0], item(weights.b, n_hidden)[0, 0], outputs.shape[1]
-    columns, h = place(item(weights.W, n_hidden)[0], 0, 0), place(H, 0, 0)
-    add_product_nt_at(place(A, 0, 0), row_place(b, 0), h, columns, PANEL, n, n_out, sizes[n_hidden])
+    A, b, n_out = array_at(net.block, last + 1)[0], array_at(net.b, last)[0, 0], outputs.shape[1]
+    a, h, W = pointer(A, 0, 0), pointer(H, 0, 0), pointer(array_at(net.W, last)[0], 0, 0)
+    add_product_nt_at(a, row_pointer(b, 0), h, W, PANEL, n, n_out, size_of(net, last))
     for t in range(n):
-        softmax(A[t][: up(n_out)], n_out)
+        softmax(A[t][: whole_lines(n_out)], n_out)
         for j in range(n_out):
             outputs[t, j] = A[t, j]

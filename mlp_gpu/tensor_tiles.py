@@ -15,9 +15,11 @@ memory. Rows of shared memory are 36 or 72 words apart, so that the threads of a
 rows of 4 words or 4 rows of 8 words, find them in 32 different banks.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from deepbig_runtime.gpu import WARP, cuda
+from deepbig_runtime.gpu import WARP, cuda, device_function
 from deepbig_runtime.ptx import (
     MOST_WORDS,
     end_group,
@@ -42,15 +44,32 @@ UNROLLED = 2  # steps of a loop's round: one multiplies while the next one's fac
 ALIGNMENT = 4 * MOST_WORDS  # bytes
 
 
-@cuda.jit(device=True, forceinline=True)
-def copy_rows(
-    tile, row0, column0, M, n_rows, first, end, i0, depth, stop, thread, n_threads, n_words
-):
-    """tile from its row row0 and column column0 on = n_rows rows, `depth` columns of M.
+class Factor(NamedTuple):
+    """A factor of a product: rows `first` to `end` - 1 of a matrix, or if not by_rows columns."""
 
-    M's rows begin at `first`, its columns at i0. Zero from row `end` on, and from column `stop` on
-    but for the rest of a copy. n_words: of a copy; they divide a row of M.
+    M: Any
+    by_rows: bool
+    first: int
+    end: int
+
+
+class Tile(NamedTuple):
+    """A part of a factor in shared memory: number i of row j is at start + i step + j width."""
+
+    words: Any
+    start: int
+    step: int
+    width: int
+
+
+@device_function
+def copy_rows(tile, row0, column0, factor, n_rows, i0, depth, stop, thread, n_threads, n_words):
+    """tile from its row row0 and column column0 on = n_rows rows, `depth` columns of a factor.
+
+    The columns begin at i0. Zero from the factor's end on, and from column `stop` on but for the
+    rest of a copy. n_words: of a copy; they divide a row of the matrix.
     """
+    M, _, first, end = factor
     column, row = thread % (depth // n_words) * n_words, thread // (depth // n_words)
     step = n_threads * n_words // depth  # rows from one copy of a thread to the next
     place = (row0 + row) * ROW_STRIDE + column0 + column
@@ -64,12 +83,13 @@ def copy_rows(
         offset += step * M.shape[1]
 
 
-@cuda.jit(device=True, forceinline=True)
-def copy_columns(tile, start, M, j0, end, i0, stop, thread, n_threads):
-    """tile from `start` on = columns j0, j0 + 1, ... of M, TILE of them, rows i0, i0 + 1, ...
+@device_function
+def copy_columns(tile, start, factor, i0, stop, thread, n_threads):
+    """tile from `start` on = the first TILE columns of a factor, rows i0, i0 + 1, ...
 
-    Zero from column `end` on, a multiple of MOST_WORDS, and from row `stop` on.
+    Zero from the factor's end on, a multiple of MOST_WORDS, and from row `stop` on.
     """
+    M, _, j0, end = factor
     column, row = thread % (TILE // MOST_WORDS) * MOST_WORDS, thread // (TILE // MOST_WORDS)
     step = n_threads * MOST_WORDS // TILE
     place, offset = start + row * COLUMN_STRIDE + column, (i0 + row) * M.shape[1] + j0 + column
@@ -81,11 +101,11 @@ def copy_columns(tile, start, M, j0, end, i0, stop, thread, n_threads):
         offset += step * M.shape[1]
 
 
-@cuda.jit(device=True, forceinline=True)
-def multiply(z, small, a, a_start, a_step, a_width, b, b_start, b_step, b_width, depth, thread):
+@device_function
+def multiply(z, small, a, b, depth, thread):
     """z + small += a b over `depth` inputs: z (m, n, 4) is of 16 m rows of a and 8 n columns of b.
 
-    Input i of row j of a is at word a_start + i a_step + j a_width; so are b's columns.
+    a, b: each a Tile.
     """
     g, t = thread % 32 // 4, thread % 4
     a_large = cuda.local.array(4, np.float32)
@@ -95,19 +115,19 @@ def multiply(z, small, a, a_start, a_step, a_width, b, b_start, b_step, b_width,
     large = cuda.local.array((M_TILES, N_TILES, 4), np.float32)
     m_tiles, n_tiles = z.shape[:2]
     clear(large)
-    a_start += t * a_step + g * a_width
-    b_start += t * b_step + g * b_width
+    a_start = a.start + (t * a.step + g * a.width)
+    b_start = b.start + (t * b.step + g * b.width)
     for _ in range(depth // (UNROLLED * STEP)):
         for _ in range(UNROLLED):
             for n in range(n_tiles):
                 for h in range(2):
-                    value = b[np.uint64(b_start + (4 * h * b_step + 8 * n * b_width))]
+                    value = b.words[np.uint64(b_start + (4 * h * b.step + 8 * n * b.width))]
                     b_large[n, h] = to_tf32(value)
                     b_small[n, h] = value - b_large[n, h]
             for m in range(m_tiles):
                 for h in range(4):
                     row, i = 16 * m + 8 * (h % 2), 4 * (h // 2)
-                    value = a[np.uint64(a_start + (i * a_step + row * a_width))]
+                    value = a.words[np.uint64(a_start + (i * a.step + row * a.width))]
                     a_large[h] = to_tf32(value)
                     a_small[h] = value - a_large[h]
                 for n in range(n_tiles):
@@ -127,12 +147,12 @@ def multiply(z, small, a, a_start, a_step, a_width, b, b_start, b_step, b_width,
                         b_large[n, 0], b_large[n, 1], d[0], d[1], d[2], d[3],
                     )  # fmt: skip
                     large[m, n, 0], large[m, n, 1], large[m, n, 2], large[m, n, 3] = d
-            a_start += STEP * a_step
-            b_start += STEP * b_step
+            a_start += STEP * a.step
+            b_start += STEP * b.step
     add(z, large)
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def clear(z):
     for m in range(z.shape[0]):
         for n in range(z.shape[1]):
@@ -140,7 +160,7 @@ def clear(z):
                 z[m, n, c] = 0
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def add(z, x):
     """z += x."""
     for m in range(z.shape[0]):
@@ -149,70 +169,67 @@ def add(z, x):
                 z[m, n, c] += x[m, n, c]
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def row_of(m, c, thread):
     """The row of a thread's number z[m, n, c], among its warp's."""
     return 16 * m + thread % 32 // 4 + 8 * (c // 2)
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def column_of(n, c, thread):
     return 8 * n + 2 * (thread % 4) + c % 2
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def warp_row(thread):
     """The first row of a warp's results, among its block's."""
     return thread // (2 * WARP) * SIDE
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def warp_column(thread):
     return thread // WARP % 2 * SIDE
 
 
-@cuda.jit(device=True, forceinline=True)
-def copy_both(a, b, half, A, a_rows, first, end, n_words, B, b_rows, j0, columns, i0, stop, thread):
+@device_function
+def copy_both(a, b, half, A, B, i0, stop, thread, n_words):
     """The next DEPTH inputs of both factors into a half of shared memory: a group of copies."""
     start, row0 = half * HALF, half * TILE
-    if a_rows:
-        copy_rows(a, row0, 0, A, TILE, first, end, i0, DEPTH, stop, thread, THREADS, n_words)
+    if A.by_rows:
+        copy_rows(a, row0, 0, A, TILE, i0, DEPTH, stop, thread, THREADS, n_words)
     else:
-        copy_columns(a, start, A, first, end, i0, stop, thread, THREADS)
-    if b_rows:
-        copy_rows(b, row0, 0, B, TILE, j0, columns, i0, DEPTH, stop, thread, THREADS, MOST_WORDS)
+        copy_columns(a, start, A, i0, stop, thread, THREADS)
+    if B.by_rows:
+        copy_rows(b, row0, 0, B, TILE, i0, DEPTH, stop, thread, THREADS, MOST_WORDS)
     else:
-        copy_columns(b, start, B, j0, columns, i0, stop, thread, THREADS)
+        copy_columns(b, start, B, i0, stop, thread, THREADS)
     end_group()
 
 
-@cuda.jit(device=True, forceinline=True)
-def sum_tile(z, a, b, A, a_rows, first, end, n_words, B, b_rows, j0, columns, begin, stop, thread):
+@device_function
+def sum_tile(z, a, b, A, B, begin, stop, thread, n_words):
     """z = the block's products of two matrices, over inputs `begin` to `stop` - 1.
 
-    A: has a row for each row of the result, or if not a_rows a column; the block takes TILE from
-    `first` on, up to `end`. n_words: of a copy of A's rows. B: so for the columns of the result,
-    from j0 on, up to `columns`. a, b: shared memory, BOTH words each.
+    A: the Factor whose rows, or columns, are rows of the result; the block takes TILE of them. B:
+    so for the columns of the result. a, b: shared memory, BOTH words each. n_words: of a copy of
+    A's rows.
     """
-    a_step, a_width = 1 if a_rows else COLUMN_STRIDE, ROW_STRIDE if a_rows else 1
-    b_step, b_width = 1 if b_rows else COLUMN_STRIDE, ROW_STRIDE if b_rows else 1
+    a_step, a_width = 1 if A.by_rows else COLUMN_STRIDE, ROW_STRIDE if A.by_rows else 1
+    b_step, b_width = 1 if B.by_rows else COLUMN_STRIDE, ROW_STRIDE if B.by_rows else 1
     row, column = warp_row(thread) * a_width, warp_column(thread) * b_width
     small = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
     clear(z)
     clear(small)
     half = 0
-    copy_both(a, b, 0, A, a_rows, first, end, n_words, B, b_rows, j0, columns, begin, stop, thread)
+    copy_both(a, b, 0, A, B, begin, stop, thread, n_words)
     for i0 in range(begin, stop, DEPTH):
         wait_for_groups()
         cuda.syncthreads()  # all copies are there, and all warps are done with the other half
-        other, i1 = 1 - half, i0 + DEPTH
-        copy_both(
-            a, b, other, A, a_rows, first, end, n_words, B, b_rows, j0, columns, i1, stop, thread
-        )
-        multiply(
-            z, small, a, half * HALF + row, a_step, a_width, b, half * HALF + column, b_step,
-            b_width, DEPTH, thread,
-        )  # fmt: skip
+        other = 1 - half
+        copy_both(a, b, other, A, B, i0 + DEPTH, stop, thread, n_words)
+        a_tile = Tile(a, half * HALF + row, a_step, a_width)
+        b_tile = Tile(b, half * HALF + column, b_step, b_width)
+        multiply(z, small, a_tile, b_tile, DEPTH, thread)
         half = other
     add(z, small)
     wait_for_groups()  # the last copies, of zeros, must not arrive after the block has ended

@@ -403,17 +403,17 @@ def not_inlined(_context):
 
 
 @njit(nogil=True)
-def place(matrix, i, j):
-    """Where a part of a float32 matrix begins: its address, and the distance of rows in floats.
+def pointer(matrix, i, j):
+    """Address of a float32 matrix's element i, j, and the distance of rows in floats.
 
-    Its rows are contiguous. This costs less than a slice, to compile and to run.
+    Rows are contiguous. For a part of a matrix this costs less than a slice, to compile and to run.
     """
     return np.int64(matrix.ctypes.data + i * matrix.strides[0] + 4 * j), matrix.strides[0] // 4
 
 
 @njit(nogil=True)
-def row_place(vector, j):
-    """As `place`, of a matrix whose rows are all the same vector, from element j on."""
+def row_pointer(vector, j):
+    """As `pointer`, for a matrix whose rows are all the same vector, from element j on."""
     return np.int64(vector.ctypes.data + 4 * j), np.int64(0)
 
 
@@ -484,15 +484,15 @@ def add_product(C, S, A, B):
     of A need not be: A may be the transposed view of a matrix.
     """
     a_row, a_step = np.int64(A.strides[0] // 4), np.int64(A.strides[1] // 4)
-    s = place(S, 0, 0) if S.shape[0] > 1 else row_place(S[0], 0)
+    s = pointer(S, 0, 0) if S.shape[0] > 1 else row_pointer(S[0], 0)
     n, m, k = np.int64(C.shape[0]), np.int64(C.shape[1]), np.int64(A.shape[1])
     a = np.int64(A.ctypes.data)
-    _product(place(C, 0, 0), s, a, a_row, a_step, place(B, 0, 0), n, m, k)
+    _product(pointer(C, 0, 0), s, a, a_row, a_step, pointer(B, 0, 0), n, m, k)
 
 
 @njit(nogil=True)
 def add_product_at(C, S, A, B, rows, columns, k):
-    """C = S + A B as `add_product`, of parts of matrices, each given by its `place`."""
+    """C = S + A B as `add_product`, of parts of matrices, each given by its `pointer`."""
     n, m, k, one = np.int64(rows), np.int64(columns), np.int64(k), np.int64(1)
     _product(C, S, A[0], A[1], one, B, n, m, k)
 
@@ -551,7 +551,7 @@ def transpose(target, source):
     Both float32 with contiguous rows. Sizes are rounded up to multiples of LINE, and there must be
     memory for that behind both.
     """
-    (at, row), (source_at, source_row) = place(target, 0, 0), place(source, 0, 0)
+    (at, row), (source_at, source_row) = pointer(target, 0, 0), pointer(source, 0, 0)
     for r in range(0, source.shape[0], LINE):
         for c in range(0, source.shape[1], LINE):
             _transpose_square(
@@ -567,6 +567,16 @@ def floats_at(_context, address):
         return builder.inttoptr(values[0], _FLOAT.as_pointer())
 
     return types.CPointer(types.float32)(types.int64), generate
+
+
+@intrinsic
+def words_at(_context, address):
+    """A pointer to int64 at an address."""
+
+    def generate(_context, builder, _signature, values):
+        return builder.inttoptr(values[0], _INT.as_pointer())
+
+    return types.CPointer(types.int64)(types.int64), generate
 
 
 def round_up(n: int, multiple: int = LINE) -> int:

@@ -30,7 +30,7 @@ import numpy as np
 
 from cnn_gpu.kernels import blocks
 from cnn_gpu.layers import Layer
-from deepbig_runtime.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda, device_function
 from mlp_gpu.kernels.backward import scaled_tanh_derivative
 
 
@@ -43,7 +43,7 @@ def pulled_range(i, kernel, step, n_out):
     return first, min(i // step, n_out - 1)
 
 
-range_of = cuda.jit(device=True, forceinline=True)(pulled_range)
+range_of = device_function(pulled_range)
 
 
 @cuda.jit

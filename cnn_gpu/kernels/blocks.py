@@ -8,7 +8,7 @@ assigning a block to each line of the map" (2011, section 3.2).
 import numpy as np
 
 from cnn_gpu.layers import Maps
-from deepbig_runtime.gpu import WARP, cuda
+from deepbig_runtime.gpu import WARP, cuda, device_function
 
 MAX_THREADS = 1024  # per block
 
@@ -37,13 +37,13 @@ def over(maps: Maps, n: int) -> tuple[tuple[int, int, int], tuple[int, int]]:
     return (maps.n, maps.height // rows, n), (maps.width, rows)
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def line():
     """The line of the map that this thread is in."""
     return cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def row_of(m, height, y):
     """The row of line y of map m."""
     return np.uint32(m * height + y)

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from deepbig_runtime.gpu import cuda
+from deepbig_runtime.gpu import device_function
 from deform_gpu import philox
 from deform_gpu.kernels.matrices import philox4x32, uniform
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def draw_cells(pair, column, inner, batch, epoch, k0, k1):
     """The random field at (2 pair, column) and at (2 pair + 1, column): y, x, y, x, float32.
 

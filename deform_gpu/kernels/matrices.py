@@ -8,16 +8,16 @@ papers, which did this on the host.
 
 import numpy as np
 
-from deepbig_runtime.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda, device_function
 from deform_gpu import philox, warp
 from deform_gpu.parameters import Deformation
 
 THREADS = 128
 
-philox4x32 = cuda.jit(device=True, forceinline=True)(philox.philox4x32_formula)
-uniform = cuda.jit(device=True, forceinline=True)(philox.uniform_formula)
-inverse_affine = cuda.jit(device=True, forceinline=True)(warp.inverse_affine_formula)
-inverse_translation = cuda.jit(device=True, forceinline=True)(warp.inverse_translation_formula)
+philox4x32 = device_function(philox.philox4x32_formula)
+uniform = device_function(philox.uniform_formula)
+inverse_affine = device_function(warp.inverse_affine_formula)
+inverse_translation = device_function(warp.inverse_translation_formula)
 
 
 @cuda.jit

@@ -21,7 +21,7 @@ pixel, and numba has no textures.
 
 import numpy as np
 
-from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda, device_function
 from deform_gpu import warp
 from deform_gpu.field import GRID, KERNEL, MARGIN
 from deform_gpu.kernels.cells import draw_cells
@@ -37,11 +37,11 @@ STRIP_CELLS = STRIP + KERNEL - 1  # cells of the field that a strip needs
 PAIRS = 26  # of rows of the field: enough whether the first row begins a pair or ends one
 FIELD_ROWS = 2 * PAIRS
 
-offset = cuda.jit(device=True, forceinline=True)(warp.offset_formula)
-bilinear = cuda.jit(device=True, forceinline=True)(warp.bilinear_formula)
+offset = device_function(warp.offset_formula)
+bilinear = device_function(warp.bilinear_formula)
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def deform_pixel(images, i, matrices, y, x, shift_y, shift_x, background):
     """Image i deformed, at a pixel. shift_y, shift_x: displacement."""
     centre = np.float32(images.shape[1] - 1) / np.float32(2)

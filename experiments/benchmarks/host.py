@@ -30,7 +30,7 @@ from mlp_gpu.vector_kernel import (
     add_product_at,
     add_product_nt_at,
     aligned_zeros,
-    place,
+    pointer,
 )
 
 MIN_REPEAT_SECONDS = 0.2
@@ -249,8 +249,8 @@ def multiply_forward(C: np.ndarray, A: np.ndarray, W: np.ndarray, passes: int) -
     """C += A W for each panel of W, as forward; `passes` times. Modifies C (KERNEL_ROWS, PANEL)."""
     for _ in range(passes):
         for panel in W:
-            c, k = place(C, 0, 0), panel.shape[0]
-            add_product_at(c, c, place(A, 0, 0), place(panel, 0, 0), C.shape[0], PANEL, k)
+            c, k = pointer(C, 0, 0), panel.shape[0]
+            add_product_at(c, c, pointer(A, 0, 0), pointer(panel, 0, 0), C.shape[0], PANEL, k)
 
 
 @njit(nogil=True)
@@ -258,8 +258,8 @@ def multiply_backward(C: np.ndarray, A: np.ndarray, W: np.ndarray, passes: int) 
     """C += A W^T for each PANEL rows of W, as backward; `passes` times. Modifies C."""
     for _ in range(passes):
         for i in range(0, W.shape[1], PANEL):
-            c, w, k = place(C, 0, 0), place(W[0], i, 0), W.shape[0] * PANEL
-            add_product_nt_at(c, c, place(A, 0, 0), w, W[0].size, C.shape[0], PANEL, k)
+            c, w, k = pointer(C, 0, 0), pointer(W[0], i, 0), W.shape[0] * PANEL
+            add_product_nt_at(c, c, pointer(A, 0, 0), w, W[0].size, C.shape[0], PANEL, k)
 
 
 def kernel(

@@ -4,7 +4,7 @@
 compares it with the kernels.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 
@@ -19,7 +19,7 @@ from experiments.benchmarks import executor
 from experiments.drawing import traces
 from experiments.drawing.launches import make_launches
 from experiments.drawing.thread_maps import VIEWS, View
-from experiments.drawing.traces import Run, Trace
+from experiments.drawing.traces import Box, Run, Trace
 from mlp_gpu import tensor_cores
 
 
@@ -52,71 +52,100 @@ def _executor(cc: tuple[int, int]) -> Executor:
 
 def _trace(launch: Launch, launched: Launched, view: View) -> Trace:
     """The trace of one view of a launch."""
-    _, array, kind = view.name.split()
-    in_shared = array.startswith("shared")
-    shared = [name for name in launched.arrays if "smem" in name]
-    start, n_bytes = launched.arrays[shared[int(array[-1])] if in_shared else array]
+    _, name, kind = view.name.split()
+    in_shared = name.startswith("shared")
+    array = _array(launch, launched, name, kind, view.width)
+    region = view.region or (0, 0, array.n_bytes // WORD // array.columns, array.columns)
+    threads = launch.threads if isinstance(launch.threads, tuple) else (launch.threads, 1)
+    thread = view.thread[1] * threads[0] + view.thread[0]
+    block = launched.blocks.tolist().index(view.block[1] * launch.grid[0] + view.block[0])
+    of_blocks = [array.accesses(trace) for trace in launched.trace]
+    own = array.words(of_blocks[block][of_blocks[block][:, 1] == thread])
+    step = _step(replace(launched, trace=[of_blocks[block]]), thread, own[view.step], view)
+    in_sector = SECTOR // WORD
+    sectors = np.unique(step // in_sector)
+    moved = (sectors[:, None] * in_sector + np.arange(in_sector)).reshape(-1)
+    drawn = [array.cells(array.words(accessed), region) for accessed in of_blocks]
+    bounds = {
+        (*cells.min(axis=0).tolist(), *(cells.max(axis=0) + 1).tolist())
+        for cells in drawn
+        if len(cells)
+    }
+
+    def runs(words: np.ndarray) -> list[Run]:
+        return _runs(array.cells(words, region))
+
+    return Trace(
+        grid=launch.grid,
+        threads=threads,
+        shape=(array.n_bytes // WORD // array.columns, array.columns),
+        region=region,
+        blocks=sorted(bounds),
+        of_all=runs(np.sort(array.words(np.concatenate(of_blocks)))),
+        of_block=runs(np.sort(array.words(of_blocks[block]))),
+        own=runs(own),
+        step=runs(step),
+        moved=[] if in_shared else runs(moved),
+        n_own=len(own),
+        n_step=len(step),
+        n_turns=access_stats.words_per_bank(step.tolist()) if in_shared else len(sectors),
+    )
+
+
+@dataclass(frozen=True)
+class _Array:
+    """An array of a launch, its bytes from address `start` on, in rows of `columns` words.
+
+    sizes: words that a thread accesses at once, by the place of each instruction of one kind.
+    """
+
+    start: int
+    n_bytes: int
+    columns: int
+    sizes: dict[int, int]
+
+    def accesses(self, trace: np.ndarray) -> np.ndarray:
+        """The accesses of a trace to the array: instruction, thread, first word; int (n, 3)."""
+        offset = trace[:, 2] - self.start
+        inside = np.isin(trace[:, 0], list(self.sizes)) & (offset >= 0) & (offset < self.n_bytes)
+        return np.column_stack((trace[inside, :2], offset[inside] // WORD))
+
+    def words(self, accesses: np.ndarray) -> np.ndarray:
+        """The words of accesses, each once, in the order in which they come first."""
+        words = [first + i for at, _, first in accesses.tolist() for i in range(self.sizes[at])]
+        return np.array(list(dict.fromkeys(words)), int)
+
+    def cells(self, words: np.ndarray, region: Box) -> np.ndarray:
+        """The words in a region, by row and column."""
+        top, left, bottom, right = region
+        row, column = np.divmod(words, self.columns)
+        inside = (top <= row) & (row < bottom) & (left <= column) & (column < right)
+        return np.column_stack((row, column))[inside]
+
+
+def _array(launch: Launch, launched: Launched, name: str, kind: str, width: int | None) -> _Array:
+    """The argument of that name, or shared0, shared1, ...; kind: "read" or "write"."""
+    if name.startswith("shared"):
+        start, n_bytes = [v for key, v in launched.arrays.items() if "smem" in key][int(name[-1])]
+    else:
+        start, n_bytes = launched.arrays[name]
     names = launch.kernel.py_func.__code__.co_varnames
     arguments = dict(zip(names, launch.arguments, strict=False))
-    columns = view.width or arguments[array].shape[-1]
-    rows = n_bytes // WORD // columns
-    top, left, bottom, right = region = view.region or (0, 0, rows, columns)
-    # Words that a thread accesses at once, of each instruction of that kind.
     sizes = {}
     for place in np.unique(np.concatenate(launched.trace)[:, 0]).tolist():
         _, code_kind, size = access_stats.access_of(launched.code[place])
         if code_kind == kind:
             sizes[place] = max(1, size // WORD)
+    return _Array(start, n_bytes, width or arguments[name].shape[-1], sizes)
 
-    def accesses(trace: np.ndarray) -> np.ndarray:
-        """Those to the array: instruction, thread, first word; int (n, 3)."""
-        offset = trace[:, 2] - start
-        inside = np.isin(trace[:, 0], list(sizes)) & (offset >= 0) & (offset < n_bytes)
-        return np.column_stack((trace[inside, :2], offset[inside] // WORD))
 
-    def words(accessed: np.ndarray) -> np.ndarray:
-        """The words of accesses, each once, in the order in which they come first."""
-        each = [first + i for place, _, first in accessed.tolist() for i in range(sizes[place])]
-        return np.array(list(dict.fromkeys(each)), int)
-
-    def cells(found: np.ndarray) -> np.ndarray:
-        """The words that are drawn, by row and column."""
-        row, column = np.divmod(found, columns)
-        inside = (top <= row) & (row < bottom) & (left <= column) & (column < right)
-        return np.column_stack((row, column))[inside]
-
-    threads = launch.threads if isinstance(launch.threads, tuple) else (launch.threads, 1)
-    thread = view.thread[1] * threads[0] + view.thread[0]
-    block = launched.blocks.tolist().index(view.block[1] * launch.grid[0] + view.block[0])
-    of_blocks = [accesses(trace) for trace in launched.trace]
-    own = words(of_blocks[block][of_blocks[block][:, 1] == thread])
-    for code, who, first in access_stats.warp_steps(replace(launched, trace=[of_blocks[block]])):
-        each = first[:, None] + np.arange(max(1, access_stats.access_of(code)[2] // WORD))
-        if own[view.step] in each[who == thread]:
-            step = np.unique(each)
-            break
-    else:
-        raise ValueError(f"{view.name}: no step of the warp of thread {view.thread} has the cell")
-    in_sector = SECTOR // WORD
-    sectors = np.unique(step // in_sector)
-    moved = (sectors[:, None] * in_sector + np.arange(in_sector)).reshape(-1)
-    drawn = [found for trace in of_blocks if len(found := cells(words(trace)))]
-    bounds = {(*found.min(axis=0).tolist(), *(found.max(axis=0) + 1).tolist()) for found in drawn}
-    return Trace(
-        launch.grid,
-        threads,
-        (rows, columns),
-        region,
-        sorted(bounds),
-        _runs(cells(np.sort(words(np.concatenate(of_blocks))))),
-        _runs(cells(np.sort(words(of_blocks[block])))),
-        _runs(cells(own)),
-        _runs(cells(step)),
-        [] if in_shared else _runs(cells(moved)),
-        len(own),
-        len(step),
-        access_stats.words_per_bank(step.tolist()) if in_shared else len(sectors),
-    )
+def _step(launched: Launched, thread: int, word: int, view: View) -> np.ndarray:
+    """The words that the warp of a thread accesses when this thread accesses a word first."""
+    for code, threads, first in access_stats.warp_steps(launched):
+        words = first[:, None] + np.arange(max(1, access_stats.access_of(code)[2] // WORD))
+        if word in words[threads == thread]:
+            return np.unique(words)
+    raise ValueError(f"{view.name}: no step of the warp of thread {view.thread} has the cell")
 
 
 def _runs(cells: np.ndarray) -> list[Run]:

@@ -26,7 +26,7 @@ Departures from the listing:
 
 import numpy as np
 
-from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda, device_function
 from mlp_gpu import activation
 from mlp_gpu.kernels.partial import sum_partials
 
@@ -34,7 +34,7 @@ PATCH = 32  # rows and columns of W that a block takes
 STRIDE = PATCH + 1  # words per row of the patch in shared memory
 PATCH_WORDS = PATCH * STRIDE
 
-scaled_tanh_derivative = cuda.jit(device=True, forceinline=True)(activation.scaled_tanh_derivative)
+scaled_tanh_derivative = device_function(activation.scaled_tanh_derivative)
 
 
 def patch_index(row, column):
@@ -42,7 +42,7 @@ def patch_index(row, column):
     return row * STRIDE + column
 
 
-in_patch = cuda.jit(device=True, forceinline=True)(patch_index)
+in_patch = device_function(patch_index)
 
 
 @cuda.jit

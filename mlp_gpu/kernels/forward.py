@@ -23,14 +23,14 @@ Departures from the listing:
 
 import numpy as np
 
-from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda, device_function
 from mlp_gpu import activation
 from mlp_gpu.kernels.partial import sum_partials
 
 THREADS = 256  # per block of stage 1, each for a neuron
 INPUTS = 32  # per block of stage 1
 
-scaled_tanh = cuda.jit(device=True, forceinline=True)(activation.scaled_tanh)
+scaled_tanh = device_function(activation.scaled_tanh)
 
 
 @cuda.jit

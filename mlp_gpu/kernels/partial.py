@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from deepbig_runtime.gpu import cuda
+from deepbig_runtime.gpu import cuda, device_function
 
 ROWS = 16  # rows whose loads are under way together
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def sum_partials(partial, column):
     """Sum of a column of `partial`, float32, from the first row to the last.
 

@@ -16,6 +16,7 @@ from mlp_gpu.tensor_tiles import (
     N_TILES,
     THREADS,
     TILE,
+    Factor,
     column_of,
     row_of,
     sum_tile,
@@ -34,9 +35,8 @@ def forward_tensor_batch(Y, H, W, n_in, n_out, hidden):
     b = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
     z = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
     n, columns = H.shape[0], W.shape[1]
-    sum_tile(
-        z, a, b, H, True, image0, n, COPY_WORDS, W[1:], False, neuron0, columns, 0, n_in, thread
-    )
+    images, neurons = Factor(H, True, image0, n), Factor(W[1:], False, neuron0, columns)
+    sum_tile(z, a, b, images, neurons, 0, n_in, thread, COPY_WORDS)
     cuda.syncthreads()  # all warps are done with a, which takes the results
     for m in range(M_TILES):
         for tile in range(N_TILES):

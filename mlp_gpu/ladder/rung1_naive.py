@@ -21,17 +21,17 @@ Guess: threads of an update are numbered by neuron first, like those of the forw
 
 import numpy as np
 
-from deepbig_runtime.gpu import Launch, Stream, cuda, play
+from deepbig_runtime.gpu import Launch, Stream, cuda, device_function, play
 from mlp_gpu.ladder import arrays, formulas
 from mlp_gpu.ladder.arrays import Arrays
 
 TRANSPOSED = False
 RATES = formulas.ETA, formulas.MOMENTUM
 
-sigmoid = cuda.jit(device=True, forceinline=True)(formulas.sigmoid)
-slope = cuda.jit(device=True, forceinline=True)(formulas.slope)
-output_delta = cuda.jit(device=True, forceinline=True)(formulas.output_delta)
-velocity = cuda.jit(device=True, forceinline=True)(formulas.velocity)
+sigmoid = device_function(formulas.sigmoid)
+slope = device_function(formulas.slope)
+output_delta = device_function(formulas.output_delta)
+velocity = device_function(formulas.velocity)
 
 
 @cuda.jit

@@ -20,7 +20,7 @@ The sums of the parts are stage 2, as in the papers: see `sums`.
 
 import numpy as np
 
-from deepbig_runtime.gpu import DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import DeviceArray, Launch, cuda, device_function
 from mlp_gpu.network import pad32
 from mlp_gpu.tensor_tiles import DEPTH, TILE
 from mlp_gpu.window.progress import BLOCK, END, FIRST, MAX_WINDOW, SWEPT
@@ -37,7 +37,7 @@ MIN_CHUNKS = 4  # of DEPTH inputs in a part of the sum
 MAX_BLOCKS = 330  # about: with those of G three for each multiprocessor of a large GPU
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def load_rows(tile, M, n_tile, first, end, i0, thread):
     """tile = rows first, first + 1, ... of M from column i0 on; zero from row `end` on."""
     lane, warp = thread % 32, thread // 32
@@ -49,7 +49,7 @@ def load_rows(tile, M, n_tile, first, end, i0, thread):
         tile[np.uint32(row * STRIDE + lane)] = value
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def load_columns(tile, M, j0, i0, thread):
     """tile = columns j0, j0 + 1, ... of M from row i0 on, transposed; zero past the last column."""
     column = thread % COLUMNS
@@ -61,7 +61,7 @@ def load_columns(tile, M, j0, i0, thread):
         tile[np.uint32(column * STRIDE + depth)] = value
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def multiply(z, a, b, thread):
     """z += a b^T, for the thread's images and columns."""
     x, y = thread % X, thread // X
@@ -78,7 +78,7 @@ def multiply(z, a, b, thread):
                 z[r, c] += row[r] * column[c]
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def store(partial, z, first, end, j0, offset, n_columns, thread):
     """Columns j0, j0 + 1, ... of n_columns, which `partial` has from `offset` on."""
     x, y = thread % X, thread // X
@@ -91,7 +91,7 @@ def store(partial, z, first, end, j0, offset, n_columns, thread):
                     partial[row, np.uint32(offset + j0 + x + X * c)] = z[r, c]
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def images_of(progress, whole, number, n):
     """The rows that a block takes, n for each number: its first image, the one after its last.
 
@@ -104,7 +104,7 @@ def images_of(progress, whole, number, n):
     return first, first if whole and progress[SWEPT] > 0 else end
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def sum_part(partial, A, W, first, end, split, depth, transposed):
     """A part of A (W | A^T) for the block's images and columns; `transposed`: of A (W^T | A^T)."""
     thread = cuda.threadIdx.x

@@ -16,7 +16,7 @@ order of the numbers, and the bits of NaN are larger than all others.
 
 import numpy as np
 
-from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda, device_function
 from mlp_gpu.window_rule import GPU_ROUNDING, Limits, larger, next_window, tolerance
 
 START = 0  # images of the epoch that earlier blocks trained
@@ -39,22 +39,22 @@ WARPS = MAX_WINDOW // WARP
 ALL = -1  # mask of a warp's threads: all 32 bits set
 
 
-larger_of = cuda.jit(device=True, forceinline=True)(larger)
-window_after = cuda.jit(device=True, forceinline=True)(next_window)
-tolerance_at = cuda.jit(device=True, forceinline=True)(tolerance)
+larger_of = device_function(larger)
+window_after = device_function(next_window)
+tolerance_at = device_function(tolerance)
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def as_float(bits):
     return cuda.libdevice.int_as_float(bits)
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def as_bits(value):
     return cuda.libdevice.float_as_int(value)
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def sum_of_warp(value):
     """The sum of the values of the warp's threads, the same for all."""
     lanes = WARP // 2
@@ -64,7 +64,7 @@ def sum_of_warp(value):
     return value
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def largest_of_warp(value):
     """The largest value of the warp's threads; NaN if one is."""
     lanes = WARP // 2

@@ -22,7 +22,7 @@ import math
 
 import numpy as np
 
-from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda
+from deepbig_runtime.gpu import WARP, DeviceArray, Launch, cuda, device_function
 from mlp_gpu.kernels.backward import scaled_tanh_derivative
 from mlp_gpu.kernels.forward import scaled_tanh
 from mlp_gpu.window.progress import (
@@ -48,7 +48,7 @@ ZERO = np.uint64(0)
 DOTS = IMAGES * MAX_BLOCK  # of a block
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def sum_parts(partial, row, column):
     """The sum of a product's parts, from the first to the last."""
     total = np.float32(0)
@@ -67,7 +67,7 @@ def sum_parts(partial, row, column):
     return total
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def add_corrections(total, dots, M, column, end, group):
     """total += a thread's rows of dots times a column of M, up to row end - 1."""
     values = cuda.local.array(LOADS, np.float32)  # registers
@@ -83,7 +83,7 @@ def add_corrections(total, dots, M, column, end, group):
                 total[r] += dots[np.uint64(row + first + i)] * values[i]
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def sum_dots(dots, partial, offset, first, end, limit, thread):
     """IMAGES rows of G from the first image on, (IMAGES, MAX_BLOCK); zero from min(t, limit) on."""
     for place in range(thread, DOTS, THREADS):
@@ -95,7 +95,7 @@ def sum_dots(dots, partial, offset, first, end, limit, thread):
         dots[np.uint64(place)] = total if s < n else np.float32(0)
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def note_changes(changes, layer, image, change, size, thread):
     """Raise an image's largest change and largest delta to the largest of a warp's threads."""
     change, size = largest_of_warp(change), largest_of_warp(size)

@@ -8,7 +8,7 @@ and waits for no other warp. G lies in the first part of `partial` as a whole, f
 
 import numpy as np
 
-from deepbig_runtime.gpu import WARP, cuda
+from deepbig_runtime.gpu import WARP, cuda, device_function
 from deepbig_runtime.ptx import MOST_WORDS, end_group, wait_for_groups
 from mlp_gpu.tensor_tiles import (
     ALIGNMENT,
@@ -21,6 +21,8 @@ from mlp_gpu.tensor_tiles import (
     SLICE,
     THREADS,
     TILE,
+    Factor,
+    Tile,
     add,
     clear,
     column_of,
@@ -38,16 +40,15 @@ WARPS = THREADS // WARP
 INPUTS = DEPTH // 2  # that a warp copies at a time of G's factors
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def sum_part(partial, A, W, first, end, split, depth, transposed, a, b, z):
     """A part of A W for the block's images and columns; `transposed`: of A W^T."""
     thread = cuda.threadIdx.x
     inner, columns = (W.shape[1], W.shape[0]) if transposed else W.shape
     j0 = cuda.blockIdx.x * TILE
     begin, stop = split * depth, min((split + 1) * depth, inner)
-    sum_tile(
-        z, a, b, A, True, first, end, MOST_WORDS, W, transposed, j0, columns, begin, stop, thread
-    )
+    images, neurons = Factor(A, True, first, end), Factor(W, transposed, j0, columns)
+    sum_tile(z, a, b, images, neurons, begin, stop, thread, MOST_WORDS)
     for m in range(M_TILES):
         for n in range(N_TILES):
             for c in range(4):
@@ -58,15 +59,16 @@ def sum_part(partial, A, W, first, end, split, depth, transposed, a, b, z):
                     partial[np.uint64(split), ring_row, np.uint64(j)] = z[m, n, c]
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def copy_inputs(a, b, row0, column0, A, first, s0, end, i0, stop, lane):
     """INPUTS inputs, from i0 on, of SIDE images t and s into a half of a warp's rows."""
-    copy_rows(a, row0, column0, A, SIDE, first, end, i0, INPUTS, stop, lane, WARP, MOST_WORDS)
-    copy_rows(b, row0, column0, A, SIDE, s0, end, i0, INPUTS, stop, lane, WARP, MOST_WORDS)
+    t, s = Factor(A, True, first, end), Factor(A, True, s0, end)
+    copy_rows(a, row0, column0, t, SIDE, i0, INPUTS, stop, lane, WARP, MOST_WORDS)
+    copy_rows(b, row0, column0, s, SIDE, i0, INPUTS, stop, lane, WARP, MOST_WORDS)
     end_group()
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def sum_gram(partial, A, columns, first, end, number, a, b, z):
     """G of 32 images t and 32 images s, the number-th such pair; zero for s >= t."""
     thread = cuda.threadIdx.x
@@ -89,7 +91,7 @@ def sum_gram(partial, A, columns, first, end, number, a, b, z):
         other = INPUTS - half
         copy_inputs(a, b, row0, other, A, first, s0, end, i0, inner, lane)
         at = start + half
-        multiply(z, small, a, at, 1, stride, b, at, 1, stride, INPUTS, thread)
+        multiply(z, small, Tile(a, at, 1, stride), Tile(b, at, 1, stride), INPUTS, thread)
         half = other
     add(z, small)
     wait_for_groups()  # as in tensor_tiles.sum_tile
@@ -112,7 +114,7 @@ def sum_gram(partial, A, columns, first, end, number, a, b, z):
         row += THREADS // SIDE
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def sum_products(partial, A, W, first, end, depth, transposed):
     """A part of A W, or G, for the block's images; `transposed`: of A W^T."""
     a = cuda.shared.array(BOTH, np.float32, alignment=ALIGNMENT)
@@ -154,7 +156,8 @@ def update_tensor_products(W, progress, H, D, eta, n_in, n_out):
     if n == 0 or progress[FIRST] < n:
         return
     rows, columns = H.shape[1], D.shape[1]
-    sum_tile(z, h, d, H, False, row0, rows, MOST_WORDS, D, False, column0, columns, 0, n, thread)
+    inputs, neurons = Factor(H, False, row0, rows), Factor(D, False, column0, columns)
+    sum_tile(z, h, d, inputs, neurons, 0, n, thread, MOST_WORDS)
     row0 += warp_row(thread)
     column0 += warp_column(thread)
     for m in range(M_TILES):  # all loads before the first store, so that they are under way at once

@@ -6,7 +6,7 @@ block of 256 threads takes 32 images and 64 columns, a warp 16 x 16 of these.
 
 import numpy as np
 
-from deepbig_runtime.gpu import WARP, cuda
+from deepbig_runtime.gpu import WARP, cuda, device_function
 from deepbig_runtime.ptx import MOST_WORDS, end_group, start_copy, wait_for_groups
 from mlp_gpu.kernels.backward import scaled_tanh_derivative
 from mlp_gpu.kernels.forward import scaled_tanh
@@ -20,6 +20,8 @@ from mlp_gpu.tensor_tiles import (
     SIDE,
     SLICE,
     TILE,
+    Factor,
+    Tile,
     clear,
     column_of,
     copy_columns,
@@ -39,7 +41,7 @@ QUAD = 4  # threads side by side, which have numbers of the same rows
 ROWS = 2 * M_TILES  # of which a thread has numbers
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def copy_images(a, b, half, partial, M, first, end, j0, s0, stop, thread):
     """The next DEPTH images s into a half of shared memory: of G, and of M's columns."""
     row, s = thread // COPIES, s0 + thread % COPIES * MOST_WORDS
@@ -47,22 +49,23 @@ def copy_images(a, b, half, partial, M, first, end, j0, s0, stop, thread):
     place = (half * SIDE + row) * ROW_STRIDE + s - s0
     is_there = first + row < end and s < stop
     start_copy(a, np.uint64(place), partial, np.uint64(offset), is_there, MOST_WORDS)
-    copy_columns(b, half * HALF, M, j0, M.shape[1], s0, stop, thread, THREADS)
+    columns = Factor(M, False, j0, M.shape[1])
+    copy_columns(b, half * HALF, columns, s0, stop, thread, THREADS)
     end_group()
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def own_row(c, thread):
     """The row of a thread's number z[0, n, c], in the block's result."""
     return thread // WARP // ACROSS * OWN_ROWS + row_of(0, c, thread)
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def own_column(n, c, thread):
     return thread // WARP % ACROSS * OWN_COLUMNS + column_of(n, c, thread)
 
 
-@cuda.jit(device=True, forceinline=True)
+@device_function
 def corrected_sums(total, partial, M, eta, first, end, stop):
     """total = the sums of the parts - eta G M, of the block's images and columns.
 
@@ -95,8 +98,8 @@ def corrected_sums(total, partial, M, eta, first, end, stop):
         other = 1 - half
         copy_images(a, b, other, partial, M, first, end, j0, s0 + DEPTH, stop, thread)
         a_start, b_start = half * SLICE + first_row * ROW_STRIDE, half * HALF + first_column
-        step = COLUMN_STRIDE
-        multiply(z, small, a, a_start, 1, ROW_STRIDE, b, b_start, step, 1, DEPTH, thread)
+        a_tile, b_tile = Tile(a, a_start, 1, ROW_STRIDE), Tile(b, b_start, COLUMN_STRIDE, 1)
+        multiply(z, small, a_tile, b_tile, DEPTH, thread)
         half = other
     wait_for_groups()  # as in tensor_tiles.sum_tile
     for n in range(N_TILES):

@@ -111,13 +111,15 @@ def test_count_done_ends_with_the_first_image_whose_deltas_changed(
     layer, image, change, square, done
 ):
     sizes, n = (24, 3, 2), 5
-    block, _ = cpu_window.make_block(sizes, n, n, threads=2)
+    weights, layers = cpu_window.to_weights(Network.blank(sizes)), np.array(sizes)
+    block, private = cpu_window.make_block(sizes, n, n, threads=2)
+    net = cpu_window.net_of(layers, weights, block, private)
+    settings = cpu_window.Settings(np.float32(1e-3), n, CPU_ROUNDING, cpu.LIMITS)
     arrays = cpu_window.views(block)
     arrays[cpu_window.CHANGES][1, layer, image] = change
     arrays[cpu_window.LARGEST][0, 0] = 10, 1
     arrays[cpu_window.SQUARES][0, 0, 3], arrays[cpu_window.SQUARES][0, 0, n] = square, np.inf
-    found = cpu_window.count_done(block, 2, np.array(sizes), n, n, np.float32(1e-3), CPU_ROUNDING)
-    assert found == done
+    assert cpu_window.count_done(net, 2, n, n, settings) == done
 
 
 @pytest.mark.parametrize(
@@ -240,7 +242,7 @@ def test_train_blocks_with_threads_of_uneven_speed_has_the_same_bits(monkeypatch
     set_windows(monkeypatch, 6, 3, 3)
     monkeypatch.setattr(team, "HAS_CORE", 0.0)  # two threads, although they dawdle
     source = inspect.getsource(cpu_window).replace("from mlp_gpu.team import wait", "")
-    assert source.count("wait(barrier, threads, times)") == N_BARRIERS
+    assert source.count("wait(barrier, thread.team, times)") == N_BARRIERS
     uneven = {"__name__": "uneven", "wait": wait_unevenly}
     exec(compile(source, "uneven", "exec"), uneven)
     order, sizes = np.random.default_rng(4).integers(0, 12, 26), (33, 97, 130, 10)

@@ -18,7 +18,7 @@ from mlp_gpu.vector_kernel import (
     add_product_nt_at,
     aligned_zeros,
     choose_registers,
-    place,
+    pointer,
     round_up,
     transpose,
 )
@@ -116,7 +116,7 @@ def add_product_nt(C, S, A, B):
     panels = np.full((-(-k // PANEL), columns + GUARD, PANEL), np.nan, np.float32)
     for i in range(round_up(k)):
         panels[i // PANEL, :columns, i % PANEL] = B[i] if i < k else 1
-    parts = [place(M, 0, 0) for M in (C, S, left, panels[0])]
+    parts = [pointer(M, 0, 0) for M in (C, S, left, panels[0])]
     add_product_nt_at(*parts, panels[0].size, rows, columns, k)
 
 

@@ -31,6 +31,7 @@ def array_parameters(array):
 compile_ptx_with_zero, cuda.compile_ptx = cuda.compile_ptx, compile_ptx
 tools._cached_cc = (7, 5)  # else it asks the driver for a GPU, whatever it compiles for
 gpu.cuda = compile.cuda = cuda
+gpu.device_function = cuda.jit(device=True, inline="always")
 gpu.missing = lambda n_bytes=0: "these kernels are executed"
 executor._array_parameters = array_parameters
 compiled_cache.FOLDER = None  # its code is numba-cuda's

@@ -5,19 +5,28 @@ The threads of a warp also wait for each other where they exchange values.
 Numba compiles `run_blocks` to LLVM IR, into which the translated kernel is linked.
 """
 
+import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from cuda_on_cpu import memory_checks
+from cuda_on_cpu import memory_checks as checks
+from cuda_on_cpu import translate
 from cuda_on_cpu.memory_checks import get, put
-from cuda_on_cpu.translate import FAULT, FINISHED, FUNCTION, THREAD_TYPE, WARP_WAIT
+from cuda_on_cpu.translate import FAULT, FINISHED, WARP_WAIT
 
 DIVERGED = 1  # threads of a block, or of a warp, wait at different places
 WARP = 32
 UNINITIALISED = -1  # all bits set: NaN as a float
-SIGNATURE = types.int32(*[types.int64] * 13)
+SIGNATURE = types.int32(types.int64)
+
+# A launch: int64 each. Those up to EXECUTED are addresses of int64. BLOCKS, THREADS: numbers in the
+# order in which they run. STATES: of each thread, where it waits. SPECIAL: see `translate`, as for
+# PARAMETERS and EXECUTED, counts. SHARED: memory of a block, of SHARED_WORDS. FRAMES: memory of
+# each thread, FRAME_BYTES apart. CONTEXT: see `memory_checks`.
+BLOCKS, THREADS, STATES, SPECIAL, SHARED, PARAMETERS, FRAMES, CONTEXT, EXECUTED = range(9)
+N_BLOCKS, N_THREADS, SHARED_WORDS, FRAME_BYTES, N_LAUNCH = range(9, 14)
 
 
 @intrinsic
@@ -26,7 +35,9 @@ def run_thread(typing_context, frames, shared, special, context, executed, param
 
     def generate(generator, builder, signature, values):
         frame, shared, special, context, executed, parameters, thread, at = values
-        function = cgutils.get_or_insert_function(builder.module, THREAD_TYPE, FUNCTION)
+        function = cgutils.get_or_insert_function(
+            builder.module, translate.THREAD_TYPE, translate.FUNCTION
+        )
         integer = ir.IntType(32)
         narrow = [builder.trunc(value, integer) for value in (thread, at)]
         state = builder.call(
@@ -37,77 +48,84 @@ def run_thread(typing_context, frames, shared, special, context, executed, param
     return types.int64(*[types.int64] * 8), generate
 
 
-def run_blocks(
-    blocks,
-    n_blocks,
-    threads,
-    n_threads,
-    states,
-    special,
-    shared,
-    shared_words,
-    parameters,
-    frames,
-    frame_bytes,
-    context,
-    executed,
-):
+@numba.njit
+def put_place(special, field, number, sizes):
+    """Put x, y and z of a thread or a block into `special`. sizes: the field with its shape."""
+    n_x, n_y = get(special, sizes), get(special, sizes + 1)
+    put(special, field, number % n_x)
+    put(special, field + 1, number // n_x % n_y)
+    put(special, field + 2, number // n_x // n_y)
+
+
+@numba.njit
+def waits_for_warp(launch, thread):
+    return WARP_WAIT <= get(get(launch, STATES), thread) < FINISHED
+
+
+@numba.njit
+def run_threads(launch, at_barrier):
+    """Run threads until each waits or ends: all, or if not at_barrier those that wait for a warp.
+
+    Returns 0 or FAULT.
+    """
+    special, context = get(launch, SPECIAL), get(launch, CONTEXT)
+    for t in range(get(launch, N_THREADS)):
+        thread = get(get(launch, THREADS), t)
+        if not at_barrier and not waits_for_warp(launch, thread):
+            continue  # it waits at the block's barrier
+        put(context, checks.FAULT_THREAD, thread)
+        put_place(special, translate.TID, thread, translate.NTID)
+        state = run_thread(
+            get(launch, FRAMES) + thread * get(launch, FRAME_BYTES),
+            get(launch, SHARED),
+            special,
+            context,
+            get(launch, EXECUTED),
+            get(launch, PARAMETERS),
+            thread,
+            get(get(launch, STATES), thread),
+        )
+        if state == FAULT:
+            return FAULT
+        put(get(launch, STATES), thread, state)
+    return 0
+
+
+def run_blocks(launch):
     """Run thread blocks one after another. Returns 0, FAULT or DIVERGED; the context says where.
 
-    All but the counts are addresses of int64. blocks, threads: numbers in the order in which they
-    run. states: one per thread, overwritten. special: 12, see `translate`, modified. shared: memory
-    of a block. frames: memory of each thread, frame_bytes apart. executed: counts, increased.
+    launch: the address of one.
     """
-    time = get(context, memory_checks.TIME)
-    n_x, n_y = get(special, 3), get(special, 4)
-    for b in range(n_blocks):
-        number = get(blocks, b)
-        put(context, memory_checks.FAULT_BLOCK, number)
+    special, context = get(launch, SPECIAL), get(launch, CONTEXT)
+    threads, states, shared = get(launch, THREADS), get(launch, STATES), get(launch, SHARED)
+    time = get(context, checks.TIME)
+    for b in range(get(launch, N_BLOCKS)):
+        block = get(get(launch, BLOCKS), b)
+        put(context, checks.FAULT_BLOCK, block)
         time += 1
-        put(context, memory_checks.TIME, time)
-        put(context, memory_checks.BLOCK_TIME, time)
-        put(special, 6, number % get(special, 9))
-        put(special, 7, number // get(special, 9) % get(special, 10))
-        put(special, 8, number // get(special, 9) // get(special, 10))
-        for k in range(shared_words):
+        put(context, checks.TIME, time)
+        put(context, checks.BLOCK_TIME, time)
+        put_place(special, translate.CTAID, block, translate.NCTAID)
+        for k in range(get(launch, SHARED_WORDS)):
             put(shared, k, UNINITIALISED)
-        for t in range(n_threads):
+        for t in range(get(launch, N_THREADS)):
             put(states, t, 0)
         at_barrier, finished = True, False
         while not finished:
             if at_barrier:
-                put(context, memory_checks.BARRIER_TIME, time)
-            for t in range(n_threads):
-                thread = get(threads, t)
-                if not at_barrier and not WARP_WAIT <= get(states, thread) < FINISHED:
-                    continue  # it waits at the block's barrier
-                put(context, memory_checks.FAULT_THREAD, thread)
-                put(special, 0, thread % n_x)
-                put(special, 1, thread // n_x % n_y)
-                put(special, 2, thread // n_x // n_y)
-                state = run_thread(
-                    frames + thread * frame_bytes,
-                    shared,
-                    special,
-                    context,
-                    executed,
-                    parameters,
-                    thread,
-                    get(states, thread),
-                )
-                if state == FAULT:
-                    return FAULT
-                put(states, thread, state)
+                put(context, checks.BARRIER_TIME, time)
+            if run_threads(launch, at_barrier) == FAULT:
+                return FAULT
             time += 1
-            put(context, memory_checks.TIME, time)
+            put(context, checks.TIME, time)
             at_barrier = True
-            for t in range(n_threads):
-                at_barrier &= not WARP_WAIT <= get(states, t) < FINISHED
-            for t in range(n_threads):
+            for t in range(get(launch, N_THREADS)):
+                at_barrier &= not waits_for_warp(launch, t)
+            for t in range(get(launch, N_THREADS)):
                 thread = get(threads, t)
-                with_ = get(threads, 0) if at_barrier else thread - thread % WARP
-                if get(states, thread) != get(states, with_):
-                    put(context, memory_checks.FAULT_THREAD, thread)
+                other = get(threads, 0) if at_barrier else thread - thread % WARP
+                if get(states, thread) != get(states, other):
+                    put(context, checks.FAULT_THREAD, thread)
                     return DIVERGED
             finished = at_barrier and get(states, 0) == FINISHED
     return 0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cuda_on_cpu import interleaving
 from cuda_on_cpu import memory_checks as checks
 from cuda_on_cpu.interleaving import DIVERGED
 from cuda_on_cpu.machine_code import machine_code
@@ -132,12 +133,61 @@ class Executable:
         by `seed`. traced: whether to record each access, for `access_stats`. Raises KernelFault.
         """
         grid, block = ((*shape, 1, 1)[:3] for shape in (grid, block))
+        self._check(grid, block, parameters)
         n_blocks, n_threads = int(np.prod(grid)), int(np.prod(block))
+        rng = np.random.default_rng(seed)
+        threads, blocks = _ordered(n_threads, order, rng), _ordered(n_blocks, order, rng)
+        tables = [content.ctypes.data for content in self._tables.values()]
+        numbers = [int.from_bytes(content, "little") for content in parameters]
+        shared_words = self._layout.shared_bytes // 8 + 1
+        shared = aligned(8 * shared_words)
+        stamps = {n: _no_stamps(v.size, _granule(v)) for n, v in self._kernel.shared.items()}
+        ranges = self._ranges(views, shared, stamps)
+        latest = np.full(len(self._kernel.code), ranges[-1].ctypes.data)
+        trace = np.zeros((MAX_TRACE if traced else 1, 3), np.int64)
+        checked = {checks.RANGES: ranges, checks.LATEST: latest, checks.TRACE: trace}
+        context = self._context(checked, views, traced)
+        executed = np.zeros(self._layout.n_pieces, np.int64)
+        arrays = {
+            interleaving.THREADS: threads,
+            interleaving.STATES: np.zeros(n_threads, np.int64),
+            interleaving.SPECIAL: np.array([0, 0, 0, *block, 0, 0, 0, *grid], np.int64),
+            interleaving.SHARED: shared,
+            interleaving.PARAMETERS: np.array(numbers + tables, np.uint64),
+            interleaving.FRAMES: np.empty((n_threads, self._layout.frame_bytes), np.uint8),
+            interleaving.CONTEXT: context,
+            interleaving.EXECUTED: executed,
+        }
+        launch = _addresses(arrays, interleaving.N_LAUNCH)
+        launch[interleaving.N_THREADS] = n_threads
+        launch[interleaving.SHARED_WORDS] = shared_words
+        launch[interleaving.FRAME_BYTES] = self._layout.frame_bytes
+        traces = []
+        for part in np.split(blocks, n_blocks) if traced else [blocks]:
+            context[checks.TRACE_LENGTH] = 0
+            launch[[interleaving.BLOCKS, interleaving.N_BLOCKS]] = part.ctypes.data, len(part)
+            status = self._run_blocks(launch.ctypes.data)
+            for view in views:
+                view.allocation.time = int(context[checks.TIME])
+            if status:
+                raise KernelFault(self._explain(status, context, ranges, views, grid, block))
+            if traced:
+                traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
+        times = np.array([0 if k is None else executed[k] for k in self._layout.pieces])
+        places = {v.name: (v.allocation.address + v.start, v.n_bytes) for v in views}
+        for name, offset in self._layout.shared.items():
+            places[name] = shared.ctypes.data + offset, self._kernel.shared[name].size
+        return Launched(self._kernel.code, times, blocks, traces, places)
+
+    def _check(
+        self, grid: tuple[int, ...], block: tuple[int, ...], parameters: list[bytes]
+    ) -> None:
+        """Raise KernelFault for a launch that no GPU could make."""
         sizes = zip((*grid, *block), (*MOST_BLOCKS, *MOST_IN_BLOCK), strict=True)
         n_shared = sum(variable.size for variable in self._kernel.shared.values())
         if not (
             all(1 <= n <= most for n, most in sizes)
-            and n_threads <= MOST_THREADS
+            and int(np.prod(block)) <= MOST_THREADS
             and n_shared <= SHARED_BYTES
         ):
             raise KernelFault(
@@ -152,63 +202,19 @@ class Executable:
                 f"{self._name} takes parameters of {list(self._kernel.parameters.values())} bytes, "
                 f"and was given {expected}"
             )
-        rng = np.random.default_rng(seed)
-        threads, blocks = _ordered(n_threads, order, rng), _ordered(n_blocks, order, rng)
-        tables = [content.ctypes.data for content in self._tables.values()]
-        numbers = [int.from_bytes(content, "little") for content in parameters]
-        packed = np.array(numbers + tables, np.uint64)
-        frames = np.empty((n_threads, self._layout.frame_bytes), np.uint8)
-        shared_words = self._layout.shared_bytes // 8 + 1
-        shared = aligned(8 * shared_words)
-        stamps = {n: _no_stamps(v.size, _granule(v)) for n, v in self._kernel.shared.items()}
-        ranges = self._ranges(views, shared, stamps)
-        latest = np.full(len(self._kernel.code), ranges[-1].ctypes.data)
-        trace = np.zeros((MAX_TRACE if traced else 1, 3), np.int64)
-        executed = np.zeros(self._layout.n_pieces, np.int64)
-        special = np.array([0, 0, 0, *block, 0, 0, 0, *grid], np.int64)
-        states = np.zeros(n_threads, np.int64)
-        context = np.zeros(checks.N_CONTEXT, np.int64)
-        for slot, array in (
-            (checks.RANGES, ranges),
-            (checks.LATEST, latest),
-            (checks.TRACE, trace),
-        ):
-            context[slot] = array.ctypes.data
-        context[checks.N_RANGES] = len(ranges) - 1
+
+    def _context(
+        self, arrays: dict[int, np.ndarray], views: list[View], traced: bool
+    ) -> np.ndarray:
+        """The context of a launch with these arrays, by field: see `memory_checks`."""
+        context = _addresses(arrays, checks.N_CONTEXT)
+        context[checks.N_RANGES] = len(arrays[checks.RANGES]) - 1
         begins = 1 + max((view.allocation.time for view in views), default=checks.HOST_TIME)
         context[checks.TIME] = context[checks.LAUNCH_TIME] = begins
         context[checks.FRAME_BYTES] = self._layout.frame_bytes
         context[checks.FRAME_LOCAL] = self._layout.local_start
-        context[checks.TRACE_CAPACITY] = len(trace) if traced else 0
-        traces = []
-        for part in np.split(blocks, n_blocks) if traced else [blocks]:
-            context[checks.TRACE_LENGTH] = 0
-            status = self._run_blocks(
-                part.ctypes.data,
-                len(part),
-                threads.ctypes.data,
-                n_threads,
-                states.ctypes.data,
-                special.ctypes.data,
-                shared.ctypes.data,
-                shared_words,
-                packed.ctypes.data,
-                frames.ctypes.data,
-                self._layout.frame_bytes,
-                context.ctypes.data,
-                executed.ctypes.data,
-            )
-            for view in views:
-                view.allocation.time = int(context[checks.TIME])
-            if status:
-                raise KernelFault(self._explain(status, context, ranges, views, grid, block))
-            if traced:
-                traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
-        times = np.array([0 if k is None else executed[k] for k in self._layout.pieces])
-        arrays = {v.name: (v.allocation.address + v.start, v.n_bytes) for v in views}
-        for name, offset in self._layout.shared.items():
-            arrays[name] = shared.ctypes.data + offset, self._kernel.shared[name].size
-        return Launched(self._kernel.code, times, blocks, traces, arrays)
+        context[checks.TRACE_CAPACITY] = len(arrays[checks.TRACE]) if traced else 0
+        return context
 
     @property
     def _name(self) -> str:
@@ -276,6 +282,14 @@ def readable_name(mangled: str) -> str:
         length = int(rest[:digits])
         name, rest = rest[digits : digits + length], rest[digits + length :]
     return name
+
+
+def _addresses(arrays: dict[int, np.ndarray], n: int) -> np.ndarray:
+    """A record of n int64 that has the addresses of arrays in the fields given."""
+    record = np.zeros(n, np.int64)
+    for field, array in arrays.items():
+        record[field] = array.ctypes.data
+    return record
 
 
 def _no_stamps(n_bytes: int, granule: int) -> np.ndarray:

@@ -53,10 +53,11 @@ MOST_THREADS = 1024  # of a block
 SHUFFLE = ("shfl", "sync", "bfly", "b32")
 MMA = ("mma", "sync", "aligned", "m16n8k8", "row", "col", "f32", "tf32", "tf32", "f32")
 TF32_BITS = -(1 << 13)  # of a float32's bits, those that a tensor core reads
+TID, NTID, CTAID, NCTAID = range(0, 12, 3)  # x in `special`; y and z follow
 SPECIAL = {
-    f"%{name}.{axis}": 3 * row + column
-    for row, name in enumerate(("tid", "ntid", "ctaid", "nctaid"))
-    for column, axis in enumerate("xyz")
+    f"%{name}.{axis}": first + k
+    for name, first in (("tid", TID), ("ntid", NTID), ("ctaid", CTAID), ("nctaid", NCTAID))
+    for k, axis in enumerate("xyz")
 }
 GAP = 1024  # guard bytes between shared arrays: out-of-bounds accesses land here
 FENCES = {"membar", "fence"}  # threads run one after another here
