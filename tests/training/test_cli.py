@@ -62,13 +62,6 @@ REFUSED = [
     ("committee", "a.h5 b.h5 --seed=3", "--seed: not allowed with run files"),
     ("committee", "a.h5 --eta-decay=0.9 --workers=2", "--eta-decay, --workers: not allowed with"),
     ("committee", "--workers=2 --scheduler=tcp://here:1", "not allowed with argument"),
-    *(
-        ("deformations", option, f"argument {option.partition('=')[0]}: expected a")
-        for option in (
-            *("--digit=10", "--index=-1", "--sigma=-1", "--sigma=1001", "--alpha=inf"),
-            *("--alpha=-1", "--beta=91", "--gamma-x=101", "--gamma-y=-1", f"--seed={2**64}"),
-        )
-    ),
     ("export", "net.h5 --csv --net", "not allowed with argument"),
     ("export", "--csv", "the following arguments are required: RUN.h5"),
     ("ladder", "--hidden=9", "from 10 to 512"),
