@@ -64,7 +64,7 @@ from experiments.results.rows import (
     read_rows,
     rows_text,
 )
-from experiments.training import cli, gpu_trial, jobs, provenance
+from experiments.training import cli, gpu_trial, provenance
 from experiments.training.formatting import markdown_table
 from experiments.training.messages import tell
 from experiments.training.provenance import Source
@@ -261,7 +261,7 @@ def measure_startup(arguments: argparse.Namespace) -> None:
 
 def measure_workers(arguments: argparse.Namespace) -> None:
     """Write and print how much faster several workers are than one."""
-    dataset = jobs.load(arguments.data, arguments.data_dir)
+    dataset = data.cached(arguments.data, arguments.data_dir)
     engine = choose_engine(arguments.engine, lambda: gpu_trial.try_gpu().reason, tell)
     max_workers = gpu.count() if engine == "cuda" else provenance.cores()
     counts = sorted({1, *(arguments.workers or [max_workers])})

@@ -97,7 +97,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def kind_of(arguments: argparse.Namespace) -> Kind:
     """The kind of the images that the command line names. Reads a folder of your own."""
     if cli.is_folder(arguments.data):
-        return jobs.load_pixels(arguments.data, Path(arguments.data), arguments.size).kind
+        return data.cached_pixels(arguments.data, Path(arguments.data), arguments.size).kind
     return KINDS[cnn_tables.TABLES[arguments.data].data]
 
 

@@ -26,7 +26,7 @@ from experiments.results import cnn_tables
 from experiments.results.committee_report import tidy_rows
 from experiments.results.committees import find_committees, longest_committees
 from experiments.results.tables import best_of
-from experiments.training import cli, jobs
+from experiments.training import cli, configs
 from experiments.training.store import Run, find_folder
 from mlp_gpu.network import N_CLASSES
 
@@ -157,7 +157,7 @@ def main(argv: list[str] | None = None) -> None:
     if not arguments.names or set(arguments.names) - set(found):
         runs = examples.load_runs(arguments.runs, arguments.data_dir)
         config = next(iter(runs.values())).config
-        images = jobs.load_known(config, arguments.data_dir).test_images
+        images = configs.load(config, arguments.data_dir).test_images
         folder = find_folder(arguments.runs)
         found = run_pictures(runs, images) | net_pictures(runs, folder, images) | found
     unknown = [name for name in arguments.names if name not in found]

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from deepbig_runtime.errors import Interrupted, explained, signals
 from experiments.datasets.dataset import KINDS, LARGEST, SMALLEST
 from experiments.training.formatting import shortened
-from experiments.training.messages import drop_unwritable, output_error, tell
+from experiments.training.messages import open_streams, tell
 from mlp_gpu.engine import ENGINE_NAMES, SCHEDULES, WINDOW
 
 
@@ -22,28 +22,26 @@ def run(main: Callable[[], int | None]) -> None:
     a GPU that failed, a failed read or write; one sentence on stderr says which. 130 and 143:
     SIGINT and SIGTERM.
 
-    All files are written even if nobody reads stdout or stderr. A reader of stdout who leaves
-    early is no error. Results that stdout cannot take for another reason, such as a full disk, are.
+    A stdout that cannot be written is a failed write. That nobody reads stderr is none.
     """
-    drop_unwritable()
+    open_streams()
     signals.install()
     status: int | str | None
     try:
-        status = main()
-    except SystemExit as ending:  # argparse has printed its help or a complaint
-        status = ending.code
+        try:
+            status = main()
+        except SystemExit as ending:  # argparse has printed its help or a complaint
+            status = ending.code
+        sys.stdout.flush()
     except Exception as error:
         if not (sentence := explained(error)):
             raise
         tell(shortened(f"error: {sentence}"))
-        sys.exit(2)
+        status = 2
+        sys.stdout = None  # type: ignore[assignment]  # Python would try again, and complain
     except Interrupted as interrupted:
         tell(str(interrupted))
-        sys.exit(128 + interrupted.signum)
-    failure = output_error()
-    if failure is not None and not isinstance(failure, BrokenPipeError):
-        tell(f"error: cannot print the result: {getattr(failure, 'strerror', None) or failure}")
-        sys.exit(2)
+        status = 128 + interrupted.signum
     sys.exit(status)
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, astuple, fields, replace
 from math import isqrt
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -378,6 +379,26 @@ def changes(deformation: Deformation, preset: Deformation) -> list[tuple[str, st
 def _joined(values: tuple[float, ...]) -> str:
     """Values with commas between them, one if all are the same."""
     return ",".join(f"{value:g}" for value in (values[:1] if len(set(values)) == 1 else values))
+
+
+def load(config: Config, data_dir: Path | None) -> Dataset:
+    """All images of the data that a run was trained on, scaled, not normalised.
+
+    config: the run's. data_dir: as data.load takes it. Raises Problem if other data are found.
+    """
+    expected, scaling = config.data, ()
+    if (config.study or "").startswith("padded"):
+        from experiments.training import variants  # imports numba
+
+        scaling = (variants.pad,)
+    choice = data.choice_of(expected.name, data_dir)
+    dataset = data.cached(choice, data_dir, expected.size or None, *scaling)
+    if dataset.sha256 != expected.sha256:
+        raise Problem(
+            f"the run was trained on other data than {dataset.source} holds: expected SHA-256 "
+            f"{expected.sha256}, found {dataset.sha256}"
+        )
+    return dataset
 
 
 def prepare(dataset: Dataset, config: Config) -> Dataset:

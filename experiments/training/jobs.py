@@ -76,49 +76,6 @@ class Outcome:
     status: int = 0
 
 
-_pixels: dict[tuple, data.Dataset] = {}  # not scaled yet
-
-
-def load_pixels(choice: str, data_dir: Path | None, size: int | None = None) -> data.Dataset:
-    """As data.load_pixels, and kept until `load` asks for the same images."""
-    if (choice, data_dir, size) in _pixels:
-        return _pixels[choice, data_dir, size]
-    dataset = data.load_pixels(choice, data_dir, size=size)
-    _pixels[data.choice_of(dataset.name, data_dir), data_dir, size] = dataset
-    return dataset
-
-
-@cache
-def load(
-    choice: str, data_dir: Path | None, size: int | None = None, is_padded: bool = False
-) -> data.Dataset:
-    """The images of `load_pixels`, scaled, once a process. is_padded: see `variants.pad`."""
-    key = choice, data_dir, size
-    pixels = _pixels.pop(key, None) or data.load_pixels(choice, data_dir, size=size)
-    if is_padded:
-        from experiments.training import variants  # imports numba
-
-        return data.scale(pixels, variants.pad)
-    return data.scale(pixels)
-
-
-def load_known(config: Config, data_dir: Path | None) -> data.Dataset:
-    """All images of the data that a run was trained on, not normalised.
-
-    config: the run's. data_dir: as data.load takes it. Raises Problem if other data are found.
-    """
-    expected = config.data
-    is_padded = (config.study or "").startswith("padded")
-    choice = data.choice_of(expected.name, data_dir)
-    dataset = load(choice, data_dir, expected.size or None, is_padded)
-    if dataset.sha256 != expected.sha256:
-        raise Problem(
-            f"the run was trained on other data than {dataset.source} holds: expected SHA-256 "
-            f"{expected.sha256}, found {dataset.sha256}"
-        )
-    return dataset
-
-
 class Reporter(runs.Callbacks):
     """Sends messages about a job, and ends it when the pool asks it to stop."""
 
@@ -151,7 +108,7 @@ def train_job(channel: Channel, job: Job) -> Outcome:
     Raises Interrupted on a signal to this process, and when the pool asks its jobs to stop.
     """
     try:
-        dataset = configs.prepare(load_known(job.config, job.data_dir), job.config)
+        dataset = configs.prepare(configs.load(job.config, job.data_dir), job.config)
         engine = nets.make_engine(job.config, job.schedule)
         runs.warm_up(engine, job.config, dataset)
         reporter, timeout = Reporter(job.label, channel), channel.lock_timeout
@@ -165,7 +122,7 @@ def train_job(channel: Channel, job: Job) -> Outcome:
 def estimate_job(_channel: Channel, job: Job) -> float:
     """About how many seconds an epoch of the job takes. This runs in a worker."""
     engine = nets.make_engine(job.config, job.schedule)
-    return runs.estimate_epoch_seconds(engine, job.config, load_known(job.config, job.data_dir))
+    return runs.estimate_epoch_seconds(engine, job.config, configs.load(job.config, job.data_dir))
 
 
 def workload(job: Job) -> tuple:
@@ -251,7 +208,7 @@ def session(
 ) -> Iterator[tuple[data.Dataset, Pool, str]]:
     """The data, the pool and the engine's name that a command line asks for; says what they are.
 
-    The images are as data.load_pixels gives them. Most commands need no others in this process.
+    The images are as data.load_pixels gives them.
 
     arguments: those of plans.add_trainer_arguments, but those of the learning rate may be missing;
     completed as by `opened`. The folder --out is made. n_jobs: the number of trainings.
@@ -263,7 +220,7 @@ def session(
     if cli.is_folder(arguments.data):
         arguments.data_dir = Path(arguments.data)
     size = getattr(arguments, "size", None)
-    found = cache(partial(load_pixels, arguments.data, arguments.data_dir, size))
+    found = cache(partial(data.cached_pixels, arguments.data, arguments.data_dir, size))
     needed = partial(nets.needed_bytes, some_nets, found, deforms_on_gpu)
     with opened(arguments, n_jobs, needed) as (pool, engine, device):
         dataset = found()

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tqdm import tqdm
@@ -85,13 +86,17 @@ class View:
     def tell(self, sentence: str) -> None:
         """Write a sentence above the bars, if there are any."""
         if self._on_terminal:
-            tqdm.write(sentence, file=sys.stderr)
+            with suppress(OSError):  # the terminal was closed
+                tqdm.write(sentence, file=sys.stderr)
         else:
             tell(sentence)
 
     def show(self, message: Message) -> None:
         """Show the progress that a message reports."""
-        track = self._tracks[message.run]
+        with suppress(OSError):  # the terminal was closed
+            self._show(self._tracks[message.run], message)
+
+    def _show(self, track: Track, message: Message) -> None:
         match message:
             case Started():
                 self._start(track, message.epochs_done)
@@ -110,7 +115,8 @@ class View:
         """The training has ended: close its bar. Images since its last saved epoch are lost."""
         track = self._tracks[label]
         if track.bar is not None:
-            track.bar.close()
+            with suppress(OSError):  # the terminal was closed
+                track.bar.close()
         track.bar, track.images = None, 0
 
     def _count(self) -> str:

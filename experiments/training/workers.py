@@ -25,7 +25,7 @@ import msgspec
 
 from deepbig_runtime.errors import OF_TERMINALS, Interrupted, signals
 from experiments.training import provenance
-from experiments.training.messages import drop_unwritable, silence_libraries
+from experiments.training.messages import open_streams, silence_libraries
 
 POLL_SECONDS = 0.2  # for which one waits for messages
 CLOSE_SECONDS = 5  # grace period after the stop signal; a job that is compiling does not poll it
@@ -293,7 +293,7 @@ class LocalProcesses(RemotePool):
 
 def _work(pool: connection.Connection, gpu_number: int | None) -> None:
     """A worker process: run the jobs that come, one after another, until a signal comes."""
-    drop_unwritable()
+    open_streams()
     silence_libraries()
     # They reach all processes of a terminal. The parent decides what they mean.
     for signum in OF_TERMINALS:

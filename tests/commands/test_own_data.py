@@ -11,7 +11,7 @@ from deform_gpu import TABLE1, TRANSLATION
 from experiments import cnn, committee, figure1, recognise, report, table1
 from experiments.datasets import data
 from experiments.results import trained
-from experiments.training import cli, jobs, store
+from experiments.training import cli, store
 from experiments.training.configs import fitted
 
 QUICK = "--engine", "cpu", "--eta-decay", "0.9", "--epochs", "1"
@@ -21,8 +21,8 @@ QUICK = "--engine", "cpu", "--eta-decay", "0.9", "--epochs", "1"
 def forgotten():
     """Nothing is kept of the data of another test."""
     yield
-    jobs.load.cache_clear()
-    jobs._pixels.clear()
+    data.cached.cache_clear()
+    data._pixels.clear()
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_commands_read_pictures_in_the_size_of_the_run(things, tmp_path, capsys)
     assert path.name == "hidden9-seed0-things-size28.h5"
     config = store.read_run(path).config
     assert (config.sizes[0], config.data.size) == (29 * 29, 28)
-    jobs.load.cache_clear()
+    data.cached.cache_clear()
     images = data.load_pixels(str(things), size=28).test_images
     np.testing.assert_array_equal(trained.read_picture(picture, config), images[-1])
     assert recognise.main(["--net", str(path), str(picture)]) == 0
@@ -140,8 +140,8 @@ def test_changed_data_are_refused(run_of_letters, letters, tmp_path):
     (letters / "t10k-labels-idx1-ubyte").write_bytes(
         (letters / "t10k-labels-idx1-ubyte").read_bytes()[:-1] + b"\x06"
     )
-    jobs.load.cache_clear()
-    jobs._pixels.clear()
+    data.cached.cache_clear()
+    data._pixels.clear()
     with pytest.raises(Problem, match=r"data.sha256 is \w+ there"):
         table1.main(
             ["--data", str(letters), "--nets", "1", "--out", str(run_of_letters.parent), *QUICK]

@@ -372,9 +372,7 @@ def test_signal_to_a_command_that_just_started_is_one_sentence():
 @pytest.fixture(autouse=True)
 def _gpu_is_tried_here(monkeypatch):
     """The self-test of the GPU finds what this process is told to find."""
-    monkeypatch.setenv(gpu_trial.VARIABLE, "null")
-    monkeypatch.setattr(gpu_trial, "tell", lambda text: None)
-    monkeypatch.setattr(gpu_trial, "_try_gpu", lambda: gpu_trial.Trial(gpu.missing()))
+    monkeypatch.setattr(gpu_trial, "try_gpu", lambda: gpu_trial.Trial(gpu.missing()))
 
 
 def parse(*arguments, cores=1):
@@ -468,7 +466,7 @@ def test_driver_finds_gpus_of_nvidia_alone(vendor, kind, found, monkeypatch, tmp
 
 @pytest.mark.usefixtures("gpus")
 def test_opened_uses_no_gpu_that_fails_its_self_test(monkeypatch, capsys):
-    monkeypatch.setattr(gpu_trial, "_try_gpu", lambda: gpu_trial.Trial("it is hot"))
+    monkeypatch.setattr(gpu_trial, "try_gpu", lambda: gpu_trial.Trial("it is hot"))
     monkeypatch.setattr(gpu, "missing", never)
     with (
         pytest.raises(GpuFault, match="it is hot; engine cpu needs no GPU"),
