@@ -26,7 +26,7 @@ from experiments.results.committees import (
 )
 from experiments.results.rows import rows_text
 from experiments.training import cli, configs, jobs, plans
-from experiments.training.configs import fitted, make_config
+from experiments.training.configs import fit_deformation, make_config
 from experiments.training.formatting import markdown_table, printable
 from experiments.training.messages import tell
 from experiments.training.store import Run, read_run, without_weights
@@ -79,7 +79,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             parser.error(f"{options}: not allowed with run files, which are trained already")
-    plans.settle(arguments)
+    plans.choose_out(arguments)
     return arguments
 
 
@@ -113,7 +113,7 @@ def make_jobs(
             sizes,
             plan.schedule,
             seed,
-            member.deformation and fitted(member.deformation, dataset.kind),
+            member.deformation and fit_deformation(member.deformation, dataset.kind),
             engine,
             width=member.width,
             n_validation=n_validation if member.resample else None,

@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -61,14 +62,9 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         given = sys.argv[1:] if args is None else list(args)
-        for before, argument in zip(["", *given], given, strict=False):
-            option, equals, value = argument.partition("=")
-            if not argument:
-                of = f"argument {before}: " if before.startswith("--") else ""
-                self.error(f"{of}expected a value, got ''")
-            if argument.startswith("--") and equals and value in ("", "--"):
-                # Of '--option=--' argparse makes an empty list or None, by its version.
-                self.error(f"argument {option}: expected a value, got {value!r}")
+        for argument in given:
+            if not argument or re.fullmatch("--[^=]+=(--)?", argument):
+                self.error(f"expected a value, got {argument!r}")
         return super().parse_known_args(given, namespace)
 
     def error(self, message: str) -> NoReturn:

@@ -194,7 +194,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
         """What no preset of a deformation has, and the images held out, in words."""
         deformation, n_validation, parts = self.deformation, self.data.n_validation, []
         if deformation:
-            presets = (fitted(one, self.kind) for one in (TABLE1, COMMITTEE, TRANSLATION))
+            presets = (fit_deformation(one, self.kind) for one in (TABLE1, COMMITTEE, TRANSLATION))
             found = [changes(deformation, preset) for preset in presets]
             of_field = [one for one in found if dict(one).keys() <= {"sigma", "alpha"}]
             nearest = min(of_field, key=len, default=found[0])
@@ -334,7 +334,7 @@ def make_config(
     )
 
 
-def fitted(deformation: Deformation, kind: Kind) -> Deformation:
+def fit_deformation(deformation: Deformation, kind: Kind) -> Deformation:
     """A preset for digits of 29x29 pixels, fitted to images of a kind.
 
     Colour images are only translated, as in 2011 (section 4). For grey images of your own, sigma

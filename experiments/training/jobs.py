@@ -204,7 +204,6 @@ def session(
     arguments: argparse.Namespace,
     n_jobs: int,
     some_nets: Sequence[tuple[int, ...] | str],
-    deforms_on_gpu: bool = True,
 ) -> Iterator[tuple[data.Dataset, Pool, str]]:
     """The data, the pool and the engine's name that a command line asks for; says what they are.
 
@@ -212,16 +211,17 @@ def session(
 
     arguments: those of plans.add_trainer_arguments, but those of the learning rate may be missing;
     completed as by `opened`. The folder --out is made. n_jobs: the number of trainings.
-    some_nets: the different nets, as configs.make_config takes them. deforms_on_gpu: whether a GPU
-    that trains also deforms.
+    some_nets: the different nets, as configs.make_config takes them.
     Raises Problem, files.FileFault or gpu.GpuFault if any of it cannot be had.
     """
-    files.make_folder(arguments.out)
+    size = getattr(arguments, "size", None)
     if cli.is_folder(arguments.data):
         arguments.data_dir = Path(arguments.data)
-    size = getattr(arguments, "size", None)
+    elif size:
+        raise Problem("--size scales pictures of a folder of your own; name the folder with --data")
+    files.make_folder(arguments.out)
     found = cache(partial(data.cached_pixels, arguments.data, arguments.data_dir, size))
-    needed = partial(nets.needed_bytes, some_nets, found, deforms_on_gpu)
+    needed = partial(nets.needed_bytes, some_nets, found)
     with opened(arguments, n_jobs, needed) as (pool, engine, device):
         dataset = found()
         tell(

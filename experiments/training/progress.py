@@ -81,7 +81,8 @@ class View:
         for label in self._tracks:
             self.close(label)
         if self._bar is not None:
-            self._bar.close()
+            with suppress(OSError):  # the terminal was closed
+                self._bar.close()
 
     def tell(self, sentence: str) -> None:
         """Write a sentence above the bars, if there are any."""

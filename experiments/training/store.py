@@ -261,25 +261,18 @@ def to_metrics(value: object, config: Config) -> Metrics:
     return metrics
 
 
-def check_predictions(
-    outputs: np.ndarray, labels: np.ndarray, epoch: object, metrics: Metrics
-) -> None:
-    """Raise files.Malformed unless finite outputs are probabilities, as wrong as the metrics say.
+def check_predictions(labels: np.ndarray, n_classes: int, epoch: object, metrics: Metrics) -> None:
+    """Raise files.Malformed unless predictions are of the chosen epoch, and labels of classes.
 
-    outputs: float32 (n, classes). labels: uint8 (n,). epoch: of the outputs.
+    labels: uint8 (n,). epoch: of the outputs.
     """
     chosen = chosen_epoch(metrics.validation_errors)
     if epoch != chosen:
         raise files.Malformed(
             f"predictions are of epoch {epoch}, expected the chosen one, {chosen}"
         )
-    if labels.max() >= outputs.shape[1]:
-        raise files.Malformed(f"labels are up to {labels.max()}, of {outputs.shape[1]} classes")
-    if outputs.min() < 0 or abs(outputs.sum(axis=1, dtype=np.float64) - 1).max() > ROUNDING:
-        raise files.Malformed("outputs are no probabilities that add up to 1")
-    n = metrics.test_errors[chosen - 1]
-    if not may_be_wrong(outputs, labels, n):
-        raise files.Malformed(f"outputs are wrong for other than {n} test images, as metrics say")
+    if labels.max() >= n_classes:
+        raise files.Malformed(f"labels are up to {labels.max()}, of {n_classes} classes")
 
 
 def may_be_wrong(outputs: np.ndarray, labels: np.ndarray, n: int) -> bool:
@@ -295,22 +288,22 @@ def may_be_wrong(outputs: np.ndarray, labels: np.ndarray, n: int) -> bool:
     return bool(least <= n <= most)
 
 
+class _Record(Struct, forbid_unknown_fields=True):
+    config: object
+    provenance: object
+    metrics: object
+
+
 def run_of_builtins(value: object) -> Run:
     """A run without its predictions in values of JSON, as `Run.to_builtins` gives them.
 
     Raises files.Malformed if it is of no run.
     """
-    parts = convert("it", value, _Parts)
-    config = configs.from_builtins("config", parts.config)
+    record = convert("it", value, _Record)
+    config = configs.from_builtins("config", record.config)
     nothing = np.empty((0, 0), np.float32), np.empty(0, np.uint8)
-    metrics = to_metrics(parts.metrics, config)
-    return Run(config, to_sessions(parts.provenance), metrics, *nothing)
-
-
-class _Parts(Struct, forbid_unknown_fields=True):
-    config: object
-    provenance: object
-    metrics: object
+    sessions, metrics = to_sessions(record.provenance), to_metrics(record.metrics, config)
+    return Run(config, sessions, metrics, *nothing)
 
 
 def read_run(path: Path, is_study: bool = False) -> Run:
@@ -338,7 +331,7 @@ def read_run(path: Path, is_study: bool = False) -> Run:
         n_test, n_classes = config.data.n_test, config.n_classes
         outputs = group.array("outputs", "float32", (n_test, n_classes))
         labels = group.array("labels", "uint8", (n_test,))
-        check_predictions(outputs, labels, group.attrs["epoch"], metrics)
+        check_predictions(labels, n_classes, group.attrs["epoch"], metrics)
         return Run(config, to_sessions(sessions), metrics, outputs, labels)
 
 

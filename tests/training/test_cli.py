@@ -32,8 +32,7 @@ def refusal(main, arguments, capsys):
 def test_every_command_refuses_empty_values(command, capsys):
     main = importlib.import_module(f"experiments.{command}").main
     said = refusal(main, ["--out=--"], capsys)
-    expected = "argument --out: expected a value, got '--'"
-    assert said == f"python -m experiments.{command}: error: {expected}"
+    assert said == f"python -m experiments.{command}: error: expected a value, got '--out=--'"
 
 
 REFUSED = [
@@ -93,23 +92,14 @@ def test_a_command_refuses_what_it_cannot_do(command, arguments, complaint, caps
     assert complaint in refusal(parse, arguments.split(), capsys)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--scheduler", ""], "argument --scheduler: expected a value, got ''"),
-        (["--scheduler="], "argument --scheduler: expected a value, got ''"),
-        (["--number=--"], "argument --number: expected a value, got '--'"),
-        (["--numb=--"], "argument --numb: expected a value, got '--'"),
-        (["--number", "--"], "argument --number: expected one argument"),
-        (["a", ""], "expected a value, got ''"),
-    ],
-)
-def test_a_value_that_is_none_is_refused(arguments, complaint, capsys):
+@pytest.mark.parametrize("argument", ["", "--scheduler=", "--number=--", "--numb=--"])
+def test_empty_value_is_refused(argument, capsys):
     parser = cli.Parser("watch", None)
     parser.add_argument("--scheduler")
     parser.add_argument("--number", type=cli.number(0, 1))
     parser.add_argument("paths", nargs="*")
-    assert refusal(parser.parse_args, arguments, capsys).endswith(f"error: {complaint}")
+    said = refusal(parser.parse_args, ["a", argument], capsys)
+    assert said.endswith(f"error: expected a value, got {argument!r}")
     given = ["--number=1", "--scheduler", "a=", "-", "--", "-x"]
     assert parser.parse_args(given).paths == ["-", "-x"]
 
