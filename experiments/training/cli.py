@@ -39,7 +39,7 @@ def run(main: Callable[[], int | None]) -> None:
             raise
         tell(shortened(f"error: {sentence}"))
         status = 2
-        sys.stdout = None  # type: ignore[assignment]  # Python would try again, and complain
+        sys.stdout = None  # else Python tries again, and complains
     except Interrupted as interrupted:
         tell(str(interrupted))
         status = 128 + interrupted.signum

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 from msgspec import Meta, Struct
 
 from cnn_gpu.layers import Maps, parse
@@ -386,7 +387,8 @@ def load(config: Config, data_dir: Path | None) -> Dataset:
 
     config: the run's. data_dir: as data.load takes it. Raises Problem if other data are found.
     """
-    expected, scaling = config.data, ()
+    expected = config.data
+    scaling: tuple[Callable[[np.ndarray], np.ndarray], ...] = ()
     if (config.study or "").startswith("padded"):
         from experiments.training import variants  # imports numba
 
