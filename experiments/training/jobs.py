@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 from deepbig_runtime import compiled_cache, files
@@ -152,40 +152,37 @@ def opened(
     Raises Problem or gpu.GpuFault if the pool or its engine cannot be had.
     """
     with closing(_cluster(arguments.scheduler) if arguments.scheduler else InProcess()) as pool:
-
-        def missing() -> str | None:
-            """Why the GPUs cannot be used, in a sentence; None if they can."""
-            reasons = [trial.reason for trial in pool.call_on_workers(gpu_trial.try_gpu)]
-            if not any(reasons):
-                from deepbig_runtime import gpu  # imports numba
-
-                reasons = pool.call_on_workers(gpu.missing, needed_bytes())
-            return next(filter(None, reasons), None)
-
-        engine = choose_engine(arguments.engine, missing, tell)
+        engine = choose_engine(arguments.engine, partial(_no_gpu, pool, needed_bytes), tell)
         device = " and ".join(sorted(set(pool.call_on_workers(provenance.device, engine))))
+        n_gpus = 0
         if engine == "cuda":  # before worker processes take the GPUs from this one
             from deepbig_runtime import gpu  # imports numba
             from mlp_gpu.tensor_cores import LOWEST_CC
 
             arguments.windows = min(pool.call_on_workers(gpu.compute_capability)) >= LOWEST_CC
-        if arguments.scheduler:
-            yield pool, engine, device
-            return
-        if engine == "cpu" and provenance.lacks_multiply_add():
+            n_gpus = 0 if arguments.scheduler else gpu.count()
+        elif provenance.lacks_multiply_add() and not arguments.scheduler:
             tell(
                 "this processor has no fused multiply-add, so the C library computes each one: "
                 "results are the same, and training is slow"
             )
-        n_gpus = 0
-        if engine == "cuda":
-            from deepbig_runtime import gpu  # imports numba
-
-            n_gpus = gpu.count()
         usual = n_gpus or max(1, provenance.cores() // arguments.cores_of_worker)
         workers = min(arguments.workers or usual, n_jobs)
-        with closing(LocalProcesses(workers, n_gpus) if workers > 1 else pool) as pool:
+        if workers == 1 or arguments.scheduler:
             yield pool, engine, device
+        else:
+            with closing(LocalProcesses(workers, n_gpus)) as processes:
+                yield processes, engine, device
+
+
+def _no_gpu(pool: Pool, needed_bytes: Callable[[], int]) -> str | None:
+    """Why the GPUs of a pool cannot be used, in a sentence; None if they can."""
+    reasons = [trial.reason for trial in pool.call_on_workers(gpu_trial.try_gpu)]
+    if not any(reasons):
+        from deepbig_runtime import gpu  # imports numba
+
+        reasons = pool.call_on_workers(gpu.missing, needed_bytes())
+    return next(filter(None, reasons), None)
 
 
 def _cluster(address: str) -> Pool:
@@ -201,9 +198,7 @@ def _cluster(address: str) -> Pool:
 
 @contextmanager
 def session(
-    arguments: argparse.Namespace,
-    n_jobs: int,
-    some_nets: Sequence[tuple[int, ...] | str],
+    arguments: argparse.Namespace, n_jobs: int, some_nets: Sequence[tuple[int, ...] | str]
 ) -> Iterator[tuple[data.Dataset, Pool, str]]:
     """The data, the pool and the engine's name that a command line asks for; says what they are.
 
@@ -220,10 +215,10 @@ def session(
     elif size:
         raise Problem("--size scales pictures of a folder of your own; name the folder with --data")
     files.make_folder(arguments.out)
-    found = cache(partial(data.cached_pixels, arguments.data, arguments.data_dir, size))
-    needed = partial(nets.needed_bytes, some_nets, found)
+    load = partial(data.cached_pixels, arguments.data, arguments.data_dir, size)
+    needed = partial(nets.needed_bytes, some_nets, load)
     with opened(arguments, n_jobs, needed) as (pool, engine, device):
-        dataset = found()
+        dataset = load()
         tell(
             f"{dataset.name}: {len(dataset.train_labels):,} training and "
             f"{len(dataset.test_labels):,} test images, from {dataset.source}"

@@ -151,13 +151,9 @@ def lock(path: Path, timeout: float = 0) -> Iterator[None]:
             "another folder with --out"
         ) from None
     except OSError as error:
-        if error.errno in files.NO_LOCKS:
-            raise Problem(
-                f"files in {path.parent} cannot be locked ({error.strerror}), so that two commands "
-                "could train one run; choose a folder of another file system with --out"
-            ) from error
         raise Problem(
-            f"cannot write in {path.parent}: {error.strerror}; choose another folder with --out"
+            f"files in {path.parent} cannot be locked ({error.strerror}), so that two commands "
+            "could train one run; choose another folder or another file system with --out"
         ) from error
     for half_written in path.parent.glob(f"{path.stem}.*.tmp"):  # by a process that was killed
         with suppress(OSError):  # skip folders and other non-files
