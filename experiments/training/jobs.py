@@ -147,7 +147,7 @@ def opened(
     arguments: those of cli.add_engine_arguments and cli.add_worker_arguments; gets `windows`:
     whether new runs of perceptrons have the schedule `window`. n_jobs: a pool has no more workers
     than that. needed_bytes: memory that a GPU must have; called if there is a GPU.
-    Says why no GPU is used, if none is, and whether the processor lacks what makes the CPU fast.
+    Says why no GPU is used, if none is.
 
     Raises Problem or gpu.GpuFault if the pool or its engine cannot be had.
     """
@@ -161,11 +161,6 @@ def opened(
 
             arguments.windows = min(pool.call_on_workers(gpu.compute_capability)) >= LOWEST_CC
             n_gpus = 0 if arguments.scheduler else gpu.count()
-        elif provenance.lacks_multiply_add() and not arguments.scheduler:
-            tell(
-                "this processor has no fused multiply-add, so the C library computes each one: "
-                "results are the same, and training is slow"
-            )
         usual = n_gpus or max(1, provenance.cores() // arguments.cores_of_worker)
         workers = min(arguments.workers or usual, n_jobs)
         if workers == 1 or arguments.scheduler:

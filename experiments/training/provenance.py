@@ -150,13 +150,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def lacks_multiply_add() -> bool:
-    """Whether the processor has no fused multiply-add, of which the CPU engine's kernel is made."""
-    from llvmlite import binding
-
-    return not binding.get_host_cpu_features().get("fma", True)  # only x86 has it or has it not
-
-
 def device_folder(name: str) -> Path:
     """Folder for the records of a device, as `device` names it: results/<device>."""
     return REPOSITORY / "results" / re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

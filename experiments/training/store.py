@@ -32,11 +32,11 @@ from mlp_gpu.training import Epoch, chosen_epoch
 SCHEMA, STUDY_SCHEMA, SCHEMA_VERSION = "deepbig run", "deepbig study run", 1
 WEIGHTS_SUFFIX = ".weights.h5"
 STUDY_SUFFIX = ".study.h5"  # of a study's runs, which nothing but `experiments.study` shows
-ROUNDING = 1e-3  # more than class probabilities and their sums are off by
 
 EpochNumber = Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
 LearningRate = Annotated[float, Meta(ge=1e-300, le=1e9)]
 Loss = Annotated[float, Meta(ge=-1e300, le=1e300)]
+Sessions = Annotated[list[Session], Meta(min_length=1)]  # the processes that trained a run
 SomeSeconds = Annotated[float, Meta(ge=1e-12, le=LONG)]  # rates are divided by it
 
 
@@ -234,14 +234,6 @@ def _columns(is_study: bool) -> dict[str, tuple[str, str, str, str]]:
     return columns
 
 
-def to_sessions(value: object) -> list[Session]:
-    """The provenance of a run in values of JSON. Raises files.Malformed if it is of no run."""
-    sessions = convert("provenance", value, list[Session])
-    if not sessions:
-        raise files.Malformed("provenance is empty, expected the processes that trained the run")
-    return sessions
-
-
 def to_metrics(value: object, config: Config) -> Metrics:
     """The metrics of a run in values of JSON. Raises files.Malformed if they are of no run."""
     metrics = convert("metrics", value, Metrics)
@@ -261,33 +253,6 @@ def to_metrics(value: object, config: Config) -> Metrics:
     return metrics
 
 
-def check_predictions(labels: np.ndarray, n_classes: int, epoch: object, metrics: Metrics) -> None:
-    """Raise files.Malformed unless predictions are of the chosen epoch, and labels of classes.
-
-    labels: uint8 (n,). epoch: of the outputs.
-    """
-    chosen = chosen_epoch(metrics.validation_errors)
-    if epoch != chosen:
-        raise files.Malformed(
-            f"predictions are of epoch {epoch}, expected the chosen one, {chosen}"
-        )
-    if labels.max() >= n_classes:
-        raise files.Malformed(f"labels are up to {labels.max()}, of {n_classes} classes")
-
-
-def may_be_wrong(outputs: np.ndarray, labels: np.ndarray, n: int) -> bool:
-    """Whether a net with these outputs, (n_test, n_classes), may have made n errors elsewhere.
-
-    Rounding differs between processors, so the most likely class may change where two nearly tie.
-    """
-    rows = np.arange(len(labels))
-    others = outputs.copy()
-    others[rows, labels] = -np.inf
-    ahead = outputs[rows, labels] - others.max(axis=1)
-    least, most = np.count_nonzero(ahead < -ROUNDING), np.count_nonzero(ahead <= ROUNDING)
-    return bool(least <= n <= most)
-
-
 class _Record(Struct, forbid_unknown_fields=True):
     config: object
     provenance: object
@@ -302,8 +267,8 @@ def run_of_builtins(value: object) -> Run:
     record = convert("it", value, _Record)
     config = configs.from_builtins("config", record.config)
     nothing = np.empty((0, 0), np.float32), np.empty(0, np.uint8)
-    sessions, metrics = to_sessions(record.provenance), to_metrics(record.metrics, config)
-    return Run(config, sessions, metrics, *nothing)
+    sessions = convert("provenance", record.provenance, Sessions)
+    return Run(config, sessions, to_metrics(record.metrics, config), *nothing)
 
 
 def read_run(path: Path, is_study: bool = False) -> Run:
@@ -331,8 +296,9 @@ def read_run(path: Path, is_study: bool = False) -> Run:
         n_test, n_classes = config.data.n_test, config.n_classes
         outputs = group.array("outputs", "float32", (n_test, n_classes))
         labels = group.array("labels", "uint8", (n_test,))
-        check_predictions(labels, n_classes, group.attrs["epoch"], metrics)
-        return Run(config, to_sessions(sessions), metrics, outputs, labels)
+        if labels.max() >= n_classes:
+            raise files.Malformed(f"labels are up to {labels.max()}, of {n_classes} classes")
+        return Run(config, convert("provenance", sessions, Sessions), metrics, outputs, labels)
 
 
 def check_config(path: Path, found: Config, expected: Config) -> None:

@@ -13,7 +13,6 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from llvmlite import binding
 from pool_jobs import (
     die_when_stopped,
     double,
@@ -434,18 +433,6 @@ def test_opened_with_gpus_has_a_worker_for_each(arguments, n_jobs, expected, sta
         assert (pool.workers, engine, device) == (expected, "cuda", "Some GPU")
         assert parsed.windows
     assert started == [number % 2 for number in range((expected > 1) * expected)]
-
-
-@pytest.mark.parametrize(
-    ("features", "is_slow"), [({"fma": False}, 1), ({"fma": True}, 0), ({}, 0)]
-)
-def test_opened_reports_a_processor_without_fused_multiply_add(
-    features, is_slow, monkeypatch, capsys
-):
-    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: features)
-    with jobs.opened(parse("--engine", "cpu"), 1, never):
-        pass
-    assert capsys.readouterr().err.count("no fused multiply-add") == is_slow
 
 
 @pytest.mark.parametrize(
