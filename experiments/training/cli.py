@@ -7,11 +7,10 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from deepbig_runtime.errors import Interrupted, explained, signals
 from experiments.datasets.dataset import KINDS, LARGEST, SMALLEST
-from experiments.training.formatting import shortened
 from experiments.training.messages import open_streams, tell
 from mlp_gpu.engine import ENGINE_NAMES, SCHEDULES, WINDOW
 
@@ -37,7 +36,7 @@ def run(main: Callable[[], int | None]) -> None:
     except Exception as error:
         if not (sentence := explained(error)):
             raise
-        tell(shortened(f"error: {sentence}"))
+        tell(f"error: {sentence}")
         status = 2
         sys.stdout = None  # else Python tries again, and complains
     except Interrupted as interrupted:
@@ -66,9 +65,6 @@ class Parser(argparse.ArgumentParser):
             if not argument or re.fullmatch("--[^=]+=(--)?", argument):
                 self.error(f"expected a value, got {argument!r}")
         return super().parse_known_args(given, namespace)
-
-    def error(self, message: str) -> NoReturn:
-        super().error(shortened(message))
 
 
 SCHEDULE_HELP = {
@@ -223,7 +219,7 @@ def add_picture(draw: Callable[[], object]) -> None:
         draw()
     except Exception as error:
         reason = explained(error) or f"{type(error).__name__}: {error}"
-        tell(shortened(f"a picture is missing: {reason}"))
+        tell(f"a picture is missing: {reason}")
 
 
 def number(low: float, high: float, kind: type = float) -> Callable[[str], Any]:

@@ -163,7 +163,7 @@ def opened(
             n_gpus = 0 if arguments.scheduler else gpu.count()
         usual = n_gpus or max(1, provenance.cores() // arguments.cores_of_worker)
         workers = min(arguments.workers or usual, n_jobs)
-        if workers == 1 or arguments.scheduler:
+        if workers <= 1 or arguments.scheduler:
             yield pool, engine, device
         else:
             with closing(LocalProcesses(workers, n_gpus)) as processes:
