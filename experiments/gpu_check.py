@@ -9,9 +9,9 @@ Items, in the order in which they run:
   sanitizer    NVIDIA's memcheck and racecheck on the small tests, where they are installed
   training     net 1 for 75 epochs, then net 4 by the paper's schedule for --minutes
 
-Each check has a process of its own, so one that fails, hangs, or leaves the GPU in a bad state does
-not stop the next one. After each, gpu-check.json is written to results/<this GPU>; checks that are
-not asked for keep their results. Prints a table. The exit status is 1 if a check failed.
+Each check runs in a separate process, so one that fails, hangs, or leaves the GPU in a bad state
+does not stop the next one. After each, gpu-check.json is written to results/<this GPU>; checks that
+are not asked for keep their results. Prints a table. The exit status is 1 if a check failed.
 """
 
 import argparse
@@ -56,7 +56,7 @@ SECONDS = {  # that an item may take; of the last, net 1's training
 
 
 def alone(function: Callable[..., Answer], *arguments: Any, seconds: float) -> Answer:
-    """The result of a function in a process of its own, which then gives the GPU back.
+    """The result of a function in a separate process, which then gives the GPU back.
 
     Raises Problem if the process dies, or takes longer than `seconds`: it then prints where it is,
     and ends.
@@ -193,7 +193,7 @@ def run_check(
 
 
 def table(rows: list[GpuCheckRow]) -> str:
-    """The checks as a Markdown table, their results shortened."""
+    """The checks as a Markdown table with shortened results."""
     return markdown_table(
         [
             {

@@ -258,22 +258,23 @@ def run_command(
     log: a file for its stdout and stderr; without one it shares ours. stop: the signal that ends it
     if it took too long, or if we are interrupted.
     """
-    with signals.held():
-        child = subprocess.Popen(
-            command,
-            cwd=provenance.REPOSITORY,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            process_group=0,
-        )
+    child = None
     try:
+        with signals.held():
+            child = subprocess.Popen(
+                command,
+                cwd=provenance.REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
         return child.wait(seconds)
     except subprocess.TimeoutExpired:
         return None
     finally:
-        if child.poll() is None:  # compute-sanitizer has a child of its own: end that too
-            os.killpg(child.pid, stop)
+        if child and child.poll() is None:
+            os.killpg(child.pid, stop)  # with the child that compute-sanitizer starts
             child.wait()
 
 
@@ -349,7 +350,7 @@ def check_bench(folder: Path, device: str, seconds: float) -> CheckResult:
 
 
 def check_training(run: Path, options: Sequence[str], seconds: float) -> CheckResult:
-    """A training of `make table1`, until its last epoch that ends in time; repeated, it resumes.
+    """A training of `make table1` until the time is up; the next call resumes it.
 
     run: its run file. options: of the command, all but --out.
     """

@@ -1,7 +1,7 @@
 """Self-test of a GPU before its use: it must compute the same as the CPU.
 
 A small net of odd sizes is trained and evaluated by each schedule, and its images are deformed, on
-the GPU and on the CPU. The test has a process of its own, which can be killed if it hangs.
+the GPU and on the CPU. It runs in a separate process, which can be killed if it hangs.
 """
 
 import json
@@ -42,7 +42,7 @@ class Trial:
 
 @cache  # because this process may have exclusive use of the GPU by the next call
 def try_gpu() -> Trial:
-    """Try the GPU of this machine in a process of its own."""
+    """Run the self-test of this machine's GPU, once, in a separate process."""
     if driver.is_missing():
         return Trial(driver.MISSING)
     tell("trying the GPU: some seconds, or a minute if its kernels must be compiled")

@@ -175,7 +175,7 @@ def choose_out(arguments: argparse.Namespace) -> None:
     usual_out becomes None if it does: then no other folder is looked into.
 
     Trainings of other lengths, numbers of images, learning rates or launch modes than usual have a
-    folder of their own. One that can be extended by more epochs keeps it.
+    separate folder. One that can be extended by more epochs keeps it.
     """
     if arguments.out is not None:
         arguments.usual_out = None

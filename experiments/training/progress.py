@@ -48,14 +48,14 @@ class Track:
         self.epochs_first = self.epochs_done
 
     def start(self, epochs_done: int) -> None:
-        """A process begins to train it, or goes on with it."""
+        """A process starts or resumes the training. epochs_done: by earlier processes."""
         if not self.started:  # a worker with another folder finds other epochs done than we did
             self.epochs_first = epochs_done
         self.epochs_before = self.epochs_done = epochs_done
         self.images, self.started = 0, time.perf_counter()
 
     def end_epoch(self, epoch: int) -> None:
-        """An epoch is saved."""
+        """Epoch number `epoch` is saved."""
         self.epochs_done = epoch
         self.images = max(0, self.images - self.config.data.n_train)  # the rest is of the next one
         elapsed = time.perf_counter() - self.started
