@@ -29,7 +29,7 @@ endif
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help table1 cnn committee study ladder figure1 recognise draw deformations pictures report notebooks watch export bench blocks kernels gpu-check campaign setup test test-all lint record readme clean
+.PHONY: help table1 cnn committee study ladder figure1 recognise draw pictures report notebooks watch export bench blocks kernels gpu-check campaign setup test test-all lint record readme clean
 
 # A target's text stands behind ##, the title of a group behind ##@.
 help:
@@ -69,9 +69,6 @@ recognise: $(CORE)  ## recognise digits in pictures of your own: ARGS="photo.png
 
 draw: $(CORE)  ## write a sketchpad for digits, which a net recognises in the browser
 	$(RUN) -m experiments.draw $(ARGS)
-
-deformations: $(CORE)  ## draw a digit deformed: fields, strips, 100 copies, widths
-	$(RUN) -m experiments.deformations $(ARGS)
 
 pictures: $(CORE)  ## save the figures of the runs there are as PNG and PDF
 	$(RUN) -m experiments.pictures $(ARGS)

@@ -112,7 +112,7 @@ def parse(description: str, source: Maps, n_classes: int) -> tuple[Layer, ...]:
     return (*layers, _fully_connected(n_classes, source))
 
 
-def fitted(description: str, source: Maps) -> str:
+def fit_layers(description: str, source: Maps) -> str:
     """The description with sides that fit into a square input, `source`: the same if they do.
 
     A kernel, a pooling or a Mexican hat is no larger than its map. A kernel whose steps do not

@@ -14,9 +14,6 @@ from pathlib import Path
 
 from deepbig_runtime.faults import Fault
 
-# Errors of a file system without locks. ENOLCK also means that it has no more locks to give.
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
-
 
 class FileFault(Fault):
     """A file that cannot be written or read, or must not be trusted; one sentence says why."""

@@ -20,7 +20,7 @@ from experiments.datasets import data
 from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, Kind, name_parts
 from experiments.results import cnn_tables, tables
 from experiments.training import cli, jobs, plans
-from experiments.training.configs import fitted, make_config
+from experiments.training.configs import fit_deformation, make_config
 from experiments.training.formatting import markdown_table
 from experiments.training.messages import tell
 from experiments.training.store import Run
@@ -72,7 +72,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         others=OTHERS,
     )
     arguments = parser.parse_args(argv)
-    plans.settle(arguments)
+    plans.choose_out(arguments)
     kind = kind_of(arguments)
     table = cnn_tables.table_for(kind)
     if unknown := sorted(set(arguments.nets or ()) - set(table.nets)):
@@ -86,7 +86,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         arguments.nets[arguments.net] = 1
         return arguments
     for net in numbers:
-        fitted_net = layers.fitted(table.nets[net], kind.source)
+        fitted_net = layers.fit_layers(table.nets[net], kind.source)
         arguments.nets[fitted_net] = net
         if fitted_net != table.nets[net]:
             size = kind.source.width
@@ -97,14 +97,14 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def kind_of(arguments: argparse.Namespace) -> Kind:
     """The kind of the images that the command line names. Reads a folder of your own."""
     if cli.is_folder(arguments.data):
-        return jobs.load_pixels(arguments.data, Path(arguments.data), arguments.size).kind
+        return data.cached_pixels(arguments.data, Path(arguments.data), arguments.size).kind
     return KINDS[cnn_tables.TABLES[arguments.data].data]
 
 
 def deformation_of(kind: Kind, translation: float | None) -> Deformation | None:
     """How training images are deformed, None for not at all. translation: percent, as asked for."""
     if kind.source.n == 1:
-        return replace(fitted(TABLE1, kind), translation=translation or 0.0)
+        return replace(fit_deformation(TABLE1, kind), translation=translation or 0.0)
     if translation == 0:
         return None
     return replace(TRANSLATION, translation=translation or TRANSLATION.translation)

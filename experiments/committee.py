@@ -25,8 +25,8 @@ from experiments.results.committees import (
     Experiment,
 )
 from experiments.results.rows import rows_text
-from experiments.training import cli, jobs, plans
-from experiments.training.configs import fitted, make_config
+from experiments.training import cli, configs, jobs, plans
+from experiments.training.configs import fit_deformation, make_config
 from experiments.training.formatting import markdown_table, printable
 from experiments.training.messages import tell
 from experiments.training.store import Run, read_run, without_weights
@@ -79,7 +79,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             parser.error(f"{options}: not allowed with run files, which are trained already")
-    plans.settle(arguments)
+    plans.choose_out(arguments)
     return arguments
 
 
@@ -113,7 +113,7 @@ def make_jobs(
             sizes,
             plan.schedule,
             seed,
-            member.deformation and fitted(member.deformation, dataset.kind),
+            member.deformation and fit_deformation(member.deformation, dataset.kind),
             engine,
             width=member.width,
             n_validation=n_validation if member.resample else None,
@@ -150,7 +150,7 @@ def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], in
         outcomes = jobs.train_all(list(queue.values()), pool)
     trained = {path: outcome.run for path, outcome in zip(queue, outcomes, strict=True)}
     choice = data.choice_of(dataset.name, arguments.data_dir)
-    dataset = jobs.load(choice, arguments.data_dir, dataset.size)
+    dataset = data.cached(choice, arguments.data_dir, dataset.size)
 
     formed = []
     for name, experiment in experiments.items():
@@ -264,7 +264,7 @@ def main(argv: list[str] | None = None) -> int:
     else:
         formed, status = train_committees(arguments)
     for committee in formed:
-        images = jobs.load_known(committee.runs[0].config, arguments.data_dir).test_images
+        images = configs.load(committee.runs[0].config, arguments.data_dir).test_images
         print(write(committee, arguments.out, images))
     if len(formed) > 1:
         text = report_all(formed)

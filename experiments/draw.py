@@ -19,7 +19,7 @@ from deepbig_runtime.errors import Problem
 from deform_gpu.parameters import SIDE
 from experiments.drawing.page import DRAW
 from experiments.results import trained
-from experiments.training import cli, jobs, net_files, store
+from experiments.training import cli, configs, net_files, store
 from experiments.training.configs import Config
 from experiments.training.net_files import NetFile
 from mlp_gpu import activation
@@ -54,7 +54,7 @@ def encoded(values: np.ndarray) -> str:
 
 def hardest(member: NetFile, data_dir: Path | None) -> list[dict]:
     """Test digits that the net gets wrong, the worst first: pixels, label and guess of each."""
-    known = jobs.load_known(member.config, data_dir)
+    known = configs.load(member.config, data_dir)
     dataset, outputs = trained.on_test_images(member, known)
     guesses, labels = outputs.argmax(axis=1), dataset.test_labels
     believed = outputs[np.arange(len(labels)), labels]

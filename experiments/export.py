@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from experiments.results import trained
-from experiments.training import cli, configs, jobs, net_files, nets, runs, store
+from experiments.training import cli, configs, net_files, nets, runs, store
 from experiments.training.formatting import csv_text, output_cells
 from experiments.training.messages import tell
 from experiments.training.nets import AnyNetwork
@@ -57,7 +57,7 @@ def write_net(path: Path, run: Run, run_path: Path, data_dir: Path | None) -> Pa
     together or the run was tested on other data, files.FileFault if a file cannot be read or
     written.
     """
-    dataset = jobs.load_known(run.config, data_dir)
+    dataset = configs.load(run.config, data_dir)
     prepared = configs.prepare(dataset, run.config)
     network = runs.load_weights(run_path, run)["chosen"]
 

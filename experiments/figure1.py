@@ -12,7 +12,7 @@ from experiments.drawing.error_plots import plot_wrong
 from experiments.drawing.figures import save_figure
 from experiments.results import trained
 from experiments.results.voting import count_sentence
-from experiments.training import cli, jobs, net_files
+from experiments.training import cli, configs, net_files
 from experiments.training.store import find_folder, read_run
 
 
@@ -36,13 +36,13 @@ def main(argv: list[str] | None = None) -> None:
     path = arguments.run or trained.find_best(find_folder(), pretrained.FILES)
     if path.suffix == net_files.SUFFIX:
         member = trained.load(path)
-        known = jobs.load_known(member.config, arguments.data_dir)
+        known = configs.load(member.config, arguments.data_dir)
         dataset, outputs = trained.on_test_images(member, known)
         config, labels, images = member.config, dataset.test_labels, dataset.test_images
     else:
         run = read_run(path)
         config, labels, outputs = run.config, run.labels, run.outputs
-        images = jobs.load_known(config, arguments.data_dir).test_images
+        images = configs.load(config, arguments.data_dir).test_images
     folder = find_folder() if path in pretrained.FILES else path.parent
     out = arguments.out or folder / f"{path.stem}.figure1"
     written = save_figure(plot_wrong(outputs, labels, images, config.title, config), out)

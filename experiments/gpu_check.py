@@ -9,9 +9,9 @@ Items, in the order in which they run:
   sanitizer    NVIDIA's memcheck and racecheck on the small tests, where they are installed
   training     net 1 for 75 epochs, then net 4 by the paper's schedule for --minutes
 
-Each check has a process of its own, so one that fails, hangs, or leaves the GPU in a bad state does
-not stop the next one. After each, gpu-check.json is written to results/<this GPU>; checks that are
-not asked for keep their results. Prints a table. The exit status is 1 if a check failed.
+Each check runs in a separate process, so one that fails, hangs, or leaves the GPU in a bad state
+does not stop the next one. After each, gpu-check.json is written to results/<this GPU>; checks that
+are not asked for keep their results. Prints a table. The exit status is 1 if a check failed.
 """
 
 import argparse
@@ -22,7 +22,6 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,9 +36,9 @@ from experiments.results.records import GPU_CHECK, GpuCheckRecord, GpuCheckRow, 
 from experiments.training import cli, gpu_trial, provenance
 from experiments.training.formatting import markdown_table
 from experiments.training.messages import tell
-from experiments.training.store import read_run, table1_path
+from experiments.training.store import table1_path
 from experiments.training.validation import to_json
-from experiments.training.workers import Channel, LocalProcesses, run_until
+from experiments.training.workers import Channel, LocalProcesses
 from mlp_gpu.engine import WINDOW
 
 Answer = TypeVar("Answer")
@@ -57,22 +56,19 @@ SECONDS = {  # that an item may take; of the last, net 1's training
 
 
 def alone(function: Callable[..., Answer], *arguments: Any, seconds: float) -> Answer:
-    """The result of a function in a process of its own, which then gives the GPU back.
+    """The result of a function in a separate process, which then gives the GPU back.
 
     Raises Problem if the process dies, or takes longer than `seconds`: it then prints where it is,
     and ends.
     """
-    started = time.monotonic()
     with closing(LocalProcesses(1)) as pool:
         (future,) = pool.as_completed([pool.submit(_call, seconds, function, *arguments)])
         try:
             return future.result()
         except pool.WorkerDied as error:
-            is_late = time.monotonic() - started >= seconds
-            what = f"took more than {seconds:.3g} seconds" if is_late else "died"
             raise Problem(
-                f"its process {what}; what it printed last says where it was, and nvidia-smi "
-                "whether the GPU still answers"
+                f"its process died or took more than {seconds:.3g} seconds; what it printed last "
+                "says where it was, and nvidia-smi whether the GPU still answers"
             ) from error
 
 
@@ -81,10 +77,7 @@ def _call(
 ) -> Answer:
     # By a thread of C, which no call that hangs can keep from running.
     faulthandler.dump_traceback_later(seconds, exit=True)
-    try:
-        return function(*arguments)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+    return function(*arguments)
 
 
 def describe() -> provenance.Source:
@@ -94,84 +87,62 @@ def describe() -> provenance.Source:
     return provenance.collect("cuda")
 
 
-@dataclass(frozen=True)
-class Machine:
-    """The machine and the options of the checks. source: provenance. folder: of the record."""
-
-    source: provenance.Source
-    folder: Path
-    arguments: argparse.Namespace
-    dataset: data.Dataset
-
-    def checks(self) -> dict[str, dict[str, Check]]:
-        """The checks of each item, by their names."""
-
-        def compare(function: Callable[..., CheckResult], *more: Any) -> Check:
-            return lambda seconds: alone(function, self.dataset, *more, seconds=seconds)
-
-        text = f"{self.source.device}, driver {self.source.driver}"
-        ways = {"window": ("cuda", WINDOW), "graph": ("cuda", "graph"), "CPU": ("cpu", "graph")}
-        epochs = [(1, way, 2) for way in ways]
-        epochs += [(net, way, 1) for net in (2, 3, 4, 5) for way in ("window", "graph")]
-        return {
-            "gpu": {"GPU": lambda seconds: CheckResult(True, text), "self-test": self_test},
-            "epochs": {
-                f"net {net}, {way}": compare(gpu_checks.check_epochs, net, *ways[way], n)
-                for net, way, n in epochs
-            },
-            "comparisons": {
-                "deformation, CPU and GPU": compare(gpu_checks.check_deformation),
-                "net 1, CPU and GPU": compare(gpu_checks.check_engines, "graph"),
-                "net 1 in windows, CPU and GPU": compare(gpu_checks.check_engines, WINDOW),
-                "net 3 of 2011, CPU and GPU": compare(gpu_checks.check_engines, "cnn"),
-                "net 1, deformed meanwhile": compare(gpu_checks.check_ahead),
-            },
-            "kernels": {
-                "benchmarks": partial(gpu_checks.check_bench, self.folder, self.source.device)
-            },
-            "tests": {"tests on the GPU": gpu_checks.check_tests},
-            "sanitizer": {
-                tool: partial(gpu_checks.check_sanitizer, tool)
-                for tool in ("memcheck", "racecheck")
-            },
-            "training": {
-                "net 1, 75 epochs": lambda seconds: self.train(1, "short", seconds),
-                "net 4, the paper's schedule": lambda seconds: self.train(
-                    4, "paper", 60 * self.arguments.minutes
-                ),
-            },
-        }
-
-    def train(self, net: int, profile: str, seconds: float) -> CheckResult:
-        """A net of Table 1, trained by a profile until the last epoch that ends in time.
-
-        The same call resumes the training.
-        """
-        arguments, name = self.arguments, self.dataset.name
-        run = table1_path(Path("runs/gpu-check") / profile, f"net{net}", 0, name)
-        command = ["experiments.table1", "--nets", str(net), "--profile", profile]
-        command += ["--engine", "cuda", "--data", self.dataset.kind.choice]
-        command += ["--data-dir", str(arguments.data_dir)] if arguments.data_dir else []
-        command += ["--limit", str(arguments.limit)] if arguments.limit else []
-        command += ["--out", str(run.parent)]
-        status = run_until(command, time.monotonic() + seconds)
-        if not run.exists():
-            return CheckResult(False, f"no epoch in {seconds:.0f} s; status {status}")
-        found = read_run(run)
-        n, us = len(found.labels), 1e6 * found.metrics.train_seconds[-1]
-        text = f"{found.epochs:,} of {found.config.epochs:,} epochs, "
-        text += f"{us / found.config.data.n_train:.1f} us an image, "
-        text += f"{found.chosen_errors} of {n:,} wrong, in {run}"
-        return CheckResult(status in (0, None), text, {"test_errors": found.metrics.test_errors})
-
-
 def self_test(seconds: float) -> CheckResult:
     """As before each training on a GPU."""
     trial = gpu_trial.try_gpu()
     worst = max(trial.differences.values(), default=0.0)
     return CheckResult(
-        trial.reason is None, trial.reason or f"differences up to {worst:.2g}", asdict(trial)
+        trial.reason is None, trial.reason or f"differences up to {worst:.2g}", trial.differences
     )
+
+
+def all_checks(
+    source: provenance.Source, folder: Path, arguments: argparse.Namespace, dataset: data.Dataset
+) -> dict[str, dict[str, Check]]:
+    """The checks of each item, by their names. source: of this GPU. folder: of the record."""
+
+    def compare(function: Callable[..., CheckResult], *more: Any) -> Check:
+        return lambda seconds: alone(function, dataset, *more, seconds=seconds)
+
+    def epochs(net: int, way: str, n: int) -> tuple[str, Check]:
+        engine, schedule = ("cpu", "graph") if way == "CPU" else ("cuda", way)
+        return f"net {net}, {way}", compare(gpu_checks.check_epochs, net, engine, schedule, n)
+
+    def train(net: int, profile: str) -> Check:
+        run = table1_path(gpu_checks.OUT / profile, f"net{net}", 0, dataset.name)
+        options = ["--nets", str(net), "--profile", profile, "--engine", "cuda"]
+        options += ["--data", dataset.kind.choice]
+        if arguments.data_dir:
+            options += ["--data-dir", str(arguments.data_dir.absolute())]
+        if arguments.limit:
+            options += ["--limit", str(arguments.limit)]
+        return partial(gpu_checks.check_training, run, options)
+
+    text = f"{source.device}, driver {source.driver}"
+    ways, net4 = (WINDOW, "graph"), train(4, "paper")
+    return {
+        "gpu": {"GPU": lambda seconds: CheckResult(True, text), "self-test": self_test},
+        "epochs": dict(
+            [epochs(1, way, 2) for way in (*ways, "CPU")]
+            + [epochs(net, way, 1) for net in (2, 3, 4, 5) for way in ways]
+        ),
+        "comparisons": {
+            "deformation, CPU and GPU": compare(gpu_checks.check_deformation),
+            "net 1, CPU and GPU": compare(gpu_checks.check_engines, "graph"),
+            "net 1 in windows, CPU and GPU": compare(gpu_checks.check_engines, WINDOW),
+            "net 3 of 2011, CPU and GPU": compare(gpu_checks.check_engines, "cnn"),
+            "net 1, deformed meanwhile": compare(gpu_checks.check_ahead),
+        },
+        "kernels": {"benchmarks": partial(gpu_checks.check_bench, folder, source.device)},
+        "tests": {"tests on the GPU": gpu_checks.check_tests},
+        "sanitizer": {
+            tool: partial(gpu_checks.check_sanitizer, tool) for tool in ("memcheck", "racecheck")
+        },
+        "training": {
+            "net 1, 75 epochs": train(1, "short"),
+            "net 4, the paper's schedule": lambda seconds: net4(60 * arguments.minutes),
+        },
+    }
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -204,45 +175,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: list[str] | None = None) -> None:
-    arguments = parse_arguments(argv)
-    source = alone(describe, seconds=SECONDS["gpu"])
-    folder = arguments.out or provenance.device_folder(source.device)
-    files.make_folder(folder)
-    dataset = data.limit(data.load(arguments.data, arguments.data_dir), arguments.limit)
-    checks = Machine(source, folder, arguments, dataset).checks()
-    names = [name for own in checks.values() for name in own]
-    rows: dict[str, GpuCheckRow] = {}
-    if (folder / GPU_CHECK).exists():
-        with suppress(files.FileFault):
-            before = read_json(folder / GPU_CHECK, GpuCheckRecord)
-            rows = {row.check: row for row in before.checks}
-    asked = {name for item in arguments.only for name in checks[item]}
-    rows = {name: rows[name] for name in names if name in rows and name not in asked}
-    for item in arguments.only:
-        end = time.monotonic() + SECONDS[item]
-        for name, check in checks[item].items():
-            tell(f"{name} ...")
-            rows[name] = run_check(name, partial(check, max(1.0, end - time.monotonic())), source)
-            found = [rows[name] for name in names if name in rows]
-            passed = len(found) == len(names) and all(row.passed for row in found)
-            # After each check, so that nothing is lost if the next one is stopped.
-            record = GpuCheckRecord(passed, found, source.ended())
-            files.replace(folder / GPU_CHECK, to_json(record))
-    lines = [
-        {
-            "check": row.check,
-            "result": textwrap.shorten("FAILED: " * (not row.passed) + row.result, 110),
-            "seconds": f"{row.seconds:.0f}",
-        }
-        for row in found
-    ]
-    print(markdown_table(lines), flush=True)
-    tell(f"written to {folder / GPU_CHECK}")
-    if failed := [name for name in names if name in asked and not rows[name].passed]:
-        sys.exit(f"failed: {', '.join(failed)}")
-
-
 def run_check(
     name: str, check: Callable[[], CheckResult], source: provenance.Source
 ) -> GpuCheckRow:
@@ -258,6 +190,48 @@ def run_check(
     return GpuCheckRow(
         name, result.passed, result.text, seconds, result.details, ended.date, ended.commit
     )
+
+
+def table(rows: list[GpuCheckRow]) -> str:
+    """The checks as a Markdown table with shortened results."""
+    return markdown_table(
+        [
+            {
+                "check": row.check,
+                "result": textwrap.shorten("FAILED: " * (not row.passed) + row.result, 110),
+                "seconds": f"{row.seconds:.0f}",
+            }
+            for row in rows
+        ]
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_arguments(argv)
+    source = alone(describe, seconds=SECONDS["gpu"])
+    folder = arguments.out or provenance.device_folder(source.device)
+    files.make_folder(folder)
+    dataset = data.limit(data.load(arguments.data, arguments.data_dir), arguments.limit)
+    checks = all_checks(source, folder, arguments, dataset)
+    names = [name for of_item in checks.values() for name in of_item]
+    asked = {name for item in arguments.only for name in checks[item]}
+    rows: dict[str, GpuCheckRow] = {}
+    with suppress(files.FileFault):  # there is none, or it is damaged
+        before = read_json(folder / GPU_CHECK, GpuCheckRecord).checks
+        rows = {row.check: row for row in before if row.check in set(names) - asked}
+    for item in arguments.only:
+        end = time.monotonic() + SECONDS[item]
+        for name, check in checks[item].items():
+            tell(f"{name} ...")
+            rows[name] = run_check(name, partial(check, max(1.0, end - time.monotonic())), source)
+            made = [rows[name] for name in names if name in rows]
+            passed = len(made) == len(names) and all(row.passed for row in made)
+            # After each check, so that nothing is lost if the next one is stopped.
+            files.replace(folder / GPU_CHECK, to_json(GpuCheckRecord(passed, made, source.ended())))
+    print(table(made), flush=True)
+    tell(f"written to {folder / GPU_CHECK}")
+    if failed := [name for name in names if name in asked and not rows[name].passed]:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

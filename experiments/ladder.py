@@ -23,7 +23,7 @@ from experiments.datasets.dataset import is_mnist
 from experiments.results import ladder_tables
 from experiments.results.ladder_tables import AccuracyRow, LadderRecord, RungKernel, SearchRow
 from experiments.results.records import LADDER
-from experiments.training import cli, jobs, provenance
+from experiments.training import cli, provenance
 from experiments.training.messages import tell
 from experiments.training.validation import to_json
 from mlp_gpu.ladder import cpu, formulas
@@ -127,7 +127,7 @@ def report(record: LadderRecord) -> str:
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
     reason = gpu.missing()
-    dataset = as_seen(jobs.load_pixels(arguments.data, arguments.data_dir))
+    dataset = as_seen(data.cached_pixels(arguments.data, arguments.data_dir))
     source = provenance.collect("cpu" if reason else "cuda")
     folder = arguments.out
     files.make_folder(folder)

@@ -4,12 +4,13 @@ Figures of your runs, or else of the pretrained nets: learning curves, confusion
 digits, committees, and kernels, maps and errors of convolutional nets. Figures of the records in
 results/: the newest benchmark, the ladder, studies and errors against hours. Figures of the
 programs: how each kernel maps its threads to data (threads_KERNEL), which images of a block correct
-which (block_of_images), and which neurons read a neuron (pulling). 'make deformations' saves the
-figures of deformations.
+which (block_of_images), and which neurons read a neuron (pulling). Figures of a digit deformed as
+in Table 1 (2012, Figures 1 and 3): displacement fields (field), each parameter alone (strips), 100
+copies (hundred), and widths of 10 to 20 pixels (widths).
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,12 +19,14 @@ from matplotlib.figure import Figure
 
 from cnn_gpu.layers import Maps, parse
 from deepbig_runtime.errors import Problem
+from deform_gpu import TABLE1
+from experiments.datasets import data
 from experiments.drawing import bench_plots, error_plots, examples, figures, run_plots
 from experiments.results import cnn_tables
 from experiments.results.committee_report import tidy_rows
 from experiments.results.committees import find_committees, longest_committees
 from experiments.results.tables import best_of
-from experiments.training import cli, jobs
+from experiments.training import cli, configs
 from experiments.training.store import Run, find_folder
 from mlp_gpu.network import N_CLASSES
 
@@ -115,6 +118,18 @@ def record_pictures() -> Drawings:
     return found
 
 
+def deformation_pictures(data_dir: Path | None) -> Drawings:
+    """Figures of a digit deformed as in Table 1, by name. data_dir: as data.load takes it."""
+    from experiments.drawing import deform_plots  # imports numba
+
+    digit = cache(lambda: deform_plots.find_digit(data.load("auto", data_dir), 4, 0))
+
+    def draw(name: str) -> Figure:
+        return getattr(deform_plots, f"plot_{name}")(digit(), TABLE1, 0)
+
+    return {name: partial(draw, name) for name in ("field", "strips", "hundred", "widths")}
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = cli.Parser("pictures", __doc__)
     parser.add_argument(
@@ -137,12 +152,12 @@ def main(argv: list[str] | None = None) -> None:
     from experiments.drawing import conv_plots  # imports numba
     from experiments.drawing.thread_maps import DRAWINGS
 
-    found = record_pictures() | DRAWINGS
+    found = record_pictures() | DRAWINGS | deformation_pictures(arguments.data_dir)
     found["pulling"] = partial(conv_plots.plot_pulling, FIGURE2, (10, 14))
     if not arguments.names or set(arguments.names) - set(found):
         runs = examples.load_runs(arguments.runs, arguments.data_dir)
         config = next(iter(runs.values())).config
-        images = jobs.load_known(config, arguments.data_dir).test_images
+        images = configs.load(config, arguments.data_dir).test_images
         folder = find_folder(arguments.runs)
         found = run_pictures(runs, images) | net_pictures(runs, folder, images) | found
     unknown = [name for name in arguments.names if name not in found]

@@ -19,7 +19,7 @@ from experiments.datasets import data
 from experiments.datasets.dataset import is_mnist
 from experiments.results import tables
 from experiments.training import cli, jobs, plans, store
-from experiments.training.configs import changes, fitted, make_config
+from experiments.training.configs import changes, fit_deformation, make_config
 from experiments.training.store import Run
 from mlp_gpu.network import HIDDEN, N_CLASSES, N_INPUTS
 
@@ -52,7 +52,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     plans.add_validation_arguments(parser, None, usual)
     plans.add_trainer_arguments(parser, "runs/table1", "some minutes per net on a CPU", cores=4)
     arguments = parser.parse_args(argv)
-    plans.settle(arguments)
+    plans.choose_out(arguments)
     if arguments.validation_part > 1 and not arguments.validation:
         parser.error("argument --validation-part: needs --validation")
     if arguments.no_distortion and changes(deformation_of(arguments), TABLE1):
@@ -150,7 +150,7 @@ def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str)
             sizes,
             plan.schedule,
             seed,
-            None if arguments.no_distortion else fitted(deformation, dataset.kind),
+            None if arguments.no_distortion else fit_deformation(deformation, dataset.kind),
             engine,
             arguments.cpu_deformation,
             n_validation=arguments.validation,
@@ -166,8 +166,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
     nets = [(N_INPUTS, *hidden, N_CLASSES) for hidden in chosen_nets(arguments).values()]
     n_jobs = len(nets) * len(arguments.seeds)
-    on_gpu = not (arguments.no_distortion or arguments.cpu_deformation)
-    with jobs.session(arguments, n_jobs, nets, on_gpu) as (dataset, pool, engine):
+    with jobs.session(arguments, n_jobs, nets) as (dataset, pool, engine):
         outcomes = jobs.train_all(make_jobs(arguments, dataset, engine), pool)
     table = "table3" if arguments.no_distortion else "table1"
     own = ["hidden" + "-".join(map(str, arguments.hidden))] if arguments.hidden else []

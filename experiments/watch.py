@@ -26,7 +26,6 @@ from deepbig_runtime.errors import Interrupted, Problem, signals
 from deepbig_runtime.files import FileFault
 from experiments.training import cli, store
 from experiments.training.formatting import duration, plural
-from experiments.training.messages import output_error
 from experiments.training.store import Run
 
 HEADINGS = ["run", "epoch", "valid", "test", "TEfBV", "rate", "left", "state"]
@@ -244,7 +243,7 @@ def main(argv: list[str] | None = None) -> None:
         print("\n".join(table(describe_all(snapshots, time.time()), width)))
         return
     try:
-        while not output_error():  # the terminal is still there
+        while True:
             with signals.held():  # a signal waits until the table is whole
                 print(draw(describe_all(scanner.scan(), time.time())), end="", flush=True)
             time.sleep(arguments.interval)

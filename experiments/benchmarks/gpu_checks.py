@@ -2,7 +2,7 @@
 
 Engines are compared on the same deformed images, deformations on the same images, and training on
 images that the GPU deforms meanwhile with training on images deformed beforehand. The programs are
-pytest, compute-sanitizer and the benchmarks.
+pytest, compute-sanitizer, the benchmarks and trainings.
 """
 
 import os
@@ -14,29 +14,29 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
+from xml.etree import ElementTree
 
 import numpy as np
 
 from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.cuda import ConvCudaEngine
-from cnn_gpu.network import ConvNetwork
-from deepbig_runtime import files, gpu
+from deepbig_runtime.errors import signals
 from deform_gpu import COMMITTEE, TABLE1, deform
 from deform_gpu.cuda import DeformedAhead
-from experiments.benchmarks import cnn_times, pytest_outcomes
+from deform_gpu.epochs import deformer
+from experiments.benchmarks import cnn_times
 from experiments.benchmarks.baselines import Trainer, numpy_convolutional, numpy_loop
 from experiments.benchmarks.deform_times import N_IMAGES
 from experiments.benchmarks.window import weight_distance
 from experiments.datasets import data
-from experiments.training import configs, provenance
+from experiments.training import provenance
 from experiments.training.messages import tell
 from experiments.training.nets import AnyNetwork
+from experiments.training.store import read_run
 from mlp_gpu import training
 from mlp_gpu.cpu import CpuEngine
-from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.engine import Engine
 from mlp_gpu.engines import make_engine
 from mlp_gpu.network import NETS, Network
@@ -53,18 +53,17 @@ MAX_PIXEL_DIFFERENCE = 1e-5  # between deformed images in [-1, 1], by rounding
 MAX_WAIT_FRACTION = 0.01  # of the training of an epoch, for the images of the next one
 MAX_EXPOSED_FRACTION = 0.5  # of the deformation of an epoch, which training may wait for
 
-# The seconds after which a test is taken to hang: pytest then says where it is, and ends.
-HANGING_TESTS = ("-o", "faulthandler_timeout=300", "-o", "faulthandler_exit_on_timeout=true")
-# The first process that dies ends the run: pytest-xdist may wait for ever for its tests.
-SEVERAL_PROCESSES = ("-n", "4", "--dist", "loadfile", "--max-worker-restart", "0")
-GPU_TESTS, SMALL_TESTS = ("-m", "gpu"), ("-m", "gpu and small")  # markers of pyproject.toml
-OUTCOMES = Path("runs/gpu-check")  # files of the tests that ran, and how they ended
-TOOLKITS_FOLDER = Path("/usr/local")
-# The last line of a tool's report. A line "... errors were not printed" counts some of them again.
-SUMMARY_LINE = re.compile(
-    r"=+ (?:ERROR|RACECHECK) SUMMARY: (\d+) (error|hazard)s?(?: displayed .+)?$"
+# The first process that dies ends the run: pytest-xdist may wait for ever for its tests. A test
+# that hangs for so many seconds ends its process, and pytest says where it was.
+ALL_TESTS = (
+    *("-m", "gpu", "-n", "4", "--dist", "loadfile", "--max-worker-restart", "0"),
+    *("-o", "faulthandler_timeout=300", "-o", "faulthandler_exit_on_timeout=true"),
 )
-REPORT_CHARACTERS = 4000  # of the end of a report, which are recorded
+SMALL_TESTS = ("-m", "gpu and small")
+REPEATS = "test_repeats_are_bit_equal"  # the name of all tests that repeat kernels
+OUT = Path("runs/gpu-check")  # of trainings, and reports of pytest
+TOOLKITS_FOLDER = Path("/usr/local")
+REPORT_CHARACTERS = 4000  # of the end of a sanitizer's output, which are recorded
 
 Trained = tuple[AnyNetwork, list[training.Epoch]]  # a trained net, and the results of its epochs
 
@@ -120,9 +119,9 @@ def train_baseline(
 
 def matrices(network: AnyNetwork) -> list[np.ndarray]:
     """Weights of each layer that has any, without padding."""
-    if isinstance(network, ConvNetwork):
-        return [W for W in network.weights if W is not None]
-    return network.unpadded()
+    if isinstance(network, Network):
+        return network.unpadded()
+    return [W for W in network.weights if W is not None]
 
 
 def all_bits(trained: Trained) -> list:
@@ -163,14 +162,14 @@ def check_engines(dataset: data.Dataset, case: str) -> CheckResult:
     dataset = data.limit(dataset, min(MAX_IMAGES, len(dataset.train_labels)))
     network, *engines, make = make_case(case)
     epochs = deformed_epochs(dataset)
-    on_cpu, one, again = (train(engine, network, dataset, epochs.get) for engine in engines)
+    on_cpu, on_gpu, again = (train(engine, network, dataset, epochs.get) for engine in engines)
     by_baseline = train_baseline(make, network, dataset.train_labels, epochs)
     reference = matrices(on_cpu[0])
     moved = weight_distance(reference, matrices(network))
-    distance = weight_distance(matrices(one[0]), reference) / moved
+    distance = weight_distance(matrices(on_gpu[0]), reference) / moved
     baseline_distance = weight_distance(by_baseline, reference) / moved
-    wrong, expected = one[1][-1].test_errors, on_cpu[1][-1].test_errors
-    n_test, equal = len(dataset.test_labels), all_bits(one) == all_bits(again)
+    wrong, expected = on_gpu[1][-1].test_errors, on_cpu[1][-1].test_errors
+    n_test, equal = len(dataset.test_labels), all_bits(on_gpu) == all_bits(again)
     passed = (
         equal
         and distance <= MAX_DRIFT_VS_BASELINE * baseline_distance
@@ -179,29 +178,15 @@ def check_engines(dataset: data.Dataset, case: str) -> CheckResult:
     text = f"{dataset.name}: weights {distance:.2g} apart, another CPU program's "
     text += f"{baseline_distance:.2g}; {wrong} and {expected} of {n_test:,} wrong; "
     text += f"two runs on the GPU {'' if equal else 'NOT '}bit-equal"
-    details = {
-        "data": dataset.name,
-        "n_train": len(dataset.train_labels),
-        "n_test": n_test,
-        "gpu_bit_equal": equal,
-        "gpu_distance": distance,
-        "baseline_distance": baseline_distance,
-        "output_difference": float(abs(one[1][-1].outputs - on_cpu[1][-1].outputs).max()),
-        "gpu_errors": [row.test_errors for row in one[1]],
-        "cpu_errors": [row.test_errors for row in on_cpu[1]],
-        "gpu_seconds": [row.train_seconds for row in one[1]],
-        "cpu_seconds": [row.train_seconds for row in on_cpu[1]],
-    }
-    return CheckResult(passed, text, details)
+    return CheckResult(passed, text)
 
 
 def check_epochs(
     dataset: data.Dataset, net: int, engine: str, schedule: str, epochs: int
 ) -> CheckResult:
     """Whole epochs of a net of Table 1, deformed as in a training: time and wrong digits."""
-    rates = training.Schedule(epochs, ETA, 1.0)
-    config = configs.make_config(dataset, NETS[net], rates, SEED, TABLE1, engine)
-    images = configs.deformer(config, dataset)
+    training_set = dataset.train_images, dataset.train_labels
+    images = deformer(*training_set, TABLE1, SEED, epochs, engine)
     network = Network.initial(NETS[net], SEED)
     _, rows = train(make_engine(engine, schedule), network, dataset, images, epochs)
     n, n_test = len(dataset.train_labels), len(dataset.test_labels)
@@ -219,46 +204,16 @@ def check_deformation(dataset: data.Dataset) -> CheckResult:
     images, labels = dataset.train_images, dataset.train_labels
     differences, equal = [], True
     for deformation in (TABLE1, COMMITTEE):
-        on_cpu = deform(images, labels, deformation, SEED, epoch=1)
-        on_gpu = deform(images, labels, deformation, SEED, epoch=1, device="cuda")
-        again = deform(images, labels, deformation, SEED, epoch=1, device="cuda")
+        on_cpu, on_gpu, again = (
+            deform(images, labels, deformation, SEED, epoch=1, device=device)
+            for device in ("cpu", "cuda", "cuda")
+        )
         differences.append(float(abs(on_cpu - on_gpu).max()))
         equal = equal and on_gpu.tobytes() == again.tobytes()
-    difference, n = float(np.max(differences)), len(images)  # NaN if one is
-    text = f"{n:,} images: {difference:.2g} apart at most; "
+    difference = float(np.max(differences))  # NaN if one is
+    text = f"{len(images):,} images: {difference:.2g} apart at most; "
     text += f"repeats {'' if equal else 'NOT '}bit-equal"
-    details = {"difference": difference, "repeats_bit_equal": equal}
-    return CheckResult(difference <= MAX_PIXEL_DIFFERENCE and equal, text, details)
-
-
-def train_ahead(
-    dataset: data.Dataset, network: Network, engine: CudaEngine, ahead: DeformedAhead
-) -> tuple[Trained, list[dict[str, float]]]:
-    """Train a copy of the network on images that the GPU deforms meanwhile.
-
-    ahead: deforms for EPOCHS epochs. Returns what `train` does, and a timeline of each epoch but
-    the last: when its training ended, and when the deformation of the next epoch began and ended,
-    in milliseconds since its training began. Modifies the engine.
-    """
-    origin, begun, ended = (gpu.cuda.event() for _ in range(3))
-    origin.record(engine.stream)
-    timelines: list[dict[str, float]] = []
-    real_train = engine.train
-
-    def timed_train(*arguments: Any, **options: Any) -> float:
-        begun.record(engine.stream)
-        loss = real_train(*arguments, **options)
-        ended.record(engine.stream)
-        events = {"trained": ended}
-        events["deformation_begun"], events["deformation_ended"] = ahead.events
-        for event in events.values():
-            event.synchronize()
-        start = origin.elapsed_time(begun)
-        timelines.append({name: origin.elapsed_time(at) - start for name, at in events.items()})
-        return loss
-
-    engine.train = timed_train  # type: ignore[method-assign]  # of this one engine
-    return train(engine, network, dataset, ahead), timelines[:-1]
+    return CheckResult(difference <= MAX_PIXEL_DIFFERENCE and equal, text)
 
 
 def check_ahead(dataset: data.Dataset) -> CheckResult:
@@ -272,47 +227,20 @@ def check_ahead(dataset: data.Dataset) -> CheckResult:
     ahead = DeformedAhead(images, labels, TABLE1, SEED, last_epoch=EPOCHS)
     network = Network.initial(NETS[1], SEED)
     # By windows, the launch mode that leaves the least time to deform in.
-    trained, timelines = train_ahead(dataset, network, WindowCudaEngine(), ahead)
-    before: dict[str, Trained] = {}
-    other_engine = WindowCudaEngine()
-    for device in ("cuda", "cpu"):
-        tell(f"  deforming beforehand, on {device}")
-        epochs = deformed_epochs(dataset, device)
-        before[device] = train(other_engine, network, dataset, epochs.get)
-    on_cpu, rows_on_cpu = before["cpu"]
-    moved = weight_distance(matrices(on_cpu), matrices(network))
-    equal, n_test = all_bits(trained) == all_bits(before["cuda"]), len(dataset.test_labels)
-    wrong, expected = trained[1][-1].test_errors, rows_on_cpu[-1].test_errors
-    waits = [row.deform_seconds for row in trained[1][1:]]  # training must wait for epoch 1
-    hidden = all(
-        at["deformation_ended"] < at["trained"]
-        and 1e3 * wait < MAX_EXPOSED_FRACTION * (at["deformation_ended"] - at["deformation_begun"])
-        for at, wait in zip(timelines, waits, strict=True)
+    meanwhile = train(WindowCudaEngine(), network, dataset, ahead)
+    begun, ended = ahead.events  # of the last epoch's deformation
+    deform_ms = begun.elapsed_time(ended)
+    tell("  deforming beforehand")
+    before = train(WindowCudaEngine(), network, dataset, deformed_epochs(dataset, "cuda").get)
+    equal = all_bits(meanwhile) == all_bits(before)
+    waits = [1e3 * row.deform_seconds for row in meanwhile[1]]
+    wait_ms, train_ms = max(waits[1:]), 1e3 * min(row.train_seconds for row in meanwhile[1])
+    passed = equal and wait_ms <= min(
+        MAX_EXPOSED_FRACTION * deform_ms, MAX_WAIT_FRACTION * train_ms
     )
-    passed = (
-        hidden
-        and max(waits) <= MAX_WAIT_FRACTION * min(row.train_seconds for row in trained[1])
-        and equal
-        and abs(wrong - expected) <= MAX_ERROR_GAP * n_test
-    )
-    last = timelines[-1]
-    text = (
-        f"deformed from {last['deformation_begun']:.2f} to {last['deformation_ended']:.2f} ms of "
-        f"{last['trained']:.0f} ms of training, which waited {1e3 * max(waits):.2f} ms; "
-        f"{'' if equal else 'NOT '}bit-equal to deforming before; {wrong} wrong, "
-        f"deformed on the CPU {expected}"
-    )
-    details = {
-        "timelines_ms": timelines,
-        "waited_seconds": [row.deform_seconds for row in trained[1]],
-        "train_seconds": [row.train_seconds for row in trained[1]],
-        "bit_equal": equal,
-        "cpu_distance": weight_distance(matrices(trained[0]), matrices(on_cpu)) / moved,
-        "errors": [row.test_errors for row in trained[1]],
-        "cpu_errors": [row.test_errors for row in rows_on_cpu],
-        "n_test": n_test,
-    }
-    return CheckResult(passed, text, details)
+    text = f"deformed in {deform_ms:.2f} ms of {train_ms:.0f} ms of training, which waited "
+    text += f"{wait_ms:.2f} ms; {'' if equal else 'NOT '}bit-equal to deforming before"
+    return CheckResult(passed, text, {"waited_ms": waits})
 
 
 # --- other programs
@@ -322,29 +250,30 @@ def run_command(
     command: Sequence[str],
     log: IO | None = None,
     seconds: float | None = None,
-    variables: Mapping[str, str] = {},
+    stop: signal.Signals = signal.SIGKILL,
 ) -> int | None:
     """The exit status of a command, run in the repository; None if it took more than `seconds`.
 
-    log: a file for its stdout and stderr; without one it shares ours. variables: of its
-    environment, in addition to ours.
+    log: a file for its stdout and stderr; without one it shares ours. stop: the signal that ends it
+    if it took too long, or if we are interrupted.
     """
-    child = subprocess.Popen(
-        command,
-        cwd=provenance.REPOSITORY,
-        env=os.environ | dict(variables),
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        process_group=0,
-    )
+    child = None
     try:
+        with signals.held():
+            child = subprocess.Popen(
+                command,
+                cwd=provenance.REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
         return child.wait(seconds)
     except subprocess.TimeoutExpired:
         return None
     finally:
-        if child.poll() is None:  # compute-sanitizer has a child of its own: end that too
-            os.killpg(child.pid, signal.SIGKILL)
+        if child and child.poll() is None:
+            os.killpg(child.pid, stop)  # with the child that compute-sanitizer starts
             child.wait()
 
 
@@ -354,67 +283,54 @@ def run_tests(
     prefix: Sequence[str] = (),
     log: IO | None = None,
     seconds: float | None = None,
-) -> tuple[int | None, pytest_outcomes.Outcomes]:
-    """Run pytest: its exit status, and the outcomes of the tests.
+) -> tuple[int | None, dict[str, list[str]]]:
+    """Run pytest: its exit status, and the names of the tests that passed, failed, were skipped.
 
-    name: of the file in OUTCOMES to which each outcome is written as its test ends. prefix: the
-    program that pytest runs under, with its options. log, seconds: of `run_command`.
+    name: of pytest's report in OUT; none is written if pytest is killed. prefix: the program that
+    pytest runs under, with its options. log, seconds: of `run_command`.
     """
-    path = OUTCOMES.absolute() / f"{name}.txt"
-    files.make_folder(path.parent)
+    path = OUT.absolute() / f"{name}.xml"
     path.unlink(missing_ok=True)
-    plugin = ["-p", pytest_outcomes.__name__]
-    command = [*prefix, sys.executable, "-m", "pytest", "-q", *plugin, *options]
-    variables = {pytest_outcomes.VARIABLE: str(path)}
-    return run_command(command, log, seconds, variables), pytest_outcomes.read(path)
+    command = [*prefix, sys.executable, "-m", "pytest", "-q", f"--junit-xml={path}", *options]
+    status = run_command(command, log, seconds)
+    tests: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
+    for case in ElementTree.parse(path).iter("testcase") if path.exists() else ():
+        ways = {"failure": "failed", "error": "failed", "skipped": "skipped"}
+        outcome = next((ways[part.tag] for part in case if part.tag in ways), "passed")
+        tests[outcome].append(f"{case.get('classname')}.{case.get('name')}")
+    return status, tests
 
 
 def check_tests(seconds: float) -> CheckResult:
-    """The tests marked `gpu`, in several processes where pytest-xdist is installed."""
-    several = SEVERAL_PROCESSES if find_spec("xdist") else ()
-    status, found = run_tests("tests", (*HANGING_TESTS, *several, *GPU_TESTS), seconds=seconds)
-    text = ", ".join(f"{len(names)} {outcome}" for outcome, names in found.tests.items())
-    text += f"; {found.repeats} of bit-equal repeats"
-    if status != 0:
-        text += f"; pytest ended with status {status}"
-    details = found.tests | {"bit_equal_repeats": found.repeats}
-    return CheckResult(status == 0 and found.repeats > 0, text, details)
+    """The tests marked `gpu`."""
+    status, tests = run_tests("tests", ALL_TESTS, seconds=seconds)
+    repeats = sum(f".{REPEATS}" in name for name in tests["passed"])
+    text = ", ".join(f"{len(names)} {outcome}" for outcome, names in tests.items())
+    text += f"; {repeats} of bit-equal repeats"
+    text += f"; pytest ended with status {status}" if status != 0 else ""
+    return CheckResult(status == 0 and repeats > 0, text, tests)
 
 
 def check_sanitizer(tool: str, seconds: float) -> CheckResult:
     """The small tests of kernels under a tool of compute-sanitizer, memcheck or racecheck."""
-    installed = sorted(TOOLKITS_FOLDER.glob("cuda*/bin/compute-sanitizer"))
-    sanitizer = shutil.which("compute-sanitizer") or (str(installed[0]) if installed else None)
+    installed = sorted(map(str, TOOLKITS_FOLDER.glob("cuda*/bin/compute-sanitizer")))
+    sanitizer = shutil.which("compute-sanitizer") or next(iter(installed), None)
     if sanitizer is None:
         return CheckResult(True, "not installed")
     prefix = [sanitizer, "--tool", tool, "--error-exitcode", "99"]
     # CUDA's Python packages try calls that a driver may lack: those errors are no kernel's fault.
     prefix += ["--report-api-errors", "no"]
     with tempfile.TemporaryFile() as log:
-        status, found = run_tests(tool, SMALL_TESTS, prefix, log=log, seconds=seconds)
+        status, tests = run_tests(tool, SMALL_TESTS, prefix, log, seconds)
         log.seek(0)
         output = log.read().decode(errors="replace")
-    return judge_sanitizer(status, output, len(found.tests["passed"]))
-
-
-def judge_sanitizer(status: int | None, output: str, n_passed: int) -> CheckResult:
-    """The verdict of a tool. status: None if it took too long. n_passed: tests that passed."""
-    lines = output.splitlines()
-    counts = [count for line in lines if (count := SUMMARY_LINE.search(line.rstrip()))]
-    errors = sum(int(count[1]) for count in counts)
     details = {"output": output[-REPORT_CHARACTERS:]}
-    if "Device not supported" in output:  # the summary calls this an error too
+    if "Device not supported" in output:  # which the summary calls an error
         return CheckResult(True, "does not support this device", details)
-    if status is None:
-        text = "timed out"
-    elif errors:
-        text = f"{errors} {counts[0][2]}{'s' if errors > 1 else ''}"
-    elif not counts:
-        text = f"no summary, status {status}"
-    elif status != 0 or n_passed == 0:
-        text = f"no errors, but {n_passed} tests passed, status {status}"
-    else:
-        return CheckResult(True, f"clean, {n_passed} tests")
+    n, summaries = len(tests["passed"]), re.findall(r"SUMMARY: (\d+ \w+)", output)
+    if status == 0 and n > 0 and summaries and all(text.startswith("0 ") for text in summaries):
+        return CheckResult(True, f"clean, {n} tests")
+    text = f"{', '.join(summaries) or 'no summary'}, {n} tests passed, status {status}"
     return CheckResult(False, text, details)
 
 
@@ -428,5 +344,23 @@ def check_bench(folder: Path, device: str, seconds: float) -> CheckResult:
     path = folder / "bench.csv"
     if not path.exists() or device not in path.read_text():
         return CheckResult(False, f"bench.csv has nothing of this GPU; status {status}")
-    ending = {0: "bench.csv", None: "bench.csv, as far as it came in time"}
-    return CheckResult(status in ending, ending.get(status, f"ended with status {status}"))
+    text = "bench.csv" if status == 0 else f"bench.csv, as far as it came; status {status}"
+    return CheckResult(status in (0, None), text)
+
+
+def check_training(run: Path, options: Sequence[str], seconds: float) -> CheckResult:
+    """A training of `make table1` until the time is up; the next call resumes it.
+
+    run: its run file. options: of the command, all but --out.
+    """
+    command = [sys.executable, "-m", "experiments.table1", *options]
+    command += ["--out", str(run.parent.absolute())]
+    status = run_command(command, seconds=seconds, stop=signal.SIGINT)
+    if not run.exists():
+        return CheckResult(False, f"no epoch in {seconds:.0f} s; status {status}")
+    found = read_run(run)
+    n, us = len(found.labels), 1e6 * found.metrics.train_seconds[-1]
+    text = f"{found.epochs:,} of {found.config.epochs:,} epochs, "
+    text += f"{us / found.config.data.n_train:.1f} us an image, "
+    text += f"{found.chosen_errors} of {n:,} wrong, in {run}"
+    return CheckResult(status in (0, None), text, {"test_errors": found.metrics.test_errors})

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -91,6 +92,28 @@ def load_pixels(
             raise
         _print_notice(problem)
         return _load_digits()
+
+
+_pixels: dict[tuple, Dataset] = {}
+
+
+def cached_pixels(choice: str, data_dir: Path | None, size: int | None = None) -> Dataset:
+    """The data of `load_pixels`, read once a process."""
+    if (key := (choice, data_dir, size)) not in _pixels:
+        dataset = load_pixels(choice, data_dir, size=size)
+        _pixels[key] = _pixels[choice_of(dataset.name, data_dir), data_dir, size] = dataset
+    return _pixels[key]
+
+
+@cache
+def cached(
+    choice: str,
+    data_dir: Path | None,
+    size: int | None = None,
+    to_29: Callable[[np.ndarray], np.ndarray] = to_29,
+) -> Dataset:
+    """The data of `cached_pixels`, scaled once a process. to_29: as `scale` takes it."""
+    return scale(cached_pixels(choice, data_dir, size), to_29)
 
 
 def choice_of(name: str, data_dir: Path | None) -> str:

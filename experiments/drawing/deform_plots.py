@@ -48,7 +48,7 @@ def find_digit(dataset: Dataset, label: int, index: int) -> Digit:
     places = np.flatnonzero(dataset.train_labels == label)
     if index >= len(places):
         raise Problem(
-            f"--index is {index}; expected 0 to {len(places) - 1}, because {dataset.name} has "
+            f"index is {index}; expected 0 to {len(places) - 1}, because {dataset.name} has "
             f"{len(places):,} training images of a {label}"
         )
     name = f"{dataset.name}, training image {places[index]}, a {label}"

@@ -13,7 +13,7 @@ from experiments.results import trained
 from experiments.results.committee_report import tidy_rows
 from experiments.results.committees import find_committees, recorded_committees
 from experiments.results.rows import CommitteeRow
-from experiments.training import jobs, net_files, runs, store
+from experiments.training import configs, net_files, runs, store
 from experiments.training.formatting import printable
 from experiments.training.store import Run
 
@@ -69,7 +69,7 @@ def _pretrained_runs(data_dir: Path | None) -> dict[str, Run]:
 
 def load_data(runs: Mapping[str, Run]) -> Dataset:
     """The images that the runs of `load_runs` were trained and tested on, not normalised."""
-    return jobs.load_known(next(iter(runs.values())).config, None)
+    return configs.load(next(iter(runs.values())).config, None)
 
 
 def load_committees(runs: Mapping[str, Run]) -> dict[str, Sequence[CommitteeRow]]:

@@ -91,7 +91,7 @@ def find_best(
 def on_test_images(member: NetFile, dataset: Dataset) -> tuple[Dataset, np.ndarray]:
     """The data with the test images as a net sees them, and its outputs for these.
 
-    dataset: the data that it was trained on, as jobs.load_known gives them; it may lack training
+    dataset: the data that it was trained on, as configs.load gives them; it may lack training
     images. The outputs are class probabilities float32 (n_test, n_classes).
     """
     if width := member.config.data.width:

@@ -3,15 +3,15 @@
 import argparse
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from deepbig_runtime.errors import Interrupted, explained, signals
 from experiments.datasets.dataset import KINDS, LARGEST, SMALLEST
-from experiments.training.formatting import shortened
-from experiments.training.messages import drop_unwritable, output_error, tell
+from experiments.training.messages import open_streams, tell
 from mlp_gpu.engine import ENGINE_NAMES, SCHEDULES, WINDOW
 
 
@@ -22,28 +22,26 @@ def run(main: Callable[[], int | None]) -> None:
     a GPU that failed, a failed read or write; one sentence on stderr says which. 130 and 143:
     SIGINT and SIGTERM.
 
-    All files are written even if nobody reads stdout or stderr. A reader of stdout who leaves
-    early is no error. Results that stdout cannot take for another reason, such as a full disk, are.
+    A stdout that cannot be written is a failed write. That nobody reads stderr is none.
     """
-    drop_unwritable()
+    open_streams()
     signals.install()
     status: int | str | None
     try:
-        status = main()
-    except SystemExit as ending:  # argparse has printed its help or a complaint
-        status = ending.code
+        try:
+            status = main()
+        except SystemExit as ending:  # argparse has printed its help or a complaint
+            status = ending.code
+        sys.stdout.flush()
     except Exception as error:
         if not (sentence := explained(error)):
             raise
-        tell(shortened(f"error: {sentence}"))
-        sys.exit(2)
+        tell(f"error: {sentence}")
+        status = 2
+        sys.stdout = None  # else Python tries again, and complains
     except Interrupted as interrupted:
         tell(str(interrupted))
-        sys.exit(128 + interrupted.signum)
-    failure = output_error()
-    if failure is not None and not isinstance(failure, BrokenPipeError):
-        tell(f"error: cannot print the result: {getattr(failure, 'strerror', None) or failure}")
-        sys.exit(2)
+        status = 128 + interrupted.signum
     sys.exit(status)
 
 
@@ -63,18 +61,10 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         given = sys.argv[1:] if args is None else list(args)
-        for before, argument in zip(["", *given], given, strict=False):
-            option, equals, value = argument.partition("=")
-            if not argument:
-                of = f"argument {before}: " if before.startswith("--") else ""
-                self.error(f"{of}expected a value, got ''")
-            if argument.startswith("--") and equals and value in ("", "--"):
-                # Of '--option=--' argparse makes an empty list or None, by its version.
-                self.error(f"argument {option}: expected a value, got {value!r}")
+        for argument in given:
+            if not argument or re.fullmatch("--[^=]+=(--)?", argument):
+                self.error(f"expected a value, got {argument!r}")
         return super().parse_known_args(given, namespace)
-
-    def error(self, message: str) -> NoReturn:
-        super().error(shortened(message))
 
 
 SCHEDULE_HELP = {
@@ -229,7 +219,7 @@ def add_picture(draw: Callable[[], object]) -> None:
         draw()
     except Exception as error:
         reason = explained(error) or f"{type(error).__name__}: {error}"
-        tell(shortened(f"a picture is missing: {reason}"))
+        tell(f"a picture is missing: {reason}")
 
 
 def number(low: float, high: float, kind: type = float) -> Callable[[str], Any]:

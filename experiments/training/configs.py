@@ -5,9 +5,11 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, astuple, fields, replace
 from math import isqrt
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 from msgspec import Meta, Struct
 
 from cnn_gpu.layers import Maps, parse
@@ -193,7 +195,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
         """What no preset of a deformation has, and the images held out, in words."""
         deformation, n_validation, parts = self.deformation, self.data.n_validation, []
         if deformation:
-            presets = (fitted(one, self.kind) for one in (TABLE1, COMMITTEE, TRANSLATION))
+            presets = (fit_deformation(one, self.kind) for one in (TABLE1, COMMITTEE, TRANSLATION))
             found = [changes(deformation, preset) for preset in presets]
             of_field = [one for one in found if dict(one).keys() <= {"sigma", "alpha"}]
             nearest = min(of_field, key=len, default=found[0])
@@ -333,7 +335,7 @@ def make_config(
     )
 
 
-def fitted(deformation: Deformation, kind: Kind) -> Deformation:
+def fit_deformation(deformation: Deformation, kind: Kind) -> Deformation:
     """A preset for digits of 29x29 pixels, fitted to images of a kind.
 
     Colour images are only translated, as in 2011 (section 4). For grey images of your own, sigma
@@ -378,6 +380,27 @@ def changes(deformation: Deformation, preset: Deformation) -> list[tuple[str, st
 def _joined(values: tuple[float, ...]) -> str:
     """Values with commas between them, one if all are the same."""
     return ",".join(f"{value:g}" for value in (values[:1] if len(set(values)) == 1 else values))
+
+
+def load(config: Config, data_dir: Path | None) -> Dataset:
+    """All images of the data that a run was trained on, scaled, not normalised.
+
+    config: the run's. data_dir: as data.load takes it. Raises Problem if other data are found.
+    """
+    expected = config.data
+    scaling: tuple[Callable[[np.ndarray], np.ndarray], ...] = ()
+    if (config.study or "").startswith("padded"):
+        from experiments.training import variants  # imports numba
+
+        scaling = (variants.pad,)
+    choice = data.choice_of(expected.name, data_dir)
+    dataset = data.cached(choice, data_dir, expected.size or None, *scaling)
+    if dataset.sha256 != expected.sha256:
+        raise Problem(
+            f"the run was trained on other data than {dataset.source} holds: expected SHA-256 "
+            f"{expected.sha256}, found {dataset.sha256}"
+        )
+    return dataset
 
 
 def prepare(dataset: Dataset, config: Config) -> Dataset:

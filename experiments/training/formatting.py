@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal
@@ -32,11 +31,6 @@ def plural(n: int, noun: str) -> str:
 def printable(name: str) -> str:
     """The name of a file, with bytes that are no UTF-8 written as \\udcff."""
     return name.encode(errors="backslashreplace").decode()
-
-
-def shortened(sentence: str) -> str:
-    """The sentence; words of more than 300 characters, which somebody pasted, lose their middle."""
-    return re.sub(r"\S{301,}", lambda word: f"{word[0][:40]}...{word[0][-40:]}", sentence)
 
 
 def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:

@@ -1,16 +1,15 @@
 """Self-test of a GPU before its use: it must compute the same as the CPU.
 
 A small net of odd sizes is trained and evaluated by each schedule, and its images are deformed, on
-the GPU and on the CPU. The test has a process of its own, which can be killed if it hangs.
+the GPU and on the CPU. It runs in a separate process, which can be killed if it hangs.
 """
 
 import json
-import os
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -26,7 +25,6 @@ SIZES = (841, 35, 21, 10)
 N_IMAGES, ETA, SEED = 300, 0.01, 0
 # Largest differences: of pixels in [-1, 1]; of probabilities; of weights, relative to their change.
 LIMITS = {"pixels": 1e-4, "outputs": 1e-3, "weights": 1e-3}
-VARIABLE = "DEEPBIG_GPU_TRIAL"
 SECONDS = 180  # until a GPU is given up; kernels are compiled once, which takes most of it
 
 
@@ -35,43 +33,19 @@ class Trial:
     """Result of a self-test of the GPU.
 
     reason: why the GPU cannot be used, in a sentence; None if it can. differences: from the CPU, by
-    what was compared. seconds: that the comparison took, compilation included.
+    what was compared.
     """
 
     reason: str | None
     differences: dict[str, float] = field(default_factory=dict)
-    seconds: float = 0.0
 
 
+@cache  # because this process may have exclusive use of the GPU by the next call
 def try_gpu() -> Trial:
-    """Try the GPU of this machine in a process of its own.
-
-    The result is kept in the environment, which processes that this one starts inherit. A GPU that
-    passed is not tried again: by now this process may have exclusive use of it.
-    """
+    """Run the self-test of this machine's GPU, once, in a separate process."""
     if driver.is_missing():
         return Trial(driver.MISSING)
-    if (known := last_trial()) and known.reason is None:
-        return known
     tell("trying the GPU: some seconds, or a minute if its kernels must be compiled")
-    trial = _try_gpu()
-    os.environ[VARIABLE] = json.dumps(asdict(trial))
-    return trial
-
-
-def last_trial() -> Trial | None:
-    """The last self-test's result, of this process or the one that started it; None if none."""
-    return _read(os.environ.get(VARIABLE, ""))
-
-
-def _read(text: str) -> Trial | None:
-    """The trial that a line of JSON tells of; None if it does not."""
-    with suppress(TypeError, ValueError):
-        return Trial(**json.loads(text))
-    return None
-
-
-def _try_gpu() -> Trial:
     command = [sys.executable, "-m", "experiments.training.gpu_trial"]
     child = None
     try:
@@ -88,8 +62,8 @@ def _try_gpu() -> Trial:
     finally:
         if child:
             child.kill()  # and not waited for: a driver may hold it for ever
-    if trial := _read(answer.strip().rpartition("\n")[2]):
-        return trial
+    with suppress(TypeError, ValueError):
+        return Trial(**json.loads(answer.strip().rpartition("\n")[2]))
     last = complaint.strip().rpartition("\n")[2] or f"exit status {child.returncode}"
     return Trial(f"the GPU failed when it was tried before use: {last}")
 
@@ -143,14 +117,15 @@ def main() -> None:
     from deepbig_runtime import gpu  # imports numba
     from deepbig_runtime.faults import GpuFault
 
-    started, differences, reason = time.perf_counter(), {}, gpu.missing()
-    if not reason:
-        try:
+    differences: dict[str, float] = {}
+    reason = gpu.missing()
+    try:
+        if not reason:
             differences = compare()
             reason = judge(differences)
-        except GpuFault as fault:
-            reason = str(fault)
-    print(json.dumps(asdict(Trial(reason, differences, time.perf_counter() - started))))
+    except GpuFault as fault:
+        reason = str(fault)
+    print(json.dumps(asdict(Trial(reason, differences))))
 
 
 if __name__ == "__main__":

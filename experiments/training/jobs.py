@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 from deepbig_runtime import compiled_cache, files
@@ -76,49 +76,6 @@ class Outcome:
     status: int = 0
 
 
-_pixels: dict[tuple, data.Dataset] = {}  # not scaled yet
-
-
-def load_pixels(choice: str, data_dir: Path | None, size: int | None = None) -> data.Dataset:
-    """As data.load_pixels, and kept until `load` asks for the same images."""
-    if (choice, data_dir, size) in _pixels:
-        return _pixels[choice, data_dir, size]
-    dataset = data.load_pixels(choice, data_dir, size=size)
-    _pixels[data.choice_of(dataset.name, data_dir), data_dir, size] = dataset
-    return dataset
-
-
-@cache
-def load(
-    choice: str, data_dir: Path | None, size: int | None = None, is_padded: bool = False
-) -> data.Dataset:
-    """The images of `load_pixels`, scaled, once a process. is_padded: see `variants.pad`."""
-    key = choice, data_dir, size
-    pixels = _pixels.pop(key, None) or data.load_pixels(choice, data_dir, size=size)
-    if is_padded:
-        from experiments.training import variants  # imports numba
-
-        return data.scale(pixels, variants.pad)
-    return data.scale(pixels)
-
-
-def load_known(config: Config, data_dir: Path | None) -> data.Dataset:
-    """All images of the data that a run was trained on, not normalised.
-
-    config: the run's. data_dir: as data.load takes it. Raises Problem if other data are found.
-    """
-    expected = config.data
-    is_padded = (config.study or "").startswith("padded")
-    choice = data.choice_of(expected.name, data_dir)
-    dataset = load(choice, data_dir, expected.size or None, is_padded)
-    if dataset.sha256 != expected.sha256:
-        raise Problem(
-            f"the run was trained on other data than {dataset.source} holds: expected SHA-256 "
-            f"{expected.sha256}, found {dataset.sha256}"
-        )
-    return dataset
-
-
 class Reporter(runs.Callbacks):
     """Sends messages about a job, and ends it when the pool asks it to stop."""
 
@@ -151,7 +108,7 @@ def train_job(channel: Channel, job: Job) -> Outcome:
     Raises Interrupted on a signal to this process, and when the pool asks its jobs to stop.
     """
     try:
-        dataset = configs.prepare(load_known(job.config, job.data_dir), job.config)
+        dataset = configs.prepare(configs.load(job.config, job.data_dir), job.config)
         engine = nets.make_engine(job.config, job.schedule)
         runs.warm_up(engine, job.config, dataset)
         reporter, timeout = Reporter(job.label, channel), channel.lock_timeout
@@ -165,7 +122,7 @@ def train_job(channel: Channel, job: Job) -> Outcome:
 def estimate_job(_channel: Channel, job: Job) -> float:
     """About how many seconds an epoch of the job takes. This runs in a worker."""
     engine = nets.make_engine(job.config, job.schedule)
-    return runs.estimate_epoch_seconds(engine, job.config, load_known(job.config, job.data_dir))
+    return runs.estimate_epoch_seconds(engine, job.config, configs.load(job.config, job.data_dir))
 
 
 def workload(job: Job) -> tuple:
@@ -190,45 +147,37 @@ def opened(
     arguments: those of cli.add_engine_arguments and cli.add_worker_arguments; gets `windows`:
     whether new runs of perceptrons have the schedule `window`. n_jobs: a pool has no more workers
     than that. needed_bytes: memory that a GPU must have; called if there is a GPU.
-    Says why no GPU is used, if none is, and whether the processor lacks what makes the CPU fast.
+    Says why no GPU is used, if none is.
 
     Raises Problem or gpu.GpuFault if the pool or its engine cannot be had.
     """
     with closing(_cluster(arguments.scheduler) if arguments.scheduler else InProcess()) as pool:
-
-        def missing() -> str | None:
-            """Why the GPUs cannot be used, in a sentence; None if they can."""
-            reasons = [trial.reason for trial in pool.call_on_workers(gpu_trial.try_gpu)]
-            if not any(reasons):
-                from deepbig_runtime import gpu  # imports numba
-
-                reasons = pool.call_on_workers(gpu.missing, needed_bytes())
-            return next(filter(None, reasons), None)
-
-        engine = choose_engine(arguments.engine, missing, tell)
+        engine = choose_engine(arguments.engine, partial(_no_gpu, pool, needed_bytes), tell)
         device = " and ".join(sorted(set(pool.call_on_workers(provenance.device, engine))))
+        n_gpus = 0
         if engine == "cuda":  # before worker processes take the GPUs from this one
             from deepbig_runtime import gpu  # imports numba
             from mlp_gpu.tensor_cores import LOWEST_CC
 
             arguments.windows = min(pool.call_on_workers(gpu.compute_capability)) >= LOWEST_CC
-        if arguments.scheduler:
-            yield pool, engine, device
-            return
-        if engine == "cpu" and provenance.lacks_multiply_add():
-            tell(
-                "this processor has no fused multiply-add, so the C library computes each one: "
-                "results are the same, and training is slow"
-            )
-        n_gpus = 0
-        if engine == "cuda":
-            from deepbig_runtime import gpu  # imports numba
-
-            n_gpus = gpu.count()
+            n_gpus = 0 if arguments.scheduler else gpu.count()
         usual = n_gpus or max(1, provenance.cores() // arguments.cores_of_worker)
         workers = min(arguments.workers or usual, n_jobs)
-        with closing(LocalProcesses(workers, n_gpus) if workers > 1 else pool) as pool:
+        if workers <= 1 or arguments.scheduler:
             yield pool, engine, device
+        else:
+            with closing(LocalProcesses(workers, n_gpus)) as processes:
+                yield processes, engine, device
+
+
+def _no_gpu(pool: Pool, needed_bytes: Callable[[], int]) -> str | None:
+    """Why the GPUs of a pool cannot be used, in a sentence; None if they can."""
+    reasons = [trial.reason for trial in pool.call_on_workers(gpu_trial.try_gpu)]
+    if not any(reasons):
+        from deepbig_runtime import gpu  # imports numba
+
+        reasons = pool.call_on_workers(gpu.missing, needed_bytes())
+    return next(filter(None, reasons), None)
 
 
 def _cluster(address: str) -> Pool:
@@ -244,29 +193,27 @@ def _cluster(address: str) -> Pool:
 
 @contextmanager
 def session(
-    arguments: argparse.Namespace,
-    n_jobs: int,
-    some_nets: Sequence[tuple[int, ...] | str],
-    deforms_on_gpu: bool = True,
+    arguments: argparse.Namespace, n_jobs: int, some_nets: Sequence[tuple[int, ...] | str]
 ) -> Iterator[tuple[data.Dataset, Pool, str]]:
     """The data, the pool and the engine's name that a command line asks for; says what they are.
 
-    The images are as data.load_pixels gives them. Most commands need no others in this process.
+    The images are as data.load_pixels gives them.
 
     arguments: those of plans.add_trainer_arguments, but those of the learning rate may be missing;
     completed as by `opened`. The folder --out is made. n_jobs: the number of trainings.
-    some_nets: the different nets, as configs.make_config takes them. deforms_on_gpu: whether a GPU
-    that trains also deforms.
+    some_nets: the different nets, as configs.make_config takes them.
     Raises Problem, files.FileFault or gpu.GpuFault if any of it cannot be had.
     """
-    files.make_folder(arguments.out)
+    size = getattr(arguments, "size", None)
     if cli.is_folder(arguments.data):
         arguments.data_dir = Path(arguments.data)
-    size = getattr(arguments, "size", None)
-    found = cache(partial(load_pixels, arguments.data, arguments.data_dir, size))
-    needed = partial(nets.needed_bytes, some_nets, found, deforms_on_gpu)
+    elif size:
+        raise Problem("--size scales pictures of a folder of your own; name the folder with --data")
+    files.make_folder(arguments.out)
+    load = partial(data.cached_pixels, arguments.data, arguments.data_dir, size)
+    needed = partial(nets.needed_bytes, some_nets, load)
     with opened(arguments, n_jobs, needed) as (pool, engine, device):
-        dataset = found()
+        dataset = load()
         tell(
             f"{dataset.name}: {len(dataset.train_labels):,} training and "
             f"{len(dataset.test_labels):,} test images, from {dataset.source}"

@@ -52,13 +52,11 @@ def make_engine(config: Config, schedule: str) -> Engine:
     return conv_engines.make_engine(config.engine, schedule)
 
 
-def needed_bytes(
-    nets: Sequence[tuple[int, ...] | str], pixels: Callable[[], Dataset], deforms_on_gpu: bool
-) -> int:
+def needed_bytes(nets: Sequence[tuple[int, ...] | str], pixels: Callable[[], Dataset]) -> int:
     """An upper bound of the GPU memory that training the largest of some nets needs, in bytes.
 
-    nets: as configs.make_config takes them. pixels: returns the data. deforms_on_gpu: whether the
-    GPU deforms images, too; the CPU deforms images of several maps.
+    nets: as configs.make_config takes them. pixels: returns the data. The GPU deforms images of one
+    map, too.
     """
     from cnn_gpu import cuda as cnn_cuda  # imports numba
     from deform_gpu import cuda as deform_cuda
@@ -71,8 +69,7 @@ def needed_bytes(
         else window.device_bytes(net, n)
         for net in nets
     )
-    deforms = deforms_on_gpu and kind.source.n == 1
-    return needed + (deform_cuda.device_bytes(n, kind.source.width) if deforms else 0)
+    return needed + deform_cuda.device_bytes(n, kind.source.width) * (kind.source.n == 1)
 
 
 def predictor(config: Config, network: AnyNetwork) -> Engine:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from deepbig_runtime.errors import Problem
 from experiments.datasets.dataset import Dataset
 from experiments.training import cli
 from experiments.training.configs import MOST_LAYERS, MOST_NEURONS
@@ -170,18 +169,14 @@ def add_trainer_arguments(
     parser.set_defaults(usual_out=Path(out))
 
 
-def settle(arguments: argparse.Namespace) -> None:
+def choose_out(arguments: argparse.Namespace) -> None:
     """Choose the folder --out, if the command line does not; modifies arguments.
 
     usual_out becomes None if it does: then no other folder is looked into.
 
     Trainings of other lengths, numbers of images, learning rates or launch modes than usual have a
-    folder of their own. One that can be extended by more epochs keeps it.
-
-    Raises Problem for --size without a folder of your own.
+    separate folder. One that can be extended by more epochs keeps it.
     """
-    if arguments.size and not cli.is_folder(arguments.data):
-        raise Problem("--size scales pictures of a folder of your own; name the folder with --data")
     if arguments.out is not None:
         arguments.usual_out = None
         return

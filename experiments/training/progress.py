@@ -1,4 +1,4 @@
-"""The progress of all trainings of a command: bars on a terminal, elsewhere a line per epoch.
+"""The progress of all trainings of a command: a bar on a terminal, elsewhere a line per epoch.
 
 Trainings may run in other processes. They report by the messages of `experiments.training.workers`.
 Everything is written to stderr.
@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tqdm import tqdm
@@ -42,10 +43,23 @@ class Track:
     images: int = 0
     started: float = 0.0
     epoch_seconds: float = 0.0
-    bar: tqdm | None = None
 
     def __post_init__(self) -> None:
         self.epochs_first = self.epochs_done
+
+    def start(self, epochs_done: int) -> None:
+        """A process starts or resumes the training. epochs_done: by earlier processes."""
+        if not self.started:  # a worker with another folder finds other epochs done than we did
+            self.epochs_first = epochs_done
+        self.epochs_before = self.epochs_done = epochs_done
+        self.images, self.started = 0, time.perf_counter()
+
+    def end_epoch(self, epoch: int) -> None:
+        """Epoch number `epoch` is saved."""
+        self.epochs_done = epoch
+        self.images = max(0, self.images - self.config.data.n_train)  # the rest is of the next one
+        elapsed = time.perf_counter() - self.started
+        self.epoch_seconds = elapsed / (epoch - self.epochs_before)
 
 
 class View:
@@ -59,9 +73,8 @@ class View:
         self._n_finished = n_finished
         self._n_runs = len(tracks) + n_finished
         self._started = time.perf_counter()
-        self._on_terminal = sys.stderr.isatty()
-        self._bar = None
-        if self._on_terminal and len(tracks) > 1:
+        self._bar: tqdm | None = None
+        if tracks and sys.stderr.isatty():
             _, done, total = self._work()
             # tqdm predicts the end from the rate so far. The estimates only weigh the trainings.
             self._bar = tqdm(
@@ -70,97 +83,70 @@ class View:
                 initial=done,
                 smoothing=0,
                 dynamic_ncols=True,
-                bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}",
+                bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}",
             )
 
     def __enter__(self) -> "View":
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        for label in self._tracks:
-            self.close(label)
         if self._bar is not None:
-            self._bar.close()
+            with suppress(OSError):  # the terminal was closed
+                self._bar.close()
 
     def tell(self, sentence: str) -> None:
-        """Write a sentence above the bars, if there are any."""
-        if self._on_terminal:
-            tqdm.write(sentence, file=sys.stderr)
-        else:
+        """Write a sentence, above the bar if there is one."""
+        if self._bar is None:
             tell(sentence)
+        else:
+            with suppress(OSError):  # the terminal was closed
+                tqdm.write(sentence, file=sys.stderr)
 
     def show(self, message: Message) -> None:
         """Show the progress that a message reports."""
         track = self._tracks[message.run]
         match message:
             case Started():
-                self._start(track, message.epochs_done)
+                track.start(message.epochs_done)
             case Trained():
                 track.images += message.images
-                if track.bar is not None:
-                    track.bar.update(message.images)
             case EpochSaved():
-                self._end_epoch(track, message)
+                track.end_epoch(message.epoch)
+                self._tell_epoch(track, message)
         if self._bar is not None:
-            self._bar.set_description_str(self._count(), refresh=False)
             _, done, self._bar.total = self._work()
-            self._bar.update(done - self._bar.n)
+            with suppress(OSError):  # the terminal was closed
+                self._bar.update(done - self._bar.n)
 
     def close(self, label: str) -> None:
-        """The training has ended: close its bar. Images since its last saved epoch are lost."""
-        track = self._tracks[label]
-        if track.bar is not None:
-            track.bar.close()
-        track.bar, track.images = None, 0
+        """The training has ended. Images since its last saved epoch are lost."""
+        self._tracks[label].images = 0
 
     def _count(self) -> str:
+        if self._n_runs == 1:
+            return next(iter(self._tracks))
         return f"{self._n_finished} of {self._n_runs} runs"
 
-    def _start(self, track: Track, epochs_done: int) -> None:
-        if not track.started:  # a worker with another folder finds other epochs done than we did
-            track.epochs_first = epochs_done
-        self.close(track.label)
-        track.epochs_before = track.epochs_done = epochs_done
-        track.started = time.perf_counter()
-        n_train = track.config.data.n_train
-        if self._on_terminal:
-            track.bar = tqdm(
-                desc=track.label,
-                total=track.config.epochs * n_train,
-                initial=epochs_done * n_train,
-                unit=" images",
-                unit_scale=True,
-                smoothing=0,  # rates differ between training and evaluation: only the mean predicts
-                dynamic_ncols=True,
-                leave=self._n_runs == 1,
-            )
-
-    def _end_epoch(self, track: Track, row: EpochSaved) -> None:
+    def _tell_epoch(self, track: Track, row: EpochSaved) -> None:
         config, epochs = track.config, track.config.epochs
-        track.epochs_done = row.epoch
-        track.images = max(0, track.images - config.data.n_train)  # the rest is of the next epoch
-        elapsed = time.perf_counter() - track.started
-        track.epoch_seconds = elapsed / (row.epoch - track.epochs_before)
         seconds_left = track.epoch_seconds * (epochs - row.epoch)
-        validation = percent(row.validation_errors, config.n_validation)
-        tested = f"{config.tested_on} {percent(row.test_errors, config.data.n_test)}"
-        if track.bar is not None:
-            track.bar.n = row.epoch * config.data.n_train + track.images
-            track.bar.set_postfix_str(
-                f"epoch {row.epoch}/{epochs}, validation {validation}, {tested}"
-            )
+        errors = f"validation {percent(row.validation_errors, config.n_validation)}, "
+        errors += f"{config.tested_on} {percent(row.test_errors, config.data.n_test)}"
+        self._n_finished += row.epoch == epochs
         line = (
             f"{track.label}: epoch {row.epoch}/{epochs}, eta {row.eta:.2e}, "
-            f"loss {row.train_loss:.4f}, validation {validation}, {tested}, "
+            f"loss {row.train_loss:.4f}, {errors}, "
             f"{config.data.n_train / row.train_seconds:.0f} images/s, left {duration(seconds_left)}"
         )
-        self._n_finished += row.epoch == epochs
-        if self._n_runs > 1 and not self._on_terminal:
+        if self._bar is not None:
+            self._bar.set_description_str(self._count(), refresh=False)
+            self._bar.set_postfix_str(f"epoch {row.epoch}/{epochs}, {errors}", refresh=False)
+        elif self._n_runs > 1:
             before, done, total = self._work()  # the rest at the mean rate so far
             so_far = time.perf_counter() - self._started
             all_left = max(seconds_left, so_far * (total - done) / (done - before))
             line += f"; {self._count()} done, all left {duration(all_left)}"
-        if not self._on_terminal or (self._n_runs > 1 and row.epoch == epochs):
+        if self._bar is None or (self._n_runs > 1 and row.epoch == epochs):
             self.tell(line)
 
     def _work(self) -> tuple[float, float, float]:

@@ -16,7 +16,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict as fields_of
 from msgspec.structs import replace
 
-from experiments.training.gpu_trial import Trial, last_trial
 from experiments.training.validation import Device, Filled, Text, parse_time
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -63,7 +62,7 @@ class Source(Struct, kw_only=True):
 
     dirty: whether sources differ from the commit. argv: the command line. versions: of Python and
     of packages. vectors: floats in a vector register of the CPU that did the work. start, end: UTC,
-    ISO 8601; end is None until the work is done.
+    ISO 8601; end is None until the work is done. gpu_trial: of a self-test, in older runs.
     """
 
     commit: Text
@@ -75,7 +74,7 @@ class Source(Struct, kw_only=True):
     device: Device
     vectors: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
     start: Text
-    gpu_trial: Trial | UnsetType = UNSET
+    gpu_trial: dict | UnsetType = UNSET
     end: Text | None = None
 
     def __post_init__(self) -> None:
@@ -151,13 +150,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def lacks_multiply_add() -> bool:
-    """Whether the processor has no fused multiply-add, of which the CPU engine's kernel is made."""
-    from llvmlite import binding
-
-    return not binding.get_host_cpu_features().get("fma", True)  # only x86 has it or has it not
-
-
 def device_folder(name: str) -> Path:
     """Folder for the records of a device, as `device` names it: results/<device>."""
     return REPOSITORY / "results" / re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
@@ -228,7 +220,6 @@ def collect(engine: str = "cpu") -> Source:
         from mlp_gpu.vector_kernel import LANES  # imports numba
 
         vectors = LANES
-    trial = last_trial() if engine == "cuda" else None
     return Source(
         **commit(),
         argv=[Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -238,7 +229,6 @@ def collect(engine: str = "cpu") -> Source:
         device=device(engine),
         vectors=vectors,
         start=now(),
-        gpu_trial=trial or UNSET,
     )
 
 

@@ -32,11 +32,11 @@ from mlp_gpu.training import Epoch, chosen_epoch
 SCHEMA, STUDY_SCHEMA, SCHEMA_VERSION = "deepbig run", "deepbig study run", 1
 WEIGHTS_SUFFIX = ".weights.h5"
 STUDY_SUFFIX = ".study.h5"  # of a study's runs, which nothing but `experiments.study` shows
-ROUNDING = 1e-3  # more than class probabilities and their sums are off by
 
 EpochNumber = Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
 LearningRate = Annotated[float, Meta(ge=1e-300, le=1e9)]
 Loss = Annotated[float, Meta(ge=-1e300, le=1e300)]
+Sessions = Annotated[list[Session], Meta(min_length=1)]  # the processes that trained a run
 SomeSeconds = Annotated[float, Meta(ge=1e-12, le=LONG)]  # rates are divided by it
 
 
@@ -234,14 +234,6 @@ def _columns(is_study: bool) -> dict[str, tuple[str, str, str, str]]:
     return columns
 
 
-def to_sessions(value: object) -> list[Session]:
-    """The provenance of a run in values of JSON. Raises files.Malformed if it is of no run."""
-    sessions = convert("provenance", value, list[Session])
-    if not sessions:
-        raise files.Malformed("provenance is empty, expected the processes that trained the run")
-    return sessions
-
-
 def to_metrics(value: object, config: Config) -> Metrics:
     """The metrics of a run in values of JSON. Raises files.Malformed if they are of no run."""
     metrics = convert("metrics", value, Metrics)
@@ -261,38 +253,10 @@ def to_metrics(value: object, config: Config) -> Metrics:
     return metrics
 
 
-def check_predictions(
-    outputs: np.ndarray, labels: np.ndarray, epoch: object, metrics: Metrics
-) -> None:
-    """Raise files.Malformed unless finite outputs are probabilities, as wrong as the metrics say.
-
-    outputs: float32 (n, classes). labels: uint8 (n,). epoch: of the outputs.
-    """
-    chosen = chosen_epoch(metrics.validation_errors)
-    if epoch != chosen:
-        raise files.Malformed(
-            f"predictions are of epoch {epoch}, expected the chosen one, {chosen}"
-        )
-    if labels.max() >= outputs.shape[1]:
-        raise files.Malformed(f"labels are up to {labels.max()}, of {outputs.shape[1]} classes")
-    if outputs.min() < 0 or abs(outputs.sum(axis=1, dtype=np.float64) - 1).max() > ROUNDING:
-        raise files.Malformed("outputs are no probabilities that add up to 1")
-    n = metrics.test_errors[chosen - 1]
-    if not may_be_wrong(outputs, labels, n):
-        raise files.Malformed(f"outputs are wrong for other than {n} test images, as metrics say")
-
-
-def may_be_wrong(outputs: np.ndarray, labels: np.ndarray, n: int) -> bool:
-    """Whether a net with these outputs, (n_test, n_classes), may have made n errors elsewhere.
-
-    Rounding differs between processors, so the most likely class may change where two nearly tie.
-    """
-    rows = np.arange(len(labels))
-    others = outputs.copy()
-    others[rows, labels] = -np.inf
-    ahead = outputs[rows, labels] - others.max(axis=1)
-    least, most = np.count_nonzero(ahead < -ROUNDING), np.count_nonzero(ahead <= ROUNDING)
-    return bool(least <= n <= most)
+class _Record(Struct, forbid_unknown_fields=True):
+    config: object
+    provenance: object
+    metrics: object
 
 
 def run_of_builtins(value: object) -> Run:
@@ -300,17 +264,11 @@ def run_of_builtins(value: object) -> Run:
 
     Raises files.Malformed if it is of no run.
     """
-    parts = convert("it", value, _Parts)
-    config = configs.from_builtins("config", parts.config)
+    record = convert("it", value, _Record)
+    config = configs.from_builtins("config", record.config)
     nothing = np.empty((0, 0), np.float32), np.empty(0, np.uint8)
-    metrics = to_metrics(parts.metrics, config)
-    return Run(config, to_sessions(parts.provenance), metrics, *nothing)
-
-
-class _Parts(Struct, forbid_unknown_fields=True):
-    config: object
-    provenance: object
-    metrics: object
+    sessions = convert("provenance", record.provenance, Sessions)
+    return Run(config, sessions, to_metrics(record.metrics, config), *nothing)
 
 
 def read_run(path: Path, is_study: bool = False) -> Run:
@@ -338,8 +296,9 @@ def read_run(path: Path, is_study: bool = False) -> Run:
         n_test, n_classes = config.data.n_test, config.n_classes
         outputs = group.array("outputs", "float32", (n_test, n_classes))
         labels = group.array("labels", "uint8", (n_test,))
-        check_predictions(outputs, labels, group.attrs["epoch"], metrics)
-        return Run(config, to_sessions(sessions), metrics, outputs, labels)
+        if labels.max() >= n_classes:
+            raise files.Malformed(f"labels are up to {labels.max()}, of {n_classes} classes")
+        return Run(config, convert("provenance", sessions, Sessions), metrics, outputs, labels)
 
 
 def check_config(path: Path, found: Config, expected: Config) -> None:

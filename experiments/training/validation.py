@@ -1,7 +1,6 @@
 """Validation of JSON in run files, weight files and records, which are untrusted input."""
 
 import json
-import re
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -24,12 +23,6 @@ _LINE = rf"\A{_PRINTABLE}*\Z"
 _LINES = r"\A[^\ud800-\udfff]*\Z"
 _NAME = rf"\A{_PRINTABLE}*[A-Za-z0-9]{_PRINTABLE}*\Z"
 _SHA256 = r"\A[0-9a-f]{64}\Z"
-_IN_WORDS = {
-    _LINE: "one line of text",
-    _LINES: "text",
-    _NAME: "a name with letters or digits",
-    _SHA256: "64 hexadecimal digits",
-}
 Text = Annotated[str, Meta(max_length=10_000, pattern=_LINE)]
 Filled = Annotated[Text, Meta(min_length=1)]
 Lines = Annotated[str, Meta(pattern=_LINES)]
@@ -51,37 +44,17 @@ def convert(where: str, value: object, kind: type[T], strict: bool = True) -> T:
     """A value of JSON as an object of a type that msgspec knows, such as a Struct.
 
     where: the name of the value in messages. strict: False takes numbers written as text, as in
-    CSV. Raises files.Malformed, which names the part that does not fit, what was found there and
-    what was expected.
+    CSV. Raises files.Malformed, which names the part that does not fit and what was expected.
     """
     try:
         return msgspec.convert(value, kind, strict=strict)
-    except UnicodeError as error:  # half of a surrogate pair, which JSON can hold
-        raise Malformed(f"{where} has a text that is not UTF-8 ({error})") from None
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
-        path = path.removesuffix("`")
-        for pattern, words in _IN_WORDS.items():
-            message = message.replace(f"`str` matching regex {pattern!r}", words)
-        found, shown = _at(value, path), ""
-        if not isinstance(found, dict):  # in ASCII on one line
-            shown = " is a JSON array" if isinstance(found, list) else f" is {found!a:.80}"
-        raise Malformed(f"{where}{path}{shown}: {ascii(message)[1:-1]:.300}") from None
+    except (UnicodeError, msgspec.ValidationError) as error:  # Unicode: half of a surrogate pair
+        raise Malformed(f"{where}: {ascii(str(error))[1:-1]:.300}") from None
 
 
 def to_json(record: object) -> bytes:
     """A record, which is a Struct, as the content of a JSON file."""
     return (json.dumps(msgspec.to_builtins(record), indent=1) + "\n").encode()
-
-
-def _at(value: Any, path: str) -> object:
-    """The part of a JSON value at a path of msgspec's, such as .rows[3].name; or the value."""
-    for name, index in re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", path):
-        try:
-            value = value[int(index)] if index else value[name]
-        except (LookupError, TypeError):
-            break
-    return value
 
 
 def parse_time(text: str) -> datetime:

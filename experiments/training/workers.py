@@ -8,14 +8,12 @@ import functools
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,10 +25,9 @@ import msgspec
 
 from deepbig_runtime.errors import OF_TERMINALS, Interrupted, signals
 from experiments.training import provenance
-from experiments.training.messages import drop_unwritable, silence_libraries
+from experiments.training.messages import open_streams, silence_libraries
 
 POLL_SECONDS = 0.2  # for which one waits for messages
-STOP_SECONDS = 5  # for a command to end by itself after a signal that its terminal sent to it too
 CLOSE_SECONDS = 5  # grace period after the stop signal; a job that is compiling does not poll it
 
 # Environment variables by which libraries learn how many threads they may use.
@@ -298,7 +295,7 @@ class LocalProcesses(RemotePool):
 
 def _work(pool: connection.Connection, gpu_number: int | None) -> None:
     """A worker process: run the jobs that come, one after another, until a signal comes."""
-    drop_unwritable()
+    open_streams()
     silence_libraries()
     # They reach all processes of a terminal. The parent decides what they mean.
     for signum in OF_TERMINALS:
@@ -336,30 +333,3 @@ def _end_with_parent() -> None:
     assert parent is not None
     connection.wait([parent.sentinel])
     os._exit(1)
-
-
-def run_until(command: Sequence[str], end: float) -> int | None:
-    """The exit status of a command of the project; None if it was stopped at the end.
-
-    command: as it is typed behind 'python -m'. end: as time.monotonic() gives it. A command that a
-    signal killed has status 128 and the signal's number, as in a shell. After a signal to this
-    process, passes it on and waits; then raises SystemExit if the command reported the signal, else
-    Interrupted.
-    """
-    try:
-        with signals.held(), signals.blocked():
-            process = subprocess.Popen([sys.executable, "-m", *command])
-        status = process.wait(max(end - time.monotonic(), 0))
-        return status if status >= 0 else 128 - status
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-        process.wait()
-        return None
-    except Interrupted as reason:
-        if reason.signum in OF_TERMINALS:  # which reach both
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_SECONDS)
-        process.send_signal(reason.signum)
-        if process.wait() == 128 + reason.signum:
-            raise SystemExit(128 + reason.signum) from None
-        raise

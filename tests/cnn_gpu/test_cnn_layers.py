@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cnn_gpu import filters
-from cnn_gpu.layers import Maps, fitted, parse
+from cnn_gpu.layers import Maps, fit_layers, parse
 from cnn_gpu.network import ConvNetwork
 from experiments.datasets.dataset import KINDS
 from experiments.results.cnn_tables import TABLES
@@ -71,9 +71,9 @@ def test_fitted_nets_of_the_paper_can_be_made_for_every_side():
     for table, n_maps in ((TABLES["mnist"], 1), (TABLES["cifar10"], 3)):
         for net, side in product(table.nets.values(), range(8, 65)):
             source = Maps(n_maps, side, side)
-            trained = [layer.has_weights for layer in parse(fitted(net, source), source, 2)]
+            trained = [layer.has_weights for layer in parse(fit_layers(net, source), source, 2)]
             assert sum(trained) == len(re.findall("[MN](?!P)", net)) + 1
-        assert all(fitted(net, KINDS[table.data].source) == net for net in table.nets.values())
+        assert all(fit_layers(net, KINDS[table.data].source) == net for net in table.nets.values())
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_fitted_nets_of_the_paper_can_be_made_for_every_side():
     ],
 )
 def test_fitted_net_differs_where_its_maps_require_it(net, source, expected):
-    assert fitted(net, source) == expected
+    assert fit_layers(net, source) == expected
 
 
 def test_filters_are_what_their_names_say():

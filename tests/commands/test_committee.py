@@ -66,8 +66,8 @@ def made_up(monkeypatch):
     def keep(figure, path):
         found.pictures[path.name] = figure
 
-    for load in ("load", "load_pixels"):
-        monkeypatch.setattr(jobs, load, lambda *_: found.dataset)
+    for load in ("cached", "cached_pixels"):
+        monkeypatch.setattr(data, load, lambda *_: found.dataset)
     monkeypatch.setattr(jobs, "train_all", train_all)
     monkeypatch.setattr(figures, "save_figure", keep)
     return found

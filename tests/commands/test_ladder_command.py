@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from deepbig_runtime import gpu
 from experiments import ladder, readme
 from experiments.benchmarks import baselines, ladder_times
+from experiments.datasets import data
 from experiments.results import ladder_tables
 from experiments.results.ladder_tables import AccuracyRow, LadderRecord, ProgramTime
 from experiments.results.records import read_json
-from experiments.training import jobs
 from experiments.training.validation import to_json
 from mlp_gpu.ladder import cpu, formulas
 from mlp_gpu.ladder.net import Net
@@ -123,9 +123,9 @@ def small(digits, monkeypatch):
     """A ladder of few digits that counts nothing."""
     monkeypatch.setattr(ladder, "REPEATS", 2)
     monkeypatch.setattr(ladder_times, "count_rungs", lambda net, examples: [])
-    pixels = jobs.load_pixels("digits", None)
+    pixels = data.cached_pixels("digits", None)
     some = ladder.data.limit(pixels, 300)
-    monkeypatch.setattr(ladder.jobs, "load_pixels", lambda choice, folder: some)
+    monkeypatch.setattr(ladder.data, "cached_pixels", lambda choice, folder: some)
 
 
 @needs_no_gpu

@@ -11,8 +11,8 @@ from deform_gpu import TABLE1, TRANSLATION
 from experiments import cnn, committee, figure1, recognise, report, table1
 from experiments.datasets import data
 from experiments.results import trained
-from experiments.training import cli, jobs, store
-from experiments.training.configs import fitted
+from experiments.training import cli, store
+from experiments.training.configs import fit_deformation
 
 QUICK = "--engine", "cpu", "--eta-decay", "0.9", "--epochs", "1"
 
@@ -21,8 +21,8 @@ QUICK = "--engine", "cpu", "--eta-decay", "0.9", "--epochs", "1"
 def forgotten():
     """Nothing is kept of the data of another test."""
     yield
-    jobs.load.cache_clear()
-    jobs._pixels.clear()
+    data.cached.cache_clear()
+    data._pixels.clear()
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_perceptron_has_the_inputs_and_classes_of_a_folder(run_of_letters, lette
     run = store.read_run(run_of_letters)
     assert run.config.sizes == (144, 1000, 500, 3)
     assert run.config.data.classes == ("1", "6", "11")
-    assert run.config.deformation == fitted(TABLE1, data.load(str(letters)).kind)
+    assert run.config.deformation == fit_deformation(TABLE1, data.load(str(letters)).kind)
     table = (run_of_letters.parent / "table1-my-letters.md").read_text()
     assert "on my-letters, which is NOT MNIST" in table
     assert "paper TEfBV" not in table
@@ -47,12 +47,12 @@ def test_perceptron_has_the_inputs_and_classes_of_a_folder(run_of_letters, lette
 
 
 def test_strengths_scale_with_the_side_and_colours_only_move(letters, things):
-    found = fitted(TABLE1, data.load(str(letters)).kind)
+    found = fit_deformation(TABLE1, data.load(str(letters)).kind)
     assert found.sigma == pytest.approx(5.5 * 12 / 29)
     assert found.alpha == pytest.approx(37 * 12 / 29)
     assert set(found.beta) == {15}
-    assert fitted(TABLE1, data.load(str(things)).kind) == TRANSLATION
-    assert fitted(TABLE1, data.load("digits").kind) == TABLE1
+    assert fit_deformation(TABLE1, data.load(str(things)).kind) == TRANSLATION
+    assert fit_deformation(TABLE1, data.load("digits").kind) == TABLE1
 
 
 def test_images_of_28_pixels_become_29(letters):
@@ -82,7 +82,7 @@ def test_convolutional_net_learns_colour_pictures(things, tmp_path, capsys):
     assert "hat (" in capsys.readouterr().out
 
 
-def test_nets_of_the_paper_are_fitted_to_the_side_of_pictures(things, capsys):
+def test_nets_of_the_paper_are_fit_deformation_to_the_side_of_pictures(things, capsys):
     assert cnn.main(["--data", str(things), "--nets", "1", "--describe"]) == 0
     net = "100M3-MP3-100M2-100M1-300N-100N"
     said = capsys.readouterr()
@@ -100,7 +100,7 @@ def test_commands_read_pictures_in_the_size_of_the_run(things, tmp_path, capsys)
     assert path.name == "hidden9-seed0-things-size28.h5"
     config = store.read_run(path).config
     assert (config.sizes[0], config.data.size) == (29 * 29, 28)
-    jobs.load.cache_clear()
+    data.cached.cache_clear()
     images = data.load_pixels(str(things), size=28).test_images
     np.testing.assert_array_equal(trained.read_picture(picture, config), images[-1])
     assert recognise.main(["--net", str(path), str(picture)]) == 0
@@ -112,9 +112,9 @@ def test_commands_read_pictures_in_the_size_of_the_run(things, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("command", [table1, cnn, committee])
-def test_size_without_a_folder_is_refused(command):
+def test_size_without_a_folder_is_refused(command, tmp_path):
     with pytest.raises(Problem, match="--size scales pictures of a folder of your own; name"):
-        command.parse_arguments(["--data", "digits", "--size", "16"])
+        command.main(["--data", "digits", "--size", "16", "--out", str(tmp_path)])
 
 
 @pytest.mark.parametrize(("experiment", "why"), [(2, "equally wide"), (5, "elastic deformations")])
@@ -140,8 +140,8 @@ def test_changed_data_are_refused(run_of_letters, letters, tmp_path):
     (letters / "t10k-labels-idx1-ubyte").write_bytes(
         (letters / "t10k-labels-idx1-ubyte").read_bytes()[:-1] + b"\x06"
     )
-    jobs.load.cache_clear()
-    jobs._pixels.clear()
+    data.cached.cache_clear()
+    data._pixels.clear()
     with pytest.raises(Problem, match=r"data.sha256 is \w+ there"):
         table1.main(
             ["--data", str(letters), "--nets", "1", "--out", str(run_of_letters.parent), *QUICK]

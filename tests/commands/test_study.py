@@ -12,6 +12,7 @@ from deepbig_runtime.errors import Interrupted, Problem
 from deepbig_runtime.files import FileFault
 from deform_gpu import COMMITTEE
 from experiments import record, study
+from experiments.datasets import data
 from experiments.results import studies
 from experiments.results.records import read_results
 from experiments.results.rows import StudyRow, read_rows, rows_text
@@ -59,7 +60,7 @@ def test_tables_have_a_row_for_each_setting_of_each_factor(folder):
 
 def test_run_is_evaluated_on_training_images_and_names_them(folder):
     run = store.read_run(folder / NAME, is_study=True)
-    whole = jobs.load("digits", None)
+    whole = data.cached("digits", None)
     dataset = configs.prepare(whole, run.config)
     assert (run.config.data.n_train, run.config.data.n_test) == (1237, 1237)
     np.testing.assert_array_equal(run.labels, dataset.train_labels)
@@ -81,7 +82,7 @@ def test_same_command_resumes_and_other_parts_are_other_runs(folder, tmp_path):
     assert study.main([*TINY, "--out", str(folder)]) == 0
     assert (folder / NAME).read_bytes() == before
     arguments = study.parse_arguments([*TINY, "--validation-part", "2", "--out", str(tmp_path)])
-    job, *_ = study.make_jobs(arguments, jobs.load("digits", None), "cpu")
+    job, *_ = study.make_jobs(arguments, data.cached("digits", None), "cpu")
     assert job.path.name == "841-20-10-asnow-2epochs-part2-seed0.study.h5"
     assert job.config.data.validation_part == 2
 

@@ -152,7 +152,7 @@ def test_a_variable_that_a_library_does_not_take_is_named():
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: TQDM_MININTERVAL is 'soon', which a library does not take (")
     assert line.endswith("); unset it")
-    assert command("deformations", "--help", MPLBACKEND="no!").returncode == 0
+    assert command("pictures", "--help", MPLBACKEND="no!").returncode == 0
 
 
 def test_an_error_is_not_blamed_on_a_variable_whose_name_is_a_part_of_a_word(tmp_path, monkeypatch):

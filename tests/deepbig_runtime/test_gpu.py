@@ -41,9 +41,7 @@ def machine(monkeypatch):
             return SimpleNamespace(get_memory_info=lambda: SimpleNamespace(free=free))
 
         monkeypatch.setattr(driver, "is_missing", lambda: init == NO_DRIVER)
-        monkeypatch.setenv(gpu_trial.VARIABLE, "null")
-        monkeypatch.setattr(gpu_trial, "tell", lambda text: None)
-        monkeypatch.setattr(gpu_trial, "_try_gpu", lambda: gpu_trial.Trial(gpu.missing()))
+        monkeypatch.setattr(gpu_trial, "try_gpu", lambda: gpu_trial.Trial(gpu.missing()))
         monkeypatch.setattr(gpu.cuda.cudadrv.driver, "get_version", get_version)
         monkeypatch.setattr(gpu.cuda, "current_context", current_context)
         monkeypatch.setattr(

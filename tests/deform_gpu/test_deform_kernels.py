@@ -306,7 +306,6 @@ def every_kernel(arrays, side, n):
         *([(29, 95, 250), (64, 7, 250)] if HAS_GPU else []),
     ],
 )
-@pytest.mark.repeats
 def test_repeats_are_bit_equal(arrays, side, n, repeats):
     assert_repeats_are_bit_equal(arrays, every_kernel(arrays, side, n), repeats)
 

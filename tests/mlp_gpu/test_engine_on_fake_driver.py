@@ -306,8 +306,6 @@ def test_table1_is_that_of_the_cpu_and_names_what_computed(tmp_path):
     (path,) = store.run_files(tmp_path / "cuda")
     (session,) = store.read_run(path).provenance
     assert session.schedule == "graph"
-    assert session.gpu_trial.reason is None
-    assert len(session.gpu_trial.differences) == 7
     # A digit whose outputs are nearly equal may fall to either side.
     assert abs(int(rows["cuda"]["tefbv_errors"]) - int(rows["cpu"]["tefbv_errors"])) <= 1
 

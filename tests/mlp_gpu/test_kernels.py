@@ -203,7 +203,6 @@ def every_kernel(arrays, n_in, n_out):
         *([(841, 2500, 250), (2500, 2000, 250), (500, 10, 250)] if HAS_GPU else []),
     ],
 )
-@pytest.mark.repeats
 def test_repeats_are_bit_equal(arrays, n_in, n_out, repeats):
     """Without a GPU, threads and blocks run in another order each time."""
     assert_repeats_are_bit_equal(arrays, every_kernel(arrays, n_in, n_out), repeats)

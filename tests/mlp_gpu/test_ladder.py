@@ -63,7 +63,6 @@ def test_a_rung_makes_the_references_steps(rung, device, hidden, monkeypatch):
     [(128, 250)] if HAS_GPU else [pytest.param(33, 3, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("rung", RUNGS)
-@pytest.mark.repeats
 def test_repeats_are_bit_equal(rung, hidden, repeats, monkeypatch):
     """Without a GPU, threads and blocks run in another order each time."""
     monkeypatch.setattr(graph, "IMAGES_PER_GRAPH", 3)

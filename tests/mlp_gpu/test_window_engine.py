@@ -186,7 +186,6 @@ def test_graphs_of_two_places_of_images_are_cached(monkeypatch):
     assert len(engine._graphs) == 3
 
 
-@pytest.mark.repeats
 def test_repeats_are_bit_equal():
     """Without a GPU, threads and blocks run in another order each time."""
     sizes = (50, 37, 33, 10)

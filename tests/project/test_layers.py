@@ -130,7 +130,6 @@ SLOW = (
         ("experiments.table1", (*ENGINES, *SLOW, "matplotlib")),
         ("experiments.committee", (*ENGINES, *SLOW)),
         ("experiments.pictures", (*ENGINES, *SLOW)),
-        ("experiments.deformations", (*ENGINES, *SLOW)),
         ("experiments.bench", ("matplotlib", *SLOW)),
     ],
 )

@@ -6,11 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import warnings
 
 import pytest
 from run_bits import bits
-from tqdm import tqdm
 from waiting import HANG_SECONDS
 
 from experiments.training import cli
@@ -34,8 +32,7 @@ def refusal(main, arguments, capsys):
 def test_every_command_refuses_empty_values(command, capsys):
     main = importlib.import_module(f"experiments.{command}").main
     said = refusal(main, ["--out=--"], capsys)
-    expected = "argument --out: expected a value, got '--'"
-    assert said == f"python -m experiments.{command}: error: {expected}"
+    assert said == f"python -m experiments.{command}: error: expected a value, got '--out=--'"
 
 
 REFUSED = [
@@ -44,26 +41,15 @@ REFUSED = [
     ("cnn", "--net=20M5s1-", "expected layers such as 20M5"),
     ("cnn", "--nets=5", "argument --nets: there is no net 5 for auto"),
     ("cnn", "--data=norb --nets=1,3", "argument --nets: there is no net 3 for norb"),
-    ("cnn", "--data=norb --net=9M5s1", "5 that skips 1 does not divide a map of 96"),
     ("cnn", "--data=cifar10 --net=9M33", "33x33 must be at least 1x1 and fit into maps of 32"),
     ("cnn", "--data=norb --translation=51", "expected a number from 0 to 50, got '51'"),
     ("cnn", "--schedule=window", "argument --schedule: invalid choice: 'window'"),
     ("committee", "--data=norb", "or a folder of your own, got 'norb'"),
     ("committee", "--experiment=7", "--experiment: expected an integer from 1 to 6, got '7'"),
-    ("committee", "--experiment=0", "--experiment: expected an integer from 1 to 6, got '0'"),
-    ("committee", f"--seed={2**63 + 1}", "argument --seed: expected an integer from 0 to"),
     ("committee", "--table4 --experiment=1", "not allowed with argument"),
     ("committee", "a.h5 b.h5 --experiment=1", "not allowed with argument"),
-    ("committee", "a.h5 b.h5 --seed=3", "--seed: not allowed with run files"),
     ("committee", "a.h5 --eta-decay=0.9 --workers=2", "--eta-decay, --workers: not allowed with"),
     ("committee", "--workers=2 --scheduler=tcp://here:1", "not allowed with argument"),
-    *(
-        ("deformations", option, f"argument {option.partition('=')[0]}: expected a")
-        for option in (
-            *("--digit=10", "--index=-1", "--sigma=-1", "--sigma=1001", "--alpha=inf"),
-            *("--alpha=-1", "--beta=91", "--gamma-x=101", "--gamma-y=-1", f"--seed={2**64}"),
-        )
-    ),
     ("export", "net.h5 --csv --net", "not allowed with argument"),
     ("export", "--csv", "the following arguments are required: RUN.h5"),
     ("ladder", "--hidden=9", "from 10 to 512"),
@@ -72,21 +58,15 @@ REFUSED = [
     ("recognise", "--redrawn --csv", "not allowed with argument"),
     ("recognise", "a.png --redrawn", "--redrawn draws its pictures itself, got a.png"),
     ("recognise", "--redrawn=10001", "expected an integer from 1 to 10000"),
-    ("table1", "--data=norb", "or a folder of your own, got 'norb'"),
     ("table1", "--data=nothing", "expected auto, mnist, digits, or a folder of your own"),
     ("table1", "--nets=6", "argument --nets: expected an integer from 1 to 5, got '6'"),
     ("table1", "--nets=1,1", "argument --nets: expected different integers, got '1,1'"),
-    ("table1", "--seeds=-1", "argument --seeds: expected"),
     ("table1", f"--seeds={2**64}", "argument --seeds: expected an integer from 0 to"),
-    ("table1", "--epochs=0", "--epochs: expected an integer from 1 to 1000000, got '0'"),
     ("table1", "--epochs=1.5", "argument --epochs: expected an integer"),
     ("table1", "--eta=nan", "argument --eta: expected a number from 1e-06 to 10, got 'nan'"),
-    ("table1", "--eta=1e-7", "argument --eta: expected a number from 1e-06"),
     ("table1", "--eta-decay=1.1", "argument --eta-decay: expected a number from"),
     ("table1", "--limit=x", "argument --limit: expected an integer of at least 1"),
-    ("table1", "--engine=tpu", "argument --engine: invalid choice"),
     ("watch", "--interval=0.09", "--interval: expected a number from 0.1 to 3600"),
-    ("watch", "--interval=3601", "--interval: expected a number from 0.1 to 3600"),
 ]
 
 
@@ -97,36 +77,16 @@ def test_a_command_refuses_what_it_cannot_do(command, arguments, complaint, caps
     assert complaint in refusal(parse, arguments.split(), capsys)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--scheduler", ""], "argument --scheduler: expected a value, got ''"),
-        (["--scheduler="], "argument --scheduler: expected a value, got ''"),
-        (["--number=--"], "argument --number: expected a value, got '--'"),
-        (["--numb=--"], "argument --numb: expected a value, got '--'"),
-        (["--number", "--"], "argument --number: expected one argument"),
-        (["a", ""], "expected a value, got ''"),
-    ],
-)
-def test_a_value_that_is_none_is_refused(arguments, complaint, capsys):
+@pytest.mark.parametrize("argument", ["", "--scheduler=", "--number=--", "--numb=--"])
+def test_empty_value_is_refused(argument, capsys):
     parser = cli.Parser("watch", None)
     parser.add_argument("--scheduler")
     parser.add_argument("--number", type=cli.number(0, 1))
     parser.add_argument("paths", nargs="*")
-    assert refusal(parser.parse_args, arguments, capsys).endswith(f"error: {complaint}")
+    said = refusal(parser.parse_args, ["a", argument], capsys)
+    assert said.endswith(f"error: expected a value, got {argument!r}")
     given = ["--number=1", "--scheduler", "a=", "-", "--", "-x"]
     assert parser.parse_args(given).paths == ["-", "-x"]
-
-
-@pytest.mark.parametrize("kind", [cli.integer(1), cli.integers(1, 6), cli.number(0, 1)])
-def test_a_long_number_is_not_repeated_whole(kind, capsys):
-    parser = cli.Parser("table1", None)
-    parser.add_argument("--number", type=kind)
-    said = refusal(parser.parse_args, ["--number", "1" * 5000], capsys)
-    assert "expected a" in said
-    assert "got '1111" in said
-    assert "111...111" in said
-    assert len(said) < 300
 
 
 # Python runs it before anything else. The signal arrives in the middle of what a command imports.
@@ -157,9 +117,6 @@ def test_signal_while_a_command_imports_is_one_line(tmp_path, signum):
     assert (done.stdout, done.stderr) == ("", f"stopped by {signum.name}\n")
 
 
-LONG = "/" + "a" * 5000
-
-
 @pytest.mark.usefixtures("signals_raise")  # which gives the test process its handlers back
 @pytest.mark.parametrize(
     ("error", "sentence"),
@@ -178,12 +135,6 @@ def test_run_reports_a_lack_of_the_machine_before_later_errors(error, sentence, 
             raise ImportError("some module")
 
     assert sentence in refusal(lambda _: cli.run(main), None, capsys)
-
-
-@pytest.mark.usefixtures("signals_raise")
-def test_run_reports_other_refusals_of_the_system_with_short_names(capsys):
-    said = refusal(lambda _: cli.run(lambda: os.listdir(LONG)), None, capsys)
-    assert said.startswith(f"error: {LONG[:40]}...{LONG[-39:]}: File name too long; ")
 
 
 @pytest.mark.usefixtures("signals_raise")
@@ -232,7 +183,7 @@ def slow(*arguments):
 @pytest.mark.parametrize(
     ("redirection", "seeds", "status"),
     [
-        ("2>&1 | head -3", "0", 0),  # the reader of both leaves early
+        ("2>&1 | head -3", "0", 2),  # the reader of both leaves early
         ("2>&-", "0", 0),
         slow(">/dev/full", "0", 2),  # the table is written, but not printed
         slow("2>/dev/full", "0,1", 0),
@@ -246,8 +197,8 @@ def test_training_ends_the_same_with_closed_streams(
     result = train(tmp_path, redirection, "--seeds", seeds, "--workers", workers)
     assert result.returncode == status
     assert "Traceback" not in result.stderr
-    if status:
-        sentence = "error: cannot print the result: No space left on device\n"
+    if "full" in redirection and status:
+        sentence = "error: No space left on device; what was saved before is whole\n"
         assert result.stderr.endswith(sentence)
     for seed in seeds.split(","):
         name = f"net1-seed{seed}-load_digits.h5"
@@ -261,7 +212,6 @@ def test_training_ends_the_same_with_closed_streams(
     ("options", "redirection", "status"),
     [
         ("--help", "", 0),
-        ("--help", ">/dev/full", 2),
         ("--nets 7", "2>/dev/full", 2),
         ("--nets 1 --data-dir /nowhere --data mnist --out {}", ">&- 2>/dev/full", 2),
     ],
@@ -271,20 +221,17 @@ def test_status_is_right_though_nobody_reads_the_message(tmp_path, options, redi
     assert run(f'"$0" -m experiments.table1 "$@" {redirection}', *options).returncode == status
 
 
-def make_noise(_channel, path):
-    """Write to stderr as a worker may. Returns the file descriptor that a new file gets."""
-    warnings.warn("beware", stacklevel=1)
-    for _ in tqdm(range(3), file=sys.stderr):
-        sys.stderr.flush()
-    print("a result", flush=True)
+def number_of_a_new_file(_channel, path):
+    """The file descriptor that a new file gets in a worker."""
+    print("a message", file=sys.stderr)
     with path.open("w") as file:
         return file.fileno()
 
 
 PARENT = """
 import subprocess, sys
-from experiments.training.messages import drop_unwritable
-drop_unwritable()
+from experiments.training.messages import open_streams
+open_streams()
 child = "import os; print([os.fstat(descriptor) for descriptor in range(3)])"
 sys.exit(subprocess.run([sys.executable, "-c", child]).returncode)
 """
@@ -297,25 +244,22 @@ def test_program_that_a_command_starts_has_open_streams():
 WORKER = """
 import sys
 from pathlib import Path
-from experiments.training.messages import drop_unwritable
+from experiments.training.messages import open_streams
 from experiments.training.workers import LocalProcesses
-from test_cli import make_noise
+from test_cli import number_of_a_new_file
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    drop_unwritable()
+    open_streams()
     pool = LocalProcesses(1)
-    (noise,) = pool.as_completed([pool.submit(make_noise, folder / "file")])
-    (folder / "answer").write_text(str(noise.result()))
+    (number,) = pool.as_completed([pool.submit(number_of_a_new_file, folder / "file")])
+    (folder / "answer").write_text(str(number.result()))
     pool.close()
 """
 
 
-@full
-@pytest.mark.parametrize("redirection", ["", "2>/dev/full >/dev/full", "<&- >&- 2>&-"])
-def test_worker_drops_what_it_cannot_write(tmp_path, redirection):
+def test_new_file_of_a_worker_is_no_standard_stream(tmp_path):
+    """Text that is written to stderr without Python does not get into that file."""
     (tmp_path / "script.py").write_text(WORKER)
-    result = run(f'"$0" "$@" {redirection}', tmp_path / "script.py", tmp_path)
-    assert result.returncode == 0, result.stderr
-    # Text that is written to stderr without Python does not get into that file.
+    assert run('"$0" "$@" <&- >&- 2>&-', tmp_path / "script.py", tmp_path).returncode == 0
     assert int((tmp_path / "answer").read_text()) > 2

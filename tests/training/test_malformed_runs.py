@@ -55,18 +55,12 @@ RUNS = {
     "negative count": edit("metrics/test_errors", 0, -1),
     "more errors than test images": edit("metrics/test_errors", 0, 51),
     "more errors than validation images": edit("metrics/validation_errors", 1, 301),
-    "errors that the outputs have not": edit("metrics/test_errors", EVERY, 0),
     "ages": edit("metrics/deform_seconds", 0, 1e300),
     "no time": edit("metrics/train_seconds", 0, 0),
     "an epoch less": put("metrics/evaluate_seconds", [1.0]),
     "fewer epochs than done": in_json("config", "epochs", value=1),
-    "sums above 1": edit("predictions/outputs", 0, 1),
-    "outputs below 0": lambda file: put(
-        "predictions/outputs", 2 * file["predictions/outputs"][()] - np.float32(0.1)
-    )(file),
     "labels of no class": edit("predictions/labels", 3, 10),
     "too few labels": put("predictions/labels", np.zeros(49, "u1")),
-    "outputs of another epoch": attribute("epoch", 2, "predictions"),
     "a member more": put("more", [1.0]),
     "a metric more": put("metrics/more", [1.0]),
     "a metric less": remove("metrics/eta"),

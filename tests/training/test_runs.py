@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from factories import changed, make_run
 from filelock import FileLock
-from forgeries import attribute, expect_sentence, reseal
+from forgeries import expect_sentence
 from run_bits import bits, epochs_on_disk
 from small_runs import CONFIG, DATASET, AtEpoch, train, train_some
 from waiting import HANG_SECONDS, join
@@ -138,35 +138,6 @@ def test_resume_of_halves_of_different_epochs_is_refused(files_of, run_epoch, we
     refusal = f"is of epoch {weights_epoch} and {path} of epoch {run_epoch}: they do not belong"
     assert refusal in refused(path)
     assert refusal in expect_sentence(lambda: runs.epochs_done(path, CONFIG))
-
-
-@pytest.mark.parametrize("factor", [-1, 1e35])
-@pytest.mark.parametrize("name", ["latest", "chosen"])
-def test_resume_with_weights_that_get_other_digits_wrong_is_refused(files_of, name, factor):
-    path = files_of(2)
-
-    def change(file):
-        for W in file[name].values():
-            W[...] = factor * W[()]
-
-    reseal(store.weights_path(path), change)
-    assert f"the {name} net in" in refused(path)
-
-
-def test_resume_with_weights_of_a_later_epoch_than_they_say_is_refused(files_of):
-    """The last epoch would be done on top of itself."""
-    path = files_of(2)
-    reseal(store.weights_path(path), attribute("epoch", 1))
-    assert "says of epoch 1" in refused(path)
-
-
-@pytest.mark.parametrize("epochs", [2, CONFIG.epochs])
-def test_resume_with_other_labels_is_refused(files_of, epochs):
-    path = files_of(epochs)
-    run = store.read_run(path)
-    run.labels, run.outputs = np.roll(run.labels, 1), np.roll(run.outputs, 1, axis=0)
-    store.write_run(path, run)
-    assert "other labels than the test images" in refused(path)
 
 
 @pytest.mark.parametrize("epoch", [2, 3, 4, 5, CONFIG.epochs])
@@ -421,7 +392,8 @@ cli.run(lambda: runs.lock(pathlib.Path(sys.argv[1])).__enter__())
 
 @linux
 @pytest.mark.parametrize(
-    ("name", "complaint"), [("run.h5", "cannot write in"), ("sub/run.h5", "cannot make the folder")]
+    ("name", "complaint"),
+    [("run.h5", "files in"), ("sub/run.h5", "cannot make the folder")],
 )
 def test_lock_in_a_read_only_folder_is_one_sentence(tmp_path, name, complaint):
     tmp_path.chmod(0o555)

@@ -11,7 +11,7 @@ from deform_gpu import COMMITTEE
 from deform_gpu.batches import make_displacement, make_matrices
 from deform_gpu.field import gaussian_weights
 from experiments.datasets import data
-from experiments.training import configs, jobs, nets, variants
+from experiments.training import configs, nets, variants
 from mlp_gpu import random
 from mlp_gpu.activation import A, B
 from mlp_gpu.cpu import CpuEngine
@@ -34,7 +34,7 @@ def make_config(study, engine="cpu", **values):
 def deform(study, epoch=1):
     """Undeformed and deformed training images."""
     config = make_config(study)
-    whole = jobs.load_known(config, None)
+    whole = configs.load(config, None)
     dataset = configs.prepare(whole, config)
     return dataset.train_images, configs.deformer(config, dataset)(epoch).copy()
 

@@ -2,20 +2,17 @@
 
 import _ctypes
 import argparse
-import math
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from llvmlite import binding
 from pool_jobs import (
     die_when_stopped,
     double,
@@ -26,13 +23,12 @@ from pool_jobs import (
     threads,
     wait_for_stop,
 )
-from run_bits import epochs_on_disk
 from waiting import HANG_SECONDS, is_alive, join, wait_until
 
 from deepbig_runtime import driver, gpu
 from deepbig_runtime.errors import Interrupted, Problem, signals
 from deepbig_runtime.faults import GpuFault
-from experiments.training import cli, gpu_trial, jobs, provenance, runs, workers
+from experiments.training import cli, gpu_trial, jobs, provenance, workers
 from experiments.training.workers import (
     Channel,
     InProcess,
@@ -40,7 +36,6 @@ from experiments.training.workers import (
     RemotePool,
     Trained,
     run_job,
-    run_until,
 )
 from mlp_gpu.engines import choose_engine
 
@@ -353,51 +348,7 @@ def test_signals_of_a_terminal_while_workers_start_are_for_the_parent_alone(tmp_
     assert parent.returncode == 0
 
 
-# Commands that are run until some time
-
-# As our commands do, it hears of SIGINT also where a shell began the tests in the background.
-LISTEN = "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler); "
-LISTEN += "signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})"
-
-
-def test_run_until_returns_none_at_the_end_and_a_status_before():
-    end = time.monotonic() + 2
-    assert run_until(["timeit", "-n1", "-r1", f"{LISTEN}; time.sleep(9999)"], end) is None
-    assert time.monotonic() >= end
-    assert run_until(["calendar", "2026"], math.inf) == 0
-    killed = ["timeit", "-n1", "-r1", "import os; os.kill(os.getpid(), 9)"]
-    assert run_until(killed, math.inf) == 128 + 9
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("to_all", [True, False], ids=["Ctrl-C", "kill"])
-def test_run_until_stops_its_command_on_a_signal(to_all, tmp_path):
-    """Ctrl-C in a terminal reaches both, a kill the caller alone."""
-    options = ["--data", "digits", "--nets", "1", "--profile", "paper", "--out", str(tmp_path)]
-    code = "from experiments.training import cli, workers; import math; cli.run(lambda: "
-    code += f"workers.run_until(['experiments.table1', *{options}], math.inf))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=provenance.REPOSITORY,
-        start_new_session=True,
-    )
-    path = tmp_path / "net1-seed0-load_digits.h5"
-    signum = signal.SIGINT if to_all else signal.SIGTERM
-    try:
-        wait_until(lambda: process.poll() is not None or epochs_on_disk(path) > 1, "epochs")
-        (os.killpg if to_all else os.kill)(process.pid, signum)
-        _, said = process.communicate(timeout=HANG_SECONDS)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 128 + signum
-    assert "Traceback" not in said
-    assert said.count("stopped by") == 1
-    assert "the same command goes on from there" in said
-    with runs.lock(path):  # nobody trains any more
-        assert epochs_on_disk(path) < 2300
+# A command
 
 
 def test_signal_to_a_command_that_just_started_is_one_sentence():
@@ -420,9 +371,7 @@ def test_signal_to_a_command_that_just_started_is_one_sentence():
 @pytest.fixture(autouse=True)
 def _gpu_is_tried_here(monkeypatch):
     """The self-test of the GPU finds what this process is told to find."""
-    monkeypatch.setenv(gpu_trial.VARIABLE, "null")
-    monkeypatch.setattr(gpu_trial, "tell", lambda text: None)
-    monkeypatch.setattr(gpu_trial, "_try_gpu", lambda: gpu_trial.Trial(gpu.missing()))
+    monkeypatch.setattr(gpu_trial, "try_gpu", lambda: gpu_trial.Trial(gpu.missing()))
 
 
 def parse(*arguments, cores=1):
@@ -487,18 +436,6 @@ def test_opened_with_gpus_has_a_worker_for_each(arguments, n_jobs, expected, sta
 
 
 @pytest.mark.parametrize(
-    ("features", "is_slow"), [({"fma": False}, 1), ({"fma": True}, 0), ({}, 0)]
-)
-def test_opened_reports_a_processor_without_fused_multiply_add(
-    features, is_slow, monkeypatch, capsys
-):
-    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: features)
-    with jobs.opened(parse("--engine", "cpu"), 1, never):
-        pass
-    assert capsys.readouterr().err.count("no fused multiply-add") == is_slow
-
-
-@pytest.mark.parametrize(
     ("vendor", "kind", "found"),
     [("0x10de", "0x030200", True), ("0x10de", "0x0c0330", False), ("0x1002", "0x030000", False)],
 )
@@ -516,7 +453,7 @@ def test_driver_finds_gpus_of_nvidia_alone(vendor, kind, found, monkeypatch, tmp
 
 @pytest.mark.usefixtures("gpus")
 def test_opened_uses_no_gpu_that_fails_its_self_test(monkeypatch, capsys):
-    monkeypatch.setattr(gpu_trial, "_try_gpu", lambda: gpu_trial.Trial("it is hot"))
+    monkeypatch.setattr(gpu_trial, "try_gpu", lambda: gpu_trial.Trial("it is hot"))
     monkeypatch.setattr(gpu, "missing", never)
     with (
         pytest.raises(GpuFault, match="it is hot; engine cpu needs no GPU"),

@@ -1,4 +1,4 @@
-"""`python -m experiments.deformations`: the four pictures, and the numbers that they show."""
+"""Figures of a digit deformed, and the numbers that they show."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -7,7 +7,6 @@ import drawn
 import numpy as np
 import pytest
 import reference_deform
-from matplotlib import image as pictures
 from matplotlib.colors import to_hex
 from matplotlib.contour import ContourSet
 from matplotlib.quiver import Quiver
@@ -15,7 +14,6 @@ from scipy import ndimage
 
 from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, Deformation, deform
-from experiments import deformations
 from experiments.drawing import deform_plots
 from experiments.drawing.deform_plots import SPACING, STRIPS, deform_one, strip, value_of
 from experiments.drawing.figures import BLUE, VERMILION
@@ -41,59 +39,14 @@ def shown(axes):
     return picture.get_array()
 
 
-# The command
-
-
-def test_four_pictures_are_written(tmp_path, capsys):
-    out = tmp_path / "new" / "folder"
-    deformations.main(["--data", "digits", "--out", str(out)])
-    written = [out / f"{name}.{form}" for name in PICTURES for form in ("png", "pdf")]
-    assert set(out.iterdir()) == set(written)
-    assert capsys.readouterr().out == "".join(f"written to {path}\n" for path in written)
-    for name in PICTURES:
-        height, width, _ = pictures.imread(out / f"{name}.png").shape
-        assert width > 1200, name
-        assert height > 500, name
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--sigma", "0"], r"sigma is 0\.0; expected a number of pixels above 0"),
-        (["--gamma-y", "100"], r"gamma_y is 100\.0; expected a percentage from 0 to below 100"),
-        (["--index", "145"], "--index is 145; expected 0 to 144, because load_digits has 145 tra"),
-    ],
-)
-def test_a_deformation_that_cannot_be_drawn_is_one_sentence(arguments, complaint, tmp_path):
-    out = tmp_path / "new"
-    with pytest.raises(Problem, match=complaint) as problem:
-        deformations.main(["--data", "digits", *arguments, "--out", str(out)])
-    assert "\n" not in str(problem.value)
-    assert not out.exists()
-
-
-@pytest.mark.parametrize(("label", "beta"), [(1, 7.5), (4, 15)])
-def test_beta_is_that_of_the_digit_unless_given(label, beta, monkeypatch):
-    seen = []
-
-    def draw(digit, deformation, seed):
-        seen.append((digit.label, deformation.beta[label], seed))
-
-    for name in PICTURES:
-        monkeypatch.setattr(deform_plots, f"plot_{name}", draw)
-    monkeypatch.setattr(deformations, "save_figure", lambda figure, path: [])
-    digit = ["--data", "digits", "--digit", str(label)]
-    deformations.main([*digit, "--seed", "9"])
-    deformations.main([*digit, "--beta", "3"])
-    assert seen == [(label, beta, 9)] * 4 + [(label, 3, 0)] * 4
-
-
 def test_a_digit_is_found_by_its_number(digits):
     places = np.flatnonzero(digits.train_labels == 7)
     for index in (0, len(places) - 1):
         digit = deform_plots.find_digit(digits, 7, index)
         assert (digit.image == digits.train_images[places[index]]).all()
         assert (digit.label, digit.name) == (7, f"load_digits, training image {places[index]}, a 7")
+    with pytest.raises(Problem, match="index is"):
+        deform_plots.find_digit(digits, 7, len(places))
 
 
 # Fields
