@@ -29,7 +29,7 @@ endif
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help table1 cnn committee study ladder figure1 recognise draw pictures report notebooks watch export bench blocks kernels gpu-check campaign setup test test-all lint record readme clean
+.PHONY: help table1 cnn committee study ladder figure1 recognise draw pictures report notebooks watch export bench blocks kernels gpu-check setup test test-all lint record readme clean
 
 # A target's text stands behind ##, the title of a group behind ##@.
 help:
@@ -98,11 +98,6 @@ kernels: $(CUDA)  ## compile every kernel, print registers, shared memory, spill
 
 gpu-check: $(TESTS)  ## prove everything on this machine's GPU, then time it
 	$(RUN) -m experiments.gpu_check $(ARGS)
-
-# RECORD: where its counts go.
-RECORD = runs/campaign.json
-campaign: $(TESTS)  ## try for hours to break the commands: kills, power cuts, damaged files, faults
-	CAMPAIGN=$(RECORD) $(PYTEST) -o faulthandler_timeout=0 tests/faults $(ARGS)
 
 ##@ maintain
 

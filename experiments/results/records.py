@@ -74,7 +74,7 @@ class GpuCheckRecord(Struct):
 
 
 class CampaignPart(Struct, kw_only=True):
-    """A part of the record of `make campaign`. Older records have more fields, which nobody reads.
+    """A part of the record of a campaign (docs/promises.md). Older records have more fields.
 
     goal, tries: numbers of cases. failures: number of tests that failed. seconds: of all tests.
     earlier: provenance of earlier commands that made some of the cases.

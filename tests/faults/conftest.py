@@ -1,4 +1,4 @@
-"""Counts of what the tests of faults tried, which `make campaign` writes as a record."""
+"""Counts of what the tests of faults tried, which a campaign writes as a record."""
 
 import time
 from functools import cache
@@ -12,7 +12,7 @@ from experiments.results.records import CampaignPart, CampaignRecord, campaign_t
 from experiments.training import provenance
 from experiments.training.validation import to_json
 
-# Of each file: its claim, what it counts, and how many `make campaign` tries.
+# Of each file: its claim, what it counts, and how many a campaign tries.
 PARTS = {
     "kills": (
         "after a kill at any moment no saved epoch is lost, and no process lives on; the same "

@@ -1,10 +1,10 @@
-"""How much the tests of faults try: a little among all tests, a lot in `make campaign`."""
+"""How much the tests of faults try: a little among all tests, a lot in a campaign."""
 
 import os
 
 import hypothesis
 
-# The record that `make campaign` writes, and the number that all random choices come from.
+# The record that a campaign writes, and the number that all random choices come from.
 RECORD = os.environ.get("CAMPAIGN")
 SEED = int(os.environ.get("CAMPAIGN_SEED") or 0)
 
