@@ -9,7 +9,7 @@ PATH = Path(__file__).with_name("traces.json")
 
 Pair = tuple[int, int]
 Box = tuple[int, int, int, int]  # first row and column, and the ones after the last
-Run = tuple[int, int, int]  # cells side by side: their row, the first column and the last
+Strip = tuple[int, int, int]  # cells side by side: their row, the first column and the last
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -28,19 +28,19 @@ class Trace(msgspec.Struct, frozen=True):
     shape: Pair
     region: Box
     blocks: list[Box]
-    of_all: list[Run]
-    of_block: list[Run]
-    own: list[Run]
-    step: list[Run]
-    moved: list[Run]
+    of_all: list[Strip]
+    of_block: list[Strip]
+    own: list[Strip]
+    step: list[Strip]
+    moved: list[Strip]
     n_own: int
     n_step: int
     n_turns: int
 
 
-def cells_of(runs: list[Run]) -> list[Pair]:
-    """The cells (row, column) of runs, in their order."""
-    return [(row, column) for row, first, last in runs for column in range(first, last + 1)]
+def cells_of(strips: list[Strip]) -> list[Pair]:
+    """The cells (row, column) of strips, in their order."""
+    return [(row, column) for row, first, last in strips for column in range(first, last + 1)]
 
 
 @cache

@@ -19,7 +19,7 @@ from experiments.benchmarks import executor
 from experiments.drawing import traces
 from experiments.drawing.launches import make_launches
 from experiments.drawing.thread_maps import VIEWS, View
-from experiments.drawing.traces import Box, Run, Trace
+from experiments.drawing.traces import Box, Strip, Trace
 from mlp_gpu import tensor_cores
 
 
@@ -72,8 +72,8 @@ def _trace(launch: Launch, launched: Launched, view: View) -> Trace:
         if len(cells)
     }
 
-    def runs(words: np.ndarray) -> list[Run]:
-        return _runs(array.cells(words, region))
+    def strips(words: np.ndarray) -> list[Strip]:
+        return _strips(array.cells(words, region))
 
     return Trace(
         grid=launch.grid,
@@ -81,11 +81,11 @@ def _trace(launch: Launch, launched: Launched, view: View) -> Trace:
         shape=(array.n_bytes // WORD // array.columns, array.columns),
         region=region,
         blocks=sorted(bounds),
-        of_all=runs(np.sort(array.words(np.concatenate(of_blocks)))),
-        of_block=runs(np.sort(array.words(of_blocks[block]))),
-        own=runs(own),
-        step=runs(step),
-        moved=[] if in_shared else runs(moved),
+        of_all=strips(np.sort(array.words(np.concatenate(of_blocks)))),
+        of_block=strips(np.sort(array.words(of_blocks[block]))),
+        own=strips(own),
+        step=strips(step),
+        moved=[] if in_shared else strips(moved),
         n_own=len(own),
         n_step=len(step),
         n_turns=access_stats.words_per_bank(step.tolist()) if in_shared else len(sectors),
@@ -148,8 +148,8 @@ def _step(launched: Launched, thread: int, word: int, view: View) -> np.ndarray:
     raise ValueError(f"{view.name}: no step of the warp of thread {view.thread} has the cell")
 
 
-def _runs(cells: np.ndarray) -> list[Run]:
-    """Cells, int (n, 2), as runs, in their order."""
+def _strips(cells: np.ndarray) -> list[Strip]:
+    """Cells, int (n, 2), as strips, in their order."""
     starts = np.flatnonzero((np.diff(cells, axis=0) != (0, 1)).any(axis=1)) + 1
     parts = np.split(cells, starts) if len(cells) else []
     return [(int(part[0, 0]), int(part[0, 1]), int(part[-1, 1])) for part in parts]
