@@ -1,4 +1,4 @@
-"""Errors that end a command: user errors, with one-sentence messages, and signals."""
+"""Messages, and errors that end a command: user errors, in one sentence, and signals."""
 
 import errno
 import os
@@ -28,6 +28,12 @@ LACKS = {
 # A closed terminal sends SIGHUP to all of its processes, and Ctrl-C SIGINT. Windows has no SIGHUP.
 OF_TERMINALS = {signal.SIGINT} | ({signal.SIGHUP} if hasattr(signal, "SIGHUP") else set())
 SIGNALS = OF_TERMINALS | {signal.SIGTERM}  # that end a command
+
+
+def tell(sentence: str) -> None:
+    """Print a sentence that is not a result, on stderr and at once, if anybody can read it."""
+    with suppress(OSError):
+        print(sentence, file=sys.stderr, flush=True)
 
 
 class Problem(Fault):

@@ -32,7 +32,7 @@ from typing import Any
 
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import files, gpu
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Problem, tell
 from experiments.benchmarks import (
     baselines,
     cnn_times,
@@ -52,7 +52,6 @@ from experiments.results import cnn_tables
 from experiments.results.rows import BenchRow, read_rows, rows_text
 from experiments.training import cli, provenance
 from experiments.training.formatting import markdown_table
-from experiments.training.messages import tell
 from experiments.training.provenance import Source
 from mlp_gpu.network import Network
 

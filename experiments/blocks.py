@@ -14,6 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from deepbig_runtime import files
+from deepbig_runtime.errors import tell
 from deform_gpu import TABLE1
 from experiments.benchmarks import window
 from experiments.datasets import data
@@ -21,7 +22,6 @@ from experiments.results import block_tables
 from experiments.results.block_tables import BlockRecord, BlockRow
 from experiments.results.records import BLOCKS
 from experiments.training import cli, provenance
-from experiments.training.messages import tell
 from experiments.training.validation import to_json
 from mlp_gpu.network import N_CLASSES, N_INPUTS, NETS, Network
 from mlp_gpu.training import image_order

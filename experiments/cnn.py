@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 
 from cnn_gpu import layers
+from deepbig_runtime.errors import tell
 from deform_gpu import TABLE1, TRANSLATION, Deformation
 from experiments.datasets import data
 from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, Kind, name_parts
@@ -22,7 +23,6 @@ from experiments.results import cnn_tables, tables
 from experiments.training import cli, jobs, plans
 from experiments.training.configs import fit_deformation, make_config
 from experiments.training.formatting import markdown_table
-from experiments.training.messages import tell
 from experiments.training.store import Run
 from mlp_gpu.engine import SCHEDULES
 
@@ -72,6 +72,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         others=OTHERS,
     )
     arguments = parser.parse_args(argv)
+    cli.check_size(arguments)
     plans.choose_out(arguments)
     kind = kind_of(arguments)
     table = cnn_tables.table_for(kind)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from deepbig_runtime import files
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Problem, tell
 from experiments.datasets import data
 from experiments.datasets.dataset import DIGIT, is_mnist
 from experiments.results import committee_report, committees
@@ -28,7 +28,6 @@ from experiments.results.rows import rows_text
 from experiments.training import cli, configs, jobs, plans
 from experiments.training.configs import fit_deformation, make_config
 from experiments.training.formatting import markdown_table, printable
-from experiments.training.messages import tell
 from experiments.training.store import Run, read_run, without_weights
 
 
@@ -79,6 +78,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             parser.error(f"{options}: not allowed with run files, which are trained already")
+    cli.check_size(arguments)
     plans.choose_out(arguments)
     return arguments
 

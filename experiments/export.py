@@ -13,11 +13,10 @@ import numpy as np
 from msgspec.structs import asdict
 
 from deepbig_runtime import files
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Problem, tell
 from experiments.results import trained
 from experiments.training import cli, configs, net_files, nets, runs, store
 from experiments.training.formatting import csv_text, output_cells
-from experiments.training.messages import tell
 from experiments.training.nets import AnyNetwork
 from experiments.training.store import Run
 

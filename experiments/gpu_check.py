@@ -28,14 +28,13 @@ from typing import Any, TypeVar
 
 from cuda_on_cpu import missing_toolkit
 from deepbig_runtime import files, gpu
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Problem, tell
 from experiments.benchmarks import gpu_checks
 from experiments.benchmarks.gpu_checks import CheckResult
 from experiments.datasets import data
 from experiments.results.records import GPU_CHECK, GpuCheckRecord, GpuCheckRow, read_json
 from experiments.training import cli, gpu_trial, provenance
 from experiments.training.formatting import markdown_table
-from experiments.training.messages import tell
 from experiments.training.store import table1_path
 from experiments.training.validation import to_json
 from experiments.training.workers import Channel, LocalProcesses

@@ -15,12 +15,11 @@ import numpy as np
 from cuda_on_cpu import CompiledKernel, accesses, compile_kernel, missing_toolkit
 from cuda_on_cpu.access_stats import words_per_bank
 from deepbig_runtime.compiled_cache import FOLDER
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Problem, tell
 from experiments.benchmarks.executor import SIGNATURES, execute, new_executor
 from experiments.drawing import traces, tracing
 from experiments.training import cli
 from experiments.training.formatting import markdown_table
-from experiments.training.messages import tell
 from mlp_gpu import tensor_cores
 from mlp_gpu.kernels import backward
 

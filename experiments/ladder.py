@@ -15,6 +15,7 @@ import numpy as np
 
 from cuda_on_cpu import missing_toolkit
 from deepbig_runtime import files, gpu
+from deepbig_runtime.errors import tell
 from deform_gpu.resize import resize
 from experiments.benchmarks import ladder_times
 from experiments.datasets import data
@@ -24,7 +25,6 @@ from experiments.results import ladder_tables
 from experiments.results.ladder_tables import AccuracyRow, LadderRecord, RungKernel, SearchRow
 from experiments.results.records import LADDER
 from experiments.training import cli, provenance
-from experiments.training.messages import tell
 from experiments.training.validation import to_json
 from mlp_gpu.ladder import cpu, formulas
 from mlp_gpu.ladder.net import MAX_HIDDEN, MIN_HIDDEN, SIDE, Net, black_and_white

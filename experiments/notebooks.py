@@ -22,11 +22,10 @@ from typing import Any
 from PIL import Image
 
 from deepbig_runtime import files
-from deepbig_runtime.errors import Interrupted, Problem
+from deepbig_runtime.errors import Interrupted, Problem, tell
 from experiments.drawing import figures
 from experiments.training import cli
 from experiments.training.formatting import duration
-from experiments.training.messages import tell
 from experiments.training.provenance import REPOSITORY
 
 FOLDER = REPOSITORY / "notebooks"

@@ -152,7 +152,9 @@ def main(argv: list[str] | None = None) -> None:
     from experiments.drawing import conv_plots  # imports numba
     from experiments.drawing.thread_maps import DRAWINGS
 
-    found = record_pictures() | DRAWINGS | deformation_pictures(arguments.data_dir)
+    found = record_pictures() | DRAWINGS
+    of_digit = deformation_pictures(arguments.data_dir)
+    found |= {name: draw for name, draw in of_digit.items() if name in arguments.names}
     found["pulling"] = partial(conv_plots.plot_pulling, FIGURE2, (10, 14))
     if not arguments.names or set(arguments.names) - set(found):
         runs = examples.load_runs(arguments.runs, arguments.data_dir)

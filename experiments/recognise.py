@@ -22,13 +22,12 @@ from tqdm import tqdm
 
 from deepbig import pretrained
 from deepbig_runtime import files
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Problem, tell
 from experiments.datasets import data, ink
 from experiments.results import trained
 from experiments.results.records import REDRAWN, RedrawnRecord, RedrawnRow, redrawn_table
 from experiments.training import cli, provenance, store
 from experiments.training.formatting import csv_text, output_cells, printable
-from experiments.training.messages import tell
 from experiments.training.validation import to_json
 
 SHADES = " .:-=+*#%@"  # of ink, from none to all

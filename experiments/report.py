@@ -7,11 +7,11 @@ Files that cannot be read are named, on the page and on stderr.
 from pathlib import Path
 
 from deepbig_runtime import files
+from deepbig_runtime.errors import tell
 from experiments.drawing.page import DRAW, Html
 from experiments.drawing.report_sections import Report
 from experiments.training import cli, store
 from experiments.training.formatting import printable
-from experiments.training.messages import tell
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -13,12 +13,12 @@ from itertools import product
 from pathlib import Path
 
 from deepbig_runtime import files
+from deepbig_runtime.errors import tell
 from experiments.datasets import data
 from experiments.results.rows import StudyRow, rows_text
 from experiments.results.studies import EPOCHS, factors, report, study_rows
 from experiments.training import cli, jobs, plans
 from experiments.training.configs import Config, make_config
-from experiments.training.messages import tell
 from experiments.training.store import STUDY_SUFFIX, read_run
 from mlp_gpu.engine import PERCEPTRON_SCHEDULES
 from mlp_gpu.network import N_CLASSES, N_INPUTS

@@ -52,6 +52,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     plans.add_validation_arguments(parser, None, usual)
     plans.add_trainer_arguments(parser, "runs/table1", "some minutes per net on a CPU", cores=4)
     arguments = parser.parse_args(argv)
+    cli.check_size(arguments)
     plans.choose_out(arguments)
     if arguments.validation_part > 1 and not arguments.validation:
         parser.error("argument --validation-part: needs --validation")

@@ -23,13 +23,13 @@ from threadpoolctl import threadpool_limits
 
 from cnn_gpu.layers import FULLY_CONNECTED, Layer
 from cnn_gpu.network import ConvNetwork, weight_mask
+from deepbig_runtime.errors import tell
 from deepbig_runtime.gpu import Stream
 from deform_gpu import Deformation
 from deform_gpu.field import KERNEL
 from deform_gpu.parameters import SIDE
 from experiments.benchmarks.host import Workload
 from experiments.benchmarks.window import train_plainly
-from experiments.training.messages import tell
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.cuda import IMAGES_PER_TICK
 from mlp_gpu.engine import WINDOW

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from deepbig_runtime import gpu
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Problem, tell
 from deepbig_runtime.gpu import DeviceArray, Stream, play
 from deform_gpu import TABLE1
 from deform_gpu.batches import BATCH, deform_set
@@ -28,7 +28,6 @@ from experiments.benchmarks.host import Workload, random_examples
 from experiments.datasets import data
 from experiments.training import provenance
 from experiments.training.formatting import plural
-from experiments.training.messages import tell
 from mlp_gpu.network import pad32
 
 N_IMAGES = 60_000  # an epoch

@@ -22,7 +22,7 @@ import numpy as np
 
 from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.cuda import ConvCudaEngine
-from deepbig_runtime.errors import signals
+from deepbig_runtime.errors import signals, tell
 from deform_gpu import COMMITTEE, TABLE1, deform
 from deform_gpu.cuda import DeformedAhead
 from deform_gpu.epochs import deformer
@@ -32,7 +32,6 @@ from experiments.benchmarks.deform_times import N_IMAGES
 from experiments.benchmarks.window import weight_distance
 from experiments.datasets import data
 from experiments.training import provenance
-from experiments.training.messages import tell
 from experiments.training.nets import AnyNetwork
 from experiments.training.store import read_run
 from mlp_gpu import training

@@ -21,14 +21,13 @@ import numpy as np
 
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Problem, tell
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
 from experiments.benchmarks import baselines
 from experiments.benchmarks.baselines import WINDOW_SETTINGS
 from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.benchmarks.host import attempts, training_examples
 from experiments.benchmarks.mlp_times import ETA, training_flops
-from experiments.training.messages import tell
 from mlp_gpu import cuda as engine
 from mlp_gpu import engines
 from mlp_gpu.engine import SCHEDULES, WINDOW_IMAGES_PER_BLOCK, Engine

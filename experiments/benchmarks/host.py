@@ -17,11 +17,10 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from deepbig_runtime.errors import explained
+from deepbig_runtime.errors import explained, tell
 from deform_gpu import TABLE1, deform
 from experiments.benchmarks.columns import Ceiling, Measurement
 from experiments.datasets import data
-from experiments.training.messages import tell
 from mlp_gpu.vector_kernel import (
     LANES,
     PANEL,

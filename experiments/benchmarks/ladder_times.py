@@ -18,14 +18,13 @@ from cuda_on_cpu import (
 )
 from deepbig_runtime import gpu
 from deepbig_runtime.compiled_cache import FOLDER
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Problem, tell
 from deepbig_runtime.gpu import Launch
 from experiments.benchmarks import baselines, gpu_times
 from experiments.benchmarks.executor import execute, new_executor
 from experiments.benchmarks.host import Workload, time_workloads
 from experiments.benchmarks.window import weight_distance
 from experiments.results.ladder_tables import ProgramTime, RungKernel
-from experiments.training.messages import tell
 from mlp_gpu.ladder import arrays, cpu, formulas
 from mlp_gpu.ladder import rung6_graph as graph
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel

@@ -9,10 +9,10 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
+from deepbig_runtime.errors import tell
 from experiments.benchmarks import host, mlp_times
 from experiments.benchmarks.columns import NARROW, Measurement
 from experiments.benchmarks.processes import OtherProcess
-from experiments.training.messages import tell
 from mlp_gpu.network import Network
 from mlp_gpu.vector_kernel import LANES
 

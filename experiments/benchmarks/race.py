@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from deepbig_runtime.errors import tell
 from deform_gpu import TABLE1
 from experiments.datasets import data
 from experiments.datasets.dataset import Dataset
 from experiments.results.rows import RaceRow
-from experiments.training.messages import tell
 from experiments.training.provenance import SourceColumns
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.network import Network

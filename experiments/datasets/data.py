@@ -5,7 +5,6 @@ Files are never trusted: for MNIST the SHA-256 of each file's decompressed conte
 
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -15,7 +14,7 @@ from types import ModuleType
 import numpy as np
 
 import deform_gpu
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Problem, tell
 from deform_gpu.parameters import SIDE
 from experiments.datasets import cifar, download, mnist, norb, own
 from experiments.datasets.dataset import KINDS, Dataset
@@ -112,8 +111,14 @@ def cached(
     size: int | None = None,
     to_29: Callable[[np.ndarray], np.ndarray] = to_29,
 ) -> Dataset:
-    """The data of `cached_pixels`, scaled once a process. to_29: as `scale` takes it."""
-    return scale(cached_pixels(choice, data_dir, size), to_29)
+    """The data of `cached_pixels`, scaled once a process; its pixels are dropped.
+
+    to_29: as `scale` takes it.
+    """
+    dataset = cached_pixels(choice, data_dir, size)
+    for key in [key for key, one in _pixels.items() if one is dataset]:
+        del _pixels[key]
+    return scale(dataset, to_29)
 
 
 def choice_of(name: str, data_dir: Path | None) -> str:
@@ -226,12 +231,10 @@ def _load_digits() -> Dataset:
 
 def _print_notice(problem: Problem) -> None:
     frame = "!" * 80
-    print(
-        frame,
-        "NOT MNIST: what follows uses the 1,797 small digits of scikit-learn's load_digits.",
-        "Its numbers must not be compared with the paper's.",
-        f"Why, and what to do: {problem}.",
-        frame,
-        sep="\n",
-        file=sys.stderr,
+    tell(
+        f"{frame}\n"
+        "NOT MNIST: what follows uses the 1,797 small digits of scikit-learn's load_digits.\n"
+        "Its numbers must not be compared with the paper's.\n"
+        f"Why, and what to do: {problem}.\n"
+        f"{frame}"
     )

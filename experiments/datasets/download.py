@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Problem, tell
 from deepbig_runtime.files import cache_folder
 from experiments.datasets.reading import NOT_AS_EXPECTED
 
@@ -99,7 +99,7 @@ def find(files: Files, data_dir: str | os.PathLike | None) -> list[Path]:
         if paths := _paths(files, Path(named)):
             return paths
         note = f"note: ${files.variable} ({named}) holds no {files.name}; looking elsewhere"
-        print(note, file=sys.stderr)
+        tell(note)
     if paths := _paths(files, Path("data") / files.folder):
         return paths
     cache = _cache_folder(files)

@@ -4,7 +4,6 @@ import hashlib
 import io
 import os
 import re
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from PIL import Image, ImageOps
 from safetensors import SafetensorError
 
 from deepbig_runtime import files
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Problem, tell
 from experiments.datasets import mnist, reading
 from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, LARGEST, SMALLEST, Dataset
 from mlp_gpu import random
@@ -114,7 +113,7 @@ def _load_idx(folder: Path) -> Dataset:
     if _is_mnist(arrays):
         return mnist.load(paths)
     if sets != {None}:
-        print(f"note: images of EMNIST lie transposed, and stay so: {folder}", file=sys.stderr)
+        tell(f"note: images of EMNIST lie transposed, and stay so: {folder}")
     train_images, train_labels, test_images, test_labels = arrays
     for i in (0, 2):
         if len(arrays[i]) != len(arrays[i + 1]):
@@ -221,14 +220,14 @@ def _name_skipped(folder: Path) -> None:
     others = {entry.name for entry in os.scandir(folder) if entry.is_dir()} - {"train", "test"}
     if others := {name for name in others if not _is_hidden(name)}:
         text = ", ".join(str(folder / name) for name in sorted(others))
-        print(f"note: skipped, beside train/ and test/: {text}", file=sys.stderr)
+        tell(f"note: skipped, beside train/ and test/: {text}")
     names = [name for _, below, found in os.walk(folder) for name in below + found]
     if n_hidden := sum(map(_is_hidden, names)):
-        print(f"note: skipped, hidden files or folders: {n_hidden}", file=sys.stderr)
+        tell(f"note: skipped, hidden files or folders: {n_hidden}")
     of_classes = (folder.glob(f"{part}/*/*") for part in ("train", "test"))
     unread = [path for path in chain(*of_classes) if not path.name.lower().endswith(SUFFIXES)]
     if unread := sorted(path for path in unread if not _is_hidden(path.name)):
-        print(f"note: skipped, no pictures: {len(unread)}, such as {unread[0]}", file=sys.stderr)
+        tell(f"note: skipped, no pictures: {len(unread)}, such as {unread[0]}")
 
 
 def _choose_test(folder: Path, labels: np.ndarray, names: Sequence[str]) -> np.ndarray:
@@ -271,7 +270,7 @@ def _cached(
         files.make_folder(cache.parent)
         files.replace(cache, safetensors.numpy.save(tensors))
     except files.FileFault as fault:
-        print(f"note: the pictures' pixels are not kept: {fault}", file=sys.stderr)
+        tell(f"note: the pictures' pixels are not kept: {fault}")
     return pixels, content.hexdigest()
 
 

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from deepbig_runtime import files
+from deepbig_runtime.errors import tell
 from deform_gpu import TABLE1, Deformation
 from experiments.datasets.dataset import KINDS, is_mnist, name_parts
 from experiments.results.rows import BenchRow, ResultRow, ScalingRow, Table1Row, rows_text
 from experiments.training.configs import Config, settings
 from experiments.training.formatting import duration, hundredths, markdown_table
 from experiments.training.jobs import Outcome
-from experiments.training.messages import tell
 from experiments.training.provenance import SourceColumns, commit_text
 from experiments.training.store import Run
 from mlp_gpu.network import HIDDEN, count_weights

@@ -17,13 +17,12 @@ from functools import partial
 from pathlib import Path
 
 from deepbig_runtime import compiled_cache, files
-from deepbig_runtime.errors import Interrupted, Problem, explained
+from deepbig_runtime.errors import Interrupted, Problem, explained, tell
 from deepbig_runtime.faults import GpuFault
 from experiments.datasets import data
 from experiments.training import cli, configs, gpu_trial, nets, plans, provenance, runs, store
 from experiments.training.configs import Config
 from experiments.training.formatting import duration
-from experiments.training.messages import tell
 from experiments.training.progress import Track, View
 from experiments.training.store import Run
 from experiments.training.workers import (
@@ -207,8 +206,6 @@ def session(
     size = getattr(arguments, "size", None)
     if cli.is_folder(arguments.data):
         arguments.data_dir = Path(arguments.data)
-    elif size:
-        raise Problem("--size scales pictures of a folder of your own; name the folder with --data")
     files.make_folder(arguments.out)
     load = partial(data.cached_pixels, arguments.data, arguments.data_dir, size)
     needed = partial(nets.needed_bytes, some_nets, load)

@@ -1,11 +1,10 @@
-"""Messages of a command, on stderr."""
+"""The standard streams of a command."""
 
 import io
 import logging
 import os
 import sys
 import warnings
-from contextlib import suppress
 
 
 def open_streams() -> None:
@@ -34,9 +33,3 @@ def silence_libraries() -> None:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     logging.getLogger().addHandler(logging.NullHandler())  # else warnings logged go to stderr
-
-
-def tell(sentence: str) -> None:
-    """Print a sentence that is not a result, on stderr and at once, if anybody can read it."""
-    with suppress(OSError):
-        print(sentence, file=sys.stderr, flush=True)

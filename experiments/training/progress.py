@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
+from deepbig_runtime.errors import tell
 from experiments.training.configs import Config
 from experiments.training.formatting import duration, percent
-from experiments.training.messages import tell
 from experiments.training.workers import EpochSaved, Message, Started, Trained
 
 # tqdm's own lock is shared with forked processes. A process that is killed while it holds that lock
@@ -140,7 +140,8 @@ class View:
         )
         if self._bar is not None:
             self._bar.set_description_str(self._count(), refresh=False)
-            self._bar.set_postfix_str(f"epoch {row.epoch}/{epochs}, {errors}", refresh=False)
+            run = f"{track.label}: " if self._n_runs > 1 else ""
+            self._bar.set_postfix_str(f"{run}epoch {row.epoch}/{epochs}, {errors}", refresh=False)
         elif self._n_runs > 1:
             before, done, total = self._work()  # the rest at the mean rate so far
             so_far = time.perf_counter() - self._started

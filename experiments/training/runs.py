@@ -152,8 +152,8 @@ def lock(path: Path, timeout: float = 0) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise Problem(
-            f"files in {path.parent} cannot be locked ({error.strerror}), so that two commands "
-            "could train one run; choose another folder or another file system with --out"
+            f"no file can be locked in {path.parent} ({error.strerror}), and without a lock two "
+            "commands could train one run; choose another folder with --out"
         ) from error
     for half_written in path.parent.glob(f"{path.stem}.*.tmp"):  # by a process that was killed
         with suppress(OSError):  # skip folders and other non-files

@@ -293,6 +293,8 @@ def read_run(path: Path, is_study: bool = False) -> Run:
 
         group = file.groups["predictions"]
         group.check({"epoch": int}, {"outputs", "labels"})
+        if group.attrs["epoch"] != (chosen := chosen_epoch(metrics.validation_errors)):
+            raise files.Malformed(f"its outputs are not of the chosen epoch, {chosen}")
         n_test, n_classes = config.data.n_test, config.n_classes
         outputs = group.array("outputs", "float32", (n_test, n_classes))
         labels = group.array("labels", "uint8", (n_test,))

@@ -23,6 +23,12 @@ _LINE = rf"\A{_PRINTABLE}*\Z"
 _LINES = r"\A[^\ud800-\udfff]*\Z"
 _NAME = rf"\A{_PRINTABLE}*[A-Za-z0-9]{_PRINTABLE}*\Z"
 _SHA256 = r"\A[0-9a-f]{64}\Z"
+_IN_WORDS = {
+    _LINE: "one line of text",
+    _LINES: "text",
+    _NAME: "a name with letters or digits",
+    _SHA256: "64 hexadecimal digits",
+}
 Text = Annotated[str, Meta(max_length=10_000, pattern=_LINE)]
 Filled = Annotated[Text, Meta(min_length=1)]
 Lines = Annotated[str, Meta(pattern=_LINES)]
@@ -49,7 +55,10 @@ def convert(where: str, value: object, kind: type[T], strict: bool = True) -> T:
     try:
         return msgspec.convert(value, kind, strict=strict)
     except (UnicodeError, msgspec.ValidationError) as error:  # Unicode: half of a surrogate pair
-        raise Malformed(f"{where}: {ascii(str(error))[1:-1]:.300}") from None
+        message = str(error)
+        for pattern, words in _IN_WORDS.items():
+            message = message.replace(f"`str` matching regex {pattern!r}", words)
+        raise Malformed(f"{where}: {ascii(message)[1:-1]:.300}") from None
 
 
 def to_json(record: object) -> bytes:

@@ -112,9 +112,9 @@ def test_commands_read_pictures_in_the_size_of_the_run(things, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("command", [table1, cnn, committee])
-def test_size_without_a_folder_is_refused(command, tmp_path):
+def test_size_without_a_folder_is_refused(command):
     with pytest.raises(Problem, match="--size scales pictures of a folder of your own; name"):
-        command.main(["--data", "digits", "--size", "16", "--out", str(tmp_path)])
+        command.parse_arguments(["--data", "digits", "--size", "16"])
 
 
 @pytest.mark.parametrize(("experiment", "why"), [(2, "equally wide"), (5, "elastic deformations")])

@@ -46,6 +46,7 @@ REFUSED = [
     ("cnn", "--schedule=window", "argument --schedule: invalid choice: 'window'"),
     ("committee", "--data=norb", "or a folder of your own, got 'norb'"),
     ("committee", "--experiment=7", "--experiment: expected an integer from 1 to 6, got '7'"),
+    ("committee", f"--seed={2**63 + 1}", "argument --seed: expected an integer from 0 to"),
     ("committee", "--table4 --experiment=1", "not allowed with argument"),
     ("committee", "a.h5 b.h5 --experiment=1", "not allowed with argument"),
     ("committee", "a.h5 --eta-decay=0.9 --workers=2", "--eta-decay, --workers: not allowed with"),
@@ -62,7 +63,7 @@ REFUSED = [
     ("table1", "--nets=6", "argument --nets: expected an integer from 1 to 5, got '6'"),
     ("table1", "--nets=1,1", "argument --nets: expected different integers, got '1,1'"),
     ("table1", f"--seeds={2**64}", "argument --seeds: expected an integer from 0 to"),
-    ("table1", "--epochs=1.5", "argument --epochs: expected an integer"),
+    ("table1", "--epochs=1.5", "--epochs: expected an integer from 1 to 1000000, got '1.5'"),
     ("table1", "--eta=nan", "argument --eta: expected a number from 1e-06 to 10, got 'nan'"),
     ("table1", "--eta-decay=1.1", "argument --eta-decay: expected a number from"),
     ("table1", "--limit=x", "argument --limit: expected an integer of at least 1"),
@@ -154,7 +155,8 @@ def run(command, *arguments):
     """The result of a command in a shell, in which "$0" is Python and "$@" are the arguments."""
     return subprocess.run(
         ["bash", "-c", f"{command}\nexit ${{PIPESTATUS[0]}}", sys.executable, *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])},
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path]), "PYTHONUNBUFFERED": ""},
         capture_output=True,
         text=True,
         timeout=HANG_SECONDS,
@@ -219,6 +221,14 @@ def test_training_ends_the_same_with_closed_streams(
 def test_status_is_right_though_nobody_reads_the_message(tmp_path, options, redirection, status):
     options = options.format(tmp_path).split()
     assert run(f'"$0" -m experiments.table1 "$@" {redirection}', *options).returncode == status
+
+
+@full
+def test_an_interrupt_is_told_though_stdout_cannot_be_written():
+    program = "import os; from experiments.training import cli\n"
+    program += "cli.run(lambda: (print('printed'), os.kill(os.getpid(), 2)))"
+    done = run('"$0" -c "$@" >/dev/full', program)
+    assert (done.returncode, done.stderr) == (130, "stopped by SIGINT\n")
 
 
 def number_of_a_new_file(_channel, path):

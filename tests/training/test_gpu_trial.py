@@ -30,8 +30,8 @@ COMPARED = [
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(monkeypatch):
-    try_gpu.cache_clear()
+def _untried_gpu(monkeypatch):
+    monkeypatch.setattr(gpu_trial, "_passed", [])
     monkeypatch.setattr(driver, "is_missing", lambda: False)
 
 
@@ -117,6 +117,14 @@ def test_try_gpu_tries_a_gpu_once(monkeypatch, tmp_path, capsys):
     assert try_gpu() == try_gpu() == trial
     assert log.read_text() == "run\n"
     assert capsys.readouterr().err.startswith("trying the GPU: ")
+
+
+def test_try_gpu_tries_a_gpu_that_failed_again(monkeypatch, tmp_path):
+    """A worker of a cluster lives for days."""
+    as_child(monkeypatch, tmp_path, "echo busy >&2; exit 1")
+    assert "busy" in try_gpu().reason
+    as_child(monkeypatch, tmp_path, f"echo '{json.dumps(asdict(Trial(None)))}'")
+    assert try_gpu().reason is None
 
 
 TRY = """

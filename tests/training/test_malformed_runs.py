@@ -61,6 +61,7 @@ RUNS = {
     "fewer epochs than done": in_json("config", "epochs", value=1),
     "labels of no class": edit("predictions/labels", 3, 10),
     "too few labels": put("predictions/labels", np.zeros(49, "u1")),
+    "outputs of another epoch": attribute("epoch", 2, "predictions"),
     "a member more": put("more", [1.0]),
     "a metric more": put("metrics/more", [1.0]),
     "a metric less": remove("metrics/eta"),
