@@ -4,9 +4,10 @@ Figures of your runs, or else of the pretrained nets: learning curves, confusion
 digits, committees, and kernels, maps and errors of convolutional nets. Figures of the records in
 results/: the newest benchmark, the ladder, studies and errors against hours. Figures of the
 programs: how each kernel maps its threads to data (threads_KERNEL), which images of a block correct
-which (block_of_images), and which neurons read a neuron (pulling). Figures of a digit deformed as
-in Table 1 (2012, Figures 1 and 3): displacement fields (field), each parameter alone (strips), 100
-copies (hundred), and widths of 10 to 20 pixels (widths).
+which (block_of_images), and which neurons read a neuron (pulling). Only by name, since they need
+MNIST: figures of a digit deformed as in Table 1 (2012, Figures 1 and 3): displacement fields
+(field), each parameter alone (strips), 100 copies (hundred), and widths of 10 to 20 pixels
+(widths).
 """
 
 from collections.abc import Callable, Mapping
