@@ -30,7 +30,7 @@ COMPARED = [
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(monkeypatch):
+def _untried_gpu(monkeypatch):
     try_gpu.cache_clear()
     monkeypatch.setattr(driver, "is_missing", lambda: False)
 
