@@ -112,17 +112,17 @@ class CpuEngine:
             limits = LIMITS._replace(smallest=1, largest=1)
         most = min(self._threads or numba.config.NUMBA_NUM_THREADS, cpu_window.GROUPS)
         block, private = cpu_window.make_block(self._sizes, n_block, limits.largest, most)
-        sizes = np.array(self._sizes)
-        net = cpu_window.net_of(sizes, self._weights, block, private)
+        memory = np.array(self._sizes), self._weights, block, private
         settings = cpu_window.Settings(np.float32(eta), n_block, CPU_ROUNDING, limits)
         self._progress = cpu_window.new_progress(limits)
         pace = team.Pace(most)
 
         def train(chunk: np.ndarray) -> float:
-            def work(thread: int, barrier: np.ndarray) -> float:
-                member = cpu_window.Thread(thread, pace.threads)
+            def work(number: int, barrier: np.ndarray) -> float:
+                net = cpu_window.net_of(*memory)  # here, so that a thread holds what it addresses
+                thread = cpu_window.Thread(number, pace.threads)
                 return cpu_window.train_blocks(
-                    net, member, barrier, images, labels, chunk, settings, self._progress
+                    net, thread, barrier, images, labels, chunk, settings, self._progress
                 )
 
             with pace.measured(len(chunk)):

@@ -85,8 +85,9 @@ class Weights(NamedTuple):
 class Net(NamedTuple):
     """A net in training, for compiled code: addresses, so that calls count no references.
 
-    sizes: of int64 (layers + 1,). The others: of the places of stacks. block: arrays of a block of
-    images, see FIRST. private: arrays of each thread, see DOTS. All of them must outlive it.
+    sizes: address of int64 (layers + 1,). W, b, block, private: addresses of `Stack.places`. block:
+    arrays of a block of images, see FIRST. private: arrays of each thread, see DOTS. The arrays
+    must outlive the net.
     """
 
     layers: int
@@ -173,9 +174,9 @@ def views(stack: Stack) -> list[np.ndarray]:
 
 @njit(nogil=True)
 def array_at(places, i):
-    """Array i of a stack, in compiled code. places: the address of the stack's."""
-    place = words_at(places + 32 * i)
-    return carray(floats_at(place[0]), (place[1], place[2], place[3]))
+    """Array i of a stack, in compiled code. places: address of `Stack.places`."""
+    entry = words_at(places + 32 * i)
+    return carray(floats_at(entry[0]), (entry[1], entry[2], entry[3]))
 
 
 def _pairs(network: Network, weights: Weights) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -13,7 +13,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 from xml.etree import ElementTree
@@ -22,7 +24,7 @@ import numpy as np
 
 from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.cuda import ConvCudaEngine
-from deepbig_runtime.errors import signals, tell
+from deepbig_runtime.errors import Interrupted, signals, tell
 from deform_gpu import COMMITTEE, TABLE1, deform
 from deform_gpu.cuda import DeformedAhead
 from deform_gpu.epochs import deformer
@@ -52,16 +54,15 @@ MAX_PIXEL_DIFFERENCE = 1e-5  # between deformed images in [-1, 1], by rounding
 MAX_WAIT_FRACTION = 0.01  # of the training of an epoch, for the images of the next one
 MAX_EXPOSED_FRACTION = 0.5  # of the deformation of an epoch, which training may wait for
 
-# The first process that dies ends the run: pytest-xdist may wait for ever for its tests. A test
-# that hangs for so many seconds ends its process, and pytest says where it was.
-ALL_TESTS = (
-    *("-m", "gpu", "-n", "4", "--dist", "loadfile", "--max-worker-restart", "0"),
-    *("-o", "faulthandler_timeout=300", "-o", "faulthandler_exit_on_timeout=true"),
-)
-SMALL_TESTS = ("-m", "gpu and small")
+# A test that takes more than 300 s ends its process, and pytest says where it was.
+HANGING_TESTS = ("-o", "faulthandler_timeout=300", "-o", "faulthandler_exit_on_timeout=true")
+# The first process that dies ends the run: pytest-xdist may wait for ever for its tests.
+SEVERAL_PROCESSES = ("-n", "4", "--dist", "loadfile", "--max-worker-restart", "0")
+GPU_TESTS, SMALL_TESTS = ("-m", "gpu"), ("-m", "gpu and small")
 REPEATS = "test_repeats_are_bit_equal"  # the name of all tests that repeat kernels
 OUT = Path("runs/gpu-check")  # of trainings, and reports of pytest
 TOOLKITS_FOLDER = Path("/usr/local")
+GRACE_SECONDS = 30  # of a command that is stopped, to save its results; pytest-xdist may take 10
 REPORT_CHARACTERS = 4000  # of the end of a sanitizer's output, which are recorded
 
 Trained = tuple[AnyNetwork, list[training.Epoch]]  # a trained net, and the results of its epochs
@@ -254,7 +255,8 @@ def run_command(
     """The exit status of a command, run in the repository; None if it took more than `seconds`.
 
     log: a file for its stdout and stderr; without one it shares ours. stop: the signal that ends it
-    if it took too long, or if we are interrupted.
+    if it took too long. Raises SystemExit if a signal interrupts us that the command, to which we
+    pass it on, has reported.
     """
     child = None
     try:
@@ -270,10 +272,35 @@ def run_command(
         return child.wait(seconds)
     except subprocess.TimeoutExpired:
         return None
+    except Interrupted as interrupted:
+        stop, reported = signal.Signals(interrupted.signum), 128 + interrupted.signum
+        if child and end_group(child, stop) == reported and log is None:
+            raise SystemExit(reported) from None
+        raise
     finally:
-        if child and child.poll() is None:
-            os.killpg(child.pid, stop)  # with the child that compute-sanitizer starts
-            child.wait()
+        if child:
+            end_group(child, stop)
+
+
+def end_group(leader: subprocess.Popen, stop: signal.Signals) -> int:
+    """End a process and its children, as compute-sanitizer has one; returns its exit status.
+
+    By a signal, and after GRACE_SECONDS by SIGKILL.
+    """
+    if leader.poll() is None:
+        try:
+            os.killpg(leader.pid, stop)
+            with suppress(subprocess.TimeoutExpired):
+                leader.wait(GRACE_SECONDS)
+        finally:
+            with suppress(ProcessLookupError):  # all have ended
+                os.killpg(leader.pid, signal.SIGKILL)
+    return leader.wait()
+
+
+def ending(status: int | None, seconds: float) -> str:
+    """How a command ended. status: of `run_command` with this limit of seconds."""
+    return f"took more than {seconds:.0f} s" if status is None else f"status {status}"
 
 
 def run_tests(
@@ -285,15 +312,17 @@ def run_tests(
 ) -> tuple[int | None, dict[str, list[str]]]:
     """Run pytest: its exit status, and the names of the tests that passed, failed, were skipped.
 
-    name: of pytest's report in OUT; none is written if pytest is killed. prefix: the program that
-    pytest runs under, with its options. log, seconds: of `run_command`.
+    name: of pytest's report in OUT; if pytest took too long, it has the tests that had ended.
+    prefix: the program that pytest runs under, with its options. log, seconds: of `run_command`.
     """
     path = OUT.absolute() / f"{name}.xml"
     path.unlink(missing_ok=True)
     command = [*prefix, sys.executable, "-m", "pytest", "-q", f"--junit-xml={path}", *options]
-    status = run_command(command, log, seconds)
+    status = run_command(command, log, seconds, stop=signal.SIGINT)
     tests: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
     for case in ElementTree.parse(path).iter("testcase") if path.exists() else ():
+        if case.get("name") is None:  # it has not ended
+            continue
         ways = {"failure": "failed", "error": "failed", "skipped": "skipped"}
         outcome = next((ways[part.tag] for part in case if part.tag in ways), "passed")
         tests[outcome].append(f"{case.get('classname')}.{case.get('name')}")
@@ -301,12 +330,14 @@ def run_tests(
 
 
 def check_tests(seconds: float) -> CheckResult:
-    """The tests marked `gpu`."""
-    status, tests = run_tests("tests", ALL_TESTS, seconds=seconds)
+    """The tests marked `gpu`, in several processes where pytest-xdist is installed."""
+    several = SEVERAL_PROCESSES if find_spec("xdist") else ()
+    options = (*GPU_TESTS, *HANGING_TESTS, *several)
+    status, tests = run_tests("tests", options, seconds=seconds)
     repeats = sum(f".{REPEATS}" in name for name in tests["passed"])
     text = ", ".join(f"{len(names)} {outcome}" for outcome, names in tests.items())
     text += f"; {repeats} of bit-equal repeats"
-    text += f"; pytest ended with status {status}" if status != 0 else ""
+    text += f"; pytest: {ending(status, seconds)}" if status != 0 else ""
     return CheckResult(status == 0 and repeats > 0, text, tests)
 
 
@@ -329,7 +360,8 @@ def check_sanitizer(tool: str, seconds: float) -> CheckResult:
     n, summaries = len(tests["passed"]), re.findall(r"SUMMARY: (\d+ \w+)", output)
     if status == 0 and n > 0 and summaries and all(text.startswith("0 ") for text in summaries):
         return CheckResult(True, f"clean, {n} tests")
-    text = f"{', '.join(summaries) or 'no summary'}, {n} tests passed, status {status}"
+    text = f"{', '.join(summaries) or 'no summary'}, {n} tests passed, "
+    text += ending(status, seconds)
     return CheckResult(False, text, details)
 
 
@@ -342,8 +374,9 @@ def check_bench(folder: Path, device: str, seconds: float) -> CheckResult:
     status = run_command([sys.executable, "-m", "experiments.bench", *options], seconds=seconds)
     path = folder / "bench.csv"
     if not path.exists() or device not in path.read_text():
-        return CheckResult(False, f"bench.csv has nothing of this GPU; status {status}")
-    text = "bench.csv" if status == 0 else f"bench.csv, as far as it came; status {status}"
+        return CheckResult(False, f"bench.csv has nothing of this GPU; {ending(status, seconds)}")
+    text = "bench.csv"
+    text += f", as far as it came; {ending(status, seconds)}" if status != 0 else ""
     return CheckResult(status in (0, None), text)
 
 
@@ -356,7 +389,7 @@ def check_training(run: Path, options: Sequence[str], seconds: float) -> CheckRe
     command += ["--out", str(run.parent.absolute())]
     status = run_command(command, seconds=seconds, stop=signal.SIGINT)
     if not run.exists():
-        return CheckResult(False, f"no epoch in {seconds:.0f} s; status {status}")
+        return CheckResult(False, f"no epoch; {ending(status, seconds)}")
     found = read_run(run)
     n, us = len(found.labels), 1e6 * found.metrics.train_seconds[-1]
     text = f"{found.epochs:,} of {found.config.epochs:,} epochs, "

@@ -12,7 +12,7 @@ from functools import partial
 from deepbig_runtime.errors import tell
 from experiments.benchmarks import host, mlp_times
 from experiments.benchmarks.columns import NARROW, Measurement
-from experiments.benchmarks.processes import OtherProcess
+from experiments.benchmarks.processes import ConfiguredProcess
 from mlp_gpu.network import Network
 from mlp_gpu.vector_kernel import LANES
 
@@ -39,6 +39,6 @@ def measure_with_avx2(net: int | str, network: Network, repeats: int) -> Iterato
 
 def measure(network: Network, repeats: int) -> list[Measurement]:
     """Measurements of the engine, the kernel and multiply-adds with AVX2."""
-    with closing(OtherProcess(environment(AVX2))) as process:
+    with closing(ConfiguredProcess(environment(AVX2))) as process:
         measured = process.call(mlp_times.measure_on_cpu, network, {}, repeats)
     return [replace(one, group=NARROW) for one in measured if one.group == "net" and one.vectors]

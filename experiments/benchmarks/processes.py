@@ -37,9 +37,9 @@ class ProcessSettings:
 
     @property
     def environment(self) -> dict[str, str]:
-        """This process's environment with the settings, and without what slows NumPy's BLAS.
+        """This process's environment with the settings, which JAX reads in NPROC.
 
-        JAX reads NPROC.
+        It lacks OPENBLAS_CORETYPE, which limits NumPy's BLAS to the instructions of one processor.
         """
         found = os.environ | dict.fromkeys((*THREAD_VARIABLES, "NPROC"), str(self.threads))
         found.pop("OPENBLAS_CORETYPE", None)
@@ -53,8 +53,8 @@ def process_settings() -> list[ProcessSettings]:
     return [ProcessSettings(*choice) for choice in product(threads, kept)]
 
 
-class OtherProcess(LocalProcesses):
-    """A process with an environment of its own, which calls functions."""
+class ConfiguredProcess(LocalProcesses):
+    """A process with a given environment, which calls functions."""
 
     def __init__(self, environment: Mapping[str, str]):
         super().__init__(1, environment=environment)
@@ -87,7 +87,7 @@ def in_processes(
     """Inside, the same makers by name; each trains in the process where it is fastest."""
     with ExitStack() as stack:
         processes = {
-            settings: stack.enter_context(closing(OtherProcess(settings.environment)))
+            settings: stack.enter_context(closing(ConfiguredProcess(settings.environment)))
             for settings in process_settings()
         }
 

@@ -160,30 +160,30 @@ def learn(dataset: Dataset, setting: Setting, seed: int) -> list[tuple[float, in
         seconds += time.perf_counter() - started
         if not done:
             n_epochs = max(2, round(SECONDS / seconds))
-        tests = dataset.test_images, dataset.test_labels
-        apart, test = (wrong(net.weights(), *own) for own in (dataset.validation, tests))
-        points.append((seconds, apart, test))
+        test_set = dataset.test_images, dataset.test_labels
+        validation_errors = wrong(net.weights(), *dataset.validation)
+        points.append((seconds, validation_errors, wrong(net.weights(), *test_set)))
     return points
 
 
 def measure(dataset: Dataset, source: SourceColumns) -> list[RaceRow]:
-    """Train all nets, each way in a process of its own; tells the progress.
+    """Train all nets, each way in a separate process; tells the progress.
 
     source: of the rows.
     """
     from experiments.benchmarks import baselines, processes
 
-    apart, found = data.split(dataset, N_APART, seed=0), []
+    split, found = data.split(dataset, N_APART, seed=0), []
     environment = processes.process_settings()[-1].environment
     for way, settings in CHOICES.items():
         if way == TORCH and baselines.import_error("torch"):
             continue
         tell(f"training, {SECONDS:g} s each time: {way} ...")
-        with closing(processes.OtherProcess(environment)) as process:
+        with closing(processes.ConfiguredProcess(environment)) as process:
             learnt, best, tried = [], settings[0], list(product(SEEDS[:1], settings))
             while tried:
                 seed, setting = tried.pop(0)
-                learnt.append((setting, seed, process.call(learn, apart, setting, seed)))
+                learnt.append((setting, seed, process.call(learn, split, setting, seed)))
                 if not tried and seed == SEEDS[0]:
                     best = min(learnt, key=lambda one: one[2][-1][1])[0]
                     tried = list(product(SEEDS[1:], [best]))

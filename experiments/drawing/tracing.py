@@ -60,8 +60,8 @@ def _trace(launch: Launch, launched: Launched, view: View) -> Trace:
     thread = view.thread[1] * threads[0] + view.thread[0]
     block = launched.blocks.tolist().index(view.block[1] * launch.grid[0] + view.block[0])
     of_blocks = [array.accesses(trace) for trace in launched.trace]
-    own = array.words(of_blocks[block][of_blocks[block][:, 1] == thread])
-    step = _step(replace(launched, trace=[of_blocks[block]]), thread, own[view.step], view)
+    thread_words = array.words(of_blocks[block][of_blocks[block][:, 1] == thread])
+    step = _step(replace(launched, trace=[of_blocks[block]]), thread, thread_words[view.step], view)
     in_sector = SECTOR // WORD
     sectors = np.unique(step // in_sector)
     moved = (sectors[:, None] * in_sector + np.arange(in_sector)).reshape(-1)
@@ -83,10 +83,10 @@ def _trace(launch: Launch, launched: Launched, view: View) -> Trace:
         blocks=sorted(bounds),
         of_all=strips(np.sort(array.words(np.concatenate(of_blocks)))),
         of_block=strips(np.sort(array.words(of_blocks[block]))),
-        own=strips(own),
+        own=strips(thread_words),
         step=strips(step),
         moved=[] if in_shared else strips(moved),
-        n_own=len(own),
+        n_own=len(thread_words),
         n_step=len(step),
         n_turns=access_stats.words_per_bank(step.tolist()) if in_shared else len(sectors),
     )

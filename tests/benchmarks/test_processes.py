@@ -7,7 +7,7 @@ import pytest
 
 from experiments.benchmarks import baselines, host, processes
 from experiments.benchmarks.baselines import Trainer
-from experiments.benchmarks.processes import OtherProcess, ProcessSettings
+from experiments.benchmarks.processes import ConfiguredProcess, ProcessSettings
 from experiments.training.workers import WorkerDied
 from mlp_gpu.network import Network
 
@@ -33,7 +33,7 @@ def environment():
 
 def test_process_has_its_settings_and_ends(monkeypatch):
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
-    process = OtherProcess(ProcessSettings(7, True).environment)
+    process = ConfiguredProcess(ProcessSettings(7, True).environment)
     try:
         with pytest.raises(ValueError, match="no such net"):
             process.call(fail)

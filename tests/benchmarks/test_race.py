@@ -97,7 +97,7 @@ def test_the_setting_is_taken_that_has_the_fewest_wrong_of_the_images_set_aside(
         return [(1.0, 50, 50), (2.0, {0.1: 7, 0.2: 5, 0.3: 6}[setting.eta], seed + 10)]
 
     process = SimpleNamespace(call=call, close=lambda: closed.append(True))
-    monkeypatch.setattr(processes, "OtherProcess", lambda environment: process)
+    monkeypatch.setattr(processes, "ConfiguredProcess", lambda environment: process)
     points = race.measure(replace(dataset, validation=None), SOURCE)
     assert [(setting.eta, seed) for setting, seed in asked] == [
         *((0.1, 0), (0.2, 0), (0.3, 0)),

@@ -277,6 +277,14 @@ def test_busy_core_computes_until_it_is_ended(monkeypatch):
     assert started[0].returncode == -signal.SIGKILL
 
 
+def test_busy_core_has_begun_inside(tmp_path, monkeypatch):
+    begun = tmp_path / "begun"
+    code = f"import time; time.sleep(0.5); open({str(begun)!r}, 'w'); print(end='x', flush=True)"
+    monkeypatch.setattr(mlp_times, "KEEP_BUSY", code)
+    with mlp_times.busy_core():
+        assert begun.exists()
+
+
 def test_process_of_a_busy_core_ends_by_itself():
     code = mlp_times.KEEP_BUSY.replace("+ 60", "+ 0.1")
     assert code != mlp_times.KEEP_BUSY

@@ -82,7 +82,7 @@ def test_convolutional_net_learns_colour_pictures(things, tmp_path, capsys):
     assert "hat (" in capsys.readouterr().out
 
 
-def test_nets_of_the_paper_are_fit_deformation_to_the_side_of_pictures(things, capsys):
+def test_nets_of_the_paper_fit_the_side_of_pictures(things, capsys):
     assert cnn.main(["--data", str(things), "--nets", "1", "--describe"]) == 0
     net = "100M3-MP3-100M2-100M1-300N-100N"
     said = capsys.readouterr()

@@ -279,7 +279,7 @@ cli.run(table1.main)
 def train_table1(
     out, *options, program=("-c", UNTRIED, "--engine", "cuda", "--schedule", "graph"), **environment
 ):
-    """`make table1` with a small net on a few digits, by graphs on a GPU that is not tried before."""
+    """`make table1` with a small net on a few digits, by graphs on an untried GPU."""
     command = *program, "--data", "digits", "--hidden", "40", "--epochs", "2", "--limit", "25"
     return programs.run_on_driver(*command, "--out", out, *options, **environment)
 

@@ -1,6 +1,7 @@
 """Compile kernels without a GPU: to PTX, and to machine code with the resources that it needs."""
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,12 +95,17 @@ def compile_ptx(
     )
 
 
+_patching = threading.Lock()  # mock.patch.object on a module is not thread-safe
+
+
 @contextmanager
 def _device_functions_for(cc: tuple[int, int]) -> Iterator[None]:
     """Numba compiles the device functions that a kernel calls for `cc`, with their lines.
 
     It would ask the driver for a GPU, and take their lines only where their decorator says so.
     """
+    # Numba keeps a device function by its argument types alone, as compiled for the first `cc`.
+    # That does no harm: its LLVM IR is the same for each; machine code is made with the kernel's.
     from numba.cuda import compiler, dispatcher
 
     def compile_with_lines(*arguments: Any, **options: Any) -> Any:
@@ -107,6 +113,7 @@ def _device_functions_for(cc: tuple[int, int]) -> Iterator[None]:
 
     device = SimpleNamespace(compute_capability=cc)
     with (
+        _patching,
         mock.patch.object(dispatcher, "get_current_device", return_value=device),
         mock.patch.object(dispatcher, "compile_cuda", compile_with_lines),
     ):

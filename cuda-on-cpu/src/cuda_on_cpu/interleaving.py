@@ -21,10 +21,10 @@ WARP = 32
 UNINITIALISED = -1  # all bits set: NaN as a float
 SIGNATURE = types.int32(types.int64)
 
-# A launch: int64 each. Those up to EXECUTED are addresses of int64. BLOCKS, THREADS: numbers in the
-# order in which they run. STATES: of each thread, where it waits. SPECIAL: see `translate`, as for
-# PARAMETERS and EXECUTED, counts. SHARED: memory of a block, of SHARED_WORDS. FRAMES: memory of
-# each thread, FRAME_BYTES apart. CONTEXT: see `memory_checks`.
+# Fields of a launch record, int64 each. Fields up to EXECUTED hold addresses of int64 arrays.
+# BLOCKS, THREADS: numbers in the order in which they run. STATES: of each thread, where it waits.
+# SPECIAL: see `translate`, as for PARAMETERS and EXECUTED, counts. SHARED: memory of a block, of
+# SHARED_WORDS. FRAMES: memory of each thread, FRAME_BYTES apart. CONTEXT: see `memory_checks`.
 BLOCKS, THREADS, STATES, SPECIAL, SHARED, PARAMETERS, FRAMES, CONTEXT, EXECUTED = range(9)
 N_BLOCKS, N_THREADS, SHARED_WORDS, FRAME_BYTES, N_LAUNCH = range(9, 14)
 
@@ -49,7 +49,7 @@ def run_thread(typing_context, frames, shared, special, context, executed, param
 
 
 @numba.njit
-def put_place(special, field, number, sizes):
+def put_coordinates(special, field, number, sizes):
     """Put x, y and z of a thread or a block into `special`. sizes: the field with its shape."""
     n_x, n_y = get(special, sizes), get(special, sizes + 1)
     put(special, field, number % n_x)
@@ -74,7 +74,7 @@ def run_threads(launch, at_barrier):
         if not at_barrier and not waits_for_warp(launch, thread):
             continue  # it waits at the block's barrier
         put(context, checks.FAULT_THREAD, thread)
-        put_place(special, translate.TID, thread, translate.NTID)
+        put_coordinates(special, translate.TID, thread, translate.NTID)
         state = run_thread(
             get(launch, FRAMES) + thread * get(launch, FRAME_BYTES),
             get(launch, SHARED),
@@ -94,7 +94,7 @@ def run_threads(launch, at_barrier):
 def run_blocks(launch):
     """Run thread blocks one after another. Returns 0, FAULT or DIVERGED; the context says where.
 
-    launch: the address of one.
+    launch: address of a launch record.
     """
     special, context = get(launch, SPECIAL), get(launch, CONTEXT)
     threads, states, shared = get(launch, THREADS), get(launch, STATES), get(launch, SHARED)
@@ -105,7 +105,7 @@ def run_blocks(launch):
         time += 1
         put(context, checks.TIME, time)
         put(context, checks.BLOCK_TIME, time)
-        put_place(special, translate.CTAID, block, translate.NCTAID)
+        put_coordinates(special, translate.CTAID, block, translate.NCTAID)
         for k in range(get(launch, SHARED_WORDS)):
             put(shared, k, UNINITIALISED)
         for t in range(get(launch, N_THREADS)):
