@@ -347,6 +347,7 @@ def test_test_that_hangs_is_ended_and_earlier_outcomes_are_counted(test_file, mo
     assert capfd.readouterr().err.count(" in test_b\n") == 1  # it is not tried again
 
 
+@pytest.mark.usefixtures("signals_raise")  # else pytest ignores SIGINT where this process does
 @pytest.mark.parametrize("processes", ["several", "one"])
 def test_run_of_the_tests_that_takes_too_long_keeps_earlier_outcomes(
     processes, test_file, tmp_path, monkeypatch

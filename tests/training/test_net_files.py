@@ -86,7 +86,7 @@ def read_changed(path, found, tensors=(), metadata=None, **entries):
         ({"more": 1}, "unknown field"),
         ({"config": {}}, "missing required field"),
         ({"config": make_config(sizes=(841, 40, 10)).to_builtins()}, r"W1: expected float32 \("),
-        ({"sha256": "x"}, "matching regex"),
+        ({"sha256": "x"}, "64 hexadecimal digits"),
         ({"sha256": "0" * 64}, "expected SHA-256 0"),
         ({"metadata": {"epoch": "1"}}, "'deepbig net' is no JSON"),
         ({"metadata": {net_files.ENTRY: "[" * 100_000}}, "'deepbig net' is no JSON"),

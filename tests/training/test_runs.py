@@ -393,7 +393,7 @@ cli.run(lambda: runs.lock(pathlib.Path(sys.argv[1])).__enter__())
 @linux
 @pytest.mark.parametrize(
     ("name", "complaint"),
-    [("run.h5", "files in"), ("sub/run.h5", "cannot make the folder")],
+    [("run.h5", "no file can be locked in"), ("sub/run.h5", "cannot make the folder")],
 )
 def test_lock_in_a_read_only_folder_is_one_sentence(tmp_path, name, complaint):
     tmp_path.chmod(0o555)
