@@ -137,7 +137,8 @@ def main(argv: list[str] | None = None) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="figures to save, such as learning_curves or experiment6_members (default: all)",
+        help="figures to save, such as learning_curves or experiment6_members (default: all but "
+        "those of a deformed digit)",
     )
     parser.add_argument(
         "--runs",
