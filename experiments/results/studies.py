@@ -147,6 +147,11 @@ def factors() -> dict[str, Factor]:
                 Setting("rates of 2010", epochs=2300, eta=1e-3, last_eta=1e-6),
             ),
         ),
+        "rate-long": Factor(
+            "In longer trainings a first rate of 0.001 instead of 0.003 helps: 300 epochs get a "
+            "tenth fewer wrong, a thousand a fifth.",
+            tuple(Setting("eta 0.001", epochs=n, eta=1e-3) for n in (300, 1000)),
+        ),
         "strength-300": Factor(
             "The longer the training, the stronger the field that it can learn: half of today's is "
             "no better than today's any more.",
