@@ -87,6 +87,12 @@ def test_same_command_resumes_and_other_parts_are_other_runs(folder, tmp_path):
     assert job.config.data.validation_part == 2
 
 
+def test_every_training_has_a_name_of_its_own():
+    arguments = study.parse_arguments(["--data", "digits", "--validation", "200"])
+    queue = study.make_jobs(arguments, data.cached("digits", None), "cpu")
+    assert len({job.label for job in queue}) == len({job.path for job in queue}) == len(queue)
+
+
 def test_number_of_epochs_and_the_factor_that_varies_it_exclude_each_other(capsys):
     with pytest.raises(SystemExit):
         study.parse_arguments(["--epochs", "2", "--factors", "length"])
