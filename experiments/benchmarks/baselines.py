@@ -769,53 +769,37 @@ def sees_gpu(package: str) -> bool:
     return torch.cuda.is_available()
 
 
+def runs(package: str, device: str) -> bool:
+    """Whether a package, or none, can compute on a device here. JAX has one, its default."""
+    if not package or import_error(package):
+        return not package
+    return sees_gpu(package) == (device == GPU) or (package != "jax" and device == CPU)
+
+
 def available(group: str, device: str) -> dict[str, Callable[..., Any]]:
     """The makers of the baselines of a group that can run on a device here, by name."""
-
-    def runs(package: str) -> bool:
-        if not package or import_error(package):
-            return not package
-        if package == "jax":  # which computes on its default device
-            return sees_gpu("jax") == (device == GPU)
-        return device == CPU or sees_gpu(package)
-
-    return {
-        baseline.name: baseline.make
-        for baseline in BASELINES
-        if (baseline.group, baseline.device) == (group, device) and runs(baseline.package)
-    }
+    found = [one for one in BASELINES if (one.group, one.device) == (group, device)]
+    return {one.name: one.make for one in found if runs(one.package, device)}
 
 
 def missing(gpu: bool) -> list[str]:
     """A sentence for each library that cannot be measured. gpu: whether a GPU is measured."""
-    reasons = {package: import_error(package) for package in PACKAGES}
-    sentences = [
-        f"{PACKAGES[package]} is not measured ({reason}); pip install -e '.[baselines]' brings it"
-        for package, reason in reasons.items()
-        if reason
-    ]
-    if gpu and not reasons["torch"] and not sees_gpu("torch"):
-        sentences.append(
-            "the installed PyTorch sees no GPU, so kornia is measured on the CPU alone, PyTorch "
-            "not at all; https://pytorch.org/get-started says how to install one that does"
-        )
-    if gpu and not reasons["jax"] and not sees_gpu("jax"):
-        sentences.append(
-            "the installed JAX sees no GPU, so it is measured on the CPU; 'pip install "
-            '"jax[cuda12]"\' brings what it needs'
-        )
+    sentences = []
+    for package, name in PACKAGES.items():
+        if reason := import_error(package):
+            how = "pip install -e '.[baselines]' brings it"
+            sentences.append(f"{name} is not measured ({reason}); {how}")
+        elif gpu and not sees_gpu(package):
+            sentences.append(f"the installed {name} sees no GPU, so it is not measured on it")
     return sentences
 
 
 def workloads(
-    makers: Mapping[str, Callable[..., Any]],
-    arguments: Sequence[Any],
-    n_images: int,
-    check: Callable[[Trainer], None] = lambda trainer: None,
+    makers: Mapping[str, Callable[..., Any]], arguments: Sequence[Any], n_images: int
 ) -> dict[str, Workload]:
     """A workload on n_images images for each baseline; without those that fail, which is logged.
 
-    arguments: of the makers. check: raises an exception if a trainer has not made the right steps.
+    arguments: of the makers.
     """
     found = {}
     for name, make in makers.items():
@@ -824,7 +808,6 @@ def workloads(
             made = make(*arguments)
             trainer = made if isinstance(made, Trainer) else Trainer(made, list)
             trainer.train()
-            check(trainer)
         except Exception as error:  # must not cost the measurements of everything else
             tell(f"{name} fails, so it is not measured: {type(error).__name__}: {error}")
         else:

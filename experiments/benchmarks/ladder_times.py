@@ -24,7 +24,7 @@ from experiments.benchmarks import baselines, gpu_times
 from experiments.benchmarks.executor import execute, new_executor
 from experiments.benchmarks.host import Workload, time_workloads
 from experiments.benchmarks.window import weight_distance
-from experiments.results.ladder_tables import ProgramTime, RungKernel
+from experiments.results.records import ProgramTime, RungKernel
 from mlp_gpu.ladder import arrays, cpu, formulas
 from mlp_gpu.ladder import rung6_graph as graph
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel

@@ -244,49 +244,32 @@ def test_training_on_images_deformed_meanwhile(change, passed, sample, monkeypat
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-@pytest.mark.parametrize(
-    ("interrupted", "trap", "stop"),
-    [
-        (False, "", signal.SIGKILL),
-        (False, "trap '' INT", signal.SIGINT),  # which it ignores
-        (True, "", signal.SIGKILL),
-        (True, "trap '' INT", signal.SIGINT),
-    ],
-)
-def test_run_command_leaves_no_process_behind(interrupted, trap, stop, tmp_path, monkeypatch):
+@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("trap", ["", "trap '' INT"], ids=["ends", "ignores SIGINT"])
+def test_run_command_leaves_no_process_behind(interrupted, trap, tmp_path, monkeypatch):
     pids = tmp_path / "pids"
     command = ["sh", "-c", f"{trap}\nsleep 60 & echo $$ $! >{pids}; wait; wait"]
-
-    class Popen(subprocess.Popen):
-        def wait(self, timeout=None):
-            if timeout == HANG_SECONDS:
-                wait_until(lambda: pids.exists() and pids.read_text())
-                if interrupted:
-                    raise Interrupted(signal.SIGINT)
-                raise subprocess.TimeoutExpired(command, timeout)
-            return super().wait(timeout)
-
-    monkeypatch.setattr(gpu_checks.subprocess, "Popen", Popen)
+    error = Interrupted(signal.SIGINT) if interrupted else subprocess.TimeoutExpired(command, 1)
+    ends_waiting(monkeypatch, error, lambda: pids.exists() and pids.read_text())
     monkeypatch.setattr(gpu_checks, "GRACE_SECONDS", 0.5)
     with pytest.raises(Interrupted) if interrupted else nullcontext():
-        assert gpu_checks.run_command(command, seconds=HANG_SECONDS, stop=stop) is None
+        assert gpu_checks.run_command(command, HANG_SECONDS) is None
     shell, child = pids.read_text().split()
     wait_until(lambda: not is_alive(child))  # init may take a moment to bury it
     assert not is_alive(shell)
 
 
-def test_signal_that_a_command_reports_is_said_once(tmp_path):
-    begun, use_cli = tmp_path / "begun", "from experiments.training import cli"
-    command = (
-        f"{use_cli}\ndef main():\n open({str(begun)!r}, 'w')\n while True: pass\ncli.run(main)"
-    )
-    program = f"{use_cli}\nfrom experiments.benchmarks.gpu_checks import run_command\n"
-    program += f"cli.run(lambda: run_command({[sys.executable, '-c', command]!r}))"
-    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
-    wait_until(begun.exists)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=HANG_SECONDS)
-    assert (process.returncode, said) == (130, "stopped by SIGINT\n")
+def ends_waiting(monkeypatch, error, is_reached):
+    """A command that may take HANG_SECONDS is waited for until something is reached: an error."""
+
+    class Popen(subprocess.Popen):
+        def wait(self, timeout=None):
+            if timeout == HANG_SECONDS:
+                wait_until(is_reached)
+                raise error
+            return super().wait(timeout)
+
+    monkeypatch.setattr(gpu_checks.subprocess, "Popen", Popen)
 
 
 HERE = ("-p", "no:cacheprovider")
@@ -341,7 +324,7 @@ def test_test_that_hangs_is_ended_and_earlier_outcomes_are_counted(test_file, mo
     )
     options = [option.replace("=300", "=0.5") for option in gpu_checks.HANGING_TESTS]
     options += gpu_checks.SEVERAL_PROCESSES
-    status, tests = gpu_checks.run_tests("it", [*options, str(test_file), *HERE])
+    status, tests = gpu_checks.run_tests("it", [*options, str(test_file), *HERE], HANG_SECONDS)
     assert status == 1
     assert tests["passed"] == ["test_it.test_a"]
     assert capfd.readouterr().err.count(" in test_b\n") == 1  # it is not tried again
@@ -357,18 +340,10 @@ def test_run_of_the_tests_that_takes_too_long_keeps_earlier_outcomes(
         f"import time\n\ndef test_a(): pass\n\ndef test_b():\n    time.sleep(2)\n"
         f"    open({str(begun)!r}, 'w').close()\n    time.sleep(9999)\n"
     )
-
-    class Popen(subprocess.Popen):
-        def wait(self, timeout=None):
-            if timeout == HANG_SECONDS:
-                wait_until(begun.exists)
-                raise subprocess.TimeoutExpired(self.args, timeout)
-            return super().wait(timeout)
-
     monkeypatch.setattr(gpu_checks, "GPU_TESTS", [str(test_file), *HERE])
     if processes == "one":
         monkeypatch.setattr(gpu_checks, "find_spec", lambda name: None)
-    monkeypatch.setattr(gpu_checks.subprocess, "Popen", Popen)
+    ends_waiting(monkeypatch, subprocess.TimeoutExpired("pytest", HANG_SECONDS), begun.exists)
     result = gpu_checks.check_tests(HANG_SECONDS)
     assert result.text.endswith(f"; pytest: took more than {HANG_SECONDS} s")
     assert result.details["passed"] == ["test_it.test_a"]
@@ -429,7 +404,6 @@ RAN = '"$@" && printf "========= %s\\r\\n" '
     ("script", "passed", "text"),
     [
         (f'{RAN} "ERROR SUMMARY: 0 errors"', True, "clean, 1 tests"),
-        (f'{RAN} "RACECHECK SUMMARY: 0 hazards displayed (0 errors)"', True, "clean, 1 tests"),
         (
             f'{RAN} "ERROR SUMMARY: 0 errors" "ERROR SUMMARY: 250 errors"; exit 99',
             False,
@@ -442,7 +416,6 @@ RAN = '"$@" && printf "========= %s\\r\\n" '
         ),
         (f'{RAN} "ERROR SUMMARY: 0 errors"; exit 1', False, "0 errors, 1 tests passed, status 1"),
         ('echo "ERROR SUMMARY: 0 errors"', False, "0 errors, 0 tests passed, status 0"),
-        ('"$@"', False, "no summary, 1 tests passed, status 0"),
         (
             'echo "Error: Device not supported. ERROR SUMMARY: 2 errors"; exit 1',
             True,
@@ -468,7 +441,6 @@ def test_end_of_the_output_of_a_sanitizer_is_recorded(sanitizer):
 def test_sanitizer_in_path_is_preferred(sanitizer, tmp_path, monkeypatch):
     assert gpu_checks.check_sanitizer("memcheck", 120) == CheckResult(True, "not installed")
     sanitizer("echo installed")
-    assert "installed" in gpu_checks.check_sanitizer("memcheck", 120).details["output"]
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     (tmp_path / "compute-sanitizer").write_text("#!/bin/sh\necho preferred\n")
     (tmp_path / "compute-sanitizer").chmod(0o755)

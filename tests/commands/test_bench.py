@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from factories import SESSION
-from measurements import SOURCE, bench_row, gpu_measurements, measurement, net_measurement
-from msgspec import structs
+from measurements import SOURCE, gpu_rows, net_row, timed
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
@@ -104,26 +103,25 @@ def test_each_row_is_written_as_it_is_measured(tmp_path, monkeypatch):
     path, arguments = tmp_path / "bench.csv", bench.parse_arguments(["--nets", "1"])
     seen = []
 
-    def measure_all(given, timer, names=("engine cpu", "engine cuda graph")):
-        for name in names:
-            yield net_measurement(name, 20.0)
+    def measure_all(given, timer):
+        for name in ("engine cpu", "engine cuda graph"):
+            yield net_row(name, 20.0)
             seen.append(names_in(path))
         if given.gpu_only:
             raise GpuFault("it fell off the bus")
 
     monkeypatch.setattr(bench, "measure_all", measure_all)
-    source = structs.replace(SESSION, device="Some GPU")
-    cells = to_cells(bench_row(net_measurement("old", 1.0, net=2)))
+    cells = to_cells(net_row("old", 1.0, net=2))
     del cells["percent_of_peak"]  # which older records lack; and they have a column of their own
     path.write_text(csv_text([cells | {"percent_of_product": 3.0}]))
-    rows = bench.measure_into(path, arguments, None, source)
+    rows = bench.measure_into(path, arguments, None, SESSION)
     assert seen == [["old", "engine cpu"], ["old", "engine cpu", "engine cuda graph"]]
     assert [row.name for row in rows] == seen[-1]
     assert [row.us for row in read_rows(path, BenchRow)] == [1, 20, 20]
     with pytest.raises(GpuFault):
-        bench.measure_into(path, bench.parse_arguments(["--gpu-only"]), None, source)
+        bench.measure_into(path, bench.parse_arguments(["--gpu-only"]), None, SESSION)
     assert names_in(path) == seen[-1]
-    bench.measure_into(path, bench.parse_arguments([]), None, source)
+    bench.measure_into(path, bench.parse_arguments([]), None, SESSION)
     assert names_in(path) == ["engine cpu", "engine cuda graph"]
 
 
@@ -176,7 +174,7 @@ def in_this_process(asked):
 
 def tiny_works(monkeypatch):
     """Little of everything, and a small net in place of net 3 of 2011."""
-    again = net_measurement("engine cpu", 1e6, group=NARROW, vectors=8)
+    again = timed(1e6, group=NARROW, name="engine cpu", images=1, vectors=8)
     monkeypatch.setattr(narrow, "measure", lambda net, repeats: [again])
     monkeypatch.setattr(bench, "CNN_NETS", (3,))
     network = ConvNetwork.initial("2M3s1", Maps(1, 31, 31), 10, 0)
@@ -200,21 +198,20 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
 
     def cnn_on_gpu(network, *how):
         asked.append((network.description, *how))
-        kernel = measurement(2.0, group="cnn kernel", name="convolve_maps", state="warm", layer=1)
-        return [measurement(9.0, group="cnn", name="engine cuda graph", n_images=1), kernel]
+        kernel = timed(2.0, group="cnn kernel", name="convolve_maps", state="warm", layer=1)
+        return [timed(9.0, group="cnn", name="engine cuda graph", images=1), kernel]
 
     def paper_set(images, labels, deformation, seed):
         asked.append((images.shape, labels.shape))
         return SimpleNamespace(deform=lambda out, epoch: asked.append(out.shape))
 
-    tiled = measurement(0.05, group="deformation", name="GPU, a kernel a tile", n_images=1)
-    measured = [replace(one, ran_on="") for one in gpu_measurements()]
+    tiled = timed(0.05, group="deformation", name="GPU, a kernel a tile", images=1)
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: None)
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
     monkeypatch.setattr(gpu, "driver_version", lambda: "1.2")
     monkeypatch.setattr(gpu_times, "Timer", lambda: "a timer")
-    monkeypatch.setattr(gpu_times, "measure_net", lambda network, timer, repeats: measured)
+    monkeypatch.setattr(gpu_times, "measure_net", lambda network, timer, repeats: gpu_rows())
     monkeypatch.setattr(cnn_times, "measure_on_gpu", cnn_on_gpu)
     monkeypatch.setattr(deform_times, "N_IMAGES", 120)
     monkeypatch.setattr(deform_times, "measure_on_gpu", lambda *arguments: [tiled])
@@ -224,7 +221,7 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
         ("net", "cuda"): {"PyTorch graph, GPU": baselines.numpy_loop},
     }
     monkeypatch.setattr(baselines, "available", lambda *asked: there.get(asked, {}))
-    by_window = measurement(7.0, group="net", name="PyTorch window, GPU", n_images=1)
+    by_window = timed(7.0, group="net", name="PyTorch window, GPU", images=1)
     monkeypatch.setattr(gpu_times, "measure_window_baselines", lambda network, _: [by_window])
     monkeypatch.delattr(bench, "run_race")  # a GPU is not lent for that
     bench.main(["--repeats", "7", "--out", str(tmp_path)])

@@ -130,10 +130,10 @@ def test_record_and_table(fakes, tmp_path, monkeypatch, capsys):
     assert " ".join(options4) == f"--nets 4 --profile paper {common}"
 
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said.out.splitlines()]
-    assert lines[0] == ["check", "result", "seconds"]
-    assert [line[0] for line in lines[2:]] == NAMES
-    assert ["tests on the GPU", "tests passed", "0"] in lines
-    assert "FAILED" not in said.out
+    table = [line for line in lines if len(line) > 2]
+    assert table[0][:3] == ["check", "passed", "result"]
+    assert [line[0] for line in table[2:]] == NAMES
+    assert ["tests on the GPU", "yes", "tests passed"] in [line[:3] for line in table]
     assert [f"{name} ..." in said.err for name in NAMES] == [True] * len(NAMES)
 
 
@@ -170,11 +170,11 @@ def test_checks_that_fail_or_raise_give_status_1_and_stop_no_other(
     assert row["passed"] is False
     assert row["result"].startswith("ValueError: no\n good")
     assert "in break_off" in row["details"]["traceback"]
-    table = capsys.readouterr().out.splitlines()
-    assert [NAMES[i - 2] for i, line in enumerate(table) if "| FAILED: " in line] == failed
-    assert "| FAILED: ValueError: no good no" in table[2 + 14]
-    assert any("| FAILED: so so" in line for line in table)
-    assert max(map(len, table)) < 160
+    lines = capsys.readouterr().out.splitlines()
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line[:1] == "|"]
+    assert [line[0] for line in table if line[1] == "no"] == failed
+    assert table[2 + 14][2].startswith("ValueError: no good no")
+    assert max(map(len, lines)) < 300
 
 
 def test_signal_keeps_earlier_results(fakes, tmp_path, monkeypatch):

@@ -15,8 +15,7 @@ from experiments import ladder, readme
 from experiments.benchmarks import baselines, ladder_times
 from experiments.datasets import data
 from experiments.results import ladder_tables
-from experiments.results.ladder_tables import AccuracyRow, LadderRecord, ProgramTime
-from experiments.results.records import read_json
+from experiments.results.records import AccuracyRow, LadderRecord, ProgramTime, read_json
 from experiments.training.validation import to_json
 from mlp_gpu.ladder import cpu, formulas
 from mlp_gpu.ladder.net import Net

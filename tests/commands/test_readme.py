@@ -7,7 +7,7 @@ from statistics import median
 import factories
 import pytest
 from factories import changed
-from measurements import SOURCE, gpu_measurements, net_measurement, write_bench
+from measurements import SOURCE, gpu_rows, net_row, write_bench
 from msgspec import structs
 from PIL import Image
 
@@ -269,7 +269,7 @@ def shown(part):
 
 def test_benchmarks_of_every_device_are_shown(empty):
     on_cpu = structs.replace(SOURCE, device="Some CPU", driver="")
-    write_bench([net_measurement("engine cpu", 300.0)], on_cpu, empty / "results/cpu/bench.csv")
+    write_bench([net_row("engine cpu", 300.0)], on_cpu, empty / "results/cpu/bench.csv")
     text = shown("bench")
     assert text.startswith(
         "Some CPU; a 1; 2026-01-01; commit cccccccccccc; medians of 7 repeats:\n\n|"
@@ -278,7 +278,7 @@ def test_benchmarks_of_every_device_are_shown(empty):
     assert text.endswith("\n\nOn a GPU: not measured yet.")
     assert shown("kernels") == readme.NOT_MEASURED
 
-    write_bench(gpu_measurements(), SOURCE, empty / "results/gpu/bench.csv")
+    write_bench(gpu_rows(), SOURCE, empty / "results/gpu/bench.csv")
     text = shown("bench")
     assert "Some CPU" in text
     assert "Some GPU, driver 1.2; a 1; 2026-01-01" in text
