@@ -328,9 +328,6 @@ def torch_graph(
 
 LIKELY = 0.75  # part of the sweeps that the last block suggests, launched before reading progress
 
-# Images of a window and of a block: large, because a sweep is many launches that do little each.
-WINDOW_SETTINGS = ((32, 128), (64, 256), (128, 256))
-
 
 class TorchWindow:
     """Trains a perceptron as `mlp_gpu.engine.Engine` describes, without losses.
@@ -339,16 +336,16 @@ class TorchWindow:
     its shapes never change: rows past the end of a block are images without deltas, and a mask
     selects the images before each.
 
-    per_window, per_block: images. device: 'cpu' or 'cuda'. capture: runs a step some times and
-    returns a function that repeats it.
+    per_window, per_block: images, many because a sweep is many launches that do little each.
+    device: 'cpu' or 'cuda'. capture: runs a step some times and returns a function that repeats it.
     """
 
     name, schedule = "PyTorch", WINDOW
 
     def __init__(
         self,
-        per_window: int,
-        per_block: int,
+        per_window: int = 64,
+        per_block: int = 256,
         device: str = GPU,
         capture: Callable[[Step], Step] = capture_step,
     ):
@@ -718,8 +715,8 @@ class Baseline:
     """A program of others. group: of the rows of bench.csv; "ladder" of the ladder's net.
 
     package: in PACKAGES, "" if it needs none. device: CPU or GPU. make: returns a `Trainer`
-    of a net; in the group `deformation` a function that deforms images; in `window` a trainer with
-    given settings, timed as our engine is; in `product` a function that multiplies on a stream.
+    of a net; in the group `deformation` a function that deforms images; in `window` an engine, timed
+    as ours is; in `product` a function that multiplies on a stream.
     """
 
     group: str

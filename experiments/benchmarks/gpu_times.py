@@ -24,7 +24,6 @@ from deepbig_runtime import gpu
 from deepbig_runtime.errors import Problem, tell
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
 from experiments.benchmarks import baselines
-from experiments.benchmarks.baselines import WINDOW_SETTINGS
 from experiments.benchmarks.columns import Ceiling, bench_row
 from experiments.benchmarks.host import attempts, training_examples
 from experiments.benchmarks.mlp_times import ETA, training_flops
@@ -520,15 +519,10 @@ def measure_window(network: Network, repeats: int) -> list[BenchRow]:
 
 
 def measure_window_baselines(network: Network, repeats: int) -> Iterator[BenchRow]:
-    """Rows of the window by others, each with its fastest settings, timed as ours is."""
+    """Rows of the window by others, timed as ours is."""
     for name, make in baselines.available("window", baselines.GPU).items():
         tell(f"  preparing {name}")
-        found = []
-        for settings in WINDOW_SETTINGS:
-            text = "windows of {}, blocks of {}".format(*settings)
-            trainer = make(*settings)
-            found.append(measure_engine(trainer, network, repeats, name=name, settings=text))
-        yield min(found, key=lambda row: row.us)
+        yield measure_engine(make(), network, repeats, name=name)
 
 
 def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from executed import ENGINE_DEVICES, HAS_GPU, on_device
-from measurements import timed
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
@@ -325,18 +324,6 @@ def test_cublas_follows_each_product_of_the_window(monkeypatch):
     assert [one.n_bytes for one in others[1::2]] == [4 * n for n in words]
     assert {one.launch for one in others[1::2]} == {None}
     assert others[1].name == "cuBLAS, forward"
-
-
-def test_window_baseline_is_measured_with_its_fastest_settings(monkeypatch):
-    def measure_engine(trainer, network, repeats, **fields):
-        return timed(5.0 + abs(trainer[0] - 64), group="net", images=1, **fields)
-
-    makers = {"PyTorch window, GPU": lambda *settings: settings}
-    monkeypatch.setattr(baselines, "available", lambda *asked: makers)
-    monkeypatch.setattr(gpu_times, "measure_engine", measure_engine)
-    (found,) = gpu_times.measure_window_baselines(None, 7)
-    assert (found.name, found.settings) == ("PyTorch window, GPU", "windows of 64, blocks of 256")
-    assert found.us == 5
 
 
 # --- convolutional nets

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from committee_cases import tables_of
 from factories import SESSION
 from msgspec.structs import replace
 
@@ -106,16 +105,6 @@ ROW = BlockRow(
 )
 SOURCE = replace(SESSION, commit="c" * 40)
 RECORD = BlockRecord(data="MNIST", seed=0, rows=[ROW], provenance=SOURCE)
-
-
-def test_rows_as_lines():
-    net1 = replace(ROW, sizes=(841, 1000, 500, 10), trained_on=0)
-    (lines,) = tables_of(record_tables.block_table(replace(RECORD, rows=[ROW, net1])))
-    first = {"net": "841-800-10", "trained before on": "20,000 images", "eta": "0.0001"}
-    ways = {records.ENGINE: "1.0e-06", records.PLAIN: "2.3e-05"}
-    assert lines[0].items() >= (first | ways | {"steps": "256"}).items()
-    assert lines[0]["sweeps of the two windows"] == "4.0 / 7.0"
-    assert (lines[1]["net"], lines[1]["trained before on"]) == ("net 1", "nothing")
 
 
 def test_the_page_has_the_records_of_all_machines(empty):

@@ -7,7 +7,7 @@ from statistics import median
 import factories
 import pytest
 from factories import changed
-from measurements import SOURCE, gpu_rows, net_row, write_bench
+from measurements import SOURCE, gpu_rows, net_row
 from msgspec import structs
 from PIL import Image
 
@@ -17,11 +17,10 @@ from experiments import readme
 from experiments.datasets.dataset import CIFAR10_JPEG
 from experiments.drawing import figures
 from experiments.results import cnn_tables, tables
+from experiments.results.record_tables import gpu_check_table
 from experiments.results.records import GpuCheckRecord, GpuCheckRow, read_results
 from experiments.training import jobs
-from experiments.training.formatting import csv_text
 from experiments.training.provenance import REPOSITORY
-from experiments.training.validation import to_json
 from mlp_gpu.network import NETS
 
 MAX_LINES = 130
@@ -52,14 +51,6 @@ def of_colours(name, classes=(), **what):
 
 def text_of(page):
     return (REPOSITORY / page).read_text(encoding="utf-8")
-
-
-def records(*runs):
-    """Runs with the paths of records as of `make table1`."""
-    return {
-        REPOSITORY / "results" / "box" / f"table1-net{tables.net_number(run)}-seed{k}.json": run
-        for k, run in enumerate(runs)
-    }
 
 
 # --- the pages as they are
@@ -174,19 +165,6 @@ def test_no_record_names_a_folder_of_the_machine_it_is_from():
 # --- what was measured of errors
 
 
-def test_all_rows_of_records():
-    assert readme.table1({}, "MNIST") == readme.NOT_MEASURED
-    found = records(make_run(net=4), make_run(net=1, name="load_digits"), make_run(net=2))
-    text = readme.table1(found, "MNIST")
-    assert [line.split("|")[1].strip() for line in text.splitlines()[2:4]] == ["2", "4"]
-    sources = re.findall(r"^- `(.+)`: (net \d).* commit 0123456789ab$", text, re.MULTILINE)
-    assert sources == [("table1-net2-seed2.json", "net 2"), ("table1-net4-seed0.json", "net 4")]
-    digits = readme.table1(found, "load_digits")
-    assert "paper" not in digits
-    assert digits.count("\n|") == 2  # under the header
-    assert digits.count("commit") == 1
-
-
 def test_a_row_per_net_is_of_its_longest_deformed_run_on_mnist():
     def of_seed(seed, run):
         run.config = changed(run.config, seed=seed)
@@ -231,59 +209,24 @@ def test_a_row_per_net_is_of_its_longest_deformed_run_on_mnist():
 # --- what was measured of times
 
 
-def test_starts_are_shown(empty):
-    row = {"what": "make test", "seconds": "250.44", "seconds_p20": "1", "seconds_p80": "300"}
-    row |= {"repeats": "3", "device": "box", "driver": "", "versions": "", "commit": "c"}
-    (empty / "results" / "box").mkdir(parents=True)
-    (empty / "results" / "box" / "startup.csv").write_text(csv_text([row | {"date": "2026-01-01"}]))
-    text = readme.pages()["docs/benchmarks.md"]["starts"]
-    assert text.startswith("box; ; 2026-01-01; commit c:\n\n")
-    assert text.endswith("\n| make test | 250.4 (1.0-300.0) | 3       |")
+def test_a_failed_check_of_a_gpu_and_an_old_record_are_shown():
+    row = GpuCheckRow("GPU", False, "as it is", 61)
+    text = gpu_check_table(GpuCheckRecord(False, [row], factories.SESSION))
+    assert text.endswith("| GPU   | no     | as it is | 0:01:01 | not recorded | not recorded |")
 
 
-def test_the_checks_of_a_gpu_are_shown(empty):
-    folder = empty / "results" / "gpu"
-    folder.mkdir(parents=True)
-    checks = [
-        GpuCheckRow("GPU", False, "as it is", 61),
-        GpuCheckRow("self-test", True, "fine", 1, {}, "2026-01-02T00:00:00+00:00", "d" * 40),
-    ]
-    changes = {"device": "Some GPU", "driver": "1.2", "commit": "c" * 40}
-    record = GpuCheckRecord(False, checks, structs.replace(factories.SESSION, **changes))
-    (folder / "gpu-check.json").write_bytes(to_json(record))
-    pages = readme.pages()
-    text = pages["results/README.md"]["gpu-check"]
-    assert text.startswith(
-        "Provenance of the last command: Some GPU, driver 1.2; python 3.11; 2026-01-02T00:00:00+00"
-    )
-    for row in (
-        r"GPU +\| no +\| as it is +\| 0:01:01 \| not recorded \| not recorded",
-        r"self-test +\| yes +\| fine +\| 0:00:01 \| 2026-01-02 +\| dddddddddddd",
-    ):
-        assert re.search(rf"^\| {row} +\|$", text, re.MULTILINE)
-
-
-def shown(part):
-    return readme.benchmarks(read_results().benches.values(), part)
-
-
-def test_benchmarks_of_every_device_are_shown(empty):
+def test_benchmarks_of_every_device_are_shown():
     on_cpu = structs.replace(SOURCE, device="Some CPU", driver="")
-    write_bench([net_row("engine cpu", 300.0)], on_cpu, empty / "results/cpu/bench.csv")
-    text = shown("bench")
+    rows = [structs.replace(net_row("engine cpu", 300.0), source=on_cpu)]
+    text = readme.benchmarks([rows], "bench")
     assert text.startswith(
         "Some CPU; a 1; 2026-01-01; commit cccccccccccc; medians of 7 repeats:\n\n|"
     )
-    assert "| engine cpu " in text
     assert text.endswith("\n\nOn a GPU: not measured yet.")
-    assert shown("kernels") == readme.NOT_MEASURED
-
-    write_bench(gpu_rows(), SOURCE, empty / "results/gpu/bench.csv")
-    text = shown("bench")
+    text = readme.benchmarks([rows, gpu_rows()], "bench")
     assert "Some CPU" in text
     assert "Some GPU, driver 1.2; a 1; 2026-01-01" in text
     assert "not measured" not in text
-    text = shown("kernels")
-    assert text.startswith("Some GPU, driver 1.2; a 1; 2026-01-01; commit cccccccccccc; medians")
+    text = readme.benchmarks([rows, gpu_rows()], "kernels")
     assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
     assert "Some CPU" not in text
