@@ -8,6 +8,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -75,22 +76,22 @@ class Odd(CpuEngine):
         return outputs
 
 
-def check(monkeypatch, sample, one, again):
-    """`check_engines` of a small net by engines in place of a GPU's, and whether they are equal."""
-    if isinstance(one, CpuEngine):
+@pytest.fixture
+def case(sample, monkeypatch):
+    """A function that has `check_engines` compare two engines in place of a GPU's."""
+
+    def compare(one, again):
         Odd.labels = sample.test_labels
-        case = Network.initial(SIZES, 0), CpuEngine(), one, again, numpy_loop
-    else:
-        network = ConvNetwork.initial("6M5s1-8M5s1c50%-7N", Maps(1, 29, 29), 10, 0)
-        case = network, ConvCpuEngine(), one, again, numpy_convolutional
-    monkeypatch.setattr(gpu_checks, "make_case", lambda name: case)
-    monkeypatch.setattr(gpu_checks, "MAX_IMAGES", 200)
-    return gpu_checks.check_engines(sample, "small")
+        found = Network.initial(SIZES, 0), CpuEngine(), one, again, numpy_loop
+        monkeypatch.setattr(gpu_checks, "make_case", lambda name: found)
+        monkeypatch.setattr(gpu_checks, "MAX_IMAGES", 200)
+        return gpu_checks.check_engines(sample, "small")
+
+    return compare
 
 
-@pytest.mark.parametrize("engine", [CpuEngine, ConvCpuEngine])
-def test_same_engine_passes(sample, engine, monkeypatch):
-    result = check(monkeypatch, sample, engine(), engine())
+def test_same_engine_passes(case):
+    result = case(CpuEngine(), CpuEngine())
     assert result.passed
     said = re.fullmatch(
         r"load_digits: weights 0 apart, another CPU program's (\S+); (\d+) and \2 of 600 wrong; "
@@ -107,15 +108,15 @@ def test_same_engine_passes(sample, engine, monkeypatch):
         *(({"n_wrong": 1}, True), ({"n_wrong": 2}, False)),
     ],
 )
-def test_other_training_on_both_gpu_runs_fails(sample, options, passed, monkeypatch):
-    result = check(monkeypatch, sample, Odd(**options), Odd(**options))
+def test_other_training_on_both_gpu_runs_fails(case, options, passed):
+    result = case(Odd(**options), Odd(**options))
     assert result.passed == passed
     assert "two runs on the GPU bit-equal" in result.text
 
 
 @pytest.mark.parametrize("where", ["weights", "padding", "loss", "outputs"])
-def test_one_bit_between_two_gpu_trainings_fails(sample, where, monkeypatch):
-    result = check(monkeypatch, sample, CpuEngine(), Odd(where))
+def test_one_bit_between_two_gpu_trainings_fails(case, where):
+    result = case(CpuEngine(), Odd(where))
     assert not result.passed
     assert result.text.endswith("two runs on the GPU NOT bit-equal")
 
@@ -129,9 +130,13 @@ def test_convolutional_nets_on_the_gpu_pass(device, sample, monkeypatch):
     for module in (cnn_cuda, mlp_cuda):
         monkeypatch.setattr(module, "PREDICT_BATCH", n)
     capture_small_graphs(monkeypatch)
-    monkeypatch.setattr(gpu_checks, "MAX_IMAGES", n)
+    network = ConvNetwork.initial("6M5s1-8M5s1c50%-7N", Maps(1, 29, 29), 10, 0)
     with on_device(device):
-        result = check(monkeypatch, few, ConvCudaEngine("graph"), ConvCudaEngine("launch"))
+        engines = ConvCpuEngine(), ConvCudaEngine("graph"), ConvCudaEngine("launch")
+        monkeypatch.setattr(
+            gpu_checks, "make_case", lambda name: (network, *engines, numpy_convolutional)
+        )
+        result = gpu_checks.check_engines(few, "small")
     assert result.passed
     assert "weights 0 apart" not in result.text
 
@@ -178,18 +183,11 @@ def test_deformations_may_differ_by_rounding(sample, monkeypatch, difference, eq
     assert result.text == text
 
 
-class Event:
-    """CUDA's, of a deformation that takes a second."""
-
-    def elapsed_time(self, end):
-        return 1000.0
-
-
 class Ahead:
     """Has deformed all epochs on the CPU before the first one is asked for."""
 
     stale, wait = 0, 0.0
-    events = Event(), Event()
+    events = 2 * (SimpleNamespace(elapsed_time=lambda end: 1000.0),)
 
     def __init__(self, images, labels, deformation, seed, last_epoch):
         assert (last_epoch, len(images)) == (3, 400)
@@ -309,13 +307,16 @@ def test_outcomes_of_pytest_are_counted(test_file, monkeypatch):
         "test_it.test_small",
         "test_it.test_repeats_are_bit_equal[1]",
     ]
-    for more, passed in (("and not 2", True), ("and not repeats", False)):
-        keep = ["-k", f"not teardown {more}"]
-        monkeypatch.setattr(gpu_checks, "GPU_TESTS", [*options, *keep])
-        # As in a Python without pytest-xdist, whose options pytest would not take.
-        monkeypatch.setattr(gpu_checks, "SEVERAL_PROCESSES", ["--no-such-option"])
-        monkeypatch.setattr(gpu_checks, "find_spec", lambda name: name != "xdist" or None)
-        assert gpu_checks.check_tests(HANG_SECONDS).passed == passed
+    monkeypatch.setattr(gpu_checks, "GPU_TESTS", [*options, "-k", "small"])
+    # As in a Python without pytest-xdist, whose options pytest would not take.
+    monkeypatch.setattr(gpu_checks, "SEVERAL_PROCESSES", ["--no-such-option"])
+    monkeypatch.setattr(gpu_checks, "find_spec", lambda name: name != "xdist" or None)
+    result = gpu_checks.check_tests(HANG_SECONDS)
+    # No kernel was repeated.
+    assert (result.passed, result.text) == (
+        False,
+        "1 passed, 0 failed, 0 skipped; 0 of bit-equal repeats",
+    )
 
 
 def test_test_that_hangs_is_ended_and_earlier_outcomes_are_counted(test_file, monkeypatch, capfd):
@@ -331,9 +332,8 @@ def test_test_that_hangs_is_ended_and_earlier_outcomes_are_counted(test_file, mo
 
 
 @pytest.mark.usefixtures("signals_raise")  # else pytest ignores SIGINT where this process does
-@pytest.mark.parametrize("processes", ["several", "one"])
 def test_run_of_the_tests_that_takes_too_long_keeps_earlier_outcomes(
-    processes, test_file, tmp_path, monkeypatch
+    test_file, tmp_path, monkeypatch
 ):
     begun = tmp_path / "begun"
     test_file.write_text(
@@ -341,8 +341,6 @@ def test_run_of_the_tests_that_takes_too_long_keeps_earlier_outcomes(
         f"    open({str(begun)!r}, 'w').close()\n    time.sleep(9999)\n"
     )
     monkeypatch.setattr(gpu_checks, "GPU_TESTS", [str(test_file), *HERE])
-    if processes == "one":
-        monkeypatch.setattr(gpu_checks, "find_spec", lambda name: None)
     ends_waiting(monkeypatch, subprocess.TimeoutExpired("pytest", HANG_SECONDS), begun.exists)
     result = gpu_checks.check_tests(HANG_SECONDS)
     assert result.text.endswith(f"; pytest: took more than {HANG_SECONDS} s")
@@ -431,42 +429,38 @@ def test_report_of_a_sanitizer_is_judged(sanitizer, script, passed, text, tmp_pa
     assert arguments.startswith("--tool memcheck --error-exitcode 99 --report-api-errors no ")
 
 
-def test_end_of_the_output_of_a_sanitizer_is_recorded(sanitizer):
+def test_sanitizer_that_is_installed_is_found_and_its_last_output_recorded(
+    sanitizer, tmp_path, monkeypatch
+):
+    assert gpu_checks.check_sanitizer("memcheck", 120) == CheckResult(True, "not installed")
     sanitizer("printf %09999d 0; pwd >&2; sleep 60")
     result = gpu_checks.check_sanitizer("racecheck", 0.5)
     assert (result.passed, result.text) == (False, "no summary, 0 tests passed, took more than 0 s")
     assert result.details == {"output": f"{REPOSITORY}\n".rjust(4000, "0")}
-
-
-def test_sanitizer_in_path_is_preferred(sanitizer, tmp_path, monkeypatch):
-    assert gpu_checks.check_sanitizer("memcheck", 120) == CheckResult(True, "not installed")
-    sanitizer("echo installed")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     (tmp_path / "compute-sanitizer").write_text("#!/bin/sh\necho preferred\n")
     (tmp_path / "compute-sanitizer").chmod(0o755)
     assert "preferred" in gpu_checks.check_sanitizer("memcheck", 120).details["output"]
 
 
-def test_benchmarks_write_to_the_same_folder(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("status", "device", "passed"),
+    [
+        *((0, "Some GPU 9000", True), (None, "Some GPU 9000", True)),
+        *((1, "Some GPU 9000", False), (0, "Some CPU", False)),
+    ],
+)
+def test_benchmarks_write_to_the_same_folder(status, device, passed, monkeypatch, tmp_path):
+    def run(command, seconds):
+        *_, is_gpu_only, option, folder = command
+        assert (is_gpu_only, option, seconds) == ("--gpu-only", "--out", 60)
+        (Path(folder) / "bench.csv").write_text(f"us,device\n5.0,{device}\n")
+        return status
+
     monkeypatch.chdir(tmp_path)
-    path, asked = tmp_path / "here" / "bench.csv", []
-    path.parent.mkdir()
-
-    def check(status, device="Some GPU 9000"):
-        def run(command, seconds):
-            asked.append((command, seconds))
-            path.write_text(f"us,device\n5.0,{device}\n")
-            return status
-
-        monkeypatch.setattr(gpu_checks, "run_command", run)
-        return gpu_checks.check_bench(Path("here"), "Some GPU 9000", 60)
-
-    assert check(0) == CheckResult(True, "bench.csv")
-    command = [sys.executable, "-m", "experiments.bench", "--gpu-only", "--out"]
-    assert asked == [([*command, str(tmp_path / "here")], 60)]
-    assert check(None).passed
-    assert not check(1).passed
-    assert not check(0, "Some CPU").passed
+    monkeypatch.setattr(gpu_checks, "run_command", run)
+    assert gpu_checks.check_bench(Path(), "Some GPU 9000", 60).passed == passed
+    assert (tmp_path / "bench.csv").exists()
 
 
 @pytest.mark.slow

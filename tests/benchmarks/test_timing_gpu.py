@@ -144,25 +144,12 @@ def test_engine_is_timed_between_ticks(monkeypatch):
         gpu_times.measure_engine(engine, network, 7)
 
 
-def late(*_arguments):
-    raise Problem("the host is too slow")
+def test_measurement_that_fails_costs_no_other(capsys):
+    def late():
+        raise Problem("the host is too slow")
 
-
-def test_kernels_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys):
-    for name in ("measure_empty_kernel", "measure_kernels"):
-        monkeypatch.setattr(gpu_times, name, late)
-    for name in ("training_kernels", "window_kernels"):
-        monkeypatch.setattr(gpu_times, name, lambda network, stream: [])
-    monkeypatch.setattr(gpu_times, "measure_engine", lambda trainer, *_: trainer.schedule)
-    monkeypatch.setattr(
-        gpu_times.engines, "make_engine", lambda *how: SimpleNamespace(schedule=how[1])
-    )
-    monkeypatch.setattr(gpu_times, "measure_window", lambda *arguments: ["window"])
-    monkeypatch.setattr(gpu_times, "measure_evaluation", lambda *arguments: ["evaluation"])
-    timer = SimpleNamespace(wake=lambda: None, stream=None)
-    found = list(gpu_times.measure_net(Network.initial(SIZES, 0), timer, 7))
-    assert found == ["graph", "launch", "window", "evaluation"]
-    assert capsys.readouterr().err.count("the host is too slow") == 3
+    assert list(host.attempts([late, lambda: [1, 2], late, lambda: [3]])) == [1, 2, 3]
+    assert capsys.readouterr().err.count("are left out: the host is too slow") == 2
 
 
 def named(layer, names):
