@@ -714,9 +714,9 @@ def kornia_batch(
 class Baseline:
     """A program of others. group: of the rows of bench.csv; "ladder" of the ladder's net.
 
-    package: in PACKAGES, "" if it needs none. device: CPU or GPU. make: returns a `Trainer`
-    of a net; in the group `deformation` a function that deforms images; in `window` an engine, timed
-    as ours is; in `product` a function that multiplies on a stream.
+    package: in PACKAGES, "" if it needs none. device: CPU or GPU. make: returns a `Trainer` of a
+    net; in the group `deformation` a function that deforms images; in `window` an engine, timed as
+    ours is; in `product` a function that multiplies on a stream.
     """
 
     group: str

@@ -102,12 +102,6 @@ def test_ten_steps_give_the_weights_of_the_engine(baseline, make, case):
     assert all((old == W).all() for W, old in zip(given, before, strict=True))
 
 
-def test_layer_without_weights_is_refused():
-    network = ConvNetwork.initial("3M3-MP2", Maps(1, 8, 8), 10, 0)
-    with pytest.raises(ValueError, match="expected layers with weights, got max-pooling"):
-        baselines.numpy_convolutional(network, None, None, ETA)
-
-
 # --- PyTorch's window
 
 

@@ -347,37 +347,20 @@ def test_run_of_the_tests_that_takes_too_long_keeps_earlier_outcomes(
     assert result.details["passed"] == ["test_it.test_a"]
 
 
-COLLECT = """
-import sys, pytest
-class Plugin:
-    def pytest_collection_finish(self, session):
-        for item in session.items:
-            print("found", item.nodeid, *(marker.name for marker in item.iter_markers()))
-pytest.main(["-q", "--collect-only", *sys.argv[1:]], plugins=[Plugin()])
-"""
-
-
 def test_markers_select_tests_of_gpus():
-    files = [
-        path
-        for path in (REPOSITORY / "tests").rglob("test_*.py")
-        if re.search(r"^from executed import .*\b(on_)?device$", path.read_text(), re.MULTILINE)
-    ]
-    command = [sys.executable, "-c", COLLECT, "-m", "gpu", *files]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    marked = {path.stem: set() for path in files}  # names and markers of the tests of a file
-    for line in done.stdout.splitlines():
-        if line.startswith("found "):
-            _, node, *markers = line.split()
-            path, _, name = node.partition("::")
-            marked[Path(path).stem].update([name.partition("[")[0], *markers])
-    assert all(marked.values())
-    assert {stem for stem, found in marked.items() if "small" in found} == {
-        *("test_kernels", "test_cnn_kernels", "test_deform_kernels", "test_window_kernels")
-    }
-    assert {stem for stem, found in marked.items() if gpu_checks.REPEATS in found} == {
-        *("test_kernels", "test_deform_kernels", "test_ladder", "test_window_engine")
-    }
+    """`gpu` all of a file whose tests run on `device`, and `small` those of kernels."""
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "tests", "-m"]
+    for marks, name, expected in (
+        ("gpu and small", "", {"", "_cnn", "_deform", "_window"}),
+        ("gpu", gpu_checks.REPEATS, {"_kernels", "_deform_kernels", "_ladder", "_window_engine"}),
+    ):
+        done = subprocess.run(
+            [*command, marks, "-k", name], cwd=REPOSITORY, capture_output=True, text=True
+        )
+        found = {line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line}
+        assert {Path(path).stem for path in found} == {
+            f"test{one}" if name else f"test{one}_kernels" for one in expected
+        }
 
 
 @pytest.fixture

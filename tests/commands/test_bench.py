@@ -1,6 +1,5 @@
 """`python -m experiments.bench`: what it measures, writes and prints."""
 
-import csv
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -34,11 +33,6 @@ from mlp_gpu.network import count_weights
 SIZES = (33, 21, 17, 10)
 
 
-def rows_in(folder, name="bench.csv"):
-    with (folder / name).open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     """On tiny nets, without a GPU."""
     monkeypatch.setattr(mlp_times, "NETS", {"33-21-17-10": SIZES, 1: SIZES})
@@ -47,40 +41,35 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     asked, names = [], {group: list(makers(group)) for group in ("net", "cnn", "deformation")}
     monkeypatch.setattr(bench, "in_processes", in_this_process(asked))
     monkeypatch.setattr(baselines, "available", lambda group, device: makers(group))
-    monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: "there is none")
     monkeypatch.setattr(bench.data, "load", lambda choice, folder: choice)
     fields = {"way": race.NUMPY, "setting": "so", "taken": True, "seconds": 60.0, "source": SOURCE}
     points = [RaceRow(seed=seed, apart_errors=3, test_errors=5, **fields) for seed in (0, 1)]
     monkeypatch.setattr(bench.race, "measure", lambda dataset, source: points)
-    bench.main(["--repeats", "7", "--out", str(tmp_path / "out")])
-    said, rows = capsys.readouterr(), rows_in(tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+    bench.main(["--repeats", "7", "--out", str(tmp_path)])
+    said, rows = capsys.readouterr(), read_rows(tmp_path / "bench.csv", BenchRow)
+    assert {path.name for path in tmp_path.iterdir()} == {
         f"{name}.{kind}" for name in ("bench", "race") for kind in ("csv", "png", "pdf")
     }
-    assert read_rows(tmp_path / "out" / "race.csv", RaceRow) == points
-    assert [*rows[0]] == [*COLUMNS, *SourceColumns.__struct_fields__]
-    assert {(one["repeats"], one["ran_on"]) for one in rows} == {("7", rows[0]["device"])}
-    found = {(one["group"], one["net"], one["name"]): one for one in rows}
-    assert ("deformation", "", "CPU, 1 thread") in found
+    assert read_rows(tmp_path / "race.csv", RaceRow) == points
+    header, *_ = (tmp_path / "bench.csv").read_text().splitlines()
+    assert header.split(",") == [*COLUMNS, *SourceColumns.__struct_fields__]
+    assert {(row.repeats, row.ran_on) for row in rows} == {(7, rows[0].source.device)}
+    found = {(row.group, row.net, row.name): row for row in rows}
     assert {name for group, _, name in found if group == "deformation"} > {*names["deformation"]}
     assert asked == [names["net"]]  # processes are started once for all nets
     for net in ("33-21-17-10", "1"):
         engine = found["net", net, "engine cpu"]
-        assert (float(engine["times_cpu"]), int(engine["weights"])) == (1, count_weights(SIZES))
-        assert found["evaluation", net, "engine cpu, evaluation"]["times_cpu"] == ""
-        assert found["net", net, "NumPy loop, CPU"]["settings"] == "here"
-        for name in (f"engine cpu{suffix}" for suffix in ("", ", 1 thread", ", a core busy")):
-            assert found["net", net, name]["vectors"] == str(host.LANES)
+        assert (engine.times_cpu, engine.weights) == (1, count_weights(SIZES))
+        assert found["evaluation", net, "engine cpu, evaluation"].times_cpu is None
+        assert found["net", net, "NumPy loop, CPU"].settings == "here"
     wide, limited = found["net", "1", "engine cpu"], found["narrow net", "1", "engine cpu"]
-    assert (limited["vectors"], limited["ran_on"]) == ("8", wide["ran_on"])
-    assert float(limited["times_cpu"]) == pytest.approx(float(wide["us"]) / 1e6)
-    assert [key[1] for key in found if key[0] == "narrow net"] == ["1"]
-    convolutional = [key for key in found if key[0] == "cnn"]
-    assert convolutional == [
-        ("cnn", "3", n) for n in ("engine cpu", "multiply-adds", *names["cnn"])
-    ]
-    assert int(found[convolutional[0]]["weights"]) == 2 * 10 + 10 * (2 * 15 * 15 + 1)
+    assert (limited.vectors, limited.ran_on) == (8, wide.ran_on)
+    assert limited.times_cpu == pytest.approx(wide.us / 1e6)
+    assert [net for group, net, _ in found if group == "narrow net"] == ["1"]
+    convolutional = [(net, name) for group, net, name in found if group == "cnn"]
+    assert convolutional == [("3", n) for n in ("engine cpu", "multiply-adds", *names["cnn"])]
+    assert found["cnn", "3", "engine cpu"].weights == 2 * 10 + 10 * (2 * 15 * 15 + 1)
     assert "no GPU is measured: there is none" in said.err
     parts = ("33-21-17-10", "net 1", "convolutional net 3", "the deformation")
     for number, part in enumerate(parts, start=1):
@@ -225,28 +214,26 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_times, "measure_window_baselines", lambda network, _: [by_window])
     monkeypatch.delattr(bench, "run_race")  # a GPU is not lent for that
     bench.main(["--repeats", "7", "--out", str(tmp_path)])
-    said, rows = capsys.readouterr(), rows_in(tmp_path)
+    said, rows = capsys.readouterr(), read_rows(tmp_path / "bench.csv", BenchRow)
     assert asked[0] == ("2M3s1", "a timer", 7, True)
     assert {*asked[1:]} == {((100, 29, 29), (100,)), (100, 29, 29)}
-    assert {(row["device"], row["driver"]) for row in rows} == {("Some GPU", "1.2")}
-    found = {(row["group"], row["name"]): row for row in rows}
+    assert {(row.source.device, row.source.driver) for row in rows} == {("Some GPU", "1.2")}
+    found = {(row.group, row.name): row for row in rows}
     assert "narrow net" not in {group for group, _ in found}
     cpu_names = {"engine cpu", "engine cpu, 1 thread", "engine cpu, a core busy"}
-    cpu_names |= {"CPU, 1 thread", "multiply-adds"}
     for (_, name), row in found.items():
         if name in cpu_names or "GPU" in name or "cuda" in name:
             device = bench.provenance.device("cpu") if name in cpu_names else "Some GPU"
-            assert row["ran_on"] == device, name
-    times = {key for key, row in found.items() if row["times_cpu"]}
-    assert times == {
-        *(("net", name) for name in cpu_names if name.startswith("engine")),
+            assert row.ran_on == device, name
+    assert {key for key, row in found.items() if row.times_cpu} == {
+        *(("net", name) for name in cpu_names),
         *(("net", "engine cuda graph"), ("net", "PyTorch graph, GPU")),
         ("net", "PyTorch window, GPU"),
         *(("cnn", "engine cpu"), ("cnn", "engine cuda graph")),
     }
     for group in ("net", "cnn"):
         ours, cpu = found[group, "engine cuda graph"], found[group, "engine cpu"]
-        assert float(ours["times_cpu"]) == pytest.approx(float(cpu["us"]) / float(ours["us"]))
+        assert ours.times_cpu == pytest.approx(cpu.us / ours.us)
     for name in ("Listing 1 on the GPU, the rest on the CPU", "kornia, GPU"):
         assert ("deformation", name) in found
     assert "no GPU is measured" not in said.err

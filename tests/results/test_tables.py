@@ -91,14 +91,9 @@ def test_several_seeds_of_one_training_have_a_mean():
         "Net 1, 2 x 60,000 images, eta and decay 0.001, 0.997; 3 seeds: test error 0.85 % "
         f"on average, standard deviation {(56 / 2) ** 0.5 / 100:.2f}, from 0.81 to 0.91 %."
     )
-    assert sentence in table1.report([*runs, again])
-    assert tables.with_other_seeds(runs[1], runs) == [runs[0], runs[1], runs[3]]
     assert tables.with_other_seeds(twice, [runs[0], twice]) == [twice]
     assert tables.means([runs[0], twice]) == []
     assert tables.spread([again]) == "one seed"
-    apart = [trained(n, seed=n, deformation=None) for n in (50, 60)]
-    assert tables.means(apart)[0].startswith("Net 1, no distortion, 2 x 60,000 images, eta and")
-    assert tables.means(runs[:1]) == []
     behind = make_run(done=1, epochs=2, seed=1)  # the same training, not as far
     assert tables.means([make_run(epochs=2), behind]) == []
 
@@ -106,10 +101,3 @@ def test_several_seeds_of_one_training_have_a_mean():
 @pytest.mark.parametrize(("value", "text"), [(0.555, "0.56"), (0.645, "0.65"), (1.005, "1.01")])
 def test_halves_are_rounded_up_however_they_are_stored(value, text):
     assert hundredths(value) == text
-
-
-def test_run_that_was_trained_most_is_that_of_the_most_images():
-    few = make_run(epochs=20, data={"n_train": 12_000})
-    most = make_run(epochs=8, seed=1)
-    assert tables.most_trained([few, most]) is most
-    assert tables.most_trained([most, few]) is most
