@@ -29,7 +29,7 @@ from deform_gpu import Deformation
 from deform_gpu.field import KERNEL
 from deform_gpu.parameters import SIDE
 from experiments.benchmarks.host import Workload
-from experiments.benchmarks.window import train_plainly
+from experiments.benchmarks.window import activate, output_delta, slope, train_plainly
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.cuda import IMAGES_PER_TICK
 from mlp_gpu.engine import WINDOW
@@ -107,17 +107,15 @@ def numpy_convolutional(
         for W, at in zip(weights, places, strict=True):
             patches.append(state.ravel()[at])
             a = patches[-1] @ W[1:] + W[0]
-            state = A * np.tanh(B * a)
+            state = activate(a)
             states.append(state)
-        delta = np.exp(a - a.max())
-        delta /= delta.sum()
-        delta[0, label] -= 1
+        delta = output_delta(a, np.array([label]))
         for k in reversed(range(len(weights))):
             W, gradient = weights[k], np.vstack((delta.sum(axis=0), patches[k].T @ delta))
             if k:
                 y, by_patches = states[k - 1], delta @ W[1:].T
                 by_states = np.bincount(places[k].ravel(), by_patches.ravel(), y.size)
-                delta = by_states.astype(np.float32).reshape(y.shape) * SLOPE * (A - y) * (A + y)
+                delta = by_states.astype(np.float32).reshape(y.shape) * slope(y)
             W -= np.float32(eta) * gradient * masks[k]
 
     return Trainer(train, lambda: list(weights))

@@ -305,6 +305,7 @@ def meanings(columns: Sequence[Column], known: Sequence[Column] = ()) -> list[di
 
 
 def _lines(columns: Sequence[Column], rows: Rows, group: str) -> list[dict[str, str]]:
+    """The rows of a group as lines of a table; none if it was not measured."""
     own = [row for row in rows if row.group == group]
     return [{column.heading: column.cell(row, own) for column in columns} for row in own]
 
@@ -336,16 +337,6 @@ def deform_table(rows: Rows) -> list[dict[str, str]]:
     return paper + own if own else []
 
 
-def cnn_table(rows: Rows) -> list[dict[str, str]]:
-    """Engines for convolutional nets and baselines, as lines of a table; none if not measured."""
-    return _lines(CNN_COLUMNS, rows, "cnn")
-
-
-def evaluation_table(rows: Rows) -> list[dict[str, str]]:
-    """The evaluation of all nets, as lines of a table: an image on a CPU, a batch on a GPU."""
-    return _lines(EVALUATION_COLUMNS, rows, "evaluation")
-
-
 def kernel_table(
     rows: Rows, nets: Collection[int | str], group: str = "kernel"
 ) -> list[dict[str, str]]:
@@ -359,6 +350,9 @@ def kernel_table(
                 line[f"{row.state}: {column.heading}"] = column.cell(row, ())
     return list(lines.values())
 
+
+cnn_table = partial(_lines, CNN_COLUMNS, group="cnn")
+evaluation_table = partial(_lines, EVALUATION_COLUMNS, group="evaluation")  # image or GPU's batch
 
 # By the name of a part of results/README.md; the report has a section for each.
 BENCH_TABLES: dict[str, tuple[Callable[[Rows], list[dict[str, str]]], ...]] = {

@@ -73,13 +73,11 @@ def test_baseline_makes_the_same_steps(make):
 
 ON_GPU = """
 import numpy as np
-from deepbig_runtime.errors import Problem
 from experiments.benchmarks import gpu_times, ladder_times
-from mlp_gpu.ladder import rung3_coalesced as coalesced
 from mlp_gpu.ladder.net import Net
 
 gpu_times.MIN_MEMSET_BYTES = 1 << 20
-ladder_times.GPU_IMAGES, ladder_times.CHECKED_STEPS, ladder_times.WORK_STEPS = 2, 3, 2
+ladder_times.GPU_IMAGES, ladder_times.WORK_STEPS = 2, 2
 images = (np.random.default_rng(0).random((2, 784)) < 0.2).astype(np.float32)
 examples = images, np.array([3, 5], np.uint8)
 rows = ladder_times.time_on_gpu(Net.initial(10, 0), examples, 1)
@@ -87,22 +85,15 @@ rows = ladder_times.time_on_gpu(Net.initial(10, 0), examples, 1)
 # An empty kernel's time is taken off work_us: on a busy CPU less than nothing may be left.
 print(*(row.name for row in rungs if row.us[0] > 0 and len(row.work_us) == 1), sep=", ")
 assert copy.name.startswith("copy ") and copy.us[0] > 0
-coalesced.RATES = np.float32(0.01), np.float32(0)
-try:
-    ladder_times.time_on_gpu(Net.initial(10, 0), examples, 1)
-except Problem as problem:
-    print(problem)
 """
 
 
 @pytest.mark.slow
 @programs.needs_driver
-def test_rungs_are_timed_and_checked():
+def test_rungs_are_timed():
     done = programs.run_on_driver("-c", ON_GPU)
     assert done.returncode == 0, done.stderr
-    timed, wrong = done.stdout.splitlines()
-    assert timed == ", ".join(RUNGS)
-    assert wrong.startswith("rung coalesced is wrong on this GPU: after 3 steps its weights are ")
+    assert done.stdout == ", ".join(RUNGS) + "\n"
 
 
 @pytest.mark.parametrize(
