@@ -110,25 +110,23 @@ def test_record_and_table(fakes, tmp_path, monkeypatch, capsys):
     assert (source["device"], source["driver"]) == ("Some GPU 9000", "580.1, CUDA 13.0")
 
     by_name = {name: [call[1:] for call in fakes if call[0] == name] for name in CHECKS}
-    windows, graphs = [[(n, "cuda", way, 1) for n in (2, 3, 4, 5)] for way in ("window", "graph")]
-    assert sorted(how for _, *how in by_name["epochs"]) == sorted(
-        [[1, "cuda", "window", 2], [1, "cuda", "graph", 2], [1, "cpu", "graph", 2]]
-        + [list(how) for how in windows + graphs]
-    )
+    found = [" ".join(map(str, how)) for _, *how in by_name["epochs"]]
+    expected = ["1 cuda window 2", "1 cuda graph 2", "1 cpu graph 2"]
+    assert found == expected + [f"{n} cuda {way} 1" for n in "2345" for way in ("window", "graph")]
     assert [how[0] for how in by_name["sanitizer"]] == ["memcheck", "racecheck"]
     assert [how[1:] for how in by_name["engines"]] == [("graph",), ("window",), ("cnn",)]
     compared = by_name["deformation"] + by_name["engines"] + by_name["ahead"]
     assert [dataset.name for dataset, *_ in compared] == ["load_digits"] * 5
-    ((*given, seconds),) = by_name["bench"]
-    assert given == [folder, "Some GPU 9000"]
-    assert seconds == gpu_check.SECONDS["kernels"]
-    (path1, options1, seconds1), (path4, options4, seconds4) = by_name["training"]
-    assert (str(path1), seconds1) == ("runs/gpu-check/short/net1-seed0-load_digits.h5", 600)
-    assert (str(path4), seconds4) == ("runs/gpu-check/paper/net4-seed0-load_digits.h5", 60 * 8)
+    assert by_name["bench"] == [(folder, "Some GPU 9000", gpu_check.SECONDS["kernels"])]
     common = f"--engine cuda --data digits --data-dir {tmp_path} --limit 60"
-    assert " ".join(options1) == f"--nets 1 --profile short {common}"
-    assert " ".join(options4) == f"--nets 4 --profile paper {common}"
-
+    assert [(str(path), " ".join(options), s) for path, options, s in by_name["training"]] == [
+        (
+            f"runs/gpu-check/{profile}/net{net}-seed0-load_digits.h5",
+            f"--nets {net} --profile {profile} {common}",
+            seconds,
+        )
+        for net, profile, seconds in ((1, "short", 600), (4, "paper", 60 * 8))
+    ]
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said.out.splitlines()]
     table = [line for line in lines if len(line) > 2]
     assert table[0][:3] == ["check", "passed", "result"]

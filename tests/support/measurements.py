@@ -1,11 +1,9 @@
 """Rows of a benchmark, made up."""
 
 import numpy as np
-from msgspec.structs import replace
 
 from experiments.benchmarks import columns
 from experiments.benchmarks.columns import Ceiling
-from experiments.results.rows import rows_text
 from experiments.training.provenance import SourceColumns
 
 SOURCE = SourceColumns(
@@ -40,9 +38,3 @@ def gpu_rows():
             both = {"net": net, "state": state}
             found += [timed(us, **kernel | both), timed(us, **evaluation | both)]
     return [net_row("engine cuda graph", 20.0), *found]
-
-
-def write_bench(rows, source, path):
-    """Write bench.csv at `path`."""
-    path.parent.mkdir(parents=True)
-    path.write_text(rows_text(replace(row, source=source) for row in rows))
