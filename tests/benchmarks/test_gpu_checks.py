@@ -319,6 +319,7 @@ def test_outcomes_of_pytest_are_counted(test_file, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_test_that_hangs_is_ended_and_earlier_outcomes_are_counted(test_file, monkeypatch, capfd):
     test_file.write_text(
         "import time\n\ndef test_a(): pass\n\ndef test_b():\n    time.sleep(9999)\n"

@@ -12,6 +12,7 @@ from mlp_gpu.kernels.tensor_evaluate import forward_tensor_batch
 from mlp_gpu.window import products, sums, tensor_products, tensor_sums
 
 pytestmark = [
+    pytest.mark.slow,
     needs_toolkit,
     pytest.mark.skipif(disassembly.nvdisasm() is None, reason="nvidia-cuda-nvdisasm is missing"),
 ]
