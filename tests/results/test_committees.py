@@ -1,7 +1,7 @@
 """results/committees.py: the committees are those of the paper, and trained as it says."""
 
 import pytest
-from committee_cases import ERRORS, TABLE4_ERRORS, WIDTHS, make_jobs, numbered, of_committees
+from committee_cases import WIDTHS, make_jobs, numbered, of_committees
 from msgspec.structs import replace
 
 from deform_gpu import TABLE1, Deformation
@@ -10,8 +10,7 @@ from experiments.results import committees
 from experiments.results.committees import EXPERIMENTS, TABLE4
 from experiments.training import plans, store
 from experiments.training.configs import DataConfig
-
-STRENGTHS = [(4.5, 36), (4.5, 42), (6.0, 30), (6.0, 36), (6.0, 42), (7.5, 30), (7.5, 36)]
+from mlp_gpu.network import NETS
 
 
 def paper_deformation(sigma=6.0, alpha=36.0):
@@ -19,31 +18,24 @@ def paper_deformation(sigma=6.0, alpha=36.0):
     return Deformation(sigma, alpha, (12.5,) * 10, 12.5, 12.5, shear_probability=0.0)
 
 
-INIT = [f"init {k}" for k in range(1, 8)]
-OF_WIDTHS = ["WN10", "WN12", "WN14", "WN16", "WN18", "WN20", "original"]
-OF_STRENGTHS = ["4.5/36", "4.5/42", "6.0/30", "6.0/36", "6.0/42", "7.5/30", "7.5/36"]
-NAMES = dict(enumerate([INIT, OF_WIDTHS, INIT, INIT, OF_STRENGTHS, OF_WIDTHS, OF_WIDTHS], 1))
-DEFORMATIONS = {
-    1: [None] * 7,
-    2: [None] * 7,
-    5: [paper_deformation(*strength) for strength in STRENGTHS],
-    7: [TABLE1] * 7,  # as net 4 of Table 3
-}
-NET4 = (841, 2500, 2000, 1500, 1000, 500, 10)
+STRENGTHS = [(4.5, 36), (4.5, 42), (6.0, 30), (6.0, 36), (6.0, 42), (7.5, 30), (7.5, 36)]
 
 
-@pytest.mark.parametrize("number", range(1, 8))
-def test_committee_is_that_of_the_paper(number):
-    """Table 4 is the seventh."""
-    experiment = EXPERIMENTS.get(number, TABLE4)
-    paper = ERRORS.get(number, TABLE4_ERRORS)
-    widths = WIDTHS if number in (2, 6, 7) else [None] * 7
-    deformations = DEFORMATIONS.get(number, [paper_deformation()] * 7)
-    fields = zip(NAMES[number], paper, widths, deformations, [number == 4] * 7, strict=False)
-    assert list(experiment.members) == [committees.Member(*values) for values in fields]
-    assert experiment.paper == paper[-1]
-    assert experiment.table == ("Table 1" if number < 3 else "Table 4" if number > 6 else "Table 2")
-    assert experiment.sizes == (NET4 if number > 6 else (841, 800, 10))
+def test_members_differ_as_the_paper_says():
+    """Their errors are compared in tests/commands/test_committee.py."""
+
+    def of(name, *experiments):
+        return [getattr(one, name) for own in experiments for one in own.members]
+
+    seeds, widths, deformed, resampled, strengths, both = EXPERIMENTS.values()
+    assert of("width", widths) == of("width", both) == of("width", TABLE4) == WIDTHS
+    assert of("deformation", seeds, widths) == [None] * 14
+    assert of("deformation", deformed, resampled, both) == [paper_deformation()] * 21
+    assert of("deformation", strengths) == [paper_deformation(*one) for one in STRENGTHS]
+    assert of("deformation", TABLE4) == [TABLE1] * 7  # as net 4 of Table 3
+    assert of("resample", *EXPERIMENTS.values()) == 21 * [False] + 7 * [True] + 14 * [False]
+    assert {own.sizes for own in EXPERIMENTS.values()} == {(841, 800, 10)}
+    assert TABLE4.sizes == NETS[4]
 
 
 def test_equal_trainings_alone_have_equal_names():
