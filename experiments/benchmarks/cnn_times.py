@@ -19,9 +19,8 @@ from experiments.benchmarks.gpu_times import (
     Kernel,
     RandomData,
     Timer,
-    Work,
     connected_kernels,
-    measure_engine,
+    engine_makers,
     measure_kernels,
     picking_kernel,
 )
@@ -29,7 +28,6 @@ from experiments.benchmarks.host import Workload, random_examples
 from experiments.datasets import data
 from experiments.results.cnn_tables import PAPER
 from experiments.results.rows import BenchRow
-from mlp_gpu.engine import SCHEDULES
 from mlp_gpu.network import N_CLASSES
 from mlp_gpu.vector_kernel import LANES
 
@@ -91,10 +89,6 @@ def measure_on_gpu(
     """Rows of the GPU engine, of PyTorch on the GPU and, if asked for, of each kernel."""
     timer.wake()
     kernels = list(training_kernels(network, timer.stream))
-    work = Work(sum(kernel.n_bytes for kernel in kernels), training_flops(network))
-
-    def measure_schedule(schedule: str) -> list[BenchRow]:
-        return [measure_engine(ConvCudaEngine(schedule), network, repeats, lambda: work)]
 
     def measure_baselines() -> list[BenchRow]:
         makers = baselines.available("cnn", baselines.GPU)
@@ -103,7 +97,7 @@ def measure_on_gpu(
         )
 
     makers: list[Callable[[], Iterable[BenchRow]]] = [
-        partial(measure_schedule, schedule) for schedule in SCHEDULES
+        *engine_makers(ConvCudaEngine, network, kernels, training_flops(network), repeats)
     ]
     if kernel_by_kernel:
         makers.append(partial(measure_kernels, kernels, timer, repeats, "cnn kernel"))

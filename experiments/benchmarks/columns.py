@@ -158,20 +158,11 @@ def format_epoch(us_per_image: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1e3 * seconds:.3g} ms"
 
 
-def fastest_torch(rows: Iterable[BenchRow], net: str, ran_on: str) -> float | None:
-    """Microseconds per image of PyTorch's fastest row on a net and a device; None if none."""
-    us = [
-        row.us
-        for row in rows
-        if (row.group, row.net, row.ran_on) == ("cnn", net, ran_on)
-        and row.name.startswith("PyTorch")
-    ]
-    return min(us, default=None)
-
-
 def _times_torch(row: BenchRow, rows: Rows) -> float | None:
-    torch_us = fastest_torch(rows, row.net, row.ran_on)
-    return torch_us / row.us if torch_us and row.images else None
+    """Over the fastest of PyTorch's rows on the same net and device."""
+    alike = [one for one in rows if (one.net, one.ran_on) == (row.net, row.ran_on)]
+    us = [one.us for one in alike if one.name.startswith("PyTorch")]
+    return min(us) / row.us if us and row.images else None
 
 
 def _times_recipe(row: BenchRow, rows: Rows) -> float | None:

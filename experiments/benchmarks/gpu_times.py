@@ -505,6 +505,25 @@ def measure_engine(
     return bench_row(us, images=1, **known | fields)
 
 
+def engine_makers(
+    make_engine: Callable[[str], Engine],
+    network: Network | ConvNetwork,
+    kernels: Sequence[Kernel],
+    flops: int,
+    repeats: int,
+) -> list[Callable[[], list[BenchRow]]]:
+    """For each launch mode of an engine a function that measures it.
+
+    kernels: those of a step. flops: multiplications and additions of a step.
+    """
+    work = Work(sum(kernel.n_bytes for kernel in kernels), flops)
+
+    def measure(schedule: str) -> list[BenchRow]:
+        return [measure_engine(make_engine(schedule), network, repeats, lambda: work)]
+
+    return [partial(measure, schedule) for schedule in SCHEDULES]
+
+
 def measure_window(network: Network, repeats: int) -> list[BenchRow]:
     """The row of the launch mode `window`, with the work of the sweeps that were needed."""
     n_block = WINDOW_IMAGES_PER_BLOCK
@@ -551,11 +570,7 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[BenchR
     """All rows of a net on the GPU."""
     timer.wake()
     kernels = list(training_kernels(network, timer.stream))
-    work = Work(sum(kernel.n_bytes for kernel in kernels), training_flops(network.sizes))
-
-    def measure_schedule(schedule: str) -> list[BenchRow]:
-        trainer = engines.make_engine("cuda", schedule)
-        return [measure_engine(trainer, network, repeats, lambda: work)]
+    flops, make_engine = training_flops(network.sizes), partial(engines.make_engine, "cuda")
 
     def measure_window_kernels() -> Iterator[BenchRow]:
         kernels = with_baselines(window_kernels(network, timer.stream))
@@ -563,7 +578,7 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[BenchR
 
     return attempts(
         [
-            *(partial(measure_schedule, schedule) for schedule in SCHEDULES),
+            *engine_makers(make_engine, network, kernels, flops, repeats),
             partial(measure_window, network, repeats),
             partial(measure_empty_kernel, timer, repeats),
             partial(measure_kernels, kernels, timer, repeats),

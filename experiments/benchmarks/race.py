@@ -50,8 +50,10 @@ class Setting:
 
 
 BATCHES = (0.01, 32), (0.02, 32), (0.03, 128), (0.06, 128)
-RATES = {ONLINE: ((2e-3, 1), (3e-3, 1), (5e-3, 1)), NUMPY: BATCHES, TORCH: BATCHES}
-CHOICES = {way: [Setting(way, *one) for one in tried] for way, tried in RATES.items()}
+CHOICES = {
+    ONLINE: [Setting(ONLINE, eta) for eta in (2e-3, 3e-3, 5e-3)],
+    **{way: [Setting(way, *one) for one in BATCHES] for way in (NUMPY, TORCH)},
+}
 
 
 class Learner(NamedTuple):

@@ -6,8 +6,6 @@ from statistics import median
 
 import factories
 import pytest
-from measurements import SOURCE, gpu_rows, net_row
-from msgspec import structs
 from PIL import Image
 
 from deepbig_runtime.errors import Problem
@@ -139,20 +137,3 @@ def test_a_failed_check_of_a_gpu_and_an_old_record_are_shown():
     row = GpuCheckRow("GPU", False, "as it is", 61)
     text = gpu_check_table(GpuCheckRecord(False, [row], factories.SESSION))
     assert text.endswith("| GPU   | no     | as it is | 0:01:01 | not recorded | not recorded |")
-
-
-def test_benchmarks_of_every_device_are_shown():
-    on_cpu = structs.replace(SOURCE, device="Some CPU", driver="")
-    rows = [structs.replace(net_row("engine cpu", 300.0), source=on_cpu)]
-    text = readme.benchmarks([rows], "bench")
-    assert text.startswith(
-        "Some CPU; a 1; 2026-01-01; commit cccccccccccc; medians of 7 repeats:\n\n|"
-    )
-    assert text.endswith("\n\nOn a GPU: not measured yet.")
-    text = readme.benchmarks([rows, gpu_rows()], "bench")
-    assert "Some CPU" in text
-    assert "Some GPU, driver 1.2; a 1; 2026-01-01" in text
-    assert "not measured" not in text
-    text = readme.benchmarks([rows, gpu_rows()], "kernels")
-    assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
-    assert "Some CPU" not in text
