@@ -246,7 +246,7 @@ def test_training_on_images_deformed_meanwhile(change, passed, sample, monkeypat
 @pytest.mark.parametrize("trap", ["", "trap '' INT"], ids=["ends", "ignores SIGINT"])
 def test_run_command_leaves_no_process_behind(interrupted, trap, tmp_path, monkeypatch):
     pids = tmp_path / "pids"
-    command = ["sh", "-c", f"{trap}\nsleep 60 & echo $$ $! >{pids}; wait; wait"]
+    command = ["sh", "-c", f"{trap}\nsleep 9999 & echo $$ $! >{pids}; wait; wait"]
     error = Interrupted(signal.SIGINT) if interrupted else subprocess.TimeoutExpired(command, 1)
     ends_waiting(monkeypatch, error, lambda: pids.exists() and pids.read_text())
     monkeypatch.setattr(gpu_checks, "GRACE_SECONDS", 0.5)

@@ -61,7 +61,8 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     for net in ("33-21-17-10", "1"):
         engine = found["net", net, "engine cpu"]
         assert (engine.times_cpu, engine.weights) == (1, count_weights(SIZES))
-        assert found["evaluation", net, "engine cpu, evaluation"].times_cpu is None
+        evaluation = found["evaluation", net, "engine cpu, evaluation"]
+        assert evaluation.times_cpu is evaluation.updates_a_second is None
         assert found["net", net, "NumPy loop, CPU"].settings == "here"
     wide, limited = found["net", "1", "engine cpu"], found["narrow net", "1", "engine cpu"]
     assert (limited.vectors, limited.ran_on) == (8, wide.ran_on)

@@ -9,7 +9,7 @@ from scipy.stats import beta
 
 from deform_gpu import TABLE1
 from experiments import table1
-from experiments.results import tables
+from experiments.results import cnn_tables, tables
 from experiments.training.formatting import hundredths
 from mlp_gpu.network import NETS
 
@@ -101,3 +101,9 @@ def test_several_seeds_of_one_training_have_a_mean():
 @pytest.mark.parametrize(("value", "text"), [(0.555, "0.56"), (0.645, "0.65"), (1.005, "1.01")])
 def test_halves_are_rounded_up_however_they_are_stored(value, text):
     assert hundredths(value) == text
+
+
+def test_longest_run_of_a_net_is_on_deformed_mnist():
+    run, undeformed = make_run(), make_run(epochs=9, deformation=None)
+    digits = make_run(epochs=9, data={"name": "load_digits"})
+    assert cnn_tables.longest_runs([undeformed, digits, run]) == {"net 1": run}
