@@ -8,6 +8,7 @@ pages, is written for the pictures of docs/ and results/.
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from PIL import Image
@@ -141,13 +142,12 @@ def sourced(parts: Iterable[tuple[str, Iterable[str]]]) -> str:
 
 def benchmarks(benches: Iterable[list[BenchRow]], part: str) -> str:
     """The benchmarks of all recorded devices. part: of BENCH_TABLES."""
-    found = [(rows, timing_columns.bench_tables(part, rows)) for rows in benches]
-    text = sourced(
-        (bench_source(rows), map(markdown_table, lines)) for rows, lines in found if lines
-    )
+    tables_of = partial(timing_columns.bench_tables, part)
+    found = [(rows, lines) for rows in benches if (lines := tables_of(rows))]
+    text = sourced((bench_source(rows), map(markdown_table, lines)) for rows, lines in found)
     group = "cnn kernel" if part == "cnn-bench" else "kernel"
-    is_measured = any(row.group == group for rows, lines in found if lines for row in rows)
-    return text if is_measured or text == NOT_MEASURED else paragraphs([text, ON_A_GPU])
+    is_measured = any(row.group == group for rows, _ in found for row in rows)
+    return text if is_measured or not found else paragraphs([text, ON_A_GPU])
 
 
 def races(found: Iterable[Sequence[RaceRow]]) -> str:

@@ -764,17 +764,19 @@ def sees_gpu(package: str) -> bool:
     return torch.cuda.is_available()
 
 
-def runs(package: str, device: str) -> bool:
-    """Whether a package, or none, can compute on a device here. JAX has one, its default."""
+def can_run(package: str, device: str) -> bool:
+    """Whether a package, or none, can compute on a device here."""
     if not package or import_error(package):
         return not package
-    return sees_gpu(package) == (device == GPU) or (package != "jax" and device == CPU)
+    if device == CPU and package != "jax":
+        return True
+    return sees_gpu(package) == (device == GPU)  # JAX computes on its default device
 
 
 def available(group: str, device: str) -> dict[str, Callable[..., Any]]:
     """The makers of the baselines of a group that can run on a device here, by name."""
     found = [one for one in BASELINES if (one.group, one.device) == (group, device)]
-    return {one.name: one.make for one in found if runs(one.package, device)}
+    return {one.name: one.make for one in found if can_run(one.package, device)}
 
 
 def missing(gpu: bool) -> list[str]:
