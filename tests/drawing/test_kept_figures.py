@@ -38,7 +38,7 @@ from cnn_gpu.network import ConvNetwork
 from experiments.drawing import bench_plots, conv_plots, error_plots, run_plots, thread_maps
 from experiments.drawing.ladder_plots import plot_ladder
 from experiments.results import cnn_tables, committee_report
-from experiments.results.ladder_tables import AccuracyRow, ProgramTime
+from experiments.results.records import AccuracyRow, ProgramTime
 from mlp_gpu.network import NETS
 
 KEPT = Path(__file__).with_name("kept_figures.json")
@@ -233,7 +233,7 @@ OF_RUNS = {
     "members": (partial(of_committee, run_plots.plot_members), make_varied_committee),
     "shared": (partial(of_committee, error_plots.plot_shared), make_varied_committee),
 }
-SMALL = engine("engine cpu", "841-800-10", 40.0, 50, n_bytes=1000)
+SMALL = engine("engine cpu", "841-800-10", 40.0, 50, bytes=1000)
 OLD = [structs.replace(row, flops=None) for row in on_cpu()]  # which had none of nets
 FIGURES = {
     **thread_maps.DRAWINGS,
