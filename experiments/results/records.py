@@ -132,7 +132,7 @@ class RedrawnRow(Struct, forbid_unknown_fields=True):
 
 
 class RedrawnRecord(Struct, forbid_unknown_fields=True):
-    """The record of 'recognise --redrawn'. n: number of digits. seed: of the drawings."""
+    """Errors on test digits that were drawn as pictures. n: number of digits. seed: of drawings."""
 
     net: Text
     n: Count
@@ -142,7 +142,7 @@ class RedrawnRecord(Struct, forbid_unknown_fields=True):
 
 
 def redrawn_table(record: RedrawnRecord) -> str:
-    """The record of 'recognise --redrawn' as Markdown, with its source."""
+    """Errors on test digits that were drawn as pictures, as Markdown, with their source."""
     n = record.n
     lines = [
         {

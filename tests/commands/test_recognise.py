@@ -14,8 +14,8 @@ from deepbig_runtime.files import FileFault
 from deform_gpu import is_narrow, normalize_width
 from experiments import cnn, draw, export, recognise, table1
 from experiments.datasets import data, ink
-from experiments.results import records, trained
-from experiments.training import net_files, nets, provenance, runs, store
+from experiments.results import trained
+from experiments.training import net_files, nets, runs, store
 from experiments.training.net_files import NetFile
 
 TINY = ["--data", "digits", "--limit", "400", "--eta", "2e-3", "--workers", "1", "--out"]
@@ -173,66 +173,3 @@ def test_the_drawing_has_the_ink_where_it_is():
     lines = recognise.drawing(pixels).splitlines()
     assert lines[0] == " " * 12 + "+" * 10
     assert lines[1:] == [" " * 12 + "@@"] * 7
-
-
-# --redrawn
-
-
-@pytest.fixture
-def asked(monkeypatch):
-    """Digits, bars and crosses, in the place of MNIST's, and a net that knows both."""
-    n = 20
-    pixels = np.zeros((n, 28, 28), np.uint8)
-    pixels[:, 4:24, 12:16] = 255
-    pixels[::2, 12:16, 5:23] = 255
-    labels = np.arange(n).astype(np.uint8) % 2
-
-    def load_pixels(choice, data_dir):
-        assert choice == "mnist"
-        return data.Dataset("MNIST", pixels, labels, pixels, labels, "", "")
-
-    def recognise(members, seen):
-        """A digit that is wide somewhere is a 0."""
-        wide = ((seen > 127).sum(axis=2) > 8).any(axis=1)
-        outputs = np.zeros((len(seen), 10), np.float32)
-        outputs[np.arange(len(seen)), np.where(wide, 0, 1)] = 1
-        return outputs
-
-    monkeypatch.setattr(data, "load_pixels", load_pixels)
-    monkeypatch.setattr(trained, "recognise", recognise)
-    return pixels, labels
-
-
-def test_digits_that_are_not_found_are_wrong(asked):
-    pixels, labels = asked
-    pixels[::5] = 0
-    as_it_is = recognise.WAYS["as it is"]
-    assert recognise.measure([], pixels, labels, as_it_is) == (4, 4)
-    labels[1] = 0
-    assert recognise.measure([], pixels, labels, as_it_is) == (5, 4)
-
-
-def test_ways_differ(asked):
-    pixels, _ = asked
-    rng = np.random.default_rng(0)
-    pictures = {name: way(pixels[0], rng) for name, way in recognise.WAYS.items()}
-    assert all(picture.dtype == np.uint8 for picture in pictures.values())
-    ink = {name: (p[..., 0] < 128).mean() for name, p in pictures.items()}
-    assert ink["a thin pen"] < 0.6 * ink["inverted"] < 0.5 * ink["broad strokes"]
-    assert pictures["on a large sheet"].shape == (448, 672, 3)
-
-
-def test_redrawn_digits_are_recorded_and_printed(asked, folder, tmp_path, capsys):
-    net = folder / "table1" / "net1-seed0-load_digits.h5"
-    assert recognise.main(["--redrawn", "8", "--net", str(net), "--out", str(tmp_path)]) == 0
-    record = records.read_json(tmp_path / "redrawn.json", records.RedrawnRecord)
-    ways = ["MNIST's own", *recognise.WAYS]
-    assert record.rows == [records.RedrawnRow(way, 0, 0) for way in ways]  # as every way draws it
-    assert (record.n, record.seed) == (8, recognise.SEED)
-    epoch = trained.load(net).epoch
-    assert record.net == f"841-1000-500-10 on load_digits, seed 0, after epoch {epoch} of 6"
-    assert record.provenance.device == provenance.collect().device
-    assert capsys.readouterr().out == records.redrawn_table(record) + "\n"
-    record.rows[1].wrong, record.rows[1].not_found = 3, 1
-    line = next(line for line in records.redrawn_table(record).splitlines() if "as it is" in line)
-    assert [cell.strip() for cell in line.split("|")[1:-1]] == ["as it is", "3 of 8", "37.50", "1"]
