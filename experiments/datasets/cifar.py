@@ -5,6 +5,7 @@ bytes each of red, green and blue, row by row. It is read in place; nothing is e
 version for Python holds pickles, which would run as programs; this is not that one.)
 """
 
+import gzip
 import tarfile
 from functools import partial
 from pathlib import Path
@@ -52,7 +53,7 @@ def load(paths: list[Path]) -> Dataset:
     return Dataset(name, *_images(train), *_images(records[TEST]), digest, str(path.parent))
 
 
-class _Bounded(reading.Unpacked):
+class _Bounded(gzip.GzipFile):
     """A file whose unpacked content must not be longer than LIMIT."""
 
     def read(self, size: int | None = -1) -> bytes:
@@ -68,7 +69,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     Raises OSError or one of reading.NOT_AS_EXPECTED.
     """
     found = {}
-    with open_regular(path) as raw, _Bounded(raw) as stream:
+    with open_regular(path) as raw, _Bounded(fileobj=raw) as stream:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
                 if member.name in (*TRAINING, TEST):

@@ -1,21 +1,17 @@
 """The files of data sets: where they are looked for, and how they are downloaded."""
 
-import io
 import os
-import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from deepbig_runtime.errors import Problem, tell
 from deepbig_runtime.files import cache_folder
 from experiments.datasets.reading import NOT_AS_EXPECTED
 
-STALE = 3600  # seconds after which half a download belongs to no running process
 MAX_BYTES = 64 * 2**20  # of a file with an unknown name, to be read all the same
 SLACK = 2**16  # bytes that a packed file may have more than its content
 TIMEOUT = 3, 20  # seconds to connect to an address of a mirror, and of silence later
@@ -98,8 +94,7 @@ def find(files: Files, data_dir: str | os.PathLike | None) -> list[Path]:
     if named := os.environ.get(files.variable):
         if paths := _paths(files, Path(named)):
             return paths
-        note = f"note: ${files.variable} ({named}) holds no {files.name}; looking elsewhere"
-        tell(note)
+        tell(f"note: ${files.variable} ({named}) holds no {files.name}; looking elsewhere")
     if paths := _paths(files, Path("data") / files.folder):
         return paths
     cache = _cache_folder(files)
@@ -143,15 +138,11 @@ def _fetch(files: Files, folder: Path) -> list[Path]:
     reasons = []
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        for left in folder.parent.glob("download-*/"):  # by a killed process
-            latest = max(path.stat().st_mtime for path in (left, *left.rglob("*")))
-            if time.time() - latest > STALE:
-                shutil.rmtree(left)
         for mirror in files.mirrors:
             with tempfile.TemporaryDirectory(prefix="download-", dir=folder.parent) as temporary:
                 new = Path(temporary) / folder.name
                 new.mkdir()
-                failures = (_download(mirror, file, new, files.limit) for file in files.files)
+                failures = (_download(mirror, file, new) for file in files.files)
                 if failure := next(filter(None, failures), None):
                     reasons.append(failure)
                     continue
@@ -168,7 +159,7 @@ def _fetch(files: Files, folder: Path) -> list[Path]:
     )
 
 
-def _download(mirror: str, file: File, folder: Path, limit: int) -> str | None:
+def _download(mirror: str, file: File, folder: Path) -> str | None:
     """Write a file of a mirror into a folder; returns the reason if the mirror does not have it."""
     import pooch
     import requests  # pooch's own dependency
@@ -176,8 +167,7 @@ def _download(mirror: str, file: File, folder: Path, limit: int) -> str | None:
     url, path = f"{mirror}/{file.names[-1]}", folder / file.names[-1]
     fetch = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT)
     try:
-        with _Limited(path, limit) as output:
-            fetch(url, output, None)
+        fetch(url, path, None)
         file.check(path)
     except requests.HTTPError as error:
         return f"{url} answered {getattr(error.response, 'status_code', error)}"
@@ -188,16 +178,3 @@ def _download(mirror: str, file: File, folder: Path, limit: int) -> str | None:
     except NOT_AS_EXPECTED as fault:
         return f"{url} sent something else ({fault})"
     return None
-
-
-class _Limited(io.BufferedWriter):
-    """A new file of at most `limit` bytes: a write beyond them raises ValueError."""
-
-    def __init__(self, path: Path, limit: int):
-        super().__init__(io.FileIO(path, "w"))
-        self._limit = limit
-
-    def write(self, content: Any) -> int:
-        if self.tell() + len(content) > self._limit:
-            raise ValueError(f"expected up to {self._limit:,} bytes, found more")
-        return super().write(content)

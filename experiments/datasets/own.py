@@ -1,10 +1,8 @@
 """Data of your own: a folder of four IDX files, or of pictures in train/CLASS/ and test/CLASS/."""
 
 import hashlib
-import io
 import os
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -25,7 +23,6 @@ from mlp_gpu import random
 
 MOST_CLASSES = 256
 MOST_BYTES = 2**32  # of all images of a file, or of a folder of pictures
-MOST_PICTURE_BYTES = 64_000_000  # of a picture's file
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif", ".bmp", ".ppm", ".pgm")
 IDX_NAME = re.compile(
     r"(?:emnist-(?P<set>[a-z]+)-)?(?P<part>train|t10k|test)-"
@@ -280,7 +277,8 @@ def _decoded(
     """Each picture's pixels, uint8 (side, side) or (side, side, 3). Updates the checksum."""
     total = 0
     for name in names:
-        picture, pixels = _read(folder / name, size)
+        picture = reading.picture_bytes(folder / name)
+        pixels = _decode(folder / name, picture, size)
         content.update(f"{name}\0{len(picture)}\n".encode() + picture)
         yield pixels
         total += 3 * len(pixels) ** 2
@@ -293,48 +291,26 @@ def read_scaled(path: Path, size: int, n_maps: int) -> np.ndarray:
 
     Raises Problem, one sentence, if it cannot be read.
     """
-    try:
-        image = Image.fromarray(_read(path, size)[1])
-    except OSError as error:
-        raise Problem(f"cannot read {path}: {error.strerror}") from None
+    image = Image.fromarray(_decode(path, reading.picture_bytes(path), size))
     return np.asarray(image.convert("L" if n_maps == 1 else "RGB"))
 
 
-def _read(path: Path, size: int | None) -> tuple[bytes, np.ndarray]:
-    """A picture's file and its pixels, uint8 (side, side) or (side, side, 3).
+def _decode(path: Path, content: bytes, size: int | None) -> np.ndarray:
+    """The pixels of a picture, uint8 (side, side) or (side, side, 3).
 
-    size: the side that it is scaled to; None: it must be a square. Raises Problem for a picture
-    that is not as it should be, OSError if it cannot be read.
+    content: of its file. size: the side that it is scaled to; None: it must be a square.
     """
-    with files.open_regular(path) as file:
-        picture = file.read(MOST_PICTURE_BYTES + 1)
-    if len(picture) > MOST_PICTURE_BYTES:
-        raise Problem(f"{path} is too large: expected at most {MOST_PICTURE_BYTES:,} bytes")
-    try:
-        with (
-            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
-            Image.open(io.BytesIO(picture), formats=reading.PICTURES) as image,
-        ):
-            width, height = image.size
-            if image.mode == "F":
-                raise Problem(f"{path} has pixels of floats; expected 8 or 16 bits")
-            if not size and (width != height or not SMALLEST <= width <= LARGEST):
-                raise Problem(
-                    f"{path} is {width}x{height} pixels; expected squares of {SMALLEST} to "
-                    f"{LARGEST} pixels, or --size N, which scales pictures to NxN"
-                )
-            if width * height > reading.MAX_PIXELS:
-                raise Image.DecompressionBombError
-            return picture, _scaled(_pixels(image), size) if size else _pixels(image)
-    except Image.DecompressionBombError:
-        raise Problem(
-            f"{path} is too large: expected at most {reading.MAX_PIXELS / 1e6:g} million pixels"
-        ) from None
-    except (OSError, SyntaxError, ValueError):
-        raise Problem(
-            f"cannot read {path}: it is damaged, or no picture; expected one of "
-            f"{', '.join(reading.PICTURES)}"
-        ) from None
+    with reading.picture(path, content) as image:
+        width, height = image.size
+        if image.mode == "F":
+            raise Problem(f"{path} has pixels of floats; expected 8 or 16 bits")
+        if not size and (width != height or not SMALLEST <= width <= LARGEST):
+            raise Problem(
+                f"{path} is {width}x{height} pixels; expected squares of {SMALLEST} to "
+                f"{LARGEST} pixels, or --size N, which scales pictures to NxN"
+            )
+        pixels = _pixels(image)
+    return _scaled(pixels, size) if size else pixels
 
 
 def _scaled(pixels: np.ndarray, size: int) -> np.ndarray:

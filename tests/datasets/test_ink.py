@@ -251,8 +251,8 @@ def test_an_unreadable_picture_is_refused(digits, path, monkeypatch):
         with pytest.raises(Problem, match="it is damaged, or no picture; expected one of PNG, JP"):
             ink.read_digit(path)
     path.write_bytes(whole)
-    monkeypatch.setattr(ink, "MAX_PIXELS", 50_000)  # it has a few more
+    monkeypatch.setattr(ink.reading, "MAX_PIXELS", 50_000)  # it has a few more
     for limit in (100_000, 40_000, 10_000):  # of the last two Pillow warns, and refuses
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-        with pytest.raises(Problem, match=r"it is too large: expected at most 0\.05 million"):
+        with pytest.raises(Problem, match=r"is too large: expected at most 0\.05 million"):
             ink.read_digit(path)
